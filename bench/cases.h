@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases: what is measured. A case fills its figures in the report; it opens and closes all it
+ * needs.
+ */
+#ifndef BENCH_CASES_H
+#define BENCH_CASES_H
+
+#include "seat.h"
+
+/* name for --only, function */
+#define BENCH_CASES(X)                                                                 \
+    X(startup, "spawn the server until a client is initialized")                       \
+    X(memory, "what all processes of an idle server use")                              \
+    X(connect, "connect, upgrade, initialize")                                         \
+    X(start, "start /bin/true until it is closed, a client that acknowledges at once") \
+    X(ordinary, "the same with an ordinary client")                                    \
+    X(inflight, "the same with 16 at a time, per second")                              \
+    X(pty, "the same on a terminal")                                                   \
+    X(echo, "one byte to a terminal and back")                                         \
+    X(output, "bytes from a pipe, all of them counted and looked at")                  \
+    X(lines, "short lines, one write(2) each")                                         \
+    X(read, "a parked process/read until it answers")                                  \
+    X(ptys, "500 idle terminals: time and memory")                                     \
+    X(live, "start with 10, 100 and 1,000 processes alive")                            \
+    X(size, "the stripped binary")
+
+#define X(name, text) void bench_case_##name(struct bench *b);
+BENCH_CASES(X)
+#undef X
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base64: the encoding of all bytes on the wire.
+ *
+ * Encoding is on the path of every byte of output, so it has an AVX2 form and a scalar one, chosen
+ * at first use. The scalar one looks up twelve bits at a time in a table that is built only where
+ * it is used: a process that encodes nothing has no page for it. Decoding looks up one symbol in
+ * one of four tables, so that four symbols are three additions and one test.
+ */
+#include "base/base64.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && __has_include(<sys/platform/x86.h>)
+#define HAVE_AVX2 1
+#include <immintrin.h>
+#include <sys/platform/x86.h>
+#else
+#define HAVE_AVX2 0
+#endif
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+typedef char *encoder(char *out, const uint8_t *in, size_t n);
+
+/* ---- encoding ---- */
+
+/* The last bytes, and all of them where n is small: needs no table but the alphabet. */
+static char *encode_tail(char *out, const uint8_t *in, size_t n)
+{
+    for (; n >= 3; n -= 3, in += 3, out += 4) {
+        const uint32_t v = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
+
+        out[0] = alphabet[v >> 18];
+        out[1] = alphabet[v >> 12 & 63];
+        out[2] = alphabet[v >> 6 & 63];
+        out[3] = alphabet[v & 63];
+    }
+    if (n == 0)
+        return out;
+
+    const uint32_t v = (uint32_t)in[0] << 8 | (n == 2 ? in[1] : 0U);
+    out[0] = alphabet[v >> 10];
+    out[1] = alphabet[v >> 4 & 63];
+    out[2] = '=';
+    if (n == 2)
+        out[2] = alphabet[v << 2 & 63];
+    out[3] = '=';
+    return out + 4;
+}
+
+static char pairs[4096][2]; /* twelve bits to two characters */
+
+static char *encode_scalar(char *out, const uint8_t *in, size_t n)
+{
+    for (; n >= 6; n -= 6, in += 6, out += 8) {
+        const uint32_t a = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
+        const uint32_t b = (uint32_t)in[3] << 16 | (uint32_t)in[4] << 8 | in[5];
+
+        memcpy(out, pairs[a >> 12], 2);
+        memcpy(out + 2, pairs[a & 4095], 2);
+        memcpy(out + 4, pairs[b >> 12], 2);
+        memcpy(out + 6, pairs[b & 4095], 2);
+    }
+    return encode_tail(out, in, n);
+}
+
+#if HAVE_AVX2
+/* 24 bytes, twelve in each half of v, to 32 characters. */
+__attribute__((target("avx2"))) static inline __m256i encode_24(__m256i v)
+{
+    /* Bytes a b c become the 16-bit words ab and bc: each holds two of the four indices whole. */
+    const __m256i spread = _mm256_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10, /**/
+                                            1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
+    /* What to add to an index for its character: by class, which is computed below. */
+    const __m256i shift =
+        _mm256_setr_epi8('A', 'a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+                         '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0, 0, /**/
+                         'A', 'a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+                         '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0, 0);
+
+    v = _mm256_shuffle_epi8(v, spread);
+    /* A multiplication by a power of two is a shift of its own for every word. */
+    const __m256i even = _mm256_mulhi_epu16(_mm256_and_si256(v, _mm256_set1_epi32(0x0FC0FC00)),
+                                            _mm256_set1_epi32(0x04000040));
+    const __m256i odd = _mm256_mullo_epi16(_mm256_and_si256(v, _mm256_set1_epi32(0x003F03F0)),
+                                           _mm256_set1_epi32(0x01000010));
+    const __m256i index = _mm256_or_si256(even, odd);
+
+    /* 0: up to 25; 1: up to 51; 2 to 11: the digits; 12 and 13: the last two. */
+    const __m256i class = _mm256_sub_epi8(_mm256_subs_epu8(index, _mm256_set1_epi8(51)),
+                                          _mm256_cmpgt_epi8(index, _mm256_set1_epi8(25)));
+    return _mm256_add_epi8(index, _mm256_shuffle_epi8(shift, class));
+}
+
+__attribute__((target("avx2"))) static inline __m256i load_24(const uint8_t *in)
+{
+    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)in);
+    const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(in + 12));
+
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+__attribute__((target("avx2"))) static char *encode_avx2(char *out, const uint8_t *in, size_t n)
+{
+    /* A load of the last twelve bytes reads four beyond them: hence 4 more than is encoded. */
+    for (; n >= 96 + 4; n -= 96, in += 96, out += 128) {
+        const __m256i a = encode_24(load_24(in));
+        const __m256i b = encode_24(load_24(in + 24));
+        const __m256i c = encode_24(load_24(in + 48));
+        const __m256i d = encode_24(load_24(in + 72));
+
+        _mm256_storeu_si256((__m256i *)(void *)out, a);
+        _mm256_storeu_si256((__m256i *)(void *)(out + 32), b);
+        _mm256_storeu_si256((__m256i *)(void *)(out + 64), c);
+        _mm256_storeu_si256((__m256i *)(void *)(out + 96), d);
+    }
+    for (; n >= 24 + 4; n -= 24, in += 24, out += 32)
+        _mm256_storeu_si256((__m256i *)(void *)out, encode_24(load_24(in)));
+    _mm256_zeroupper(); /* gcc 12 leaves it out before a call of a static function */
+    return encode_tail(out, in, n);
+}
+
+static bool has_avx2(void)
+{
+    return CPU_FEATURE_ACTIVE(AVX2);
+}
+#endif
+
+static char *encode_first(char *out, const uint8_t *in, size_t n);
+
+static _Atomic(encoder *) encode = encode_first;
+static pthread_once_t encode_once = PTHREAD_ONCE_INIT;
+
+static void choose_encoder(void)
+{
+#if HAVE_AVX2
+    if (has_avx2()) {
+        atomic_store(&encode, encode_avx2);
+        return;
+    }
+#endif
+    for (size_t i = 0; i < 4096; i++) {
+        pairs[i][0] = alphabet[i >> 6];
+        pairs[i][1] = alphabet[i & 63];
+    }
+    atomic_store(&encode, encode_scalar);
+}
+
+static char *encode_first(char *out, const uint8_t *in, size_t n)
+{
+    (void)pthread_once(&encode_once, choose_encoder); /* cannot fail with a static control */
+    return atomic_load(&encode)(out, in, n);
+}
+
+char *sp_base64_encode(char *out, const void *bytes, size_t n)
+{
+    return atomic_load_explicit(&encode, memory_order_acquire)(out, bytes, n);
+}
+
+/* ---- decoding ---- */
+
+#define NOT_A_SYMBOL 0x80000000U
+
+static uint32_t places[4][256]; /* a symbol's six bits at each of its four places */
+static pthread_once_t places_once = PTHREAD_ONCE_INIT;
+
+static void build_places(void)
+{
+    memset(places, 0xFF, sizeof places); /* NOT_A_SYMBOL is among these bits */
+    for (uint32_t i = 0; i < 64; i++)
+        for (unsigned place = 0; place < 4; place++)
+            places[place][(unsigned char)alphabet[i]] = i << (18 - 6 * place);
+}
+
+static inline uint32_t decode_quad(const unsigned char *in)
+{
+    return places[0][in[0]] | places[1][in[1]] | places[2][in[2]] | places[3][in[3]];
+}
+
+static bool is_symbol(unsigned char c)
+{
+    return places[3][c] < 64;
+}
+
+/* Says what is wrong with a text whose first fault is not before `from`. */
+static int refuse(struct sp_str text, size_t from, struct sp_error *e)
+{
+    bool is_padded = false;
+
+    for (size_t i = from; i < text.n; i++) {
+        const unsigned char c = (unsigned char)text.p[i];
+
+        if (c == '=')
+            is_padded = true;
+        else if (!is_symbol(c))
+            return sp_fail(e, SP_E_INVALID, 0, "Invalid symbol %u, offset %zu.", c, i);
+    }
+    if (text.n % 4 == 1 && !is_padded)
+        return sp_fail(e, SP_E_INVALID, 0, "Invalid input length: %zu", text.n);
+    return sp_fail(e, SP_E_INVALID, 0, "Invalid padding");
+}
+
+/* The last four symbols, which alone may be padded. Returns how many bytes they are, or minus. */
+static int decode_last(struct sp_str text, unsigned char *out, struct sp_error *e)
+{
+    const size_t at = text.n - 4;
+    unsigned char in[4];
+
+    memcpy(in, text.p + at, 4);
+    const size_t symbols = in[3] != '=' ? 4 : in[2] != '=' ? 3 : 2;
+    for (size_t i = 0; i < symbols; i++)
+        if (!is_symbol(in[i]))
+            return refuse(text, at, e);
+    for (size_t i = symbols; i < 4; i++)
+        in[i] = 'A';
+
+    const uint32_t v = decode_quad(in);
+    const uint32_t unused = symbols == 4 ? 0 : symbols == 3 ? 0xFF : 0xFFFF;
+    if ((v & unused) != 0)
+        return sp_fail(e, SP_E_INVALID, 0, "Invalid last symbol %u, offset %zu.", in[symbols - 1],
+                       at + symbols - 1);
+    out[0] = (unsigned char)(v >> 16);
+    if (symbols > 2)
+        out[1] = (unsigned char)(v >> 8);
+    if (symbols > 3)
+        out[2] = (unsigned char)v;
+    return (int)symbols - 1;
+}
+
+int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_error *e)
+{
+    const unsigned char *in = (const unsigned char *)text.p;
+    unsigned char *w = out;
+
+    (void)pthread_once(&places_once, build_places); /* cannot fail with a static control */
+    if (text.n == 0) {
+        *ret_len = 0;
+        return 0;
+    }
+    if (text.n % 4 != 0)
+        return refuse(text, 0, e);
+
+    /*
+     * Four bytes are stored where three belong: there are more to come, and in place the fourth
+     * falls on a symbol that was read. So what refuse() looks at is still as it came.
+     */
+    for (size_t i = 0; i < text.n - 4; i += 4, w += 3) {
+        const uint32_t v = decode_quad(in + i);
+
+        if (v & NOT_A_SYMBOL)
+            return refuse(text, i, e);
+        const uint32_t bytes = htonl(v << 8);
+        memcpy(w, &bytes, 4);
+    }
+    const int last = decode_last(text, w, e);
+    if (last < 0)
+        return last;
+    *ret_len = text.n / 4 * 3 - (size_t)(3 - last);
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * buf: bytes that grow, up to a hard maximum.
+ */
+#ifndef SP_BASE_BUF_H
+#define SP_BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/str.h"
+
+struct sp_buf {
+    char *data;
+    size_t len;
+    size_t cap;
+    size_t max; /* 0: no bound but memory */
+};
+
+void sp_buf_done(struct sp_buf *b); /* frees the bytes; the struct is as new, max kept */
+
+/* Room for n more bytes at data + len; NULL if that passes max or memory is gone (b unchanged). */
+char *sp_buf_room(struct sp_buf *b, size_t n);
+
+bool sp_buf_add(struct sp_buf *b, const void *bytes, size_t n);
+bool sp_buf_add_str(struct sp_buf *b, struct sp_str s);
+SP_PRINTF(2, 3) bool sp_buf_printf(struct sp_buf *b, const char *fmt, ...);
+
+/* Drops n bytes at the front. */
+void sp_buf_drop(struct sp_buf *b, size_t n);
+
+#define auto_buf __attribute__((cleanup(sp_buf_done)))
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * error: the one error type.
+ *
+ * A fallible function returns 0, or minus a code, with the story in *e. The struct lives on the
+ * caller's stack: nothing to allocate, nothing to leak, and it works when memory is gone.
+ */
+#ifndef SP_BASE_ERROR_H
+#define SP_BASE_ERROR_H
+
+#define SP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define SP_NORETURN          __attribute__((noreturn))
+
+/* name, number on the JSON-RPC wire, what it is for */
+#define SP_CODES(X)                                                                                \
+    X(NONE, 0, "no error")                                                                         \
+    X(MALFORMED, -32600, "bytes that are not a message of this protocol")                          \
+    X(STATE, -32600, "the request does not fit the present state")                                 \
+    X(NO_METHOD, -32601, "unknown method")                                                         \
+    X(INVALID, -32602, "a parameter is missing, of the wrong type or unusable")                    \
+    X(NOT_FOUND, -32004, "a file or handle that is not there")                                     \
+    X(ATTACHED, -32010, "the session belongs to another connection")                               \
+    X(LIMIT, -32603, "a bound of ours was reached")                                                \
+    X(SYSTEM, -32603, "the kernel said no")                                                        \
+    X(FAILED, -32603, "the work failed")
+
+enum sp_code {
+#define X(name, wire, text) SP_E_##name,
+    SP_CODES(X)
+#undef X
+        SP_E_MAX
+};
+
+struct sp_error {
+    enum sp_code code;
+    int sys;       /* errno if the kernel said no, else 0 */
+    char msg[400]; /* valid UTF-8 if all that went in was; cut at a character's border */
+};
+
+/* Fills *e (which may be NULL) and returns -code, so that a failing line is one line. */
+SP_PRINTF(4, 5) int sp_fail(struct sp_error *e, enum sp_code code, int sys, const char *fmt, ...);
+
+/* Puts "context: " in front of the story and returns -code of the error that is there. */
+SP_PRINTF(2, 3) int sp_wrap(struct sp_error *e, const char *fmt, ...);
+
+/* The number this code has on the JSON-RPC wire. */
+int sp_code_wire(enum sp_code code);
+
+/* "msg: strerror" for people; buf is always terminated. Returns buf. */
+const char *sp_error_text(const struct sp_error *e, char *buf, unsigned long size);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log: what the person who runs a server wants to know, on stderr, one line each.
+ */
+#ifndef SP_BASE_LOG_H
+#define SP_BASE_LOG_H
+
+#include <stdbool.h>
+
+#include "base/error.h"
+
+#define SP_LOG_LEVELS(X) X(ERROR, "error") X(WARN, "warn") X(INFO, "info") X(DEBUG, "debug")
+
+enum sp_log_level {
+#define X(name, text) SP_LOG_##name,
+    SP_LOG_LEVELS(X)
+#undef X
+        SP_LOG_MAX
+};
+
+/* false: no such level. */
+bool sp_log_set_level(const char *name);
+void sp_log_set_json(bool is_json);
+
+SP_PRINTF(2, 3) void sp_log(enum sp_log_level level, const char *fmt, ...);
+
+#endif

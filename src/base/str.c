@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+bool sp_str_eq_nocase(struct sp_str a, struct sp_str b)
+{
+    if (a.n != b.n)
+        return false;
+    for (size_t i = 0; i < a.n; i++)
+        if (lower(a.p[i]) != lower(b.p[i]))
+            return false;
+    return true;
+}
+
+bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret)
+{
+    uint64_t v = 0;
+
+    if (s.n == 0)
+        return false;
+    for (size_t i = 0; i < s.n; i++) {
+        const unsigned digit = (unsigned)(unsigned char)s.p[i] - '0';
+
+        if (digit > 9 || v > (UINT64_MAX - digit) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    if (v > max)
+        return false;
+    *ret = v;
+    return true;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * str: a borrowed run of bytes, and the checked reading of numbers.
+ *
+ * A view owns nothing and needs no terminator; it may hold NUL bytes.
+ */
+#ifndef SP_BASE_STR_H
+#define SP_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct sp_str {
+    const char *p;
+    size_t n;
+};
+
+#define SP_STR(literal)  ((struct sp_str){(literal), sizeof(literal) - 1})
+#define SP_STR_FMT       "%.*s"
+#define SP_STR_ARG(s)    (int)((s).n > 4096 ? 4096 : (s).n), (s).p
+
+static inline struct sp_str sp_str_of(const char *text)
+{
+    return (struct sp_str){text, strlen(text)};
+}
+
+static inline bool sp_str_eq(struct sp_str a, struct sp_str b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+
+/* ASCII case ignored. */
+bool sp_str_eq_nocase(struct sp_str a, struct sp_str b);
+
+static inline bool sp_str_has_nul(struct sp_str s)
+{
+    return s.n != 0 && memchr(s.p, 0, s.n) != NULL;
+}
+
+/* Whole text, decimal digits only, no sign, at most max. false: *ret untouched. */
+bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret);
+
+#endif

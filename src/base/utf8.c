@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * utf8: is it, and what to do when it is not.
+ *
+ * Nearly all text is ASCII, so runs of it are skipped by the word; the rest goes character by
+ * character through one function that knows the well-formed sequences (Unicode, table 3-7).
+ */
+#include "base/utf8.h"
+
+#include <stdint.h>
+
+#define HIGH_BITS 0x8080808080808080U
+
+/* The length of the ASCII run at p, perhaps a few bytes less. */
+static size_t ascii_run(const unsigned char *p, size_t n)
+{
+    size_t i = 0;
+
+    for (; n - i >= 32; i += 32) {
+        uint64_t w[4];
+
+        memcpy(w, p + i, 32);
+        if (((w[0] | w[1] | w[2] | w[3]) & HIGH_BITS) != 0)
+            break;
+    }
+    for (; n - i >= 8; i += 8) {
+        uint64_t w;
+
+        memcpy(&w, p + i, 8);
+        if ((w & HIGH_BITS) != 0)
+            break;
+    }
+    return i;
+}
+
+/*
+ * The length of the character at p, or minus the length of the ill-formed part there: the longest
+ * run that begins a character but does not end one, else one byte. n is not 0.
+ */
+static inline int character(const unsigned char *p, size_t n)
+{
+    const unsigned char lead = p[0];
+    unsigned char low = 0x80;
+    unsigned char high = 0xBF;
+
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xC2 || lead > 0xF4) /* a continuation, an overlong form, above U+10FFFF */
+        return -1;
+    if (lead == 0xE0)
+        low = 0xA0; /* below: overlong */
+    else if (lead == 0xED)
+        high = 0x9F; /* above: surrogates */
+    else if (lead == 0xF0)
+        low = 0x90; /* below: overlong */
+    else if (lead == 0xF4)
+        high = 0x8F; /* above: beyond U+10FFFF */
+
+    const int len = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (n < 2 || p[1] < low || p[1] > high)
+        return -1;
+    for (int i = 2; i < len; i++)
+        if ((size_t)i >= n || (p[i] & 0xC0) != 0x80)
+            return -i;
+    return len;
+}
+
+/* The length of the valid prefix; *ret_bad is the length of the ill-formed part after it, or 0. */
+static size_t prefix(struct sp_str s, size_t *ret_bad)
+{
+    const unsigned char *p = (const unsigned char *)s.p;
+    size_t i = 0;
+
+    *ret_bad = 0;
+    while (i < s.n) {
+        if (p[i] < 0x80)
+            i += ascii_run(p + i, s.n - i);
+        /* Text that is not ASCII seldom is so for long: look for a word of it only now and then. */
+        for (int turns = 0; turns < 16 && i < s.n; turns++) {
+            const int len = character(p + i, s.n - i);
+
+            if (len < 0) {
+                *ret_bad = (size_t)-len;
+                return i;
+            }
+            i += (size_t)len;
+        }
+    }
+    return i;
+}
+
+bool sp_utf8_is_valid(struct sp_str s)
+{
+    return sp_utf8_valid_prefix(s) == s.n;
+}
+
+size_t sp_utf8_valid_prefix(struct sp_str s)
+{
+    size_t bad;
+
+    return prefix(s, &bad);
+}
+
+bool sp_utf8_add_lossy(struct sp_buf *out, struct sp_str s)
+{
+    const size_t mark = out->len;
+
+    while (s.n != 0) {
+        size_t bad;
+        const size_t good = prefix(s, &bad);
+
+        if (!sp_buf_add(out, s.p, good) || (bad != 0 && !sp_buf_add(out, "\xEF\xBF\xBD", 3))) {
+            out->len = mark;
+            return false;
+        }
+        s.p += good + bad;
+        s.n -= good + bad;
+    }
+    return true;
+}

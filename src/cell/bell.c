@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/bell.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct slot {
+    _Alignas(64) _Atomic uint64_t served;
+    _Atomic uint32_t is_attached;
+};
+
+struct sp_bell_page {
+    struct {
+        _Alignas(64) _Atomic uint32_t is_asleep;
+    } side[2];
+    _Alignas(4096) char rest[]; /* marks for the front, marks for the cell, slots */
+};
+
+static size_t words(uint32_t slots)
+{
+    return ((size_t)slots + 511) / 512 * 8; /* whole cache lines */
+}
+
+static size_t page_size(uint32_t slots)
+{
+    const size_t bytes =
+        sizeof(struct sp_bell_page) + 2 * words(slots) * 8 + (size_t)slots * sizeof(struct slot);
+
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+static _Atomic uint64_t *marks(const struct sp_bell *b, enum sp_side side)
+{
+    return (_Atomic uint64_t *)(void *)b->page->rest + (side == SP_SIDE_FRONT ? 0 : words(b->slots));
+}
+
+static struct slot *slot_of(const struct sp_bell *b, uint32_t slot)
+{
+    return (struct slot *)(void *)(b->page->rest + 2 * words(b->slots) * 8) + slot;
+}
+
+static int map_page(struct sp_bell *b, int fd, struct sp_error *e)
+{
+    void *map = mmap(NULL, page_size(b->slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (map == MAP_FAILED)
+        return sp_fail(e, SP_E_SYSTEM, errno, "map shared page");
+    b->page = map;
+    return 0;
+}
+
+int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e)
+{
+    struct sp_bell b = {.slots = slots, .side = SP_SIDE_FRONT, .wake = {-1, -1}};
+    int r = 0;
+
+    b.page_fd = memfd_create("sallyport-bell", MFD_CLOEXEC);
+    b.wake[SP_SIDE_FRONT] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    b.wake[SP_SIDE_CELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (b.page_fd < 0 || b.wake[0] < 0 || b.wake[1] < 0 ||
+        ftruncate(b.page_fd, (off_t)page_size(slots)) < 0)
+        r = sp_fail(e, SP_E_SYSTEM, errno, "make shared page");
+    else
+        r = map_page(&b, b.page_fd, e);
+    if (r < 0) {
+        sp_bell_free(&b);
+        return r;
+    }
+    *ret = b;
+    return 0;
+}
+
+int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
+                 struct sp_error *e)
+{
+    struct sp_bell b = {.slots = slots, .side = SP_SIDE_CELL, .page_fd = -1,
+                        .wake = {[SP_SIDE_FRONT] = wake_front, [SP_SIDE_CELL] = wake_cell}};
+    struct stat st;
+
+    if (fstat(page_fd, &st) < 0 || st.st_size != (off_t)page_size(slots))
+        return sp_fail(e, SP_E_MALFORMED, 0, "shared page has the wrong size");
+    const int r = map_page(&b, page_fd, e);
+    if (r == 0)
+        *ret = b;
+    return r;
+}
+
+void sp_bell_free(struct sp_bell *b)
+{
+    if (b->page != NULL)
+        (void)munmap(b->page, page_size(b->slots));
+    const int fds[] = {b->page_fd, b->wake[0], b->wake[1]};
+    for (int i = 0; i < 3; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    *b = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
+}
+
+void sp_bell_ring(struct sp_bell *b, uint32_t slot)
+{
+    const enum sp_side other = b->side == SP_SIDE_FRONT ? SP_SIDE_CELL : SP_SIDE_FRONT;
+    _Atomic uint32_t *is_asleep = &b->page->side[other].is_asleep;
+
+    atomic_fetch_or(&marks(b, other)[slot / 64], (uint64_t)1 << (slot % 64));
+    if (atomic_load(is_asleep) != 0 && atomic_exchange(is_asleep, 0) != 0)
+        (void)!write(b->wake[other], &(uint64_t){1}, 8); /* full means that it will wake anyway */
+}
+
+bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), void *user)
+{
+    _Atomic uint64_t *m = marks(b, b->side);
+    bool found = false;
+
+    for (size_t w = 0; w < words(b->slots); w++) {
+        if (atomic_load_explicit(&m[w], memory_order_relaxed) == 0)
+            continue;
+        for (uint64_t bits = atomic_exchange(&m[w], 0); bits != 0; bits &= bits - 1) {
+            const size_t slot = w * 64 + (size_t)__builtin_ctzll(bits);
+
+            found = true;
+            if (slot < b->slots)
+                fn(user, (uint32_t)slot);
+        }
+    }
+    return found;
+}
+
+bool sp_bell_may_sleep(struct sp_bell *b)
+{
+    const _Atomic uint64_t *m = marks(b, b->side);
+
+    atomic_store(&b->page->side[b->side].is_asleep, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    for (size_t w = 0; w < words(b->slots); w++)
+        if (atomic_load_explicit(&m[w], memory_order_relaxed) != 0) {
+            sp_bell_awake(b);
+            return false;
+        }
+    return true;
+}
+
+void sp_bell_awake(struct sp_bell *b)
+{
+    atomic_store_explicit(&b->page->side[b->side].is_asleep, 0, memory_order_relaxed);
+}
+
+void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_attached, uint64_t served)
+{
+    struct slot *s = slot_of(b, slot);
+
+    atomic_store_explicit(&s->served, served, memory_order_relaxed);
+    atomic_store(&s->is_attached, is_attached);
+}
+
+bool sp_bell_served(const struct sp_bell *b, uint32_t slot, uint64_t *ret_served)
+{
+    struct slot *s = slot_of(b, slot);
+
+    if (atomic_load(&s->is_attached) == 0)
+        return false;
+    *ret_served = atomic_load(&s->served);
+    return true;
+}

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/cell.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "cell/command.h"
+#include "cell/strays.h"
+#include "os/pty.h"
+#include "os/spawn.h"
+#include "os/tree.h"
+
+#define BATCH             64
+#define MESSAGES_AT_ONCE  16
+#define SWEEP_INTERVAL_MS 100
+
+struct cell {
+    int control;
+    struct sp_yard yard;
+    struct rlimit nofile;
+    struct sp_command *commands;
+    uint32_t slots;
+    struct sp_strays *strays;
+    int child_signals;
+    bool is_sweep_due;
+    uint64_t last_sweep_ms;
+    char **pointers; /* argv and envp of the start at hand */
+    size_t pointer_cap;
+    struct sp_wire_message message;
+};
+
+static uint64_t clock_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* The command a message is about; NULL if the slot holds another one by now. */
+static struct sp_command *find(struct cell *cell, const struct sp_wire_head *h)
+{
+    struct sp_command *c = h->slot < cell->slots ? &cell->commands[h->slot] : NULL;
+
+    return c != NULL && c->life != SP_LIFE_NONE && c->number == h->number ? c : NULL;
+}
+
+/* ---- START ---- */
+
+/* The strings of a START, in the message or mapped from its memfd (then *ret_map is to be unmapped). */
+static char *strings_of(struct cell *cell, const struct sp_wire_start *s, size_t *ret_len, void **ret_map)
+{
+    struct stat st;
+
+    if ((s->flags & SP_START_MEMFD) == 0) {
+        *ret_len = cell->message.len - sizeof *s;
+        return *ret_len == s->string_bytes ? cell->message.bytes + sizeof *s : NULL;
+    }
+    if (cell->message.fd_count != 1 || fstat(cell->message.fds[0], &st) < 0 || st.st_size <= 0 ||
+        st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
+        return NULL;
+    /* Private: a later change by the other side does not show, a truncation ends only this cell. */
+    void *map = mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, cell->message.fds[0], 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    *ret_len = s->string_bytes;
+    *ret_map = map;
+    return map;
+}
+
+static bool have_pointers(struct cell *cell, uint64_t n)
+{
+    if (n > SP_WIRE_STRINGS)
+        return false;
+    if (n > cell->pointer_cap) {
+        char **p = realloc(cell->pointers, n * sizeof *p);
+
+        if (p == NULL)
+            return false;
+        cell->pointers = p;
+        cell->pointer_cap = n;
+    }
+    return true;
+}
+
+static void prepare_and_start(struct cell *cell, const struct sp_wire_start *s,
+                              struct sp_wire_started *reply, int *ret_input)
+{
+    struct sp_command *c = s->head.slot < cell->slots ? &cell->commands[s->head.slot] : NULL;
+    struct sp_wire_strings strings;
+    void *map = NULL;
+    size_t len = 0;
+
+    reply->step = SP_STEP_PREPARE;
+    reply->err = EINVAL;
+    if (c == NULL || c->life != SP_LIFE_NONE || cell->message.is_cut)
+        return;
+    char *text = strings_of(cell, s, &len, &map);
+    if (text != NULL && have_pointers(cell, (uint64_t)s->argc + s->envc + 2) &&
+        sp_wire_read_strings(s, text, len, cell->pointers, &strings)) {
+        c->slot = s->head.slot;
+        if (sp_strays_take_leaf(cell->strays, c)) {
+            reply->step = SP_STEP_NONE;
+            reply->err = 0;
+            sp_command_start(&cell->yard, c, s, &strings, reply, ret_input);
+            if (reply->step != SP_STEP_NONE)
+                sp_strays_leave_leaf(cell->strays, c, true);
+        } else {
+            reply->err = errno;
+        }
+    }
+    if (map != NULL)
+        (void)munmap(map, len);
+}
+
+static void on_start(struct cell *cell, const struct sp_wire_start *s)
+{
+    struct sp_wire_started reply = {.head = s->head};
+    int input = -1;
+
+    reply.head.op = SP_WIRE_STARTED;
+    prepare_and_start(cell, s, &reply, &input);
+    const struct sp_command *c = find(cell, &s->head);
+    const int fds[2] = {c != NULL ? c->ring.fd : -1, input};
+    const int fd_count = reply.step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
+    /* Waiting is safe: the front never waits for us, and if it is gone this fails. */
+    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, fds, fd_count);
+    if (input >= 0 && c != NULL && !c->is_tty)
+        (void)close(input);
+}
+
+/* ---- the other messages ---- */
+
+static void done(struct cell *cell, const struct sp_wire_call *call, int err)
+{
+    struct sp_wire_done reply = {.head = call->head, .token = call->token, .err = err};
+
+    if (call->token == 0)
+        return;
+    reply.head.op = SP_WIRE_DONE;
+    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, NULL, 0);
+}
+
+static int resize(const struct sp_command *c, const struct sp_wire_call *call)
+{
+    if (c == NULL || !c->is_tty || c->stream[0] < 0)
+        return 0; /* ended meanwhile: nobody is there to see the size */
+    return sp_pty_resize(c->stream[0], (uint16_t)call->a, (uint16_t)call->b);
+}
+
+static void forget(struct cell *cell, struct sp_command *c)
+{
+    sp_command_forget(&cell->yard, c);
+    sp_strays_leave_leaf(cell->strays, c, true);
+}
+
+static void end_session(struct cell *cell, uint64_t session)
+{
+    for (uint32_t i = 0; i < cell->slots; i++)
+        if (cell->commands[i].life != SP_LIFE_NONE && cell->commands[i].session == session)
+            forget(cell, &cell->commands[i]);
+    sp_strays_end_session(cell->strays, session);
+    cell->is_sweep_due = true;
+}
+
+static void on_message(struct cell *cell)
+{
+    const struct sp_wire_head *h = (const void *)cell->message.bytes;
+    const struct sp_wire_call *call = (const void *)cell->message.bytes;
+    struct sp_command *c = find(cell, h);
+
+    switch (h->op) {
+    case SP_WIRE_START:
+        on_start(cell, (const void *)cell->message.bytes);
+        break;
+    case SP_WIRE_SIGNAL:
+        done(cell, call, c != NULL ? sp_command_signal(c, call->a) : 0);
+        break;
+    case SP_WIRE_RESIZE:
+        done(cell, call, resize(c, call));
+        break;
+    case SP_WIRE_TERMINATE:
+        if (c != NULL)
+            sp_command_terminate(c);
+        break;
+    case SP_WIRE_FORGET:
+        if (c != NULL)
+            forget(cell, c);
+        break;
+    case SP_WIRE_END_SESSION:
+        end_session(cell, h->number);
+        break;
+    default: /* nothing a front says */
+        break;
+    }
+    sp_wire_close_fds(&cell->message);
+}
+
+/* ---- the loop ---- */
+
+static void on_served(void *user, uint32_t slot)
+{
+    struct cell *cell = user;
+
+    if (slot < cell->slots && cell->commands[slot].life != SP_LIFE_NONE)
+        sp_command_served(&cell->yard, &cell->commands[slot]);
+}
+
+/* What an exit or a close means to the rest of the cell. */
+static void after_event(struct cell *cell, struct sp_command *c, enum sp_life before)
+{
+    if (before == SP_LIFE_RUNNING && c->life != SP_LIFE_RUNNING)
+        sp_strays_note_exit(cell->strays, c);
+    if (before != SP_LIFE_CLOSED && c->life == SP_LIFE_CLOSED)
+        sp_strays_leave_leaf(cell->strays, c, false);
+}
+
+static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_t slot)
+{
+    struct sp_command *c = &cell->commands[slot];
+    const enum sp_life before = c->life;
+
+    if (before == SP_LIFE_NONE)
+        return;
+    if (kind == SP_EV_EXIT)
+        sp_command_exited(&cell->yard, c);
+    else if (c->stream[kind == SP_EV_ERR] >= 0)
+        sp_command_readable(&cell->yard, c, kind == SP_EV_ERR);
+    after_event(cell, c, before);
+}
+
+static void reap_forgotten(int pidfd)
+{
+    siginfo_t info = {0};
+
+    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
+        return;
+    (void)close(pidfd);
+}
+
+static void sweep_if_due(struct cell *cell)
+{
+    const uint64_t now = clock_ms();
+    struct signalfd_siginfo info;
+
+    if (!cell->is_sweep_due || now - cell->last_sweep_ms < SWEEP_INTERVAL_MS)
+        return;
+    cell->is_sweep_due = false;
+    cell->last_sweep_ms = now;
+    (void)!read(cell->child_signals, &info, sizeof info); /* the next exit tells again */
+    sp_strays_sweep(cell->strays);
+}
+
+/* false: the front is gone. */
+static bool read_messages(struct cell *cell)
+{
+    for (int i = 0; i < MESSAGES_AT_ONCE; i++) {
+        const int r = sp_wire_recv(cell->control, false, &cell->message, NULL);
+
+        if (r <= 0)
+            return r == 0;
+        on_message(cell);
+    }
+    return true;
+}
+
+static bool one_turn(struct cell *cell)
+{
+    struct epoll_event batch[BATCH];
+    bool has_message = false;
+    int timeout = cell->is_sweep_due ? SWEEP_INTERVAL_MS : -1;
+
+    if (!sp_bell_may_sleep(&cell->yard.bell))
+        timeout = 0;
+    const int n = epoll_wait(cell->yard.epoll, batch, BATCH, timeout);
+    sp_bell_awake(&cell->yard.bell);
+    (void)sp_bell_answer(&cell->yard.bell, on_served, cell);
+    for (int i = 0; i < n; i++) {
+        const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);
+        const uint32_t what = (uint32_t)batch[i].data.u64;
+
+        if (kind == SP_EV_CONTROL)
+            has_message = true;
+        else if (kind == SP_EV_CHILD)
+            cell->is_sweep_due = true;
+        else if (kind == SP_EV_REAP)
+            reap_forgotten((int)what);
+        else if (kind != SP_EV_BELL)
+            on_command_event(cell, kind, what);
+    }
+    sweep_if_due(cell);
+    /* Last: a message may give a slot away that an event of this turn still means. */
+    return !has_message || read_messages(cell);
+}
+
+/* ---- beginning and end ---- */
+
+static void own_signals(void)
+{
+    sigset_t none;
+
+    /* Commands inherit ours: all as the kernel made them. Nothing here is ever handled. */
+    for (int sig = 1; sig < NSIG; sig++)
+        (void)signal(sig, SIG_DFL); /* KILL and STOP refuse */
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static int hello(struct cell *cell, struct sp_error *e)
+{
+    const int r = sp_wire_recv(cell->control, true, &cell->message, e);
+    const struct sp_wire_hello *h = (const void *)cell->message.bytes;
+
+    if (r < 0)
+        return r;
+    if (h->head.op != SP_WIRE_HELLO || cell->message.fd_count != 3 || h->slots == 0 ||
+        h->slots > (1U << 20)) {
+        sp_wire_close_fds(&cell->message);
+        return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
+    }
+    cell->slots = h->slots;
+    cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
+    cell->yard.nofile = &cell->nofile;
+    const int *fds = cell->message.fds;
+    const int joined = sp_bell_join(fds[0], h->slots, fds[1], fds[2], &cell->yard.bell, e);
+    (void)close(fds[0]);
+    if (joined < 0) {
+        (void)close(fds[1]);
+        (void)close(fds[2]);
+        return joined;
+    }
+    cell->yard.cgroup.dir = -1;
+    if (h->use_cgroups != 0)
+        (void)sp_cgroup_new(&cell->yard.cgroup); /* not allowed here: by parentage then */
+    return 0;
+}
+
+static int prepare(struct cell *cell, struct sp_error *e)
+{
+    sigset_t child;
+
+    /* calloc of a large table takes no memory until a slot is used. */
+    cell->commands = calloc(cell->slots, sizeof *cell->commands);
+    cell->strays = sp_strays_new(&cell->yard, cell->commands, cell->slots);
+    if (cell->commands == NULL || cell->strays == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "become subreaper");
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    cell->child_signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    cell->yard.epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (cell->child_signals < 0 || cell->yard.epoll < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's loop");
+
+    /* The bell and the signal are heard at their edges: neither is read to be silenced. */
+    const struct {
+        int fd;
+        uint32_t events;
+        enum sp_cell_event kind;
+    } w[] = {
+        {cell->control, EPOLLIN, SP_EV_CONTROL},
+        {cell->yard.bell.wake[SP_SIDE_CELL], EPOLLIN | EPOLLET, SP_EV_BELL},
+        {cell->child_signals, EPOLLIN | EPOLLET, SP_EV_CHILD},
+    };
+    for (size_t i = 0; i < sizeof w / sizeof w[0]; i++) {
+        struct epoll_event ev = {.events = w[i].events, .data.u64 = SP_EV(w[i].kind, 0)};
+
+        if (epoll_ctl(cell->yard.epoll, EPOLL_CTL_ADD, w[i].fd, &ev) < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "watch the cell's descriptors");
+    }
+    return 0;
+}
+
+/* Everything below us ends with us. */
+static void end_all(struct cell *cell)
+{
+    const uint64_t deadline = clock_ms() + 2000;
+
+    if (cell->yard.cgroup.dir >= 0)
+        sp_cgroup_kill(cell->yard.cgroup.dir);
+    sp_tree_kill(getpid(), false);
+    while (clock_ms() < deadline) {
+        siginfo_t info = {0};
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0)
+            break; /* no child is left */
+        if (info.si_pid == 0) {
+            const struct timespec wait = {.tv_nsec = 20000000};
+            sigset_t child;
+
+            sigemptyset(&child);
+            sigaddset(&child, SIGCHLD);
+            (void)sigtimedwait(&child, NULL, &wait);
+            sp_tree_kill(getpid(), false);
+        }
+    }
+    sp_cgroup_free(&cell->yard.cgroup);
+}
+
+int sp_cell_run(int control, struct sp_error *e)
+{
+    struct cell *cell = calloc(1, sizeof *cell);
+
+    if (cell == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell");
+    cell->control = control;
+    cell->child_signals = cell->yard.epoll = -1;
+    cell->yard.bell.page_fd = cell->yard.bell.wake[0] = cell->yard.bell.wake[1] = -1;
+    cell->yard.cgroup.dir = -1;
+    own_signals();
+    int r = hello(cell, e);
+    if (r == 0)
+        r = prepare(cell, e);
+    if (r == 0) {
+        while (one_turn(cell)) {
+        }
+        end_all(cell);
+    }
+    for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
+        if (cell->commands[i].life != SP_LIFE_NONE)
+            sp_command_forget(&cell->yard, &cell->commands[i]);
+    sp_strays_free(cell->strays);
+    sp_bell_free(&cell->yard.bell);
+    sp_cgroup_free(&cell->yard.cgroup);
+    if (cell->child_signals >= 0)
+        (void)close(cell->child_signals);
+    if (cell->yard.epoll >= 0)
+        (void)close(cell->yard.epoll);
+    free(cell->pointers);
+    free(cell->commands);
+    free(cell);
+    return r;
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "os/pty.h"
+#include "os/spawn.h"
+#include "os/tree.h"
+
+#define READS_AT_ONCE 4         /* of one stream, before others have their turn */
+#define DRAIN_BYTES   (4U << 20) /* after an exit: more than any pipe holds */
+#define DRAIN_WATER   (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
+
+/* ---- watching ---- */
+
+static bool watch(struct sp_yard *y, int fd, enum sp_cell_event kind, uint32_t n)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(kind, n)};
+
+    return epoll_ctl(y->epoll, EPOLL_CTL_ADD, fd, &ev) == 0;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* The front has a duplicate of a terminal's master, so closing ours alone would leave it watched. */
+static void close_stream(struct sp_yard *y, struct sp_command *c, int which)
+{
+    if (c->is_tty && !c->is_paused && c->stream[which] >= 0)
+        (void)epoll_ctl(y->epoll, EPOLL_CTL_DEL, c->stream[which], NULL);
+    close_fd(&c->stream[which]);
+}
+
+/* ---- starting ---- */
+
+struct plumbing {
+    int child[3]; /* what becomes 0, 1, 2 */
+    int input;    /* ours, to write to */
+};
+
+static int open_terminal(struct sp_command *c, const struct sp_wire_start *s, struct plumbing *p)
+{
+    struct sp_error e = {0};
+    struct sp_pty pty;
+
+    if (sp_pty_open(s->rows != 0 ? s->rows : 24, s->cols != 0 ? s->cols : 80, &pty, &e) < 0)
+        return e.sys;
+    c->stream[0] = pty.master;
+    c->slave = pty.slave;
+    for (int i = 0; i < 3; i++)
+        p->child[i] = pty.slave;
+    p->input = pty.master;
+    return 0;
+}
+
+/* A pipe whose end for us does not block; the child's end does, as programs expect. */
+static int open_pipe(int *ret_ours, int *ret_childs, bool is_childs_input)
+{
+    int fd[2];
+
+    if (pipe2(fd, O_CLOEXEC) < 0)
+        return errno;
+    *ret_ours = fd[is_childs_input ? 1 : 0];
+    *ret_childs = fd[is_childs_input ? 0 : 1];
+    return fcntl(*ret_ours, F_SETFL, (is_childs_input ? O_WRONLY : O_RDONLY) | O_NONBLOCK) < 0 ? errno : 0;
+}
+
+static int open_pipes(struct sp_command *c, const struct sp_wire_start *s, struct plumbing *p)
+{
+    int err = open_pipe(&c->stream[0], &p->child[1], false);
+
+    if (err == 0)
+        err = open_pipe(&c->stream[1], &p->child[2], false);
+    if (err == 0 && (s->flags & SP_START_STDIN) != 0)
+        err = open_pipe(&p->input, &p->child[0], true);
+    return err;
+}
+
+static void close_childs_ends(struct sp_command *c, struct plumbing *p)
+{
+    for (int i = 0; i < 3; i++)
+        if (!c->is_tty)
+            close_fd(&p->child[i]);
+}
+
+/* Everything but the slot's own identity is given back. */
+static void release(struct sp_yard *y, struct sp_command *c)
+{
+    close_stream(y, c, 0);
+    close_stream(y, c, 1);
+    close_fd(&c->slave);
+    close_fd(&c->pidfd);
+    sp_ring_free(&c->ring);
+    c->life = SP_LIFE_NONE;
+}
+
+static const char *path_of(char *const *envp)
+{
+    for (; *envp != NULL; envp++)
+        if (strncmp(*envp, "PATH=", 5) == 0)
+            return *envp + 5;
+    return NULL;
+}
+
+static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
+                          const struct sp_wire_strings *strings, struct plumbing *p, int *ret_err)
+{
+    struct sp_error e = {0};
+
+    if (sp_ring_new(&c->ring, &e) < 0) {
+        *ret_err = e.sys;
+        return SP_STEP_PREPARE;
+    }
+    *ret_err = c->is_tty ? open_terminal(c, s, p) : open_pipes(c, s, p);
+    if (*ret_err != 0)
+        return SP_STEP_STDIO;
+
+    struct sp_spawn spawn = {
+        .stdio = {p->child[0], p->child[1], p->child[2]},
+        .is_tty = c->is_tty,
+        .dies_with_us = true,
+        .is_subreaper = c->leaf_fd < 0,
+        .cgroup = c->leaf_fd,
+        .cwd = strings->cwd,
+        .file = strings->file,
+        .search_path = path_of(strings->envp),
+        .argv = strings->argv,
+        .envp = strings->envp,
+        .nofile = y->nofile,
+    };
+    if (sp_spawn(&spawn) < 0) {
+        *ret_err = spawn.failed_errno;
+        return spawn.failed_step;
+    }
+    c->pid = spawn.pid;
+    c->pidfd = spawn.pidfd;
+    if (watch(y, c->stream[0], SP_EV_OUT, c->slot) &&
+        (c->stream[1] < 0 || watch(y, c->stream[1], SP_EV_ERR, c->slot)) &&
+        watch(y, c->pidfd, SP_EV_EXIT, c->slot))
+        return SP_STEP_NONE;
+
+    /* It runs and cannot be watched: end it, for nobody would hear of it. */
+    *ret_err = errno;
+    c->life = SP_LIFE_RUNNING;
+    sp_command_terminate(c);
+    (void)waitid(P_PIDFD, (id_t)c->pidfd, &(siginfo_t){0}, WEXITED);
+    return SP_STEP_PREPARE;
+}
+
+void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
+                      const struct sp_wire_strings *strings, struct sp_wire_started *ret,
+                      int *ret_input)
+{
+    struct plumbing p = {.child = {-1, -1, -1}, .input = -1};
+    int err = 0;
+
+    c->number = s->head.number;
+    c->session = s->session;
+    c->is_tty = (s->flags & SP_START_TTY) != 0;
+    c->is_paused = c->is_terminated = false;
+    c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
+    c->ring.fd = -1;
+
+    const enum sp_step step = start(y, c, s, strings, &p, &err);
+    close_childs_ends(c, &p);
+    if (step == SP_STEP_NONE) {
+        c->life = SP_LIFE_RUNNING;
+        ret->pid = c->pid;
+        ret->has_input = p.input >= 0;
+        *ret_input = p.input;
+        return;
+    }
+    if (!c->is_tty)
+        close_fd(&p.input);
+    release(y, c);
+    ret->step = (uint32_t)step;
+    ret->err = err;
+    *ret_input = -1;
+}
+
+/* ---- reading ---- */
+
+static bool has_ended(const struct sp_command *c)
+{
+    return c->stream[0] < 0 && c->stream[1] < 0;
+}
+
+static enum sp_stream stream_kind(const struct sp_command *c, int which)
+{
+    return c->is_tty ? SP_STREAM_PTY : which == 0 ? SP_STREAM_STDOUT : SP_STREAM_STDERR;
+}
+
+/* A terminal hands out at most 4095 bytes a call: several calls fill one chunk. */
+static ssize_t read_chunk(const struct sp_command *c, int fd, uint8_t *room)
+{
+    ssize_t n = read(fd, room, SP_RING_CHUNK);
+
+    while (c->is_tty && n >= 2048 && n <= (ssize_t)SP_RING_CHUNK - 4096) {
+        const ssize_t more = read(fd, room + n, SP_RING_CHUNK - (size_t)n);
+
+        if (more <= 0)
+            break; /* end or error is met again by the next read */
+        n += more;
+        if (more < 2048)
+            break;
+    }
+    return n;
+}
+
+/* One chunk into the ring. >0: its size; 0: nothing there now; -1: the stream has ended (closed). */
+static ssize_t take_chunk(struct sp_yard *y, struct sp_command *c, int which)
+{
+    ssize_t n;
+
+    do
+        n = read_chunk(c, c->stream[which], sp_ring_room(&c->ring));
+    while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        sp_ring_output(&c->ring, stream_kind(c, which), (uint32_t)n);
+        return n;
+    }
+    if (n < 0 && errno == EAGAIN)
+        return 0;
+    close_stream(y, c, which); /* end of file, or EIO: the terminal's last user is gone */
+    return -1;
+}
+
+static bool is_too_far_ahead(const struct sp_yard *y, const struct sp_command *c, uint64_t limit)
+{
+    uint64_t served;
+
+    return sp_bell_served(&y->bell, c->slot, &served) && c->ring.end - served > limit;
+}
+
+static void set_watched(struct sp_yard *y, struct sp_command *c, bool is_watched)
+{
+    for (int i = 0; i < 2; i++) {
+        if (c->stream[i] < 0)
+            continue;
+        if (is_watched)
+            (void)watch(y, c->stream[i], i == 0 ? SP_EV_OUT : SP_EV_ERR, c->slot);
+        else
+            (void)epoll_ctl(y->epoll, EPOLL_CTL_DEL, c->stream[i], NULL);
+    }
+}
+
+static void pause_if_ahead(struct sp_yard *y, struct sp_command *c)
+{
+    if (c->is_paused || !is_too_far_ahead(y, c, SP_RING_HIGH_WATER))
+        return;
+    c->is_paused = true;
+    sp_ring_set_paused(&c->ring, true);
+    /* The front may have moved on before it could see that we wait: look once more. */
+    if (!is_too_far_ahead(y, c, SP_RING_HIGH_WATER)) {
+        c->is_paused = false;
+        sp_ring_set_paused(&c->ring, false);
+        return;
+    }
+    set_watched(y, c, false);
+}
+
+static void close_if_ended(struct sp_command *c)
+{
+    if (c->life == SP_LIFE_EXITED && has_ended(c)) {
+        sp_ring_closed(&c->ring);
+        c->life = SP_LIFE_CLOSED;
+    }
+}
+
+void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which)
+{
+    const uint64_t before = c->ring.end;
+
+    for (int i = 0; i < READS_AT_ONCE && c->stream[which] >= 0 && !c->is_paused; i++) {
+        const ssize_t n = take_chunk(y, c, which);
+
+        if (n > 0)
+            pause_if_ahead(y, c);
+        if (n < (ssize_t)SP_RING_CHUNK)
+            break; /* what came after is told by the next event */
+    }
+    close_if_ended(c);
+    if (c->ring.end != before)
+        sp_bell_ring(&y->bell, c->slot);
+}
+
+/* ---- ending ---- */
+
+/* Reads what is there, unless an attached reader would lose some of it. false: something may be left. */
+static bool drain(struct sp_yard *y, struct sp_command *c)
+{
+    for (int which = 0; which < 2; which++) {
+        size_t total = 0;
+
+        while (c->stream[which] >= 0) {
+            if (total >= DRAIN_BYTES || is_too_far_ahead(y, c, DRAIN_WATER))
+                return false;
+            const ssize_t n = take_chunk(y, c, which);
+
+            if (n <= 0)
+                break;
+            total += (size_t)n;
+        }
+    }
+    return true;
+}
+
+/* After a terminate nothing waits for the streams' end: whoever still holds one is not of the tree. */
+static void close_terminated(struct sp_yard *y, struct sp_command *c)
+{
+    if (c->life != SP_LIFE_EXITED || !c->is_terminated || !drain(y, c))
+        return;
+    close_stream(y, c, 0);
+    close_stream(y, c, 1);
+}
+
+static void describe(const siginfo_t *info, const struct rusage *use, struct sp_exit *ret)
+{
+    const bool by_signal = info->si_code == CLD_KILLED || info->si_code == CLD_DUMPED;
+
+    *ret = (struct sp_exit){
+        .code = by_signal ? 128 + info->si_status : info->si_status,
+        .signal = by_signal ? info->si_status : 0,
+        .has_core = info->si_code == CLD_DUMPED,
+        .max_rss_kb = (uint32_t)use->ru_maxrss,
+        .user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec,
+        .system_us = (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec,
+    };
+}
+
+void sp_command_exited(struct sp_yard *y, struct sp_command *c)
+{
+    siginfo_t info = {0};
+    struct rusage use = {0};
+    struct sp_exit how = {.code = -1};
+
+    if (c->life != SP_LIFE_RUNNING)
+        return;
+    /* The system call has a fifth argument that the C library hides. */
+    const long r = syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG, &use);
+    if (r == 0 && info.si_pid == 0)
+        return;
+    if (r == 0)
+        describe(&info, &use, &how);
+    close_fd(&c->pidfd);
+    close_fd(&c->slave);
+    (void)drain(y, c); /* what is left comes after the exit */
+    c->life = SP_LIFE_EXITED;
+    sp_ring_exited(&c->ring, &how);
+    close_terminated(y, c);
+    close_if_ended(c);
+    sp_bell_ring(&y->bell, c->slot);
+}
+
+void sp_command_served(struct sp_yard *y, struct sp_command *c)
+{
+    if (!c->is_paused || is_too_far_ahead(y, c, SP_RING_LOW_WATER))
+        return;
+    c->is_paused = false;
+    sp_ring_set_paused(&c->ring, false);
+    set_watched(y, c, true);
+    if (c->is_terminated && c->life == SP_LIFE_EXITED) {
+        const uint64_t before = c->ring.end;
+
+        close_terminated(y, c);
+        close_if_ended(c);
+        if (c->ring.end != before)
+            sp_bell_ring(&y->bell, c->slot);
+    }
+}
+
+int sp_command_signal(struct sp_command *c, int signal)
+{
+    if (c->life != SP_LIFE_RUNNING)
+        return 0;
+    return kill(-c->pid, signal) < 0 && errno != ESRCH ? errno : 0;
+}
+
+static void kill_tree(struct sp_command *c)
+{
+    if (c->leaf_fd >= 0) {
+        sp_cgroup_kill(c->leaf_fd);
+        (void)kill(c->pid, SIGKILL); /* not reaped yet, so it is still this one */
+    } else {
+        sp_tree_kill(c->pid, true);
+    }
+}
+
+void sp_command_terminate(struct sp_command *c)
+{
+    if (c->life != SP_LIFE_RUNNING)
+        return;
+    c->is_terminated = true;
+    kill_tree(c);
+}
+
+void sp_command_forget(struct sp_yard *y, struct sp_command *c)
+{
+    if (c->life == SP_LIFE_RUNNING) {
+        struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(SP_EV_REAP, c->pidfd)};
+
+        kill_tree(c);
+        (void)epoll_ctl(y->epoll, EPOLL_CTL_MOD, c->pidfd, &ev);
+        c->pidfd = -1; /* the event's now */
+    }
+    release(y, c);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * command: one process in its cell, from START to FORGET.
+ *
+ *   starting --exec--> running --exit--> exited --streams end--> closed
+ *
+ * Exit and the end of the streams are two facts: a grandchild may hold a stream for hours, and a
+ * program may close its output and live on. Both become records in the ring as they happen.
+ */
+#ifndef SP_CELL_COMMAND_H
+#define SP_CELL_COMMAND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cell/bell.h"
+#include "cell/ring.h"
+#include "cell/wire.h"
+#include "os/cgroup.h"
+
+struct rlimit;
+
+enum sp_life { SP_LIFE_NONE, SP_LIFE_RUNNING, SP_LIFE_EXITED, SP_LIFE_CLOSED };
+
+struct sp_command {
+    enum sp_life life; /* NONE: the slot is free */
+    bool is_tty;
+    bool is_paused;     /* waits for its reader: the streams are not watched */
+    bool is_terminated; /* closes as soon as what is readable has been read */
+    uint32_t slot;
+    uint64_t number, session;
+    pid_t pid;
+    int pidfd;
+    int stream[2]; /* stdout and stderr, or the terminal's master; -1: ended */
+    int slave;     /* of the terminal, kept until the leader is reaped: no early end of file */
+    int leaf_fd;   /* its cgroup; -1: none */
+    uint32_t leaf;
+    struct sp_ring ring;
+};
+
+/* What all commands of a cell share. */
+struct sp_yard {
+    int epoll;
+    struct sp_bell bell;
+    const struct rlimit *nofile;
+    struct sp_cgroup cgroup; /* dir -1: trees are found by parentage */
+};
+
+/* What an epoll event is about: a kind, and a slot (or descriptor) beside it. */
+enum sp_cell_event { SP_EV_CONTROL = 1, SP_EV_BELL, SP_EV_CHILD, SP_EV_OUT, SP_EV_ERR, SP_EV_EXIT, SP_EV_REAP };
+#define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
+
+/*
+ * Starts what the message asks for into the free slot *c. The leaf is the caller's choice. On success
+ * *ret_input is the descriptor that feeds it, or -1; for a terminal it is the master, which stays the
+ * command's, for a pipe it is the caller's. On failure ret->step and err say why and *c is
+ * free again.
+ */
+void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
+                      const struct sp_wire_strings *strings, struct sp_wire_started *ret,
+                      int *ret_input);
+
+/* A stream is readable or has ended. */
+void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which);
+/* The leader has ended: reap it, read what is there, tell. Not ended yet: nothing. */
+void sp_command_exited(struct sp_yard *y, struct sp_command *c);
+/* The front has moved on, or nobody is attached any more. */
+void sp_command_served(struct sp_yard *y, struct sp_command *c);
+
+int sp_command_signal(struct sp_command *c, int signal); /* 0 or errno; ended: 0 */
+void sp_command_terminate(struct sp_command *c);
+/* Frees the slot. A live one is killed with its tree and reaped later (SP_EV_REAP, its pidfd). */
+void sp_command_forget(struct sp_yard *y, struct sp_command *c);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/strays.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/tree.h"
+
+#define NO_SESSION 0 /* sessions count from 1 */
+
+enum leaf_use { LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
+
+struct leaf {
+    int fd;
+    enum leaf_use use;
+    uint64_t session; /* of the strays in it */
+    uint32_t next_free;
+};
+
+struct stray {
+    pid_t pid;
+    uint64_t session;
+};
+
+struct sp_strays {
+    struct sp_yard *yard;
+    struct sp_command *commands;
+    uint32_t slots;
+
+    struct leaf *leaves;
+    uint32_t leaf_count, leaf_cap, first_free;
+
+    /* Without cgroups: */
+    struct stray *list;
+    size_t count, cap;
+    uint64_t exited_session; /* of the commands that exited since the last sweep */
+    bool is_mixed;           /* ... if it was one session only */
+    bool has_exits;
+};
+
+struct sp_strays *sp_strays_new(struct sp_yard *y, struct sp_command *commands, uint32_t slots)
+{
+    struct sp_strays *s = calloc(1, sizeof *s);
+
+    if (s != NULL)
+        *s = (struct sp_strays){.yard = y, .commands = commands, .slots = slots, .first_free = SP_NO_LEAF};
+    return s;
+}
+
+void sp_strays_free(struct sp_strays *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->leaf_count; i++)
+        (void)close(s->leaves[i].fd);
+    free(s->leaves);
+    free(s->list);
+    free(s);
+}
+
+/* ---- leaves ---- */
+
+static bool make_leaf(struct sp_strays *s)
+{
+    if (s->leaf_count == s->leaf_cap) {
+        const uint32_t cap = s->leaf_cap == 0 ? 32 : s->leaf_cap * 2;
+        struct leaf *leaves = realloc(s->leaves, cap * sizeof *leaves);
+
+        if (leaves == NULL)
+            return false;
+        s->leaves = leaves;
+        s->leaf_cap = cap;
+    }
+    const int fd = sp_cgroup_make_leaf(&s->yard->cgroup, s->leaf_count);
+    if (fd < 0)
+        return false;
+    s->leaves[s->leaf_count] = (struct leaf){.fd = fd, .next_free = s->first_free};
+    s->first_free = s->leaf_count++;
+    return true;
+}
+
+static void free_leaf(struct sp_strays *s, uint32_t i)
+{
+    s->leaves[i].use = LEAF_FREE;
+    s->leaves[i].next_free = s->first_free;
+    s->first_free = i;
+}
+
+bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
+{
+    c->leaf_fd = -1;
+    c->leaf = SP_NO_LEAF;
+    if (s->yard->cgroup.dir < 0)
+        return true;
+    if (s->first_free == SP_NO_LEAF && !make_leaf(s))
+        return false;
+    c->leaf = s->first_free;
+    struct leaf *l = &s->leaves[c->leaf];
+    s->first_free = l->next_free;
+    l->use = LEAF_TAKEN;
+    c->leaf_fd = l->fd;
+    return true;
+}
+
+void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten)
+{
+    if (c->leaf == SP_NO_LEAF)
+        return;
+    if (sp_cgroup_is_empty(c->leaf_fd)) {
+        free_leaf(s, c->leaf);
+    } else if (is_forgotten) {
+        s->leaves[c->leaf].use = LEAF_STRAYS;
+        s->leaves[c->leaf].session = c->session;
+    } else {
+        return; /* asked again when it is forgotten */
+    }
+    c->leaf = SP_NO_LEAF;
+    c->leaf_fd = -1;
+}
+
+/* ---- adopted children ---- */
+
+void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
+{
+    if (s->yard->cgroup.dir >= 0)
+        return;
+    s->is_mixed = s->has_exits && (s->is_mixed || s->exited_session != c->session);
+    s->exited_session = c->session;
+    s->has_exits = true;
+}
+
+static struct sp_command *command_of(struct sp_strays *s, pid_t pid)
+{
+    for (uint32_t i = 0; i < s->slots; i++)
+        if (s->commands[i].life == SP_LIFE_RUNNING && s->commands[i].pid == pid)
+            return &s->commands[i];
+    return NULL;
+}
+
+static bool is_known(const struct sp_strays *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->list[i].pid == pid)
+            return true;
+    return false;
+}
+
+static void adopt(struct sp_strays *s, pid_t pid)
+{
+    if (s->count == s->cap) {
+        const size_t cap = s->cap == 0 ? 64 : s->cap * 2;
+        struct stray *list = realloc(s->list, cap * sizeof *list);
+
+        if (list == NULL)
+            return; /* ends with the cell at the latest */
+        s->list = list;
+        s->cap = cap;
+    }
+    s->list[s->count++] =
+        (struct stray){.pid = pid, .session = s->is_mixed ? NO_SESSION : s->exited_session};
+}
+
+static void learn_adopted(struct sp_strays *s)
+{
+    pid_t few[512];
+    pid_t *pids = few;
+    int n = sp_tree_children(getpid(), few, 512);
+
+    if (n > 512) {
+        const int max = n + 64;
+
+        pids = calloc((size_t)max, sizeof *pids);
+        if (pids == NULL)
+            return;
+        n = sp_tree_children(getpid(), pids, max);
+        n = n > max ? max : n;
+    }
+    for (int i = 0; i < n; i++)
+        if (command_of(s, pids[i]) == NULL && !is_known(s, pids[i]))
+            adopt(s, pids[i]);
+    if (pids != few)
+        free(pids);
+    s->has_exits = s->is_mixed = false;
+}
+
+static void reap_dead(struct sp_strays *s)
+{
+    for (;;) {
+        siginfo_t info = {0};
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+            return;
+        struct sp_command *c = command_of(s, info.si_pid);
+        if (c != NULL) {
+            /* One of our own, seen before its descriptor told. */
+            sp_command_exited(s->yard, c);
+            if (c->life == SP_LIFE_RUNNING)
+                return;
+            sp_strays_note_exit(s, c);
+            continue;
+        }
+        if (waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG) < 0)
+            return;
+        for (size_t i = 0; i < s->count; i++)
+            if (s->list[i].pid == info.si_pid)
+                s->list[i--] = s->list[--s->count];
+    }
+}
+
+void sp_strays_sweep(struct sp_strays *s)
+{
+    if (s->yard->cgroup.dir < 0 && s->has_exits)
+        learn_adopted(s);
+    reap_dead(s);
+}
+
+void sp_strays_end_session(struct sp_strays *s, uint64_t session)
+{
+    for (uint32_t i = 0; i < s->leaf_count; i++) {
+        if (s->leaves[i].use != LEAF_STRAYS)
+            continue;
+        if (s->leaves[i].session == session)
+            sp_cgroup_kill(s->leaves[i].fd);
+        /* The killed take a moment to be gone: their leaf is found empty the next time round. */
+        if (sp_cgroup_is_empty(s->leaves[i].fd))
+            free_leaf(s, i);
+    }
+    if (s->yard->cgroup.dir >= 0)
+        return;
+    sp_strays_sweep(s);
+    for (size_t i = 0; i < s->count; i++)
+        if (s->list[i].session == session)
+            sp_tree_kill(s->list[i].pid, true);
+    reap_dead(s);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/wire.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static const size_t least_size[SP_WIRE_OP_MAX] = {
+    [SP_WIRE_HELLO] = sizeof(struct sp_wire_hello),
+    [SP_WIRE_START] = sizeof(struct sp_wire_start),
+    [SP_WIRE_SIGNAL] = sizeof(struct sp_wire_call),
+    [SP_WIRE_RESIZE] = sizeof(struct sp_wire_call),
+    [SP_WIRE_TERMINATE] = sizeof(struct sp_wire_call),
+    [SP_WIRE_FORGET] = sizeof(struct sp_wire_call),
+    [SP_WIRE_END_SESSION] = sizeof(struct sp_wire_call),
+    [SP_WIRE_STARTED] = sizeof(struct sp_wire_started),
+    [SP_WIRE_DONE] = sizeof(struct sp_wire_done),
+};
+
+void sp_wire_close_fds(struct sp_wire_message *m)
+{
+    for (int i = 0; i < m->fd_count; i++)
+        if (m->fds[i] >= 0)
+            (void)close(m->fds[i]);
+    m->fd_count = 0;
+}
+
+static void take_fds(struct sp_wire_message *m, struct msghdr *h)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (m->fd_count < SP_WIRE_FDS)
+                m->fds[m->fd_count++] = fd;
+            else
+                (void)close(fd);
+        }
+    }
+}
+
+int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_error *e)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_FDS * sizeof(int))];
+    struct iovec iov = {.iov_base = m->bytes, .iov_len = sizeof m->bytes};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+                       .msg_controllen = sizeof control};
+    ssize_t n;
+
+    do
+        n = recvmsg(socket, &h, MSG_CMSG_CLOEXEC | (can_wait ? 0 : MSG_DONTWAIT));
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN)
+        return 0;
+    if (n < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "receive from the other side");
+    m->len = (size_t)n;
+    m->fd_count = 0;
+    m->is_cut = (h.msg_flags & MSG_CTRUNC) != 0;
+    take_fds(m, &h);
+    if (n == 0)
+        return sp_fail(e, SP_E_STATE, 0, "the other side has ended");
+
+    const struct sp_wire_head *head = (const void *)m->bytes;
+    if ((h.msg_flags & MSG_TRUNC) != 0 || m->len < sizeof *head ||
+        head->version != SP_WIRE_VERSION || head->op == 0 || head->op >= SP_WIRE_OP_MAX ||
+        m->len < least_size[head->op]) {
+        sp_wire_close_fds(m);
+        return sp_fail(e, SP_E_MALFORMED, 0, "a message of %zu bytes that is none of ours", m->len);
+    }
+    return 1;
+}
+
+int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
+                 size_t tail_len, const int *fds, int fd_count)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_FDS * sizeof(int))];
+    struct iovec iov[2] = {{.iov_base = (void *)(uintptr_t)msg, .iov_len = len},
+                           {.iov_base = (void *)(uintptr_t)tail, .iov_len = tail_len}};
+    struct msghdr h = {.msg_iov = iov, .msg_iovlen = tail_len != 0 ? 2 : 1};
+    ssize_t n;
+
+    if (fd_count > 0) {
+        const size_t bytes = (size_t)fd_count * sizeof(int);
+
+        h.msg_control = control;
+        h.msg_controllen = CMSG_SPACE(bytes);
+        memset(control, 0, h.msg_controllen);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(bytes);
+        memcpy(CMSG_DATA(c), fds, bytes);
+    }
+    do
+        n = sendmsg(socket, &h, MSG_NOSIGNAL | (can_wait ? 0 : MSG_DONTWAIT));
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : 0;
+}
+
+bool sp_wire_read_strings(const struct sp_wire_start *s, char *strings, size_t len, char **pointers,
+                          struct sp_wire_strings *ret)
+{
+    const uint64_t want = (uint64_t)s->argc + s->envc + 2;
+    char *at = strings;
+    char *const end = strings + len;
+    uint64_t found = 0;
+
+    if (s->argc == 0 || len == 0 || len > SP_WIRE_STRINGS || want > len || end[-1] != 0)
+        return false;
+    ret->argv = pointers;
+    ret->envp = pointers + s->argc + 1;
+    while (at < end && found < want) {
+        if (found == 0)
+            ret->cwd = at;
+        else if (found == 1)
+            ret->file = at;
+        else if (found < 2 + (uint64_t)s->argc)
+            ret->argv[found - 2] = at;
+        else
+            ret->envp[found - 2 - s->argc] = at;
+        found++;
+        at += strlen(at) + 1;
+    }
+    ret->argv[s->argc] = NULL;
+    ret->envp[s->envc] = NULL;
+    return found == want && at == end;
+}

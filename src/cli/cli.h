@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cli: the verbs, one file each. A verb gets its arguments without the program's name and its own,
+ * and returns the exit status.
+ */
+#ifndef SP_CLI_CLI_H
+#define SP_CLI_CLI_H
+
+#include "base/error.h"
+
+enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2 };
+
+int sp_cmd_serve(int argc, char **argv);
+int sp_cmd_cell(int argc, char **argv);
+
+/* "sallyport: story" on stderr. Returns SP_EXIT_FAILED. */
+int sp_cli_complain(const struct sp_error *e);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cell/cell.h"
+#include "cli/cli.h"
+#include "os/spawn.h"
+
+int sp_cmd_cell(int argc, char **argv)
+{
+    struct sp_error e = {0};
+    int type = 0;
+    socklen_t len = sizeof type;
+
+    (void)argv;
+    if (argc != 0 || getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET) {
+        (void)fprintf(stderr, "sallyport cell is internal: `sallyport serve` starts it\n");
+        return SP_EXIT_USAGE;
+    }
+    if (sp_spawn_reserve(&e) < 0)
+        return sp_cli_complain(&e);
+    return sp_cell_run(STDIN_FILENO, &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
+}

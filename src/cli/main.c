@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const char usage[] =
+    "sallyport runs commands for programs: interactive shells, builds, servers, tests.\n"
+    "\n"
+    "Usage: sallyport VERB [OPTIONS]\n"
+    "\n"
+    "  serve      run the exec-server: processes over WebSocket, a unix socket or stdio\n"
+    "  help       show this text; `sallyport VERB --help` tells more\n"
+    "  version    print the version\n"
+    "\n"
+    "Example: sallyport serve --listen ws://127.0.0.1:8765\n";
+
+int sp_cli_complain(const struct sp_error *e)
+{
+    char text[640];
+
+    (void)fprintf(stderr, "Error: %s\n", sp_error_text(e, text, sizeof text));
+    return SP_EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+
+    if (strcmp(verb, "serve") == 0)
+        return sp_cmd_serve(argc - 2, argv + 2);
+    if (strcmp(verb, "cell") == 0) /* internal: what `serve` runs commands in */
+        return sp_cmd_cell(argc - 2, argv + 2);
+    if (strcmp(verb, "version") == 0 || strcmp(verb, "--version") == 0) {
+        (void)printf("sallyport %s\n", SP_VERSION);
+        return SP_EXIT_OK;
+    }
+    if (strcmp(verb, "help") == 0 || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+        (void)fputs(usage, stdout);
+        return SP_EXIT_OK;
+    }
+    if (verb[0] == 0)
+        (void)fputs(usage, stderr);
+    else
+        (void)fprintf(stderr, "sallyport: no such verb: %s (see `sallyport help`)\n", verb);
+    return SP_EXIT_USAGE;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cells: the front's side of a cell: its process, its socket, its bell, and who sits in which slot.
+ */
+#ifndef SP_CORE_CELLS_H
+#define SP_CORE_CELLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cell/bell.h"
+#include "cell/wire.h"
+#include "core/loop.h"
+
+struct sp_cell;
+struct sp_seat;
+
+/* What a seat hears; ops.lost may be called at any time after start, the rest only if it was not. */
+struct sp_seat_ops {
+    /* The answer to start. Both descriptors are the seat's to close; -1: none. */
+    void (*started)(struct sp_seat *s, const struct sp_wire_started *m, int ring_fd, int input_fd);
+    void (*news)(struct sp_seat *s); /* its ring has new records */
+    void (*done)(struct sp_seat *s, uint64_t token, int err);
+    void (*lost)(struct sp_seat *s); /* the cell is gone, and with it the process */
+};
+
+/* One process's place in a cell; embedded in the process. */
+struct sp_seat {
+    const struct sp_seat_ops *ops;
+    struct sp_cell *cell; /* NULL: no seat taken */
+    uint32_t slot;
+    uint64_t number;
+};
+
+struct sp_cell_options {
+    const char *program;  /* our own binary, run as `PROGRAM cell` */
+    uint32_t slots;       /* the most processes */
+    bool use_cgroups;
+    uint64_t nofile_soft, nofile_hard; /* what commands get */
+    void *user;
+    void (*drained)(void *user); /* the cell was congested and is not any more */
+    void (*died)(void *user);    /* after every seat has heard ops.lost */
+};
+
+int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp_cell **ret,
+                struct sp_error *e);
+/* Ends the cell and all it holds; waits for that, some seconds at most. */
+void sp_cell_free(struct sp_cell *c);
+
+/* Takes a seat and asks for the start; m's head is filled in here. Strings as in sp_wire_start. */
+int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
+                  const struct sp_buf *strings, bool is_attached, struct sp_error *e);
+void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal);
+void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols);
+void sp_cell_terminate(struct sp_seat *s);
+/* Gives the seat back; if it is NULL-celled already, nothing happens. */
+void sp_cell_forget(struct sp_seat *s);
+void sp_cell_end_session(struct sp_cell *c, uint64_t session);
+
+/* How far the attached client has been served. */
+void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served);
+/* The cell waited for that and may go on with this process. */
+void sp_cell_wake(struct sp_seat *s);
+
+/* More is queued for the cell than it takes at once: read no more requests for now. */
+bool sp_cell_is_congested(const struct sp_cell *c);
+
+pid_t sp_cell_pid(const struct sp_cell *c);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/input.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+
+struct sp_input_chunk {
+    struct sp_input_chunk *next;
+    size_t at, len;
+    char bytes[];
+};
+
+void sp_input_init(struct sp_input *in, struct sp_loop *loop, void (*has_room)(struct sp_input *))
+{
+    *in = (struct sp_input){.loop = loop, .fd = -1, .last = '\n', .has_room = has_room};
+    in->end = &in->first;
+}
+
+void sp_input_open(struct sp_input *in, int fd, bool is_tty)
+{
+    in->fd = fd;
+    in->is_tty = is_tty;
+    in->state = SP_INPUT_OPEN;
+}
+
+static void drop_queue(struct sp_input *in)
+{
+    while (in->first != NULL) {
+        struct sp_input_chunk *c = in->first;
+
+        in->first = c->next;
+        free(c);
+    }
+    in->end = &in->first;
+    in->chunks = 0;
+    in->bytes = 0;
+}
+
+static void close_input(struct sp_input *in)
+{
+    sp_loop_unwatch(in->loop, &in->watch);
+    drop_queue(in);
+    if (in->fd >= 0)
+        (void)close(in->fd);
+    in->fd = -1;
+}
+
+void sp_input_done(struct sp_input *in)
+{
+    close_input(in);
+    free(in->ids);
+    in->ids = NULL;
+    in->id_count = in->id_cap = in->id_next = 0;
+    in->state = SP_INPUT_NONE;
+}
+
+/* ---- write ids ---- */
+
+static bool was_accepted(const struct sp_input *in, struct sp_hash id)
+{
+    for (unsigned i = 0; i < in->id_count; i++)
+        if (in->ids[i].a == id.a && in->ids[i].b == id.b)
+            return true;
+    return false;
+}
+
+/* Room for one more id, so that remembering cannot fail after the bytes were taken. */
+static bool make_id_room(struct sp_input *in)
+{
+    if (in->id_count < in->id_cap || in->id_cap == SP_INPUT_IDS)
+        return true;
+    const unsigned cap = in->id_cap == 0 ? 16 : in->id_cap * 2;
+    struct sp_hash *ids = realloc(in->ids, cap * sizeof *ids);
+    if (ids == NULL)
+        return false;
+    in->ids = ids;
+    in->id_cap = cap;
+    return true;
+}
+
+static void remember(struct sp_input *in, struct sp_hash id)
+{
+    if (in->id_count < in->id_cap) {
+        in->ids[in->id_count++] = id;
+        return;
+    }
+    in->ids[in->id_next] = id; /* full at SP_INPUT_IDS: over the oldest */
+    in->id_next = (in->id_next + 1) % SP_INPUT_IDS;
+}
+
+/* ---- bytes ---- */
+
+/*
+ * A terminal has no end of file but its end-of-file character, which counts as one at the start of
+ * a line only; in the middle of a line the first ends the line.
+ */
+static void end_terminal(const struct sp_input *in)
+{
+    struct termios t;
+    const bool is_mid_line = in->last != '\n' && in->last != '\r';
+
+    if (tcgetattr(in->fd, &t) < 0 || (t.c_lflag & ICANON) == 0)
+        return; /* a program in raw mode has its own idea of an end */
+    const char eof[2] = {(char)t.c_cc[VEOF], (char)t.c_cc[VEOF]};
+    (void)!write(in->fd, eof, is_mid_line ? 2 : 1); /* full: the program does not read anyway */
+}
+
+static void finish_close(struct sp_input *in)
+{
+    if (in->fd >= 0 && in->is_tty)
+        end_terminal(in);
+    close_input(in);
+}
+
+static void on_writable(struct sp_watch *w, uint32_t events);
+
+/* What the kernel takes of the bytes now; everything, if nobody will ever read them. */
+static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
+{
+    size_t at = 0;
+
+    while (at < len) {
+        const ssize_t n = write(in->fd, bytes + at, len - at);
+
+        if (n > 0) {
+            at += (size_t)n;
+        } else if (n < 0 && errno == EINTR) {
+            continue;
+        } else if (n < 0 && errno == EAGAIN) {
+            break;
+        } else {
+            if (in->state == SP_INPUT_OPEN)
+                in->state = SP_INPUT_GONE;
+            return len;
+        }
+    }
+    return at;
+}
+
+static void flush(struct sp_input *in)
+{
+    while (in->first != NULL) {
+        struct sp_input_chunk *c = in->first;
+        const size_t n = write_now(in, c->bytes + c->at, c->len - c->at);
+
+        c->at += n;
+        in->bytes -= n;
+        if (c->at < c->len)
+            return;
+        in->first = c->next;
+        if (in->first == NULL)
+            in->end = &in->first;
+        in->chunks--;
+        free(c);
+    }
+    sp_loop_unwatch(in->loop, &in->watch);
+    if (in->state == SP_INPUT_CLOSING)
+        finish_close(in);
+    else if (in->state == SP_INPUT_GONE)
+        close_input(in);
+}
+
+static void on_writable(struct sp_watch *w, uint32_t events)
+{
+    struct sp_input *in = SP_CONTAINER(w, struct sp_input, watch);
+
+    (void)events; /* an error is met by the write */
+    flush(in);
+    in->has_room(in);
+}
+
+static bool enqueue(struct sp_input *in, const char *bytes, size_t len)
+{
+    struct sp_input_chunk *c = malloc(sizeof *c + len);
+
+    if (c == NULL)
+        return false;
+    if (in->first == NULL &&
+        sp_loop_watch(in->loop, &in->watch, in->fd, EPOLLOUT, on_writable, NULL) < 0) {
+        free(c);
+        return false;
+    }
+    *c = (struct sp_input_chunk){.len = len};
+    memcpy(c->bytes, bytes, len);
+    *in->end = c;
+    in->end = &c->next;
+    in->chunks++;
+    in->bytes += len;
+    return true;
+}
+
+enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes)
+{
+    if (in->state == SP_INPUT_NONE)
+        return SP_INPUT_CLOSED;
+
+    const struct sp_hash hash = sp_hash(id);
+    if (was_accepted(in, hash))
+        return SP_INPUT_ACCEPTED;
+    if (in->state == SP_INPUT_BROKEN)
+        return SP_INPUT_FAILED;
+    if (in->state == SP_INPUT_CLOSING)
+        return SP_INPUT_CLOSED;
+    if (in->first != NULL && (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
+        return SP_INPUT_FULL;
+    if (!make_id_room(in))
+        return SP_INPUT_FAILED;
+    if (in->state == SP_INPUT_OPEN && bytes.n != 0) {
+        const size_t n = in->first == NULL ? write_now(in, bytes.p, bytes.n) : 0;
+
+        if (n < bytes.n && !enqueue(in, bytes.p + n, bytes.n - n))
+            return SP_INPUT_FAILED;
+        in->last = bytes.p[bytes.n - 1];
+    }
+    if (in->state == SP_INPUT_GONE)
+        close_input(in);
+    remember(in, hash);
+    return SP_INPUT_ACCEPTED;
+}
+
+enum sp_input_result sp_input_close(struct sp_input *in)
+{
+    if (in->state == SP_INPUT_NONE || in->state == SP_INPUT_CLOSING || in->state == SP_INPUT_BROKEN)
+        return SP_INPUT_CLOSED;
+    in->state = SP_INPUT_CLOSING;
+    if (in->first == NULL)
+        finish_close(in);
+    return SP_INPUT_ACCEPTED;
+}
+
+void sp_input_process_ended(struct sp_input *in, bool was_terminated)
+{
+    if (in->state == SP_INPUT_NONE)
+        return;
+    close_input(in);
+    if (was_terminated)
+        in->state = SP_INPUT_BROKEN;
+    else if (in->state == SP_INPUT_OPEN)
+        in->state = SP_INPUT_GONE;
+    in->has_room(in);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/loop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCH 64
+
+struct sp_loop {
+    int epoll;
+    bool is_stopping;
+    uint64_t now_ms;
+
+    struct epoll_event batch[BATCH];
+    int batch_next, batch_count; /* the part of the batch that is still to be told */
+
+    struct sp_timer **heap; /* heap[0] is the earliest */
+    uint32_t timers, heap_cap;
+
+    struct sp_deferred *deferred, **deferred_end;
+    struct sp_deferred *again, **again_end; /* the next turn's */
+
+    bool (*before_sleep)(void *user);
+    void (*after_sleep)(void *user);
+    void *sleep_user;
+};
+
+static uint64_t clock_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int sp_loop_new(struct sp_loop **ret, struct sp_error *e)
+{
+    struct sp_loop *l = calloc(1, sizeof *l);
+
+    if (l == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make event loop");
+    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (l->epoll < 0) {
+        const int err = errno;
+
+        free(l);
+        return sp_fail(e, SP_E_SYSTEM, err, "make event loop");
+    }
+    l->deferred_end = &l->deferred;
+    l->again_end = &l->again;
+    l->now_ms = clock_ms();
+    *ret = l;
+    return 0;
+}
+
+void sp_loop_free(struct sp_loop *l)
+{
+    if (l == NULL)
+        return;
+    (void)close(l->epoll);
+    free(l->heap);
+    free(l);
+}
+
+int sp_loop_watch(struct sp_loop *l, struct sp_watch *w, int fd, uint32_t events,
+                  void (*fn)(struct sp_watch *, uint32_t), struct sp_error *e)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = w};
+
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "watch a descriptor");
+    w->fn = fn;
+    w->fd = fd;
+    w->events = events;
+    return 0;
+}
+
+void sp_loop_rewatch(struct sp_loop *l, struct sp_watch *w, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = w};
+
+    if (w->fn == NULL || w->events == events)
+        return;
+    w->events = events;
+    (void)epoll_ctl(l->epoll, EPOLL_CTL_MOD, w->fd, &ev); /* it is watched: cannot fail */
+}
+
+void sp_loop_unwatch(struct sp_loop *l, struct sp_watch *w)
+{
+    if (w->fn == NULL)
+        return;
+    (void)epoll_ctl(l->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+    w->fn = NULL;
+    w->fd = -1;
+    w->events = 0;
+    for (int i = l->batch_next; i < l->batch_count; i++)
+        if (l->batch[i].data.ptr == w)
+            l->batch[i].data.ptr = NULL;
+}
+
+/* ---- timers: a binary heap; each timer knows its place ---- */
+
+static void place(struct sp_loop *l, uint32_t i, struct sp_timer *t)
+{
+    l->heap[i] = t;
+    t->slot = i + 1;
+}
+
+static void sift(struct sp_loop *l, uint32_t i, struct sp_timer *t)
+{
+    while (i > 0 && l->heap[(i - 1) / 2]->due_ms > t->due_ms) {
+        place(l, i, l->heap[(i - 1) / 2]);
+        i = (i - 1) / 2;
+    }
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+
+        if (child >= l->timers)
+            break;
+        if (child + 1 < l->timers && l->heap[child + 1]->due_ms < l->heap[child]->due_ms)
+            child++;
+        if (l->heap[child]->due_ms >= t->due_ms)
+            break;
+        place(l, i, l->heap[child]);
+        i = child;
+    }
+    place(l, i, t);
+}
+
+bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms, void (*fn)(struct sp_timer *))
+{
+    if (t->slot == 0) {
+        if (l->timers == l->heap_cap) {
+            const uint32_t cap = l->heap_cap == 0 ? 16 : l->heap_cap * 2;
+            struct sp_timer **heap = realloc(l->heap, cap * sizeof *heap);
+
+            if (heap == NULL)
+                return false;
+            l->heap = heap;
+            l->heap_cap = cap;
+        }
+        l->heap[l->timers] = t;
+        t->slot = ++l->timers;
+    }
+    t->fn = fn;
+    t->due_ms = due_ms;
+    sift(l, t->slot - 1, t);
+    return true;
+}
+
+void sp_loop_cancel(struct sp_loop *l, struct sp_timer *t)
+{
+    if (t->slot == 0)
+        return;
+    const uint32_t i = t->slot - 1;
+    struct sp_timer *last = l->heap[--l->timers];
+
+    t->slot = 0;
+    if (last != t)
+        sift(l, i, last);
+}
+
+static void run_timers(struct sp_loop *l)
+{
+    while (l->timers != 0 && l->heap[0]->due_ms <= l->now_ms) {
+        struct sp_timer *t = l->heap[0];
+
+        sp_loop_cancel(l, t);
+        t->fn(t);
+    }
+}
+
+/* ---- end-of-turn work ---- */
+
+void sp_loop_defer(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
+{
+    if (d->is_queued)
+        return;
+    d->fn = fn;
+    d->next = NULL;
+    d->is_queued = true;
+    *l->deferred_end = d;
+    l->deferred_end = &d->next;
+}
+
+void sp_loop_again(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
+{
+    if (d->is_queued)
+        return;
+    d->fn = fn;
+    d->next = NULL;
+    d->is_queued = true;
+    *l->again_end = d;
+    l->again_end = &d->next;
+}
+
+/* What waited for the next turn becomes this turn's deferred work. true: there was some. */
+static bool take_again(struct sp_loop *l)
+{
+    if (l->again == NULL)
+        return false;
+    *l->deferred_end = l->again;
+    l->deferred_end = l->again_end;
+    l->again = NULL;
+    l->again_end = &l->again;
+    return true;
+}
+
+void sp_loop_undefer(struct sp_loop *l, struct sp_deferred *d)
+{
+    if (!d->is_queued)
+        return;
+    struct sp_deferred **at = &l->deferred;
+    while (*at != NULL && *at != d)
+        at = &(*at)->next;
+    if (*at == NULL)
+        for (at = &l->again; *at != d;)
+            at = &(*at)->next;
+    *at = d->next;
+    if (l->deferred_end == &d->next)
+        l->deferred_end = at;
+    if (l->again_end == &d->next)
+        l->again_end = at;
+    d->is_queued = false;
+}
+
+static void run_deferred(struct sp_loop *l)
+{
+    while (l->deferred != NULL) {
+        struct sp_deferred *d = l->deferred;
+
+        l->deferred = d->next;
+        if (l->deferred == NULL)
+            l->deferred_end = &l->deferred;
+        d->is_queued = false;
+        d->fn(d);
+    }
+}
+
+uint64_t sp_loop_now(const struct sp_loop *l)
+{
+    return l->now_ms;
+}
+
+void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
+                          void *user)
+{
+    l->before_sleep = fn;
+    l->after_sleep = after;
+    l->sleep_user = user;
+}
+
+static int time_to_sleep(const struct sp_loop *l)
+{
+    if (l->timers == 0)
+        return -1;
+    if (l->heap[0]->due_ms <= l->now_ms)
+        return 0;
+    const uint64_t wait_ms = l->heap[0]->due_ms - l->now_ms;
+    return wait_ms > 3600000 ? 3600000 : (int)wait_ms;
+}
+
+int sp_loop_run(struct sp_loop *l, struct sp_error *e)
+{
+    run_deferred(l);
+    while (!l->is_stopping) {
+        const bool has_more = take_again(l);
+        const bool has_work =
+            (l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more;
+        const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l));
+        const int err = errno;
+
+        if (l->after_sleep != NULL)
+            l->after_sleep(l->sleep_user);
+        if (n < 0 && err != EINTR)
+            return sp_fail(e, SP_E_SYSTEM, err, "wait for events");
+        l->now_ms = clock_ms();
+        l->batch_count = n < 0 ? 0 : n;
+        for (l->batch_next = 0; l->batch_next < l->batch_count;) {
+            const struct epoll_event *ev = &l->batch[l->batch_next++];
+            struct sp_watch *w = ev->data.ptr;
+
+            if (w != NULL)
+                w->fn(w, ev->events);
+        }
+        l->batch_next = l->batch_count = 0;
+        run_timers(l);
+        run_deferred(l);
+    }
+    l->is_stopping = false;
+    return 0;
+}
+
+void sp_loop_stop(struct sp_loop *l)
+{
+    l->is_stopping = true;
+}

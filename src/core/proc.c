@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/proc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "core/session.h"
+#include "os/spawn.h"
+
+/* ---- what is known ---- */
+
+/* The log ends here, whatever is in the ring: the cell is gone, or has broken the rules. */
+static void make_up_end(struct sp_proc *p)
+{
+    if (p->is_lost)
+        return;
+    p->is_lost = true;
+    p->last_real_seq = p->tail.seq;
+    if (p->state.exit_seq == 0) {
+        p->state.exit = (struct sp_exit){.code = -1};
+        p->state.exit_seq = ++p->tail.seq;
+    }
+    if (p->state.closed_seq == 0)
+        p->state.closed_seq = ++p->tail.seq;
+}
+
+static void refresh(struct sp_proc *p)
+{
+    if (p->is_lost || p->view.head == NULL)
+        return;
+
+    const uint64_t bytes = p->tail.bytes;
+    const uint64_t dropped = p->state.dropped_bytes;
+    struct sp_server_stats *stats = &p->session->server->stats;
+    if (sp_ring_catch_up(&p->view, &p->tail, &p->state) < 0) {
+        sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken", SP_STR_ARG(p->id));
+        sp_cell_terminate(&p->seat);
+        make_up_end(p);
+        return;
+    }
+    stats->output_bytes += p->tail.bytes - bytes;
+    stats->dropped_bytes += p->state.dropped_bytes - dropped;
+}
+
+static void count_result(struct sp_proc *p)
+{
+    struct sp_server_stats *s = &p->session->server->stats;
+
+    if (p->is_lost)
+        s->finished_lost++;
+    else if (p->was_terminated)
+        s->finished_terminated++;
+    else if (p->state.exit.code == 0)
+        s->finished_ok++;
+    else
+        s->finished_error++;
+}
+
+static void on_forget_timer(struct sp_timer *t)
+{
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
+    struct sp_loop *loop = p->session->server->loop;
+
+    /* A client that reads slowly must still hear the end of it. */
+    if (p->session->client != NULL && p->sent.seq < p->tail.seq &&
+        sp_loop_timer(loop, t, sp_loop_now(loop) + 1000, on_forget_timer))
+        return;
+    sp_proc_free(p);
+}
+
+static void become_closed(struct sp_proc *p)
+{
+    struct sp_server *server = p->session->server;
+
+    p->life = SP_PROC_CLOSED;
+    server->stats.live--;
+    const uint64_t due = sp_loop_now(server->loop) + server->options.closed_ttl_ms;
+    if (!sp_loop_timer(server->loop, &p->forget_timer, due, on_forget_timer))
+        sp_log(SP_LOG_WARN, "no memory for a timer: process " SP_STR_FMT " is kept with its session",
+               SP_STR_ARG(p->id));
+}
+
+/* What the log says now becomes what everybody hears. */
+static void on_news(struct sp_seat *seat)
+{
+    struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+
+    if (p->life == SP_PROC_STARTING)
+        return; /* its ring is on its way */
+    refresh(p);
+    if (p->life == SP_PROC_RUNNING && p->state.exit_seq != 0) {
+        p->life = SP_PROC_EXITED;
+        count_result(p);
+        sp_input_process_ended(&p->input, p->was_terminated);
+    }
+    if (p->life == SP_PROC_EXITED && p->state.closed_seq != 0)
+        become_closed(p);
+    if (p->session->client != NULL)
+        p->session->client->news(p->session->client, p);
+    sp_waiters_wake(&p->on_news);
+}
+
+static void on_lost(struct sp_seat *seat)
+{
+    struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+
+    if (p->life == SP_PROC_STARTING) {
+        const struct sp_wire_started failed = {.step = SP_STEP_PREPARE, .err = EIO};
+
+        seat->ops->started(seat, &failed, -1, -1);
+        return;
+    }
+    refresh(p);
+    make_up_end(p);
+    for (struct sp_waiter *w = p->on_done.first; w != NULL; w = w->next)
+        SP_CONTAINER(w, struct sp_proc_call, waiter)->err = EIO;
+    sp_waiters_wake(&p->on_done);
+    on_news(seat);
+    sp_cell_forget(seat); /* the cell is freed after this */
+}
+
+/* ---- starting ---- */
+
+static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd, int input_fd)
+{
+    struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+    struct sp_start_wait *w = p->start_wait;
+    struct sp_error e = {0};
+    auto_close int ring = ring_fd;
+    auto_close int input = input_fd;
+
+    p->start_wait = NULL;
+    p->is_answered = true;
+    p->session->starting--;
+    if (m->step != SP_STEP_NONE)
+        (void)sp_fail(&e, SP_E_SYSTEM, m->err, "%s (os error %d)", strerrordesc_np(m->err), m->err);
+    else if (sp_ring_view_map(ring, &p->view, &e) == 0)
+        e.code = SP_E_NONE;
+    if (e.code != SP_E_NONE) {
+        p->session->server->stats.failed_starts++;
+        if (w != NULL)
+            w->done(w, NULL, &e);
+        sp_proc_free(p);
+        return;
+    }
+    p->life = SP_PROC_RUNNING;
+    p->pid = m->pid;
+    if (input >= 0)
+        sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
+    p->session->server->stats.started++;
+    if (w != NULL)
+        w->done(w, p, NULL);
+    sp_waiters_wake(&p->on_started);
+    /* A short command may have ended before we knew that it ran. */
+    on_news(seat);
+}
+
+static void on_done(struct sp_seat *seat, uint64_t token, int err)
+{
+    struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+
+    for (struct sp_waiter *w = p->on_done.first; w != NULL; w = w->next) {
+        struct sp_proc_call *c = SP_CONTAINER(w, struct sp_proc_call, waiter);
+
+        if (c->token != token)
+            continue;
+        c->err = err;
+        sp_waiters_remove(w);
+        w->fn(w);
+        return;
+    }
+}
+
+static const struct sp_seat_ops seat_ops = {
+    .started = on_started, .news = on_news, .done = on_done, .lost = on_lost};
+
+static void has_room(struct sp_input *in)
+{
+    sp_waiters_wake(&SP_CONTAINER(in, struct sp_proc, input)->on_room);
+}
+
+static bool add_string(struct sp_buf *b, struct sp_str s)
+{
+    return sp_buf_add_str(b, s) && sp_buf_add(b, "", 1);
+}
+
+static bool lay_strings(struct sp_proc *p, const struct sp_start *o)
+{
+    bool ok = add_string(&p->strings, o->cwd) && add_string(&p->strings, o->argv[0]) &&
+              add_string(&p->strings, o->arg0.p != NULL ? o->arg0 : o->argv[0]);
+
+    for (uint32_t i = 1; ok && i < o->argc; i++)
+        ok = add_string(&p->strings, o->argv[i]);
+    return ok;
+}
+
+static bool copy_str(struct sp_str s, struct sp_str *ret)
+{
+    char *copy = malloc(s.n + 1);
+
+    if (copy == NULL)
+        return false;
+    memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    *ret = (struct sp_str){copy, s.n};
+    return true;
+}
+
+static int64_t wall_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void release(struct sp_proc *p)
+{
+    sp_ring_view_unmap(&p->view);
+    sp_input_done(&p->input);
+    sp_buf_done(&p->strings);
+    free((void *)(uintptr_t)p->id.p);
+    free((void *)(uintptr_t)p->label.p);
+    free(p);
+}
+
+static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error *e)
+{
+    auto_buf struct sp_buf strings = {0};
+    struct sp_wire_start m = {
+        .session = p->session->number,
+        .flags = (o->is_tty ? SP_START_TTY : 0U) | (o->wants_stdin ? SP_START_STDIN : 0U),
+        .rows = o->rows,
+        .cols = o->cols,
+        .argc = o->argc,
+        .envc = o->envc,
+    };
+    struct sp_cell *cell;
+
+    if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
+        !sp_buf_add(&strings, o->env->data, o->env->len))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
+    const int r = sp_server_cell(p->session->server, &cell, e);
+    return r < 0 ? r : sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
+}
+
+int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
+                  struct sp_proc **ret, struct sp_error *e)
+{
+    struct sp_proc *p = calloc(1, sizeof *p);
+
+    if (p == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
+    p->seat.ops = &seat_ops;
+    p->session = s;
+    p->is_tty = o->is_tty;
+    p->argc = o->argc;
+    p->start_wait = w;
+    p->started_ms = wall_ms();
+    sp_input_init(&p->input, s->server->loop, has_room);
+    if (!copy_str(o->id, &p->id) || !copy_str(o->label, &p->label) || !lay_strings(p, o) ||
+        !sp_session_add(s, p)) {
+        release(p);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
+    }
+    const int r = ask_cell(p, o, e);
+    if (r < 0) {
+        sp_session_remove(s, p);
+        release(p);
+        return r;
+    }
+    s->starting++;
+    s->server->stats.live++;
+    *ret = p;
+    return 0;
+}
+
+void sp_proc_free(struct sp_proc *p)
+{
+    struct sp_server *server = p->session->server;
+
+    if (p->life == SP_PROC_STARTING && !p->is_answered)
+        p->session->starting--;
+    if (p->life != SP_PROC_CLOSED)
+        server->stats.live--;
+    if (p->has_news && p->session->client != NULL)
+        p->session->client->gone(p->session->client, p);
+    sp_loop_cancel(server->loop, &p->forget_timer);
+    sp_session_remove(p->session, p);
+    sp_cell_forget(&p->seat);
+    sp_waiters_wake(&p->on_started); /* they find no such process, or start it anew */
+    release(p);
+}
+
+/* ---- asking the cell ---- */
+
+static void add_call(struct sp_proc *p, struct sp_proc_call *c)
+{
+    c->token = ++p->next_token;
+    c->err = 0;
+    sp_waiters_add(&p->on_done, &c->waiter);
+}
+
+void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal)
+{
+    add_call(p, c);
+    sp_cell_signal(&p->seat, c->token, signal);
+}
+
+void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, uint16_t cols)
+{
+    add_call(p, c);
+    sp_cell_resize(&p->seat, c->token, rows, cols);
+}
+
+bool sp_proc_terminate(struct sp_proc *p)
+{
+    refresh(p);
+    if (p->life != SP_PROC_RUNNING || p->state.exit_seq != 0)
+        return false;
+    p->was_terminated = true;
+    if (p->input.state != SP_INPUT_NONE)
+        sp_input_process_ended(&p->input, true);
+    sp_cell_terminate(&p->seat);
+    return true;
+}
+
+/* ---- its log ---- */
+
+int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, struct sp_page *ret)
+{
+    refresh(p);
+    struct sp_ring_cursor c = p->hint.seq <= after_seq ? p->hint : (struct sp_ring_cursor){0};
+    struct sp_ring_cursor before = c;
+    struct sp_page page = {.from = c};
+    struct sp_record r;
+    int more = 0;
+
+    while (after_seq < p->tail.seq && c.seq < p->tail.seq && (more = sp_ring_next(&p->view, &c, &r)) > 0) {
+        const bool is_chunk = r.type == SP_RECORD_OUTPUT && r.seq > after_seq;
+
+        if (is_chunk && page.chunks > 0 && page.bytes + r.len > max_bytes) {
+            c = before;
+            break;
+        }
+        if (is_chunk) {
+            if (page.chunks == 0)
+                page.from = before;
+            page.chunks++;
+            page.bytes += r.len;
+            page.last_seq = r.seq;
+        }
+        before = c;
+        if (page.chunks > 0 && page.bytes >= max_bytes)
+            break;
+    }
+    if (more < 0)
+        return more;
+    p->hint = before;
+    page.next_seq = max_bytes != UINT64_MAX && page.chunks > 0 ? page.last_seq + 1 : sp_proc_next_seq(p);
+    *ret = page;
+    return 0;
+}
+
+static int next_made_up(struct sp_proc *p, struct sp_record *ret)
+{
+    if (!p->is_lost || p->sent.seq >= p->tail.seq)
+        return 0;
+    if (p->sent.seq < p->last_real_seq)
+        p->sent.seq = p->last_real_seq; /* what is between cannot be read any more */
+    const bool is_exit = p->sent.seq + 1 == p->state.exit_seq;
+    *ret = (struct sp_record){
+        .seq = ++p->sent.seq,
+        .type = is_exit ? SP_RECORD_EXITED : SP_RECORD_CLOSED,
+        .len = is_exit ? sizeof p->state.exit : 0,
+        .data = (const uint8_t *)&p->state.exit,
+    };
+    return 1;
+}
+
+int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
+{
+    if (p->view.head != NULL && (!p->is_lost || p->sent.seq < p->last_real_seq)) {
+        const int r = sp_ring_next(&p->view, &p->sent, ret);
+
+        if (r > 0)
+            return 1;
+        if (r < 0)
+            refresh(p); /* finds the same and ends the process */
+    }
+    return next_made_up(p, ret);
+}
+
+/* The cell stands still once it is far enough ahead; it is woken when it may go on. */
+static void tell_served(struct sp_proc *p, bool is_attached)
+{
+    sp_cell_serve(&p->seat, is_attached, p->sent.pos);
+    const bool may_go_on = !is_attached || p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
+    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view))
+        sp_cell_wake(&p->seat);
+}
+
+void sp_proc_served(struct sp_proc *p)
+{
+    tell_served(p, true);
+}
+
+void sp_proc_set_attached(struct sp_proc *p, bool is_attached)
+{
+    if (is_attached) {
+        refresh(p);
+        p->sent = p->tail;
+    }
+    tell_served(p, is_attached);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * proc: the front's view of one process.
+ *
+ *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl--> forgotten
+ *      '----refused----> forgotten
+ *
+ * Its output stays in the ring that the cell writes; here are the places in that log up to which
+ * something is known or sent, and who waits for what.
+ */
+#ifndef SP_CORE_PROC_H
+#define SP_CORE_PROC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cell/ring.h"
+#include "core/cells.h"
+#include "core/input.h"
+#include "core/loop.h"
+
+struct sp_session;
+
+enum sp_proc_life { SP_PROC_STARTING, SP_PROC_RUNNING, SP_PROC_EXITED, SP_PROC_CLOSED };
+
+/* Somebody who waits for a process. fn is called when it may go on; it is unlinked before. */
+struct sp_waiters {
+    struct sp_waiter *first, *last;
+    unsigned count;
+};
+struct sp_waiter {
+    void (*fn)(struct sp_waiter *w);
+    struct sp_waiters *list; /* NULL: waits for nothing */
+    struct sp_waiter *prev, *next;
+};
+void sp_waiters_add(struct sp_waiters *l, struct sp_waiter *w);
+void sp_waiters_remove(struct sp_waiter *w); /* waits for nothing: fine */
+/* Calls those who are in the list now, in order; who adds itself again waits for the next time. */
+void sp_waiters_wake(struct sp_waiters *l);
+
+struct sp_proc {
+    struct sp_seat seat;
+    struct sp_session *session;
+    struct sp_proc *next_in_bucket;
+    struct sp_proc *prev, *next; /* of the session, in the order of their starts */
+    enum sp_proc_life life;
+    bool is_tty;
+    bool was_terminated;
+    bool is_answered; /* the cell has answered the start */
+    bool is_lost;     /* its cell is gone: exit and close are made up, behind the last record */
+    uint64_t last_real_seq;
+    pid_t pid;
+    struct sp_str id; /* owned */
+    struct sp_str label; /* owned: the id as its client writes it; opaque here */
+    struct sp_buf strings; /* cwd, file, argv as in START; without the environment */
+    uint32_t argc;
+    int64_t started_ms; /* since 1970 */
+
+    struct sp_ring_view view;
+    struct sp_ring_cursor tail; /* what is known */
+    struct sp_ring_state state; /* ... at the tail */
+    struct sp_ring_cursor sent; /* what the attached client was sent */
+    struct sp_ring_cursor hint; /* where the last page ended: the next one often starts there */
+    bool has_news;              /* in its client's list of those with something to send */
+    struct sp_proc *prev_news, *next_news;
+
+    struct sp_input input;
+    struct sp_waiters on_started; /* STARTING: requests that came too early */
+    struct sp_waiters on_news;    /* parked reads */
+    struct sp_waiters on_room;    /* blocked writes */
+    struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
+    uint64_t next_token;
+    struct sp_timer forget_timer;
+    struct sp_start_wait *start_wait; /* STARTING only */
+};
+
+/* What starts a process. Everything is borrowed for the call. */
+struct sp_start {
+    struct sp_str id, label;
+    bool is_tty, wants_stdin;
+    uint16_t rows, cols;
+    struct sp_str cwd;            /* a path */
+    struct sp_str arg0;           /* p NULL: argv[0] */
+    const struct sp_str *argv;
+    uint32_t argc;
+    const struct sp_buf *env;     /* NAME=VALUE strings, each with its NUL */
+    uint32_t envc;
+};
+
+/* The answer to a start. On failure e says why, and the process is gone when this returns. */
+struct sp_start_wait {
+    void (*done)(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e);
+};
+
+/* Refused at once (limits), or w->done is called later. The id must be free. */
+int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
+                  struct sp_proc **ret, struct sp_error *e);
+/* Ends the bookkeeping; a live process is killed with its tree. Waiters are woken first. */
+void sp_proc_free(struct sp_proc *p);
+
+/* The answer to a signal or resize: err is an errno or 0. */
+struct sp_proc_call {
+    struct sp_waiter waiter; /* its fn is called when err is there */
+    uint64_t token;
+    int err;
+};
+void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal);
+void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, uint16_t cols);
+
+/* Whether it was running. The tree is killed, the answer does not wait for that. */
+bool sp_proc_terminate(struct sp_proc *p);
+
+/* ---- its log ---- */
+
+static inline uint64_t sp_proc_next_seq(const struct sp_proc *p)
+{
+    return p->tail.seq + 1;
+}
+
+/* The chunks that a read returns (exec-server-protocol.md 5.5). */
+struct sp_page {
+    struct sp_ring_cursor from; /* start sp_ring_next here ... */
+    uint64_t last_seq;          /* ... and stop after this one; 0: no chunk */
+    uint32_t chunks;
+    uint64_t bytes;
+    uint64_t next_seq;
+};
+/* max_bytes UINT64_MAX: no bound. -SP_E_MALFORMED: the ring is broken, the process is lost. */
+int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, struct sp_page *ret);
+
+/* The next record for the attached client, which p->sent moves past: 1, or 0 if there is none. */
+int sp_proc_next(struct sp_proc *p, struct sp_record *ret);
+/* The client was sent everything up to p->sent. */
+void sp_proc_served(struct sp_proc *p);
+/* A client is attached from now on (its log starts at the end of now), or none is. */
+void sp_proc_set_attached(struct sp_proc *p, bool is_attached);
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "base/auto.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+/* ---- the server ---- */
+
+static void on_drained(void *user)
+{
+    struct sp_server *s = user;
+
+    s->options.drained(s->options.user);
+}
+
+static void on_cell_died(void *user)
+{
+    ((struct sp_server *)user)->has_lost_cell = true;
+}
+
+static int make_cell(struct sp_server *s, struct sp_error *e)
+{
+    const struct sp_cell_options o = {
+        .program = s->options.program,
+        .slots = s->options.max_processes,
+        .use_cgroups = s->options.use_cgroups,
+        .nofile_soft = s->options.nofile_soft,
+        .nofile_hard = s->options.nofile_hard,
+        .user = s,
+        .drained = on_drained,
+        .died = on_cell_died,
+    };
+
+    return sp_cell_new(s->loop, &o, &s->cell, e);
+}
+
+int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
+                  struct sp_error *e)
+{
+    struct sp_server *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
+    s->loop = loop;
+    s->options = *o;
+    const int r = make_cell(s, e);
+    if (r < 0) {
+        free(s);
+        return r;
+    }
+    *ret = s;
+    return 0;
+}
+
+int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e)
+{
+    if (s->has_lost_cell) {
+        sp_cell_free(s->cell);
+        s->cell = NULL;
+        s->has_lost_cell = false;
+    }
+    if (s->cell == NULL) {
+        const int r = make_cell(s, e);
+
+        if (r < 0)
+            return r;
+        sp_log(SP_LOG_WARN, "a new cell (pid %d) runs commands from now on", (int)sp_cell_pid(s->cell));
+    }
+    *ret = s->cell;
+    return 0;
+}
+
+bool sp_server_is_congested(const struct sp_server *s)
+{
+    return s->cell != NULL && sp_cell_is_congested(s->cell);
+}
+
+/* ---- making and ending ---- */
+
+/* A random UUID, version 4. */
+static bool make_id(char id[SP_SESSION_ID + 1])
+{
+    unsigned char b[16];
+
+    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+        return false;
+    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
+    (void)snprintf(id, SP_SESSION_ID + 1,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+                   b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+                   b[15]);
+    return true;
+}
+
+static void end_session(struct sp_session *s)
+{
+    struct sp_server *server = s->server;
+
+    sp_log(SP_LOG_INFO, "session %s ends with %u processes", s->id, s->proc_count);
+    sp_loop_cancel(server->loop, &s->expiry);
+    while (s->first != NULL)
+        sp_proc_free(s->first);
+    if (server->cell != NULL)
+        sp_cell_end_session(server->cell, s->number);
+    if (s->prev != NULL)
+        s->prev->next = s->next;
+    else
+        server->first = s->next;
+    if (s->next != NULL)
+        s->next->prev = s->prev;
+    server->session_count--;
+    free(s->buckets);
+    free(s);
+}
+
+void sp_server_free(struct sp_server *s)
+{
+    if (s == NULL)
+        return;
+    while (s->first != NULL)
+        end_session(s->first);
+    sp_cell_free(s->cell);
+    free(s);
+}
+
+int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret, struct sp_error *e)
+{
+    struct sp_session *n = calloc(1, sizeof *n);
+
+    if (n == NULL || !make_id(n->id)) {
+        free(n);
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a session");
+    }
+    n->server = s;
+    n->number = ++s->next_session;
+    n->client = c;
+    n->next = s->first;
+    if (s->first != NULL)
+        s->first->prev = n;
+    s->first = n;
+    s->session_count++;
+    *ret = n;
+    return 0;
+}
+
+/* ---- attach and detach ---- */
+
+static void attach(struct sp_session *s, struct sp_client *c)
+{
+    s->client = c;
+    for (struct sp_proc *p = s->first; p != NULL; p = p->next)
+        sp_proc_set_attached(p, c != NULL);
+}
+
+int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
+                      struct sp_session **ret, struct sp_error *e)
+{
+    struct sp_session *found = s->first;
+
+    while (found != NULL && !sp_str_eq(sp_str_of(found->id), id))
+        found = found->next;
+    if (found == NULL)
+        return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(id));
+    if (found->client != NULL) {
+        found->client->challenge(found->client);
+        return sp_fail(e, SP_E_ATTACHED, 0, "session %s is already attached to another connection",
+                       found->id);
+    }
+    sp_loop_cancel(s->loop, &found->expiry);
+    attach(found, c);
+    sp_log(SP_LOG_INFO, "session %s resumed", found->id);
+    *ret = found;
+    return 0;
+}
+
+static void on_expiry(struct sp_timer *t)
+{
+    end_session(SP_CONTAINER(t, struct sp_session, expiry));
+}
+
+void sp_session_detach(struct sp_session *s, bool keep)
+{
+    struct sp_server *server = s->server;
+    const uint64_t due = sp_loop_now(server->loop) + server->options.session_ttl_ms;
+
+    attach(s, NULL);
+    if (!keep || !sp_loop_timer(server->loop, &s->expiry, due, on_expiry)) {
+        end_session(s);
+        return;
+    }
+    sp_log(SP_LOG_INFO, "session %s detached, kept for %llu ms", s->id,
+           (unsigned long long)server->options.session_ttl_ms);
+}
+
+/* ---- its processes ---- */
+
+static struct sp_proc **bucket(const struct sp_session *s, struct sp_str id)
+{
+    return &s->buckets[sp_hash(id).a & (s->bucket_count - 1)];
+}
+
+struct sp_proc *sp_session_find(const struct sp_session *s, struct sp_str id)
+{
+    if (s->bucket_count == 0)
+        return NULL;
+    struct sp_proc *p = *bucket(s, id);
+    while (p != NULL && !sp_str_eq(p->id, id))
+        p = p->next_in_bucket;
+    return p;
+}
+
+static bool grow(struct sp_session *s)
+{
+    const uint32_t count = s->bucket_count == 0 ? 16 : s->bucket_count * 2;
+    struct sp_proc **buckets = calloc(count, sizeof(struct sp_proc *));
+
+    if (buckets == NULL)
+        return s->bucket_count != 0; /* longer chains then */
+    free(s->buckets);
+    s->buckets = buckets;
+    s->bucket_count = count;
+    for (struct sp_proc *p = s->first; p != NULL; p = p->next) {
+        struct sp_proc **b = bucket(s, p->id);
+
+        p->next_in_bucket = *b;
+        *b = p;
+    }
+    return true;
+}
+
+bool sp_session_add(struct sp_session *s, struct sp_proc *p)
+{
+    if (s->proc_count >= s->bucket_count && !grow(s))
+        return false;
+    struct sp_proc **b = bucket(s, p->id);
+    p->next_in_bucket = *b;
+    *b = p;
+    p->prev = s->last;
+    if (s->last != NULL)
+        s->last->next = p;
+    else
+        s->first = p;
+    s->last = p;
+    s->proc_count++;
+    return true;
+}
+
+void sp_session_remove(struct sp_session *s, struct sp_proc *p)
+{
+    struct sp_proc **at = bucket(s, p->id);
+
+    while (*at != p)
+        at = &(*at)->next_in_bucket;
+    *at = p->next_in_bucket;
+    if (p->prev != NULL)
+        p->prev->next = p->next;
+    else
+        s->first = p->next;
+    if (p->next != NULL)
+        p->next->prev = p->prev;
+    else
+        s->last = p->prev;
+    s->proc_count--;
+}

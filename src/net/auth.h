@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auth: may this upgrade pass? Bearer tokens: a capability token, its SHA-256, or an HS256 JWT.
+ */
+#ifndef SP_NET_AUTH_H
+#define SP_NET_AUTH_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/str.h"
+
+struct sp_auth;
+
+/* The command line's words, all optional (NULL). exec-server-protocol.md 1.1 and 1.4. */
+struct sp_auth_options {
+    const char *mode;       /* "capability-token", "signed-bearer-token"; NULL: see token_file */
+    const char *token_file; /* --ws-token-file, and our own --token-file (which implies the mode) */
+    const char *token_sha256;       /* 64 hex digits */
+    const char *shared_secret_file; /* at least 32 bytes after trimming */
+    const char *issuer, *audience;
+    const char *max_clock_skew_seconds; /* default 30 */
+};
+
+/* *ret is NULL and 0 is returned if the options ask for no authentication. Refusals name the
+ * missing or conflicting flag: SP_E_INVALID. */
+int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_error *e);
+void sp_auth_free(struct sp_auth *a);
+
+/* `header` is the value of Authorization (p NULL: absent). NULL: it may pass; else the text of the
+ * 401 body. Comparison takes constant time. now_s: seconds since 1970. */
+const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, int64_t now_s);
+
+#endif

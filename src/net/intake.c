@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/intake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+#define SMALL   (16U << 10)  /* so little is copied to the scratch memory and read on there */
+#define AT_ONCE (256U << 10) /* the most that is received in one go */
+#define SLACK   (4U << 10)   /* room for small frames right behind a large one */
+#define KEEP    (1U << 20)   /* an empty buffer above this is given back at once */
+
+void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
+                    size_t max_message)
+{
+    *in = (struct sp_intake){
+        .role = (uint8_t)role, .max_frame = max_frame, .max_message = max_message};
+}
+
+void sp_intake_release(struct sp_intake *in)
+{
+    if (!in->is_borrowed)
+        free(in->data);
+    in->data = NULL;
+    in->is_borrowed = false;
+    in->whole = in->start = in->end = in->cap = 0;
+}
+
+void sp_intake_done(struct sp_intake *in)
+{
+    sp_intake_release(in);
+    in->used = 0;
+    in->patch = NULL;
+}
+
+/* ---- the buffer ---- */
+
+/* Copies both parts to `to`, without the gap between them, and makes that the buffer. */
+static void move_to(struct sp_intake *in, char *to, size_t cap, bool is_borrowed)
+{
+    const size_t left = in->end - in->start;
+
+    if (in->data != NULL) {
+        memcpy(to, in->data, in->whole);
+        memcpy(to + in->whole, in->data + in->start, left);
+    }
+    if (!in->is_borrowed)
+        free(in->data);
+    in->data = to;
+    in->cap = cap;
+    in->start = in->whole;
+    in->end = in->whole + left;
+    in->is_borrowed = is_borrowed;
+}
+
+/* The capacity to have now: all that is needed, but no more than twice what is there. */
+static size_t wanted(const struct sp_intake *in)
+{
+    const size_t have = sp_intake_size(in);
+    const size_t bound = have < SP_INTAKE_SCRATCH / 2 ? SP_INTAKE_SCRATCH : have * 2;
+    const size_t need = in->whole + in->need > have ? in->whole + in->need : have + 1;
+
+    return (need < bound ? need : bound) + SLACK;
+}
+
+char *sp_intake_room(struct sp_intake *in, char *scratch, size_t *ret_n)
+{
+    const size_t have = sp_intake_size(in);
+
+    if (in->data == NULL || (have <= SMALL && in->cap < SP_INTAKE_SCRATCH)) {
+        move_to(in, scratch, SP_INTAKE_SCRATCH, true);
+    } else {
+        const size_t want = wanted(in);
+
+        if (in->cap < want) {
+            char *own = malloc(want + 1);
+
+            if (own == NULL)
+                return NULL;
+            move_to(in, own, want, false);
+        } else if (in->cap - in->end < want - have) {
+            memmove(in->data + in->whole, in->data + in->start, in->end - in->start);
+            in->end -= in->start - in->whole;
+            in->start = in->whole;
+        }
+    }
+    *ret_n = in->cap - in->end < AT_ONCE ? in->cap - in->end : AT_ONCE;
+    return in->data + in->end;
+}
+
+void sp_intake_added(struct sp_intake *in, size_t n)
+{
+    in->end += n;
+}
+
+/* Takes the last event off. */
+static void consume(struct sp_intake *in)
+{
+    if (in->patch != NULL)
+        *in->patch = in->patched;
+    in->patch = NULL;
+    in->start += in->used;
+    if (in->used != 0)
+        in->searched = 0;
+    in->used = 0;
+    if (in->is_done) {
+        in->whole = 0;
+        in->opcode = 0;
+        in->is_done = false;
+    }
+}
+
+bool sp_intake_settle(struct sp_intake *in)
+{
+    consume(in);
+    const size_t have = sp_intake_size(in);
+
+    if (have == 0) {
+        if (in->is_borrowed || in->cap > KEEP)
+            sp_intake_release(in);
+        in->start = in->end = 0;
+    } else if (in->is_borrowed || (in->cap > KEEP && have <= SMALL)) {
+        char *own = malloc(have + 1);
+
+        if (own == NULL)
+            return false;
+        move_to(in, own, have, false);
+    }
+    return true;
+}
+
+struct sp_str sp_intake_peek(const struct sp_intake *in)
+{
+    return (struct sp_str){in->data == NULL ? "" : in->data + in->start, in->end - in->start};
+}
+
+void sp_intake_skip(struct sp_intake *in, size_t n)
+{
+    in->start += n;
+}
+
+void sp_intake_finish(struct sp_intake *in)
+{
+    consume(in);
+    if (in->mode == SP_INTAKE_LINES && in->start != in->end)
+        in->data[in->end++] = '\n'; /* the one byte more */
+}
+
+/* ---- events ---- */
+
+static enum sp_intake_what bad(struct sp_intake_event *ret, enum sp_ws_status status,
+                               const char *why)
+{
+    *ret = (struct sp_intake_event){.why = why, .status = status};
+    return SP_INTAKE_BAD;
+}
+
+static enum sp_intake_what message(struct sp_intake *in, char *text, size_t len,
+                                   struct sp_intake_event *ret)
+{
+    in->patch = text + len;
+    in->patched = *in->patch;
+    *ret = (struct sp_intake_event){.text = text, .len = len};
+    return SP_INTAKE_MESSAGE;
+}
+
+static bool is_blank(struct sp_str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] != ' ' && (s.p[i] < '\t' || s.p[i] > '\r'))
+            return false;
+    return true;
+}
+
+static enum sp_intake_what next_line(struct sp_intake *in, bool may_deliver,
+                                     struct sp_intake_event *ret)
+{
+    for (;; consume(in)) {
+        char *line = in->data + in->start;
+        const size_t left = in->end - in->start;
+        const char *lf =
+            left == in->searched ? NULL : memchr(line + in->searched, '\n', left - in->searched);
+        size_t n = lf == NULL ? left : (size_t)(lf - line);
+
+        in->searched = n;
+        if (n != 0 && line[n - 1] == '\r')
+            n--;
+        if (n > in->max_message)
+            return bad(ret, SP_WS_TOO_BIG, "line above the size limit");
+        if (lf == NULL) {
+            in->need = in->max_message + 2;
+            return SP_INTAKE_MORE;
+        }
+        if (!may_deliver)
+            return SP_INTAKE_HELD;
+        in->used = in->searched + 1;
+        if (is_blank((struct sp_str){line, n}))
+            continue;
+        if (!sp_utf8_is_valid((struct sp_str){line, n}))
+            return bad(ret, SP_WS_NOT_TEXT, "line that is not UTF-8");
+        return message(in, line, n, ret);
+    }
+}
+
+/* A close frame is empty, or has a status that may be on the wire and a reason in UTF-8. */
+static bool is_close(const char *text, size_t len)
+{
+    if (len < 2)
+        return len == 0;
+    const unsigned status = (unsigned)(uint8_t)text[0] << 8 | (uint8_t)text[1];
+    const bool is_known = (status >= 1000 && status <= 1003) ||
+                          (status >= 1007 && status <= 1014) || (status >= 3000 && status <= 4999);
+
+    return is_known && sp_utf8_is_valid((struct sp_str){text + 2, len - 2});
+}
+
+static enum sp_intake_what control(uint8_t opcode, char *text, size_t len,
+                                   struct sp_intake_event *ret)
+{
+    *ret = (struct sp_intake_event){.text = text, .len = len};
+    if (opcode == SP_WS_PING)
+        return SP_INTAKE_PING;
+    if (opcode == SP_WS_PONG)
+        return SP_INTAKE_PONG;
+    if (!is_close(text, len))
+        return bad(ret, SP_WS_PROTOCOL_ERROR, "malformed close frame");
+    return SP_INTAKE_CLOSE;
+}
+
+/* Is this header possible after what came before? */
+static bool fits(const struct sp_intake *in, const struct sp_ws_header *h,
+                 struct sp_intake_event *ret)
+{
+    if (sp_ws_is_control(h->opcode))
+        return true;
+    if (h->opcode == SP_WS_CONTINUATION && in->opcode == 0)
+        (void)bad(ret, SP_WS_PROTOCOL_ERROR, "continuation of nothing");
+    else if (h->opcode != SP_WS_CONTINUATION && in->opcode != 0)
+        (void)bad(ret, SP_WS_PROTOCOL_ERROR, "new message inside a fragmented one");
+    else if (h->len > in->max_frame)
+        (void)bad(ret, SP_WS_TOO_BIG, "frame above the size limit");
+    else if (h->len > in->max_message - in->whole)
+        (void)bad(ret, SP_WS_TOO_BIG, "message above the size limit");
+    else
+        return true;
+    return false;
+}
+
+static enum sp_intake_what whole_message(struct sp_intake *in, uint8_t opcode, char *text,
+                                         size_t len, struct sp_intake_event *ret)
+{
+    if (sp_utf8_is_valid((struct sp_str){text, len}))
+        return message(in, text, len, ret);
+    if (opcode == SP_WS_TEXT)
+        return bad(ret, SP_WS_NOT_TEXT, "text message that is not UTF-8");
+    *ret = (struct sp_intake_event){0};
+    return SP_INTAKE_NOT_TEXT;
+}
+
+static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
+                                      struct sp_intake_event *ret)
+{
+    for (;; consume(in)) {
+        char *at = in->data + in->start;
+        const size_t left = in->end - in->start;
+        struct sp_ws_header h;
+        const char *why;
+
+        in->need = SP_WS_MAX_HEADER;
+        switch (sp_ws_read_header((enum sp_ws_role)in->role, at, left, &h, &why)) {
+        case SP_WS_MORE:
+            return SP_INTAKE_MORE;
+        case SP_WS_BAD:
+            return bad(ret, SP_WS_PROTOCOL_ERROR, why);
+        case SP_WS_OK:
+            break;
+        }
+        if (!fits(in, &h, ret))
+            return SP_INTAKE_BAD;
+        in->need = h.size + (size_t)h.len;
+        if (left < in->need)
+            return SP_INTAKE_MORE;
+        const bool is_message = h.is_final && !sp_ws_is_control(h.opcode);
+        if (is_message && !may_deliver)
+            return SP_INTAKE_HELD;
+
+        char *payload = at + h.size;
+        const size_t len = (size_t)h.len;
+        if (in->role == SP_WS_SERVER)
+            sp_ws_mask(payload, len, h.mask, 0);
+        in->used = in->need;
+        if (sp_ws_is_control(h.opcode))
+            return control(h.opcode, payload, len, ret);
+        if (h.is_final && in->opcode == 0)
+            return whole_message(in, h.opcode, payload, len, ret);
+
+        memmove(in->data + in->whole, payload, len); /* over the gap that headers leave */
+        in->whole += len;
+        if (in->opcode == 0)
+            in->opcode = h.opcode;
+        if (h.is_final) {
+            in->is_done = true;
+            return whole_message(in, in->opcode, in->data, in->whole, ret);
+        }
+    }
+}
+
+enum sp_intake_what sp_intake_next(struct sp_intake *in, bool may_deliver,
+                                   struct sp_intake_event *ret)
+{
+    consume(in);
+    if (in->data == NULL || in->mode == SP_INTAKE_RAW)
+        return SP_INTAKE_MORE;
+    return in->mode == SP_INTAKE_LINES ? next_line(in, may_deliver, ret)
+                                       : next_frame(in, may_deliver, ret);
+}

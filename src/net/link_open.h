@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link_open: how links begin and end, for whoever accepts connections. Everyone else sees link.h.
+ */
+#ifndef SP_NET_LINK_OPEN_H
+#define SP_NET_LINK_OPEN_H
+
+#include "base/buf.h"
+#include "net/http.h"
+#include "net/link.h"
+
+/* What the links of one listener share. */
+struct sp_link_host {
+    struct sp_loop *loop;
+    uint64_t ping_every_ms, silence_ms, handshake_ms;
+    char *scratch;         /* SP_INTAKE_SCRATCH + 1 bytes to receive into */
+    struct sp_link *first; /* all of them */
+    unsigned total;        /* their number */
+    unsigned open;         /* of these, connections that messages travel on */
+    uint64_t bytes_in, bytes_out;
+    void *user;
+    /* A request came: append the answer to *out. true: it is a 101, and opened has said yes. */
+    bool (*request)(void *user, struct sp_link *l, const struct sp_http_request *r,
+                    struct sp_buf *out);
+    /* Messages may travel: whose are they? false: refuse the connection. */
+    bool (*opened)(void *user, struct sp_link *l);
+    /* A link was freed. The last thing it does: the host may go away in here. */
+    void (*gone)(void *user);
+};
+
+enum sp_link_start {
+    SP_LINK_START_HTTP,  /* a request comes first */
+    SP_LINK_START_SNIFF, /* a request if the first byte is a capital letter, else lines */
+};
+
+/* The descriptor is non-blocking, and the link's from here on, also on failure. */
+int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
+                struct sp_error *e);
+
+/* Lines over two descriptors that stay the caller's: pipes are made non-blocking until the end. */
+int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_error *e);
+
+/* From host.request and host.opened: to whom the messages go. */
+void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user);
+
+/* Sends what can be sent at once, calls ops.closed and frees. Not from a callback of this link. */
+void sp_link_end_now(struct sp_link *l, const char *why);
+
+struct sp_link *sp_link_next(const struct sp_link *l);
+
+#endif

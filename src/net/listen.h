@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * listen: where connections come from: a TCP or unix-socket listener with its HTTP surface, or
+ * stdio.
+ */
+#ifndef SP_NET_LISTEN_H
+#define SP_NET_LISTEN_H
+
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include "base/buf.h"
+#include "net/auth.h"
+#include "net/link.h"
+
+enum sp_listen_kind { SP_LISTEN_STDIO, SP_LISTEN_WS, SP_LISTEN_UNIX };
+
+struct sp_listen_url {
+    enum sp_listen_kind kind;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+        struct sockaddr_un un;
+    } addr;
+    bool is_loopback; /* 127.0.0.0/8, ::1, unix, stdio */
+};
+
+/* exec-server-protocol.md 1.1; also unix:///path. Errors: the texts given there, SP_E_INVALID. */
+int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_error *e);
+
+struct sp_listen_options {
+    const struct sp_auth *auth; /* borrowed; NULL: anonymous */
+    const char *const *hosts;   /* extra names accepted in Host, NULL-terminated; may be NULL */
+    bool has_metrics;           /* GET /metrics is answered */
+    unsigned max_connections;   /* beyond: 503 (unix lines: closed at once) */
+    uint64_t ping_every_ms;     /* 30000 */
+    uint64_t silence_ms;        /* 60000: drop a WebSocket peer not heard from for so long */
+    uint64_t handshake_ms;      /* 10000: time to finish the upgrade */
+    void *user;
+    /* A connection is there: fill in what its messages go to. false: refuse it. */
+    bool (*opened)(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
+                   void **ret_user);
+    /* The text of GET /metrics. */
+    void (*metrics)(void *user, struct sp_buf *out);
+    /* stdio only: the one connection has ended (ops.closed was called). */
+    void (*finished)(void *user);
+};
+
+struct sp_listener;
+
+/* Binds and listens (stdio: opens the link at once). Takes a copy of the options. */
+int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
+                    const struct sp_listen_options *o, struct sp_listener **ret,
+                    struct sp_error *e);
+/* Closes the listener and every link at once (ops.closed is called for each); unlinks a unix
+ * socket. */
+void sp_listener_free(struct sp_listener *l);
+
+/* The real URL: "ws://127.0.0.1:34567", "unix:///path", "stdio". */
+const char *sp_listener_url(const struct sp_listener *l);
+
+/* For metrics. */
+struct sp_listener_stats {
+    uint64_t accepted, refused;
+    unsigned active; /* links that are open */
+    uint64_t bytes_in, bytes_out, queued_bytes;
+};
+void sp_listener_stats(const struct sp_listener *l, struct sp_listener_stats *ret);
+
+#endif

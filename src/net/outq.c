@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/outq.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST 4096U
+#define KEEP  (512U << 10)
+
+/* Servers send bare frames; a client's outq would ask its role here. */
+#define HEADER_MAX 10U
+
+void sp_outq_done(struct sp_outq *q)
+{
+    free(q->data);
+    *q = (struct sp_outq){.fragment = q->fragment};
+}
+
+/*
+ * Makes room for n bytes at the end. Bytes are moved to the front only when at least as many were
+ * sent before them, and a new buffer is a quarter larger than needed: each byte is moved a
+ * bounded number of times.
+ */
+static bool ensure(struct sp_outq *q, size_t n)
+{
+    const size_t size = sp_outq_size(q);
+
+    if (n <= q->cap - q->end)
+        return true;
+    if (n > SIZE_MAX / 4 || size > SIZE_MAX / 4)
+        return false;
+    if (q->start >= size && n <= q->cap - size) {
+        memcpy(q->data, q->data + q->start, size);
+    } else {
+        const size_t need = size + n;
+        const size_t cap = need <= FIRST ? FIRST : need + need / 4;
+        char *data = malloc(cap);
+
+        if (data == NULL)
+            return false;
+        if (size != 0)
+            memcpy(data, q->data + q->start, size);
+        free(q->data);
+        q->data = data;
+        q->cap = cap;
+    }
+    q->start = 0;
+    q->end = size;
+    return true;
+}
+
+static size_t head_room(const struct sp_outq *q, size_t max)
+{
+    if (q->fragment == 0)
+        return 0;
+    if (max <= q->fragment)
+        return sp_ws_header_size(max, false);
+    return (max / q->fragment + 1) * HEADER_MAX;
+}
+
+char *sp_outq_reserve(struct sp_outq *q, size_t max)
+{
+    assert(q->reserved == 0);
+    if (max > SIZE_MAX / 8)
+        return NULL;
+    q->head_room = head_room(q, max);
+    if (!ensure(q, q->head_room + max + 1)) /* 1: the line's end */
+        return NULL;
+    q->reserved = max + 1;
+    return q->data + q->end + q->head_room;
+}
+
+/* A message may shrink by its headers' unused room: its pieces only ever move to the left. */
+static void commit_frames(struct sp_outq *q, const char *text, size_t len)
+{
+    enum sp_ws_opcode opcode = SP_WS_TEXT;
+
+    do {
+        const size_t n = len < q->fragment ? len : q->fragment;
+        const size_t header = sp_ws_header_size(n, false);
+        char *to = q->data + q->end + header;
+
+        if (to != text)
+            memmove(to, text, n);
+        (void)sp_ws_write_header(q->data + q->end, opcode, n == len, n, NULL);
+        q->end += header + n;
+        opcode = SP_WS_CONTINUATION;
+        text += n;
+        len -= n;
+    } while (len != 0);
+}
+
+void sp_outq_commit(struct sp_outq *q, size_t len)
+{
+    assert(len == 0 || len < q->reserved);
+    q->reserved = 0;
+    if (len == 0)
+        return;
+    if (q->fragment != 0) {
+        commit_frames(q, q->data + q->end + q->head_room, len);
+        return;
+    }
+    q->end += len;
+    q->data[q->end++] = '\n';
+}
+
+bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n)
+{
+    assert(q->reserved == 0 && n <= SP_WS_MAX_CONTROL);
+    if (!ensure(q, 2 + n))
+        return false;
+    q->end += sp_ws_write_header(q->data + q->end, opcode, true, n, NULL);
+    return sp_outq_raw(q, bytes, n);
+}
+
+bool sp_outq_raw(struct sp_outq *q, const void *bytes, size_t n)
+{
+    if (!ensure(q, n))
+        return false;
+    if (n != 0)
+        memcpy(q->data + q->end, bytes, n);
+    q->end += n;
+    return true;
+}
+
+void sp_outq_sent(struct sp_outq *q, size_t n)
+{
+    q->start += n;
+    if (q->start != q->end)
+        return;
+    q->start = q->end = 0;
+    if (q->cap > KEEP)
+        sp_outq_done(q);
+}

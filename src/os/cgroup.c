@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "os/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+
+static bool read_file(const char *path, char *text, size_t size)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0;
+    ssize_t n = 0;
+
+    if (fd < 0)
+        return false;
+    while (len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0)
+        len += (size_t)n;
+    text[len] = 0;
+    return n >= 0;
+}
+
+/* Where version 2 is mounted: the fields of a mounts line are "source path type ...". */
+static bool find_mount(char *ret, size_t size)
+{
+    char text[16384];
+    char *rest = text;
+
+    if (!read_file("/proc/self/mounts", text, sizeof text))
+        return false;
+    for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        char path[256];
+        char type[32];
+
+        if (sscanf(line, "%*255s %255s %31s", path, type) == 2 && strcmp(type, "cgroup2") == 0)
+            return snprintf(ret, size, "%s", path) < (int)size;
+    }
+    return false;
+}
+
+/* Our own group: the line "0::/path". */
+static bool find_own(char *ret, size_t size)
+{
+    char text[8192];
+
+    if (!read_file("/proc/self/cgroup", text, sizeof text))
+        return false;
+    const char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+    if (line == NULL)
+        return false;
+    line = strchr(line, '/');
+    if (line == NULL)
+        return false;
+    const size_t n = strcspn(line, "\n");
+    return snprintf(ret, size, "%.*s", (int)n, line) < (int)size;
+}
+
+static void leaf_name(char name[16], uint32_t leaf)
+{
+    (void)snprintf(name, 16, "c%u", leaf);
+}
+
+static bool try_leaf(struct sp_cgroup *c)
+{
+    auto_close int leaf = sp_cgroup_make_leaf(c, 0);
+    const bool works = leaf >= 0 && faccessat(leaf, "cgroup.kill", W_OK, 0) == 0 &&
+                       faccessat(leaf, "cgroup.procs", W_OK, 0) == 0 && sp_cgroup_is_empty(leaf);
+
+    sp_cgroup_remove_leaf(c, 0);
+    return works;
+}
+
+bool sp_cgroup_new(struct sp_cgroup *ret)
+{
+    struct sp_cgroup c = {.dir = -1};
+    char mount[256];
+    char own[200];
+
+    if (!find_mount(mount, sizeof mount) || !find_own(own, sizeof own))
+        return false;
+    if (snprintf(c.path, sizeof c.path, "%s%s/sallyport-%d", mount, strcmp(own, "/") == 0 ? "" : own,
+                 (int)getpid()) >= (int)sizeof c.path)
+        return false;
+    if (mkdir(c.path, 0755) < 0 && errno != EEXIST)
+        return false;
+    c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c.dir < 0 || !try_leaf(&c)) {
+        sp_cgroup_free(&c);
+        return false;
+    }
+    *ret = c;
+    return true;
+}
+
+static void remove_leaves(struct sp_cgroup *c)
+{
+    const int fd = openat(c->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (d == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(d)) != NULL;)
+        if (entry->d_type == DT_DIR && entry->d_name[0] == 'c')
+            (void)unlinkat(c->dir, entry->d_name, AT_REMOVEDIR); /* busy: the next round */
+    (void)closedir(d);
+}
+
+void sp_cgroup_free(struct sp_cgroup *c)
+{
+    if (c->dir >= 0) {
+        sp_cgroup_kill(c->dir);
+        for (int round = 0; round < 200; round++) {
+            remove_leaves(c);
+            if (rmdir(c->path) == 0 || errno != EBUSY)
+                break;
+            while (waitpid(-1, NULL, WNOHANG) > 0) {
+            }
+            (void)poll(NULL, 0, 5); /* the dying have no descriptor to wait on here */
+        }
+        (void)close(c->dir);
+    } else if (c->path[0] != 0) {
+        (void)rmdir(c->path);
+    }
+    *c = (struct sp_cgroup){.dir = -1};
+}
+
+int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf)
+{
+    char name[16];
+
+    leaf_name(name, leaf);
+    if (mkdirat(c->dir, name, 0755) < 0 && errno != EEXIST)
+        return -1;
+    return openat(c->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf)
+{
+    char name[16];
+
+    leaf_name(name, leaf);
+    (void)unlinkat(c->dir, name, AT_REMOVEDIR); /* busy: sp_cgroup_free comes back to it */
+}
+
+bool sp_cgroup_is_empty(int leaf_fd)
+{
+    char text[128];
+    auto_close int fd = openat(leaf_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    return strstr(text, "populated 0") != NULL;
+}
+
+void sp_cgroup_kill(int leaf_fd)
+{
+    auto_close int fd = openat(leaf_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0)
+        (void)!write(fd, "1", 1); /* it was tried when the directory was made */
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup: a place that no process leaves, so that all of a command can be ended at once.
+ *
+ * One directory of ours below the cgroup (version 2, also beside version 1) that we are in, one leaf
+ * in it per command. Nothing is limited or counted.
+ */
+#ifndef SP_OS_CGROUP_H
+#define SP_OS_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sp_cgroup {
+    int dir; /* of our directory; -1: there is none */
+    char path[512];
+};
+
+/* Makes the directory and tries every step on a leaf. false: this host does not let us. */
+bool sp_cgroup_new(struct sp_cgroup *ret);
+/* Ends whoever is left, then removes the directory; waits up to a second for them to be gone. */
+void sp_cgroup_free(struct sp_cgroup *c);
+
+/* A leaf's directory descriptor for sp_spawn; -1: no (errno). */
+int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf);
+void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf);
+
+bool sp_cgroup_is_empty(int leaf_fd);
+void sp_cgroup_kill(int leaf_fd);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pty: a terminal of our own.
+ */
+#ifndef SP_OS_PTY_H
+#define SP_OS_PTY_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct sp_pty {
+    int master; /* non-blocking */
+    int slave;
+};
+
+/* Kernel default modes, of the given size. Both ends are the caller's to close. */
+int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_error *e);
+
+/* 0 or an errno. */
+int sp_pty_resize(int master, uint16_t rows, uint16_t cols);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "os/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+
+#define SLOT 3 /* 3, 4, 5: what becomes 0, 1, 2 */
+
+const char *sp_step_name(enum sp_step step)
+{
+    static const char *const names[SP_STEP_MAX] = {
+#define X(name, text) [SP_STEP_##name] = (text),
+        SP_STEPS(X)
+#undef X
+    };
+    return (unsigned)step < SP_STEP_MAX ? names[step] : "unknown";
+}
+
+static int null_fd = -1;
+
+int sp_spawn_reserve(struct sp_error *e)
+{
+    auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "open /dev/null");
+    /* A server started without stdin, stdout or stderr must not meet its own sockets there. */
+    for (int fd = 0; fd < SLOT; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && dup2(null, fd) < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "fill descriptor %d", fd);
+    null_fd = fcntl(null, F_DUPFD_CLOEXEC, SLOT + 3);
+    if (null_fd < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptors");
+    for (int fd = SLOT; fd < SLOT + 3; fd++)
+        if (dup3(null_fd, fd, O_CLOEXEC) < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptor %d", fd);
+    if (null < SLOT + 3)
+        null = -1; /* became a slot, or fills one of 0 to 2 */
+    return 0;
+}
+
+/* ---- child: our memory, its own stack; no malloc, no locks, no stdio until execve ---- */
+
+struct child {
+    struct sp_spawn *s;
+    pid_t parent;
+};
+
+static SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
+{
+    s->failed_step = step;
+    s->failed_errno = err;
+    _exit(127);
+}
+
+/* execvp's rule: an entry that may not be executed is remembered, a missing one skipped. */
+static int search_and_exec(const struct sp_spawn *s)
+{
+    const size_t file_len = strlen(s->file);
+    const char *path = s->search_path != NULL ? s->search_path : "/bin:/usr/bin";
+    char full[4096];
+    int err = ENOENT;
+
+    if (strchr(s->file, '/') != NULL) {
+        (void)execve(s->file, s->argv, s->envp);
+        return errno;
+    }
+    if (file_len > 255)
+        return ENAMETOOLONG;
+    for (;;) {
+        const char *colon = strchrnul(path, ':');
+        const size_t n = (size_t)(colon - path);
+
+        if (n + 1 + file_len + 1 <= sizeof full) {
+            memcpy(full, path, n);
+            if (n != 0)
+                full[n] = '/';
+            memcpy(full + n + (n != 0), s->file, file_len + 1);
+            (void)execve(full, s->argv, s->envp);
+            if (errno == EACCES)
+                err = EACCES;
+            else if (errno != ENOENT && errno != ENOTDIR)
+                return errno;
+        }
+        if (*colon == 0)
+            return err;
+        path = colon + 1;
+    }
+}
+
+static int child_main(void *arg)
+{
+    struct child *c = arg;
+    struct sp_spawn *s = c->s;
+    sigset_t none;
+
+    /* Our own table first: before this, a dup2 here would be the parent's. */
+    if (close_range(SLOT + 3, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+        die(s, SP_STEP_FDS, errno);
+    for (int fd = 0; fd < 3; fd++)
+        if (dup2(SLOT + fd, fd) < 0)
+            die(s, SP_STEP_STDIO, errno);
+    if (setsid() < 0)
+        die(s, SP_STEP_SESSION, errno);
+    if (s->is_tty && ioctl(0, TIOCSCTTY, 0) < 0)
+        die(s, SP_STEP_TERMINAL, errno);
+    /* The check after it: a parent that died before the call would never be told of. */
+    if (s->dies_with_us && (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != c->parent))
+        die(s, SP_STEP_PARENT, errno);
+    if (s->is_subreaper)
+        (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* refused only by kernels before 3.4 */
+    if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
+        die(s, SP_STEP_LIMITS, errno);
+    if (s->cwd != NULL && chdir(s->cwd) < 0)
+        die(s, SP_STEP_CWD, errno);
+    if (close_range(SLOT, ~0U, 0) < 0)
+        die(s, SP_STEP_FDS, errno);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    die(s, SP_STEP_EXEC, search_and_exec(s));
+}
+
+/* ---- parent ---- */
+
+/* A clone whose child continues in fn(arg) on a stack of its own and never returns here. */
+static long clone_call(long nr, long a1, long a2, long a3, int (*fn)(void *), void *arg)
+{
+#if defined(__x86_64__)
+    long ret;
+    register long r10 __asm__("r10") = 0;
+    register long r8 __asm__("r8") = 0;
+    register int (*r12)(void *) __asm__("r12") = fn;
+    register void *r13 __asm__("r13") = arg;
+
+    __asm__ volatile("syscall\n\t"
+                     "testq %%rax, %%rax\n\t"
+                     "jnz 1f\n\t"
+                     "xorl %%ebp, %%ebp\n\t"
+                     "movq %%r13, %%rdi\n\t"
+                     "callq *%%r12\n\t"
+                     "ud2\n"
+                     "1:"
+                     : "=a"(ret)
+                     : "0"(nr), "D"(a1), "S"(a2), "d"(a3), "r"(r10), "r"(r8), "r"(r12), "r"(r13)
+                     : "rcx", "r11", "memory");
+    return ret;
+#elif defined(__aarch64__)
+    register long x8 __asm__("x8") = nr;
+    register long x0 __asm__("x0") = a1;
+    register long x1 __asm__("x1") = a2;
+    register long x2 __asm__("x2") = a3;
+    register long x3 __asm__("x3") = 0;
+    register long x4 __asm__("x4") = 0;
+    register int (*x19)(void *) __asm__("x19") = fn;
+    register void *x20 __asm__("x20") = arg;
+
+    __asm__ volatile("svc #0\n\t"
+                     "cbnz x0, 1f\n\t"
+                     "mov x29, xzr\n\t"
+                     "mov x0, x20\n\t"
+                     "blr x19\n\t"
+                     "brk #1\n"
+                     "1:"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x19), "r"(x20)
+                     : "x30", "memory");
+    return x0;
+#else
+#error "clone_call: this architecture is not known yet"
+#endif
+}
+
+static long start_child(struct child *c, int *pidfd)
+{
+    static _Alignas(64) char stack[64 << 10];
+    const long flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD;
+
+    if (c->s->cgroup < 0)
+        return clone_call(SYS_clone, flags | SIGCHLD, (long)(stack + sizeof stack), (long)pidfd,
+                          child_main, c);
+    struct clone_args args = {
+        .flags = (unsigned long)flags | CLONE_INTO_CGROUP,
+        .pidfd = (unsigned long)pidfd,
+        .exit_signal = SIGCHLD,
+        .stack = (unsigned long)stack,
+        .stack_size = sizeof stack,
+        .cgroup = (unsigned long)c->s->cgroup,
+    };
+    return clone_call(SYS_clone3, (long)&args, sizeof args, 0, child_main, c);
+}
+
+int sp_spawn(struct sp_spawn *s)
+{
+    struct child c = {.s = s, .parent = getpid()};
+    sigset_t all;
+    sigset_t old;
+    int pidfd = -1;
+
+    s->failed_step = SP_STEP_NONE;
+    s->failed_errno = 0;
+    for (int i = 0; i < 3; i++)
+        if (s->stdio[i] >= 0 && dup3(s->stdio[i], SLOT + i, O_CLOEXEC) < 0) {
+            s->failed_step = SP_STEP_STDIO;
+            s->failed_errno = errno;
+        }
+    if (s->failed_step == SP_STEP_NONE) {
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, &old);
+        const long pid = start_child(&c, &pidfd);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        if (pid < 0) {
+            s->failed_step = SP_STEP_CLONE;
+            s->failed_errno = (int)-pid;
+        }
+        s->pid = (pid_t)pid;
+        s->pidfd = pidfd;
+    }
+
+    /* The slots keep nothing open: a pipe's end held here would never read as ended. */
+    for (int i = 0; i < 3; i++)
+        if (s->stdio[i] >= 0)
+            (void)dup3(null_fd, SLOT + i, O_CLOEXEC);
+    if (s->failed_step == SP_STEP_NONE)
+        return 0;
+    if (s->failed_step != SP_STEP_CLONE && pidfd >= 0) {
+        (void)waitid(P_PIDFD, (id_t)pidfd, &(siginfo_t){0}, WEXITED);
+        (void)close(pidfd);
+        s->pidfd = -1;
+    }
+    return -(int)SP_E_SYSTEM;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawn: start one program, at a price that grows neither with our memory nor with our descriptors.
+ *
+ * The child shares our memory and descriptor table until it has made itself a table of its own with
+ * the first six entries only, so 3, 4 and 5 belong to the spawner: sp_spawn_reserve claims them
+ * before anything else is opened. The parent stands still until the child has called execve or
+ * failed; a failure comes back as the step and its errno. One spawner at a time.
+ */
+#ifndef SP_OS_SPAWN_H
+#define SP_OS_SPAWN_H
+
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+#define SP_STEPS(X)                                                                                \
+    X(NONE, "none")                                                                                \
+    X(CLONE, "clone")                                                                              \
+    X(FDS, "descriptors")                                                                          \
+    X(STDIO, "stdio")                                                                              \
+    X(SESSION, "session")                                                                          \
+    X(TERMINAL, "controlling terminal")                                                            \
+    X(PARENT, "parent")                                                                            \
+    X(LIMITS, "limits")                                                                            \
+    X(CWD, "working directory")                                                                    \
+    X(EXEC, "execute")                                                                             \
+    X(PREPARE, "prepare")
+
+enum sp_step {
+#define X(name, text) SP_STEP_##name,
+    SP_STEPS(X)
+#undef X
+        SP_STEP_MAX
+};
+const char *sp_step_name(enum sp_step step);
+
+struct sp_spawn {
+    int stdio[3];              /* become 0, 1, 2; each above 5 or -1 for /dev/null */
+    bool is_tty;               /* stdio[0] becomes the controlling terminal */
+    bool dies_with_us;         /* SIGKILL when we end, however we end */
+    bool is_subreaper;         /* orphans below the program become its children, not ours */
+    int cgroup;                /* descriptor of a cgroup directory to be born in; -1: ours */
+    const char *cwd;           /* NULL: ours */
+    const char *file;          /* looked up in search_path if it has no slash */
+    const char *search_path;   /* NULL: the C library's default */
+    char *const *argv;
+    char *const *envp;
+    const struct rlimit *nofile; /* NULL: ours */
+
+    /* filled by sp_spawn */
+    pid_t pid;
+    int pidfd;
+    enum sp_step failed_step;
+    int failed_errno;
+};
+
+/* Puts /dev/null on 3, 4 and 5. Call first thing in main. */
+int sp_spawn_reserve(struct sp_error *e);
+
+/* 0: the program runs. Otherwise failed_step and failed_errno say why; nothing is left behind. */
+int sp_spawn(struct sp_spawn *s);
+
+#endif

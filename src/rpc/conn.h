@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conn: one client's connection: the envelope, the order of checks, requests that wait, and what
+ * is pushed to it.
+ *
+ *   NEW --initialize--> GREETED --initialized--> READY
+ *
+ * A request is answered at once or becomes a sp_request that waits for its process or its time. A
+ * waiting request stalls no other. Everything here is bounded: see the limits below.
+ */
+#ifndef SP_RPC_CONN_H
+#define SP_RPC_CONN_H
+
+#include "core/session.h"
+#include "net/link.h"
+#include "os/host.h"
+#include "rpc/json.h"
+
+#define SP_CONN_MAX_READS  4096         /* parked process/read */
+#define SP_CONN_MAX_WRITES 1024         /* blocked process/write */
+#define SP_CONN_MAX_PARKED (64U << 20)  /* bytes that waiting requests hold */
+#define SP_CONN_MAX_QUEUED (4U << 20)   /* replies not sent: read no more requests beyond this */
+
+/* Upper bounds of the request duration histogram, in microseconds. */
+#define SP_RPC_BUCKETS 21
+extern const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS];
+
+struct sp_method_stats {
+    uint64_t ok, error, disconnected;
+    uint64_t total_us;
+    uint64_t buckets[SP_RPC_BUCKETS + 1];
+};
+
+struct sp_method;
+
+/* What all connections share. */
+struct sp_rpc {
+    struct sp_server *server;
+    struct sp_host host;
+    char *const *environ;
+    bool keeps_sessions; /* false on stdio: the session ends with its connection */
+    struct sp_json json;
+    struct sp_conn *first;
+    struct sp_method_stats *stats; /* by method, the last one for unknown methods */
+    uint64_t connections;
+};
+
+enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
+
+struct sp_request;
+
+struct sp_conn {
+    struct sp_client client;
+    struct sp_rpc *rpc;
+    struct sp_link *link;
+    struct sp_conn *prev, *next;
+    enum sp_conn_state state;
+    bool is_closing;
+    bool is_paused; /* reads no requests: too much is queued */
+    struct sp_session *session;
+    struct sp_request *requests; /* those that wait */
+    unsigned parked_reads, parked_writes;
+    size_t parked_bytes;
+    struct sp_waiters on_drained; /* reads that are ready but found the link full */
+    struct sp_proc *news_first, *news_last;
+};
+
+/* One request while it is looked at. All strings are borrowed from the message. */
+struct sp_call {
+    struct sp_conn *conn;
+    struct sp_json *json;
+    const struct sp_method *method;
+    uint32_t params;  /* token, or SP_JSON_NONE */
+    struct sp_str id; /* as it was written */
+    uint64_t started_us;
+    struct sp_str text; /* a copy of the whole message, if a process of the session is starting */
+};
+
+/* A request that waits. */
+struct sp_request {
+    struct sp_conn *conn;
+    struct sp_request *prev, *next;
+    const struct sp_method *method;
+    uint64_t started_us;
+    struct sp_proc *proc; /* NULL: none yet */
+    struct sp_waiter waiter;
+    struct sp_timer timer;
+    size_t held_bytes;
+    bool is_read, is_write, is_ask;
+    union {
+        struct {
+            uint64_t after_seq, max_bytes;
+        } read;
+        struct {
+            struct sp_str id, bytes; /* behind the struct */
+        } write;
+        struct {
+            struct sp_start_wait wait;
+        } start;
+        struct {
+            struct sp_proc_call call;
+            bool is_signal;
+        } ask;
+        struct {
+            struct sp_str text; /* behind the struct: the message, to be read again */
+        } again;
+    };
+    struct sp_str id; /* behind the struct */
+};
+
+struct sp_method {
+    const char *name;
+    const char *family; /* in the texts of state errors; NULL: allowed in every state */
+    /* 0: answered or waiting; else the error is sent. Order: decode, sp_call_check, work. */
+    int (*fn)(struct sp_call *c, struct sp_error *e);
+};
+
+extern const struct sp_method sp_methods[];
+extern const size_t sp_method_count;
+
+/* For sp_listen_options.opened; user is the struct sp_rpc. */
+bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops, void **ret_user);
+/* The cell takes messages again. */
+void sp_conn_resume_all(struct sp_rpc *rpc);
+
+/* ---- for the methods ---- */
+
+/* Whether the connection is in the state that the method needs. */
+int sp_call_check(const struct sp_call *c, struct sp_error *e);
+/* The params as an object. */
+int sp_call_params(const struct sp_call *c, struct sp_error *e);
+/* No params: absent, null or {}. */
+int sp_call_no_params(const struct sp_call *c, struct sp_error *e);
+
+/* A reply under construction: text for "result" goes to the returned place, at most `max` bytes;
+ * NULL: no memory, the connection is closing. */
+char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
+void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
+void sp_call_reply(struct sp_call *c, struct sp_str result);
+void sp_call_done(struct sp_call *c); /* the reply was written by the caller */
+
+/* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
+struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e);
+char *sp_request_extra(struct sp_request *r); /* where those bytes are */
+void sp_request_reply(struct sp_request *r, struct sp_str result); /* ends it */
+void sp_request_fail(struct sp_request *r, const struct sp_error *e); /* ends it */
+void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written by the caller */
+
+/*
+ * The process the call is about, or NULL. One that is starting: the call waits for that and is then
+ * read again from the beginning; *ret_waits says so.
+ */
+int sp_call_proc(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
+                 struct sp_error *e);
+
+#endif

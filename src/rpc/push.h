@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * push: from the ring to the wire: notifications, and the chunks of a read.
+ *
+ * One pass over the bytes, from shared memory into the frame under construction.
+ */
+#ifndef SP_RPC_PUSH_H
+#define SP_RPC_PUSH_H
+
+#include "rpc/conn.h"
+
+/* Sends what the processes with news have, in turns, until all is sent or the link is full. */
+void sp_push_all(struct sp_conn *c);
+void sp_push_add(struct sp_conn *c, struct sp_proc *p);
+void sp_push_remove(struct sp_conn *c, struct sp_proc *p);
+
+/* The result of process/read for this page. false: no memory, the connection is closing. */
+bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p, const struct sp_page *page);
+
+#endif
