@@ -413,7 +413,7 @@ void sp_command_forget(struct sp_yard *y, struct sp_command *c)
     if (c->life == SP_LIFE_RUNNING) {
         struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(SP_EV_REAP, c->pidfd)};
 
-        kill_tree(c);
+        sp_command_terminate(c);
         (void)epoll_ctl(y->epoll, EPOLL_CTL_MOD, c->pidfd, &ev);
         c->pidfd = -1; /* the event's now */
     }

@@ -11,11 +11,13 @@
 
 #define NO_SESSION 0 /* sessions count from 1 */
 
-enum leaf_use { LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
+/* FREE and NONE leaves are listed: a FREE one is empty and ready, a NONE one has yet to be made. */
+enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
 
 struct leaf {
-    int fd;
+    int fd; /* -1: NONE */
     enum leaf_use use;
+    bool was_killed; /* of no more use: removed once it is empty */
     uint64_t session; /* of the strays in it */
     uint32_t next_free;
 };
@@ -31,7 +33,7 @@ struct sp_strays {
     uint32_t slots;
 
     struct leaf *leaves;
-    uint32_t leaf_count, leaf_cap, first_free;
+    uint32_t leaf_count, leaf_cap, first_free, stray_leaves;
 
     /* Without cgroups: */
     struct stray *list;
@@ -55,7 +57,8 @@ void sp_strays_free(struct sp_strays *s)
     if (s == NULL)
         return;
     for (uint32_t i = 0; i < s->leaf_count; i++)
-        (void)close(s->leaves[i].fd);
+        if (s->leaves[i].fd >= 0)
+            (void)close(s->leaves[i].fd);
     free(s->leaves);
     free(s->list);
     free(s);
@@ -63,7 +66,13 @@ void sp_strays_free(struct sp_strays *s)
 
 /* ---- leaves ---- */
 
-static bool make_leaf(struct sp_strays *s)
+static void list_leaf(struct sp_strays *s, uint32_t i)
+{
+    s->leaves[i].next_free = s->first_free;
+    s->first_free = i;
+}
+
+static bool add_leaf(struct sp_strays *s)
 {
     if (s->leaf_count == s->leaf_cap) {
         const uint32_t cap = s->leaf_cap == 0 ? 32 : s->leaf_cap * 2;
@@ -74,19 +83,29 @@ static bool make_leaf(struct sp_strays *s)
         s->leaves = leaves;
         s->leaf_cap = cap;
     }
-    const int fd = sp_cgroup_make_leaf(&s->yard->cgroup, s->leaf_count);
-    if (fd < 0)
-        return false;
-    s->leaves[s->leaf_count] = (struct leaf){.fd = fd, .next_free = s->first_free};
-    s->first_free = s->leaf_count++;
+    s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .use = LEAF_NONE};
+    list_leaf(s, s->leaf_count++);
     return true;
 }
 
+/* An empty leaf that nobody uses any more. */
 static void free_leaf(struct sp_strays *s, uint32_t i)
 {
-    s->leaves[i].use = LEAF_FREE;
-    s->leaves[i].next_free = s->first_free;
-    s->first_free = i;
+    struct leaf *l = &s->leaves[i];
+
+    l->use = LEAF_FREE;
+    if (l->was_killed) {
+        (void)close(l->fd);
+        sp_cgroup_remove_leaf(&s->yard->cgroup, i);
+        *l = (struct leaf){.fd = -1, .use = LEAF_NONE};
+    }
+    list_leaf(s, i);
+}
+
+static void kill_leaf(struct leaf *l)
+{
+    sp_cgroup_kill(l->fd);
+    l->was_killed = true;
 }
 
 bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
@@ -95,25 +114,42 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
     c->leaf = SP_NO_LEAF;
     if (s->yard->cgroup.dir < 0)
         return true;
-    if (s->first_free == SP_NO_LEAF && !make_leaf(s))
+    if (s->first_free == SP_NO_LEAF && !add_leaf(s))
         return false;
+    struct leaf *l = &s->leaves[s->first_free];
+    if (l->use == LEAF_NONE) {
+        l->fd = sp_cgroup_make_leaf(&s->yard->cgroup, s->first_free);
+        if (l->fd < 0)
+            return false;
+    }
     c->leaf = s->first_free;
-    struct leaf *l = &s->leaves[c->leaf];
     s->first_free = l->next_free;
     l->use = LEAF_TAKEN;
     c->leaf_fd = l->fd;
     return true;
 }
 
+/* Leaves that became empty since somebody left them. */
+static void free_emptied(struct sp_strays *s)
+{
+    for (uint32_t i = 0; i < s->leaf_count && s->stray_leaves > 0; i++)
+        if (s->leaves[i].use == LEAF_STRAYS && sp_cgroup_is_empty(s->leaves[i].fd)) {
+            free_leaf(s, i);
+            s->stray_leaves--;
+        }
+}
+
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten)
 {
     if (c->leaf == SP_NO_LEAF)
         return;
+    s->leaves[c->leaf].was_killed = s->leaves[c->leaf].was_killed || c->is_terminated;
     if (sp_cgroup_is_empty(c->leaf_fd)) {
         free_leaf(s, c->leaf);
     } else if (is_forgotten) {
         s->leaves[c->leaf].use = LEAF_STRAYS;
         s->leaves[c->leaf].session = c->session;
+        s->stray_leaves++;
     } else {
         return; /* asked again when it is forgotten */
     }
@@ -215,19 +251,15 @@ void sp_strays_sweep(struct sp_strays *s)
     if (s->yard->cgroup.dir < 0 && s->has_exits)
         learn_adopted(s);
     reap_dead(s);
+    free_emptied(s);
 }
 
 void sp_strays_end_session(struct sp_strays *s, uint64_t session)
 {
-    for (uint32_t i = 0; i < s->leaf_count; i++) {
-        if (s->leaves[i].use != LEAF_STRAYS)
-            continue;
-        if (s->leaves[i].session == session)
-            sp_cgroup_kill(s->leaves[i].fd);
-        /* The killed take a moment to be gone: their leaf is found empty the next time round. */
-        if (sp_cgroup_is_empty(s->leaves[i].fd))
-            free_leaf(s, i);
-    }
+    for (uint32_t i = 0; i < s->leaf_count; i++)
+        if (s->leaves[i].use == LEAF_STRAYS && s->leaves[i].session == session)
+            kill_leaf(&s->leaves[i]);
+    free_emptied(s); /* the killed take a moment: a sweep finds the rest */
     if (s->yard->cgroup.dir >= 0)
         return;
     sp_strays_sweep(s);

@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "os/cgroup.h"
 #include "os/spawn.h"
 #include "os/tree.h"
 
@@ -446,6 +447,7 @@ static void bury(struct sp_deferred *d)
     sp_log(SP_LOG_ERROR, "the cell (pid %d) has ended; its processes are lost", (int)c->pid);
     (void)kill(c->pid, SIGKILL); /* a child of ours, not reaped yet */
     sp_tree_kill(getpid(), false);
+    sp_cgroup_clean_up_after(c->pid);
     for (uint32_t i = 0; i < c->options.slots; i++)
         if (c->seats[i] != NULL)
             c->seats[i]->ops->lost(c->seats[i]);
@@ -461,6 +463,7 @@ static void await_end(struct sp_cell *c)
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)c->pid);
         (void)kill(c->pid, SIGKILL);
         sp_tree_kill(getpid(), false);
+        sp_cgroup_clean_up_after(c->pid);
     }
     (void)waitid(P_PIDFD, (id_t)c->pidfd, &(siginfo_t){0}, WEXITED);
     /* Normally none: strays of a cell that had to be killed. */

@@ -193,6 +193,11 @@ static bool enqueue(struct sp_input *in, const char *bytes, size_t len)
     return true;
 }
 
+bool sp_input_knows(const struct sp_input *in, struct sp_str id)
+{
+    return was_accepted(in, sp_hash(id));
+}
+
 enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes)
 {
     if (in->state == SP_INPUT_NONE)
@@ -230,6 +235,16 @@ enum sp_input_result sp_input_close(struct sp_input *in)
     if (in->first == NULL)
         finish_close(in);
     return SP_INPUT_ACCEPTED;
+}
+
+void sp_input_break(struct sp_input *in)
+{
+    if (in->state == SP_INPUT_NONE)
+        return;
+    sp_loop_unwatch(in->loop, &in->watch);
+    drop_queue(in);
+    in->state = SP_INPUT_BROKEN;
+    in->has_room(in);
 }
 
 void sp_input_process_ended(struct sp_input *in, bool was_terminated)

@@ -53,11 +53,15 @@ void sp_input_done(struct sp_input *in);
 
 enum sp_input_result { SP_INPUT_ACCEPTED, SP_INPUT_FULL, SP_INPUT_CLOSED, SP_INPUT_FAILED };
 
+/* Whether a write with this id was accepted before. */
+bool sp_input_knows(const struct sp_input *in, struct sp_str id);
 enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes);
 
 /* End of file after what is queued. ACCEPTED or CLOSED. */
 enum sp_input_result sp_input_close(struct sp_input *in);
 
+/* The process is being terminated: nothing more is written, but its stdin does not end before it. */
+void sp_input_break(struct sp_input *in);
 void sp_input_process_ended(struct sp_input *in, bool was_terminated);
 
 #endif

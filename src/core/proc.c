@@ -324,8 +324,7 @@ bool sp_proc_terminate(struct sp_proc *p)
     if (p->life != SP_PROC_RUNNING || p->state.exit_seq != 0)
         return false;
     p->was_terminated = true;
-    if (p->input.state != SP_INPUT_NONE)
-        sp_input_process_ended(&p->input, true);
+    sp_input_break(&p->input);
     sp_cell_terminate(&p->seat);
     return true;
 }

@@ -38,12 +38,14 @@ struct sp_listen_options {
     uint64_t silence_ms;        /* 60000: drop a WebSocket peer not heard from for so long */
     uint64_t handshake_ms;      /* 10000: time to finish the upgrade */
     void *user;
-    /* A connection is there: fill in what its messages go to. false: refuse it. */
+    /* A connection is there: fill in what its messages go to. false: refuse it (503, lines:
+     * closed). Nothing can be sent from inside: the 101 comes first. */
     bool (*opened)(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                    void **ret_user);
     /* The text of GET /metrics. */
     void (*metrics)(void *user, struct sp_buf *out);
-    /* stdio only: the one connection has ended (ops.closed was called). */
+    /* stdio only: the one connection has ended (ops.closed was called). The listener may be freed
+     * in here, but in no other callback of a link. */
     void (*finished)(void *user);
 };
 

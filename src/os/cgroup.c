@@ -77,16 +77,32 @@ static bool try_leaf(struct sp_cgroup *c)
     return works;
 }
 
-bool sp_cgroup_new(struct sp_cgroup *ret)
+static bool find_path(pid_t pid, struct sp_cgroup *c)
 {
-    struct sp_cgroup c = {.dir = -1};
     char mount[256];
     char own[200];
 
-    if (!find_mount(mount, sizeof mount) || !find_own(own, sizeof own))
-        return false;
-    if (snprintf(c.path, sizeof c.path, "%s%s/sallyport-%d", mount, strcmp(own, "/") == 0 ? "" : own,
-                 (int)getpid()) >= (int)sizeof c.path)
+    return find_mount(mount, sizeof mount) && find_own(own, sizeof own) &&
+           snprintf(c->path, sizeof c->path, "%s%s/sallyport-%d", mount, strcmp(own, "/") == 0 ? "" : own,
+                    (int)pid) < (int)sizeof c->path;
+}
+
+void sp_cgroup_clean_up_after(pid_t pid)
+{
+    struct sp_cgroup c = {.dir = -1};
+
+    if (!find_path(pid, &c))
+        return;
+    c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c.dir >= 0)
+        sp_cgroup_free(&c);
+}
+
+bool sp_cgroup_new(struct sp_cgroup *ret)
+{
+    struct sp_cgroup c = {.dir = -1};
+
+    if (!find_path(getpid(), &c))
         return false;
     if (mkdir(c.path, 0755) < 0 && errno != EEXIST)
         return false;

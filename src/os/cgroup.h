@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct sp_cgroup {
     int dir; /* of our directory; -1: there is none */
@@ -18,6 +19,8 @@ struct sp_cgroup {
 
 /* Makes the directory and tries every step on a leaf. false: this host does not let us. */
 bool sp_cgroup_new(struct sp_cgroup *ret);
+/* Ends and removes what another process of ours made and could not remove itself. */
+void sp_cgroup_clean_up_after(pid_t pid);
 /* Ends whoever is left, then removes the directory; waits up to a second for them to be gone. */
 void sp_cgroup_free(struct sp_cgroup *c);
 
@@ -26,6 +29,7 @@ int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf);
 void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf);
 
 bool sp_cgroup_is_empty(int leaf_fd);
+/* After this the leaf is of no use: newer kernels kill whoever is born into it later, too. */
 void sp_cgroup_kill(int leaf_fd);
 
 #endif

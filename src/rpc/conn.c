@@ -329,26 +329,26 @@ static void on_notification(struct sp_conn *conn, struct sp_str name)
     }
 }
 
-/* A message without a method: an answer to a request that this server never makes. */
-static void on_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
+/* What is wrong with a message that has no method; NULL: it is an answer. */
+static const char *judge_answer(struct sp_json *j, uint32_t id)
 {
     const uint32_t error = sp_json_get(j, 0, "error");
+    struct sp_error e = {0};
+    struct sp_str message;
+    int64_t code;
 
     if (sp_json_get(j, 0, "result") == SP_JSON_NONE) {
         if (error == SP_JSON_NONE)
-            malformed(conn, "missing field `error`");
-        else if (sp_json_type(j, error) != SP_JSON_OBJECT)
-            malformed(conn, "invalid type: `error` is not an object");
-        else if (id == SP_JSON_NONE)
-            malformed(conn, "missing field `id`");
-        else
-            hang_up(conn, "an answer to no request");
-        return;
+            return "missing field `error`";
+        if (sp_json_type(j, error) != SP_JSON_OBJECT)
+            return "invalid type: `error` is not an object";
+        const uint32_t number = sp_json_get(j, error, "code");
+        if (number == SP_JSON_NONE || !sp_json_i64(j, number, &code))
+            return "an error without an integer `code`";
+        if (sp_json_need_str(j, error, "message", &message, &e) < 0)
+            return "an error without a `message`";
     }
-    if (id == SP_JSON_NONE)
-        malformed(conn, "missing field `id`");
-    else
-        hang_up(conn, "an answer to no request");
+    return id == SP_JSON_NONE ? "missing field `id`" : NULL;
 }
 
 static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
@@ -373,7 +373,12 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     if (id != SP_JSON_NONE && !is_id(j, id)) {
         malformed(conn, "data did not match any variant of untagged enum RequestId: an id is a string or a 64-bit integer");
     } else if (method == SP_JSON_NONE) {
-        on_answer(conn, j, id);
+        const char *wrong = judge_answer(j, id);
+
+        if (wrong != NULL)
+            malformed(conn, wrong);
+        else
+            hang_up(conn, "an answer, though this server asks nothing");
     } else if (sp_json_type(j, method) != SP_JSON_STRING) {
         (void)sp_json_wrong_type(j, method, "a string", &e);
         malformed(conn, e.msg);

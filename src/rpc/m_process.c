@@ -234,9 +234,10 @@ int sp_m_process_write(struct sp_call *c, struct sp_error *e)
         sp_call_reply(c, unknown_process);
         return 0;
     }
-    /* Behind those that wait already. */
+    /* Behind those that wait already, unless it is a repeat. */
+    const bool must_wait = p->on_room.count > 0 && !sp_input_knows(&p->input, write_id);
     const enum sp_input_result result =
-        p->on_room.count > 0 ? SP_INPUT_FULL : sp_input_write(&p->input, write_id, bytes);
+        must_wait ? SP_INPUT_FULL : sp_input_write(&p->input, write_id, bytes);
     switch (result) {
     case SP_INPUT_FULL:
         return park_write(c, p, write_id, bytes, e);

@@ -3,6 +3,7 @@
 
 SALLYPORT       path of the program (default build/sallyport)
 SALLYPORT_PEER  path of the reference server's program: run the tests against that instead
+SALLYPORT_ARGS  more words for the command line of every server, such as --no-cgroups
 """
 
 import os
@@ -25,6 +26,7 @@ PROGRAM = PEER or os.path.abspath(os.environ.get(
     'SALLYPORT', os.path.join(HERE, '..', '..', 'build', 'sallyport')))
 MARK = 'SALLYPORT_TEST_MARK'
 PASS_ON = ('ASAN_OPTIONS', 'LSAN_OPTIONS', 'UBSAN_OPTIONS', 'TSAN_OPTIONS', 'MSAN_OPTIONS')
+MORE_ARGS = os.environ.get('SALLYPORT_ARGS', '').split()
 PYTHON = sys.executable or 'python3'
 Client.strict = not PEER
 
@@ -148,7 +150,7 @@ class Server:
             self.env.setdefault('CODEX_HOME', os.path.join(self.base, 'codex'))
             os.makedirs(os.path.join(self.base, 'codex'), exist_ok=True)
         self.env.update(env or {})
-        self.args = [PROGRAM, 'exec-server' if PEER else 'serve', '--listen', listen, *args]
+        self.args = [PROGRAM, 'exec-server' if PEER else 'serve', '--listen', listen, *MORE_ARGS, *args]
         self.listen = listen
         self.tracked = {}
         self.cgroups = set()

@@ -6,7 +6,7 @@ import signal
 
 import tap
 from server import PEER, PYTHON, Case, is_alive, ours_only, stat_of
-from wire import b64, wait_until
+from wire import wait_until
 
 # Starts the kinds of descendants that try to get away; each says its pid.
 ESCAPE = r'''
@@ -44,9 +44,11 @@ WORDS = {'plain', 'deaf', 'daemon', 'deaf-daemon', 'nested', 'group', 'leader'}
 
 
 class Terminate(Case):
+    ARGS = ()
+
     def setUp(self):
         super().setUp()
-        self.c = self.session()
+        self.c = self.session(*self.ARGS)
 
     def pids(self, name, words):
         def complete():
@@ -186,8 +188,17 @@ class Terminate(Case):
         self.assertEqual(self.c.wait_closed('p').exit_code, 137)
 
 
+@ours_only
+class TerminateByParentage(Terminate):
+    """The same where there is no cgroup to be had."""
+
+    ARGS = ('--no-cgroups',)
+
+
 class Exited(Case):
     """Terminating what has exited changes nothing."""
+
+    ARGS = ()
 
     SCRIPTS = {'in the group': 'sleep 1000 >/dev/null 2>&1 </dev/null & echo $!',
                'in its own session': 'setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $!'}
@@ -199,7 +210,7 @@ class Exited(Case):
         return pid
 
     def test_a_stray_of_an_exited_command_lives_on(self):
-        c = self.session()
+        c = self.session(*self.ARGS)
         for n, script in enumerate(self.SCRIPTS.values()):
             pid = self.stray(c, 'p%d' % n, script)
             self.assertFalse(c.terminate('p%d' % n))
@@ -209,7 +220,7 @@ class Exited(Case):
                 os.kill(pid, signal.SIGKILL)
 
     def test_terminate_of_an_exited_but_open_process_changes_nothing(self):
-        c = self.session()
+        c = self.session(*self.ARGS)
         c.start('p', ['/bin/sh', '-c', 'sh -c "echo \\$\\$; exec sleep 1000" & exit 0'])
         pid = int(c.wait_line('p'))
         self.srv.track(pid)
@@ -223,14 +234,14 @@ class Exited(Case):
 
     @ours_only
     def test_the_end_of_the_session_ends_its_strays(self):
-        c = self.session('--session-ttl', '1')
+        c = self.session(*self.ARGS, '--session-ttl', '1')
         strays = [self.stray(c, 'p%d' % n, s) for n, s in enumerate(self.SCRIPTS.values())]
         c.close()
         self.assertGone(*strays)
 
     @ours_only
     def test_the_end_of_one_session_leaves_the_strays_of_another(self):
-        one = self.session('--session-ttl', '1')
+        one = self.session(*self.ARGS, '--session-ttl', '1')
         two = self.srv.session()
         gone = [self.stray(one, 'p%d' % n, s) for n, s in enumerate(self.SCRIPTS.values())]
         kept = [self.stray(two, 'p%d' % n, s) for n, s in enumerate(self.SCRIPTS.values())]
@@ -242,17 +253,22 @@ class Exited(Case):
 
     @ours_only
     def test_the_end_of_the_server_ends_strays(self):
-        c = self.session()
+        c = self.session(*self.ARGS)
         strays = [self.stray(c, 'p%d' % n, s) for n, s in enumerate(self.SCRIPTS.values())]
         self.srv.stop()
         self.assertGone(*strays)
 
     @ours_only
     def test_strays_outlive_the_memory_of_their_command(self):
-        c = self.session('--closed-ttl', '1')
+        c = self.session(*self.ARGS, '--closed-ttl', '1')
         pid = self.stray(c, 'p', self.SCRIPTS['in its own session'])
         wait_until(lambda: 'error' in c.reply(c.post_read('p')), 'forgotten process', step=0.1)
         self.assertTrue(is_alive(pid))
+
+
+@ours_only
+class ExitedByParentage(Exited):
+    ARGS = ('--no-cgroups',)
 
 
 class Interrupt(Case):

@@ -6,7 +6,6 @@ import json
 
 import tap
 from server import Case, ours_only
-from wire import RpcError
 
 STATUS = '"method":"environment/status"'
 

@@ -73,11 +73,15 @@ class Paths(Case):
         self.assertNotIn('sec-websocket-protocol', reply.headers)
         self.assertNotIn('sec-websocket-extensions', reply.headers)
 
-    def test_a_connection_carries_several_requests(self):
+    def test_a_connection_carries_several_requests_or_says_that_it_does_not(self):
         channel = Channel.connect(self.srv.address)
         for _ in range(3):
             channel.write(b'GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n')
-            self.assertEqual(read_http(channel).status, 200)
+            reply = read_http(channel)
+            self.assertEqual(reply.status, 200)
+            if reply.headers.get('connection', '').lower() == 'close':
+                channel.end_of_stream()
+                break
         channel.close()
 
     def test_frames_sent_with_the_upgrade_are_not_lost(self):
@@ -263,8 +267,20 @@ class Tokens(Case):
         self.assertEqual(code, 1)
         code, text = self.refused('--ws-auth', 'nonsense')
         self.assertEqual(code, 2)
-        code, text = self.refused('--ws-token-file', token)
-        self.assertEqual(code, 1)
+
+    def test_flags_without_a_mode_never_leave_the_door_open(self):
+        token = self.token_file('x' * 40)
+        for args in (['--ws-token-file', token], ['--ws-shared-secret-file', token], ['--ws-token-sha256', 'a' * 64],
+                     ['--ws-issuer', 'me'], ['--ws-audience', 'you']):
+            try:
+                srv = Server(*args)
+            except AssertionError as e:
+                self.assertIn('exit status 1', str(e), args)
+                continue
+            try:
+                self.assertEqual(self.attempt(srv)[0], 401, args)
+            finally:
+                srv.stop()
 
     def test_auth_needs_a_websocket_listener(self):
         code, text = self.refused('--ws-auth', 'capability-token', '--ws-token-file', self.token_file('token'), listen='stdio')

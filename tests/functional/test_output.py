@@ -93,7 +93,6 @@ class Numbering(Case):
         page = self.c.read('p')
         self.assertEqual((page['exited'], page['closed'], page['exitCode']), (True, False, 7))
         poll = self.c.post_read('p', afterSeq=p.exit_seq, waitMs=600000)
-        self.c.fence() if not PEER else None
         gate.open()
         self.assertEqual(unb64(self.c.result(poll)['chunks'][0]['chunk']), b'late\n')
         self.assertEqual(self.c.wait_closed('p').stdout, b'now\nlate\n')
@@ -305,7 +304,7 @@ class Retention(Case):
                   '    os.write(1, b"ab"[i & 1:][:1])\n'
                   '    while struct.unpack("i", fcntl.ioctl(1, termios.FIONREAD, b"1234"))[0]: os.sched_yield()\n')
         c = self.session()
-        c.run([PYTHON, '-S', '-c', script], 'p', )
+        c.run([PYTHON, '-S', '-c', script], 'p')
         p = c.process('p')
         self.assertEqual(p.sizes['stdout'], 50200)
         if len(p.chunks) <= 50000:

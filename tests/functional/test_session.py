@@ -5,8 +5,8 @@ are remembered."""
 import time
 
 import tap
-from server import PEER, Case, Gate, is_alive, ours_only
-from wire import Closed, RpcError, read_all, unb64, wait_until
+from server import Case, Gate, is_alive, ours_only
+from wire import RpcError, read_all, unb64, wait_until
 
 
 def resume_when_free(srv, session_id):
@@ -145,7 +145,6 @@ class HalfOpen(Case):
         c = self.session()
         other = self.srv.connect()
         self.assertError(other.error('initialize', {'clientName': 'x', 'resumeSessionId': c.session_id}), -32010)
-        c.wait_for(lambda: c.transport.pings, 'ping') if c.transport.pings else None
         end = time.monotonic() + 3.5
         while time.monotonic() < end:
             try:
@@ -227,13 +226,11 @@ class Expiry(Case):
 
 
 class Default(Case):
-    @ours_only
-    def test_defaults_are_thirty_seconds(self):
+    def test_a_moment_later_everything_is_still_there(self):
         srv = self.server()
         c = srv.session()
         c.run(['true'], 'p')
         c.close()
-        time.sleep(0)
         c = resume_when_free(srv, c.session_id)
         self.assertEqual(c.read('p')['nextSeq'], 3)
 

@@ -3,10 +3,11 @@
 
 import hashlib
 import os
+import time
 
 import tap
 from server import PEER, PYTHON, Case, Gate, ours_only
-from wire import MIB, b64
+from wire import MIB, b64, unb64
 
 PIECE = 65536
 READER = ('import sys, hashlib\n'
@@ -123,7 +124,7 @@ class Writing(Case):
         self.assertEqual(c.write('p', b'once\n', 'w'), 'accepted')
         self.assertEqual(c.write('p', b'more\n', 'v'), 'accepted')
         c.wait_output('p', 'more\n')
-        self.assertEqual(b''.join(__import__('base64').b64decode(x['chunk']) for x in c.read('p')['chunks']),
+        self.assertEqual(b''.join(unb64(x['chunk']) for x in c.read('p')['chunks']),
                          b'once\nmore\n')
 
     def test_the_newest_4096_ids_are_remembered(self):
@@ -156,7 +157,6 @@ class Full(Case):
         posts = [self.c.post_write('p', d) for d in data]
         other = self.srv.session()
         if PEER:
-            import time
             time.sleep(1)
             while self.c.channel.readable():
                 self.c.pump(1)

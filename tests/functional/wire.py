@@ -600,6 +600,8 @@ class Client:
         message.update(members)
         if method == 'process/start' and isinstance(params, dict) and isinstance(params.get('processId'), str):
             self.asked.add(params['processId'])
+            if params['processId'] in self.processes and self.processes[params['processId']].closed:
+                del self.processes[params['processId']]  # the id is used again: a new story
         self.send(message)
         return request_id
 

@@ -25,7 +25,7 @@ static struct outcome byte_wise(const char *bytes, size_t n)
 {
     struct outcome o = {0};
 
-    for (size_t i = 0; i <= n && o.result == SP_HTTP_MORE; i++) {
+    for (size_t i = 1; i <= n && o.result == SP_HTTP_MORE; i++) {
         char *copy = fuzz_copy(bytes, i);
 
         o.result = sp_http_parse(&o.parser, copy, i, &o.request);
@@ -68,6 +68,9 @@ static void check_verdict(const struct sp_gate *g, const struct sp_http_request 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const hosts[] = {"box.example", NULL};
+
+    if (size == 0)
+        return 0;
     char *bytes = fuzz_copy(data, size);
     const struct outcome whole = at_once(bytes, size);
 

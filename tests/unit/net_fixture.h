@@ -3,7 +3,7 @@
  * net_fixture: a real listener and real clients on one loop, in one thread.
  *
  * `until` turns the loop, and lets every client send and receive a little in each turn, until a
- * condition holds. Nothing sleeps; a condition that never comes true fails the test.
+ * condition holds. A condition that never comes true fails the test.
  */
 #ifndef SP_TEST_NET_FIXTURE_H
 #define SP_TEST_NET_FIXTURE_H
@@ -25,6 +25,7 @@
 #include "test.h"
 
 #define CLIENTS 4
+#define MIB     ((size_t)1 << 20)
 
 struct client {
     int fd;
@@ -41,6 +42,7 @@ static struct fixture {
     struct client clients[CLIENTS];
     struct client *watched; /* the newest: whom the conditions below are about */
     struct sp_deferred pump;
+    struct sp_timer tick;
     bool (*is_done)(void);
     uint64_t deadline_ms;
     bool is_late;
@@ -55,7 +57,7 @@ static struct fixture {
 
 /* ---- the layer above ---- */
 
-static void say(struct sp_link *l, const void *text, size_t len)
+static inline void say(struct sp_link *l, const void *text, size_t len)
 {
     char *room = sp_link_reserve(l, len);
 
@@ -64,7 +66,7 @@ static void say(struct sp_link *l, const void *text, size_t len)
     sp_link_commit(l, len);
 }
 
-static void fx_message(void *user, char *text, size_t len)
+static inline void fx_message(void *user, char *text, size_t len)
 {
     text[len] = 0; /* allowed: nothing that follows may suffer */
     fx.messages++;
@@ -77,19 +79,19 @@ static void fx_message(void *user, char *text, size_t len)
     memset(text, '#', len + 1);
 }
 
-static void fx_not_text(void *user)
+static inline void fx_not_text(void *user)
 {
     (void)user;
     fx.not_texts++;
 }
 
-static void fx_drained(void *user)
+static inline void fx_drained(void *user)
 {
     (void)user;
     fx.drains++;
 }
 
-static void fx_closed(void *user, const char *why)
+static inline void fx_closed(void *user, const char *why)
 {
     (void)user;
     fx.closes++;
@@ -99,8 +101,8 @@ static void fx_closed(void *user, const char *why)
 
 static const struct sp_link_ops fx_ops = {fx_message, fx_not_text, fx_drained, fx_closed};
 
-static bool fx_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
-                      void **ret_user)
+static inline bool fx_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
+                             void **ret_user)
 {
     (void)user;
     if (fx.refuses)
@@ -111,13 +113,13 @@ static bool fx_opened(void *user, struct sp_link *l, const struct sp_link_ops **
     return true;
 }
 
-static void fx_metrics(void *user, struct sp_buf *out)
+static inline void fx_metrics(void *user, struct sp_buf *out)
 {
     (void)user;
     assert_true(sp_buf_add_str(out, SP_STR("sallyport_up 1\n")));
 }
 
-static void fx_finished(void *user)
+static inline void fx_finished(void *user)
 {
     (void)user;
     fx.finishes++;
@@ -125,7 +127,7 @@ static void fx_finished(void *user)
 
 /* ---- turning the loop ---- */
 
-static uint64_t test_now_ms(void)
+static inline uint64_t test_now_ms(void)
 {
     struct timespec t;
 
@@ -133,17 +135,21 @@ static uint64_t test_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void client_pump(struct client *c)
+/* true: something moved. */
+static inline bool client_pump(struct client *c)
 {
     static char block[1 << 18];
 
+    bool has_moved = false;
+
     if (c->fd < 0 || c->has_ended)
-        return;
+        return false;
     if (c->out.len != 0) {
         const ssize_t n =
             send(c->fd, c->out.data, c->out.len < sizeof block ? c->out.len : sizeof block,
                  MSG_DONTWAIT | MSG_NOSIGNAL);
 
+        has_moved = n > 0;
         if (n > 0)
             sp_buf_drop(&c->out, (size_t)n);
         else if (errno != EAGAIN)
@@ -151,26 +157,39 @@ static void client_pump(struct client *c)
                 &c->out); /* it does not listen any more; what it said is still to be read */
     }
     if (!c->is_reading)
-        return;
+        return has_moved;
     const ssize_t n = recv(c->fd, block, sizeof block, MSG_DONTWAIT);
     if (n > 0)
         assert_true(sp_buf_add(&c->in, block, (size_t)n));
     else if (n == 0 || errno != EAGAIN)
         c->has_ended = true;
+    return has_moved || n > 0;
 }
 
-static void fx_pump(struct sp_deferred *d)
+static inline void fx_pump(struct sp_deferred *d);
+
+static inline void fx_tick(struct sp_timer *t)
 {
+    (void)t;
+    sp_loop_defer(fx.loop, &fx.pump, fx_pump);
+}
+
+static inline void fx_pump(struct sp_deferred *d)
+{
+    bool has_moved = false;
+
     for (size_t i = 0; i < CLIENTS; i++)
-        client_pump(&fx.clients[i]);
+        has_moved |= client_pump(&fx.clients[i]);
     fx.is_late = test_now_ms() > fx.deadline_ms;
     if (fx.is_late || fx.is_done())
         sp_loop_stop(fx.loop);
-    else
+    else if (has_moved)
         sp_loop_again(fx.loop, d, fx_pump);
+    else
+        assert_true(sp_loop_timer(fx.loop, &fx.tick, sp_loop_now(fx.loop) + 1, fx_tick));
 }
 
-static bool comes_true(bool (*is_done)(void), uint64_t patience_ms)
+static inline bool comes_true(bool (*is_done)(void), uint64_t patience_ms)
 {
     struct sp_error e;
 
@@ -182,40 +201,50 @@ static bool comes_true(bool (*is_done)(void), uint64_t patience_ms)
     return !fx.is_late;
 }
 
-static void until(bool (*is_done)(void))
+static inline void until(bool (*is_done)(void))
 {
     assert_true(comes_true(is_done, 20000));
 }
 
-static bool never(void)
+static inline bool never(void)
 {
     return false;
 }
 
 /* Lets time pass: for what must not happen. */
-static void pass(uint64_t ms)
+static inline void pass(uint64_t ms)
 {
     (void)comes_true(never, ms);
 }
 
-static bool has_ended(void)
+static inline bool is_closed(void)
+{
+    return fx.closes != 0;
+}
+
+static inline bool has_ended(void)
 {
     return fx.watched->has_ended;
 }
 
-static bool is_linked(void)
+static inline bool is_sent(void)
+{
+    return fx.watched->out.len == 0;
+}
+
+static inline bool is_linked(void)
 {
     return fx.link != NULL && fx.link->phase == FRAMES;
 }
 
 static unsigned wanted_messages;
 
-static bool has_messages(void)
+static inline bool has_messages(void)
 {
     return fx.messages >= wanted_messages;
 }
 
-static void until_messages(unsigned n)
+static inline void until_messages(unsigned n)
 {
     wanted_messages = n;
     until(has_messages);
@@ -223,25 +252,22 @@ static void until_messages(unsigned n)
 
 /* ---- clients ---- */
 
-static struct client *connect_to(const struct sockaddr *a, socklen_t size)
+static inline struct client *connect_to(const struct sockaddr *a, socklen_t size)
 {
-    for (size_t i = 0; i < CLIENTS; i++) {
-        struct client *c = &fx.clients[i];
+    struct client *c = fx.clients;
 
-        if (c->fd >= 0)
-            continue;
-        c->fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        c->is_reading = true;
-        fx.watched = c;
-        assert_true(c->fd >= 0);
-        assert_int_equal(connect(c->fd, a, size), 0);
-        return c;
-    }
-    fail();
-    return NULL;
+    while (c->fd >= 0 && c < fx.clients + CLIENTS - 1)
+        c++;
+    assert_true(c->fd < 0); /* else CLIENTS is too small */
+    c->fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    c->is_reading = true;
+    fx.watched = c;
+    assert_true(c->fd >= 0);
+    assert_int_equal(connect(c->fd, a, size), 0);
+    return c;
 }
 
-static struct client *connect_client(void)
+static inline struct client *connect_client(void)
 {
     const char *url = sp_listener_url(fx.listener);
     struct sp_listen_url u;
@@ -251,18 +277,27 @@ static struct client *connect_client(void)
     return connect_to(&u.addr.any, u.kind == SP_LISTEN_UNIX ? sizeof u.addr.un : sizeof u.addr.in);
 }
 
-static void put(struct client *c, const void *bytes, size_t n)
+static inline char *filled(size_t n, char c)
+{
+    char *p = malloc(n);
+
+    assert_non_null(p);
+    memset(p, c, n);
+    return p;
+}
+
+static inline void put(struct client *c, const void *bytes, size_t n)
 {
     assert_true(sp_buf_add(&c->out, bytes, n));
 }
 
-static void put_text(struct client *c, const char *text)
+static inline void put_text(struct client *c, const char *text)
 {
     put(c, text, strlen(text));
 }
 
 /* One masked frame. first: opcode and flags, as on the wire. */
-static void put_frame(struct client *c, uint8_t first, const void *payload, size_t n)
+static inline void put_frame(struct client *c, uint8_t first, const void *payload, size_t n)
 {
     static const uint8_t mask[4] = {0x11, 0x22, 0x93, 0xA4};
     char header[SP_WS_MAX_HEADER];
@@ -287,12 +322,12 @@ static void put_frame(struct client *c, uint8_t first, const void *payload, size
     "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n" \
     "sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
 
-static bool has_switched(void)
+static inline bool has_switched(void)
 {
     return fx.watched->in.len >= sizeof SWITCHED - 1;
 }
 
-static struct client *connect_websocket(void)
+static inline struct client *connect_websocket(void)
 {
     struct client *c = connect_client();
 
@@ -305,7 +340,7 @@ static struct client *connect_websocket(void)
 }
 
 /* The next frame the server sent: false if it is not there yet, whole. */
-static bool next_frame(struct client *c, struct sp_ws_header *ret, const char **ret_payload)
+static inline bool next_frame(struct client *c, struct sp_ws_header *ret, const char **ret_payload)
 {
     const char *why = "";
 
@@ -320,7 +355,7 @@ static bool next_frame(struct client *c, struct sp_ws_header *ret, const char **
     return true;
 }
 
-static bool has_frame(void)
+static inline bool has_frame(void)
 {
     struct sp_ws_header h;
     const char *payload;
@@ -328,7 +363,8 @@ static bool has_frame(void)
     return next_frame(fx.watched, &h, &payload);
 }
 
-static struct sp_ws_header expect_frame(struct client *c, uint8_t opcode, const char **ret_payload)
+static inline struct sp_ws_header expect_frame(struct client *c, uint8_t opcode,
+                                               const char **ret_payload)
 {
     struct sp_ws_header h;
 
@@ -340,7 +376,7 @@ static struct sp_ws_header expect_frame(struct client *c, uint8_t opcode, const 
     return h;
 }
 
-static void expect_text(struct client *c, const char *text)
+static inline void expect_text(struct client *c, const char *text)
 {
     const char *p = NULL;
     const struct sp_ws_header h = expect_frame(c, SP_WS_TEXT, &p);
@@ -350,7 +386,7 @@ static void expect_text(struct client *c, const char *text)
     assert_memory_equal(p, text, h.len);
 }
 
-static void assert_heard(const char *want)
+static inline void assert_heard(const char *want)
 {
     assert_int_equal(fx.heard.len, strlen(want));
     assert_memory_equal(fx.heard.data, want, fx.heard.len);
@@ -358,7 +394,7 @@ static void assert_heard(const char *want)
 
 /* ---- set up and tear down ---- */
 
-static void listen_at(const char *url)
+static inline void listen_at(const char *url)
 {
     struct sp_listen_url u;
     struct sp_error e = {0};
@@ -368,7 +404,7 @@ static void listen_at(const char *url)
         fail_msg("%s", e.msg);
 }
 
-static int set_up(void **state)
+static inline int set_up(void **state)
 {
     struct sp_error e;
 
@@ -387,7 +423,15 @@ static int set_up(void **state)
     return sp_loop_new(&fx.loop, &e);
 }
 
-static int tear_down(void **state)
+static inline int set_up_ws(void **state)
+{
+    if (set_up(state) != 0)
+        return -1;
+    listen_at("ws://127.0.0.1:0");
+    return 0;
+}
+
+static inline int tear_down(void **state)
 {
     (void)state;
     sp_listener_free(fx.listener);

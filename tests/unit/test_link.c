@@ -2,21 +2,6 @@
 #include "net/link.h"
 #include "net_fixture.h"
 
-#define MIB ((size_t)1 << 20)
-
-static int set_up_ws(void **state)
-{
-    if (set_up(state) != 0)
-        return -1;
-    listen_at("ws://127.0.0.1:0");
-    return 0;
-}
-
-static bool is_closed(void)
-{
-    return fx.closes != 0;
-}
-
 static void expect_close(struct client *c, unsigned status)
 {
     const char *p = "";
@@ -27,15 +12,6 @@ static void expect_close(struct client *c, unsigned status)
         assert_int_equal((uint8_t)p[0] << 8 | (uint8_t)p[1], status);
     until(has_ended);
     assert_int_equal(c->at, c->in.len); /* its last word */
-}
-
-static char *filled(size_t n, char c)
-{
-    char *p = malloc(n);
-
-    assert_non_null(p);
-    memset(p, c, n);
-    return p;
 }
 
 /* ---- messages ---- */
@@ -66,11 +42,6 @@ static void test_bytes_right_behind_the_upgrade_are_frames(void **state)
     c->at = sizeof SWITCHED - 1;
     expect_text(c, "early");
     expect_text(c, "bird");
-}
-
-static bool is_sent(void)
-{
-    return fx.watched->out.len == 0;
 }
 
 static void test_bytes_one_by_one_are_the_same_message(void **state)
@@ -329,22 +300,6 @@ static void test_our_close_comes_behind_what_was_queued(void **state)
     assert_string_equal(fx.why, "enough");
 }
 
-/* The reader asks for nothing: the link must not wait for it longer than it said. */
-static void test_close_gives_up_on_a_peer_that_does_not_read(void **state)
-{
-    struct client *c = connect_websocket();
-    char *text = filled(16 * MIB, 'x');
-    const uint64_t began = test_now_ms();
-
-    (void)state;
-    c->is_reading = false;
-    say(fx.link, text, 16 * MIB);
-    free(text);
-    sp_link_close(fx.link, "enough");
-    until(is_closed);
-    assert_in_range(test_now_ms() - began, 1900, 4000);
-}
-
 static void test_vanished_peer_is_noticed(void **state)
 {
     struct client *c = connect_websocket();
@@ -384,204 +339,7 @@ static void test_stopping_server_says_that_it_goes_away(void **state)
     until(has_ended);
 }
 
-/* ---- bounds and time ---- */
-
-static bool has_drained(void)
-{
-    return fx.drains != 0;
-}
-
-static void test_full_link_says_when_it_has_drained(void **state)
-{
-    struct client *c = connect_websocket();
-    char *text = filled(10000, 'x');
-    unsigned sent = 0;
-
-    (void)state;
-    c->is_reading = false;
-    for (int rounds = 0; rounds < 1000 && !sp_link_is_full(fx.link); rounds++) {
-        for (; !sp_link_is_full(fx.link); sent++)
-            say(fx.link, text, 10000);
-        pass(0); /* the kernel may still take some */
-    }
-    assert_true(sp_link_is_full(fx.link));
-    assert_true(sp_link_queued(fx.link) < SP_LINK_FULL + 10010);
-    pass(50);
-    assert_int_equal(fx.drains, 0);
-
-    c->is_reading = true;
-    until(has_drained);
-    assert_false(sp_link_is_full(fx.link));
-    for (const char *p = ""; sent > 0; sent--)
-        assert_int_equal(expect_frame(c, SP_WS_TEXT, &p).len, 10000);
-    assert_int_equal(fx.drains, 1);
-    free(text);
-}
-
-/* Pings without end, and nobody reads the pongs. */
-static void test_flood_of_pings_fills_no_memory(void **state)
-{
-    struct client *c = connect_websocket();
-    size_t most = 0;
-    const char *p = "";
-    struct sp_ws_header h;
-    char payload[SP_WS_MAX_CONTROL];
-
-    (void)state;
-    c->is_reading = false;
-    memset(payload, 'p', sizeof payload);
-    for (int i = 0; i < 200; i++) {
-        for (int k = 0; k < 500; k++)
-            put_frame(c, 0x89, payload, sizeof payload);
-        until(is_sent);
-        most = sp_link_queued(fx.link) > most ? sp_link_queued(fx.link) : most;
-    }
-    assert_true(sp_link_is_full(fx.link)); /* else this test tests nothing */
-    assert_true(most <= SP_LINK_FULL + 200);
-    PUT_FRAME(c, 0x89, "the newest");
-    until(is_sent);
-    pass(20);
-    c->is_reading = true;
-    do
-        h = expect_frame(c, SP_WS_PONG, &p);
-    while (h.len == SP_WS_MAX_CONTROL);
-    assert_int_equal(h.len, 10);
-    assert_memory_equal(p, "the newest", 10);
-    assert_int_equal(fx.closes, 0);
-}
-
-static void test_pause_holds_messages_back_and_loses_none(void **state)
-{
-    struct client *c = connect_websocket();
-    char *text = filled(50000, 'x');
-    const char *p = "";
-
-    (void)state;
-    fx.keeps_quiet = true;
-    sp_link_pause(fx.link, true);
-    PUT_FRAME(c, 0x89, ""); /* control frames in front are still answered */
-    for (int i = 0; i < 400; i++)
-        put_frame(c, 0x81, text, 50000);
-    pass(100);
-    assert_int_equal(fx.messages, 0);
-    (void)expect_frame(c, SP_WS_PONG, &p);
-    assert_true(sp_intake_size(&fx.link->intake) <= 4U * 65536U);
-    assert_true(c->out.len > MIB); /* the kernel's buffers are full: the client waits */
-    sp_link_pause(fx.link, false);
-    until_messages(400);
-    free(text);
-}
-
-static void test_idle_link_gives_its_buffers_back(void **state)
-{
-    struct client *c = connect_websocket();
-    char *text = filled(MIB / 2, 'x');
-
-    (void)state;
-    fx.echoes = true;
-    fx.keeps_quiet = true;
-    put_frame(c, 0x81, text, MIB / 2);
-    until_messages(1);
-    free(text);
-    pass(2500);
-    assert_null(fx.link->intake.data);
-    assert_null(fx.link->outq.data);
-    assert_true(sizeof *fx.link <= 1024);
-}
-
-static void test_small_message_leaves_no_input_buffer(void **state)
-{
-    struct client *c = connect_websocket();
-
-    (void)state;
-    PUT_FRAME(c, 0x81, "small");
-    until_messages(1);
-    assert_null(fx.link->intake.data);
-}
-
-static int set_up_hurried(void **state)
-{
-    if (set_up(state) != 0)
-        return -1;
-    fx.o.ping_every_ms = 50;
-    fx.o.silence_ms = 300;
-    fx.o.handshake_ms = 100;
-    listen_at("ws://127.0.0.1:0");
-    return 0;
-}
-
-static void test_silent_peer_is_pinged_and_then_dropped(void **state)
-{
-    struct client *c = connect_websocket();
-    const uint64_t began = test_now_ms();
-    const char *p = "";
-
-    (void)state;
-    assert_int_equal(expect_frame(c, SP_WS_PING, &p).len, 0);
-    assert_in_range(test_now_ms() - began, 30, 250);
-    until(is_closed);
-    assert_in_range(test_now_ms() - began, 250, 2000);
-    assert_string_equal(fx.why, "no sign of life");
-}
-
-static void test_peer_that_answers_pings_stays(void **state)
-{
-    struct client *c = connect_websocket();
-    const char *p = "";
-
-    (void)state;
-    for (int i = 0; i < 16; i++) {
-        (void)expect_frame(c, SP_WS_PING, &p);
-        PUT_FRAME(c, 0x8A, "");
-    }
-    assert_int_equal(fx.closes, 0);
-}
-
-static void test_slow_handshake_is_cut_off(void **state)
-{
-    struct client *c = connect_client();
-    const uint64_t began = test_now_ms();
-
-    (void)state;
-    for (const char *p = "GET / HTTP/1.1\r\n"; *p != 0 && !c->has_ended; p++) {
-        put(c, p, 1);
-        pass(15);
-    }
-    until(has_ended);
-    assert_in_range(test_now_ms() - began, 90, 1000);
-    assert_int_equal(c->in.len, 0);
-}
-
-static void test_challenged_peer_that_is_silent_is_dropped(void **state)
-{
-    struct client *c = connect_websocket();
-    const uint64_t began = test_now_ms();
-    const char *p = "";
-
-    (void)state;
-    sp_link_challenge(fx.link);
-    (void)expect_frame(c, SP_WS_PING, &p);
-    sp_link_challenge(fx.link); /* asking again wins no time */
-    until(is_closed);
-    assert_in_range(test_now_ms() - began, 1900, 3000);
-    assert_string_equal(fx.why, "no sign of life");
-}
-
-static void test_challenged_peer_that_answers_stays(void **state)
-{
-    struct client *c = connect_websocket();
-    const char *p = "";
-
-    (void)state;
-    sp_link_challenge(fx.link);
-    (void)expect_frame(c, SP_WS_PING, &p);
-    PUT_FRAME(c, 0x8A, "");
-    pass(2300);
-    assert_int_equal(fx.closes, 0);
-}
-
-#define WS(test)      cmocka_unit_test_setup_teardown(test, set_up_ws, tear_down)
-#define HURRIED(test) cmocka_unit_test_setup_teardown(test, set_up_hurried, tear_down)
+#define WS(test) cmocka_unit_test_setup_teardown(test, set_up_ws, tear_down)
 
 int main(void)
 {
@@ -606,20 +364,9 @@ int main(void)
         WS(test_close_frame_is_answered_with_its_status),
         WS(test_empty_close_frame_is_answered_with_an_empty_one),
         WS(test_our_close_comes_behind_what_was_queued),
-        WS(test_close_gives_up_on_a_peer_that_does_not_read),
         WS(test_vanished_peer_is_noticed),
         WS(test_vanished_peer_is_noticed_while_paused),
         WS(test_stopping_server_says_that_it_goes_away),
-        WS(test_full_link_says_when_it_has_drained),
-        WS(test_flood_of_pings_fills_no_memory),
-        WS(test_pause_holds_messages_back_and_loses_none),
-        WS(test_idle_link_gives_its_buffers_back),
-        WS(test_small_message_leaves_no_input_buffer),
-        HURRIED(test_silent_peer_is_pinged_and_then_dropped),
-        HURRIED(test_peer_that_answers_pings_stays),
-        HURRIED(test_slow_handshake_is_cut_off),
-        WS(test_challenged_peer_that_is_silent_is_dropped),
-        WS(test_challenged_peer_that_answers_stays),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -3,18 +3,11 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "net/bind.h"
 #include "net/listen.h"
 #include "net_fixture.h"
-
-static int set_up_ws(void **state)
-{
-    if (set_up(state) != 0)
-        return -1;
-    listen_at("ws://127.0.0.1:0");
-    return 0;
-}
 
 static char directory[64];
 static char unix_path[96];
@@ -364,6 +357,39 @@ static void test_unix_socket_answers_requests_for_any_host(void **state)
     answers("GET /readyz HTTP/1.1\r\nHost: whatever\r\n\r\n", "HTTP/1.1 200 OK\r\n", "");
 }
 
+static pid_t stranger;
+static int stranger_status;
+
+static bool has_stranger_left(void)
+{
+    return waitpid(stranger, &stranger_status, WNOHANG) == stranger;
+}
+
+/* Even where the path's mode lets it in. */
+static void test_other_users_are_turned_away(void **state)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    (void)snprintf(un.sun_path, sizeof un.sun_path, "%s", unix_path);
+    assert_int_equal(chmod(directory, 0711), 0);
+    assert_int_equal(chmod(unix_path, 0666), 0);
+    stranger = fork();
+    if (stranger == 0) {
+        char byte;
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        if (setuid(65534) < 0 || connect(fd, (const struct sockaddr *)&un, sizeof un) < 0)
+            _exit(1);
+        _exit(read(fd, &byte, 1) == 0 ? 0 : 2);
+    }
+    until(has_stranger_left);
+    assert_int_equal(stranger_status, 0);
+    assert_null(fx.link);
+}
+
 static void test_line_that_is_not_text_ends_the_link(void **state)
 {
     struct client *c = connect_client();
@@ -565,6 +591,7 @@ int main(void)
         UNIX(test_unix_socket_speaks_lines),
         UNIX(test_unix_socket_speaks_websocket_too),
         UNIX(test_unix_socket_answers_requests_for_any_host),
+        UNIX(test_other_users_are_turned_away),
         UNIX(test_line_that_is_not_text_ends_the_link),
         PLAIN(test_pipes_carry_lines_and_keep_their_flags),
         PLAIN(test_full_pipe_is_waited_for),

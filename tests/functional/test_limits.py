@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is too much gets the protocol's answer, and nothing else is disturbed."""
+
+import resource
+
+import tap
+from server import Case, ours_only
+from wire import MIB, Closed, RpcError, frame, wait_until
+
+
+@ours_only
+class Processes(Case):
+    def test_more_than_the_limit_are_refused_and_there_is_room_again(self):
+        c = self.session('--max-processes', '50', '--closed-ttl', '1')
+        posts = [c.post_start('p%d' % i, ['sleep', '1000']) for i in range(60)]
+        replies = [c.reply(p) for p in posts]
+        good = [r for r in replies if 'result' in r]
+        self.assertEqual(len(good), 50)
+        for reply in replies:
+            if 'error' in reply:
+                self.assertError(reply['error'], -32603)
+        self.assertEqual(c.fence(), {'status': 'ready'})
+        other = self.srv.session()
+        self.assertError(other.start_error('x', ['true']), -32603)
+        for i in range(50):
+            c.terminate('p%d' % i)
+        wait_until(lambda: 'result' in c.reply(c.post_start('again', ['true'])), 'room', step=0.1)
+        self.assertEqual(c.wait_closed('again').exit_code, 0)
+
+    def test_closed_ones_count_until_they_are_forgotten(self):
+        c = self.session('--max-processes', '5', '--closed-ttl', '600')
+        for i in range(5):
+            c.run(['true'], 'p%d' % i)
+        self.assertError(c.start_error('x', ['true']), -32603)
+
+    def test_ten_thousand_at_once(self):
+        c = self.session('--closed-ttl', '600')
+        count = 10050
+        posts = []
+        for i in range(count):
+            posts.append(c.post_start('p%d' % i, ['/bin/true']))
+        replies = [c.reply(p, 120) for p in posts]
+        good = [i for i, r in enumerate(replies) if 'result' in r]
+        for reply in replies:
+            if 'error' in reply:
+                self.assertError(reply['error'], -32603)
+        self.assertLessEqual(len(good), 10000)
+        self.assertGreater(len(good), 500)
+        for i in good:
+            self.assertEqual(c.wait_closed('p%d' % i, 120).exit_code, 0)
+        self.assertEqual(c.fence(), {'status': 'ready'})
+        self.assertEqual(self.srv.session().fence(), {'status': 'ready'})
+
+    def test_a_thousand_alive_at_once(self):
+        c = self.session()
+        posts = [c.post_start('p%d' % i, ['/bin/sh', '-c', 'read x; echo $x'], pipeStdin=True) for i in range(1000)]
+        replies = [c.reply(p, 120) for p in posts]
+        good = [i for i, r in enumerate(replies) if 'result' in r]
+        self.assertGreater(len(good), 300)
+        for i in good:
+            c.post_write('p%d' % i, b'%d\n' % i)
+        for i in good:
+            self.assertEqual(c.wait_closed('p%d' % i, 120).stdout, b'%d\n' % i)
+
+
+@ours_only
+class Descriptors(Case):
+    def limited(self, soft):
+        def before():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
+        return self.server(before_exec=before)
+
+    def test_exhausted_descriptors_are_an_error_of_the_start(self):
+        self.srv = self.limited(96)
+        c = self.srv.session()
+        refused, started = 0, []
+        for i in range(120):
+            name = 'p%d' % i
+            reply = c.reply(c.post_start(name, ['sleep', '1000'], pipeStdin=True, tty=bool(i % 2)))
+            if 'error' in reply:
+                self.assertError(reply['error'], -32603)
+                refused += 1
+            else:
+                started.append(name)
+        self.assertGreater(refused, 0)
+        self.assertGreater(len(started), 3)
+        self.assertEqual(c.fence(), {'status': 'ready'})
+        for name in started:
+            self.assertTrue(c.terminate(name))
+        for name in started:
+            c.wait_closed(name)
+        self.assertEqual(c.sh('echo hi', 'after').stdout, b'hi\n')
+
+    def test_exhausted_connections_leave_the_others_served(self):
+        self.srv = self.limited(64)
+        c = self.srv.session()
+        more = []
+        try:
+            for _ in range(120):
+                more.append(self.srv.connect())
+                more[-1].channel.owner.settimeout(5)
+        except (Closed, AssertionError, OSError):
+            pass
+        self.assertEqual(c.fence(), {'status': 'ready'})
+        for one in more:
+            one.close()
+
+        def again():
+            try:
+                return self.srv.session().fence()
+            except (Closed, AssertionError, OSError):
+                return None
+        self.assertEqual(wait_until(again, 'room for a connection', step=0.1), {'status': 'ready'})
+        self.assertEqual(c.sh('echo hi').stdout, b'hi\n')
+
+
+@ours_only
+class Memory(Case):
+    def setUp(self):
+        super().setUp()
+        self.c = self.session()
+        self.c.fence()
+
+    def grows_less_than(self, before, limit):
+        wait_until(lambda: self.srv.memory() - before < limit, 'memory given back (%d MiB more)' % (
+            (self.srv.memory() - before) // MIB), 20)
+
+    def test_too_many_values_cost_nothing_lasting(self):
+        before = self.srv.memory()
+        text = b'{"id":1,"method":"environment/status","x":[' + b','.join([b'0'] * 5000000) + b']}'
+        for _ in range(3):
+            self.c.malformed(text)
+        self.grows_less_than(before, 48 * MIB)
+
+    def test_a_message_too_large_costs_nothing_lasting(self):
+        before = self.srv.memory()
+        for _ in range(3):
+            c = self.srv.session()
+            try:
+                for i in range(5):
+                    c.transport.send_frame(1 if i == 0 else 0, b' ' * (16 * MIB), fin=i == 4)
+            except Closed:
+                pass
+            c.wait_end()
+        self.grows_less_than(before, 48 * MIB)
+
+    def test_large_messages_are_given_back(self):
+        before = self.srv.memory()
+        for _ in range(4):
+            self.c.send_raw(b'{"id":1,"method":"environment/status","x":"' + b'a' * (15 * MIB) + b'"}')
+            self.assertEqual(self.c.reply(1)['result'], {'status': 'ready'})
+        self.grows_less_than(before, 48 * MIB)
+
+    def test_deep_nesting_is_refused(self):
+        self.c.malformed(b'[' * (4 * MIB))
+        self.c.malformed(b'{"a":' * MIB)
+        self.assertEqual(self.c.fence(), {'status': 'ready'})
+
+    def test_a_client_that_asks_and_never_reads_is_bounded(self):
+        c = self.srv.session(rcvbuf=65536)
+        c.sh('head -c 1000000 /dev/zero', 'big')
+        before = self.srv.memory()
+        ask = frame(1, b'{"id":1,"method":"process/read","params":{"processId":"big"}}')
+        try:  # each answer has 1.3 MB
+            for _ in range(400):
+                c.channel.write(ask * 10, timeout=0.5, pump=False)
+        except (AssertionError, Closed):
+            pass  # the server stopped reading
+        self.assertLess(self.srv.memory() - before, 128 * MIB)
+        self.assertEqual(self.c.fence(), {'status': 'ready'})
+        c.abort()
+        self.grows_less_than(before, 48 * MIB)
+
+    def test_many_rings_are_bounded_by_what_they_hold(self):
+        before = self.srv.memory()
+        posts = [self.c.post_start('p%d' % i, ['sh', '-c', 'echo x; exec sleep 1000']) for i in range(200)]
+        for post in posts:
+            self.c.result(post)
+        for i in range(200):
+            self.c.wait_output('p%d' % i, 'x')
+        self.assertLess((self.srv.memory() - before) / 200, 256 * 1024)
+
+
+class Input(Case):
+    def test_a_hundred_pipelined_messages_in_one_frame_sequence(self):
+        c = self.session()
+        ids = [c.post('environment/status') for _ in range(100)]
+        for one in ids:
+            self.assertEqual(c.result(one), {'status': 'ready'})
+
+    def test_many_idle_connections(self):
+        srv = self.server()
+        clients = [srv.session() for _ in range(200)]
+        for c in clients:
+            self.assertEqual(c.fence(), {'status': 'ready'})
+
+    @ours_only
+    def test_a_slow_sender_does_not_stop_the_others(self):
+        srv = self.server()
+        slow = srv.connect()
+        slow.channel.write(frame(1, b'{"id":1,"method":"environment/status"}')[:7])
+        fast = srv.session()
+        for _ in range(50):
+            fast.fence()
+        self.assertEqual(fast.sh('echo hi').stdout, b'hi\n')
+
+    def test_long_strings(self):
+        c = self.session()
+        big = 'x' * (3 * MIB)
+        error = c.error('process/read', {'processId': big})
+        self.assertEqual(error['code'], -32600)
+        with self.assertRaises(RpcError):
+            c.request('no/such/' + big)
+        self.assertEqual(c.fence(), {'status': 'ready'})
+
+
+if __name__ == '__main__':
+    tap.main()
