@@ -23,18 +23,18 @@ static inline void sp_auto_close(const int *fd)
 #define auto_free  __attribute__((cleanup(sp_auto_free)))
 #define auto_close __attribute__((cleanup(sp_auto_close)))
 
-#define TAKE_FD(fd)                                                                                \
-    __extension__({                                                                                \
-        const int taken_ = (fd);                                                                   \
-        (fd) = -1;                                                                                 \
-        taken_;                                                                                    \
+#define TAKE_FD(fd)              \
+    __extension__({              \
+        const int taken_ = (fd); \
+        (fd) = -1;               \
+        taken_;                  \
     })
 
-#define TAKE_PTR(p)                                                                                \
-    __extension__({                                                                                \
-        __typeof__(p) taken_ = (p);                                                                \
-        (p) = NULL;                                                                                \
-        taken_;                                                                                    \
+#define TAKE_PTR(p)                 \
+    __extension__({                 \
+        __typeof__(p) taken_ = (p); \
+        (p) = NULL;                 \
+        taken_;                     \
     })
 
 /* The struct that embeds `member`. */

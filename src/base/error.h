@@ -12,16 +12,16 @@
 #define SP_NORETURN          __attribute__((noreturn))
 
 /* name, number on the JSON-RPC wire, what it is for */
-#define SP_CODES(X)                                                                                \
-    X(NONE, 0, "no error")                                                                         \
-    X(MALFORMED, -32600, "bytes that are not a message of this protocol")                          \
-    X(STATE, -32600, "the request does not fit the present state")                                 \
-    X(NO_METHOD, -32601, "unknown method")                                                         \
-    X(INVALID, -32602, "a parameter is missing, of the wrong type or unusable")                    \
-    X(NOT_FOUND, -32004, "a file or handle that is not there")                                     \
-    X(ATTACHED, -32010, "the session belongs to another connection")                               \
-    X(LIMIT, -32603, "a bound of ours was reached")                                                \
-    X(SYSTEM, -32603, "the kernel said no")                                                        \
+#define SP_CODES(X)                                                             \
+    X(NONE, 0, "no error")                                                      \
+    X(MALFORMED, -32600, "bytes that are not a message of this protocol")       \
+    X(STATE, -32600, "the request does not fit the present state")              \
+    X(NO_METHOD, -32601, "unknown method")                                      \
+    X(INVALID, -32602, "a parameter is missing, of the wrong type or unusable") \
+    X(NOT_FOUND, -32004, "a file or handle that is not there")                  \
+    X(ATTACHED, -32010, "the session belongs to another connection")            \
+    X(LIMIT, -32603, "a bound of ours was reached")                             \
+    X(SYSTEM, -32603, "the kernel said no")                                     \
     X(FAILED, -32603, "the work failed")
 
 enum sp_code {

@@ -71,8 +71,8 @@ void sp_log(enum sp_log_level level, const char *fmt, ...)
     (void)snprintf(when + n, sizeof when - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
     int len;
     if (writes_json)
-        len = snprintf(line, sizeof line, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%s\"}\n", when,
-                       names[level], safe);
+        len = snprintf(line, sizeof line, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%s\"}\n",
+                       when, names[level], safe);
     else
         len = snprintf(line, sizeof line, "%s %-5s %s\n", when, names[level], safe);
     if (len > 0)

@@ -17,9 +17,9 @@ struct sp_str {
     size_t n;
 };
 
-#define SP_STR(literal)  ((struct sp_str){(literal), sizeof(literal) - 1})
-#define SP_STR_FMT       "%.*s"
-#define SP_STR_ARG(s)    (int)((s).n > 4096 ? 4096 : (s).n), (s).p
+#define SP_STR(literal) ((struct sp_str){(literal), sizeof(literal) - 1})
+#define SP_STR_FMT      "%.*s"
+#define SP_STR_ARG(s)   (int)((s).n > 4096 ? 4096 : (s).n), (s).p
 
 static inline struct sp_str sp_str_of(const char *text)
 {

@@ -35,7 +35,8 @@ static size_t page_size(uint32_t slots)
 
 static _Atomic uint64_t *marks(const struct sp_bell *b, enum sp_side side)
 {
-    return (_Atomic uint64_t *)(void *)b->page->rest + (side == SP_SIDE_FRONT ? 0 : words(b->slots));
+    return (_Atomic uint64_t *)(void *)b->page->rest +
+           (side == SP_SIDE_FRONT ? 0 : words(b->slots));
 }
 
 static struct slot *slot_of(const struct sp_bell *b, uint32_t slot)
@@ -77,7 +78,9 @@ int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e)
 int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
                  struct sp_error *e)
 {
-    struct sp_bell b = {.slots = slots, .side = SP_SIDE_CELL, .page_fd = -1,
+    struct sp_bell b = {.slots = slots,
+                        .side = SP_SIDE_CELL,
+                        .page_fd = -1,
                         .wake = {[SP_SIDE_FRONT] = wake_front, [SP_SIDE_CELL] = wake_cell}};
     struct stat st;
 

@@ -44,6 +44,7 @@ void sp_bell_awake(struct sp_bell *b);
 
 /* The front's word on a slot: is a client attached, and up to where has it been served. */
 void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_attached, uint64_t served);
-bool sp_bell_served(const struct sp_bell *b, uint32_t slot, uint64_t *ret_served); /* false: nobody attached */
+bool sp_bell_served(const struct sp_bell *b, uint32_t slot,
+                    uint64_t *ret_served); /* false: nobody attached */
 
 #endif

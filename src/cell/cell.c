@@ -59,8 +59,10 @@ static struct sp_command *find(struct cell *cell, const struct sp_wire_head *h)
 
 /* ---- START ---- */
 
-/* The strings of a START, in the message or mapped from its memfd (then *ret_map is to be unmapped). */
-static char *strings_of(struct cell *cell, const struct sp_wire_start *s, size_t *ret_len, void **ret_map)
+/* The strings of a START, in the message or mapped from its memfd (then *ret_map is to be
+ * unmapped). */
+static char *strings_of(struct cell *cell, const struct sp_wire_start *s, size_t *ret_len,
+                        void **ret_map)
 {
     struct stat st;
 
@@ -72,7 +74,8 @@ static char *strings_of(struct cell *cell, const struct sp_wire_start *s, size_t
         st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
         return NULL;
     /* Private: a later change by the other side does not show, a truncation ends only this cell. */
-    void *map = mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, cell->message.fds[0], 0);
+    void *map =
+        mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, cell->message.fds[0], 0);
     if (map == MAP_FAILED)
         return NULL;
     *ret_len = s->string_bytes;

@@ -11,7 +11,8 @@
 
 #include "base/error.h"
 
-/* The whole life of a cell whose socket to the front is `control`. Returns when the front is gone. */
+/* The whole life of a cell whose socket to the front is `control`. Returns when the front is gone.
+ */
 int sp_cell_run(int control, struct sp_error *e);
 
 #endif

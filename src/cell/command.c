@@ -17,7 +17,7 @@
 #include "os/spawn.h"
 #include "os/tree.h"
 
-#define READS_AT_ONCE 4         /* of one stream, before others have their turn */
+#define READS_AT_ONCE 4          /* of one stream, before others have their turn */
 #define DRAIN_BYTES   (4U << 20) /* after an exit: more than any pipe holds */
 #define DRAIN_WATER   (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
 
@@ -37,7 +37,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* The front has a duplicate of a terminal's master, so closing ours alone would leave it watched. */
+/* The front has a duplicate of a terminal's master, so closing ours alone would leave it watched.
+ */
 static void close_stream(struct sp_yard *y, struct sp_command *c, int which)
 {
     if (c->is_tty && !c->is_paused && c->stream[which] >= 0)
@@ -76,7 +77,9 @@ static int open_pipe(int *ret_ours, int *ret_childs, bool is_childs_input)
         return errno;
     *ret_ours = fd[is_childs_input ? 1 : 0];
     *ret_childs = fd[is_childs_input ? 0 : 1];
-    return fcntl(*ret_ours, F_SETFL, (is_childs_input ? O_WRONLY : O_RDONLY) | O_NONBLOCK) < 0 ? errno : 0;
+    return fcntl(*ret_ours, F_SETFL, (is_childs_input ? O_WRONLY : O_RDONLY) | O_NONBLOCK) < 0
+               ? errno
+               : 0;
 }
 
 static int open_pipes(struct sp_command *c, const struct sp_wire_start *s, struct plumbing *p)
@@ -221,7 +224,8 @@ static ssize_t read_chunk(const struct sp_command *c, int fd, uint8_t *room)
     return n;
 }
 
-/* One chunk into the ring. >0: its size; 0: nothing there now; -1: the stream has ended (closed). */
+/* One chunk into the ring. >0: its size; 0: nothing there now; -1: the stream has ended (closed).
+ */
 static ssize_t take_chunk(struct sp_yard *y, struct sp_command *c, int which)
 {
     ssize_t n;
@@ -300,7 +304,8 @@ void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which)
 
 /* ---- ending ---- */
 
-/* Reads what is there, unless an attached reader would lose some of it. false: something may be left. */
+/* Reads what is there, unless an attached reader would lose some of it. false: something may be
+ * left. */
 static bool drain(struct sp_yard *y, struct sp_command *c)
 {
     for (int which = 0; which < 2; which++) {
@@ -319,7 +324,8 @@ static bool drain(struct sp_yard *y, struct sp_command *c)
     return true;
 }
 
-/* After a terminate nothing waits for the streams' end: whoever still holds one is not of the tree. */
+/* After a terminate nothing waits for the streams' end: whoever still holds one is not of the tree.
+ */
 static void close_terminated(struct sp_yard *y, struct sp_command *c)
 {
     if (c->life != SP_LIFE_EXITED || !c->is_terminated || !drain(y, c))

@@ -48,14 +48,22 @@ struct sp_yard {
 };
 
 /* What an epoll event is about: a kind, and a slot (or descriptor) beside it. */
-enum sp_cell_event { SP_EV_CONTROL = 1, SP_EV_BELL, SP_EV_CHILD, SP_EV_OUT, SP_EV_ERR, SP_EV_EXIT, SP_EV_REAP };
+enum sp_cell_event {
+    SP_EV_CONTROL = 1,
+    SP_EV_BELL,
+    SP_EV_CHILD,
+    SP_EV_OUT,
+    SP_EV_ERR,
+    SP_EV_EXIT,
+    SP_EV_REAP
+};
 #define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
 
 /*
- * Starts what the message asks for into the free slot *c. The leaf is the caller's choice. On success
- * *ret_input is the descriptor that feeds it, or -1; for a terminal it is the master, which stays the
- * command's, for a pipe it is the caller's. On failure ret->step and err say why and *c is
- * free again.
+ * Starts what the message asks for into the free slot *c. The leaf is the caller's choice. On
+ * success *ret_input is the descriptor that feeds it, or -1; for a terminal it is the master, which
+ * stays the command's, for a pipe it is the caller's. On failure ret->step and err say why and *c
+ * is free again.
  */
 void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
                       const struct sp_wire_strings *strings, struct sp_wire_started *ret,

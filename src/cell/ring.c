@@ -28,7 +28,7 @@ struct record_header {
  * All that retention may keep, the exit and close records, the tail lost where the area ends, and
  * the room for one read: so that making room never has to forget.
  */
-#define AREA_NEEDED                                                                                \
+#define AREA_NEEDED \
     (SP_RING_RETAIN_BYTES + (uint64_t)SP_RING_RETAIN_CHUNKS * (RECORD_HEADER + 7) + 4 * LARGEST)
 #define AREA ((AREA_NEEDED + 4095) & ~(uint64_t)4095)
 
@@ -61,7 +61,8 @@ int sp_ring_new(struct sp_ring *ret, struct sp_error *e)
     if (ftruncate(fd, (off_t)(HEADER_SIZE + AREA)) == 0)
         map = mmap(NULL, HEADER_SIZE + AREA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) <
+            0) {
         const int err = errno;
 
         if (map != MAP_FAILED)
@@ -104,7 +105,8 @@ static struct record_header *header_at(const struct sp_ring *r, uint64_t pos)
     return (struct record_header *)(void *)(r->data + pos % AREA);
 }
 
-static void publish(struct sp_ring *r, enum sp_record_type type, enum sp_stream stream, uint32_t len)
+static void publish(struct sp_ring *r, enum sp_record_type type, enum sp_stream stream,
+                    uint32_t len)
 {
     const uint64_t skipped = r->start - r->end;
 

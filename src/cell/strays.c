@@ -17,7 +17,7 @@ enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
 struct leaf {
     int fd; /* -1: NONE */
     enum leaf_use use;
-    bool was_killed; /* of no more use: removed once it is empty */
+    bool was_killed;  /* of no more use: removed once it is empty */
     uint64_t session; /* of the strays in it */
     uint32_t next_free;
 };
@@ -48,7 +48,8 @@ struct sp_strays *sp_strays_new(struct sp_yard *y, struct sp_command *commands, 
     struct sp_strays *s = calloc(1, sizeof *s);
 
     if (s != NULL)
-        *s = (struct sp_strays){.yard = y, .commands = commands, .slots = slots, .first_free = SP_NO_LEAF};
+        *s = (struct sp_strays){
+            .yard = y, .commands = commands, .slots = slots, .first_free = SP_NO_LEAF};
     return s;
 }
 

@@ -50,8 +50,8 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_FDS * sizeof(int))];
     struct iovec iov = {.iov_base = m->bytes, .iov_len = sizeof m->bytes};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-                       .msg_controllen = sizeof control};
+    struct msghdr h = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n;
 
     do

@@ -18,16 +18,18 @@
 #define SP_WIRE_VERSION 1
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* the most descriptors with one */
-#define SP_WIRE_STRINGS (16U << 20) /* the most bytes of strings of one START; the kernel takes 6 MiB */
+#define SP_WIRE_STRINGS \
+    (16U << 20) /* the most bytes of strings of one START; the kernel takes 6 MiB */
 
 enum sp_wire_op {
-    SP_WIRE_HELLO = 1,   /* front: struct sp_wire_hello + shared page, front's bell, cell's bell */
-    SP_WIRE_START,       /* front: struct sp_wire_start + strings, or + sealed memfd */
-    SP_WIRE_SIGNAL,      /* front: struct sp_wire_call, a = signal; to the group of a live process */
-    SP_WIRE_RESIZE,      /* front: struct sp_wire_call, a = rows, b = columns */
-    SP_WIRE_TERMINATE,   /* front: struct sp_wire_call; the tree of a live process is killed */
-    SP_WIRE_FORGET,      /* front: struct sp_wire_call; the slot is free after this */
-    SP_WIRE_END_SESSION, /* front: struct sp_wire_call, number = session; also what its commands left */
+    SP_WIRE_HELLO = 1, /* front: struct sp_wire_hello + shared page, front's bell, cell's bell */
+    SP_WIRE_START,     /* front: struct sp_wire_start + strings, or + sealed memfd */
+    SP_WIRE_SIGNAL,    /* front: struct sp_wire_call, a = signal; to the group of a live process */
+    SP_WIRE_RESIZE,    /* front: struct sp_wire_call, a = rows, b = columns */
+    SP_WIRE_TERMINATE, /* front: struct sp_wire_call; the tree of a live process is killed */
+    SP_WIRE_FORGET,    /* front: struct sp_wire_call; the slot is free after this */
+    SP_WIRE_END_SESSION, /* front: struct sp_wire_call, number = session; also what its commands
+                            left */
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
     SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
     SP_WIRE_OP_MAX
@@ -104,9 +106,9 @@ int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const v
                  size_t tail_len, const int *fds, int fd_count);
 
 /*
- * Checks a START's counts against its strings and lays pointers to them: argv and envp (argc + 1 and
- * envc + 1 entries, NULL at the end) into `pointers`, which has room for argc + envc + 2. Refused:
- * strings that do not end, too few or too many of them.
+ * Checks a START's counts against its strings and lays pointers to them: argv and envp (argc + 1
+ * and envc + 1 entries, NULL at the end) into `pointers`, which has room for argc + envc + 2.
+ * Refused: strings that do not end, too few or too many of them.
  */
 struct sp_wire_strings {
     const char *cwd, *file;

@@ -14,7 +14,8 @@ int sp_cmd_cell(int argc, char **argv)
     socklen_t len = sizeof type;
 
     (void)argv;
-    if (argc != 0 || getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET) {
+    if (argc != 0 || getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
+        type != SOCK_SEQPACKET) {
         (void)fprintf(stderr, "sallyport cell is internal: `sallyport serve` starts it\n");
         return SP_EXIT_USAGE;
     }

@@ -134,8 +134,8 @@ static bool number(const char *flag, uint64_t least, uint64_t most, uint64_t *re
         *ret = v;
         return true;
     }
-    (void)fprintf(stderr, "sallyport serve: %s: `%s` is not a number from %llu to %llu\n", flag, optarg,
-                  (unsigned long long)least, (unsigned long long)most);
+    (void)fprintf(stderr, "sallyport serve: %s: `%s` is not a number from %llu to %llu\n", flag,
+                  optarg, (unsigned long long)least, (unsigned long long)most);
     return false;
 }
 
@@ -143,7 +143,8 @@ static bool one_of(const char *flag, const char *a, const char *b)
 {
     if (strcmp(optarg, a) == 0 || strcmp(optarg, b) == 0)
         return true;
-    (void)fprintf(stderr, "sallyport serve: %s: `%s` is neither `%s` nor `%s`\n", flag, optarg, a, b);
+    (void)fprintf(stderr, "sallyport serve: %s: `%s` is neither `%s` nor `%s`\n", flag, optarg, a,
+                  b);
     return false;
 }
 
@@ -207,7 +208,9 @@ static bool take(struct options *o, int opt)
     case OPT_LOG_LEVEL:
         if (sp_log_set_level(optarg))
             return true;
-        (void)fprintf(stderr, "sallyport serve: --log-level: `%s` is not error, warn, info or debug\n", optarg);
+        (void)fprintf(stderr,
+                      "sallyport serve: --log-level: `%s` is not error, warn, info or debug\n",
+                      optarg);
         return false;
     case OPT_LOG_FORMAT:
         sp_log_set_json(strcmp(optarg, "json") == 0);
@@ -239,7 +242,8 @@ static int read_options(int argc, char **argv, struct options *o)
         }
     }
     if (result == SP_EXIT_OK && optind <= argc) {
-        (void)fprintf(stderr, "sallyport serve: unexpected argument `%s` (see --help)\n", args[optind]);
+        (void)fprintf(stderr, "sallyport serve: unexpected argument `%s` (see --help)\n",
+                      args[optind]);
         result = SP_EXIT_USAGE;
     }
     free(args);
@@ -263,10 +267,12 @@ static int check_authority(struct options *o, const struct sp_listen_url *url, s
     if (r < 0)
         return r;
     if (*ret != NULL && url->kind == SP_LISTEN_STDIO)
-        return sp_fail(e, SP_E_INVALID, 0, "WebSocket auth requires a WebSocket listener, not stdio");
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "WebSocket auth requires a WebSocket listener, not stdio");
     if (*ret == NULL && !url->is_loopback && !o->is_anonymous_allowed)
         return sp_fail(e, SP_E_INVALID, 0,
-                       "`%s` is reachable from other machines: give `--token-file FILE`, or `--allow-anonymous` "
+                       "`%s` is reachable from other machines: give `--token-file FILE`, or "
+                       "`--allow-anonymous` "
                        "if everybody may run commands here",
                        o->listen);
     return 0;
@@ -296,7 +302,8 @@ static void on_drained(void *user)
     sp_conn_resume_all(&((struct serve *)user)->rpc);
 }
 
-static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops, void **ret_user)
+static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
+                      void **ret_user)
 {
     return sp_conn_opened(&((struct serve *)user)->rpc, l, ret_ops, ret_user);
 }
@@ -338,7 +345,8 @@ static int take_signals(struct serve *s, struct sp_error *e)
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGCHLD, SIG_DFL); /* ignored by a careless parent, our cell could not be waited for */
+    (void)signal(SIGCHLD,
+                 SIG_DFL); /* ignored by a careless parent, our cell could not be waited for */
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signals < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "take signals");
@@ -347,7 +355,7 @@ static int take_signals(struct serve *s, struct sp_error *e)
 
 static int begin(struct serve *s, struct options *o, struct sp_error *e)
 {
-    struct sp_listen_url url;
+    struct sp_listen_url url = {0};
     struct rlimit nofile;
     int r = sp_spawn_reserve(e);
 
@@ -419,8 +427,11 @@ static void end(struct serve *s)
 
 int sp_cmd_serve(int argc, char **argv)
 {
-    struct options o = {.listen = "ws://127.0.0.1:0", .max_connections = 1024, .max_processes = 10000,
-                        .session_ttl_s = 30, .closed_ttl_s = 30};
+    struct options o = {.listen = "ws://127.0.0.1:0",
+                        .max_connections = 1024,
+                        .max_processes = 10000,
+                        .session_ttl_s = 30,
+                        .closed_ttl_s = 30};
     struct serve s = {.signals = -1};
     struct sp_error e = {0};
     const int usage = read_options(argc, argv, &o);

@@ -80,8 +80,8 @@ static void drop_outbox(struct sp_cell *c)
     c->outbox_bytes = 0;
 }
 
-static bool enqueue(struct sp_cell *c, const void *msg, size_t len, const void *tail, size_t tail_len,
-                    int fd)
+static bool enqueue(struct sp_cell *c, const void *msg, size_t len, const void *tail,
+                    size_t tail_len, int fd)
 {
     struct parcel *p = malloc(sizeof *p + len + tail_len);
 
@@ -154,7 +154,10 @@ bool sp_cell_is_congested(const struct sp_cell *c)
 static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b)
 {
     struct sp_wire_call m = {
-        .head = {.version = SP_WIRE_VERSION, .op = (uint16_t)op, .slot = s->slot, .number = s->number},
+        .head = {.version = SP_WIRE_VERSION,
+                 .op = (uint16_t)op,
+                 .slot = s->slot,
+                 .number = s->number},
         .token = token,
         .a = a,
         .b = b,
@@ -205,8 +208,10 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     if (strings->len > SP_WIRE_STRINGS)
         return sp_fail(e, SP_E_SYSTEM, E2BIG, "arguments and environment");
     if (c->free_count == 0)
-        return sp_fail(e, SP_E_LIMIT, 0, "at most %u processes may exist at once, closed ones included (--max-processes)",
-                       c->options.slots);
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "at most %u processes may exist at once, closed ones included (--max-processes)",
+            c->options.slots);
     if (!is_inline && (fd = strings_in_memfd(strings)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
 
@@ -214,8 +219,8 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     s->slot = c->free_slots[--c->free_count];
     s->number = ++c->next_number;
     c->seats[s->slot] = s;
-    m->head = (struct sp_wire_head){.version = SP_WIRE_VERSION, .op = SP_WIRE_START, .slot = s->slot,
-                                    .number = s->number};
+    m->head = (struct sp_wire_head){
+        .version = SP_WIRE_VERSION, .op = SP_WIRE_START, .slot = s->slot, .number = s->number};
     sp_bell_serve(&c->bell, s->slot, is_attached, 0); /* before its first byte can be read */
     m->string_bytes = (uint32_t)strings->len;
     if (!is_inline)
@@ -292,7 +297,8 @@ static void on_started(struct sp_cell *c)
         return; /* forgotten while it started */
     if (c->message.is_cut || c->message.fd_count != want) {
         /* No room in our table: as good as not started. The cell hears FORGET and kills it. */
-        const struct sp_wire_started failed = {.head = m->head, .step = SP_STEP_PREPARE, .err = EMFILE};
+        const struct sp_wire_started failed = {
+            .head = m->head, .step = SP_STEP_PREPARE, .err = EMFILE};
 
         s->ops->started(s, &failed, -1, -1);
         return;
@@ -376,10 +382,14 @@ static int launch(struct sp_cell *c, struct sp_error *e)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's socket");
     c->socket = pair[0];
     theirs = pair[1];
-    struct sp_spawn s = {.stdio = {theirs, -1, 2}, .cgroup = -1, .file = c->options.program,
-                         .argv = argv, .envp = envp};
+    struct sp_spawn s = {.stdio = {theirs, -1, 2},
+                         .cgroup = -1,
+                         .file = c->options.program,
+                         .argv = argv,
+                         .envp = envp};
     if (sp_spawn(&s) < 0)
-        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s", sp_step_name(s.failed_step));
+        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s",
+                       sp_step_name(s.failed_step));
     c->pid = s.pid;
     c->pidfd = s.pidfd;
 
@@ -428,7 +438,8 @@ int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp
     if (r == 0)
         r = sp_loop_watch(loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
     if (r == 0)
-        r = sp_loop_watch(loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN | EPOLLET, on_bell, e);
+        r = sp_loop_watch(loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN | EPOLLET,
+                          on_bell, e);
     if (r < 0)
         goto fail;
     sp_loop_before_sleep(loop, before_sleep, after_sleep, c);

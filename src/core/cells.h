@@ -16,7 +16,8 @@
 struct sp_cell;
 struct sp_seat;
 
-/* What a seat hears; ops.lost may be called at any time after start, the rest only if it was not. */
+/* What a seat hears; ops.lost may be called at any time after start, the rest only if it was not.
+ */
 struct sp_seat_ops {
     /* The answer to start. Both descriptors are the seat's to close; -1: none. */
     void (*started)(struct sp_seat *s, const struct sp_wire_started *m, int ring_fd, int input_fd);
@@ -34,8 +35,8 @@ struct sp_seat {
 };
 
 struct sp_cell_options {
-    const char *program;  /* our own binary, run as `PROGRAM cell` */
-    uint32_t slots;       /* the most processes */
+    const char *program; /* our own binary, run as `PROGRAM cell` */
+    uint32_t slots;      /* the most processes */
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard; /* what commands get */
     void *user;

@@ -57,7 +57,8 @@ bool sp_env_matches(struct sp_str pattern, struct sp_str name)
         if (p < pattern.n && pattern.p[p] == '*') {
             star = p++;
             after_star = n;
-        } else if (p < pattern.n && (pattern.p[p] == '?' || upper(pattern.p[p]) == upper(name.p[n]))) {
+        } else if (p < pattern.n &&
+                   (pattern.p[p] == '?' || upper(pattern.p[p]) == upper(name.p[n]))) {
             p++;
             n++;
         } else if (star != SIZE_MAX) {
@@ -164,8 +165,8 @@ bool sp_env_write(struct sp_env *e, int tool_call_rank, struct sp_buf *out, uint
             continue; /* a later layer has it */
         if (is_hidden(p, tool_call_rank))
             continue;
-        if (!sp_buf_add_str(out, p->name) || !sp_buf_add(out, "=", 1) || !sp_buf_add_str(out, p->value) ||
-            !sp_buf_add(out, "", 1))
+        if (!sp_buf_add_str(out, p->name) || !sp_buf_add(out, "=", 1) ||
+            !sp_buf_add_str(out, p->value) || !sp_buf_add(out, "", 1))
             return false;
         written++;
     }

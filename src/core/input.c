@@ -210,7 +210,8 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
         return SP_INPUT_FAILED;
     if (in->state == SP_INPUT_CLOSING)
         return SP_INPUT_CLOSED;
-    if (in->first != NULL && (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
+    if (in->first != NULL &&
+        (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
         return SP_INPUT_FULL;
     if (!make_id_room(in))
         return SP_INPUT_FAILED;

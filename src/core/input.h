@@ -3,10 +3,10 @@
  * input: what is on its way to one process's stdin, and which writes were accepted before.
  *
  * Bytes are written at once if the process takes them, else queued: at most 128 chunks and 8 MiB
- * (one chunk of any size always fits into an empty queue). A full queue refuses, and tells its owner
- * when there is room again. The newest 4096 write ids are remembered, as keyed hashes, so that a
- * repeated write is written once and a long id costs no memory. Once nobody reads the other end the
- * bytes go nowhere, without an error.
+ * (one chunk of any size always fits into an empty queue). A full queue refuses, and tells its
+ * owner when there is room again. The newest 4096 write ids are remembered, as keyed hashes, so
+ * that a repeated write is written once and a long id costs no memory. Once nobody reads the other
+ * end the bytes go nowhere, without an error.
  */
 #ifndef SP_CORE_INPUT_H
 #define SP_CORE_INPUT_H
@@ -41,14 +41,15 @@ struct sp_input {
     struct sp_input_chunk *first, **end;
     unsigned chunks;
     size_t bytes;
-    char last; /* the last byte that was accepted; a terminal's line may be unfinished */
+    char last;           /* the last byte that was accepted; a terminal's line may be unfinished */
     struct sp_hash *ids; /* a ring, grown up to SP_INPUT_IDS */
     unsigned id_count, id_cap, id_next;
     void (*has_room)(struct sp_input *in);
 };
 
 void sp_input_init(struct sp_input *in, struct sp_loop *loop, void (*has_room)(struct sp_input *));
-void sp_input_open(struct sp_input *in, int fd, bool is_tty); /* the descriptor is the input's now */
+void sp_input_open(struct sp_input *in, int fd,
+                   bool is_tty); /* the descriptor is the input's now */
 void sp_input_done(struct sp_input *in);
 
 enum sp_input_result { SP_INPUT_ACCEPTED, SP_INPUT_FULL, SP_INPUT_CLOSED, SP_INPUT_FAILED };
@@ -60,7 +61,8 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
 /* End of file after what is queued. ACCEPTED or CLOSED. */
 enum sp_input_result sp_input_close(struct sp_input *in);
 
-/* The process is being terminated: nothing more is written, but its stdin does not end before it. */
+/* The process is being terminated: nothing more is written, but its stdin does not end before it.
+ */
 void sp_input_break(struct sp_input *in);
 void sp_input_process_ended(struct sp_input *in, bool was_terminated);
 

@@ -130,12 +130,13 @@ static void sift(struct sp_loop *l, uint32_t i, struct sp_timer *t)
     place(l, i, t);
 }
 
-bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms, void (*fn)(struct sp_timer *))
+bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms,
+                   void (*fn)(struct sp_timer *))
 {
     if (t->slot == 0) {
         if (l->timers == l->heap_cap) {
             const uint32_t cap = l->heap_cap == 0 ? 16 : l->heap_cap * 2;
-            struct sp_timer **heap = realloc(l->heap, cap * sizeof *heap);
+            struct sp_timer **heap = realloc(l->heap, cap * sizeof(struct sp_timer *));
 
             if (heap == NULL)
                 return false;

@@ -42,16 +42,18 @@ void sp_loop_free(struct sp_loop *l);
 int sp_loop_watch(struct sp_loop *l, struct sp_watch *w, int fd, uint32_t events,
                   void (*fn)(struct sp_watch *, uint32_t), struct sp_error *e);
 void sp_loop_rewatch(struct sp_loop *l, struct sp_watch *w, uint32_t events);
-void sp_loop_unwatch(struct sp_loop *l, struct sp_watch *w); /* no callback after; not-watched is fine */
+void sp_loop_unwatch(struct sp_loop *l,
+                     struct sp_watch *w); /* no callback after; not-watched is fine */
 
 /* Arms or re-arms; fires once, at due_ms of sp_loop_now or later. false: no memory. */
-bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms, void (*fn)(struct sp_timer *));
+bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms,
+                   void (*fn)(struct sp_timer *));
 void sp_loop_cancel(struct sp_loop *l, struct sp_timer *t); /* not armed is fine */
 
 /* Runs fn once, at the end of this turn. Queued already: nothing happens. */
 void sp_loop_defer(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *));
-/* Runs fn once, in the next turn, before which the loop does not sleep: for work that is done in parts.
- * (Work deferred by deferred work still runs in the same turn.) */
+/* Runs fn once, in the next turn, before which the loop does not sleep: for work that is done in
+ * parts. (Work deferred by deferred work still runs in the same turn.) */
 void sp_loop_again(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *));
 void sp_loop_undefer(struct sp_loop *l, struct sp_deferred *d); /* either kind */
 
@@ -59,7 +61,8 @@ void sp_loop_undefer(struct sp_loop *l, struct sp_deferred *d); /* either kind *
 uint64_t sp_loop_now(const struct sp_loop *l);
 
 /* Asked right before the loop sleeps: return true to skip the sleep (there is work), see bell.h. */
-void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user), void *user);
+void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
+                          void *user);
 
 int sp_loop_run(struct sp_loop *l, struct sp_error *e); /* until sp_loop_stop */
 void sp_loop_stop(struct sp_loop *l);

@@ -38,7 +38,8 @@ static void refresh(struct sp_proc *p)
     const uint64_t dropped = p->state.dropped_bytes;
     struct sp_server_stats *stats = &p->session->server->stats;
     if (sp_ring_catch_up(&p->view, &p->tail, &p->state) < 0) {
-        sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken", SP_STR_ARG(p->id));
+        sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken",
+               SP_STR_ARG(p->id));
         sp_cell_terminate(&p->seat);
         make_up_end(p);
         return;
@@ -81,7 +82,8 @@ static void become_closed(struct sp_proc *p)
     server->stats.live--;
     const uint64_t due = sp_loop_now(server->loop) + server->options.closed_ttl_ms;
     if (!sp_loop_timer(server->loop, &p->forget_timer, due, on_forget_timer))
-        sp_log(SP_LOG_WARN, "no memory for a timer: process " SP_STR_FMT " is kept with its session",
+        sp_log(SP_LOG_WARN,
+               "no memory for a timer: process " SP_STR_FMT " is kept with its session",
                SP_STR_ARG(p->id));
 }
 
@@ -126,7 +128,8 @@ static void on_lost(struct sp_seat *seat)
 
 /* ---- starting ---- */
 
-static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd, int input_fd)
+static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,
+                       int input_fd)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
     struct sp_start_wait *w = p->start_wait;
@@ -340,7 +343,8 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     struct sp_record r;
     int more = 0;
 
-    while (after_seq < p->tail.seq && c.seq < p->tail.seq && (more = sp_ring_next(&p->view, &c, &r)) > 0) {
+    while (after_seq < p->tail.seq && c.seq < p->tail.seq &&
+           (more = sp_ring_next(&p->view, &c, &r)) > 0) {
         const bool is_chunk = r.type == SP_RECORD_OUTPUT && r.seq > after_seq;
 
         if (is_chunk && page.chunks > 0 && page.bytes + r.len > max_bytes) {
@@ -361,7 +365,8 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     if (more < 0)
         return more;
     p->hint = before;
-    page.next_seq = max_bytes != UINT64_MAX && page.chunks > 0 ? page.last_seq + 1 : sp_proc_next_seq(p);
+    page.next_seq =
+        max_bytes != UINT64_MAX && page.chunks > 0 ? page.last_seq + 1 : sp_proc_next_seq(p);
     *ret = page;
     return 0;
 }

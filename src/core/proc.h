@@ -2,7 +2,8 @@
 /*
  * proc: the front's view of one process.
  *
- *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl--> forgotten
+ *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl-->
+ * forgotten
  *      '----refused----> forgotten
  *
  * Its output stays in the ring that the cell writes; here are the places in that log up to which
@@ -51,8 +52,8 @@ struct sp_proc {
     bool is_lost;     /* its cell is gone: exit and close are made up, behind the last record */
     uint64_t last_real_seq;
     pid_t pid;
-    struct sp_str id; /* owned */
-    struct sp_str label; /* owned: the id as its client writes it; opaque here */
+    struct sp_str id;      /* owned */
+    struct sp_str label;   /* owned: the id as its client writes it; opaque here */
     struct sp_buf strings; /* cwd, file, argv as in START; without the environment */
     uint32_t argc;
     int64_t started_ms; /* since 1970 */
@@ -80,11 +81,11 @@ struct sp_start {
     struct sp_str id, label;
     bool is_tty, wants_stdin;
     uint16_t rows, cols;
-    struct sp_str cwd;            /* a path */
-    struct sp_str arg0;           /* p NULL: argv[0] */
+    struct sp_str cwd;  /* a path */
+    struct sp_str arg0; /* p NULL: argv[0] */
     const struct sp_str *argv;
     uint32_t argc;
-    const struct sp_buf *env;     /* NAME=VALUE strings, each with its NUL */
+    const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
 };
 

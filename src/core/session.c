@@ -70,7 +70,8 @@ int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e
 
         if (r < 0)
             return r;
-        sp_log(SP_LOG_WARN, "a new cell (pid %d) runs commands from now on", (int)sp_cell_pid(s->cell));
+        sp_log(SP_LOG_WARN, "a new cell (pid %d) runs commands from now on",
+               (int)sp_cell_pid(s->cell));
     }
     *ret = s->cell;
     return 0;
@@ -93,9 +94,9 @@ static bool make_id(char id[SP_SESSION_ID + 1])
     b[6] = (unsigned char)((b[6] & 0x0F) | 0x40);
     b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
     (void)snprintf(id, SP_SESSION_ID + 1,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-                   b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-                   b[15]);
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
     return true;
 }
 
@@ -130,7 +131,8 @@ void sp_server_free(struct sp_server *s)
     free(s);
 }
 
-int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret, struct sp_error *e)
+int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret,
+                   struct sp_error *e)
 {
     struct sp_session *n = calloc(1, sizeof *n);
 

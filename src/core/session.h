@@ -17,7 +17,7 @@
 struct sp_client {
     void (*news)(struct sp_client *c, struct sp_proc *p); /* p has records to send */
     void (*gone)(struct sp_client *c, struct sp_proc *p); /* p is being freed; it had news */
-    void (*challenge)(struct sp_client *c);               /* somebody wants your session: still there? */
+    void (*challenge)(struct sp_client *c); /* somebody wants your session: still there? */
 };
 
 struct sp_server;
@@ -73,8 +73,10 @@ void sp_server_free(struct sp_server *s);
 int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e);
 bool sp_server_is_congested(const struct sp_server *s);
 
-int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret, struct sp_error *e);
-/* SP_E_STATE: unknown; SP_E_ATTACHED: another connection has it (which is asked for a sign of life). */
+int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret,
+                   struct sp_error *e);
+/* SP_E_STATE: unknown; SP_E_ATTACHED: another connection has it (which is asked for a sign of
+ * life). */
 int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
                       struct sp_session **ret, struct sp_error *e);
 /* The connection has ended. keep: for session_ttl; else the session ends now. */

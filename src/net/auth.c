@@ -21,7 +21,8 @@
 struct sp_auth {
     bool is_signed;
     uint8_t token_sha256[32]; /* capability token: its digest is all we keep */
-    struct sp_jwt_rules jwt;  /* signed: the strings are ours */
+    struct sp_jwt_rules jwt;  /* signed: views of what follows */
+    char *secret, *issuer, *audience;
 };
 
 static bool is_space(char c)
@@ -102,7 +103,7 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
                        "`--ws-token-file` or `--ws-token-sha256` is required when "
                        "`--ws-auth capability-token` is set");
     const int r = read_secret("--ws-token-file", o->token_file, &token, &n, e);
-    if (r < 0)
+    if (token == NULL)
         return r;
     sp_sha256((struct sp_str){token, n}, a->token_sha256);
     explicit_bzero(token, n);
@@ -111,23 +112,23 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
 }
 
 /* "": text that no claim may have to match; refused, since it would let every empty claim pass. */
-static int copy_claim(const char *flag, const char *text, struct sp_str *ret, struct sp_error *e)
+static int copy_claim(const char *flag, const char *text, char **ret, struct sp_str *ret_view,
+                      struct sp_error *e)
 {
     if (text == NULL)
         return 0;
     if (text[0] == 0)
         return sp_fail(e, SP_E_INVALID, 0, "`%s` must not be empty", flag);
-    char *copy = strdup(text);
-    if (copy == NULL)
+    *ret = strdup(text);
+    if (*ret == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read `%s`", flag);
-    *ret = sp_str_of(copy);
+    *ret_view = sp_str_of(*ret);
     return 0;
 }
 
 static int set_signed(struct sp_auth *a, const struct sp_auth_options *o, struct sp_error *e)
 {
     uint64_t skew_s = DEFAULT_SKEW_S;
-    char *secret = NULL;
     size_t n = 0;
     int r;
 
@@ -141,18 +142,18 @@ static int set_signed(struct sp_auth *a, const struct sp_auth_options *o, struct
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-max-clock-skew-seconds` must be a whole number of seconds");
     a->jwt.skew_s = (int64_t)skew_s;
-    r = read_secret("--ws-shared-secret-file", o->shared_secret_file, &secret, &n, e);
+    r = read_secret("--ws-shared-secret-file", o->shared_secret_file, &a->secret, &n, e);
     if (r < 0)
         return r;
-    a->jwt.secret = (struct sp_str){secret, n};
+    a->jwt.secret = (struct sp_str){a->secret, n};
     if (n < MIN_SECRET)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-shared-secret-file` %s must hold at least %d bytes",
                        o->shared_secret_file, MIN_SECRET);
-    r = copy_claim("--ws-issuer", o->issuer, &a->jwt.issuer, e);
+    r = copy_claim("--ws-issuer", o->issuer, &a->issuer, &a->jwt.issuer, e);
     if (r < 0)
         return r;
-    return copy_claim("--ws-audience", o->audience, &a->jwt.audience, e);
+    return copy_claim("--ws-audience", o->audience, &a->audience, &a->jwt.audience, e);
 }
 
 /* The first flag given that belongs to `mode`; NULL: none. */
@@ -227,25 +228,15 @@ int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp
     return 0;
 }
 
-static void free_str(struct sp_str s)
-{
-    union {
-        const char *borrowed;
-        char *own;
-    } p = {.borrowed = s.p};
-
-    if (p.own != NULL)
-        explicit_bzero(p.own, s.n);
-    free(p.own);
-}
-
 void sp_auth_free(struct sp_auth *a)
 {
     if (a == NULL)
         return;
-    free_str(a->jwt.secret);
-    free_str(a->jwt.issuer);
-    free_str(a->jwt.audience);
+    if (a->secret != NULL)
+        explicit_bzero(a->secret, a->jwt.secret.n);
+    free(a->secret);
+    free(a->issuer);
+    free(a->audience);
     free(a);
 }
 

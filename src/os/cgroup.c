@@ -83,8 +83,8 @@ static bool find_path(pid_t pid, struct sp_cgroup *c)
     char own[200];
 
     return find_mount(mount, sizeof mount) && find_own(own, sizeof own) &&
-           snprintf(c->path, sizeof c->path, "%s%s/sallyport-%d", mount, strcmp(own, "/") == 0 ? "" : own,
-                    (int)pid) < (int)sizeof c->path;
+           snprintf(c->path, sizeof c->path, "%s%s/sallyport-%d", mount,
+                    strcmp(own, "/") == 0 ? "" : own, (int)pid) < (int)sizeof c->path;
 }
 
 void sp_cgroup_clean_up_after(pid_t pid)

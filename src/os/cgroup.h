@@ -2,8 +2,8 @@
 /*
  * cgroup: a place that no process leaves, so that all of a command can be ended at once.
  *
- * One directory of ours below the cgroup (version 2, also beside version 1) that we are in, one leaf
- * in it per command. Nothing is limited or counted.
+ * One directory of ours below the cgroup (version 2, also beside version 1) that we are in, one
+ * leaf in it per command. Nothing is limited or counted.
  */
 #ifndef SP_OS_CGROUP_H
 #define SP_OS_CGROUP_H

@@ -53,7 +53,8 @@ static void find_account(struct sp_host *h)
 
         if (p != NULL) {
             copy(h->home, sizeof h->home, p->pw_dir);
-            copy(h->login_shell, sizeof h->login_shell, p->pw_shell[0] != 0 ? p->pw_shell : "/bin/sh");
+            copy(h->login_shell, sizeof h->login_shell,
+                 p->pw_shell[0] != 0 ? p->pw_shell : "/bin/sh");
         }
     }
     if (h->login_shell[0] == 0)
@@ -75,7 +76,8 @@ static bool find_in_path(const char *name, char *ret, size_t size)
     while (path != NULL && *path != 0) {
         const size_t n = strcspn(path, ":");
 
-        if (n != 0 && snprintf(ret, size, "%.*s/%s", (int)n, path, name) < (int)size && is_program(ret))
+        if (n != 0 && snprintf(ret, size, "%.*s/%s", (int)n, path, name) < (int)size &&
+            is_program(ret))
             return true;
         path += n;
         path += *path == ':';
@@ -106,8 +108,11 @@ static bool locate(const char *kind, const char *program, const char *preferred,
 /* The account's shell if it is of a kind that clients know, else bash, zsh, sh in this order. */
 static void find_shell(struct sp_host *h)
 {
-    static const char *const known[][2] = {{"zsh", "zsh"}, {"bash", "bash"}, {"sh", "sh"},
-                                           {"pwsh", "powershell"}, {"powershell", "powershell"}};
+    static const char *const known[][2] = {{"zsh", "zsh"},
+                                           {"bash", "bash"},
+                                           {"sh", "sh"},
+                                           {"pwsh", "powershell"},
+                                           {"powershell", "powershell"}};
     const char *slash = strrchr(h->login_shell, '/');
     char base[64];
 
@@ -137,8 +142,8 @@ static void identify(struct sp_host *h)
         (void)fclose(f);
     }
     (void)uname(&name);
-    const int n = snprintf(text, sizeof text, "sallyport executor\n%s\n%.64s\n%u", machine, name.nodename,
-                           (unsigned)getuid());
+    const int n = snprintf(text, sizeof text, "sallyport executor\n%s\n%.64s\n%u", machine,
+                           name.nodename, (unsigned)getuid());
     sp_sha256((struct sp_str){text, (size_t)n}, sum);
     char *out = h->provider_id + sprintf(h->provider_id, "sha256:");
     for (int i = 0; i < 32; i++)

@@ -14,8 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-
 #define SLOT 3 /* 3, 4, 5: what becomes 0, 1, 2 */
 
 const char *sp_step_name(enum sp_step step)
@@ -32,22 +30,21 @@ static int null_fd = -1;
 
 int sp_spawn_reserve(struct sp_error *e)
 {
-    auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     if (null < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open /dev/null");
-    /* A server started without stdin, stdout or stderr must not meet its own sockets there. */
-    for (int fd = 0; fd < SLOT; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && dup2(null, fd) < 0)
-            return sp_fail(e, SP_E_SYSTEM, errno, "fill descriptor %d", fd);
     null_fd = fcntl(null, F_DUPFD_CLOEXEC, SLOT + 3);
+    (void)close(null); /* it may have been one of 0 to 5 */
     if (null_fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptors");
+    /* A server started without stdin, stdout or stderr must not meet its own sockets there. */
+    for (int fd = 0; fd < SLOT; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && dup2(null_fd, fd) < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "fill descriptor %d", fd);
     for (int fd = SLOT; fd < SLOT + 3; fd++)
         if (dup3(null_fd, fd, O_CLOEXEC) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptor %d", fd);
-    if (null < SLOT + 3)
-        null = -1; /* became a slot, or fills one of 0 to 2 */
     return 0;
 }
 

@@ -16,17 +16,17 @@
 
 #include "base/error.h"
 
-#define SP_STEPS(X)                                                                                \
-    X(NONE, "none")                                                                                \
-    X(CLONE, "clone")                                                                              \
-    X(FDS, "descriptors")                                                                          \
-    X(STDIO, "stdio")                                                                              \
-    X(SESSION, "session")                                                                          \
-    X(TERMINAL, "controlling terminal")                                                            \
-    X(PARENT, "parent")                                                                            \
-    X(LIMITS, "limits")                                                                            \
-    X(CWD, "working directory")                                                                    \
-    X(EXEC, "execute")                                                                             \
+#define SP_STEPS(X)                     \
+    X(NONE, "none")                     \
+    X(CLONE, "clone")                   \
+    X(FDS, "descriptors")               \
+    X(STDIO, "stdio")                   \
+    X(SESSION, "session")               \
+    X(TERMINAL, "controlling terminal") \
+    X(PARENT, "parent")                 \
+    X(LIMITS, "limits")                 \
+    X(CWD, "working directory")         \
+    X(EXEC, "execute")                  \
     X(PREPARE, "prepare")
 
 enum sp_step {
@@ -38,14 +38,14 @@ enum sp_step {
 const char *sp_step_name(enum sp_step step);
 
 struct sp_spawn {
-    int stdio[3];              /* become 0, 1, 2; each above 5 or -1 for /dev/null */
-    bool is_tty;               /* stdio[0] becomes the controlling terminal */
-    bool dies_with_us;         /* SIGKILL when we end, however we end */
-    bool is_subreaper;         /* orphans below the program become its children, not ours */
-    int cgroup;                /* descriptor of a cgroup directory to be born in; -1: ours */
-    const char *cwd;           /* NULL: ours */
-    const char *file;          /* looked up in search_path if it has no slash */
-    const char *search_path;   /* NULL: the C library's default */
+    int stdio[3];            /* become 0, 1, 2; each above 5 or -1 for /dev/null */
+    bool is_tty;             /* stdio[0] becomes the controlling terminal */
+    bool dies_with_us;       /* SIGKILL when we end, however we end */
+    bool is_subreaper;       /* orphans below the program become its children, not ours */
+    int cgroup;              /* descriptor of a cgroup directory to be born in; -1: ours */
+    const char *cwd;         /* NULL: ours */
+    const char *file;        /* looked up in search_path if it has no slash */
+    const char *search_path; /* NULL: the C library's default */
     char *const *argv;
     char *const *envp;
     const struct rlimit *nofile; /* NULL: ours */

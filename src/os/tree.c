@@ -170,7 +170,8 @@ static int count_below(pid_t root, bool only_running)
     for (int i = 0; i < n; i++) {
         const char state = state_of(pids[i]);
 
-        if (state != 0 && state != 'Z' && state != 'X' && !(only_running && (state == 'T' || state == 't')))
+        if (state != 0 && state != 'Z' && state != 'X' &&
+            !(only_running && (state == 'T' || state == 't')))
             count++;
         count += count_below(pids[i], only_running);
     }

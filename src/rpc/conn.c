@@ -12,8 +12,9 @@
 #include "rpc/text.h"
 
 const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
-    0,      5000,    10000,   25000,   50000,   75000,    100000,   250000,   500000,   750000,   1000000,
-    2500000, 5000000, 7500000, 10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
+    0,        5000,     10000,    25000,    50000,    75000,    100000,
+    250000,   500000,   750000,   1000000,  2500000,  5000000,  7500000,
+    10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
 
 static uint64_t clock_us(void)
 {
@@ -27,7 +28,8 @@ static uint64_t clock_us(void)
 
 enum outcome { OUTCOME_OK, OUTCOME_ERROR, OUTCOME_DISCONNECTED };
 
-static void count_request(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us, enum outcome how)
+static void count_request(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
+                          enum outcome how)
 {
     struct sp_method_stats *s = &rpc->stats[m != NULL ? (size_t)(m - sp_methods) : sp_method_count];
     const uint64_t us = clock_us() - started_us;
@@ -78,8 +80,9 @@ static void reply_error(struct sp_conn *conn, struct sp_str id, int code, struct
 {
     auto_buf struct sp_buf b = {0};
 
-    if (!sp_buf_printf(&b, "{\"error\":{\"code\":%d,\"message\":", code) || !sp_json_add_str(&b, message) ||
-        !sp_buf_printf(&b, "},\"id\":") || !sp_buf_add_str(&b, id) || !sp_buf_add(&b, "}", 1))
+    if (!sp_buf_printf(&b, "{\"error\":{\"code\":%d,\"message\":", code) ||
+        !sp_json_add_str(&b, message) || !sp_buf_printf(&b, "},\"id\":") ||
+        !sp_buf_add_str(&b, id) || !sp_buf_add(&b, "}", 1))
         return;
     char *o = sp_link_reserve(conn->link, b.len);
     if (o != NULL) {
@@ -94,7 +97,8 @@ static void reply_failure(struct sp_conn *conn, struct sp_str id, const struct s
     char text[640];
 
     if (e->sys != 0 && strstr(e->msg, "(os error ") == NULL)
-        (void)snprintf(text, sizeof text, "%s: %s (os error %d)", e->msg, strerrordesc_np(e->sys), e->sys);
+        (void)snprintf(text, sizeof text, "%s: %s (os error %d)", e->msg, strerrordesc_np(e->sys),
+                       e->sys);
     else
         (void)snprintf(text, sizeof text, "%s", e->msg);
     reply_error(conn, id, sp_code_wire(e->code), sp_str_of(text));
@@ -119,7 +123,9 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
     const size_t held = sizeof(struct sp_request) + c->id.n + extra;
 
     if (conn->parked_bytes + held > SP_CONN_MAX_PARKED) {
-        (void)sp_fail(e, SP_E_LIMIT, 0, "requests that wait on this connection hold too much memory; wait for some answers");
+        (void)sp_fail(
+            e, SP_E_LIMIT, 0,
+            "requests that wait on this connection hold too much memory; wait for some answers");
         return NULL;
     }
     struct sp_request *r = malloc(held);
@@ -127,8 +133,11 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
         return NULL;
     }
-    *r = (struct sp_request){.conn = conn, .method = c->method, .started_us = c->started_us,
-                             .held_bytes = held, .next = conn->requests};
+    *r = (struct sp_request){.conn = conn,
+                             .method = c->method,
+                             .started_us = c->started_us,
+                             .held_bytes = held,
+                             .next = conn->requests};
     char *id = (char *)(r + 1);
     memcpy(id, c->id.p, c->id.n);
     r->id = (struct sp_str){id, c->id.n};
@@ -191,8 +200,10 @@ int sp_call_check(const struct sp_call *c, struct sp_error *e)
     if (family == NULL || c->conn->state == SP_CONN_READY)
         return 0;
     if (c->conn->state == SP_CONN_NEW)
-        return sp_fail(e, SP_E_STATE, 0, "client must call initialize before using %s methods", family);
-    return sp_fail(e, SP_E_STATE, 0, "client must send initialized before using %s methods", family);
+        return sp_fail(e, SP_E_STATE, 0, "client must call initialize before using %s methods",
+                       family);
+    return sp_fail(e, SP_E_STATE, 0, "client must send initialized before using %s methods",
+                   family);
 }
 
 int sp_call_params(const struct sp_call *c, struct sp_error *e)
@@ -208,7 +219,8 @@ int sp_call_no_params(const struct sp_call *c, struct sp_error *e)
 {
     if (c->params == SP_JSON_NONE || sp_json_type(c->json, c->params) == SP_JSON_NULL)
         return 0;
-    if (sp_json_type(c->json, c->params) == SP_JSON_OBJECT && c->json->tokens[c->params].children == 0)
+    if (sp_json_type(c->json, c->params) == SP_JSON_OBJECT &&
+        c->json->tokens[c->params].children == 0)
         return 0;
     return sp_json_wrong_type(c->json, c->params, "unit", e);
 }
@@ -262,7 +274,8 @@ static void malformed(struct sp_conn *conn, const char *detail)
     char text[600];
     const bool is_websocket = sp_link_kind(conn->link) == SP_LINK_WEBSOCKET;
 
-    (void)snprintf(text, sizeof text, "failed to parse %sJSON-RPC message from exec-server %s%s: %s",
+    (void)snprintf(text, sizeof text,
+                   "failed to parse %sJSON-RPC message from exec-server %s%s: %s",
                    is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
                    sp_link_peer(conn->link), detail);
     reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
@@ -310,8 +323,8 @@ static void on_request(struct sp_call *c, struct sp_str name)
 
     c->method = find_method(name);
     if (c->method == NULL)
-        (void)sp_fail(&e, SP_E_NO_METHOD, 0, "exec-server stub does not implement `" SP_STR_FMT "` yet",
-                      SP_STR_ARG(name));
+        (void)sp_fail(&e, SP_E_NO_METHOD, 0,
+                      "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
     else if (c->method->fn(c, &e) == 0)
         return;
     reply_failure(conn, c->id, &e);
@@ -371,7 +384,8 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     const uint32_t id = sp_json_get(j, 0, "id");
     const uint32_t method = sp_json_get(j, 0, "method");
     if (id != SP_JSON_NONE && !is_id(j, id)) {
-        malformed(conn, "data did not match any variant of untagged enum RequestId: an id is a string or a 64-bit integer");
+        malformed(conn, "data did not match any variant of untagged enum RequestId: an id is a "
+                        "string or a 64-bit integer");
     } else if (method == SP_JSON_NONE) {
         const char *wrong = judge_answer(j, id);
 
@@ -387,8 +401,12 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     } else if (id == SP_JSON_NONE) {
         on_notification(conn, sp_json_str(j, method));
     } else {
-        struct sp_call c = {.conn = conn, .json = j, .id = sp_json_raw(j, id), .started_us = started_us,
-                            .params = sp_json_get(j, 0, "params"), .text = {copy, copy != NULL ? len : 0}};
+        struct sp_call c = {.conn = conn,
+                            .json = j,
+                            .id = sp_json_raw(j, id),
+                            .started_us = started_us,
+                            .params = sp_json_get(j, 0, "params"),
+                            .text = {copy, copy != NULL ? len : 0}};
 
         if (c.params != SP_JSON_NONE && sp_json_type(j, c.params) == SP_JSON_NULL)
             c.params = SP_JSON_NONE;
@@ -403,7 +421,8 @@ static void pause_if_full(struct sp_conn *conn)
 {
     if (conn->is_paused || conn->is_closing)
         return;
-    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED || sp_server_is_congested(conn->rpc->server)) {
+    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED ||
+        sp_server_is_congested(conn->rpc->server)) {
         conn->is_paused = true;
         sp_link_pause(conn->link, true);
     }
@@ -411,7 +430,8 @@ static void pause_if_full(struct sp_conn *conn)
 
 static void resume_if_room(struct sp_conn *conn)
 {
-    if (conn->is_paused && !sp_link_is_full(conn->link) && !sp_server_is_congested(conn->rpc->server)) {
+    if (conn->is_paused && !sp_link_is_full(conn->link) &&
+        !sp_server_is_congested(conn->rpc->server)) {
         conn->is_paused = false;
         sp_link_pause(conn->link, false);
     }
@@ -495,7 +515,8 @@ static void on_challenge(struct sp_client *client)
     sp_link_challenge(SP_CONTAINER(client, struct sp_conn, client)->link);
 }
 
-bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops, void **ret_user)
+bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
+                    void **ret_user)
 {
     struct sp_rpc *rpc = user;
     struct sp_conn *conn = calloc(1, sizeof *conn);

@@ -16,10 +16,10 @@
 #include "os/host.h"
 #include "rpc/json.h"
 
-#define SP_CONN_MAX_READS  4096         /* parked process/read */
-#define SP_CONN_MAX_WRITES 1024         /* blocked process/write */
-#define SP_CONN_MAX_PARKED (64U << 20)  /* bytes that waiting requests hold */
-#define SP_CONN_MAX_QUEUED (4U << 20)   /* replies not sent: read no more requests beyond this */
+#define SP_CONN_MAX_READS  4096        /* parked process/read */
+#define SP_CONN_MAX_WRITES 1024        /* blocked process/write */
+#define SP_CONN_MAX_PARKED (64U << 20) /* bytes that waiting requests hold */
+#define SP_CONN_MAX_QUEUED (4U << 20)  /* replies not sent: read no more requests beyond this */
 
 /* Upper bounds of the request duration histogram, in microseconds. */
 #define SP_RPC_BUCKETS 21
@@ -119,7 +119,8 @@ extern const struct sp_method sp_methods[];
 extern const size_t sp_method_count;
 
 /* For sp_listen_options.opened; user is the struct sp_rpc. */
-bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops, void **ret_user);
+bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
+                    void **ret_user);
 /* The cell takes messages again. */
 void sp_conn_resume_all(struct sp_rpc *rpc);
 
@@ -141,8 +142,8 @@ void sp_call_done(struct sp_call *c); /* the reply was written by the caller */
 
 /* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
 struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e);
-char *sp_request_extra(struct sp_request *r); /* where those bytes are */
-void sp_request_reply(struct sp_request *r, struct sp_str result); /* ends it */
+char *sp_request_extra(struct sp_request *r);                         /* where those bytes are */
+void sp_request_reply(struct sp_request *r, struct sp_str result);    /* ends it */
 void sp_request_fail(struct sp_request *r, const struct sp_error *e); /* ends it */
 void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written by the caller */
 

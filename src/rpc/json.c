@@ -20,11 +20,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include "base/utf8.h"
+#include "rpc/json_scan.h"
 
 #define FIRST_TOKENS  32    /* of a new tape */
 #define KEPT_BYTES    65536 /* of tape, when trimmed */
@@ -114,60 +111,6 @@ static inline bool push_value(struct reader *r, enum sp_json_type type, const ch
 
 /* ---- strings ---- */
 
-/* The first byte from p on that cannot stand for itself in a string. *high: one before is not
- * ASCII. */
-static inline const char *skip_plain(const char *p, const char *end, unsigned *high)
-{
-#ifdef __SSE2__
-    const __m128i quote = _mm_set1_epi8('"');
-    const __m128i backslash = _mm_set1_epi8('\\');
-    const __m128i control = _mm_set1_epi8(0x1F);
-    __m128i seen = _mm_setzero_si128();
-
-    for (; end - p >= 16; p += 16) {
-        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-        const __m128i hit =
-            _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, backslash)),
-                         _mm_cmpeq_epi8(_mm_min_epu8(v, control), v));
-        const unsigned hits = (unsigned)_mm_movemask_epi8(hit);
-
-        if (hits != 0) {
-            const unsigned before = (hits & -hits) - 1;
-
-            *high |= (unsigned)_mm_movemask_epi8(seen) | ((unsigned)_mm_movemask_epi8(v) & before);
-            return p + __builtin_ctz(hits);
-        }
-        seen = _mm_or_si128(seen, v);
-    }
-    *high |= (unsigned)_mm_movemask_epi8(seen);
-#else
-    const uint64_t ones = 0x0101010101010101U;
-    const uint64_t tops = 0x80 * ones;
-
-    for (; end - p >= 8; p += 8) {
-        uint64_t v;
-
-        memcpy(&v, p, 8);
-        const uint64_t quote = v ^ '"' * ones;
-        const uint64_t backslash = v ^ '\\' * ones;
-        const uint64_t hit = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) |
-                             ((v - 0x20 * ones) & ~v);
-
-        if ((hit & tops) != 0) /* in this word, the loop below says where */
-            break;
-        *high |= (v & tops) != 0;
-    }
-#endif
-    for (; p < end; p++) {
-        const unsigned char c = (unsigned char)*p;
-
-        if (c == '"' || c == '\\' || c < 0x20)
-            break;
-        *high |= c & 0x80;
-    }
-    return p;
-}
-
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -226,13 +169,13 @@ static inline const char *check_string(struct reader *r, const char *p, bool *is
     const char *first = p + 1;
     unsigned high = 0;
 
-    p = skip_plain(first, r->end, &high);
+    p = sp_json_skip_plain(first, r->end, &high);
     while (p < r->end && *p == '\\') {
         *is_escaped = true;
         p = check_escape(r, p);
         if (p == NULL)
             return NULL;
-        p = skip_plain(p, r->end, &high);
+        p = sp_json_skip_plain(p, r->end, &high);
     }
     if (high != 0) {
         const struct sp_str s = {first, (size_t)(p - first)};
@@ -881,181 +824,4 @@ int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, 
                        show(j, token, shown), expected);
     }
     return sp_fail(e, SP_E_INVALID, 0, "invalid type: %s, expected %s", kind[type], expected);
-}
-
-/* ---- members by type ---- */
-
-enum presence {
-    NEED, /* must be there and must not be null */
-    OPT,  /* may be absent or null */
-    DEF,  /* may be absent, must not be null */
-};
-
-/* *ret_token is SP_JSON_NONE where that is allowed. */
-static int find(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                uint32_t *ret_token, struct sp_error *e)
-{
-    uint32_t t = sp_json_get(j, object, key);
-
-    if (t == SP_JSON_NONE && presence == NEED)
-        return sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", key);
-    if (t != SP_JSON_NONE && presence == OPT && sp_json_type(j, t) == SP_JSON_NULL)
-        t = SP_JSON_NONE;
-    *ret_token = t;
-    return 0;
-}
-
-static int read_str(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                    struct sp_str *ret, struct sp_error *e)
-{
-    uint32_t t = SP_JSON_NONE;
-    const int r = find(j, object, key, presence, &t, e);
-
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    if (sp_json_type(j, t) != SP_JSON_STRING)
-        return sp_json_wrong_type(j, t, "a string", e);
-    *ret = sp_json_str(j, t);
-    return 0;
-}
-
-static int read_bool(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                     bool *ret, struct sp_error *e)
-{
-    uint32_t t = SP_JSON_NONE;
-    const int r = find(j, object, key, presence, &t, e);
-
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    if (sp_json_type(j, t) != SP_JSON_TRUE && sp_json_type(j, t) != SP_JSON_FALSE)
-        return sp_json_wrong_type(j, t, "a boolean", e);
-    *ret = sp_json_type(j, t) == SP_JSON_TRUE;
-    return 0;
-}
-
-static int read_u64(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                    uint64_t max, uint64_t *ret, struct sp_error *e)
-{
-    uint32_t t = SP_JSON_NONE;
-    const int r = find(j, object, key, presence, &t, e);
-
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    const enum sp_json_type type = sp_json_type(j, t);
-    if (type != SP_JSON_INT && type != SP_JSON_UINT && type != SP_JSON_REAL)
-        return sp_json_wrong_type(j, t, "u64", e);
-    /* Digits and nothing else: a sign, a fraction and an exponent end here, even "-0" and "1.0". */
-    if (!sp_str_to_u64(sp_json_raw(j, t), max, ret))
-        return sp_fail(e, SP_E_INVALID, 0, "invalid number");
-    return 0;
-}
-
-static int read_container(struct sp_json *j, uint32_t object, const char *key,
-                          enum presence presence, enum sp_json_type type, uint32_t *ret,
-                          struct sp_error *e)
-{
-    uint32_t t = SP_JSON_NONE;
-    const int r = find(j, object, key, presence, &t, e);
-
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    if (sp_json_type(j, t) != type)
-        return sp_json_wrong_type(j, t, type == SP_JSON_OBJECT ? "a map" : "a sequence", e);
-    *ret = t;
-    return 0;
-}
-
-int sp_json_need_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
-                     struct sp_error *e)
-{
-    return read_str(j, object, key, NEED, ret, e);
-}
-
-int sp_json_opt_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
-                    struct sp_error *e)
-{
-    return read_str(j, object, key, OPT, ret, e);
-}
-
-int sp_json_need_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
-                      struct sp_error *e)
-{
-    return read_bool(j, object, key, NEED, ret, e);
-}
-
-int sp_json_def_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
-                     struct sp_error *e)
-{
-    return read_bool(j, object, key, DEF, ret, e);
-}
-
-int sp_json_opt_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
-                    uint64_t *ret, struct sp_error *e)
-{
-    return read_u64(j, object, key, OPT, max, ret, e);
-}
-
-int sp_json_need_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
-                     uint64_t *ret, struct sp_error *e)
-{
-    return read_u64(j, object, key, NEED, max, ret, e);
-}
-
-int sp_json_need_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                        struct sp_error *e)
-{
-    return read_container(j, object, key, NEED, SP_JSON_OBJECT, ret, e);
-}
-
-int sp_json_need_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                       struct sp_error *e)
-{
-    return read_container(j, object, key, NEED, SP_JSON_ARRAY, ret, e);
-}
-
-int sp_json_opt_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                       struct sp_error *e)
-{
-    return read_container(j, object, key, OPT, SP_JSON_OBJECT, ret, e);
-}
-
-int sp_json_opt_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                      struct sp_error *e)
-{
-    return read_container(j, object, key, OPT, SP_JSON_ARRAY, ret, e);
-}
-
-/* ---- writing ---- */
-
-static bool add_escape(struct sp_buf *out, char c)
-{
-    static const char plain[] = "\"\\\b\f\n\r\t";
-    static const char meant[] = "\"\\bfnrt";
-    const char *known = c != 0 ? strchr(plain, c) : NULL;
-
-    if (known != NULL)
-        return sp_buf_add(out, (const char[2]){'\\', meant[known - plain]}, 2);
-    return sp_buf_printf(out, "\\u%04x", (unsigned)c);
-}
-
-bool sp_json_add_str(struct sp_buf *out, struct sp_str s)
-{
-    const size_t mark = out->len;
-    const char *end = s.n != 0 ? s.p + s.n : s.p; /* NULL is empty, and nothing is added to it */
-    bool has_room = sp_buf_add(out, "\"", 1);
-
-    while (has_room && s.p < end) {
-        unsigned high = 0;
-        const char *stop = skip_plain(s.p, end, &high);
-        const struct sp_str run = {s.p, (size_t)(stop - s.p)};
-
-        has_room = high != 0 ? sp_utf8_add_lossy(out, run) : sp_buf_add_str(out, run);
-        if (has_room && stop < end)
-            has_room = add_escape(out, *stop++);
-        s.p = stop;
-    }
-    has_room = has_room && sp_buf_add(out, "\"", 1);
-    if (!has_room)
-        out->len = mark;
-    return has_room;
 }

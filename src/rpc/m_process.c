@@ -14,7 +14,8 @@
 #include "rpc/push.h"
 
 /* Decodes the id, checks the state, finds the process (NULL if unknown). */
-static int find(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
+static int find(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
+                struct sp_error *e)
 {
     const int r = sp_call_check(c, e);
 
@@ -89,7 +90,8 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
     const uint64_t now = sp_loop_now(loop);
 
     if (c->conn->parked_reads >= SP_CONN_MAX_READS)
-        return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection", SP_CONN_MAX_READS);
+        return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection",
+                       SP_CONN_MAX_READS);
     struct sp_request *r = sp_call_park(c, 0, e);
     if (r == NULL)
         return -(int)e->code;
@@ -99,7 +101,8 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
     r->read.after_seq = after_seq;
     r->read.max_bytes = max_bytes;
     r->waiter.fn = try_read;
-    if (wait_ms < UINT64_MAX - now && !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
+    if (wait_ms < UINT64_MAX - now &&
+        !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
         answer_read(r); /* no memory for a timer: too early an answer is better than none */
         return 0;
     }
@@ -176,9 +179,10 @@ static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, st
                       struct sp_error *e)
 {
     if (c->conn->parked_writes >= SP_CONN_MAX_WRITES)
-        return sp_fail(e, SP_E_LIMIT, 0,
-                       "at most %d writes may wait on one connection for a process to read its stdin",
-                       SP_CONN_MAX_WRITES);
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "at most %d writes may wait on one connection for a process to read its stdin",
+            SP_CONN_MAX_WRITES);
     struct sp_request *r = sp_call_park(c, id.n + bytes.n, e);
     if (r == NULL)
         return -(int)e->code;
@@ -195,8 +199,8 @@ static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, st
     return 0;
 }
 
-static int decode_write(struct sp_call *c, struct sp_str *id, struct sp_str *write_id, struct sp_str *bytes,
-                        struct sp_error *e)
+static int decode_write(struct sp_call *c, struct sp_str *id, struct sp_str *write_id,
+                        struct sp_str *bytes, struct sp_error *e)
 {
     struct sp_str chunk;
     size_t len = 0;
@@ -205,7 +209,8 @@ static int decode_write(struct sp_call *c, struct sp_str *id, struct sp_str *wri
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "chunk", &chunk, e);
     if (r == 0)
-        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len, e); /* in the message itself */
+        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len,
+                             e); /* in the message itself */
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "writeId", write_id, e);
     if (r == 0)
@@ -260,7 +265,8 @@ static void try_close(struct sp_waiter *w)
         sp_waiters_add(&r->proc->on_room, w);
         return;
     }
-    sp_request_reply(r, sp_input_close(&r->proc->input) == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
+    sp_request_reply(r, sp_input_close(&r->proc->input) == SP_INPUT_ACCEPTED ? accepted
+                                                                             : stdin_closed);
 }
 
 int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
@@ -298,17 +304,20 @@ static const struct {
     const char *name;
     int number;
 } signals[] = {
-    {"INT", SIGINT},   {"HUP", SIGHUP},       {"QUIT", SIGQUIT}, {"ILL", SIGILL},     {"TRAP", SIGTRAP},
-    {"ABRT", SIGABRT}, {"BUS", SIGBUS},       {"FPE", SIGFPE},   {"KILL", SIGKILL},   {"USR1", SIGUSR1},
-    {"SEGV", SIGSEGV}, {"USR2", SIGUSR2},     {"PIPE", SIGPIPE}, {"ALRM", SIGALRM},   {"TERM", SIGTERM},
-    {"CHLD", SIGCHLD}, {"CONT", SIGCONT},     {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},   {"TTIN", SIGTTIN},
-    {"TTOU", SIGTTOU}, {"URG", SIGURG},       {"XCPU", SIGXCPU}, {"XFSZ", SIGXFSZ},   {"VTALRM", SIGVTALRM},
-    {"PROF", SIGPROF}, {"WINCH", SIGWINCH},   {"IO", SIGIO},     {"PWR", SIGPWR},     {"SYS", SIGSYS},
+    {"INT", SIGINT},       {"HUP", SIGHUP},   {"QUIT", SIGQUIT},   {"ILL", SIGILL},
+    {"TRAP", SIGTRAP},     {"ABRT", SIGABRT}, {"BUS", SIGBUS},     {"FPE", SIGFPE},
+    {"KILL", SIGKILL},     {"USR1", SIGUSR1}, {"SEGV", SIGSEGV},   {"USR2", SIGUSR2},
+    {"PIPE", SIGPIPE},     {"ALRM", SIGALRM}, {"TERM", SIGTERM},   {"CHLD", SIGCHLD},
+    {"CONT", SIGCONT},     {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},   {"TTIN", SIGTTIN},
+    {"TTOU", SIGTTOU},     {"URG", SIGURG},   {"XCPU", SIGXCPU},   {"XFSZ", SIGXFSZ},
+    {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"WINCH", SIGWINCH}, {"IO", SIGIO},
+    {"PWR", SIGPWR},       {"SYS", SIGSYS},
 };
 
 static int read_signal(struct sp_str name, int *ret, struct sp_error *e)
 {
-    const bool has_prefix = name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG"));
+    const bool has_prefix =
+        name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG"));
     const struct sp_str bare = has_prefix ? (struct sp_str){name.p + 3, name.n - 3} : name;
 
     *ret = 0;
@@ -319,7 +328,8 @@ static int read_signal(struct sp_str name, int *ret, struct sp_error *e)
             *ret = signals[i].number;
     if (*ret != 0)
         return 0;
-    return sp_fail(e, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected `interrupt` or a signal's name",
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "unknown variant `" SP_STR_FMT "`, expected `interrupt` or a signal's name",
                    SP_STR_ARG(name));
 }
 
@@ -332,12 +342,14 @@ static void on_asked(struct sp_waiter *w)
         sp_request_reply(r, SP_STR("{}"));
         return;
     }
-    (void)sp_fail(&e, SP_E_FAILED, r->ask.call.err, "failed to %s process", r->ask.is_signal ? "signal" : "resize");
+    (void)sp_fail(&e, SP_E_FAILED, r->ask.call.err, "failed to %s process",
+                  r->ask.is_signal ? "signal" : "resize");
     sp_request_fail(r, &e);
 }
 
 /* A request that waits for the cell's word; its own waiter is not used. */
-static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is_signal, struct sp_error *e)
+static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is_signal,
+                                   struct sp_error *e)
 {
     struct sp_request *r = sp_call_park(c, 0, e);
 
@@ -437,19 +449,21 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p)
 
     if (p->state.exit_seq != 0)
         (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
-    bool ok = sp_buf_printf(b, "{\"processId\":") && sp_buf_add_str(b, p->label) &&
-              sp_buf_printf(b,
-                            ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
-                            "\"startedAtMs\":%lld,\"argv\":[",
-                            (int)p->pid, states[p->life], p->is_tty ? "true" : "false", code,
-                            (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
+    bool ok =
+        sp_buf_printf(b, "{\"processId\":") && sp_buf_add_str(b, p->label) &&
+        sp_buf_printf(b,
+                      ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
+                      "\"startedAtMs\":%lld,\"argv\":[",
+                      (int)p->pid, states[p->life], p->is_tty ? "true" : "false", code,
+                      (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
     at += strlen(at) + 1; /* the cwd */
     at += strlen(at) + 1; /* the file */
     for (uint32_t i = 0; ok && i < p->argc; i++) {
         ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, sp_str_of(at));
         at += strlen(at) + 1;
     }
-    return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) && sp_buf_printf(b, "\"}");
+    return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
+           sp_buf_printf(b, "\"}");
 }
 
 int sp_m_process_list(struct sp_call *c, struct sp_error *e)

@@ -36,19 +36,23 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     const bool has_cwd = cwd != NULL && cwd[0] == '/'; /* "(unreachable)/..." is no path */
     const bool has_tmp = tmpdir(has_cwd ? cwd : NULL, tmp, sizeof tmp);
 
-    bool ok = sp_buf_printf(b, "{\"shell\":{\"name\":\"%s\",\"path\":", h->shell_name) &&
-              sp_json_add_str(b, sp_str_of(h->shell_path)) &&
-              sp_buf_printf(b, "},\"executorVersion\":\"%s\",\"providerId\":\"%s\",\"cwd\":", SP_VERSION,
-                            h->provider_id) &&
-              (has_cwd ? add_path(b, cwd) : sp_buf_printf(b, "null")) &&
-              sp_buf_printf(b, ",\"userHomeDir\":") &&
-              (h->home[0] == '/' ? add_path(b, h->home) : sp_buf_printf(b, "null"));
-    ok = ok && sp_buf_printf(b, ",\"platformOs\":\"linux\",\"prependPathDirs\":[],\"temporaryDirectories\":[") &&
+    bool ok =
+        sp_buf_printf(b, "{\"shell\":{\"name\":\"%s\",\"path\":", h->shell_name) &&
+        sp_json_add_str(b, sp_str_of(h->shell_path)) &&
+        sp_buf_printf(b, "},\"executorVersion\":\"%s\",\"providerId\":\"%s\",\"cwd\":", SP_VERSION,
+                      h->provider_id) &&
+        (has_cwd ? add_path(b, cwd) : sp_buf_printf(b, "null")) &&
+        sp_buf_printf(b, ",\"userHomeDir\":") &&
+        (h->home[0] == '/' ? add_path(b, h->home) : sp_buf_printf(b, "null"));
+    ok = ok &&
+         sp_buf_printf(
+             b, ",\"platformOs\":\"linux\",\"prependPathDirs\":[],\"temporaryDirectories\":[") &&
          (!has_tmp || add_path(b, tmp)) && sp_buf_printf(b, "],\"tempDir\":") &&
          add_path(b, has_tmp ? tmp : "/tmp");
     /* Only what works is advertised; a client does without the rest. */
-    return ok && sp_buf_printf(b, ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
-                                  "\"processList\":true,\"processSignals\":true,\"ptySize\":true}}");
+    return ok &&
+           sp_buf_printf(b, ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
+                            "\"processList\":true,\"processSignals\":true,\"ptySize\":true}}");
 }
 
 /* ---- methods ---- */
@@ -56,7 +60,7 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 int sp_m_initialize(struct sp_call *c, struct sp_error *e)
 {
     struct sp_conn *conn = c->conn;
-    struct sp_str name;
+    struct sp_str name = {0};
     struct sp_str resume = {0};
     auto_buf struct sp_buf b = {0};
     int r = sp_call_params(c, e);
@@ -68,12 +72,14 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
     if (r == 0 && conn->session != NULL)
         r = sp_fail(e, SP_E_STATE, 0, "initialize may only be sent once per connection");
     if (r == 0)
-        r = resume.p != NULL ? sp_session_resume(conn->rpc->server, resume, &conn->client, &conn->session, e)
-                             : sp_session_new(conn->rpc->server, &conn->client, &conn->session, e);
+        r = resume.p != NULL
+                ? sp_session_resume(conn->rpc->server, resume, &conn->client, &conn->session, e)
+                : sp_session_new(conn->rpc->server, &conn->client, &conn->session, e);
     if (r < 0)
         return r;
     conn->state = SP_CONN_GREETED;
-    sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %s", SP_STR_ARG(name), conn->session->id);
+    sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %s", SP_STR_ARG(name),
+           conn->session->id);
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||
         !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");

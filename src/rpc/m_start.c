@@ -105,7 +105,8 @@ static int read_policy(struct sp_json *j, struct start *s, struct sp_error *e)
     else if (r == 0 && sp_str_eq(inherit, SP_STR("core")))
         s->rules.inherit = SP_ENV_CORE;
     else if (r == 0 && !sp_str_eq(inherit, SP_STR("none")))
-        r = sp_fail(e, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected one of `core`, `all`, `none`",
+        r = sp_fail(e, SP_E_INVALID, 0,
+                    "unknown variant `" SP_STR_FMT "`, expected one of `core`, `all`, `none`",
                     SP_STR_ARG(inherit));
     if (r == 0)
         r = sp_json_need_bool(j, p, "ignoreDefaultExcludes", &s->rules.ignores_default_excludes, e);
@@ -150,7 +151,8 @@ static bool read_uuid(struct sp_str s, char ret[40])
             return false;
         hex[n++] = c;
     }
-    (void)snprintf(ret, 40, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
+    (void)snprintf(ret, 40, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
+                   hex + 20);
     return n == 32;
 }
 
@@ -239,10 +241,11 @@ static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
 
 static int judge(const struct start *s, struct sp_error *e)
 {
-    if (s->cwd.is_foreign)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "cwd URI `%s` is not valid on this exec-server host: '%s' is invalid on 'linux'",
-                       s->cwd.text, s->cwd.text);
+    if (s->cwd.is_foreign || s->cwd.path == NULL)
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "cwd URI `%s` is not valid on this exec-server host: '%s' is invalid on 'linux'",
+            s->cwd.text, s->cwd.text);
     if (s->argv.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv must not be empty");
     if (s->asks_sandbox)
@@ -250,7 +253,8 @@ static int judge(const struct start *s, struct sp_error *e)
     if (s->asks_network)
         return sp_fail(e, SP_E_INVALID, 0, "managed network cannot be enforced on this executor");
     if (s->argv.items[0].n == 0)
-        return sp_fail(e, SP_E_FAILED, 0, "missing program for %s spawn", s->is_tty ? "PTY" : "pipe");
+        return sp_fail(e, SP_E_FAILED, 0, "missing program for %s spawn",
+                       s->is_tty ? "PTY" : "pipe");
     for (uint32_t i = 0; i < s->argv.count; i++)
         if (sp_str_has_nul(s->argv.items[i]))
             return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
@@ -264,12 +268,14 @@ static int judge(const struct start *s, struct sp_error *e)
 static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int rank,
                     const struct sp_env_policy *filter, bool *ret_has_nul)
 {
-    for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE; key = sp_json_next(j, object, key)) {
+    for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;
+         key = sp_json_next(j, object, key)) {
         const struct sp_str name = sp_json_str(j, key);
         const struct sp_str value = sp_json_str(j, j->tokens[key].next);
 
         *ret_has_nul = *ret_has_nul || sp_str_has_nul(name) || sp_str_has_nul(value);
-        if ((filter == NULL || sp_env_is_included(filter, name)) && !sp_env_add(env, name, value, rank))
+        if ((filter == NULL || sp_env_is_included(filter, name)) &&
+            !sp_env_add(env, name, value, rank))
             return false;
     }
     return true;
@@ -288,11 +294,13 @@ static int make_environment(struct sp_call *c, const struct start *s, struct sp_
              add_map(&env, c->json, s->set, RANK_SET, &s->rules, &has_nul);
     ok = ok && add_map(&env, c->json, s->env, RANK_REQUEST, NULL, &has_nul);
     if (s->thread_id[0] != 0)
-        ok = ok && sp_env_add(&env, SP_STR("CODEX_THREAD_ID"), sp_str_of(s->thread_id), RANK_METADATA);
+        ok = ok &&
+             sp_env_add(&env, SP_STR("CODEX_THREAD_ID"), sp_str_of(s->thread_id), RANK_METADATA);
     if (s->tool_call_id.p != NULL)
         ok = ok && sp_env_add(&env, SP_STR("CODEX_TOOL_CALL_ID"), s->tool_call_id, RANK_METADATA);
     if (s->is_tty && !sp_env_has(&env, SP_STR("SHELL")))
-        ok = ok && sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_METADATA);
+        ok = ok &&
+             sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_METADATA);
     ok = ok && sp_env_write(&env, RANK_METADATA, out, ret_count);
     if (has_nul)
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");

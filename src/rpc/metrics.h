@@ -8,6 +8,7 @@
 #include "net/listen.h"
 #include "rpc/conn.h"
 
-void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *net, struct sp_buf *out);
+void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *net,
+                      struct sp_buf *out);
 
 #endif

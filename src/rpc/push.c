@@ -7,8 +7,9 @@
 
 #define TURN_BYTES (192U << 10) /* one process's share before the next one's turn */
 
-static const struct sp_str stream_names[SP_STREAM_MAX] = {
-    [SP_STREAM_STDOUT] = {"stdout", 6}, [SP_STREAM_STDERR] = {"stderr", 6}, [SP_STREAM_PTY] = {"pty", 3}};
+static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
+                                                          [SP_STREAM_STDERR] = {"stderr", 6},
+                                                          [SP_STREAM_PTY] = {"pty", 3}};
 
 /* ---- who has news ---- */
 
@@ -76,8 +77,9 @@ static bool push_end(struct sp_conn *c, const struct sp_proc *p, const struct sp
 
     if (o == NULL)
         return false;
-    o = r->type == SP_RECORD_EXITED ? sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":")
-                                    : sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
+    o = r->type == SP_RECORD_EXITED
+            ? sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":")
+            : sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
     o = sp_put_str(o, p->label);
     o = sp_put_literal(o, ",\"seq\":");
     o = sp_put_u64(o, r->seq);
@@ -156,7 +158,8 @@ static char *put_chunks(char *const start, const struct sp_proc *p, const struct
     return o;
 }
 
-bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p, const struct sp_page *page)
+bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
+                  const struct sp_page *page)
 {
     const size_t max = 256 + (size_t)page->chunks * (64 + 4) + SP_BASE64_LEN((size_t)page->bytes);
     char *const begin = sp_reply_begin(c, id, max);

@@ -15,6 +15,7 @@ void sp_push_add(struct sp_conn *c, struct sp_proc *p);
 void sp_push_remove(struct sp_conn *c, struct sp_proc *p);
 
 /* The result of process/read for this page. false: no memory, the connection is closing. */
-bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p, const struct sp_page *page);
+bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
+                  const struct sp_page *page);
 
 #endif

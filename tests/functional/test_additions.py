@@ -207,11 +207,11 @@ class Signals(Case):
             self.assertEqual(self.c.wait_closed(pid).exit_code, 128 + number, name)
 
     def test_the_group_is_reached(self):
-        self.c.start('p', ['/bin/sh', '-c', 'trap "" TERM; sh -c "trap - TERM; echo child; exec sleep 1000" & wait; echo end'])
-        self.c.wait_output('p', 'child')
+        self.c.start('p', ['/bin/sh', '-c', 'trap "echo caught" TERM; sh -c "echo ready; exec sleep 1000" & wait; wait; echo end'])
+        self.c.wait_output('p', 'ready')
         self.c.signal('p', 'TERM')
-        self.c.wait_output('p', 'end')
-        self.assertEqual(self.c.wait_closed('p').exit_code, 0)
+        p = self.c.wait_closed('p')  # both the shell and its child got it
+        self.assertEqual((p.stdout, p.exit_code), (b'ready\ncaught\nend\n', 0))
 
     def test_stop_and_continue(self):
         self.c.start('p', ['/bin/sh', '-c', 'echo $$; exec sleep 1000'])

@@ -14,9 +14,9 @@ from wire import MIB, Channel, Closed, frame, wait_until
 class Leaks(Case):
     def start_server(self, *args):
         self.srv = self.server('--session-ttl', '1', '--closed-ttl', '1', *args)
-        warm = self.srv.session()  # whatever is made on first use
-        for how in ({}, {'tty': True}, {'pipeStdin': True}):
-            warm.run(['true'], **how)
+        warm = self.srv.session()  # whatever is made on first use and kept
+        warm.keep_output = False
+        self.mixed(warm, 150, 'warm')
         warm.close()
         self.quiet()
         return self.srv.fds()

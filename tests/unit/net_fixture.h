@@ -366,7 +366,7 @@ static inline bool has_frame(void)
 static inline struct sp_ws_header expect_frame(struct client *c, uint8_t opcode,
                                                const char **ret_payload)
 {
-    struct sp_ws_header h;
+    struct sp_ws_header h = {0};
 
     until(has_frame);
     if (!next_frame(c, &h, ret_payload))
@@ -378,7 +378,7 @@ static inline struct sp_ws_header expect_frame(struct client *c, uint8_t opcode,
 
 static inline void expect_text(struct client *c, const char *text)
 {
-    const char *p = NULL;
+    const char *p = "";
     const struct sp_ws_header h = expect_frame(c, SP_WS_TEXT, &p);
 
     assert_true(h.is_final);

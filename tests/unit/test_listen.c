@@ -171,7 +171,7 @@ static void test_answer_reaches_a_client_that_sends_too_much(void **state)
 
     (void)state;
     memset(request, 'a', sizeof request - 1);
-    memcpy(request, "GET / HTTP/1.1\r\nX: ", 19);
+    (void)mempcpy(request, "GET / HTTP/1.1\r\nX: ", 19);
     answers(request, "HTTP/1.1 431 ", "");
 }
 

@@ -252,9 +252,9 @@ static void test_line_limit_does_not_count_its_end(void **state)
     (void)state;
     memset(bytes, 'a', sizeof bytes);
     (void)snprintf(want, sizeof want, "M(%.2000s)", bytes);
-    memcpy(bytes + 2000, "\r\n", 2);
+    (void)mempcpy(bytes + 2000, "\r\n", 2);
     story_is(SP_WS_SERVER, SP_INTAKE_LINES, bytes, 2002, want);
-    memcpy(bytes + 2000, "a\n", 2);
+    (void)mempcpy(bytes + 2000, "a\n", 2);
     story_is(SP_WS_SERVER, SP_INTAKE_LINES, bytes, 2002, "B(line above the size limit)");
     memset(bytes, 'a', sizeof bytes);
     story_is(SP_WS_SERVER, SP_INTAKE_LINES, bytes, sizeof bytes, "B(line above the size limit)");

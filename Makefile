@@ -1,0 +1,69 @@
+# The door for people: installs what is missing, then calls meson and ninja. `make help` lists all.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+BUILD := build
+PORT  := 8765
+PEER  := $(BUILD)/peer
+SERVE := $(BUILD)/sallyport serve --listen ws://127.0.0.1:0
+
+.PHONY: help build run test test-quick bench bench-peer format lint fuzz install clean
+
+help:
+	@echo 'make build       the binary, at $(BUILD)/sallyport'
+	@echo 'make run         build and serve on ws://127.0.0.1:$(PORT)'
+	@echo 'make test        build, run every test, count them'
+	@echo 'make test-quick  the unit tests alone'
+	@echo 'make bench       measure the server beside the raw kernel limits'
+	@echo 'make bench-peer  ... and beside codex exec-server (from npm)'
+	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
+	@echo 'make fuzz        each fuzzer for a minute'
+	@echo 'make install     into PREFIX (default /usr/local)'
+
+build:
+	@tools/install-packages build
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) $(if $(CI),--werror) >/dev/null
+	@ninja -C $(BUILD) sallyport
+
+run: build
+	@echo 'serving on ws://127.0.0.1:$(PORT); Ctrl-C ends it and every process it runs. Try, from another shell:'
+	@echo '  curl -i http://127.0.0.1:$(PORT)/readyz'
+	@echo '  python3 examples/run.py ws://127.0.0.1:$(PORT) -- sh -c "echo hello from $$(uname -s)"'
+	@exec $(BUILD)/sallyport serve --listen ws://127.0.0.1:$(PORT) --log-level info
+
+test:
+	@tools/install-packages build test
+	@tools/run-tests
+
+test-quick:
+	@tools/install-packages build test
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
+	@meson test -C $(BUILD) --suite unit --suite fuzz --print-errorlogs
+
+bench: build
+	@ninja -C $(BUILD) bench/sallyport-bench
+	@$(BUILD)/bench/sallyport-bench --server '$(SERVE)' --binary $(BUILD)/sallyport $(BENCH_ARGS)
+
+bench-peer: build
+	@ninja -C $(BUILD) bench/sallyport-bench
+	@peer=$$(bench/install-peer $(PEER)) && \
+	 $(BUILD)/bench/sallyport-bench --server '$(SERVE)' --binary $(BUILD)/sallyport \
+	   --peer "$$peer exec-server --listen ws://127.0.0.1:0" $(BENCH_ARGS)
+
+format:
+	@tools/install-packages build test
+	@clang-format -i $$(git ls-files '*.c' '*.h')
+
+lint:
+	@tools/install-packages build test
+	@tools/lint
+
+fuzz:
+	@tools/install-packages build test
+	@tools/fuzz
+
+install: build
+	@meson install -C $(BUILD) --no-rebuild
+
+clean:
+	rm -rf $(BUILD) build-*

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json_scan: running over the plain part of a string, for the reader and the writer.
+ */
+#ifndef SP_RPC_JSON_SCAN_H
+#define SP_RPC_JSON_SCAN_H
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/* The first byte from p on that cannot stand for itself in a string. *high: one before is not
+ * ASCII. */
+static inline const char *sp_json_skip_plain(const char *p, const char *end, unsigned *high)
+{
+#ifdef __SSE2__
+    const __m128i quote = _mm_set1_epi8('"');
+    const __m128i backslash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1F);
+    __m128i seen = _mm_setzero_si128();
+
+    for (; end - p >= 16; p += 16) {
+        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+        const __m128i hit =
+            _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, backslash)),
+                         _mm_cmpeq_epi8(_mm_min_epu8(v, control), v));
+        const unsigned hits = (unsigned)_mm_movemask_epi8(hit);
+
+        if (hits != 0) {
+            const unsigned before = (hits & -hits) - 1;
+
+            *high |= (unsigned)_mm_movemask_epi8(seen) | ((unsigned)_mm_movemask_epi8(v) & before);
+            return p + __builtin_ctz(hits);
+        }
+        seen = _mm_or_si128(seen, v);
+    }
+    *high |= (unsigned)_mm_movemask_epi8(seen);
+#else
+    const uint64_t ones = 0x0101010101010101U;
+    const uint64_t tops = 0x80 * ones;
+
+    for (; end - p >= 8; p += 8) {
+        uint64_t v;
+
+        memcpy(&v, p, 8);
+        const uint64_t quote = v ^ '"' * ones;
+        const uint64_t backslash = v ^ '\\' * ones;
+        const uint64_t hit = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) |
+                             ((v - 0x20 * ones) & ~v);
+
+        if ((hit & tops) != 0) /* in this word, the loop below says where */
+            break;
+        *high |= (v & tops) != 0;
+    }
+#endif
+    for (; p < end; p++) {
+        const unsigned char c = (unsigned char)*p;
+
+        if (c == '"' || c == '\\' || c < 0x20)
+            break;
+        *high |= c & 0x80;
+    }
+    return p;
+}
+
+#endif
