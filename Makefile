@@ -4,6 +4,7 @@ SHELL := /bin/sh
 
 BUILD := build
 PORT  := 8765
+PREFIX ?= /usr/local
 PEER  := $(BUILD)/peer
 SERVE := $(BUILD)/sallyport serve --listen ws://127.0.0.1:0
 
@@ -63,7 +64,8 @@ fuzz:
 	@tools/fuzz
 
 install: build
-	@meson install -C $(BUILD) --no-rebuild
+	@meson configure $(BUILD) -Dprefix=$(PREFIX)
+	@meson install -C $(BUILD)
 
 clean:
 	rm -rf $(BUILD) build-*

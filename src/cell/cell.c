@@ -25,6 +25,7 @@
 #define BATCH             64
 #define MESSAGES_AT_ONCE  16
 #define SWEEP_INTERVAL_MS 100
+#define END_WAIT_MS       3000
 
 struct cell {
     int control;
@@ -294,6 +295,8 @@ static bool one_turn(struct cell *cell)
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);
         const uint32_t what = (uint32_t)batch[i].data.u64;
 
+        if (kind == SP_EV_CONTROL && (batch[i].events & EPOLLHUP) != 0)
+            return false; /* the front is gone: what it still asked for is not wanted any more */
         if (kind == SP_EV_CONTROL)
             has_message = true;
         else if (kind == SP_EV_CHILD)
@@ -391,25 +394,23 @@ static int prepare(struct cell *cell, struct sp_error *e)
 /* Everything below us ends with us. */
 static void end_all(struct cell *cell)
 {
-    const uint64_t deadline = clock_ms() + 2000;
+    const uint64_t deadline = clock_ms() + END_WAIT_MS;
+    const struct timespec wait = {.tv_nsec = 20000000};
+    sigset_t child;
 
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
     if (cell->yard.cgroup.dir >= 0)
         sp_cgroup_kill(cell->yard.cgroup.dir);
-    sp_tree_kill(getpid(), false);
+    else
+        sp_tree_kill(getpid(), false);
     while (clock_ms() < deadline) {
         siginfo_t info = {0};
 
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0)
             break; /* no child is left */
-        if (info.si_pid == 0) {
-            const struct timespec wait = {.tv_nsec = 20000000};
-            sigset_t child;
-
-            sigemptyset(&child);
-            sigaddset(&child, SIGCHLD);
-            (void)sigtimedwait(&child, NULL, &wait);
-            sp_tree_kill(getpid(), false);
-        }
+        if (info.si_pid == 0 && sigtimedwait(&child, NULL, &wait) < 0)
+            sp_tree_kill(getpid(), false); /* somebody takes his time, or was missed */
     }
     sp_cgroup_free(&cell->yard.cgroup);
 }

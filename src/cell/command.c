@@ -182,6 +182,7 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     close_childs_ends(c, &p);
     if (step == SP_STEP_NONE) {
         c->life = SP_LIFE_RUNNING;
+        y->running++;
         ret->pid = c->pid;
         ret->has_input = p.input >= 0;
         *ret_input = p.input;
@@ -366,6 +367,7 @@ void sp_command_exited(struct sp_yard *y, struct sp_command *c)
     close_fd(&c->slave);
     (void)drain(y, c); /* what is left comes after the exit */
     c->life = SP_LIFE_EXITED;
+    y->running--;
     sp_ring_exited(&c->ring, &how);
     close_terminated(y, c);
     close_if_ended(c);
@@ -420,6 +422,7 @@ void sp_command_forget(struct sp_yard *y, struct sp_command *c)
         struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(SP_EV_REAP, c->pidfd)};
 
         sp_command_terminate(c);
+        y->running--;
         (void)epoll_ctl(y->epoll, EPOLL_CTL_MOD, c->pidfd, &ev);
         c->pidfd = -1; /* the event's now */
     }

@@ -45,6 +45,7 @@ struct sp_yard {
     struct sp_bell bell;
     const struct rlimit *nofile;
     struct sp_cgroup cgroup; /* dir -1: trees are found by parentage */
+    uint32_t running;        /* commands that have not exited */
 };
 
 /* What an epoll event is about: a kind, and a slot (or descriptor) beside it. */

@@ -248,7 +248,7 @@ int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct 
         const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
         const uint64_t oldest = load_oldest(v);
 
-        if (end % 8 != 0 || oldest % 8 != 0 || end < c->pos || oldest > end)
+        if (end % 8 != 0 || oldest % 8 != 0 || end < c->pos || oldest > end || end - oldest > AREA)
             return -(int)SP_E_MALFORMED;
         if (c->pos < oldest)
             c->pos = oldest; /* the counts follow from the next record's numbers */
@@ -296,11 +296,14 @@ int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct 
 int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
                      struct sp_ring_state *ret)
 {
+    /* Read once: a writer that never rests is caught up with in the next call. */
+    const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
     struct sp_record r;
-    int more;
+    int more = 0;
 
-    while ((more = sp_ring_next(v, tail, &r)) > 0) {
-    }
+    do
+        more = sp_ring_next(v, tail, &r);
+    while (more > 0 && tail->pos < end);
     if (more < 0)
         return more;
     /* Stored before the record they tell of was published: what the tail has passed is there. */

@@ -29,9 +29,10 @@
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
 #define SP_RING_RETAIN_BYTES  1048576U /* output kept: bytes */
 #define SP_RING_RETAIN_CHUNKS 50000U   /* output kept: records */
-#define SP_RING_HIGH_WATER    262144U /* an attached reader this far behind: stop reading the child \
-                                       */
-#define SP_RING_LOW_WATER 131072U     /* ... and go on from here */
+#define SP_RING_HIGH_WATER                                                                      \
+    262144U                       /* an attached reader this far behind: stop reading the child \
+                                   */
+#define SP_RING_LOW_WATER 131072U /* ... and go on from here */
 
 enum sp_record_type {
     SP_RECORD_OUTPUT = 1,

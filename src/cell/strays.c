@@ -9,7 +9,8 @@
 
 #include "os/tree.h"
 
-#define NO_SESSION 0 /* sessions count from 1 */
+#define NO_SESSION   0  /* sessions count from 1 */
+#define LOOK_AT_ONCE 64 /* with fewer commands than this, one exit is one look at our children */
 
 /* FREE and NONE leaves are listed: a FREE one is empty and ready, a NONE one has yet to be made. */
 enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
@@ -160,15 +161,6 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 
 /* ---- adopted children ---- */
 
-void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
-{
-    if (s->yard->cgroup.dir >= 0)
-        return;
-    s->is_mixed = s->has_exits && (s->is_mixed || s->exited_session != c->session);
-    s->exited_session = c->session;
-    s->has_exits = true;
-}
-
 static struct sp_command *command_of(struct sp_strays *s, pid_t pid)
 {
     for (uint32_t i = 0; i < s->slots; i++)
@@ -221,6 +213,18 @@ static void learn_adopted(struct sp_strays *s)
     if (pids != few)
         free(pids);
     s->has_exits = s->is_mixed = false;
+}
+
+void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
+{
+    if (s->yard->cgroup.dir >= 0)
+        return;
+    s->is_mixed = s->has_exits && (s->is_mixed || s->exited_session != c->session);
+    s->exited_session = c->session;
+    s->has_exits = true;
+    /* At once while that is cheap, so that there is no doubt whose they are; else by the sweep. */
+    if (s->yard->running < LOOK_AT_ONCE)
+        learn_adopted(s);
 }
 
 static void reap_dead(struct sp_strays *s)

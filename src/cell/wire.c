@@ -65,8 +65,10 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     m->fd_count = 0;
     m->is_cut = (h.msg_flags & MSG_CTRUNC) != 0;
     take_fds(m, &h);
-    if (n == 0)
+    if (n == 0) {
+        sp_wire_close_fds(m); /* an empty datagram may carry some */
         return sp_fail(e, SP_E_STATE, 0, "the other side has ended");
+    }
 
     const struct sp_wire_head *head = (const void *)m->bytes;
     if ((h.msg_flags & MSG_TRUNC) != 0 || m->len < sizeof *head ||

@@ -13,7 +13,7 @@ enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2 };
 int sp_cmd_serve(int argc, char **argv);
 int sp_cmd_cell(int argc, char **argv);
 
-/* "sallyport: story" on stderr. Returns SP_EXIT_FAILED. */
+/* "Error: story" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_error *e);
 
 #endif

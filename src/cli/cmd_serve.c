@@ -50,7 +50,7 @@ static const char help[] =
     "  --log-format FORMAT       human or json (default human)\n"
     "  --help                    show this text\n"
     "\n"
-    "SIGTERM and SIGINT end the server and every process it runs; exit status 0.\n"
+    "SIGTERM, SIGINT and SIGHUP end the server and every process it runs; exit status 0.\n"
     "Example: sallyport serve --listen ws://127.0.0.1:8765 --log-level info\n";
 
 #define MAX_HOSTS 16
@@ -63,6 +63,7 @@ struct options {
     const char *hosts[MAX_HOSTS + 1];
     unsigned host_count;
     uint64_t max_connections, max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
+    uint64_t clock_skew_s;
 };
 
 struct serve {
@@ -190,7 +191,7 @@ static bool take(struct options *o, int opt)
         return true;
     case OPT_WS_SKEW:
         o->auth.max_clock_skew_seconds = optarg;
-        return true;
+        return number("--ws-max-clock-skew-seconds", 0, UINT32_MAX, &o->clock_skew_s);
     case OPT_MAX_PROCESSES:
         return number("--max-processes", 1, 1000000, &o->max_processes);
     case OPT_SESSION_TTL:

@@ -144,15 +144,18 @@ static int by_name_and_rank(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static bool is_hidden(const struct sp_env_pair *p, int tool_call_rank)
+static bool is_hidden(const struct sp_env_pair *p, int metadata_rank, bool has_metadata)
 {
     if (sp_str_eq(p->name, SP_STR("CODEX_TOOL_CALL_ID")))
-        return p->rank != tool_call_rank;
+        return p->rank != metadata_rank;
+    if (has_metadata && sp_str_eq(p->name, SP_STR("CODEX_THREAD_ID")))
+        return p->rank != metadata_rank;
     return sp_str_eq(p->name, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE")) ||
            is_one_of(never_inherited, COUNT(never_inherited), p->name);
 }
 
-bool sp_env_write(struct sp_env *e, int tool_call_rank, struct sp_buf *out, uint32_t *ret_count)
+bool sp_env_write(struct sp_env *e, int metadata_rank, bool has_metadata, struct sp_buf *out,
+                  uint32_t *ret_count)
 {
     uint32_t written = 0;
 
@@ -163,7 +166,7 @@ bool sp_env_write(struct sp_env *e, int tool_call_rank, struct sp_buf *out, uint
 
         if (i + 1 < e->count && sp_str_eq(p->name, e->pairs[i + 1].name))
             continue; /* a later layer has it */
-        if (is_hidden(p, tool_call_rank))
+        if (is_hidden(p, metadata_rank, has_metadata))
             continue;
         if (!sp_buf_add_str(out, p->name) || !sp_buf_add(out, "=", 1) ||
             !sp_buf_add_str(out, p->value) || !sp_buf_add(out, "", 1))

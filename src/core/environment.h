@@ -47,10 +47,12 @@ bool sp_env_is_included(const struct sp_env_policy *p, struct sp_str name);
 bool sp_env_matches(struct sp_str pattern, struct sp_str name);
 
 /*
- * Sorts, settles equal names, leaves out what no child may see (and CODEX_TOOL_CALL_ID unless its
- * rank is tool_call_rank), and writes NAME=VALUE strings with their NULs. false: no memory.
+ * Sorts, settles equal names, leaves out what no child may see, and writes NAME=VALUE strings with
+ * their NULs. CODEX_TOOL_CALL_ID is left out unless its rank is metadata_rank; so is
+ * CODEX_THREAD_ID if there is metadata. false: no memory.
  */
-bool sp_env_write(struct sp_env *e, int tool_call_rank, struct sp_buf *out, uint32_t *ret_count);
+bool sp_env_write(struct sp_env *e, int metadata_rank, bool has_metadata, struct sp_buf *out,
+                  uint32_t *ret_count);
 bool sp_env_has(const struct sp_env *e, struct sp_str name);
 
 #endif

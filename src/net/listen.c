@@ -140,8 +140,10 @@ static void welcome(struct sp_listener *li, int fd, const struct sockaddr_storag
     if (!is_unix)
         tune(fd);
     sp_bind_name((const struct sockaddr *)from, peer);
-    (void)sp_link_new(&li->host, fd, is_unix ? SP_LINK_START_SNIFF : SP_LINK_START_HTTP, peer,
-                      NULL); /* a connection we have no memory for is closed */
+    /* Lines have no place for a token: where one is asked for, there is only HTTP. */
+    const enum sp_link_start start =
+        is_unix && li->gate.auth == NULL ? SP_LINK_START_SNIFF : SP_LINK_START_HTTP;
+    (void)sp_link_new(&li->host, fd, start, peer, NULL); /* no memory for it: it is closed */
 }
 
 static void on_breath(struct sp_timer *t)

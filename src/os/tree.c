@@ -13,7 +13,10 @@
 
 #include "base/auto.h"
 
-#define AT_ONCE 256
+#define AT_ONCE    256
+#define MAX_DEPTH  1000 /* deeper ones are met when their parents are gone */
+#define MAX_ROUNDS 1000
+#define MAX_PASSES 16
 
 /* ---- who is whose child ---- */
 
@@ -111,17 +114,42 @@ int sp_tree_children(pid_t parent, pid_t *pids, int max)
 
 /* ---- stop all, then kill all ---- */
 
-/*
- * Sends `sig` to every process below `root`, depth first, and says how many got it for the first
- * time. A process is told once per round; whoever is born between two rounds is met in the next.
- */
-static int signal_below(pid_t root, int sig, int depth)
+struct pids {
+    pid_t *pid;
+    size_t count, cap;
+};
+
+static bool has_pid(const struct pids *l, pid_t pid)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->pid[i] == pid)
+            return true;
+    return false;
+}
+
+static bool add_pid(struct pids *l, pid_t pid)
+{
+    if (l->count == l->cap) {
+        const size_t cap = l->cap == 0 ? 64 : l->cap * 2;
+        pid_t *p = realloc(l->pid, cap * sizeof *p);
+
+        if (p == NULL)
+            return false;
+        l->pid = p;
+        l->cap = cap;
+    }
+    l->pid[l->count++] = pid;
+    return true;
+}
+
+/* Stops everyone below `root` who was not met before. false: nobody was. */
+static bool stop_new(pid_t root, struct pids *met, int depth)
 {
     pid_t few[AT_ONCE];
     pid_t *pids = few;
     pid_t *many = NULL;
     int n = sp_tree_children(root, few, AT_ONCE);
-    int told = 0;
+    bool is_new = false;
 
     if (n > AT_ONCE) {
         const int max = n + AT_ONCE;
@@ -136,63 +164,39 @@ static int signal_below(pid_t root, int sig, int depth)
         }
     }
     for (int i = 0; i < n; i++) {
-        if (kill(pids[i], sig) == 0)
-            told++;
-        if (depth < 10000)
-            told += signal_below(pids[i], sig, depth + 1);
+        if (!has_pid(met, pids[i])) {
+            (void)kill(pids[i], SIGSTOP);
+            is_new = add_pid(met, pids[i]) || is_new;
+        }
+        if (depth < MAX_DEPTH)
+            is_new = stop_new(pids[i], met, depth + 1) || is_new;
     }
     free(many);
-    return told;
+    return is_new;
 }
 
-static char state_of(pid_t pid)
-{
-    char path[40];
-    char text[512];
-
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    const char *after_name = strrchr(text, ')');
-    return after_name != NULL && after_name[1] == ' ' ? after_name[2] : 0;
-}
-
-static int count_below(pid_t root, bool only_running)
-{
-    pid_t pids[AT_ONCE];
-    int n = sp_tree_children(root, pids, AT_ONCE);
-    int count = 0;
-
-    n = n > AT_ONCE ? AT_ONCE : n;
-    for (int i = 0; i < n; i++) {
-        const char state = state_of(pids[i]);
-
-        if (state != 0 && state != 'Z' && state != 'X' &&
-            !(only_running && (state == 'T' || state == 't')))
-            count++;
-        count += count_below(pids[i], only_running);
-    }
-    return count;
-}
-
+/*
+ * Who has been told to stop or to die starts nobody any more: a fork that is under way is taken
+ * back when a signal is pending. So the tree is complete when a round meets nobody new. Passes are
+ * repeated, for one of them may have been told to go on by another.
+ */
 void sp_tree_kill(pid_t root, bool with_root)
 {
+    struct pids met = {0};
+
     if (with_root)
         (void)kill(root, SIGSTOP); /* a stopped parent starts nothing and stays the subreaper */
-    /* Until a round meets nobody who could still fork: a fork bomb loses, for its halves stop. */
-    for (int round = 0; round < 64; round++) {
-        (void)signal_below(root, SIGSTOP, 0);
-        if (count_below(root, true) == 0)
-            break;
-    }
-    for (int round = 0; round < 64; round++) {
-        (void)signal_below(root, SIGKILL, 0);
-        if (count_below(root, false) == 0)
+    for (int pass = 0; pass < MAX_PASSES; pass++) {
+        const size_t before = met.count;
+
+        for (int round = 0; round < MAX_ROUNDS && stop_new(root, &met, 0); round++) {
+        }
+        for (size_t i = before; i < met.count; i++)
+            (void)kill(met.pid[i], SIGKILL);
+        if (met.count == before)
             break;
     }
     if (with_root)
         (void)kill(root, SIGKILL);
+    free(met.pid);
 }

@@ -33,6 +33,7 @@ struct start {
     struct sp_env_policy rules;
     struct strings exclude, include_only;
     uint32_t set;
+    bool has_metadata;
     char thread_id[40];
     struct sp_str tool_call_id;
     bool asks_sandbox, asks_network;
@@ -164,6 +165,7 @@ static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, st
 
     if (r < 0 || metadata == SP_JSON_NONE)
         return r;
+    s->has_metadata = true;
     r = sp_json_opt_str(j, metadata, "threadId", &thread, e);
     if (r == 0 && thread.p != NULL && !read_uuid(thread, s->thread_id))
         r = sp_fail(e, SP_E_INVALID, 0, "invalid thread id: expected a UUID");
@@ -301,7 +303,7 @@ static int make_environment(struct sp_call *c, const struct start *s, struct sp_
     if (s->is_tty && !sp_env_has(&env, SP_STR("SHELL")))
         ok = ok &&
              sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_METADATA);
-    ok = ok && sp_env_write(&env, RANK_METADATA, out, ret_count);
+    ok = ok && sp_env_write(&env, RANK_METADATA, s->has_metadata, out, ret_count);
     if (has_nul)
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the environment");

@@ -30,6 +30,19 @@ MORE_ARGS = os.environ.get('SALLYPORT_ARGS', '').split()
 PYTHON = sys.executable or 'python3'
 Client.strict = not PEER
 
+
+
+def _is_sanitized():
+    if PEER:
+        return False
+    try:
+        with open(PROGRAM, 'rb') as f:
+            return b'__asan_init' in f.read()
+    except OSError:
+        return False
+
+
+SANITIZED = _is_sanitized()
 ours_only = unittest.skipIf(PEER, 'the reference differs')
 
 
@@ -89,11 +102,18 @@ def status_of(pid):
         return dict(line.rstrip('\n').split(':\t', 1) for line in f if ':\t' in line)
 
 
-def open_fds(pid):
+def fd_names(pid):
+    """What the descriptors of a process point at."""
+    names = []
     try:
-        return len(os.listdir('/proc/%d/fd' % pid))
+        for fd in os.listdir('/proc/%d/fd' % pid):
+            try:
+                names.append(os.readlink('/proc/%d/fd/%s' % (pid, fd)))
+            except OSError:
+                pass
     except OSError:
-        return 0
+        pass
+    return names
 
 
 def cgroup_of(pid):
@@ -146,6 +166,9 @@ class Server:
             self.env = dict(replace_env)
         self.env.update({k: os.environ[k] for k in PASS_ON if k in os.environ})
         self.env[MARK] = self.mark
+        if SANITIZED:  # freed memory is to go back, so that it can be measured
+            self.env['ASAN_OPTIONS'] = ':'.join(filter(None, [
+                self.env.get('ASAN_OPTIONS'), 'quarantine_size_mb=1:thread_local_quarantine_size_kb=64:allocator_release_to_os_interval_ms=50']))
         if PEER:
             self.env.setdefault('CODEX_HOME', os.path.join(self.base, 'codex'))
             os.makedirs(os.path.join(self.base, 'codex'), exist_ok=True)
@@ -233,10 +256,13 @@ class Server:
         return found
 
     def fds(self):
-        return {pid: open_fds(pid) for pid in self.program_pids()}
+        """Open descriptors of each process, without the pool of empty cgroups."""
+        roots = tuple(root + '/' for root in cgroup_roots())
+        return {pid: len([n for n in fd_names(pid) if not n.startswith(roots or '\0')]) for pid in self.program_pids()}
 
-    def fd_total(self):
-        return sum(self.fds().values())
+    def cgroup_fds(self):
+        roots = tuple(root + '/' for root in cgroup_roots())
+        return len([n for pid in self.program_pids() for n in fd_names(pid) if n.startswith(roots or '\0')])
 
     def memory(self):
         """Resident bytes of the server's own processes, shared pages counted by share."""

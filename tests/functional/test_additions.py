@@ -98,6 +98,21 @@ class CloseStdin(Case):
         open(flag, 'w').close()
         self.assertEqual(self.c.wait_closed('p').text.strip(), str(100 * 65536))
 
+    def test_writes_that_wait_come_before_the_end(self):
+        flag = os.path.join(self.srv.work, 'flag')
+        script = ('import sys, os\nwhile not os.path.exists(sys.argv[1]): os.sched_yield()\n'
+                  'print(len(sys.stdin.buffer.read()))')
+        self.c.start('p', [PYTHON, '-S', '-c', script, flag], pipeStdin=True)
+        writes = [self.c.post_write('p', b'x' * 65536) for _ in range(200)]
+        end = self.c.post('process/closeStdin', {'processId': 'p'})
+        late = self.c.post_write('p', b'late')
+        open(flag, 'w').close()
+        for write in writes:
+            self.assertEqual(self.c.result(write), {'status': 'accepted'})
+        self.assertEqual(self.c.result(end), {'status': 'accepted'})
+        self.assertEqual(self.c.result(late), {'status': 'stdinClosed'})
+        self.assertEqual(self.c.wait_closed('p').text.strip(), str(200 * 65536))
+
     def test_writes_after_the_end_are_refused(self):
         self.c.start('p', ['/bin/sh', '-c', 'cat; exec sleep 1000'], pipeStdin=True)
         self.c.write('p', b'one\n', 'w')

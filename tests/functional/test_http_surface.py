@@ -145,6 +145,14 @@ class Host(Case):
             self.assertIn(srv.http('GET', '/metrics', host=host).status, (400, 403, 421), host)
 
 
+    def test_a_configured_name_is_accepted(self):
+        srv = self.server('--allow-host', 'box.example', '--allow-host', 'other.example')
+        for host in ('box.example', 'BOX.example:80', 'other.example', 'localhost'):
+            self.assertEqual(srv.http('GET', '/', upgrade_headers(), host=host).status, 101, host)
+        for host in ('evil.example', 'box.example.evil.example', 'xbox.example'):
+            self.assertIn(srv.http('GET', '/', upgrade_headers(), host=host).status, (400, 403, 421), host)
+
+
 @ours_only
 class Metrics(Case):
     def test_metrics_are_served_on_loopback(self):
