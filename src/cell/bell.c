@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,9 +60,8 @@ int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e)
     int r = 0;
 
     b.page_fd = memfd_create("sallyport-bell", MFD_CLOEXEC);
-    b.wake[SP_SIDE_FRONT] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    b.wake[SP_SIDE_CELL] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (b.page_fd < 0 || b.wake[0] < 0 || b.wake[1] < 0 ||
+    if (b.page_fd < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, b.wake) < 0 ||
         ftruncate(b.page_fd, (off_t)page_size(slots)) < 0)
         r = sp_fail(e, SP_E_SYSTEM, errno, "make shared page");
     else
@@ -103,14 +102,40 @@ void sp_bell_free(struct sp_bell *b)
     *b = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
 }
 
+static enum sp_side other_side(const struct sp_bell *b)
+{
+    return b->side == SP_SIDE_FRONT ? SP_SIDE_CELL : SP_SIDE_FRONT;
+}
+
+void sp_bell_mark(struct sp_bell *b, uint32_t slot)
+{
+    atomic_fetch_or(&marks(b, other_side(b))[slot / 64], (uint64_t)1 << (slot % 64));
+    b->has_marked = true;
+}
+
+void sp_bell_wake(struct sp_bell *b)
+{
+    _Atomic uint32_t *is_asleep = &b->page->side[other_side(b)].is_asleep;
+
+    if (!b->has_marked)
+        return;
+    b->has_marked = false;
+    if (atomic_load(is_asleep) != 0 && atomic_exchange(is_asleep, 0) != 0)
+        (void)send(b->wake[b->side], "wake up", 8,
+                   MSG_NOSIGNAL | MSG_DONTWAIT); /* full: it wakes anyway */
+}
+
 void sp_bell_ring(struct sp_bell *b, uint32_t slot)
 {
-    const enum sp_side other = b->side == SP_SIDE_FRONT ? SP_SIDE_CELL : SP_SIDE_FRONT;
-    _Atomic uint32_t *is_asleep = &b->page->side[other].is_asleep;
+    sp_bell_mark(b, slot);
+    sp_bell_wake(b);
+}
 
-    atomic_fetch_or(&marks(b, other)[slot / 64], (uint64_t)1 << (slot % 64));
-    if (atomic_load(is_asleep) != 0 && atomic_exchange(is_asleep, 0) != 0)
-        (void)!write(b->wake[other], &(uint64_t){1}, 8); /* full means that it will wake anyway */
+void sp_bell_hush(struct sp_bell *b)
+{
+    char bytes[256];
+
+    (void)recv(b->wake[b->side], bytes, sizeof bytes, MSG_DONTWAIT);
 }
 
 bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), void *user)

@@ -2,9 +2,11 @@
 /*
  * bell: the memory that a front and one of its cells share, and how each wakes the other.
  *
- * One bit per slot and direction says "look at this one"; one eventfd per direction ends a sleep.
- * Who is awake looks at the bits before it sleeps, so a busy side costs the other no system call.
- * For each slot the front also says how far an attached client has been served.
+ * One bit per slot and direction says "look at this one"; a byte through a socket pair ends a
+ * sleep. Who is awake looks at the bits before it sleeps, so a busy side costs the other no system
+ * call. A socket and not an eventfd: its wake-up tells the scheduler that the waker is about to
+ * rest, so that the woken side runs on this processor at once instead of rousing an idle one. For
+ * each slot the front also says how far an attached client has been served.
  */
 #ifndef SP_CELL_BELL_H
 #define SP_CELL_BELL_H
@@ -23,7 +25,8 @@ struct sp_bell {
     uint32_t slots;
     enum sp_side side; /* ours */
     int page_fd;       /* the front's; -1 in the cell */
-    int wake[2];       /* eventfds that wake each side */
+    bool has_marked;   /* since the last wake */
+    int wake[2];       /* each side's end of the socket pair; -1: not in our hands */
 };
 
 /* The front makes one; the cell maps what it was given (whose size it checks). */
@@ -34,6 +37,11 @@ void sp_bell_free(struct sp_bell *b); /* closes the descriptors too */
 
 /* Marks the slot for the other side and wakes it if it sleeps. */
 void sp_bell_ring(struct sp_bell *b, uint32_t slot);
+/* The same in two steps: mark while there is work, wake right before going to sleep. */
+void sp_bell_mark(struct sp_bell *b, uint32_t slot);
+void sp_bell_wake(struct sp_bell *b);
+/* We were woken: takes the bytes that did it. */
+void sp_bell_hush(struct sp_bell *b);
 
 /* Calls fn for each slot marked for us and takes the marks away. true: there was one. */
 bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), void *user);

@@ -286,6 +286,7 @@ static bool one_turn(struct cell *cell)
     bool has_message = false;
     int timeout = cell->is_sweep_due ? SWEEP_INTERVAL_MS : -1;
 
+    sp_bell_wake(&cell->yard.bell);
     if (!sp_bell_may_sleep(&cell->yard.bell))
         timeout = 0;
     const int n = epoll_wait(cell->yard.epoll, batch, BATCH, timeout);
@@ -303,7 +304,9 @@ static bool one_turn(struct cell *cell)
             cell->is_sweep_due = true;
         else if (kind == SP_EV_REAP)
             reap_forgotten((int)what);
-        else if (kind != SP_EV_BELL)
+        else if (kind == SP_EV_BELL)
+            sp_bell_hush(&cell->yard.bell);
+        else
             on_command_event(cell, kind, what);
     }
     sweep_if_due(cell);
@@ -331,7 +334,7 @@ static int hello(struct cell *cell, struct sp_error *e)
 
     if (r < 0)
         return r;
-    if (h->head.op != SP_WIRE_HELLO || cell->message.fd_count != 3 || h->slots == 0 ||
+    if (h->head.op != SP_WIRE_HELLO || cell->message.fd_count != 2 || h->slots == 0 ||
         h->slots > (1U << 20)) {
         sp_wire_close_fds(&cell->message);
         return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
@@ -340,11 +343,10 @@ static int hello(struct cell *cell, struct sp_error *e)
     cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
     cell->yard.nofile = &cell->nofile;
     const int *fds = cell->message.fds;
-    const int joined = sp_bell_join(fds[0], h->slots, fds[1], fds[2], &cell->yard.bell, e);
+    const int joined = sp_bell_join(fds[0], h->slots, -1, fds[1], &cell->yard.bell, e);
     (void)close(fds[0]);
     if (joined < 0) {
         (void)close(fds[1]);
-        (void)close(fds[2]);
         return joined;
     }
     cell->yard.cgroup.dir = -1;
@@ -372,14 +374,14 @@ static int prepare(struct cell *cell, struct sp_error *e)
     if (cell->child_signals < 0 || cell->yard.epoll < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's loop");
 
-    /* The bell and the signal are heard at their edges: neither is read to be silenced. */
+    /* The signal is heard at its edge: it is read when there is time for a sweep. */
     const struct {
         int fd;
         uint32_t events;
         enum sp_cell_event kind;
     } w[] = {
         {cell->control, EPOLLIN, SP_EV_CONTROL},
-        {cell->yard.bell.wake[SP_SIDE_CELL], EPOLLIN | EPOLLET, SP_EV_BELL},
+        {cell->yard.bell.wake[SP_SIDE_CELL], EPOLLIN, SP_EV_BELL},
         {cell->child_signals, EPOLLIN | EPOLLET, SP_EV_CHILD},
     };
     for (size_t i = 0; i < sizeof w / sizeof w[0]; i++) {

@@ -300,7 +300,7 @@ void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which)
     }
     close_if_ended(c);
     if (c->ring.end != before)
-        sp_bell_ring(&y->bell, c->slot);
+        sp_bell_mark(&y->bell, c->slot);
 }
 
 /* ---- ending ---- */
@@ -371,7 +371,7 @@ void sp_command_exited(struct sp_yard *y, struct sp_command *c)
     sp_ring_exited(&c->ring, &how);
     close_terminated(y, c);
     close_if_ended(c);
-    sp_bell_ring(&y->bell, c->slot);
+    sp_bell_mark(&y->bell, c->slot);
 }
 
 void sp_command_served(struct sp_yard *y, struct sp_command *c)
@@ -387,7 +387,7 @@ void sp_command_served(struct sp_yard *y, struct sp_command *c)
         close_terminated(y, c);
         close_if_ended(c);
         if (c->ring.end != before)
-            sp_bell_ring(&y->bell, c->slot);
+            sp_bell_mark(&y->bell, c->slot);
     }
 }
 

@@ -22,7 +22,7 @@
     (16U << 20) /* the most bytes of strings of one START; the kernel takes 6 MiB */
 
 enum sp_wire_op {
-    SP_WIRE_HELLO = 1, /* front: struct sp_wire_hello + shared page, front's bell, cell's bell */
+    SP_WIRE_HELLO = 1, /* front: struct sp_wire_hello + shared page, the cell's end of the bell */
     SP_WIRE_START,     /* front: struct sp_wire_start + strings, or + sealed memfd */
     SP_WIRE_SIGNAL,    /* front: struct sp_wire_call, a = signal; to the group of a live process */
     SP_WIRE_RESIZE,    /* front: struct sp_wire_call, a = rows, b = columns */

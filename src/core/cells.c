@@ -346,8 +346,8 @@ static void on_news(void *user, uint32_t slot)
 
 static void on_bell(struct sp_watch *w, uint32_t events)
 {
-    (void)events; /* heard at its edge; the marks are looked at before each sleep */
-    (void)w;
+    (void)events; /* the marks are looked at before each sleep */
+    sp_bell_hush(&SP_CONTAINER(w, struct sp_cell, on_bell)->bell);
 }
 
 static bool before_sleep(void *user)
@@ -400,10 +400,12 @@ static int launch(struct sp_cell *c, struct sp_error *e)
         .nofile_soft = c->options.nofile_soft,
         .nofile_hard = c->options.nofile_hard,
     };
-    const int fds[3] = {c->bell.page_fd, c->bell.wake[SP_SIDE_FRONT], c->bell.wake[SP_SIDE_CELL]};
-    const int r = sp_wire_send(c->socket, true, &hello, sizeof hello, NULL, 0, fds, 3);
+    const int fds[2] = {c->bell.page_fd, c->bell.wake[SP_SIDE_CELL]};
+    const int r = sp_wire_send(c->socket, true, &hello, sizeof hello, NULL, 0, fds, 2);
     if (r < 0)
         return sp_fail(e, SP_E_SYSTEM, -r, "greet the cell");
+    (void)close(c->bell.wake[SP_SIDE_CELL]);
+    c->bell.wake[SP_SIDE_CELL] = -1;
     return 0;
 }
 
@@ -438,8 +440,7 @@ int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp
     if (r == 0)
         r = sp_loop_watch(loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
     if (r == 0)
-        r = sp_loop_watch(loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN | EPOLLET,
-                          on_bell, e);
+        r = sp_loop_watch(loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN, on_bell, e);
     if (r < 0)
         goto fail;
     sp_loop_before_sleep(loop, before_sleep, after_sleep, c);
