@@ -34,7 +34,9 @@ bool sp_env_add(struct sp_env *e, struct sp_str name, struct sp_str value, int r
         e->pairs = pairs;
         e->cap = cap;
     }
-    e->pairs[e->count++] = (struct sp_env_pair){.name = name, .value = value, .rank = rank};
+    e->pairs[e->count] =
+        (struct sp_env_pair){.name = name, .value = value, .rank = rank, .order = e->count};
+    e->count++;
     return true;
 }
 
@@ -141,7 +143,9 @@ static int by_name_and_rank(const void *a, const void *b)
         return c;
     if (x->name.n != y->name.n)
         return x->name.n < y->name.n ? -1 : 1;
-    return (x->rank > y->rank) - (x->rank < y->rank);
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
 }
 
 static bool is_hidden(const struct sp_env_pair *p, int metadata_rank, bool has_metadata)

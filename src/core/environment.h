@@ -18,7 +18,8 @@ enum sp_env_inherit { SP_ENV_NONE, SP_ENV_CORE, SP_ENV_ALL };
 
 struct sp_env_pair {
     struct sp_str name, value;
-    int rank; /* of equal names the highest wins */
+    int rank;       /* of equal names the highest wins, */
+    uint32_t order; /* of equal ranks the latest */
 };
 
 struct sp_env_policy {

@@ -166,7 +166,8 @@ void sp_loop_cancel(struct sp_loop *l, struct sp_timer *t)
 
 static void run_timers(struct sp_loop *l)
 {
-    while (l->timers != 0 && l->heap[0]->due_ms <= l->now_ms) {
+    /* One that arms itself anew for now has its next turn in the next turn. */
+    for (uint32_t n = l->timers; n > 0 && l->timers != 0 && l->heap[0]->due_ms <= l->now_ms; n--) {
         struct sp_timer *t = l->heap[0];
 
         sp_loop_cancel(l, t);

@@ -287,9 +287,10 @@ class Server:
         return pids[0] if len(pids) == 1 else pids
 
     def note_cgroup(self, pid):
-        path, mine = cgroup_of(pid), cgroup_of(os.getpid())
-        if path and path != mine:
+        path, mine = cgroup_of(pid), cgroup_of(os.getpid()) or '/'
+        while path and path != '/' and not (mine + '/').startswith(path + '/'):
             self.cgroups.add(path)
+            path = os.path.dirname(path)
 
     def stderr(self):
         with open(self.err_path, 'rb') as f:
@@ -355,9 +356,11 @@ class Server:
             if self.listen.startswith('unix://') and os.path.exists(self.listen[len('unix://'):]) and not PEER:
                 if how != signal.SIGKILL:
                     trouble.append('the socket is left')
-            groups = [r + g for r in cgroup_roots() for g in self.cgroups if os.path.isdir(r + g)]
-            if groups and how != signal.SIGKILL:
-                trouble.append('cgroups left: %r' % groups)
+            groups = lambda: [r + g for r in cgroup_roots() for g in self.cgroups if os.path.isdir(r + g)]
+            try:
+                wait_until(lambda: not groups(), 'end of all cgroups', 5 * wire.SCALE)
+            except AssertionError:
+                trouble.append('cgroups left: %r' % groups())
             err = self.stderr()
             if 'Sanitizer' in err or 'runtime error:' in err:
                 trouble.append('a sanitizer speaks:\n' + err[-6000:])

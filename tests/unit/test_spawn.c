@@ -545,7 +545,7 @@ static void test_each_failing_step_is_named_with_its_errno(void **state)
 
     (void)state;
     s = plan("/bin/true", ARGS(S("true")));
-    s.stdio[1] = 4000;
+    s.stdio[1] = 1000000;
     refuses(&s, SP_STEP_STDIO, EBADF);
     s = plan("/bin/true", ARGS(S("true")));
     s.is_tty = true; /* /dev/null is none */
@@ -561,7 +561,7 @@ static void test_each_failing_step_is_named_with_its_errno(void **state)
     s = plan("/bin/nowhere", ARGS(S("true")));
     refuses(&s, SP_STEP_EXEC, ENOENT);
     s = plan("/bin/true", ARGS(S("true")));
-    s.cgroup = 4000;
+    s.cgroup = 1000000;
     refuses(&s, SP_STEP_CLONE, EBADF);
 }
 
