@@ -242,13 +242,31 @@ static bool is_plausible(const struct record_header *h, uint64_t at, uint64_t en
            (h->type != SP_RECORD_EXITED || h->len == sizeof(struct sp_exit));
 }
 
+/* Where the log begins and ends, both as of one moment. false: the writer never rests. */
+static bool load_bounds(const struct sp_ring_view *v, uint64_t *ret_oldest, uint64_t *ret_end)
+{
+    for (int tries = 0; tries < 100000; tries++) {
+        const uint64_t oldest = load_oldest(v);
+        const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
+
+        /* We may have been interrupted in between for as long as it takes to forget all of it. */
+        if (load_oldest(v) == oldest) {
+            *ret_oldest = oldest;
+            *ret_end = end;
+            return true;
+        }
+    }
+    return false;
+}
+
 int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct sp_record *ret)
 {
     for (;;) {
-        const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
-        const uint64_t oldest = load_oldest(v);
+        uint64_t oldest = 0;
+        uint64_t end = 0;
 
-        if (end % 8 != 0 || oldest % 8 != 0 || end < c->pos || oldest > end || end - oldest > AREA)
+        if (!load_bounds(v, &oldest, &end) || end % 8 != 0 || oldest % 8 != 0 || end < c->pos ||
+            oldest > end || end - oldest > AREA)
             return -(int)SP_E_MALFORMED;
         if (c->pos < oldest)
             c->pos = oldest; /* the counts follow from the next record's numbers */

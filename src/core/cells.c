@@ -350,6 +350,13 @@ static void on_bell(struct sp_watch *w, uint32_t events)
     sp_bell_hush(&SP_CONTAINER(w, struct sp_cell, on_bell)->bell);
 }
 
+static bool peek(void *user)
+{
+    struct sp_cell *c = user;
+
+    return c->socket >= 0 && sp_bell_answer(&c->bell, on_news, c);
+}
+
 static bool before_sleep(void *user)
 {
     struct sp_cell *c = user;
@@ -444,6 +451,7 @@ int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp
     if (r < 0)
         goto fail;
     sp_loop_before_sleep(loop, before_sleep, after_sleep, c);
+    sp_loop_peek(loop, peek, c);
     *ret = c;
     return 0;
 fail:
@@ -489,6 +497,7 @@ void sp_cell_free(struct sp_cell *c)
     if (c == NULL)
         return;
     sp_loop_before_sleep(c->loop, NULL, NULL, NULL);
+    sp_loop_peek(c->loop, NULL, NULL);
     sp_loop_unwatch(c->loop, &c->on_socket);
     sp_loop_unwatch(c->loop, &c->on_bell);
     sp_loop_undefer(c->loop, &c->burial);

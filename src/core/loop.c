@@ -2,6 +2,7 @@
 #include "core/loop.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <time.h>
@@ -26,14 +27,23 @@ struct sp_loop {
     bool (*before_sleep)(void *user);
     void (*after_sleep)(void *user);
     void *sleep_user;
+
+    uint64_t expect_until_us; /* 0: nothing is expected */
+    bool (*peek)(void *user);
+    void *peek_user;
 };
 
-static uint64_t clock_ms(void)
+static uint64_t clock_us(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static uint64_t clock_ms(void)
+{
+    return clock_us() / 1000;
 }
 
 int sp_loop_new(struct sp_loop **ret, struct sp_error *e)
@@ -265,20 +275,69 @@ static int time_to_sleep(const struct sp_loop *l)
     return wait_ms > 3600000 ? 3600000 : (int)wait_ms;
 }
 
+void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user)
+{
+    l->peek = peek;
+    l->peek_user = user;
+}
+
+void sp_loop_expect(struct sp_loop *l, uint32_t us)
+{
+    const uint64_t until = clock_us() + us;
+
+    if (until > l->expect_until_us)
+        l->expect_until_us = until;
+}
+
+/* Events, or 0 with *ret_has_work; neither: what was expected did not come. */
+static int look_out(struct sp_loop *l, bool *ret_has_work)
+{
+    const uint64_t until = l->expect_until_us;
+    int n;
+
+    l->expect_until_us = 0;
+    do {
+        if (l->peek != NULL && l->peek(l->peek_user)) {
+            *ret_has_work = true;
+            return 0;
+        }
+        n = epoll_wait(l->epoll, l->batch, BATCH, 0);
+        if (n != 0)
+            return n;
+        (void)sched_yield();
+    } while (clock_us() < until);
+    return 0;
+}
+
+/* The batch of the next turn: how many events, or -1 and errno. */
+static int await_events(struct sp_loop *l)
+{
+    const bool has_more = take_again(l);
+    bool has_work = false;
+
+    if (!has_more && l->expect_until_us != 0) {
+        const int n = look_out(l, &has_work);
+
+        if (n != 0 || has_work)
+            return n;
+    }
+    has_work = (l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more;
+    const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l));
+    const int err = errno;
+    if (l->after_sleep != NULL)
+        l->after_sleep(l->sleep_user);
+    errno = err;
+    return n;
+}
+
 int sp_loop_run(struct sp_loop *l, struct sp_error *e)
 {
     run_deferred(l);
     while (!l->is_stopping) {
-        const bool has_more = take_again(l);
-        const bool has_work =
-            (l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more;
-        const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l));
-        const int err = errno;
+        const int n = await_events(l);
 
-        if (l->after_sleep != NULL)
-            l->after_sleep(l->sleep_user);
-        if (n < 0 && err != EINTR)
-            return sp_fail(e, SP_E_SYSTEM, err, "wait for events");
+        if (n < 0 && errno != EINTR)
+            return sp_fail(e, SP_E_SYSTEM, errno, "wait for events");
         l->now_ms = clock_ms();
         l->batch_count = n < 0 ? 0 : n;
         for (l->batch_next = 0; l->batch_next < l->batch_count;) {

@@ -64,6 +64,14 @@ uint64_t sp_loop_now(const struct sp_loop *l);
 void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
                           void *user);
 
+/*
+ * An answer is about to come: for so long, look instead of sleeping, and let others run between two
+ * looks. Rousing a sleeping processor often takes longer than what is waited for. Ends with the
+ * next event. `peek` looks at what has no descriptor: true if there was work.
+ */
+void sp_loop_expect(struct sp_loop *l, uint32_t us);
+void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user);
+
 int sp_loop_run(struct sp_loop *l, struct sp_error *e); /* until sp_loop_stop */
 void sp_loop_stop(struct sp_loop *l);
 

@@ -12,6 +12,8 @@
 #include "core/session.h"
 #include "os/spawn.h"
 
+#define ECHO_US 100 /* how soon a program that is written to usually answers */
+
 /* ---- what is known ---- */
 
 /* The log ends here, whatever is in the ring: the cell is gone, or has broken the rules. */
@@ -321,6 +323,17 @@ void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, ui
     sp_cell_resize(&p->seat, c->token, rows, cols);
 }
 
+enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct sp_str bytes)
+{
+    const enum sp_input_result r = sp_input_write(&p->input, id, bytes);
+
+    if (r == SP_INPUT_ACCEPTED && p->life == SP_PROC_RUNNING) {
+        sp_cell_wake(&p->seat);
+        sp_loop_expect(p->session->server->loop, ECHO_US);
+    }
+    return r;
+}
+
 bool sp_proc_terminate(struct sp_proc *p)
 {
     refresh(p);
@@ -334,10 +347,20 @@ bool sp_proc_terminate(struct sp_proc *p)
 
 /* ---- its log ---- */
 
+/* A known place at or before a number, so that a page is found without a walk from the oldest. */
+static struct sp_ring_cursor place_near(const struct sp_proc *p, uint64_t seq)
+{
+    if (p->page_end.seq <= seq)
+        return p->page_end;
+    if (p->page_start.seq <= seq)
+        return p->page_start;
+    return (struct sp_ring_cursor){0};
+}
+
 int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, struct sp_page *ret)
 {
     refresh(p);
-    struct sp_ring_cursor c = p->hint.seq <= after_seq ? p->hint : (struct sp_ring_cursor){0};
+    struct sp_ring_cursor c = place_near(p, after_seq);
     struct sp_ring_cursor before = c;
     struct sp_page page = {.from = c};
     struct sp_record r;
@@ -364,7 +387,8 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     }
     if (more < 0)
         return more;
-    p->hint = before;
+    p->page_start = page.from;
+    p->page_end = before;
     page.next_seq =
         max_bytes != UINT64_MAX && page.chunks > 0 ? page.last_seq + 1 : sp_proc_next_seq(p);
     *ret = page;

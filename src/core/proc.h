@@ -59,14 +59,15 @@ struct sp_proc {
     int64_t started_ms; /* since 1970 */
 
     struct sp_ring_view view;
-    struct sp_ring_cursor tail; /* what is known */
-    struct sp_ring_state state; /* ... at the tail */
-    struct sp_ring_cursor sent; /* what the attached client was sent */
-    struct sp_ring_cursor hint; /* where the last page ended: the next one often starts there */
-    bool has_news;              /* in its client's list of those with something to send */
+    struct sp_ring_cursor tail;                 /* what is known */
+    struct sp_ring_state state;                 /* ... at the tail */
+    struct sp_ring_cursor sent;                 /* what the attached client was sent */
+    struct sp_ring_cursor page_start, page_end; /* of the last page: the next often starts there */
+    bool has_news; /* in its client's list of those with something to send */
     struct sp_proc *prev_news, *next_news;
 
     struct sp_input input;
+    bool is_input_ending;         /* its end was asked for and comes after the writes that wait */
     struct sp_waiters on_started; /* STARTING: requests that came too early */
     struct sp_waiters on_news;    /* parked reads */
     struct sp_waiters on_room;    /* blocked writes */
@@ -108,6 +109,9 @@ struct sp_proc_call {
 };
 void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal);
 void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, uint16_t cols);
+
+/* Bytes for its stdin. An answer is expected soon, here and in the cell. */
+enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct sp_str bytes);
 
 /* Whether it was running. The tree is killed, the answer does not wait for that. */
 bool sp_proc_terminate(struct sp_proc *p);

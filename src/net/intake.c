@@ -59,8 +59,10 @@ static size_t wanted(const struct sp_intake *in)
 {
     const size_t have = sp_intake_size(in);
     const size_t bound = have < SP_INTAKE_SCRATCH / 2 ? SP_INTAKE_SCRATCH : have * 2;
-    const size_t need = in->whole + in->need > have ? in->whole + in->need : have + 1;
+    size_t need = in->whole + in->need > have ? in->whole + in->need : have + 1;
 
+    if (in->mode == SP_INTAKE_LINES) /* which do not say how long they are */
+        need = bound;
     return (need < bound ? need : bound) + SLACK;
 }
 

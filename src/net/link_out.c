@@ -5,6 +5,9 @@
 
 #include "net/link_priv.h"
 
+/* Enough for one send; while the kernel takes it, the same few pages are filled again and again. */
+#define SEND_AT_ONCE (64U << 10)
+
 /* Sends until the queue is empty or the kernel takes no more. */
 void sp_link_flush(struct sp_link *l)
 {
@@ -95,7 +98,7 @@ void sp_link_commit(struct sp_link *l, size_t len)
     sp_outq_commit(&l->outq, len);
     if (len == 0)
         return;
-    if (sp_link_is_full(l))
+    if (sp_outq_size(&l->outq) >= SEND_AT_ONCE)
         sp_link_flush(l);
     note_full(l);
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #define FIRST 4096U
-#define KEEP  (512U << 10)
+#define SMALL (64U << 10)  /* up to here a buffer grows with what it holds */
+#define BUSY  (512U << 10) /* beyond, it is of this size at once: the queue of a busy link fits */
+#define KEEP  BUSY
 
 /* Servers send bare frames; a client's outq would ask its role here. */
 #define HEADER_MAX 10U
@@ -18,8 +20,8 @@ void sp_outq_done(struct sp_outq *q)
 }
 
 /*
- * Makes room for n bytes at the end. Bytes are moved to the front only when at least as many were
- * sent before them, and a new buffer is a quarter larger than needed: each byte is moved a
+ * Makes room for n bytes at the end. Bytes are moved to the front only when at least half as many
+ * were sent before them, and a new buffer is a quarter larger than needed: each byte is moved a
  * bounded number of times.
  */
 static bool ensure(struct sp_outq *q, size_t n)
@@ -30,11 +32,11 @@ static bool ensure(struct sp_outq *q, size_t n)
         return true;
     if (n > SIZE_MAX / 4 || size > SIZE_MAX / 4)
         return false;
-    if (q->start >= size && n <= q->cap - size) {
-        memcpy(q->data, q->data + q->start, size);
+    if (q->start >= size / 2 && n <= q->cap - size) {
+        memmove(q->data, q->data + q->start, size);
     } else {
-        const size_t need = size + n;
-        const size_t cap = need <= FIRST ? FIRST : need + need / 4;
+        const size_t need = size + n + (size + n) / 4;
+        const size_t cap = need <= FIRST ? FIRST : need > SMALL && need < BUSY ? BUSY : need;
         char *data = malloc(cap);
 
         if (data == NULL)

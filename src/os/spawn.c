@@ -74,6 +74,8 @@ static int search_and_exec(const struct sp_spawn *s)
         (void)execve(s->file, s->argv, s->envp);
         return errno;
     }
+    if (file_len == 0)
+        return ENOENT;
     if (file_len > 255)
         return ENAMETOOLONG;
     for (;;) {

@@ -51,16 +51,20 @@ static void fail_read(struct sp_request *r)
     sp_request_fail(r, &e);
 }
 
-static void answer_read(struct sp_request *r)
+static void answer_read(struct sp_request *r, const struct sp_page *page)
+{
+    (void)sp_push_page(r->conn, r->id, r->proc, page); /* no memory: the connection is closing */
+    sp_request_end(r, true);
+}
+
+static void answer_read_now(struct sp_request *r)
 {
     struct sp_page page;
 
-    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0) {
+    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0)
         fail_read(r);
-        return;
-    }
-    (void)sp_push_page(r->conn, r->id, r->proc, &page); /* no memory: the connection is closing */
-    sp_request_end(r, true);
+    else
+        answer_read(r, &page);
 }
 
 static void try_read(struct sp_waiter *w)
@@ -75,12 +79,12 @@ static void try_read(struct sp_waiter *w)
     else if (sp_link_is_full(r->conn->link))
         sp_waiters_add(&r->conn->on_drained, w); /* a slow client's answers wait in the ring */
     else
-        answer_read(r);
+        answer_read(r, &page);
 }
 
 static void on_read_deadline(struct sp_timer *t)
 {
-    answer_read(SP_CONTAINER(t, struct sp_request, timer));
+    answer_read_now(SP_CONTAINER(t, struct sp_request, timer));
 }
 
 static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes,
@@ -103,7 +107,7 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
     r->waiter.fn = try_read;
     if (wait_ms < UINT64_MAX - now &&
         !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
-        answer_read(r); /* no memory for a timer: too early an answer is better than none */
+        answer_read_now(r); /* no memory for a timer: too early an answer is better than none */
         return 0;
     }
     sp_waiters_add(&p->on_news, &r->waiter);
@@ -158,7 +162,7 @@ static void try_write(struct sp_waiter *w)
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
     struct sp_error e = {0};
 
-    switch (sp_input_write(&r->proc->input, r->write.id, r->write.bytes)) {
+    switch (sp_proc_write(r->proc, r->write.id, r->write.bytes)) {
     case SP_INPUT_ACCEPTED:
         sp_request_reply(r, accepted);
         break;
@@ -239,10 +243,13 @@ int sp_m_process_write(struct sp_call *c, struct sp_error *e)
         sp_call_reply(c, unknown_process);
         return 0;
     }
-    /* Behind those that wait already, unless it is a repeat. */
-    const bool must_wait = p->on_room.count > 0 && !sp_input_knows(&p->input, write_id);
-    const enum sp_input_result result =
-        must_wait ? SP_INPUT_FULL : sp_input_write(&p->input, write_id, bytes);
+    /* Behind those that wait already, unless it is a repeat; not behind the end. */
+    const bool is_repeat = sp_input_knows(&p->input, write_id);
+    enum sp_input_result result = SP_INPUT_FULL;
+    if (p->is_input_ending && !is_repeat)
+        result = SP_INPUT_CLOSED;
+    else if (p->on_room.count == 0 || is_repeat)
+        result = sp_proc_write(p, write_id, bytes);
     switch (result) {
     case SP_INPUT_FULL:
         return park_write(c, p, write_id, bytes, e);
@@ -289,6 +296,7 @@ int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
 
         if (w == NULL)
             return -(int)e->code;
+        p->is_input_ending = true;
         w->proc = p;
         w->waiter.fn = try_close;
         sp_waiters_add(&p->on_room, &w->waiter);

@@ -14,8 +14,7 @@ static void begin(uint32_t slots)
 
     assert_int_equal(sp_bell_new(slots, &front, &e), 0);
     assert_int_equal(front.side, SP_SIDE_FRONT);
-    assert_int_equal(sp_bell_join(front.page_fd, slots, dup(front.wake[SP_SIDE_FRONT]),
-                                  dup(front.wake[SP_SIDE_CELL]), &cell, &e),
+    assert_int_equal(sp_bell_join(front.page_fd, slots, -1, dup(front.wake[SP_SIDE_CELL]), &cell, &e),
                      0);
     assert_int_equal(cell.side, SP_SIDE_CELL);
 }
@@ -132,8 +131,6 @@ static void test_a_mark_for_no_slot_calls_nobody(void **state)
 
 static void test_only_a_sleeper_is_woken(void **state)
 {
-    uint64_t count;
-
     (void)state;
     begin(4);
     sp_bell_ring(&front, 1);
@@ -143,12 +140,51 @@ static void test_only_a_sleeper_is_woken(void **state)
     assert_true(sp_bell_may_sleep(&cell));
     sp_bell_ring(&front, 1);
     assert_true(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
-    assert_int_equal(read(cell.wake[SP_SIDE_CELL], &count, sizeof count), sizeof count);
+    sp_bell_hush(&cell);
+    assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
+    sp_bell_hush(&cell); /* nothing there is fine */
     /* Woken once: until it sleeps again nobody writes. */
     sp_bell_ring(&front, 2);
     assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
     sp_bell_awake(&cell);
     assert_int_equal(answer(&cell).count, 2);
+    end();
+}
+
+static void test_marks_wake_only_when_they_are_told_to(void **state)
+{
+    (void)state;
+    begin(4);
+    assert_true(sp_bell_may_sleep(&front));
+    sp_bell_wake(&cell); /* nothing was marked */
+    assert_false(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, 0));
+    sp_bell_mark(&cell, 1);
+    sp_bell_mark(&cell, 2);
+    assert_false(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, 0));
+    sp_bell_wake(&cell);
+    assert_true(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, 0));
+    sp_bell_hush(&front);
+    sp_bell_awake(&front);
+    assert_int_equal(answer(&front).count, 2);
+    assert_true(sp_bell_may_sleep(&front));
+    sp_bell_wake(&cell); /* woken for these already */
+    assert_false(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, 0));
+    end();
+}
+
+/* The other side has ended: to wake it is no error and no signal. */
+static void test_nobody_is_woken_without_harm(void **state)
+{
+    (void)state;
+    begin(4);
+    assert_true(sp_bell_may_sleep(&cell));
+    (void)close(front.wake[SP_SIDE_CELL]);
+    front.wake[SP_SIDE_CELL] = -1;
+    (void)close(cell.wake[SP_SIDE_CELL]);
+    cell.wake[SP_SIDE_CELL] = -1;
+    sp_bell_ring(&front, 1);
+    assert_true(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, DEADLINE_MS)); /* it reads as ended */
+    sp_bell_hush(&front);
     end();
 }
 
@@ -201,14 +237,11 @@ static bool wait_for_mark(struct sp_bell *b, struct heard *h)
 {
     h->count = 0;
     while (!sp_bell_answer(b, hear, h)) {
-        uint64_t count;
-
-        if (!sp_bell_may_sleep(b)) {
+        if (!sp_bell_may_sleep(b))
             continue;
-        }
         if (!wait_fd(b->wake[b->side], POLLIN, DEADLINE_MS))
             return false;
-        (void)!read(b->wake[b->side], &count, sizeof count);
+        sp_bell_hush(b);
         sp_bell_awake(b);
     }
     return true;
@@ -291,6 +324,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_count_of_slots_has_its_last_one),
     cmocka_unit_test(test_a_mark_for_no_slot_calls_nobody),
     cmocka_unit_test(test_only_a_sleeper_is_woken),
+    cmocka_unit_test(test_marks_wake_only_when_they_are_told_to),
+    cmocka_unit_test(test_nobody_is_woken_without_harm),
     cmocka_unit_test(test_the_served_word_needs_an_attached_client),
     cmocka_unit_test(test_a_page_of_another_size_is_refused),
     cmocka_unit_test(test_no_wake_up_is_lost_in_twenty_thousand),

@@ -5,7 +5,9 @@
 #include "process_fixture.h"
 
 /* The layers as a start lays them. */
-enum { RANK_INHERIT, RANK_SET, RANK_ENV, RANK_ADDED, RANK_TOOL_CALL };
+enum { RANK_INHERIT, RANK_SET, RANK_ENV, RANK_METADATA };
+
+static bool has_metadata;
 
 static char *const no_own[] = {NULL};
 
@@ -15,7 +17,7 @@ static const char *written(struct sp_env *e, uint32_t *ret_count)
     static char line[4096];
     struct sp_buf out = {0};
 
-    assert_true(sp_env_write(e, RANK_TOOL_CALL, false, &out, ret_count));
+    assert_true(sp_env_write(e, RANK_METADATA, has_metadata, &out, ret_count));
     assert_true(out.len < sizeof line);
     for (size_t i = 0; i < out.len; i++)
         line[i] = out.data[i] != 0 ? out.data[i] : ' ';
@@ -212,7 +214,7 @@ static void test_hidden_names_never_pass(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof any_case / sizeof any_case[0]; i++)
-        for (int rank = RANK_INHERIT; rank <= RANK_TOOL_CALL; rank++) {
+        for (int rank = RANK_INHERIT; rank <= RANK_METADATA; rank++) {
             struct sp_env e = {0};
             size_t n = strlen(any_case[i]);
 
@@ -233,14 +235,30 @@ static void test_a_tool_call_id_comes_from_the_metadata_alone(void **state)
     struct sp_env e = {0};
 
     (void)state;
-    for (int rank = RANK_INHERIT; rank < RANK_TOOL_CALL; rank++) {
+    for (int rank = RANK_INHERIT; rank < RANK_METADATA; rank++) {
         assert_true(sp_env_add(&e, SP_STR("CODEX_TOOL_CALL_ID"), SP_STR("x"), rank));
         is_written(&e, "");
     }
-    assert_true(sp_env_add(&e, SP_STR("CODEX_TOOL_CALL_ID"), SP_STR("real"), RANK_TOOL_CALL));
+    assert_true(sp_env_add(&e, SP_STR("CODEX_TOOL_CALL_ID"), SP_STR("real"), RANK_METADATA));
     assert_true(sp_env_add(&e, SP_STR("CODEX_TOOL_CALL_ID"), SP_STR("forged"), RANK_ENV));
     assert_true(sp_env_add(&e, SP_STR("codex_tool_call_id"), SP_STR("other"), RANK_ENV));
     is_written(&e, "CODEX_TOOL_CALL_ID=real codex_tool_call_id=other ");
+}
+
+static void test_a_thread_id_comes_from_the_metadata_if_there_is_one(void **state)
+{
+    struct sp_env e = {0};
+
+    (void)state;
+    assert_true(sp_env_add(&e, SP_STR("CODEX_THREAD_ID"), SP_STR("own"), RANK_ENV));
+    is_written(&e, "CODEX_THREAD_ID=own ");
+    has_metadata = true;
+    assert_true(sp_env_add(&e, SP_STR("CODEX_THREAD_ID"), SP_STR("own"), RANK_ENV));
+    is_written(&e, "");
+    assert_true(sp_env_add(&e, SP_STR("CODEX_THREAD_ID"), SP_STR("own"), RANK_ENV));
+    assert_true(sp_env_add(&e, SP_STR("CODEX_THREAD_ID"), SP_STR("told"), RANK_METADATA));
+    is_written(&e, "CODEX_THREAD_ID=told ");
+    has_metadata = false;
 }
 
 static void test_bytes_that_are_not_utf8_pass_through(void **state)
@@ -316,7 +334,7 @@ static void test_a_hundred_thousand_entries_are_settled_quickly(void **state)
         (void)snprintf(name, 16, "V%07u", test_random(&seed) % (count / 2));
         assert_true(sp_env_add(&e, sp_str_of(name), SP_STR("x"), (int)(i % 4)));
     }
-    assert_true(sp_env_write(&e, RANK_TOOL_CALL, false, &out, &written_count));
+    assert_true(sp_env_write(&e, RANK_METADATA, false, &out, &written_count));
     assert_true(test_now_ms() - before < 5000);
     assert_true(written_count > count / 4 && written_count <= count / 2);
     assert_int_equal(out.len, (size_t)written_count * 11);
@@ -338,6 +356,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_of_equal_names_in_one_layer_the_last_wins),
     cmocka_unit_test(test_hidden_names_never_pass),
     cmocka_unit_test(test_a_tool_call_id_comes_from_the_metadata_alone),
+    cmocka_unit_test(test_a_thread_id_comes_from_the_metadata_if_there_is_one),
     cmocka_unit_test(test_bytes_that_are_not_utf8_pass_through),
     cmocka_unit_test(test_odd_names_of_our_own_environment),
     cmocka_unit_test(test_empty_names_and_names_with_a_sign_are_passed_on),

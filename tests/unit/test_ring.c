@@ -6,8 +6,6 @@
  */
 #include "cell/ring.c" /* NOLINT: see above */
 
-#include <sys/eventfd.h>
-
 #include "cell/bell.h"
 #include "process_fixture.h"
 
@@ -823,6 +821,50 @@ static void test_a_flood_without_flow_control_is_told_exactly(void **state)
     end_life(&l);
 }
 
+/* More readers than processors, so that each is interrupted between any two of its looks. */
+static void test_an_interrupted_reader_is_told_no_lie(void **state)
+{
+    enum { CROWD = 6 };
+    pid_t crowd[CROWD];
+    struct life l;
+
+    (void)state;
+    begin_life(&l);
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = fork();
+        assert_true(crowd[i] >= 0);
+        if (crowd[i] == 0) {
+            struct sp_ring_cursor at = {0};
+            struct sp_record r = {0};
+            struct sp_ring_state s;
+
+            while (r.type != SP_RECORD_CLOSED) {
+                const int more = sp_ring_next(&l.view, &at, &r);
+
+                CHILD_CHECK(more >= 0);
+                CHILD_CHECK(more == 0 || at.seq > FLOOD || r.len == len_of(at.seq));
+                if (i % 2 == 0 && more > 0 && r.type != SP_RECORD_CLOSED)
+                    CHILD_CHECK(sp_ring_catch_up(&l.view, &(struct sp_ring_cursor){0}, &s) == 0);
+            }
+            _exit(0);
+        }
+    }
+    const pid_t writer = fork();
+    assert_true(writer >= 0);
+    if (writer == 0) {
+        const uint64_t until = test_now_ms() + 1500;
+
+        for (uint64_t seq = 1; seq <= FLOOD || test_now_ms() < until; seq++)
+            put_output(&l.ring, SP_STREAM_STDOUT, len_of(seq));
+        sp_ring_closed(&l.ring);
+        _exit(0);
+    }
+    assert_int_equal(reap(writer, DEADLINE_MS), 0);
+    for (int i = 0; i < CROWD; i++)
+        assert_int_equal(reap(crowd[i], DEADLINE_MS), 0);
+    end_life(&l);
+}
+
 static void ignore_slot(void *user, uint32_t slot)
 {
     (void)user;
@@ -835,10 +877,8 @@ static bool doze(struct sp_bell *b)
     bool is_fine = true;
 
     if (sp_bell_may_sleep(b)) {
-        uint64_t count;
-
         is_fine = wait_fd(b->wake[b->side], POLLIN, DEADLINE_MS);
-        (void)!read(b->wake[b->side], &count, sizeof count);
+        sp_bell_hush(b);
     }
     sp_bell_awake(b);
     (void)sp_bell_answer(b, ignore_slot, NULL);
@@ -891,7 +931,7 @@ static void test_with_flow_control_nothing_is_missed(void **state)
     begin_life(&l);
     assert_int_equal(sp_bell_new(8, &front, NULL), 0);
     sp_bell_serve(&front, 3, true, 0);
-    assert_int_equal(sp_bell_join(front.page_fd, 8, dup(front.wake[0]), dup(front.wake[1]), &cell, NULL), 0);
+    assert_int_equal(sp_bell_join(front.page_fd, 8, -1, dup(front.wake[SP_SIDE_CELL]), &cell, NULL), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
@@ -939,6 +979,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_facts_ahead_of_the_log_are_not_believed),
     cmocka_unit_test(test_random_damage_harms_no_reader),
     cmocka_unit_test(test_a_flood_without_flow_control_is_told_exactly),
+    cmocka_unit_test(test_an_interrupted_reader_is_told_no_lie),
     cmocka_unit_test(test_with_flow_control_nothing_is_missed),
 };
 

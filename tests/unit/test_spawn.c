@@ -67,11 +67,11 @@ int __wrap_prctl(int what, long a, long b, long c, long d)
     return fires() ? -1 : __real_prctl(what, a, b, c, d);
 }
 
-int __real_setrlimit(int what, const struct rlimit *limit);
-int __wrap_setrlimit(int what, const struct rlimit *limit);
-int __wrap_setrlimit(int what, const struct rlimit *limit)
+int __real_setrlimit64(int what, const struct rlimit *limit);
+int __wrap_setrlimit64(int what, const struct rlimit *limit);
+int __wrap_setrlimit64(int what, const struct rlimit *limit)
 {
-    return fires() ? -1 : __real_setrlimit(what, limit);
+    return fires() ? -1 : __real_setrlimit64(what, limit);
 }
 
 int __real_chdir(const char *path);

@@ -196,6 +196,7 @@ static void test_a_deep_chain_dies(void **state)
     (void)state;
     dies("deep", "1", NULL);
     dies("deep", "300", NULL);
+    dies("deep", "3000", NULL); /* deeper than a look goes */
 }
 
 static void test_more_children_than_one_list_holds_die(void **state)
