@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 static const char *const names[SP_LOG_MAX] = {
 #define X(name, text) [SP_LOG_##name] = (text),
     SP_LOG_LEVELS(X)
@@ -32,21 +34,34 @@ void sp_log_set_json(bool is_json)
     writes_json = is_json;
 }
 
-/* Control characters are escaped in both forms: what a client sent must not forge a line. */
-static size_t escape(char *out, size_t size, const char *text)
+/*
+ * Control characters are escaped in both forms: what a client sent must not forge a line. Bytes
+ * that are not UTF-8 (also a character that was cut) are shown as such.
+ */
+static void escape(char *out, size_t size, const char *text)
 {
+    struct sp_str rest = sp_str_of(text);
     size_t n = 0;
 
-    for (const unsigned char *p = (const unsigned char *)text; *p != 0 && n + 7 < size; p++) {
-        if (*p < 0x20 || *p == 0x7F)
-            n += (size_t)snprintf(out + n, size - n, "\\u%04x", *p);
-        else if (writes_json && (*p == '"' || *p == '\\'))
-            n += (size_t)snprintf(out + n, size - n, "\\%c", *p);
-        else
-            out[n++] = (char)*p;
+    while (rest.n > 0 && n + 8 < size) {
+        const size_t valid = sp_utf8_valid_prefix(rest);
+        const unsigned char c = (unsigned char)*rest.p;
+        size_t used = 1;
+
+        if (valid == 0) {
+            n += (size_t)snprintf(out + n, size - n, "\xEF\xBF\xBD");
+        } else if (c < 0x20 || c == 0x7F) {
+            n += (size_t)snprintf(out + n, size - n, "\\u%04x", c);
+        } else if (writes_json && (c == '"' || c == '\\')) {
+            n += (size_t)snprintf(out + n, size - n, "\\%c", c);
+        } else {
+            used = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+            memcpy(out + n, rest.p, used);
+            n += used;
+        }
+        rest = (struct sp_str){rest.p + used, rest.n - used};
     }
     out[n] = 0;
-    return n;
 }
 
 void sp_log(enum sp_log_level level, const char *fmt, ...)
@@ -64,7 +79,7 @@ void sp_log(enum sp_log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    (void)escape(safe, sizeof safe, text);
+    escape(safe, sizeof safe, text);
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &tm);
     const size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
