@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,6 @@
 #define MESSAGES_AT_ONCE  16
 #define SWEEP_INTERVAL_MS 100
 #define END_WAIT_MS       3000
-#define EXPECT_US         100
 
 struct cell {
     int control;
@@ -40,23 +38,17 @@ struct cell {
     int child_signals;
     bool is_sweep_due;
     uint64_t last_sweep_ms;
-    uint64_t expect_until_us; /* 0: nothing is expected */
-    char **pointers;          /* argv and envp of the start at hand */
+    char **pointers; /* argv and envp of the start at hand */
     size_t pointer_cap;
     struct sp_wire_message message;
 };
 
-static uint64_t clock_us(void)
+static uint64_t clock_ms(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static uint64_t clock_ms(void)
-{
-    return clock_us() / 1000;
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 /* The command a message is about; NULL if the slot holds another one by now. */
@@ -293,21 +285,6 @@ static bool read_messages(struct cell *cell)
     return true;
 }
 
-/* The front has rung: a program was written to and is about to answer. See sp_loop_expect. */
-static int look_out(struct cell *cell, struct epoll_event *batch)
-{
-    int n = 0;
-
-    while (cell->expect_until_us != 0 && n == 0) {
-        n = epoll_wait(cell->yard.epoll, batch, BATCH, 0);
-        if (n == 0)
-            (void)sched_yield();
-        if (n != 0 || clock_us() >= cell->expect_until_us)
-            cell->expect_until_us = 0;
-    }
-    return n;
-}
-
 static bool one_turn(struct cell *cell)
 {
     struct epoll_event batch[BATCH];
@@ -315,13 +292,10 @@ static bool one_turn(struct cell *cell)
     int timeout = cell->is_sweep_due ? SWEEP_INTERVAL_MS : -1;
 
     sp_bell_wake(&cell->yard.bell);
-    int n = look_out(cell, batch);
-    if (n == 0) {
-        if (!sp_bell_may_sleep(&cell->yard.bell))
-            timeout = 0;
-        n = epoll_wait(cell->yard.epoll, batch, BATCH, timeout);
-        sp_bell_awake(&cell->yard.bell);
-    }
+    if (!sp_bell_may_sleep(&cell->yard.bell))
+        timeout = 0;
+    const int n = epoll_wait(cell->yard.epoll, batch, BATCH, timeout);
+    sp_bell_awake(&cell->yard.bell);
     (void)sp_bell_answer(&cell->yard.bell, on_served, cell);
     for (int i = 0; i < n; i++) {
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);
@@ -335,10 +309,9 @@ static bool one_turn(struct cell *cell)
             cell->is_sweep_due = true;
         else if (kind == SP_EV_REAP)
             reap_forgotten((int)what);
-        else if (kind == SP_EV_BELL) {
+        else if (kind == SP_EV_BELL)
             sp_bell_hush(&cell->yard.bell);
-            cell->expect_until_us = clock_us() + EXPECT_US;
-        } else
+        else
             on_command_event(cell, kind, what);
     }
     sweep_if_due(cell);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ int sp_cmd_cell(int argc, char **argv)
         (void)fprintf(stderr, "sallyport cell is internal: `sallyport serve` starts it\n");
         return SP_EXIT_USAGE;
     }
+    (void)prctl(PR_SET_NAME, "sallyport-cell"); /* it was run by its descriptor's name */
     if (sp_spawn_reserve(&e) < 0)
         return sp_cli_complain(&e);
     return sp_cell_run(STDIN_FILENO, &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;

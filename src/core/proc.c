@@ -327,10 +327,8 @@ enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct s
 {
     const enum sp_input_result r = sp_input_write(&p->input, id, bytes);
 
-    if (r == SP_INPUT_ACCEPTED && p->life == SP_PROC_RUNNING) {
-        sp_cell_wake(&p->seat);
+    if (r == SP_INPUT_ACCEPTED && p->life == SP_PROC_RUNNING)
         sp_loop_expect(p->session->server->loop, ECHO_US);
-    }
     return r;
 }
 

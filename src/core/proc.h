@@ -110,7 +110,7 @@ struct sp_proc_call {
 void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal);
 void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, uint16_t cols);
 
-/* Bytes for its stdin. An answer is expected soon, here and in the cell. */
+/* Bytes for its stdin. An answer is expected soon: the loop looks out for it. */
 enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct sp_str bytes);
 
 /* Whether it was running. The tree is killed, the answer does not wait for that. */

@@ -44,7 +44,8 @@ static void report_status(void)
     char line[256];
 
     while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (strncmp(line, "SigBlk", 6) == 0 || strncmp(line, "SigIgn", 6) == 0 || strncmp(line, "SigCgt", 6) == 0)
+        if (strncmp(line, "SigBlk", 6) == 0 || strncmp(line, "SigIgn", 6) == 0 ||
+            strncmp(line, "SigCgt", 6) == 0)
             printf("%.6s=%s", line, strrchr(line, '\t') + 1);
     if (f != NULL)
         (void)fclose(f);
@@ -73,18 +74,19 @@ static void report(void)
     pid_t session = -1;
 
     report_fds(); /* before stdio opens anything */
-    printf("pid=%d\nppid=%d\nsid=%d\npgid=%d\n", (int)getpid(), (int)getppid(), (int)getsid(0), (int)getpgid(0));
+    printf("pid=%d\nppid=%d\nsid=%d\npgid=%d\n", (int)getpid(), (int)getppid(), (int)getsid(0),
+           (int)getpgid(0));
     printf("cwd=%s\n", getcwd(cwd, sizeof cwd) != NULL ? cwd : "?");
     (void)prctl(PR_GET_PDEATHSIG, &death);
     (void)prctl(PR_GET_CHILD_SUBREAPER, &reaper);
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    printf("pdeathsig=%d\nsubreaper=%d\nnofile=%llu,%llu\n", death, reaper, (unsigned long long)limit.rlim_cur,
-           (unsigned long long)limit.rlim_max);
+    printf("pdeathsig=%d\nsubreaper=%d\nnofile=%llu,%llu\n", death, reaper,
+           (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
     report_status();
     (void)ioctl(0, TIOCGSID, &session);
     (void)ioctl(0, TIOCGWINSZ, &size);
-    printf("tty=%d%d%d\nctty=%d\nforeground=%d\nsize=%ux%u\n", isatty(0), isatty(1), isatty(2), (int)session,
-           (int)tcgetpgrp(0), size.ws_row, size.ws_col);
+    printf("tty=%d%d%d\nctty=%d\nforeground=%d\nsize=%ux%u\n", isatty(0), isatty(1), isatty(2),
+           (int)session, (int)tcgetpgrp(0), size.ws_row, size.ws_col);
     printf("end\n");
 }
 
@@ -104,12 +106,18 @@ static void wide(int n)
             rest();
 }
 
+/* A new program in each generation: a long line of mere forks makes each of them slower. */
 static void deep(int n)
 {
-    for (int i = 0; i < n; i++)
-        if (fork() != 0)
-            rest();
-    say("ready\n");
+    char left[16];
+
+    if (n > 0 && fork() == 0) {
+        (void)snprintf(left, sizeof left, "%d", n - 1);
+        (void)execl("/proc/self/exe", "puppet", "deep", left, (char *)NULL);
+        _exit(127);
+    }
+    if (n == 0)
+        say("ready\n");
     rest();
 }
 

@@ -22,12 +22,12 @@
 #define DEADLINE_MS 20000 /* far more than anything takes, also under a sanitizer */
 
 /* In a child, where cmocka's asserts would jump into the parent's story. */
-#define CHILD_CHECK(condition)                                                        \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            (void)dprintf(2, "%s:%d: child: %s\n", __FILE__, __LINE__, #condition);   \
-            _exit(99);                                                                \
-        }                                                                             \
+#define CHILD_CHECK(condition)                                                      \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            (void)dprintf(2, "%s:%d: child: %s\n", __FILE__, __LINE__, #condition); \
+            _exit(99);                                                              \
+        }                                                                           \
     } while (0)
 
 static inline uint64_t test_now_ms(void)

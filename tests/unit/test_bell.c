@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cell/bell.h"
-
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "cell/bell.h"
 #include "process_fixture.h"
 
 static struct sp_bell front, cell;
@@ -14,8 +13,8 @@ static void begin(uint32_t slots)
 
     assert_int_equal(sp_bell_new(slots, &front, &e), 0);
     assert_int_equal(front.side, SP_SIDE_FRONT);
-    assert_int_equal(sp_bell_join(front.page_fd, slots, -1, dup(front.wake[SP_SIDE_CELL]), &cell, &e),
-                     0);
+    assert_int_equal(
+        sp_bell_join(front.page_fd, slots, -1, dup(front.wake[SP_SIDE_CELL]), &cell, &e), 0);
     assert_int_equal(cell.side, SP_SIDE_CELL);
 }
 
@@ -72,8 +71,8 @@ static void test_a_mark_is_heard_once_by_the_other_side_alone(void **state)
 
 static void test_slots_at_the_borders_of_words_are_apart(void **state)
 {
-    static const uint32_t borders[] = {0,   1,    62,   63,   64,   65,   127,  128,  511,
-                                       512, 513,  1023, 1024, 4095, 4096, 4097, 9998, 9999};
+    static const uint32_t borders[] = {0,   1,   62,   63,   64,   65,   127,  128,  511,
+                                       512, 513, 1023, 1024, 4095, 4096, 4097, 9998, 9999};
     const unsigned n = sizeof borders / sizeof borders[0];
 
     (void)state;

@@ -4,14 +4,13 @@
  * cgroups (where the host has them) and without. We are a subreaper: whoever outlives its cell
  * becomes our child, and is found.
  */
-#include "cell/cell.h"
-
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include "base/auto.h"
 #include "cell/bell.h"
+#include "cell/cell.h"
 #include "cell/ring.h"
 #include "cell/wire.h"
 #include "os/spawn.h"
@@ -109,7 +108,7 @@ struct proc {
     struct sp_wire_started started;
     struct sp_ring_view view;
     struct sp_ring_cursor at;
-    int input; /* -1: none */
+    int input;          /* -1: none */
     char out[3][65536]; /* by stream */
     size_t len[3];
     uint64_t exit_seq, closed_seq;
@@ -164,7 +163,10 @@ static void ask(struct proc *p, struct sp_wire_start *m, const char *strings, si
 static struct sp_wire_start a_start(uint32_t slot, uint64_t session, uint32_t flags)
 {
     return (struct sp_wire_start){
-        .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_START, .slot = slot, .number = ++next_number},
+        .head = {.version = SP_WIRE_VERSION,
+                 .op = SP_WIRE_START,
+                 .slot = slot,
+                 .number = ++next_number},
         .session = session,
         .flags = flags,
         .rows = 50,
@@ -173,8 +175,8 @@ static struct sp_wire_start a_start(uint32_t slot, uint64_t session, uint32_t fl
 }
 
 /* argv: the program's file and its arguments. */
-static void start_in(struct proc *p, uint32_t slot, uint64_t session, uint32_t flags, const char *cwd,
-                     const char *const *argv)
+static void start_in(struct proc *p, uint32_t slot, uint64_t session, uint32_t flags,
+                     const char *cwd, const char *const *argv)
 {
     struct sp_wire_start m = a_start(slot, session, flags);
     const char *all[24] = {cwd, argv[0]};
@@ -204,7 +206,8 @@ static void runs(const struct proc *p)
 static void refused(const struct proc *p, enum sp_step step, int err)
 {
     if (p->started.step != step || p->started.err != err)
-        fail_msg("%s: %s", sp_step_name((enum sp_step)p->started.step), strerrorname_np(p->started.err));
+        fail_msg("%s: %s", sp_step_name((enum sp_step)p->started.step),
+                 strerrorname_np(p->started.err));
 }
 
 /* Takes what is in its log now. */
@@ -279,7 +282,10 @@ static void until(struct proc *p, bool (*is_so)(const struct proc *))
 static void call(const struct proc *p, enum sp_wire_op op, uint64_t token, int a, int b)
 {
     const struct sp_wire_call m = {
-        .head = {SP_WIRE_VERSION, (uint16_t)op, p->head.slot, p->head.number}, .token = token, .a = a, .b = b};
+        .head = {SP_WIRE_VERSION, (uint16_t)op, p->head.slot, p->head.number},
+        .token = token,
+        .a = a,
+        .b = b};
 
     assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, NULL, 0), 0);
 }
@@ -323,7 +329,8 @@ static void ends_with(struct proc *p, int code)
 static int pidfd_of_line(struct proc *p)
 {
     until(p, has_line);
-    const int fd = (int)syscall(SYS_pidfd_open, atoi(p->out[p->len[SP_STREAM_STDOUT] != 0 ? 0 : 2]), 0);
+    const int fd =
+        (int)syscall(SYS_pidfd_open, atoi(p->out[p->len[SP_STREAM_STDOUT] != 0 ? 0 : 2]), 0);
 
     assert_true(fd >= 0);
     return fd;
@@ -666,10 +673,12 @@ static void test_messages_to_nobody_are_ignored(void **state)
     until(&p1, has_line);
     struct proc stale = p1;
     stale.head.number += 100;
-    static const enum sp_wire_op ops[] = {SP_WIRE_TERMINATE, SP_WIRE_FORGET, SP_WIRE_SIGNAL, SP_WIRE_RESIZE,
-                                          SP_WIRE_STARTED, SP_WIRE_DONE, SP_WIRE_HELLO};
+    static const enum sp_wire_op ops[] = {SP_WIRE_TERMINATE, SP_WIRE_FORGET,  SP_WIRE_SIGNAL,
+                                          SP_WIRE_RESIZE,    SP_WIRE_STARTED, SP_WIRE_DONE,
+                                          SP_WIRE_HELLO};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        struct sp_wire_hello pad = {.head = {SP_WIRE_VERSION, (uint16_t)ops[i], 0, stale.head.number}};
+        struct sp_wire_hello pad = {
+            .head = {SP_WIRE_VERSION, (uint16_t)ops[i], 0, stale.head.number}};
 
         call(&nobody, ops[i] == SP_WIRE_HELLO ? SP_WIRE_SIGNAL : ops[i], 0, SIGKILL, 0);
         call(&nowhere, ops[i] == SP_WIRE_HELLO ? SP_WIRE_SIGNAL : ops[i], 0, SIGKILL, 0);
@@ -682,7 +691,8 @@ static void test_messages_to_nobody_are_ignored(void **state)
     forget(&p1);
 }
 
-static void asks(uint32_t argc, uint32_t envc, uint32_t string_bytes, struct sp_str text, bool is_fine)
+static void asks(uint32_t argc, uint32_t envc, uint32_t string_bytes, struct sp_str text,
+                 bool is_fine)
 {
     struct sp_wire_start m = a_start(1, 1, 0);
 
@@ -718,7 +728,8 @@ static void test_counts_that_do_not_fit_the_strings_are_refused(void **state)
 }
 
 /* A START whose strings are in a memfd of this size and with these seals. */
-static void ask_memfd(const char *text, size_t size, uint32_t string_bytes, int seals, uint32_t argc)
+static void ask_memfd(const char *text, size_t size, uint32_t string_bytes, int seals,
+                      uint32_t argc)
 {
     struct sp_wire_start m = a_start(1, 1, SP_START_MEMFD);
     auto_close int fd = memfd_create("sallyport-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -885,7 +896,8 @@ static void test_an_attached_reader_misses_nothing(void **state)
     struct sp_ring_cursor tail = {0};
     struct sp_ring_state s;
     assert_int_equal(sp_ring_catch_up(&p1.view, &tail, &s), 0);
-    assert_true(tail.pos > SP_RING_HIGH_WATER && tail.pos <= SP_RING_HIGH_WATER + 2 * SP_RING_CHUNK);
+    assert_true(tail.pos > SP_RING_HIGH_WATER &&
+                tail.pos <= SP_RING_HIGH_WATER + 2 * SP_RING_CHUNK);
     serve_to_the_end(&p1, 4000000);
     forget(&p1);
 }
@@ -921,13 +933,15 @@ static void test_exit_and_terminate_do_not_wait_for_the_reader(void **state)
 
 static void test_a_cell_that_is_not_greeted_properly_ends(void **state)
 {
-    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO}, .slots = SLOTS};
+    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
+                                  .slots = SLOTS};
     static const struct {
         uint16_t op;
         uint32_t slots;
         int fds;
-    } bad[] = {{SP_WIRE_HELLO, SLOTS, 0},        {SP_WIRE_HELLO, SLOTS, 1},      {SP_WIRE_HELLO, SLOTS, 3},
-               {SP_WIRE_HELLO, 0, 2},            {SP_WIRE_HELLO, 100000, 2},     {SP_WIRE_HELLO, (1U << 20) + 1, 2},
+    } bad[] = {{SP_WIRE_HELLO, SLOTS, 0},      {SP_WIRE_HELLO, SLOTS, 1},
+               {SP_WIRE_HELLO, SLOTS, 3},      {SP_WIRE_HELLO, 0, 2},
+               {SP_WIRE_HELLO, 100000, 2},     {SP_WIRE_HELLO, (1U << 20) + 1, 2},
                {SP_WIRE_END_SESSION, SLOTS, 2}};
 
     (void)state;
@@ -939,7 +953,8 @@ static void test_a_cell_that_is_not_greeted_properly_ends(void **state)
         fork_cell();
         hello.head.op = bad[i].op;
         hello.slots = bad[i].slots;
-        assert_int_equal(sp_wire_send(control, true, &hello, sizeof hello, NULL, 0, fds, bad[i].fds), 0);
+        assert_int_equal(
+            sp_wire_send(control, true, &hello, sizeof hello, NULL, 0, fds, bad[i].fds), 0);
         if (reap(cell_pid, DEADLINE_MS) != 1)
             fail_msg("greeting %zu was taken", i);
         (void)close(control);
@@ -950,9 +965,11 @@ static void test_a_cell_that_is_not_greeted_properly_ends(void **state)
     assert_no_children();
 }
 
-#define cell_tests(f)                                                                      \
-    cmocka_unit_test_prestate_setup_teardown(f, begin, end, &with_cgroups[0]),             \
-        {#f "_in_cgroups", f, begin, end, &with_cgroups[1]}
+#define cell_tests(f)                                                          \
+    cmocka_unit_test_prestate_setup_teardown(f, begin, end, &with_cgroups[0]), \
+    {                                                                          \
+#f "_in_cgroups", f, begin, end, &with_cgroups[1]                      \
+    }
 
 static const struct CMUnitTest tests[] = {
     cell_tests(test_output_exit_and_close_are_told_in_order),

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the host has no cgroup of version 2 that we may write to, all but the first are skipped. */
-#include "os/cgroup.h"
-
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "os/cgroup.h"
 #include "os/spawn.h"
 #include "process_fixture.h"
 
@@ -47,7 +46,8 @@ static void needs_cgroups(void)
     skip();
 }
 
-static struct sp_spawn born_in(int leaf, const char *what, const char *n, const char *k, int *ret_out)
+static struct sp_spawn born_in(int leaf, const char *what, const char *n, const char *k,
+                               int *ret_out)
 {
     static char *const no_env[] = {NULL};
     char *const argv[] = {S("puppet"), S(what), S(n), S(k), NULL};
@@ -55,7 +55,8 @@ static struct sp_spawn born_in(int leaf, const char *what, const char *n, const 
     int fd[2];
 
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-    struct sp_spawn s = {.stdio = {-1, fd[1], -1}, .cgroup = leaf, .file = puppet, .argv = argv, .envp = no_env};
+    struct sp_spawn s = {
+        .stdio = {-1, fd[1], -1}, .cgroup = leaf, .file = puppet, .argv = argv, .envp = no_env};
     if (sp_spawn(&s) < 0)
         fail_msg("%s: %s", sp_step_name(s.failed_step), strerror(s.failed_errno));
     (void)close(fd[1]);
@@ -92,8 +93,11 @@ static void test_a_host_says_yes_or_no_and_leaves_nothing_behind(void **state)
 
 static void test_all_of_a_leaf_dies_at_once(void **state)
 {
-    static const char *const trees[][3] = {
-        {"pause", NULL, NULL}, {"daemons", "20", NULL}, {"hop", "3", "3000"}, {"bomb", "1500", NULL}, {"wide", "300", NULL}};
+    static const char *const trees[][3] = {{"pause", NULL, NULL},
+                                           {"daemons", "20", NULL},
+                                           {"hop", "3", "3000"},
+                                           {"bomb", "1500", NULL},
+                                           {"wide", "300", NULL}};
 
     (void)state;
     needs_cgroups();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec-server-protocol.md 5.9, sentence by sentence. */
 #include "core/environment.h"
-
 #include "process_fixture.h"
 
 /* The layers as a start lays them. */
@@ -106,7 +105,8 @@ static void test_patterns_agree_with_their_definition(void **state)
             for (unsigned x = n; x != 0; x /= 3)
                 name[k++] = "ABC"[x % 3];
             pattern[i] = name[k] = 0;
-            if (sp_env_matches(sp_str_of(pattern), sp_str_of(name)) != matches_by_definition(pattern, name))
+            if (sp_env_matches(sp_str_of(pattern), sp_str_of(name)) !=
+                matches_by_definition(pattern, name))
                 fail_msg("'%s' against '%s'", pattern, name);
         }
 }
@@ -123,28 +123,33 @@ static void test_a_pattern_of_stars_takes_no_exponential_time(void **state)
     name[sizeof name - 1] = 'b';
     const uint64_t before = test_now_ms();
     for (int i = 0; i < 20; i++)
-        assert_false(sp_env_matches((struct sp_str){pattern, sizeof pattern}, (struct sp_str){name, sizeof name}));
+        assert_false(sp_env_matches((struct sp_str){pattern, sizeof pattern},
+                                    (struct sp_str){name, sizeof name}));
     assert_true(test_now_ms() - before < 5000);
 }
 
 static void test_inherit_all_core_and_none(void **state)
 {
-    char *const own[] = {S("HOME=/h"),  S("Path=/p"),   S("EDITOR=vi"), S("LC_ALL=C"), S("LC_TIME=C"),
-                         S("LOGNAME=l"), S("lang=de"),  S("SHELL=/s"),  S("TEMP=t"),   S("TMP=t"),
-                         S("TMPDIR=t"), S("USER=u"),    S("USERS=x"),   S("LC_CTYPE=U"), NULL};
+    char *const own[] = {
+        S("HOME=/h"),   S("Path=/p"), S("EDITOR=vi"), S("LC_ALL=C"),   S("LC_TIME=C"),
+        S("LOGNAME=l"), S("lang=de"), S("SHELL=/s"),  S("TEMP=t"),     S("TMP=t"),
+        S("TMPDIR=t"),  S("USER=u"),  S("USERS=x"),   S("LC_CTYPE=U"), NULL};
 
     (void)state;
     inherits(&(struct sp_env_policy){.inherit = SP_ENV_NONE}, own, "");
     inherits(&(struct sp_env_policy){.inherit = SP_ENV_CORE}, own,
-             "HOME=/h LC_ALL=C LC_CTYPE=U LOGNAME=l Path=/p SHELL=/s TEMP=t TMP=t TMPDIR=t USER=u lang=de ");
-    inherits(&(struct sp_env_policy){.inherit = SP_ENV_ALL}, own,
-             "EDITOR=vi HOME=/h LC_ALL=C LC_CTYPE=U LC_TIME=C LOGNAME=l Path=/p SHELL=/s TEMP=t TMP=t "
-             "TMPDIR=t USER=u USERS=x lang=de ");
+             "HOME=/h LC_ALL=C LC_CTYPE=U LOGNAME=l Path=/p SHELL=/s TEMP=t TMP=t TMPDIR=t USER=u "
+             "lang=de ");
+    inherits(
+        &(struct sp_env_policy){.inherit = SP_ENV_ALL}, own,
+        "EDITOR=vi HOME=/h LC_ALL=C LC_CTYPE=U LC_TIME=C LOGNAME=l Path=/p SHELL=/s TEMP=t TMP=t "
+        "TMPDIR=t USER=u USERS=x lang=de ");
 }
 
 static void test_default_excludes_go_unless_ignored(void **state)
 {
-    char *const own[] = {S("MONKEY=1"), S("my_Secret_x=1"), S("TOKENS=1"), S("KEE=1"), S("A=1"), NULL};
+    char *const own[] = {S("MONKEY=1"), S("my_Secret_x=1"), S("TOKENS=1"),
+                         S("KEE=1"),    S("A=1"),           NULL};
 
     (void)state;
     inherits(&(struct sp_env_policy){.inherit = SP_ENV_ALL}, own, "A=1 KEE=1 ");
@@ -161,7 +166,9 @@ static void test_the_steps_of_a_policy_come_in_their_order(void **state)
     char *const own[] = {S("A=own"), S("B=own"), S("DROP=own"), S("API_KEY=own"), NULL};
     const struct {
         struct sp_str name, value;
-    } set[] = {{SP_STR("DROP"), SP_STR("set")}, {SP_STR("API_KEY"), SP_STR("set")}, {SP_STR("C"), SP_STR("set")},
+    } set[] = {{SP_STR("DROP"), SP_STR("set")},
+               {SP_STR("API_KEY"), SP_STR("set")},
+               {SP_STR("C"), SP_STR("set")},
                {SP_STR("A"), SP_STR("set")}};
     struct sp_env e = {0};
 
@@ -176,7 +183,8 @@ static void test_the_steps_of_a_policy_come_in_their_order(void **state)
         for (size_t i = 0; i < sizeof set / sizeof set[0]; i++)
             if (sp_env_is_included(&p, set[i].name))
                 assert_true(sp_env_add(&e, set[i].name, set[i].value, RANK_SET));
-        is_written(&e, round == 0 ? "A=set API_KEY=set B=own C=set DROP=set " : "A=set API_KEY=set DROP=set ");
+        is_written(&e, round == 0 ? "A=set API_KEY=set B=own C=set DROP=set "
+                                  : "A=set API_KEY=set DROP=set ");
     }
 }
 
@@ -219,14 +227,17 @@ static void test_hidden_names_never_pass(void **state)
             size_t n = strlen(any_case[i]);
 
             for (size_t k = 0; k <= n; k++)
-                lower[k] = (char)(any_case[i][k] | (any_case[i][k] >= 'A' && any_case[i][k] <= 'Z' ? 32 : 0));
+                lower[k] = (char)(any_case[i][k] |
+                                  (any_case[i][k] >= 'A' && any_case[i][k] <= 'Z' ? 32 : 0));
             assert_true(sp_env_add(&e, sp_str_of(any_case[i]), SP_STR("x"), rank));
             assert_true(sp_env_add(&e, sp_str_of(lower), SP_STR("x"), rank));
             is_written(&e, "");
         }
     struct sp_env e = {0};
-    assert_true(sp_env_add(&e, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"), SP_STR("1"), RANK_ENV));
-    assert_true(sp_env_add(&e, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOS"), SP_STR("1"), RANK_ENV));
+    assert_true(
+        sp_env_add(&e, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"), SP_STR("1"), RANK_ENV));
+    assert_true(
+        sp_env_add(&e, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOS"), SP_STR("1"), RANK_ENV));
     is_written(&e, "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOS=1 ");
 }
 
@@ -273,7 +284,8 @@ static void test_odd_names_of_our_own_environment(void **state)
     /* Without '=', or empty: no variable. A name may begin with '='. A value may hold more. */
     (void)state;
     inherits(&(struct sp_env_policy){.inherit = SP_ENV_ALL},
-             OWN(S("NOTHING"), S(""), S("="), S("=x"), S("=C:=dir"), S("E="), S("V=a=b")), "=C:=dir E= V=a=b ");
+             OWN(S("NOTHING"), S(""), S("="), S("=x"), S("=C:=dir"), S("E="), S("V=a=b")),
+             "=C:=dir E= V=a=b ");
 }
 
 static void test_empty_names_and_names_with_a_sign_are_passed_on(void **state)
@@ -291,7 +303,8 @@ static void test_nothing_is_added(void **state)
     struct sp_env e = {0};
 
     (void)state;
-    assert_true(sp_env_inherit(&e, &(struct sp_env_policy){.inherit = SP_ENV_ALL}, no_own, RANK_INHERIT));
+    assert_true(
+        sp_env_inherit(&e, &(struct sp_env_policy){.inherit = SP_ENV_ALL}, no_own, RANK_INHERIT));
     is_written(&e, "");
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/hash.h"
-
 #include "process_fixture.h"
 
 static bool is_equal(struct sp_hash x, struct sp_hash y)

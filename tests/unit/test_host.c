@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "os/host.h"
-
 #include "process_fixture.h"
 
 static void is_complete(const struct sp_host *h)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec-server-protocol.md 5.6, on real pipes and terminals. */
-#include "core/input.h"
-
 #include <termios.h>
 
+#include "core/input.h"
 #include "os/pty.h"
 #include "process_fixture.h"
 

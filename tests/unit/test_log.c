@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
-
 #include "base/utf8.h"
 #include "process_fixture.h"
 

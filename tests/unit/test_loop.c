@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/loop.h"
-
 #include <sys/eventfd.h>
 
 #include "base/auto.h"
+#include "core/loop.h"
 #include "process_fixture.h"
 
 static struct sp_loop *loop;
@@ -188,7 +187,8 @@ static void test_thousands_of_timers_keep_their_order(void **state)
         if (what == 0)
             sp_loop_cancel(loop, &many[i].timer);
         else if (what == 1)
-            assert_true(sp_loop_timer(loop, &many[i].timer, now + test_random(&seed) % 50, on_many));
+            assert_true(
+                sp_loop_timer(loop, &many[i].timer, now + test_random(&seed) % 50, on_many));
         expected += what != 0;
     }
     assert_true(sp_loop_timer(loop, &stop, now + 60, on_stop));

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "os/pty.h"
-
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <termios.h>
 
+#include "os/pty.h"
 #include "process_fixture.h"
 
 static struct sp_pty pty;
@@ -118,7 +117,8 @@ static void test_without_descriptors_nothing_is_left_behind(void **state)
         struct sp_pty p = {.master = -7, .slave = -7};
         struct sp_error e = {0};
 
-        assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)(next + room), was.rlim_max}), 0);
+        assert_int_equal(
+            setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)(next + room), was.rlim_max}), 0);
         const int r = sp_pty_open(24, 80, &p, &e);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
         assert_int_equal(r, -SP_E_SYSTEM);

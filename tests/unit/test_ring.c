@@ -4,9 +4,8 @@
  * memory that a hostile writer left, and across two processes. The source is included: the tests
  * corrupt what only it can see.
  */
-#include "cell/ring.c" /* NOLINT: see above */
-
 #include "cell/bell.h"
+#include "cell/ring.c" /* NOLINT: see above */
 #include "process_fixture.h"
 
 /* ---- what the output is: any record's bytes follow from its place in the stream ---- */
@@ -56,7 +55,8 @@ struct model {
     uint64_t exit_seq, closed_seq;
 };
 
-static void model_add(struct model *m, enum sp_record_type type, enum sp_stream stream, uint32_t len)
+static void model_add(struct model *m, enum sp_record_type type, enum sp_stream stream,
+                      uint32_t len)
 {
     if (m->count == m->cap) {
         m->cap = m->cap == 0 ? 1024 : m->cap * 2;
@@ -118,9 +118,10 @@ static bool read_one(const struct sp_ring_view *v, const struct model *m, struct
     assert_int_equal(more, 1);
     if (r->next < m->first) {
         const uint64_t had =
-            r->next == 0 ? 0
-                         : m->all[r->next - 1].bytes_before +
-                               (m->all[r->next - 1].type == SP_RECORD_OUTPUT ? m->all[r->next - 1].len : 0);
+            r->next == 0
+                ? 0
+                : m->all[r->next - 1].bytes_before +
+                      (m->all[r->next - 1].type == SP_RECORD_OUTPUT ? m->all[r->next - 1].len : 0);
 
         r->missed_records += m->first - r->next;
         r->missed_bytes += m->all[m->first].bytes_before - had;
@@ -357,7 +358,8 @@ static void fill_until(struct life *l, uint64_t left)
         if (now == left + LARGEST)
             len = SP_RING_CHUNK;
         else if (now < left + 2 * LARGEST + 32)
-            len = (uint32_t)((now - left - LARGEST >= 32 + LARGEST ? LARGEST / 2 : now - left - LARGEST) -
+            len = (uint32_t)((now - left - LARGEST >= 32 + LARGEST ? LARGEST / 2
+                                                                   : now - left - LARGEST) -
                              RECORD_HEADER);
         put_output(&l->ring, SP_STREAM_STDOUT, len);
         model_add(&l->model, SP_RECORD_OUTPUT, SP_STREAM_STDOUT, len);
@@ -413,8 +415,8 @@ static void test_a_new_ring_says_nothing(void **state)
 
 static void test_the_exit_is_told_as_it_was_written(void **state)
 {
-    const struct sp_exit how = {.code = 139, .signal = 11, .has_core = 1, .max_rss_kb = 77,
-                                .user_us = 1, .system_us = 2};
+    const struct sp_exit how = {
+        .code = 139, .signal = 11, .has_core = 1, .max_rss_kb = 77, .user_us = 1, .system_us = 2};
     struct sp_ring_cursor at = {0};
     struct sp_ring_state s;
     struct sp_record r;
@@ -611,7 +613,8 @@ static void test_a_log_longer_than_the_area_is_malformed(void **state)
 
     (void)state;
     begin_spoiled(&l);
-    *header_of(&l, 0) = (struct record_header){.len = (uint32_t)AREA - RECORD_HEADER, .type = SP_RECORD_PAD};
+    *header_of(&l, 0) =
+        (struct record_header){.len = (uint32_t)AREA - RECORD_HEADER, .type = SP_RECORD_PAD};
     set_end(&l, (uint64_t)1 << 63);
     ends_with(&l, -SP_E_MALFORMED, 0);
     set_end(&l, UINT64_MAX - 7);
@@ -673,9 +676,11 @@ static void test_a_record_over_the_edge_is_malformed(void **state)
     header_at(&l.ring, at)->len = 64; /* the PAD: 64 bytes are left, this wants 88 */
     set_oldest(&l, at);
     ends_with(&l, -SP_E_MALFORMED, 0);
-    *header_at(&l.ring, at) = (struct record_header){.seq = seq, .len = 41, .type = SP_RECORD_OUTPUT};
+    *header_at(&l.ring, at) =
+        (struct record_header){.seq = seq, .len = 41, .type = SP_RECORD_OUTPUT};
     ends_with(&l, -SP_E_MALFORMED, 0);
-    *header_at(&l.ring, at) = (struct record_header){.seq = seq, .len = 40, .type = SP_RECORD_OUTPUT};
+    *header_at(&l.ring, at) =
+        (struct record_header){.seq = seq, .len = 40, .type = SP_RECORD_OUTPUT};
     ends_with(&l, -SP_E_MALFORMED, 1); /* it fits; the next has the same number */
     end_life(&l);
 }
@@ -710,7 +715,8 @@ static void random_damage(uint64_t seed)
 
         for (int i = 0; i < 4; i++) {
             const uint64_t at = test_random(&seed) % end & ~(uint64_t)7;
-            uint64_t word = test_random(&seed) % 3 == 0 ? test_random(&seed) % 200 : test_random(&seed);
+            uint64_t word =
+                test_random(&seed) % 3 == 0 ? test_random(&seed) % 200 : test_random(&seed);
 
             memcpy(l.ring.data + at % AREA, &word, sizeof word);
         }
@@ -923,15 +929,15 @@ static void test_with_flow_control_nothing_is_missed(void **state)
     struct tally t = {0};
     struct sp_record r;
     struct life l;
-    uint64_t *pauses =
-        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t *pauses = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     (void)state;
     assert_true(pauses != MAP_FAILED);
     begin_life(&l);
     assert_int_equal(sp_bell_new(8, &front, NULL), 0);
     sp_bell_serve(&front, 3, true, 0);
-    assert_int_equal(sp_bell_join(front.page_fd, 8, -1, dup(front.wake[SP_SIDE_CELL]), &cell, NULL), 0);
+    assert_int_equal(sp_bell_join(front.page_fd, 8, -1, dup(front.wake[SP_SIDE_CELL]), &cell, NULL),
+                     0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)

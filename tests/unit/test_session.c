@@ -3,11 +3,10 @@
  * The heart of the front without its edges: a server, a session, a client that only listens, and
  * real commands in a real cell (the program in SALLYPORT).
  */
-#include "core/session.h"
-
 #include <sys/prctl.h>
 
 #include "base/log.h"
+#include "core/session.h"
 #include "os/spawn.h"
 #include "process_fixture.h"
 
@@ -114,9 +113,14 @@ static int begin(void **state)
     fds_before = open_fds();
     if (sp_loop_new(&loop, NULL) < 0)
         return -1;
-    options = (struct sp_server_options){.program = program, .max_processes = 50, .session_ttl_ms = 30000,
-                                         .closed_ttl_ms = 30000, .use_cgroups = true, .nofile_soft = 256,
-                                         .nofile_hard = 256, .drained = on_drained};
+    options = (struct sp_server_options){.program = program,
+                                         .max_processes = 50,
+                                         .session_ttl_ms = 30000,
+                                         .closed_ttl_ms = 30000,
+                                         .use_cgroups = true,
+                                         .nofile_soft = 256,
+                                         .nofile_hard = 256,
+                                         .drained = on_drained};
     clear(&ear);
     clear(&other_ear);
     make_server();
@@ -181,7 +185,8 @@ static bool has_heard_close(const void *l)
 
 static bool has_heard_line(const void *l)
 {
-    return memchr(((const struct listener *)l)->output, '\n', ((const struct listener *)l)->output_len) != NULL;
+    return memchr(((const struct listener *)l)->output, '\n',
+                  ((const struct listener *)l)->output_len) != NULL;
 }
 
 static bool is_dead(const void *pidfd)
@@ -229,9 +234,15 @@ static int ask(struct sp_session *s, struct wait *w, const char *id, bool is_tty
     for (; argv[argc] != NULL; argc++)
         list[argc] = sp_str_of(argv[argc]);
     assert_true(sp_buf_add(&env, "PATH=/bin:/usr/bin", 19));
-    const struct sp_start o = {.id = sp_str_of(id), .label = sp_str_of(id), .is_tty = is_tty,
-                               .wants_stdin = wants_stdin, .cwd = SP_STR("/"), .argv = list, .argc = argc,
-                               .env = &env, .envc = 1};
+    const struct sp_start o = {.id = sp_str_of(id),
+                               .label = sp_str_of(id),
+                               .is_tty = is_tty,
+                               .wants_stdin = wants_stdin,
+                               .cwd = SP_STR("/"),
+                               .argv = list,
+                               .argc = argc,
+                               .env = &env,
+                               .envc = 1};
     *w = (struct wait){.base = {.done = on_start_done}};
     const int r = sp_proc_start(s, &o, &w->base, ret, e);
     sp_buf_done(&env);
@@ -255,9 +266,10 @@ static struct sp_proc *start(struct sp_session *s, const char *id, bool is_tty, 
     return p;
 }
 
-#define START(s, id, ...)       start(s, id, false, false, (const char *const[]){__VA_ARGS__, NULL})
-#define SH(s, id, script)       START(s, id, "sh", "-c", script)
-#define SH_STDIN(s, id, script) start(s, id, false, true, (const char *const[]){"sh", "-c", script, NULL})
+#define START(s, id, ...) start(s, id, false, false, (const char *const[]){__VA_ARGS__, NULL})
+#define SH(s, id, script) START(s, id, "sh", "-c", script)
+#define SH_STDIN(s, id, script) \
+    start(s, id, false, true, (const char *const[]){"sh", "-c", script, NULL})
 
 static struct sp_session *new_session(struct listener *l)
 {
@@ -467,8 +479,9 @@ static struct sp_proc *say_chunks(struct sp_session *s, int count)
         memset(line, 'a' + i - 1, (size_t)i);
         line[i] = '\n';
         (void)snprintf(id, sizeof id, "%d", i);
-        assert_int_equal(sp_input_write(&p->input, sp_str_of(id), (struct sp_str){line, (size_t)i + 1}),
-                         SP_INPUT_ACCEPTED);
+        assert_int_equal(
+            sp_input_write(&p->input, sp_str_of(id), (struct sp_str){line, (size_t)i + 1}),
+            SP_INPUT_ACCEPTED);
         while (p->tail.seq < seq) {
             bool is_so = true;
 
@@ -480,7 +493,8 @@ static struct sp_proc *say_chunks(struct sp_session *s, int count)
     return p;
 }
 
-static void page_is(struct sp_proc *p, uint64_t after, uint64_t max, const char *want, uint64_t next_seq)
+static void page_is(struct sp_proc *p, uint64_t after, uint64_t max, const char *want,
+                    uint64_t next_seq)
 {
     struct sp_page page = {0};
     struct sp_record r;
@@ -514,20 +528,20 @@ static void test_pages_are_cut_as_promised(void **state)
     page_is(p, 0, all, "a bb ccc dddd ", 5);
     page_is(p, 2, all, "ccc dddd ", 5);
     page_is(p, 4, all, "", 5);
-    page_is(p, 1000, all, "", 5);  /* beyond the end */
+    page_is(p, 1000, all, "", 5); /* beyond the end */
     page_is(p, all, all, "", 5);
-    page_is(p, 0, 0, "a ", 2);     /* one at a time */
+    page_is(p, 0, 0, "a ", 2); /* one at a time */
     page_is(p, 1, 0, "bb ", 3);
     page_is(p, 3, 0, "dddd ", 5);
     page_is(p, 4, 0, "", 5);
     page_is(p, 0, 1, "a ", 2);
-    page_is(p, 0, 2, "a ", 2);     /* never split, never more than asked for but the first */
+    page_is(p, 0, 2, "a ", 2); /* never split, never more than asked for but the first */
     page_is(p, 0, 3, "a bb ", 3);
     page_is(p, 0, 5, "a bb ", 3);
     page_is(p, 0, 6, "a bb ccc ", 4);
     page_is(p, 0, 10, "a bb ccc dddd ", 5);
     page_is(p, 0, 11, "a bb ccc dddd ", 5);
-    page_is(p, 2, 1, "ccc ", 4);   /* larger than asked for */
+    page_is(p, 2, 1, "ccc ", 4);             /* larger than asked for */
     page_is(p, 0, all, "a bb ccc dddd ", 5); /* and back to the beginning */
     assert_int_equal(sp_input_close(&p->input), SP_INPUT_ACCEPTED);
     until(is_closed, p);
@@ -593,7 +607,12 @@ static void test_signals_and_resizes_are_answered(void **state)
     struct call c = {.base = {.waiter = {.fn = on_call_done}}};
     struct call d = c;
     struct sp_session *s = new_session(&ear);
-    struct sp_proc *p = start(s, "p", true, false, (const char *const[]){"sh", "-c", "trap 'stty size' WINCH; trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done", NULL});
+    struct sp_proc *p = start(
+        s, "p", true, false,
+        (const char *const[]){
+            "sh", "-c",
+            "trap 'stty size' WINCH; trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done",
+            NULL});
 
     (void)state;
     until(has_heard_line, &ear);
@@ -615,7 +634,8 @@ static void test_signals_and_resizes_are_answered(void **state)
 static void test_a_terminate_ends_the_tree_and_breaks_the_input(void **state)
 {
     struct sp_session *s = new_session(&ear);
-    struct sp_proc *p = start(s, "p", false, true, (const char *const[]){puppet, "daemons", "5", NULL});
+    struct sp_proc *p =
+        start(s, "p", false, true, (const char *const[]){puppet, "daemons", "5", NULL});
 
     (void)state;
     until(has_heard_line, &ear);
@@ -664,7 +684,8 @@ static void test_a_session_outlives_its_connection(void **state)
     strcpy(id, s->id);
     struct sp_proc *p = SH_STDIN(s, "p", "echo one; read x; echo two; read x; echo three");
     until(has_heard_line, &ear);
-    assert_int_equal(sp_session_resume(server, sp_str_of(id), &other_ear.client, &again, &e), -SP_E_ATTACHED);
+    assert_int_equal(sp_session_resume(server, sp_str_of(id), &other_ear.client, &again, &e),
+                     -SP_E_ATTACHED);
     assert_int_equal(ear.challenges, 1); /* are you still there? */
     sp_session_detach(s, true);
     const size_t heard = ear.output_len;
@@ -677,7 +698,8 @@ static void test_a_session_outlives_its_connection(void **state)
         until(is_true, &is_so);
     }
     assert_int_equal(ear.output_len, heard); /* nobody was told */
-    assert_int_equal(sp_session_resume(server, SP_STR("unknown"), &other_ear.client, &again, &e), -SP_E_STATE);
+    assert_int_equal(sp_session_resume(server, SP_STR("unknown"), &other_ear.client, &again, &e),
+                     -SP_E_STATE);
     assert_string_equal(e.msg, "unknown session id unknown");
     assert_int_equal(sp_session_resume(server, sp_str_of(id), &other_ear.client, &again, &e), 0);
     assert_ptr_equal(again, s);
@@ -714,7 +736,8 @@ static void test_a_detached_session_ends_after_its_time(void **state)
     until(has_no_session, NULL);
     assert_true(test_now_ms() + 5 >= before + 50);
     dies(leader);
-    assert_int_equal(sp_session_resume(server, sp_str_of(id), &ear.client, &again, NULL), -SP_E_STATE);
+    assert_int_equal(sp_session_resume(server, sp_str_of(id), &ear.client, &again, NULL),
+                     -SP_E_STATE);
     assert_int_equal(server->stats.live, 0);
 }
 
@@ -891,7 +914,8 @@ int main(void)
 
     program = getenv("SALLYPORT");
     puppet = getenv("PUPPET");
-    if (program == NULL || puppet == NULL || sp_spawn_reserve(&e) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+    if (program == NULL || puppet == NULL || sp_spawn_reserve(&e) < 0 ||
+        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return 77;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)sp_log_set_level("error");

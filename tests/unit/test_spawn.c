@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real children. Linked with --wrap, so that any call on the way can be made to fail. */
-#include "os/spawn.h"
-
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "os/pty.h"
+#include "os/spawn.h"
 #include "process_fixture.h"
 
 /* ---- faults: the n-th wrapped call after fail_after(n) answers EUCLEAN ---- */
@@ -198,12 +197,14 @@ static void test_arguments_and_environment_arrive_as_given(void **state)
     (void)state;
     s.envp = ARGS(S("A=1"), S("=odd"), S("B="));
     assert_int_equal(hear(&s), 0);
-    assert_string_equal(said, "arg=arg zero\narg=strings\narg=\narg=\xFF \n\nenv=A=1\nenv==odd\nenv=B=\nend\n");
+    assert_string_equal(
+        said, "arg=arg zero\narg=strings\narg=\narg=\xFF \n\nenv=A=1\nenv==odd\nenv=B=\nend\n");
 }
 
 static void test_stdio_is_what_was_given_or_nothing(void **state)
 {
-    struct sp_spawn s = plan("/bin/sh", ARGS(S("sh"), S("-c"), S("cat; echo out; echo err >&2; exit 5")));
+    struct sp_spawn s =
+        plan("/bin/sh", ARGS(S("sh"), S("-c"), S("cat; echo out; echo err >&2; exit 5")));
     int in[2];
 
     (void)state;
@@ -264,7 +265,8 @@ static void test_the_signal_mask_is_empty_and_handlers_are_gone(void **state)
     sigprocmask(SIG_SETMASK, NULL, &now);
     sigprocmask(SIG_SETMASK, &was, NULL);
     assert_int_equal(r, 0);
-    assert_true(sigismember(&now, SIGUSR1) == 1 && sigismember(&now, SIGTERM) == 0); /* ours is kept */
+    assert_true(sigismember(&now, SIGUSR1) == 1 &&
+                sigismember(&now, SIGTERM) == 0); /* ours is kept */
     said_line("SigBlk=0000000000000000");
     said_line("SigCgt=0000000000000000");
 }
@@ -392,8 +394,8 @@ static int make_directory(void **state)
 
 static int remove_directory(void **state)
 {
-    static const char *const names[] = {"first/prog", "second/prog", "prog", "noexec", "lost", "third/prog",
-                                        "first",      "second",      "third", ""};
+    static const char *const names[] = {"first/prog", "second/prog", "prog",   "noexec", "lost",
+                                        "third/prog", "first",       "second", "third",  ""};
     char path[128];
     int r = 0;
 
@@ -413,7 +415,8 @@ static const char *expand(const char *path)
     if (path == NULL)
         return NULL;
     for (; *path != 0; path++)
-        n += (size_t)(*path == '@' ? sprintf(text + n, "%s", directory) : sprintf(text + n, "%c", *path));
+        n += (size_t)(*path == '@' ? sprintf(text + n, "%s", directory)
+                                   : sprintf(text + n, "%c", *path));
     text[n] = 0;
     return text;
 }
@@ -437,7 +440,8 @@ static void fails(const char *path, const char *file, int want)
     assert_int_equal(sp_spawn(&s), -SP_E_SYSTEM);
     assert_int_equal(s.failed_step, SP_STEP_EXEC);
     if (s.failed_errno != want)
-        fail_msg("%s in %s: %s, not %s", file, path, strerrorname_np(s.failed_errno), strerrorname_np(want));
+        fail_msg("%s in %s: %s, not %s", file, path, strerrorname_np(s.failed_errno),
+                 strerrorname_np(want));
     assert_no_children();
 }
 
@@ -586,7 +590,7 @@ static void test_every_step_has_a_name(void **state)
     for (int i = 0; i < SP_STEP_MAX; i++)
         assert_true(strlen(sp_step_name((enum sp_step)i)) > 2);
     assert_string_equal(sp_step_name(SP_STEP_MAX), "unknown");
-    assert_string_equal(sp_step_name((enum sp_step)-1), "unknown");
+    assert_string_equal(sp_step_name((enum sp_step) - 1), "unknown");
 }
 
 /* Fail the first call, then the second ... until none fails: nothing leaks on the way. */
@@ -630,8 +634,9 @@ static void test_every_fault_is_told_and_leaves_nothing(void **state)
             break;
         }
     }
-    static const enum sp_step all[] = {SP_STEP_FDS,    SP_STEP_STDIO, SP_STEP_SESSION, SP_STEP_TERMINAL,
-                                       SP_STEP_PARENT, SP_STEP_LIMITS, SP_STEP_CWD,    SP_STEP_EXEC};
+    static const enum sp_step all[] = {SP_STEP_FDS,      SP_STEP_STDIO,  SP_STEP_SESSION,
+                                       SP_STEP_TERMINAL, SP_STEP_PARENT, SP_STEP_LIMITS,
+                                       SP_STEP_CWD,      SP_STEP_EXEC};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!step_seen[all[i]])
             fail_msg("no fault in step %s", sp_step_name(all[i]));

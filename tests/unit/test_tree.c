@@ -4,11 +4,10 @@
  * one pipe: when it reads as ended, none is left. We are a subreaper, so what a test fails to end
  * comes to us and is ended after it.
  */
-#include "os/tree.h"
-
 #include <sys/prctl.h>
 
 #include "os/spawn.h"
+#include "os/tree.h"
 #include "process_fixture.h"
 
 static const char *puppet;
@@ -30,7 +29,11 @@ static struct tree plant(const char *what, const char *n, const char *k)
     int fd[2];
 
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-    struct sp_spawn s = {.stdio = {-1, fd[1], -1}, .cgroup = -1, .file = puppet, .argv = argv, .envp = no_env,
+    struct sp_spawn s = {.stdio = {-1, fd[1], -1},
+                         .cgroup = -1,
+                         .file = puppet,
+                         .argv = argv,
+                         .envp = no_env,
                          .is_subreaper = true};
     assert_int_equal(sp_spawn(&s), 0);
     (void)close(fd[1]);
@@ -66,7 +69,7 @@ static int end(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (int round = 0; round < 2000; round++) {
+    for (const uint64_t until = test_now_ms() + DEADLINE_MS; test_now_ms() < until;) {
         FILE *f = fopen(path, "re");
         int pid;
 
@@ -195,8 +198,8 @@ static void test_a_deep_chain_dies(void **state)
 {
     (void)state;
     dies("deep", "1", NULL);
-    dies("deep", "300", NULL);
-    dies("deep", "3000", NULL); /* deeper than a look goes */
+    dies("deep", "200", NULL);
+    dies("deep", "1050", NULL); /* deeper than one look goes */
 }
 
 static void test_more_children_than_one_list_holds_die(void **state)
@@ -241,7 +244,8 @@ static void test_only_what_is_below_goes_if_the_root_is_to_stay(void **state)
     assert_non_null(f);
     assert_non_null(fgets(state_line, sizeof state_line, f));
     (void)fclose(f);
-    assert_memory_equal(strrchr(state_line, ')'), ") S", 3); /* neither stopped nor dead */
+    const char alive = strrchr(state_line, ')')[2];
+    assert_true(alive == 'S' || alive == 'R'); /* neither stopped nor dead */
     const int n = sp_tree_children(t.root, pids, 64);
     for (int i = 0; i < n; i++) { /* the dead ones are the root's to reap */
         siginfo_t info;

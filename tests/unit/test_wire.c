@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cell/wire.h"
-
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "cell/wire.h"
 #include "process_fixture.h"
 
 static int near_end, far_end;
@@ -65,7 +64,8 @@ static int receive(void)
 
 static struct sp_wire_call a_call(uint16_t version, uint16_t op)
 {
-    return (struct sp_wire_call){.head = {.version = version, .op = op, .slot = 3, .number = 4}, .a = 5};
+    return (struct sp_wire_call){.head = {.version = version, .op = op, .slot = 3, .number = 4},
+                                 .a = 5};
 }
 
 static void test_a_message_arrives_as_it_was_sent(void **state)
@@ -109,10 +109,14 @@ static void test_every_op_has_a_least_size(void **state)
         uint16_t op;
         size_t least;
     } ops[] = {
-        {SP_WIRE_HELLO, sizeof(struct sp_wire_hello)},      {SP_WIRE_START, sizeof(struct sp_wire_start)},
-        {SP_WIRE_SIGNAL, sizeof(struct sp_wire_call)},      {SP_WIRE_RESIZE, sizeof(struct sp_wire_call)},
-        {SP_WIRE_TERMINATE, sizeof(struct sp_wire_call)},   {SP_WIRE_FORGET, sizeof(struct sp_wire_call)},
-        {SP_WIRE_END_SESSION, sizeof(struct sp_wire_call)}, {SP_WIRE_STARTED, sizeof(struct sp_wire_started)},
+        {SP_WIRE_HELLO, sizeof(struct sp_wire_hello)},
+        {SP_WIRE_START, sizeof(struct sp_wire_start)},
+        {SP_WIRE_SIGNAL, sizeof(struct sp_wire_call)},
+        {SP_WIRE_RESIZE, sizeof(struct sp_wire_call)},
+        {SP_WIRE_TERMINATE, sizeof(struct sp_wire_call)},
+        {SP_WIRE_FORGET, sizeof(struct sp_wire_call)},
+        {SP_WIRE_END_SESSION, sizeof(struct sp_wire_call)},
+        {SP_WIRE_STARTED, sizeof(struct sp_wire_started)},
         {SP_WIRE_DONE, sizeof(struct sp_wire_done)},
     };
     union {
@@ -321,14 +325,14 @@ static void test_bad_counts_of_strings_are_refused(void **state)
     assert_true(reads(1, 0, SP_STR("c\0f\0a\0")));
     assert_true(reads(1, 1, SP_STR("c\0f\0a\0e\0")));
     assert_true(reads(1, 0, SP_STR("\0\0\0")));
-    assert_false(reads(0, 0, SP_STR("c\0f\0")));        /* no argv[0] */
+    assert_false(reads(0, 0, SP_STR("c\0f\0"))); /* no argv[0] */
     assert_false(reads(0, 1, SP_STR("c\0f\0e\0")));
-    assert_false(reads(1, 0, SP_STR("")));              /* nothing at all */
-    assert_false(reads(1, 0, SP_STR("c\0f\0a")));       /* does not end */
-    assert_false(reads(1, 0, SP_STR("c\0f\0")));        /* too few */
+    assert_false(reads(1, 0, SP_STR("")));        /* nothing at all */
+    assert_false(reads(1, 0, SP_STR("c\0f\0a"))); /* does not end */
+    assert_false(reads(1, 0, SP_STR("c\0f\0")));  /* too few */
     assert_false(reads(2, 0, SP_STR("c\0f\0a\0")));
     assert_false(reads(1, 1, SP_STR("c\0f\0a\0")));
-    assert_false(reads(1, 0, SP_STR("c\0f\0a\0b\0")));  /* too many */
+    assert_false(reads(1, 0, SP_STR("c\0f\0a\0b\0"))); /* too many */
     assert_false(reads(1, 0, SP_STR("c\0f\0a\0\0")));
     assert_false(reads(1, 1, SP_STR("c\0f\0a\0e\0\0")));
     assert_false(reads(1, 0, SP_STR("xxxxxx")));
@@ -337,8 +341,11 @@ static void test_bad_counts_of_strings_are_refused(void **state)
 
 static void test_counts_that_overflow_are_refused(void **state)
 {
-    static const uint32_t counts[][2] = {
-        {UINT32_MAX, 0}, {1, UINT32_MAX}, {UINT32_MAX, UINT32_MAX}, {UINT32_MAX - 1, 3}, {0x80000000U, 0x80000000U}};
+    static const uint32_t counts[][2] = {{UINT32_MAX, 0},
+                                         {1, UINT32_MAX},
+                                         {UINT32_MAX, UINT32_MAX},
+                                         {UINT32_MAX - 1, 3},
+                                         {0x80000000U, 0x80000000U}};
     char text[] = "c\0f\0a";
     struct sp_wire_strings found;
     char *pointers[3];
