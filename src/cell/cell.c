@@ -261,7 +261,7 @@ static void reap_forgotten(int pidfd)
 
 static void sweep_if_due(struct cell *cell)
 {
-    const uint64_t now = clock_ms();
+    const uint64_t now = cell->yard.now_ms;
     struct signalfd_siginfo info;
 
     if (!cell->is_sweep_due || now - cell->last_sweep_ms < SWEEP_INTERVAL_MS)
@@ -289,13 +289,16 @@ static bool one_turn(struct cell *cell)
 {
     struct epoll_event batch[BATCH];
     bool has_message = false;
-    int timeout = cell->is_sweep_due ? SWEEP_INTERVAL_MS : -1;
+    int timeout = cell->yard.resting_count > 0 ? 1 : cell->is_sweep_due ? SWEEP_INTERVAL_MS : -1;
 
     sp_bell_wake(&cell->yard.bell);
     if (!sp_bell_may_sleep(&cell->yard.bell))
         timeout = 0;
     const int n = epoll_wait(cell->yard.epoll, batch, BATCH, timeout);
     sp_bell_awake(&cell->yard.bell);
+    cell->yard.now_ms = clock_ms();
+    if (cell->yard.resting_count > 0)
+        sp_command_wake_rested(&cell->yard, cell->commands);
     (void)sp_bell_answer(&cell->yard.bell, on_served, cell);
     for (int i = 0; i < n; i++) {
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);

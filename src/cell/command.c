@@ -17,6 +17,10 @@
 #include "os/spawn.h"
 #include "os/tree.h"
 
+#define DROP_BYTES    2048
+#define MANY_DROPS    32 /* within ... */
+#define DROPS_MS      2
+#define REST_MS       1
 #define READS_AT_ONCE 4          /* of one stream, before others have their turn */
 #define DRAIN_BYTES   (4U << 20) /* after an exit: more than any pipe holds */
 #define DRAIN_WATER   (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
@@ -41,7 +45,7 @@ static void close_fd(int *fd)
  */
 static void close_stream(struct sp_yard *y, struct sp_command *c, int which)
 {
-    if (c->is_tty && !c->is_paused && c->stream[which] >= 0)
+    if (c->is_tty && c->is_watched && c->stream[which] >= 0)
         (void)epoll_ctl(y->epoll, EPOLL_CTL_DEL, c->stream[which], NULL);
     close_fd(&c->stream[which]);
 }
@@ -153,8 +157,10 @@ static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct 
     c->pidfd = spawn.pidfd;
     if (watch(y, c->stream[0], SP_EV_OUT, c->slot) &&
         (c->stream[1] < 0 || watch(y, c->stream[1], SP_EV_ERR, c->slot)) &&
-        watch(y, c->pidfd, SP_EV_EXIT, c->slot))
+        watch(y, c->pidfd, SP_EV_EXIT, c->slot)) {
+        c->is_watched = true;
         return SP_STEP_NONE;
+    }
 
     /* It runs and cannot be watched: end it, for nobody would hear of it. */
     *ret_err = errno;
@@ -174,7 +180,8 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     c->number = s->head.number;
     c->session = s->session;
     c->is_tty = (s->flags & SP_START_TTY) != 0;
-    c->is_paused = c->is_terminated = false;
+    c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
+    c->drops = 0;
     c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
     c->ring.fd = -1;
 
@@ -251,16 +258,25 @@ static bool is_too_far_ahead(const struct sp_yard *y, const struct sp_command *c
     return sp_bell_served(&y->bell, c->slot, &served) && c->ring.end - served > limit;
 }
 
-static void set_watched(struct sp_yard *y, struct sp_command *c, bool is_watched)
+/* The streams are watched unless it is paused or resting. */
+static void update_watch(struct sp_yard *y, struct sp_command *c)
 {
+    const bool wanted = !c->is_paused && !c->is_resting;
+    bool ok = true;
+
+    if (wanted == c->is_watched)
+        return;
     for (int i = 0; i < 2; i++) {
         if (c->stream[i] < 0)
             continue;
-        if (is_watched)
-            (void)watch(y, c->stream[i], i == 0 ? SP_EV_OUT : SP_EV_ERR, c->slot);
+        if (wanted)
+            ok = (watch(y, c->stream[i], i == 0 ? SP_EV_OUT : SP_EV_ERR, c->slot) ||
+                  errno == EEXIST) &&
+                 ok;
         else
             (void)epoll_ctl(y->epoll, EPOLL_CTL_DEL, c->stream[i], NULL);
     }
+    c->is_watched = wanted && ok;
 }
 
 static void pause_if_ahead(struct sp_yard *y, struct sp_command *c)
@@ -275,7 +291,47 @@ static void pause_if_ahead(struct sp_yard *y, struct sp_command *c)
         sp_ring_set_paused(&c->ring, false);
         return;
     }
-    set_watched(y, c, false);
+    update_watch(y, c);
+}
+
+/*
+ * A program that writes line by line would wake us for every line and be slowed by it. Once it has
+ * done so for a while its lines gather in the pipe for a millisecond and are read together.
+ */
+static void rest_after_drops(struct sp_yard *y, struct sp_command *c, ssize_t n)
+{
+    if (n >= DROP_BYTES || y->now_ms - c->drops_since_ms >= DROPS_MS) {
+        c->drops = 0;
+        c->drops_since_ms = y->now_ms;
+    }
+    if (n >= DROP_BYTES || ++c->drops < MANY_DROPS || y->resting_count == SP_MAX_RESTING)
+        return;
+    c->drops = MANY_DROPS / 2; /* a habit is seen sooner the next time */
+    c->is_resting = true;
+    c->rests_until_ms = y->now_ms + REST_MS;
+    y->resting[y->resting_count++] = c->slot;
+    update_watch(y, c);
+}
+
+void sp_command_wake_rested(struct sp_yard *y, struct sp_command *commands)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < y->resting_count; i++) {
+        struct sp_command *c = &commands[y->resting[i]];
+
+        if (c->life == SP_LIFE_NONE || !c->is_resting)
+            continue; /* gone, and the slot perhaps another's */
+        if (y->now_ms >= c->rests_until_ms) {
+            c->is_resting = false;
+            update_watch(y, c);
+            if (c->is_watched || c->is_paused)
+                continue;
+            c->is_resting = true; /* no memory to watch it: tried again in a moment */
+        }
+        y->resting[left++] = y->resting[i];
+    }
+    y->resting_count = left;
 }
 
 static void close_if_ended(struct sp_command *c)
@@ -290,11 +346,13 @@ void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which)
 {
     const uint64_t before = c->ring.end;
 
-    for (int i = 0; i < READS_AT_ONCE && c->stream[which] >= 0 && !c->is_paused; i++) {
+    for (int i = 0; i < READS_AT_ONCE && c->stream[which] >= 0 && c->is_watched; i++) {
         const ssize_t n = take_chunk(y, c, which);
 
-        if (n > 0)
+        if (n > 0) {
             pause_if_ahead(y, c);
+            rest_after_drops(y, c, n);
+        }
         if (n < (ssize_t)SP_RING_CHUNK)
             break; /* what came after is told by the next event */
     }
@@ -380,7 +438,7 @@ void sp_command_served(struct sp_yard *y, struct sp_command *c)
         return;
     c->is_paused = false;
     sp_ring_set_paused(&c->ring, false);
-    set_watched(y, c, true);
+    update_watch(y, c);
     if (c->is_terminated && c->life == SP_LIFE_EXITED) {
         const uint64_t before = c->ring.end;
 

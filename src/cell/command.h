@@ -26,7 +26,9 @@ enum sp_life { SP_LIFE_NONE, SP_LIFE_RUNNING, SP_LIFE_EXITED, SP_LIFE_CLOSED };
 struct sp_command {
     enum sp_life life; /* NONE: the slot is free */
     bool is_tty;
-    bool is_paused;     /* waits for its reader: the streams are not watched */
+    bool is_watched;    /* its streams are; they are not while it is paused or resting */
+    bool is_paused;     /* waits for its reader */
+    bool is_resting;    /* writes in drops: let some gather before we read again */
     bool is_terminated; /* closes as soon as what is readable has been read */
     uint32_t slot;
     uint64_t number, session;
@@ -36,16 +38,22 @@ struct sp_command {
     int slave;     /* of the terminal, kept until the leader is reaped: no early end of file */
     int leaf_fd;   /* its cgroup; -1: none */
     uint32_t leaf;
+    uint64_t drops_since_ms, rests_until_ms;
+    uint32_t drops; /* small chunks since then */
     struct sp_ring ring;
 };
 
+#define SP_MAX_RESTING 64
+
 /* What all commands of a cell share. */
 struct sp_yard {
+    uint64_t now_ms; /* of this turn */
     int epoll;
     struct sp_bell bell;
     const struct rlimit *nofile;
-    struct sp_cgroup cgroup; /* dir -1: trees are found by parentage */
-    uint32_t running;        /* commands that have not exited */
+    struct sp_cgroup cgroup;                         /* dir -1: trees are found by parentage */
+    uint32_t running;                                /* commands that have not exited */
+    uint32_t resting[SP_MAX_RESTING], resting_count; /* slots */
 };
 
 /* What an epoll event is about: a kind, and a slot (or descriptor) beside it. */
@@ -74,6 +82,8 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
 void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which);
 /* The leader has ended: reap it, read what is there, tell. Not ended yet: nothing. */
 void sp_command_exited(struct sp_yard *y, struct sp_command *c);
+/* Those whose rest is over are read again; `commands` is the table of all slots. */
+void sp_command_wake_rested(struct sp_yard *y, struct sp_command *commands);
 /* The front has moved on, or nobody is attached any more. */
 void sp_command_served(struct sp_yard *y, struct sp_command *c);
 
