@@ -14,12 +14,12 @@ help:
 	@echo 'make build       the binary, at $(BUILD)/sallyport'
 	@echo 'make run         build and serve on ws://127.0.0.1:$(PORT)'
 	@echo 'make test        build, run every test, count them'
-	@echo 'make test-quick  the unit tests alone'
+	@echo 'make test-quick  the unit tests and the fuzz corpora alone'
 	@echo 'make bench       measure the server beside the raw kernel limits'
 	@echo 'make bench-peer  ... and beside codex exec-server (from npm)'
 	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
 	@echo 'make fuzz        each fuzzer for a minute'
-	@echo 'make install     into PREFIX (default /usr/local)'
+	@echo 'make install     into PREFIX (default /usr/local)    make clean  remove what was built'
 
 build:
 	@tools/install-packages build

@@ -124,6 +124,8 @@ static void prepare_and_start(struct cell *cell, const struct sp_wire_start *s,
             reply->step = SP_STEP_NONE;
             reply->err = 0;
             sp_command_start(&cell->yard, c, s, &strings, reply, ret_input);
+            if (reply->step == SP_STEP_CLONE)
+                c->is_terminated = true; /* the leaf may be the reason: it is not used again */
             if (reply->step != SP_STEP_NONE)
                 sp_strays_leave_leaf(cell->strays, c, true);
         } else {
@@ -202,7 +204,7 @@ static void on_message(struct cell *cell)
         break;
     case SP_WIRE_TERMINATE:
         if (c != NULL)
-            sp_command_terminate(c);
+            sp_command_terminate(&cell->yard, c);
         break;
     case SP_WIRE_FORGET:
         if (c != NULL)
@@ -250,12 +252,15 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
     after_event(cell, c, before);
 }
 
-static void reap_forgotten(int pidfd)
+static void reap_forgotten(struct cell *cell, int pidfd)
 {
     siginfo_t info = {0};
 
-    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
-        return;
+    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) == 0) {
+        if (info.si_pid == 0)
+            return;
+        sp_strays_note_reaped(cell->strays, info.si_pid);
+    }
     (void)close(pidfd);
 }
 
@@ -311,7 +316,7 @@ static bool one_turn(struct cell *cell)
         else if (kind == SP_EV_CHILD)
             cell->is_sweep_due = true;
         else if (kind == SP_EV_REAP)
-            reap_forgotten((int)what);
+            reap_forgotten(cell, (int)what);
         else if (kind == SP_EV_BELL)
             sp_bell_hush(&cell->yard.bell);
         else
@@ -358,8 +363,8 @@ static int hello(struct cell *cell, struct sp_error *e)
         return joined;
     }
     cell->yard.cgroup.dir = -1;
-    if (h->use_cgroups != 0)
-        (void)sp_cgroup_new(&cell->yard.cgroup); /* not allowed here: by parentage then */
+    if (h->cgroup[0] != 0 && memchr(h->cgroup, 0, sizeof h->cgroup) != NULL)
+        (void)sp_cgroup_new(h->cgroup, &cell->yard.cgroup); /* refused: by parentage then */
     return 0;
 }
 
@@ -410,6 +415,7 @@ static void end_all(struct cell *cell)
 
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
+    sp_yard_free_spare(&cell->yard);
     if (cell->yard.cgroup.dir >= 0)
         sp_cgroup_kill(cell->yard.cgroup.dir);
     else
@@ -435,11 +441,14 @@ int sp_cell_run(int control, struct sp_error *e)
     cell->child_signals = cell->yard.epoll = -1;
     cell->yard.bell.page_fd = cell->yard.bell.wake[0] = cell->yard.bell.wake[1] = -1;
     cell->yard.cgroup.dir = -1;
+    for (int i = 0; i < SP_SPARE; i++)
+        cell->yard.spare[i] = -1;
     own_signals();
     int r = hello(cell, e);
     if (r == 0)
         r = prepare(cell, e);
     if (r == 0) {
+        sp_yard_take_spare(&cell->yard);
         while (one_turn(cell)) {
         }
         end_all(cell);

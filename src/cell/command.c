@@ -165,7 +165,7 @@ static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct 
     /* It runs and cannot be watched: end it, for nobody would hear of it. */
     *ret_err = errno;
     c->life = SP_LIFE_RUNNING;
-    sp_command_terminate(c);
+    sp_command_terminate(y, c);
     (void)waitid(P_PIDFD, (id_t)c->pidfd, &(siginfo_t){0}, WEXITED);
     return SP_STEP_PREPARE;
 }
@@ -456,22 +456,37 @@ int sp_command_signal(struct sp_command *c, int signal)
     return kill(-c->pid, signal) < 0 && errno != ESRCH ? errno : 0;
 }
 
-static void kill_tree(struct sp_command *c)
+void sp_yard_free_spare(struct sp_yard *y)
 {
+    for (int i = 0; i < SP_SPARE; i++)
+        close_fd(&y->spare[i]);
+}
+
+void sp_yard_take_spare(struct sp_yard *y)
+{
+    for (int i = 0; i < SP_SPARE; i++)
+        if (y->spare[i] < 0)
+            y->spare[i] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 6); /* none free: next time */
+}
+
+static void kill_tree(struct sp_yard *y, struct sp_command *c)
+{
+    sp_yard_free_spare(y);
     if (c->leaf_fd >= 0) {
         sp_cgroup_kill(c->leaf_fd);
         (void)kill(c->pid, SIGKILL); /* not reaped yet, so it is still this one */
     } else {
         sp_tree_kill(c->pid, true);
     }
+    sp_yard_take_spare(y);
 }
 
-void sp_command_terminate(struct sp_command *c)
+void sp_command_terminate(struct sp_yard *y, struct sp_command *c)
 {
     if (c->life != SP_LIFE_RUNNING)
         return;
     c->is_terminated = true;
-    kill_tree(c);
+    kill_tree(y, c);
 }
 
 void sp_command_forget(struct sp_yard *y, struct sp_command *c)
@@ -479,7 +494,7 @@ void sp_command_forget(struct sp_yard *y, struct sp_command *c)
     if (c->life == SP_LIFE_RUNNING) {
         struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(SP_EV_REAP, c->pidfd)};
 
-        sp_command_terminate(c);
+        sp_command_terminate(y, c);
         y->running--;
         (void)epoll_ctl(y->epoll, EPOLL_CTL_MOD, c->pidfd, &ev);
         c->pidfd = -1; /* the event's now */

@@ -44,6 +44,7 @@ struct sp_command {
 };
 
 #define SP_MAX_RESTING 64
+#define SP_SPARE       4
 
 /* What all commands of a cell share. */
 struct sp_yard {
@@ -51,8 +52,9 @@ struct sp_yard {
     int epoll;
     struct sp_bell bell;
     const struct rlimit *nofile;
-    struct sp_cgroup cgroup;                         /* dir -1: trees are found by parentage */
-    uint32_t running;                                /* commands that have not exited */
+    struct sp_cgroup cgroup; /* dir -1: trees are found by parentage */
+    uint32_t running;        /* commands that have not exited */
+    int spare[SP_SPARE];     /* descriptors kept for killing when the table is full */
     uint32_t resting[SP_MAX_RESTING], resting_count; /* slots */
 };
 
@@ -87,8 +89,12 @@ void sp_command_wake_rested(struct sp_yard *y, struct sp_command *commands);
 /* The front has moved on, or nobody is attached any more. */
 void sp_command_served(struct sp_yard *y, struct sp_command *c);
 
+/* Between these two there are descriptors free to look at /proc or a cgroup with. */
+void sp_yard_free_spare(struct sp_yard *y);
+void sp_yard_take_spare(struct sp_yard *y);
+
 int sp_command_signal(struct sp_command *c, int signal); /* 0 or errno; ended: 0 */
-void sp_command_terminate(struct sp_command *c);
+void sp_command_terminate(struct sp_yard *y, struct sp_command *c);
 /* Frees the slot. A live one is killed with its tree and reaped later (SP_EV_REAP, its pidfd). */
 void sp_command_forget(struct sp_yard *y, struct sp_command *c);
 

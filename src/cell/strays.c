@@ -16,7 +16,8 @@
 enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
 
 struct leaf {
-    int fd; /* -1: NONE */
+    int fd;          /* -1: NONE */
+    uint32_t number; /* in the directory's name; none is used twice */
     enum leaf_use use;
     bool was_killed;  /* of no more use: removed once it is empty */
     uint64_t session; /* of the strays in it */
@@ -34,13 +35,14 @@ struct sp_strays {
     uint32_t slots;
 
     struct leaf *leaves;
-    uint32_t leaf_count, leaf_cap, first_free, stray_leaves;
+    uint32_t leaf_count, leaf_cap, first_free, stray_leaves, last_number;
 
     /* Without cgroups: */
     struct stray *list;
     size_t count, cap;
-    uint64_t exited_session; /* of the commands that exited since the last sweep */
-    bool is_mixed;           /* ... if it was one session only */
+    uint64_t exited_session; /* of those who died since the last look */
+    pid_t exited_pid;        /* the latest of them */
+    bool is_mixed;           /* they were of several sessions */
     bool has_exits;
 };
 
@@ -98,7 +100,7 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
     l->use = LEAF_FREE;
     if (l->was_killed) {
         (void)close(l->fd);
-        sp_cgroup_remove_leaf(&s->yard->cgroup, i);
+        sp_cgroup_remove_leaf(&s->yard->cgroup, l->number);
         *l = (struct leaf){.fd = -1, .use = LEAF_NONE};
     }
     list_leaf(s, i);
@@ -120,7 +122,8 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
         return false;
     struct leaf *l = &s->leaves[s->first_free];
     if (l->use == LEAF_NONE) {
-        l->fd = sp_cgroup_make_leaf(&s->yard->cgroup, s->first_free);
+        l->number = ++s->last_number;
+        l->fd = sp_cgroup_make_leaf(&s->yard->cgroup, l->number);
         if (l->fd < 0)
             return false;
     }
@@ -188,8 +191,10 @@ static void adopt(struct sp_strays *s, pid_t pid)
         s->list = list;
         s->cap = cap;
     }
+    /* After several deaths its kernel session tells, if it has not made itself one of its own. */
+    const bool is_certain = !s->is_mixed || getsid(pid) == s->exited_pid;
     s->list[s->count++] =
-        (struct stray){.pid = pid, .session = s->is_mixed ? NO_SESSION : s->exited_session};
+        (struct stray){.pid = pid, .session = is_certain ? s->exited_session : NO_SESSION};
 }
 
 static void learn_adopted(struct sp_strays *s)
@@ -215,13 +220,45 @@ static void learn_adopted(struct sp_strays *s)
     s->has_exits = s->is_mixed = false;
 }
 
+/* Whoever dies leaves its children to us: they belong where it belonged. */
+static void note_death(struct sp_strays *s, uint64_t session, pid_t pid)
+{
+    s->is_mixed = s->has_exits && (s->is_mixed || s->exited_session != session);
+    s->exited_session = session;
+    s->exited_pid = pid;
+    s->has_exits = true;
+}
+
+static void note_stray_death(struct sp_strays *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->list[i].pid == pid) {
+            note_death(s, s->list[i].session, pid);
+            s->list[i] = s->list[--s->count];
+            return;
+        }
+}
+
+void sp_strays_note_reaped(struct sp_strays *s, pid_t pid)
+{
+    note_stray_death(s, pid);
+}
+
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
 {
     if (s->yard->cgroup.dir >= 0)
         return;
-    s->is_mixed = s->has_exits && (s->is_mixed || s->exited_session != c->session);
-    s->exited_session = c->session;
-    s->has_exits = true;
+    /* A stray may have died a moment before, and what it left must not be taken for c's. */
+    for (size_t i = 0; i < s->count && s->yard->running < LOOK_AT_ONCE; i++) {
+        siginfo_t info = {0};
+        const pid_t pid = s->list[i].pid;
+
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
+            note_stray_death(s, pid);
+            i--;
+        }
+    }
+    note_death(s, c->session, c->pid);
     /* At once while that is cheap, so that there is no doubt whose they are; else by the sweep. */
     if (s->yard->running < LOOK_AT_ONCE)
         learn_adopted(s);
@@ -245,31 +282,34 @@ static void reap_dead(struct sp_strays *s)
         }
         if (waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG) < 0)
             return;
-        for (size_t i = 0; i < s->count; i++)
-            if (s->list[i].pid == info.si_pid)
-                s->list[i--] = s->list[--s->count];
+        note_stray_death(s, info.si_pid);
     }
 }
 
 void sp_strays_sweep(struct sp_strays *s)
 {
+    reap_dead(s);
     if (s->yard->cgroup.dir < 0 && s->has_exits)
         learn_adopted(s);
-    reap_dead(s);
     free_emptied(s);
 }
 
 void sp_strays_end_session(struct sp_strays *s, uint64_t session)
 {
+    sp_yard_free_spare(s->yard);
     for (uint32_t i = 0; i < s->leaf_count; i++)
         if (s->leaves[i].use == LEAF_STRAYS && s->leaves[i].session == session)
             kill_leaf(&s->leaves[i]);
+    sp_yard_take_spare(s->yard);
     free_emptied(s); /* the killed take a moment: a sweep finds the rest */
     if (s->yard->cgroup.dir >= 0)
         return;
     sp_strays_sweep(s);
     for (size_t i = 0; i < s->count; i++)
-        if (s->list[i].session == session)
+        if (s->list[i].session == session) {
+            sp_yard_free_spare(s->yard);
             sp_tree_kill(s->list[i].pid, true);
+            sp_yard_take_spare(s->yard);
+        }
     reap_dead(s);
 }

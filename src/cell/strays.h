@@ -28,6 +28,9 @@ void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c);
 /* Reaps dead strays and learns of new ones. Linear in our children: not more than ten a second. */
 void sp_strays_sweep(struct sp_strays *s);
 
+/* A child of ours was reaped elsewhere: its number may be another's from now on. */
+void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);
+
 /* Kills what the session's commands left. */
 void sp_strays_end_session(struct sp_strays *s, uint64_t session);
 

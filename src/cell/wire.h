@@ -45,7 +45,8 @@ struct sp_wire_head {
 struct sp_wire_hello {
     struct sp_wire_head head;
     uint32_t slots;
-    uint32_t use_cgroups;
+    uint32_t zero;
+    char cgroup[48];                   /* the name of the directory to make; "": use none */
     uint64_t nofile_soft, nofile_hard; /* what commands get */
 };
 

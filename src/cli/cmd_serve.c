@@ -256,6 +256,9 @@ static int read_options(int argc, char **argv, struct options *o)
 static int check_authority(struct options *o, const struct sp_listen_url *url, struct sp_auth **ret,
                            struct sp_error *e)
 {
+    if (o->auth.mode == NULL && o->auth.token_file != NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`--ws-token-file` requires `--ws-auth capability-token`");
     if (o->own_token_file != NULL) {
         if (o->auth.token_file != NULL || o->auth.token_sha256 != NULL ||
             (o->auth.mode != NULL && strcmp(o->auth.mode, "capability-token") != 0))
@@ -338,12 +341,18 @@ static void raise_nofile(struct rlimit *ret_before)
 
 static int take_signals(struct serve *s, struct sp_error *e)
 {
+    static const int optional[] = {SIGINT, SIGHUP};
     sigset_t set;
 
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
+        struct sigaction now;
+
+        /* Ignored by whoever started us, as nohup does: then it is to stay so. */
+        if (sigaction(optional[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
+            sigaddset(&set, optional[i]);
+    }
     sigprocmask(SIG_BLOCK, &set, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGCHLD,

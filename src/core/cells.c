@@ -36,7 +36,8 @@ struct sp_cell {
     struct sp_cell_options options;
     pid_t pid;
     int pidfd;
-    int socket; /* -1: it has died */
+    int socket;                  /* -1: it has died */
+    char cgroup[SP_CGROUP_NAME]; /* its directory's name; "": none */
     struct sp_bell bell;
     struct sp_watch on_socket, on_bell;
     struct sp_deferred burial;
@@ -400,13 +401,13 @@ static int launch(struct sp_cell *c, struct sp_error *e)
     c->pid = s.pid;
     c->pidfd = s.pidfd;
 
-    const struct sp_wire_hello hello = {
+    struct sp_wire_hello hello = {
         .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
         .slots = c->options.slots,
-        .use_cgroups = c->options.use_cgroups,
         .nofile_soft = c->options.nofile_soft,
         .nofile_hard = c->options.nofile_hard,
     };
+    memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
     const int fds[2] = {c->bell.page_fd, c->bell.wake[SP_SIDE_CELL]};
     const int r = sp_wire_send(c->socket, true, &hello, sizeof hello, NULL, 0, fds, 2);
     if (r < 0)
@@ -429,6 +430,8 @@ int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp
     c->socket = c->pidfd = -1;
     c->outbox_end = &c->outbox;
     c->bell = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
+    if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
+        c->cgroup[0] = 0;
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
     c->free_slots = calloc(o->slots, sizeof *c->free_slots);
     if (c->seats == NULL || c->free_slots == NULL) {
@@ -467,7 +470,7 @@ static void bury(struct sp_deferred *d)
     sp_log(SP_LOG_ERROR, "the cell (pid %d) has ended; its processes are lost", (int)c->pid);
     (void)kill(c->pid, SIGKILL); /* a child of ours, not reaped yet */
     sp_tree_kill(getpid(), false);
-    sp_cgroup_clean_up_after(c->pid);
+    sp_cgroup_clean_up(c->cgroup);
     for (uint32_t i = 0; i < c->options.slots; i++)
         if (c->seats[i] != NULL)
             c->seats[i]->ops->lost(c->seats[i]);
@@ -483,7 +486,7 @@ static void await_end(struct sp_cell *c)
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)c->pid);
         (void)kill(c->pid, SIGKILL);
         sp_tree_kill(getpid(), false);
-        sp_cgroup_clean_up_after(c->pid);
+        sp_cgroup_clean_up(c->cgroup);
     }
     (void)waitid(P_PIDFD, (id_t)c->pidfd, &(siginfo_t){0}, WEXITED);
     /* Normally none: strays of a cell that had to be killed. */

@@ -31,6 +31,14 @@ static void make_up_end(struct sp_proc *p)
         p->state.closed_seq = ++p->tail.seq;
 }
 
+/* The cell broke the rules: nothing more is read there. */
+static void fail_ring(struct sp_proc *p)
+{
+    sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken", SP_STR_ARG(p->id));
+    sp_cell_terminate(&p->seat);
+    make_up_end(p);
+}
+
 static void refresh(struct sp_proc *p)
 {
     if (p->is_lost || p->view.head == NULL)
@@ -40,10 +48,7 @@ static void refresh(struct sp_proc *p)
     const uint64_t dropped = p->state.dropped_bytes;
     struct sp_server_stats *stats = &p->session->server->stats;
     if (sp_ring_catch_up(&p->view, &p->tail, &p->state) < 0) {
-        sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken",
-               SP_STR_ARG(p->id));
-        sp_cell_terminate(&p->seat);
-        make_up_end(p);
+        fail_ring(p);
         return;
     }
     stats->output_bytes += p->tail.bytes - bytes;
@@ -69,8 +74,8 @@ static void on_forget_timer(struct sp_timer *t)
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
     struct sp_loop *loop = p->session->server->loop;
 
-    /* A client that reads slowly must still hear the end of it. */
-    if (p->session->client != NULL && p->sent.seq < p->tail.seq &&
+    /* A client that reads slowly must still hear the end of it, and have its answers. */
+    if ((p->requests > 0 || (p->session->client != NULL && p->sent.seq < p->tail.seq)) &&
         sp_loop_timer(loop, t, sp_loop_now(loop) + 1000, on_forget_timer))
         return;
     sp_proc_free(p);
@@ -128,6 +133,16 @@ static void on_lost(struct sp_seat *seat)
     sp_cell_forget(seat); /* the cell is freed after this */
 }
 
+/* The cell stands still once it is far enough ahead; it is woken when it may go on. */
+static void tell_served(struct sp_proc *p, bool is_attached)
+{
+    sp_cell_serve(&p->seat, is_attached, p->sent.pos);
+    const bool may_go_on = !is_attached || p->sent.pos >= p->tail.pos ||
+                           p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
+    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view))
+        sp_cell_wake(&p->seat);
+}
+
 /* ---- starting ---- */
 
 static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,
@@ -158,6 +173,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     if (input >= 0)
         sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
     p->session->server->stats.started++;
+    tell_served(p, p->session->client != NULL); /* the client may have left, or come, meanwhile */
     if (w != NULL)
         w->done(w, p, NULL);
     sp_waiters_wake(&p->on_started);
@@ -186,7 +202,7 @@ static const struct sp_seat_ops seat_ops = {
 
 static void has_room(struct sp_input *in)
 {
-    sp_waiters_wake(&SP_CONTAINER(in, struct sp_proc, input)->on_room);
+    sp_waiters_wake_in_turn(&SP_CONTAINER(in, struct sp_proc, input)->on_room);
 }
 
 static bool add_string(struct sp_buf *b, struct sp_str s)
@@ -234,6 +250,11 @@ static void release(struct sp_proc *p)
     free(p);
 }
 
+static size_t held_bytes(const struct sp_proc *p)
+{
+    return p->id.n + p->label.n + p->strings.len;
+}
+
 static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error *e)
 {
     auto_buf struct sp_buf strings = {0};
@@ -268,6 +289,11 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->start_wait = w;
     p->started_ms = wall_ms();
     sp_input_init(&p->input, s->server->loop, has_room);
+    /* Kept for process/list and for every message: a client must not fill memory with names. */
+    if (s->server->held_bytes > SP_SERVER_MAX_HELD) {
+        release(p);
+        return sp_fail(e, SP_E_LIMIT, 0, "the processes' ids and arguments hold too much memory");
+    }
     if (!copy_str(o->id, &p->id) || !copy_str(o->label, &p->label) || !lay_strings(p, o) ||
         !sp_session_add(s, p)) {
         release(p);
@@ -281,6 +307,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     }
     s->starting++;
     s->server->stats.live++;
+    s->server->held_bytes += held_bytes(p);
     *ret = p;
     return 0;
 }
@@ -295,6 +322,7 @@ void sp_proc_free(struct sp_proc *p)
         server->stats.live--;
     if (p->has_news && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
+    server->held_bytes -= held_bytes(p);
     sp_loop_cancel(server->loop, &p->forget_timer);
     sp_session_remove(p->session, p);
     sp_cell_forget(&p->seat);
@@ -416,19 +444,10 @@ int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
 
         if (r > 0)
             return 1;
-        if (r < 0)
-            refresh(p); /* finds the same and ends the process */
+        if (r < 0 && !p->is_lost)
+            fail_ring(p);
     }
     return next_made_up(p, ret);
-}
-
-/* The cell stands still once it is far enough ahead; it is woken when it may go on. */
-static void tell_served(struct sp_proc *p, bool is_attached)
-{
-    sp_cell_serve(&p->seat, is_attached, p->sent.pos);
-    const bool may_go_on = !is_attached || p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
-    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view))
-        sp_cell_wake(&p->seat);
 }
 
 void sp_proc_served(struct sp_proc *p)

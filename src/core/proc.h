@@ -36,9 +36,12 @@ struct sp_waiter {
     struct sp_waiter *prev, *next;
 };
 void sp_waiters_add(struct sp_waiters *l, struct sp_waiter *w);
+void sp_waiters_add_first(struct sp_waiters *l, struct sp_waiter *w);
 void sp_waiters_remove(struct sp_waiter *w); /* waits for nothing: fine */
 /* Calls those who are in the list now, in order; who adds itself again waits for the next time. */
 void sp_waiters_wake(struct sp_waiters *l);
+/* The same, but stops at one who adds itself in front again: nobody overtakes it. */
+void sp_waiters_wake_in_turn(struct sp_waiters *l);
 
 struct sp_proc {
     struct sp_seat seat;
@@ -73,6 +76,7 @@ struct sp_proc {
     struct sp_waiters on_room;    /* blocked writes */
     struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
     uint64_t next_token;
+    unsigned requests; /* that refer to it: it is not forgotten before they are answered */
     struct sp_timer forget_timer;
     struct sp_start_wait *start_wait; /* STARTING only */
 };
@@ -98,7 +102,8 @@ struct sp_start_wait {
 /* Refused at once (limits), or w->done is called later. The id must be free. */
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
                   struct sp_proc **ret, struct sp_error *e);
-/* Ends the bookkeeping; a live process is killed with its tree. Waiters are woken first. */
+/* Ends the bookkeeping; a live process is killed with its tree. Those who waited for its start are
+ * woken; nobody else may refer to it. */
 void sp_proc_free(struct sp_proc *p);
 
 /* The answer to a signal or resize: err is an errno or 0. */

@@ -104,7 +104,7 @@ static void end_session(struct sp_session *s)
 {
     struct sp_server *server = s->server;
 
-    sp_log(SP_LOG_INFO, "session %s ends with %u processes", s->id, s->proc_count);
+    sp_log(SP_LOG_INFO, "session %.8s ends with %u processes", s->id, s->proc_count);
     sp_loop_cancel(server->loop, &s->expiry);
     while (s->first != NULL)
         sp_proc_free(s->first);
@@ -177,7 +177,7 @@ int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c
     }
     sp_loop_cancel(s->loop, &found->expiry);
     attach(found, c);
-    sp_log(SP_LOG_INFO, "session %s resumed", found->id);
+    sp_log(SP_LOG_INFO, "session %.8s resumed", found->id);
     *ret = found;
     return 0;
 }
@@ -197,7 +197,7 @@ void sp_session_detach(struct sp_session *s, bool keep)
         end_session(s);
         return;
     }
-    sp_log(SP_LOG_INFO, "session %s detached, kept for %llu ms", s->id,
+    sp_log(SP_LOG_INFO, "session %.8s detached, kept for %llu ms", s->id,
            (unsigned long long)server->options.session_ttl_ms);
 }
 

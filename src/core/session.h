@@ -43,6 +43,9 @@ struct sp_server_stats {
     uint32_t live; /* STARTING, RUNNING or EXITED */
 };
 
+/* What the processes' ids, arguments and directories may take together. */
+#define SP_SERVER_MAX_HELD (256U << 20)
+
 struct sp_server_options {
     const char *program;
     uint32_t max_processes;
@@ -61,6 +64,7 @@ struct sp_server {
     struct sp_session *first;
     uint32_t session_count;
     uint64_t next_session;
+    size_t held_bytes; /* ids, arguments and directories of all processes */
     struct sp_server_stats stats;
 };
 

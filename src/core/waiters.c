@@ -16,6 +16,19 @@ void sp_waiters_add(struct sp_waiters *l, struct sp_waiter *w)
     l->count++;
 }
 
+void sp_waiters_add_first(struct sp_waiters *l, struct sp_waiter *w)
+{
+    w->list = l;
+    w->prev = NULL;
+    w->next = l->first;
+    if (l->first != NULL)
+        l->first->prev = w;
+    else
+        l->last = w;
+    l->first = w;
+    l->count++;
+}
+
 void sp_waiters_remove(struct sp_waiter *w)
 {
     struct sp_waiters *l = w->list;
@@ -41,5 +54,17 @@ void sp_waiters_wake(struct sp_waiters *l)
 
         sp_waiters_remove(w);
         w->fn(w);
+    }
+}
+
+void sp_waiters_wake_in_turn(struct sp_waiters *l)
+{
+    while (l->first != NULL) {
+        struct sp_waiter *w = l->first;
+
+        sp_waiters_remove(w);
+        w->fn(w);
+        if (l->first == w)
+            return;
     }
 }

@@ -145,6 +145,8 @@ static void destroy(struct sp_link *l)
     restore_flags(l->fd_out, l->flags_out);
     if (!l->is_pair)
         (void)close(l->fd_in);
+    if (l->owns_out)
+        (void)close(l->fd_out);
     sp_intake_done(&l->intake);
     sp_outq_done(&l->outq);
     *l->at = l->next;
@@ -373,6 +375,21 @@ static int make_nonblocking(int fd, bool *ret_is_socket)
     return flags;
 }
 
+/* A terminal is shared with our parent, so it is not made non-blocking but opened once more. */
+static void take_terminal(struct sp_link *l)
+{
+    char path[40];
+
+    if (isatty(l->fd_out) != 1)
+        return;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", l->fd_out);
+    const int own = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (own >= 0) {
+        l->fd_out = own;
+        l->owns_out = true;
+    }
+}
+
 int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_error *e)
 {
     struct sp_link *l = new_link(h, in, out, peer);
@@ -383,6 +400,7 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
     l->phase = SNIFF;
     l->flags_in = make_nonblocking(in, &l->is_socket_in);
     l->flags_out = make_nonblocking(out, &l->is_socket_out);
+    take_terminal(l);
     sp_link_begin_lines(l);
     if (l->phase != LINES)
         return 0;

@@ -198,10 +198,10 @@ static void receive(struct sp_link *l)
     settle(l);
 }
 
-/* While paused a socket is still read a little, since a peer that left is to be noticed. */
+/* While paused we still read a little, since a peer that left is to be noticed. */
 static bool wants_more(const struct sp_link *l)
 {
-    return !l->is_paused || (!l->is_pair && sp_intake_size(&l->intake) < AHEAD);
+    return !l->is_paused || sp_intake_size(&l->intake) < AHEAD;
 }
 
 static void linger(struct sp_link *l)
@@ -229,7 +229,7 @@ static void on_readable(struct sp_link *l, uint32_t events)
         return; /* first what is here already */
     } else if (wants_more(l)) {
         receive(l);
-    } else if (is_broken && !l->is_pair) {
+    } else if (is_broken) {
         sp_link_drop(l, "the connection broke");
     } else {
         l->is_held_back = true;

@@ -8,14 +8,20 @@
 /* Enough for one send; while the kernel takes it, the same few pages are filled again and again. */
 #define SEND_AT_ONCE (64U << 10)
 
+static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size)
+{
+    if (l->is_socket_out)
+        return send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return write(l->fd_out, bytes, size);
+}
+
 /* Sends until the queue is empty or the kernel takes no more. */
 void sp_link_flush(struct sp_link *l)
 {
     while (!l->is_blocked && l->phase < LINGER && sp_outq_size(&l->outq) != 0) {
         const char *bytes = l->outq.data + l->outq.start;
         const size_t size = sp_outq_size(&l->outq);
-        ssize_t n = l->is_socket_out ? send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                     : write(l->fd_out, bytes, size);
+        ssize_t n = send_some(l, bytes, size);
 
         if (n < 0 && errno == EINTR)
             continue;

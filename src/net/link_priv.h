@@ -51,6 +51,7 @@ struct sp_link {
     uint16_t close_status;   /* of the close frame to send; 0: none */
     uint8_t phase, kind;
     bool is_pair, is_file_in, is_socket_in, is_socket_out;
+    bool owns_out;                /* fd_out is a description of our own of the caller's terminal */
     bool is_paused, is_held_back; /* held back: the descriptor is not watched for input */
     bool is_blocked;              /* the kernel took less than we had */
     bool was_full, was_used;

@@ -80,6 +80,8 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
 
     switch (sp_gate_judge(&li->gate, r, time(NULL), &a)) {
     case SP_GATE_ANSWER:
+        if (sp_str_eq(r->method, SP_STR("HEAD")))
+            a.body.n = 0; /* it asks for no body, whatever the answer */
         answer(li, &a, out);
         return false;
     case SP_GATE_METRICS:

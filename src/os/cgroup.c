@@ -7,11 +7,14 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+
+#define MAX_DEPTH 32
 
 static bool read_file(const char *path, char *text, size_t size)
 {
@@ -77,34 +80,44 @@ static bool try_leaf(struct sp_cgroup *c)
     return works;
 }
 
-static bool find_path(pid_t pid, struct sp_cgroup *c)
+static bool find_path(const char *name, struct sp_cgroup *c)
 {
     char mount[256];
     char own[200];
 
-    return find_mount(mount, sizeof mount) && find_own(own, sizeof own) &&
-           snprintf(c->path, sizeof c->path, "%s%s/sallyport-%d", mount,
-                    strcmp(own, "/") == 0 ? "" : own, (int)pid) < (int)sizeof c->path;
+    return name[0] != 0 && strchr(name, '/') == NULL && find_mount(mount, sizeof mount) &&
+           find_own(own, sizeof own) &&
+           snprintf(c->path, sizeof c->path, "%s%s/%s", mount, strcmp(own, "/") == 0 ? "" : own,
+                    name) < (int)sizeof c->path;
 }
 
-void sp_cgroup_clean_up_after(pid_t pid)
+bool sp_cgroup_name(char ret[SP_CGROUP_NAME])
+{
+    uint64_t random;
+
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return false;
+    return snprintf(ret, SP_CGROUP_NAME, "sallyport-%d-%016llx", (int)getpid(),
+                    (unsigned long long)random) < SP_CGROUP_NAME;
+}
+
+void sp_cgroup_clean_up(const char *name)
 {
     struct sp_cgroup c = {.dir = -1};
 
-    if (!find_path(pid, &c))
+    if (!find_path(name, &c))
         return;
     c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c.dir >= 0)
         sp_cgroup_free(&c);
 }
 
-bool sp_cgroup_new(struct sp_cgroup *ret)
+bool sp_cgroup_new(const char *name, struct sp_cgroup *ret)
 {
     struct sp_cgroup c = {.dir = -1};
 
-    if (!find_path(getpid(), &c))
-        return false;
-    if (mkdir(c.path, 0755) < 0 && errno != EEXIST)
+    /* One that exists is somebody else's. */
+    if (!find_path(name, &c) || mkdir(c.path, 0755) < 0)
         return false;
     c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c.dir < 0 || !try_leaf(&c)) {
@@ -115,9 +128,10 @@ bool sp_cgroup_new(struct sp_cgroup *ret)
     return true;
 }
 
-static void remove_leaves(struct sp_cgroup *c)
+/* Removes the groups inside one, which a command may have made, then the group itself if named. */
+static void remove_below(int dir, const char *name, int depth)
 {
-    const int fd = openat(c->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
     if (d == NULL) {
@@ -126,8 +140,10 @@ static void remove_leaves(struct sp_cgroup *c)
         return;
     }
     for (const struct dirent *entry; (entry = readdir(d)) != NULL;)
-        if (entry->d_type == DT_DIR && entry->d_name[0] == 'c')
-            (void)unlinkat(c->dir, entry->d_name, AT_REMOVEDIR); /* busy: the next round */
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.' && depth < MAX_DEPTH) {
+            remove_below(dirfd(d), entry->d_name, depth + 1);
+            (void)unlinkat(dirfd(d), entry->d_name, AT_REMOVEDIR); /* busy: the next round */
+        }
     (void)closedir(d);
 }
 
@@ -136,7 +152,7 @@ void sp_cgroup_free(struct sp_cgroup *c)
     if (c->dir >= 0) {
         sp_cgroup_kill(c->dir);
         for (int round = 0; round < 200; round++) {
-            remove_leaves(c);
+            remove_below(c->dir, ".", 0);
             if (rmdir(c->path) == 0 || errno != EBUSY)
                 break;
             while (waitpid(-1, NULL, WNOHANG) > 0) {
@@ -155,7 +171,7 @@ int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf)
     char name[16];
 
     leaf_name(name, leaf);
-    if (mkdirat(c->dir, name, 0755) < 0 && errno != EEXIST)
+    if (mkdirat(c->dir, name, 0755) < 0)
         return -1;
     return openat(c->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
@@ -165,6 +181,7 @@ void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf)
     char name[16];
 
     leaf_name(name, leaf);
+    remove_below(c->dir, name, 0);
     (void)unlinkat(c->dir, name, AT_REMOVEDIR); /* busy: sp_cgroup_free comes back to it */
 }
 

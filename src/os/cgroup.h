@@ -10,22 +10,27 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 struct sp_cgroup {
     int dir; /* of our directory; -1: there is none */
     char path[512];
 };
 
+#define SP_CGROUP_NAME 48
+
+/* A name for a directory that nobody else will think of: pids repeat, across namespaces too. */
+bool sp_cgroup_name(char ret[SP_CGROUP_NAME]);
+
 /* Makes the directory and tries every step on a leaf. false: this host does not let us. */
-bool sp_cgroup_new(struct sp_cgroup *ret);
+bool sp_cgroup_new(const char *name, struct sp_cgroup *ret);
 /* Ends and removes what another process of ours made and could not remove itself. */
-void sp_cgroup_clean_up_after(pid_t pid);
+void sp_cgroup_clean_up(const char *name);
 /* Ends whoever is left, then removes the directory; waits up to a second for them to be gone. */
 void sp_cgroup_free(struct sp_cgroup *c);
 
-/* A leaf's directory descriptor for sp_spawn; -1: no (errno). */
+/* A new leaf's directory descriptor for sp_spawn; -1: no (errno, EEXIST if there is one). */
 int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf);
+/* With whatever a command has made in it. One that cannot be removed goes with the directory. */
 void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf);
 
 bool sp_cgroup_is_empty(int leaf_fd);

@@ -145,9 +145,13 @@ static void identify(struct sp_host *h)
     const int n = snprintf(text, sizeof text, "sallyport executor\n%s\n%.64s\n%u", machine,
                            name.nodename, (unsigned)getuid());
     sp_sha256((struct sp_str){text, (size_t)n}, sum);
-    char *out = h->provider_id + sprintf(h->provider_id, "sha256:");
-    for (int i = 0; i < 32; i++)
-        out += sprintf(out, "%02x", sum[i]);
+    copy(h->provider_id, sizeof h->provider_id, "sha256:");
+    for (size_t i = 0; i < 32; i++) {
+        static const char digit[] = "0123456789abcdef";
+
+        h->provider_id[7 + 2 * i] = digit[sum[i] >> 4];
+        h->provider_id[8 + 2 * i] = digit[sum[i] & 15];
+    }
 }
 
 void sp_host_detect(struct sp_host *ret)

@@ -14,7 +14,6 @@
 #include "base/auto.h"
 
 #define AT_ONCE    256
-#define MAX_DEPTH  1000 /* deeper ones are met when their parents are gone */
 #define MAX_ROUNDS 1000
 #define MAX_PASSES 16
 
@@ -142,14 +141,13 @@ static bool add_pid(struct pids *l, pid_t pid)
     return true;
 }
 
-/* Stops everyone below `root` who was not met before. false: nobody was. */
-static bool stop_new(pid_t root, struct pids *met, int depth)
+/* Adds the children of `parent` that were not met before, and stops them. */
+static void meet_children(pid_t parent, struct pids *met)
 {
     pid_t few[AT_ONCE];
     pid_t *pids = few;
     pid_t *many = NULL;
-    int n = sp_tree_children(root, few, AT_ONCE);
-    bool is_new = false;
+    int n = sp_tree_children(parent, few, AT_ONCE);
 
     if (n > AT_ONCE) {
         const int max = n + AT_ONCE;
@@ -157,22 +155,28 @@ static bool stop_new(pid_t root, struct pids *met, int depth)
         many = calloc((size_t)max, sizeof *many);
         if (many != NULL) {
             pids = many;
-            n = sp_tree_children(root, many, max);
+            n = sp_tree_children(parent, many, max);
             n = n > max ? max : n;
         } else {
             n = AT_ONCE; /* the rest in a later round */
         }
     }
-    for (int i = 0; i < n; i++) {
-        if (!has_pid(met, pids[i])) {
+    for (int i = 0; i < n; i++)
+        if (!has_pid(met, pids[i]) && add_pid(met, pids[i]))
             (void)kill(pids[i], SIGSTOP);
-            is_new = add_pid(met, pids[i]) || is_new;
-        }
-        if (depth < MAX_DEPTH)
-            is_new = stop_new(pids[i], met, depth + 1) || is_new;
-    }
     free(many);
-    return is_new;
+}
+
+/* Everyone below `root`, however deep: those who were met are the queue of those to be looked at.
+ */
+static bool stop_new(pid_t root, struct pids *met)
+{
+    const size_t before = met->count;
+
+    meet_children(root, met);
+    for (size_t i = 0; i < met->count; i++)
+        meet_children(met->pid[i], met);
+    return met->count != before;
 }
 
 /*
@@ -189,7 +193,7 @@ void sp_tree_kill(pid_t root, bool with_root)
     for (int pass = 0; pass < MAX_PASSES; pass++) {
         const size_t before = met.count;
 
-        for (int round = 0; round < MAX_ROUNDS && stop_new(root, &met, 0); round++) {
+        for (int round = 0; round < MAX_ROUNDS && stop_new(root, &met); round++) {
         }
         for (size_t i = before; i < met.count; i++)
             (void)kill(met.pid[i], SIGKILL);

@@ -148,6 +148,12 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
     return r;
 }
 
+void sp_request_hold(struct sp_request *r, struct sp_proc *p)
+{
+    r->proc = p;
+    p->requests++;
+}
+
 char *sp_request_extra(struct sp_request *r)
 {
     return (char *)(r + 1) + r->id.n;
@@ -157,6 +163,10 @@ static void drop_request(struct sp_request *r)
 {
     struct sp_conn *conn = r->conn;
 
+    if (r->proc != NULL)
+        r->proc->requests--;
+    if (r->is_stdin_end && r->waiter.list != NULL)
+        r->proc->is_input_ending = false; /* its turn never came */
     sp_waiters_remove(&r->waiter);
     if (r->is_ask)
         sp_waiters_remove(&r->ask.call.waiter);
@@ -240,6 +250,10 @@ static void read_again(struct sp_waiter *w)
     if (copy != NULL)
         memcpy(copy, text.p, text.n);
     drop_request(r);
+    if (conn->is_closing) {
+        free(copy);
+        return;
+    }
     if (copy != NULL)
         dispatch(conn, copy, text.n, started_us);
     else
@@ -374,11 +388,16 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     if (conn->session != NULL && conn->session->starting > 0 && (copy = malloc(len + 1)) != NULL)
         memcpy(copy, text, len);
     if (sp_json_parse(j, text, len, &e) < 0) {
-        malformed(conn, e.msg);
+        if (e.code == SP_E_SYSTEM)
+            hang_up(conn, "out of memory");
+        else
+            malformed(conn, e.msg);
+        sp_json_trim(j);
         return;
     }
     if (sp_json_type(j, 0) != SP_JSON_OBJECT) {
         malformed(conn, "expected a JSON-RPC object");
+        sp_json_trim(j);
         return;
     }
     const uint32_t id = sp_json_get(j, 0, "id");
@@ -396,10 +415,10 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     } else if (sp_json_type(j, method) != SP_JSON_STRING) {
         (void)sp_json_wrong_type(j, method, "a string", &e);
         malformed(conn, e.msg);
-    } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
-        malformed(conn, "invalid type: `trace` is not a W3C trace context");
     } else if (id == SP_JSON_NONE) {
         on_notification(conn, sp_json_str(j, method));
+    } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
+        malformed(conn, "invalid type: `trace` is not a W3C trace context");
     } else {
         struct sp_call c = {.conn = conn,
                             .json = j,
@@ -455,16 +474,21 @@ static void on_message(void *user, char *text, size_t len)
 
 static void on_not_text(void *user)
 {
-    malformed(user, "invalid UTF-8");
+    struct sp_conn *conn = user;
+
+    if (conn->is_closing)
+        return;
+    malformed(conn, "invalid UTF-8");
+    pause_if_full(conn);
 }
 
 static void on_drained(void *user)
 {
     struct sp_conn *conn = user;
 
+    resume_if_room(conn); /* before the queue is filled again: requests come first */
     sp_waiters_wake(&conn->on_drained);
     sp_push_all(conn);
-    resume_if_room(conn);
 }
 
 static void on_closed(void *user, const char *why)

@@ -86,10 +86,11 @@ struct sp_request {
     struct sp_waiter waiter;
     struct sp_timer timer;
     size_t held_bytes;
-    bool is_read, is_write, is_ask;
+    bool is_read, is_write, is_ask, is_stdin_end;
     union {
         struct {
             uint64_t after_seq, max_bytes;
+            bool is_due; /* its time has passed: answered as soon as the link has room */
         } read;
         struct {
             struct sp_str id, bytes; /* behind the struct */
@@ -142,6 +143,8 @@ void sp_call_done(struct sp_call *c); /* the reply was written by the caller */
 
 /* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
 struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e);
+/* The process it waits for: not forgotten while a request refers to it. */
+void sp_request_hold(struct sp_request *r, struct sp_proc *p);
 char *sp_request_extra(struct sp_request *r);                         /* where those bytes are */
 void sp_request_reply(struct sp_request *r, struct sp_str result);    /* ends it */
 void sp_request_fail(struct sp_request *r, const struct sp_error *e); /* ends it */

@@ -13,7 +13,7 @@
 #include "rpc/methods.h"
 #include "rpc/push.h"
 
-/* Decodes the id, checks the state, finds the process (NULL if unknown). */
+/* Checks the state, finds the process (NULL if unknown). */
 static int find(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
                 struct sp_error *e)
 {
@@ -57,16 +57,6 @@ static void answer_read(struct sp_request *r, const struct sp_page *page)
     sp_request_end(r, true);
 }
 
-static void answer_read_now(struct sp_request *r)
-{
-    struct sp_page page;
-
-    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0)
-        fail_read(r);
-    else
-        answer_read(r, &page);
-}
-
 static void try_read(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
@@ -74,7 +64,7 @@ static void try_read(struct sp_waiter *w)
 
     if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0)
         fail_read(r);
-    else if (!is_answer(r->proc, &page, r->read.after_seq))
+    else if (!r->read.is_due && !is_answer(r->proc, &page, r->read.after_seq))
         sp_waiters_add(&r->proc->on_news, w);
     else if (sp_link_is_full(r->conn->link))
         sp_waiters_add(&r->conn->on_drained, w); /* a slow client's answers wait in the ring */
@@ -84,7 +74,11 @@ static void try_read(struct sp_waiter *w)
 
 static void on_read_deadline(struct sp_timer *t)
 {
-    answer_read_now(SP_CONTAINER(t, struct sp_request, timer));
+    struct sp_request *r = SP_CONTAINER(t, struct sp_request, timer);
+
+    r->read.is_due = true;
+    sp_waiters_remove(&r->waiter);
+    try_read(&r->waiter);
 }
 
 static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes,
@@ -99,7 +93,7 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
     struct sp_request *r = sp_call_park(c, 0, e);
     if (r == NULL)
         return -(int)e->code;
-    r->proc = p;
+    sp_request_hold(r, p);
     r->is_read = true;
     c->conn->parked_reads++;
     r->read.after_seq = after_seq;
@@ -107,7 +101,7 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
     r->waiter.fn = try_read;
     if (wait_ms < UINT64_MAX - now &&
         !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
-        answer_read_now(r); /* no memory for a timer: too early an answer is better than none */
+        on_read_deadline(&r->timer); /* too early an answer is better than none */
         return 0;
     }
     sp_waiters_add(&p->on_news, &r->waiter);
@@ -170,7 +164,7 @@ static void try_write(struct sp_waiter *w)
         sp_request_reply(r, stdin_closed);
         break;
     case SP_INPUT_FULL:
-        sp_waiters_add(&r->proc->on_room, w);
+        sp_waiters_add_first(&r->proc->on_room, w);
         break;
     case SP_INPUT_FAILED:
         (void)write_failed(&e);
@@ -193,7 +187,7 @@ static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, st
     char *own = sp_request_extra(r);
     memcpy(own, id.p, id.n);
     memcpy(own + id.n, bytes.p, bytes.n);
-    r->proc = p;
+    sp_request_hold(r, p);
     r->is_write = true;
     c->conn->parked_writes++;
     r->write.id = (struct sp_str){own, id.n};
@@ -263,15 +257,11 @@ int sp_m_process_write(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
-/* The end of file comes after the writes that wait. */
-static void try_close(struct sp_waiter *w)
+/* Its turn has come: the writes before it are on their way. */
+static void close_in_turn(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
 
-    if (r->proc->on_room.count > 0 && r->proc->input.state == SP_INPUT_OPEN) {
-        sp_waiters_add(&r->proc->on_room, w);
-        return;
-    }
     sp_request_reply(r, sp_input_close(&r->proc->input) == SP_INPUT_ACCEPTED ? accepted
                                                                              : stdin_closed);
 }
@@ -296,9 +286,9 @@ int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
 
         if (w == NULL)
             return -(int)e->code;
-        p->is_input_ending = true;
-        w->proc = p;
-        w->waiter.fn = try_close;
+        p->is_input_ending = w->is_stdin_end = true;
+        sp_request_hold(w, p);
+        w->waiter.fn = close_in_turn;
         sp_waiters_add(&p->on_room, &w->waiter);
         return 0;
     }
@@ -362,7 +352,7 @@ static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is
     struct sp_request *r = sp_call_park(c, 0, e);
 
     if (r != NULL) {
-        r->proc = p;
+        sp_request_hold(r, p);
         r->is_ask = true;
         r->ask.is_signal = is_signal;
         r->ask.call.waiter = (struct sp_waiter){.fn = on_asked};
@@ -421,6 +411,10 @@ int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
         return unknown(id, e);
     if (!p->is_tty)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal", SP_STR_ARG(id));
+    if (p->life != SP_PROC_RUNNING) { /* nobody is there to see the size */
+        sp_call_reply(c, SP_STR("{}"));
+        return 0;
+    }
     struct sp_request *w = park_ask(c, p, false, e);
     if (w == NULL)
         return -(int)e->code;
@@ -448,6 +442,8 @@ int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
+#define LISTED_BYTES 4096 /* of one process's arguments: a list is for a look */
+
 static bool add_process(struct sp_buf *b, const struct sp_proc *p)
 {
     static const char *const states[] = {"starting", "running", "exited", "closed"};
@@ -466,9 +462,13 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p)
                       (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
     at += strlen(at) + 1; /* the cwd */
     at += strlen(at) + 1; /* the file */
-    for (uint32_t i = 0; ok && i < p->argc; i++) {
-        ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, sp_str_of(at));
-        at += strlen(at) + 1;
+    const size_t mark = b->len;
+    for (uint32_t i = 0; ok && i < p->argc && b->len - mark < LISTED_BYTES; i++) {
+        const struct sp_str arg = sp_str_of(at);
+        const size_t n = arg.n < LISTED_BYTES ? arg.n : LISTED_BYTES;
+
+        ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, (struct sp_str){at, n});
+        at += arg.n + 1;
     }
     return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
            sp_buf_printf(b, "\"}");

@@ -78,7 +78,7 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
     if (r < 0)
         return r;
     conn->state = SP_CONN_GREETED;
-    sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %s", SP_STR_ARG(name),
+    sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %.8s", SP_STR_ARG(name),
            conn->session->id);
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||
         !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))

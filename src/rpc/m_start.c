@@ -15,7 +15,8 @@
 /* Layers of the environment, each over the ones before. */
 enum { RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
 
-#define NOT_GIVEN UINT64_MAX
+#define NOT_GIVEN      UINT64_MAX
+#define MAX_PROCESS_ID 65536
 
 struct strings {
     struct sp_str *items;
@@ -254,6 +255,8 @@ static int judge(const struct start *s, struct sp_error *e)
         return sp_fail(e, SP_E_INVALID, 0, "sandbox intent cannot be enforced on this executor");
     if (s->asks_network)
         return sp_fail(e, SP_E_INVALID, 0, "managed network cannot be enforced on this executor");
+    if (s->id.n > MAX_PROCESS_ID)
+        return sp_fail(e, SP_E_INVALID, 0, "processId must not exceed %d bytes", MAX_PROCESS_ID);
     if (s->argv.items[0].n == 0)
         return sp_fail(e, SP_E_FAILED, 0, "missing program for %s spawn",
                        s->is_tty ? "PTY" : "pipe");
@@ -355,9 +358,11 @@ static int begin(struct sp_call *c, const struct start *s, const struct sp_buf *
     if (r == NULL)
         return -(int)e->code;
     r->start.wait.done = on_started;
-    if (sp_proc_start(c->conn->session, &o, &r->start.wait, &r->proc, e) < 0) {
+    struct sp_proc *p = NULL;
+    if (sp_proc_start(c->conn->session, &o, &r->start.wait, &p, e) < 0)
         sp_request_fail(r, e);
-    }
+    else
+        sp_request_hold(r, p);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "cell/cell.h"
 #include "cell/ring.h"
 #include "cell/wire.h"
+#include "os/cgroup.h"
 #include "os/spawn.h"
 #include "process_fixture.h"
 
@@ -57,15 +58,16 @@ static void fork_cell(void)
 
 static void greet(bool use_cgroups)
 {
-    const struct sp_wire_hello hello = {
+    struct sp_wire_hello hello = {
         .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
         .slots = SLOTS,
-        .use_cgroups = use_cgroups,
         .nofile_soft = 123,
         .nofile_hard = 456,
     };
     const int fds[2] = {bell.page_fd, bell.wake[SP_SIDE_CELL]};
 
+    if (use_cgroups)
+        assert_true(sp_cgroup_name(hello.cgroup));
     assert_int_equal(sp_wire_send(control, true, &hello, sizeof hello, NULL, 0, fds, 2), 0);
     (void)close(bell.wake[SP_SIDE_CELL]);
     bell.wake[SP_SIDE_CELL] = -1;
@@ -89,8 +91,11 @@ static void hang_up(void)
         return;
     (void)close(control);
     control = -1;
-    assert_int_equal(reap(cell_pid, DEADLINE_MS), 0);
-    assert_no_children();
+    const int status = reap(cell_pid, DEADLINE_MS);
+    const bool is_buried = bury_children(2000);
+    assert_int_equal(status, 0);
+    if (!is_buried)
+        fail_msg("%s", "somebody outlived the cell");
 }
 
 static int end(void **state)
@@ -496,7 +501,7 @@ static void test_many_at_once_have_their_own_logs(void **state)
 static void test_a_signal_reaches_the_group_and_is_answered(void **state)
 {
     (void)state;
-    SH(&p1, 0, 1, 0, "echo ready; sleep 1000");
+    START(&p1, 0, 1, 0, puppet, "wide", "3"); /* closed only when all have gone */
     until(&p1, has_line);
     call(&p1, SP_WIRE_SIGNAL, 5, 999, 0);
     assert_int_equal(answer_to(5), EINVAL);

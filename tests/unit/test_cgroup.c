@@ -18,7 +18,10 @@ static int begin(void **state)
 {
     (void)state;
     fds_before = open_fds();
-    if (!sp_cgroup_new(&group))
+    char name[SP_CGROUP_NAME];
+
+    assert_true(sp_cgroup_name(name));
+    if (!sp_cgroup_new(name, &group))
         group.dir = -1;
     strcpy(path, group.path);
     return 0;
@@ -83,11 +86,47 @@ static void test_a_host_says_yes_or_no_and_leaves_nothing_behind(void **state)
     if (group.dir >= 0) {
         char name[64];
 
-        (void)snprintf(name, sizeof name, "/sallyport-%d", (int)getpid());
-        assert_string_equal(path + strlen(path) - strlen(name), name);
+        (void)snprintf(name, sizeof name, "/sallyport-%d-", (int)getpid());
+        assert_non_null(strstr(path, name));
         assert_int_equal(access(path, F_OK), 0);
     } else {
         assert_int_equal(path[0], 0);
+    }
+}
+
+static void test_names_are_never_the_same_and_never_a_path(void **state)
+{
+    static const char *const bad[] = {"", "/", "a/b", "../x", "/x"};
+    struct sp_cgroup none = {.dir = -1};
+    char a[SP_CGROUP_NAME];
+    char b[SP_CGROUP_NAME];
+
+    (void)state;
+    assert_true(sp_cgroup_name(a));
+    assert_true(sp_cgroup_name(b));
+    assert_string_not_equal(a, b);
+    assert_null(strchr(a, '/'));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(sp_cgroup_new(bad[i], &none));
+        sp_cgroup_clean_up(bad[i]); /* touches nothing */
+    }
+    assert_int_equal(none.dir, -1);
+}
+
+/* What a command made inside of its leaf goes with it. */
+static void test_groups_inside_of_a_leaf_go_with_it(void **state)
+{
+    (void)state;
+    needs_cgroups();
+    for (int round = 0; round < 2; round++) {
+        const int leaf = sp_cgroup_make_leaf(&group, 9);
+
+        assert_true(leaf >= 0);
+        assert_int_equal(mkdirat(leaf, "nested", 0755), 0);
+        assert_int_equal(mkdirat(leaf, "nested/deeper", 0755), 0);
+        (void)close(leaf);
+        if (round == 0)
+            sp_cgroup_remove_leaf(&group, 9); /* the second goes with the directory */
     }
 }
 
@@ -166,17 +205,19 @@ static void test_somebody_elses_leavings_are_cleaned_up(void **state)
 {
     char theirs[sizeof path];
     char said[512] = "";
+    char name[SP_CGROUP_NAME];
     int fd[2];
 
     (void)state;
     needs_cgroups();
+    assert_true(sp_cgroup_name(name));
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         struct sp_cgroup own = {.dir = -1};
 
-        CHILD_CHECK(sp_cgroup_new(&own));
+        CHILD_CHECK(sp_cgroup_new(name, &own));
         CHILD_CHECK(sp_cgroup_make_leaf(&own, 0) >= 0 && sp_cgroup_make_leaf(&own, 1) >= 0);
         CHILD_CHECK(dprintf(fd[1], "%s\n", own.path) > 0);
         _exit(0); /* without a word */
@@ -188,26 +229,21 @@ static void test_somebody_elses_leavings_are_cleaned_up(void **state)
     said[strcspn(said, "\n")] = 0;
     strcpy(theirs, said);
     assert_int_equal(access(theirs, F_OK), 0);
-    sp_cgroup_clean_up_after(pid);
+    sp_cgroup_clean_up(name);
     assert_int_equal(access(theirs, F_OK), -1);
-    sp_cgroup_clean_up_after(pid); /* nothing there is fine */
+    sp_cgroup_clean_up(name); /* nothing there is fine */
 }
 
-static void test_a_name_that_exists_is_used_again(void **state)
+static void test_a_name_is_used_once(void **state)
 {
     (void)state;
     needs_cgroups();
     const int a = sp_cgroup_make_leaf(&group, 5);
-    const int b = sp_cgroup_make_leaf(&group, 5);
-    struct stat sa;
-    struct stat sb;
 
-    assert_true(a >= 0 && b >= 0);
-    assert_int_equal(fstat(a, &sa), 0);
-    assert_int_equal(fstat(b, &sb), 0);
-    assert_int_equal(sa.st_ino, sb.st_ino);
+    assert_true(a >= 0);
+    assert_int_equal(sp_cgroup_make_leaf(&group, 5), -1);
+    assert_int_equal(errno, EEXIST);
     (void)close(a);
-    (void)close(b);
     sp_cgroup_remove_leaf(&group, 5);
     sp_cgroup_remove_leaf(&group, 5);
 }
@@ -230,11 +266,13 @@ static void test_no_leaf_is_never_empty_and_kills_nobody(void **state)
 
 static const struct CMUnitTest tests[] = {
     cgroup_test(test_a_host_says_yes_or_no_and_leaves_nothing_behind),
+    cgroup_test(test_names_are_never_the_same_and_never_a_path),
+    cgroup_test(test_groups_inside_of_a_leaf_go_with_it),
     cgroup_test(test_all_of_a_leaf_dies_at_once),
     cgroup_test(test_leaves_are_apart),
     cgroup_test(test_freeing_ends_whoever_is_left),
     cgroup_test(test_somebody_elses_leavings_are_cleaned_up),
-    cgroup_test(test_a_name_that_exists_is_used_again),
+    cgroup_test(test_a_name_is_used_once),
     cgroup_test(test_no_leaf_is_never_empty_and_kills_nobody),
 };
 

