@@ -495,7 +495,7 @@ static void test_full_pipe_is_waited_for(void **state)
     (void)close(out[1]);
 }
 
-static void test_paused_pipe_is_read_to_its_end_later(void **state)
+static void test_the_end_of_a_paused_pipe_is_noticed(void **state)
 {
     int in[2];
     const int out = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -505,13 +505,9 @@ static void test_paused_pipe_is_read_to_its_end_later(void **state)
     open_pair(in[0], out);
     sp_link_pause(fx.link, true);
     assert_int_equal(write(in[1], "a\nb\n", 4), 4);
-    (void)close(in[1]); /* hung up, and not forgotten */
-    pass(20);
-    assert_int_equal(fx.messages, 0);
-    assert_int_equal(gone, 0);
-    sp_link_pause(fx.link, false);
+    (void)close(in[1]); /* the end of the connection, whatever is still to be read */
     until(is_gone);
-    assert_heard("a\nb\n");
+    assert_int_equal(fx.messages, 0);
     (void)close(in[0]);
     (void)close(out);
 }
@@ -595,7 +591,7 @@ int main(void)
         UNIX(test_line_that_is_not_text_ends_the_link),
         PLAIN(test_pipes_carry_lines_and_keep_their_flags),
         PLAIN(test_full_pipe_is_waited_for),
-        PLAIN(test_paused_pipe_is_read_to_its_end_later),
+        PLAIN(test_the_end_of_a_paused_pipe_is_noticed),
         PLAIN(test_plain_file_is_read_in_turns),
         PLAIN(test_empty_input_ends_at_once),
         PLAIN(test_closed_output_ends_the_link),
