@@ -9,6 +9,7 @@
 
 #include "os/tree.h"
 
+#define MAX_READY    32
 #define NO_SESSION   0  /* sessions count from 1 */
 #define LOOK_AT_ONCE 64 /* with fewer commands than this, one exit is one look at our children */
 
@@ -36,6 +37,7 @@ struct sp_strays {
 
     struct leaf *leaves;
     uint32_t leaf_count, leaf_cap, first_free, stray_leaves, last_number;
+    uint32_t ready_leaves; /* FREE ones: a few, for the next commands */
 
     /* Without cgroups: */
     struct stray *list;
@@ -98,10 +100,12 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
     struct leaf *l = &s->leaves[i];
 
     l->use = LEAF_FREE;
-    if (l->was_killed) {
+    if (l->was_killed || s->ready_leaves == MAX_READY) {
         (void)close(l->fd);
         sp_cgroup_remove_leaf(&s->yard->cgroup, l->number);
         *l = (struct leaf){.fd = -1, .use = LEAF_NONE};
+    } else {
+        s->ready_leaves++;
     }
     list_leaf(s, i);
 }
@@ -126,6 +130,8 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
         l->fd = sp_cgroup_make_leaf(&s->yard->cgroup, l->number);
         if (l->fd < 0)
             return false;
+    } else {
+        s->ready_leaves--;
     }
     c->leaf = s->first_free;
     s->first_free = l->next_free;

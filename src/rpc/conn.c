@@ -163,10 +163,11 @@ static void drop_request(struct sp_request *r)
 {
     struct sp_conn *conn = r->conn;
 
-    if (r->proc != NULL)
+    if (r->proc != NULL) {
         r->proc->requests--;
-    if (r->is_stdin_end && r->waiter.list != NULL)
-        r->proc->is_input_ending = false; /* its turn never came */
+        if (r->is_stdin_end && r->waiter.list != NULL)
+            r->proc->is_input_ending = false; /* its turn never came */
+    }
     sp_waiters_remove(&r->waiter);
     if (r->is_ask)
         sp_waiters_remove(&r->ask.call.waiter);

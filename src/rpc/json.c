@@ -122,8 +122,11 @@ static int hex_digit(char c)
 /* Four hexadecimal digits, known to be there. */
 static uint32_t hex4(const char *p)
 {
-    return (uint32_t)(hex_digit(p[0]) << 12 | hex_digit(p[1]) << 8 | hex_digit(p[2]) << 4 |
-                      hex_digit(p[3]));
+    uint32_t v = 0;
+
+    for (int i = 0; i < 4; i++)
+        v = v << 4 | ((uint32_t)hex_digit(p[i]) & 15); /* digits all: checked when it was read */
+    return v;
 }
 
 /* Checks "uXXXX" at p. */
