@@ -12,7 +12,10 @@
 #include "core/session.h"
 #include "os/spawn.h"
 
-#define ECHO_US 100 /* how soon a program that is written to usually answers */
+/* How soon something usually happens; see sp_loop_expect. */
+#define ECHO_US  100  /* a program that is written to answers */
+#define START_US 300  /* a program is started */
+#define LIFE_US  1000 /* ... and a short one has ended */
 
 /* ---- what is known ---- */
 
@@ -145,6 +148,15 @@ static void tell_served(struct sp_proc *p, bool is_attached)
 
 /* ---- starting ---- */
 
+/* One command after another: looking out for it is worth a little time. Many at once: it is not. */
+static void expect_if_alone(struct sp_proc *p, uint32_t us)
+{
+    struct sp_server *server = p->session->server;
+
+    if (server->stats.live == 1)
+        sp_loop_expect(server->loop, us);
+}
+
 static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,
                        int input_fd)
 {
@@ -177,6 +189,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     if (w != NULL)
         w->done(w, p, NULL);
     sp_waiters_wake(&p->on_started);
+    expect_if_alone(p, LIFE_US);
     /* A short command may have ended before we knew that it ran. */
     on_news(seat);
 }
@@ -308,6 +321,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     s->starting++;
     s->server->stats.live++;
     s->server->held_bytes += held_bytes(p);
+    expect_if_alone(p, START_US);
     *ret = p;
     return 0;
 }
