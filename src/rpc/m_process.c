@@ -29,6 +29,15 @@ static int need_id(struct sp_call *c, struct sp_str *ret, struct sp_error *e)
     return r < 0 ? r : sp_json_need_str(c->json, c->params, "processId", ret, e);
 }
 
+/* For methods whose one parameter is the process. */
+static int locate(struct sp_call *c, struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
+{
+    struct sp_str id;
+    const int r = need_id(c, &id, e);
+
+    return r < 0 ? r : find(c, id, ret, ret_waits, e);
+}
+
 static int unknown(struct sp_str id, struct sp_error *e)
 {
     return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(id));
@@ -268,13 +277,10 @@ static void close_in_turn(struct sp_waiter *w)
 
 int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
 {
-    struct sp_str id;
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = need_id(c, &id, e);
+    const int r = locate(c, &p, &waits, e);
 
-    if (r == 0)
-        r = find(c, id, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
@@ -426,13 +432,10 @@ int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
 
 int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
 {
-    struct sp_str id;
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = need_id(c, &id, e);
+    const int r = locate(c, &p, &waits, e);
 
-    if (r == 0)
-        r = find(c, id, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p != NULL && sp_proc_terminate(p))
