@@ -383,7 +383,7 @@ int sp_m_process_start(struct sp_call *c, struct sp_error *e)
         r = make_environment(c, &s, &env, &envc, e);
     if (r == 0)
         r = sp_call_proc(c, s.id, &p, &waits, e);
-    if (r < 0 || waits)
+    if (r != 0 || waits)
         return r;
     if (p != NULL)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists", SP_STR_ARG(s.id));
