@@ -176,6 +176,7 @@ static void forget(struct cell *cell, struct sp_command *c)
 {
     sp_command_forget(&cell->yard, c);
     sp_strays_leave_leaf(cell->strays, c, true);
+    cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
 }
 
 static void end_session(struct cell *cell, uint64_t session)
@@ -276,6 +277,7 @@ static void sweep_if_due(struct cell *cell)
     cell->last_sweep_ms = now;
     (void)!read(cell->child_signals, &info, sizeof info); /* the next exit tells again */
     sp_strays_sweep(cell->strays);
+    cell->is_sweep_due = sp_strays_has_dying(cell->strays);
 }
 
 /* false: the front is gone. */

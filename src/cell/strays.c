@@ -37,6 +37,7 @@ struct sp_strays {
 
     struct leaf *leaves;
     uint32_t leaf_count, leaf_cap, first_free, stray_leaves, last_number;
+    bool has_dying;        /* a killed leaf that was not empty yet */
     uint32_t ready_leaves; /* FREE ones: a few, for the next commands */
 
     /* Without cgroups: */
@@ -143,11 +144,22 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
 /* Leaves that became empty since somebody left them. */
 static void free_emptied(struct sp_strays *s)
 {
-    for (uint32_t i = 0; i < s->leaf_count && s->stray_leaves > 0; i++)
-        if (s->leaves[i].use == LEAF_STRAYS && sp_cgroup_is_empty(s->leaves[i].fd)) {
+    s->has_dying = false;
+    for (uint32_t i = 0; i < s->leaf_count && s->stray_leaves > 0; i++) {
+        if (s->leaves[i].use != LEAF_STRAYS)
+            continue;
+        if (sp_cgroup_is_empty(s->leaves[i].fd)) {
             free_leaf(s, i);
             s->stray_leaves--;
+        } else if (s->leaves[i].was_killed) {
+            s->has_dying = true;
         }
+    }
+}
+
+bool sp_strays_has_dying(const struct sp_strays *s)
+{
+    return s->has_dying;
 }
 
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten)
@@ -161,6 +173,7 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
         s->leaves[c->leaf].use = LEAF_STRAYS;
         s->leaves[c->leaf].session = c->session;
         s->stray_leaves++;
+        s->has_dying = s->has_dying || s->leaves[c->leaf].was_killed;
     } else {
         return; /* asked again when it is forgotten */
     }

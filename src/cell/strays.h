@@ -27,6 +27,8 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c);
 /* Reaps dead strays and learns of new ones. Linear in our children: not more than ten a second. */
 void sp_strays_sweep(struct sp_strays *s);
+/* Some who were killed are not gone yet: sweep again. */
+bool sp_strays_has_dying(const struct sp_strays *s);
 
 /* A child of ours was reaped elsewhere: its number may be another's from now on. */
 void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);
