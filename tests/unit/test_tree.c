@@ -44,7 +44,7 @@ static struct tree plant(const char *what, const char *n, const char *k)
 /* All of it is gone, and reaped by us once its root is. */
 static void is_gone(struct tree *t)
 {
-    const bool has_ended = read_to_end(t->out, NULL, 0, NULL, 5000);
+    const bool has_ended = read_to_end(t->out, NULL, 0, NULL, DEADLINE_MS);
 
     (void)close(t->out);
     (void)close(t->pidfd);
@@ -270,7 +270,7 @@ static void test_other_trees_are_left_alone(void **state)
 
     (void)state;
     sp_tree_kill(a.root, true);
-    assert_true(read_to_end(a.out, NULL, 0, NULL, 5000));
+    assert_true(read_to_end(a.out, NULL, 0, NULL, DEADLINE_MS));
     assert_false(wait_fd(b.pidfd, POLLIN, 0));
     assert_false(wait_fd(b.out, POLLIN, 0));
     (void)close(a.out);
