@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,13 +20,16 @@
 
 #include "base/auto.h"
 #include "cell/command.h"
+#include "cell/confine.h"
 #include "cell/strays.h"
 #include "os/pty.h"
+#include "os/seccomp.h"
 #include "os/spawn.h"
 #include "os/tree.h"
 
 #define BATCH             64
 #define MESSAGES_AT_ONCE  16
+#define NOTICES_AT_ONCE   16
 #define SWEEP_INTERVAL_MS 100
 #define END_WAIT_MS       3000
 
@@ -37,6 +41,8 @@ struct cell {
     uint32_t slots;
     struct sp_strays *strays;
     int child_signals;
+    int plan;     /* -1: none, we are the open cell */
+    int listener; /* where refused calls are told; -1: none */
     bool is_sweep_due;
     uint64_t last_sweep_ms;
     char **pointers; /* argv and envp of the start at hand */
@@ -266,6 +272,38 @@ static void reap_forgotten(struct cell *cell, int pidfd)
     (void)close(pidfd);
 }
 
+/* ---- refusals ---- */
+
+/* Whose descendant it is; NULL: nobody's who is still there. */
+static struct sp_command *command_above(struct cell *cell, pid_t pid)
+{
+    const pid_t us = getpid();
+    pid_t parent;
+
+    while ((parent = sp_tree_parent(pid)) > 0 && parent != us)
+        pid = parent;
+    for (uint32_t i = 0; parent == us && i < cell->slots; i++)
+        if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
+            return &cell->commands[i];
+    return NULL;
+}
+
+static void take_notices(struct cell *cell)
+{
+    struct sp_notice n;
+    int r = 1;
+
+    for (int i = 0; i < NOTICES_AT_ONCE && (r = sp_notice_take(cell->listener, &n)) > 0; i++) {
+        struct sp_command *c = command_above(cell, n.pid);
+
+        if (c != NULL)
+            sp_command_refused(c, n.call);
+        sp_notice_refuse(cell->listener, &n);
+    }
+}
+
+/* ---- turns ---- */
+
 static void sweep_if_due(struct cell *cell)
 {
     const uint64_t now = cell->yard.now_ms;
@@ -297,7 +335,10 @@ static bool one_turn(struct cell *cell)
 {
     struct epoll_event batch[BATCH];
     bool has_message = false;
-    int timeout = cell->yard.resting_count > 0 ? 1 : cell->is_sweep_due ? SWEEP_INTERVAL_MS : -1;
+    int timeout = cell->yard.resting_count > 0   ? 1
+                  : cell->yard.exiting_count > 0 ? 5
+                  : cell->is_sweep_due           ? SWEEP_INTERVAL_MS
+                                                 : -1;
 
     sp_bell_wake(&cell->yard.bell);
     if (!sp_bell_may_sleep(&cell->yard.bell))
@@ -307,6 +348,8 @@ static bool one_turn(struct cell *cell)
     cell->yard.now_ms = clock_ms();
     if (cell->yard.resting_count > 0)
         sp_command_wake_rested(&cell->yard, cell->commands);
+    if (cell->yard.exiting_count > 0)
+        sp_command_end_waits(&cell->yard, cell->commands);
     (void)sp_bell_answer(&cell->yard.bell, on_served, cell);
     for (int i = 0; i < n; i++) {
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);
@@ -322,6 +365,8 @@ static bool one_turn(struct cell *cell)
             reap_forgotten(cell, (int)what);
         else if (kind == SP_EV_BELL)
             sp_bell_hush(&cell->yard.bell);
+        else if (kind == SP_EV_NOTICE)
+            take_notices(cell);
         else
             on_command_event(cell, kind, what);
     }
@@ -352,8 +397,8 @@ static int hello(struct cell *cell, struct sp_error *e)
 
     if (r < 0)
         return r;
-    if (h->head.op != SP_WIRE_HELLO || cell->message.fd_count != 2 || h->slots == 0 ||
-        h->slots > (1U << 20)) {
+    if (h->head.op != SP_WIRE_HELLO || cell->message.fd_count < 2 || cell->message.fd_count > 3 ||
+        h->slots == 0 || h->slots > (1U << 20)) {
         sp_wire_close_fds(&cell->message);
         return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
     }
@@ -361,6 +406,8 @@ static int hello(struct cell *cell, struct sp_error *e)
     cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
     cell->yard.nofile = &cell->nofile;
     const int *fds = cell->message.fds;
+    if (cell->message.fd_count == 3)
+        cell->plan = fds[2];
     const int joined = sp_bell_join(fds[0], h->slots, -1, fds[1], &cell->yard.bell, e);
     (void)close(fds[0]);
     if (joined < 0) {
@@ -371,6 +418,61 @@ static int hello(struct cell *cell, struct sp_error *e)
     if (h->cgroup[0] != 0 && memchr(h->cgroup, 0, sizeof h->cgroup) != NULL)
         (void)sp_cgroup_new(h->cgroup, &cell->yard.cgroup); /* refused: by parentage then */
     return 0;
+}
+
+/* ---- confinement ---- */
+
+/* The plan as it was sealed, for as long as we need it; NULL: it is none. */
+static const struct sp_plan *map_plan(int fd, size_t *ret_bytes)
+{
+    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    if (seals < 0 || (seals & want) != want || fstat(fd, &st) < 0 || st.st_size <= 0 ||
+        st.st_size > (off_t)SP_PLAN_MAX)
+        return NULL;
+    *ret_bytes = (size_t)st.st_size;
+    void *map = mmap(NULL, *ret_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    return map == MAP_FAILED ? NULL : sp_plan_check(map, *ret_bytes);
+}
+
+static void tell_ready(const struct cell *cell, const struct sp_built *built)
+{
+    struct sp_wire_ready m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_READY},
+                              .step = built->step,
+                              .err = built->err};
+
+    if (built->where != NULL)
+        (void)snprintf(m.where, sizeof m.where, "%s", built->where);
+    (void)sp_wire_send(cell->control, true, &m, sizeof m, NULL, 0, NULL, 0);
+}
+
+/* An open cell: nothing to do. */
+static void confine(struct cell *cell)
+{
+    struct sp_built built = {0};
+    struct sp_confined confined = {.scope = -1, .listener = -1};
+    size_t bytes = 0;
+
+    if (cell->plan < 0)
+        return;
+    const struct sp_plan *plan = map_plan(cell->plan, &bytes);
+    (void)close(cell->plan);
+    cell->plan = -1;
+    if (plan == NULL)
+        (void)sp_built_fail(&built, SP_BUILD_PLAN, EINVAL, NULL);
+    else
+        (void)sp_confine(plan, cell->control, &confined, &built);
+    tell_ready(cell, &built);
+    if (built.step != SP_BUILD_NONE)
+        _exit(1); /* the front knows why */
+    cell->yard.is_confined = true;
+    cell->yard.scope = confined.scope;
+    cell->listener = confined.listener;
+    if (plan->net == SP_NET_OWN)
+        cell->yard.net_count = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
+    (void)munmap((void *)(uintptr_t)plan, bytes);
 }
 
 static int prepare(struct cell *cell, struct sp_error *e)
@@ -401,10 +503,13 @@ static int prepare(struct cell *cell, struct sp_error *e)
         {cell->control, EPOLLIN, SP_EV_CONTROL},
         {cell->yard.bell.wake[SP_SIDE_CELL], EPOLLIN, SP_EV_BELL},
         {cell->child_signals, EPOLLIN | EPOLLET, SP_EV_CHILD},
+        {cell->listener, EPOLLIN, SP_EV_NOTICE},
     };
     for (size_t i = 0; i < sizeof w / sizeof w[0]; i++) {
         struct epoll_event ev = {.events = w[i].events, .data.u64 = SP_EV(w[i].kind, 0)};
 
+        if (w[i].fd < 0)
+            continue;
         if (epoll_ctl(cell->yard.epoll, EPOLL_CTL_ADD, w[i].fd, &ev) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "watch the cell's descriptors");
     }
@@ -443,20 +548,24 @@ int sp_cell_run(int control, struct sp_error *e)
     if (cell == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell");
     cell->control = control;
-    cell->child_signals = cell->yard.epoll = -1;
+    cell->child_signals = cell->yard.epoll = cell->plan = cell->listener = -1;
+    cell->yard.scope = cell->yard.net_count = -1;
     cell->yard.bell.page_fd = cell->yard.bell.wake[0] = cell->yard.bell.wake[1] = -1;
     cell->yard.cgroup.dir = -1;
     for (int i = 0; i < SP_SPARE; i++)
         cell->yard.spare[i] = -1;
     own_signals();
     int r = hello(cell, e);
-    if (r == 0)
+    if (r == 0) {
+        confine(cell);
         r = prepare(cell, e);
+    }
     if (r == 0) {
         sp_yard_take_spare(&cell->yard);
         while (one_turn(cell)) {
         }
-        end_all(cell);
+        if (getpid() != 1) /* else the kernel does it */
+            end_all(cell);
     }
     for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,6 +24,7 @@
 #define REST_MS       1
 #define READS_AT_ONCE 4          /* of one stream, before others have their turn */
 #define DRAIN_BYTES   (4U << 20) /* after an exit: more than any pipe holds */
+#define LAST_WORDS_MS 20         /* a failed command's streams may take to end */
 #define DRAIN_WATER   (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
 
 /* ---- watching ---- */
@@ -123,6 +125,22 @@ static const char *path_of(char *const *envp)
     return NULL;
 }
 
+/* How often somebody found no route: "Ip: ... OutNoRoutes", the twelfth number of the second line.
+ */
+static uint64_t count_no_routes(const struct sp_yard *y)
+{
+    char text[1024];
+    const ssize_t n = y->net_count < 0 ? -1 : pread(y->net_count, text, sizeof text - 1, 0);
+
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    const char *at = strchr(text, '\n');
+    for (int i = 0; at != NULL && i < 12; i++)
+        at = strchr(at + 1, ' ');
+    return at == NULL ? 0 : strtoull(at, NULL, 10);
+}
+
 static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
                           const struct sp_wire_strings *strings, struct plumbing *p, int *ret_err)
 {
@@ -141,6 +159,8 @@ static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct 
         .is_tty = c->is_tty,
         .dies_with_us = true,
         .is_subreaper = c->leaf_fd < 0,
+        .has_no_new_privs = (s->flags & SP_START_NO_NEW_PRIVS) != 0,
+        .scope = y->scope,
         .cgroup = c->leaf_fd,
         .cwd = strings->cwd,
         .file = strings->file,
@@ -170,6 +190,24 @@ static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct 
     return SP_STEP_PREPARE;
 }
 
+/* Under a sandbox a program that is missing or may not be run is a command that fails, as in a
+ * shell: whoever asked gets an exit code and a line that says why. */
+static void tell_not_run(struct sp_yard *y, struct sp_command *c, const char *file, int err)
+{
+    struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126};
+    char *room = (char *)sp_ring_room(&c->ring);
+    const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s\n", file, strerror(err));
+
+    sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
+    sp_ring_exited(&c->ring, &how);
+    sp_ring_closed(&c->ring);
+    close_stream(y, c, 0);
+    close_stream(y, c, 1);
+    close_fd(&c->slave);
+    c->life = SP_LIFE_CLOSED;
+    sp_bell_mark(&y->bell, c->slot);
+}
+
 void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
                       const struct sp_wire_strings *strings, struct sp_wire_started *ret,
                       int *ret_input)
@@ -181,7 +219,8 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     c->session = s->session;
     c->is_tty = (s->flags & SP_START_TTY) != 0;
     c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
-    c->drops = 0;
+    c->drops = c->refusal_count = 0;
+    c->net_before = count_no_routes(y);
     c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
     c->ring.fd = -1;
 
@@ -197,10 +236,14 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     }
     if (!c->is_tty)
         close_fd(&p.input);
+    *ret_input = -1;
+    if (step == SP_STEP_EXEC && y->is_confined) {
+        tell_not_run(y, c, strings->file, err);
+        return;
+    }
     release(y, c);
     ret->step = (uint32_t)step;
     ret->err = err;
-    *ret_input = -1;
 }
 
 /* ---- reading ---- */
@@ -342,6 +385,8 @@ static void close_if_ended(struct sp_command *c)
     }
 }
 
+static void publish_exit(struct sp_yard *y, struct sp_command *c);
+
 void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which)
 {
     const uint64_t before = c->ring.end;
@@ -356,6 +401,8 @@ void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which)
         if (n < (ssize_t)SP_RING_CHUNK)
             break; /* what came after is told by the next event */
     }
+    if (c->life == SP_LIFE_EXITING && has_ended(c))
+        publish_exit(y, c);
     close_if_ended(c);
     if (c->ring.end != before)
         sp_bell_mark(&y->bell, c->slot);
@@ -407,11 +454,73 @@ static void describe(const siginfo_t *info, const struct rusage *use, struct sp_
     };
 }
 
+/* The exit becomes a fact in the log. */
+static void publish_exit(struct sp_yard *y, struct sp_command *c)
+{
+    c->life = SP_LIFE_EXITED;
+    sp_ring_exited(&c->ring, &c->how);
+    close_terminated(y, c);
+    close_if_ended(c);
+    sp_bell_mark(&y->bell, c->slot);
+}
+
+/* Its last words belong before its exit: a grandchild's pipe alone is not waited for. */
+static bool wait_for_last_words(struct sp_yard *y, struct sp_command *c)
+{
+    if (!y->is_confined || c->how.code == 0 || c->is_terminated || has_ended(c) ||
+        y->exiting_count == SP_MAX_EXITING)
+        return false;
+    c->life = SP_LIFE_EXITING;
+    c->exit_due_ms = y->now_ms + LAST_WORDS_MS;
+    y->exiting[y->exiting_count++] = c->slot;
+    return true;
+}
+
+void sp_command_end_waits(struct sp_yard *y, struct sp_command *commands)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < y->exiting_count; i++) {
+        struct sp_command *c = &commands[y->exiting[i]];
+
+        if (c->life != SP_LIFE_EXITING)
+            continue; /* its streams have ended, or it was forgotten */
+        if (y->now_ms < c->exit_due_ms) {
+            y->exiting[left++] = y->exiting[i];
+            continue;
+        }
+        (void)drain(y, c);
+        publish_exit(y, c);
+    }
+    y->exiting_count = left;
+}
+
+void sp_command_refused(struct sp_command *c, int call)
+{
+    for (uint32_t i = 0; i < c->refusal_count; i++)
+        if (c->refusals[i].call == call) {
+            c->refusals[i].count++;
+            return;
+        }
+    if (c->refusal_count < SP_EXIT_REFUSALS)
+        c->refusals[c->refusal_count++] = (struct sp_refusal){.call = (uint16_t)call, .count = 1};
+}
+
+/* What the sandbox knows of a failure. */
+static void add_evidence(const struct sp_yard *y, struct sp_command *c)
+{
+    if (c->how.code == 0)
+        return;
+    const uint64_t left = count_no_routes(y) - c->net_before;
+    c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+    c->how.refusal_count = c->refusal_count;
+    memcpy(c->how.refusals, c->refusals, sizeof c->refusals);
+}
+
 void sp_command_exited(struct sp_yard *y, struct sp_command *c)
 {
     siginfo_t info = {0};
     struct rusage use = {0};
-    struct sp_exit how = {.code = -1};
 
     if (c->life != SP_LIFE_RUNNING)
         return;
@@ -419,17 +528,18 @@ void sp_command_exited(struct sp_yard *y, struct sp_command *c)
     const long r = syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG, &use);
     if (r == 0 && info.si_pid == 0)
         return;
+    c->how = (struct sp_exit){.code = -1};
     if (r == 0)
-        describe(&info, &use, &how);
+        describe(&info, &use, &c->how);
+    add_evidence(y, c);
     close_fd(&c->pidfd);
     close_fd(&c->slave);
     (void)drain(y, c); /* what is left comes after the exit */
-    c->life = SP_LIFE_EXITED;
     y->running--;
-    sp_ring_exited(&c->ring, &how);
-    close_terminated(y, c);
-    close_if_ended(c);
-    sp_bell_mark(&y->bell, c->slot);
+    if (!wait_for_last_words(y, c))
+        publish_exit(y, c);
+    else
+        sp_bell_mark(&y->bell, c->slot);
 }
 
 void sp_command_served(struct sp_yard *y, struct sp_command *c)
@@ -466,7 +576,7 @@ void sp_yard_take_spare(struct sp_yard *y)
 {
     for (int i = 0; i < SP_SPARE; i++)
         if (y->spare[i] < 0)
-            y->spare[i] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 6); /* none free: next time */
+            y->spare[i] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 7); /* none free: next time */
 }
 
 static void kill_tree(struct sp_yard *y, struct sp_command *c)
@@ -483,6 +593,10 @@ static void kill_tree(struct sp_yard *y, struct sp_command *c)
 
 void sp_command_terminate(struct sp_yard *y, struct sp_command *c)
 {
+    if (c->life == SP_LIFE_EXITING) {
+        c->is_terminated = true;
+        publish_exit(y, c);
+    }
     if (c->life != SP_LIFE_RUNNING)
         return;
     c->is_terminated = true;

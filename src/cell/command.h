@@ -2,7 +2,7 @@
 /*
  * command: one process in its cell, from START to FORGET.
  *
- *   starting --exec--> running --exit--> exited --streams end--> closed
+ *   starting --exec--> running --exit--> (exiting -->) exited --streams end--> closed
  *
  * Exit and the end of the streams are two facts: a grandchild may hold a stream for hours, and a
  * program may close its output and live on. Both become records in the ring as they happen.
@@ -21,7 +21,9 @@
 
 struct rlimit;
 
-enum sp_life { SP_LIFE_NONE, SP_LIFE_RUNNING, SP_LIFE_EXITED, SP_LIFE_CLOSED };
+/* EXITING: reaped, but what it wrote last may still be on its way; of failures in a confined cell
+ * alone, for its output is looked through when the exit is told. */
+enum sp_life { SP_LIFE_NONE, SP_LIFE_RUNNING, SP_LIFE_EXITING, SP_LIFE_EXITED, SP_LIFE_CLOSED };
 
 struct sp_command {
     enum sp_life life; /* NONE: the slot is free */
@@ -40,10 +42,16 @@ struct sp_command {
     uint32_t leaf;
     uint64_t drops_since_ms, rests_until_ms;
     uint32_t drops; /* small chunks since then */
+    uint32_t refusal_count;
+    struct sp_refusal refusals[SP_EXIT_REFUSALS];
+    uint64_t net_before; /* the yard's count of those who found no way out, when it started */
+    struct sp_exit how;  /* EXITING */
+    uint64_t exit_due_ms;
     struct sp_ring ring;
 };
 
 #define SP_MAX_RESTING 64
+#define SP_MAX_EXITING 64
 #define SP_SPARE       4
 
 /* What all commands of a cell share. */
@@ -56,6 +64,12 @@ struct sp_yard {
     uint32_t running;        /* commands that have not exited */
     int spare[SP_SPARE];     /* descriptors kept for killing when the table is full */
     uint32_t resting[SP_MAX_RESTING], resting_count; /* slots */
+
+    /* A confined cell: */
+    bool is_confined;
+    int scope;     /* each command's own Landlock scope; -1: none */
+    int net_count; /* the kernel's counters of a network of our own; -1: none */
+    uint32_t exiting[SP_MAX_EXITING], exiting_count; /* slots */
 };
 
 /* What an epoll event is about: a kind, and a slot (or descriptor) beside it. */
@@ -66,7 +80,8 @@ enum sp_cell_event {
     SP_EV_OUT,
     SP_EV_ERR,
     SP_EV_EXIT,
-    SP_EV_REAP
+    SP_EV_REAP,
+    SP_EV_NOTICE
 };
 #define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
 
@@ -86,6 +101,10 @@ void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which);
 void sp_command_exited(struct sp_yard *y, struct sp_command *c);
 /* Those whose rest is over are read again; `commands` is the table of all slots. */
 void sp_command_wake_rested(struct sp_yard *y, struct sp_command *commands);
+/* Those who have waited long enough for the end of their streams have exited now. */
+void sp_command_end_waits(struct sp_yard *y, struct sp_command *commands);
+/* The sandbox has refused it, or one of its descendants, a system call. */
+void sp_command_refused(struct sp_command *c, int call);
 /* The front has moved on, or nobody is attached any more. */
 void sp_command_served(struct sp_yard *y, struct sp_command *c);
 

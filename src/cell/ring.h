@@ -48,6 +48,14 @@ enum sp_stream {
     SP_STREAM_MAX,
 };
 
+/* A system call that the sandbox refused the process or one of its descendants, and how often. */
+struct sp_refusal {
+    uint16_t call;
+    uint16_t zero;
+    uint32_t count;
+};
+#define SP_EXIT_REFUSALS 8
+
 /* How a process ended, as the kernel said. */
 struct sp_exit {
     int32_t code;   /* exit status, or 128 + signal; -1: not known */
@@ -55,6 +63,9 @@ struct sp_exit {
     uint32_t has_core;
     uint32_t max_rss_kb;
     uint64_t user_us, system_us;
+    uint32_t left_network; /* attempts, while it lived, to leave a cell without a way out */
+    uint32_t refusal_count;
+    struct sp_refusal refusals[SP_EXIT_REFUSALS];
 };
 
 struct sp_record {

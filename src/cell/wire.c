@@ -17,6 +17,8 @@ static const size_t least_size[SP_WIRE_OP_MAX] = {
     [SP_WIRE_END_SESSION] = sizeof(struct sp_wire_call),
     [SP_WIRE_STARTED] = sizeof(struct sp_wire_started),
     [SP_WIRE_DONE] = sizeof(struct sp_wire_done),
+    [SP_WIRE_BORN] = sizeof(struct sp_wire_born),
+    [SP_WIRE_READY] = sizeof(struct sp_wire_ready),
 };
 
 void sp_wire_close_fds(struct sp_wire_message *m)

@@ -22,7 +22,8 @@
     (16U << 20) /* the most bytes of strings of one START; the kernel takes 6 MiB */
 
 enum sp_wire_op {
-    SP_WIRE_HELLO = 1, /* front: struct sp_wire_hello + shared page, the cell's end of the bell */
+    SP_WIRE_HELLO = 1, /* front: struct sp_wire_hello + shared page, the cell's end of the bell, and
+                          for a confined cell its plan */
     SP_WIRE_START,     /* front: struct sp_wire_start + strings, or + sealed memfd */
     SP_WIRE_SIGNAL,    /* front: struct sp_wire_call, a = signal; to the group of a live process */
     SP_WIRE_RESIZE,    /* front: struct sp_wire_call, a = rows, b = columns */
@@ -32,6 +33,8 @@ enum sp_wire_op {
                             left */
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
     SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
+    SP_WIRE_BORN,        /* who makes a confined cell: struct sp_wire_born + the cell's pidfd */
+    SP_WIRE_READY,       /* cell: struct sp_wire_ready; a confined one, before anything else */
     SP_WIRE_OP_MAX
 };
 
@@ -54,6 +57,7 @@ enum {
     SP_START_TTY = 1,
     SP_START_STDIN = 2, /* a writable stdin; implied by TTY */
     SP_START_MEMFD = 4, /* the strings are in the memfd beside the message */
+    SP_START_NO_NEW_PRIVS = 8,
 };
 
 /* Followed by, or with a memfd of, NUL-terminated strings: cwd, file, argc × argv, envc × env. */
@@ -86,6 +90,19 @@ struct sp_wire_done {
     uint64_t token;
     int32_t err; /* errno, 0: done */
     uint32_t zero;
+};
+
+struct sp_wire_born {
+    struct sp_wire_head head;
+    int32_t pid; /* as the front numbers it */
+    uint32_t zero;
+};
+
+struct sp_wire_ready {
+    struct sp_wire_head head;
+    uint32_t step; /* enum sp_build_step; not NONE: it is not confined, runs nothing and ends */
+    int32_t err;
+    char where[256]; /* the path it is about, perhaps cut; "": none */
 };
 
 /* One datagram. `bytes` is aligned for the structs above. */

@@ -12,6 +12,8 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/covers.h"
+#include "core/placeholder.h"
 #include "net/listen.h"
 #include "os/spawn.h"
 #include "rpc/conn.h"
@@ -74,6 +76,8 @@ struct serve {
     struct sp_listener *listener;
     int signals;
     struct sp_watch on_signal;
+    char runtime_dir[512];
+    struct sp_covers covers;
 };
 
 /* ---- the command line ---- */
@@ -363,6 +367,30 @@ static int take_signals(struct serve *s, struct sp_error *e)
     return sp_loop_watch(s->loop, &s->on_signal, s->signals, EPOLLIN, on_signal, e);
 }
 
+static bool cover_file(struct sp_covers *c, const char *path)
+{
+    auto_free char *real = path == NULL ? NULL : realpath(path, NULL);
+
+    return sp_covers_add(c, real);
+}
+
+/* What would let a confined command ask us for an unconfined one. */
+static int find_covers(struct serve *s, const struct options *o, const struct sp_listen_url *url,
+                       struct sp_error *e)
+{
+    char socket[sizeof url->addr.un.sun_path + 1] = "";
+
+    sp_runtime_dir(s->runtime_dir, sizeof s->runtime_dir);
+    if (url->kind == SP_LISTEN_UNIX)
+        (void)snprintf(socket, sizeof socket, "%.*s", (int)sizeof url->addr.un.sun_path,
+                       url->addr.un.sun_path);
+    const bool ok = sp_covers_find(s->runtime_dir, &s->covers) &&
+                    sp_covers_add(&s->covers, socket) &&
+                    cover_file(&s->covers, o->auth.token_file) &&
+                    cover_file(&s->covers, o->auth.shared_secret_file);
+    return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+}
+
 static int begin(struct serve *s, struct options *o, struct sp_error *e)
 {
     struct sp_listen_url url = {0};
@@ -373,6 +401,8 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         r = sp_listen_parse(o->listen, &url, e);
     if (r == 0)
         r = check_authority(o, &url, &s->auth, e);
+    if (r == 0)
+        r = find_covers(s, o, &url, e);
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
@@ -388,6 +418,8 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         .use_cgroups = !o->has_no_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
+        .covers = (const char *const *)s->covers.paths,
+        .runtime_dir = s->runtime_dir,
         .user = s,
         .drained = on_drained,
     };
@@ -426,6 +458,7 @@ static void end(struct serve *s)
     sp_listener_free(s->listener);
     sp_server_free(s->server);
     sp_auth_free(s->auth);
+    sp_covers_done(&s->covers);
     sp_json_done(&s->rpc.json);
     free(s->rpc.stats);
     if (s->loop != NULL)

@@ -10,11 +10,13 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "cell/plan.h"
 #include "os/cgroup.h"
 #include "os/spawn.h"
 #include "os/tree.h"
@@ -31,11 +33,28 @@ struct parcel {
     char bytes[];
 };
 
+struct sp_cells {
+    struct sp_loop *loop;
+    struct sp_cell *first;
+};
+
+/* A process of ours that has to be reaped. */
+struct child {
+    pid_t pid;
+    int pidfd; /* -1: none, or reaped */
+    struct sp_watch on_end;
+};
+
 struct sp_cell {
+    struct sp_cells *group;
+    struct sp_cell *prev, *next;
     struct sp_loop *loop;
     struct sp_cell_options options;
-    pid_t pid;
-    int pidfd;
+    bool is_confined, is_killed;
+    struct child self;
+    struct child maker;          /* a confined one's: ends as soon as the cell is born */
+    struct sp_error why;         /* it could not be confined; code NONE: it could, or is not yet */
+    uint32_t busy;               /* seats whose process has not closed */
     int socket;                  /* -1: it has died */
     char cgroup[SP_CGROUP_NAME]; /* its directory's name; "": none */
     struct sp_bell bell;
@@ -55,6 +74,7 @@ struct sp_cell {
 /* ---- sending ---- */
 
 static void bury(struct sp_deferred *d);
+static bool is_congested(const struct sp_cell *c);
 
 static void set_dead(struct sp_cell *c)
 {
@@ -88,14 +108,14 @@ static bool enqueue(struct sp_cell *c, const void *msg, size_t len, const void *
 
     if (p == NULL)
         return false;
-    *p = (struct parcel){.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 6), .len = len + tail_len};
+    *p = (struct parcel){.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 7), .len = len + tail_len};
     memcpy(p->bytes, msg, len);
     if (tail_len != 0)
         memcpy(p->bytes + len, tail, tail_len);
     *c->outbox_end = p;
     c->outbox_end = &p->next;
     c->outbox_bytes += p->len;
-    c->was_congested = c->was_congested || sp_cell_is_congested(c);
+    c->was_congested = c->was_congested || is_congested(c);
     sp_loop_rewatch(c->loop, &c->on_socket, EPOLLIN | EPOLLOUT);
     return true;
 }
@@ -147,7 +167,7 @@ static void flush_outbox(struct sp_cell *c)
     }
 }
 
-bool sp_cell_is_congested(const struct sp_cell *c)
+static bool is_congested(const struct sp_cell *c)
 {
     return c->outbox_bytes > CONGESTED_BYTES;
 }
@@ -169,25 +189,39 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
 
 /* ---- seats ---- */
 
+void sp_cell_rest(struct sp_seat *s)
+{
+    struct sp_cell *c = s->cell;
+
+    if (c == NULL || s->is_idle)
+        return;
+    s->is_idle = true;
+    c->busy--;
+    if (c->busy == 0 && c->options.idle != NULL)
+        c->options.idle(c->options.user);
+}
+
 static void give_back(struct sp_seat *s)
 {
     struct sp_cell *c = s->cell;
+
+    sp_cell_rest(s);
 
     c->seats[s->slot] = NULL;
     c->free_slots[c->free_count++] = s->slot;
     s->cell = NULL;
 }
 
-/* A memfd with the strings, sealed: what the cell reads is what we wrote. */
-static int strings_in_memfd(const struct sp_buf *strings)
+/* Bytes in sealed memory: what the cell reads is what we wrote. */
+static int in_sealed_memory(const char *name, const struct sp_buf *bytes)
 {
-    auto_close int fd = memfd_create("sallyport-start", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    auto_close int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     size_t at = 0;
 
     if (fd < 0)
         return -1;
-    while (at < strings->len) {
-        const ssize_t n = write(fd, strings->data + at, strings->len - at);
+    while (at < bytes->len) {
+        const ssize_t n = write(fd, bytes->data + at, bytes->len - at);
 
         if (n < 0)
             return -1;
@@ -213,10 +247,12 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
             e, SP_E_LIMIT, 0,
             "at most %u processes may exist at once, closed ones included (--max-processes)",
             c->options.slots);
-    if (!is_inline && (fd = strings_in_memfd(strings)) < 0)
+    if (!is_inline && (fd = in_sealed_memory("sallyport-start", strings)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
 
     s->cell = c;
+    s->is_idle = false;
+    c->busy++;
     s->slot = c->free_slots[--c->free_count];
     s->number = ++c->next_number;
     c->seats[s->slot] = s;
@@ -310,6 +346,33 @@ static void on_started(struct sp_cell *c)
     s->ops->started(s, m, ring, input);
 }
 
+/* The one who made the cell tells its number, and ends. */
+static void on_born(struct sp_cell *c)
+{
+    const struct sp_wire_born *m = (const void *)c->message.bytes;
+
+    if (!c->is_confined || c->self.pidfd >= 0 || c->message.fd_count != 1)
+        return;
+    c->self.pid = m->pid;
+    c->self.pidfd = c->message.fds[0];
+    c->message.fd_count = 0;
+}
+
+static void explain_failure(uint32_t step, int err, const char *where, struct sp_error *ret)
+{
+    (void)sp_fail(ret, SP_E_INVALID, 0, "failed to prepare process sandbox: %s%s%s: %s",
+                  sp_build_step_name(step), where[0] != 0 ? ":" : "", where, strerror(err));
+}
+
+static void on_ready(struct sp_cell *c)
+{
+    struct sp_wire_ready *m = (void *)c->message.bytes;
+
+    m->where[sizeof m->where - 1] = 0;
+    if (m->step != SP_BUILD_NONE)
+        explain_failure(m->step, m->err, m->where, &c->why);
+}
+
 static void on_socket(struct sp_watch *w, uint32_t events)
 {
     struct sp_cell *c = SP_CONTAINER(w, struct sp_cell, on_socket);
@@ -326,6 +389,10 @@ static void on_socket(struct sp_watch *w, uint32_t events)
             return;
         if (done->head.op == SP_WIRE_STARTED) {
             on_started(c);
+        } else if (done->head.op == SP_WIRE_BORN) {
+            on_born(c);
+        } else if (done->head.op == SP_WIRE_READY) {
+            on_ready(c);
         } else if (done->head.op == SP_WIRE_DONE) {
             struct sp_seat *s = seat_of(c, &done->head);
 
@@ -353,34 +420,38 @@ static void on_bell(struct sp_watch *w, uint32_t events)
 
 static bool peek(void *user)
 {
-    struct sp_cell *c = user;
+    struct sp_cells *g = user;
+    bool has_news = false;
 
-    return c->socket >= 0 && sp_bell_answer(&c->bell, on_news, c);
+    /* A cell is freed from the loop alone, never by what hears its news. */
+    for (struct sp_cell *c = g->first; c != NULL; c = c->next)
+        has_news = (c->socket >= 0 && sp_bell_answer(&c->bell, on_news, c)) || has_news;
+    return has_news;
 }
 
 static bool before_sleep(void *user)
 {
-    struct sp_cell *c = user;
+    struct sp_cells *g = user;
+    bool has_work = peek(user);
 
-    if (c->socket < 0)
-        return false;
-    if (sp_bell_answer(&c->bell, on_news, c))
-        return true;
-    return !sp_bell_may_sleep(&c->bell);
+    for (struct sp_cell *c = g->first; !has_work && c != NULL; c = c->next)
+        has_work = c->socket >= 0 && !sp_bell_may_sleep(&c->bell);
+    return has_work;
 }
 
 static void after_sleep(void *user)
 {
-    struct sp_cell *c = user;
-
-    if (c->socket >= 0)
-        sp_bell_awake(&c->bell);
+    for (struct sp_cell *c = ((struct sp_cells *)user)->first; c != NULL; c = c->next)
+        if (c->socket >= 0)
+            sp_bell_awake(&c->bell);
 }
 
 /* ---- beginning and end ---- */
 
-static int launch(struct sp_cell *c, struct sp_error *e)
+/* Runs ourselves as a cell at the other end of a new socket. */
+static int spawn_cell(const char *program, int *ret_socket, struct child *ret, struct sp_error *e)
 {
+    auto_close int ours = -1;
     auto_close int theirs = -1;
     char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "cell", NULL};
     char *const envp[] = {NULL};
@@ -388,18 +459,46 @@ static int launch(struct sp_cell *c, struct sp_error *e)
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's socket");
-    c->socket = pair[0];
+    ours = pair[0];
     theirs = pair[1];
-    struct sp_spawn s = {.stdio = {theirs, -1, 2},
-                         .cgroup = -1,
-                         .file = c->options.program,
-                         .argv = argv,
-                         .envp = envp};
+    struct sp_spawn s = {
+        .stdio = {theirs, -1, 2}, .cgroup = -1, .file = program, .argv = argv, .envp = envp};
     if (sp_spawn(&s) < 0)
         return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s",
                        sp_step_name(s.failed_step));
-    c->pid = s.pid;
-    c->pidfd = s.pidfd;
+    ret->pid = s.pid;
+    ret->pidfd = s.pidfd;
+    *ret_socket = TAKE_FD(ours);
+    return 0;
+}
+
+static void kill_child(const struct child *child)
+{
+    if (child->pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
+}
+
+static void on_maker_end(struct sp_watch *w, uint32_t events)
+{
+    struct sp_cell *c = SP_CONTAINER(w, struct sp_cell, maker.on_end);
+
+    (void)events;
+    sp_loop_unwatch(c->loop, w);
+    (void)waitid(P_PIDFD, (id_t)c->maker.pidfd, &(siginfo_t){0}, WEXITED);
+    (void)close(c->maker.pidfd);
+    c->maker.pidfd = -1;
+}
+
+static int launch(struct sp_cell *c, struct sp_error *e)
+{
+    auto_close int plan = -1;
+
+    if (c->is_confined && (plan = in_sealed_memory("sallyport-plan", c->options.plan)) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    const int spawned =
+        spawn_cell(c->options.program, &c->socket, c->is_confined ? &c->maker : &c->self, e);
+    if (spawned < 0)
+        return spawned;
 
     struct sp_wire_hello hello = {
         .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
@@ -408,8 +507,9 @@ static int launch(struct sp_cell *c, struct sp_error *e)
         .nofile_hard = c->options.nofile_hard,
     };
     memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
-    const int fds[2] = {c->bell.page_fd, c->bell.wake[SP_SIDE_CELL]};
-    const int r = sp_wire_send(c->socket, true, &hello, sizeof hello, NULL, 0, fds, 2);
+    const int fds[3] = {c->bell.page_fd, c->bell.wake[SP_SIDE_CELL], plan};
+    const int r =
+        sp_wire_send(c->socket, true, &hello, sizeof hello, NULL, 0, fds, plan >= 0 ? 3 : 2);
     if (r < 0)
         return sp_fail(e, SP_E_SYSTEM, -r, "greet the cell");
     (void)close(c->bell.wake[SP_SIDE_CELL]);
@@ -417,7 +517,43 @@ static int launch(struct sp_cell *c, struct sp_error *e)
     return 0;
 }
 
-int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp_cell **ret,
+/* ---- the group ---- */
+
+int sp_cells_new(struct sp_loop *loop, struct sp_cells **ret, struct sp_error *e)
+{
+    struct sp_cells *g = calloc(1, sizeof *g);
+
+    if (g == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cells' table");
+    g->loop = loop;
+    /* What outlives a cell that was killed comes to us, to be killed too. */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    sp_loop_before_sleep(loop, before_sleep, after_sleep, g);
+    sp_loop_peek(loop, peek, g);
+    *ret = g;
+    return 0;
+}
+
+void sp_cells_free(struct sp_cells *g)
+{
+    if (g == NULL)
+        return;
+    while (g->first != NULL)
+        sp_cell_free(g->first);
+    sp_loop_before_sleep(g->loop, NULL, NULL, NULL);
+    sp_loop_peek(g->loop, NULL, NULL);
+    free(g);
+}
+
+bool sp_cells_are_congested(const struct sp_cells *g)
+{
+    for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
+        if (is_congested(c))
+            return true;
+    return false;
+}
+
+int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
                 struct sp_error *e)
 {
     struct sp_cell *c = calloc(1, sizeof *c);
@@ -425,11 +561,18 @@ int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp
 
     if (c == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell");
-    c->loop = loop;
+    c->group = g;
+    c->loop = g->loop;
     c->options = *o;
-    c->socket = c->pidfd = -1;
+    c->is_confined = o->plan != NULL;
+    c->socket = c->self.pidfd = c->maker.pidfd = -1;
+    c->self.on_end.fd = c->maker.on_end.fd = -1;
     c->outbox_end = &c->outbox;
     c->bell = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
+    c->next = g->first;
+    if (g->first != NULL)
+        g->first->prev = c;
+    g->first = c;
     if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
         c->cgroup[0] = 0;
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
@@ -442,24 +585,54 @@ int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp
         c->free_slots[c->free_count] = o->slots - 1 - c->free_count;
         c->free_count++;
     }
-    /* What outlives a cell that was killed comes to us, to be killed too. */
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     r = sp_bell_new(o->slots, &c->bell, e);
     if (r == 0)
         r = launch(c, e);
     if (r == 0)
-        r = sp_loop_watch(loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
+        r = sp_loop_watch(c->loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
     if (r == 0)
-        r = sp_loop_watch(loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN, on_bell, e);
+        r = sp_loop_watch(c->loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN, on_bell, e);
+    if (r == 0 && c->is_confined)
+        r = sp_loop_watch(c->loop, &c->maker.on_end, c->maker.pidfd, EPOLLIN, on_maker_end, e);
     if (r < 0)
         goto fail;
-    sp_loop_before_sleep(loop, before_sleep, after_sleep, c);
-    sp_loop_peek(loop, peek, c);
+    c->options.plan = NULL;
     *ret = c;
     return 0;
 fail:
+    c->options.gone = NULL;
     sp_cell_free(c);
     return r;
+}
+
+/* ---- ends ---- */
+
+static bool is_a_cell(const struct sp_cells *g, pid_t pid)
+{
+    for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
+        if (c->socket >= 0 && (c->self.pid == pid || c->maker.pid == pid))
+            return true;
+    return false;
+}
+
+/* Whoever is below us and no living cell's: what a cell that was killed has left. */
+static void kill_strays(const struct sp_cells *g)
+{
+    pid_t pids[256];
+    int n = sp_tree_children(getpid(), pids, 256);
+
+    n = n > 256 ? 256 : n; /* the rest comes to us when these are gone, at the next end */
+    for (int i = 0; i < n; i++)
+        if (!is_a_cell(g, pids[i]))
+            sp_tree_kill(pids[i], true);
+}
+
+static void lose_seats(struct sp_cell *c)
+{
+    for (uint32_t i = 0; c->seats != NULL && i < c->options.slots; i++)
+        if (c->seats[i] != NULL)
+            c->seats[i]->ops->lost(c->seats[i], &c->why);
+    drop_outbox(c);
 }
 
 /* The cell ended though we wanted it: its processes are told, what it left is ended. */
@@ -467,47 +640,61 @@ static void bury(struct sp_deferred *d)
 {
     struct sp_cell *c = SP_CONTAINER(d, struct sp_cell, burial);
 
-    sp_log(SP_LOG_ERROR, "the cell (pid %d) has ended; its processes are lost", (int)c->pid);
-    (void)kill(c->pid, SIGKILL); /* a child of ours, not reaped yet */
-    sp_tree_kill(getpid(), false);
-    sp_cgroup_clean_up(c->cgroup);
-    for (uint32_t i = 0; i < c->options.slots; i++)
-        if (c->seats[i] != NULL)
-            c->seats[i]->ops->lost(c->seats[i]);
-    drop_outbox(c);
+    if (c->why.code != SP_E_NONE)
+        sp_log(SP_LOG_WARN, "%s", c->why.msg);
+    else
+        sp_log(SP_LOG_ERROR, "the cell (pid %d) has ended; its processes are lost",
+               (int)c->self.pid);
+    kill_child(&c->self);
+    kill_child(&c->maker);
+    if (!c->is_confined) {
+        kill_strays(c->group);
+        sp_cgroup_clean_up(c->cgroup);
+    }
+    lose_seats(c);
     c->options.died(c->options.user);
 }
 
-static void await_end(struct sp_cell *c)
+static void await_end(struct sp_cell *c, struct child *child)
 {
-    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    struct pollfd p = {.fd = child->pidfd, .events = POLLIN};
 
+    if (child->pidfd < 0)
+        return;
+    sp_loop_unwatch(c->loop, &child->on_end);
     if (poll(&p, 1, END_WAIT_MS) <= 0) {
-        sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)c->pid);
-        (void)kill(c->pid, SIGKILL);
-        sp_tree_kill(getpid(), false);
-        sp_cgroup_clean_up(c->cgroup);
+        sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
+        kill_child(child);
+        if (!c->is_confined) {
+            kill_strays(c->group);
+            sp_cgroup_clean_up(c->cgroup);
+        }
     }
-    (void)waitid(P_PIDFD, (id_t)c->pidfd, &(siginfo_t){0}, WEXITED);
-    /* Normally none: strays of a cell that had to be killed. */
-    while (waitpid(-1, NULL, WNOHANG) > 0) {
-    }
-    (void)close(c->pidfd);
+    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
+    (void)close(child->pidfd);
+    child->pidfd = -1;
 }
 
-void sp_cell_free(struct sp_cell *c)
+static void disconnect(struct sp_cell *c)
 {
-    if (c == NULL)
-        return;
-    sp_loop_before_sleep(c->loop, NULL, NULL, NULL);
-    sp_loop_peek(c->loop, NULL, NULL);
     sp_loop_unwatch(c->loop, &c->on_socket);
     sp_loop_unwatch(c->loop, &c->on_bell);
     sp_loop_undefer(c->loop, &c->burial);
     if (c->socket >= 0)
         (void)close(c->socket);
-    if (c->pidfd >= 0)
-        await_end(c);
+    c->socket = -1;
+}
+
+static void release(struct sp_cell *c)
+{
+    if (c->prev != NULL)
+        c->prev->next = c->next;
+    else
+        c->group->first = c->next;
+    if (c->next != NULL)
+        c->next->prev = c->prev;
+    if (c->options.gone != NULL)
+        c->options.gone(c->options.user);
     drop_outbox(c);
     sp_bell_free(&c->bell);
     free(c->seats);
@@ -515,7 +702,154 @@ void sp_cell_free(struct sp_cell *c)
     free(c);
 }
 
+void sp_cell_free(struct sp_cell *c)
+{
+    if (c == NULL)
+        return;
+    disconnect(c);
+    if (c->is_confined) {
+        kill_child(&c->self);
+        kill_child(&c->maker);
+    }
+    await_end(c, &c->maker);
+    await_end(c, &c->self);
+    /* Normally none: strays of a cell that had to be killed. */
+    while (!c->is_confined && c->group->first == c && c->next == NULL &&
+           waitpid(-1, NULL, WNOHANG) > 0) {
+    }
+    release(c);
+}
+
+static void finish(struct sp_deferred *d);
+
+static void on_self_end(struct sp_watch *w, uint32_t events)
+{
+    struct sp_cell *c = SP_CONTAINER(w, struct sp_cell, self.on_end);
+
+    (void)events;
+    sp_loop_unwatch(c->loop, w);
+    sp_loop_defer(c->loop, &c->burial, finish);
+}
+
+static void finish(struct sp_deferred *d)
+{
+    struct sp_cell *c = SP_CONTAINER(d, struct sp_cell, burial);
+
+    await_end(c, &c->maker); /* dead, or about to be: it does nothing but tell and exit */
+    await_end(c, &c->self);
+    release(c);
+}
+
+void sp_cell_kill(struct sp_cell *c)
+{
+    if (c->is_killed)
+        return;
+    c->is_killed = true;
+    disconnect(c);
+    kill_child(&c->self);
+    kill_child(&c->maker);
+    lose_seats(c);
+    /* Not known who it is, or no memory to wait for it: then its end is waited for here. */
+    if (c->self.pidfd < 0 ||
+        sp_loop_watch(c->loop, &c->self.on_end, c->self.pidfd, EPOLLIN, on_self_end, NULL) < 0)
+        sp_loop_defer(c->loop, &c->burial, finish);
+}
+
+bool sp_cell_is_deserted(const struct sp_cell *c)
+{
+    return c->busy == 0 && c->self.pidfd >= 0 && sp_tree_children(c->self.pid, NULL, 0) == 0;
+}
+
+bool sp_cell_is_confined(const struct sp_cell *c)
+{
+    return c->is_confined;
+}
+
+bool sp_cell_is_busy(const struct sp_cell *c)
+{
+    return c->busy > 0;
+}
+
 pid_t sp_cell_pid(const struct sp_cell *c)
 {
-    return c->pid;
+    return c->self.pid;
+}
+
+/* ---- a trial ---- */
+
+/* Hears the maker and the cell out; false: neither said anything in time. */
+static bool await_ready(int socket, struct sp_wire_message *m, struct child *ret_cell,
+                        struct sp_wire_ready *ret)
+{
+    struct pollfd p = {.fd = socket, .events = POLLIN};
+
+    while (poll(&p, 1, END_WAIT_MS) > 0 && sp_wire_recv(socket, false, m, NULL) > 0) {
+        const struct sp_wire_head *h = (const void *)m->bytes;
+
+        if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
+            ret_cell->pid = ((const struct sp_wire_born *)h)->pid;
+            ret_cell->pidfd = m->fds[0];
+            m->fd_count = 0;
+        }
+        if (h->op == SP_WIRE_READY) {
+            *ret = *(const struct sp_wire_ready *)h;
+            ret->where[sizeof ret->where - 1] = 0;
+            return true;
+        }
+        sp_wire_close_fds(m);
+    }
+    return false;
+}
+
+static void end_trial(struct child *child)
+{
+    if (child->pidfd < 0)
+        return;
+    kill_child(child);
+    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
+    (void)close(child->pidfd);
+}
+
+static int send_trial(int socket, int plan, struct sp_error *e)
+{
+    struct sp_bell bell;
+    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
+                                  .slots = 1};
+    int r = sp_bell_new(1, &bell, e);
+
+    if (r < 0)
+        return r;
+    const int fds[3] = {bell.page_fd, bell.wake[SP_SIDE_CELL], plan};
+    r = sp_wire_send(socket, true, &hello, sizeof hello, NULL, 0, fds, 3);
+    sp_bell_free(&bell);
+    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
+}
+
+int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
+                struct sp_error *e)
+{
+    auto_close int memory = in_sealed_memory("sallyport-plan", plan);
+    auto_close int socket = -1;
+    auto_free struct sp_wire_message *m = malloc(sizeof *m);
+    struct child maker = {.pidfd = -1};
+    struct child cell = {.pidfd = -1};
+    struct sp_wire_ready ready = {.step = SP_BUILD_PLAN, .err = ETIMEDOUT};
+
+    if (memory < 0 || m == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    int r = spawn_cell(program, &socket, &maker, e);
+    if (r == 0)
+        r = send_trial(socket, memory, e);
+    const bool has_answer = r == 0 && await_ready(socket, m, &cell, &ready);
+    end_trial(&cell);
+    end_trial(&maker);
+    *ret_step = ready.step;
+    *ret_err = ready.err;
+    if (r == 0 && !has_answer)
+        r = sp_fail(e, SP_E_FAILED, 0, "failed to prepare process sandbox: cell died");
+    if (r == 0 && ready.step != SP_BUILD_NONE) {
+        explain_failure(ready.step, ready.err, ready.where, e);
+        r = -(int)SP_E_INVALID;
+    }
+    return r;
 }

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cells: the front's side of a cell: its process, its socket, its bell, and who sits in which slot.
+ * cells: the front's side of its cells: their processes, sockets and bells, and who sits in which
+ * slot.
  */
 #ifndef SP_CORE_CELLS_H
 #define SP_CORE_CELLS_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "cell/bell.h"
 #include "cell/wire.h"
 #include "core/loop.h"
 
+struct sp_cells;
 struct sp_cell;
 struct sp_seat;
 
@@ -23,7 +26,8 @@ struct sp_seat_ops {
     void (*started)(struct sp_seat *s, const struct sp_wire_started *m, int ring_fd, int input_fd);
     void (*news)(struct sp_seat *s); /* its ring has new records */
     void (*done)(struct sp_seat *s, uint64_t token, int err);
-    void (*lost)(struct sp_seat *s); /* the cell is gone, and with it the process */
+    /* The cell is gone, and with it the process; why (code NONE: nobody knows). */
+    void (*lost)(struct sp_seat *s, const struct sp_error *why);
 };
 
 /* One process's place in a cell; embedded in the process. */
@@ -32,6 +36,7 @@ struct sp_seat {
     struct sp_cell *cell; /* NULL: no seat taken */
     uint32_t slot;
     uint64_t number;
+    bool is_idle; /* its process has closed: the cell may end */
 };
 
 struct sp_cell_options {
@@ -39,15 +44,32 @@ struct sp_cell_options {
     uint32_t slots;      /* the most processes */
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard; /* what commands get */
+    const struct sp_buf *plan;         /* how it confines itself; NULL: an open cell */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
+    void (*idle)(void *user);    /* the last process has closed; NULL: nobody asks */
+    void (*gone)(void *user);    /* after sp_cell_kill: no process of it is left; may be NULL */
 };
 
-int sp_cell_new(struct sp_loop *loop, const struct sp_cell_options *o, struct sp_cell **ret,
+/* All cells of a front. */
+int sp_cells_new(struct sp_loop *loop, struct sp_cells **ret, struct sp_error *e);
+/* Ends those that are left, too. */
+void sp_cells_free(struct sp_cells *g);
+/* More is queued for a cell than it takes at once: read no more requests for now. */
+bool sp_cells_are_congested(const struct sp_cells *g);
+
+int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
                 struct sp_error *e);
 /* Ends the cell and all it holds; waits for that, some seconds at most. */
 void sp_cell_free(struct sp_cell *c);
+/* Ends a confined cell, which takes no time: its seats hear ops.lost, and nothing is heard of it
+ * any more. */
+void sp_cell_kill(struct sp_cell *c);
+/* Whether nothing runs there: no process that has not closed, and nothing left by one. */
+bool sp_cell_is_deserted(const struct sp_cell *c);
+bool sp_cell_is_confined(const struct sp_cell *c);
+bool sp_cell_is_busy(const struct sp_cell *c);
 
 /* Takes a seat and asks for the start; m's head is filled in here. Strings as in sp_wire_start. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
@@ -55,6 +77,8 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
 void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal);
 void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols);
 void sp_cell_terminate(struct sp_seat *s);
+/* Its process has closed. */
+void sp_cell_rest(struct sp_seat *s);
 /* Gives the seat back; if it is NULL-celled already, nothing happens. */
 void sp_cell_forget(struct sp_seat *s);
 void sp_cell_end_session(struct sp_cell *c, uint64_t session);
@@ -64,9 +88,11 @@ void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served);
 /* The cell waited for that and may go on with this process. */
 void sp_cell_wake(struct sp_seat *s);
 
-/* More is queued for the cell than it takes at once: read no more requests for now. */
-bool sp_cell_is_congested(const struct sp_cell *c);
-
 pid_t sp_cell_pid(const struct sp_cell *c);
+
+/* Makes a cell by a plan and ends it at once: 0 if it could be made, or -SP_E_...; the step (enum
+ * sp_build_step) and its errno say how far it came. Waits, a few seconds at most. */
+int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
+                struct sp_error *e);
 
 #endif

@@ -2,6 +2,7 @@
 #include "core/proc.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,11 +43,34 @@ static void fail_ring(struct sp_proc *p)
     make_up_end(p);
 }
 
+/* Once, when the exit is first seen: what was written by then counts, what comes later does not. */
+static void judge_denial(struct sp_proc *p)
+{
+    const struct sp_exit *how = &p->state.exit;
+    struct sp_denial_facts *d = &p->denial;
+    struct sp_ring_cursor c = {0};
+    struct sp_denial words;
+    struct sp_record r;
+
+    if (!p->is_confined || how->code == 0)
+        return;
+    sp_denial_init(&words);
+    while (c.seq < p->state.exit_seq && sp_ring_next(&p->view, &c, &r) > 0)
+        if (r.type == SP_RECORD_OUTPUT && r.seq < p->state.exit_seq)
+            sp_denial_feed(&words, r.stream, r.data, r.len);
+    d->has_evidence = how->refusal_count > 0 || how->left_network > 0 || how->signal == SIGSYS;
+    d->has_words = sp_denial_is_likely(true, how->code, &words);
+    d->reason = d->has_words ? sp_denial_reason(&words, how->code) : NULL;
+    memcpy(d->path, words.path, sizeof d->path);
+    p->was_denied = d->has_evidence || d->has_words;
+}
+
 static void refresh(struct sp_proc *p)
 {
     if (p->is_lost || p->view.head == NULL)
         return;
 
+    const bool had_exited = p->state.exit_seq != 0;
     const uint64_t bytes = p->tail.bytes;
     const uint64_t dropped = p->state.dropped_bytes;
     struct sp_server_stats *stats = &p->session->server->stats;
@@ -54,6 +78,8 @@ static void refresh(struct sp_proc *p)
         fail_ring(p);
         return;
     }
+    if (!had_exited && p->state.exit_seq != 0)
+        judge_denial(p);
     stats->output_bytes += p->tail.bytes - bytes;
     stats->dropped_bytes += p->state.dropped_bytes - dropped;
 }
@@ -89,6 +115,7 @@ static void become_closed(struct sp_proc *p)
     struct sp_server *server = p->session->server;
 
     p->life = SP_PROC_CLOSED;
+    sp_cell_rest(&p->seat);
     server->stats.live--;
     const uint64_t due = sp_loop_now(server->loop) + server->options.closed_ttl_ms;
     if (!sp_loop_timer(server->loop, &p->forget_timer, due, on_forget_timer))
@@ -117,14 +144,19 @@ static void on_news(struct sp_seat *seat)
     sp_waiters_wake(&p->on_news);
 }
 
-static void on_lost(struct sp_seat *seat)
+static void fail_start(struct sp_proc *p, const struct sp_error *e);
+
+static void on_lost(struct sp_seat *seat, const struct sp_error *why)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+    struct sp_error e = {0};
 
     if (p->life == SP_PROC_STARTING) {
-        const struct sp_wire_started failed = {.step = SP_STEP_PREPARE, .err = EIO};
-
-        seat->ops->started(seat, &failed, -1, -1);
+        if (p->is_confined && why->code == SP_E_NONE)
+            (void)sp_fail(&e, SP_E_INVALID, 0, "failed to prepare process sandbox: cell died");
+        else if (why->code == SP_E_NONE)
+            (void)sp_fail(&e, SP_E_SYSTEM, EIO, "%s (os error %d)", strerrordesc_np(EIO), EIO);
+        fail_start(p, e.code != SP_E_NONE ? &e : why);
         return;
     }
     refresh(p);
@@ -157,6 +189,29 @@ static void expect_if_alone(struct sp_proc *p, uint32_t us)
         sp_loop_expect(server->loop, us);
 }
 
+static void fail_start(struct sp_proc *p, const struct sp_error *e)
+{
+    struct sp_start_wait *w = p->start_wait;
+
+    p->start_wait = NULL;
+    p->is_answered = true;
+    p->session->starting--;
+    p->session->server->stats.failed_starts++;
+    if (w != NULL)
+        w->done(w, NULL, e);
+    sp_proc_free(p);
+}
+
+/* Whose fault it is: the sandbox's own steps are not the command's. */
+static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_error *e)
+{
+    if (p->is_confined && m->step != SP_STEP_CWD && m->step != SP_STEP_EXEC)
+        (void)sp_fail(e, SP_E_INVALID, 0, "failed to prepare process sandbox: %s: %s",
+                      sp_step_name(m->step), strerrordesc_np(m->err));
+    else
+        (void)sp_fail(e, SP_E_SYSTEM, m->err, "%s (os error %d)", strerrordesc_np(m->err), m->err);
+}
+
 static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,
                        int input_fd)
 {
@@ -166,20 +221,17 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     auto_close int ring = ring_fd;
     auto_close int input = input_fd;
 
-    p->start_wait = NULL;
-    p->is_answered = true;
-    p->session->starting--;
     if (m->step != SP_STEP_NONE)
-        (void)sp_fail(&e, SP_E_SYSTEM, m->err, "%s (os error %d)", strerrordesc_np(m->err), m->err);
+        explain(p, m, &e);
     else if (sp_ring_view_map(ring, &p->view, &e) == 0)
         e.code = SP_E_NONE;
     if (e.code != SP_E_NONE) {
-        p->session->server->stats.failed_starts++;
-        if (w != NULL)
-            w->done(w, NULL, &e);
-        sp_proc_free(p);
+        fail_start(p, &e);
         return;
     }
+    p->start_wait = NULL;
+    p->is_answered = true;
+    p->session->starting--;
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
     if (input >= 0)
@@ -268,12 +320,33 @@ static size_t held_bytes(const struct sp_proc *p)
     return p->id.n + p->label.n + p->strings.len;
 }
 
+/* No sandbox, or `disabled`, which has none but keeps setuid programs from gaining anything. */
+static bool is_open(const struct sp_start *o)
+{
+    return o->policy == NULL || o->policy->profile.kind == SP_PROFILE_DISABLED;
+}
+
+static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell **ret,
+                     struct sp_error *e)
+{
+    struct sp_server *server = p->session->server;
+
+    if (server->proc_count > server->options.max_processes)
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "at most %u processes may exist at once, closed ones included (--max-processes)",
+            server->options.max_processes);
+    return is_open(o) ? sp_server_cell(server, ret, e)
+                      : sp_wards_cell(server->wards, p->session->number, o->policy, ret, e);
+}
+
 static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error *e)
 {
     auto_buf struct sp_buf strings = {0};
     struct sp_wire_start m = {
         .session = p->session->number,
-        .flags = (o->is_tty ? SP_START_TTY : 0U) | (o->wants_stdin ? SP_START_STDIN : 0U),
+        .flags = (o->is_tty ? SP_START_TTY : 0U) | (o->wants_stdin ? SP_START_STDIN : 0U) |
+                 (o->policy != NULL ? SP_START_NO_NEW_PRIVS : 0U),
         .rows = o->rows,
         .cols = o->cols,
         .argc = o->argc,
@@ -284,7 +357,7 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    const int r = sp_server_cell(p->session->server, &cell, e);
+    const int r = find_cell(p, o, &cell, e);
     return r < 0 ? r : sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
 }
 
@@ -298,6 +371,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->seat.ops = &seat_ops;
     p->session = s;
     p->is_tty = o->is_tty;
+    p->is_confined = !is_open(o);
     p->argc = o->argc;
     p->start_wait = w;
     p->started_ms = wall_ms();

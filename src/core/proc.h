@@ -18,10 +18,12 @@
 #include "base/buf.h"
 #include "cell/ring.h"
 #include "core/cells.h"
+#include "core/denial.h"
 #include "core/input.h"
 #include "core/loop.h"
 
 struct sp_session;
+struct sp_policy;
 
 enum sp_proc_life { SP_PROC_STARTING, SP_PROC_RUNNING, SP_PROC_EXITED, SP_PROC_CLOSED };
 
@@ -43,6 +45,14 @@ void sp_waiters_wake(struct sp_waiters *l);
 /* The same, but stops at one who adds itself in front again: nobody overtakes it. */
 void sp_waiters_wake_in_turn(struct sp_waiters *l);
 
+/* Why a failed process counts as denied. */
+struct sp_denial_facts {
+    bool has_evidence;  /* the kernel told: refused calls, no way out of its network, SIGSYS */
+    bool has_words;     /* its output reads so */
+    const char *reason; /* of the words; NULL: none */
+    char path[SP_DENIAL_PATH + 1]; /* what the words name; "": nothing */
+};
+
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
@@ -50,6 +60,9 @@ struct sp_proc {
     struct sp_proc *prev, *next; /* of the session, in the order of their starts */
     enum sp_proc_life life;
     bool is_tty;
+    bool is_confined;
+    bool was_denied; /* by the sandbox, as far as can be told; known with its exit */
+    struct sp_denial_facts denial;
     bool was_terminated;
     bool is_answered; /* the cell has answered the start */
     bool is_lost;     /* its cell is gone: exit and close are made up, behind the last record */
@@ -92,6 +105,7 @@ struct sp_start {
     uint32_t argc;
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
+    const struct sp_policy *policy; /* NULL: no sandbox */
 };
 
 /* The answer to a start. On failure e says why, and the process is gone when this returns. */

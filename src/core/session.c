@@ -24,9 +24,9 @@ static void on_cell_died(void *user)
     ((struct sp_server *)user)->has_lost_cell = true;
 }
 
-static int make_cell(struct sp_server *s, struct sp_error *e)
+static struct sp_cell_options cell_options(struct sp_server *s)
 {
-    const struct sp_cell_options o = {
+    return (struct sp_cell_options){
         .program = s->options.program,
         .slots = s->options.max_processes,
         .use_cgroups = s->options.use_cgroups,
@@ -36,8 +36,27 @@ static int make_cell(struct sp_server *s, struct sp_error *e)
         .drained = on_drained,
         .died = on_cell_died,
     };
+}
 
-    return sp_cell_new(s->loop, &o, &s->cell, e);
+static int make_cell(struct sp_server *s, struct sp_error *e)
+{
+    const struct sp_cell_options o = cell_options(s);
+
+    return sp_cell_new(s->cells, &o, &s->cell, e);
+}
+
+static int make_wards(struct sp_server *s, struct sp_error *e)
+{
+    static const char *const none[] = {NULL};
+    const struct sp_wards_options o = {
+        .cell = cell_options(s),
+        .covers = s->options.covers != NULL ? s->options.covers : none,
+        .runtime_dir = s->options.runtime_dir,
+        .user = s,
+        .drained = on_drained,
+    };
+
+    return sp_wards_new(s->loop, s->cells, &o, &s->wards, e);
 }
 
 int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
@@ -49,9 +68,13 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
     s->loop = loop;
     s->options = *o;
-    const int r = make_cell(s, e);
+    int r = sp_cells_new(loop, &s->cells, e);
+    if (r == 0)
+        r = make_cell(s, e);
+    if (r == 0)
+        r = make_wards(s, e);
     if (r < 0) {
-        free(s);
+        sp_server_free(s);
         return r;
     }
     *ret = s;
@@ -79,7 +102,7 @@ int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e
 
 bool sp_server_is_congested(const struct sp_server *s)
 {
-    return s->cell != NULL && sp_cell_is_congested(s->cell);
+    return sp_cells_are_congested(s->cells);
 }
 
 /* ---- making and ending ---- */
@@ -110,6 +133,7 @@ static void end_session(struct sp_session *s)
         sp_proc_free(s->first);
     if (server->cell != NULL)
         sp_cell_end_session(server->cell, s->number);
+    sp_wards_end_session(server->wards, s->number);
     if (s->prev != NULL)
         s->prev->next = s->next;
     else
@@ -127,7 +151,8 @@ void sp_server_free(struct sp_server *s)
         return;
     while (s->first != NULL)
         end_session(s->first);
-    sp_cell_free(s->cell);
+    sp_wards_free(s->wards);
+    sp_cells_free(s->cells);
     free(s);
 }
 
@@ -251,6 +276,7 @@ bool sp_session_add(struct sp_session *s, struct sp_proc *p)
         s->first = p;
     s->last = p;
     s->proc_count++;
+    s->server->proc_count++;
     return true;
 }
 
@@ -270,4 +296,5 @@ void sp_session_remove(struct sp_session *s, struct sp_proc *p)
     else
         s->last = p->prev;
     s->proc_count--;
+    s->server->proc_count--;
 }

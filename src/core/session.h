@@ -9,6 +9,7 @@
 #ifndef SP_CORE_SESSION_H
 #define SP_CORE_SESSION_H
 
+#include "core/confine.h"
 #include "core/proc.h"
 
 #define SP_SESSION_ID 36
@@ -52,6 +53,8 @@ struct sp_server_options {
     uint64_t session_ttl_ms, closed_ttl_ms;
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;
+    const char *const *covers; /* paths that no confined command may reach; NULL at the end */
+    const char *runtime_dir;   /* NULL: none */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */
 };
@@ -59,10 +62,13 @@ struct sp_server_options {
 struct sp_server {
     struct sp_loop *loop;
     struct sp_server_options options;
-    struct sp_cell *cell;
-    bool has_lost_cell; /* the next start makes a new one */
+    struct sp_cells *cells;
+    struct sp_cell *cell; /* the open one */
+    bool has_lost_cell;   /* the next start makes a new one */
+    struct sp_wards *wards;
     struct sp_session *first;
     uint32_t session_count;
+    uint32_t proc_count; /* of all sessions */
     uint64_t next_session;
     size_t held_bytes; /* ids, arguments and directories of all processes */
     struct sp_server_stats stats;
@@ -73,7 +79,7 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
 /* Ends every session and the cell. All clients must have detached. */
 void sp_server_free(struct sp_server *s);
 
-/* A cell that takes starts: the one there is, or a new one if that was lost. */
+/* An open cell that takes starts: the one there is, or a new one if that was lost. */
 int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e);
 bool sp_server_is_congested(const struct sp_server *s);
 

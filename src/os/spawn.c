@@ -14,7 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SLOT 3 /* 3, 4, 5: what becomes 0, 1, 2 */
+#include "os/landlock.h"
+
+#define SLOT       3 /* 3, 4, 5: what becomes 0, 1, 2 */
+#define SCOPE_SLOT 6
+#define SLOTS_END  7
 
 const char *sp_step_name(enum sp_step step)
 {
@@ -34,15 +38,15 @@ int sp_spawn_reserve(struct sp_error *e)
 
     if (null < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open /dev/null");
-    null_fd = fcntl(null, F_DUPFD_CLOEXEC, SLOT + 3);
-    (void)close(null); /* it may have been one of 0 to 5 */
+    null_fd = fcntl(null, F_DUPFD_CLOEXEC, SLOTS_END);
+    (void)close(null); /* it may have been one of 0 to 6 */
     if (null_fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptors");
     /* A server started without stdin, stdout or stderr must not meet its own sockets there. */
     for (int fd = 0; fd < SLOT; fd++)
         if (fcntl(fd, F_GETFD) < 0 && dup2(null_fd, fd) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "fill descriptor %d", fd);
-    for (int fd = SLOT; fd < SLOT + 3; fd++)
+    for (int fd = SLOT; fd < SLOTS_END; fd++)
         if (dup3(null_fd, fd, O_CLOEXEC) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptor %d", fd);
     return 0;
@@ -106,7 +110,7 @@ static int child_main(void *arg)
     sigset_t none;
 
     /* Our own table first: before this, a dup2 here would be the parent's. */
-    if (close_range(SLOT + 3, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+    if (close_range(SLOTS_END, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         die(s, SP_STEP_FDS, errno);
     for (int fd = 0; fd < 3; fd++)
         if (dup2(SLOT + fd, fd) < 0)
@@ -124,6 +128,14 @@ static int child_main(void *arg)
         die(s, SP_STEP_LIMITS, errno);
     if (s->cwd != NULL && chdir(s->cwd) < 0)
         die(s, SP_STEP_CWD, errno);
+    if (s->has_no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        die(s, SP_STEP_CONFINE, errno);
+    if (s->scope > 0) {
+        const int r = sp_landlock_enter(SCOPE_SLOT);
+
+        if (r < 0)
+            die(s, SP_STEP_CONFINE, -r);
+    }
     if (close_range(SLOT, ~0U, 0) < 0)
         die(s, SP_STEP_FDS, errno);
     sigemptyset(&none);
@@ -214,6 +226,10 @@ int sp_spawn(struct sp_spawn *s)
             s->failed_step = SP_STEP_STDIO;
             s->failed_errno = errno;
         }
+    if (s->scope > 0 && dup3(s->scope, SCOPE_SLOT, O_CLOEXEC) < 0) {
+        s->failed_step = SP_STEP_CONFINE;
+        s->failed_errno = errno;
+    }
     if (s->failed_step == SP_STEP_NONE) {
         sigfillset(&all);
         sigprocmask(SIG_SETMASK, &all, &old);

@@ -3,7 +3,7 @@
  * spawn: start one program, at a price that grows neither with our memory nor with our descriptors.
  *
  * The child shares our memory and descriptor table until it has made itself a table of its own with
- * the first six entries only, so 3, 4 and 5 belong to the spawner: sp_spawn_reserve claims them
+ * the first seven entries only, so 3 to 6 belong to the spawner: sp_spawn_reserve claims them
  * before anything else is opened. The parent stands still until the child has called execve or
  * failed; a failure comes back as the step and its errno. One spawner at a time.
  */
@@ -25,6 +25,7 @@
     X(TERMINAL, "controlling terminal") \
     X(PARENT, "parent")                 \
     X(LIMITS, "limits")                 \
+    X(CONFINE, "sandbox")               \
     X(CWD, "working directory")         \
     X(EXEC, "execute")                  \
     X(PREPARE, "prepare")
@@ -38,10 +39,12 @@ enum sp_step {
 const char *sp_step_name(enum sp_step step);
 
 struct sp_spawn {
-    int stdio[3];            /* become 0, 1, 2; each above 5 or -1 for /dev/null */
+    int stdio[3];            /* become 0, 1, 2; each above 6 or -1 for /dev/null */
     bool is_tty;             /* stdio[0] becomes the controlling terminal */
     bool dies_with_us;       /* SIGKILL when we end, however we end */
     bool is_subreaper;       /* orphans below the program become its children, not ours */
+    bool has_no_new_privs;   /* no program it runs gains rights by its file */
+    int scope;               /* a Landlock rule set it enters; 0 or -1: none */
     int cgroup;              /* descriptor of a cgroup directory to be born in; -1: ours */
     const char *cwd;         /* NULL: ours */
     const char *file;        /* looked up in search_path if it has no slash */
@@ -57,7 +60,7 @@ struct sp_spawn {
     int failed_errno;
 };
 
-/* Puts /dev/null on 3, 4 and 5. Call first thing in main. */
+/* Puts /dev/null on 3 to 6. Call first thing in main. */
 int sp_spawn_reserve(struct sp_error *e);
 
 /* 0: the program runs. Otherwise failed_step and failed_errno say why; nothing is left behind. */

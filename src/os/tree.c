@@ -19,7 +19,7 @@
 
 /* ---- who is whose child ---- */
 
-static int parent_of(pid_t pid)
+pid_t sp_tree_parent(pid_t pid)
 {
     char path[40];
     char text[512];
@@ -50,7 +50,7 @@ static int children_by_scan(pid_t parent, pid_t *pids, int max)
             continue;
         const pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
 
-        if (parent_of(pid) == parent) {
+        if (sp_tree_parent(pid) == parent) {
             if (n < max)
                 pids[n] = pid;
             n++;

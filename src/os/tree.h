@@ -13,6 +13,9 @@
 
 /* Fills `pids` with the children of `parent`; returns how many there are (more than `max`: the list
  * was cut), or -1 if the kernel does not tell. */
+/* -1: there is no such process (any more). */
+pid_t sp_tree_parent(pid_t pid);
+
 int sp_tree_children(pid_t parent, pid_t *pids, int max);
 
 /* SIGKILL to everything below `root` and, if asked for, `root` itself, which is stopped meanwhile.

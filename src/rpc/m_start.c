@@ -10,6 +10,7 @@
 #include "base/uri.h"
 #include "core/environment.h"
 #include "rpc/methods.h"
+#include "rpc/policy_json.h"
 #include "rpc/text.h"
 
 /* Layers of the environment, each over the ones before. */
@@ -37,7 +38,9 @@ struct start {
     bool has_metadata;
     char thread_id[40];
     struct sp_str tool_call_id;
-    bool asks_sandbox, asks_network;
+    bool asks_network;
+    uint32_t sandbox; /* token, or SP_JSON_NONE */
+    struct sp_policy confinement;
 };
 
 static void start_done(struct start *s)
@@ -46,6 +49,7 @@ static void start_done(struct start *s)
     free(s->exclude.items);
     free(s->include_only.items);
     sp_uri_done(&s->cwd);
+    sp_policy_done(&s->confinement);
 }
 
 #define auto_start __attribute__((cleanup(start_done)))
@@ -175,14 +179,12 @@ static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, st
     return r;
 }
 
-/* What would confine the process or its network, and is not here yet. */
 static int read_confinement(struct sp_json *j, uint32_t params, struct start *s, struct sp_error *e)
 {
-    uint32_t sandbox = SP_JSON_NONE;
     uint32_t managed = SP_JSON_NONE;
     uint32_t proxy = SP_JSON_NONE;
     bool is_enforced = false;
-    int r = sp_json_opt_object(j, params, "sandbox", &sandbox, e);
+    int r = sp_json_opt_object(j, params, "sandbox", &s->sandbox, e);
 
     if (r == 0)
         r = sp_json_def_bool(j, params, "enforceManagedNetwork", &is_enforced, e);
@@ -190,7 +192,6 @@ static int read_confinement(struct sp_json *j, uint32_t params, struct start *s,
         r = sp_json_opt_object(j, params, "managedNetwork", &managed, e);
     if (r == 0)
         r = sp_json_opt_object(j, params, "networkProxy", &proxy, e);
-    s->asks_sandbox = sandbox != SP_JSON_NONE;
     s->asks_network = is_enforced || proxy != SP_JSON_NONE ||
                       (managed != SP_JSON_NONE && j->tokens[managed].children != 0);
     return r;
@@ -203,7 +204,7 @@ static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
     uint32_t snapshot = SP_JSON_NONE;
     int r = sp_call_params(c, e);
 
-    s->policy = SP_JSON_NONE;
+    s->policy = s->sandbox = SP_JSON_NONE;
     s->rows = s->cols = NOT_GIVEN;
     if (r == 0)
         r = sp_json_need_str(j, p, "processId", &s->id, e);
@@ -251,8 +252,6 @@ static int judge(const struct start *s, struct sp_error *e)
             s->cwd.text, s->cwd.text);
     if (s->argv.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv must not be empty");
-    if (s->asks_sandbox)
-        return sp_fail(e, SP_E_INVALID, 0, "sandbox intent cannot be enforced on this executor");
     if (s->asks_network)
         return sp_fail(e, SP_E_INVALID, 0, "managed network cannot be enforced on this executor");
     if (s->id.n > MAX_PROCESS_ID)
@@ -312,6 +311,27 @@ static int make_environment(struct sp_call *c, const struct start *s, struct sp_
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the environment");
 }
 
+/* ---- the sandbox ---- */
+
+/* NULL: the command has none. */
+static const char *tmpdir_of(const struct sp_buf *env, uint32_t envc)
+{
+    const char *at = env->data;
+
+    for (uint32_t i = 0; i < envc; i++, at += strlen(at) + 1)
+        if (strncmp(at, "TMPDIR=", 7) == 0)
+            return at + 7;
+    return NULL;
+}
+
+static int read_sandbox(struct sp_call *c, struct start *s, const struct sp_buf *env, uint32_t envc,
+                        struct sp_error *e)
+{
+    return s->sandbox == SP_JSON_NONE ? 0
+                                      : sp_policy_read(c->json, s->sandbox, s->cwd.path,
+                                                       tmpdir_of(env, envc), &s->confinement, e);
+}
+
 /* ---- starting ---- */
 
 static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e)
@@ -327,7 +347,8 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
         char *o = sp_put_literal(begin, "{\"processId\":");
 
         o = sp_put_str(o, p->label);
-        o = sp_put_literal(o, ",\"sandboxType\":\"none\"}");
+        o = p->is_confined ? sp_put_literal(o, ",\"sandboxType\":\"linuxSeccomp\"}")
+                           : sp_put_literal(o, ",\"sandboxType\":\"none\"}");
         sp_reply_end(r->conn, r->id, begin, o);
     }
     sp_request_end(r, true);
@@ -353,6 +374,7 @@ static int begin(struct sp_call *c, const struct start *s, const struct sp_buf *
         .argc = s->argv.count,
         .env = env,
         .envc = envc,
+        .policy = s->sandbox == SP_JSON_NONE ? NULL : &s->confinement,
     };
     struct sp_request *r = sp_call_park(c, 0, e);
     if (r == NULL)
@@ -381,6 +403,8 @@ int sp_m_process_start(struct sp_call *c, struct sp_error *e)
         r = judge(&s, e);
     if (r == 0)
         r = make_environment(c, &s, &env, &envc, e);
+    if (r == 0)
+        r = read_sandbox(c, &s, &env, envc, e);
     if (r == 0)
         r = sp_call_proc(c, s.id, &p, &waits, e);
     if (r != 0 || waits)

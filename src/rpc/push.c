@@ -89,7 +89,8 @@ static bool push_end(struct sp_conn *c, const struct sp_proc *p, const struct sp
         memcpy(&how, r->data, sizeof how);
         o = sp_put_literal(o, ",\"exitCode\":");
         o = sp_put_i64(o, how.code);
-        o = sp_put_literal(o, ",\"sandboxDenied\":false");
+        o = sp_put_literal(o, ",\"sandboxDenied\":");
+        o = sp_put_bool(o, p->was_denied);
     }
     o = sp_put_literal(o, "}}");
     sp_link_commit(c->link, (size_t)(o - start));
@@ -177,7 +178,9 @@ bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
     o = p->state.exit_seq != 0 ? sp_put_i64(o, p->state.exit.code) : sp_put_literal(o, "null");
     o = sp_put_literal(o, ",\"closed\":");
     o = sp_put_bool(o, p->state.closed_seq != 0);
-    o = sp_put_literal(o, ",\"failure\":null,\"sandboxDenied\":false}");
+    o = sp_put_literal(o, ",\"failure\":null,\"sandboxDenied\":");
+    o = sp_put_bool(o, p->was_denied);
+    *o++ = '}';
     sp_reply_end(c, id, begin, o);
     return true;
 }

@@ -170,20 +170,13 @@ class Pipes(Case):
 
     @ours_only
     def test_what_cannot_be_enforced_is_refused(self):
-        text = 'sandbox intent cannot be enforced on this executor'
-        managed = {'permissions': {'type': 'disabled'}, 'windowsSandboxLevel': 'disabled'}
-        restricted = {'permissions': {'type': 'managed', 'network': 'restricted', 'file_system': {
-            'type': 'restricted', 'entries': []}}, 'windowsSandboxLevel': 'disabled'}
         proxy = {'proxy': {'enabled': True, 'enableSocks5': False, 'enableSocks5Udp': False, 'allowUpstreamProxy': False,
                            'dangerouslyAllowAllUnixSockets': False, 'allowLocalBinding': False, 'mode': 'full'}}
         marker = os.path.join(self.srv.work, 'ran')
-        for how in ({'sandbox': managed}, {'sandbox': restricted}, {'sandbox': {}}, {'networkProxy': proxy},
-                    {'networkProxy': {}}, {'enforceManagedNetwork': True},
-                    {'managedNetwork': {'loopbackPorts': [1]}}, {'sandbox': restricted, 'tty': True}):
+        for how in ({'sandbox': {}}, {'networkProxy': proxy}, {'networkProxy': {}}, {'enforceManagedNetwork': True},
+                    {'managedNetwork': {'loopbackPorts': [1]}}):
             error = self.c.start_error('p', ['touch', marker], **how)
             self.assertError(error, -32602)
-            if 'sandbox' in how and how['sandbox']:
-                self.assertEqual(error['message'], text)
         self.assertFalse(os.path.exists(marker))
         p = self.c.run(['true'], sandbox=None, networkProxy=None, managedNetwork=None, enforceManagedNetwork=False,
                        shellSnapshot=None, metadata=None, envPolicy=None)

@@ -686,7 +686,9 @@ class Client:
 
     def start(self, process_id, argv, **more):
         result = self.request('process/start', self.start_params(process_id, argv, **more))
-        if result != {'processId': process_id, 'sandboxType': 'none'}:
+        sandbox = more.get('sandbox')
+        is_open = not isinstance(sandbox, dict) or sandbox['permissions'].get('type') == 'disabled'
+        if result != {'processId': process_id, 'sandboxType': 'none' if is_open else 'linuxSeccomp'}:
             raise AssertionError('start: %r' % (result,))
         return self.process(process_id)
 

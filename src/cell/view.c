@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "os/mount.h"
+
+#define QUIET   (SP_MOUNT_NO_SUID | SP_MOUNT_NO_DEV)
+#define BARREN  (QUIET | SP_MOUNT_NO_EXEC)
+#define SHM_MAX "256m"
+
+/* Where the plan's empty places come from while the view is built, and a new root grows: two
+ * directories that every system has and that get something else in the end. */
+#define WORKSHOP_AT "/proc"
+#define NEW_ROOT_AT "/dev"
+
+static const char *const device_names[] = {"null", "zero", "full", "random", "urandom", "tty"};
+#define DEVICES (sizeof device_names / sizeof device_names[0])
+
+struct view {
+    const struct sp_plan *plan;
+    struct sp_built *report;
+    int host;             /* the root as it was */
+    int root;             /* of the view */
+    int shop;             /* a tmpfs with: empty/ (0555), closed/ (000), file (000) */
+    int devices[DEVICES]; /* clones, made before everything becomes nodev */
+    int dev;              /* our own /dev, writable until the end */
+    int *trees;           /* by op: what will be attached; -1: made when its turn comes */
+};
+
+bool sp_built_fail(struct sp_built *b, enum sp_build_step step, int err, const char *where)
+{
+    *b = (struct sp_built){.step = step, .err = err < 0 ? -err : err, .where = where};
+    return false;
+}
+
+static bool fail(struct view *v, enum sp_build_step step, int err, const char *where)
+{
+    return sp_built_fail(v->report, step, err, where);
+}
+
+static void drop(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* ---- targets ---- */
+
+/* Makes the last component of a path, and those before it, in a tree of ours. */
+static int make_target(const struct view *v, const char *path, bool is_dir)
+{
+    char part[4096];
+    const size_t len = strlen(path);
+
+    if (len >= sizeof part)
+        return -ENAMETOOLONG;
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != 0)
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        auto_close int there = sp_path_open(v->root, part);
+        if (there >= 0)
+            continue;
+        char *slash = strrchr(part, '/');
+        *slash = 0;
+        auto_close int parent = sp_path_open(v->root, part);
+        if (parent < 0)
+            return parent;
+        if (i < len || is_dir) {
+            if (mkdirat(parent, slash + 1, 0755) < 0)
+                return -errno;
+        } else {
+            auto_close int file = openat(parent, slash + 1, O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+
+            if (file < 0)
+                return -errno;
+        }
+    }
+    return sp_path_open(v->root, path);
+}
+
+/* Where something is to be attached, made if it lies in a tree of ours. */
+static int open_target(const struct view *v, const char *path, bool is_dir)
+{
+    const int fd = sp_path_open(v->root, path);
+
+    return fd == -ENOENT ? make_target(v, path, is_dir) : fd;
+}
+
+static bool put(struct view *v, int tree, const char *path, bool is_dir, enum sp_build_step step)
+{
+    auto_close int target = open_target(v, path, is_dir);
+    const int r = target < 0 ? target : sp_mount_attach(tree, target);
+
+    return r == 0 || fail(v, step, r, path);
+}
+
+/* ---- what is taken from the host ---- */
+
+static enum sp_build_step step_of(const struct sp_place_op *o)
+{
+    switch ((enum sp_op)o->op) {
+    case SP_OP_WRITE:
+        return SP_BUILD_ROOT;
+    case SP_OP_EMPTY:
+        return o->mode == 0 || o->is_reopened ? SP_BUILD_DENY : SP_BUILD_PLACEHOLDER;
+    case SP_OP_READ:
+    case SP_OP_PIN:
+    case SP_OP_ALIAS:
+    case SP_OP_MAX:
+        break;
+    }
+    return SP_BUILD_CARVEOUT;
+}
+
+static unsigned flags_of(const struct sp_place_op *o, const char *path)
+{
+    const unsigned dev = strncmp(path, "/dev/", 5) == 0 ? 0 : SP_MOUNT_NO_DEV; /* asked for */
+
+    return SP_MOUNT_NO_SUID | dev | (o->op == SP_OP_READ ? SP_MOUNT_READ_ONLY : 0U);
+}
+
+/* The place itself, as it is on the host, with its flags; or minus errno, told. */
+static int take_place(struct view *v, const struct sp_place_op *o)
+{
+    const char *path = sp_plan_string(v->plan, o->path);
+    auto_close int fd = sp_path_open(v->host, path);
+
+    if (fd < 0) {
+        (void)fail(v, step_of(o), fd, path);
+        return -1;
+    }
+    if (!sp_path_is(fd, o->dev, o->ino)) {
+        (void)fail(v, SP_BUILD_CHANGED, ESTALE, path);
+        return -1;
+    }
+    auto_close int tree = sp_mount_clone(fd, true);
+    const int r = tree < 0 ? tree : sp_mount_set(tree, true, flags_of(o, path));
+    if (r < 0) {
+        (void)fail(v, step_of(o), r, path);
+        return -1;
+    }
+    return TAKE_FD(tree);
+}
+
+/* While the host's tree is as it was: later it is read-only, or covered. */
+static bool take_places(struct view *v)
+{
+    for (uint32_t i = 0; i < v->plan->op_count; i++) {
+        const struct sp_place_op *o = &v->plan->ops[i];
+
+        if (o->op != SP_OP_WRITE && o->op != SP_OP_READ)
+            continue;
+        v->trees[i] = take_place(v, o);
+        if (v->trees[i] < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool take_devices(struct view *v)
+{
+    for (size_t i = 0; i < DEVICES; i++) {
+        char path[32] = "/dev/";
+
+        auto_close int fd = sp_path_open(v->host, strcat(path, device_names[i]));
+        if (fd == -ENOENT)
+            continue; /* a container may lack some */
+        v->devices[i] = fd < 0 ? fd : sp_mount_clone(fd, false);
+        const int r = v->devices[i] < 0
+                          ? v->devices[i]
+                          : sp_mount_set(v->devices[i], false, SP_MOUNT_NO_SUID | SP_MOUNT_NO_EXEC);
+        if (r < 0)
+            return fail(v, SP_BUILD_DEV, r, NULL);
+    }
+    return true;
+}
+
+/* ---- the ground ---- */
+
+static bool open_workshop(struct view *v)
+{
+    static const char *const options[] = {"mode", "0700", "size", "64k", NULL};
+    auto_close int target = sp_path_open(v->host, WORKSHOP_AT);
+    int r;
+
+    v->shop = sp_mount_new("tmpfs", options, BARREN);
+    r = v->shop < 0 ? v->shop : target < 0 ? target : sp_mount_attach(v->shop, target);
+    if (r < 0)
+        return fail(v, SP_BUILD_DENY, r, NULL);
+    auto_close int file = openat(v->shop, "file", O_CREAT | O_EXCL | O_CLOEXEC, 0);
+    if (file < 0 || fchmod(file, 0) < 0 || mkdirat(v->shop, "empty", 0555) < 0 ||
+        fchmodat(v->shop, "empty", 0555, 0) < 0 || mkdirat(v->shop, "closed", 0) < 0 ||
+        sp_mount_set(v->shop, false, SP_MOUNT_READ_ONLY) < 0)
+        return fail(v, SP_BUILD_DENY, errno, NULL);
+    return true;
+}
+
+/* An empty thing that nobody can fill. */
+static int from_workshop(const struct view *v, const char *name)
+{
+    auto_close int fd = openat(v->shop, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+
+    return fd < 0 ? -errno : sp_mount_clone(fd, false);
+}
+
+static bool lay_ground(struct view *v)
+{
+    static const char *const options[] = {"mode", "0755", "size", "1m", NULL};
+    const unsigned all = v->plan->view == SP_VIEW_READ ? QUIET | SP_MOUNT_READ_ONLY : QUIET;
+    int r;
+
+    if (v->plan->view == SP_VIEW_NEW) {
+        auto_close int tree = sp_mount_new("tmpfs", options, QUIET);
+        auto_close int target = sp_path_open(v->host, NEW_ROOT_AT);
+        r = tree < 0 ? tree : target < 0 ? target : sp_mount_attach(tree, target);
+        v->root = r < 0 ? -1 : TAKE_FD(tree);
+        return r == 0 || fail(v, SP_BUILD_NEW_ROOT, r, NULL);
+    }
+    v->root = v->host;
+    r = sp_mount_set(v->host, true, all);
+    if (r < 0)
+        return fail(v, SP_BUILD_ROOT_READONLY, r, NULL);
+    auto_close int sys = sp_path_open(v->host, "/sys");
+    if (sys >= 0) /* its files ask for the user's number alone, and that may be 0 */
+        (void)sp_mount_set(sys, true, SP_MOUNT_READ_ONLY);
+    return true;
+}
+
+/* ---- /dev and /proc ---- */
+
+static bool put_in_dev(struct view *v, const char *type, const char *const *options,
+                       const char *path)
+{
+    auto_close int tree = sp_mount_new(
+        type, options, SP_MOUNT_NO_SUID | SP_MOUNT_NO_EXEC | (*type == 't' ? SP_MOUNT_NO_DEV : 0U));
+
+    if (tree < 0)
+        return fail(v, SP_BUILD_DEV, tree, path);
+    return put(v, tree, path, true, SP_BUILD_DEV);
+}
+
+static bool build_dev(struct view *v)
+{
+    static const char *const options[] = {"mode", "0755", "size", "64k", NULL};
+    static const char *const pts[] = {"ptmxmode", "0666", "mode", "0620", NULL};
+    static const char *const shm[] = {"mode", "1777", "size", SHM_MAX, NULL};
+    static const char *const links[][2] = {{"pts/ptmx", "ptmx"},
+                                           {"/proc/self/fd", "fd"},
+                                           {"/proc/self/fd/0", "stdin"},
+                                           {"/proc/self/fd/1", "stdout"},
+                                           {"/proc/self/fd/2", "stderr"}};
+
+    v->dev = sp_mount_new("tmpfs", options, BARREN);
+    if (v->dev < 0)
+        return fail(v, SP_BUILD_DEV, v->dev, NULL);
+    if (!put(v, v->dev, "/dev", true, SP_BUILD_DEV))
+        return false;
+    for (size_t i = 0; i < DEVICES; i++) {
+        char path[32] = "/dev/";
+
+        if (v->devices[i] >= 0 &&
+            !put(v, v->devices[i], strcat(path, device_names[i]), false, SP_BUILD_DEV))
+            return false;
+    }
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (symlinkat(links[i][0], v->dev, links[i][1]) < 0)
+            return fail(v, SP_BUILD_DEV, errno, NULL);
+    return put_in_dev(v, "devpts", pts, "/dev/pts") && put_in_dev(v, "tmpfs", shm, "/dev/shm");
+}
+
+/* Read-only as a whole: its files ask for the user's number, not for a capability. */
+static bool build_proc(struct view *v)
+{
+    static const char *const hidden[] = {"/proc/kcore", "/proc/keys", "/proc/sysrq-trigger",
+                                         "/proc/timer_list"};
+    int covers[sizeof hidden / sizeof hidden[0]];
+    bool ok = true;
+
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+        covers[i] = from_workshop(v, "file");
+    auto_close int tree = sp_mount_new("proc", NULL, BARREN | SP_MOUNT_READ_ONLY);
+    if (tree < 0)
+        ok = fail(v, SP_BUILD_PROC, tree, NULL);
+    if (ok && v->plan->view != SP_VIEW_NEW)
+        (void)sp_mount_detach(WORKSHOP_AT);
+    ok = ok && put(v, tree, "/proc", true, SP_BUILD_PROC);
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        auto_close int target = ok ? sp_path_open(v->root, hidden[i]) : -1;
+
+        if (target >= 0 && covers[i] < 0)
+            ok = fail(v, SP_BUILD_PROC, covers[i], hidden[i]);
+        else if (target >= 0 && sp_mount_attach(covers[i], target) < 0)
+            ok = fail(v, SP_BUILD_PROC, errno, hidden[i]);
+        drop(&covers[i]);
+    }
+    return ok;
+}
+
+/* ---- the places ---- */
+
+static bool is_expected(const struct view *v, const struct sp_place_op *o, int target)
+{
+    return v->plan->view == SP_VIEW_NEW || o->ino == 0 || sp_path_is(target, o->dev, o->ino);
+}
+
+static int make_empty(struct view *v, const struct sp_place_op *o)
+{
+    static const char *const options[] = {"mode", "0755", "size", "1m", NULL};
+
+    if (!o->is_dir)
+        return from_workshop(v, "file");
+    if (o->is_reopened)
+        return sp_mount_new("tmpfs", options, BARREN);
+    return from_workshop(v, o->mode == 0 ? "closed" : "empty");
+}
+
+static bool put_place(struct view *v, uint32_t i)
+{
+    const struct sp_place_op *o = &v->plan->ops[i];
+    const char *path = sp_plan_string(v->plan, o->path);
+    auto_close int target = open_target(v, path, o->is_dir);
+
+    if (target < 0)
+        return fail(v, step_of(o), target, path);
+    /* Below a directory that hides things the place is a fresh one of ours. */
+    if ((o->op == SP_OP_PIN || o->op == SP_OP_EMPTY) && !is_expected(v, o, target))
+        return fail(v, SP_BUILD_CHANGED, ESTALE, path);
+    if (o->op == SP_OP_PIN)
+        v->trees[i] = sp_mount_clone(target, true);
+    else if (o->op == SP_OP_EMPTY)
+        v->trees[i] = make_empty(v, o);
+    const int r = v->trees[i] < 0 ? v->trees[i] : sp_mount_attach(v->trees[i], target);
+    if (r < 0)
+        return fail(v, step_of(o), r, path);
+    if (o->op != SP_OP_EMPTY || !o->is_reopened)
+        drop(&v->trees[i]);
+    return true;
+}
+
+static bool put_alias(struct view *v, const struct sp_place_op *o)
+{
+    char parent[4096];
+    const char *path = sp_plan_string(v->plan, o->path);
+    const char *slash = strrchr(path, '/');
+    const size_t len = (size_t)(slash - path);
+
+    if (len >= sizeof parent)
+        return fail(v, SP_BUILD_NEW_ROOT, ENAMETOOLONG, path);
+    memcpy(parent, path, len);
+    parent[len] = 0;
+    auto_close int dir = len == 0 ? sp_path_open(v->root, "/") : open_target(v, parent, true);
+    if (dir < 0)
+        return fail(v, SP_BUILD_NEW_ROOT, dir, path);
+    /* A name that a readable directory shows already is the same link. */
+    if (symlinkat(sp_plan_string(v->plan, o->target), dir, slash + 1) < 0 && errno != EEXIST &&
+        errno != EROFS)
+        return fail(v, SP_BUILD_NEW_ROOT, errno, path);
+    return true;
+}
+
+static bool put_places(struct view *v)
+{
+    for (uint32_t i = 0; i < v->plan->op_count; i++) {
+        const struct sp_place_op *o = &v->plan->ops[i];
+
+        if (!(o->op == SP_OP_ALIAS ? put_alias(v, o) : put_place(v, i)))
+            return false;
+    }
+    return true;
+}
+
+/* What had to be writable while it was filled. */
+static bool freeze(struct view *v)
+{
+    int r = sp_mount_set(v->dev, false, SP_MOUNT_READ_ONLY);
+
+    for (uint32_t i = 0; r == 0 && i < v->plan->op_count; i++) {
+        if (v->trees[i] < 0)
+            continue;
+        if (fchmod(v->trees[i], v->plan->ops[i].mode == 0 ? 0111 : v->plan->ops[i].mode) < 0)
+            r = -errno;
+        else
+            r = sp_mount_set(v->trees[i], false, SP_MOUNT_READ_ONLY);
+    }
+    if (r == 0 && v->plan->view == SP_VIEW_NEW)
+        r = sp_mount_set(v->root, false, SP_MOUNT_READ_ONLY);
+    return r == 0 || fail(v, SP_BUILD_DENY, r, NULL);
+}
+
+/* Each place is what the front saw, by the path that commands will use. */
+static bool verify(struct view *v)
+{
+    auto_close int root = open("/", O_PATH | O_CLOEXEC);
+
+    for (uint32_t i = 0; i < v->plan->op_count; i++) {
+        const struct sp_place_op *o = &v->plan->ops[i];
+        const char *path = sp_plan_string(v->plan, o->path);
+
+        if (o->op == SP_OP_ALIAS || o->op == SP_OP_EMPTY)
+            continue;
+        auto_close int fd = sp_path_open(root, path);
+        if (fd < 0 || !sp_path_is(fd, o->dev, o->ino))
+            return fail(v, SP_BUILD_CHANGED, fd < 0 ? fd : ESTALE, path);
+    }
+    return true;
+}
+
+static bool enter(struct view *v)
+{
+    int r;
+
+    if (v->plan->view == SP_VIEW_NEW)
+        r = sp_mount_pivot(v->root);
+    else
+        r = chdir("/") < 0 ? -errno : 0;
+    return r == 0 || fail(v, SP_BUILD_NEW_ROOT, r, NULL);
+}
+
+bool sp_view_build(const struct sp_plan *plan, struct sp_built *ret)
+{
+    struct view v = {.plan = plan, .report = ret, .host = -1, .root = -1, .shop = -1, .dev = -1};
+    int r = sp_mount_make_private();
+
+    if (r < 0)
+        return sp_built_fail(ret, SP_BUILD_MOUNT_PRIVATE, r, NULL);
+    v.trees = malloc((plan->op_count + 1) * sizeof *v.trees);
+    v.host = open("/", O_PATH | O_CLOEXEC);
+    if (v.trees == NULL || v.host < 0)
+        return sp_built_fail(ret, SP_BUILD_MOUNT_PRIVATE, errno, NULL);
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        v.trees[i] = -1;
+    for (size_t i = 0; i < DEVICES; i++)
+        v.devices[i] = -1;
+    const bool ok = take_devices(&v) && take_places(&v) && open_workshop(&v) && lay_ground(&v) &&
+                    build_dev(&v) && put_places(&v) && build_proc(&v) && freeze(&v) && enter(&v) &&
+                    verify(&v);
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        drop(&v.trees[i]);
+    for (size_t i = 0; i < DEVICES; i++)
+        drop(&v.devices[i]);
+    if (v.root != v.host)
+        drop(&v.root);
+    drop(&v.host);
+    drop(&v.shop);
+    drop(&v.dev);
+    free(v.trees);
+    return ok;
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/confine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "core/placeholder.h"
+#include "core/probe.h"
+#include "sandbox/canonical.h"
+
+#define TRIES 3 /* the disk may change between the look and the making */
+
+/* A cell with what it stands for. */
+struct ward {
+    struct sp_wards *all;
+    struct ward *prev, *next; /* the latest used first */
+    uint64_t session;
+    struct sp_cell *cell;
+    bool is_stale; /* no more starts: the disk has changed, or it is ending */
+    bool has_network;
+    struct sp_buf key; /* the policy as it was asked for */
+    struct sp_survey survey;
+    char **placeholders;
+    size_t placeholder_count;
+    struct sp_timer idle;
+};
+
+struct sp_wards {
+    struct sp_loop *loop;
+    struct sp_cells *cells;
+    struct sp_wards_options options;
+    struct ward *first;
+    uint32_t count; /* of those that are not stale */
+    bool has_powers;
+    struct sp_powers powers;
+    struct sp_placeholders *placeholders;
+};
+
+/* ---- what makes two policies the same ---- */
+
+static bool add_text(struct sp_buf *key, const char *text)
+{
+    return text == NULL ? sp_buf_add(key, "\1", 1) : sp_buf_add(key, text, strlen(text) + 1);
+}
+
+static bool make_key(const struct sp_policy *p, struct sp_buf *key)
+{
+    const struct sp_profile *f = &p->profile;
+    bool ok = sp_buf_printf(key, "%d %d %d %u %d;", f->kind, f->is_unrestricted, f->has_network,
+                            f->glob_depth, p->cwd_is_root) &&
+              add_text(key, p->cwd) && add_text(key, p->tmpdir) && add_text(key, p->home);
+
+    for (size_t i = 0; ok && i < p->root_count; i++)
+        ok = add_text(key, p->roots[i]);
+    for (size_t i = 0; ok && i < f->count; i++)
+        ok = sp_buf_printf(key, ";%d %d %d", f->entries[i].place, f->entries[i].access,
+                           f->entries[i].skips_missing) &&
+             add_text(key, f->entries[i].text) && add_text(key, f->entries[i].subpath);
+    return ok;
+}
+
+static bool has_key(const struct ward *w, uint64_t session, const struct sp_buf *key)
+{
+    return !w->is_stale && w->session == session && w->key.len == key->len &&
+           memcmp(w->key.data, key->data, key->len) == 0;
+}
+
+/* ---- ends ---- */
+
+static void unlink_ward(struct ward *w)
+{
+    if (w->prev != NULL)
+        w->prev->next = w->next;
+    else
+        w->all->first = w->next;
+    if (w->next != NULL)
+        w->next->prev = w->prev;
+    w->prev = w->next = NULL;
+}
+
+static void link_first(struct ward *w)
+{
+    w->next = w->all->first;
+    if (w->next != NULL)
+        w->next->prev = w;
+    w->all->first = w;
+}
+
+static void free_ward(struct ward *w)
+{
+    sp_loop_cancel(w->all->loop, &w->idle);
+    for (size_t i = 0; i < w->placeholder_count; i++) {
+        sp_placeholder_drop(w->all->placeholders, w->placeholders[i]);
+        free(w->placeholders[i]);
+    }
+    free(w->placeholders);
+    sp_survey_done(&w->survey);
+    sp_buf_done(&w->key);
+    free(w);
+}
+
+/* Its last process is dead: nobody relies on the placeholders any more. */
+static void on_gone(void *user)
+{
+    struct ward *w = user;
+
+    unlink_ward(w);
+    free_ward(w);
+}
+
+static void retire(struct ward *w)
+{
+    if (!w->is_stale)
+        w->all->count--;
+    w->is_stale = true;
+}
+
+static void end_ward(struct ward *w)
+{
+    retire(w);
+    sp_loop_cancel(w->all->loop, &w->idle);
+    sp_cell_kill(w->cell);
+}
+
+static void on_died(void *user)
+{
+    end_ward(user);
+}
+
+static void on_drained(void *user)
+{
+    const struct sp_wards_options *o = &((struct ward *)user)->all->options;
+
+    o->drained(o->user);
+}
+
+static void on_idle_timer(struct sp_timer *t);
+
+/* Nothing asked for runs in it. What a command has left may: then it stays, and is asked again. */
+static void on_idle(void *user)
+{
+    struct ward *w = user;
+    const uint64_t ms = w->is_stale                ? 0
+                        : w->placeholder_count > 0 ? SP_CELL_IDLE_FAST_MS
+                                                   : SP_CELL_IDLE_MS;
+
+    (void)sp_loop_timer(w->all->loop, &w->idle, sp_loop_now(w->all->loop) + ms, on_idle_timer);
+}
+
+static void on_idle_timer(struct sp_timer *t)
+{
+    struct ward *w = SP_CONTAINER(t, struct ward, idle);
+
+    if (sp_cell_is_busy(w->cell))
+        return;
+    if (sp_cell_is_deserted(w->cell))
+        end_ward(w);
+    else
+        (void)sp_loop_timer(w->all->loop, t, sp_loop_now(w->all->loop) + SP_CELL_IDLE_FAST_MS,
+                            on_idle_timer);
+}
+
+/* ---- making ---- */
+
+int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e)
+{
+    if (!w->has_powers) {
+        const int r = sp_powers_probe(w->options.cell.program, &w->powers, e);
+
+        if (r < 0)
+            return r;
+        w->has_powers = true;
+        if (w->powers.failed_step != SP_BUILD_NONE)
+            sp_log(SP_LOG_WARN, "sandboxes are limited here: %s: %s; %s",
+                   sp_build_step_name(w->powers.failed_step), strerror(w->powers.failed_errno),
+                   sp_powers_remedy(w->powers.failed_step, w->powers.failed_errno));
+    }
+    *ret = &w->powers;
+    return 0;
+}
+
+void sp_wards_forget_powers(struct sp_wards *w)
+{
+    w->has_powers = false;
+}
+
+/* A placeholder is nothing that is there. */
+static void overlook_placeholders(struct sp_survey *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        struct sp_spot *spot = &s->spots[i];
+
+        if (spot->kind == SP_SPOT_DIR && spot->access != SP_ACCESS_WRITE &&
+            sp_placeholder_is_at(spot->path))
+            spot->kind = SP_SPOT_MISSING;
+        if (spot->kind != SP_SPOT_MISSING)
+            continue;
+        spot->dev = 0;
+        spot->ino = 0;
+        spot->born = (struct timespec){0};
+    }
+}
+
+/* ... but once it stands there it has to stay. */
+static void mark_placeholder(struct sp_survey *s, const char *path)
+{
+    struct sp_identity who;
+
+    for (size_t i = 0; i < s->mark_count; i++) {
+        struct sp_mark *m = &s->marks[i];
+
+        if (strcmp(m->path, path) != 0 || sp_identity_get_strictly(path, &who) != 0)
+            continue;
+        m->is_missing = m->is_exact = false;
+        m->mode = who.mode & S_IFMT;
+        m->dev = who.dev;
+        m->ino = who.ino;
+        m->born = who.born;
+    }
+}
+
+static int make_survey(const struct sp_wards *w, const struct sp_policy *p, struct sp_survey *ret,
+                       struct sp_error *e)
+{
+    struct sp_resolved resolved = {0};
+    int r = sp_resolve(p, &resolved, e);
+
+    if (r == 0)
+        r = sp_survey_make(p, &resolved, w->options.covers, ret, e);
+    sp_resolved_done(&resolved);
+    if (r == 0)
+        overlook_placeholders(ret);
+    return r;
+}
+
+int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
+                  struct sp_error *e)
+{
+    struct sp_survey survey = {0};
+    const struct sp_powers *powers;
+    int r = sp_wards_powers(w, &powers, e);
+
+    if (r == 0)
+        r = make_survey(w, p, &survey, e);
+    if (r == 0)
+        r = sp_plan_compile(&survey, p->profile.has_network, powers, ret, e);
+    sp_survey_done(&survey);
+    return r;
+}
+
+static int take_placeholder(struct ward *w, const char *path, struct sp_place_op *op,
+                            struct sp_error *e)
+{
+    const int r = sp_placeholder_take(w->all->placeholders, path, &op->dev, &op->ino, e);
+
+    if (r < 0)
+        return r;
+    w->placeholders[w->placeholder_count] = strdup(path);
+    if (w->placeholders[w->placeholder_count] == NULL) {
+        sp_placeholder_drop(w->all->placeholders, path);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a placeholder");
+    }
+    w->placeholder_count++;
+    mark_placeholder(&w->survey, path);
+    return 0;
+}
+
+static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_error *e)
+{
+    struct sp_plan *p = (void *)plan->data;
+    int r = 0;
+
+    w->placeholders = calloc(p->op_count + 1, sizeof(char *));
+    if (w->placeholders == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make placeholders");
+    for (uint32_t i = 0; r == 0 && i < p->op_count; i++)
+        if (p->ops[i].op == SP_OP_EMPTY && p->ops[i].ino == 0)
+            r = take_placeholder(w, sp_plan_string(p, p->ops[i].path), &p->ops[i], e);
+    return r;
+}
+
+static int build(struct ward *w, struct sp_error *e)
+{
+    auto_buf struct sp_buf plan = {0};
+    struct sp_cell_options o = w->all->options.cell;
+    const struct sp_powers *powers;
+    int r = sp_wards_powers(w->all, &powers, e);
+
+    if (r == 0)
+        r = sp_plan_compile(&w->survey, w->has_network, powers, &plan, e);
+    if (r == 0)
+        r = take_placeholders(w, &plan, e);
+    if (r < 0)
+        return r;
+    o.plan = &plan;
+    o.use_cgroups = false;
+    o.user = w;
+    o.died = on_died;
+    o.idle = on_idle;
+    o.gone = on_gone;
+    o.drained = on_drained;
+    return sp_cell_new(w->all->cells, &o, &w->cell, e);
+}
+
+/* The least recently used one in which nothing runs makes room. */
+static int make_room(struct sp_wards *w, struct sp_error *e)
+{
+    struct ward *last = NULL;
+
+    if (w->count < SP_MAX_CONFINED)
+        return 0;
+    for (struct ward *i = w->first; i != NULL; i = i->next)
+        if (!i->is_stale && sp_cell_is_deserted(i->cell))
+            last = i;
+    if (last == NULL)
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "at most %d sandboxes with different policies may be busy at once",
+                       SP_MAX_CONFINED);
+    end_ward(last);
+    return 0;
+}
+
+static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                     struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
+                     struct sp_error *e)
+{
+    int r = make_room(all, e);
+    struct ward *w = r < 0 ? NULL : calloc(1, sizeof *w);
+
+    if (r < 0)
+        return r;
+    if (w == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a sandbox");
+    w->all = all;
+    w->session = session;
+    w->has_network = p->profile.has_network;
+    w->key = *key;
+    w->survey = *survey;
+    *key = (struct sp_buf){0};
+    *survey = (struct sp_survey){0};
+    r = build(w, e);
+    if (r < 0) {
+        free_ward(w);
+        return r;
+    }
+    link_first(w);
+    all->count++;
+    *ret = w;
+    return 0;
+}
+
+/* A stale one takes no more starts and ends with its last command. */
+static void set_stale(struct ward *w)
+{
+    retire(w);
+    if (!sp_cell_is_busy(w->cell))
+        on_idle(w);
+}
+
+static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                        struct ward **ret, struct sp_error *e)
+{
+    auto_buf struct sp_buf key = {0};
+    struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
+    struct ward *w = all->first;
+
+    if (!make_key(p, &key))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+    while (w != NULL && !has_key(w, session, &key))
+        w = w->next;
+    if (w != NULL && sp_survey_holds(&w->survey)) {
+        *ret = w;
+        return 0;
+    }
+    const int r = make_survey(all, p, &survey, e);
+    if (r < 0)
+        return r;
+    if (w != NULL && sp_survey_equal(&w->survey, &survey)) {
+        *ret = w;
+        return 0;
+    }
+    if (w != NULL)
+        set_stale(w);
+    return make_ward(all, session, p, &key, &survey, ret, e);
+}
+
+int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                  struct sp_cell **ret, struct sp_error *e)
+{
+    struct ward *w = NULL;
+    int r = -(int)SP_E_STATE;
+
+    for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++)
+        r = find_or_make(all, session, p, &w, e);
+    if (r == -(int)SP_E_STATE)
+        return sp_fail(e, SP_E_INVALID, 0, "failed to prepare process sandbox: changed: %s",
+                       e->msg);
+    if (r < 0)
+        return r;
+    sp_loop_cancel(all->loop, &w->idle);
+    unlink_ward(w);
+    link_first(w);
+    *ret = w->cell;
+    return 0;
+}
+
+/* ---- beginning and end ---- */
+
+int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_wards_options *o,
+                 struct sp_wards **ret, struct sp_error *e)
+{
+    struct sp_wards *w = calloc(1, sizeof *w);
+
+    if (w == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the table of sandboxes");
+    w->loop = loop;
+    w->cells = cells;
+    w->options = *o;
+    const int r = sp_placeholders_new(o->runtime_dir, &w->placeholders, e);
+    if (r < 0) {
+        free(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+void sp_wards_end_session(struct sp_wards *all, uint64_t session)
+{
+    struct ward *next;
+
+    for (struct ward *w = all->first; w != NULL; w = next) {
+        next = w->next;
+        if (w->session == session)
+            end_ward(w);
+    }
+}
+
+void sp_wards_free(struct sp_wards *all)
+{
+    if (all == NULL)
+        return;
+    while (all->first != NULL)
+        sp_cell_free(all->first->cell); /* frees the ward by on_gone */
+    sp_placeholders_free(all->placeholders);
+    free(all);
+}
+
+uint32_t sp_wards_count(const struct sp_wards *w)
+{
+    return w->count;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * confine: the confined cells of a server, one for each session and policy.
+ *
+ * A cell is made for the first command of its kind and used again while everything that its policy
+ * looked at on the disk is still the same. It ends when nothing has run in it for a while, with its
+ * session, or when another one needs its place.
+ */
+#ifndef SP_CORE_CONFINE_H
+#define SP_CORE_CONFINE_H
+
+#include "core/cells.h"
+#include "sandbox/compile.h"
+
+#define SP_MAX_CONFINED      64
+#define SP_CELL_IDLE_MS      60000
+#define SP_CELL_IDLE_FAST_MS 2000 /* with placeholders, which are in people's way */
+
+struct sp_wards;
+
+struct sp_wards_options {
+    struct sp_cell_options cell; /* without plan and callbacks */
+    const char *const *covers;   /* paths that no command may reach; NULL at the end */
+    const char *runtime_dir;     /* NULL: none */
+    void *user;
+    void (*drained)(void *user);
+};
+
+int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_wards_options *o,
+                 struct sp_wards **ret, struct sp_error *e);
+/* Before the cells are freed. */
+void sp_wards_free(struct sp_wards *w);
+
+/* A cell for a command of this session under this policy: one that is there, or a new one, which is
+ * built while the first start waits in its socket. Refused: the policy is wrong, cannot be enforced
+ * on this host, or there are too many. */
+int sp_wards_cell(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
+                  struct sp_cell **ret, struct sp_error *e);
+void sp_wards_end_session(struct sp_wards *w, uint64_t session);
+
+/* Makes the plan and no cell; the host's powers are probed when they are first needed. */
+int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
+                  struct sp_error *e);
+int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e);
+/* At the next need the host is probed again. */
+void sp_wards_forget_powers(struct sp_wards *w);
+
+uint32_t sp_wards_count(const struct sp_wards *w);
+
+#endif

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program is made from its end to its beginning: jumps go forward only, so whatever an
+ * instruction jumps to is already there, and its distance is known. At the end are the returns,
+ * before them the tests of arguments, before them the tree that finds a call by its number, and
+ * first of all the check that the number means what we take it for.
+ */
+#include "os/seccomp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/seccomp_calls.h"
+
+#if defined(__x86_64__)
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#define X32_FIRST   0x40000000U
+#elif defined(__aarch64__)
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "seccomp: this architecture is not known yet"
+#endif
+
+/* Newer than the headers that we may be built with. */
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
+#endif
+#ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
+#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
+#endif
+#ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
+#endif
+
+#define ALL_NAMESPACES 0x7E020000U /* every CLONE_NEW* that clone takes */
+#define IOC_VERITY     0x40806685U /* FS_IOC_ENABLE_VERITY: a file is never written again */
+#define IOC_ENCRYPTION 0x800C6613U /* FS_IOC_SET_ENCRYPTION_POLICY of a directory */
+#define IOC_FAT_ATTRS  0x40047211U /* FAT_IOCTL_SET_ATTRIBUTES */
+#define TYPE_MASK      0xFU        /* of socket's type: the rest are flags */
+
+#define CALL_LIMIT 512 /* above every number in the table */
+
+/* What an instruction can lead to. Beyond LABEL_MAX: inner nodes of the tree. */
+enum label {
+    ALLOW,
+    REFUSE,     /* EPERM */
+    TELL,       /* EPERM, or a notification */
+    NO_SUCH,    /* ENOSYS */
+    BY_NUMBER,  /* the tree */
+    TEST_FIRST, /* tests of arguments, as enum sp_call_test */
+    TEST_UNSHARE_HIGH = TEST_FIRST + SP_TEST_MAX,
+    TEST_INET_TYPE,
+    TEST_UNIX_TYPE,
+    TEST_NETLINK,
+    LABEL_MAX,
+};
+
+struct maker {
+    struct sp_filter *f; /* backwards as yet */
+    unsigned at[LABEL_MAX + CALL_LIMIT];
+};
+
+static unsigned put(struct maker *m, struct sock_filter code)
+{
+    assert(m->f->count < SP_FILTER_MAX);
+    m->f->code[m->f->count] = code;
+    return m->f->count++;
+}
+
+static unsigned put_return(struct maker *m, uint32_t action)
+{
+    return put(m, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
+}
+
+static unsigned put_load(struct maker *m, size_t offset)
+{
+    return put(m, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
+}
+
+/* How many instructions lie between the next one to be put and the label. */
+static unsigned distance(const struct maker *m, unsigned label)
+{
+    return m->f->count - m->at[label] - 1;
+}
+
+static unsigned put_branch(struct maker *m, uint16_t op, uint32_t k, unsigned yes, unsigned no)
+{
+    assert(distance(m, yes) <= UINT8_MAX && distance(m, no) <= UINT8_MAX);
+    return put(m, (struct sock_filter)BPF_JUMP(BPF_JMP | op | BPF_K, k, (uint8_t)distance(m, yes),
+                                               (uint8_t)distance(m, no)));
+}
+
+/* ---- arguments ---- */
+
+struct check {
+    uint16_t op; /* BPF_JEQ, or BPF_JSET: any of these bits */
+    uint32_t k;
+    enum label then;
+};
+
+#define NO_MASK      UINT32_MAX
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* The half that calls with int arguments look at: a 64-bit comparison would let through what
+ * differs in the other half alone. */
+static size_t low_half(unsigned arg)
+{
+    const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
+
+    return offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t) + (is_big ? 4 : 0);
+}
+
+static size_t high_half(unsigned arg)
+{
+    return low_half(arg) ^ 4; /* args are aligned to 8 */
+}
+
+/* Checks in this order of what is at `offset`; the first that holds decides. */
+static void put_checks(struct maker *m, enum label label, size_t offset, uint32_t mask,
+                       const struct check *checks, size_t count, enum label otherwise)
+{
+    unsigned next = otherwise;
+
+    for (size_t i = count; i-- > 0; next = label)
+        m->at[label] = put_branch(m, checks[i].op, checks[i].k, checks[i].then, next);
+    if (mask != NO_MASK)
+        (void)put(m, (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask));
+    m->at[label] = put_load(m, offset);
+}
+
+static enum label label_of_test(enum sp_call_test test)
+{
+    return TEST_FIRST + (unsigned)test;
+}
+
+static void put_namespace_tests(struct maker *m)
+{
+    static const struct check clone_flags[] = {{BPF_JSET, ALL_NAMESPACES, TELL}};
+    /* What may be unshared, not what may not: newer kernels have given old bits new meanings. */
+    static const struct check unshare_flags[] = {
+        {BPF_JSET,
+         ~(uint32_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_THREAD | CLONE_SIGHAND |
+                     CLONE_VM),
+         TELL}};
+    static const struct check no_flags[] = {{BPF_JEQ, 0, ALLOW}};
+
+    put_checks(m, label_of_test(SP_TEST_CLONE), low_half(0), NO_MASK, clone_flags,
+               COUNT(clone_flags), ALLOW);
+    put_checks(m, TEST_UNSHARE_HIGH, high_half(0), NO_MASK, no_flags, COUNT(no_flags), TELL);
+    put_checks(m, label_of_test(SP_TEST_UNSHARE), low_half(0), NO_MASK, unshare_flags,
+               COUNT(unshare_flags), TEST_UNSHARE_HIGH);
+}
+
+static void put_socket_tests(struct maker *m, enum sp_filter_net net)
+{
+    /* SOCK_PACKET is the old way to AF_PACKET through AF_INET. */
+    static const struct check inet[] = {{BPF_JEQ, SOCK_RAW, TELL}, {BPF_JEQ, SOCK_PACKET, TELL}};
+    /* A datagram socket, also one of a pair, sends to any address with sendmsg, which cannot be
+     * looked into: to every daemon of the user. SOCK_RAW is the same here. */
+    static const struct check local[] = {{BPF_JEQ, SOCK_DGRAM, REFUSE},
+                                         {BPF_JEQ, SOCK_RAW, REFUSE}};
+    static const struct check route_alone[] = {{BPF_JEQ, 0, ALLOW}};
+    static const struct check pairs[] = {{BPF_JEQ, AF_UNIX, TEST_UNIX_TYPE}};
+    static const struct check loopback[] = {
+        {BPF_JEQ, AF_INET, TEST_INET_TYPE},  {BPF_JEQ, AF_INET6, TEST_INET_TYPE},
+        {BPF_JEQ, AF_PACKET, TELL},          {BPF_JEQ, AF_VSOCK, TELL},
+        {BPF_JEQ, AF_NETLINK, TEST_NETLINK}, /* enabled alone */
+    };
+    static const struct check none[] = {
+        {BPF_JEQ, AF_UNIX, TEST_UNIX_TYPE}, {BPF_JEQ, AF_INET, TELL},  {BPF_JEQ, AF_INET6, TELL},
+        {BPF_JEQ, AF_PACKET, TELL},         {BPF_JEQ, AF_VSOCK, TELL},
+    };
+    const enum label label = label_of_test(SP_TEST_SOCKET);
+
+    put_checks(m, TEST_UNIX_TYPE, low_half(1), TYPE_MASK, local, COUNT(local), ALLOW);
+    put_checks(m, label_of_test(SP_TEST_SOCKETPAIR), low_half(0), NO_MASK, pairs, COUNT(pairs),
+               REFUSE);
+    if (net == SP_FILTER_NONE) {
+        put_checks(m, label, low_half(0), NO_MASK, none, COUNT(none), REFUSE);
+        return;
+    }
+    put_checks(m, TEST_INET_TYPE, low_half(1), TYPE_MASK, inet, COUNT(inet), ALLOW);
+    if (net == SP_FILTER_ENABLED)
+        put_checks(m, TEST_NETLINK, low_half(2), NO_MASK, route_alone, COUNT(route_alone), REFUSE);
+    put_checks(m, label, low_half(0), NO_MASK, loopback,
+               COUNT(loopback) - (net == SP_FILTER_ENABLED ? 0 : 1), REFUSE);
+}
+
+static void put_ioctl_test(struct maker *m, bool denies_metadata)
+{
+    static const struct check requests[] = {
+        {BPF_JEQ, TIOCSTI, TELL},
+        {BPF_JEQ, TIOCLINUX, TELL},
+        {BPF_JEQ, (uint32_t)FS_IOC_SETFLAGS, REFUSE}, /* from here: denies_metadata alone */
+        {BPF_JEQ, (uint32_t)FS_IOC_FSSETXATTR, REFUSE},
+        {BPF_JEQ, IOC_VERITY, REFUSE},
+        {BPF_JEQ, IOC_ENCRYPTION, REFUSE},
+        {BPF_JEQ, IOC_FAT_ATTRS, REFUSE},
+    };
+
+    put_checks(m, label_of_test(SP_TEST_IOCTL), low_half(1), NO_MASK, requests,
+               denies_metadata ? COUNT(requests) : 2, ALLOW);
+}
+
+static void put_tests(struct maker *m, const struct sp_filter_options *o)
+{
+    static const struct check own_limits[] = {{BPF_JEQ, 0, ALLOW}};
+    static const struct check personalities[] = {{BPF_JEQ, 0, ALLOW}, {BPF_JEQ, ~0U, ALLOW}};
+    /*
+     * Of two filters that both want to notify, the later one does. Once our listener is closed a
+     * command could install one with a listener of its own, and let every telling call continue.
+     */
+    static const struct check filter_flags[] = {
+        {BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, REFUSE}};
+
+    put_checks(m, label_of_test(SP_TEST_PERSONALITY), low_half(0), NO_MASK, personalities,
+               COUNT(personalities), REFUSE);
+    put_checks(m, label_of_test(SP_TEST_PRLIMIT), low_half(0), NO_MASK, own_limits,
+               COUNT(own_limits), REFUSE);
+    if (o->notifies)
+        put_checks(m, label_of_test(SP_TEST_SECCOMP), low_half(1), NO_MASK, filter_flags,
+                   COUNT(filter_flags), ALLOW);
+    put_namespace_tests(m);
+    put_socket_tests(m, o->net);
+    put_ioctl_test(m, o->denies_metadata);
+}
+
+/* ---- numbers ---- */
+
+/* From this number on, up to the next span, all calls lead to the label. */
+struct span {
+    uint32_t first;
+    unsigned label;
+};
+
+static bool is_active(const struct sp_call *c, const struct sp_filter_options *o)
+{
+    switch (c->when) {
+    case SP_WHEN_NO_NETWORK:
+        return o->net == SP_FILTER_NONE;
+    case SP_WHEN_NO_METADATA:
+        return o->denies_metadata;
+    case SP_WHEN_LISTENER:
+        return o->notifies;
+    case SP_WHEN_ALWAYS:
+        break;
+    }
+    return true;
+}
+
+static enum label label_of_call(const struct sp_call *c, const struct sp_filter_options *o)
+{
+    if (c->test != SP_TEST_NONE)
+        return label_of_test(c->test);
+    if (c->error == ENOSYS)
+        return NO_SUCH;
+    return c->is_telling && o->notifies ? TELL : REFUSE;
+}
+
+static size_t find_spans(const struct sp_filter_options *o, struct span spans[CALL_LIMIT])
+{
+    uint8_t labels[CALL_LIMIT] = {0}; /* ALLOW; the last one stands for all that come */
+    size_t n = 1;
+
+    for (size_t i = 0; i < sp_call_count; i++) {
+        if (sp_calls[i].nr < 0 || !is_active(&sp_calls[i], o))
+            continue;
+        assert(sp_calls[i].nr < CALL_LIMIT - 1);
+        labels[sp_calls[i].nr] = (uint8_t)label_of_call(&sp_calls[i], o);
+    }
+    spans[0] = (struct span){0, labels[0]};
+    for (uint32_t nr = 1; nr < CALL_LIMIT; nr++)
+        if (labels[nr] != labels[nr - 1])
+            spans[n++] = (struct span){nr, labels[nr]};
+    return n;
+}
+
+/* The tree over the spans from lo to before hi; the label of its root. */
+static unsigned put_tree(struct maker *m, const struct span *spans, size_t lo, size_t hi)
+{
+    if (hi - lo == 1)
+        return spans[lo].label;
+    const size_t mid = lo + (hi - lo) / 2;
+    const unsigned node = LABEL_MAX + (unsigned)mid; /* each mid is that of one node */
+    const unsigned right = put_tree(m, spans, mid, hi);
+    const unsigned left = put_tree(m, spans, lo, mid);
+
+    m->at[node] = put_branch(m, BPF_JGE, spans[mid].first, right, left);
+    return node;
+}
+
+static void put_entry(struct maker *m, unsigned tree)
+{
+    /* The one call with a test that programs make often. */
+    m->at[BY_NUMBER] = put_branch(m, BPF_JEQ, SYS_ioctl, label_of_test(SP_TEST_IOCTL), tree);
+#ifdef X32_FIRST
+    m->at[BY_NUMBER] = put_branch(m, BPF_JGE, X32_FIRST, NO_SUCH, BY_NUMBER);
+#endif
+    m->at[BY_NUMBER] = put_load(m, offsetof(struct seccomp_data, nr));
+    (void)put_branch(m, BPF_JEQ, NATIVE_ARCH, BY_NUMBER, NO_SUCH);
+    (void)put_load(m, offsetof(struct seccomp_data, arch));
+}
+
+static void turn_around(struct sp_filter *f)
+{
+    for (size_t i = 0, k = f->count; i + 1 < k; i++) {
+        const struct sock_filter first = f->code[i];
+
+        f->code[i] = f->code[--k];
+        f->code[k] = first;
+    }
+}
+
+void sp_filter_make(const struct sp_filter_options *o, struct sp_filter *ret)
+{
+    struct maker m = {.f = ret};
+    struct span spans[CALL_LIMIT];
+    const size_t span_count = find_spans(o, spans);
+
+    ret->count = 0;
+    m.at[NO_SUCH] = put_return(&m, SECCOMP_RET_ERRNO | ENOSYS);
+    m.at[REFUSE] = put_return(&m, SECCOMP_RET_ERRNO | EPERM);
+    m.at[TELL] = o->notifies ? put_return(&m, SECCOMP_RET_USER_NOTIF) : m.at[REFUSE];
+    m.at[ALLOW] = put_return(&m, SECCOMP_RET_ALLOW);
+    put_tests(&m, o);
+    put_entry(&m, put_tree(&m, spans, 0, span_count));
+    turn_around(ret);
+}
+
+static int install(const struct sp_filter *f, unsigned long flags)
+{
+    const struct sock_fprog program = {
+        .len = f->count,
+        .filter = (struct sock_filter *)(uintptr_t)f->code, /* the kernel only reads it */
+    };
+    const long r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+
+    return r < 0 ? -errno : (int)r;
+}
+
+int sp_filter_install(const struct sp_filter *f, bool notifies, int *ret_listener)
+{
+    const unsigned long flags = notifies ? SECCOMP_FILTER_FLAG_NEW_LISTENER : 0;
+    int r = -EINVAL;
+
+    /* Where it can be had (5.19), a refused call is not interrupted by signals and made again. */
+    if (notifies)
+        r = install(f, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+    if (r == -EINVAL)
+        r = install(f, flags);
+    if (r < 0)
+        return r;
+    /* From 6.6 on the answer comes ten times faster; without it all works the same. */
+    if (notifies)
+        (void)ioctl(r, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+    *ret_listener = notifies ? r : -1;
+    return 0;
+}
+
+/* ---- the other end ---- */
+
+int sp_notice_take(int listener, struct sp_notice *ret)
+{
+    /* With room for what a newer kernel may add; it insists on zeroes. */
+    union {
+        struct seccomp_notif notice;
+        char room[512];
+    } u = {.room = {0}};
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+
+    /* The call below waits if there is nothing; if the caller died meanwhile it does not. */
+    if (poll(&p, 1, 0) < 0)
+        return errno == EINTR ? 0 : -errno;
+    if ((p.revents & POLLIN) == 0)
+        return (p.revents & POLLHUP) != 0 ? -ENOTCONN : (p.revents & POLLNVAL) != 0 ? -EBADF : 0;
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &u) < 0)
+        return errno == ENOENT || errno == EINTR ? 0 : -errno;
+    *ret = (struct sp_notice){
+        .id = u.notice.id,
+        .pid = (int)u.notice.pid,
+        .call = u.notice.data.nr,
+    };
+    for (size_t i = 0; i < COUNT(ret->args); i++)
+        ret->args[i] = u.notice.data.args[i];
+    return 1;
+}
+
+void sp_notice_refuse(int listener, const struct sp_notice *n)
+{
+    union {
+        struct seccomp_notif_resp answer;
+        char room[256];
+    } u = {.room = {0}};
+    const int err = sp_call_errno(n->call);
+
+    u.answer.id = n->id;
+    u.answer.error = err != 0 ? -err : -EPERM;
+    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: nobody waits any more */
+}
+
+static const struct sp_call *find_call(int nr)
+{
+    for (size_t i = 0; nr >= 0 && i < sp_call_count; i++)
+        if (sp_calls[i].nr == nr)
+            return &sp_calls[i];
+    return NULL;
+}
+
+int sp_call_errno(int call)
+{
+    const struct sp_call *c = find_call(call);
+
+    return c != NULL ? c->error : 0;
+}
+
+bool sp_call_is_telling(int call)
+{
+    const struct sp_call *c = find_call(call);
+
+    return c != NULL && c->is_telling;
+}
+
+const char *sp_call_name(int call)
+{
+    const struct sp_call *c = find_call(call);
+
+    return c != NULL ? c->name : NULL;
+}

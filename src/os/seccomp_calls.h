@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seccomp_calls: which calls a confined command is refused, when, and with what answer.
+ */
+#ifndef SP_OS_SECCOMP_CALLS_H
+#define SP_OS_SECCOMP_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum sp_call_when {
+    SP_WHEN_ALWAYS,
+    SP_WHEN_NO_NETWORK,  /* SP_FILTER_NONE alone */
+    SP_WHEN_NO_METADATA, /* denies_metadata */
+    SP_WHEN_LISTENER,    /* notifies */
+};
+
+/* What the arguments are asked; NONE: nothing, the call is refused whatever they are. */
+enum sp_call_test {
+    SP_TEST_NONE,
+    SP_TEST_CLONE,
+    SP_TEST_UNSHARE,
+    SP_TEST_PERSONALITY,
+    SP_TEST_IOCTL,
+    SP_TEST_SOCKET,
+    SP_TEST_SOCKETPAIR,
+    SP_TEST_SECCOMP,
+    SP_TEST_PRLIMIT,
+    SP_TEST_MAX,
+};
+
+struct sp_call {
+    const char *name;
+    int nr; /* -1: this architecture has no such call */
+    int error;
+    enum sp_call_when when;
+    enum sp_call_test test;
+    bool is_telling; /* with a test: it may be */
+};
+
+extern const struct sp_call sp_calls[];
+extern const size_t sp_call_count;
+
+#endif

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/profile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "sandbox/profile_priv.h"
+#include "sandbox/resolve.h"
+
+#define SHOWN_BYTES 200
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a sandbox profile");
+}
+
+int sp_shown_bytes(const char *text)
+{
+    int n = 0;
+
+    while (n < SHOWN_BYTES && text[n] != 0)
+        n++;
+    for (int back = 0; back < 3 && ((unsigned char)text[n] & 0xC0) == 0x80; back++)
+        n--; /* to the border of a character */
+    return n;
+}
+
+/* ---- entries ---- */
+
+static void entry_done(struct sp_entry *entry)
+{
+    free(entry->text);
+    free(entry->subpath);
+}
+
+static char *copy_str(struct sp_str s)
+{
+    char *copy = malloc(s.n + 1);
+
+    if (copy != NULL) {
+        if (s.n != 0)
+            memcpy(copy, s.p, s.n);
+        copy[s.n] = 0;
+    }
+    return copy;
+}
+
+/* Nothing is copied as nothing. false: no memory */
+static bool copy_text(const char *text, char **ret)
+{
+    if (text == NULL)
+        return true;
+    *ret = copy_str(sp_str_of(text));
+    return *ret != NULL;
+}
+
+static int compare_text(const char *a, const char *b)
+{
+    if (a == NULL || b == NULL)
+        return (a != NULL) - (b != NULL);
+    return strcmp(a, b);
+}
+
+bool sp_entry_names_same(const struct sp_entry *a, const struct sp_entry *b)
+{
+    return a->place == b->place && compare_text(a->text, b->text) == 0 &&
+           compare_text(a->subpath, b->subpath) == 0;
+}
+
+static int compare_entries(const struct sp_entry *a, const struct sp_entry *b)
+{
+    if (a->place != b->place)
+        return a->place < b->place ? -1 : 1;
+    if (a->access != b->access)
+        return a->access < b->access ? -1 : 1;
+    if (a->skips_missing != b->skips_missing)
+        return b->skips_missing ? -1 : 1;
+    const int c = compare_text(a->text, b->text);
+    return c != 0 ? c : compare_text(a->subpath, b->subpath);
+}
+
+/* The entry belongs to the profile if this succeeds. */
+static bool push(struct sp_profile *p, const struct sp_entry *entry)
+{
+    if (p->count == p->cap) {
+        const size_t cap = p->cap == 0 ? 16 : p->cap * 2;
+        struct sp_entry *entries = realloc(p->entries, cap * sizeof *entries);
+
+        if (entries == NULL)
+            return false;
+        p->entries = entries;
+        p->cap = cap;
+    }
+    p->entries[p->count++] = *entry;
+    return true;
+}
+
+bool sp_profile_append(struct sp_profile *p, const struct sp_entry *entry)
+{
+    struct sp_entry copy = *entry;
+
+    copy.text = copy.subpath = NULL;
+    if (copy_text(entry->text, &copy.text) && copy_text(entry->subpath, &copy.subpath) &&
+        push(p, &copy))
+        return true;
+    entry_done(&copy);
+    return false;
+}
+
+/* Slashes may repeat and may be at the end, but each component is a name. */
+static bool is_descendant(const char *text)
+{
+    if (*text == 0 || *text == '/')
+        return false;
+    while (*text != 0) {
+        const size_t n = strcspn(text, "/");
+
+        if ((n == 1 && text[0] == '.') || (n == 2 && text[0] == '.' && text[1] == '.'))
+            return false;
+        text += n;
+        text += strspn(text, "/");
+    }
+    return true;
+}
+
+static int check_entry(const struct sp_entry *entry, struct sp_error *e)
+{
+    const char *text = entry->text;
+
+    if (entry->place == SP_PLACE_GLOB && entry->access != SP_ACCESS_DENY)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "glob file system permissions only support deny-read entries");
+    if (entry->place == SP_PLACE_GLOB && (text == NULL || *text == 0))
+        return sp_fail(e, SP_E_INVALID, 0, "a glob pattern is empty");
+    if (entry->place == SP_PLACE_PATH && text == NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "a filesystem path is missing");
+    if (entry->place == SP_PLACE_PATH && *text != '/')
+        return sp_fail(e, SP_E_INVALID, 0, "filesystem path `%.*s%s` is not absolute",
+                       SP_SHOWN(text));
+    if (entry->place == SP_PLACE_PROJECT && text != NULL && !is_descendant(text))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "filesystem subpath `%.*s%s` must be a descendant path without `.` or `..` "
+                       "components",
+                       SP_SHOWN(text));
+    return 0;
+}
+
+/* One spelling a path, so that entries can be compared. */
+static bool respell(struct sp_entry *entry)
+{
+    if (entry->text == NULL || (entry->place != SP_PLACE_PATH && entry->place != SP_PLACE_PROJECT))
+        return true;
+    char *path = sp_path_normalise(entry->text, "/");
+    if (path == NULL)
+        return false;
+    if (entry->place == SP_PLACE_PROJECT) /* relative again */
+        memmove(path, path + 1, strlen(path));
+    free(entry->text);
+    entry->text = path;
+    return true;
+}
+
+static bool has_text(enum sp_place place)
+{
+    return place == SP_PLACE_PATH || place == SP_PLACE_GLOB || place == SP_PLACE_PROJECT ||
+           place == SP_PLACE_UNKNOWN;
+}
+
+int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access access,
+                   bool skips_missing, struct sp_str text, struct sp_str subpath,
+                   struct sp_error *e)
+{
+    struct sp_entry entry = {.place = place, .access = access, .skips_missing = skips_missing};
+    const bool keeps_text = has_text(place) && text.p != NULL;
+    const bool keeps_subpath = place == SP_PLACE_UNKNOWN && subpath.p != NULL;
+
+    if ((keeps_text && sp_str_has_nul(text)) || (keeps_subpath && sp_str_has_nul(subpath)))
+        return sp_fail(e, SP_E_INVALID, 0, "a filesystem path has a NUL byte in it");
+    auto_free char *own_text = keeps_text ? copy_str(text) : NULL;
+    auto_free char *own_subpath = keeps_subpath ? copy_str(subpath) : NULL;
+    if ((keeps_text && own_text == NULL) || (keeps_subpath && own_subpath == NULL))
+        return no_memory(e);
+    entry.text = own_text;
+    const int r = check_entry(&entry, e);
+    if (r < 0)
+        return r;
+    entry.text = TAKE_PTR(own_text);
+    entry.subpath = TAKE_PTR(own_subpath);
+    if (!respell(&entry) || !push(p, &entry)) {
+        entry_done(&entry);
+        return no_memory(e);
+    }
+    return 0;
+}
+
+/* ---- profiles ---- */
+
+void sp_profile_done(struct sp_profile *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        entry_done(&p->entries[i]);
+    free(p->entries);
+    *p = (struct sp_profile){0};
+}
+
+bool sp_profile_copy(const struct sp_profile *p, struct sp_profile *ret)
+{
+    struct sp_profile copy = *p;
+
+    copy.entries = NULL;
+    copy.count = copy.cap = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (!sp_profile_append(&copy, &p->entries[i])) {
+            sp_profile_done(&copy);
+            return false;
+        }
+    *ret = copy;
+    return true;
+}
+
+bool sp_profile_equal(const struct sp_profile *a, const struct sp_profile *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind == SP_PROFILE_DISABLED)
+        return true;
+    if (a->has_network != b->has_network)
+        return false;
+    if (a->kind == SP_PROFILE_EXTERNAL)
+        return true;
+    if (a->is_unrestricted != b->is_unrestricted || a->glob_depth != b->glob_depth ||
+        a->count != b->count)
+        return false;
+    for (size_t i = 0; i < a->count; i++)
+        if (compare_entries(&a->entries[i], &b->entries[i]) != 0)
+            return false;
+    return true;
+}
+
+/* By content; of equal ones the first comes first: all are in one array. */
+static int by_content(const void *a, const void *b)
+{
+    const struct sp_entry *x = *(struct sp_entry *const *)a;
+    const struct sp_entry *y = *(struct sp_entry *const *)b;
+    const int c = compare_entries(x, y);
+
+    return c != 0 ? c : (x > y) - (x < y);
+}
+
+bool sp_profile_drop_repeats(struct sp_profile *p)
+{
+    if (p->count < 2)
+        return true;
+    auto_free struct sp_entry **sorted = malloc(p->count * sizeof(struct sp_entry *));
+    auto_free bool *is_repeat = calloc(p->count, sizeof *is_repeat);
+    if (sorted == NULL || is_repeat == NULL)
+        return false;
+    for (size_t i = 0; i < p->count; i++)
+        sorted[i] = &p->entries[i];
+    qsort(sorted, p->count, sizeof(struct sp_entry *), by_content);
+    for (size_t i = 1; i < p->count; i++)
+        if (compare_entries(sorted[i - 1], sorted[i]) == 0)
+            is_repeat[sorted[i] - p->entries] = true;
+
+    size_t kept = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (is_repeat[i])
+            entry_done(&p->entries[i]);
+        else
+            p->entries[kept++] = p->entries[i];
+    p->count = kept;
+    return true;
+}
+
+/* ---- what it says about the whole disk ---- */
+
+int sp_access_rank(enum sp_access a)
+{
+    static const int rank[] = {
+        [SP_ACCESS_READ] = 0,
+        [SP_ACCESS_WRITE] = 1,
+        [SP_ACCESS_DENY] = 2,
+    };
+    return rank[a];
+}
+
+/* The path that an entry means wherever it is read, else what it says. */
+static const char *target_text(const struct sp_entry *entry)
+{
+    if (entry->place == SP_PLACE_ROOT)
+        return "/";
+    return entry->place == SP_PLACE_SLASH_TMP ? "/tmp" : entry->text;
+}
+
+static int compare_targets(const struct sp_entry *a, const struct sp_entry *b)
+{
+    const bool is_a_path = a->place != SP_PLACE_PROJECT && a->place != SP_PLACE_TMPDIR;
+    const bool is_b_path = b->place != SP_PLACE_PROJECT && b->place != SP_PLACE_TMPDIR;
+
+    if (is_a_path != is_b_path)
+        return is_a_path ? -1 : 1;
+    if (!is_a_path && a->place != b->place)
+        return a->place < b->place ? -1 : 1;
+    return compare_text(target_text(a), target_text(b));
+}
+
+/* By target, and the entry that counts there first. */
+static int by_target(const void *a, const void *b)
+{
+    const struct sp_entry *x = *(const struct sp_entry *const *)a;
+    const struct sp_entry *y = *(const struct sp_entry *const *)b;
+    const int c = compare_targets(x, y);
+
+    return c != 0 ? c : sp_access_rank(y->access) - sp_access_rank(x->access);
+}
+
+/*
+ * Whether an entry takes some of the disk back from a `root` that may be written: any pattern, and
+ * any other entry without write, unless one with write has the same target and counts more. False:
+ * no memory.
+ */
+static bool find_narrowing(const struct sp_profile *p, bool *ret)
+{
+    auto_free const struct sp_entry **sorted = malloc((p->count + 1) * sizeof(struct sp_entry *));
+    size_t n = 0;
+    bool is_narrowed = false;
+
+    if (sorted == NULL)
+        return false;
+    for (size_t i = 0; i < p->count; i++) {
+        const struct sp_entry *entry = &p->entries[i];
+
+        if (entry->place == SP_PLACE_GLOB)
+            is_narrowed = true;
+        else if (entry->place != SP_PLACE_MINIMAL && entry->place != SP_PLACE_UNKNOWN)
+            sorted[n++] = entry;
+    }
+    qsort(sorted, n, sizeof(struct sp_entry *), by_target);
+    for (size_t i = 0; i < n; i++)
+        if (sorted[i]->access != SP_ACCESS_WRITE &&
+            (i == 0 || compare_targets(sorted[i - 1], sorted[i]) != 0))
+            is_narrowed = true;
+    *ret = is_narrowed;
+    return true;
+}
+
+bool sp_profile_reach(const struct sp_profile *p, struct sp_reach *ret)
+{
+    bool reads_root = false;
+    bool writes_root = false;
+    bool reads_minimal = false;
+    bool denies = false;
+    bool is_narrowed = true;
+
+    if (p->kind != SP_PROFILE_MANAGED || p->is_unrestricted) {
+        *ret = (struct sp_reach){.is_open = true, .is_full_read = true, .is_full_write = true};
+        return true;
+    }
+    for (size_t i = 0; i < p->count; i++) {
+        const struct sp_entry *entry = &p->entries[i];
+
+        denies |= entry->access == SP_ACCESS_DENY;
+        reads_root |= entry->place == SP_PLACE_ROOT && entry->access != SP_ACCESS_DENY;
+        writes_root |= entry->place == SP_PLACE_ROOT && entry->access == SP_ACCESS_WRITE;
+        reads_minimal |= entry->place == SP_PLACE_MINIMAL && entry->access != SP_ACCESS_DENY;
+    }
+    if (writes_root && !find_narrowing(p, &is_narrowed))
+        return false;
+    *ret = (struct sp_reach){
+        .is_full_read = reads_root && !denies,
+        .is_full_write = writes_root && !is_narrowed,
+        .wants_minimal = reads_minimal && !(reads_root && !denies),
+        .has_denied_reads = denies,
+    };
+    return true;
+}
+
+bool sp_profile_needs_sandbox(const struct sp_profile *p)
+{
+    struct sp_reach reach;
+
+    if (p->kind != SP_PROFILE_MANAGED)
+        return false;
+    if (!p->has_network)
+        return true;
+    /* Without memory to find out: rather confined than not. */
+    return !sp_profile_reach(p, &reach) || !reach.is_full_write;
+}
+
+/* ---- policies ---- */
+
+void sp_policy_done(struct sp_policy *p)
+{
+    sp_profile_done(&p->profile);
+    for (size_t i = 0; i < p->root_count; i++)
+        free(p->roots[i]);
+    free(p->roots);
+    free(p->cwd);
+    free(p->tmpdir);
+    free(p->home);
+    *p = (struct sp_policy){0};
+}
+
+bool sp_policy_add_root(struct sp_policy *p, struct sp_str root)
+{
+    auto_free char *copy = copy_str(root);
+
+    if (copy == NULL)
+        return false;
+    char **roots = realloc(p->roots, (p->root_count + 1) * sizeof *roots);
+    if (roots == NULL)
+        return false;
+    p->roots = roots;
+    p->roots[p->root_count++] = TAKE_PTR(copy);
+    return true;
+}

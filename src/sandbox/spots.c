@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/spots.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sandbox/canonical.h"
+
+void sp_spots_done(struct sp_spots *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        free(t->items[i].path);
+    free(t->items);
+    *t = (struct sp_spots){0};
+}
+
+/* ---- order ---- */
+
+/* The end sorts before a slash, and a slash before all else. */
+static int weight(char c)
+{
+    return c == 0 ? 0 : c == '/' ? 1 : 1 + (unsigned char)c;
+}
+
+int sp_path_order(const char *a, const char *b)
+{
+    while (*a != 0 && *a == *b) {
+        a++;
+        b++;
+    }
+    return weight(*a) - weight(*b);
+}
+
+/* The same for a path of n bytes. */
+static int order_of_part(const char *part, size_t n, const char *path)
+{
+    for (size_t i = 0; i < n; i++)
+        if (part[i] != path[i])
+            return weight(part[i]) - weight(path[i]);
+    return path[n] == 0 ? 0 : -1;
+}
+
+size_t sp_path_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL || path[1] == 0)
+        return 0;
+    return slash == path ? 1 : (size_t)(slash - path);
+}
+
+/* ---- filling ---- */
+
+bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *like)
+{
+    if (t->count == t->cap) {
+        const size_t cap = t->cap == 0 ? 32 : t->cap * 2;
+        struct sp_spot *items = realloc(t->items, cap * sizeof *items);
+
+        if (items == NULL)
+            return false;
+        t->items = items;
+        t->cap = cap;
+    }
+    struct sp_spot spot = *like;
+    spot.path = strdup(path);
+    if (spot.path == NULL)
+        return false;
+    t->items[t->count++] = spot;
+    return true;
+}
+
+static int access_rank(const struct sp_spot *s)
+{
+    static const int ranks[] = {[SP_ACCESS_DENY] = 2, [SP_ACCESS_WRITE] = 1, [SP_ACCESS_READ] = 0};
+
+    return s->why == SP_WHY_COVER ? 3 : ranks[s->access];
+}
+
+static bool is_temporary(const struct sp_policy *p, size_t entry)
+{
+    if (p == NULL || entry >= p->profile.count)
+        return false;
+    const enum sp_place place = p->profile.entries[entry].place;
+    return place == SP_PLACE_TMPDIR || place == SP_PLACE_SLASH_TMP;
+}
+
+static bool decides_over(const struct sp_spot *a, const struct sp_spot *b,
+                         const struct sp_policy *p)
+{
+    if (access_rank(a) != access_rank(b))
+        return access_rank(a) > access_rank(b);
+    if (a->why != b->why)
+        return a->why > b->why;
+    if (is_temporary(p, a->entry) != is_temporary(p, b->entry))
+        return is_temporary(p, b->entry);
+    return a->entry < b->entry;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return sp_path_order(((const struct sp_spot *)a)->path, ((const struct sp_spot *)b)->path);
+}
+
+static bool saw_the_same(const struct sp_spot *a, const struct sp_spot *b)
+{
+    return a->kind == b->kind && a->dev == b->dev && a->ino == b->ino &&
+           sp_same_time(a->born, b->born);
+}
+
+int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_error *e)
+{
+    size_t kept = 0;
+    int r = 0;
+
+    if (t->count > 1)
+        qsort(t->items, t->count, sizeof *t->items, by_path);
+    for (size_t i = 0; i < t->count; i++) {
+        struct sp_spot *s = &t->items[i];
+        struct sp_spot *last = kept == 0 ? NULL : &t->items[kept - 1];
+
+        if (last == NULL || strcmp(last->path, s->path) != 0) {
+            t->items[kept++] = *s;
+            continue;
+        }
+        if (!saw_the_same(last, s))
+            r = sp_fail(e, SP_E_FAILED, 0, "%.300s changed while it was looked at", s->path);
+        if (decides_over(s, last, p)) {
+            free(last->path);
+            *last = *s;
+        } else {
+            free(s->path);
+        }
+    }
+    t->count = kept;
+    t->settled = kept;
+    return r;
+}
+
+/* ---- finding ---- */
+
+static const struct sp_spot *find(const struct sp_spots *t, const char *path, size_t n)
+{
+    size_t low = 0;
+    size_t high = t->settled;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = order_of_part(path, n, t->items[middle].path);
+
+        if (order == 0)
+            return &t->items[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path)
+{
+    return find(t, path, strlen(path));
+}
+
+const struct sp_spot *sp_spots_over(const struct sp_spots *t, const char *path, size_t n)
+{
+    for (; n > 1; n--) {
+        const struct sp_spot *s = find(t, path, n);
+
+        if (s != NULL)
+            return s;
+        while (path[n - 1] != '/')
+            n--;
+    }
+    return find(t, "/", 1);
+}
+
+bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n)
+{
+    const struct sp_spot *s = sp_spots_over(t, path, n);
+
+    return s != NULL && s->access == SP_ACCESS_WRITE;
+}
+
+void sp_spots_sink_covered(struct sp_spots *t)
+{
+    const char *cover = NULL;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->settled; i++) {
+        struct sp_spot *s = &t->items[i];
+
+        if (cover != NULL && sp_path_is_in(s->path, cover)) {
+            free(s->path);
+            continue;
+        }
+        cover = s->why == SP_WHY_COVER ? s->path : NULL;
+        t->items[kept++] = *s;
+    }
+    t->count = kept;
+    t->settled = kept;
+}

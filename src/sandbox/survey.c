@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The disk is hostile and changes while it is looked at. What is recorded is what one look saw, by
+ * its inode; two looks at one place that differ are an error; and no symlink is followed unseen.
+ */
+#include "sandbox/survey.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "sandbox/survey_priv.h"
+
+#define MAX_ALIASES 1024
+
+void sp_survey_done(struct sp_survey *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        free(s->spots[i].path);
+    free(s->spots);
+    for (size_t i = 0; i < s->alias_count; i++) {
+        free(s->aliases[i].path);
+        free(s->aliases[i].target);
+    }
+    free(s->aliases);
+    for (size_t i = 0; i < s->pin_count; i++)
+        free(s->pins[i].path);
+    free(s->pins);
+    for (size_t i = 0; i < s->mark_count; i++)
+        free(s->marks[i].path);
+    free(s->marks);
+    *s = (struct sp_survey){0};
+}
+
+/* ---- ground ---- */
+
+int sp_making_no_memory(struct sp_making *m)
+{
+    return sp_fail(m->e, SP_E_SYSTEM, ENOMEM, "survey a sandbox policy");
+}
+
+int sp_making_changed(struct sp_making *m, const char *path)
+{
+    return sp_fail(m->e, SP_E_FAILED, 0, "%.300s changed while it was looked at", path);
+}
+
+static int add(struct sp_making *m, const char *path, const struct sp_identity *who,
+               struct sp_spot spot)
+{
+    spot.dev = who->dev;
+    spot.ino = who->ino;
+    spot.born = who->born;
+    return sp_spots_add(&m->spots, path, &spot) ? 0 : sp_making_no_memory(m);
+}
+
+int sp_making_add(struct sp_making *m, const char *path, const struct sp_identity *who,
+                  enum sp_access access, enum sp_spot_why why, size_t entry)
+{
+    const enum sp_spot_kind kind = S_ISDIR(who->mode) ? SP_SPOT_DIR : SP_SPOT_FILE;
+
+    return add(m, path, who,
+               (struct sp_spot){.access = access, .kind = kind, .why = why, .entry = entry});
+}
+
+int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
+                          enum sp_access access, enum sp_spot_why why, size_t entry)
+{
+    return add(
+        m, path, who,
+        (struct sp_spot){.access = access, .kind = SP_SPOT_MISSING, .why = why, .entry = entry});
+}
+
+int sp_making_settle(struct sp_making *m)
+{
+    return sp_spots_settle(&m->spots, m->policy, m->e);
+}
+
+/* ---- symlinks ---- */
+
+const struct sp_link *sp_making_writable_link(const struct sp_making *m,
+                                              const struct sp_canonical *at)
+{
+    for (size_t i = 0; i < at->link_count; i++) {
+        const char *link = at->links[i].path;
+
+        if (sp_spots_can_write(&m->spots, link, sp_path_parent(link)))
+            return &at->links[i];
+    }
+    return NULL;
+}
+
+int sp_making_refuse_link(struct sp_making *m, const char *path, const char *link,
+                          enum sp_access access)
+{
+    static const char *const what[] = {[SP_ACCESS_DENY] = "deny-read path",
+                                       [SP_ACCESS_READ] = "read-only path",
+                                       [SP_ACCESS_WRITE] = "writable root"};
+
+    return sp_fail(m->e, SP_E_INVALID, 0,
+                   "cannot enforce sandbox %s %s because it crosses writable symlink %s",
+                   what[access], path, link);
+}
+
+int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
+                          enum sp_access access)
+{
+    const struct sp_link *link = sp_making_writable_link(m, at);
+
+    return link == NULL ? 0 : sp_making_refuse_link(m, path, link->path, access);
+}
+
+/*
+ * Whoever may write a root may also put a symlink there, and the next survey would open what it
+ * leads to. So an entry that crosses one opens nothing that is not open without it.
+ */
+static int check_write_links(struct sp_making *m)
+{
+    auto_spots struct sp_spots sure = {0};
+    int r = 0;
+
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+        const struct sp_spot spot = {.access = v->fact->access};
+
+        if (v->at.way == SP_WAY_FOUND && sp_making_writable_link(m, &v->at) == NULL &&
+            !sp_spots_add(&sure, v->at.path, &spot))
+            return sp_making_no_memory(m);
+    }
+    r = sp_spots_settle(&sure, NULL, m->e);
+    for (size_t i = 0; r == 0 && i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+
+        if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
+            !sp_spots_can_write(&sure, v->at.path, strlen(v->at.path)))
+            r = sp_making_check_links(m, v->fact->path, &v->at, SP_ACCESS_WRITE);
+    }
+    return r;
+}
+
+static int check_strict_links(struct sp_making *m)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+
+        if (v->fact->access != SP_ACCESS_WRITE)
+            r = sp_making_check_links(m, v->fact->path, &v->at, v->fact->access);
+    }
+    return r;
+}
+
+/* ---- facts ---- */
+
+static int look_at_facts(struct sp_making *m)
+{
+    const struct sp_resolved *resolved = m->resolved;
+
+    if (resolved->is_open || resolved->count == 0)
+        return 0;
+    m->views = calloc(resolved->count, sizeof *m->views);
+    if (m->views == NULL)
+        return sp_making_no_memory(m);
+    for (size_t i = 0; i < resolved->count; i++) {
+        struct sp_view *v = &m->views[i];
+        int r = sp_canonical_find(resolved->facts[i].path, &v->at, m->e);
+
+        if (r < 0)
+            return r;
+        v->fact = &resolved->facts[i];
+        m->view_count++;
+        r = sp_making_mark_way(m, v->fact->path, &v->at);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* A denied root is what a policy is before anything is said: it is no place of its own. */
+static void drop_denied_root(struct sp_spots *t)
+{
+    struct sp_spot *first = t->items;
+
+    if (t->settled == 0 || first->path[1] != 0 || first->access != SP_ACCESS_DENY)
+        return;
+    free(first->path);
+    t->settled--;
+    t->count = t->settled;
+    memmove(first, first + 1, t->count * sizeof *first);
+}
+
+static int add_found(struct sp_making *m, bool is_minimal)
+{
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+        const struct sp_canonical *at = &v->at;
+
+        if (v->fact->is_minimal != is_minimal || at->way != SP_WAY_FOUND)
+            continue;
+        /* A default fills a gap: it neither closes nor opens what an entry speaks of. */
+        if (is_minimal && sp_spots_over(&m->spots, at->path, strlen(at->path)) != NULL)
+            continue;
+        const int r =
+            sp_making_add(m, at->path, &at->who, v->fact->access, SP_WHY_ENTRY, v->fact->entry);
+        if (r < 0)
+            return r;
+    }
+    return sp_making_settle(m);
+}
+
+static int add_facts(struct sp_making *m)
+{
+    int r = add_found(m, false);
+
+    if (r < 0)
+        return r;
+    drop_denied_root(&m->spots);
+    r = add_found(m, true);
+    return r < 0 ? r : check_write_links(m);
+}
+
+/* ---- facts about what is not there ---- */
+
+static int add_first_missing(struct sp_making *m, const struct sp_view *v)
+{
+    const struct sp_canonical *at = &v->at;
+    int r = sp_making_mark(m, at->path, false, false, NULL);
+
+    if (r == 0)
+        r = sp_making_mark(m, at->parent, false, false, &at->who);
+    if (r < 0)
+        return r;
+    return sp_making_add_missing(m, at->path, &at->who, v->fact->access, SP_WHY_ENTRY,
+                                 v->fact->entry);
+}
+
+/* Something that a command could make, or make way for. */
+static int add_unfound(struct sp_making *m, const struct sp_view *v)
+{
+    const struct sp_canonical *at = &v->at;
+    const char *last = at->parent != NULL ? at->parent : at->path;
+
+    if (v->fact->skips_missing || !sp_spots_can_write(&m->spots, last, strlen(last)))
+        return 0;
+    switch (at->way) {
+    case SP_WAY_MISSING:
+        return add_first_missing(m, v);
+    case SP_WAY_NO_DIR:
+        return sp_fail(m->e, SP_E_INVALID, 0,
+                       "cannot enforce sandbox %s path %.150s because %.150s is not a directory",
+                       v->fact->access == SP_ACCESS_DENY ? "deny-read" : "read-only", v->fact->path,
+                       at->path);
+    case SP_WAY_BARRED:
+        return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", v->fact->path);
+    case SP_WAY_FOUND:
+    case SP_WAY_IMPOSSIBLE:
+        return 0;
+    }
+    return 0;
+}
+
+static int add_missing(struct sp_making *m)
+{
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+
+        if (v->at.way == SP_WAY_FOUND || v->fact->access == SP_ACCESS_WRITE)
+            continue;
+        const int r = add_unfound(m, v);
+        if (r < 0)
+            return r;
+    }
+    return sp_making_settle(m);
+}
+
+/* ---- covers ---- */
+
+/* The thing itself is covered, so it does not matter whether a symlink on the way can be changed.
+ */
+static int add_cover(struct sp_making *m, const char *cover)
+{
+    auto_free char *path = sp_path_normalise(cover, NULL);
+    auto_canonical struct sp_canonical at = {0};
+
+    if (path == NULL)
+        return errno == ENOMEM
+                   ? sp_making_no_memory(m)
+                   : sp_fail(m->e, SP_E_INVALID, 0, "cover %.300s is not absolute", cover);
+    int r = sp_canonical_find(path, &at, m->e);
+    if (r == 0)
+        r = sp_making_mark_way(m, path, &at);
+    if (r < 0)
+        return r;
+    if (at.way == SP_WAY_BARRED && sp_spots_can_write(&m->spots, at.parent, strlen(at.parent)))
+        return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
+    if (at.way != SP_WAY_FOUND)
+        return 0;
+    if (at.path[1] == 0)
+        return sp_fail(m->e, SP_E_INVALID, 0, "the root directory cannot be covered");
+    return sp_making_add(m, at.path, &at.who, SP_ACCESS_DENY, SP_WHY_COVER, SP_NO_ENTRY);
+}
+
+static int add_covers(struct sp_making *m, const char *const *covers)
+{
+    for (; covers != NULL && *covers != NULL; covers++) {
+        const int r = add_cover(m, *covers);
+
+        if (r < 0)
+            return r;
+    }
+    const int r = sp_making_settle(m);
+    if (r == 0)
+        sp_spots_sink_covered(&m->spots);
+    return r;
+}
+
+/* ---- aliases ---- */
+
+static bool is_known_alias(const struct sp_survey *s, const char *path)
+{
+    for (size_t i = 0; i < s->alias_count; i++)
+        if (strcmp(s->aliases[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static int add_alias(struct sp_making *m, const struct sp_link *link)
+{
+    struct sp_survey *s = &m->out;
+    const struct sp_spot *over = sp_spots_over(&m->spots, link->path, sp_path_parent(link->path));
+
+    if ((over != NULL && over->access != SP_ACCESS_DENY) || is_known_alias(s, link->path))
+        return 0;
+    if (s->alias_count == MAX_ALIASES)
+        return sp_fail(m->e, SP_E_LIMIT, 0, "more than %d symlinks lead to readable places",
+                       MAX_ALIASES);
+    if (s->alias_count == s->alias_cap) {
+        const size_t cap = s->alias_cap == 0 ? 8 : s->alias_cap * 2;
+        struct sp_alias *aliases = realloc(s->aliases, cap * sizeof *aliases);
+
+        if (aliases == NULL)
+            return sp_making_no_memory(m);
+        s->aliases = aliases;
+        s->alias_cap = cap;
+    }
+    auto_free char *path = strdup(link->path);
+    auto_free char *target = strdup(link->target);
+    if (path == NULL || target == NULL)
+        return sp_making_no_memory(m);
+    s->aliases[s->alias_count++] =
+        (struct sp_alias){.path = TAKE_PTR(path), .target = TAKE_PTR(target)};
+    return 0;
+}
+
+static int add_aliases(struct sp_making *m)
+{
+    int r = 0;
+
+    if (m->resolved->is_full_read)
+        return 0;
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+
+        if (v->fact->access == SP_ACCESS_DENY || v->at.way != SP_WAY_FOUND)
+            continue;
+        for (size_t k = 0; r == 0 && k < v->at.link_count; k++)
+            r = add_alias(m, &v->at.links[k]);
+    }
+    return r;
+}
+
+/* ---- the whole ---- */
+
+static void making_done(struct sp_making *m)
+{
+    for (size_t i = 0; i < m->view_count; i++)
+        sp_canonical_done(&m->views[i].at);
+    free(m->views);
+    sp_spots_done(&m->spots);
+    sp_survey_done(&m->out);
+}
+
+static int make(struct sp_making *m, const char *const *covers)
+{
+    int r = look_at_facts(m);
+
+    if (r == 0)
+        r = add_facts(m);
+    if (r == 0)
+        r = sp_making_protect(m);
+    if (r == 0)
+        r = sp_making_expand(m);
+    if (r == 0)
+        r = add_missing(m);
+    if (r == 0)
+        r = check_strict_links(m); /* when it is known what can be written */
+    if (r == 0)
+        r = add_covers(m, covers);
+    if (r == 0)
+        r = add_aliases(m);
+    if (r == 0)
+        r = sp_making_pin(m);
+    return r < 0 ? r : sp_making_sort_marks(m);
+}
+
+int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
+                   const char *const *covers, struct sp_survey *ret, struct sp_error *e)
+{
+    struct sp_error unheard = {0};
+    struct sp_making m = {.policy = p, .resolved = r, .e = e != NULL ? e : &unheard};
+
+    m.out.is_open = r->is_open;
+    m.out.is_full_read = r->is_full_read;
+    m.out.has_globs = r->glob_count != 0;
+    const int err = make(&m, covers);
+    if (err == 0) {
+        m.out.spots = TAKE_PTR(m.spots.items);
+        m.out.count = m.spots.count;
+        m.out.cap = m.spots.cap;
+        m.spots = (struct sp_spots){0};
+        *ret = m.out;
+        m.out = (struct sp_survey){0};
+    }
+    making_done(&m);
+    return err;
+}
+
+/* ---- comparing ---- */
+
+static bool same_spot(const struct sp_spot *a, const struct sp_spot *b)
+{
+    return a->access == b->access && a->kind == b->kind && a->dev == b->dev && a->ino == b->ino &&
+           sp_same_time(a->born, b->born) && strcmp(a->path, b->path) == 0;
+}
+
+static bool same_pin(const struct sp_pin *a, const struct sp_pin *b)
+{
+    return a->dev == b->dev && a->ino == b->ino && sp_same_time(a->born, b->born) &&
+           strcmp(a->path, b->path) == 0;
+}
+
+static bool same_alias(const struct sp_alias *a, const struct sp_alias *b)
+{
+    return strcmp(a->path, b->path) == 0 && strcmp(a->target, b->target) == 0;
+}
+
+bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b)
+{
+    if (a->is_open != b->is_open || a->is_full_read != b->is_full_read || a->count != b->count ||
+        a->pin_count != b->pin_count || a->alias_count != b->alias_count)
+        return false;
+    for (size_t i = 0; i < a->count; i++)
+        if (!same_spot(&a->spots[i], &b->spots[i]))
+            return false;
+    for (size_t i = 0; i < a->pin_count; i++)
+        if (!same_pin(&a->pins[i], &b->pins[i]))
+            return false;
+    for (size_t i = 0; i < a->alias_count; i++)
+        if (!same_alias(&a->aliases[i], &b->aliases[i]))
+            return false;
+    return true;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was looked at, and whether it still looks so; which directories have to be held. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "sandbox/survey_priv.h"
+
+/* ---- marks ---- */
+
+int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_exact,
+                   const struct sp_identity *who)
+{
+    struct sp_survey *s = &m->out;
+
+    if (s->mark_count == s->mark_cap) {
+        const size_t cap = s->mark_cap == 0 ? 16 : s->mark_cap * 2;
+        struct sp_mark *marks = realloc(s->marks, cap * sizeof *marks);
+
+        if (marks == NULL)
+            return sp_making_no_memory(m);
+        s->marks = marks;
+        s->mark_cap = cap;
+    }
+    struct sp_mark mark = {.follows = follows, .is_missing = who == NULL};
+    if (who != NULL) {
+        mark.is_exact = is_exact;
+        mark.mode = who->mode & S_IFMT;
+        mark.dev = who->dev;
+        mark.ino = who->ino;
+        mark.size = who->size;
+        mark.born = who->born;
+        mark.changed = who->changed;
+    }
+    mark.path = strdup(path);
+    if (mark.path == NULL)
+        return sp_making_no_memory(m);
+    s->marks[s->mark_count++] = mark;
+    return 0;
+}
+
+/* A path without symlinks on it is marked once; one with, at both ends and at every link. */
+int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_canonical *at)
+{
+    const struct sp_identity *who = at->way == SP_WAY_FOUND ? &at->who : NULL;
+    int r = 0;
+
+    if (at->link_count == 0)
+        return sp_making_mark(m, who != NULL ? at->path : path, false, false, who);
+    for (size_t i = 0; r == 0 && i < at->link_count; i++)
+        r = sp_making_mark(m, at->links[i].path, false, true, &at->links[i].who);
+    if (r == 0 && who != NULL)
+        r = sp_making_mark(m, at->path, false, false, who);
+    return r < 0 ? r : sp_making_mark(m, path, true, false, who);
+}
+
+static bool same_inode(const struct sp_mark *a, const struct sp_mark *b)
+{
+    return a->is_missing == b->is_missing && a->mode == b->mode && a->dev == b->dev &&
+           a->ino == b->ino && sp_same_time(a->born, b->born);
+}
+
+static bool same_text(const struct sp_mark *a, const struct sp_mark *b)
+{
+    return a->size == b->size && sp_same_time(a->changed, b->changed);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct sp_mark *x = a;
+    const struct sp_mark *y = b;
+    const int order = strcmp(x->path, y->path);
+
+    return order != 0 ? order : x->follows - y->follows;
+}
+
+/* Into `a`, which is about the same place. */
+static bool merge(struct sp_mark *a, const struct sp_mark *b)
+{
+    const bool is_same = same_inode(a, b) && (!a->is_exact || !b->is_exact || same_text(a, b));
+
+    if (!a->is_exact && b->is_exact) {
+        a->is_exact = true;
+        a->size = b->size;
+        a->changed = b->changed;
+    }
+    return is_same;
+}
+
+int sp_making_sort_marks(struct sp_making *m)
+{
+    struct sp_survey *s = &m->out;
+    size_t kept = 0;
+    int r = 0;
+
+    if (s->mark_count > 1)
+        qsort(s->marks, s->mark_count, sizeof *s->marks, by_place);
+    for (size_t i = 0; i < s->mark_count; i++) {
+        if (kept == 0 || by_place(&s->marks[kept - 1], &s->marks[i]) != 0) {
+            s->marks[kept++] = s->marks[i];
+            continue;
+        }
+        if (!merge(&s->marks[kept - 1], &s->marks[i]))
+            r = sp_making_changed(m, s->marks[i].path);
+        free(s->marks[i].path);
+    }
+    s->mark_count = kept;
+    return r;
+}
+
+/* That nothing could be seen is not that nothing is there. */
+static bool says_missing(int err)
+{
+    return err == ENOENT || err == ENOTDIR || err == EACCES || err == ENAMETOOLONG;
+}
+
+static bool still_looks_so(const struct sp_mark *mark)
+{
+    struct sp_identity now;
+    const int err = mark->follows ? sp_identity_get(AT_FDCWD, mark->path, true, &now)
+                                  : sp_identity_get_strictly(mark->path, &now);
+
+    if (err != 0 || mark->is_missing)
+        return mark->is_missing && says_missing(err);
+    return now.dev == mark->dev && now.ino == mark->ino && (now.mode & S_IFMT) == mark->mode &&
+           sp_same_time(now.born, mark->born) &&
+           (!mark->is_exact ||
+            (now.size == mark->size && sp_same_time(now.changed, mark->changed)));
+}
+
+bool sp_survey_holds(const struct sp_survey *s)
+{
+    if (s->has_globs)
+        return false;
+    for (size_t i = 0; i < s->mark_count; i++)
+        if (!still_looks_so(&s->marks[i]))
+            return false;
+    return true;
+}
+
+/* ---- pins ---- */
+
+static int add_pin(struct sp_making *m, const char *path, size_t n)
+{
+    struct sp_survey *s = &m->out;
+
+    if (s->pin_count == s->pin_cap) {
+        const size_t cap = s->pin_cap == 0 ? 16 : s->pin_cap * 2;
+        struct sp_pin *pins = realloc(s->pins, cap * sizeof *pins);
+
+        if (pins == NULL)
+            return sp_making_no_memory(m);
+        s->pins = pins;
+        s->pin_cap = cap;
+    }
+    char *copy = strndup(path, n);
+    if (copy == NULL)
+        return sp_making_no_memory(m);
+    s->pins[s->pin_count++] = (struct sp_pin){.path = copy};
+    return 0;
+}
+
+static bool can_rename_in(const struct sp_making *m, const char *path, size_t n)
+{
+    const struct sp_spot *s = sp_spots_over(&m->spots, path, n);
+
+    return s == NULL ? m->resolved->is_open : s->access == SP_ACCESS_WRITE;
+}
+
+static int pin_ancestors(struct sp_making *m, const char *path)
+{
+    auto_free char *part = strdup(path);
+    size_t n;
+    int r = 0;
+
+    if (part == NULL)
+        return sp_making_no_memory(m);
+    while (r == 0 && (n = sp_path_parent(part)) > 1) {
+        part[n] = 0;
+        if (sp_spots_at(&m->spots, part) == NULL && can_rename_in(m, part, sp_path_parent(part)))
+            r = add_pin(m, part, n);
+    }
+    return r;
+}
+
+static bool has_same_parent(const struct sp_spot *a, const struct sp_spot *b)
+{
+    const size_t n = sp_path_parent(a->path);
+
+    return n == sp_path_parent(b->path) && memcmp(a->path, b->path, n) == 0;
+}
+
+static int by_pin_path(const void *a, const void *b)
+{
+    return sp_path_order(((const struct sp_pin *)a)->path, ((const struct sp_pin *)b)->path);
+}
+
+static void sort_pins(struct sp_survey *s)
+{
+    size_t kept = 0;
+
+    if (s->pin_count > 1)
+        qsort(s->pins, s->pin_count, sizeof *s->pins, by_pin_path);
+    for (size_t i = 0; i < s->pin_count; i++)
+        if (kept != 0 && strcmp(s->pins[kept - 1].path, s->pins[i].path) == 0)
+            free(s->pins[i].path);
+        else
+            s->pins[kept++] = s->pins[i];
+    s->pin_count = kept;
+}
+
+static int look_at_pin(struct sp_making *m, struct sp_pin *pin)
+{
+    struct sp_identity who;
+
+    if (sp_identity_get_strictly(pin->path, &who) != 0 || !S_ISDIR(who.mode))
+        return sp_making_changed(m, pin->path);
+    pin->dev = who.dev;
+    pin->ino = who.ino;
+    pin->born = who.born;
+    return sp_making_mark(m, pin->path, false, false, &who);
+}
+
+int sp_making_pin(struct sp_making *m)
+{
+    const struct sp_spot *last = NULL;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < m->spots.settled; i++) {
+        const struct sp_spot *s = &m->spots.items[i];
+
+        if (s->access == SP_ACCESS_WRITE || (last != NULL && has_same_parent(last, s)))
+            continue;
+        r = pin_ancestors(m, s->path);
+        last = s;
+    }
+    sort_pins(&m->out);
+    for (size_t i = 0; r == 0 && i < m->out.pin_count; i++)
+        r = look_at_pin(m, &m->out.pins[i]);
+    return r;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The names that nobody plants below a writable root, and the directories that a .git leads to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "sandbox/gitdir.h"
+#include "sandbox/survey_priv.h"
+
+/* A root's .git that is to be read when all names are known. */
+struct repository {
+    char *root; /* canonical */
+    struct sp_identity dot_git;
+    size_t entry;
+};
+
+struct protecting {
+    struct sp_making *m;
+    struct sp_spots granted; /* every path that an entry names or leads to, with its access */
+    struct repository *repositories;
+    size_t count, cap;
+};
+
+static void protecting_done(struct protecting *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        free(p->repositories[i].root);
+    free(p->repositories);
+    sp_spots_done(&p->granted);
+}
+
+/* dir/name; NULL: no memory. */
+static char *join(const char *dir, const char *name)
+{
+    char *path = NULL;
+
+    return asprintf(&path, "%s/%s", dir[1] == 0 ? "" : dir, name) < 0 ? NULL : path;
+}
+
+/* ---- what entries reopen ---- */
+
+static bool grants(const struct protecting *p, const char *path)
+{
+    const struct sp_spot *s = sp_spots_at(&p->granted, path);
+
+    return s != NULL && s->access == SP_ACCESS_WRITE;
+}
+
+/* An entry may name root/.git as the root is written there: then root/.git is reopened however the
+ * root is written. */
+static int grant_names_below(struct protecting *p, const struct sp_view *v)
+{
+    const struct sp_spot write = {.access = SP_ACCESS_WRITE};
+
+    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
+        auto_free char *as_written = join(v->fact->path, sp_protected_names[i]);
+        auto_free char *canonical = join(v->at.path, sp_protected_names[i]);
+
+        if (as_written == NULL || canonical == NULL)
+            return sp_making_no_memory(p->m);
+        if (grants(p, as_written) && !sp_spots_add(&p->granted, canonical, &write))
+            return sp_making_no_memory(p->m);
+    }
+    return 0;
+}
+
+static bool is_writable_dir(const struct sp_view *v)
+{
+    return v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
+           S_ISDIR(v->at.who.mode);
+}
+
+static int find_grants(struct protecting *p)
+{
+    struct sp_making *m = p->m;
+    int r = 0;
+
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+        const struct sp_spot spot = {.access = v->fact->access};
+
+        if (v->fact->is_minimal)
+            continue;
+        if (!sp_spots_add(&p->granted, v->fact->path, &spot) ||
+            (v->at.way == SP_WAY_FOUND && !sp_spots_add(&p->granted, v->at.path, &spot)))
+            return sp_making_no_memory(m);
+    }
+    r = sp_spots_settle(&p->granted, NULL, m->e);
+    for (size_t i = 0; r == 0 && i < m->view_count; i++)
+        if (is_writable_dir(&m->views[i]))
+            r = grant_names_below(p, &m->views[i]);
+    return r < 0 ? r : sp_spots_settle(&p->granted, NULL, m->e);
+}
+
+/* ---- names ---- */
+
+static int remember_repository(struct protecting *p, const char *root,
+                               const struct sp_identity *dot_git, size_t entry)
+{
+    if (p->count == p->cap) {
+        const size_t cap = p->cap == 0 ? 4 : p->cap * 2;
+        struct repository *all = realloc(p->repositories, cap * sizeof *all);
+
+        if (all == NULL)
+            return sp_making_no_memory(p->m);
+        p->repositories = all;
+        p->cap = cap;
+    }
+    char *copy = strdup(root);
+    if (copy == NULL)
+        return sp_making_no_memory(p->m);
+    p->repositories[p->count++] =
+        (struct repository){.root = copy, .dot_git = *dot_git, .entry = entry};
+    return 0;
+}
+
+static int protect_name(struct protecting *p, int dir, const struct sp_identity *root_who,
+                        const char *root, const char *name, size_t entry)
+{
+    struct sp_making *m = p->m;
+    auto_free char *path = join(root, name);
+    struct sp_identity who;
+
+    if (path == NULL)
+        return sp_making_no_memory(m);
+    if (strlen(path) >= PATH_MAX)
+        return sp_fail(m->e, SP_E_INVALID, ENAMETOOLONG, "look at %.300s", path);
+    if (grants(p, path))
+        return 0;
+    const int err = sp_identity_get(dir, name, false, &who);
+    if (err != 0 && err != ENOENT)
+        return sp_fail(m->e, SP_E_SYSTEM, err, "look at %.300s", path);
+    int r = sp_making_mark(m, path, false, false, err == 0 ? &who : NULL);
+    if (r < 0)
+        return r;
+    if (err == ENOENT)
+        return sp_making_add_missing(m, path, root_who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);
+    if (S_ISLNK(who.mode))
+        return sp_making_refuse_link(m, path, path, SP_ACCESS_READ);
+    r = sp_making_add(m, path, &who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);
+    if (r == 0 && strcmp(name, ".git") == 0)
+        r = remember_repository(p, root, &who, entry);
+    return r;
+}
+
+/* By a descriptor of the root, which is still the one that was seen. */
+static int protect_root(struct protecting *p, const char *root, const struct sp_spot *seen)
+{
+    struct sp_making *m = p->m;
+    auto_close int dir = sp_open_strictly(AT_FDCWD, root, O_PATH | O_DIRECTORY);
+    struct sp_identity who;
+    const size_t entry = seen->entry;
+
+    if (dir < 0 || sp_identity_get(dir, "", false, &who) != 0 || who.dev != seen->dev ||
+        who.ino != seen->ino)
+        return sp_making_changed(m, root);
+    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
+        const int r = protect_name(p, dir, &who, root, sp_protected_names[i], entry);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int protect_names(struct protecting *p)
+{
+    struct sp_making *m = p->m;
+    const size_t count = m->spots.settled;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct sp_spot root = m->spots.items[i]; /* the table grows meanwhile */
+
+        if (root.access != SP_ACCESS_WRITE || root.kind != SP_SPOT_DIR)
+            continue;
+        const int r = protect_root(p, root.path, &root);
+        if (r < 0)
+            return r;
+    }
+    return sp_making_settle(m);
+}
+
+/* ---- where a .git leads ---- */
+
+/* Whatever a repository is made of is not written, unless an entry names that very place. */
+static int protect_part(struct protecting *p, const char *path, const struct sp_canonical *at,
+                        size_t entry)
+{
+    struct sp_making *m = p->m;
+    int r = sp_making_mark_way(m, path, at);
+
+    if (r == 0)
+        r = sp_making_check_links(m, path, at, SP_ACCESS_READ);
+    if (r < 0 || at->way != SP_WAY_FOUND)
+        return r;
+    if (!sp_spots_can_write(&m->spots, at->path, strlen(at->path)) ||
+        sp_spots_at(&m->spots, at->path) != NULL)
+        return 0;
+    r = sp_making_add(m, at->path, &at->who, SP_ACCESS_READ, SP_WHY_GITDIR, entry);
+    return r < 0 ? r : sp_making_settle(m); /* what it leads to is asked about it */
+}
+
+/* A directory that a file named. */
+static int protect_named(struct protecting *p, const char *path, size_t entry,
+                         struct sp_canonical *ret)
+{
+    const int r = sp_canonical_find(path, ret, p->m->e);
+
+    return r < 0 ? r : protect_part(p, path, ret, entry);
+}
+
+static int protect_common(struct protecting *p, const char *git_dir, size_t entry)
+{
+    struct sp_making *m = p->m;
+    auto_free char *file = join(git_dir, "commondir");
+    auto_free char *named = NULL;
+    auto_canonical struct sp_canonical at = {0};
+    auto_canonical struct sp_canonical common = {0};
+
+    if (file == NULL)
+        return sp_making_no_memory(m);
+    int r = protect_named(p, file, entry, &at);
+    if (r < 0 || at.way != SP_WAY_FOUND || !S_ISREG(at.who.mode))
+        return r;
+    r = sp_gitdir_read(at.path, SP_GITDIR_COMMONDIR, git_dir, &at.who, &named, m->e);
+    if (r == 0)
+        r = sp_making_mark(m, at.path, false, true, &at.who);
+    return r < 0 || named == NULL ? r : protect_named(p, named, entry, &common);
+}
+
+static int protect_repository(struct protecting *p, struct repository *repo)
+{
+    struct sp_making *m = p->m;
+    auto_free char *dot_git = join(repo->root, ".git");
+    auto_free char *named = NULL;
+    auto_canonical struct sp_canonical at = {0};
+
+    if (dot_git == NULL)
+        return sp_making_no_memory(m);
+    if (S_ISDIR(repo->dot_git.mode))
+        return protect_common(p, dot_git, repo->entry);
+    if (!S_ISREG(repo->dot_git.mode))
+        return 0;
+    int r = sp_gitdir_read(dot_git, SP_GITDIR_DOT_GIT, repo->root, &repo->dot_git, &named, m->e);
+    if (r == 0)
+        r = sp_making_mark(m, dot_git, false, true, &repo->dot_git);
+    if (r < 0 || named == NULL)
+        return r;
+    r = protect_named(p, named, repo->entry, &at);
+    if (r < 0 || at.way != SP_WAY_FOUND || !S_ISDIR(at.who.mode))
+        return r;
+    return protect_common(p, at.path, repo->entry);
+}
+
+int sp_making_protect(struct sp_making *m)
+{
+    struct protecting p = {.m = m};
+
+    if (m->resolved->is_full_write)
+        return 0;
+    int r = find_grants(&p);
+    if (r == 0)
+        r = protect_names(&p);
+    for (size_t i = 0; r == 0 && i < p.count; i++)
+        r = protect_repository(&p, &p.repositories[i]);
+    protecting_done(&p);
+    return r;
+}
