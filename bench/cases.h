@@ -9,20 +9,23 @@
 #include "seat.h"
 
 /* name for --only, function */
-#define BENCH_CASES(X)                                                                 \
-    X(startup, "spawn the server until a client is initialized")                       \
-    X(memory, "what all processes of an idle server use")                              \
-    X(connect, "connect, upgrade, initialize")                                         \
-    X(start, "start /bin/true until it is closed, a client that acknowledges at once") \
-    X(ordinary, "the same with an ordinary client")                                    \
-    X(inflight, "the same with 16 at a time, per second")                              \
-    X(pty, "the same on a terminal")                                                   \
-    X(echo, "one byte to a terminal and back")                                         \
-    X(output, "bytes from a pipe, all of them counted and looked at")                  \
-    X(lines, "short lines, one write(2) each")                                         \
-    X(read, "a parked process/read until it answers")                                  \
-    X(ptys, "500 idle terminals: time and memory")                                     \
-    X(live, "start with 10, 100 and 1,000 processes alive")                            \
+#define BENCH_CASES(X)                                                                          \
+    X(startup, "spawn the server until a client is initialized")                                \
+    X(memory, "what all processes of an idle server use")                                       \
+    X(connect, "connect, upgrade, initialize")                                                  \
+    X(start, "start /bin/true until it is closed, a client that acknowledges at once")          \
+    X(ordinary, "the same with an ordinary client")                                             \
+    X(inflight, "the same with 16 at a time, per second")                                       \
+    X(pty, "the same on a terminal")                                                            \
+    X(echo, "one byte to a terminal and back")                                                  \
+    X(output, "bytes from a pipe, all of them counted and looked at")                           \
+    X(lines, "short lines, one write(2) each")                                                  \
+    X(read, "a parked process/read until it answers")                                           \
+    X(ptys, "500 idle terminals: time and memory")                                              \
+    X(live, "start with 10, 100 and 1,000 processes alive")                                     \
+    X(confined, "start /bin/true under a sandbox that is there; raw is ours without a sandbox") \
+    X(first, "start /bin/true under a policy that is new")                                      \
+    X(cells, "64 sandboxes at once: time and memory")                                           \
     X(size, "the stripped binary")
 
 #define X(name, text) void bench_case_##name(struct bench *b);

@@ -446,9 +446,10 @@ int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench
     return request(c, e,
                    "{\"id\":%lld,\"method\":\"process/start\",\"params\":{\"processId\":\"%llu\","
                    "\"argv\":[%s],\"cwd\":\"file:///\",\"env\":{\"PATH\":\"/usr/bin:/bin\"},"
-                   "\"tty\":%s,\"pipeStdin\":%s,\"arg0\":null}}",
+                   "\"tty\":%s,\"pipeStdin\":%s,\"arg0\":null,\"sandbox\":%s}}",
                    (long long)*ret_id, (unsigned long long)proc, argv,
-                   cmd->is_tty ? "true" : "false", cmd->has_stdin ? "true" : "false");
+                   cmd->is_tty ? "true" : "false", cmd->has_stdin ? "true" : "false",
+                   cmd->sandbox != NULL ? cmd->sandbox : "null");
 }
 
 int bench_client_write(struct bench_client *c, uint64_t proc, const char *base64, int64_t *ret_id,

@@ -49,6 +49,10 @@ static const struct limit {
     {BENCH_M_SIZE, AT_MOST, 2e6, 0, "stripped binary at most 2 MB"},
     {BENCH_M_LIVE_1000, OVER_OTHER, 1.3, BENCH_M_LIVE_10,
      "start with 1,000 live at most 1.3 x with 10"},
+    {BENCH_M_CONFINED_P50, OVER_RAW, 1.5, 0, "confined start p50 at most 1.5 x unconfined"},
+    {BENCH_M_CONFINED_P50, TIMES_PEER, 30, 0, "confined start at least 30 x faster than the peer"},
+    {BENCH_M_FIRST_P50, AT_MOST, 15e-3, 0, "first command of a new policy at most 15 ms"},
+    {BENCH_M_CELLS_PRIVATE, AT_MOST, 1.5e6, 0, "private memory of a cell at most 1.5 MB"},
 };
 
 enum { LIMITS = sizeof limits / sizeof limits[0] };

@@ -11,31 +11,35 @@
 enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
 
 /* name in JSON, text in the table, unit, whether more is better */
-#define BENCH_METRICS(X)                                                                     \
-    X(STARTUP, "startup", "start-up to ready, p50", TIME, false)                             \
-    X(IDLE_FRESH, "idle_fresh_pss", "idle memory when fresh, PSS", BYTES, false)             \
-    X(IDLE, "idle_pss", "idle memory after a command, PSS", BYTES, false)                    \
-    X(IDLE_PRIVATE, "idle_private", "idle memory after a command, private", BYTES, false)    \
-    X(CONNECT, "connect", "connect, upgrade, initialize, p50", TIME, false)                  \
-    X(START_P50, "start_p50", "/bin/true start to closed, p50", TIME, false)                 \
-    X(START_P99, "start_p99", "/bin/true start to closed, p99", TIME, false)                 \
-    X(ORDINARY, "start_ordinary_p50", "- with an ordinary client, p50", TIME, false)         \
-    X(INFLIGHT, "inflight_16", "- 16 in flight", RATE, true)                                 \
-    X(PTY_P50, "pty_start_p50", "/bin/true on a PTY, p50", TIME, false)                      \
-    X(ECHO_P50, "pty_echo_p50", "PTY echo, p50", TIME, false)                                \
-    X(ECHO_P99, "pty_echo_p99", "PTY echo, p99", TIME, false)                                \
-    X(OUTPUT, "pipe_output", "output of a pipe", FLOW, true)                                 \
-    X(LINES, "short_lines", "short lines, one write each", RATE, true)                       \
-    X(PRINT, "short_lines_buffered", "short lines, 4 KiB each write", RATE, true)            \
-    X(READ_P50, "parked_read_p50", "parked process/read, p50", TIME, false)                  \
-    X(READ_P99, "parked_read_p99", "parked process/read, p99", TIME, false)                  \
-    X(PTYS_START, "ptys_start", "500 idle PTYs: start all", TIME, false)                     \
-    X(PTYS_PRIVATE, "ptys_private_each", "500 idle PTYs: private memory each", BYTES, false) \
-    X(PTYS_PSS, "ptys_pss_each", "500 idle PTYs: PSS each", BYTES, false)                    \
-    X(PTYS_END, "ptys_end", "500 idle PTYs: terminate all", TIME, false)                     \
-    X(LIVE_10, "start_10_live_p50", "start with 10 live, p50", TIME, false)                  \
-    X(LIVE_100, "start_100_live_p50", "start with 100 live, p50", TIME, false)               \
-    X(LIVE_1000, "start_1000_live_p50", "start with 1,000 live, p50", TIME, false)           \
+#define BENCH_METRICS(X)                                                                        \
+    X(STARTUP, "startup", "start-up to ready, p50", TIME, false)                                \
+    X(IDLE_FRESH, "idle_fresh_pss", "idle memory when fresh, PSS", BYTES, false)                \
+    X(IDLE, "idle_pss", "idle memory after a command, PSS", BYTES, false)                       \
+    X(IDLE_PRIVATE, "idle_private", "idle memory after a command, private", BYTES, false)       \
+    X(CONNECT, "connect", "connect, upgrade, initialize, p50", TIME, false)                     \
+    X(START_P50, "start_p50", "/bin/true start to closed, p50", TIME, false)                    \
+    X(START_P99, "start_p99", "/bin/true start to closed, p99", TIME, false)                    \
+    X(ORDINARY, "start_ordinary_p50", "- with an ordinary client, p50", TIME, false)            \
+    X(INFLIGHT, "inflight_16", "- 16 in flight", RATE, true)                                    \
+    X(PTY_P50, "pty_start_p50", "/bin/true on a PTY, p50", TIME, false)                         \
+    X(ECHO_P50, "pty_echo_p50", "PTY echo, p50", TIME, false)                                   \
+    X(ECHO_P99, "pty_echo_p99", "PTY echo, p99", TIME, false)                                   \
+    X(OUTPUT, "pipe_output", "output of a pipe", FLOW, true)                                    \
+    X(LINES, "short_lines", "short lines, one write each", RATE, true)                          \
+    X(PRINT, "short_lines_buffered", "short lines, 4 KiB each write", RATE, true)               \
+    X(READ_P50, "parked_read_p50", "parked process/read, p50", TIME, false)                     \
+    X(READ_P99, "parked_read_p99", "parked process/read, p99", TIME, false)                     \
+    X(PTYS_START, "ptys_start", "500 idle PTYs: start all", TIME, false)                        \
+    X(PTYS_PRIVATE, "ptys_private_each", "500 idle PTYs: private memory each", BYTES, false)    \
+    X(PTYS_PSS, "ptys_pss_each", "500 idle PTYs: PSS each", BYTES, false)                       \
+    X(PTYS_END, "ptys_end", "500 idle PTYs: terminate all", TIME, false)                        \
+    X(LIVE_10, "start_10_live_p50", "start with 10 live, p50", TIME, false)                     \
+    X(LIVE_100, "start_100_live_p50", "start with 100 live, p50", TIME, false)                  \
+    X(LIVE_1000, "start_1000_live_p50", "start with 1,000 live, p50", TIME, false)              \
+    X(CONFINED_P50, "confined_start_p50", "- under a sandbox (raw: without), p50", TIME, false) \
+    X(FIRST_P50, "confined_first_p50", "- first of a new policy, p50", TIME, false)             \
+    X(CELLS_START, "cells_start", "64 sandboxes at once: start all", TIME, false)               \
+    X(CELLS_PRIVATE, "cells_private_each", "64 sandboxes: private memory each", BYTES, false)   \
     X(SIZE, "binary_stripped", "stripped binary", BYTES, false)
 
 enum bench_metric {

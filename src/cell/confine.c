@@ -116,7 +116,10 @@ static int allow_devices(int ruleset, int abi, bool is_thin)
         return r < 0 ? r : allow_if_there(ruleset, abi, "/dev/ptmx", SP_LANDLOCK_DEVICE);
     if (r == 0)
         r = allow_if_there(ruleset, abi, "/dev/pts", SP_LANDLOCK_WRITE);
-    return r < 0 ? r : allow_if_there(ruleset, abi, "/dev/shm", SP_LANDLOCK_WRITE);
+    if (r == 0)
+        r = allow_if_there(ruleset, abi, "/dev/shm", SP_LANDLOCK_WRITE);
+    /* For mq_open as well, which knows no path: the file system is the same one. */
+    return r < 0 ? r : allow_if_there(ruleset, abi, "/dev/mqueue", SP_LANDLOCK_WRITE);
 }
 
 static int make_rules(const struct sp_plan *plan, int ruleset, const char **ret_where)
@@ -153,7 +156,8 @@ static bool enter_landlock(const struct sp_plan *plan, struct sp_confined *ret,
         r = sp_landlock_enter(ruleset);
     if (r < 0)
         return sp_built_fail(report, SP_BUILD_LANDLOCK, r, where);
-    ret->scope = sp_landlock_new_scope((int)plan->landlock);
+    auto_close int root = open("/", O_PATH | O_CLOEXEC);
+    ret->scope = sp_landlock_new_scope((int)plan->landlock, root);
     if (ret->scope < 0 && ret->scope != -ENOTSUP)
         return sp_built_fail(report, SP_BUILD_LANDLOCK, ret->scope, "scope");
     return true;

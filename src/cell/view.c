@@ -275,7 +275,8 @@ static bool build_dev(struct view *v)
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
         if (symlinkat(links[i][0], v->dev, links[i][1]) < 0)
             return fail(v, SP_BUILD_DEV, errno, NULL);
-    return put_in_dev(v, "devpts", pts, "/dev/pts") && put_in_dev(v, "tmpfs", shm, "/dev/shm");
+    return put_in_dev(v, "devpts", pts, "/dev/pts") && put_in_dev(v, "tmpfs", shm, "/dev/shm") &&
+           put_in_dev(v, "mqueue", NULL, "/dev/mqueue");
 }
 
 /* Read-only as a whole: its files ask for the user's number, not for a capability. */
@@ -387,7 +388,8 @@ static bool freeze(struct view *v)
     for (uint32_t i = 0; r == 0 && i < v->plan->op_count; i++) {
         if (v->trees[i] < 0)
             continue;
-        if (fchmod(v->trees[i], v->plan->ops[i].mode == 0 ? 0111 : v->plan->ops[i].mode) < 0)
+        if (fchmodat(v->trees[i], ".", v->plan->ops[i].mode == 0 ? 0111 : v->plan->ops[i].mode, 0) <
+            0)
             r = -errno;
         else
             r = sp_mount_set(v->trees[i], false, SP_MOUNT_READ_ONLY);

@@ -3,8 +3,8 @@
  * placeholder: empty directories that stand where a protected name is missing while a sandbox needs
  * something to mount over (sandbox.md 3.4).
  *
- * Each is counted, and removed with its last user. What exists is written down in a runtime
- * directory of ours, one file for each server, so that servers share one and the next server
+ * Each is counted, and removed with its last user, of this server or another. What exists is
+ * written down in a runtime directory of ours, one file for each server, so that the next one
  * removes what a killed one has left.
  */
 #ifndef SP_CORE_PLACEHOLDER_H

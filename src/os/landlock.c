@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/auto.h"
+
 /* The kernel's interface as of level 9, whatever the headers we are built with know of it. */
 
 #define NR_CREATE_RULESET 444 /* one number on all architectures */
@@ -111,11 +113,17 @@ int sp_landlock_new(int abi)
     });
 }
 
-int sp_landlock_new_scope(int abi)
+int sp_landlock_new_scope(int abi, int root)
 {
+    const struct path_beneath_attr rule = {.allowed_access = REFER, .parent_fd = root};
+
     if (abi < SCOPE_LEVEL)
         return -ENOTSUP;
-    return create(&(struct ruleset_attr){.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL});
+    auto_close int fd = create(&(struct ruleset_attr){
+        .handled_access_fs = REFER, .scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL});
+    if (fd >= 0 && syscall(NR_ADD_RULE, fd, RULE_PATH_BENEATH, &rule, 0) < 0)
+        return -errno;
+    return TAKE_FD(fd);
 }
 
 int sp_landlock_allow(int ruleset, int abi, int fd, enum sp_landlock_rights rights)

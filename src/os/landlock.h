@@ -19,8 +19,10 @@ int sp_landlock_abi(void);
 /* A rule set that handles every right on files this kernel knows, and scopes signals and abstract
  * sockets where it can. The descriptor, or minus errno. */
 int sp_landlock_new(int abi);
-/* A rule set of scopes alone; -ENOTSUP if the kernel has none (before level 6). */
-int sp_landlock_new_scope(int abi);
+/* A rule set of scopes alone; -ENOTSUP if the kernel has none (before level 6). `root`: O_PATH of
+ * the root, below which files may still be renamed: every rule set refuses that unless it says so.
+ */
+int sp_landlock_new_scope(int abi, int root);
 /* Allows what lies at and below `fd` (an O_PATH descriptor). 0 or minus errno. */
 int sp_landlock_allow(int ruleset, int abi, int fd, enum sp_landlock_rights rights);
 /* For this thread and all it starts. 0 or minus errno. Async-signal-safe. */

@@ -41,11 +41,23 @@ static struct {
     char stream[108], dgram[108], abstract[64], object[64];
     key_t key;
     int shm, msg, sem;
-} host;
+} host = {.shm = -1, .msg = -1, .sem = -1};
+
+static void remove_objects(void)
+{
+    (void)shmctl(host.shm, IPC_RMID, NULL);
+    (void)msgctl(host.msg, IPC_RMID, NULL);
+    (void)semctl(host.sem, 0, IPC_RMID);
+    (void)mq_unlink(host.object);
+    (void)shm_unlink(host.object);
+    (void)unlink(host.stream);
+    (void)unlink(host.dgram);
+}
 
 static _Noreturn void die(const char *what)
 {
     perror(what);
+    remove_objects();
     exit(1);
 }
 
@@ -109,7 +121,8 @@ static void make_objects(void)
     host.sem = semget(host.key, 1, IPC_CREAT | IPC_EXCL | 0600);
     if (host.shm < 0 || host.msg < 0 || host.sem < 0)
         die("SysV objects");
-    const mqd_t mq = mq_open(host.object, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, NULL);
+    struct mq_attr small = {.mq_maxmsg = 1, .mq_msgsize = 64}; /* a user has not many bytes */
+    const mqd_t mq = mq_open(host.object, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &small);
     const int fd = shm_open(host.object, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (mq < 0 || fd < 0 || write(fd, "secret", 6) != 6)
         die("POSIX objects");
@@ -117,17 +130,6 @@ static void make_objects(void)
     (void)close(fd);
     printf("key=%d\nshmid=%d\nmq=%s\nshm=%s\n", (int)host.key, host.shm, host.object + 1,
            host.object + 1);
-}
-
-static void remove_objects(void)
-{
-    (void)shmctl(host.shm, IPC_RMID, NULL);
-    (void)msgctl(host.msg, IPC_RMID, NULL);
-    (void)semctl(host.sem, 0, IPC_RMID);
-    (void)mq_unlink(host.object);
-    (void)shm_unlink(host.object);
-    (void)unlink(host.stream);
-    (void)unlink(host.dgram);
 }
 
 static void answer_door(enum door d)

@@ -73,7 +73,8 @@ int try_mq_open(const struct row *r)
 
 int try_own_mq(const struct row *r)
 {
-    const mqd_t q = mq_open(r->a, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, NULL);
+    struct mq_attr small = {.mq_maxmsg = 1, .mq_msgsize = 64};
+    const mqd_t q = mq_open(r->a, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &small);
 
     if (q < 0)
         return errno;

@@ -22,7 +22,7 @@ from wire import file_uri
 BESIDE = os.path.join(os.path.dirname(PROGRAM), 'tests', 'escape')
 ORDINARY = 61789  # a uid that nothing else runs under
 CANNOT = 'sandbox intent cannot be enforced on this executor'
-INHERITED = 57    # a descriptor of a file in O that the server is started with
+INHERITED = 700   # a descriptor of a file in O that the server is started with
 IS_ROOT = os.getuid() == 0
 
 
@@ -200,15 +200,18 @@ class Ground:
         self.base = tempfile.mkdtemp(prefix='sallyport-escape-', dir=place or outside_of_tmp())
         self.tmp = tempfile.mkdtemp(prefix='sallyport-escape-', dir='/tmp')
         self.closers = []
+        self.host = self.server = None
         os.chmod(self.base, 0o755)
         for name in ('w', 'o', 't', 'run', 'runtime', 'agent', 'home', 'bin'):
             os.mkdir(self.path(name))
         self.w, self.o, self.t = self.path('w'), self.path('o'), self.path('t')
         for name in ('o/f', 'o/g', 'o/h', 'o/e', 'w/x', 'w/e', 'w/f', 'w/.git/HEAD', 'w/sub/f', 'w/sub/ro/f', 'o/ro/f',
-                     'runtime/secret', 'agent/secret'):
+                     'runtime/secret'):
             self.put(name, 'content of %s\n' % name)
         for name in ('w/d', 'w/evil', 'w/mnt', 'w/.git/hooks', 'o/empty'):
             os.makedirs(self.path(name), exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as agent:
+            agent.bind(self.path('agent/sock'))
         self.words = {}
         self.own()
 
@@ -253,7 +256,7 @@ class Ground:
 
     def stop_host(self):
         """What was touched: name -> how often."""
-        if self.host.returncode is not None:
+        if self.host is None or self.host.returncode is not None:
             return None
         text = self.host.communicate(timeout=wire.DEADLINE)[0]
         return dict(line.split('=') for line in text.splitlines())

@@ -4,6 +4,7 @@
 SALLYPORT       path of the program (default build/sallyport)
 SALLYPORT_PEER  path of the reference server's program: run the tests against that instead
 SALLYPORT_ARGS  more words for the command line of every server, such as --no-cgroups
+SALLYPORT_PREFIX  words before the program, such as `refuse landlock=ENOSYS --` (tests/helpers)
 """
 
 import os
@@ -27,6 +28,7 @@ PROGRAM = PEER or os.path.abspath(os.environ.get(
 MARK = 'SALLYPORT_TEST_MARK'
 PASS_ON = ('ASAN_OPTIONS', 'LSAN_OPTIONS', 'UBSAN_OPTIONS', 'TSAN_OPTIONS', 'MSAN_OPTIONS')
 MORE_ARGS = os.environ.get('SALLYPORT_ARGS', '').split()
+PREFIX = os.environ.get('SALLYPORT_PREFIX', '').split()
 PYTHON = sys.executable or 'python3'
 Client.strict = not PEER
 
@@ -153,7 +155,7 @@ class Server:
     """One server process. `stop` is the judge of what it leaves behind."""
 
     def __init__(self, *args, listen='ws://127.0.0.1:0', env=None, replace_env=None, cwd=None,
-                 before_exec=None, pass_fds=(), home=None):
+                 before_exec=None, pass_fds=(), home=None, prefix=()):
         self.base = tempfile.mkdtemp(prefix='sallyport-test-')
         self.tmp = os.path.join(self.base, 'tmp')      # TMPDIR of the server: stays empty
         self.work = os.path.join(self.base, 'work')    # cwd of commands: belongs to the test
@@ -173,7 +175,7 @@ class Server:
             self.env.setdefault('CODEX_HOME', os.path.join(self.base, 'codex'))
             os.makedirs(os.path.join(self.base, 'codex'), exist_ok=True)
         self.env.update(env or {})
-        self.args = [PROGRAM, 'exec-server' if PEER else 'serve', '--listen', listen, *MORE_ARGS, *args]
+        self.args = [*prefix, *PREFIX, PROGRAM, 'exec-server' if PEER else 'serve', '--listen', listen, *MORE_ARGS, *args]
         self.listen = listen
         self.tracked = {}
         self.cgroups = set()

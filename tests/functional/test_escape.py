@@ -23,23 +23,32 @@ USERS = {'root': 0, 'user': ORDINARY} if IS_ROOT else {'user': os.getuid()}
 class Run:
     """One start of the program under one policy, and what it left."""
 
+    last = None
+
     def __init__(self, kind, uid):
+        if Run.last is not None:
+            Run.last.end()
+        Run.last = self
         self.kind, self.uid = kind, uid
-        self.lines, self.trouble, self.ended = None, None, False
+        self.lines, self.trouble, self.ended, self.touched = None, None, False, None
+        self.names, self.before, self.after = [], {}, {}
         self.ground = Ground(uid, kind.place)
         atexit.register(self.end)
-        kind.prepare(self.ground)
+        try:
+            self.prepare()
+            self.go()
+        except (AssertionError, Refused, OSError) as e:
+            self.trouble = '%s: %s' % (type(e).__name__, e)
+        self.after = self.picture() if self.before else {}
+
+    def prepare(self):
+        self.kind.prepare(self.ground)
         self.ground.own()
         self.ground.start_host()
         self.ground.words['pts'] = self.ground.open_terminal()
         self.ground.serve()
         self.names = sorted(os.listdir(self.ground.w))
         self.before = self.picture()
-        try:
-            self.go()
-        except (AssertionError, Refused) as e:
-            self.trouble = '%s: %s' % (type(e).__name__, e)
-        self.after = self.picture()
 
     def picture(self):
         g = self.ground
@@ -61,14 +70,16 @@ class Run:
             return self.end_trouble
         self.ended, self.end_trouble = True, []
         try:
-            self.ground.server.stop()
+            if self.ground.server is not None:
+                self.ground.server.stop()
+            left = sorted(set(os.listdir(self.ground.w)) - set(self.names))
+            if left and self.names:
+                self.end_trouble.append('left in W: %r' % left)
+            self.touched = self.ground.stop_host()
         except AssertionError as e:
             self.end_trouble.append(str(e))
-        left = sorted(set(os.listdir(self.ground.w)) - set(self.names))
-        if left:
-            self.end_trouble.append('left in W: %r' % left)
-        self.touched = self.ground.stop_host()
-        self.ground.close()
+        finally:
+            self.ground.close()
         return self.end_trouble
 
 
@@ -110,7 +121,7 @@ class Kind(unittest.TestCase):
         return cls.ran
 
     def server_logs(self):
-        if self.ran is None or not self.id().endswith('_runs'):
+        if self.ran is None or self.ran.ground.server is None or not self.id().endswith('_runs'):
             return ''
         server = self.ran.ground.server
         return '--- stderr of the server\n%s\n' % (server.last_stderr if server.stopped else server.stderr())[-2000:]
@@ -182,8 +193,9 @@ class DenyKind(Kind):
 
     @staticmethod
     def prepare(ground):
-        for name in ('w/secret', 'w/private/f', 'o/secret', 'w/d/a.env', 'w/b.env', 'w/d/plain'):
+        for name in ('w/secret', 'w/private/f', 'o/secret', 'w/d/a.env', 'w/b.env', 'w/d/plain', 'o/target'):
             ground.put(name, 'secret\n')
+        os.symlink(ground.path('o/target'), ground.path('w/link.env'))
         with open(ESCAPE, 'rb') as f, open(ground.put('w/program', '', 0o755), 'wb') as copy:
             copy.write(f.read())
 

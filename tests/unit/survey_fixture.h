@@ -177,6 +177,18 @@ static inline const struct sp_spot *spot_at(const char *path)
     return NULL;
 }
 
+/* The same, where there must be one. */
+static inline const struct sp_spot *sure_spot(const char *path)
+{
+    const struct sp_spot *s = spot_at(path);
+
+    if (s == NULL) {
+        print_error("no spot at %s\n", path);
+        abort();
+    }
+    return s;
+}
+
 static inline void survey_print(void)
 {
     for (size_t i = 0; i < survey.count; i++)

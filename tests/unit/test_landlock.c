@@ -298,19 +298,20 @@ static void test_a_scope_alone_leaves_files_free(void **state)
 
     (void)state;
     needs(6);
-    assert_int_equal(sp_landlock_new_scope(5), -ENOTSUP);
-    assert_int_equal(sp_landlock_new_scope(0), -ENOTSUP);
+    assert_int_equal(sp_landlock_new_scope(5, -1), -ENOTSUP);
+    assert_int_equal(sp_landlock_new_scope(0, -1), -ENOTSUP);
     listen_in_parent(&server);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        const int ruleset = sp_landlock_new_scope(abi);
+        const int root = open("/", O_PATH | O_CLOEXEC);
+        const int ruleset = sp_landlock_new_scope(abi, root);
 
         CHILD_CHECK(ruleset >= 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
         CHILD_CHECK(sp_landlock_enter(ruleset) == 0);
         try_scope(abi);
         CHILD_CHECK(open_error("out/f", O_RDWR | O_TRUNC) == 0);
-        CHILD_CHECK(rename("in/a/f", "out/g") == 0);
+        CHILD_CHECK(rename("in/a/f", "out/g") == 0); /* between directories */
         _exit(0);
     }
     assert_int_equal(reap(pid, DEADLINE_MS), 0);

@@ -23,7 +23,7 @@ static void test_every_match_is_denied(void **state)
     has_no("w/d.env/inner.env");
     assert_true(is_pinned("w/a"));
     assert_true(is_pinned("w/a/.hidden"));
-    assert_int_equal(spot_at(at("w/.env"))->entry, SP_NO_ENTRY);
+    assert_int_equal(sure_spot(at("w/.env"))->entry, SP_NO_ENTRY);
 }
 
 static void test_a_match_is_over_an_entry_about_the_same_place(void **state)

@@ -63,7 +63,7 @@ static void test_a_name_that_is_made_anew_is_seen(void **state)
     make_dir("w/.git");
     can_write("w");
     survey_now();
-    const struct timespec born = spot_at(at("w/.git"))->born;
+    const struct timespec born = sure_spot(at("w/.git"))->born;
     assert_int_equal(stat(at("w/.git"), &before), 0);
     assert_int_equal(rmdir(at("w/.git")), 0);
     assert_int_equal(mkdir(at("w/.git"), 0777), 0);
@@ -199,6 +199,18 @@ static void test_a_directory_on_the_way_that_becomes_a_symlink_is_seen(void **st
     make_link("moved", "w/sub"); /* the same inode at the same path */
     no_longer_holds("a symlink on the way");
     survey_refused(SP_E_INVALID, crossing("read-only path", "w/sub/ro", "w/sub"));
+}
+
+/* Nobody in the sandbox can do this, but the path is no longer one without symlinks. */
+static void test_a_symlink_above_a_root_is_seen(void **state)
+{
+    (void)state;
+    make_dir("p/w");
+    can_read("p/w");
+    survey_now();
+    assert_int_equal(rename(at("p"), at("q")), 0);
+    make_link("q", "p");
+    no_longer_holds("a symlink above a root");
 }
 
 static void test_a_pinned_directory_that_is_replaced_is_seen(void **state)
@@ -339,6 +351,7 @@ static const struct CMUnitTest tests[] = {
     survey_test(test_git_files_that_say_something_else_are_seen),
     survey_test(test_symlinks_on_the_way_are_seen),
     survey_test(test_a_directory_on_the_way_that_becomes_a_symlink_is_seen),
+    survey_test(test_a_symlink_above_a_root_is_seen),
     survey_test(test_a_pinned_directory_that_is_replaced_is_seen),
     survey_test(test_covers_that_come_and_go_are_seen),
     survey_test(test_a_survey_of_patterns_never_holds),

@@ -46,7 +46,7 @@ static void test_existing_names_of_any_type_are_read_only(void **state)
     has("w/.codex", READ, FILE, PROTECTED);
     has("w/.agents", READ, FILE, PROTECTED);
     has_no("w/deeper/.git");
-    assert_int_equal(spot_at(at("w/.git"))->entry, 0);
+    assert_int_equal(sure_spot(at("w/.git"))->entry, 0);
 }
 
 static void test_an_entry_about_the_name_is_the_stricter_of_the_two(void **state)
@@ -165,7 +165,7 @@ static void test_a_git_file_protects_the_directory_that_it_names(void **state)
     can_write("w2");
     survey_now();
     has("w2/git", READ, DIR, GITDIR);
-    assert_int_equal(spot_at(at("w2/git"))->entry, 0);
+    assert_int_equal(sure_spot(at("w2/git"))->entry, 0);
 }
 
 static void test_a_git_directory_outside_of_roots_needs_nothing(void **state)
@@ -257,6 +257,21 @@ static void test_a_pipe_named_git_keeps_nobody_waiting(void **state)
     can_write("v");
     survey_now();
     has("w/.git", READ, FILE, PROTECTED);
+}
+
+static void test_a_pipe_that_takes_the_place_of_a_git_file_is_refused(void **state)
+{
+    struct sp_identity who;
+    char *named = NULL;
+
+    (void)state;
+    make_file("w/.git", "gitdir: x");
+    assert_int_equal(sp_identity_get(AT_FDCWD, at("w/.git"), false, &who), 0);
+    assert_int_equal(unlink(at("w/.git")), 0);
+    assert_int_equal(mkfifo(at("w/.git"), 0666), 0);
+    assert_int_equal(sp_gitdir_read(at("w/.git"), SP_GITDIR_DOT_GIT, at("w"), &who, &named, &error),
+                     -(int)SP_E_FAILED);
+    assert_null(named);
 }
 
 static void test_a_huge_git_file_is_read_no_further_than_its_start(void **state)
@@ -365,6 +380,7 @@ static const struct CMUnitTest tests[] = {
     survey_test(test_dots_in_a_git_file_go_where_git_goes),
     survey_test(test_what_is_no_git_file_names_nothing),
     survey_test(test_a_pipe_named_git_keeps_nobody_waiting),
+    survey_test(test_a_pipe_that_takes_the_place_of_a_git_file_is_refused),
     survey_test(test_a_huge_git_file_is_read_no_further_than_its_start),
     survey_test(test_a_git_directory_behind_a_writable_symlink_is_refused),
     survey_test(test_a_git_directory_that_contains_the_root_is_no_trap),
