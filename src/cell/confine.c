@@ -22,6 +22,7 @@
 #include "os/mount.h"
 #include "os/privilege.h"
 #include "os/seccomp.h"
+#include "os/spawn.h"
 
 /* ---- namespaces ---- */
 
@@ -212,6 +213,9 @@ bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret
         if (!leave_namespaces(plan, report) || !be_born(control, report) ||
             !sp_view_build(plan, report))
             return false;
+        r = sp_spawn_renew_null(); /* commands get it, and could change the host's by it */
+        if (r < 0)
+            return sp_built_fail(report, SP_BUILD_DEV, r, "/dev/null");
         if (plan->net == SP_NET_OWN && !raise_loopback())
             return sp_built_fail(report, SP_BUILD_LOOPBACK, errno, NULL);
         if (sethostname("sallyport", 9) < 0)

@@ -178,7 +178,8 @@ static bool take_devices(struct view *v)
         v->devices[i] = fd < 0 ? fd : sp_mount_clone(fd, false);
         const int r = v->devices[i] < 0
                           ? v->devices[i]
-                          : sp_mount_set(v->devices[i], false, SP_MOUNT_NO_SUID | SP_MOUNT_NO_EXEC);
+                          : sp_mount_set(v->devices[i], false,
+                                         SP_MOUNT_NO_SUID | SP_MOUNT_NO_EXEC | SP_MOUNT_READ_ONLY);
         if (r < 0)
             return fail(v, SP_BUILD_DEV, r, NULL);
     }

@@ -51,6 +51,7 @@ struct sp_cell {
     struct sp_loop *loop;
     struct sp_cell_options options;
     bool is_confined, is_killed;
+    uint32_t tier;
     struct child self;
     struct child maker;          /* a confined one's: ends as soon as the cell is born */
     struct sp_error why;         /* it could not be confined; code NONE: it could, or is not yet */
@@ -565,6 +566,8 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     c->loop = g->loop;
     c->options = *o;
     c->is_confined = o->plan != NULL;
+    c->tier =
+        c->is_confined ? ((const struct sp_plan *)(const void *)o->plan->data)->tier : SP_TIER_NONE;
     c->socket = c->self.pidfd = c->maker.pidfd = -1;
     c->self.on_end.fd = c->maker.on_end.fd = -1;
     c->outbox_end = &c->outbox;
@@ -760,9 +763,9 @@ bool sp_cell_is_deserted(const struct sp_cell *c)
     return c->busy == 0 && c->self.pidfd >= 0 && sp_tree_children(c->self.pid, NULL, 0) == 0;
 }
 
-bool sp_cell_is_confined(const struct sp_cell *c)
+uint32_t sp_cell_tier(const struct sp_cell *c)
 {
-    return c->is_confined;
+    return c->tier;
 }
 
 bool sp_cell_is_busy(const struct sp_cell *c)

@@ -358,6 +358,8 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     const int r = find_cell(p, o, &cell, e);
+    if (r == 0)
+        p->tier = sp_cell_tier(cell);
     return r < 0 ? r : sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
 }
 
@@ -530,6 +532,8 @@ int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
     if (p->view.head != NULL && (!p->is_lost || p->sent.seq < p->last_real_seq)) {
         const int r = sp_ring_next(&p->view, &p->sent, ret);
 
+        if (r > 0 && ret->type == SP_RECORD_EXITED && p->state.exit_seq == 0)
+            refresh(p); /* it came after our last look: what it means has to be known first */
         if (r > 0)
             return 1;
         if (r < 0 && !p->is_lost)

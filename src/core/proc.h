@@ -61,6 +61,7 @@ struct sp_proc {
     enum sp_proc_life life;
     bool is_tty;
     bool is_confined;
+    uint32_t tier;   /* enum sp_tier */
     bool was_denied; /* by the sandbox, as far as can be told; known with its exit */
     struct sp_denial_facts denial;
     bool was_terminated;

@@ -52,6 +52,22 @@ int sp_spawn_reserve(struct sp_error *e)
     return 0;
 }
 
+int sp_spawn_renew_null(void)
+{
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null < 0)
+        return -errno;
+    int r = dup3(null, null_fd, O_CLOEXEC);
+    for (int fd = SLOT; r >= 0 && fd < SLOTS_END; fd++)
+        r = dup3(null, fd, O_CLOEXEC);
+    if (r >= 0)
+        r = dup2(null, STDOUT_FILENO);
+    const int err = errno;
+    (void)close(null);
+    return r < 0 ? -err : 0;
+}
+
 /* ---- child: our memory, its own stack; no malloc, no locks, no stdio until execve ---- */
 
 struct child {

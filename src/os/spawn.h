@@ -63,6 +63,9 @@ struct sp_spawn {
 /* Puts /dev/null on 3 to 6. Call first thing in main. */
 int sp_spawn_reserve(struct sp_error *e);
 
+/* Opens /dev/null again, where the one that was reserved lies outside of what is visible now. */
+int sp_spawn_renew_null(void); /* 0 or minus errno */
+
 /* 0: the program runs. Otherwise failed_step and failed_errno say why; nothing is left behind. */
 int sp_spawn(struct sp_spawn *s);
 

@@ -10,8 +10,10 @@
 #include "base/auto.h"
 #include "base/base64.h"
 #include "base/uri.h"
+#include "os/seccomp.h"
 #include "rpc/methods.h"
 #include "rpc/push.h"
+#include "sandbox/compile.h"
 
 /* Checks the state, finds the process (NULL if unknown). */
 static int find(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
@@ -445,6 +447,44 @@ int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
+/* What the sandbox refused it, as far as is known: facts first, the guess last. */
+static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
+{
+    const struct sp_exit *how = &p->state.exit;
+    const uint32_t calls =
+        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
+    const char *between = "";
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
+        const char *name = sp_call_name(how->refusals[i].call);
+
+        ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
+                           name != NULL ? name : "unknown", how->refusals[i].count);
+    }
+    if (ok && how->left_network > 0) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
+                           between, how->left_network);
+        between = ",";
+    }
+    if (ok && p->denial.reason != NULL) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
+                           p->denial.reason);
+        if (p->denial.path[0] != 0)
+            ok = ok && sp_buf_printf(b, ",\"path\":") &&
+                 sp_json_add_str(b, sp_str_of(p->denial.path));
+        ok = ok && sp_buf_printf(b, "}");
+    }
+    return ok;
+}
+
+static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
+{
+    return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
+                         sp_tier_name(p->tier), p->was_denied ? "true" : "false") &&
+           (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
+}
+
 #define LISTED_BYTES 4096 /* of one process's arguments: a list is for a look */
 
 static bool add_process(struct sp_buf *b, const struct sp_proc *p)
@@ -474,7 +514,8 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p)
         at += arg.n + 1;
     }
     return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
-           sp_buf_printf(b, "\"}");
+           sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
+           sp_buf_printf(b, "}");
 }
 
 int sp_m_process_list(struct sp_call *c, struct sp_error *e)

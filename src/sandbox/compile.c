@@ -84,25 +84,48 @@ static void come_back_to(struct draft *d, const char *path)
 
 /* ---- places that are the cell's own ---- */
 
-static bool is_own(const char *path, const char *dir)
+/* Whether our own /dev has this: the names that view.c makes. */
+static bool is_in_our_dev(const char *path)
 {
-    return sp_path_is_in(path, dir);
+    static const char *const names[] = {"null",   "zero",   "full", "random", "urandom",
+                                        "tty",    "ptmx",   "pts",  "mqueue", "stdin",
+                                        "stdout", "stderr", "fd",   "shm"};
+    const char *name = path + sizeof "/dev" - 1;
+
+    if (*name == 0)
+        return true;
+    name++;
+    const size_t n = strcspn(name, "/");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
+            return true;
+    return false;
 }
 
-/* /dev and /proc are made anew: nothing of the host's is there to be read, and a refusal to read
- * what the cell itself needs there cannot be kept. */
-static int check_own(const struct sp_spot *s, bool *ret_skip, struct sp_error *e)
+/* /dev and /proc are made anew: nothing of the host's is there to be read or written. What an entry
+ * opens below /dev is the host's again, and is treated like any other place. */
+static bool is_in_own(struct draft *d, const char *path)
 {
-    const bool in_proc = is_own(s->path, "/proc");
-    const bool in_dev = is_own(s->path, "/dev");
+    if (sp_path_is_in(path, "/proc"))
+        return true;
+    if (!sp_path_is_in(path, "/dev"))
+        return false;
+    come_back_to(d, path);
+    if (!sp_path_is_in(d->levels[d->depth - 1].path, "/dev"))
+        enter(d, "/dev", SP_ACCESS_DENY, SIZE_MAX);
+    return strcmp(path, "/dev") == 0;
+}
 
-    *ret_skip = in_proc || strcmp(s->path, "/dev") == 0;
-    if (s->access != SP_ACCESS_DENY || (!in_proc && !in_dev))
+/* A refusal to read what the cell itself needs there cannot be kept. */
+static int check_own(struct draft *d, const struct sp_spot *s, bool *ret_skip, struct sp_error *e)
+{
+    const bool in_proc = sp_path_is_in(s->path, "/proc");
+
+    *ret_skip = is_in_own(d, s->path);
+    if (s->access != SP_ACCESS_DENY || s->why != SP_WHY_ENTRY ||
+        d->levels[d->depth - 1].access != SP_ACCESS_DENY ||
+        !(in_proc || (sp_path_is_in(s->path, "/dev") && is_in_our_dev(s->path))))
         return 0;
-    if (in_dev && strcmp(s->path, "/dev") != 0 && s->why != SP_WHY_ENTRY) {
-        *ret_skip = true;
-        return 0;
-    }
     return sp_fail(e, SP_E_INVALID, 0,
                    "cannot enforce sandbox deny-read path %s: commands get a %s of their own",
                    s->path, in_proc ? "/proc" : "/dev");
@@ -161,9 +184,10 @@ static bool draft_spot(struct draft *d, const struct sp_spot *s)
 
 static bool draft_pin(struct draft *d, const struct sp_pin *p)
 {
+    if (is_in_own(d, p->path))
+        return true;
     come_back_to(d, p->path);
-    if (d->levels[d->depth - 1].access != SP_ACCESS_WRITE || is_own(p->path, "/dev") ||
-        is_own(p->path, "/proc"))
+    if (d->levels[d->depth - 1].access != SP_ACCESS_WRITE)
         return true;
     struct draft_op *o = add_op(d, SP_OP_PIN, p->path);
     if (o == NULL)
@@ -246,7 +270,7 @@ static int draft_places(struct draft *d, struct sp_error *e)
     size_t n = 0;
     int r = 0;
 
-    d->levels = calloc(count + 2, sizeof *d->levels);
+    d->levels = calloc(2 * count + 2, sizeof *d->levels); /* with /dev again and again */
     if (turns == NULL || d->levels == NULL) {
         free(turns);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a plan");
@@ -266,7 +290,7 @@ static int draft_places(struct draft *d, struct sp_error *e)
         bool is_skipped = false;
 
         if (turns[i].spot != NULL)
-            r = check_own(turns[i].spot, &is_skipped, e);
+            r = check_own(d, turns[i].spot, &is_skipped, e);
         if (r < 0 || is_skipped)
             continue;
         if (!(turns[i].spot != NULL ? draft_spot(d, turns[i].spot) : draft_pin(d, turns[i].pin)))

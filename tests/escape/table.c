@@ -129,7 +129,7 @@ const struct row workspace_rows[] = {
     {"34", "read-carve-out", "ok", try_read, "w/sub/ro/f", NULL, 0, TWIN},
     {"34", "write-beside-carve-out", "ok", try_write, "w/sub/f", NULL, 0, TWIN},
     {"34", "rename-carve-out", "EBUSY", try_rename, "w/sub/ro", "w/sub/ro2", 0, 0},
-    {"34", "exchange-carve-out", "EBUSY", try_rename, "w/sub/ro", "w/evil", RENAME_EXCHANGE, 0},
+    {"34", "exchange-carve-out", "EBUSY/EXDEV", try_rename, "w/sub/ro", "w/evil", RENAME_EXCHANGE, 0},
     {"35", "rebuild-parent-of-carve-out", "EBUSY", try_rebuild, "w/sub", "w/s2", 0, 0},
     {"35", "exchange-parent-of-carve-out", "EBUSY",
      try_rename, "w/sub", "w/evil", RENAME_EXCHANGE, 0},

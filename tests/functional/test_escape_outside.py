@@ -15,8 +15,8 @@ import tap
 import wire
 from escape_ground import (CANNOT, ESCAPE, IS_ROOT, ORDINARY, Ground, Refused, UserServer, become, differences,
                            kill_marked, lines_of, picture, run_as)
-from server import PEER, Case, is_alive, marked, ours_only
-from wire import file_uri, wait_until
+from server import Case, descendants, is_alive, marked, ours_only, status_of
+from wire import wait_until
 
 READ_ONLY = 'cannot enforce sandbox read-only path %s because it crosses writable symlink %s'
 DENY_READ = 'cannot enforce sandbox deny-read path %s because it crosses writable symlink %s'
@@ -199,6 +199,20 @@ class Names(Outside):
         self.assertEqual(sorted(os.listdir(self.g.w)), names)
 
     @ours_only
+    def test_120_a_placeholder_that_somebody_removed_protects_the_next_command(self):
+        c = self.serve()
+        self.start(c, 'long', [ESCAPE, 'pause'])
+        c.wait_line('long')
+        self.assertTrue(os.path.isdir(self.g.path('w/.codex')))
+        os.rmdir(self.g.path('w/.codex'))
+        p = self.run_in(c, ['/bin/sh', '-c', 'mkdir .codex; mkdir .codex/x'])
+        self.assertNotEqual(p.exit_code, 0)
+        self.assertFalse(os.path.exists(self.g.path('w/.codex/x')))
+        c.terminate('long')
+        c.wait_closed('long')
+        self.without_placeholders()
+
+    @ours_only
     def test_120_what_somebody_put_into_a_placeholder_is_not_removed(self):
         c = self.serve()
         self.start(c, 'long', [ESCAPE, 'pause'])
@@ -312,6 +326,23 @@ class Strays(Outside):
         for name in ('cat', 'screen'):
             c.terminate(name)
             c.wait_closed(name)
+
+    @ours_only
+    def test_136_when_a_cell_is_killed_its_commands_are_gone_and_the_server_stays(self):
+        c = self.serve()
+        mark = self.mark()
+        for i in range(2):
+            self.start(c, 'p%d' % i, [ESCAPE, 'daemon', 'stays'], mark=mark, tty=bool(i))
+            c.wait_line('p%d' % i)
+        levels = len(status_of(os.getpid())['NSpid'].split())
+        names = {p: status_of(p)['NSpid'].split() for p in descendants(self.srv.pid)}
+        cells = [p for p, numbers in names.items() if len(numbers) > levels and numbers[-1] == '1']
+        self.assertEqual(len(cells), 1)
+        os.kill(cells[0], signal.SIGKILL)
+        for i in range(2):
+            self.assertNotEqual(c.wait_closed('p%d' % i).exit_code, 0)
+        wait_until(lambda: not marked(mark.encode()), 'end of all commands')
+        self.assertEqual(self.run_in(c, ['/bin/echo', 'next']).text, 'next\n')
 
     @ours_only
     def test_136_when_the_server_is_killed_all_commands_are_gone(self):
