@@ -30,6 +30,7 @@
 #define BATCH             64
 #define MESSAGES_AT_ONCE  16
 #define NOTICES_AT_ONCE   16
+#define MAX_ABOVE         64 /* parents that are asked who a refused call belongs to */
 #define SWEEP_INTERVAL_MS 100
 #define END_WAIT_MS       3000
 
@@ -274,18 +275,28 @@ static void reap_forgotten(struct cell *cell, int pidfd)
 
 /* ---- refusals ---- */
 
+static struct sp_command *running(struct cell *cell, pid_t pid)
+{
+    for (uint32_t i = 0; i < cell->slots; i++)
+        if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
+            return &cell->commands[i];
+    return NULL;
+}
+
 /* Whose descendant it is; NULL: nobody's who is still there. */
 static struct sp_command *command_above(struct cell *cell, pid_t pid)
 {
     const pid_t us = getpid();
+    const pid_t leader = getsid(pid); /* of a thread, too; a command leads a session */
+    struct sp_command *c = leader > 0 ? running(cell, leader) : NULL;
     pid_t parent;
 
-    while ((parent = sp_tree_parent(pid)) > 0 && parent != us)
+    for (int i = 0; c == NULL && i < MAX_ABOVE && (parent = sp_tree_parent(pid)) > 0; i++) {
+        if (parent == us)
+            return running(cell, pid);
         pid = parent;
-    for (uint32_t i = 0; parent == us && i < cell->slots; i++)
-        if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
-            return &cell->commands[i];
-    return NULL;
+    }
+    return c;
 }
 
 static void take_notices(struct cell *cell)

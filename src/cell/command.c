@@ -196,7 +196,8 @@ static void tell_not_run(struct sp_yard *y, struct sp_command *c, const char *fi
 {
     struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126};
     char *room = (char *)sp_ring_room(&c->ring);
-    const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s\n", file, strerror(err));
+    const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s%s\n", file, strerror(err),
+                           c->is_tty ? "\r" : "");
 
     sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
     sp_ring_exited(&c->ring, &how);
@@ -221,6 +222,8 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
     c->drops = c->refusal_count = 0;
     c->net_before = count_no_routes(y);
+    c->start_number = ++y->starts;
+    c->was_alone = y->running == 0;
     c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
     c->ring.fd = -1;
 
@@ -511,8 +514,12 @@ static void add_evidence(const struct sp_yard *y, struct sp_command *c)
 {
     if (c->how.code == 0)
         return;
-    const uint64_t left = count_no_routes(y) - c->net_before;
-    c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+    /* The count is everybody's: it says something of a command that was there alone. */
+    if (c->was_alone && c->start_number == y->starts) {
+        const uint64_t left = count_no_routes(y) - c->net_before;
+
+        c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+    }
     c->how.refusal_count = c->refusal_count;
     memcpy(c->how.refusals, c->refusals, sizeof c->refusals);
 }

@@ -44,8 +44,10 @@ struct sp_command {
     uint32_t drops; /* small chunks since then */
     uint32_t refusal_count;
     struct sp_refusal refusals[SP_EXIT_REFUSALS];
-    uint64_t net_before; /* the yard's count of those who found no way out, when it started */
-    struct sp_exit how;  /* EXITING */
+    uint64_t net_before;   /* the yard's count of those who found no way out, when it started */
+    uint64_t start_number; /* of the yard's starts */
+    bool was_alone;        /* nothing else ran when it started */
+    struct sp_exit how;    /* EXITING */
     uint64_t exit_due_ms;
     struct sp_ring ring;
 };
@@ -62,6 +64,7 @@ struct sp_yard {
     const struct rlimit *nofile;
     struct sp_cgroup cgroup; /* dir -1: trees are found by parentage */
     uint32_t running;        /* commands that have not exited */
+    uint64_t starts;         /* so far */
     int spare[SP_SPARE];     /* descriptors kept for killing when the table is full */
     uint32_t resting[SP_MAX_RESTING], resting_count; /* slots */
 

@@ -218,8 +218,6 @@ bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret
             return sp_built_fail(report, SP_BUILD_DEV, r, "/dev/null");
         if (plan->net == SP_NET_OWN && !raise_loopback())
             return sp_built_fail(report, SP_BUILD_LOOPBACK, errno, NULL);
-        if (sethostname("sallyport", 9) < 0)
-            return sp_built_fail(report, SP_BUILD_HOSTNAME, errno, NULL);
     }
     r = sp_privilege_no_core();
     if (r < 0)

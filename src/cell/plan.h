@@ -40,11 +40,13 @@ enum sp_op {
     SP_OP_PIN,       /* as it is, but a mount: it can be neither renamed nor removed */
     SP_OP_EMPTY,     /* an empty directory or file in its place, with the mode given */
     SP_OP_ALIAS,     /* NEW view: a symlink */
+    SP_OP_NOTHING,   /* it was found not to be needed */
     SP_OP_MAX
 };
 
 struct sp_place_op {
-    uint16_t op;
+    uint8_t op;
+    uint8_t is_made; /* READ, WRITE: nothing is there to mount over, it lies in a tree of ours */
     uint8_t is_dir;
     uint8_t is_reopened; /* EMPTY: something below it is mounted again */
     uint32_t mode;       /* EMPTY */
@@ -90,7 +92,6 @@ static inline const char *sp_plan_string(const struct sp_plan *p, uint32_t offse
     X(PLACEHOLDER, "placeholder")                    \
     X(CHANGED, "changed while the sandbox was made") \
     X(LOOPBACK, "loopback")                          \
-    X(HOSTNAME, "hostname")                          \
     X(LIMITS, "limits")                              \
     X(CAPABILITIES, "capabilities")                  \
     X(LANDLOCK, "landlock")                          \

@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -31,6 +34,7 @@ struct view {
     int shop;             /* a tmpfs with: empty/ (0555), closed/ (000), file (000) */
     int devices[DEVICES]; /* clones, made before everything becomes nodev */
     int dev;              /* our own /dev, writable until the end */
+    FILE *mounts;         /* of our namespace, as the kernel lists them */
     int *trees;           /* by op: what will be attached; -1: made when its turn comes */
 };
 
@@ -39,6 +43,8 @@ bool sp_built_fail(struct sp_built *b, enum sp_build_step step, int err, const c
     *b = (struct sp_built){.step = step, .err = err < 0 ? -err : err, .where = where};
     return false;
 }
+
+static int from_workshop(const struct view *v, const char *name);
 
 static bool fail(struct view *v, enum sp_build_step step, int err, const char *where)
 {
@@ -104,6 +110,105 @@ static bool put(struct view *v, int tree, const char *path, bool is_dir, enum sp
     return r == 0 || fail(v, step, r, path);
 }
 
+/* ---- what the kernel shows of itself ---- */
+
+/* File systems whose files ask for the user's number alone, and that may be 0: wherever the host
+ * has them, they are not written. */
+static bool is_kernels(const char *type, size_t n)
+{
+    static const char *const types[] = {
+        "proc", "sysfs",    "cgroup", "cgroup2", "debugfs", "tracefs",    "configfs",
+        "bpf",  "efivarfs", "pstore", "nfsd",    "fusectl", "securityfs", "binfmt_misc"};
+
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strlen(types[i]) == n && memcmp(types[i], type, n) == 0)
+            return true;
+    return false;
+}
+
+/* In place: a mount point is written with \ooo for blanks and the like. */
+static void unescape(char *path)
+{
+    char *out = path;
+
+    for (const char *in = path; *in != 0; out++)
+        if (in[0] == '\\' && in[1] != 0 && in[2] != 0 && in[3] != 0) {
+            *out = (char)((in[1] - '0') * 64 + (in[2] - '0') * 8 + (in[3] - '0'));
+            in += 4;
+        } else {
+            *out = *in++;
+        }
+    *out = 0;
+}
+
+/* The mount point in "36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw" if it is one of those. */
+static const char *kernels_mount(char *line, bool *ret_is_proc)
+{
+    const char *type = strstr(line, " - ");
+    char *path = line;
+
+    for (int i = 0; path != NULL && i < 4; i++)
+        path = strchr(path + (i > 0), ' ');
+    char *end = path == NULL ? NULL : strchr(path + 1, ' ');
+    if (type == NULL || end == NULL || !is_kernels(type + 3, strcspn(type + 3, " ")))
+        return NULL;
+    *ret_is_proc = strncmp(type + 3, "proc ", 5) == 0;
+    *end = 0;
+    unescape(path + 1);
+    return path + 1;
+}
+
+static bool for_each_kernels(struct view *v, bool (*fn)(struct view *, const char *, bool))
+{
+    char *line = NULL;
+    size_t cap = 0;
+    bool ok = true;
+
+    rewind(v->mounts);
+    while (ok && getline(&line, &cap, v->mounts) > 0) {
+        bool is_proc = false;
+        const char *path = kernels_mount(line, &is_proc);
+
+        ok = path == NULL || fn(v, path, is_proc);
+    }
+    if (ferror(v->mounts) != 0)
+        ok = fail(v, SP_BUILD_MOUNT_PRIVATE, EIO, "mountinfo");
+    free(line);
+    return ok;
+}
+
+static bool write_protect(struct view *v, const char *path, bool is_proc)
+{
+    auto_close int fd = sp_path_open(v->host, path);
+
+    (void)is_proc;
+    if (fd == -ENOENT || fd == -EACCES || fd == -ENOTDIR)
+        return true; /* nobody can reach it there */
+    const int r = fd < 0 ? fd : sp_mount_set(fd, false, SP_MOUNT_READ_ONLY);
+    return r == 0 || r == -EINVAL || /* something else lies over it, which is no mount's root */
+           fail(v, SP_BUILD_ROOT_READONLY, r, NULL);
+}
+
+/* Another /proc of the host, in a chroot perhaps: its processes are no business of ours. */
+static bool cover_proc(struct view *v, const char *path, bool is_proc)
+{
+    const size_t above = v->plan->view == SP_VIEW_NEW ? sizeof NEW_ROOT_AT - 1 : 0;
+    struct statfs fs;
+
+    if (!is_proc || strcmp(path, "/proc") == 0 || strncmp(path, NEW_ROOT_AT, above) != 0 ||
+        path[above] != '/')
+        return true;
+    auto_close int fd = sp_path_open(v->root, path + above);
+    if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return true;
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return fail(v, SP_BUILD_PROC, errno, NULL);
+    auto_close int closed = from_workshop(v, S_ISDIR(st.st_mode) ? "closed" : "file");
+    const int r = closed < 0 ? closed : sp_mount_attach(closed, fd);
+    return r == 0 || fail(v, SP_BUILD_PROC, r, NULL);
+}
+
 /* ---- what is taken from the host ---- */
 
 static enum sp_build_step step_of(const struct sp_place_op *o)
@@ -116,6 +221,7 @@ static enum sp_build_step step_of(const struct sp_place_op *o)
     case SP_OP_READ:
     case SP_OP_PIN:
     case SP_OP_ALIAS:
+    case SP_OP_NOTHING:
     case SP_OP_MAX:
         break;
     }
@@ -231,9 +337,6 @@ static bool lay_ground(struct view *v)
     r = sp_mount_set(v->host, true, all);
     if (r < 0)
         return fail(v, SP_BUILD_ROOT_READONLY, r, NULL);
-    auto_close int sys = sp_path_open(v->host, "/sys");
-    if (sys >= 0) /* its files ask for the user's number alone, and that may be 0 */
-        (void)sp_mount_set(sys, true, SP_MOUNT_READ_ONLY);
     return true;
 }
 
@@ -330,7 +433,8 @@ static bool put_place(struct view *v, uint32_t i)
 {
     const struct sp_place_op *o = &v->plan->ops[i];
     const char *path = sp_plan_string(v->plan, o->path);
-    auto_close int target = open_target(v, path, o->is_dir);
+    auto_close int target =
+        o->is_made ? open_target(v, path, o->is_dir) : sp_path_open(v->root, path);
 
     if (target < 0)
         return fail(v, step_of(o), target, path);
@@ -375,7 +479,7 @@ static bool put_places(struct view *v)
     for (uint32_t i = 0; i < v->plan->op_count; i++) {
         const struct sp_place_op *o = &v->plan->ops[i];
 
-        if (!(o->op == SP_OP_ALIAS ? put_alias(v, o) : put_place(v, i)))
+        if (o->op != SP_OP_NOTHING && !(o->op == SP_OP_ALIAS ? put_alias(v, o) : put_place(v, i)))
             return false;
     }
     return true;
@@ -409,7 +513,7 @@ static bool verify(struct view *v)
         const struct sp_place_op *o = &v->plan->ops[i];
         const char *path = sp_plan_string(v->plan, o->path);
 
-        if (o->op == SP_OP_ALIAS || o->op == SP_OP_EMPTY)
+        if (o->op == SP_OP_ALIAS || o->op == SP_OP_EMPTY || o->op == SP_OP_NOTHING)
             continue;
         auto_close int fd = sp_path_open(root, path);
         if (fd < 0 || !sp_path_is(fd, o->dev, o->ino))
@@ -438,14 +542,16 @@ bool sp_view_build(const struct sp_plan *plan, struct sp_built *ret)
         return sp_built_fail(ret, SP_BUILD_MOUNT_PRIVATE, r, NULL);
     v.trees = malloc((plan->op_count + 1) * sizeof *v.trees);
     v.host = open("/", O_PATH | O_CLOEXEC);
-    if (v.trees == NULL || v.host < 0)
-        return sp_built_fail(ret, SP_BUILD_MOUNT_PRIVATE, errno, NULL);
+    v.mounts = fopen("/proc/self/mountinfo", "re");
+    if (v.trees == NULL || v.host < 0 || v.mounts == NULL)
+        return sp_built_fail(ret, SP_BUILD_MOUNT_PRIVATE, errno, "mountinfo");
     for (uint32_t i = 0; i < plan->op_count; i++)
         v.trees[i] = -1;
     for (size_t i = 0; i < DEVICES; i++)
         v.devices[i] = -1;
-    const bool ok = take_devices(&v) && take_places(&v) && open_workshop(&v) && lay_ground(&v) &&
-                    build_dev(&v) && put_places(&v) && build_proc(&v) && freeze(&v) && enter(&v) &&
+    const bool ok = for_each_kernels(&v, write_protect) && take_devices(&v) && take_places(&v) &&
+                    open_workshop(&v) && lay_ground(&v) && build_dev(&v) && put_places(&v) &&
+                    for_each_kernels(&v, cover_proc) && build_proc(&v) && freeze(&v) && enter(&v) &&
                     verify(&v);
     for (uint32_t i = 0; i < plan->op_count; i++)
         drop(&v.trees[i]);
@@ -455,6 +561,7 @@ bool sp_view_build(const struct sp_plan *plan, struct sp_built *ret)
         drop(&v.root);
     drop(&v.host);
     drop(&v.shop);
+    (void)fclose(v.mounts);
     drop(&v.dev);
     free(v.trees);
     return ok;

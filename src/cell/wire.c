@@ -54,11 +54,17 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     struct iovec iov = {.iov_base = m->bytes, .iov_len = sizeof m->bytes};
     struct msghdr h = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    bool was_reset = false;
     ssize_t n;
 
-    do
+    /* A peer that ended with messages of ours unread is told of before what it said itself. */
+    do {
         n = recvmsg(socket, &h, MSG_CMSG_CLOEXEC | (can_wait ? 0 : MSG_DONTWAIT));
-    while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == ECONNRESET && !was_reset) {
+            was_reset = true;
+            errno = EINTR;
+        }
+    } while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN)
         return 0;
     if (n < 0)

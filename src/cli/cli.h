@@ -12,6 +12,8 @@ enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2 };
 
 int sp_cmd_serve(int argc, char **argv);
 int sp_cmd_cell(int argc, char **argv);
+int sp_cmd_sandbox(int argc, char **argv);
+int sp_cmd_doctor(int argc, char **argv);
 
 /* "Error: story" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_error *e);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -44,6 +45,8 @@ static const char help[] =
     "  --session-ttl SECONDS     keep the session of a lost connection (default 30)\n"
     "  --closed-ttl SECONDS      keep a closed process readable (default 30)\n"
     "  --no-cgroups              find a command's processes by parentage, not by cgroup\n"
+    "  --expose-to-sandboxes     without a token: run confined commands with network, too,\n"
+    "                            though they can reach this server and ask for anything\n"
     "  --concurrent-requests N   accepted for compatibility: no request ever stalls another\n"
     "\n"
     "Operation:\n"
@@ -61,7 +64,7 @@ struct options {
     const char *listen;
     struct sp_auth_options auth;
     const char *own_token_file;
-    bool is_anonymous_allowed, has_metrics, has_no_cgroups;
+    bool is_anonymous_allowed, has_metrics, has_no_cgroups, accepts_exposure;
     const char *hosts[MAX_HOSTS + 1];
     unsigned host_count;
     uint64_t max_connections, max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
@@ -99,6 +102,7 @@ enum {
     OPT_SESSION_TTL,
     OPT_CLOSED_TTL,
     OPT_NO_CGROUPS,
+    OPT_EXPOSE,
     OPT_CONCURRENT,
     OPT_METRICS,
     OPT_LOG_LEVEL,
@@ -123,6 +127,7 @@ static const struct option known[] = {
     {"session-ttl", required_argument, NULL, OPT_SESSION_TTL},
     {"closed-ttl", required_argument, NULL, OPT_CLOSED_TTL},
     {"no-cgroups", no_argument, NULL, OPT_NO_CGROUPS},
+    {"expose-to-sandboxes", no_argument, NULL, OPT_EXPOSE},
     {"concurrent-requests", required_argument, NULL, OPT_CONCURRENT},
     {"metrics", no_argument, NULL, OPT_METRICS},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
@@ -202,6 +207,9 @@ static bool take(struct options *o, int opt)
         return number("--session-ttl", 0, 31536000, &o->session_ttl_s);
     case OPT_CLOSED_TTL:
         return number("--closed-ttl", 0, 31536000, &o->closed_ttl_s);
+    case OPT_EXPOSE:
+        o->accepts_exposure = true;
+        return true;
     case OPT_NO_CGROUPS:
         o->has_no_cgroups = true;
         return true;
@@ -409,6 +417,9 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         r = take_signals(s, e);
     if (r < 0)
         return r;
+#ifndef __SANITIZE_ADDRESS__         /* which looks at itself from outside when it ends */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* tokens and everybody's output are in our memory */
+#endif
     raise_nofile(&nofile);
     const struct sp_server_options so = {
         .program = "/proc/self/exe",
@@ -420,6 +431,7 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         .nofile_hard = nofile.rlim_max,
         .covers = (const char *const *)s->covers.paths,
         .runtime_dir = s->runtime_dir,
+        .is_exposed = url.kind == SP_LISTEN_WS && s->auth == NULL && !o->accepts_exposure,
         .user = s,
         .drained = on_drained,
     };

@@ -17,9 +17,9 @@
 #include "sandbox/profile.h"
 
 struct sp_local_options {
-    char *const *argv; /* at least one; NULL at the end */
-    const char *cwd;   /* absolute */
-    char *const *env;  /* NAME=VALUE; NULL at the end */
+    char *const *argv;              /* at least one; NULL at the end */
+    const char *cwd;                /* absolute */
+    char *const *env;               /* NAME=VALUE; NULL at the end */
     const struct sp_policy *policy; /* NULL: no sandbox */
     bool is_tty;                    /* it gets a terminal of its own */
 };
@@ -37,8 +37,9 @@ struct sp_local_result {
     struct sp_denial_facts denial;
 };
 
-/* Call it at most once in a process, before anything else is opened. Refused: the command was not
- * started (sys: an errno if that was the command's fault and not ours), or our output failed. */
+/* Call it at most once in a process, before anything else is opened. Refused: the sandbox could not
+ * be made, or our output failed. A program that is missing (127) or may not be run (126) is said on
+ * stderr. */
 int sp_local_run(const struct sp_local_options *o, struct sp_local_result *ret, struct sp_error *e);
 
 /* As shells have it: the command's own, or 128 + the signal that ended it. */

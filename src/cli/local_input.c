@@ -21,10 +21,7 @@ static void on_again(struct sp_deferred *d)
     read_more(SP_CONTAINER(d, struct sp_local, input.again));
 }
 
-static void on_retry(struct sp_timer *t)
-{
-    sp_local_retry_input(SP_CONTAINER(t, struct sp_local, input.retry));
-}
+static void on_retry(struct sp_timer *t);
 
 static void stop_reading(struct sp_local *l)
 {
@@ -37,53 +34,46 @@ static void want_more(struct sp_local *l)
 {
     struct sp_local_input *in = &l->input;
 
-    if (in->port.fd < 0 || in->watch.fd > 0)
+    if (in->watch.fn != NULL)
         return;
     if (in->port.is_always_ready ||
         sp_loop_watch(l->loop, &in->watch, in->port.fd, EPOLLIN, on_readable, NULL) < 0)
         sp_loop_again(l->loop, &in->again, on_again);
 }
 
-/* Nobody reads it any more: whoever writes to us is to know. */
+/* The command reads no more: whoever writes to us is to know. */
 static void close_our_stdin(struct sp_local *l)
 {
     stop_reading(l);
     sp_port_close(&l->input.port);
-    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int null = isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) {
         (void)dup2(null, STDIN_FILENO);
         (void)close(null);
     }
 }
 
+static void go_on(struct sp_local *l);
+
 static void on_room(struct sp_waiter *w)
 {
-    struct sp_local *l = SP_CONTAINER(w, struct sp_local, input.on_room);
+    go_on(SP_CONTAINER(w, struct sp_local, input.on_room));
+}
+
+/* Reads on if the command has taken all that was read. */
+static void go_on(struct sp_local *l)
+{
     const struct sp_input *to = &l->proc->input;
 
     if (to->state != SP_INPUT_OPEN) {
-        if (!sp_terminal_is_ours(STDIN_FILENO))
-            close_our_stdin(l);
+        close_our_stdin(l);
     } else if (to->bytes > 0) {
-        sp_waiters_add_first(&l->proc->on_room, w);
+        stop_reading(l);
+        l->input.on_room.fn = on_room;
+        sp_waiters_add_first(&l->proc->on_room, &l->input.on_room);
     } else {
         want_more(l);
     }
-}
-
-static void wait_for_room(struct sp_local *l)
-{
-    stop_reading(l);
-    l->input.on_room.fn = on_room;
-    sp_waiters_add(&l->proc->on_room, &l->input.on_room);
-}
-
-static void end_input(struct sp_local *l)
-{
-    stop_reading(l);
-    if (l->terminal.is_raw) /* a raw terminal ends in one way only: nobody is there any more */
-        sp_local_pass(l, SIGHUP);
-    (void)sp_input_close(&l->proc->input);
 }
 
 static void pass_on(struct sp_local *l, size_t n)
@@ -92,15 +82,19 @@ static void pass_on(struct sp_local *l, size_t n)
 
     in->count++;
     const struct sp_str id = {(const char *)&in->count, sizeof in->count};
-    const enum sp_input_result r = sp_proc_write(l->proc, id, (struct sp_str){in->chunk, n});
-    if (r != SP_INPUT_ACCEPTED || l->proc->input.state != SP_INPUT_OPEN || l->proc->input.bytes > 0)
-        wait_for_room(l);
-    if (l->proc->input.state != SP_INPUT_OPEN) {
-        sp_waiters_remove(&in->on_room);
-        on_room(&in->on_room);
-    } else if (in->on_room.list == NULL && in->port.is_always_ready) {
-        want_more(l);
-    }
+    if (sp_proc_write(l->proc, id, (struct sp_str){in->chunk, n}) == SP_INPUT_FAILED)
+        close_our_stdin(l); /* no memory: better an end than a gap */
+    else
+        go_on(l);
+}
+
+static void end_input(struct sp_local *l)
+{
+    stop_reading(l);
+    if (l->terminal.is_raw) /* a raw terminal ends in one way only: nobody is there any more */
+        sp_local_pass(l, SIGHUP);
+    (void)sp_input_close(&l->proc->input);
+    sp_port_close(&l->input.port);
 }
 
 static void read_more(struct sp_local *l)
@@ -119,16 +113,18 @@ static void read_more(struct sp_local *l)
         pass_on(l, (size_t)n);
     else if (n != -EAGAIN)
         end_input(l);
-    else if (in->watch.fd <= 0)
+    else
         want_more(l);
 }
 
-void sp_local_retry_input(struct sp_local *l)
+/* The terminal may be ours again. */
+static void on_retry(struct sp_timer *t)
 {
+    struct sp_local *l = SP_CONTAINER(t, struct sp_local, input.retry);
+
     if (l->options->is_tty)
         sp_terminal_make_raw(&l->terminal);
-    if (l->proc != NULL && l->input.on_room.list == NULL)
-        read_more(l);
+    read_more(l);
 }
 
 void sp_local_begin_input(struct sp_local *l)

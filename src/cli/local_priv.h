@@ -70,8 +70,6 @@ void sp_local_stop(struct sp_local *l);
 
 void sp_local_begin_input(struct sp_local *l);
 void sp_local_end_input(struct sp_local *l);
-/* The terminal may be ours again. */
-void sp_local_retry_input(struct sp_local *l);
 
 void sp_local_begin_output(struct sp_local *l);
 void sp_local_end_output(struct sp_local *l);

@@ -10,6 +10,8 @@ static const char usage[] =
     "Usage: sallyport VERB [OPTIONS]\n"
     "\n"
     "  serve      run the exec-server: processes over WebSocket, a unix socket or stdio\n"
+    "  sandbox    run one command under a policy, or show what the policy means\n"
+    "  doctor     say which sandbox layers this host has, and what to do about the rest\n"
     "  help       show this text; `sallyport VERB --help` tells more\n"
     "  version    print the version\n"
     "\n"
@@ -29,6 +31,10 @@ int main(int argc, char **argv)
 
     if (strcmp(verb, "serve") == 0)
         return sp_cmd_serve(argc - 2, argv + 2);
+    if (strcmp(verb, "sandbox") == 0)
+        return sp_cmd_sandbox(argc - 2, argv + 2);
+    if (strcmp(verb, "doctor") == 0)
+        return sp_cmd_doctor(argc - 2, argv + 2);
     if (strcmp(verb, "cell") == 0) /* internal: what `serve` runs commands in */
         return sp_cmd_cell(argc - 2, argv + 2);
     if (strcmp(verb, "version") == 0 || strcmp(verb, "--version") == 0) {

@@ -50,10 +50,10 @@ struct sp_cell {
     struct sp_cell *prev, *next;
     struct sp_loop *loop;
     struct sp_cell_options options;
-    bool is_confined, is_killed;
+    bool is_confined, is_ready, is_killed;
     uint32_t tier;
     struct child self;
-    struct child maker;          /* a confined one's: ends as soon as the cell is born */
+    struct child maker;          /* in tier CELL: ends as soon as the cell is born */
     struct sp_error why;         /* it could not be confined; code NONE: it could, or is not yet */
     uint32_t busy;               /* seats whose process has not closed */
     int socket;                  /* -1: it has died */
@@ -132,10 +132,8 @@ static bool send_message(struct sp_cell *c, const void *msg, size_t len, const v
 
         if (r == 0)
             return true;
-        if (r != -EAGAIN && r != -ENOBUFS) {
-            set_dead(c);
-            return false;
-        }
+        if (r != -EAGAIN && r != -ENOBUFS)
+            return false; /* it has ended: what it said last is read before that is dealt with */
     }
     return enqueue(c, msg, len, tail, tail_len, fd);
 }
@@ -148,9 +146,9 @@ static void flush_outbox(struct sp_cell *c)
 
         if (r == -EAGAIN || r == -ENOBUFS)
             break;
-        if (r < 0) {
-            set_dead(c);
-            return;
+        if (r < 0) { /* the same */
+            drop_outbox(c);
+            break;
         }
         c->outbox = p->next;
         if (c->outbox == NULL)
@@ -352,7 +350,7 @@ static void on_born(struct sp_cell *c)
 {
     const struct sp_wire_born *m = (const void *)c->message.bytes;
 
-    if (!c->is_confined || c->self.pidfd >= 0 || c->message.fd_count != 1)
+    if (c->maker.pidfd < 0 || c->self.pidfd >= 0 || c->message.fd_count != 1)
         return;
     c->self.pid = m->pid;
     c->self.pidfd = c->message.fds[0];
@@ -361,8 +359,13 @@ static void on_born(struct sp_cell *c)
 
 static void explain_failure(uint32_t step, int err, const char *where, struct sp_error *ret)
 {
-    (void)sp_fail(ret, SP_E_INVALID, 0, "failed to prepare process sandbox: %s%s%s: %s",
-                  sp_build_step_name(step), where[0] != 0 ? ":" : "", where, strerror(err));
+    /* Somebody moved what the plan names while it was carried out: another plan may do. */
+    const bool has_changed = step == SP_BUILD_CHANGED ||
+                             (where[0] != 0 && (err == ENOENT || err == ENOTDIR || err == ELOOP));
+
+    (void)sp_fail(ret, has_changed ? SP_E_STATE : SP_E_INVALID, 0,
+                  "failed to prepare process sandbox: %s%s%s: %s", sp_build_step_name(step),
+                  where[0] != 0 ? ":" : "", where, strerror(err));
 }
 
 static void on_ready(struct sp_cell *c)
@@ -372,6 +375,8 @@ static void on_ready(struct sp_cell *c)
     m->where[sizeof m->where - 1] = 0;
     if (m->step != SP_BUILD_NONE)
         explain_failure(m->step, m->err, m->where, &c->why);
+    else
+        c->is_ready = true;
 }
 
 static void on_socket(struct sp_watch *w, uint32_t events)
@@ -473,11 +478,43 @@ static int spawn_cell(const char *program, int *ret_socket, struct child *ret, s
     return 0;
 }
 
+/* Its first process makes the cell, which is another. */
+static bool is_forked(const struct sp_cell *c)
+{
+    return c->tier == SP_TIER_CELL;
+}
+
 static void kill_child(const struct child *child)
 {
     if (child->pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
 }
+
+static void reap(struct child *child)
+{
+    if (child->pidfd < 0)
+        return;
+    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
+    (void)close(child->pidfd);
+    child->pidfd = -1;
+}
+
+/* The maker has ended: whom it made, it has told. */
+static void hear_of_birth(int socket, struct sp_wire_message *m, struct child *ret)
+{
+    while (socket >= 0 && ret->pidfd < 0 && sp_wire_recv(socket, false, m, NULL) > 0) {
+        const struct sp_wire_born *born = (const void *)m->bytes;
+
+        if (born->head.op == SP_WIRE_BORN && m->fd_count == 1) {
+            ret->pid = born->pid;
+            ret->pidfd = m->fds[0];
+            m->fd_count = 0;
+        }
+        sp_wire_close_fds(m);
+    }
+}
+
+static void end_self(struct sp_cell *c);
 
 static void on_maker_end(struct sp_watch *w, uint32_t events)
 {
@@ -485,9 +522,9 @@ static void on_maker_end(struct sp_watch *w, uint32_t events)
 
     (void)events;
     sp_loop_unwatch(c->loop, w);
-    (void)waitid(P_PIDFD, (id_t)c->maker.pidfd, &(siginfo_t){0}, WEXITED);
-    (void)close(c->maker.pidfd);
-    c->maker.pidfd = -1;
+    reap(&c->maker);
+    if (c->is_killed)
+        end_self(c);
 }
 
 static int launch(struct sp_cell *c, struct sp_error *e)
@@ -497,7 +534,7 @@ static int launch(struct sp_cell *c, struct sp_error *e)
     if (c->is_confined && (plan = in_sealed_memory("sallyport-plan", c->options.plan)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
     const int spawned =
-        spawn_cell(c->options.program, &c->socket, c->is_confined ? &c->maker : &c->self, e);
+        spawn_cell(c->options.program, &c->socket, is_forked(c) ? &c->maker : &c->self, e);
     if (spawned < 0)
         return spawned;
 
@@ -566,6 +603,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     c->loop = g->loop;
     c->options = *o;
     c->is_confined = o->plan != NULL;
+    c->is_ready = !c->is_confined;
     c->tier =
         c->is_confined ? ((const struct sp_plan *)(const void *)o->plan->data)->tier : SP_TIER_NONE;
     c->socket = c->self.pidfd = c->maker.pidfd = -1;
@@ -595,7 +633,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         r = sp_loop_watch(c->loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
     if (r == 0)
         r = sp_loop_watch(c->loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN, on_bell, e);
-    if (r == 0 && c->is_confined)
+    if (r == 0 && is_forked(c))
         r = sp_loop_watch(c->loop, &c->maker.on_end, c->maker.pidfd, EPOLLIN, on_maker_end, e);
     if (r < 0)
         goto fail;
@@ -624,6 +662,10 @@ static void kill_strays(const struct sp_cells *g)
     pid_t pids[256];
     int n = sp_tree_children(getpid(), pids, 256);
 
+    for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
+        if (c->maker.pidfd >= 0)
+            return; /* one of them may be a cell that we have not heard of yet */
+
     n = n > 256 ? 256 : n; /* the rest comes to us when these are gone, at the next end */
     for (int i = 0; i < n; i++)
         if (!is_a_cell(g, pids[i]))
@@ -649,10 +691,14 @@ static void bury(struct sp_deferred *d)
         sp_log(SP_LOG_ERROR, "the cell (pid %d) has ended; its processes are lost",
                (int)c->self.pid);
     kill_child(&c->self);
-    kill_child(&c->maker);
-    if (!c->is_confined) {
+    if (!is_forked(c)) { /* else the kernel has done it */
         kill_strays(c->group);
         sp_cgroup_clean_up(c->cgroup);
+    }
+    if (is_forked(c)) {
+        c->options.died(
+            c->options.user); /* and is killed by that, so that it gets no more starts */
+        return;
     }
     lose_seats(c);
     c->options.died(c->options.user);
@@ -668,24 +714,27 @@ static void await_end(struct sp_cell *c, struct child *child)
     if (poll(&p, 1, END_WAIT_MS) <= 0) {
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
         kill_child(child);
-        if (!c->is_confined) {
+        if (!is_forked(c)) {
             kill_strays(c->group);
             sp_cgroup_clean_up(c->cgroup);
         }
     }
-    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
-    (void)close(child->pidfd);
-    child->pidfd = -1;
+    reap(child);
 }
 
-static void disconnect(struct sp_cell *c)
+static void hang_up(struct sp_cell *c)
+{
+    if (c->socket >= 0)
+        (void)close(c->socket);
+    c->socket = -1;
+}
+
+/* Nothing is heard of it any more. */
+static void ignore(struct sp_cell *c)
 {
     sp_loop_unwatch(c->loop, &c->on_socket);
     sp_loop_unwatch(c->loop, &c->on_bell);
     sp_loop_undefer(c->loop, &c->burial);
-    if (c->socket >= 0)
-        (void)close(c->socket);
-    c->socket = -1;
 }
 
 static void release(struct sp_cell *c)
@@ -709,15 +758,16 @@ void sp_cell_free(struct sp_cell *c)
 {
     if (c == NULL)
         return;
-    disconnect(c);
-    if (c->is_confined) {
+    ignore(c);
+    if (is_forked(c)) {
+        await_end(c, &c->maker); /* it does nothing but make, tell and end */
+        hear_of_birth(c->socket, &c->message, &c->self);
         kill_child(&c->self);
-        kill_child(&c->maker);
     }
-    await_end(c, &c->maker);
+    hang_up(c);
     await_end(c, &c->self);
     /* Normally none: strays of a cell that had to be killed. */
-    while (!c->is_confined && c->group->first == c && c->next == NULL &&
+    while (!is_forked(c) && c->group->first == c && c->next == NULL &&
            waitpid(-1, NULL, WNOHANG) > 0) {
     }
     release(c);
@@ -738,9 +788,21 @@ static void finish(struct sp_deferred *d)
 {
     struct sp_cell *c = SP_CONTAINER(d, struct sp_cell, burial);
 
-    await_end(c, &c->maker); /* dead, or about to be: it does nothing but tell and exit */
     await_end(c, &c->self);
     release(c);
+}
+
+/* Killed; whoever it was is known by now, or was never born. */
+static void end_self(struct sp_cell *c)
+{
+    hear_of_birth(c->socket, &c->message, &c->self);
+    hang_up(c);
+    if (is_forked(c))
+        kill_child(&c->self); /* the others end what is below them, and then themselves */
+    /* No memory to wait for its end: then it is waited for at the end of this turn. */
+    if (c->self.pidfd < 0 ||
+        sp_loop_watch(c->loop, &c->self.on_end, c->self.pidfd, EPOLLIN, on_self_end, NULL) < 0)
+        sp_loop_defer(c->loop, &c->burial, finish);
 }
 
 void sp_cell_kill(struct sp_cell *c)
@@ -748,19 +810,20 @@ void sp_cell_kill(struct sp_cell *c)
     if (c->is_killed)
         return;
     c->is_killed = true;
-    disconnect(c);
-    kill_child(&c->self);
-    kill_child(&c->maker);
+    ignore(c);
     lose_seats(c);
-    /* Not known who it is, or no memory to wait for it: then its end is waited for here. */
-    if (c->self.pidfd < 0 ||
-        sp_loop_watch(c->loop, &c->self.on_end, c->self.pidfd, EPOLLIN, on_self_end, NULL) < 0)
-        sp_loop_defer(c->loop, &c->burial, finish);
+    if (c->maker.pidfd < 0)
+        end_self(c); /* else when the maker has ended, which is soon */
 }
 
 bool sp_cell_is_deserted(const struct sp_cell *c)
 {
     return c->busy == 0 && c->self.pidfd >= 0 && sp_tree_children(c->self.pid, NULL, 0) == 0;
+}
+
+bool sp_cell_is_ready(const struct sp_cell *c)
+{
+    return c->is_ready;
 }
 
 uint32_t sp_cell_tier(const struct sp_cell *c)
@@ -804,13 +867,17 @@ static bool await_ready(int socket, struct sp_wire_message *m, struct child *ret
     return false;
 }
 
-static void end_trial(struct child *child)
+static void end_trial(int socket, struct sp_wire_message *m, bool is_forked_one,
+                      struct child *maker, struct child *cell)
 {
-    if (child->pidfd < 0)
-        return;
-    kill_child(child);
-    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
-    (void)close(child->pidfd);
+    struct pollfd p = {.fd = maker->pidfd, .events = POLLIN};
+
+    if (!is_forked_one || (maker->pidfd >= 0 && poll(&p, 1, END_WAIT_MS) == 0))
+        kill_child(maker);
+    reap(maker);
+    hear_of_birth(socket, m, cell);
+    kill_child(cell);
+    reap(cell);
 }
 
 static int send_trial(int socket, int plan, struct sp_error *e)
@@ -844,8 +911,8 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
     if (r == 0)
         r = send_trial(socket, memory, e);
     const bool has_answer = r == 0 && await_ready(socket, m, &cell, &ready);
-    end_trial(&cell);
-    end_trial(&maker);
+    const struct sp_plan *p = (const void *)plan->data;
+    end_trial(socket, m, p->tier == SP_TIER_CELL, &maker, &cell);
     *ret_step = ready.step;
     *ret_err = ready.err;
     if (r == 0 && !has_answer)

@@ -68,6 +68,8 @@ void sp_cell_free(struct sp_cell *c);
 void sp_cell_kill(struct sp_cell *c);
 /* Whether nothing runs there: no process that has not closed, and nothing left by one. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
+/* Its first start is not the one that waits for its making. */
+bool sp_cell_is_ready(const struct sp_cell *c);
 /* enum sp_tier */
 uint32_t sp_cell_tier(const struct sp_cell *c);
 bool sp_cell_is_busy(const struct sp_cell *c);

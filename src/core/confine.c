@@ -11,7 +11,8 @@
 #include "core/probe.h"
 #include "sandbox/canonical.h"
 
-#define TRIES 3 /* the disk may change between the look and the making */
+#define FAILED_PROBE_MS 5000 /* a host that refused cells is asked again */
+#define TRIES           3    /* the disk may change between the look and the making */
 
 /* A cell with what it stands for. */
 struct ward {
@@ -19,7 +20,8 @@ struct ward {
     struct ward *prev, *next; /* the latest used first */
     uint64_t session;
     struct sp_cell *cell;
-    bool is_stale; /* no more starts: the disk has changed, or it is ending */
+    bool is_stale;  /* no more starts: the disk has changed, or it is ending */
+    bool is_ending; /* its cell is killed */
     bool has_network;
     struct sp_buf key; /* the policy as it was asked for */
     struct sp_survey survey;
@@ -33,8 +35,9 @@ struct sp_wards {
     struct sp_cells *cells;
     struct sp_wards_options options;
     struct ward *first;
-    uint32_t count; /* of those that are not stale */
+    uint32_t count; /* of those that are not ending */
     bool has_powers;
+    uint64_t powers_until_ms;
     struct sp_powers powers;
     struct sp_placeholders *placeholders;
 };
@@ -46,12 +49,24 @@ static bool add_text(struct sp_buf *key, const char *text)
     return text == NULL ? sp_buf_add(key, "\1", 1) : sp_buf_add(key, text, strlen(text) + 1);
 }
 
+/* Commands in different directories share a cell if their policy does not depend on that. */
+static bool has_entry(const struct sp_profile *f, enum sp_place place)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->entries[i].place == place)
+            return true;
+    return false;
+}
+
 static bool make_key(const struct sp_policy *p, struct sp_buf *key)
 {
     const struct sp_profile *f = &p->profile;
+    const bool has_globs = has_entry(f, SP_PLACE_GLOB);
     bool ok = sp_buf_printf(key, "%d %d %d %u %d;", f->kind, f->is_unrestricted, f->has_network,
                             f->glob_depth, p->cwd_is_root) &&
-              add_text(key, p->cwd) && add_text(key, p->tmpdir) && add_text(key, p->home);
+              add_text(key, has_globs || p->cwd_is_root ? p->cwd : NULL) &&
+              add_text(key, has_entry(f, SP_PLACE_TMPDIR) ? p->tmpdir : NULL) &&
+              add_text(key, has_globs ? p->home : NULL);
 
     for (size_t i = 0; ok && i < p->root_count; i++)
         ok = add_text(key, p->roots[i]);
@@ -111,16 +126,11 @@ static void on_gone(void *user)
     free_ward(w);
 }
 
-static void retire(struct ward *w)
-{
-    if (!w->is_stale)
-        w->all->count--;
-    w->is_stale = true;
-}
-
 static void end_ward(struct ward *w)
 {
-    retire(w);
+    if (!w->is_ending)
+        w->all->count--;
+    w->is_stale = w->is_ending = true;
     sp_loop_cancel(w->all->loop, &w->idle);
     sp_cell_kill(w->cell);
 }
@@ -143,6 +153,9 @@ static void on_idle_timer(struct sp_timer *t);
 static void on_idle(void *user)
 {
     struct ward *w = user;
+
+    if (w->is_ending)
+        return;
     const uint64_t ms = w->is_stale                ? 0
                         : w->placeholder_count > 0 ? SP_CELL_IDLE_FAST_MS
                                                    : SP_CELL_IDLE_MS;
@@ -167,11 +180,14 @@ static void on_idle_timer(struct sp_timer *t)
 
 int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e)
 {
-    if (!w->has_powers) {
+    if (!w->has_powers || sp_loop_now(w->loop) >= w->powers_until_ms) {
         const int r = sp_powers_probe(w->options.cell.program, &w->powers, e);
 
         if (r < 0)
             return r;
+        /* What failed may have failed for a moment. */
+        w->powers_until_ms =
+            w->powers.has_cells ? UINT64_MAX : sp_loop_now(w->loop) + FAILED_PROBE_MS;
         w->has_powers = true;
         if (w->powers.failed_step != SP_BUILD_NONE)
             sp_log(SP_LOG_WARN, "sandboxes are limited here: %s: %s; %s",
@@ -256,8 +272,10 @@ static int take_placeholder(struct ward *w, const char *path, struct sp_place_op
 {
     const int r = sp_placeholder_take(w->all->placeholders, path, &op->dev, &op->ino, e);
 
-    if (r < 0)
-        return r;
+    if (r > 0)
+        op->op = SP_OP_NOTHING;
+    if (r != 0)
+        return r < 0 ? r : 0;
     w->placeholders[w->placeholder_count] = strdup(path);
     if (w->placeholders[w->placeholder_count] == NULL) {
         sp_placeholder_drop(w->all->placeholders, path);
@@ -271,7 +289,16 @@ static int take_placeholder(struct ward *w, const char *path, struct sp_place_op
 static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_error *e)
 {
     struct sp_plan *p = (void *)plan->data;
+    uint32_t wanted = 0;
     int r = 0;
+
+    for (uint32_t i = 0; i < p->op_count; i++)
+        wanted += p->ops[i].op == SP_OP_EMPTY && p->ops[i].ino == 0;
+    if (wanted > SP_MAX_WARD_PLACEHOLDERS)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the sandbox policy has too many writable roots: %u protected names are "
+                       "missing in them, at most %d can be held",
+                       wanted, SP_MAX_WARD_PLACEHOLDERS);
 
     w->placeholders = calloc(p->op_count + 1, sizeof(char *));
     if (w->placeholders == NULL)
@@ -313,7 +340,7 @@ static int make_room(struct sp_wards *w, struct sp_error *e)
     if (w->count < SP_MAX_CONFINED)
         return 0;
     for (struct ward *i = w->first; i != NULL; i = i->next)
-        if (!i->is_stale && sp_cell_is_deserted(i->cell))
+        if (!i->is_ending && sp_cell_is_deserted(i->cell))
             last = i;
     if (last == NULL)
         return sp_fail(e, SP_E_LIMIT, 0,
@@ -348,14 +375,24 @@ static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_pol
     }
     link_first(w);
     all->count++;
+    on_idle(w); /* in case that the first start fails */
     *ret = w;
     return 0;
+}
+
+/* Nobody has removed one: what lies over it would be gone, too. */
+static bool has_placeholders(const struct ward *w)
+{
+    for (size_t i = 0; i < w->placeholder_count; i++)
+        if (!sp_placeholder_stands(w->all->placeholders, w->placeholders[i]))
+            return false;
+    return true;
 }
 
 /* A stale one takes no more starts and ends with its last command. */
 static void set_stale(struct ward *w)
 {
-    retire(w);
+    w->is_stale = true;
     if (!sp_cell_is_busy(w->cell))
         on_idle(w);
 }
@@ -378,7 +415,8 @@ static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_
     const int r = make_survey(all, p, &survey, e);
     if (r < 0)
         return r;
-    if (w != NULL && sp_survey_equal(&w->survey, &survey)) {
+    if (w != NULL && w->survey.has_globs && sp_survey_equal(&w->survey, &survey) &&
+        has_placeholders(w)) {
         *ret = w;
         return 0;
     }
@@ -393,14 +431,21 @@ int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy
     struct ward *w = NULL;
     int r = -(int)SP_E_STATE;
 
+    if (p->profile.has_network && all->options.is_exposed)
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "sandbox intent cannot be enforced on this executor: with network the command "
+            "could ask this server for anything; give it a token (--token-file), let it "
+            "listen on a unix socket, or accept that (--expose-to-sandboxes)");
+
     for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++)
         r = find_or_make(all, session, p, &w, e);
-    if (r == -(int)SP_E_STATE)
-        return sp_fail(e, SP_E_INVALID, 0, "failed to prepare process sandbox: changed: %s",
-                       e->msg);
+    if (r == -(int)SP_E_STATE) {
+        e->code = SP_E_INVALID;
+        return sp_wrap(e, "failed to prepare process sandbox: changed");
+    }
     if (r < 0)
         return r;
-    sp_loop_cancel(all->loop, &w->idle);
     unlink_ward(w);
     link_first(w);
     *ret = w->cell;

@@ -12,9 +12,10 @@
 #include "core/cells.h"
 #include "sandbox/compile.h"
 
-#define SP_MAX_CONFINED      64
-#define SP_CELL_IDLE_MS      60000
-#define SP_CELL_IDLE_FAST_MS 2000 /* with placeholders, which are in people's way */
+#define SP_MAX_CONFINED          64
+#define SP_MAX_WARD_PLACEHOLDERS 256 /* of one policy */
+#define SP_CELL_IDLE_MS          60000
+#define SP_CELL_IDLE_FAST_MS     2000 /* with placeholders, which are in people's way */
 
 struct sp_wards;
 
@@ -22,6 +23,7 @@ struct sp_wards_options {
     struct sp_cell_options cell; /* without plan and callbacks */
     const char *const *covers;   /* paths that no command may reach; NULL at the end */
     const char *runtime_dir;     /* NULL: none */
+    bool is_exposed;             /* whoever has network can ask us for anything */
     void *user;
     void (*drained)(void *user);
 };

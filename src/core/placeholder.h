@@ -15,6 +15,8 @@
 
 #include "base/error.h"
 
+#define SP_MAX_PLACEHOLDERS 2048 /* of a server */
+
 struct sp_placeholders;
 
 /* Removes what dead servers have left, too. `dir`: the runtime directory; made if it is missing;
@@ -23,11 +25,14 @@ int sp_placeholders_new(const char *dir, struct sp_placeholders **ret, struct sp
 /* Removes those that are left. */
 void sp_placeholders_free(struct sp_placeholders *t);
 
-/* One user more. -SP_E_STATE: something else is there by now. */
+/* One user more. 1: none is needed, for neither we nor a command of ours can make anything there.
+ * -SP_E_STATE: something else is there by now. */
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, uint64_t *ret_dev,
                         uint64_t *ret_ino, struct sp_error *e);
 /* Whether an empty directory as we make them is there: this server's or another's. */
 bool sp_placeholder_is_at(const char *path);
+/* Whether the one that was taken is still there. */
+bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path);
 /* One user less. */
 void sp_placeholder_drop(struct sp_placeholders *t, const char *path);
 

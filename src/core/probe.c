@@ -21,7 +21,8 @@ static bool try_it(struct trial *t)
 
     t->plan.version = SP_PLAN_VERSION;
     t->plan.bytes = t->plan.strings = sizeof t->plan;
-    t->plan.view = SP_VIEW_READ;
+    t->plan.view =
+        t->plan.tier == SP_TIER_THIN && t->plan.landlock == 0 ? SP_VIEW_OPEN : SP_VIEW_READ;
     t->step = SP_BUILD_PLAN;
     t->err = ENOMEM;
     if (!sp_buf_add(&plan, &t->plan, sizeof t->plan))
@@ -37,7 +38,8 @@ static bool try_without_extras(struct trial *t)
 {
     bool ok = try_it(t);
 
-    if (!ok && t->step == SP_BUILD_LANDLOCK && t->plan.tier == SP_TIER_CELL) {
+    if (!ok && t->step == SP_BUILD_LANDLOCK && t->plan.tier == SP_TIER_CELL &&
+        (t->err == ENOSYS || t->err == EOPNOTSUPP)) {
         t->plan.landlock = 0;
         ok = try_it(t);
     }

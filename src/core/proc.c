@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "cell/plan.h"
 #include "core/session.h"
 #include "os/spawn.h"
 
@@ -17,6 +18,8 @@
 #define ECHO_US  100  /* a program that is written to answers */
 #define START_US 300  /* a program is started */
 #define LIFE_US  1000 /* ... and a short one has ended */
+
+#define MAX_TRIES 3 /* of a start whose sandbox finds the disk changed */
 
 /* ---- what is known ---- */
 
@@ -144,7 +147,26 @@ static void on_news(struct sp_seat *seat)
     sp_waiters_wake(&p->on_news);
 }
 
+/* What a start needs to be asked for again: the sandbox it waits for may find the disk changed. */
+struct sp_again {
+    struct sp_policy policy;
+    struct sp_wire_start m;
+    struct sp_buf strings;
+    int tries;
+};
+
+static void forget_again(struct sp_proc *p)
+{
+    if (p->again == NULL)
+        return;
+    sp_policy_done(&p->again->policy);
+    sp_buf_done(&p->again->strings);
+    free(p->again);
+    p->again = NULL;
+}
+
 static void fail_start(struct sp_proc *p, const struct sp_error *e);
+static int start_again(struct sp_proc *p, struct sp_error *e);
 
 static void on_lost(struct sp_seat *seat, const struct sp_error *why)
 {
@@ -152,11 +174,16 @@ static void on_lost(struct sp_seat *seat, const struct sp_error *why)
     struct sp_error e = {0};
 
     if (p->life == SP_PROC_STARTING) {
+        e = *why;
+        if (why->code == SP_E_STATE && start_again(p, &e) == 0)
+            return;
+        if (e.code == SP_E_STATE)
+            e.code = SP_E_INVALID; /* it goes on changing */
         if (p->is_confined && why->code == SP_E_NONE)
             (void)sp_fail(&e, SP_E_INVALID, 0, "failed to prepare process sandbox: cell died");
         else if (why->code == SP_E_NONE)
             (void)sp_fail(&e, SP_E_SYSTEM, EIO, "%s (os error %d)", strerrordesc_np(EIO), EIO);
-        fail_start(p, e.code != SP_E_NONE ? &e : why);
+        fail_start(p, &e);
         return;
     }
     refresh(p);
@@ -232,6 +259,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     p->start_wait = NULL;
     p->is_answered = true;
     p->session->starting--;
+    forget_again(p);
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
     if (input >= 0)
@@ -307,6 +335,7 @@ static int64_t wall_ms(void)
 
 static void release(struct sp_proc *p)
 {
+    forget_again(p);
     sp_ring_view_unmap(&p->view);
     sp_input_done(&p->input);
     sp_buf_done(&p->strings);
@@ -340,6 +369,22 @@ static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell
                       : sp_wards_cell(server->wards, p->session->number, o->policy, ret, e);
 }
 
+static void keep_again(struct sp_proc *p, const struct sp_policy *policy,
+                       const struct sp_wire_start *m, struct sp_buf *strings)
+{
+    struct sp_again *a = calloc(1, sizeof *a);
+
+    if (a == NULL || !sp_policy_copy(policy, &a->policy)) {
+        free(a);
+        return; /* then there is one try */
+    }
+    a->m = *m;
+    a->m.flags &= ~(uint32_t)SP_START_MEMFD;
+    a->strings = *strings;
+    *strings = (struct sp_buf){0};
+    p->again = a;
+}
+
 static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error *e)
 {
     auto_buf struct sp_buf strings = {0};
@@ -357,10 +402,33 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    const int r = find_cell(p, o, &cell, e);
-    if (r == 0)
+    int r = find_cell(p, o, &cell, e);
+    if (r == 0 && o->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "sandbox intent cannot be enforced on this executor: without namespaces a "
+                       "sandbox has no terminals of its own; see `sallyport doctor`");
+    if (r == 0) {
         p->tier = sp_cell_tier(cell);
-    return r < 0 ? r : sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
+        r = sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
+    }
+    if (r == 0 && !sp_cell_is_ready(cell))
+        keep_again(p, o->policy, &m, &strings);
+    return r;
+}
+
+/* Not tried, for it was often enough: *e stays as it is. */
+static int start_again(struct sp_proc *p, struct sp_error *e)
+{
+    struct sp_again *a = p->again;
+    struct sp_cell *cell;
+
+    if (a == NULL || ++a->tries > MAX_TRIES)
+        return -(int)e->code;
+    sp_cell_forget(&p->seat);
+    const int r =
+        sp_wards_cell(p->session->server->wards, p->session->number, &a->policy, &cell, e);
+    return r < 0 ? r
+                 : sp_cell_start(cell, &p->seat, &a->m, &a->strings, p->session->client != NULL, e);
 }
 
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,

@@ -93,6 +93,7 @@ struct sp_proc {
     unsigned requests; /* that refer to it: it is not forgotten before they are answered */
     struct sp_timer forget_timer;
     struct sp_start_wait *start_wait; /* STARTING only */
+    struct sp_again *again; /* STARTING in a sandbox that is being made: to ask once more */
 };
 
 /* What starts a process. Everything is borrowed for the call. */

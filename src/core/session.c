@@ -52,6 +52,7 @@ static int make_wards(struct sp_server *s, struct sp_error *e)
         .cell = cell_options(s),
         .covers = s->options.covers != NULL ? s->options.covers : none,
         .runtime_dir = s->options.runtime_dir,
+        .is_exposed = s->options.is_exposed,
         .user = s,
         .drained = on_drained,
     };

@@ -55,6 +55,7 @@ struct sp_server_options {
     uint64_t nofile_soft, nofile_hard;
     const char *const *covers; /* paths that no confined command may reach; NULL at the end */
     const char *runtime_dir;   /* NULL: none */
+    bool is_exposed;           /* whoever has network can ask us for anything */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */
 };

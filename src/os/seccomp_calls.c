@@ -103,6 +103,8 @@ const struct sp_call sp_calls[] = {
     {REFUSED(migrate_pages), SILENT},
     {REFUSED(move_pages), SILENT},
     {TESTED(prlimit64, PRLIMIT), SILENT}, /* the kernel asks for the same user alone */
+    {TESTED(prctl, PRCTL), SILENT},       /* who stops being a subreaper leaves its tree behind */
+    {TESTED(fcntl, FCNTL), SILENT},       /* a lease makes those outside wait who write the file */
     /* rings: they make calls that no filter sees */
     {MISSING(io_uring_setup)},
     {MISSING(io_uring_enter)},
@@ -207,6 +209,18 @@ const struct sp_call sp_calls[] = {
     {WITHOUT_METADATA(utimensat)},
     {WITHOUT_METADATA(futimesat)},
     {WITHOUT_METADATA(file_setattr)},
+    /* nor are other processes' objects out of reach there: no namespace keeps them apart */
+    {WITHOUT_METADATA(shmget)},
+    {WITHOUT_METADATA(shmat)},
+    {WITHOUT_METADATA(shmctl)},
+    {WITHOUT_METADATA(msgget)},
+    {WITHOUT_METADATA(msgsnd)},
+    {WITHOUT_METADATA(msgrcv)},
+    {WITHOUT_METADATA(msgctl)},
+    {WITHOUT_METADATA(semget)},
+    {WITHOUT_METADATA(semop)},
+    {WITHOUT_METADATA(semtimedop)},
+    {WITHOUT_METADATA(semctl)},
     /* the listener: see SP_TEST_SECCOMP in seccomp.c */
     {CALL(seccomp), EPERM, SP_WHEN_LISTENER, SP_TEST_SECCOMP, SILENT},
 };

@@ -73,6 +73,7 @@ int sp_spawn_renew_null(void)
 struct child {
     struct sp_spawn *s;
     pid_t parent;
+    bool joins_cgroup; /* it could not be born there */
 };
 
 static SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
@@ -119,12 +120,28 @@ static int search_and_exec(const struct sp_spawn *s)
     }
 }
 
+/* While the parent stands still its table is ours: what is opened here is closed here. */
+static bool join_cgroup(int dir)
+{
+    const int fd = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return false;
+    const bool ok = write(fd, "0", 1) == 1;
+    const int err = errno;
+    (void)close(fd);
+    errno = err;
+    return ok;
+}
+
 static int child_main(void *arg)
 {
     struct child *c = arg;
     struct sp_spawn *s = c->s;
     sigset_t none;
 
+    if (c->joins_cgroup && !join_cgroup(s->cgroup))
+        die(s, SP_STEP_CLONE, errno);
     /* Our own table first: before this, a dup2 here would be the parent's. */
     if (close_range(SLOTS_END, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         die(s, SP_STEP_FDS, errno);
@@ -209,14 +226,18 @@ static long clone_call(long nr, long a1, long a2, long a3, int (*fn)(void *), vo
 #endif
 }
 
+static bool has_no_clone3;
+
 static long start_child(struct child *c, int *pidfd)
 {
     static _Alignas(64) char stack[64 << 10];
     const long flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD;
 
-    if (c->s->cgroup < 0)
+    if (c->s->cgroup < 0 || has_no_clone3) {
+        c->joins_cgroup = c->s->cgroup >= 0;
         return clone_call(SYS_clone, flags | SIGCHLD, (long)(stack + sizeof stack), (long)pidfd,
                           child_main, c);
+    }
     struct clone_args args = {
         .flags = (unsigned long)flags | CLONE_INTO_CGROUP,
         .pidfd = (unsigned long)pidfd,
@@ -225,7 +246,11 @@ static long start_child(struct child *c, int *pidfd)
         .stack_size = sizeof stack,
         .cgroup = (unsigned long)c->s->cgroup,
     };
-    return clone_call(SYS_clone3, (long)&args, sizeof args, 0, child_main, c);
+    const long pid = clone_call(SYS_clone3, (long)&args, sizeof args, 0, child_main, c);
+    if (pid != -ENOSYS)
+        return pid;
+    has_no_clone3 = true; /* a filter around us may hide it */
+    return start_child(c, pidfd);
 }
 
 int sp_spawn(struct sp_spawn *s)

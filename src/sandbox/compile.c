@@ -63,7 +63,7 @@ static struct draft_op *add_op(struct draft *d, enum sp_op op, const char *path)
         d->cap = cap;
     }
     struct draft_op *o = &d->ops[d->count++];
-    *o = (struct draft_op){.op = {.op = (uint16_t)op, .is_dir = 1}, .path = path};
+    *o = (struct draft_op){.op = {.op = (uint8_t)op, .is_dir = 1}, .path = path};
     /* Whatever is mounted inside a directory that hides things opens it a little. */
     if (d->depth > 0 && d->levels[d->depth - 1].op != SIZE_MAX)
         d->ops[d->levels[d->depth - 1].op].op.is_reopened = 1;
@@ -123,7 +123,7 @@ static int check_own(struct draft *d, const struct sp_spot *s, bool *ret_skip, s
 
     *ret_skip = is_in_own(d, s->path);
     if (s->access != SP_ACCESS_DENY || s->why != SP_WHY_ENTRY ||
-        d->levels[d->depth - 1].access != SP_ACCESS_DENY ||
+        (!in_proc && d->levels[d->depth - 1].access != SP_ACCESS_DENY) ||
         !(in_proc || (sp_path_is_in(s->path, "/dev") && is_in_our_dev(s->path))))
         return 0;
     return sp_fail(e, SP_E_INVALID, 0,
@@ -135,11 +135,13 @@ static int check_own(struct draft *d, const struct sp_spot *s, bool *ret_skip, s
 
 static bool draft_mount(struct draft *d, const struct sp_spot *s, enum sp_op op)
 {
+    const bool is_made = d->levels[d->depth - 1].access == SP_ACCESS_DENY;
     struct draft_op *o = add_op(d, op, s->path);
 
     if (o == NULL)
         return false;
     o->op.is_dir = s->kind == SP_SPOT_DIR;
+    o->op.is_made = is_made;
     o->op.dev = s->dev;
     o->op.ino = s->ino;
     enter(d, s->path, s->access, SIZE_MAX);
@@ -211,19 +213,20 @@ static bool has_spot(const struct sp_survey *s, const char *path)
 }
 
 /* Sockets of every daemon live there; what name lookups need is shown again. */
-static int add_run(const struct sp_survey *s, struct sp_spot *extra)
+static int add_run(const struct sp_survey *s, bool is_new, struct sp_spot *extra)
 {
     struct stat st;
     int n = 0;
 
     if (lstat("/run", &st) < 0 || !S_ISDIR(st.st_mode) || has_spot(s, "/run"))
         return 0;
-    extra[n++] = (struct sp_spot){.path = (char *)(uintptr_t) "/run",
-                                  .access = SP_ACCESS_DENY,
-                                  .kind = SP_SPOT_DIR,
-                                  .why = SP_WHY_COVER,
-                                  .dev = st.st_dev,
-                                  .ino = st.st_ino};
+    if (!is_new) /* where the root is empty, so is this */
+        extra[n++] = (struct sp_spot){.path = (char *)(uintptr_t) "/run",
+                                      .access = SP_ACCESS_DENY,
+                                      .kind = SP_SPOT_DIR,
+                                      .why = SP_WHY_COVER,
+                                      .dev = st.st_dev,
+                                      .ino = st.st_ino};
     for (size_t i = 0; i < sizeof resolver_dirs / sizeof resolver_dirs[0]; i++)
         if (lstat(resolver_dirs[i], &st) == 0 && S_ISDIR(st.st_mode) &&
             !has_spot(s, resolver_dirs[i]))
@@ -264,7 +267,7 @@ static int draft_places(struct draft *d, struct sp_error *e)
 {
     const struct sp_survey *s = d->survey;
     struct sp_spot extra[1 + sizeof resolver_dirs / sizeof resolver_dirs[0]];
-    const int extra_count = d->view == SP_VIEW_READ ? add_run(s, extra) : 0;
+    const int extra_count = d->view == SP_VIEW_OPEN ? 0 : add_run(s, d->view == SP_VIEW_NEW, extra);
     const size_t count = s->count + s->pin_count + (size_t)extra_count;
     struct turn *turns = calloc(count + 1, sizeof *turns);
     size_t n = 0;
@@ -307,7 +310,8 @@ static int draft_places(struct draft *d, struct sp_error *e)
     }
     /* /run shows that it is empty rather than that it is closed. */
     for (size_t i = 0; i < d->count; i++)
-        if (extra_count > 0 && d->ops[i].path == extra[0].path)
+        if (d->ops[i].op.op == SP_OP_EMPTY && strcmp(d->ops[i].path, "/run") == 0 &&
+            extra_count > 0 && extra[0].access == SP_ACCESS_DENY)
             d->ops[i].op.mode = PLACEHOLDER_MODE;
     free(turns);
     return r;
@@ -321,15 +325,16 @@ static int refuse(struct sp_error *e, const char *missing, const char *remedy)
                    missing, remedy[0] != 0 ? "; " : "", remedy);
 }
 
-/* Without a view of its own a command can be kept from writing at all, and from the network. */
+/* Without a view of its own a command can be kept from writing at all, and from the network. What
+ * is covered are sockets, which the filter lets nobody open. */
 static bool thin_is_enough(const struct draft *d)
 {
-    if (d->view == SP_VIEW_OPEN)
-        return d->count == 0;
-    if (d->view != SP_VIEW_READ)
+    const enum sp_access all = base_access(d->view);
+
+    if (d->view == SP_VIEW_NEW)
         return false;
-    for (size_t i = 0; i < d->count; i++)
-        if (strcmp(d->ops[i].path, "/run") != 0 && !sp_path_is_in(d->ops[i].path, "/run"))
+    for (size_t i = 0; i < d->survey->count; i++)
+        if (d->survey->spots[i].why != SP_WHY_COVER && d->survey->spots[i].access != all)
             return false;
     return true;
 }

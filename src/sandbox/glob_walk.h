@@ -11,7 +11,7 @@
 #include "sandbox/canonical.h"
 #include "sandbox/glob.h"
 
-#define SP_MAX_GLOB_ENTRIES 2000000     /* names that one survey looks at */
+#define SP_MAX_GLOB_ENTRIES 1000000     /* names that one survey looks at, times its patterns */
 #define SP_MAX_GLOB_WAITING (64U << 20) /* bytes of paths of directories still to be read */
 
 /* path: of the match, absolute. */

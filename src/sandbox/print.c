@@ -59,6 +59,8 @@ static bool print_op(const struct sp_plan *p, const struct sp_place_op *o, struc
         return sp_buf_printf(out, "  %s %s\n", o->ino == 0 ? "placeholder " : "empty       ", path);
     case SP_OP_ALIAS:
         return sp_buf_printf(out, "  link         %s -> %s\n", path, sp_plan_string(p, o->target));
+    case SP_OP_NOTHING:
+        return true;
     case SP_OP_MAX:
         break;
     }

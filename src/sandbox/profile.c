@@ -415,3 +415,17 @@ bool sp_policy_add_root(struct sp_policy *p, struct sp_str root)
     p->roots[p->root_count++] = TAKE_PTR(copy);
     return true;
 }
+
+bool sp_policy_copy(const struct sp_policy *p, struct sp_policy *ret)
+{
+    struct sp_policy copy = {.cwd_is_root = p->cwd_is_root};
+    bool ok = sp_profile_copy(&p->profile, &copy.profile) && copy_text(p->cwd, &copy.cwd) &&
+              copy_text(p->tmpdir, &copy.tmpdir) && copy_text(p->home, &copy.home);
+
+    for (size_t i = 0; ok && i < p->root_count; i++)
+        ok = sp_policy_add_root(&copy, sp_str_of(p->roots[i]));
+    if (!ok)
+        sp_policy_done(&copy);
+    *ret = copy;
+    return ok;
+}

@@ -97,7 +97,8 @@ struct sp_policy {
     char *home;       /* for ~ in patterns; NULL: none */
 };
 void sp_policy_done(struct sp_policy *p);
-bool sp_policy_add_root(struct sp_policy *p, struct sp_str root); /* false: no memory */
+bool sp_policy_add_root(struct sp_policy *p, struct sp_str root);      /* false: no memory */
+bool sp_policy_copy(const struct sp_policy *p, struct sp_policy *ret); /* the same */
 
 /* For displays of old clients (2.7). */
 int sp_policy_to_legacy(const struct sp_policy *p, struct sp_legacy *ret, struct sp_error *e);

@@ -92,7 +92,7 @@ static int expand_walk(struct expanding *x, const struct sp_glob *globs, size_t 
         .glob_count = count,
         .max_depth = m->resolved->glob_depth,
         .visited = &x->visited,
-        .max_visited = SP_MAX_GLOB_ENTRIES,
+        .max_visited = SP_MAX_GLOB_ENTRIES / count, /* whoever asks waits for it, and others */
         .found = found,
         .user = x,
     };

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "sandbox/gitdir.h"
@@ -118,6 +120,16 @@ static int remember_repository(struct protecting *p, const char *root,
     return 0;
 }
 
+/* In a directory like /tmp, where nobody removes what belongs to others. */
+static bool is_anothers(int dir, const char *name)
+{
+    struct stat parent;
+    struct stat st;
+
+    return fstat(dir, &parent) == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (parent.st_mode & S_ISVTX) != 0 && parent.st_uid != geteuid() && st.st_uid != geteuid();
+}
+
 static int protect_name(struct protecting *p, int dir, const struct sp_identity *root_who,
                         const char *root, const char *name, size_t entry)
 {
@@ -139,6 +151,8 @@ static int protect_name(struct protecting *p, int dir, const struct sp_identity 
         return r;
     if (err == ENOENT)
         return sp_making_add_missing(m, path, root_who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);
+    if (S_ISLNK(who.mode) && is_anothers(dir, name))
+        return 0; /* whom a command of ours cannot make way */
     if (S_ISLNK(who.mode))
         return sp_making_refuse_link(m, path, path, SP_ACCESS_READ);
     r = sp_making_add(m, path, &who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);

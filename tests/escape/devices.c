@@ -146,13 +146,13 @@ struct walk {
 /* Opens what lies below for writing, and writes nothing. Links are not followed. */
 static void walk_sys(const char *dir, struct walk *w, int depth)
 {
-    char path[4096];
+    char path[8192];
     DIR *d = opendir(dir);
 
     for (const struct dirent *e; d != NULL && w->left > 0 && (e = readdir(d)) != NULL;) {
         if (e->d_name[0] == '.')
             continue;
-        (void)snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        (void)snprintf(path, sizeof path, "%.4000s/%s", dir, e->d_name);
         if (e->d_type == DT_DIR && depth > 0)
             walk_sys(path, w, depth - 1);
         if (e->d_type != DT_REG)

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 
 import wire
+from sandbox_policy import IS_ROOT, outside_of_tmp
 from server import PROGRAM, Server, marked
 from wire import file_uri
 
@@ -23,7 +24,6 @@ BESIDE = os.path.join(os.path.dirname(PROGRAM), 'tests', 'escape')
 ORDINARY = 61789  # a uid that nothing else runs under
 CANNOT = 'sandbox intent cannot be enforced on this executor'
 INHERITED = 700   # a descriptor of a file in O that the server is started with
-IS_ROOT = os.getuid() == 0
 
 
 class Refused(Exception):
@@ -40,16 +40,6 @@ def become(uid):
         os.setgroups([])
         os.setgid(uid)
         os.setuid(uid)
-
-
-def outside_of_tmp():
-    """Where W and O can be: /tmp is writable under workspace-write."""
-    temporary = {os.path.realpath(p) for p in ('/tmp', os.environ.get('TMPDIR') or '/tmp')}
-    for place in ('/var/tmp', os.getcwd(), os.path.expanduser('~')):
-        real = os.path.realpath(place)
-        if os.access(real, os.W_OK) and not any((real + '/').startswith(t + '/') for t in temporary):
-            return real
-    raise AssertionError('no directory outside of /tmp can be written')
 
 
 def remove(path):

@@ -2,16 +2,19 @@
 """Policies as clients send them, and a place to try them on: a workspace W and a directory O
 outside of it, neither of them below a temporary directory."""
 
+import functools
 import os
 import shutil
+import subprocess
 import tempfile
 
-from server import Case
+from server import PYTHON, Case, descendants, is_alive, stat_of, status_of
 from wire import file_uri
 
 CANNOT = 'sandbox intent cannot be enforced on this executor: '
 PROTECTED = ('.git', '.agents', '.codex', '.aws')
 IS_ROOT = os.getuid() == 0
+NESTED = status_of(os.getpid())['NSpid'].split()  # we may be in a namespace ourselves
 
 # ------------------------------------------------------------------------------------ entries
 
@@ -65,6 +68,12 @@ def workspace_write(*roots, network='restricted', more_entries=(), **more):
     return context(restricted(WORKSPACE + list(more_entries), network), *roots, **more)
 
 
+def project_write(*roots, network='restricted', more_entries=(), **more):
+    """The same without /tmp, which all servers of a machine share: what others do there changes nothing."""
+    entries = [entry for entry in WORKSPACE if entry != special('slash_tmp', 'write')]
+    return context(restricted(entries + list(more_entries), network), *roots, **more)
+
+
 # -------------------------------------------------------------------------------- the ground
 
 
@@ -78,11 +87,34 @@ def outside_of_tmp():
     raise AssertionError('no directory outside of /tmp can be written')
 
 
+@functools.lru_cache
+def has_namespaces():
+    """Whether this host lets us have user namespaces, without which there are no cells."""
+    script = 'import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(%d) != 0)' % 0x10020000
+    return subprocess.run([PYTHON, '-S', '-c', script], check=False).returncode == 0
+
+
+def confined_cells(server):
+    """The pids of its confined cells: children that are the first in a pid namespace of their own."""
+    found = []
+    for pid in descendants(server.pid):
+        try:
+            if stat_of(pid)[1] == server.pid and is_alive(pid) and len(status_of(pid)['NSpid'].split()) > len(NESTED):
+                found.append(pid)
+        except (OSError, TypeError, KeyError):
+            pass
+    return found
+
+
 class SandboxCase(Case):
     """W, O, and T for TMPDIR; commands run in W."""
 
+    needs_cells = True
+
     def setUp(self):
         super().setUp()
+        if self.needs_cells and not has_namespaces():
+            self.skipTest('this host gives uid %d no namespaces' % os.getuid())
         self.base = tempfile.mkdtemp(prefix='sallyport-test-', dir=outside_of_tmp())
         self.addCleanup(shutil.rmtree, self.base, True)
         self.w, self.o, self.t = (os.path.join(self.base, name) for name in 'wot')

@@ -155,7 +155,7 @@ class Server:
     """One server process. `stop` is the judge of what it leaves behind."""
 
     def __init__(self, *args, listen='ws://127.0.0.1:0', env=None, replace_env=None, cwd=None,
-                 before_exec=None, pass_fds=(), home=None, prefix=()):
+                 before_exec=None, pass_fds=(), home=None, prefix=(), expose=True):
         self.base = tempfile.mkdtemp(prefix='sallyport-test-')
         self.tmp = os.path.join(self.base, 'tmp')      # TMPDIR of the server: stays empty
         self.work = os.path.join(self.base, 'work')    # cwd of commands: belongs to the test
@@ -176,6 +176,8 @@ class Server:
             os.makedirs(os.path.join(self.base, 'codex'), exist_ok=True)
         self.env.update(env or {})
         self.args = [*prefix, *PREFIX, PROGRAM, 'exec-server' if PEER else 'serve', '--listen', listen, *MORE_ARGS, *args]
+        if expose and not PEER and listen.startswith('ws:'):
+            self.args.append('--expose-to-sandboxes')  # loopback is the tests' own
         self.listen = listen
         self.tracked = {}
         self.cgroups = set()

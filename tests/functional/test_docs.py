@@ -236,20 +236,25 @@ class Protocol(Case):
 
 @ours_only
 class Man(Case):
-    def help_flags(self):
-        run = subprocess.run([PROGRAM, 'serve', '--help'], capture_output=True, timeout=wire.DEADLINE,
+    VERBS = ('serve', 'sandbox', 'doctor')
+
+    def help_flags(self, verb='serve'):
+        run = subprocess.run([PROGRAM, verb, '--help'], capture_output=True, timeout=wire.DEADLINE,
                              env=dict(SANITIZERS, PATH='/usr/bin:/bin'))
         return set(re.findall(r'--[a-z][a-z0-9-]+', run.stdout.decode()))
 
     def test_the_page_has_every_flag_of_the_help_and_no_other(self):
-        page = read('man/sallyport-serve.1').replace('\\-', '-')
-        described = set(re.findall(r'^\.It Fl -([a-z0-9-]+)', page, re.M))
-        self.assertEqual({'--' + f for f in described}, self.help_flags())
-        for flag in re.findall(r'\bFl -([a-z0-9-]+)', page):
-            self.assertIn('--' + flag, self.help_flags())
+        for verb in self.VERBS:
+            with self.subTest(verb):
+                page = read('man/sallyport-%s.1' % verb).replace('\\-', '-')
+                flags = self.help_flags(verb)
+                described = set(re.findall(r'^\.It Fl (?:[a-z] , )?-([a-z0-9-]{2,})', page, re.M))
+                self.assertEqual({'--' + f for f in described}, flags)
+                for flag in re.findall(r'\bFl -([a-z0-9-]{2,})', page):
+                    self.assertIn('--' + flag, flags)
 
     def test_flags_named_in_the_documents_exist(self):
-        known = self.help_flags() | {'--version', '--help'}
+        known = {'--version', '--help'}.union(*(self.help_flags(verb) for verb in self.VERBS))
         for path in ('README.md', 'docs/ARCHITECTURE.md', 'docs/PROTOCOL.md'):
             for flag in re.findall(r'(?<![\w-])--[a-z][a-z0-9-]+', read(path)):
                 self.assertIn(flag, known | {'--tty', '--peer', '--remote'}, path)
@@ -263,7 +268,7 @@ class Man(Case):
 
     @unittest.skipUnless(shutil.which('groff'), 'groff is not installed')
     def test_the_pages_are_laid_out_without_warnings(self):
-        for page in ('man/sallyport.1', 'man/sallyport-serve.1'):
+        for page in ('man/sallyport.1', *('man/sallyport-%s.1' % verb for verb in self.VERBS)):
             run = subprocess.run(['groff', '-Tutf8', '-mandoc', '-ww', os.path.join(ROOT, page)],
                                  capture_output=True, timeout=wire.DEADLINE)
             self.assertEqual((run.returncode, run.stderr), (0, b''), page)

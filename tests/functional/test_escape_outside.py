@@ -146,8 +146,9 @@ class Names(Outside):
 
     def without_placeholders(self):
         """Waits until the cells have ended and taken their placeholders with them."""
-        there = lambda: [d + '/' + name for d in (self.g.w, self.g.t) for name in ('.git', '.codex', '.agents', '.aws', '.sallyport')
-                         if name != '.git' or d != self.g.w if os.path.lexists(d + '/' + name)]
+        names = [os.path.join(self.g.t, '.git')] + [
+            os.path.join(d, name) for d in (self.g.w, self.g.t) for name in ('.codex', '.agents', '.aws', '.sallyport')]
+        there = lambda: [name for name in names if os.path.lexists(name)]
         try:
             wait_until(lambda: not there(), 'end of the placeholders')
         except AssertionError:

@@ -6,7 +6,7 @@ import os
 import signal
 
 import tap
-from sandbox_policy import SandboxCase, context, read_only, unrestricted, workspace_write
+from sandbox_policy import SandboxCase, context, project_write, read_only, unrestricted
 from server import Gate, descendants, is_alive, ours_only, stat_of
 from wire import file_uri, unb64, wait_until
 
@@ -20,7 +20,7 @@ class Inside(SandboxCase):
     def setUp(self):
         super().setUp()
         self.c = self.session()
-        self.policy = workspace_write(self.w)
+        self.policy = project_write(self.w)
 
     def go(self, process_id, script, **more):
         return self.start(self.c, process_id, script, more.pop('sandbox', self.policy), **more)
@@ -37,6 +37,16 @@ class Terminal(Inside):
     def say(self, line):
         self.c.write('t', line if isinstance(line, bytes) else line.encode() + b'\n')
 
+    def shell_is_in_front(self):
+        """Whether the shell's own group has the terminal."""
+        for pid in descendants(self.srv.pid):
+            with open('/proc/%d/stat' % pid) as f:
+                comm, fields = f.read().rsplit(')', 1)
+            if comm.endswith('(bash'):
+                group, front = fields.split()[2], fields.split()[5]
+                return group == front
+        raise AssertionError('no shell')
+
     def until(self, text):
         return self.c.wait_output('t', text)
 
@@ -46,16 +56,16 @@ class Terminal(Inside):
         self.until('started=')
         self.say('kill %1; wait %1; echo status=$?')
         self.until('status=143')
-        self.say("sh -c 'echo in\"\"front; sleep 1000'")
+        self.say("sh -c 'echo in\"\"front; exec sleep 1000'")
         self.until('infront')
         self.say(b'\x1a')
         self.until('Stopped')
         self.say('jobs; echo stopped=$?')
         self.until('stopped=0')
-        self.say('bg; jobs -r | grep -c Running')
-        self.until('1\r\n')
+        self.say('bg; echo running=$(jobs -r | grep -c Running)')
+        self.until('running=1')
         self.say('fg')
-        self.until('fg')
+        wait_until(lambda: not self.shell_is_in_front(), 'the job in front')
         self.say(b'\x03')
         self.say('echo interrupted=$?')
         self.until('interrupted=130')
@@ -71,7 +81,8 @@ class Terminal(Inside):
         self.assertIn('again\r\nend=0\r\n', process.text)
 
     def test_tty_names_the_terminal(self):
-        said = self.said(self.c, 'tty; test -c "$(tty)" && echo there; : > /dev/tty && echo controlling', self.policy, tty=True)
+        said = self.said(self.c, 'tty; test -c "$(tty)" && echo there; : > /dev/tty && echo controlling',
+                         self.policy, tty=True)
         name, there, controlling = said.split('\n')[:3]
         self.assertRegex(name, '^/dev/pts/[0-9]+$')
         self.assertEqual((there, controlling), ('there', 'controlling'))
@@ -190,7 +201,8 @@ class Life(Inside):
         listed = self.c.request('process/list')['processes']
         self.assertEqual([(p['processId'], p['state'], p['cwd']) for p in listed], [('p', 'running', file_uri(self.w))])
         read = self.c.read('p')
-        self.assertEqual({(k['stream'], unb64(k['chunk'])) for k in read['chunks']}, {('stdout', b'out\n'), ('stderr', b'err\n')})
+        self.assertEqual({(k['stream'], unb64(k['chunk'])) for k in read['chunks']},
+                         {('stdout', b'out\n'), ('stderr', b'err\n')})
         self.assertEqual((read['exited'], read['sandboxDenied']), (False, False))
         self.assertEqual(self.c.start_error('p', ['true'], sandbox=self.policy)['code'], -32600)
 
@@ -291,7 +303,8 @@ class Evidence(Inside):
             self.assertEqual(self.judged(CALL % (call, 0)), (0, False), call)
 
     def test_a_refused_call_of_a_child(self):
-        child = 'import os\nif os.fork() == 0:\n  %s\nos.wait()\nos._exit(1)' % (CALL % (MOUNT, 0)).replace('\n', '\n  ')
+        child = 'import os\nif os.fork() == 0:\n  %s\nos.wait()\nos._exit(1)' % (CALL % (MOUNT, 0)).replace('\n',
+            '\n  ')
         self.assertEqual(self.judged(child), (1, True))
 
     def test_the_evidence_belongs_to_its_command(self):
@@ -315,7 +328,7 @@ class Evidence(Inside):
         self.assertEqual(self.judged(loopback), (1, False))
 
     def test_every_policy(self):
-        for policy in (read_only(self.w), context(unrestricted(), self.w), workspace_write(self.w, network='enabled')):
+        for policy in (read_only(self.w), context(unrestricted(), self.w), project_write(self.w, network='enabled')):
             self.assertEqual(self.judged(CALL % (MOUNT, 1), policy), (1, True))
             self.assertEqual(self.judged('import os; os._exit(1)', policy), (1, False))
 

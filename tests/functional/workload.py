@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ground for honest work: a workspace, a home, a server, and the policies clients send.
+"""The ground for honest work: a workspace, a home that cannot be written, a server, a session.
 
 WORKLOADS_OPEN=1 runs everything without a sandbox: what fails then as well is a fault of the test.
 """
@@ -13,13 +13,12 @@ import threading
 import unittest
 
 import wire
+from sandbox_policy import IS_ROOT, MINIMAL, PROTECTED, WORKSPACE, context, outside_of_tmp, restricted
 from server import Case, HERE, PROGRAM, Server
 from wire import file_uri
 
 OPEN = bool(os.environ.get('WORKLOADS_OPEN'))
-IS_ROOT = os.getuid() == 0
 NOBODY = 65534
-PROTECTED = ('.git', '.agents', '.codex', '.aws')
 PATH = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin'
 PROGRAMS = os.path.join(HERE, 'workloads')  # what runs inside
 
@@ -36,39 +35,9 @@ def needs(*names):
 confined_only = unittest.skipIf(OPEN, 'nothing is refused without a sandbox')
 
 
-def outside_of_tmp():
-    """Where a workspace can be that is not writable by being below /tmp."""
-    temporary = {os.path.realpath(p) for p in ('/tmp', os.environ.get('TMPDIR') or '/tmp')}
-    for place in ('/var/tmp', os.getcwd(), os.path.expanduser('~')):
-        real = os.path.realpath(place)
-        if os.access(real, os.W_OK) and not any((real + '/').startswith(t + '/') for t in temporary):
-            return real
-    raise AssertionError('no directory outside of /tmp can be written')
-
-
-# ------------------------------------------------------------------------------------- policies
-
-
-def special(access, kind, **more):
-    return {'path': {'type': 'special', 'value': dict(kind=kind, **more)}, 'access': access}
-
-
-def at(access, path):
-    return {'path': {'type': 'path', 'path': file_uri(path)}, 'access': access}
-
-
-def carve_outs():
-    return [dict(special('read', 'project_roots', subpath=name), missing_path_behavior='skip') for name in PROTECTED]
-
-
-def workspace_write():
-    """What the Codex client sends for it."""
-    return [special('read', 'root'), special('write', 'project_roots'), special('write', 'slash_tmp'),
-            special('write', 'tmpdir')] + carve_outs()
-
-
-def restricted_reads():
-    return [special('read', 'minimal'), special('write', 'project_roots'), special('write', 'tmpdir')] + carve_outs()
+# Like WORKSPACE, which the Codex client sends; but only programs and the workspace can be seen.
+RESTRICTED_READS = [MINIMAL] + [
+    entry for entry in WORKSPACE if entry['path']['value']['kind'] in ('project_roots', 'tmpdir')]
 
 
 # --------------------------------------------------------------------------------------- ground
@@ -98,7 +67,7 @@ class Workload(Case):
     reads_all = True
 
     def entries(self):
-        return workspace_write()
+        return WORKSPACE
 
     def setUp(self):
         super().setUp()
@@ -170,16 +139,12 @@ class Workload(Case):
             'GIT_COMMITTER_EMAIL': 'a@localhost', 'GIT_CONFIG_NOSYSTEM': '1', 'PYTHONDONTWRITEBYTECODE': '1',
         }, **more)
 
-    def sandbox(self, entries=None):
-        return {'permissions': {'type': 'managed', 'network': self.network, 'file_system': {
-            'type': 'restricted', 'entries': self.entries() if entries is None else entries}},
-            'cwd': file_uri(self.w), 'workspaceRoots': [file_uri(self.w)], 'windowsSandboxLevel': 'disabled',
-            'windowsSandboxProxySettingsMode': 'reconcile', 'useLegacyLandlock': False}
-
-    def how(self, entries=None, cwd=None, env=None, **more):
+    def how(self, entries=None, roots=None, cwd=None, env=None, **more):
+        roots = roots or [self.w]
         if not OPEN:
-            more['sandbox'] = self.sandbox(entries)
-        return dict(cwd=file_uri(cwd or self.w), env=self.environment(**(env or {})), **more)
+            entries = self.entries() if entries is None else entries
+            more['sandbox'] = context(restricted(entries, self.network), *roots)
+        return dict(cwd=file_uri(cwd or roots[0]), env=self.environment(**(env or {})), **more)
 
     def run_in(self, command, timeout=None, **how):
         """command: a script for bash, or a list of words."""

@@ -128,7 +128,7 @@ static void try_sockets(const struct sp_filter_options *o)
     CHILD_CHECK(socket_error(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0) == inet);
     CHILD_CHECK(is_none ? inet6 == EPERM : inet6 != EPERM); /* a host may have none */
     CHILD_CHECK(socket_error(AF_UNIX, SOCK_STREAM, 0) == (is_none ? 0 : EPERM));
-    CHILD_CHECK(socket_error(AF_NETLINK, SOCK_RAW, 0) == (o->net == SP_FILTER_ENABLED ? 0 : EPERM));
+    CHILD_CHECK(socket_error(AF_NETLINK, SOCK_RAW, 0) == (o->net != SP_FILTER_NONE ? 0 : EPERM));
     CHILD_CHECK(socket_error(AF_NETLINK, SOCK_RAW, 9) == EPERM);
     CHILD_CHECK(socket_error(AF_INET, SOCK_RAW, 1) == EPERM);
     CHILD_CHECK(socket_error(AF_INET, SOCK_RAW | SOCK_NONBLOCK, 1) == EPERM);

@@ -192,6 +192,17 @@ static const int without_metadata[] = {
     SYS_lremovexattr,
     SYS_fremovexattr,
     466 /* removexattrat */,
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
     SYS_utimensat,
     469 /* file_setattr */,
 #if defined(__x86_64__)
@@ -216,8 +227,9 @@ static bool has(const int *list, size_t count, int nr)
 
 static bool is_tested(int nr, const struct sp_filter_options *o)
 {
-    static const int tested[] = {SYS_clone,  SYS_unshare,    SYS_personality, SYS_ioctl,
-                                 SYS_socket, SYS_socketpair, SYS_prlimit64};
+    static const int tested[] = {SYS_clone,     SYS_unshare, SYS_personality,
+                                 SYS_ioctl,     SYS_socket,  SYS_socketpair,
+                                 SYS_prlimit64, SYS_prctl,   SYS_fcntl};
 
     return HAS(tested, nr) || (o->notifies && nr == SYS_seccomp);
 }
@@ -328,7 +340,7 @@ static void test_sockets_are_refused_by_family_type_and_protocol(void **state)
                     want = o.notifies ? TOLD : EPERMED;
                 else if (o.net == SP_FILTER_NONE
                              ? family == AF_UNIX && type != SOCK_DGRAM && type != SOCK_RAW
-                             : is_inet || (o.net == SP_FILTER_ENABLED && family == AF_NETLINK &&
+                             : is_inet || (o.net != SP_FILTER_NONE && family == AF_NETLINK &&
                                            protocol == 0))
                     want = ALLOWED;
                 const uint64_t above = 1ULL << 32; /* which the kernel does not look at */

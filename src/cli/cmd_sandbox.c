@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/covers.h"
+#include "cli/denied.h"
+#include "cli/explain.h"
+#include "cli/policy_args.h"
+#include "cli/terminal.h"
+#include "core/confine.h"
+#include "core/placeholder.h"
+#include "os/spawn.h"
+
+static const char help[] =
+    "Usage: sallyport sandbox [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
+    "       sallyport sandbox [OPTIONS] --print-plan\n"
+    "       sallyport sandbox [OPTIONS] --explain PATH ...\n"
+    "\n"
+    "Runs one command under a policy, or shows what the policy means.\n"
+    "\n"
+    "The policy:\n"
+    "  --mode MODE        read-only, workspace-write, danger-full-access or external-sandbox\n"
+    "                     (default read-only)\n"
+    "  --profile FILE     or a profile as JSON\n"
+    "  --writable DIR     this directory may be written, too (repeatable)\n"
+    "  --network          the network may be used\n"
+    "  --cwd DIR          where the command runs; workspace-write: what it may write\n"
+    "                     (default: here)\n"
+    "\n"
+    "The command:\n"
+    "  --tty              it gets a terminal of its own (default: if stdin and stdout are one)\n"
+    "  --no-tty           it gets pipes\n"
+    "  -v, --verbose      after a failure, say in full what the sandbox denied\n"
+    "\n"
+    "Instead of running:\n"
+    "  --print-plan       show how the sandbox would be made\n"
+    "  --explain          say for each PATH whether it can be read and written, and why\n"
+    "  --help             show this text\n"
+    "\n"
+    "Exit status: the command's own, 128 + N if signal N ended it, 126 if it cannot be run, 127\n"
+    "if it is not there; 125 if sallyport failed: a wrong flag, no sandbox.\n"
+    "Example: sallyport sandbox --mode workspace-write -- make test\n";
+
+/* Beside those of shells: whatever a command answers is above or below. */
+#define EXIT_OURS 125
+#define MAX_DIRS  64
+
+enum what { WHAT_RUN, WHAT_PLAN, WHAT_EXPLAIN };
+
+struct options {
+    struct sp_policy_args policy;
+    const char *writable[MAX_DIRS];
+    const char *cwd; /* as given */
+    enum what what;
+    bool is_tty, is_not_tty, is_verbose;
+    char **operands; /* the command or the paths; NULL at the end */
+};
+
+/* ---- the command line ---- */
+
+enum {
+    OPT_MODE = 256,
+    OPT_PROFILE,
+    OPT_WRITABLE,
+    OPT_NETWORK,
+    OPT_CWD,
+    OPT_TTY,
+    OPT_NO_TTY,
+    OPT_PRINT_PLAN,
+    OPT_EXPLAIN,
+    OPT_HELP,
+};
+
+static const struct option known[] = {
+    {"mode", required_argument, NULL, OPT_MODE},
+    {"profile", required_argument, NULL, OPT_PROFILE},
+    {"writable", required_argument, NULL, OPT_WRITABLE},
+    {"network", no_argument, NULL, OPT_NETWORK},
+    {"cwd", required_argument, NULL, OPT_CWD},
+    {"tty", no_argument, NULL, OPT_TTY},
+    {"no-tty", no_argument, NULL, OPT_NO_TTY},
+    {"verbose", no_argument, NULL, 'v'},
+    {"print-plan", no_argument, NULL, OPT_PRINT_PLAN},
+    {"explain", no_argument, NULL, OPT_EXPLAIN},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static bool complain(const char *text)
+{
+    (void)fprintf(stderr, "sallyport sandbox: %s (see --help)\n", text);
+    return false;
+}
+
+static bool choose(struct options *o, enum what what)
+{
+    if (o->what != WHAT_RUN && o->what != what)
+        return complain("--print-plan and --explain: give one of them");
+    o->what = what;
+    return true;
+}
+
+/* One option. false: it was bad and that was said. */
+static bool take(struct options *o, int opt)
+{
+    switch (opt) {
+    case OPT_MODE:
+        o->policy.mode = optarg;
+        return true;
+    case OPT_PROFILE:
+        o->policy.profile_file = optarg;
+        return true;
+    case OPT_WRITABLE:
+        if (o->policy.writable_count == MAX_DIRS)
+            return complain("--writable: at most 64 directories");
+        o->writable[o->policy.writable_count++] = optarg;
+        return true;
+    case OPT_NETWORK:
+        o->policy.has_network = true;
+        return true;
+    case OPT_CWD:
+        o->cwd = optarg;
+        return true;
+    case OPT_TTY:
+        o->is_tty = true;
+        return !o->is_not_tty || complain("--tty and --no-tty: give one of them");
+    case OPT_NO_TTY:
+        o->is_not_tty = true;
+        return !o->is_tty || complain("--tty and --no-tty: give one of them");
+    case 'v':
+        o->is_verbose = true;
+        return true;
+    case OPT_PRINT_PLAN:
+        return choose(o, WHAT_PLAN);
+    case OPT_EXPLAIN:
+        return choose(o, WHAT_EXPLAIN);
+    default: /* getopt has said what is wrong */
+        return false;
+    }
+}
+
+static bool check_operands(const struct options *o)
+{
+    const bool has_any = o->operands[0] != NULL;
+
+    switch (o->what) {
+    case WHAT_RUN:
+        if (has_any && o->operands[0][0] == 0)
+            return complain("the command's name is empty");
+        return has_any || complain("no command");
+    case WHAT_PLAN:
+        return !has_any || complain("--print-plan runs no command");
+    case WHAT_EXPLAIN:
+        return has_any || complain("--explain needs a path");
+    }
+    return false;
+}
+
+/* 0: go on. EXIT_OURS: it was said what is wrong. -1: help was asked for and given. `args` has room
+ * for argc + 2. */
+static int read_options(int argc, char **argv, char **args, struct options *o)
+{
+    int opt;
+
+    args[0] = (char *)(uintptr_t) "sallyport sandbox"; /* what getopt's complaints begin with */
+    for (int i = 0; i < argc; i++)
+        args[i + 1] = argv[i];
+    o->policy.writable = o->writable;
+    optind = 1;
+    while ((opt = getopt_long(argc + 1, args, "+v", known, NULL)) != -1) {
+        if (opt == OPT_HELP) {
+            (void)fputs(help, stdout);
+            return -1;
+        }
+        if (!take(o, opt))
+            return EXIT_OURS;
+    }
+    o->operands = args + optind;
+    return check_operands(o) ? 0 : EXIT_OURS;
+}
+
+/* ---- policy ---- */
+
+static char *find_cwd(const struct options *o, struct sp_error *e)
+{
+    auto_free char *path = o->cwd == NULL ? getcwd(NULL, 0) : realpath(o->cwd, NULL);
+    struct stat st;
+
+    if (path == NULL || stat(path, &st) < 0)
+        (void)sp_fail(e, SP_E_INVALID, errno, "--cwd: %s", o->cwd == NULL ? "." : o->cwd);
+    else if (!S_ISDIR(st.st_mode))
+        (void)sp_fail(e, SP_E_INVALID, ENOTDIR, "--cwd: %s", path);
+    else
+        return TAKE_PTR(path);
+    return NULL;
+}
+
+static int complain_of(const struct sp_error *e)
+{
+    (void)sp_cli_complain(e);
+    return EXIT_OURS;
+}
+
+static int print(const struct sp_buf *text)
+{
+    const bool ok = fwrite(text->data, 1, text->len, stdout) == text->len && fflush(stdout) == 0;
+
+    return ok ? SP_EXIT_OK : EXIT_OURS;
+}
+
+/* ---- three things to do with it ---- */
+
+static void report_denial(const struct sp_local_result *result, bool is_verbose)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if ((is_verbose || isatty(STDERR_FILENO)) && sp_denied_write(result, is_verbose, &text) &&
+        text.len > 0)
+        (void)!write(STDERR_FILENO, text.data, text.len);
+}
+
+static int run(const struct options *o, const char *cwd, const struct sp_policy *policy)
+{
+    const bool is_on_terminal = sp_terminal_is_ours(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    const struct sp_local_options local = {
+        .argv = o->operands,
+        .cwd = cwd,
+        .env = environ,
+        .policy = policy,
+        .is_tty = o->is_tty || (is_on_terminal && !o->is_not_tty),
+    };
+    struct sp_local_result result = {0};
+    struct sp_error e = {0};
+
+    if (sp_local_run(&local, &result, &e) < 0)
+        return complain_of(&e);
+    if (result.end == SP_LOCAL_LOST)
+        (void)fprintf(stderr, "Error: the sandbox ended before the command\n");
+    report_denial(&result, o->is_verbose);
+    return sp_local_status(&result);
+}
+
+static bool print_no_plan(struct sp_buf *out)
+{
+    return sp_buf_printf(out,
+                         "tier: %s\nfiles: the host's files as they are\nnetwork: the host's\n"
+                         "places:\n",
+                         sp_tier_name(SP_TIER_NONE));
+}
+
+static int make_plan(const struct sp_policy *policy, const struct sp_covers *covers,
+                     struct sp_buf *ret, struct sp_error *e)
+{
+    const struct sp_wards_options o = {.cell = {.program = "/proc/self/exe"},
+                                       .covers = (const char *const *)covers->paths};
+    struct sp_loop *loop = NULL;
+    struct sp_cells *cells = NULL;
+    struct sp_wards *wards = NULL;
+    int r = sp_spawn_reserve(e);
+
+    if (r == 0)
+        r = sp_loop_new(&loop, e);
+    if (r == 0)
+        r = sp_cells_new(loop, &cells, e);
+    if (r == 0)
+        r = sp_wards_new(loop, cells, &o, &wards, e);
+    if (r == 0)
+        r = sp_wards_plan(wards, policy, ret, e);
+    sp_wards_free(wards);
+    sp_cells_free(cells);
+    sp_loop_free(loop);
+    return r;
+}
+
+static int show_plan(const struct sp_policy *policy, const struct sp_covers *covers)
+{
+    auto_buf struct sp_buf plan = {0};
+    auto_buf struct sp_buf text = {0};
+    struct sp_error e = {0};
+
+    if (policy->profile.kind == SP_PROFILE_DISABLED)
+        return print_no_plan(&text) ? print(&text) : EXIT_OURS;
+    if (make_plan(policy, covers, &plan, &e) < 0)
+        return complain_of(&e);
+    return sp_plan_print((const void *)plan.data, &text) ? print(&text) : EXIT_OURS;
+}
+
+static int explain(const struct options *o, const char *cwd, const struct sp_policy *policy,
+                   const struct sp_covers *covers)
+{
+    auto_buf struct sp_buf text = {0};
+    struct sp_error e = {0};
+
+    if (sp_explain(policy, (const char *const *)covers->paths, cwd, o->operands, &text, &e) < 0)
+        return complain_of(&e);
+    return print(&text);
+}
+
+static int show(const struct options *o, const char *cwd, const struct sp_policy *policy)
+{
+    struct sp_covers covers = {0};
+    char runtime_dir[512];
+    int status = EXIT_OURS;
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    if (sp_covers_find(runtime_dir, &covers))
+        status =
+            o->what == WHAT_PLAN ? show_plan(policy, &covers) : explain(o, cwd, policy, &covers);
+    sp_covers_done(&covers);
+    return status;
+}
+
+static int do_it(struct options *o)
+{
+    struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
+    struct sp_error e = {0};
+    auto_free char *cwd = find_cwd(o, &e);
+
+    o->policy.cwd = cwd;
+    if (cwd == NULL || sp_policy_from_args(&o->policy, &policy, &e) < 0)
+        return complain_of(&e);
+    return o->what == WHAT_RUN ? run(o, cwd, &policy) : show(o, cwd, &policy);
+}
+
+int sp_cmd_sandbox(int argc, char **argv)
+{
+    struct options o = {0};
+    auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
+
+    if (args == NULL)
+        return EXIT_OURS;
+    const int usage = read_options(argc, argv, args, &o);
+    if (usage != 0)
+        return usage < 0 ? SP_EXIT_OK : usage;
+    (void)sp_log_set_level(o.is_verbose ? "warn" : "error");
+    return do_it(&o);
+}

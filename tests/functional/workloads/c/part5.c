@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parts.h"
+
+int part5(void)
+{
+    return 15;
+}

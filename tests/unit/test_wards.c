@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ward_fixture.h"
+
+/* ---- which cell ---- */
+
+static void test_one_session_and_policy_have_one_cell(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    auto_policy struct sp_policy again = writing("w");
+
+    (void)state;
+    struct sp_cell *c = cell_for(1, &p);
+    assert_ptr_equal(cell_for(1, &p), c);
+    assert_ptr_equal(cell_for(1, &again), c);
+    assert_int_equal(sp_wards_count(wards), 1);
+    runs_to(c, 1, "exit 3", 3);
+    assert_ptr_equal(cell_for(1, &again), c);
+}
+
+static void test_other_sessions_and_policies_have_others(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    auto_policy struct sp_policy online = writing("w");
+    auto_policy struct sp_policy narrow = writing("w");
+    auto_policy struct sp_policy reader = reading();
+    struct sp_cell *c[5];
+
+    (void)state;
+    make_dir("w/sub");
+    online.profile.has_network = true;
+    add_entry(&narrow, SP_PLACE_PATH, SP_ACCESS_READ, at("w/sub"));
+    c[0] = cell_for(1, &p);
+    c[1] = cell_for(2, &p);
+    c[2] = cell_for(1, &online);
+    c[3] = cell_for(1, &narrow);
+    c[4] = cell_for(1, &reader);
+    for (size_t i = 0; i < 5; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_ptr_not_equal(c[i], c[k]);
+    assert_int_equal(sp_wards_count(wards), 5);
+    assert_ptr_equal(cell_for(1, &p), c[0]);
+    assert_ptr_equal(cell_for(2, &p), c[1]);
+    assert_ptr_equal(cell_for(1, &narrow), c[3]);
+}
+
+static void test_a_cell_keeps_its_policy(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    char script[4 * PATH_MAX];
+
+    (void)state;
+    make_dir("w/.git");
+    make_dir("out");
+    struct sp_cell *c = cell_for(1, &p);
+    (void)snprintf(script, sizeof script,
+                   "cd %s && echo x >f && ! echo x >.git/f && ! mkdir .codex/x && ! rmdir .codex "
+                   "&& ! echo x >../out/f && ! ls ../run/* 2>/dev/null",
+                   at("w"));
+    runs_to(c, 1, script, 0);
+    assert_true(is_there("w/f"));
+    assert_int_equal(names_in("w/.git"), 0);
+    assert_int_equal(names_in("out"), 0);
+    assert_true(is_there("w/.codex")); /* a placeholder */
+}
+
+/* ---- the disk changes ---- */
+
+static void test_after_a_change_there_is_another_and_the_old_one_ends_with_its_command(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    struct run long_one;
+    struct run next;
+
+    (void)state;
+    make_dir("w/sub");
+    add_entry(&p, SP_PLACE_PATH, SP_ACCESS_READ, at("w/sub"));
+    struct sp_cell *old = cell_for(1, &p);
+    run_in(&long_one, old, 1, "sleep 1000");
+    const int pidfd = pidfd_of(old);
+    assert_ptr_equal(cell_for(1, &p), old);
+    assert_int_equal(rename(at("w/sub"), at("w/was")), 0);
+    make_dir("w/sub");
+    struct sp_cell *new = cell_for(1, &p);
+    assert_ptr_not_equal(new, old);
+    assert_ptr_equal(cell_for(1, &p), new);
+    run_in(&next, new, 1, "sleep 1000");
+    lives(pidfd);
+    assert_false(long_one.is_lost);
+    assert_int_equal(sp_wards_count(wards), 2);
+    sp_cell_terminate(&long_one.seat);
+    until(is_true, &long_one.is_closed);
+    dies(pidfd);
+    until_count(1);
+    run_done_with(&long_one);
+    assert_ptr_equal(cell_for(1, &p), new);
+    assert_false(next.is_lost);
+    run_done_with(&next);
+}
+
+static void test_an_idle_one_that_is_stale_ends_at_once(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+
+    (void)state;
+    struct sp_cell *old = cell_for(1, &p);
+    runs_to(old, 1, "true", 0);
+    const int pidfd = pidfd_of(old);
+    const uint64_t before = test_now_ms();
+    assert_int_equal(rmdir(at("w/.git")), 0); /* a placeholder that was in somebody's way */
+    make_dir("w/.git");
+    assert_ptr_not_equal(cell_for(1, &p), old);
+    dies(pidfd);
+    assert_true(test_now_ms() - before < SP_CELL_IDLE_FAST_MS);
+    until_count(1);
+}
+
+static void test_a_placeholder_that_is_gone_makes_another(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+
+    (void)state;
+    struct sp_cell *old = cell_for(1, &p);
+    runs_to(old, 1, "true", 0);
+    assert_int_equal(rmdir(at("w/.codex")), 0);
+    struct sp_cell *new = cell_for(1, &p);
+    assert_ptr_not_equal(new, old);
+    assert_true(is_there("w/.codex"));
+    assert_ptr_equal(cell_for(1, &p), new);
+}
+
+static void test_patterns_are_looked_for_each_time(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+
+    (void)state;
+    make_file("w/a.env", "");
+    add_entry(&p, SP_PLACE_GLOB, SP_ACCESS_DENY, at("w/**/*.env"));
+    struct sp_cell *old = cell_for(1, &p);
+    assert_ptr_equal(cell_for(1, &p), old);
+    make_file("w/b.txt", "");
+    assert_ptr_equal(cell_for(1, &p), old);
+    make_file("w/b.env", "");
+    struct sp_cell *new = cell_for(1, &p);
+    assert_ptr_not_equal(new, old);
+    assert_ptr_equal(cell_for(1, &p), new);
+    runs_to(new, 1, "true", 0);
+    assert_int_equal(rmdir(at("w/.codex")), 0);
+    assert_ptr_not_equal(cell_for(1, &p), new);
+}
+
+/* ---- time ---- */
+
+static void test_what_nobody_uses_ends(void **state)
+{
+    auto_policy struct sp_policy holder = writing("w");
+    auto_policy struct sp_policy reader = reading();
+    struct run left;
+
+    (void)state;
+    struct sp_cell *a = cell_for(1, &holder);
+    struct sp_cell *b = cell_for(2, &reader);
+    struct sp_cell *c = cell_for(3, &holder);
+    runs_to(b, 2, "true", 0);
+    run_in(&left, c, 3, "sleep 1000 >/dev/null 2>&1 </dev/null & exit 0");
+    until(is_true, &left.is_closed);
+    runs_to(a, 1, "true", 0);
+    const uint64_t since = test_now_ms();
+    const int of_a = pidfd_of(a);
+    const int of_b = pidfd_of(b);
+    const int of_c = pidfd_of(c);
+    dies(of_a);
+    assert_true(test_now_ms() - since >= SP_CELL_IDLE_FAST_MS - 100);
+    until_count(2);
+    assert_true(is_there("w/.git")); /* c has it still */
+    let_pass(SP_CELL_IDLE_FAST_MS + 200);
+    lives(of_b); /* nothing of it is in anybody's way */
+    lives(of_c); /* what its command has left runs there */
+    run_done_with(&left);
+    sp_wards_end_session(wards, 3);
+    dies(of_c);
+    until_count(1);
+    assert_false(is_there("w/.git"));
+    (void)close(of_b);
+    assert_ptr_equal(cell_for(2, &reader), b);
+}
+
+static void test_a_cell_that_is_used_again_is_not_idle(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+
+    (void)state;
+    struct sp_cell *c = cell_for(1, &p);
+    for (int i = 0; i < 4; i++) {
+        runs_to(c, 1, "true", 0);
+        let_pass(SP_CELL_IDLE_FAST_MS / 2);
+        assert_ptr_equal(cell_for(1, &p), c);
+    }
+}
+
+static void test_a_cell_in_which_nothing_was_started_ends_too(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+
+    (void)state;
+    (void)cell_for(1, &p); /* and the start is refused for some reason of its own */
+    assert_true(is_there("w/.git"));
+    until_count(0);
+    let_pass(100);
+    assert_false(is_there("w/.git"));
+}
+
+/* ---- ends ---- */
+
+static void test_the_end_of_a_session_ends_its_cells(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    auto_policy struct sp_policy q = reading();
+    struct run first;
+    struct run second;
+    struct run other;
+
+    (void)state;
+    run_in(&first, cell_for(1, &p), 1, "sleep 1000");
+    run_in(&second, cell_for(1, &q), 1, "sleep 1000");
+    run_in(&other, cell_for(2, &q), 2, "sleep 1000");
+    const int pidfd = pidfd_of(first.seat.cell);
+    sp_wards_end_session(wards, 1);
+    sp_wards_end_session(wards, 1); /* again is fine, and so is an unknown one */
+    sp_wards_end_session(wards, 7);
+    assert_true(first.is_lost && second.is_lost);
+    dies(pidfd);
+    until_count(1);
+    assert_false(is_there("w/.git"));
+    assert_false(other.is_lost);
+    /* The session's number may come again: nothing of the old one is used. */
+    runs_to(cell_for(1, &p), 1, "true", 0);
+    run_done_with(&first);
+    run_done_with(&second);
+    run_done_with(&other);
+}
+
+static void test_a_session_may_end_before_its_cell_is_there(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    struct run r;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        ask_run(&r, cell_for(1, &p), 1, "sleep 1000");
+        if (i % 2 == 0)
+            let_pass((uint64_t)i % 5);
+        sp_wards_end_session(wards, 1);
+        assert_true(r.is_lost);
+        run_done_with(&r);
+    }
+    until_count(0);
+    let_pass(100);
+    assert_false(is_there("w/.git"));
+}
+
+static void test_a_cell_that_dies_is_replaced(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    struct run r;
+
+    (void)state;
+    struct sp_cell *c = cell_for(1, &p);
+    run_in(&r, c, 1, "sleep 1000");
+    const int pidfd = pidfd_of(c);
+    assert_int_equal(kill(sp_cell_pid(c), SIGKILL), 0);
+    until(is_true, &r.is_lost);
+    run_done_with(&r);
+    dies(pidfd);
+    until_count(0);
+    runs_to(cell_for(1, &p), 1, "true", 0);
+    assert_int_equal(sp_wards_count(wards), 1);
+}
+
+static void test_the_end_of_all_with_everything_running(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    auto_policy struct sp_policy q = reading();
+    struct run r[3];
+
+    (void)state;
+    run_in(&r[0], cell_for(1, &p), 1, "setsid sleep 1000 & sleep 1000");
+    run_in(&r[1], cell_for(2, &p), 2, "sleep 1000 & exit 0");
+    ask_run(&r[2], cell_for(3, &q), 3, "sleep 1000"); /* not even built yet */
+    for (int i = 0; i < 3; i++)
+        run_done_with(&r[i]);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const struct sp_policy *p, const char *text)
+{
+    struct sp_cell *c = NULL;
+
+    error = (struct sp_error){0};
+    if (sp_wards_cell(wards, 1, p, &c, &error) == 0)
+        fail_msg("not refused: %s", text);
+    if (strstr(error.msg, text) == NULL)
+        fail_msg("%s", error.msg);
+    assert_int_equal(error.code, SP_E_INVALID);
+    assert_null(c);
+    assert_int_equal(sp_wards_count(wards), 0);
+    assert_false(is_there("w/.git"));
+}
+
+static void test_what_cannot_be_enforced_is_refused_and_leaves_nothing(void **state)
+{
+    auto_policy struct sp_policy crossing = writing("w");
+    auto_policy struct sp_policy own = writing("w");
+    auto_policy struct sp_policy many = reading();
+    char name[32];
+
+    (void)state;
+    make_dir("elsewhere");
+    make_link("../elsewhere", "w/.codex");
+    refused(&crossing, "because it crosses writable symlink");
+    assert_int_equal(unlink(at("w/.codex")), 0);
+    add_entry(&own, SP_PLACE_PATH, SP_ACCESS_DENY, "/dev/null");
+    refused(&own, "commands get a /dev of their own");
+    for (int i = 0; i < SP_MAX_WARD_PLACEHOLDERS / 5 + 1; i++) {
+        (void)snprintf(name, sizeof name, "many/%d", i);
+        make_dir(name);
+        add_entry(&many, SP_PLACE_PATH, SP_ACCESS_WRITE, at(name));
+    }
+    refused(&many, "too many writable roots");
+    assert_int_equal(names_in("many/0"), 0);
+}
+
+static void test_without_powers_it_is_refused(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+
+    (void)state;
+    sp_wards_free(wards);
+    make_wards("/bin/false"); /* no cell can be made of it */
+    refused(&p, "sandbox intent cannot be enforced on this executor");
+    sp_wards_free(wards);
+    make_wards("/nowhere/sallyport");
+    refused(&p, "sandbox intent cannot be enforced on this executor");
+}
+
+/* ---- plans ---- */
+
+static void test_a_plan_alone_makes_nothing(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    auto_buf struct sp_buf plan = {0};
+    const struct sp_powers *powers = NULL;
+
+    (void)state;
+    assert_int_equal(sp_wards_plan(wards, &p, &plan, &error), 0);
+    assert_non_null(sp_plan_check(plan.data, plan.len));
+    assert_int_equal(sp_wards_count(wards), 0);
+    assert_int_equal(names_in("w"), 0);
+    assert_no_children();
+    assert_int_equal(sp_wards_powers(wards, &powers, &error), 0);
+    assert_true(powers->has_cells && powers->has_filter);
+    assert_int_equal(powers->failed_step, SP_BUILD_NONE);
+    sp_wards_forget_powers(wards);
+    assert_int_equal(sp_wards_powers(wards, &powers, &error), 0);
+    assert_true(powers->has_cells);
+}
+
+/* A placeholder is nothing that is there: with it and without it the plan is the same. */
+static void test_a_plan_does_not_see_placeholders(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    auto_buf struct sp_buf before = {0};
+    auto_buf struct sp_buf after = {0};
+
+    (void)state;
+    assert_int_equal(sp_wards_plan(wards, &p, &before, &error), 0);
+    (void)cell_for(1, &p);
+    assert_true(is_there("w/.git"));
+    assert_int_equal(sp_wards_plan(wards, &p, &after, &error), 0);
+    assert_int_equal(before.len, after.len);
+    assert_memory_equal(before.data, after.data, after.len);
+}
+
+static const struct CMUnitTest tests[] = {
+    ward_test(test_one_session_and_policy_have_one_cell),
+    ward_test(test_other_sessions_and_policies_have_others),
+    ward_test(test_a_cell_keeps_its_policy),
+    ward_test(test_after_a_change_there_is_another_and_the_old_one_ends_with_its_command),
+    ward_test(test_an_idle_one_that_is_stale_ends_at_once),
+    ward_test(test_a_placeholder_that_is_gone_makes_another),
+    ward_test(test_patterns_are_looked_for_each_time),
+    ward_test(test_what_nobody_uses_ends),
+    ward_test(test_a_cell_that_is_used_again_is_not_idle),
+    ward_test(test_a_cell_in_which_nothing_was_started_ends_too),
+    ward_test(test_the_end_of_a_session_ends_its_cells),
+    ward_test(test_a_session_may_end_before_its_cell_is_there),
+    ward_test(test_a_cell_that_dies_is_replaced),
+    ward_test(test_the_end_of_all_with_everything_running),
+    ward_test(test_what_cannot_be_enforced_is_refused_and_leaves_nothing),
+    ward_test(test_without_powers_it_is_refused),
+    ward_test(test_a_plan_alone_makes_nothing),
+    ward_test(test_a_plan_does_not_see_placeholders),
+};
+
+int main(void)
+{
+    return wards_main(tests, sizeof tests / sizeof tests[0]);
+}
