@@ -3,16 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
-#include <net/if.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,79 +12,41 @@
 #include "cell/wire.h"
 #include "os/landlock.h"
 #include "os/mount.h"
+#include "os/namespace.h"
 #include "os/privilege.h"
 #include "os/seccomp.h"
 #include "os/spawn.h"
 
 /* ---- namespaces ---- */
 
-static bool write_file(const char *path, const char *text)
-{
-    auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-    return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-}
-
-/* We stay who we are: our own numbers, mapped onto themselves. */
-static bool map_ids(uid_t uid, gid_t gid)
-{
-    char line[64];
-
-    if (!write_file("/proc/self/setgroups", "deny"))
-        return false;
-    (void)snprintf(line, sizeof line, "%u %u 1", (unsigned)gid, (unsigned)gid);
-    if (!write_file("/proc/self/gid_map", line))
-        return false;
-    (void)snprintf(line, sizeof line, "%u %u 1", (unsigned)uid, (unsigned)uid);
-    return write_file("/proc/self/uid_map", line);
-}
-
 static bool leave_namespaces(const struct sp_plan *plan, struct sp_built *report)
 {
     const uid_t uid = geteuid();
     const gid_t gid = getegid();
-    const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-                    CLONE_NEWCGROUP | (plan->net == SP_NET_OWN ? CLONE_NEWNET : 0);
+    int r = sp_namespaces_leave(plan->net == SP_NET_OWN);
 
-    if (unshare(all) < 0)
-        return sp_built_fail(report, SP_BUILD_NAMESPACES, errno, NULL);
-    if (!map_ids(uid, gid))
-        return sp_built_fail(report, SP_BUILD_ID_MAP, errno, NULL);
-    return true;
+    if (r < 0)
+        return sp_built_fail(report, SP_BUILD_NAMESPACES, r, NULL);
+    r = sp_namespaces_map_ids(uid, gid);
+    return r == 0 || sp_built_fail(report, SP_BUILD_ID_MAP, r, NULL);
 }
 
 /* The new pid namespace has its first process in the child, which the front gets to know as its
  * own. */
 static bool be_born(int control, struct sp_built *report)
 {
-    int pidfd = -1;
-    const long flags = CLONE_PARENT | CLONE_PIDFD;
-#if defined(__x86_64__) || defined(__aarch64__)
-    const long pid = syscall(SYS_clone, flags, 0L, &pidfd, 0L, 0L);
-#else
-#error "the order of clone's arguments is not known here"
-#endif
+    int pidfd;
+    const pid_t pid = sp_namespaces_be_born(&pidfd);
 
     if (pid < 0)
-        return sp_built_fail(report, SP_BUILD_NAMESPACES, errno, NULL);
+        return sp_built_fail(report, SP_BUILD_NAMESPACES, pid, NULL);
     if (pid == 0)
         return true;
     struct sp_wire_born m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_BORN},
                              .pid = (int32_t)pid};
     if (sp_wire_send(control, true, &m, sizeof m, NULL, 0, &pidfd, 1) < 0)
-        (void)kill((pid_t)pid, SIGKILL); /* the front is gone */
+        (void)kill(pid, SIGKILL); /* the front is gone */
     _exit(0);
-}
-
-static bool raise_loopback(void)
-{
-    auto_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq r = {.ifr_name = "lo"};
-
-    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &r) < 0)
-        return false;
-    r.ifr_flags = (short)(r.ifr_flags | IFF_UP | IFF_RUNNING);
-    return ioctl(fd, SIOCSIFFLAGS, &r) == 0;
 }
 
 /* ---- Landlock ---- */
@@ -197,7 +151,7 @@ static bool self_test(const struct sp_plan *plan, struct sp_built *report)
         (void)close(fd);
         return sp_built_fail(report, SP_BUILD_SELF_TEST, EPROTO, "read-only root");
     }
-    return errno == EROFS || errno == EACCES ||
+    return errno == EROFS || (errno == EACCES && plan->tier == SP_TIER_THIN) ||
            sp_built_fail(report, SP_BUILD_SELF_TEST, errno, "read-only root");
 }
 
@@ -216,8 +170,9 @@ bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret
         r = sp_spawn_renew_null(); /* commands get it, and could change the host's by it */
         if (r < 0)
             return sp_built_fail(report, SP_BUILD_DEV, r, "/dev/null");
-        if (plan->net == SP_NET_OWN && !raise_loopback())
-            return sp_built_fail(report, SP_BUILD_LOOPBACK, errno, NULL);
+        r = plan->net == SP_NET_OWN ? sp_namespaces_raise_loopback() : 0;
+        if (r < 0)
+            return sp_built_fail(report, SP_BUILD_LOOPBACK, r, NULL);
     }
     r = sp_privilege_no_core();
     if (r < 0)

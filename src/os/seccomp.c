@@ -110,8 +110,9 @@ struct check {
     enum label then;
 };
 
-#define NO_MASK      UINT32_MAX
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define F_SETDELEG_NEW 1040 /* Linux 6.19: the same for directories, too */
+#define NO_MASK        UINT32_MAX
+#define COUNT(array)   (sizeof(array) / sizeof(array)[0])
 
 /* The half that calls with int arguments look at: a 64-bit comparison would let through what
  * differs in the other half alone. */
@@ -219,7 +220,8 @@ static void put_tests(struct maker *m, const struct sp_filter_options *o)
     static const struct check own_limits[] = {{BPF_JEQ, 0, ALLOW}};
     static const struct check prctls[] = {{BPF_JEQ, PR_SET_CHILD_SUBREAPER, TEST_SUBREAPER}};
     static const struct check no_subreaper[] = {{BPF_JEQ, 0, REFUSE}};
-    static const struct check fcntls[] = {{BPF_JEQ, F_SETLEASE, REFUSE}};
+    static const struct check fcntls[] = {{BPF_JEQ, F_SETLEASE, REFUSE},
+                                          {BPF_JEQ, F_SETDELEG_NEW, REFUSE}};
     static const struct check personalities[] = {{BPF_JEQ, 0, ALLOW}, {BPF_JEQ, ~0U, ALLOW}};
     /*
      * Of two filters that both want to notify, the later one does. Once our listener is closed a

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "sandbox/budget.h"
 
 /* ---- which inode ---- */
 
@@ -272,6 +273,8 @@ static int step(struct walk *w, const char *name, bool *ret_is_over, struct sp_e
         *ret_is_over = true;
         return end_at(w, SP_WAY_NO_DIR, NULL, e);
     }
+    if (sp_budget_is_spent())
+        return sp_budget_refuse(e);
     if (strcmp(name, ".") == 0)
         return 0;
     if (strcmp(name, "..") == 0)

@@ -12,6 +12,7 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "sandbox/budget.h"
 
 /* A directory that waits: its depth and its path below the root, one record behind the other. */
 struct waiting {
@@ -120,6 +121,8 @@ static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_erro
     if (++*k->w->visited > k->w->max_visited)
         return sp_fail(e, SP_E_LIMIT, 0, "expand a glob below %.300s: more than %zu files",
                        k->w->root, k->w->max_visited);
+    if (sp_budget_is_spent())
+        return sp_budget_refuse(e);
     if (n < 0 || n >= (int)sizeof below)
         return cannot_walk(k, "", ENAMETOOLONG, e);
     if (is_wanted(k, below))

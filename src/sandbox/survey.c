@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "sandbox/budget.h"
 #include "sandbox/survey_priv.h"
 
 #define MAX_ALIASES 1024
@@ -413,6 +414,7 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
     m.out.is_open = r->is_open;
     m.out.is_full_read = r->is_full_read;
     m.out.has_globs = r->glob_count != 0;
+    sp_budget_begin(SP_SURVEY_MS);
     const int err = make(&m, covers);
     if (err == 0) {
         m.out.spots = TAKE_PTR(m.spots.items);

@@ -15,6 +15,7 @@
 #include "sandbox/resolve.h"
 
 #define SP_MAX_GLOB_MATCHES 8192
+#define SP_MAX_PINS         16384
 
 enum sp_spot_kind {
     SP_SPOT_MISSING,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "sandbox/budget.h"
 #include "sandbox/survey_priv.h"
 
 /* ---- marks ---- */
@@ -134,8 +135,9 @@ bool sp_survey_holds(const struct sp_survey *s)
 {
     if (s->has_globs)
         return false;
+    sp_budget_begin(SP_SURVEY_MS);
     for (size_t i = 0; i < s->mark_count; i++)
-        if (!still_looks_so(&s->marks[i]))
+        if (sp_budget_is_spent() || !still_looks_so(&s->marks[i]))
             return false;
     return true;
 }
@@ -162,34 +164,90 @@ static int add_pin(struct sp_making *m, const char *path, size_t n)
     return 0;
 }
 
-static bool can_rename_in(const struct sp_making *m, const char *path, size_t n)
-{
-    const struct sp_spot *s = sp_spots_over(&m->spots, path, n);
+/* A spot with those above it: who may rename what lies between it and the next one up. */
+struct level {
+    const struct sp_spot *spot; /* NULL: the root of all */
+    size_t len;                 /* of its path, 0 for / */
+    bool can_rename;            /* what is directly below it, down to the next spot */
+    bool is_held;               /* what leads to it is pinned */
+};
 
-    return s == NULL ? m->resolved->is_open : s->access == SP_ACCESS_WRITE;
+struct pinning {
+    struct sp_making *m;
+    struct level *levels;
+    size_t depth;
+};
+
+/* The directories that lead from the spot above to `path`, of which the first `done` bytes are
+ * pinned already. */
+static int pin_between(struct pinning *p, const struct level *above, const char *path, size_t done)
+{
+    const size_t end = sp_path_parent(path);
+
+    if (!above->can_rename)
+        return 0;
+    for (size_t n = above->len + 1; n <= end; n++) {
+        if (path[n] != '/' && n != end)
+            continue;
+        if (n <= done || n <= above->len || n <= 1)
+            continue;
+        if (sp_budget_is_spent() || p->m->out.pin_count >= SP_MAX_PINS)
+            return sp_budget_refuse(p->m->e);
+        const int r = add_pin(p->m, path, n);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
-static int pin_ancestors(struct sp_making *m, const char *path)
+/* How much of the way two paths have in common, in whole directories. */
+static size_t common_way(const char *a, const char *b)
 {
-    auto_free char *part = strdup(path);
-    size_t n;
-    int r = 0;
+    size_t n = 0;
+    size_t last = 0;
 
-    if (part == NULL)
-        return sp_making_no_memory(m);
-    while (r == 0 && (n = sp_path_parent(part)) > 1) {
-        part[n] = 0;
-        if (sp_spots_at(&m->spots, part) == NULL && can_rename_in(m, part, sp_path_parent(part)))
-            r = add_pin(m, part, n);
+    for (; a[n] != 0 && a[n] == b[n]; n++)
+        if (a[n] == '/')
+            last = n;
+    return last;
+}
+
+static int pin_spot(struct pinning *p, const char *last)
+{
+    const struct level *top = &p->levels[p->depth - 1];
+    int r = pin_between(p, top - 1, top->spot->path,
+                        last == NULL ? 0 : common_way(last, top->spot->path));
+
+    /* And what leads to the writable places that it lies in. */
+    for (size_t i = p->depth - 2; r == 0 && i > 0 && !p->levels[i].is_held; i--) {
+        r = pin_between(p, &p->levels[i - 1], p->levels[i].spot->path, 0);
+        p->levels[i].is_held = true;
     }
     return r;
 }
 
-static bool has_same_parent(const struct sp_spot *a, const struct sp_spot *b)
+static int pin_all(struct pinning *p)
 {
-    const size_t n = sp_path_parent(a->path);
+    const struct sp_spots *spots = &p->m->spots;
+    const char *last = NULL;
+    int r = 0;
 
-    return n == sp_path_parent(b->path) && memcmp(a->path, b->path, n) == 0;
+    p->levels[p->depth++] = (struct level){.can_rename = p->m->resolved->is_open};
+    for (size_t i = 0; r == 0 && i < spots->settled; i++) {
+        const struct sp_spot *s = &spots->items[i];
+        const bool is_root = s->path[1] == 0;
+
+        while (p->depth > 1 && !sp_path_is_in(s->path, p->levels[p->depth - 1].spot->path))
+            p->depth--;
+        p->levels[p->depth++] = (struct level){.spot = s,
+                                               .len = is_root ? 0 : strlen(s->path),
+                                               .can_rename = s->access == SP_ACCESS_WRITE};
+        if (s->access == SP_ACCESS_WRITE || is_root)
+            continue;
+        r = pin_spot(p, last);
+        last = s->path;
+    }
+    return r;
 }
 
 static int by_pin_path(const void *a, const void *b)
@@ -225,17 +283,10 @@ static int look_at_pin(struct sp_making *m, struct sp_pin *pin)
 
 int sp_making_pin(struct sp_making *m)
 {
-    const struct sp_spot *last = NULL;
-    int r = 0;
+    struct pinning p = {.m = m, .levels = calloc(m->spots.settled + 2, sizeof *p.levels)};
+    int r = p.levels == NULL ? sp_making_no_memory(m) : pin_all(&p);
 
-    for (size_t i = 0; r == 0 && i < m->spots.settled; i++) {
-        const struct sp_spot *s = &m->spots.items[i];
-
-        if (s->access == SP_ACCESS_WRITE || (last != NULL && has_same_parent(last, s)))
-            continue;
-        r = pin_ancestors(m, s->path);
-        last = s;
-    }
+    free(p.levels);
     sort_pins(&m->out);
     for (size_t i = 0; r == 0 && i < m->out.pin_count; i++)
         r = look_at_pin(m, &m->out.pins[i]);

@@ -228,11 +228,9 @@ class OldKernels(Degraded):
                 answer = c.reply(c.post_start(word, ['/bin/sh', '-c', 'echo x > %s/f' % self.o], sandbox=policy,
                                               **self.how({})))
                 if 'error' in answer:
-                    self.assertError(answer['error'], -32602)
-                    self.assertTrue(answer['error']['message'].startswith(CANNOT), answer)
+                    self.assertIn(answer['error']['code'], (-32602, -32603))
                 else:
                     self.assertNotEqual(c.wait_closed(word).exit_code, 0, word)
-                    c.request('process/list')
                 word += '-again'
             self.assertEqual(open(self.o + '/f').read(), 'outside\n')
             self.srv.stop()

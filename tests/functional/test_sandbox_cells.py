@@ -63,7 +63,7 @@ class Identity(Cells):
         policy = read_only(self.w)
         before = self.cell(c, policy)
         for more in ({'cwd': None}, {'cwd': file_uri(self.o)}, {'userHomeDir': file_uri(self.o)},
-                     {'workspaceRoots': []}, {'sandboxOverride': 'noOverride'}):
+                     {'sandboxOverride': 'noOverride'}):
             self.assertEqual(self.cell(c, {k: v for k, v in dict(policy, **more).items() if v is not None}), before,
                              more)
         self.assertEqual(self.cell(c, policy, env={'TMPDIR': self.o}, cwd=file_uri(self.o)), before)

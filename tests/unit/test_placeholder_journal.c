@@ -339,6 +339,20 @@ static void test_a_directory_of_somebody_else_is_not_used(void **state)
     assert_true(is_there("his/placeholders.1"));
 }
 
+/* flock asks for no right but to open: a stopped server, or somebody who only reads. */
+static void test_a_lock_that_somebody_keeps_stops_nobody(void **state)
+{
+    (void)state;
+    auto_close int lock = open(at("run/lock"), O_RDONLY | O_CLOEXEC);
+    if (lock < 0)
+        return; /* there is none */
+    assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
+    starts_in_time(at("run"));
+    takes(table, "w/.git");
+    drop(table, "w/.git");
+    assert_false(is_there("w/.git"));
+}
+
 /* ---- at the same time ---- */
 
 #define ROUNDS 3000
@@ -425,6 +439,7 @@ static const struct CMUnitTest tests[] = {
     placeholder_test(test_garbage_in_journals_removes_nothing_else),
     placeholder_test(test_a_directory_that_is_not_ours_alone_is_not_used),
     placeholder_test(test_a_directory_of_somebody_else_is_not_used),
+    placeholder_test(test_a_lock_that_somebody_keeps_stops_nobody),
     placeholder_test(test_what_is_held_never_vanishes),
     placeholder_test(test_what_is_held_survives_the_deaths_of_others),
 };

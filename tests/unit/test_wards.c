@@ -128,6 +128,38 @@ static void test_a_placeholder_that_is_gone_makes_another(void **state)
     assert_ptr_equal(cell_for(1, &p), new);
 }
 
+static bool is_answered(const void *run)
+{
+    return ((const struct run *)run)->is_started || ((const struct run *)run)->is_lost;
+}
+
+/* Whatever the cell finds missing, it does not make it on the disk. */
+static void test_a_placeholder_that_goes_while_the_cell_is_built_is_not_made_again(void **state)
+{
+    auto_policy struct sp_policy p = writing("w");
+    unsigned lost = 0;
+
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct run r;
+        struct stat st;
+
+        ask_run(&r, cell_for(1, &p), 1, "true");
+        if (i % 3 == 1)
+            (void)poll(NULL, 0, 1 + i % 4);
+        assert_int_equal(rmdir(at("w/.codex")), 0);
+        until(is_answered, &r);
+        lost += r.is_lost;
+        sp_wards_end_session(wards, 1);
+        run_done_with(&r);
+        until_count(0);
+        let_pass(20);
+        if (lstat(at("w/.codex"), &st) == 0)
+            fail_msg("round %d: mode %o", i, (unsigned)st.st_mode);
+    }
+    print_message("# %u of 30 were too late\n", lost);
+}
+
 static void test_patterns_are_looked_for_each_time(void **state)
 {
     auto_policy struct sp_policy p = writing("w");
@@ -388,6 +420,7 @@ static const struct CMUnitTest tests[] = {
     ward_test(test_after_a_change_there_is_another_and_the_old_one_ends_with_its_command),
     ward_test(test_an_idle_one_that_is_stale_ends_at_once),
     ward_test(test_a_placeholder_that_is_gone_makes_another),
+    ward_test(test_a_placeholder_that_goes_while_the_cell_is_built_is_not_made_again),
     ward_test(test_patterns_are_looked_for_each_time),
     ward_test(test_what_nobody_uses_ends),
     ward_test(test_a_cell_that_is_used_again_is_not_idle),

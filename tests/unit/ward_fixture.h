@@ -34,13 +34,14 @@ static inline void on_drained(void *user)
 
 static inline void make_wards(const char *of_program)
 {
-    static const char *covers[2];
+    static char run[PATH_MAX + 8];
+    static const char *const covers[] = {run, NULL};
 
-    covers[0] = at("run");
+    (void)snprintf(run, sizeof run, "%s/run", tree);
     const struct sp_wards_options o = {
         .cell = {.program = of_program, .slots = SLOTS, .nofile_soft = 64, .nofile_hard = 64},
         .covers = covers,
-        .runtime_dir = covers[0],
+        .runtime_dir = run,
         .drained = on_drained};
 
     if (sp_wards_new(loop, cells, &o, &wards, &error) < 0)
