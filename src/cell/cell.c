@@ -302,9 +302,8 @@ static struct sp_command *command_above(struct cell *cell, pid_t pid)
 static void take_notices(struct cell *cell)
 {
     struct sp_notice n;
-    int r = 1;
 
-    for (int i = 0; i < NOTICES_AT_ONCE && (r = sp_notice_take(cell->listener, &n)) > 0; i++) {
+    for (int i = 0; i < NOTICES_AT_ONCE && sp_notice_take(cell->listener, &n) > 0; i++) {
         struct sp_command *c = command_above(cell, n.pid);
 
         if (c != NULL)
@@ -476,7 +475,7 @@ static void confine(struct cell *cell)
     else
         (void)sp_confine(plan, cell->control, &confined, &built);
     tell_ready(cell, &built);
-    if (built.step != SP_BUILD_NONE)
+    if (plan == NULL || built.step != SP_BUILD_NONE)
         _exit(1); /* the front knows why */
     cell->yard.is_confined = true;
     cell->yard.scope = confined.scope;
@@ -577,6 +576,8 @@ int sp_cell_run(int control, struct sp_error *e)
         }
         if (getpid() != 1) /* else the kernel does it */
             end_all(cell);
+        if (cell->yard.is_confined)
+            _exit(0); /* nothing of ours is left to tidy up, and the filter is no place for it */
     }
     for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)

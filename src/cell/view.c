@@ -273,12 +273,18 @@ static bool take_places(struct view *v)
     return true;
 }
 
+static const char *device_path(size_t i, char path[32])
+{
+    (void)snprintf(path, 32, "/dev/%s", device_names[i]);
+    return path;
+}
+
 static bool take_devices(struct view *v)
 {
     for (size_t i = 0; i < DEVICES; i++) {
-        char path[32] = "/dev/";
+        char path[32];
 
-        auto_close int fd = sp_path_open(v->host, strcat(path, device_names[i]));
+        auto_close int fd = sp_path_open(v->host, device_path(i, path));
         if (fd == -ENOENT)
             continue; /* a container may lack some */
         v->devices[i] = fd < 0 ? fd : sp_mount_clone(fd, false);
@@ -370,10 +376,9 @@ static bool build_dev(struct view *v)
     if (!put(v, v->dev, "/dev", true, SP_BUILD_DEV))
         return false;
     for (size_t i = 0; i < DEVICES; i++) {
-        char path[32] = "/dev/";
+        char path[32];
 
-        if (v->devices[i] >= 0 &&
-            !put(v, v->devices[i], strcat(path, device_names[i]), false, SP_BUILD_DEV))
+        if (v->devices[i] >= 0 && !put(v, v->devices[i], device_path(i, path), false, SP_BUILD_DEV))
             return false;
     }
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)

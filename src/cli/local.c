@@ -81,7 +81,7 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
         return;
     }
     l->proc = p;
-    p->requests++;                                             /* it stays until we let go of it */
+    p->requests++; /* it stays until we let go of it */
     if (l->options->is_tty)
         sp_terminal_make_raw(&l->terminal);
     sp_local_begin_input(l);

@@ -85,7 +85,8 @@ static void take_exit(struct sp_local *l, const struct sp_record *r)
     memcpy(&l->result.exit, r->data, sizeof l->result.exit);
     l->result.end = p->is_lost && l->result.exit.code < 0 ? SP_LOCAL_LOST : SP_LOCAL_EXITED;
     l->result.was_denied = p->was_denied;
-    l->result.denial = p->denial;
+    if (p->denial != NULL)
+        l->result.denial = *p->denial;
     sp_local_end_input(l);
 }
 

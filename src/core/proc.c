@@ -50,7 +50,7 @@ static void fail_ring(struct sp_proc *p)
 static void judge_denial(struct sp_proc *p)
 {
     const struct sp_exit *how = &p->state.exit;
-    struct sp_denial_facts *d = &p->denial;
+    struct sp_denial_facts d = {0};
     struct sp_ring_cursor c = {0};
     struct sp_denial words;
     struct sp_record r;
@@ -61,11 +61,14 @@ static void judge_denial(struct sp_proc *p)
     while (c.seq < p->state.exit_seq && sp_ring_next(&p->view, &c, &r) > 0)
         if (r.type == SP_RECORD_OUTPUT && r.seq < p->state.exit_seq)
             sp_denial_feed(&words, r.stream, r.data, r.len);
-    d->has_evidence = how->refusal_count > 0 || how->left_network > 0 || how->signal == SIGSYS;
-    d->has_words = sp_denial_is_likely(true, how->code, &words);
-    d->reason = d->has_words ? sp_denial_reason(&words, how->code) : NULL;
-    memcpy(d->path, words.path, sizeof d->path);
-    p->was_denied = d->has_evidence || d->has_words;
+    d.has_evidence = how->refusal_count > 0 || how->left_network > 0 || how->signal == SIGSYS;
+    d.has_words = sp_denial_is_likely(true, how->code, &words);
+    d.reason = d.has_words ? sp_denial_reason(&words, how->code) : NULL;
+    memcpy(d.path, words.path, sizeof d.path);
+    p->was_denied = d.has_evidence || d.has_words;
+    p->denial = p->was_denied ? malloc(sizeof d) : NULL;
+    if (p->denial != NULL) /* else it is known that, and not by what */
+        *p->denial = d;
 }
 
 static void refresh(struct sp_proc *p)
@@ -336,6 +339,7 @@ static int64_t wall_ms(void)
 static void release(struct sp_proc *p)
 {
     forget_again(p);
+    free(p->denial);
     sp_ring_view_unmap(&p->view);
     sp_input_done(&p->input);
     sp_buf_done(&p->strings);

@@ -61,12 +61,13 @@ struct sp_proc {
     enum sp_proc_life life;
     bool is_tty;
     bool is_confined;
-    uint32_t tier;   /* enum sp_tier */
     bool was_denied; /* by the sandbox, as far as can be told; known with its exit */
-    struct sp_denial_facts denial;
     bool was_terminated;
-    bool is_answered; /* the cell has answered the start */
-    bool is_lost;     /* its cell is gone: exit and close are made up, behind the last record */
+    bool is_answered;     /* the cell has answered the start */
+    bool is_lost;         /* its cell is gone: exit and close are made up, behind the last record */
+    bool has_news;        /* in its client's list of those with something to send */
+    bool is_input_ending; /* its end was asked for and comes after the writes that wait */
+    uint32_t tier;        /* enum sp_tier */
     uint64_t last_real_seq;
     pid_t pid;
     struct sp_str id;      /* owned */
@@ -80,16 +81,15 @@ struct sp_proc {
     struct sp_ring_state state;                 /* ... at the tail */
     struct sp_ring_cursor sent;                 /* what the attached client was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page: the next often starts there */
-    bool has_news; /* in its client's list of those with something to send */
     struct sp_proc *prev_news, *next_news;
 
     struct sp_input input;
-    bool is_input_ending;         /* its end was asked for and comes after the writes that wait */
     struct sp_waiters on_started; /* STARTING: requests that came too early */
     struct sp_waiters on_news;    /* parked reads */
     struct sp_waiters on_room;    /* blocked writes */
     struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
     uint64_t next_token;
+    struct sp_denial_facts *denial; /* NULL: nothing says that it was denied anything */
     unsigned requests; /* that refer to it: it is not forgotten before they are answered */
     struct sp_timer forget_timer;
     struct sp_start_wait *start_wait; /* STARTING only */

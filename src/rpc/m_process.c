@@ -467,12 +467,12 @@ static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
                            between, how->left_network);
         between = ",";
     }
-    if (ok && p->denial.reason != NULL) {
+    if (ok && p->denial != NULL && p->denial->reason != NULL) {
         ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
-                           p->denial.reason);
-        if (p->denial.path[0] != 0)
+                           p->denial->reason);
+        if (p->denial->path[0] != 0)
             ok = ok && sp_buf_printf(b, ",\"path\":") &&
-                 sp_json_add_str(b, sp_str_of(p->denial.path));
+                 sp_json_add_str(b, sp_str_of(p->denial->path));
         ok = ok && sp_buf_printf(b, "}");
     }
     return ok;

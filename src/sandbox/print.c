@@ -41,24 +41,37 @@ const char *sp_powers_remedy(uint32_t step, int err)
     }
 }
 
+/* What a name says to a terminal is not its business. */
+static bool print_path(struct sp_buf *out, const char *before, const char *path, const char *after)
+{
+    bool ok = sp_buf_printf(out, "%s", before);
+
+    for (; ok && *path != 0; path++)
+        ok = (unsigned char)*path < 0x20 || *path == 0x7f
+                 ? sp_buf_printf(out, "\\x%02x", (unsigned char)*path)
+                 : sp_buf_add(out, path, 1);
+    return ok && sp_buf_printf(out, "%s", after);
+}
+
 static bool print_op(const struct sp_plan *p, const struct sp_place_op *o, struct sp_buf *out)
 {
     const char *path = sp_plan_string(p, o->path);
 
     switch ((enum sp_op)o->op) {
     case SP_OP_WRITE:
-        return sp_buf_printf(out, "  write        %s\n", path);
+        return print_path(out, "  write        ", path, "\n");
     case SP_OP_READ:
-        return sp_buf_printf(out, "  read-only    %s\n", path);
+        return print_path(out, "  read-only    ", path, "\n");
     case SP_OP_PIN:
-        return sp_buf_printf(out, "  pinned       %s\n", path);
+        return print_path(out, "  pinned       ", path, "\n");
     case SP_OP_EMPTY:
         if (o->mode == 0)
-            return sp_buf_printf(out, "  denied       %s%s\n", path,
-                                 o->is_reopened ? " (something below it is open)" : "");
-        return sp_buf_printf(out, "  %s %s\n", o->ino == 0 ? "placeholder " : "empty       ", path);
+            return print_path(out, "  denied       ", path,
+                              o->is_reopened ? " (something below it is open)\n" : "\n");
+        return print_path(out, o->ino == 0 ? "  placeholder  " : "  empty        ", path, "\n");
     case SP_OP_ALIAS:
-        return sp_buf_printf(out, "  link         %s -> %s\n", path, sp_plan_string(p, o->target));
+        return print_path(out, "  link         ", path, " -> ") &&
+               print_path(out, "", sp_plan_string(p, o->target), "\n");
     case SP_OP_NOTHING:
         return true;
     case SP_OP_MAX:

@@ -297,7 +297,7 @@ static void test_no_descriptors_is_an_error_that_leaves_nothing(void **state)
         uint64_t dev;
         uint64_t ino;
 
-        few.rlim_cur = (rlim_t)(next + room);
+        few.rlim_cur = (rlim_t)next + (rlim_t)room;
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
         const int r = sp_placeholder_take(table, at("w/.git"), &dev, &ino, &error);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -305,9 +305,14 @@ static void test_a_directory_that_is_not_ours_alone_is_not_used(void **state)
 
         (void)snprintf(path, sizeof path, "%s/placeholders.1", dirs[i]);
         make_file(path, at("w/.left")); /* whoever can write there may say what he likes */
+        (void)snprintf(path, sizeof path, "%s/placeholders.2", dirs[i]);
+        make_file(path, at("w/.git"));
+        auto_close int lock =
+            open(at(path), O_RDONLY | O_CLOEXEC); /* or play a server that lives */
+        assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
         works_without_journal(at(dirs[i]));
         assert_true(is_there("w/.left"));
-        assert_int_equal(files_in(dirs[i], "placeholders."), 1);
+        assert_int_equal(files_in(dirs[i], "placeholders."), 2);
     }
     works_without_journal(at("link"));
     assert_int_equal(files_in("real", "placeholders."), 0);
