@@ -444,7 +444,7 @@ int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy
         e->code = SP_E_INVALID;
         return sp_wrap(e, "failed to prepare process sandbox: changed");
     }
-    if (r < 0)
+    if (r < 0 || w == NULL)
         return r;
     unlink_ward(w);
     link_first(w);

@@ -128,7 +128,7 @@ static struct where find_where(const char *path)
 
     if (slash == NULL || slash[1] == 0 || n >= sizeof dir) {
         errno = EINVAL;
-        return (struct where){.parent = -1};
+        return (struct where){.parent = -1, .name = ""};
     }
     memcpy(dir, path, n);
     dir[n] = 0;

@@ -401,20 +401,20 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
         .argc = o->argc,
         .envc = o->envc,
     };
-    struct sp_cell *cell;
+    struct sp_cell *cell = NULL;
 
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     int r = find_cell(p, o, &cell, e);
-    if (r == 0 && o->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
+    if (r < 0 || cell == NULL)
+        return r;
+    if (o->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
         return sp_fail(e, SP_E_INVALID, 0,
                        "sandbox intent cannot be enforced on this executor: without namespaces a "
                        "sandbox has no terminals of its own; see `sallyport doctor`");
-    if (r == 0) {
-        p->tier = sp_cell_tier(cell);
-        r = sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
-    }
+    p->tier = sp_cell_tier(cell);
+    r = sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
     if (r == 0 && !sp_cell_is_ready(cell))
         keep_again(p, o->policy, &m, &strings);
     return r;
@@ -424,7 +424,7 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
 static int start_again(struct sp_proc *p, struct sp_error *e)
 {
     struct sp_again *a = p->again;
-    struct sp_cell *cell;
+    struct sp_cell *cell = NULL;
 
     if (a == NULL || ++a->tries > MAX_TRIES)
         return -(int)e->code;
