@@ -45,6 +45,14 @@ def prose(text):
 
 
 @ours_only
+class Readme(Case):
+    def test_the_sandbox_says_what_is_shown(self):
+        words, answer = re.search(r'\$ build/sallyport (sandbox .*)\n    (.*)\n', read('README.md')).groups()
+        run = subprocess.run([PROGRAM, *words.split()], capture_output=True, timeout=wire.DEADLINE,
+                             cwd=self.scratch(), env=dict(os.environ, LC_ALL='C'))
+        self.assertEqual((run.returncode, run.stdout, run.stderr.decode()), (1, b'', answer + '\n'))
+
+
 class Example(Case):
     def setUp(self):
         super().setUp()
