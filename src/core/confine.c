@@ -12,7 +12,7 @@
 #include "sandbox/canonical.h"
 
 #define FAILED_PROBE_MS 5000 /* a host that refused cells is asked again */
-#define TRIES           3    /* the disk may change between the look and the making */
+#define TRIES           8    /* the disk may change between the look and the making */
 
 /* A cell with what it stands for. */
 struct ward {

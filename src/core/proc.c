@@ -19,7 +19,7 @@
 #define START_US 300  /* a program is started */
 #define LIFE_US  1000 /* ... and a short one has ended */
 
-#define MAX_TRIES 3 /* of a start whose sandbox finds the disk changed */
+#define MAX_TRIES 8 /* of a start whose sandbox finds the disk changed */
 
 /* ---- what is known ---- */
 

@@ -213,9 +213,11 @@ static int read_native(struct sp_str text, const char *what, char **ret, struct 
         return sp_fail(e, SP_E_INVALID, 0, "invalid sandbox %s: '" SP_STR_FMT "%s' is not absolute",
                        what, SP_STR_ARG(shown), shown.n < text.n ? "…" : "");
     }
-    auto_free char *path = strndup(text.p, text.n);
+    auto_free char *path = malloc(text.n + 1);
     if (path == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a sandbox policy");
+    memcpy(path, text.p, text.n);
+    path[text.n] = 0;
     return normalise(path, what, ret, e);
 }
 

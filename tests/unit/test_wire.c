@@ -123,7 +123,7 @@ static void test_every_op_has_a_least_size(void **state)
     };
     union {
         struct sp_wire_head head;
-        char bytes[256];
+        char bytes[512];
     } m = {0};
 
     (void)state;
