@@ -74,12 +74,15 @@ int try_mq_open(const struct row *r)
 int try_own_mq(const struct row *r)
 {
     struct mq_attr small = {.mq_maxmsg = 1, .mq_msgsize = 64};
-    const mqd_t q = mq_open(r->a, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &small);
+    char name[64];
+
+    (void)snprintf(name, sizeof name, "%s-%d", r->a, (int)getpid());
+    const mqd_t q = mq_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &small);
 
     if (q < 0)
         return errno;
     (void)mq_close(q);
-    return answer(mq_unlink(r->a));
+    return answer(mq_unlink(name));
 }
 
 int try_shm_object(const struct row *r)
