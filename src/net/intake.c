@@ -54,11 +54,15 @@ static void move_to(struct sp_intake *in, char *to, size_t cap, bool is_borrowed
     in->is_borrowed = is_borrowed;
 }
 
-/* The capacity to have now: all that is needed, but no more than twice what is there. */
+/* The capacity to have now: all that is needed, but no more than twice what is there; and as it is
+ * while there is room to go on, or every read would copy all that came before. */
 static size_t wanted(const struct sp_intake *in)
 {
     const size_t have = sp_intake_size(in);
-    const size_t bound = have < SP_INTAKE_SCRATCH / 2 ? SP_INTAKE_SCRATCH : have * 2;
+    const size_t roomy = have + SP_INTAKE_SCRATCH / 4;
+    const size_t bound = in->cap >= roomy + SLACK       ? roomy
+                         : have < SP_INTAKE_SCRATCH / 2 ? SP_INTAKE_SCRATCH
+                                                        : have * 2;
     size_t need = in->whole + in->need > have ? in->whole + in->need : have + 1;
 
     if (in->mode == SP_INTAKE_LINES) /* which do not say how long they are */
