@@ -377,7 +377,7 @@ class Listener(Outside):
 
     def ask(self, net):
         g = self.g
-        self.srv = g.server = UserServer(self.uid, home=g.path('home'))
+        self.srv = g.server = UserServer(self.uid, home=g.path('home'), expose=False)
         self._servers.append(self.srv)
         self.addCleanup(self.srv.stop)
         c = self.srv.session()
@@ -389,8 +389,11 @@ class Listener(Outside):
 
     @ours_only
     def test_115_a_command_with_network_does_not_reach_it(self):
-        if b'200' in self.ask('enabled').stdout:
-            self.skipTest('open point: without a token whoever has the network reaches the listener')
+        """Without a token it would, so it is not run at all."""
+        with self.assertRaises(Refused) as caught:
+            self.ask('enabled')
+        self.assertEqual(caught.exception.code, -32602)
+        self.assertIn('--token-file', str(caught.exception))
 
 
 class SecondPath(Outside):
