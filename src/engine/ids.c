@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/ids.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define WORDS ((SP_IDS_RANGE + 63) / 64)
+
+struct resting {
+    uint64_t until_ms;
+    uint32_t place;
+};
+
+/* Inside, an id is its place in the range: 0 is the first. */
+struct sp_ids {
+    bool is_deterministic;
+    uint32_t reserved_count;
+    uint64_t reserved[WORDS]; /* a bit a place */
+    uint64_t rests[WORDS];
+
+    /* A ring, oldest first. It has a slot for every reserved id too: a release needs no memory. */
+    struct resting *queue;
+    uint32_t first, queued, cap; /* cap is a power of two, or 0 */
+};
+
+static bool has(const uint64_t *bits, uint32_t place)
+{
+    return (bits[place / 64] >> (place % 64) & 1) != 0;
+}
+
+static void put(uint64_t *bits, uint32_t place, bool value)
+{
+    const uint64_t bit = UINT64_C(1) << (place % 64);
+
+    bits[place / 64] = value ? bits[place / 64] | bit : bits[place / 64] & ~bit;
+}
+
+static bool is_in_range(int id)
+{
+    return id >= SP_IDS_FIRST && id <= SP_IDS_LAST;
+}
+
+struct sp_ids *sp_ids_new(bool is_deterministic)
+{
+    struct sp_ids *ids = calloc(1, sizeof *ids);
+
+    if (ids != NULL)
+        ids->is_deterministic = is_deterministic;
+    return ids;
+}
+
+void sp_ids_free(struct sp_ids *ids)
+{
+    if (ids == NULL)
+        return;
+    free(ids->queue);
+    free(ids);
+}
+
+/* ---- rest ---- */
+
+static uint32_t slot(const struct sp_ids *ids, uint32_t behind_first)
+{
+    return (ids->first + behind_first) & (ids->cap - 1);
+}
+
+static void end_rests(struct sp_ids *ids, uint64_t now_ms)
+{
+    while (ids->queued != 0 && ids->queue[ids->first].until_ms <= now_ms) {
+        put(ids->rests, ids->queue[ids->first].place, false);
+        ids->first = slot(ids, 1);
+        ids->queued--;
+    }
+}
+
+/* A slot for one reserved id more. */
+static bool make_slot(struct sp_ids *ids)
+{
+    if (ids->is_deterministic || ids->queued + ids->reserved_count < ids->cap)
+        return true;
+
+    const uint32_t cap = ids->cap == 0 ? 64 : ids->cap * 2;
+    struct resting *queue = calloc(cap, sizeof *queue);
+    if (queue == NULL)
+        return false;
+    for (uint32_t i = 0; i < ids->queued; i++)
+        queue[i] = ids->queue[slot(ids, i)];
+    free(ids->queue);
+    ids->queue = queue;
+    ids->first = 0;
+    ids->cap = cap;
+    return true;
+}
+
+static void begin_rest(struct sp_ids *ids, uint32_t place, uint64_t now_ms)
+{
+    ids->queue[slot(ids, ids->queued)] =
+        (struct resting){.until_ms = now_ms + SP_IDS_REST_MS, .place = place};
+    ids->queued++;
+    put(ids->rests, place, true);
+}
+
+/* ---- choice ---- */
+
+/* The place above all reserved ones; the range's end if the last is taken. */
+static uint32_t next_place(const struct sp_ids *ids)
+{
+    for (uint32_t w = WORDS; w-- > 0;)
+        if (ids->reserved[w] != 0)
+            return w * 64 + 64 - (uint32_t)__builtin_clzll(ids->reserved[w]);
+    return 0;
+}
+
+/* The place that has `skip` free ones below it; there are more than that. */
+static uint32_t free_place(const struct sp_ids *ids, uint32_t skip)
+{
+    for (uint32_t w = 0; w < WORDS; w++) {
+        uint64_t open = ~(ids->reserved[w] | ids->rests[w]);
+        const uint32_t n = (uint32_t)__builtin_popcountll(open);
+
+        if (skip >= n) {
+            skip -= n;
+            continue;
+        }
+        for (; skip != 0; skip--)
+            open &= open - 1;
+        return w * 64 + (uint32_t)__builtin_ctzll(open);
+    }
+    return SP_IDS_RANGE;
+}
+
+static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_error *e)
+{
+    const uint32_t free_count = SP_IDS_RANGE - ids->reserved_count - ids->queued;
+    uint32_t place;
+
+    if (free_count < SP_IDS_MIN_FREE)
+        return sp_fail(e, SP_E_LIMIT, 0, "no free session id");
+    if (ids->is_deterministic) {
+        place = next_place(ids);
+    } else {
+        uint64_t random;
+
+        /* One draw among the free ones is as even as drawing until one is free, and it ends.
+         * Against 64 bits the remainder's unevenness is nothing. */
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+            return sp_fail(e, SP_E_SYSTEM, errno, "draw a session id");
+        place = free_place(ids, (uint32_t)(random % free_count));
+    }
+    if (place >= SP_IDS_RANGE)
+        return sp_fail(e, SP_E_LIMIT, 0, "no free session id");
+    *ret = place;
+    return 0;
+}
+
+static int take(struct sp_ids *ids, uint32_t place, struct sp_error *e)
+{
+    if (!make_slot(ids))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "reserve a session id");
+    put(ids->reserved, place, true);
+    ids->reserved_count++;
+    return 0;
+}
+
+int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_error *e)
+{
+    uint32_t place = 0;
+
+    end_rests(ids, now_ms);
+    int r = choose(ids, &place, e);
+    if (r == 0)
+        r = take(ids, place, e);
+    if (r == 0)
+        *ret = SP_IDS_FIRST + (int)place;
+    return r;
+}
+
+int sp_ids_reserve(struct sp_ids *ids, int id, uint64_t now_ms, struct sp_error *e)
+{
+    if (!is_in_range(id))
+        return sp_fail(e, SP_E_INVALID, 0, "session id %d is not between %d and %d", id,
+                       SP_IDS_FIRST, SP_IDS_LAST);
+    end_rests(ids, now_ms);
+    const uint32_t place = (uint32_t)(id - SP_IDS_FIRST);
+    if (has(ids->reserved, place))
+        return sp_fail(e, SP_E_STATE, 0, "session id %d is in use", id);
+    if (has(ids->rests, place))
+        return sp_fail(e, SP_E_STATE, 0, "session id %d was in use a moment ago", id);
+    return take(ids, place, e);
+}
+
+static void release(struct sp_ids *ids, uint32_t place, uint64_t now_ms)
+{
+    put(ids->reserved, place, false);
+    ids->reserved_count--;
+    if (!ids->is_deterministic)
+        begin_rest(ids, place, now_ms);
+}
+
+void sp_ids_release(struct sp_ids *ids, int id, uint64_t now_ms)
+{
+    if (sp_ids_is_reserved(ids, id))
+        release(ids, (uint32_t)(id - SP_IDS_FIRST), now_ms);
+}
+
+void sp_ids_release_all(struct sp_ids *ids, uint64_t now_ms)
+{
+    for (uint32_t w = 0; w < WORDS; w++)
+        while (ids->reserved[w] != 0)
+            release(ids, w * 64 + (uint32_t)__builtin_ctzll(ids->reserved[w]), now_ms);
+}
+
+bool sp_ids_is_reserved(const struct sp_ids *ids, int id)
+{
+    return is_in_range(id) && has(ids->reserved, (uint32_t)(id - SP_IDS_FIRST));
+}
+
+uint32_t sp_ids_count(const struct sp_ids *ids)
+{
+    return ids->reserved_count;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shell: which shell runs a script, how it is called, and where (unified-exec.md 9.3, 9.4).
+ *
+ * A model may say which type of shell it wants, never which file: the file is looked for in the
+ * account, in PATH and in the usual places. Only absolute paths are considered, so that no working
+ * directory decides what is run.
+ */
+#ifndef SP_ENGINE_SHELL_H
+#define SP_ENGINE_SHELL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/str.h"
+
+#define SP_SHELL_TYPES(X)       \
+    X(ZSH, "zsh")               \
+    X(BASH, "bash")             \
+    X(SH, "sh")                 \
+    X(POWERSHELL, "powershell") \
+    X(CMD, "cmd")
+
+enum sp_shell_type {
+    SP_SHELL_UNKNOWN,
+#define X(type, name) SP_SHELL_##type,
+    SP_SHELL_TYPES(X)
+#undef X
+        SP_SHELL_MAX
+};
+
+struct sp_shell {
+    enum sp_shell_type type; /* a known one */
+    char *path;
+};
+void sp_shell_done(struct sp_shell *s);
+
+/* Where shells are looked for. */
+struct sp_shell_places {
+    const char *account_shell;                           /* of the password database; NULL: none */
+    const char *path;                                    /* PATH; NULL: none */
+    bool is_macos;                                       /* there zsh comes before bash */
+    bool (*is_program)(const char *path, void *context); /* NULL: the disk is asked */
+    void *context;
+};
+
+/* By the file name without its extension. */
+enum sp_shell_type sp_shell_type_of(struct sp_str path);
+const char *sp_shell_type_name(enum sp_shell_type type); /* "unknown" for an unknown one */
+
+/* The account's shell as the password database has it, in *ret, to be freed; NULL if it has none.
+ */
+int sp_shell_of_account(char **ret, struct sp_error *e);
+
+/* The user's own shell, or the next best. Fails only without memory; so does the next. */
+int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret,
+                     struct sp_error *e);
+
+/* The shell of the type that `asked` (a model's word) names; /bin/sh if there is none. */
+int sp_shell_of_name(const struct sp_shell_places *places, struct sp_str asked,
+                     struct sp_shell *ret, struct sp_error *e);
+
+/* login: what the call says, else what is allowed. SP_E_INVALID if it asks for too much. */
+int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret,
+                   struct sp_error *e);
+
+struct sp_shell_argv {
+    struct sp_str items[4]; /* borrowed from the shell and the script */
+    uint32_t count;
+};
+
+/* SP_E_FAILED for a script with a NUL byte. */
+int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
+                  struct sp_shell_argv *ret, struct sp_error *e);
+
+/* A drive or a network share: a path, but of another kind of host. */
+bool sp_shell_is_foreign_path(struct sp_str path);
+
+/*
+ * The working directory of a local command, to be freed: workdir against the environment's cwd,
+ * which is absolute. It need not exist. SP_E_INVALID for a foreign path, SP_E_FAILED for a NUL.
+ */
+int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_error *e);
+
+#define auto_shell __attribute__((cleanup(sp_shell_done)))
+
+#endif
