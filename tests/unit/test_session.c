@@ -175,7 +175,8 @@ static bool is_closed(const void *p)
 
 static bool is_exited(const void *p)
 {
-    return ((const struct sp_proc *)p)->state.exit_seq != 0;
+    return ((const struct sp_proc *)p)->life >=
+           SP_PROC_EXITED; /* known to all, not only in the log */
 }
 
 static bool has_heard_close(const void *l)
