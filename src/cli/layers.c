@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/auto.h"
-#include "core/cells.h"
+#include "core/cell_child.h"
 #include "os/cgroup.h"
 #include "os/landlock.h"
 #include "os/mount.h"

@@ -17,6 +17,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/plan.h"
+#include "core/cell_child.h"
 #include "os/cgroup.h"
 #include "os/spawn.h"
 #include "os/tree.h"
@@ -38,13 +39,6 @@ struct sp_cells {
     struct sp_cell *first;
 };
 
-/* A process of ours that has to be reaped. */
-struct child {
-    pid_t pid;
-    int pidfd; /* -1: none, or reaped */
-    struct sp_watch on_end;
-};
-
 struct sp_cell {
     struct sp_cells *group;
     struct sp_cell *prev, *next;
@@ -52,8 +46,8 @@ struct sp_cell {
     struct sp_cell_options options;
     bool is_confined, is_ready, is_killed;
     uint32_t tier;
-    struct child self;
-    struct child maker;          /* in tier CELL: ends as soon as the cell is born */
+    struct sp_cell_child self;
+    struct sp_cell_child maker;  /* in tier CELL: ends as soon as the cell is born */
     struct sp_error why;         /* it could not be confined; code NONE: it could, or is not yet */
     uint32_t busy;               /* seats whose process has not closed */
     int socket;                  /* -1: it has died */
@@ -211,26 +205,6 @@ static void give_back(struct sp_seat *s)
     s->cell = NULL;
 }
 
-/* Bytes in sealed memory: what the cell reads is what we wrote. */
-static int in_sealed_memory(const char *name, const struct sp_buf *bytes)
-{
-    auto_close int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    size_t at = 0;
-
-    if (fd < 0)
-        return -1;
-    while (at < bytes->len) {
-        const ssize_t n = write(fd, bytes->data + at, bytes->len - at);
-
-        if (n < 0)
-            return -1;
-        at += (size_t)n;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
-        return -1;
-    return TAKE_FD(fd);
-}
-
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
                   const struct sp_buf *strings, bool is_attached, struct sp_error *e)
 {
@@ -246,7 +220,7 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
             e, SP_E_LIMIT, 0,
             "at most %u processes may exist at once, closed ones included (--max-processes)",
             c->options.slots);
-    if (!is_inline && (fd = in_sealed_memory("sallyport-start", strings)) < 0)
+    if (!is_inline && (fd = sp_cell_seal("sallyport-start", strings)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
 
     s->cell = c;
@@ -357,24 +331,13 @@ static void on_born(struct sp_cell *c)
     c->message.fd_count = 0;
 }
 
-static void explain_failure(uint32_t step, int err, const char *where, struct sp_error *ret)
-{
-    /* Somebody moved what the plan names while it was carried out: another plan may do. */
-    const bool has_changed = step == SP_BUILD_CHANGED ||
-                             (where[0] != 0 && (err == ENOENT || err == ENOTDIR || err == ELOOP));
-
-    (void)sp_fail(ret, has_changed ? SP_E_STATE : SP_E_INVALID, 0,
-                  "failed to prepare process sandbox: %s%s%s: %s", sp_build_step_name(step),
-                  where[0] != 0 ? ":" : "", where, strerror(err));
-}
-
 static void on_ready(struct sp_cell *c)
 {
     struct sp_wire_ready *m = (void *)c->message.bytes;
 
     m->where[sizeof m->where - 1] = 0;
     if (m->step != SP_BUILD_NONE)
-        explain_failure(m->step, m->err, m->where, &c->why);
+        sp_cell_explain(m->step, m->err, m->where, &c->why);
     else
         c->is_ready = true;
 }
@@ -454,64 +417,10 @@ static void after_sleep(void *user)
 
 /* ---- beginning and end ---- */
 
-/* Runs ourselves as a cell at the other end of a new socket. */
-static int spawn_cell(const char *program, int *ret_socket, struct child *ret, struct sp_error *e)
-{
-    auto_close int ours = -1;
-    auto_close int theirs = -1;
-    char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "cell", NULL};
-    char *const envp[] = {NULL};
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's socket");
-    ours = pair[0];
-    theirs = pair[1];
-    struct sp_spawn s = {
-        .stdio = {theirs, -1, 2}, .cgroup = -1, .file = program, .argv = argv, .envp = envp};
-    if (sp_spawn(&s) < 0)
-        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s",
-                       sp_step_name(s.failed_step));
-    ret->pid = s.pid;
-    ret->pidfd = s.pidfd;
-    *ret_socket = TAKE_FD(ours);
-    return 0;
-}
-
 /* Its first process makes the cell, which is another. */
 static bool is_forked(const struct sp_cell *c)
 {
     return c->tier == SP_TIER_CELL;
-}
-
-static void kill_child(const struct child *child)
-{
-    if (child->pidfd >= 0)
-        (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
-}
-
-static void reap(struct child *child)
-{
-    if (child->pidfd < 0)
-        return;
-    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
-    (void)close(child->pidfd);
-    child->pidfd = -1;
-}
-
-/* The maker has ended: whom it made, it has told. */
-static void hear_of_birth(int socket, struct sp_wire_message *m, struct child *ret)
-{
-    while (socket >= 0 && ret->pidfd < 0 && sp_wire_recv(socket, false, m, NULL) > 0) {
-        const struct sp_wire_born *born = (const void *)m->bytes;
-
-        if (born->head.op == SP_WIRE_BORN && m->fd_count == 1) {
-            ret->pid = born->pid;
-            ret->pidfd = m->fds[0];
-            m->fd_count = 0;
-        }
-        sp_wire_close_fds(m);
-    }
 }
 
 static void end_self(struct sp_cell *c);
@@ -522,7 +431,7 @@ static void on_maker_end(struct sp_watch *w, uint32_t events)
 
     (void)events;
     sp_loop_unwatch(c->loop, w);
-    reap(&c->maker);
+    sp_cell_child_reap(&c->maker);
     if (c->is_killed)
         end_self(c);
 }
@@ -531,10 +440,10 @@ static int launch(struct sp_cell *c, struct sp_error *e)
 {
     auto_close int plan = -1;
 
-    if (c->is_confined && (plan = in_sealed_memory("sallyport-plan", c->options.plan)) < 0)
+    if (c->is_confined && (plan = sp_cell_seal("sallyport-plan", c->options.plan)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
     const int spawned =
-        spawn_cell(c->options.program, &c->socket, is_forked(c) ? &c->maker : &c->self, e);
+        sp_cell_spawn(c->options.program, &c->socket, is_forked(c) ? &c->maker : &c->self, e);
     if (spawned < 0)
         return spawned;
 
@@ -690,7 +599,7 @@ static void bury(struct sp_deferred *d)
     else
         sp_log(SP_LOG_ERROR, "the cell (pid %d) has ended; its processes are lost",
                (int)c->self.pid);
-    kill_child(&c->self);
+    sp_cell_child_kill(&c->self);
     if (!is_forked(c)) { /* else the kernel has done it */
         kill_strays(c->group);
         sp_cgroup_clean_up(c->cgroup);
@@ -704,7 +613,7 @@ static void bury(struct sp_deferred *d)
     c->options.died(c->options.user);
 }
 
-static void await_end(struct sp_cell *c, struct child *child)
+static void await_end(struct sp_cell *c, struct sp_cell_child *child)
 {
     struct pollfd p = {.fd = child->pidfd, .events = POLLIN};
 
@@ -713,13 +622,13 @@ static void await_end(struct sp_cell *c, struct child *child)
     sp_loop_unwatch(c->loop, &child->on_end);
     if (poll(&p, 1, END_WAIT_MS) <= 0) {
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
-        kill_child(child);
+        sp_cell_child_kill(child);
         if (!is_forked(c)) {
             kill_strays(c->group);
             sp_cgroup_clean_up(c->cgroup);
         }
     }
-    reap(child);
+    sp_cell_child_reap(child);
 }
 
 static void hang_up(struct sp_cell *c)
@@ -761,8 +670,8 @@ void sp_cell_free(struct sp_cell *c)
     ignore(c);
     if (is_forked(c)) {
         await_end(c, &c->maker); /* it does nothing but make, tell and end */
-        hear_of_birth(c->socket, &c->message, &c->self);
-        kill_child(&c->self);
+        sp_cell_hear_of_birth(c->socket, &c->message, &c->self);
+        sp_cell_child_kill(&c->self);
     }
     hang_up(c);
     await_end(c, &c->self);
@@ -795,10 +704,10 @@ static void finish(struct sp_deferred *d)
 /* Killed; whoever it was is known by now, or was never born. */
 static void end_self(struct sp_cell *c)
 {
-    hear_of_birth(c->socket, &c->message, &c->self);
+    sp_cell_hear_of_birth(c->socket, &c->message, &c->self);
     hang_up(c);
     if (is_forked(c))
-        kill_child(&c->self); /* the others end what is below them, and then themselves */
+        sp_cell_child_kill(&c->self); /* the others end what is below them, and then themselves */
     /* No memory to wait for its end: then it is waited for at the end of this turn. */
     if (c->self.pidfd < 0 ||
         sp_loop_watch(c->loop, &c->self.on_end, c->self.pidfd, EPOLLIN, on_self_end, NULL) < 0)
@@ -839,87 +748,4 @@ bool sp_cell_is_busy(const struct sp_cell *c)
 pid_t sp_cell_pid(const struct sp_cell *c)
 {
     return c->self.pid;
-}
-
-/* ---- a trial ---- */
-
-/* Hears the maker and the cell out; false: neither said anything in time. */
-static bool await_ready(int socket, struct sp_wire_message *m, struct child *ret_cell,
-                        struct sp_wire_ready *ret)
-{
-    struct pollfd p = {.fd = socket, .events = POLLIN};
-
-    while (poll(&p, 1, END_WAIT_MS) > 0 && sp_wire_recv(socket, false, m, NULL) > 0) {
-        const struct sp_wire_head *h = (const void *)m->bytes;
-
-        if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
-            ret_cell->pid = ((const struct sp_wire_born *)h)->pid;
-            ret_cell->pidfd = m->fds[0];
-            m->fd_count = 0;
-        }
-        if (h->op == SP_WIRE_READY) {
-            *ret = *(const struct sp_wire_ready *)h;
-            ret->where[sizeof ret->where - 1] = 0;
-            return true;
-        }
-        sp_wire_close_fds(m);
-    }
-    return false;
-}
-
-static void end_trial(int socket, struct sp_wire_message *m, bool is_forked_one,
-                      struct child *maker, struct child *cell)
-{
-    struct pollfd p = {.fd = maker->pidfd, .events = POLLIN};
-
-    if (!is_forked_one || (maker->pidfd >= 0 && poll(&p, 1, END_WAIT_MS) == 0))
-        kill_child(maker);
-    reap(maker);
-    hear_of_birth(socket, m, cell);
-    kill_child(cell);
-    reap(cell);
-}
-
-static int send_trial(int socket, int plan, struct sp_error *e)
-{
-    struct sp_bell bell;
-    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
-                                  .slots = 1};
-    int r = sp_bell_new(1, &bell, e);
-
-    if (r < 0)
-        return r;
-    const int fds[3] = {bell.page_fd, bell.wake[SP_SIDE_CELL], plan};
-    r = sp_wire_send(socket, true, &hello, sizeof hello, NULL, 0, fds, 3);
-    sp_bell_free(&bell);
-    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
-}
-
-int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
-                struct sp_error *e)
-{
-    auto_close int memory = in_sealed_memory("sallyport-plan", plan);
-    auto_close int socket = -1;
-    auto_free struct sp_wire_message *m = malloc(sizeof *m);
-    struct child maker = {.pidfd = -1};
-    struct child cell = {.pidfd = -1};
-    struct sp_wire_ready ready = {.step = SP_BUILD_PLAN, .err = ETIMEDOUT};
-
-    if (memory < 0 || m == NULL)
-        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
-    int r = spawn_cell(program, &socket, &maker, e);
-    if (r == 0)
-        r = send_trial(socket, memory, e);
-    const bool has_answer = r == 0 && await_ready(socket, m, &cell, &ready);
-    const struct sp_plan *p = (const void *)plan->data;
-    end_trial(socket, m, p->tier == SP_TIER_CELL, &maker, &cell);
-    *ret_step = ready.step;
-    *ret_err = ready.err;
-    if (r == 0 && !has_answer)
-        r = sp_fail(e, SP_E_FAILED, 0, "failed to prepare process sandbox: cell died");
-    if (r == 0 && ready.step != SP_BUILD_NONE) {
-        explain_failure(ready.step, ready.err, ready.where, e);
-        r = -(int)SP_E_INVALID;
-    }
-    return r;
 }

@@ -93,9 +93,4 @@ void sp_cell_wake(struct sp_seat *s);
 
 pid_t sp_cell_pid(const struct sp_cell *c);
 
-/* Makes a cell by a plan and ends it at once: 0 if it could be made, or -SP_E_...; the step (enum
- * sp_build_step) and its errno say how far it came. Waits, a few seconds at most. */
-int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
-                struct sp_error *e);
-
 #endif

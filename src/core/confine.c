@@ -198,11 +198,6 @@ int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_
     return 0;
 }
 
-void sp_wards_forget_powers(struct sp_wards *w)
-{
-    w->has_powers = false;
-}
-
 /* A placeholder is nothing that is there. */
 static void overlook_placeholders(struct sp_survey *s)
 {

@@ -44,8 +44,6 @@ void sp_wards_end_session(struct sp_wards *w, uint64_t session);
 int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
                   struct sp_error *e);
 int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e);
-/* At the next need the host is probed again. */
-void sp_wards_forget_powers(struct sp_wards *w);
 
 uint32_t sp_wards_count(const struct sp_wards *w);
 

@@ -278,17 +278,20 @@ static void clean_up_after_the_dead(const struct sp_placeholders *t)
         (void)closedir(d);
 }
 
-/* Not for long: whoever has it may have been stopped. */
-static void take_lock(const struct sp_placeholders *t)
+/* Not for long, and not twice: whoever has it may have been stopped, and others wait for us. */
+static void take_lock(struct sp_placeholders *t)
 {
     const struct timespec wait = {.tv_nsec = 5000000};
 
     for (int i = 0; t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) < 0; i++) {
-        if (i == LOCK_TRIES) {
-            sp_log(SP_LOG_WARN, "another server of this user holds its placeholders' lock");
-            return;
+        if (i < LOCK_TRIES) {
+            (void)nanosleep(&wait, NULL);
+            continue;
         }
-        (void)nanosleep(&wait, NULL);
+        sp_log(SP_LOG_WARN, "another process keeps the lock on this user's placeholders: we go on "
+                            "without it");
+        (void)close(t->lock);
+        t->lock = -1;
     }
 }
 

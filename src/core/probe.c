@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/log.h"
-#include "core/cells.h"
+#include "core/cell_child.h"
 #include "os/landlock.h"
 
 struct trial {

@@ -2,7 +2,8 @@
 /*
  * profile: what a command may read and change, as a client says it.
  *
- * Pure data: nothing here looks at a disk. Entries name places by path, by pattern or by a word
+ * Data, and what can be said of it without a disk; sp_profile_from_legacy and sp_grant_normalise
+ * alone look whether a path exists. Entries name places by path, by pattern or by a word
  * ("the project's roots"); resolve.h makes paths of them.
  */
 #ifndef SP_SANDBOX_PROFILE_H

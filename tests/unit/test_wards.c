@@ -394,9 +394,6 @@ static void test_a_plan_alone_makes_nothing(void **state)
     assert_int_equal(sp_wards_powers(wards, &powers, &error), 0);
     assert_true(powers->has_cells && powers->has_filter);
     assert_int_equal(powers->failed_step, SP_BUILD_NONE);
-    sp_wards_forget_powers(wards);
-    assert_int_equal(sp_wards_powers(wards, &powers, &error), 0);
-    assert_true(powers->has_cells);
 }
 
 /* A placeholder is nothing that is there: with it and without it the plan is the same. */
