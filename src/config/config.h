@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config: the one configuration file, what --set and the environment lay over it, and what it all
+ * means (unified-exec.md 14.2).
+ *
+ * The first of --config, $SALLYPORT_CONFIG, $SALLYPORT_HOME/sallyport.conf and
+ * /etc/sallyport/sallyport.conf that exists, alone. An unknown key or a wrong type is an error that
+ * names file, line and column.
+ */
+#ifndef SP_CONFIG_CONFIG_H
+#define SP_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "core/environment.h"
+#include "engine/environ.h"
+#include "sandbox/profile.h"
+
+/* A named place to run commands: exactly one of url and program. */
+struct sp_config_environment {
+    char *name;
+    char *url;
+    char **program;         /* program and its args; NULL at the end */
+    char **env;             /* NAME=VALUE; NULL at the end, or NULL */
+    char *cwd, *token_file; /* NULL: none */
+    uint64_t connect_timeout_ms;
+};
+
+struct sp_config_profile {
+    char *name;
+    struct sp_profile profile; /* [permissions.NAME] */
+};
+
+struct sp_config {
+    char *path; /* of the file that was read; NULL: none */
+    char *home; /* $SALLYPORT_HOME or ~/.sallyport; NULL: there is no home */
+
+    char *default_permissions; /* NULL: the verb's own default */
+    struct sp_config_profile *profiles;
+    size_t profile_count;
+    char *approval_policy, *approver, *audit_log;
+    uint64_t approval_timeout_s;
+    char *known_safe;
+    bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules;
+    char **trusted_projects; /* NULL at the end, or NULL */
+
+    char *server, *token_file;
+    char *default_environment; /* "local" unless set */
+    struct sp_config_environment *environments;
+    size_t environment_count;
+
+    struct sp_env_policy env_policy; /* points into what the config owns */
+    struct sp_environ_vars env_set;
+    bool allow_login_shell;
+    uint64_t poll_max_ms, tool_output_token_limit, exited_ttl_s, detached_ttl_s, idle_ttl_s;
+    uint32_t notify_at;
+    bool report_denied_start;
+    bool has_exec_permission_approvals, has_write_stdin_no_timeout, has_unified_exec,
+        has_shell_snapshot;
+
+    void *impl; /* what the above points into */
+};
+
+struct sp_config_ask {
+    const char *file;         /* --config; NULL: look in the usual places */
+    const char *const *sets;  /* --set KEY=TOML, in order; NULL at the end, or NULL */
+    char *const *environment; /* SALLYPORT_KEY_NAME and the rest; environ as a rule */
+};
+
+int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_error *e);
+void sp_config_done(struct sp_config *c);
+
+/* NULL: there is none of that name. */
+const struct sp_config_environment *sp_config_find_environment(const struct sp_config *c,
+                                                               const char *name);
+const struct sp_config_profile *sp_config_find_profile(const struct sp_config *c, const char *name);
+
+/* The bearer token in a file: 0600 or stricter, one line; to be freed. */
+int sp_config_read_token(const char *path, char **ret, struct sp_error *e);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manager: the processes of one conversation, and the calls that a model makes about them
+ * (unified-exec.md 2 to 7): exec_command starts one and waits a bounded time, write_stdin types or
+ * polls. A call is a state machine on the loop: STARTING, COLLECTING, ANSWERED.
+ *
+ * Asked in C terms; src/tools/ reads a model's JSON into these and writes the replies.
+ */
+#ifndef SP_ENGINE_MANAGER_H
+#define SP_ENGINE_MANAGER_H
+
+#include "engine/answer.h"
+#include "engine/event.h"
+#include "engine/job.h"
+#include "engine/yield.h"
+
+struct sp_manager;
+struct sp_snapshots;
+
+/* A place to run commands in. The first is the primary one. */
+struct sp_environment {
+    const char *id;
+    struct sp_backend *backend; /* borrowed; outlives the manager */
+    const char *cwd;            /* absolute, of that host; NULL: the backend's */
+};
+
+/* approvals.md 2; what the policies mean beyond the two questions below is decided elsewhere. */
+#define SP_APPROVALS(X)           \
+    X(UNTRUSTED, "UnlessTrusted") \
+    X(ON_FAILURE, "OnFailure")    \
+    X(ON_REQUEST, "OnRequest")    \
+    X(GRANULAR, "Granular")       \
+    X(NEVER, "Never")
+enum sp_approval {
+#define X(name, text) SP_APPROVAL_##name,
+    SP_APPROVALS(X)
+#undef X
+        SP_APPROVAL_MAX
+};
+
+/* A question to a person: run this without a sandbox? */
+enum sp_question_kind {
+    SP_QUESTION_ESCALATE, /* the model asks for it: justification is its question */
+    SP_QUESTION_RETRY,    /* "command failed; retry without sandbox?" after a denial */
+};
+struct sp_question {
+    uint64_t id; /* for sp_manager_decide */
+    enum sp_question_kind kind;
+    struct sp_str call_id, reason, command; /* command: the script */
+    const struct sp_str *argv;
+    uint32_t argc;
+    struct sp_str cwd;
+    const struct sp_str *prefix_rule;
+    uint32_t prefix_rule_count;
+};
+enum sp_decision { SP_DECISION_APPROVED, SP_DECISION_DENIED, SP_DECISION_ABORT };
+
+enum sp_permissions {
+    SP_PERMISSIONS_DEFAULT,
+    SP_PERMISSIONS_ESCALATED,
+    SP_PERMISSIONS_ADDITIONAL,
+};
+
+struct sp_exec_ask {
+    struct sp_str call_id, turn_id;
+    struct sp_str cmd;         /* a script for the shell, ... */
+    const struct sp_str *argv; /* ... unless argc > 0: then no shell */
+    uint32_t argc;
+    struct sp_str workdir; /* empty: the environment's */
+    bool is_tty;
+    bool is_compat; /* the times of the old unified_exec tool */
+    struct sp_yield_ask yield;
+    bool has_max_tokens;
+    uint64_t max_tokens;
+    struct sp_str shell; /* p NULL: the user's */
+    bool has_login, login;
+    struct sp_str environment_id; /* p NULL: the primary one */
+    bool has_permissions;
+    enum sp_permissions permissions;
+    const struct sp_grant *additional; /* NULL: none given */
+    struct sp_str justification;       /* p NULL: none */
+    const struct sp_str *prefix_rule;
+    uint32_t prefix_rule_count;
+    uint32_t inherited_fds;
+};
+
+struct sp_write_ask {
+    struct sp_str call_id;
+    int session_id;
+    struct sp_str chars; /* empty: a poll */
+    bool is_compat;
+    struct sp_yield_ask yield;
+    bool no_timeout;
+    bool has_max_tokens;
+    uint64_t max_tokens;
+};
+
+/* Why a call failed; the texts are unified-exec.md 3.4 and 3.7. */
+enum sp_fault {
+    SP_FAULT_NONE,
+    SP_FAULT_ARGUMENTS, /* 3.4; no prefix */
+    SP_FAULT_UNKNOWN,
+    SP_FAULT_STDIN_CLOSED,
+    SP_FAULT_WRITE,
+    SP_FAULT_CREATE,
+    SP_FAULT_REJECTED,
+    SP_FAULT_FAILED,
+    SP_FAULT_ABORTED, /* the call was cancelled */
+};
+
+/* How a call ended. Borrowed for the call of sp_reply_fn. */
+struct sp_reply {
+    enum sp_fault fault;
+    struct sp_str text;      /* what a model reads: the answer, or the error with its prefix */
+    struct sp_answer answer; /* without a fault */
+    bool has_max_tokens;     /* as the caller asked: the structured form needs it */
+    uint64_t max_tokens;
+    bool was_denied;     /* by the sandbox, as far as can be told */
+    int process_id;      /* of the process it was about, also if that has ended; 0: none */
+    int signal;          /* that ended it; 0: none or not known */
+    uint64_t from, to;   /* which bytes of the process's whole output the answer covers */
+    struct sp_str error; /* with a fault: the text without the tool's prefix */
+};
+typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
+
+struct sp_manager_ops {
+    void (*event)(void *user, const struct sp_event *e); /* NULL: nobody watches */
+    /* Must lead to sp_manager_decide, now or later; NULL: every question is denied. */
+    void (*ask)(void *user, const struct sp_question *q);
+    /* May take a command over before it is spawned: true, with its text in *out. NULL: never. */
+    bool (*intercept)(void *user, const struct sp_exec_ask *ask, struct sp_buf *out);
+};
+
+struct sp_manager_options {
+    struct sp_loop *loop;
+    const struct sp_environment *environments; /* copied; none: every exec is refused (C1) */
+    uint32_t environment_count;
+    const struct sp_manager_ops *ops;
+    void *user;
+
+    bool has_deterministic_ids;
+    uint64_t poll_max_ms;                 /* 0: the default */
+    struct sp_allowance output_allowance; /* limit 0 and bytes: the default, 10,000 tokens */
+    uint32_t notify_at;                   /* 0: never */
+    bool hides_denied_start;              /* report_denied_start is off */
+    uint64_t exited_ttl_ms;               /* of exited entries that nobody polls; 0: for ever */
+    bool refuses_login_shell;             /* allow_login_shell is off */
+    bool has_additional_permissions;      /* the feature exec_permission_approvals */
+    bool has_no_timeout;                  /* the feature write_stdin_no_timeout */
+    enum sp_approval approval;
+    const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
+    const char *policy_name;              /* for CODEX_PERMISSION_PROFILE; NULL: none */
+    const char *thread_id, *session_id;   /* NULL: none */
+    const struct sp_environ_ask *environ; /* own, policy, set, never_seen; copied deeply */
+    struct sp_snapshots *snapshots;       /* NULL: the feature shell_snapshot is off */
+    uint64_t write_yield_default_ms;      /* 0: 250 */
+};
+
+int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_error *e);
+/* Terminates all, answers every call (aborted) and frees; end events are told. */
+void sp_manager_free(struct sp_manager *m);
+
+/*
+ * Each begins a call and returns its number; fn is called once, from the loop. What an ask holds is
+ * copied. They fail only without memory; everything else is a reply.
+ */
+int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
+                    void *user, uint64_t *ret_call, struct sp_error *e);
+int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
+                     void *user, uint64_t *ret_call, struct sp_error *e);
+
+/* One call, or all of them (the turn was interrupted): answered as aborted. A process that is
+ * stored lives on; one that is STARTING is killed. false: no such call. */
+bool sp_manager_cancel(struct sp_manager *m, uint64_t call);
+void sp_manager_interrupt(struct sp_manager *m);
+
+/* The answer to a question; one that is not asked any more: nothing happens. */
+void sp_manager_decide(struct sp_manager *m, uint64_t question, enum sp_decision d);
+
+/* fn(user, true): it has been confirmed. Unknown id, or refused: false. From the loop. */
+typedef void sp_manager_done_fn(void *user, bool was_done);
+void sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn, void *user);
+void sp_manager_terminate_all(struct sp_manager *m);
+
+/* Straight to the process, from the loop; no fn: nobody wants to know. */
+void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_manager_done_fn *fn,
+                       void *user);
+void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint16_t cols,
+                       sp_manager_done_fn *fn, void *user);
+void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
+                            void *user);
+
+/* Time stands still for the model while a person is asked something (4.9); counted. */
+void sp_manager_pause(struct sp_manager *m);
+void sp_manager_unpause(struct sp_manager *m);
+
+/* Somebody outside found that the command broke a rule (4.10); message NULL: the default one. The
+ * first one stays. false: no such process. */
+bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message);
+/* Verdicts may come a little late: hold the judgement of an exit for up to 100 ms while open. */
+bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open);
+
+struct sp_manager_entry {
+    struct sp_str call_id;
+    int process_id;
+    struct sp_str command, cwd;
+    bool is_tty;
+};
+/* The live ones by id; each is borrowed for its call. */
+void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_entry *e),
+                     void *user);
+
+uint32_t sp_manager_reserved(const struct sp_manager *m); /* ids in use */
+uint32_t sp_manager_stored(const struct sp_manager *m);   /* entries */
+
+#endif
