@@ -8,13 +8,14 @@ PREFIX ?= /usr/local
 PEER  := $(BUILD)/peer
 SERVE := $(BUILD)/sallyport serve --listen ws://127.0.0.1:0
 
-.PHONY: help build run test test-quick bench bench-peer format lint fuzz install clean
+.PHONY: help build run test test-quick test-peer bench bench-peer format lint fuzz install clean
 
 help:
 	@echo 'make build       the binary, at $(BUILD)/sallyport'
 	@echo 'make run         build and serve on ws://127.0.0.1:$(PORT)'
 	@echo 'make test        build, run every test, count them'
 	@echo 'make test-quick  the unit tests and the fuzz corpora alone'
+	@echo 'make test-peer   the engine against codex exec-server (from npm)'
 	@echo 'make bench       measure the server beside the raw kernel limits'
 	@echo 'make bench-peer  ... and beside codex exec-server (from npm)'
 	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
@@ -40,6 +41,12 @@ test-quick:
 	@tools/install-packages build test
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
 	@meson test -C $(BUILD) --suite unit --suite fuzz --print-errorlogs
+
+test-peer: build
+	@tools/install-packages build test
+	@ninja -C $(BUILD) tests/functional/agent
+	@peer=$$(bench/install-peer $(PEER)) && for t in tests/functional/test_acceptance_*.py; do \
+	   AGENT_PEER="$$peer" SALLYPORT=$(BUILD)/sallyport PYTHONDONTWRITEBYTECODE=1 python3 $$t Remote || exit 1; done
 
 bench: build
 	@ninja -C $(BUILD) bench/sallyport-bench

@@ -26,6 +26,8 @@
     X(confined, "start /bin/true under a sandbox that is there; raw is ours without a sandbox") \
     X(first, "start /bin/true under a policy that is new")                                      \
     X(cells, "64 sandboxes at once: time and memory")                                           \
+    X(exec, "exec_command of /bin/true by the engine in this program, beside the server's RPC") \
+    X(poll, "the processor time of a poll of 5 seconds that nothing comes of")                  \
     X(size, "the stripped binary")
 
 #define X(name, text) void bench_case_##name(struct bench *b);

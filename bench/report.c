@@ -52,6 +52,9 @@ static const struct limit {
     {BENCH_M_CONFINED_P50, OVER_RAW, 1.5, 0, "confined start p50 at most 1.5 x unconfined"},
     {BENCH_M_CONFINED_P50, TIMES_PEER, 30, 0, "confined start at least 30 x faster than the peer"},
     {BENCH_M_FIRST_P50, AT_MOST, 15e-3, 0, "first command of a new policy at most 15 ms"},
+    {BENCH_M_EXEC_P50, OVER_OTHER, 1.3, BENCH_M_EXEC_RPC,
+     "exec_command p50 at most 1.3 x the process RPC"},
+    {BENCH_M_POLL_CPU, AT_MOST, 5e-3, 0, "processor time of an idle poll at most 5 ms"},
     {BENCH_M_CELLS_PRIVATE, AT_MOST, 1.5e6, 0, "private memory of a cell at most 1.5 MB"},
 };
 

@@ -40,6 +40,10 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(FIRST_P50, "confined_first_p50", "- first of a new policy, p50", TIME, false)             \
     X(CELLS_START, "cells_start", "64 sandboxes at once: start all", TIME, false)               \
     X(CELLS_PRIVATE, "cells_private_each", "64 sandboxes: private memory each", BYTES, false)   \
+    X(EXEC_P50, "exec_p50", "exec_command of /bin/true, p50", TIME, false)                      \
+    X(EXEC_P99, "exec_p99", "exec_command of /bin/true, p99", TIME, false)                      \
+    X(EXEC_RPC, "exec_rpc_p50", "- the same as process RPC, p50", TIME, false)                  \
+    X(POLL_CPU, "poll_cpu", "processor time of an idle poll of 5 s", TIME, false)               \
     X(SIZE, "binary_stripped", "stripped binary", BYTES, false)
 
 enum bench_metric {

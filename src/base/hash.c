@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/hash.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/random.h>
 
@@ -23,13 +24,18 @@ static void sip_round(uint64_t v[4])
     v[2] = rotate(v[2], 32);
 }
 
+/* One key for the whole program, made once: a library's host may have threads. */
+static uint64_t key[2];
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+
+static void make_key(void)
+{
+    (void)!getrandom(key, sizeof key, 0); /* fails only before the kernel has any randomness */
+}
+
 struct sp_hash sp_hash(struct sp_str s)
 {
-    static uint64_t key[2];
-    static bool has_key;
-
-    if (!has_key)
-        has_key = getrandom(key, sizeof key, 0) == (ssize_t)sizeof key;
+    (void)pthread_once(&key_once, make_key);
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575ULL, key[1] ^ 0x646f72616e646f6dULL ^ 0xee,
                      key[0] ^ 0x6c7967656e657261ULL, key[1] ^ 0x7465646279746573ULL};
     size_t i = 0;

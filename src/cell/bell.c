@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "os/fd.h"
+
 struct slot {
     _Alignas(64) _Atomic uint64_t served;
     _Atomic uint32_t is_attached;
@@ -60,13 +62,15 @@ int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e)
     struct sp_bell b = {.slots = slots, .side = SP_SIDE_FRONT, .wake = {-1, -1}};
     int r = 0;
 
-    b.page_fd = memfd_create("sallyport-bell", MFD_CLOEXEC);
+    b.page_fd = sp_fd_lift(memfd_create("sallyport-bell", MFD_CLOEXEC));
     if (b.page_fd < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, b.wake) < 0 ||
         ftruncate(b.page_fd, (off_t)page_size(slots)) < 0)
         r = sp_fail(e, SP_E_SYSTEM, errno, "make shared page");
     else
         r = map_page(&b, b.page_fd, e);
+    for (int i = 0; i < 2; i++)
+        b.wake[i] = sp_fd_lift(b.wake[i]);
     if (r < 0) {
         sp_bell_free(&b);
         return r;

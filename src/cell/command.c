@@ -218,6 +218,7 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
 
     c->number = s->head.number;
     c->session = s->session;
+    c->pid = 0;
     c->is_tty = (s->flags & SP_START_TTY) != 0;
     c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
     c->drops = c->refusal_count = 0;
@@ -568,7 +569,11 @@ void sp_command_served(struct sp_yard *y, struct sp_command *c)
 
 int sp_command_signal(struct sp_command *c, int signal)
 {
-    if (c->life != SP_LIFE_RUNNING)
+    if (c->life != SP_LIFE_RUNNING && (signal != SIGKILL || c->pid == 0))
+        return 0;
+    /* Its own number is free again, but not while its group has members: those may be ended. A
+     * process that has it now is another. */
+    if (c->life != SP_LIFE_RUNNING && (kill(c->pid, 0) == 0 || errno != ESRCH))
         return 0;
     return kill(-c->pid, signal) < 0 && errno != ESRCH ? errno : 0;
 }

@@ -8,12 +8,17 @@
 
 #include "base/error.h"
 
-enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2 };
+enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2, SP_EXIT_UNREACHABLE = 123 };
 
 int sp_cmd_serve(int argc, char **argv);
 int sp_cmd_cell(int argc, char **argv);
+int sp_cmd_exec(int argc, char **argv);
 int sp_cmd_sandbox(int argc, char **argv);
 int sp_cmd_doctor(int argc, char **argv);
+int sp_cmd_ps(int argc, char **argv);
+int sp_cmd_logs(int argc, char **argv);
+int sp_cmd_attach(int argc, char **argv);
+int sp_cmd_kill(int argc, char **argv);
 
 /* "Error: story" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_error *e);

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "cli/carry.h"
 #include "cli/cli.h"
-#include "cli/covers.h"
 #include "cli/denied.h"
 #include "cli/explain.h"
+#include "cli/place.h"
 #include "cli/policy_args.h"
 #include "cli/terminal.h"
 #include "core/confine.h"
+#include "core/covers.h"
 #include "core/placeholder.h"
 #include "os/spawn.h"
 
@@ -51,6 +53,8 @@ static const char help[] =
 /* Beside those of shells: whatever a command answers is above or below. */
 #define EXIT_OURS 125
 #define MAX_DIRS  64
+#define QUIET_MS  200 /* see struct sp_carry_options */
+#define AFTER_MS  5000
 
 enum what { WHAT_RUN, WHAT_PLAN, WHAT_EXPLAIN };
 
@@ -188,20 +192,6 @@ static int read_options(int argc, char **argv, char **args, struct options *o)
 
 /* ---- policy ---- */
 
-static char *find_cwd(const struct options *o, struct sp_error *e)
-{
-    auto_free char *path = o->cwd == NULL ? getcwd(NULL, 0) : realpath(o->cwd, NULL);
-    struct stat st;
-
-    if (path == NULL || stat(path, &st) < 0)
-        (void)sp_fail(e, SP_E_INVALID, errno, "--cwd: %s", o->cwd == NULL ? "." : o->cwd);
-    else if (!S_ISDIR(st.st_mode))
-        (void)sp_fail(e, SP_E_INVALID, ENOTDIR, "--cwd: %s", path);
-    else
-        return TAKE_PTR(path);
-    return NULL;
-}
-
 static int complain_of(const struct sp_error *e)
 {
     (void)sp_cli_complain(e);
@@ -217,7 +207,7 @@ static int print(const struct sp_buf *text)
 
 /* ---- three things to do with it ---- */
 
-static void report_denial(const struct sp_local_result *result, bool is_verbose)
+static void report_denial(const struct sp_carry_result *result, bool is_verbose)
 {
     auto_buf struct sp_buf text = {0};
 
@@ -226,25 +216,81 @@ static void report_denial(const struct sp_local_result *result, bool is_verbose)
         (void)!write(STDERR_FILENO, text.data, text.len);
 }
 
+static int refused(const struct options *o, const struct sp_policy *policy,
+                   const struct sp_error *why)
+{
+    const bool is_open = policy->profile.kind == SP_PROFILE_DISABLED;
+    int err = 0;
+    /* In an open cell a missing program is a start that fails; under a sandbox it is a command that
+     * fails, with a line and an exit code. Here both are the latter. */
+    const int status = is_open ? sp_carry_not_run(why, &err) : 0;
+
+    if (status == 0)
+        return complain_of(why);
+    (void)fprintf(stderr, "sallyport: %s: %s\n", o->operands[0], strerror(err));
+    return status;
+}
+
+static int status_of(const struct options *o, const struct sp_policy *policy,
+                     const struct sp_carry_result *r)
+{
+    switch (r->end) {
+    case SP_CARRY_EXITED:
+    case SP_CARRY_ABANDONED:
+        return r->exit.code < 0 ? EXIT_OURS : r->exit.code;
+    case SP_CARRY_OUTPUT_CLOSED:
+        return 128 + SIGPIPE;
+    case SP_CARRY_REFUSED:
+        return refused(o, policy, &r->error);
+    case SP_CARRY_LOST:
+        (void)fprintf(stderr, "Error: the sandbox ended before the command\n");
+        return EXIT_OURS;
+    case SP_CARRY_UNREACHABLE:
+    case SP_CARRY_TIMED_OUT:
+        break; /* not here */
+    }
+    return EXIT_OURS;
+}
+
+static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
+                 struct sp_error *e)
+{
+    struct sp_carry *c = NULL;
+    struct sp_carry_options how = {.launch = launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
+    int r = sp_carry_new(&c, e);
+
+    if (r == 0)
+        r = sp_place_here(sp_carry_loop(c), cwd, &how.backend, e);
+    if (r == 0)
+        r = sp_carry_run(c, &how, ret, e);
+    sp_backend_free(how.backend);
+    sp_carry_free(c);
+    return r;
+}
+
 static int run(const struct options *o, const char *cwd, const struct sp_policy *policy)
 {
     const bool is_on_terminal = sp_terminal_is_ours(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    const struct sp_local_options local = {
-        .argv = o->operands,
-        .cwd = cwd,
-        .env = environ,
-        .policy = policy,
+    const struct sp_environ_ask everything = {
+        .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
+    struct sp_launch launch = {
+        .name = SP_STR("command"),
         .is_tty = o->is_tty || (is_on_terminal && !o->is_not_tty),
+        .wants_stdin = true,
+        .cwd = sp_str_of(cwd),
+        .environ = &everything,
+        .policy = policy,
     };
-    struct sp_local_result result = {0};
+    struct sp_carry_result result = {0};
     struct sp_error e = {0};
+    auto_free struct sp_str *argv = sp_carry_argv(o->operands, &launch);
 
-    if (sp_local_run(&local, &result, &e) < 0)
+    if (argv == NULL)
+        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
+    if (argv == NULL || carry(&launch, cwd, &result, &e) < 0)
         return complain_of(&e);
-    if (result.end == SP_LOCAL_LOST)
-        (void)fprintf(stderr, "Error: the sandbox ended before the command\n");
     report_denial(&result, o->is_verbose);
-    return sp_local_status(&result);
+    return status_of(o, policy, &result);
 }
 
 static bool print_no_plan(struct sp_buf *out)
@@ -268,7 +314,7 @@ static int make_plan(const struct sp_policy *policy, const struct sp_covers *cov
     if (r == 0)
         r = sp_loop_new(&loop, e);
     if (r == 0)
-        r = sp_cells_new(loop, &cells, e);
+        r = sp_cells_new(loop, false, &cells, e);
     if (r == 0)
         r = sp_wards_new(loop, cells, &o, &wards, e);
     if (r == 0)
@@ -321,7 +367,7 @@ static int do_it(struct options *o)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_error e = {0};
-    auto_free char *cwd = find_cwd(o, &e);
+    auto_free char *cwd = sp_place_dir(o->cwd, &e);
 
     o->policy.cwd = cwd;
     if (cwd == NULL || sp_policy_from_args(&o->policy, &policy, &e) < 0)

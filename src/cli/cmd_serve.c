@@ -13,7 +13,8 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/covers.h"
+#include "cli/sockets.h"
+#include "core/covers.h"
 #include "core/placeholder.h"
 #include "net/listen.h"
 #include "os/spawn.h"
@@ -29,6 +30,8 @@ static const char help[] =
     "  --listen URL              ws://IP:PORT, unix:///PATH or stdio (default ws://127.0.0.1:0)\n"
     "  --allow-host NAME         accept this name in the Host header too (repeatable)\n"
     "  --max-connections N       at most so many at once (default 1024)\n"
+    "  --no-local-socket         do not listen for `sallyport ps`, `logs`, `attach` and `kill`\n"
+    "                            in the runtime folder of this user, too\n"
     "\n"
     "Who may connect (ws://):\n"
     "  --token-file FILE         require `Authorization: Bearer TOKEN`, the token is in FILE\n"
@@ -59,12 +62,14 @@ static const char help[] =
     "Example: sallyport serve --listen ws://127.0.0.1:8765 --log-level info\n";
 
 #define MAX_HOSTS 16
+#define MAX_LOCAL 128 /* connections on the local socket */
 
 struct options {
     const char *listen;
     struct sp_auth_options auth;
     const char *own_token_file;
     bool is_anonymous_allowed, has_metrics, has_no_cgroups, accepts_exposure;
+    bool has_no_local_socket;
     const char *hosts[MAX_HOSTS + 1];
     unsigned host_count;
     uint64_t max_connections, max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
@@ -77,6 +82,7 @@ struct serve {
     struct sp_rpc rpc;
     struct sp_auth *auth;
     struct sp_listener *listener;
+    struct sp_listener *local; /* NULL: none */
     int signals;
     struct sp_watch on_signal;
     char runtime_dir[512];
@@ -89,6 +95,7 @@ enum {
     OPT_LISTEN = 256,
     OPT_ALLOW_HOST,
     OPT_MAX_CONNECTIONS,
+    OPT_NO_LOCAL_SOCKET,
     OPT_TOKEN_FILE,
     OPT_ALLOW_ANONYMOUS,
     OPT_WS_AUTH,
@@ -114,6 +121,7 @@ static const struct option known[] = {
     {"listen", required_argument, NULL, OPT_LISTEN},
     {"allow-host", required_argument, NULL, OPT_ALLOW_HOST},
     {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
+    {"no-local-socket", no_argument, NULL, OPT_NO_LOCAL_SOCKET},
     {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
     {"allow-anonymous", no_argument, NULL, OPT_ALLOW_ANONYMOUS},
     {"ws-auth", required_argument, NULL, OPT_WS_AUTH},
@@ -174,6 +182,9 @@ static bool take(struct options *o, int opt)
         return true;
     case OPT_MAX_CONNECTIONS:
         return number("--max-connections", 1, 1000000, &o->max_connections);
+    case OPT_NO_LOCAL_SOCKET:
+        o->has_no_local_socket = true;
+        return true;
     case OPT_TOKEN_FILE:
         o->own_token_file = optarg;
         return true;
@@ -328,8 +339,17 @@ static void on_metrics(void *user, struct sp_buf *out)
 {
     struct serve *s = user;
     struct sp_listener_stats net = {0};
+    struct sp_listener_stats local = {0};
 
     sp_listener_stats(s->listener, &net);
+    if (s->local != NULL)
+        sp_listener_stats(s->local, &local);
+    net.accepted += local.accepted;
+    net.refused += local.refused;
+    net.active += local.active;
+    net.bytes_in += local.bytes_in;
+    net.bytes_out += local.bytes_out;
+    net.queued_bytes += local.queued_bytes;
     sp_metrics_write(&s->rpc, &net, out);
 }
 
@@ -399,6 +419,27 @@ static int find_covers(struct serve *s, const struct options *o, const struct sp
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
 }
 
+/* For this user's `ps`, `logs`, `attach` and `kill`: who may open the folder needs no token.
+ * Without it everything else still works. */
+static void listen_locally(struct serve *s, const struct sp_listen_options *like)
+{
+    struct sp_listen_options o = *like;
+    struct sp_listen_url url;
+    struct sp_error e = {0};
+    char name[600];
+    char why[640];
+
+    o.auth = NULL;
+    o.max_connections = MAX_LOCAL;
+    int r = sp_sockets_own_url(name, sizeof name, &e);
+    if (r == 0)
+        r = sp_listen_parse(name, &url, &e);
+    if (r == 0)
+        r = sp_listener_new(s->loop, &url, &o, &s->local, &e);
+    if (r < 0)
+        sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
+}
+
 static int begin(struct serve *s, struct options *o, struct sp_error *e)
 {
     struct sp_listen_url url = {0};
@@ -459,6 +500,8 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         .finished = on_finished,
     };
     r = sp_listener_new(s->loop, &url, &lo, &s->listener, e);
+    if (r == 0 && url.kind != SP_LISTEN_STDIO && !o->has_no_local_socket)
+        listen_locally(s, &lo);
     if (r == 0 && url.kind != SP_LISTEN_STDIO &&
         (printf("%s\n", sp_listener_url(s->listener)) < 0 || fflush(stdout) != 0))
         r = sp_fail(e, SP_E_SYSTEM, errno, "say the URL on stdout");
@@ -467,6 +510,7 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
 
 static void end(struct serve *s)
 {
+    sp_listener_free(s->local);
     sp_listener_free(s->listener);
     sp_server_free(s->server);
     sp_auth_free(s->auth);

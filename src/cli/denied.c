@@ -62,7 +62,7 @@ static bool add_words(struct sp_buf *out, const struct sp_denial_facts *d)
     return ok;
 }
 
-static bool write_long(const struct sp_local_result *r, struct sp_buf *out)
+static bool write_long(const struct sp_carry_result *r, struct sp_buf *out)
 {
     const struct sp_exit *how = &r->exit;
     bool ok = sp_buf_printf(out, "sallyport: the sandbox denied the command something:\n");
@@ -81,7 +81,7 @@ static bool write_long(const struct sp_local_result *r, struct sp_buf *out)
     return ok;
 }
 
-bool sp_denied_write(const struct sp_local_result *r, bool is_long, struct sp_buf *out)
+bool sp_denied_write(const struct sp_carry_result *r, bool is_long, struct sp_buf *out)
 {
     if (!r->was_denied)
         return true;
@@ -90,6 +90,8 @@ bool sp_denied_write(const struct sp_local_result *r, bool is_long, struct sp_bu
     if (r->denial.has_evidence)
         return sp_buf_printf(out, "sallyport: the sandbox denied, as the kernel told: ") &&
                add_evidence(out, &r->exit) && sp_buf_printf(out, "\n");
+    if (!r->denial.has_words) /* a server's verdict, without its reasons */
+        return sp_buf_printf(out, "sallyport: the sandbox denied the command something\n");
     return sp_buf_printf(out, "sallyport: the sandbox may have denied this, by the words of its "
                               "output: ") &&
            add_words(out, &r->denial) && sp_buf_printf(out, "\n");

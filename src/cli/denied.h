@@ -6,10 +6,10 @@
 #define SP_CLI_DENIED_H
 
 #include "base/buf.h"
-#include "cli/local.h"
+#include "cli/carry.h"
 
 /* Lines for people; nothing if nothing was denied. is_long: each piece of evidence has a line of
  * its own. false: no memory. */
-bool sp_denied_write(const struct sp_local_result *r, bool is_long, struct sp_buf *out);
+bool sp_denied_write(const struct sp_carry_result *r, bool is_long, struct sp_buf *out);
 
 #endif

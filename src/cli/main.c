@@ -10,8 +10,13 @@ static const char usage[] =
     "Usage: sallyport VERB [OPTIONS]\n"
     "\n"
     "  serve      run the exec-server: processes over WebSocket, a unix socket or stdio\n"
+    "  exec       run one command, here or on a server, with our own stdin and stdout\n"
     "  sandbox    run one command under a policy, or show what the policy means\n"
     "  doctor     say which sandbox layers this host has, and what to do about the rest\n"
+    "  ps         list the processes of a server\n"
+    "  logs       show what a process of a server has written\n"
+    "  attach     watch a process of a server, and type into it\n"
+    "  kill       end processes of a server\n"
     "  help       show this text; `sallyport VERB --help` tells more\n"
     "  version    print the version\n"
     "\n"
@@ -31,10 +36,20 @@ int main(int argc, char **argv)
 
     if (strcmp(verb, "serve") == 0)
         return sp_cmd_serve(argc - 2, argv + 2);
+    if (strcmp(verb, "exec") == 0)
+        return sp_cmd_exec(argc - 2, argv + 2);
     if (strcmp(verb, "sandbox") == 0)
         return sp_cmd_sandbox(argc - 2, argv + 2);
     if (strcmp(verb, "doctor") == 0)
         return sp_cmd_doctor(argc - 2, argv + 2);
+    if (strcmp(verb, "ps") == 0)
+        return sp_cmd_ps(argc - 2, argv + 2);
+    if (strcmp(verb, "logs") == 0)
+        return sp_cmd_logs(argc - 2, argv + 2);
+    if (strcmp(verb, "attach") == 0)
+        return sp_cmd_attach(argc - 2, argv + 2);
+    if (strcmp(verb, "kill") == 0)
+        return sp_cmd_kill(argc - 2, argv + 2);
     if (strcmp(verb, "cell") == 0) /* internal: what `serve` runs commands in */
         return sp_cmd_cell(argc - 2, argv + 2);
     if (strcmp(verb, "version") == 0 || strcmp(verb, "--version") == 0) {

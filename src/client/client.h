@@ -35,6 +35,9 @@ struct sp_client_options {
 
 struct sp_client;
 
+#define SP_CLIENT_MAX_REQUESTS 4096
+#define SP_CLIENT_MAX_BYTES    (64U << 20)
+
 enum sp_client_fate {
     SP_CLIENT_RESULT,  /* the server's result: token `value` of *j */
     SP_CLIENT_REFUSED, /* the server's error: code and message */
@@ -47,6 +50,7 @@ struct sp_client_reply {
     uint32_t value;
     int64_t code;          /* REFUSED */
     struct sp_str message; /* REFUSED, LOST */
+    bool is_final;         /* LOST: for good; dead comes next */
 };
 
 /* Embedded in the asker. */
@@ -58,6 +62,7 @@ struct sp_client_request {
     struct sp_client_request *prev, *next;
     struct sp_client *client; /* NULL: not asked */
     struct sp_buf text;
+    const char *refusal; /* ours: the server will not see it */
 };
 
 struct sp_client_ops {
@@ -74,13 +79,21 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                   const struct sp_client_ops *ops, void *user, struct sp_client **ret,
                   struct sp_error *e);
 void sp_client_connect(struct sp_client *c); /* begins; being connected is fine */
-/* params: the JSON text of the params value. Waits for READY if it must; answered from the loop. */
+/*
+ * params: the JSON text of the params value. Waits for READY if it must (and begins); answered from
+ * the loop. At most SP_CLIENT_MAX_REQUESTS wait for their answers, and texts that must be kept are
+ * at most SP_CLIENT_MAX_BYTES: one more is REFUSED with the code -32603.
+ */
 void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char *method,
                    struct sp_str params);
 void sp_client_forget(struct sp_client_request *r); /* its answer will not be told */
 /* Reads nothing from the server for now: what it sends waits in the kernel, then there. */
 void sp_client_pause(struct sp_client *c, bool is_paused);
-void sp_client_free(
-    struct sp_client *c); /* the session ends where the server lets it; NULL is fine */
+/*
+ * The session ends where the server lets it. What is queued is sent if that is possible at once;
+ * nothing more is told, no request answered. A program is given up to 2.5 s to end. NULL is fine;
+ * so is a call from within a callback of this client.
+ */
+void sp_client_free(struct sp_client *c);
 
 #endif

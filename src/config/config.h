@@ -4,8 +4,9 @@
  * means (unified-exec.md 14.2).
  *
  * The first of --config, $SALLYPORT_CONFIG, $SALLYPORT_HOME/sallyport.conf and
- * /etc/sallyport/sallyport.conf that exists, alone. An unknown key or a wrong type is an error that
- * names file, line and column.
+ * /etc/sallyport/sallyport.conf that exists, alone; the first two must, if they are given. An
+ * unknown key or a wrong type is an error that names file, line and column. Over the file lies the
+ * environment (SALLYPORT_KEY_NAME for each key at the top that is no list), over that --set.
  */
 #ifndef SP_CONFIG_CONFIG_H
 #define SP_CONFIG_CONFIG_H
@@ -41,7 +42,9 @@ struct sp_config {
     char *default_permissions; /* NULL: the verb's own default */
     struct sp_config_profile *profiles;
     size_t profile_count;
-    char *approval_policy, *approver, *audit_log;
+    char *approval_policy; /* a name of approvals.md 2, or the JSON of `granular` */
+    char *approver;        /* NULL: not set: terminal for exec at one, else deny */
+    char *audit_log;       /* NULL: not set: audit.jsonl in home; "": none */
     uint64_t approval_timeout_s;
     char *known_safe;
     bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules;
@@ -61,7 +64,8 @@ struct sp_config {
     bool has_exec_permission_approvals, has_write_stdin_no_timeout, has_unified_exec,
         has_shell_snapshot;
 
-    void *impl; /* what the above points into */
+    char **warnings; /* what is understood, but hardly meant; NULL at the end, or NULL */
+    void *impl;      /* what the above points into */
 };
 
 struct sp_config_ask {
@@ -70,6 +74,8 @@ struct sp_config_ask {
     char *const *environment; /* SALLYPORT_KEY_NAME and the rest; environ as a rule */
 };
 
+/* Refusals are SP_E_INVALID, with file, line and column; what they say is for people. A file that
+ * others than its owner, who must be the user or root, may write is refused. */
 int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_error *e);
 void sp_config_done(struct sp_config *c);
 

@@ -11,11 +11,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "cell/bell.h"
 #include "cell/plan.h"
+#include "os/fd.h"
 #include "os/spawn.h"
 
 #define ANSWER_MS 5000 /* a trial's */
@@ -23,7 +25,7 @@
 /* Bytes in sealed memory: what the cell reads is what we wrote. */
 int sp_cell_seal(const char *name, const struct sp_buf *bytes)
 {
-    auto_close int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    auto_close int fd = sp_fd_lift(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     size_t at = 0;
 
     if (fd < 0)
@@ -52,10 +54,15 @@ int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *re
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's socket");
-    ours = pair[0];
-    theirs = pair[1];
-    struct sp_spawn s = {
-        .stdio = {theirs, -1, 2}, .cgroup = -1, .file = program, .argv = argv, .envp = envp};
+    ours = sp_fd_lift(pair[0]);
+    theirs = sp_fd_lift(pair[1]);
+    /* We may be a guest whose host has no stderr; and no number of its table is ours. */
+    struct sp_spawn s = {.stdio = {theirs, -1, fcntl(STDERR_FILENO, F_GETFD) < 0 ? -1 : 2},
+                         .is_apart = true,
+                         .cgroup = -1,
+                         .file = program,
+                         .argv = argv,
+                         .envp = envp};
     if (sp_spawn(&s) < 0)
         return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s",
                        sp_step_name(s.failed_step));
@@ -71,11 +78,37 @@ void sp_cell_child_kill(const struct sp_cell_child *child)
         (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
 }
 
+/* A signal that our host handles is no reason to stop waiting. */
+static bool await(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct timespec begin;
+    struct timespec now;
+    int left = ms;
+    int r;
+
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while ((r = poll(&p, 1, left)) < 0 && errno == EINTR && left > 0) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        const int64_t passed =
+            (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000;
+        left = passed >= ms ? 0 : ms - (int)passed;
+    }
+    return r > 0;
+}
+
+bool sp_cell_child_await(const struct sp_cell_child *child, int ms)
+{
+    return await(child->pidfd, ms);
+}
+
 void sp_cell_child_reap(struct sp_cell_child *child)
 {
     if (child->pidfd < 0)
         return;
-    (void)waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED);
+    /* ECHILD: our host ignores SIGCHLD, or reaps whatever it finds. */
+    while (waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED) < 0 && errno == EINTR) {
+    }
     (void)close(child->pidfd);
     child->pidfd = -1;
 }
@@ -88,7 +121,7 @@ void sp_cell_hear_of_birth(int socket, struct sp_wire_message *m, struct sp_cell
 
         if (born->head.op == SP_WIRE_BORN && m->fd_count == 1) {
             ret->pid = born->pid;
-            ret->pidfd = m->fds[0];
+            ret->pidfd = sp_fd_lift(m->fds[0]);
             m->fd_count = 0;
         }
         sp_wire_close_fds(m);
@@ -112,9 +145,7 @@ void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_error 
 static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_child *ret_cell,
                         struct sp_wire_ready *ret)
 {
-    struct pollfd p = {.fd = socket, .events = POLLIN};
-
-    while (poll(&p, 1, ANSWER_MS) > 0 && sp_wire_recv(socket, false, m, NULL) > 0) {
+    while (await(socket, ANSWER_MS) && sp_wire_recv(socket, false, m, NULL) > 0) {
         const struct sp_wire_head *h = (const void *)m->bytes;
 
         if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
@@ -135,9 +166,7 @@ static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_ch
 static void end_trial(int socket, struct sp_wire_message *m, bool is_forked_one,
                       struct sp_cell_child *maker, struct sp_cell_child *cell)
 {
-    struct pollfd p = {.fd = maker->pidfd, .events = POLLIN};
-
-    if (!is_forked_one || (maker->pidfd >= 0 && poll(&p, 1, ANSWER_MS) == 0))
+    if (!is_forked_one || (maker->pidfd >= 0 && !await(maker->pidfd, ANSWER_MS)))
         sp_cell_child_kill(maker);
     sp_cell_child_reap(maker);
     sp_cell_hear_of_birth(socket, m, cell);

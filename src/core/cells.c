@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "cell/plan.h"
 #include "core/cell_child.h"
 #include "os/cgroup.h"
+#include "os/fd.h"
 #include "os/spawn.h"
 #include "os/tree.h"
 
@@ -36,6 +36,7 @@ struct parcel {
 
 struct sp_cells {
     struct sp_loop *loop;
+    bool is_guest;
     struct sp_cell *first;
 };
 
@@ -314,7 +315,7 @@ static void on_started(struct sp_cell *c)
         return;
     }
     const int ring = want > 0 ? c->message.fds[0] : -1;
-    const int input = want > 1 ? c->message.fds[1] : -1;
+    const int input = want > 1 ? sp_fd_lift(c->message.fds[1]) : -1;
     c->message.fd_count = 0;
     s->ops->started(s, m, ring, input);
 }
@@ -327,7 +328,7 @@ static void on_born(struct sp_cell *c)
     if (c->maker.pidfd < 0 || c->self.pidfd >= 0 || c->message.fd_count != 1)
         return;
     c->self.pid = m->pid;
-    c->self.pidfd = c->message.fds[0];
+    c->self.pidfd = sp_fd_lift(c->message.fds[0]);
     c->message.fd_count = 0;
 }
 
@@ -466,15 +467,17 @@ static int launch(struct sp_cell *c, struct sp_error *e)
 
 /* ---- the group ---- */
 
-int sp_cells_new(struct sp_loop *loop, struct sp_cells **ret, struct sp_error *e)
+int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e)
 {
     struct sp_cells *g = calloc(1, sizeof *g);
 
     if (g == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cells' table");
     g->loop = loop;
+    g->is_guest = is_guest;
     /* What outlives a cell that was killed comes to us, to be killed too. */
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (!is_guest)
+        (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     sp_loop_before_sleep(loop, before_sleep, after_sleep, g);
     sp_loop_peek(loop, peek, g);
     *ret = g;
@@ -569,8 +572,10 @@ static bool is_a_cell(const struct sp_cells *g, pid_t pid)
 static void kill_strays(const struct sp_cells *g)
 {
     pid_t pids[256];
-    int n = sp_tree_children(getpid(), pids, 256);
 
+    if (g->is_guest)
+        return; /* what else is below us is our host's */
+    int n = sp_tree_children(getpid(), pids, 256);
     for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
         if (c->maker.pidfd >= 0)
             return; /* one of them may be a cell that we have not heard of yet */
@@ -615,12 +620,10 @@ static void bury(struct sp_deferred *d)
 
 static void await_end(struct sp_cell *c, struct sp_cell_child *child)
 {
-    struct pollfd p = {.fd = child->pidfd, .events = POLLIN};
-
     if (child->pidfd < 0)
         return;
     sp_loop_unwatch(c->loop, &child->on_end);
-    if (poll(&p, 1, END_WAIT_MS) <= 0) {
+    if (!sp_cell_child_await(child, END_WAIT_MS)) {
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
         sp_cell_child_kill(child);
         if (!is_forked(c)) {
@@ -676,7 +679,7 @@ void sp_cell_free(struct sp_cell *c)
     hang_up(c);
     await_end(c, &c->self);
     /* Normally none: strays of a cell that had to be killed. */
-    while (!is_forked(c) && c->group->first == c && c->next == NULL &&
+    while (!is_forked(c) && !c->group->is_guest && c->group->first == c && c->next == NULL &&
            waitpid(-1, NULL, WNOHANG) > 0) {
     }
     release(c);

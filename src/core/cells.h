@@ -52,8 +52,9 @@ struct sp_cell_options {
     void (*gone)(void *user);    /* after sp_cell_kill: no process of it is left; may be NULL */
 };
 
-/* All cells of a front. */
-int sp_cells_new(struct sp_loop *loop, struct sp_cells **ret, struct sp_error *e);
+/* All cells of a front. A guest in somebody else's program has no children but its cells: it is no
+ * subreaper, and what a killed cell leaves ends by its cgroup or lives on. */
+int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e);
 /* Ends those that are left, too. */
 void sp_cells_free(struct sp_cells *g);
 /* More is queued for a cell than it takes at once: read no more requests for now. */

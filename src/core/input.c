@@ -2,8 +2,10 @@
 #include "core/input.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -118,13 +120,38 @@ static void finish_close(struct sp_input *in)
 
 static void on_writable(struct sp_watch *w, uint32_t events);
 
+/* In a thread of somebody else's program: the signal of a broken pipe is blocked while we write,
+ * and taken away before it is let through again. */
+static ssize_t write_unsignalled(int fd, const char *bytes, size_t len)
+{
+    const struct timespec now = {0};
+    sigset_t pipe;
+    sigset_t old;
+    sigset_t pending;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe, &old);
+    const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    const ssize_t n = write(fd, bytes, len);
+    const int err = errno;
+    if (n < 0 && err == EPIPE && !was_pending)
+        while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR) {
+        }
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = err;
+    return n;
+}
+
 /* What the kernel takes of the bytes now; everything, if nobody will ever read them. */
 static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
 {
     size_t at = 0;
 
     while (at < len) {
-        const ssize_t n = write(in->fd, bytes + at, len - at);
+        const ssize_t n = in->is_guest && !in->is_tty
+                              ? write_unsignalled(in->fd, bytes + at, len - at)
+                              : write(in->fd, bytes + at, len - at);
 
         if (n > 0) {
             at += (size_t)n;
@@ -195,7 +222,7 @@ static bool enqueue(struct sp_input *in, const char *bytes, size_t len)
 
 bool sp_input_knows(const struct sp_input *in, struct sp_str id)
 {
-    return was_accepted(in, sp_hash(id));
+    return id.p != NULL && was_accepted(in, sp_hash(id));
 }
 
 enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes)
@@ -203,8 +230,8 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     if (in->state == SP_INPUT_NONE)
         return SP_INPUT_CLOSED;
 
-    const struct sp_hash hash = sp_hash(id);
-    if (was_accepted(in, hash))
+    const struct sp_hash hash = id.p != NULL ? sp_hash(id) : (struct sp_hash){0};
+    if (id.p != NULL && was_accepted(in, hash))
         return SP_INPUT_ACCEPTED;
     if (in->state == SP_INPUT_BROKEN)
         return SP_INPUT_FAILED;
@@ -213,7 +240,7 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     if (in->first != NULL &&
         (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
         return SP_INPUT_FULL;
-    if (!make_id_room(in))
+    if (id.p != NULL && !make_id_room(in))
         return SP_INPUT_FAILED;
     if (in->state == SP_INPUT_OPEN && bytes.n != 0) {
         const size_t n = in->first == NULL ? write_now(in, bytes.p, bytes.n) : 0;
@@ -224,7 +251,8 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     }
     if (in->state == SP_INPUT_GONE)
         close_input(in);
-    remember(in, hash);
+    if (id.p != NULL)
+        remember(in, hash);
     return SP_INPUT_ACCEPTED;
 }
 

@@ -36,7 +36,8 @@ struct sp_input {
     struct sp_loop *loop;
     enum sp_input_state state;
     bool is_tty;
-    int fd; /* -1: none */
+    bool is_guest; /* SIGPIPE is our host's business: none is raised */
+    int fd;        /* -1: none */
     struct sp_watch watch;
     struct sp_input_chunk *first, **end;
     unsigned chunks;
@@ -54,7 +55,8 @@ void sp_input_done(struct sp_input *in);
 
 enum sp_input_result { SP_INPUT_ACCEPTED, SP_INPUT_FULL, SP_INPUT_CLOSED, SP_INPUT_FAILED };
 
-/* Whether a write with this id was accepted before. */
+/* Whether a write with this id was accepted before. An id without a pointer is none: the caller
+ * writes everything once. */
 bool sp_input_knows(const struct sp_input *in, struct sp_str id);
 enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes);
 

@@ -5,10 +5,18 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH 64
+#include "os/fd.h"
+
+#define BATCH         64
+#define TURNS_AT_ONCE 16 /* of a guest, before its host has a turn */
+
+/* When the alarm goes off that makes a guest's descriptor readable, besides a time in ms. */
+#define ALARM_NOW   0
+#define ALARM_NEVER UINT64_MAX
 
 struct sp_loop {
     int epoll;
@@ -31,6 +39,11 @@ struct sp_loop {
     uint64_t expect_until_us; /* 0: nothing is expected */
     bool (*peek)(void *user);
     void *peek_user;
+
+    int alarm; /* a timerfd for a guest; -1: nobody polls us from outside */
+    uint64_t alarm_ms;
+    struct sp_watch on_alarm;
+    bool is_inside; /* of sp_loop_dispatch */
 };
 
 static uint64_t clock_us(void)
@@ -52,7 +65,7 @@ int sp_loop_new(struct sp_loop **ret, struct sp_error *e)
 
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make event loop");
-    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->epoll = sp_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     if (l->epoll < 0) {
         const int err = errno;
 
@@ -62,6 +75,8 @@ int sp_loop_new(struct sp_loop **ret, struct sp_error *e)
     l->deferred_end = &l->deferred;
     l->again_end = &l->again;
     l->now_ms = clock_ms();
+    l->alarm = -1;
+    l->alarm_ms = ALARM_NEVER;
     *ret = l;
     return 0;
 }
@@ -70,6 +85,8 @@ void sp_loop_free(struct sp_loop *l)
 {
     if (l == NULL)
         return;
+    if (l->alarm >= 0)
+        (void)close(l->alarm);
     (void)close(l->epoll);
     free(l->heap);
     free(l);
@@ -265,14 +282,16 @@ void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*afte
     l->sleep_user = user;
 }
 
-static int time_to_sleep(const struct sp_loop *l)
+/* How long to sleep, -1: as long as it takes; at most so long. */
+static int time_to_sleep(const struct sp_loop *l, int most_ms)
 {
     if (l->timers == 0)
-        return -1;
+        return most_ms;
     if (l->heap[0]->due_ms <= l->now_ms)
         return 0;
     const uint64_t wait_ms = l->heap[0]->due_ms - l->now_ms;
-    return wait_ms > 3600000 ? 3600000 : (int)wait_ms;
+    const int timer_ms = wait_ms > 3600000 ? 3600000 : (int)wait_ms;
+    return most_ms < 0 || timer_ms < most_ms ? timer_ms : most_ms;
 }
 
 void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user)
@@ -310,19 +329,19 @@ static int look_out(struct sp_loop *l, bool *ret_has_work)
 }
 
 /* The batch of the next turn: how many events, or -1 and errno. */
-static int await_events(struct sp_loop *l)
+static int await_events(struct sp_loop *l, int most_ms)
 {
     const bool has_more = take_again(l);
     bool has_work = false;
 
-    if (!has_more && l->expect_until_us != 0) {
+    if (!has_more && most_ms != 0 && l->expect_until_us != 0) {
         const int n = look_out(l, &has_work);
 
         if (n != 0 || has_work)
             return n;
     }
     has_work = (l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more;
-    const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l));
+    const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l, most_ms));
     const int err = errno;
     if (l->after_sleep != NULL)
         l->after_sleep(l->sleep_user);
@@ -330,32 +349,120 @@ static int await_events(struct sp_loop *l)
     return n;
 }
 
+static int turn(struct sp_loop *l, int most_ms, struct sp_error *e)
+{
+    const int n = await_events(l, most_ms);
+
+    if (n < 0 && errno != EINTR)
+        return sp_fail(e, SP_E_SYSTEM, errno, "wait for events");
+    l->now_ms = clock_ms();
+    l->batch_count = n < 0 ? 0 : n;
+    for (l->batch_next = 0; l->batch_next < l->batch_count;) {
+        const struct epoll_event *ev = &l->batch[l->batch_next++];
+        struct sp_watch *w = ev->data.ptr;
+
+        if (w != NULL)
+            w->fn(w, ev->events);
+    }
+    l->batch_next = l->batch_count = 0;
+    run_timers(l);
+    run_deferred(l);
+    return 0;
+}
+
 int sp_loop_run(struct sp_loop *l, struct sp_error *e)
 {
+    int r = 0;
+
     run_deferred(l);
-    while (!l->is_stopping) {
-        const int n = await_events(l);
-
-        if (n < 0 && errno != EINTR)
-            return sp_fail(e, SP_E_SYSTEM, errno, "wait for events");
-        l->now_ms = clock_ms();
-        l->batch_count = n < 0 ? 0 : n;
-        for (l->batch_next = 0; l->batch_next < l->batch_count;) {
-            const struct epoll_event *ev = &l->batch[l->batch_next++];
-            struct sp_watch *w = ev->data.ptr;
-
-            if (w != NULL)
-                w->fn(w, ev->events);
-        }
-        l->batch_next = l->batch_count = 0;
-        run_timers(l);
-        run_deferred(l);
-    }
-    l->is_stopping = false;
-    return 0;
+    while (r == 0 && !l->is_stopping)
+        r = turn(l, -1, e);
+    l->is_stopping = l->is_stopping && r < 0;
+    return r;
 }
 
 void sp_loop_stop(struct sp_loop *l)
 {
     l->is_stopping = true;
+}
+
+/* ---- a guest: polled and dispatched from outside ---- */
+
+static void on_alarm(struct sp_watch *w, uint32_t events)
+{
+    (void)w; /* it stays readable until it is set anew, when all has been done */
+    (void)events;
+}
+
+int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_error *e)
+{
+    if (l->alarm < 0) {
+        const int fd = sp_fd_lift(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+
+        if (fd < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "make the event loop's alarm");
+        const int r = sp_loop_watch(l, &l->on_alarm, fd, EPOLLIN, on_alarm, e);
+        if (r < 0) {
+            (void)close(fd);
+            return r;
+        }
+        l->alarm = fd;
+        sp_loop_poke(l); /* what was armed before now */
+    }
+    *ret = l->epoll;
+    return 0;
+}
+
+/* Readable from that time on, until it is set anew: so the same time need not be set twice. */
+static void set_alarm(struct sp_loop *l, uint64_t due_ms)
+{
+    struct itimerspec at = {0};
+
+    if (l->alarm < 0 || due_ms == l->alarm_ms)
+        return;
+    l->alarm_ms = due_ms;
+    if (due_ms != ALARM_NEVER) {
+        at.it_value.tv_sec = (time_t)(due_ms / 1000);
+        at.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000 + 1; /* all zero would mean never */
+    }
+    (void)timerfd_settime(l->alarm, TFD_TIMER_ABSTIME, &at, NULL); /* cannot fail with these */
+}
+
+/* Whether there is nothing to do now. If so the bells know that we sleep, and will tell us. */
+static bool is_at_rest(struct sp_loop *l)
+{
+    return l->again == NULL && (l->before_sleep == NULL || !l->before_sleep(l->sleep_user)) &&
+           l->deferred == NULL;
+}
+
+int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_error *e)
+{
+    if (l->is_inside)
+        return sp_fail(e, SP_E_STATE, 0, "dispatch was called from a callback of its own");
+    l->is_inside = true;
+    l->now_ms = clock_ms();
+    const bool has_work = l->deferred != NULL;
+    run_deferred(l);
+    int r = turn(l, has_work ? 0 : timeout_ms, e);
+    bool is_done = is_at_rest(l);
+    for (int i = 1; r == 0 && !is_done && i < TURNS_AT_ONCE; i++) {
+        r = turn(l, 0, e);
+        is_done = is_at_rest(l);
+    }
+    set_alarm(l, !is_done ? ALARM_NOW : l->timers == 0 ? ALARM_NEVER : l->heap[0]->due_ms);
+    l->is_inside = false;
+    return r;
+}
+
+bool sp_loop_is_inside(const struct sp_loop *l)
+{
+    return l->is_inside;
+}
+
+void sp_loop_poke(struct sp_loop *l)
+{
+    if (l->is_inside)
+        return;
+    l->now_ms = clock_ms();
+    set_alarm(l, ALARM_NOW);
 }

@@ -75,4 +75,18 @@ void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user);
 int sp_loop_run(struct sp_loop *l, struct sp_error *e); /* until sp_loop_stop */
 void sp_loop_stop(struct sp_loop *l);
 
+/*
+ * A guest in a program that has a loop of its own, instead of sp_loop_run: the descriptor is
+ * readable when there is something to do, be it an event, a timer, work of the next turn or a mark
+ * on a bell, and sp_loop_dispatch does it. It is the loop's; poll it, do nothing else with it.
+ */
+int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_error *e);
+/* Waits for something to do, at most so long (-1: as long as it takes), and does it: some turns at
+ * the most. Returns early for a signal. Not from a callback: SP_E_STATE. */
+int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_error *e);
+bool sp_loop_is_inside(const struct sp_loop *l); /* of sp_loop_dispatch */
+/* Somebody outside of sp_loop_dispatch is about to arm timers, defer work or make bells: reads the
+ * clock and makes the descriptor readable. Inside nothing happens. */
+void sp_loop_poke(struct sp_loop *l);
+
 #endif

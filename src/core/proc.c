@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/plan.h"
+#include "core/observer.h"
 #include "core/session.h"
 #include "os/spawn.h"
 
@@ -18,6 +19,9 @@
 #define ECHO_US  100  /* a program that is written to answers */
 #define START_US 300  /* a program is started */
 #define LIFE_US  1000 /* ... and a short one has ended */
+
+#define DEFAULT_ROWS 24 /* of a terminal whose size nobody gave, as the cell makes it */
+#define DEFAULT_COLS 80
 
 #define MAX_TRIES 8 /* of a start whose sandbox finds the disk changed */
 
@@ -147,6 +151,7 @@ static void on_news(struct sp_seat *seat)
         become_closed(p);
     if (p->session->client != NULL)
         p->session->client->news(p->session->client, p);
+    sp_observers_news(p);
     sp_waiters_wake(&p->on_news);
 }
 
@@ -219,13 +224,20 @@ static void expect_if_alone(struct sp_proc *p, uint32_t us)
         sp_loop_expect(server->loop, us);
 }
 
+/* Its session's and the server's count of starts under way. */
+static void count_starting(struct sp_proc *p, int change)
+{
+    p->session->starting += (uint32_t)change;
+    p->session->server->starting += (uint32_t)change;
+}
+
 static void fail_start(struct sp_proc *p, const struct sp_error *e)
 {
     struct sp_start_wait *w = p->start_wait;
 
     p->start_wait = NULL;
     p->is_answered = true;
-    p->session->starting--;
+    count_starting(p, -1);
     p->session->server->stats.failed_starts++;
     if (w != NULL)
         w->done(w, NULL, e);
@@ -261,7 +273,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     }
     p->start_wait = NULL;
     p->is_answered = true;
-    p->session->starting--;
+    count_starting(p, -1);
     forget_again(p);
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
@@ -445,11 +457,14 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->seat.ops = &seat_ops;
     p->session = s;
     p->is_tty = o->is_tty;
+    p->rows = o->rows != 0 ? o->rows : DEFAULT_ROWS;
+    p->cols = o->cols != 0 ? o->cols : DEFAULT_COLS;
     p->is_confined = !is_open(o);
     p->argc = o->argc;
     p->start_wait = w;
     p->started_ms = wall_ms();
     sp_input_init(&p->input, s->server->loop, has_room);
+    p->input.is_guest = s->server->options.is_guest;
     /* Kept for process/list and for every message: a client must not fill memory with names. */
     if (s->server->held_bytes > SP_SERVER_MAX_HELD) {
         release(p);
@@ -466,7 +481,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
         release(p);
         return r;
     }
-    s->starting++;
+    count_starting(p, 1);
     s->server->stats.live++;
     s->server->held_bytes += held_bytes(p);
     expect_if_alone(p, START_US);
@@ -478,8 +493,14 @@ void sp_proc_free(struct sp_proc *p)
 {
     struct sp_server *server = p->session->server;
 
+    if (p->observers != NULL) {
+        refresh(p);
+        make_up_end(p);
+        sp_observers_forget(p);
+    }
+    sp_waiters_wake(&p->on_freed);
     if (p->life == SP_PROC_STARTING && !p->is_answered)
-        p->session->starting--;
+        count_starting(p, -1);
     if (p->life != SP_PROC_CLOSED)
         server->stats.live--;
     if (p->has_news && p->session->client != NULL)
@@ -583,15 +604,16 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     return 0;
 }
 
-static int next_made_up(struct sp_proc *p, struct sp_record *ret)
+static int next_made_up(const struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
 {
-    if (!p->is_lost || p->sent.seq >= p->tail.seq)
+    if (!p->is_lost || at->seq >= p->tail.seq)
         return 0;
-    if (p->sent.seq < p->last_real_seq)
-        p->sent.seq = p->last_real_seq; /* what is between cannot be read any more */
-    const bool is_exit = p->sent.seq + 1 == p->state.exit_seq;
+    if (at->seq < p->last_real_seq)
+        at->seq = p->last_real_seq; /* what is between cannot be read any more */
+    const bool is_exit = at->seq + 1 == p->state.exit_seq;
     *ret = (struct sp_record){
-        .seq = ++p->sent.seq,
+        .seq = ++at->seq,
+        .bytes_before = p->tail.bytes,
         .type = is_exit ? SP_RECORD_EXITED : SP_RECORD_CLOSED,
         .len = is_exit ? sizeof p->state.exit : 0,
         .data = (const uint8_t *)&p->state.exit,
@@ -599,10 +621,10 @@ static int next_made_up(struct sp_proc *p, struct sp_record *ret)
     return 1;
 }
 
-int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
+int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
 {
-    if (p->view.head != NULL && (!p->is_lost || p->sent.seq < p->last_real_seq)) {
-        const int r = sp_ring_next(&p->view, &p->sent, ret);
+    if (p->view.head != NULL && (!p->is_lost || at->seq < p->last_real_seq)) {
+        const int r = sp_ring_next(&p->view, at, ret);
 
         if (r > 0 && ret->type == SP_RECORD_EXITED && p->state.exit_seq == 0)
             refresh(p); /* it came after our last look: what it means has to be known first */
@@ -611,7 +633,12 @@ int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
         if (r < 0 && !p->is_lost)
             fail_ring(p);
     }
-    return next_made_up(p, ret);
+    return next_made_up(p, at, ret);
+}
+
+int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
+{
+    return sp_proc_next_at(p, &p->sent, ret);
 }
 
 void sp_proc_served(struct sp_proc *p)

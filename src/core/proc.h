@@ -22,8 +22,9 @@
 #include "core/input.h"
 #include "core/loop.h"
 
-struct sp_session;
+struct sp_observer;
 struct sp_policy;
+struct sp_session;
 
 enum sp_proc_life { SP_PROC_STARTING, SP_PROC_RUNNING, SP_PROC_EXITED, SP_PROC_CLOSED };
 
@@ -56,6 +57,7 @@ struct sp_denial_facts {
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
+    void *owner; /* its client's */
     struct sp_proc *next_in_bucket;
     struct sp_proc *prev, *next; /* of the session, in the order of their starts */
     enum sp_proc_life life;
@@ -67,6 +69,8 @@ struct sp_proc {
     bool is_lost;         /* its cell is gone: exit and close are made up, behind the last record */
     bool has_news;        /* in its client's list of those with something to send */
     bool is_input_ending; /* its end was asked for and comes after the writes that wait */
+    bool has_typist_size; /* its terminal's size is not the owner's */
+    uint16_t rows, cols;  /* of its terminal, as the owner wants it */
     uint32_t tier;        /* enum sp_tier */
     uint64_t last_real_seq;
     pid_t pid;
@@ -88,6 +92,9 @@ struct sp_proc {
     struct sp_waiters on_news;    /* parked reads */
     struct sp_waiters on_room;    /* blocked writes */
     struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
+    struct sp_waiters on_freed;   /* whatever else they wait for, it will not come */
+    struct sp_observer *observers, *typist; /* NULL: none */
+    unsigned observer_count;
     uint64_t next_token;
     struct sp_denial_facts *denial; /* NULL: nothing says that it was denied anything */
     unsigned requests; /* that refer to it: it is not forgotten before they are answered */
@@ -157,6 +164,8 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
 
 /* The next record for the attached client, which p->sent moves past: 1, or 0 if there is none. */
 int sp_proc_next(struct sp_proc *p, struct sp_record *ret);
+/* The same for a reader with a place of its own, which may have been overtaken. */
+int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret);
 /* The client was sent everything up to p->sent. */
 void sp_proc_served(struct sp_proc *p);
 /* A client is attached from now on (its log starts at the end of now), or none is. */

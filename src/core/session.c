@@ -69,8 +69,8 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
     s->loop = loop;
     s->options = *o;
-    int r = sp_cells_new(loop, &s->cells, e);
-    if (r == 0)
+    int r = sp_cells_new(loop, o->is_guest, &s->cells, e);
+    if (r == 0 && !o->is_guest)
         r = make_cell(s, e);
     if (r == 0)
         r = make_wards(s, e);
@@ -84,6 +84,8 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
 
 int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e)
 {
+    const bool is_first = s->cell == NULL;
+
     if (s->has_lost_cell) {
         sp_cell_free(s->cell);
         s->cell = NULL;
@@ -94,8 +96,8 @@ int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e
 
         if (r < 0)
             return r;
-        sp_log(SP_LOG_WARN, "a new cell (pid %d) runs commands from now on",
-               (int)sp_cell_pid(s->cell));
+        sp_log(is_first ? SP_LOG_INFO : SP_LOG_WARN,
+               "a new cell (pid %d) runs commands from now on", (int)sp_cell_pid(s->cell));
     }
     *ret = s->cell;
     return 0;
@@ -187,13 +189,20 @@ static void attach(struct sp_session *s, struct sp_client *c)
         sp_proc_set_attached(p, c != NULL);
 }
 
-int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
-                      struct sp_session **ret, struct sp_error *e)
+struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id)
 {
     struct sp_session *found = s->first;
 
     while (found != NULL && !sp_str_eq(sp_str_of(found->id), id))
         found = found->next;
+    return found;
+}
+
+int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
+                      struct sp_session **ret, struct sp_error *e)
+{
+    struct sp_session *found = sp_server_find(s, id);
+
     if (found == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(id));
     if (found->client != NULL) {

@@ -56,6 +56,7 @@ struct sp_server_options {
     const char *const *covers; /* paths that no confined command may reach; NULL at the end */
     const char *runtime_dir;   /* NULL: none */
     bool is_exposed;           /* whoever has network can ask us for anything */
+    bool is_guest; /* in somebody else's program; the cell is made for the first command */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */
 };
@@ -70,6 +71,7 @@ struct sp_server {
     struct sp_session *first;
     uint32_t session_count;
     uint32_t proc_count; /* of all sessions */
+    uint32_t starting;   /* likewise: processes that are STARTING */
     uint64_t next_session;
     size_t held_bytes; /* ids, arguments and directories of all processes */
     struct sp_server_stats stats;
@@ -90,6 +92,8 @@ int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session *
  * life). */
 int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
                       struct sp_session **ret, struct sp_error *e);
+/* NULL: there is none of that id. */
+struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id);
 /* The connection has ended. keep: for session_ttl; else the session ends now. */
 void sp_session_detach(struct sp_session *s, bool keep);
 

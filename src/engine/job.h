@@ -37,6 +37,7 @@ struct sp_job_exit {
     int signal; /* 0: it exited, or nobody told */
     int denied; /* by the sandbox, as its executor judged: 1, 0; -1: not judged */
     const struct sp_denial_facts *denial; /* what points to it; NULL: not known. Borrowed */
+    const struct sp_exit *kernel;         /* all that the kernel said; NULL: not known. Borrowed */
 };
 
 struct sp_job_ops {
@@ -101,7 +102,10 @@ int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops
 /* OK means queued: typed once, also over a reconnect. The bytes are copied. */
 void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
 void sp_job_close_stdin(struct sp_job *j, struct sp_job_call *c); /* after what was written */
-/* To the process group. OK as well if it has exited. */
+/* Answered once the process has taken all that was written, or nobody will: whoever carries much
+ * writes the next piece then. false: this backend answers a write no sooner; nothing is asked. */
+bool sp_job_flush(struct sp_job *j, struct sp_job_call *c);
+/* To the process group. OK as well if it has exited; KILL then ends what is left of its group. */
 void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal);
 void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols);
 /* Kills the tree. OK: confirmed; a local one has been reaped by then or 100 ms have passed. What it
@@ -144,8 +148,9 @@ struct sp_backend_ops {
     void (*go_on)(struct sp_job *j);
     void (*release)(struct sp_job *j);
     void (*ask_facts)(struct sp_backend *b, struct sp_backend_wait *w);
-    void (*forget_facts)(struct sp_backend_wait *w); /* stops waiting; not waiting is fine */
-    void (*free)(struct sp_backend *b);              /* every job has been released */
+    void (*forget_facts)(struct sp_backend_wait *w);        /* stops waiting; not waiting is fine */
+    void (*free)(struct sp_backend *b);                     /* every job has been released */
+    void (*flush)(struct sp_job *j, struct sp_job_call *c); /* NULL: see sp_job_flush */
 };
 
 struct sp_backend {

@@ -18,6 +18,8 @@ struct sp_local_options {
     const char *const *covers; /* paths that no confined command may reach; NULL at the end */
     const char *runtime_dir;   /* NULL: none */
     const char *cwd;           /* the default one of commands; absolute */
+    bool owns_program; /* the whole program is ours: what a killed cell leaves comes to us, and is
+                          killed. For a guest, with use_cgroups alone */
 };
 
 /* Strings are copied. The cell is made when the first command needs it. */

@@ -82,6 +82,9 @@ struct sp_exec_ask {
     const struct sp_str *prefix_rule;
     uint32_t prefix_rule_count;
     uint32_t inherited_fds;
+    bool wants_stdin;           /* on pipes: stdin is open, and characters are typed into it */
+    uint16_t rows, cols;        /* of a terminal; 0: 24 x 80 */
+    struct sp_environ_vars env; /* over everything but the marks of the sandbox */
 };
 
 struct sp_write_ask {
@@ -168,6 +171,11 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
                     void *user, uint64_t *ret_call, struct sp_error *e);
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_error *e);
+
+/* A call whose arguments nobody could read: answered with SP_FAULT_ARGUMENTS and this text, which is
+ * copied, from the loop like any other. */
+int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
+                      uint64_t *ret_call, struct sp_error *e);
 
 /* One call, or all of them (the turn was interrupted): answered as aborted. A process that is
  * stored lives on; one that is STARTING is killed. false: no such call. */

@@ -68,6 +68,9 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
                  struct sp_run **ret, struct sp_error *e);
 void sp_run_cancel(struct sp_run *r);
 void sp_run_interrupt(struct sp_run *r); /* SIGKILL now, code 137 */
+/* Nobody wants to know any more: fn is not called, a live process is terminated. NULL is fine. Not
+ * from within an event of it. */
+void sp_run_free(struct sp_run *r);
 
 /* ---- what is made of a result ---- */
 

@@ -119,6 +119,7 @@ static void tell_closed(struct sp_link *l)
 {
     const struct sp_link_ops *ops = l->ops;
 
+    sp_link_tell_failed(l);
     if (ops == NULL)
         return;
     l->ops = NULL;
@@ -149,6 +150,7 @@ static void destroy(struct sp_link *l)
         (void)close(l->fd_out);
     sp_intake_done(&l->intake);
     sp_outq_done(&l->outq);
+    free(l->asked);
     *l->at = l->next;
     if (l->next != NULL)
         l->next->at = l->at;
@@ -320,7 +322,7 @@ const char *sp_link_peer(const struct sp_link *l)
 
 /* ---- for the host ---- */
 
-static struct sp_link *new_link(struct sp_link_host *h, int in, int out, const char *peer)
+struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char *peer)
 {
     struct sp_link *l = calloc(1, sizeof *l);
 
@@ -345,7 +347,7 @@ static struct sp_link *new_link(struct sp_link_host *h, int in, int out, const c
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
                 struct sp_error *e)
 {
-    struct sp_link *l = new_link(h, fd, fd, peer);
+    struct sp_link *l = sp_link_make(h, fd, fd, peer);
 
     if (l == NULL) {
         (void)close(fd);
@@ -392,7 +394,7 @@ static void take_terminal(struct sp_link *l)
 
 int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_error *e)
 {
-    struct sp_link *l = new_link(h, in, out, peer);
+    struct sp_link *l = sp_link_make(h, in, out, peer);
 
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");

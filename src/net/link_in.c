@@ -102,8 +102,12 @@ static void hear_request(struct sp_link *l)
         sp_link_begin_close(l, 0, "request answered");
         return;
     }
-    if (l->phase != HTTP) /* closed from within */
-        return;
+    if (l->phase == HTTP) /* else closed from within */
+        sp_link_begin_frames(l);
+}
+
+void sp_link_begin_frames(struct sp_link *l)
+{
     l->phase = FRAMES;
     l->intake.mode = SP_INTAKE_FRAMES;
     l->outq.fragment = SP_LINK_FRAGMENT;
@@ -144,7 +148,9 @@ static void hear(struct sp_link *l)
 {
     if (l->phase == SNIFF)
         sniff(l);
-    if (l->phase == HTTP)
+    if (l->phase == HTTP && l->asked != NULL)
+        sp_link_hear_answer(l, false);
+    else if (l->phase == HTTP)
         hear_request(l);
     if (sp_link_is_open(l))
         hear_messages(l);
@@ -153,6 +159,8 @@ static void hear(struct sp_link *l)
 static void hear_end(struct sp_link *l)
 {
     l->has_ended = true;
+    if (l->phase == HTTP && l->asked != NULL)
+        sp_link_hear_answer(l, true);
     if (!sp_link_is_open(l)) {
         sp_link_drop(l, "the peer left early");
         return;

@@ -8,8 +8,9 @@
 #include "base/buf.h"
 #include "net/http.h"
 #include "net/link.h"
+#include "net/upgrade.h"
 
-/* What the links of one listener share. */
+/* What the links of one listener, or of one client, share. */
 struct sp_link_host {
     struct sp_loop *loop;
     uint64_t ping_every_ms, silence_ms, handshake_ms;
@@ -18,12 +19,15 @@ struct sp_link_host {
     unsigned total;        /* their number */
     unsigned open;         /* of these, connections that messages travel on */
     uint64_t bytes_in, bytes_out;
+    bool is_guest; /* SIGPIPE is not ours to ignore: it is kept from the program we live in */
     void *user;
     /* A request came: append the answer to *out. true: it is a 101, and opened has said yes. */
     bool (*request)(void *user, struct sp_link *l, const struct sp_http_request *r,
                     struct sp_buf *out);
     /* Messages may travel: whose are they? false: refuse the connection. */
     bool (*opened)(void *user, struct sp_link *l);
+    /* Of a client: it will not open, and is freed after this. */
+    void (*failed)(void *user, const char *why);
     /* A link was freed. The last thing it does: the host may go away in here. */
     void (*gone)(void *user);
 };
@@ -39,6 +43,13 @@ int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const 
 
 /* Lines over two descriptors that stay the caller's: pipes are made non-blocking until the end. */
 int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_error *e);
+
+/*
+ * The link of a client, over a socket that is connected: upgraded as `ask` says, or lines at once
+ * (NULL): then host.opened is called within. Else it or host.failed is, later, from the loop.
+ */
+int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
+                       const char *peer, struct sp_error *e);
 
 /* From host.request and host.opened: to whom the messages go. */
 void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,11 +9,34 @@
 /* Enough for one send; while the kernel takes it, the same few pages are filled again and again. */
 #define SEND_AT_ONCE (64U << 10)
 
+/* A pipe has no flag against SIGPIPE, so the signal waits while we write, and is taken back. */
+static ssize_t write_quietly(int fd, const char *bytes, size_t size)
+{
+    const struct timespec at_once = {0};
+    sigset_t pipe_only;
+    sigset_t old;
+    sigset_t pending;
+
+    (void)sigemptyset(&pipe_only);
+    (void)sigaddset(&pipe_only, SIGPIPE);
+    (void)sigpending(&pending);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
+    const ssize_t n = write(fd, bytes, size);
+    const int err = errno;
+    if (n < 0 && err == EPIPE && sigismember(&pending, SIGPIPE) != 1)
+        while (sigtimedwait(&pipe_only, NULL, &at_once) < 0 && errno == EINTR)
+            continue;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = err;
+    return n;
+}
+
 static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size)
 {
     if (l->is_socket_out)
         return send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return write(l->fd_out, bytes, size);
+    return l->host->is_guest ? write_quietly(l->fd_out, bytes, size)
+                             : write(l->fd_out, bytes, size);
 }
 
 /* Sends until the queue is empty or the kernel takes no more. */

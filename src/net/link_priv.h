@@ -17,10 +17,18 @@
  *     |                 '----------answered--------------^
  *     '---other byte--> LINES --close--------------------'
  *
- * And to GONE from anywhere when the peer is, or when time is up. ops.closed is called on the way
- * out of CLOSING: nobody above waits for the lingering.
+ * A client's link begins in HTTP too, with a request of its own, or in LINES. And to GONE from
+ * anywhere when the peer is, or when time is up. ops.closed is called on the way out of CLOSING:
+ * nobody above waits for the lingering.
  */
 enum sp_link_phase { SNIFF, HTTP, FRAMES, LINES, CLOSING, LINGER, GONE };
+
+/* What a client asked with, and how that went. */
+struct sp_link_asked {
+    struct sp_upgrade upgrade;
+    bool is_told;  /* opened or failed was called */
+    char why[300]; /* it was refused */
+};
 
 struct sp_link {
     struct sp_link_host *host;
@@ -50,6 +58,7 @@ struct sp_link {
     int flags_in, flags_out; /* to restore; -1: not changed */
     uint16_t close_status;   /* of the close frame to send; 0: none */
     uint8_t phase, kind;
+    struct sp_link_asked *asked; /* of a client that upgrades; NULL: a server's link, or lines */
     bool is_pair, is_file_in, is_socket_in, is_socket_out;
     bool owns_out;                /* fd_out is a description of our own of the caller's terminal */
     bool is_paused, is_held_back; /* held back: the descriptor is not watched for input */
@@ -87,10 +96,17 @@ void sp_link_begin_close(struct sp_link *l, unsigned status, const char *why);
 void sp_link_arm(struct sp_link *l); /* after one of the times changed */
 void sp_link_at_turn_end(struct sp_link *l);
 
+struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char *peer);
+
+/* link_client.c */
+void sp_link_hear_answer(struct sp_link *l, bool is_end);
+void sp_link_tell_failed(struct sp_link *l);
+
 /* link_in.c */
 void sp_link_on_in(struct sp_watch *w, uint32_t events);
 void sp_link_on_again(struct sp_deferred *d);
 void sp_link_begin_lines(struct sp_link *l);
+void sp_link_begin_frames(struct sp_link *l);
 
 /* link_out.c */
 void sp_link_flush(struct sp_link *l);

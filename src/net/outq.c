@@ -4,19 +4,19 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define FIRST 4096U
 #define SMALL (64U << 10)  /* up to here a buffer grows with what it holds */
 #define BUSY  (512U << 10) /* beyond, it is of this size at once: the queue of a busy link fits */
 #define KEEP  BUSY
 
-/* Servers send bare frames; a client's outq would ask its role here. */
-#define HEADER_MAX 10U
+#define HEADER_MAX SP_WS_MAX_HEADER
 
 void sp_outq_done(struct sp_outq *q)
 {
     free(q->data);
-    *q = (struct sp_outq){.fragment = q->fragment};
+    *q = (struct sp_outq){.fragment = q->fragment, .is_masked = q->is_masked};
 }
 
 /*
@@ -57,7 +57,7 @@ static size_t head_room(const struct sp_outq *q, size_t max)
     if (q->fragment == 0)
         return 0;
     if (max <= q->fragment)
-        return sp_ws_header_size(max, false);
+        return sp_ws_header_size(max, q->is_masked);
     return (max / q->fragment + 1) * HEADER_MAX;
 }
 
@@ -73,6 +73,21 @@ char *sp_outq_reserve(struct sp_outq *q, size_t max)
     return q->data + q->end + q->head_room;
 }
 
+/* Header and mask of a frame whose n bytes are in their place behind it; returns its end. */
+static char *finish_frame(const struct sp_outq *q, char *frame, enum sp_ws_opcode opcode,
+                          bool is_final, size_t n)
+{
+    uint8_t mask[4] = {0};
+
+    if (q->is_masked)
+        (void)!getrandom(mask, sizeof mask, 0); /* so few bytes never fail */
+    const size_t header =
+        sp_ws_write_header(frame, opcode, is_final, n, q->is_masked ? mask : NULL);
+    if (q->is_masked)
+        sp_ws_mask(frame + header, n, mask, 0);
+    return frame + header + n;
+}
+
 /* A message may shrink by its headers' unused room: its pieces only ever move to the left. */
 static void commit_frames(struct sp_outq *q, const char *text, size_t len)
 {
@@ -80,13 +95,12 @@ static void commit_frames(struct sp_outq *q, const char *text, size_t len)
 
     do {
         const size_t n = len < q->fragment ? len : q->fragment;
-        const size_t header = sp_ws_header_size(n, false);
-        char *to = q->data + q->end + header;
+        char *frame = q->data + q->end;
+        char *to = frame + sp_ws_header_size(n, q->is_masked);
 
         if (to != text)
             memmove(to, text, n);
-        (void)sp_ws_write_header(q->data + q->end, opcode, n == len, n, NULL);
-        q->end += header + n;
+        q->end = (size_t)(finish_frame(q, frame, opcode, n == len, n) - q->data);
         opcode = SP_WS_CONTINUATION;
         text += n;
         len -= n;
@@ -110,10 +124,15 @@ void sp_outq_commit(struct sp_outq *q, size_t len)
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n)
 {
     assert(q->reserved == 0 && n <= SP_WS_MAX_CONTROL);
-    if (!ensure(q, 2 + n))
+    const size_t header = sp_ws_header_size(n, q->is_masked);
+
+    if (!ensure(q, header + n))
         return false;
-    q->end += sp_ws_write_header(q->data + q->end, opcode, true, n, NULL);
-    return sp_outq_raw(q, bytes, n);
+    char *frame = q->data + q->end;
+    if (n != 0)
+        memcpy(frame + header, bytes, n);
+    q->end = (size_t)(finish_frame(q, frame, opcode, true, n) - q->data);
+    return true;
 }
 
 bool sp_outq_raw(struct sp_outq *q, const void *bytes, size_t n)

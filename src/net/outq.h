@@ -19,9 +19,10 @@ struct sp_outq {
     size_t reserved;  /* bytes promised to the message being written */
     size_t head_room; /* bytes kept free before it */
     size_t fragment;  /* 0: lines; else frames of at most so many bytes */
+    bool is_masked;   /* frames of a client: each with a random mask */
 };
 
-void sp_outq_done(struct sp_outq *q); /* frees the buffer; the struct is as new, fragment kept */
+void sp_outq_done(struct sp_outq *q); /* frees the buffer; the struct is as new, its kind kept */
 
 /* Room for one message of at most `max` bytes, NULL: no memory. Commit with its length, 0: none. */
 char *sp_outq_reserve(struct sp_outq *q, size_t max);

@@ -9,16 +9,20 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "os/fd.h"
 #include "os/landlock.h"
 
 #define SLOT       3 /* 3, 4, 5: what becomes 0, 1, 2 */
 #define SCOPE_SLOT 6
 #define SLOTS_END  7
+
+#define STACK_BYTES (64UL << 10) /* the child's */
 
 const char *sp_step_name(enum sp_step step)
 {
@@ -134,6 +138,41 @@ static bool join_cgroup(int dir)
     return ok;
 }
 
+/* The table is ours alone from the beginning: its numbers are free to be chosen. */
+static void take_stdio_apart(struct sp_spawn *s)
+{
+    int fds[3];
+
+    for (int i = 0; i < 3; i++) {
+        const int from = s->stdio[i] >= 0 ? s->stdio[i] : open("/dev/null", O_RDWR);
+
+        fds[i] = from < 0 ? -1 : fcntl(from, F_DUPFD, SLOT);
+        if (fds[i] < 0)
+            die(s, SP_STEP_STDIO, errno);
+    }
+    for (int i = 0; i < 3; i++)
+        if (dup2(fds[i], i) < 0)
+            die(s, SP_STEP_STDIO, errno);
+}
+
+/* No signal is let through: a handler of the host's would run in the host's memory. */
+static int apart_main(void *arg)
+{
+    struct child *c = arg;
+    struct sp_spawn *s = c->s;
+
+    take_stdio_apart(s);
+    if (setsid() < 0)
+        die(s, SP_STEP_SESSION, errno);
+    if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
+        die(s, SP_STEP_LIMITS, errno);
+    if (s->cwd != NULL && chdir(s->cwd) < 0)
+        die(s, SP_STEP_CWD, errno);
+    if (close_range(SLOT, ~0U, 0) < 0)
+        die(s, SP_STEP_FDS, errno);
+    die(s, SP_STEP_EXEC, search_and_exec(s));
+}
+
 static int child_main(void *arg)
 {
     struct child *c = arg;
@@ -230,7 +269,7 @@ static bool has_no_clone3;
 
 static long start_child(struct child *c, int *pidfd)
 {
-    static _Alignas(64) char stack[64 << 10];
+    static _Alignas(64) char stack[STACK_BYTES];
     const long flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD;
 
     if (c->s->cgroup < 0 || has_no_clone3) {
@@ -253,15 +292,58 @@ static long start_child(struct child *c, int *pidfd)
     return start_child(c, pidfd);
 }
 
-int sp_spawn(struct sp_spawn *s)
+/* Waits for a child that has failed on its way. */
+static void reap_failed(struct sp_spawn *s)
+{
+    while (waitid(P_PIDFD, (id_t)s->pidfd, &(siginfo_t){0}, WEXITED) < 0 && errno == EINTR) {
+    }
+    (void)close(s->pidfd);
+    s->pidfd = -1;
+}
+
+static int result_of(struct sp_spawn *s, long pid, int pidfd)
+{
+    s->pid = (pid_t)pid;
+    s->pidfd = pid < 0 ? -1 : pidfd;
+    if (pid < 0) {
+        s->failed_step = SP_STEP_CLONE;
+        s->failed_errno = (int)-pid;
+    } else if (s->failed_step != SP_STEP_NONE) {
+        reap_failed(s);
+    } else {
+        s->pidfd = sp_fd_lift(pidfd);
+        return 0;
+    }
+    return -(int)SP_E_SYSTEM;
+}
+
+static int spawn_apart(struct sp_spawn *s)
+{
+    struct child c = {.s = s};
+    sigset_t all;
+    sigset_t old;
+    int pidfd = -1;
+    char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+
+    if (stack == MAP_FAILED)
+        return result_of(s, -errno, -1);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    const long pid = clone_call(SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD,
+                                (long)(stack + STACK_BYTES), (long)&pidfd, apart_main, &c);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    (void)munmap(stack, STACK_BYTES);
+    return result_of(s, pid, pidfd);
+}
+
+static int spawn_with_slots(struct sp_spawn *s)
 {
     struct child c = {.s = s, .parent = getpid()};
     sigset_t all;
     sigset_t old;
     int pidfd = -1;
 
-    s->failed_step = SP_STEP_NONE;
-    s->failed_errno = 0;
     for (int i = 0; i < 3; i++)
         if (s->stdio[i] >= 0 && dup3(s->stdio[i], SLOT + i, O_CLOEXEC) < 0) {
             s->failed_step = SP_STEP_STDIO;
@@ -290,10 +372,15 @@ int sp_spawn(struct sp_spawn *s)
             (void)dup3(null_fd, SLOT + i, O_CLOEXEC);
     if (s->failed_step == SP_STEP_NONE)
         return 0;
-    if (s->failed_step != SP_STEP_CLONE && pidfd >= 0) {
-        (void)waitid(P_PIDFD, (id_t)pidfd, &(siginfo_t){0}, WEXITED);
-        (void)close(pidfd);
-        s->pidfd = -1;
-    }
+    if (s->failed_step != SP_STEP_CLONE && pidfd >= 0)
+        reap_failed(s);
     return -(int)SP_E_SYSTEM;
+}
+
+int sp_spawn(struct sp_spawn *s)
+{
+    s->failed_step = SP_STEP_NONE;
+    s->failed_errno = 0;
+    s->pidfd = -1;
+    return s->is_apart ? spawn_apart(s) : spawn_with_slots(s);
 }

@@ -6,6 +6,9 @@
  * the first seven entries only, so 3 to 6 belong to the spawner: sp_spawn_reserve claims them
  * before anything else is opened. The parent stands still until the child has called execve or
  * failed; a failure comes back as the step and its errno. One spawner at a time.
+ *
+ * A spawner in somebody else's program has no numbers of its own there (is_apart): the child then
+ * gets a copy of the whole table, which takes a little longer, and any number of threads may spawn.
  */
 #ifndef SP_OS_SPAWN_H
 #define SP_OS_SPAWN_H
@@ -40,6 +43,8 @@ const char *sp_step_name(enum sp_step step);
 
 struct sp_spawn {
     int stdio[3];            /* become 0, 1, 2; each above 6 or -1 for /dev/null */
+    bool is_apart;           /* nothing is reserved: stdio has any numbers. The program begins with
+                                all signals blocked, and none of what is below but cwd and nofile */
     bool is_tty;             /* stdio[0] becomes the controlling terminal */
     bool dies_with_us;       /* SIGKILL when we end, however we end */
     bool is_subreaper;       /* orphans below the program become its children, not ours */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "rpc/push.h"
 #include "rpc/text.h"
+#include "rpc/view.h"
 
 const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
     0,        5000,     10000,    25000,    50000,    75000,    100000,
@@ -148,10 +149,22 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
     return r;
 }
 
+static void on_freed(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
+    struct sp_error e = {0};
+
+    (void)sp_fail(&e, SP_E_STATE, 0, "process " SP_STR_FMT " is gone: its session has ended",
+                  SP_STR_ARG(r->proc->id));
+    sp_request_fail(r, &e);
+}
+
 void sp_request_hold(struct sp_request *r, struct sp_proc *p)
 {
     r->proc = p;
     p->requests++;
+    r->on_freed.fn = on_freed;
+    sp_waiters_add(&p->on_freed, &r->on_freed);
 }
 
 char *sp_request_extra(struct sp_request *r)
@@ -169,6 +182,7 @@ static void drop_request(struct sp_request *r)
             r->proc->is_input_ending = false; /* its turn never came */
     }
     sp_waiters_remove(&r->waiter);
+    sp_waiters_remove(&r->on_freed);
     if (r->is_ask)
         sp_waiters_remove(&r->ask.call.waiter);
     sp_loop_cancel(conn->rpc->server->loop, &r->timer);
@@ -262,10 +276,10 @@ static void read_again(struct sp_waiter *w)
     free(copy);
 }
 
-int sp_call_proc(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
-                 struct sp_error *e)
+int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id,
+                 struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
 {
-    struct sp_proc *p = sp_session_find(c->conn->session, id);
+    struct sp_proc *p = sp_session_find(s, id);
 
     *ret_waits = false;
     *ret = p;
@@ -379,6 +393,17 @@ static const char *judge_answer(struct sp_json *j, uint32_t id)
     return id == SP_JSON_NONE ? "missing field `id`" : NULL;
 }
 
+/* Whether it may be about a process that is starting: of its own session, or of one it names. */
+static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_t len)
+{
+    static const char named[] = "\"sessionId\"";
+
+    if (conn->session == NULL)
+        return false;
+    return conn->session->starting > 0 ||
+           (conn->rpc->server->starting > 0 && memmem(text, len, named, sizeof named - 1) != NULL);
+}
+
 static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
 {
     struct sp_json *j = &conn->rpc->json;
@@ -386,7 +411,7 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     auto_free char *copy = NULL;
 
     /* Reading changes the text; a request for a process that is starting is read again later. */
-    if (conn->session != NULL && conn->session->starting > 0 && (copy = malloc(len + 1)) != NULL)
+    if (may_have_to_wait(conn, text, len) && (copy = malloc(len + 1)) != NULL)
         memcpy(copy, text, len);
     if (sp_json_parse(j, text, len, &e) < 0) {
         if (e.code == SP_E_SYSTEM)
@@ -508,6 +533,7 @@ static void on_closed(void *user, const char *why)
     }
     while (conn->news_first != NULL)
         sp_push_remove(conn, conn->news_first);
+    sp_views_close(conn);
     if (conn->session != NULL)
         sp_session_detach(conn->session, rpc->keeps_sessions);
     if (conn->prev != NULL)

@@ -19,6 +19,7 @@
 #define SP_CONN_MAX_READS  4096        /* parked process/read */
 #define SP_CONN_MAX_WRITES 1024        /* blocked process/write */
 #define SP_CONN_MAX_PARKED (64U << 20) /* bytes that waiting requests hold */
+#define SP_CONN_MAX_VIEWS  256         /* attached processes of other sessions */
 #define SP_CONN_MAX_QUEUED (4U << 20)  /* replies not sent: read no more requests beyond this */
 
 /* Upper bounds of the request duration histogram, in microseconds. */
@@ -48,6 +49,7 @@ struct sp_rpc {
 enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
 
 struct sp_request;
+struct sp_view;
 
 struct sp_conn {
     struct sp_client client;
@@ -63,6 +65,10 @@ struct sp_conn {
     size_t parked_bytes;
     struct sp_waiters on_drained; /* reads that are ready but found the link full */
     struct sp_proc *news_first, *news_last;
+    struct sp_view *views; /* what it is attached to besides its own processes */
+    unsigned view_count;
+    struct sp_view *view_news_first, *view_news_last;
+    bool is_views_turn; /* its own processes were served last */
 };
 
 /* One request while it is looked at. All strings are borrowed from the message. */
@@ -73,7 +79,7 @@ struct sp_call {
     uint32_t params;  /* token, or SP_JSON_NONE */
     struct sp_str id; /* as it was written */
     uint64_t started_us;
-    struct sp_str text; /* a copy of the whole message, if a process of the session is starting */
+    struct sp_str text; /* a copy of the whole message, if it may be about a starting process */
 };
 
 /* A request that waits. */
@@ -84,6 +90,7 @@ struct sp_request {
     uint64_t started_us;
     struct sp_proc *proc; /* NULL: none yet */
     struct sp_waiter waiter;
+    struct sp_waiter on_freed; /* the process is gone: it belonged to a session that ended */
     struct sp_timer timer;
     size_t held_bytes;
     bool is_read, is_write, is_ask, is_stdin_end;
@@ -151,10 +158,10 @@ void sp_request_fail(struct sp_request *r, const struct sp_error *e); /* ends it
 void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written by the caller */
 
 /*
- * The process the call is about, or NULL. One that is starting: the call waits for that and is then
- * read again from the beginning; *ret_waits says so.
+ * The process of a session that the call is about, or NULL. One that is starting: the call waits
+ * for that and is then read again from the beginning; *ret_waits says so.
  */
-int sp_call_proc(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
-                 struct sp_error *e);
+int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id,
+                 struct sp_proc **ret, bool *ret_waits, struct sp_error *e);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The methods of a process that is there: read, write, signal, terminate, and our additions.
+ * The methods of a process that is there: read, write, signal, terminate, and our additions. With a
+ * `sessionId` they are about a process of that session.
  */
 #include <errno.h>
 #include <signal.h>
@@ -9,35 +10,64 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
-#include "base/uri.h"
-#include "os/seccomp.h"
 #include "rpc/methods.h"
 #include "rpc/push.h"
-#include "sandbox/compile.h"
+#include "rpc/view.h"
 
-/* Checks the state, finds the process (NULL if unknown). */
-static int find(struct sp_call *c, struct sp_str id, struct sp_proc **ret, bool *ret_waits,
-                struct sp_error *e)
+/* Which process a request is about. */
+struct target {
+    struct sp_str session; /* p NULL: the connection's own */
+    struct sp_str id;
+};
+
+static int read_target(struct sp_call *c, struct target *ret, struct sp_error *e)
 {
-    const int r = sp_call_check(c, e);
+    int r = sp_call_params(c, e);
 
-    return r < 0 ? r : sp_call_proc(c, id, ret, ret_waits, e);
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "processId", &ret->id, e);
+    if (r == 0)
+        r = sp_json_opt_str(c->json, c->params, "sessionId", &ret->session, e);
+    return r;
 }
 
-static int need_id(struct sp_call *c, struct sp_str *ret, struct sp_error *e)
+/* Checks the state, finds the process (NULL if unknown). */
+static int find(struct sp_call *c, const struct target *t, struct sp_proc **ret, bool *ret_waits,
+                struct sp_error *e)
 {
-    const int r = sp_call_params(c, e);
+    const struct sp_session *s = c->conn->session;
+    const int r = sp_call_check(c, e);
 
-    return r < 0 ? r : sp_json_need_str(c->json, c->params, "processId", ret, e);
+    if (r < 0)
+        return r;
+    if (t->session.p != NULL && (s = sp_server_find(c->conn->rpc->server, t->session)) == NULL)
+        return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
+    return sp_call_proc(c, s, t->id, ret, ret_waits, e);
 }
 
 /* For methods whose one parameter is the process. */
 static int locate(struct sp_call *c, struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
 {
-    struct sp_str id;
-    const int r = need_id(c, &id, e);
+    struct target t = {0};
+    const int r = read_target(c, &t, e);
 
-    return r < 0 ? r : find(c, id, ret, ret_waits, e);
+    return r < 0 ? r : find(c, &t, ret, ret_waits, e);
+}
+
+static bool is_owner(const struct sp_call *c, const struct sp_proc *p)
+{
+    return p->session == c->conn->session;
+}
+
+/* The owner may always; of the others, only one at a time. */
+static int check_typist(const struct sp_call *c, const struct sp_proc *p, struct sp_error *e)
+{
+    if (is_owner(c, p) || sp_view_may_type(c->conn, p))
+        return 0;
+    return sp_fail(e, SP_E_ATTACHED, 0,
+                   "another connection types into process " SP_STR_FMT
+                   "; attach with steal to take over",
+                   SP_STR_ARG(p->id));
 }
 
 static int unknown(struct sp_str id, struct sp_error *e)
@@ -121,14 +151,14 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
 
 int sp_m_process_read(struct sp_call *c, struct sp_error *e)
 {
-    struct sp_str id;
+    struct target t = {0};
     uint64_t after_seq = 0;
     uint64_t max_bytes = UINT64_MAX;
     uint64_t wait_ms = 0;
     struct sp_proc *p = NULL;
     struct sp_page page;
     bool waits = false;
-    int r = need_id(c, &id, e);
+    int r = read_target(c, &t, e);
 
     if (r == 0)
         r = sp_json_opt_u64(c->json, c->params, "afterSeq", UINT64_MAX, &after_seq, e);
@@ -137,11 +167,11 @@ int sp_m_process_read(struct sp_call *c, struct sp_error *e)
     if (r == 0)
         r = sp_json_opt_u64(c->json, c->params, "waitMs", UINT64_MAX, &wait_ms, e);
     if (r == 0)
-        r = find(c, id, &p, &waits, e);
+        r = find(c, &t, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL)
-        return unknown(id, e);
+        return unknown(t.id, e);
     if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
         return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
     if (wait_ms != 0 && !is_answer(p, &page, after_seq))
@@ -208,12 +238,12 @@ static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, st
     return 0;
 }
 
-static int decode_write(struct sp_call *c, struct sp_str *id, struct sp_str *write_id,
+static int decode_write(struct sp_call *c, struct target *t, struct sp_str *write_id,
                         struct sp_str *bytes, struct sp_error *e)
 {
     struct sp_str chunk;
     size_t len = 0;
-    int r = need_id(c, id, e);
+    int r = read_target(c, t, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "chunk", &chunk, e);
@@ -229,19 +259,21 @@ static int decode_write(struct sp_call *c, struct sp_str *id, struct sp_str *wri
 
 int sp_m_process_write(struct sp_call *c, struct sp_error *e)
 {
-    struct sp_str id;
+    struct target t = {0};
     struct sp_str write_id;
     struct sp_str bytes;
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = decode_write(c, &id, &write_id, &bytes, e);
+    int r = decode_write(c, &t, &write_id, &bytes, e);
 
     if (r == 0)
         r = sp_call_check(c, e);
     if (r == 0 && write_id.n == 0)
         r = sp_fail(e, SP_E_INVALID, 0, "writeId must not be empty");
     if (r == 0)
-        r = sp_call_proc(c, id, &p, &waits, e);
+        r = find(c, &t, &p, &waits, e);
+    if (r == 0 && p != NULL)
+        r = check_typist(c, p, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
@@ -281,8 +313,10 @@ int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;
-    const int r = locate(c, &p, &waits, e);
+    int r = locate(c, &p, &waits, e);
 
+    if (r == 0 && p != NULL)
+        r = check_typist(c, p, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
@@ -370,19 +404,19 @@ static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is
 
 int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
 {
-    struct sp_str id;
+    struct target t = {0};
     struct sp_str name;
     struct sp_proc *p = NULL;
     bool waits = false;
     int number = 0;
-    int r = need_id(c, &id, e);
+    int r = read_target(c, &t, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "signal", &name, e);
     if (r == 0)
         r = read_signal(name, &number, e);
     if (r == 0)
-        r = find(c, id, &p, &waits, e);
+        r = find(c, &t, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL || p->life != SP_PROC_RUNNING) {
@@ -396,14 +430,23 @@ int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
+/* Whether the size holds now. The owner's waits while there is a typist with one of its own. */
+static bool takes_size(const struct sp_call *c, struct sp_proc *p, uint16_t rows, uint16_t cols)
+{
+    if (is_owner(c, p))
+        return sp_observers_owner_size(p, rows, cols);
+    sp_observers_typist_size(p);
+    return true;
+}
+
 int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
 {
-    struct sp_str id;
+    struct target t = {0};
     uint64_t rows = 0;
     uint64_t cols = 0;
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = need_id(c, &id, e);
+    int r = read_target(c, &t, e);
 
     if (r == 0)
         r = sp_json_need_u64(c->json, c->params, "rows", UINT16_MAX, &rows, e);
@@ -412,14 +455,18 @@ int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
     if (r == 0 && (rows == 0 || cols == 0))
         r = sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
     if (r == 0)
-        r = find(c, id, &p, &waits, e);
+        r = find(c, &t, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL)
-        return unknown(id, e);
+        return unknown(t.id, e);
     if (!p->is_tty)
-        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal", SP_STR_ARG(id));
-    if (p->life != SP_PROC_RUNNING) { /* nobody is there to see the size */
+        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal",
+                       SP_STR_ARG(t.id));
+    r = check_typist(c, p, e);
+    if (r < 0)
+        return r;
+    if (!takes_size(c, p, (uint16_t)rows, (uint16_t)cols) || p->life != SP_PROC_RUNNING) {
         sp_call_reply(c, SP_STR("{}"));
         return 0;
     }
@@ -430,7 +477,7 @@ int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
-/* ---- terminate, list ---- */
+/* ---- terminate ---- */
 
 int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
 {
@@ -444,95 +491,5 @@ int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
         sp_call_reply(c, SP_STR("{\"running\":true}"));
     else
         sp_call_reply(c, SP_STR("{\"running\":false}"));
-    return 0;
-}
-
-/* What the sandbox refused it, as far as is known: facts first, the guess last. */
-static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
-{
-    const struct sp_exit *how = &p->state.exit;
-    const uint32_t calls =
-        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
-    const char *between = "";
-    bool ok = true;
-
-    for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
-        const char *name = sp_call_name(how->refusals[i].call);
-
-        ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
-                           name != NULL ? name : "unknown", how->refusals[i].count);
-    }
-    if (ok && how->left_network > 0) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
-                           between, how->left_network);
-        between = ",";
-    }
-    if (ok && p->denial != NULL && p->denial->reason != NULL) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
-                           p->denial->reason);
-        if (p->denial->path[0] != 0)
-            ok = ok && sp_buf_printf(b, ",\"path\":") &&
-                 sp_json_add_str(b, sp_str_of(p->denial->path));
-        ok = ok && sp_buf_printf(b, "}");
-    }
-    return ok;
-}
-
-static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
-{
-    return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
-                         sp_tier_name(p->tier), p->was_denied ? "true" : "false") &&
-           (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
-}
-
-#define LISTED_BYTES 4096 /* of one process's arguments: a list is for a look */
-
-static bool add_process(struct sp_buf *b, const struct sp_proc *p)
-{
-    static const char *const states[] = {"starting", "running", "exited", "closed"};
-    const char *at = p->strings.data;
-    const char *const cwd = at;
-    char code[16] = "null";
-
-    if (p->state.exit_seq != 0)
-        (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
-    bool ok =
-        sp_buf_printf(b, "{\"processId\":") && sp_buf_add_str(b, p->label) &&
-        sp_buf_printf(b,
-                      ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
-                      "\"startedAtMs\":%lld,\"argv\":[",
-                      (int)p->pid, states[p->life], p->is_tty ? "true" : "false", code,
-                      (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
-    at += strlen(at) + 1; /* the cwd */
-    at += strlen(at) + 1; /* the file */
-    const size_t mark = b->len;
-    for (uint32_t i = 0; ok && i < p->argc && b->len - mark < LISTED_BYTES; i++) {
-        const struct sp_str arg = sp_str_of(at);
-        const size_t n = arg.n < LISTED_BYTES ? arg.n : LISTED_BYTES;
-
-        ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, (struct sp_str){at, n});
-        at += arg.n + 1;
-    }
-    return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
-           sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
-           sp_buf_printf(b, "}");
-}
-
-int sp_m_process_list(struct sp_call *c, struct sp_error *e)
-{
-    auto_buf struct sp_buf b = {0};
-    int r = sp_call_check(c, e);
-
-    if (c->params != SP_JSON_NONE && sp_json_type(c->json, c->params) != SP_JSON_OBJECT)
-        r = sp_json_wrong_type(c->json, c->params, "an object of params", e);
-    if (r < 0)
-        return r;
-    bool ok = sp_buf_printf(&b, "{\"processes\":[");
-    for (const struct sp_proc *p = c->conn->session->first; ok && p != NULL; p = p->next)
-        ok = (p->prev == NULL || sp_buf_add(&b, ",", 1)) && add_process(&b, p);
-    ok = ok && sp_buf_printf(&b, "]}");
-    if (!ok)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
-    sp_call_reply(c, (struct sp_str){b.data, b.len});
     return 0;
 }

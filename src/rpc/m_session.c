@@ -52,7 +52,8 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     /* Only what works is advertised; a client does without the rest. */
     return ok &&
            sp_buf_printf(b, ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
-                            "\"processList\":true,\"processSignals\":true,\"ptySize\":true}}");
+                            "\"processList\":true,\"processSignals\":true,\"ptySize\":true,"
+                            "\"observe\":true}}");
 }
 
 /* ---- methods ---- */

@@ -406,7 +406,7 @@ int sp_m_process_start(struct sp_call *c, struct sp_error *e)
     if (r == 0)
         r = read_sandbox(c, &s, &env, envc, e);
     if (r == 0)
-        r = sp_call_proc(c, s.id, &p, &waits, e);
+        r = sp_call_proc(c, c->conn->session, s.id, &p, &waits, e);
     if (r != 0 || waits)
         return r;
     if (p != NULL)

@@ -13,6 +13,8 @@ const struct sp_method sp_methods[] = {
     {"process/resize", "exec", sp_m_process_resize},
     {"process/closeStdin", "exec", sp_m_process_close_stdin},
     {"process/list", "exec", sp_m_process_list},
+    {"process/attach", "exec", sp_m_process_attach},
+    {"process/detach", "exec", sp_m_process_detach},
 };
 
 const size_t sp_method_count = sizeof sp_methods / sizeof sp_methods[0];

@@ -4,8 +4,7 @@
 #include "base/base64.h"
 #include "base/log.h"
 #include "rpc/text.h"
-
-#define TURN_BYTES (192U << 10) /* one process's share before the next one's turn */
+#include "rpc/view.h"
 
 static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
                                                           [SP_STREAM_STDERR] = {"stderr", 6},
@@ -44,15 +43,18 @@ void sp_push_remove(struct sp_conn *c, struct sp_proc *p)
 
 /* ---- notifications ---- */
 
-static bool push_output(struct sp_conn *c, const struct sp_proc *p, const struct sp_record *r)
+static enum sp_push_result push_output(struct sp_conn *c, const struct sp_proc *p,
+                                       const struct sp_record *r, struct sp_str more)
 {
-    char *const start = sp_link_reserve(c->link, 128 + p->label.n + SP_BASE64_LEN((size_t)r->len));
+    char *const start =
+        sp_link_reserve(c->link, 128 + p->label.n + more.n + SP_BASE64_LEN((size_t)r->len));
     char *o = start;
 
     if (o == NULL)
-        return false;
+        return SP_PUSH_NO_ROOM;
     o = sp_put_literal(o, "{\"method\":\"process/output\",\"params\":{\"processId\":");
     o = sp_put_str(o, p->label);
+    o = sp_put_str(o, more);
     o = sp_put_literal(o, ",\"seq\":");
     o = sp_put_u64(o, r->seq);
     o = sp_put_literal(o, ",\"stream\":\"");
@@ -60,27 +62,24 @@ static bool push_output(struct sp_conn *c, const struct sp_proc *p, const struct
     o = sp_put_literal(o, "\",\"chunk\":\"");
     o = sp_base64_encode(o, r->data, r->len);
     o = sp_put_literal(o, "\"}}");
-    if (!sp_ring_is_intact(&p->view, r)) {
-        /* Flow control keeps what was not sent; a cell that broke it owes us the bytes. */
-        sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": record %llu was lost", SP_STR_ARG(p->id),
-               (unsigned long long)r->seq);
-        o = start;
-    }
-    sp_link_commit(c->link, (size_t)(o - start));
-    return true;
+    const bool is_whole = sp_ring_is_intact(&p->view, r);
+    sp_link_commit(c->link, is_whole ? (size_t)(o - start) : 0);
+    return is_whole ? SP_PUSH_SENT : SP_PUSH_TORN;
 }
 
-static bool push_end(struct sp_conn *c, const struct sp_proc *p, const struct sp_record *r)
+static enum sp_push_result push_end(struct sp_conn *c, const struct sp_proc *p,
+                                    const struct sp_record *r, struct sp_str more)
 {
-    char *const start = sp_link_reserve(c->link, 160 + p->label.n);
+    char *const start = sp_link_reserve(c->link, 160 + p->label.n + more.n);
     char *o = start;
 
     if (o == NULL)
-        return false;
+        return SP_PUSH_NO_ROOM;
     o = r->type == SP_RECORD_EXITED
             ? sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":")
             : sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
     o = sp_put_str(o, p->label);
+    o = sp_put_str(o, more);
     o = sp_put_literal(o, ",\"seq\":");
     o = sp_put_u64(o, r->seq);
     if (r->type == SP_RECORD_EXITED) {
@@ -94,7 +93,13 @@ static bool push_end(struct sp_conn *c, const struct sp_proc *p, const struct sp
     }
     o = sp_put_literal(o, "}}");
     sp_link_commit(c->link, (size_t)(o - start));
-    return true;
+    return SP_PUSH_SENT;
+}
+
+enum sp_push_result sp_push_record(struct sp_conn *c, const struct sp_proc *p,
+                                   const struct sp_record *r, struct sp_str more)
+{
+    return r->type == SP_RECORD_OUTPUT ? push_output(c, p, r, more) : push_end(c, p, r, more);
 }
 
 /* One process's turn. true: it has more. */
@@ -104,23 +109,40 @@ static bool push_some(struct sp_conn *c, struct sp_proc *p)
     size_t bytes = 0;
     int more = 0;
 
-    while (bytes < TURN_BYTES && !sp_link_is_full(c->link) && (more = sp_proc_next(p, &r)) > 0) {
+    while (bytes < SP_PUSH_TURN && !sp_link_is_full(c->link) && (more = sp_proc_next(p, &r)) > 0) {
         bytes += r.len;
-        if (!(r.type == SP_RECORD_OUTPUT ? push_output(c, p, &r) : push_end(c, p, &r)))
+        const enum sp_push_result sent = sp_push_record(c, p, &r, SP_STR(""));
+        if (sent == SP_PUSH_NO_ROOM)
             break;
+        if (sent == SP_PUSH_TORN) /* flow control keeps what was not sent; the cell broke it */
+            sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": record %llu was lost", SP_STR_ARG(p->id),
+                   (unsigned long long)r.seq);
     }
     sp_proc_served(p);
-    return bytes >= TURN_BYTES || more > 0 || p->sent.seq < p->tail.seq;
+    return bytes >= SP_PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
+}
+
+static void push_first(struct sp_conn *c)
+{
+    struct sp_proc *p = c->news_first;
+
+    sp_push_remove(c, p);
+    if (push_some(c, p))
+        sp_push_add(c, p);
 }
 
 void sp_push_all(struct sp_conn *c)
 {
-    while (c->news_first != NULL && !c->is_closing && !sp_link_is_full(c->link)) {
-        struct sp_proc *p = c->news_first;
-
-        sp_push_remove(c, p);
-        if (push_some(c, p))
-            sp_push_add(c, p);
+    while (!c->is_closing && !sp_link_is_full(c->link)) {
+        if (c->view_news_first != NULL && (c->is_views_turn || c->news_first == NULL)) {
+            c->is_views_turn = false;
+            sp_views_push_first(c);
+        } else if (c->news_first != NULL) {
+            c->is_views_turn = true;
+            push_first(c);
+        } else {
+            return;
+        }
     }
 }
 

@@ -6,8 +6,9 @@
 
 #define LOOK_EVERY 64
 
-static uint64_t until_ms;
-static unsigned calls;
+/* Of one thread each: a library's host may have several. */
+static _Thread_local uint64_t until_ms;
+static _Thread_local unsigned calls;
 
 static uint64_t now_ms(void)
 {

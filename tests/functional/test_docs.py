@@ -136,8 +136,9 @@ def differ(want, got, where='', in_info=False):
 class Protocol(Case):
     def test_every_json_example_is_answered_as_shown(self):
         srv = self.server()
-        main, current, asked, count = None, None, None, 0
-        told = {}  # events of the main connection already compared, by process
+        main, second, current, asked, count = None, None, None, None, 0
+        told = {}  # events already compared, by connection and process
+        shown_id = None  # what the document calls the session of the main connection
         for words, body in fences(read('docs/PROTOCOL.md')):
             if words[:1] != ['json']:
                 continue
@@ -145,9 +146,13 @@ class Protocol(Case):
             with self.subTest(what + ' ' + body[:100]):
                 if what == 'request':
                     self.assertIsNone(asked, 'a request without a response before this one')
-                    current = srv.connect() if 'fresh' in words or main is None else main
-                    main = current if 'fresh' not in words else main
-                    current.send_raw(body.strip().encode())
+                    if 'second' in words:
+                        current = second = second or srv.connect()
+                    else:
+                        current = srv.connect() if 'fresh' in words or main is None else main
+                        main = current if 'fresh' not in words else main
+                    text = body.strip()
+                    current.send_raw((text.replace(shown_id, main.session_id) if shown_id else text).encode())
                     asked = -1 if 'raw' in words else json.loads(body)['id']
                     if 'raw' not in words and json.loads(body)['method'] == 'process/start':
                         current.asked.add(json.loads(body)['params']['processId'])
@@ -157,19 +162,22 @@ class Protocol(Case):
                     got, asked = current.reply(asked), None
                     self.assertIsNone(differ(want, got, 'reply'))
                     count += 1
+                    if current is main and 'sessionId' in got.get('result', {}) and shown_id is None:
+                        shown_id, main.session_id = want['result']['sessionId'], got['result']['sessionId']
                 elif what == 'notify':
-                    main.send_raw(body.strip().encode())
+                    (second if 'second' in words else main).send_raw(body.strip().encode())
                 elif what == 'event':
                     for line in body.strip().splitlines():
                         want = json.loads(line)
                         process = want['params']['processId']
-                        n = told.get(process, 0)
+                        hears = second if 'second' in words else main
+                        n = told.get((hears, process), 0)
 
-                        def there(c=main, p=process, at=n):
+                        def there(c=hears, p=process, at=n):
                             events = [m for m in c.notes if m['params']['processId'] == p]
                             return events[at] if len(events) > at else None
-                        got = main.wait_for(there, 'event %s' % line)
-                        told[process] = n + 1
+                        got = hears.wait_for(there, 'event %s' % line)
+                        told[hears, process] = n + 1
                         self.assertIsNone(differ(want, got, 'event'))
                 else:
                     self.fail('a json block that is %r' % words)
@@ -244,7 +252,7 @@ class Protocol(Case):
 
 @ours_only
 class Man(Case):
-    VERBS = ('serve', 'sandbox', 'doctor')
+    VERBS = ('serve', 'exec', 'sandbox', 'doctor', 'ps', 'logs', 'attach', 'kill')
 
     def help_flags(self, verb='serve'):
         run = subprocess.run([PROGRAM, verb, '--help'], capture_output=True, timeout=wire.DEADLINE,

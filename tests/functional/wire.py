@@ -549,7 +549,8 @@ class Client:
                 raise AssertionError('notification with members %r' % sorted(message))
             self.arrival.append(message['method'])
             self.notes.append(message)
-            if message['method'].startswith('process/'):
+            # With a session id it is about a process that this connection is attached to.
+            if message['method'].startswith('process/') and 'sessionId' not in message['params']:
                 self._event(message['method'], message['params'])
         else:
             if set(message) not in ({'id', 'result'}, {'id', 'error'}):

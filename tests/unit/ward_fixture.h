@@ -53,7 +53,7 @@ static inline int wards_begin(void **state)
     (void)tree_begin(state);
     ward_fds = open_fds();
     assert_int_equal(sp_loop_new(&loop, &error), 0);
-    assert_int_equal(sp_cells_new(loop, &cells, &error), 0);
+    assert_int_equal(sp_cells_new(loop, false, &cells, &error), 0);
     make_dir("w");
     make_wards(program);
     return 0;

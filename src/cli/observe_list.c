@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* observe: the processes of a server, and which of them somebody means. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "base/uri.h"
+#include "cli/observe.h"
+#include "cli/plain.h"
+
+/* ---- reading the list ---- */
+
+struct reading {
+    struct sp_list list;
+    int result;
+    struct sp_error *error;
+};
+
+static void listed_done(struct sp_listed *p)
+{
+    free(p->session);
+    free(p->id);
+    free(p->state);
+    free(p->cwd);
+    free(p->command);
+}
+
+void sp_list_done(struct sp_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        listed_done(&l->items[i]);
+    free(l->items);
+    *l = (struct sp_list){0};
+}
+
+static int keep(struct sp_str s, char **ret, struct sp_error *e)
+{
+    char *copy = malloc(s.n + 1);
+
+    if (copy == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
+    if (s.n > 0)
+        memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    free(*ret);
+    *ret = copy;
+    return 0;
+}
+
+static int keep_plain(struct sp_str s, char **ret, struct sp_error *e)
+{
+    auto_buf struct sp_buf b = {0};
+
+    if (!sp_plain_add(&b, s))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
+    return keep((struct sp_str){b.data, b.len}, ret, e);
+}
+
+static int read_cwd(struct sp_str text, struct sp_listed *p, struct sp_error *e)
+{
+    auto_uri struct sp_uri uri = {0};
+    struct sp_error unheard = {0};
+
+    if (sp_uri_read(text, &uri, &unheard) < 0 || uri.path == NULL)
+        return keep_plain(text, &p->cwd, e);
+    return keep_plain(sp_str_of(uri.path), &p->cwd, e);
+}
+
+static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, struct sp_error *e)
+{
+    auto_buf struct sp_buf b = {0};
+    bool ok = true;
+
+    for (uint32_t t = sp_json_first(j, argv); ok && t != SP_JSON_NONE;
+         t = sp_json_next(j, argv, t)) {
+        if (sp_json_type(j, t) != SP_JSON_STRING)
+            return sp_json_wrong_type(j, t, "a string", e);
+        ok = (b.len == 0 || sp_buf_add(&b, " ", 1)) && sp_plain_add_word(&b, sp_json_str(j, t));
+    }
+    if (!ok)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
+    return keep((struct sp_str){b.data, b.len}, &p->command, e);
+}
+
+static int read_numbers(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_error *e)
+{
+    const uint32_t code = sp_json_get(j, at, "exitCode");
+    const uint32_t pid = sp_json_get(j, at, "pid");
+    const uint32_t started = sp_json_get(j, at, "startedAtMs");
+
+    p->has_exited = code != SP_JSON_NONE && sp_json_i64(j, code, &p->exit_code);
+    if (pid == SP_JSON_NONE || !sp_json_i64(j, pid, &p->pid) || started == SP_JSON_NONE ||
+        !sp_json_i64(j, started, &p->started_ms))
+        return sp_fail(e, SP_E_INVALID, 0, "a process without a pid or the time of its start");
+    int r = sp_json_need_u64(j, at, "nextSeq", UINT64_MAX, &p->next_seq, e);
+    if (r == 0)
+        r = sp_json_need_bool(j, at, "tty", &p->is_tty, e);
+    return r;
+}
+
+static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_error *e)
+{
+    struct sp_str session = {0};
+    struct sp_str id = {0};
+    struct sp_str state = {0};
+    struct sp_str cwd = {0};
+    uint32_t argv = SP_JSON_NONE;
+    int r = sp_json_type(j, at) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, at, "a map", e);
+
+    if (r == 0)
+        r = read_numbers(j, at, p, e); /* before strings are unescaped: they are read as text */
+    if (r == 0)
+        r = sp_json_need_str(j, at, "sessionId", &session, e);
+    if (r == 0)
+        r = keep(session, &p->session, e);
+    if (r == 0)
+        r = sp_json_need_str(j, at, "processId", &id, e);
+    if (r == 0)
+        r = keep(id, &p->id, e);
+    p->id_len = id.n;
+    if (r == 0)
+        r = sp_json_need_str(j, at, "state", &state, e);
+    if (r == 0)
+        r = keep_plain(state, &p->state, e);
+    if (r == 0)
+        r = sp_json_need_str(j, at, "cwd", &cwd, e);
+    if (r == 0)
+        r = read_cwd(cwd, p, e);
+    if (r == 0)
+        r = sp_json_need_array(j, at, "argv", &argv, e);
+    return r < 0 ? r : read_command(j, argv, p, e);
+}
+
+static int read_list(struct sp_json *j, uint32_t result, struct sp_list *ret, struct sp_error *e)
+{
+    uint32_t all = SP_JSON_NONE;
+    int r =
+        sp_json_type(j, result) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, result, "a map", e);
+
+    if (r == 0)
+        r = sp_json_need_array(j, result, "processes", &all, e);
+    if (r < 0)
+        return r;
+    ret->items = calloc((size_t)j->tokens[all].children + 1, sizeof *ret->items);
+    if (ret->items == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
+    for (uint32_t t = sp_json_first(j, all); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, all, t))
+        r = read_listed(j, t, &ret->items[ret->count++], e);
+    return r;
+}
+
+static void on_list(void *user, struct sp_json *j, uint32_t result)
+{
+    struct reading *r = user;
+
+    r->result = read_list(j, result, &r->list, r->error);
+}
+
+int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_error *e)
+{
+    struct reading reading = {.error = e};
+    int r = sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), on_list, &reading, e);
+
+    if (r == 0 && reading.result < 0)
+        r = sp_wrap(e, "the list of %s cannot be read", sp_observe_url(o));
+    if (r < 0)
+        sp_list_done(&reading.list);
+    else
+        *ret = reading.list;
+    return r;
+}
+
+/* ---- which one ---- */
+
+static bool begins(const char *text, size_t n, struct sp_str with)
+{
+    return with.n <= n && memcmp(text, with.p, with.n) == 0;
+}
+
+/* From the closest to the loosest way to mean a process. */
+enum way { WHOLE_ID, SESSION_AND_ID, BEGINNING, SESSION_AND_BEGINNING, WAY_MAX };
+
+static bool is_meant(const struct sp_listed *p, const char *proc, enum way way)
+{
+    const struct sp_str whole = sp_str_of(proc);
+    const char *slash = strchr(proc, '/');
+    const bool has_session = way == SESSION_AND_ID || way == SESSION_AND_BEGINNING;
+
+    if (has_session &&
+        (slash == NULL || slash == proc ||
+         !begins(p->session, strlen(p->session), (struct sp_str){proc, (size_t)(slash - proc)})))
+        return false;
+    const struct sp_str id = has_session ? sp_str_of(slash + 1) : whole;
+    if (way == WHOLE_ID || way == SESSION_AND_ID)
+        return sp_str_eq((struct sp_str){p->id, p->id_len}, id);
+    return begins(p->id, p->id_len, id);
+}
+
+static size_t count_meant(const struct sp_list *l, const char *proc, enum way way,
+                          const struct sp_listed **ret)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < l->count; i++)
+        if (is_meant(&l->items[i], proc, way) && count++ == 0)
+            *ret = &l->items[i];
+    return count;
+}
+
+static int ambiguous(const struct sp_list *l, const char *proc, enum way way, size_t count,
+                     struct sp_error *e)
+{
+    auto_buf struct sp_buf names = {0};
+    auto_buf struct sp_buf asked = {0};
+    size_t shown = 0;
+
+    (void)sp_plain_add(&asked, sp_str_of(proc));
+    for (size_t i = 0; i < l->count && shown < 4; i++) {
+        const struct sp_listed *p = &l->items[i];
+
+        if (!is_meant(p, proc, way))
+            continue;
+        shown++;
+        (void)(sp_buf_printf(&names, " %.8s/", p->session) &&
+               sp_plain_add(&names, (struct sp_str){p->id, p->id_len < 40 ? p->id_len : 40}));
+    }
+    return sp_fail(e, SP_E_INVALID, 0, "%.*s means %zu processes; say which:%.*s%s", (int)asked.len,
+                   asked.data != NULL ? asked.data : "", count, (int)names.len,
+                   names.data != NULL ? names.data : "", count > shown ? " ..." : "");
+}
+
+int sp_list_find(const struct sp_list *l, const char *proc, const struct sp_listed **ret,
+                 struct sp_error *e)
+{
+    auto_buf struct sp_buf asked = {0};
+
+    for (int way = WHOLE_ID; way < WAY_MAX && proc[0] != 0; way++) {
+        const size_t count = count_meant(l, proc, (enum way)way, ret);
+
+        if (count == 1)
+            return 0;
+        if (count > 1)
+            return ambiguous(l, proc, (enum way)way, count, e);
+    }
+    (void)sp_plain_add_word(&asked, sp_str_of(proc));
+    return sp_fail(e, SP_E_NOT_FOUND, 0, "no such process: %.*s (see `sallyport ps`)",
+                   (int)asked.len, asked.data != NULL ? asked.data : "");
+}
+
+bool sp_listed_add_place(struct sp_buf *b, const struct sp_listed *p)
+{
+    return sp_buf_printf(b, "\"sessionId\":") && sp_json_add_str(b, sp_str_of(p->session)) &&
+           sp_buf_printf(b, ",\"processId\":") &&
+           sp_json_add_str(b, (struct sp_str){p->id, p->id_len});
+}

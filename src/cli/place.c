@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "client/remote.h"
+#include "core/covers.h"
+#include "core/placeholder.h"
+#include "engine/local.h"
+
+#define MAX_PROCESSES 16 /* there is one */
+
+int sp_place_here(struct sp_loop *loop, const char *cwd, struct sp_backend **ret,
+                  struct sp_error *e)
+{
+    struct sp_covers covers = {0};
+    char runtime_dir[512];
+    int r;
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    if (!sp_covers_find(runtime_dir, &covers)) {
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    } else {
+        const struct sp_local_options o = {
+            .program = "/proc/self/exe",
+            .max_processes = MAX_PROCESSES,
+            .use_cgroups = false, /* one command leaves few processes, and parentage finds them */
+            .covers = (const char *const *)covers.paths,
+            .runtime_dir = runtime_dir,
+            .cwd = cwd,
+            .owns_program = true,
+        };
+        r = sp_local_new(loop, &o, ret, e);
+    }
+    sp_covers_done(&covers);
+    return r;
+}
+
+int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
+                   struct sp_error *e)
+{
+    const struct sp_client_options o = {
+        .url = p->url,
+        .program = p->program,
+        .env = p->env,
+        .cwd = p->cwd,
+        .token = p->token,
+        .connect_timeout_ms = p->connect_timeout_ms,
+    };
+
+    return sp_remote_new(loop, &o, ret, e);
+}
+
+char *sp_place_dir(const char *given, struct sp_error *e)
+{
+    auto_free char *path = given == NULL ? getcwd(NULL, 0) : realpath(given, NULL);
+    struct stat st;
+
+    if (path == NULL || stat(path, &st) < 0)
+        (void)sp_fail(e, SP_E_INVALID, errno, "--cwd: %s", given == NULL ? "." : given);
+    else if (!S_ISDIR(st.st_mode))
+        (void)sp_fail(e, SP_E_INVALID, ENOTDIR, "--cwd: %s", path);
+    else
+        return TAKE_PTR(path);
+    return NULL;
+}

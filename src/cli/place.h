@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * place: where a verb runs commands: here, in cells of our own, or on a server.
+ */
+#ifndef SP_CLI_PLACE_H
+#define SP_CLI_PLACE_H
+
+#include "config/place.h"
+#include "engine/job.h"
+
+/* Here. The whole program is ours: whatever commands leave behind is killed at the end. */
+int sp_place_here(struct sp_loop *loop, const char *cwd, struct sp_backend **ret,
+                  struct sp_error *e);
+/* On the server that the place names, which is not here. Nothing is connected yet. */
+int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
+                   struct sp_error *e);
+
+/* The directory that a command line names (NULL: ours), which has to be one; to be freed. */
+char *sp_place_dir(const char *given, struct sp_error *e);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plain: what others have written, for a terminal: it says what is there and does nothing.
+ */
+#ifndef SP_CLI_PLAIN_H
+#define SP_CLI_PLAIN_H
+
+#include "base/buf.h"
+
+/* Appends text with control characters, marks that turn the direction of writing, and bytes that
+ * are not UTF-8 as escapes: \n \t \x1b \u202e. false: no room. */
+bool sp_plain_add(struct sp_buf *out, struct sp_str text);
+/* The same as a word for a shell: quoted where it must be. */
+bool sp_plain_add_word(struct sp_buf *out, struct sp_str word);
+/* The columns that plain text takes, one for each character. */
+size_t sp_plain_width(struct sp_str plain);
+
+#endif

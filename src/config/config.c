@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the merged tree to what it means. */
+#include "config/config.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "config/config_keys.h"
+#include "config/config_layers.h"
+#include "config/policy.h"
+#include "rpc/json.h"
+
+#define LEAST_POLL_MAX_MS 5000 /* unified-exec.md 4 */
+
+int sp_config_no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the configuration");
+}
+
+/* ---- what the sections use ---- */
+
+int sp_config_copy(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret)
+{
+    if (sp_str_has_nul(v->text))
+        return sp_toml_refuse(v, l->e, "a string with a NUL in it cannot be used here");
+    char *copy = sp_arena_copy(&l->impl->arena, v->text);
+    if (copy == NULL)
+        return sp_config_no_memory(l->e);
+    *ret = copy;
+    return 0;
+}
+
+int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v, struct sp_str path,
+                     char **ret)
+{
+    const bool is_home = path.n != 0 && path.p[0] == '~' && (path.n == 1 || path.p[1] == '/');
+    auto_buf struct sp_buf full = {0};
+
+    if (sp_str_has_nul(path))
+        return sp_toml_refuse(v, l->e, "a path with a NUL in it cannot be used");
+    if (!is_home && (path.n == 0 || path.p[0] != '/'))
+        return sp_toml_refuse(v, l->e, "expected an absolute path or `~/...`, not `%.*s`",
+                              (int)(path.n > 80 ? 80 : path.n), path.p);
+    if (is_home && l->impl->user_home == NULL)
+        return sp_toml_refuse(v, l->e, "`~` needs HOME, which is not set to an absolute path");
+    if (is_home && !sp_buf_add_str(&full, sp_str_of(l->impl->user_home)))
+        return sp_config_no_memory(l->e);
+    const size_t skipped = is_home ? 1 : 0;
+    if (path.n != skipped && !sp_buf_add(&full, path.p + skipped, path.n - skipped))
+        return sp_config_no_memory(l->e);
+    char *copy = sp_arena_copy(&l->impl->arena, (struct sp_str){full.data, full.len});
+    if (copy == NULL)
+        return sp_config_no_memory(l->e);
+    *ret = copy;
+    return 0;
+}
+
+int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt, ...)
+{
+    const size_t n = l->impl->warning_count;
+    char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
+    char story[240];
+    struct sp_error said;
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(story, sizeof story, fmt, args);
+    va_end(args);
+    (void)sp_toml_refuse_key(v, &said, "%s", story); /* for its text */
+    char *copy = sp_arena_copy(&l->impl->arena, sp_str_of(said.msg));
+    if (list == NULL || copy == NULL)
+        return sp_config_no_memory(l->e);
+    if (n != 0)
+        memcpy(list, l->config->warnings, n * sizeof(char *));
+    list[n] = copy;
+    l->config->warnings = list;
+    l->impl->warning_count = n + 1;
+    return 0;
+}
+
+/* ---- what it means ---- */
+
+static struct sp_config defaults(void)
+{
+    static char on_request[] = "on-request";
+    static char list[] = "list";
+    static char local[] = "local";
+
+    return (struct sp_config){
+        .approval_policy = on_request,
+        .known_safe = list,
+        .default_environment = local,
+        .retry_on_heuristic = true,
+        .env_policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
+        .allow_login_shell = true,
+        .poll_max_ms = 300000,
+        .tool_output_token_limit = 10000,
+        .exited_ttl_s = 600,
+        .detached_ttl_s = 600,
+        .report_denied_start = true,
+    };
+}
+
+static int check_approval_policy(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    static const char *const names[] = {"untrusted", "on-failure", "on-request", "never"};
+    struct sp_json j __attribute__((cleanup(sp_json_done))) = {0};
+    struct sp_error why = {0};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (sp_str_eq(v->text, sp_str_of(names[i])))
+            return 0;
+    auto_free char *copy = malloc(v->text.n + 1);
+    if (copy == NULL)
+        return sp_config_no_memory(l->e);
+    memcpy(copy, v->text.p, v->text.n);
+    if (v->text.n == 0 || copy[0] != '{')
+        return sp_toml_refuse(v, l->e,
+                              "`approval_policy`: expected `untrusted`, `on-failure`, "
+                              "`on-request`, `never` or the JSON object {\"granular\":{...}}");
+    if (sp_json_parse(&j, copy, v->text.n, &why) < 0)
+        return sp_toml_refuse(v, l->e, "`approval_policy`: %s", why.msg);
+    uint32_t granular;
+    if (j.tokens[0].children != 1 || sp_json_need_object(&j, 0, "granular", &granular, &why) < 0)
+        return sp_toml_refuse(v, l->e,
+                              "`approval_policy`: expected {\"granular\":{...}} and nothing else");
+    return 0;
+}
+
+static int check_approver(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    static const char *const names[] = {"deny", "terminal", "client"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (sp_str_eq(v->text, sp_str_of(names[i])))
+            return 0;
+    if (strncmp(v->text.p, "program:/", 9) == 0 && v->text.n > 9)
+        return 0;
+    return sp_toml_refuse(v, l->e,
+                          "`approver`: expected `deny`, `terminal`, `client` or "
+                          "`program:/PATH`");
+}
+
+static int check_permissions(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    struct sp_profile p = {0};
+    enum sp_mode mode;
+    bool is_builtin = false;
+    const int r = sp_config_builtin(v->text.p, &p, &is_builtin, l->e);
+
+    sp_profile_done(&p);
+    if (r < 0 || is_builtin || sp_mode_read(v->text, &mode) ||
+        sp_config_find_profile(l->config, v->text.p) != NULL)
+        return r;
+    return sp_toml_refuse(v, l->e,
+                          "`default_permissions`: there is no profile `%.60s`; built in are "
+                          ":read-only, :workspace and :danger-full-access",
+                          v->text.p);
+}
+
+/* `server` and `default_environment`: a name that is there, or a URL. */
+static int check_place(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    const bool is_url = strstr(v->text.p, "://") != NULL;
+    const char *trouble = is_url ? sp_config_check_url(v->text.p) : NULL;
+
+    if (trouble != NULL)
+        return sp_toml_refuse(v, l->e, "`%s`: %s", v->key.p, trouble);
+    if (is_url || sp_config_find_environment(l->config, v->text.p) != NULL)
+        return 0;
+    if (sp_str_eq(v->key, SP_STR("default_environment")) && sp_str_eq(v->text, SP_STR("local")))
+        return 0;
+    return sp_toml_refuse(v, l->e, "`%s`: there is no environment `%.60s`, and it is no URL",
+                          v->key.p, v->text.p);
+}
+
+static int expand_audit_log(struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    return v->text.n == 0 ? 0 : sp_config_expand(l, v, v->text, &l->config->audit_log);
+}
+
+/* What a type does not say. The values are strings without NUL: the sections were read. */
+static int check_strings(struct sp_config_loading *l, const struct sp_toml_value *root)
+{
+    int r = 0;
+
+    for (const struct sp_toml_value *v = root->first; r == 0 && v != NULL; v = v->next) {
+        if (sp_str_eq(v->key, SP_STR("approval_policy")))
+            r = check_approval_policy(l, v);
+        else if (sp_str_eq(v->key, SP_STR("approver")))
+            r = check_approver(l, v);
+        else if (sp_str_eq(v->key, SP_STR("default_permissions")))
+            r = check_permissions(l, v);
+        else if (sp_str_eq(v->key, SP_STR("server")) ||
+                 sp_str_eq(v->key, SP_STR("default_environment")))
+            r = check_place(l, v);
+        else if (sp_str_eq(v->key, SP_STR("audit_log")))
+            r = expand_audit_log(l, v);
+    }
+    return r;
+}
+
+static int understand(struct sp_config_loading *l, const struct sp_toml_value *root)
+{
+    struct sp_config_top top = {.config = *l->config};
+    int r = sp_config_read_section(l, "", root, &top);
+
+    *l->config = top.config;
+    if (r == 0)
+        r = sp_config_read_section(l, "features", top.features, l->config);
+    if (r == 0)
+        r = sp_config_read_shell_policy(l, top.shell_environment_policy);
+    if (r == 0)
+        r = sp_config_read_sandbox(l, top.sandbox);
+    if (r == 0)
+        r = sp_config_read_environments(l, top.environments);
+    if (r == 0)
+        r = sp_config_read_profiles(l, top.permissions);
+    if (r == 0)
+        r = check_strings(l, root);
+    if (l->config->poll_max_ms < LEAST_POLL_MAX_MS)
+        l->config->poll_max_ms = LEAST_POLL_MAX_MS;
+    return r;
+}
+
+/* ---- the whole ---- */
+
+int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_error *e)
+{
+    struct sp_error own = {0};
+    struct sp_config_layers layers __attribute__((cleanup(sp_config_layers_done))) = {0};
+    struct sp_config c = defaults();
+    struct sp_config_loading l = {.config = &c, .e = e == NULL ? &own : e};
+
+    l.impl = calloc(1, sizeof *l.impl);
+    if (l.impl == NULL)
+        return sp_config_no_memory(e);
+    c.impl = l.impl;
+    int r = sp_config_find_home(&l, ask->environment);
+    if (r == 0)
+        r = sp_config_read_layers(&l, ask, &layers);
+    if (r == 0)
+        r = understand(&l, layers.docs[0].root);
+    if (r < 0) {
+        sp_config_done(&c);
+        return r;
+    }
+    *ret = c;
+    return 0;
+}
+
+void sp_config_done(struct sp_config *c)
+{
+    struct sp_config_impl *impl = c->impl;
+
+    for (size_t i = 0; i < c->profile_count; i++)
+        sp_profile_done(&c->profiles[i].profile);
+    if (impl != NULL)
+        sp_arena_done(&impl->arena);
+    free(impl);
+    *c = (struct sp_config){0};
+}

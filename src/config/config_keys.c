@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config_keys.h"
+
+#include <stdio.h>
+
+#define SHOWN_BYTES 60
+#define SHOWN(s)    (int)((s).n > SHOWN_BYTES ? SHOWN_BYTES : (s).n), (s).p
+
+#define MAX_MS INT64_MAX
+
+/* ---- the table ---- */
+
+static const char *const known_safe_words[] = {"off", "list", "list+git", NULL};
+static const char *const inherit_words[] = {"all", "core", "none", NULL};
+static const char *const isolation_words[] = {"session", "command", NULL};
+
+#define AT(member)    offsetof(struct sp_config_top, config.member)
+#define ASIDE(member) offsetof(struct sp_config_top, member)
+
+static const struct sp_config_key top_keys[] = {
+    {"default_permissions", SP_KEY_STRING, AT(default_permissions), "", NULL},
+    {"permissions", SP_KEY_TABLE, ASIDE(permissions), "", NULL},
+    {"sandbox", SP_KEY_TABLE, ASIDE(sandbox), "", NULL},
+    {"approval_policy", SP_KEY_STRING, AT(approval_policy), "on-request", NULL},
+    {"approver", SP_KEY_STRING, AT(approver), "deny", NULL},
+    {"approval_timeout_s", SP_KEY_INTEGER, AT(approval_timeout_s), "0", NULL},
+    {"audit_log", SP_KEY_STRING, AT(audit_log), "$SALLYPORT_HOME/audit.jsonl", NULL},
+    {"known_safe", SP_KEY_STRING, AT(known_safe), "list", known_safe_words},
+    {"retry_reuses_approval", SP_KEY_BOOLEAN, AT(retry_reuses_approval), "false", NULL},
+    {"retry_on_heuristic", SP_KEY_BOOLEAN, AT(retry_on_heuristic), "true", NULL},
+    {"trusted_projects", SP_KEY_PATHS, AT(trusted_projects), "[]", NULL},
+    {"ignore_user_and_project_rules", SP_KEY_BOOLEAN, AT(ignore_user_and_project_rules), "false",
+     NULL},
+    {"server", SP_KEY_STRING, AT(server), "", NULL},
+    {"token_file", SP_KEY_PATH, AT(token_file), "", NULL},
+    {"default_environment", SP_KEY_STRING, AT(default_environment), "local", NULL},
+    {"environments", SP_KEY_TABLE, ASIDE(environments), "", NULL},
+    {"shell_environment_policy", SP_KEY_TABLE, ASIDE(shell_environment_policy), "", NULL},
+    {"allow_login_shell", SP_KEY_BOOLEAN, AT(allow_login_shell), "true", NULL},
+    {"poll_max_ms", SP_KEY_INTEGER, AT(poll_max_ms), "300000", NULL},
+    {"tool_output_token_limit", SP_KEY_INTEGER, AT(tool_output_token_limit), "10000", NULL},
+    {"notify_at", SP_KEY_COUNT, AT(notify_at), "0", NULL},
+    {"report_denied_start", SP_KEY_BOOLEAN, AT(report_denied_start), "true", NULL},
+    {"exited_ttl_s", SP_KEY_INTEGER, AT(exited_ttl_s), "600", NULL},
+    {"detached_ttl_s", SP_KEY_INTEGER, AT(detached_ttl_s), "600", NULL},
+    {"idle_ttl_s", SP_KEY_INTEGER, AT(idle_ttl_s), "0", NULL},
+    {"features", SP_KEY_TABLE, ASIDE(features), "", NULL},
+    {0},
+};
+
+#undef AT
+#define AT(member) offsetof(struct sp_config, member)
+static const struct sp_config_key feature_keys[] = {
+    {"exec_permission_approvals", SP_KEY_BOOLEAN, AT(has_exec_permission_approvals), "false", NULL},
+    {"write_stdin_no_timeout", SP_KEY_BOOLEAN, AT(has_write_stdin_no_timeout), "false", NULL},
+    {"unified_exec", SP_KEY_BOOLEAN, AT(has_unified_exec), "false", NULL},
+    {"shell_snapshot", SP_KEY_BOOLEAN, AT(has_shell_snapshot), "false", NULL},
+    {0},
+};
+
+#undef AT
+#define AT(member) offsetof(struct sp_config_raw_environment, member)
+static const struct sp_config_key environment_keys[] = {
+    {"url", SP_KEY_STRING, AT(is.url), "", NULL},
+    {"program", SP_KEY_STRING, AT(program), "", NULL},
+    {"args", SP_KEY_STRINGS, AT(args), "[]", NULL},
+    {"env", SP_KEY_TABLE, AT(env), "", NULL},
+    {"cwd", SP_KEY_STRING, AT(is.cwd), "", NULL},
+    {"token_file", SP_KEY_PATH, AT(is.token_file), "", NULL},
+    {"connect_timeout_s", SP_KEY_SECONDS, AT(is.connect_timeout_ms), "10", NULL},
+    {0},
+};
+
+#undef AT
+#define AT(member) offsetof(struct sp_config_raw_profile, member)
+static const struct sp_config_key profile_keys[] = {
+    {"extends", SP_KEY_STRING, AT(extends), "", NULL},
+    {"description", SP_KEY_STRING, AT(description), "", NULL},
+    {"filesystem", SP_KEY_TABLE, AT(filesystem), "", NULL},
+    {"network", SP_KEY_TABLE, AT(network), "", NULL},
+    {0},
+};
+
+static const struct sp_config_key network_keys[] = {
+    {"enabled", SP_KEY_BOOLEAN, offsetof(struct sp_config_raw_network, is_enabled), "false", NULL},
+    {0},
+};
+
+#undef AT
+#define AT(member) offsetof(struct sp_config_raw_shell_policy, member)
+static const struct sp_config_key shell_policy_keys[] = {
+    {"inherit", SP_KEY_STRING, AT(inherit), "all", inherit_words},
+    {"ignore_default_excludes", SP_KEY_BOOLEAN, AT(ignores_default_excludes), "true", NULL},
+    {"exclude", SP_KEY_STRINGS, AT(exclude), "[]", NULL},
+    {"set", SP_KEY_TABLE, AT(set), "", NULL},
+    {"include_only", SP_KEY_STRINGS, AT(include_only), "[]", NULL},
+    {0},
+};
+
+#undef AT
+#define AT(member) offsetof(struct sp_config_raw_sandbox, member)
+static const struct sp_config_key sandbox_keys[] = {
+    {"protected_names", SP_KEY_STRINGS, AT(protected_names), "[]", NULL},
+    {"isolation", SP_KEY_STRING, AT(isolation), "session", isolation_words},
+    {0},
+};
+#undef AT
+#undef ASIDE
+
+const struct sp_config_section sp_config_sections[] = {
+    {"", top_keys},
+    {"features", feature_keys},
+    {"environments.NAME", environment_keys},
+    {"permissions.NAME", profile_keys},
+    {"permissions.NAME.network", network_keys},
+    {"shell_environment_policy", shell_policy_keys},
+    {"sandbox", sandbox_keys},
+    {0},
+};
+
+const struct sp_config_section *sp_config_section(const char *name)
+{
+    const struct sp_config_section *s = sp_config_sections;
+
+    while (s->name != NULL && strcmp(s->name, name) != 0)
+        s++;
+    return s;
+}
+
+bool sp_config_is_scalar(const struct sp_config_key *key)
+{
+    return key->type != SP_KEY_TABLE && key->type != SP_KEY_STRINGS && key->type != SP_KEY_PATHS;
+}
+
+/* ---- a key that nobody knows ---- */
+
+#define MAX_COMPARED 40
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many letters must be put in, taken out or changed to make b of a. */
+static size_t distance(struct sp_str a, struct sp_str b)
+{
+    size_t row[MAX_COMPARED + 1];
+
+    for (size_t j = 0; j <= b.n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a.n; i++) {
+        size_t corner = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b.n; j++) {
+            const size_t change = corner + (a.p[i - 1] != b.p[j - 1]);
+
+            corner = row[j];
+            row[j] = smaller(change, 1 + smaller(row[j], row[j - 1]));
+        }
+    }
+    return row[b.n];
+}
+
+/* NULL: nothing looks like it. */
+static const char *nearest(const struct sp_config_key *keys, struct sp_str name)
+{
+    const char *best = NULL;
+    size_t least = smaller(3, name.n / 2 + 1); /* fewer changes than this */
+
+    for (const struct sp_config_key *k = keys; k->name != NULL && name.n <= MAX_COMPARED; k++) {
+        const size_t d = distance(name, sp_str_of(k->name));
+
+        if (d < least) {
+            least = d;
+            best = k->name;
+        }
+    }
+    return best;
+}
+
+static int refuse_unknown(const struct sp_config_section *s, const struct sp_toml_value *v,
+                          struct sp_error *e)
+{
+    const char *near = nearest(s->keys, v->key);
+    const char *where = s->name[0] == 0 ? "at the top" : s->name;
+
+    return sp_toml_refuse_key(
+        v, e, "unknown key `%.*s` %s%s%s%s%s", SHOWN(v->key), s->name[0] == 0 ? "" : "in ", where,
+        near == NULL ? "" : "; did you mean `", near == NULL ? "" : near, near == NULL ? "" : "`?");
+}
+
+/* ---- values ---- */
+
+/* Where a value goes, and what it must be. */
+struct place {
+    struct sp_config_loading *l;
+    const struct sp_config_key *key;
+    const struct sp_toml_value *v;
+    void *to;
+};
+
+static int refuse_type(const struct place *p, const char *expected)
+{
+    return sp_toml_refuse(p->v, p->l->e, "`%s`: expected %s, not %s", p->key->name, expected,
+                          sp_toml_type_name(p->v->type));
+}
+
+static int check_word(const struct place *p, const char *word)
+{
+    char names[160] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; p->key->words[i] != NULL; i++) {
+        const char *between = i == 0 ? "" : p->key->words[i + 1] == NULL ? " or " : ", ";
+
+        if (strcmp(word, p->key->words[i]) == 0)
+            return 0;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s`%s`", between, p->key->words[i]);
+    }
+    return sp_toml_refuse(p->v, p->l->e, "`%s`: expected %s, not `%.*s`", p->key->name, names,
+                          SHOWN(p->v->text));
+}
+
+static int read_string(const struct place *p)
+{
+    char *text = NULL;
+
+    if (p->v->type != SP_TOML_STRING)
+        return refuse_type(p, "a string");
+    int r = sp_config_copy(p->l, p->v, &text);
+    if (r == 0 && p->key->words != NULL)
+        r = check_word(p, text);
+    if (r == 0)
+        *(char **)p->to = text;
+    return r;
+}
+
+static int read_path(const struct place *p)
+{
+    if (p->v->type != SP_TOML_STRING)
+        return refuse_type(p, "a string");
+    return sp_config_expand(p->l, p->v, p->v->text, p->to);
+}
+
+static int read_integer(const struct place *p, int64_t max)
+{
+    if (p->v->type != SP_TOML_INTEGER)
+        return refuse_type(p, "an integer");
+    if (p->v->integer < 0 || p->v->integer > max)
+        return sp_toml_refuse(p->v, p->l->e, "`%s`: expected an integer from 0 to %lld",
+                              p->key->name, (long long)max);
+    if (p->key->type == SP_KEY_COUNT)
+        *(uint32_t *)p->to = (uint32_t)p->v->integer;
+    else
+        *(uint64_t *)p->to = (uint64_t)p->v->integer;
+    return 0;
+}
+
+static int read_seconds(const struct place *p)
+{
+    const double max = 86400.0 * 365;
+    const bool is_integer = p->v->type == SP_TOML_INTEGER;
+
+    if (!is_integer && p->v->type != SP_TOML_FLOAT)
+        return refuse_type(p, "a number of seconds");
+    const double s = is_integer ? (double)p->v->integer : p->v->real;
+    if (!(s >= 0.001 && s <= max)) /* so that nan is refused, too */
+        return sp_toml_refuse(p->v, p->l->e, "`%s`: expected seconds from 0.001 to %.0f",
+                              p->key->name, max);
+    *(uint64_t *)p->to = (uint64_t)(s * 1000 + 0.5);
+    return 0;
+}
+
+static int read_boolean(const struct place *p)
+{
+    if (p->v->type != SP_TOML_BOOLEAN)
+        return refuse_type(p, "true or false");
+    *(bool *)p->to = p->v->boolean;
+    return 0;
+}
+
+static int read_list(const struct place *p)
+{
+    size_t n = 0;
+    int r = 0;
+
+    if (p->v->type != SP_TOML_ARRAY)
+        return refuse_type(p, "an array of strings");
+    char **list = sp_arena_new(&p->l->impl->arena, (p->v->count + 1) * sizeof(char *));
+    if (list == NULL)
+        return sp_config_no_memory(p->l->e);
+    for (const struct sp_toml_value *v = p->v->first; r == 0 && v != NULL; v = v->next, n++) {
+        const struct place item = {.l = p->l, .key = p->key, .v = v, .to = &list[n]};
+
+        r = p->key->type == SP_KEY_PATHS ? read_path(&item) : read_string(&item);
+    }
+    if (r == 0)
+        *(char ***)p->to = list;
+    return r;
+}
+
+static int read_table(const struct place *p)
+{
+    if (p->v->type != SP_TOML_TABLE)
+        return refuse_type(p, "a table");
+    *(const struct sp_toml_value **)p->to = p->v;
+    return 0;
+}
+
+static int read_value(const struct place *p)
+{
+    switch (p->key->type) {
+    case SP_KEY_STRING:
+        return read_string(p);
+    case SP_KEY_PATH:
+        return read_path(p);
+    case SP_KEY_INTEGER:
+        return read_integer(p, MAX_MS / 1000); /* seconds become milliseconds somewhere */
+    case SP_KEY_COUNT:
+        return read_integer(p, UINT32_MAX);
+    case SP_KEY_SECONDS:
+        return read_seconds(p);
+    case SP_KEY_BOOLEAN:
+        return read_boolean(p);
+    case SP_KEY_STRINGS:
+    case SP_KEY_PATHS:
+        return read_list(p);
+    case SP_KEY_TABLE:
+        return read_table(p);
+    }
+    return refuse_type(p, "nothing");
+}
+
+int sp_config_read_section(struct sp_config_loading *l, const char *section,
+                           const struct sp_toml_value *table, void *target)
+{
+    const struct sp_config_section *s = sp_config_section(section);
+    int r = 0;
+
+    if (table == NULL)
+        return 0;
+    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+        const struct sp_config_key *k = s->keys;
+
+        while (k->name != NULL && !sp_str_eq(v->key, sp_str_of(k->name)))
+            k++;
+        if (k->name == NULL)
+            return refuse_unknown(s, v, l->e);
+        const struct place p = {.l = l, .key = k, .v = v, .to = (char *)target + k->offset};
+        r = read_value(&p);
+    }
+    return r;
+}

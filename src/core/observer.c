@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/observer.h"
+
+#include <stddef.h>
+
+/* ---- its place in the log ---- */
+
+/* Before the first record that is still there and has a higher number. */
+static int find_place(struct sp_observer *o, uint64_t after_seq)
+{
+    struct sp_proc *p = o->proc;
+    struct sp_ring_cursor c = {0};
+    struct sp_record r;
+    int more = 0;
+
+    if (after_seq >= p->tail.seq) {
+        o->at = p->tail;
+    } else {
+        o->at = c;
+        while ((more = sp_proc_next_at(p, &c, &r)) > 0 && r.seq <= after_seq)
+            o->at = c;
+    }
+    o->told_seq = after_seq < p->tail.seq ? after_seq : p->tail.seq;
+    o->told_bytes = o->at.bytes;
+    o->knows_bytes = o->told_seq == o->at.seq;
+    return more < 0 ? more : 0;
+}
+
+struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_t bytes_before)
+{
+    struct sp_gap gap = {.has_bytes = o->knows_bytes};
+
+    if (seq > o->told_seq + 1)
+        gap.records = seq - o->told_seq - 1;
+    if (bytes_before > o->told_bytes)
+        gap.bytes = bytes_before - o->told_bytes;
+    return gap;
+}
+
+int sp_observer_next(struct sp_observer *o, struct sp_record *ret, struct sp_gap *ret_gap)
+{
+    const int r = sp_proc_next_at(o->proc, &o->at, ret);
+
+    if (r > 0)
+        *ret_gap = sp_observer_gap(o, ret->seq, ret->bytes_before);
+    return r;
+}
+
+void sp_observer_told(struct sp_observer *o, const struct sp_record *r)
+{
+    o->told_seq = r->seq;
+    o->told_bytes = r->bytes_before + (r->type == SP_RECORD_OUTPUT ? r->len : 0);
+    o->knows_bytes = true;
+}
+
+/* ---- coming and going ---- */
+
+static void link_in(struct sp_observer *o)
+{
+    struct sp_proc *p = o->proc;
+
+    o->prev = NULL;
+    o->next = p->observers;
+    if (p->observers != NULL)
+        p->observers->prev = o;
+    p->observers = o;
+    p->observer_count++;
+}
+
+static void link_out(struct sp_observer *o)
+{
+    struct sp_proc *p = o->proc;
+
+    if (o->prev != NULL)
+        o->prev->next = o->next;
+    else
+        p->observers = o->next;
+    if (o->next != NULL)
+        o->next->prev = o->prev;
+    p->observer_count--;
+}
+
+int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, struct sp_proc *p,
+                      uint64_t after_seq, struct sp_error *e)
+{
+    if (p->observer_count >= SP_PROC_MAX_OBSERVERS)
+        return sp_fail(e, SP_E_LIMIT, 0, "at most %d may be attached to one process",
+                       SP_PROC_MAX_OBSERVERS);
+    *o = (struct sp_observer){.ops = ops, .proc = p};
+    if (find_place(o, after_seq) < 0) {
+        o->proc = NULL;
+        return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
+    }
+    link_in(o);
+    return 0;
+}
+
+void sp_observer_end(struct sp_observer *o)
+{
+    struct sp_proc *p = o->proc;
+
+    if (p == NULL)
+        return;
+    link_out(o);
+    o->proc = NULL;
+    if (p->typist != o)
+        return;
+    p->typist = NULL;
+    if (p->has_typist_size && p->life == SP_PROC_RUNNING)
+        sp_cell_resize(&p->seat, 0, p->rows, p->cols); /* nobody waits for the answer */
+    p->has_typist_size = false;
+}
+
+int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_error *e)
+{
+    struct sp_observer *other = o->proc->typist;
+
+    if (other != NULL && other != o && !is_stealing)
+        return sp_fail(e, SP_E_ATTACHED, 0,
+                       "another connection types into process " SP_STR_FMT
+                       "; attach with steal to take over, or without input to watch",
+                       SP_STR_ARG(o->proc->id));
+    o->proc->typist = o;
+    if (other != NULL && other != o)
+        other->ops->robbed(other);
+    return 0;
+}
+
+/* ---- for whom the process is ---- */
+
+bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols)
+{
+    p->rows = rows;
+    p->cols = cols;
+    return !p->has_typist_size;
+}
+
+void sp_observers_typist_size(struct sp_proc *p)
+{
+    p->has_typist_size = p->typist != NULL;
+}
+
+void sp_observers_news(struct sp_proc *p)
+{
+    struct sp_observer *next;
+
+    for (struct sp_observer *o = p->observers; o != NULL; o = next) {
+        next = o->next;
+        o->ops->news(o);
+    }
+}
+
+void sp_observers_forget(struct sp_proc *p)
+{
+    while (p->observers != NULL)
+        p->observers->ops->ending(p->observers);
+}

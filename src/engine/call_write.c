@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * write_stdin: characters for a process, or a look at what it has printed (unified-exec.md 4.4).
+ *
+ * The interactions of one process are served in the order of their arrival, one at a time: they
+ * share its output and its end.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "engine/manager_priv.h"
+
+#define INTERRUPT "\003"
+
+struct sp_write {
+    struct sp_call call;
+    struct sp_job_call job_call;
+    int session_id;
+    uint64_t yield_ms;
+    struct sp_error misuse; /* code NONE: its arguments are fine */
+    bool was_typed;         /* the job has answered */
+};
+
+static struct sp_write *write_of(struct sp_call *c)
+{
+    return SP_CONTAINER(c, struct sp_write, call);
+}
+
+/* ---- faults ---- */
+
+static void say_unknown(struct sp_call *c)
+{
+    sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d", write_of(c)->session_id);
+}
+
+static void say_failed(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+
+    sp_manager_remove(p);
+    sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
+}
+
+/* ---- typing ---- */
+
+static void collect(struct sp_call *c)
+{
+    sp_call_collect(c, sp_manager_clock_ns(), write_of(c)->yield_ms);
+}
+
+static void on_typed(struct sp_job_call *jc)
+{
+    struct sp_write *w = SP_CONTAINER(jc, struct sp_write, job_call);
+
+    w->was_typed = true;
+    w->call.is_awaited = false;
+    w->call.process->asked--;
+    sp_process_changed(w->call.process);
+}
+
+static void type(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+    struct sp_write *w = write_of(c);
+    const bool has_stdin = p->is_tty || p->has_stdin;
+
+    if (!has_stdin && !sp_str_eq(c->chars, SP_STR(INTERRUPT))) {
+        sp_call_fault(c, SP_FAULT_STDIN_CLOSED,
+                      "stdin is closed for this session; rerun exec_command with tty=true to keep "
+                      "stdin open");
+        return;
+    }
+    if (!sp_process_can_ask(p)) { /* it has ended */
+        collect(c);
+        return;
+    }
+    c->is_awaited = true;
+    p->asked++;
+    w->job_call.fn = on_typed;
+    if (has_stdin)
+        sp_job_write(&p->job, &w->job_call, c->chars);
+    else
+        sp_job_signal(&p->job, &w->job_call, SIGINT);
+}
+
+static void go_on_after_typing(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+    struct sp_write *w = write_of(c);
+    const enum sp_job_result result = w->job_call.result;
+
+    if (result == SP_JOB_LOST) {
+        sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
+                                                         : "the connection was lost");
+        if (sp_process_has_failed(p)) {
+            say_failed(c);
+            return;
+        }
+    }
+    /* An executor that knows of no such process, or of no stdin, says that it has ended. */
+    if (result == SP_JOB_GONE || (result == SP_JOB_NO_STDIN && p->is_remote))
+        sp_process_count_as_exited(p);
+    if (result == SP_JOB_OK || sp_process_has_exited(p))
+        collect(c);
+    else
+        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin");
+}
+
+/* ---- one interaction ---- */
+
+static void start(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+
+    if (!p->is_stored) { /* gone while this waited; the id may be somebody else's by now */
+        say_unknown(c);
+        return;
+    }
+    p->last_used_ns = sp_manager_clock_ns();
+    if (c->chars.n != 0)
+        type(c);
+    else
+        collect(c);
+}
+
+static void finish(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+    const bool has_exited = sp_process_has_exited(p);
+
+    if (sp_process_has_failed(p)) {
+        say_failed(c);
+        return;
+    }
+    if (!has_exited && !p->is_stored) {
+        say_unknown(c);
+        return;
+    }
+    if ((c->chars.n != 0 || !has_exited) && !p->has_ended)
+        sp_process_tell_interaction(p, c->chars);
+    if (!sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING, false))
+        sp_call_fault(c, SP_FAULT_FAILED,
+                      "Unified exec process failed: no memory for the answer; poll again");
+}
+
+/* Whether it is over. One that was answered before its job had keeps its place until then. */
+static bool advance(struct sp_call *c)
+{
+    if (c->is_answered) {
+        if (c->is_awaited)
+            return false;
+        sp_call_let_go(c);
+        return true;
+    }
+    if (c->is_cancelled)
+        sp_call_abort(c);
+    else if (c->is_awaited && sp_process_has_failed(c->process))
+        say_failed(c);
+    else if (c->is_collecting && sp_call_is_done(c))
+        finish(c);
+    else if (write_of(c)->was_typed && !c->is_collecting)
+        go_on_after_typing(c);
+    else
+        return false;
+    return true;
+}
+
+/* ---- all of a process ---- */
+
+static struct sp_call *take_first(struct sp_process *p)
+{
+    struct sp_call *c = p->waiting;
+
+    if (c != NULL)
+        p->waiting = c->next_waiting;
+    return c;
+}
+
+static struct sp_call *take_cancelled(struct sp_process *p)
+{
+    for (struct sp_call **at = &p->waiting; *at != NULL; at = &(*at)->next_waiting)
+        if ((*at)->is_cancelled) {
+            struct sp_call *c = *at;
+
+            *at = c->next_waiting;
+            return c;
+        }
+    return NULL;
+}
+
+void sp_write_serve(struct sp_process *p)
+{
+    struct sp_call *c;
+
+    while ((c = take_cancelled(p)) != NULL)
+        sp_call_abort(c);
+    for (;;) {
+        if (p->interaction != NULL) {
+            if (!advance(p->interaction))
+                return;
+            continue;
+        }
+        sp_process_publish_end(p);
+        c = take_first(p);
+        if (c == NULL)
+            return;
+        p->interaction = c;
+        start(c);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* Runs once: then the process looks after it, or it has been answered. */
+static void enter(struct sp_call *c)
+{
+    const struct sp_write *w = write_of(c);
+    struct sp_process *p = sp_manager_find(c->m, w->session_id);
+    struct sp_call **at;
+
+    if (c->is_cancelled)
+        sp_call_abort(c);
+    else if (w->misuse.code != SP_E_NONE)
+        sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", w->misuse.msg);
+    else if (p == NULL)
+        say_unknown(c);
+    else if (c->m->call_count > SP_CALLS_MAX)
+        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: too many calls are waiting");
+    else {
+        for (at = &p->waiting; *at != NULL;)
+            at = &(*at)->next_waiting;
+        *at = c;
+        c->process = p;
+        sp_process_changed(p);
+    }
+}
+
+static void decide_time(struct sp_write *w, const struct sp_manager *m,
+                        const struct sp_write_ask *ask)
+{
+    struct sp_yield_ask yield = ask->yield;
+
+    if (ask->is_compat) {
+        w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, yield, m->poll_max_ms);
+        return;
+    }
+    if (!yield.has_yield_time && ask->chars.n != 0 && m->options.write_yield_default_ms != 0) {
+        w->yield_ms = sp_yield_ms(SP_YIELD_WRITE,
+                                  (struct sp_yield_ask){true, m->options.write_yield_default_ms},
+                                  m->poll_max_ms);
+        if (!ask->no_timeout || !m->options.has_no_timeout)
+            return;
+    }
+    (void)sp_yield_of_write(yield, ask->chars.n != 0, ask->no_timeout && m->options.has_no_timeout,
+                            m->poll_max_ms, &w->yield_ms, &w->misuse);
+}
+
+int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
+                     void *user, uint64_t *ret_call, struct sp_error *e)
+{
+    struct sp_write *w = calloc(1, sizeof *w);
+
+    if (w == NULL || !sp_keep_str(&w->call.keep, ask->chars, &w->call.chars)) {
+        free(w);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
+    w->call.step = enter;
+    w->session_id = ask->session_id;
+    w->call.has_max_tokens = ask->has_max_tokens;
+    w->call.max_tokens = ask->max_tokens;
+    decide_time(w, m, ask);
+    sp_call_begin(m, &w->call, fn, user);
+    *ret_call = w->call.number;
+    return 0;
+}

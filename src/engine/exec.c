@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * exec_command: from the ask to the answer, stage by stage (unified-exec.md 4.3). A stage does what
+ * it can and says whether another one has begun; it is looked at again when something changes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "engine/exec_priv.h"
+
+static struct sp_exec *exec_of(struct sp_call *c)
+{
+    return SP_CONTAINER(c, struct sp_exec, call);
+}
+
+/* ---- where it runs ---- */
+
+static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
+                     const struct sp_error *e)
+{
+    struct sp_exec *x = SP_CONTAINER(w, struct sp_exec, facts_wait);
+    struct sp_keep *k = &x->call.keep;
+
+    x->has_facts = true;
+    if (facts != NULL) {
+        x->facts = *facts;
+        if (!sp_keep_text(k, facts->shell_name, &x->facts.shell_name) ||
+            !sp_keep_text(k, facts->shell_path, &x->facts.shell_path) ||
+            !sp_keep_text(k, facts->cwd, &x->facts.cwd))
+            (void)sp_fail(&x->unreachable, SP_E_SYSTEM, ENOMEM, "begin a command");
+    } else {
+        x->unreachable = *e;
+    }
+    sp_call_changed(&x->call);
+}
+
+static bool check(struct sp_exec *x)
+{
+    struct sp_error e;
+
+    if (x->call.m->call_count > SP_CALLS_MAX) {
+        (void)sp_fail(&e, SP_E_LIMIT, 0, "too many calls are waiting");
+        sp_call_fail_create(&x->call, &e, 0);
+        return false;
+    }
+    if (!sp_exec_check_ask(x))
+        return false;
+    x->stage = SP_EXEC_FACTS;
+    x->facts_wait.fn = on_facts;
+    sp_backend_ask_facts(x->home->backend, &x->facts_wait);
+    return true;
+}
+
+static bool await_facts(struct sp_exec *x)
+{
+    if (!x->has_facts)
+        return false;
+    x->stage = SP_EXEC_PREPARING;
+    return true;
+}
+
+/* ---- may it run? ---- */
+
+static void ask_person(struct sp_exec *x, enum sp_question_kind kind)
+{
+    struct sp_manager *m = x->call.m;
+    const struct sp_question q = {
+        .id = ++m->next_question,
+        .kind = kind,
+        .call_id = x->ask.call_id,
+        .reason = kind == SP_QUESTION_RETRY ? SP_STR("command failed; retry without sandbox?")
+                                            : x->ask.justification,
+        .command = x->ask.cmd,
+        .argv = x->argv,
+        .argc = x->argc,
+        .cwd = x->cwd,
+        .prefix_rule = x->ask.prefix_rule,
+        .prefix_rule_count = x->ask.prefix_rule_count,
+    };
+
+    x->stage = SP_EXEC_ASKING;
+    x->call.is_collecting = false; /* what has run does not count */
+    x->question = q.id;
+    x->question_kind = kind;
+    x->has_decision = false;
+    if (m->ops.ask != NULL)
+        m->ops.ask(m->user, &q);
+    else
+        (void)sp_exec_decide(&x->call, q.id, SP_DECISION_DENIED);
+}
+
+bool sp_exec_decide(struct sp_call *c, uint64_t question, enum sp_decision d)
+{
+    struct sp_exec *x = exec_of(c);
+
+    if (!c->is_exec || x->stage != SP_EXEC_ASKING || x->question != question || x->has_decision)
+        return false;
+    x->has_decision = true;
+    x->decision = d;
+    sp_call_changed(c);
+    return true;
+}
+
+static bool intercept(struct sp_exec *x)
+{
+    const struct sp_manager *m = x->call.m;
+    auto_buf struct sp_buf out = {0};
+
+    if (m->ops.intercept == NULL || !m->ops.intercept(m->user, &x->ask, &out))
+        return false;
+    sp_call_answer_hook(&x->call, (struct sp_str){out.len == 0 ? "" : out.data, out.len});
+    return true;
+}
+
+static bool prepare(struct sp_exec *x)
+{
+    struct sp_error e = {0};
+
+    if (!sp_exec_check_facts(x) || !sp_exec_resolve(x))
+        return false;
+    if (sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
+        sp_call_fail_create(&x->call, &e, 0);
+        return false;
+    }
+    if (intercept(x))
+        return false;
+    /* Who runs without a sandbox anyway needs no leave for it. */
+    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && sp_exec_is_confined(x))
+        ask_person(x, SP_QUESTION_ESCALATE);
+    else
+        x->stage = SP_EXEC_SNAPSHOT;
+    return true;
+}
+
+/* The attempt that was: nothing of it is told. */
+static void discard_process(struct sp_exec *x)
+{
+    struct sp_process *p = x->call.process;
+
+    if (p == NULL)
+        return;
+    x->call.process = NULL;
+    p->initial = NULL;
+    p->is_discarded = true;
+    sp_process_changed(p);
+}
+
+static void reject(struct sp_exec *x)
+{
+    struct sp_manager *m = x->call.m;
+    const bool is_abort = x->decision == SP_DECISION_ABORT;
+
+    discard_process(x);
+    sp_call_fault(&x->call, SP_FAULT_REJECTED,
+                  "Failed to create unified exec process: exec command rejected by user");
+    if (is_abort)
+        sp_manager_interrupt(m);
+}
+
+static bool await_decision(struct sp_exec *x)
+{
+    if (!x->has_decision)
+        return false;
+    x->question = 0;
+    if (x->decision != SP_DECISION_APPROVED) {
+        reject(x);
+        return false;
+    }
+    discard_process(x);
+    if (x->question_kind == SP_QUESTION_RETRY)
+        x->was_retried = true;
+    x->is_free =
+        x->question_kind == SP_QUESTION_RETRY || x->ask.permissions == SP_PERMISSIONS_ESCALATED;
+    x->stage = SP_EXEC_SNAPSHOT;
+    return true;
+}
+
+/* ---- starting ---- */
+
+static bool await_snapshot(struct sp_exec *x)
+{
+    if (!sp_exec_has_snapshot(x) || !sp_exec_launch(x))
+        return false;
+    x->stage = SP_EXEC_STARTING;
+    return true;
+}
+
+static bool await_start(struct sp_exec *x)
+{
+    struct sp_process *p = x->call.process;
+
+    if (p->refusal.code != SP_E_NONE) {
+        const struct sp_error why = p->refusal;
+
+        discard_process(x);
+        sp_call_fail_create(&x->call, &why, sp_exec_alien_fds(x));
+        return false;
+    }
+    if (p->life == SP_PROCESS_STARTING)
+        return false;
+    sp_call_collect(&x->call, p->start_ns, x->yield_ms);
+    x->early_ms = p->start_ms + SP_EARLY_MS;
+    if (x->early_ms > x->call.deadline_ms)
+        x->early_ms = x->call.deadline_ms;
+    x->stage = SP_EXEC_EARLY;
+    return true;
+}
+
+/* It counts as started: it is told, and kept before anybody waits for it. */
+static void go_on(struct sp_exec *x)
+{
+    struct sp_call *c = &x->call;
+    struct sp_process *p = c->process;
+
+    x->stage = SP_EXEC_COLLECTING;
+    c->is_due = false;
+    if (!p->is_hidden)
+        sp_process_begin(p);
+    if (sp_process_has_exited(p) || c->reserved_id == 0)
+        return;
+    c->reserved_id = 0;
+    sp_manager_store(c->m, p);
+}
+
+static bool can_be_denied(const struct sp_process *p)
+{
+    return p->is_code_known && p->exit.code > 0 && !sp_process_has_failed(p) &&
+           p->sandbox != SP_JOB_SANDBOX_NONE;
+}
+
+static bool watch_early(struct sp_exec *x)
+{
+    struct sp_process *p = x->call.process;
+
+    if (sp_process_has_exited(p) && can_be_denied(p)) {
+        x->stage = SP_EXEC_STRAGGLING;
+        return true;
+    }
+    if (sp_process_has_exited(p) || x->call.is_due || p->held.len >= SP_HELD_MAX ||
+        sp_loop_now(x->call.m->loop) >= x->early_ms) {
+        go_on(x);
+        return true;
+    }
+    sp_call_wake_at(&x->call, x->early_ms);
+    return false;
+}
+
+/* ---- denied at once ---- */
+
+static bool was_denied(const struct sp_process *p)
+{
+    auto_buf struct sp_buf text = {0};
+
+    (void)sp_headtail_add_raw(&p->pending, &text); /* no memory: then by what is known besides */
+    return sp_denied_judge(p->sandbox, &p->exit, SP_STR(""),
+                           (struct sp_str){text.len == 0 ? "" : text.data, text.len});
+}
+
+static bool asks_after_denial(const struct sp_exec *x)
+{
+    const enum sp_approval a = x->call.m->options.approval;
+
+    return sp_exec_is_confined(x) && !x->was_retried &&
+           (a == SP_APPROVAL_UNTRUSTED || a == SP_APPROVAL_ON_FAILURE || a == SP_APPROVAL_GRANULAR);
+}
+
+static bool await_stragglers(struct sp_exec *x)
+{
+    struct sp_process *p = x->call.process;
+    const uint64_t due_ms = p->exited_ns / 1000000 + 1 + SP_STRAGGLER_MS;
+
+    if (p->life != SP_PROCESS_CLOSED && !x->call.is_due && sp_loop_now(x->call.m->loop) < due_ms) {
+        sp_call_wake_at(&x->call, due_ms);
+        return false;
+    }
+    if (!sp_process_has_failed(p) && was_denied(p)) {
+        if (asks_after_denial(x)) {
+            ask_person(x, SP_QUESTION_RETRY);
+            return true;
+        }
+        p->is_hidden = x->call.m->options.hides_denied_start;
+    }
+    go_on(x);
+    return true;
+}
+
+/* ---- answering ---- */
+
+static bool collect(struct sp_exec *x)
+{
+    struct sp_call *c = &x->call;
+    struct sp_process *p = c->process;
+
+    if (!sp_call_is_done(c))
+        return false;
+    if (sp_process_has_failed(p)) {
+        sp_manager_remove(p);
+        sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
+        return false;
+    }
+    /* One that lost its entry while this waited is being ended: never an unknown id. */
+    const bool is_alive = !sp_process_has_exited(p) && p->is_stored;
+    if (!sp_call_answer(c, is_alive ? SP_ANSWER_RUNNING : SP_ANSWER_EXITED, !is_alive))
+        sp_call_fault(c, SP_FAULT_FAILED,
+                      "Unified exec process failed: no memory for the answer; poll again");
+    return false;
+}
+
+/* ---- the whole ---- */
+
+static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
+    [SP_EXEC_CHECKING] = check,          [SP_EXEC_FACTS] = await_facts,
+    [SP_EXEC_PREPARING] = prepare,       [SP_EXEC_ASKING] = await_decision,
+    [SP_EXEC_SNAPSHOT] = await_snapshot, [SP_EXEC_STARTING] = await_start,
+    [SP_EXEC_EARLY] = watch_early,       [SP_EXEC_STRAGGLING] = await_stragglers,
+    [SP_EXEC_COLLECTING] = collect,
+};
+
+void sp_exec_step(struct sp_call *c)
+{
+    struct sp_exec *x = exec_of(c);
+
+    if (c->is_cancelled && !c->is_answered) {
+        if (x->stage != SP_EXEC_COLLECTING)
+            discard_process(x); /* a stored one is left alone */
+        sp_call_abort(c);
+    }
+    while (!c->is_answered && stages[x->stage](x))
+        ;
+}
+
+static void release(struct sp_call *c)
+{
+    struct sp_exec *x = exec_of(c);
+
+    sp_backend_forget_facts(&x->facts_wait);
+    sp_snapshots_forget(&x->snapshot_wait);
+    sp_shell_done(&x->shell);
+    sp_grant_done(&x->grant);
+}
+
+static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
+{
+    struct sp_keep *k = &x->call.keep;
+
+    x->ask = *ask;
+    if (ask->additional != NULL) {
+        if (!sp_profile_copy(&ask->additional->extra, &x->grant.extra))
+            return false;
+        x->ask.additional = &x->grant;
+    }
+    return sp_keep_str(k, ask->call_id, &x->ask.call_id) &&
+           sp_keep_str(k, ask->turn_id, &x->ask.turn_id) && sp_keep_str(k, ask->cmd, &x->ask.cmd) &&
+           sp_keep_strs(k, ask->argv, ask->argc, &x->ask.argv) &&
+           sp_keep_str(k, ask->workdir, &x->ask.workdir) &&
+           sp_keep_str(k, ask->shell, &x->ask.shell) &&
+           sp_keep_str(k, ask->environment_id, &x->ask.environment_id) &&
+           sp_keep_str(k, ask->justification, &x->ask.justification) &&
+           sp_keep_strs(k, ask->prefix_rule, ask->prefix_rule_count, &x->ask.prefix_rule) &&
+           sp_keep_vars(k, ask->env, &x->ask.env);
+}
+
+int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
+                    void *user, uint64_t *ret_call, struct sp_error *e)
+{
+    struct sp_exec *x = calloc(1, sizeof *x);
+
+    if (x == NULL || !copy_ask(x, ask)) {
+        if (x != NULL) {
+            sp_keep_done(&x->call.keep);
+            sp_grant_done(&x->grant);
+        }
+        free(x);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
+    x->call.is_exec = true;
+    x->call.step = sp_exec_step;
+    x->call.release = release;
+    x->call.has_max_tokens = ask->has_max_tokens;
+    x->call.max_tokens = ask->max_tokens;
+    x->yield_ms = sp_yield_ms(ask->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, ask->yield, 0);
+    sp_call_begin(m, &x->call, fn, user);
+    *ret_call = x->call.number;
+    return 0;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What exec_command demands before anything runs (unified-exec.md 3.4, 9.3, 9.4). The order of the
+ * checks is part of the promise.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "engine/exec_priv.h"
+#include "sandbox/resolve.h"
+
+#define REFUSE(x, ...) (sp_call_fault(&(x)->call, SP_FAULT_ARGUMENTS, __VA_ARGS__), false)
+
+static bool fail_create(struct sp_exec *x, const struct sp_error *why)
+{
+    sp_call_fail_create(&x->call, why, 0);
+    return false;
+}
+
+static bool fail_without_memory(struct sp_exec *x)
+{
+    struct sp_error e;
+
+    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
+    return fail_create(x, &e);
+}
+
+/* ---- before the environment is asked ---- */
+
+static const struct sp_home *find_home(const struct sp_manager *m, struct sp_str id)
+{
+    for (uint32_t i = 0; i < m->home_count; i++)
+        if (id.p == NULL || sp_str_eq(sp_str_of(m->homes[i].id), id))
+            return &m->homes[i];
+    return NULL;
+}
+
+bool sp_exec_check_ask(struct sp_exec *x)
+{
+    const struct sp_manager *m = x->call.m;
+
+    if (m->home_count == 0)
+        return REFUSE(x, "unified exec is unavailable in this session");
+    x->home = find_home(m, x->ask.environment_id);
+    if (x->home == NULL)
+        return REFUSE(x, "unknown turn environment id `" SP_STR_FMT "`",
+                      SP_STR_ARG(x->ask.environment_id));
+    if (x->ask.justification.p != NULL && !x->ask.has_permissions)
+        return REFUSE(x, "`justification` requires an explicit `sandbox_permissions`; use "
+                         "`sandbox_permissions: \"require_escalated\"` for unsandboxed execution, "
+                         "or omit `justification`.");
+    return true;
+}
+
+/* ---- after ---- */
+
+static bool check_shell(struct sp_exec *x)
+{
+    if (!x->facts.is_remote || x->ask.shell.p == NULL || x->ask.argc != 0)
+        return true;
+    if (x->facts.shell_type == SP_SHELL_UNKNOWN)
+        return REFUSE(x, "environment `%s` does not report a shell", x->home->id);
+    if (sp_shell_type_of(x->ask.shell) != x->facts.shell_type)
+        return REFUSE(x, "environment `%s` only supports `%s`", x->home->id,
+                      x->facts.shell_name != NULL ? x->facts.shell_name
+                                                  : sp_shell_type_name(x->facts.shell_type));
+    return true;
+}
+
+static bool check_login(struct sp_exec *x)
+{
+    const bool is_allowed = !x->call.m->options.refuses_login_shell;
+    struct sp_error e = {0};
+
+    if (sp_shell_login(x->ask.has_login, x->ask.login, is_allowed, &x->is_login, &e) < 0)
+        return REFUSE(x, "%s", e.msg);
+    return true;
+}
+
+static const char *approval_name(enum sp_approval a)
+{
+    static const char *const names[SP_APPROVAL_MAX] = {
+#define X(name, text) [SP_APPROVAL_##name] = (text),
+        SP_APPROVALS(X)
+#undef X
+    };
+    return names[a];
+}
+
+static bool check_additional(struct sp_exec *x)
+{
+    const struct sp_manager *m = x->call.m;
+    const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
+    struct sp_error e = {0};
+
+    if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
+        return REFUSE(x, "additional permissions are disabled; enable "
+                         "`features.exec_permission_approvals` before using "
+                         "`with_additional_permissions`");
+    if (!is_asked)
+        return x->ask.additional == NULL ||
+               REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
+                         "`with_additional_permissions`");
+    if (m->options.approval != SP_APPROVAL_ON_REQUEST)
+        return REFUSE(x,
+                      "approval policy is %s; reject command — you cannot request additional "
+                      "permissions unless the approval policy is OnRequest",
+                      approval_name(m->options.approval));
+    if (x->ask.additional == NULL)
+        return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
+                         "`file_system` when using `with_additional_permissions`");
+    if (sp_grant_normalise(&x->grant, &e) < 0)
+        return REFUSE(x, "%s", e.msg);
+    if (x->grant.extra.count == 0 && !x->grant.extra.has_network)
+        return REFUSE(x, "`additional_permissions` must include at least one requested permission "
+                         "in `network` or `file_system`");
+    return true;
+}
+
+static bool check_permissions(struct sp_exec *x)
+{
+    const enum sp_approval approval = x->call.m->options.approval;
+
+    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && approval == SP_APPROVAL_NEVER)
+        return REFUSE(x,
+                      "approval policy is %s; reject command — you cannot ask for escalated "
+                      "permissions if the approval policy is %s",
+                      approval_name(approval), approval_name(approval));
+    return check_additional(x);
+}
+
+bool sp_exec_check_facts(struct sp_exec *x)
+{
+    if (x->unreachable.code != SP_E_NONE)
+        return fail_create(x, &x->unreachable);
+    return check_shell(x) && check_login(x) && check_permissions(x);
+}
+
+/* ---- what runs, and where ---- */
+
+static const char *own_path(const struct sp_manager *m)
+{
+    for (char *const *v = m->environ.own; v != NULL && *v != NULL; v++)
+        if (strncmp(*v, "PATH=", 5) == 0)
+            return *v + 5;
+    return NULL;
+}
+
+static int find_shell(struct sp_exec *x, struct sp_error *e)
+{
+    const struct sp_manager *m = x->call.m;
+    const struct sp_shell_places places = {.account_shell = m->account_shell, .path = own_path(m)};
+
+    if (x->facts.is_remote) {
+        const bool has_one = x->facts.shell_type != SP_SHELL_UNKNOWN && x->facts.shell_path != NULL;
+        char *path = strdup(has_one ? x->facts.shell_path : "/bin/sh");
+
+        if (path == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "find a shell");
+        x->shell = (struct sp_shell){has_one ? x->facts.shell_type : SP_SHELL_SH, path};
+        return 0;
+    }
+    return x->ask.shell.p != NULL ? sp_shell_of_name(&places, x->ask.shell, &x->shell, e)
+                                  : sp_shell_of_user(&places, &x->shell, e);
+}
+
+static bool resolve_argv(struct sp_exec *x)
+{
+    struct sp_shell_argv argv;
+    struct sp_error e = {0};
+
+    if (x->ask.argc != 0) {
+        x->argv = x->ask.argv;
+        x->argc = x->ask.argc;
+        return true;
+    }
+    if (x->ask.cmd.p == NULL) {
+        sp_call_fault(&x->call, SP_FAULT_CREATE, "missing command line for unified exec request");
+        return false;
+    }
+    if (find_shell(x, &e) < 0 || sp_shell_argv(&x->shell, x->is_login, x->ask.cmd, &argv, &e) < 0)
+        return fail_create(x, &e);
+    if (!sp_keep_strs(&x->call.keep, argv.items, argv.count, &x->argv))
+        return fail_without_memory(x);
+    x->argc = argv.count;
+    return true;
+}
+
+/* There the conventions may be others: an absolute path of any kind is passed on as it is. */
+static char *remote_workdir(const struct sp_exec *x, struct sp_error *e)
+{
+    const struct sp_str dir = x->ask.workdir;
+    const char *cwd = x->home_cwd;
+
+    if (dir.n != 0 && (dir.p[0] == '/' || sp_shell_is_foreign_path(dir)))
+        return strndup(dir.p, dir.n);
+    if (cwd == NULL) {
+        (void)sp_fail(e, SP_E_FAILED, 0,
+                      "environment `%s` does not tell its working directory; give an absolute "
+                      "`workdir`",
+                      x->home->id);
+        return NULL;
+    }
+    return dir.n == 0 ? strdup(cwd) : sp_path_normalise(dir.p, cwd);
+}
+
+static bool resolve_cwd(struct sp_exec *x)
+{
+    auto_free char *cwd = NULL;
+    struct sp_error e = {0};
+    int r = 0;
+
+    x->home_cwd = x->home->cwd != NULL ? x->home->cwd : x->facts.cwd;
+    if (x->facts.is_remote)
+        cwd = remote_workdir(x, &e);
+    else
+        r = sp_shell_workdir(x->ask.workdir, x->home_cwd != NULL ? x->home_cwd : "/", &cwd, &e);
+    if (r == -SP_E_INVALID) {
+        sp_call_fault(&x->call, SP_FAULT_CREATE, "%s", e.msg);
+        return false;
+    }
+    if (r < 0 || (cwd == NULL && e.code != SP_E_NONE))
+        return fail_create(x, &e);
+    if (cwd == NULL || !sp_keep_str(&x->call.keep, sp_str_of(cwd), &x->cwd))
+        return fail_without_memory(x);
+    return true;
+}
+
+bool sp_exec_resolve(struct sp_exec *x)
+{
+    return resolve_argv(x) && resolve_cwd(x);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * exec_priv: what the files of exec_command share: its way (exec.c), what it demands before
+ * anything runs (exec_checks.c), and how an attempt is started (exec_launch.c).
+ */
+#ifndef SP_ENGINE_EXEC_PRIV_H
+#define SP_ENGINE_EXEC_PRIV_H
+
+#include "engine/manager_priv.h"
+#include "engine/snapshot.h"
+
+enum sp_exec_stage {
+    SP_EXEC_CHECKING,
+    SP_EXEC_FACTS, /* where does it run? */
+    SP_EXEC_PREPARING,
+    SP_EXEC_ASKING,   /* a person */
+    SP_EXEC_SNAPSHOT, /* of the login shell */
+    SP_EXEC_STARTING,
+    SP_EXEC_EARLY,      /* it runs; perhaps it fails at once */
+    SP_EXEC_STRAGGLING, /* it has failed at once: what does it still print? */
+    SP_EXEC_COLLECTING,
+    SP_EXEC_STAGE_MAX
+};
+
+struct sp_exec {
+    struct sp_call call;
+    struct sp_exec_ask ask; /* its strings are the call's */
+    struct sp_grant grant;  /* what ask.additional points to */
+    uint64_t yield_ms, early_ms;
+
+    const struct sp_home *home;
+    struct sp_backend_wait facts_wait;
+    struct sp_backend_facts facts;
+    struct sp_error unreachable; /* code NONE: it is not */
+
+    struct sp_shell shell; /* path NULL: argv was given */
+    const struct sp_str *argv;
+    struct sp_str cwd;
+    const char *home_cwd; /* NULL: not known */
+    const char *snapshot; /* NULL: none */
+    struct sp_snapshot_wait snapshot_wait;
+    uint64_t question; /* 0: none is open */
+
+    uint32_t argc;
+    enum sp_exec_stage stage;
+    enum sp_question_kind question_kind;
+    enum sp_decision decision;
+    bool has_decision, has_facts;
+    bool is_login;
+    bool is_free;     /* this attempt runs without a sandbox */
+    bool was_retried; /* it is the last */
+    bool is_snapshot_asked, is_snapshot_told;
+};
+
+static inline bool sp_exec_is_confined(const struct sp_exec *x)
+{
+    const struct sp_manager *m = x->call.m;
+
+    return m->has_policy && !x->is_free && sp_profile_needs_sandbox(&m->policy.profile);
+}
+
+/* exec_checks.c: the checks of 3.4; each answers the call and returns false if it fails. */
+bool sp_exec_check_ask(struct sp_exec *x);   /* C1 to C3; finds the environment */
+bool sp_exec_check_facts(struct sp_exec *x); /* C4 to C12 */
+bool sp_exec_resolve(struct sp_exec *x);     /* shell, argv and directory */
+
+/* exec_snapshot.c */
+/* Whether what there is to know of a snapshot is known; if not, it has been asked for. */
+bool sp_exec_has_snapshot(struct sp_exec *x);
+/* Appends the script that runs instead of the command. false: run the command itself. */
+bool sp_exec_add_snapshot_script(const struct sp_exec *x, const struct sp_environ_ask *environ,
+                                 struct sp_buf *out);
+
+/* exec_launch.c */
+/* The environment of the next attempt. */
+struct sp_exec_environ {
+    struct sp_environ_ask ask;
+    struct sp_environ_var marks[2];
+};
+bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *ret); /* false: no memory */
+/* Starts the attempt as c->process, or answers the call and returns false. */
+bool sp_exec_launch(struct sp_exec *x);
+/* Descriptors that it would have to take to another host. */
+static inline uint32_t sp_exec_alien_fds(const struct sp_exec *x)
+{
+    return x->facts.is_remote ? x->ask.inherited_fds : 0;
+}
+
+#endif

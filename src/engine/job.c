@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/job.h"
+
+int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
+                 const struct sp_launch *l, struct sp_error *e)
+{
+    if (l->argc == 0 || l->argv[0].n == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "missing program for %s spawn",
+                       l->is_tty ? "PTY" : "pipe");
+    sp_job_release(j); /* of its life before this one */
+    *j = (struct sp_job){.backend = b, .ops = ops};
+    const int r = b->ops->start(b, j, l, e);
+    if (r < 0)
+        *j = (struct sp_job){0};
+    return r;
+}
+
+static void begin(struct sp_job *j, struct sp_job_call *c)
+{
+    c->job = j;
+    c->result = SP_JOB_OK;
+    c->error = (struct sp_error){0};
+    c->impl = NULL;
+}
+
+void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes)
+{
+    begin(j, c);
+    j->backend->ops->write(j, c, bytes);
+}
+
+void sp_job_close_stdin(struct sp_job *j, struct sp_job_call *c)
+{
+    begin(j, c);
+    j->backend->ops->close_stdin(j, c);
+}
+
+bool sp_job_flush(struct sp_job *j, struct sp_job_call *c)
+{
+    if (j->backend->ops->flush == NULL)
+        return false;
+    begin(j, c);
+    j->backend->ops->flush(j, c);
+    return true;
+}
+
+void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal)
+{
+    begin(j, c);
+    j->backend->ops->signal(j, c, signal);
+}
+
+void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols)
+{
+    begin(j, c);
+    j->backend->ops->resize(j, c, rows, cols);
+}
+
+void sp_job_terminate(struct sp_job *j, struct sp_job_call *c)
+{
+    begin(j, c);
+    j->backend->ops->terminate(j, c);
+}
+
+void sp_job_go_on(struct sp_job *j)
+{
+    if (j->backend != NULL)
+        j->backend->ops->go_on(j);
+}
+
+void sp_job_release(struct sp_job *j)
+{
+    if (j->backend == NULL)
+        return;
+    j->backend->ops->release(j);
+    *j = (struct sp_job){0};
+}
+
+void sp_backend_ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
+{
+    b->ops->ask_facts(b, w);
+}
+
+void sp_backend_forget_facts(struct sp_backend_wait *w)
+{
+    if (w->backend != NULL)
+        w->backend->ops->forget_facts(w);
+}
+
+void sp_backend_free(struct sp_backend *b)
+{
+    if (b != NULL)
+        b->ops->free(b);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/local.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "engine/local_priv.h"
+
+#define MAX_PROCESSES 1024
+#define CLOSED_TTL_MS 3600000 /* nobody's: what has closed is let go of in the next turn */
+
+static struct sp_local *local_of(struct sp_backend *b)
+{
+    return SP_CONTAINER(b, struct sp_local, backend);
+}
+
+/* ---- the front ---- */
+
+static void on_news(struct sp_client *c, struct sp_proc *p)
+{
+    (void)c;
+    if (p->owner != NULL)
+        sp_local_wake(p->owner);
+}
+
+static void on_gone(struct sp_client *c, struct sp_proc *p)
+{
+    (void)c;
+    (void)p; /* each is let go of by its task */
+}
+
+static void on_challenge(struct sp_client *c)
+{
+    (void)c; /* nobody else can ask for our session */
+}
+
+static void on_drained(void *user)
+{
+    (void)user; /* starts are refused by the count of processes long before */
+}
+
+static int make_server(struct sp_local *l, struct sp_error *e)
+{
+    struct rlimit nofile = {1024, 4096};
+
+    (void)getrlimit(RLIMIT_NOFILE, &nofile);
+    const struct sp_server_options o = {
+        .program = l->options.program,
+        .max_processes = l->options.max_processes,
+        .closed_ttl_ms = CLOSED_TTL_MS,
+        .use_cgroups = l->options.use_cgroups,
+        .nofile_soft = nofile.rlim_cur,
+        .nofile_hard = nofile.rlim_max,
+        .covers = l->options.covers,
+        .runtime_dir = l->options.runtime_dir,
+        .is_guest = !l->options.owns_program,
+        .user = l,
+        .drained = on_drained,
+    };
+    int r = sp_server_new(l->backend.loop, &o, &l->server, e);
+    if (r == 0)
+        r = sp_session_new(l->server, &l->client, &l->session, e);
+    if (r < 0) {
+        sp_server_free(l->server);
+        l->server = NULL;
+    }
+    return r;
+}
+
+/* ---- starting ---- */
+
+static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e)
+{
+    struct sp_local_task *t = SP_CONTAINER(w, struct sp_local_task, start);
+
+    if (p == NULL) {
+        t->refusal = *e;
+        t->proc = NULL; /* freed by whoever tells us */
+        sp_local_end_calls(t, false);
+    } else {
+        sp_local_kill_late(t);
+    }
+    sp_local_wake(t);
+}
+
+/* So that no two of a session have one name. */
+static int name_of(struct sp_local *l, struct sp_str name, char *ret, size_t size)
+{
+    return snprintf(ret, size, "%.*s-%llu", (int)(name.n > 64 ? 64 : name.n),
+                    name.n > 0 ? name.p : "", (unsigned long long)++l->next_id);
+}
+
+static int start_process(struct sp_local_task *t, const struct sp_launch *o, struct sp_error *e)
+{
+    auto_buf struct sp_buf env = {0};
+    char name[96];
+    const int n = name_of(t->local, o->name, name, sizeof name);
+    struct sp_start s = {
+        .id = {name, (size_t)n},
+        .label = {name, (size_t)n},
+        .is_tty = o->is_tty,
+        .wants_stdin = o->wants_stdin,
+        .rows = o->rows,
+        .cols = o->cols,
+        .cwd = o->cwd,
+        .arg0 = o->arg0,
+        .argv = o->argv,
+        .argc = o->argc,
+        .env = &env,
+        .policy = o->policy,
+    };
+    int r = o->environ == NULL ? 0 : sp_environ_make(o->environ, &env, &s.envc, e);
+
+    if (r == 0)
+        r = sp_proc_start(t->local->session, &s, &t->start, &t->proc, e);
+    if (r < 0)
+        return r;
+    t->proc->owner = t;
+    t->proc->requests++; /* it stays until we let go of it */
+    t->is_confined = t->proc->is_confined;
+    return 0;
+}
+
+static bool has_nul(const struct sp_launch *o)
+{
+    bool has = sp_str_has_nul(o->cwd) || (o->arg0.p != NULL && sp_str_has_nul(o->arg0));
+
+    for (uint32_t i = 0; i < o->argc; i++)
+        has = has || sp_str_has_nul(o->argv[i]);
+    return has;
+}
+
+static int start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *o,
+                 struct sp_error *e)
+{
+    struct sp_local *l = local_of(b);
+
+    if (o->inherited_fds > 0)
+        return sp_fail(e, SP_E_INVALID, 0, "a command cannot inherit descriptors (%u asked for)",
+                       o->inherited_fds);
+    if (has_nul(o))
+        return sp_fail(e, SP_E_INVALID, 0, "nul byte found in provided data");
+    if (l->server == NULL) {
+        const int r = make_server(l, e);
+
+        if (r < 0)
+            return r;
+    }
+    auto_free struct sp_local_task *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
+    t->local = l;
+    t->job = j;
+    t->start.done = on_started;
+    const int r = start_process(t, o, e);
+    if (r < 0)
+        return r;
+    l->tasks++;
+    j->impl = TAKE_PTR(t);
+    return 0;
+}
+
+/* ---- letting go ---- */
+
+static void go_on(struct sp_job *j)
+{
+    struct sp_local_task *t = j->impl;
+
+    t->is_blocked = false;
+    sp_loop_again(t->local->backend.loop, &t->turn, sp_local_turn);
+}
+
+static void release(struct sp_job *j)
+{
+    struct sp_local_task *t = j->impl;
+
+    sp_local_end_calls(t, true);
+    sp_loop_undefer(t->local->backend.loop, &t->turn);
+    if (t->proc != NULL)
+        sp_proc_free(t->proc); /* a live one is killed with its tree */
+    t->proc = NULL;
+    t->local->tasks--;
+    t->is_released = true;
+    if (!t->is_telling) /* else at the end of its turn */
+        free(t);
+}
+
+/* ---- facts ---- */
+
+static void forget_facts(struct sp_backend_wait *w)
+{
+    struct sp_local *l = local_of(w->backend);
+
+    if (w->prev != NULL)
+        w->prev->next = w->next;
+    else
+        l->first_wait = w->next;
+    if (w->next != NULL)
+        w->next->prev = w->prev;
+    else
+        l->last_wait = w->prev;
+    w->backend = NULL;
+}
+
+static void tell_facts(struct sp_deferred *d)
+{
+    struct sp_local *l = SP_CONTAINER(d, struct sp_local, tell_facts);
+    struct sp_shell shell = {0};
+    auto_free char *account = NULL;
+    struct sp_error e = {0};
+
+    (void)sp_shell_of_account(&account, NULL); /* none: the next best */
+    const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
+    const bool ok = sp_shell_of_user(&places, &shell, &e) == 0;
+    const struct sp_backend_facts facts = {
+        .shell_type = shell.type,
+        .shell_name = sp_shell_type_name(shell.type),
+        .shell_path = shell.path,
+        .cwd = l->options.cwd,
+        .can_close_stdin = true,
+    };
+    /* Who asks again is told the next time. */
+    const struct sp_backend_wait *last = l->last_wait;
+    struct sp_backend_wait *w = NULL;
+    while (w != last && (w = l->first_wait) != NULL) {
+        forget_facts(w);
+        w->fn(w, ok ? &facts : NULL, &e);
+    }
+    sp_shell_done(&shell);
+}
+
+static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
+{
+    struct sp_local *l = local_of(b);
+
+    w->backend = b;
+    w->next = NULL;
+    w->prev = l->last_wait;
+    if (w->prev != NULL)
+        w->prev->next = w;
+    else
+        l->first_wait = w;
+    l->last_wait = w;
+    sp_loop_again(b->loop, &l->tell_facts, tell_facts);
+}
+
+/* ---- beginning and end ---- */
+
+static void free_local(struct sp_backend *b)
+{
+    struct sp_local *l = local_of(b);
+
+    sp_loop_undefer(b->loop, &l->tell_facts);
+    while (l->first_wait != NULL)
+        forget_facts(l->first_wait);
+    if (l->session != NULL)
+        sp_session_detach(l->session, false); /* what commands left behind is killed */
+    sp_server_free(l->server);
+    for (size_t i = 0; l->covers != NULL && l->covers[i] != NULL; i++)
+        free(l->covers[i]);
+    free((void *)l->covers);
+    free((void *)(uintptr_t)l->options.program);
+    free((void *)(uintptr_t)l->options.runtime_dir);
+    free((void *)(uintptr_t)l->options.cwd);
+    free(l);
+}
+
+static const struct sp_backend_ops local_ops = {
+    .start = start,
+    .write = sp_local_write,
+    .close_stdin = sp_local_close_stdin,
+    .flush = sp_local_flush,
+    .signal = sp_local_signal,
+    .resize = sp_local_resize,
+    .terminate = sp_local_terminate,
+    .go_on = go_on,
+    .release = release,
+    .ask_facts = ask_facts,
+    .forget_facts = forget_facts,
+    .free = free_local,
+};
+
+static bool copy_text(const char *from, const char **ret)
+{
+    *ret = from != NULL ? strdup(from) : NULL;
+    return from == NULL || *ret != NULL;
+}
+
+static bool copy_covers(struct sp_local *l, const char *const *from)
+{
+    size_t n = 0;
+
+    while (from != NULL && from[n] != NULL)
+        n++;
+    l->covers = calloc(n + 1, sizeof *l->covers);
+    for (size_t i = 0; l->covers != NULL && i < n; i++) {
+        l->covers[i] = strdup(from[i]);
+        if (l->covers[i] == NULL)
+            return false;
+    }
+    l->options.covers = (const char *const *)l->covers;
+    return l->covers != NULL;
+}
+
+int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
+                 struct sp_error *e)
+{
+    struct sp_local *l = calloc(1, sizeof *l);
+
+    if (l == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
+    l->backend = (struct sp_backend){.ops = &local_ops, .loop = loop};
+    l->client = (struct sp_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
+    l->options.max_processes = o->max_processes != 0 ? o->max_processes : MAX_PROCESSES;
+    l->options.use_cgroups = o->use_cgroups;
+    l->options.owns_program = o->owns_program;
+    if (!copy_text(o->program, &l->options.program) ||
+        !copy_text(o->runtime_dir, &l->options.runtime_dir) ||
+        !copy_text(o->cwd, &l->options.cwd) || !copy_covers(l, o->covers)) {
+        free_local(&l->backend);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
+    }
+    *ret = &l->backend;
+    return 0;
+}

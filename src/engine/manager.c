@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/manager.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "engine/manager_priv.h"
+
+uint64_t sp_manager_clock_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+uint64_t sp_manager_clock_ms(void)
+{
+    return (sp_manager_clock_ns() + 999999) / 1000000;
+}
+
+void sp_manager_event(struct sp_manager *m, const struct sp_event *e)
+{
+    if (m->ops.event != NULL)
+        m->ops.event(m->user, e);
+}
+
+/* ---- making ---- */
+
+static bool keep_homes(struct sp_manager *m, const struct sp_manager_options *o)
+{
+    struct sp_home *homes = sp_keep_alloc(&m->keep, o->environment_count * sizeof *homes);
+
+    if (homes == NULL)
+        return false;
+    for (uint32_t i = 0; i < o->environment_count; i++) {
+        homes[i].backend = o->environments[i].backend;
+        if (!sp_keep_text(&m->keep, o->environments[i].id, &homes[i].id) ||
+            !sp_keep_text(&m->keep, o->environments[i].cwd, &homes[i].cwd))
+            return false;
+    }
+    m->homes = homes;
+    m->home_count = o->environment_count;
+    return true;
+}
+
+static bool keep_environ(struct sp_manager *m, const struct sp_environ_ask *ask)
+{
+    const struct sp_environ_ask usual = {
+        .own = environ,
+        .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
+    };
+
+    return sp_keep_environ(&m->keep, ask != NULL ? ask : &usual, &m->environ);
+}
+
+/* What the options point to is copied; what must not be looked at any more is cleared. */
+static bool keep_options(struct sp_manager *m, const struct sp_manager_options *o)
+{
+    m->options = *o;
+    m->options.environments = NULL;
+    m->options.policy = NULL;
+    m->options.environ = NULL;
+    m->options.ops = NULL;
+    m->has_policy = o->policy != NULL;
+    if (m->has_policy && !sp_policy_copy(o->policy, &m->policy))
+        return false;
+    return keep_homes(m, o) && keep_environ(m, o->environ) &&
+           sp_keep_text(&m->keep, o->policy_name, &m->options.policy_name) &&
+           sp_keep_text(&m->keep, o->thread_id, &m->options.thread_id) &&
+           sp_keep_text(&m->keep, o->session_id, &m->options.session_id);
+}
+
+static int find_account(struct sp_manager *m, struct sp_error *e)
+{
+    auto_free char *shell = NULL;
+    const int r = sp_shell_of_account(&shell, e);
+
+    if (r < 0)
+        return r;
+    return sp_keep_text(&m->keep, shell, &m->account_shell)
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
+}
+
+static void free_parts(struct sp_manager *m)
+{
+    sp_ids_free(m->ids);
+    sp_policy_done(&m->policy);
+    sp_keep_done(&m->keep);
+    free(m);
+}
+
+int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_error *e)
+{
+    struct sp_manager *m = calloc(1, sizeof *m);
+
+    if (m == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
+    m->loop = o->loop;
+    m->user = o->user;
+    if (o->ops != NULL)
+        m->ops = *o->ops;
+    m->poll_max_ms = o->poll_max_ms == 0 ? SP_YIELD_POLL_MAX_MS : sp_yield_poll_max(o->poll_max_ms);
+    m->allowance = o->output_allowance;
+    if (m->allowance.unit == SP_ALLOWANCE_BYTES && m->allowance.limit == 0)
+        m->allowance = (struct sp_allowance){SP_ALLOWANCE_TOKENS, SP_ANSWER_DEFAULT_TOKENS};
+    m->ids = sp_ids_new(o->has_deterministic_ids);
+    int r = m->ids != NULL && keep_options(m, o)
+                ? 0
+                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
+    if (r == 0)
+        r = find_account(m, e);
+    if (r < 0) {
+        free_parts(m);
+        return r;
+    }
+    *ret = m;
+    return 0;
+}
+
+/* ---- the end of all ---- */
+
+/* What was begun is told to have ended, whether or not anybody knows how. */
+static void end_process(struct sp_process *p)
+{
+    p->interaction = p->waiting = p->initial = NULL;
+    p->is_verdict_open = false;
+    sp_process_count_as_exited(p);
+    sp_process_at_end(p);
+    sp_process_publish_end(p);
+    sp_process_free(p);
+}
+
+void sp_manager_free(struct sp_manager *m)
+{
+    if (m == NULL)
+        return;
+    while (m->calls != NULL) {
+        m->calls->is_cancelled = true;
+        if (m->calls->is_exec)
+            sp_exec_step(m->calls);
+        else
+            sp_call_abort(m->calls);
+    }
+    sp_manager_drop_orders(m);
+    while (m->first != NULL)
+        end_process(m->first);
+    while (m->dead != NULL) {
+        struct sp_call *c = m->dead;
+
+        m->dead = c->next;
+        sp_call_free(c);
+    }
+    sp_loop_undefer(m->loop, &m->sweeping);
+    free_parts(m);
+}
+
+/* ---- calls from outside ---- */
+
+bool sp_manager_cancel(struct sp_manager *m, uint64_t call)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+        if (c->number == call) {
+            c->is_cancelled = true;
+            sp_call_changed(c);
+            return true;
+        }
+    return false;
+}
+
+void sp_manager_interrupt(struct sp_manager *m)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        c->is_cancelled = true;
+        sp_call_changed(c);
+    }
+}
+
+void sp_manager_decide(struct sp_manager *m, uint64_t question, enum sp_decision d)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+        if (c->is_exec && sp_exec_decide(c, question, d))
+            return;
+}
+
+void sp_manager_pause(struct sp_manager *m)
+{
+    if (m->pauses++ == 0)
+        m->paused_from_ms = sp_manager_clock_ms();
+}
+
+void sp_manager_unpause(struct sp_manager *m)
+{
+    const uint64_t now_ms = sp_manager_clock_ms();
+
+    if (m->pauses == 0 || --m->pauses != 0)
+        return;
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        sp_call_shift(c, m->paused_from_ms, now_ms);
+        sp_call_changed(c);
+    }
+}
+
+/* ---- a call that nobody could read ---- */
+
+struct refused_call {
+    struct sp_call call;
+    struct sp_str text;
+};
+
+static void say_refused(struct sp_call *c)
+{
+    const struct sp_str text = SP_CONTAINER(c, struct refused_call, call)->text;
+    const struct sp_reply r = {.fault = SP_FAULT_ARGUMENTS, .text = text, .error = text};
+
+    if (c->is_cancelled)
+        sp_call_abort(c);
+    else
+        sp_call_finish(c, &r);
+}
+
+int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
+                      uint64_t *ret_call, struct sp_error *e)
+{
+    struct refused_call *c = calloc(1, sizeof *c);
+
+    if (c == NULL || !sp_keep_str(&c->call.keep, text, &c->text)) {
+        free(c);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
+    c->call.step = say_refused;
+    sp_call_begin(m, &c->call, fn, user);
+    *ret_call = c->call.number;
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What must hold after every turn of the loop (unified-exec.md 2). The order of events (I4) is for
+ * whoever watches them.
+ */
+#include "engine/manager_priv.h"
+
+static const char *check_process(const struct sp_process *p)
+{
+    if (sp_process_has_exited(p) && !p->has_exit_code && !sp_process_has_failed(p))
+        return "I1: exited, and nobody knows how";
+    if (p->received != p->answered + sp_headtail_total(&p->pending))
+        return "I2: output was lost, or answered twice";
+    if (!p->is_at_end && p->received + p->ahead != sp_headtail_total(&p->transcript))
+        return "I3: the transcript is not the whole output";
+    if (p->has_ended && !p->is_drained)
+        return "I4: the end before the last of the output";
+    if (p->is_stored && !sp_ids_is_reserved(p->m->ids, p->id))
+        return "I5: an entry without an id";
+    if (p->life == SP_PROCESS_CLOSED && !p->is_job_over)
+        return "closed, but its job goes on";
+    return NULL;
+}
+
+static const char *check_call(const struct sp_call *c)
+{
+    if (c->is_answered)
+        return "an answered call among the live ones";
+    if (c->reserved_id != 0 && !sp_ids_is_reserved(c->m->ids, c->reserved_id))
+        return "I5: a call without its id";
+    if (c->is_collecting && c->m->pauses == 0 && c->deadline_ms <= sp_loop_now(c->m->loop) &&
+        (!sp_process_has_exited(c->process) || sp_process_is_judged(c->process)))
+        return "I6: a call waits past its deadline";
+    return NULL;
+}
+
+const char *sp_manager_check(const struct sp_manager *m)
+{
+    uint32_t ids = 0;
+    uint32_t stored = 0;
+
+    for (const struct sp_process *p = m->first; p != NULL; p = p->next) {
+        const char *wrong = check_process(p);
+
+        if (wrong != NULL)
+            return wrong;
+        stored += p->is_stored;
+    }
+    for (const struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        const char *wrong = check_call(c);
+
+        if (wrong != NULL)
+            return wrong;
+        ids += c->reserved_id != 0;
+    }
+    if (stored != m->stored)
+        return "entries were miscounted";
+    return ids + stored == sp_ids_count(m->ids) ? NULL : "I5: an id that nobody holds";
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is asked of processes past the model's calls: terminate, signal, resize, close stdin; and
+ * what somebody outside has found about them (unified-exec.md 4.7, 4.10).
+ */
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "engine/manager_priv.h"
+
+#define DEFAULT_DENIAL "Network access was denied by the sandbox network proxy."
+
+enum order_kind { TERMINATE, SIGNAL, RESIZE, CLOSE_STDIN };
+
+struct sp_order {
+    struct sp_manager *m;
+    struct sp_order *prev, *next;
+    enum order_kind kind;
+    struct sp_process *process; /* NULL: there was none */
+    struct sp_job_call job_call;
+    struct sp_deferred deferred;
+    bool is_asked, is_done;
+    sp_manager_done_fn *fn;
+    void *user;
+};
+
+static void free_order(struct sp_order *o)
+{
+    *(o->prev != NULL ? &o->prev->next : &o->m->orders) = o->next;
+    if (o->next != NULL)
+        o->next->prev = o->prev;
+    if (o->process != NULL) {
+        o->process->orders--;
+        o->process->asked -= o->is_asked;
+        sp_process_changed(o->process);
+    }
+    sp_loop_undefer(o->m->loop, &o->deferred);
+    free(o);
+}
+
+/* It counts as exited. A creating call that still waits is to see that by itself. */
+static void settle_terminated(struct sp_process *p)
+{
+    if (!sp_process_has_exited(p))
+        sp_process_count_as_exited(p);
+    if (p->initial == NULL)
+        sp_manager_remove(p);
+    sp_process_changed(p);
+}
+
+static void finish(struct sp_deferred *d)
+{
+    struct sp_order *o = SP_CONTAINER(d, struct sp_order, deferred);
+    sp_manager_done_fn *fn = o->fn;
+    void *user = o->user;
+    const bool is_done = o->is_done;
+
+    if (is_done && o->kind == TERMINATE)
+        settle_terminated(o->process);
+    free_order(o);
+    if (fn != NULL)
+        fn(user, is_done);
+}
+
+static void on_answered(struct sp_job_call *c)
+{
+    struct sp_order *o = SP_CONTAINER(c, struct sp_order, job_call);
+
+    o->is_done = c->result == SP_JOB_OK || (c->result == SP_JOB_GONE && o->kind <= SIGNAL);
+    finish(&o->deferred);
+}
+
+/* NULL: the answer has been given, for want of memory. */
+static struct sp_order *begin(struct sp_manager *m, enum order_kind kind, int process_id,
+                              sp_manager_done_fn *fn, void *user)
+{
+    struct sp_order *o = calloc(1, sizeof *o);
+
+    if (o == NULL) {
+        if (fn != NULL)
+            fn(user, false);
+        return NULL;
+    }
+    *o = (struct sp_order){.m = m, .next = m->orders, .kind = kind, .fn = fn, .user = user};
+    if (m->orders != NULL)
+        m->orders->prev = o;
+    m->orders = o;
+    o->process = sp_manager_find(m, process_id);
+    o->job_call.fn = on_answered;
+    if (o->process != NULL)
+        o->process->orders++;
+    return o;
+}
+
+/* Whether the job is to be asked. If not, the loop tells what comes of it. */
+static bool can_ask(struct sp_order *o, bool is_done_once_exited)
+{
+    const struct sp_process *p = o->process;
+
+    if (p != NULL && !(is_done_once_exited && sp_process_has_exited(p)) && sp_process_can_ask(p)) {
+        o->is_asked = true;
+        o->process->asked++;
+        return true;
+    }
+    o->is_done = p != NULL && is_done_once_exited && sp_process_has_exited(p);
+    sp_loop_defer(o->m->loop, &o->deferred, finish);
+    return false;
+}
+
+void sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn, void *user)
+{
+    struct sp_order *o = begin(m, TERMINATE, process_id, fn, user);
+
+    if (o != NULL && can_ask(o, true))
+        sp_job_terminate(&o->process->job, &o->job_call);
+}
+
+void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_manager_done_fn *fn,
+                       void *user)
+{
+    struct sp_order *o = begin(m, SIGNAL, process_id, fn, user);
+
+    if (o != NULL && can_ask(o, true))
+        sp_job_signal(&o->process->job, &o->job_call, signal);
+}
+
+void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint16_t cols,
+                       sp_manager_done_fn *fn, void *user)
+{
+    struct sp_order *o = begin(m, RESIZE, process_id, fn, user);
+
+    if (o != NULL && can_ask(o, false))
+        sp_job_resize(&o->process->job, &o->job_call, rows, cols);
+}
+
+void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
+                            void *user)
+{
+    struct sp_order *o = begin(m, CLOSE_STDIN, process_id, fn, user);
+
+    if (o != NULL && can_ask(o, false))
+        sp_job_close_stdin(&o->process->job, &o->job_call);
+}
+
+void sp_manager_drop_orders(struct sp_manager *m)
+{
+    while (m->orders != NULL) {
+        struct sp_order *o = m->orders;
+        sp_manager_done_fn *fn = o->fn;
+        void *user = o->user;
+
+        if (o->process != NULL)
+            sp_job_release(&o->process->job); /* it will not answer any more */
+        free_order(o);
+        if (fn != NULL)
+            fn(user, false);
+    }
+}
+
+/* First nobody can reach any of them, then all are ended. What has not begun will not. */
+void sp_manager_terminate_all(struct sp_manager *m)
+{
+    for (struct sp_process *p = m->first; p != NULL; p = p->next)
+        sp_manager_remove(p);
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        sp_manager_unreserve(m, c->reserved_id);
+        c->reserved_id = 0;
+        if (c->is_exec && c->process == NULL)
+            c->is_cancelled = true;
+        sp_call_changed(c);
+    }
+    for (struct sp_process *p = m->first; p != NULL; p = p->next)
+        if (!p->is_discarded)
+            sp_process_kill(p);
+}
+
+/* ---- verdicts from outside ---- */
+
+bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message)
+{
+    struct sp_process *p = sp_manager_find_any(m, process_id);
+
+    if (p == NULL)
+        return false;
+    sp_process_fail(p, message != NULL ? message : DEFAULT_DENIAL);
+    return true;
+}
+
+bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open)
+{
+    struct sp_process *p = sp_manager_find_any(m, process_id);
+
+    if (p == NULL)
+        return false;
+    if (!is_open || !sp_process_has_exited(p))
+        p->is_verdict_open = is_open;
+    sp_process_changed(p);
+    return true;
+}

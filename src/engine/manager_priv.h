@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manager_priv: what the files of the manager share.
+ *
+ * A process and a call each have a settling function that looks at the whole state and does what is
+ * due; whatever changes something asks for it, and the loop runs it at the end of the turn. So no
+ * edge can be missed, nothing is told from within somebody else's call, and nobody frees what is
+ * still being looked at.
+ *
+ *   exec   CHECKING -> FACTS -> PREPARING -> [ASKING] -> [SNAPSHOT] -> STARTING -> EARLY
+ *             -> [STRAGGLING -> [ASKING -> STARTING ...]] -> COLLECTING -> answered
+ *   write  WAITING (for its turn) -> [WRITING] -> COLLECTING -> answered
+ *
+ * The output that no call has answered yet is in the process's `pending`; a call that is done takes
+ * all of it at once. So a call that is given up takes nothing with it.
+ */
+#ifndef SP_ENGINE_MANAGER_PRIV_H
+#define SP_ENGINE_MANAGER_PRIV_H
+
+#include "base/buf.h"
+#include "engine/delta.h"
+#include "engine/denied.h"
+#include "engine/headtail.h"
+#include "engine/ids.h"
+#include "engine/keep.h"
+#include "engine/manager.h"
+#include "sandbox/profile.h"
+
+#define SP_START_MS     50  /* a local start that takes longer has waited for its cell */
+#define SP_EARLY_MS     150 /* for a command to fail before it counts as started */
+#define SP_STRAGGLER_MS 20  /* of output, before an early exit is judged */
+#define SP_POST_EXIT_MS 50  /* a call waits for the streams of an exited process */
+#define SP_TRAILING_MS  100 /* ... and so do its events */
+#define SP_VERDICT_MS   100 /* for a verdict from outside about an exit */
+#define SP_COALESCE_MS  5
+#define SP_HELD_MAX     1048576 /* output before the begin event; with more, it has begun */
+#define SP_NO_MEMORY_MS 100     /* until output that found no memory is tried again */
+#define SP_CALLS_MAX    4096    /* calls that wait at a time */
+
+struct sp_call;
+
+/* ---- processes (process.c, process_output.c, process_events.c) ---- */
+
+enum sp_process_life {
+    SP_PROCESS_STARTING,
+    SP_PROCESS_RUNNING,
+    SP_PROCESS_EXITED, /* or counted so: terminated, failed, forgotten by its executor */
+    SP_PROCESS_CLOSED,
+};
+
+struct sp_process {
+    struct sp_manager *m;
+    struct sp_process *prev, *next; /* all of the manager's, in the order of their starts */
+    struct sp_job job;
+    struct sp_deferred settling, memory_again;
+    struct sp_timer grace_timer, verdict_timer, ttl_timer, quiet_timer, memory_timer;
+
+    int id;
+    enum sp_process_life life;
+    enum sp_job_sandbox sandbox; /* of this attempt */
+    unsigned asked;              /* of the job, and not answered yet */
+    unsigned orders;             /* terminate and the like, under way */
+    unsigned quota;              /* of deltas */
+    uint32_t argc;
+    bool is_remote, is_tty, has_stdin;
+    bool is_job_over;   /* its last word was told */
+    bool is_stored;     /* it has an entry: the id leads to it */
+    bool is_discarded;  /* nobody will ever hear of it */
+    bool is_killing;    /* and no answer yet */
+    bool has_exit_code; /* perhaps -1; there before the life says that it has exited */
+    bool is_code_known; /* somebody told it: it stays */
+    bool is_verdict_open;
+    bool is_verdict_late; /* the time for it has passed */
+    bool owes_gap;        /* that output was lost is still to be said */
+    bool has_begun;       /* the begin event was told */
+    bool is_hidden;       /* no event at all */
+    bool is_at_end;       /* no more output counts: closed, or the grace is over */
+    bool is_drained;      /* the last delta was told */
+    bool has_ended;       /* the end event was told */
+
+    struct sp_job_call kill;
+    struct sp_job_exit exit;
+    struct sp_denial_facts denial; /* what exit.denial points to */
+    struct sp_error refusal;       /* code NONE: not refused */
+    struct sp_error failure;       /* code NONE: it has not failed; the first one stays */
+    uint64_t start_ns, start_ms;   /* monotonic, as all but the next */
+    int64_t started_at_ms;         /* since 1970 */
+    uint64_t exited_ns, last_used_ns;
+
+    /* Each consumer has its own copy of the output. */
+    struct sp_headtail pending, transcript;
+    struct sp_delta delta;
+    struct sp_buf held;          /* for deltas: until the begin event, then for a moment */
+    uint64_t received, answered; /* bytes */
+    size_t ahead;                /* of what comes again, the transcript has so many bytes */
+
+    struct sp_keep keep; /* of what follows */
+    struct sp_str call_id, turn_id, command, cwd;
+    const struct sp_str *argv;
+
+    struct sp_call *initial;     /* the creating call, while it is active */
+    struct sp_call *interaction; /* the one in progress */
+    struct sp_call *waiting;     /* further ones, in the order of arrival */
+};
+
+/* A process of no life yet, of this call. NULL: no memory. */
+struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *initial);
+void sp_process_free(struct sp_process *p); /* at once; a live one is terminated */
+void sp_process_changed(struct sp_process *p);
+extern const struct sp_job_ops sp_process_job_ops;
+
+static inline bool sp_process_has_exited(const struct sp_process *p)
+{
+    return p->life >= SP_PROCESS_EXITED;
+}
+
+static inline bool sp_process_has_failed(const struct sp_process *p)
+{
+    return p->failure.code != SP_E_NONE;
+}
+
+/* Exited, and what has still to be said about it from outside was said or will not be. */
+bool sp_process_is_judged(const struct sp_process *p);
+
+/* It is gone, although nobody told how. */
+void sp_process_count_as_exited(struct sp_process *p);
+/* The first failure stays. It counts as exited and is killed. */
+void sp_process_fail(struct sp_process *p, const char *message);
+/* Killed; counts as exited once that is confirmed, or refused: there is no entry to keep. */
+void sp_process_kill(struct sp_process *p);
+/* May its job be asked something? */
+bool sp_process_can_ask(const struct sp_process *p);
+
+/* process_output.c */
+bool sp_process_take(struct sp_process *p, struct sp_str bytes); /* false: not now */
+void sp_process_take_gap(struct sp_process *p);
+void sp_process_release_held(struct sp_process *p); /* deltas may be told now */
+void sp_process_at_end(struct sp_process *p);       /* no more output counts */
+void sp_process_done_output(struct sp_process *p);
+
+/* process_events.c */
+void sp_process_begin(struct sp_process *p);
+void sp_process_tell_delta(void *process, struct sp_str frame);
+void sp_process_tell_interaction(struct sp_process *p, struct sp_str input);
+void sp_process_tell_warning(struct sp_process *p, const char *message);
+/* The end event, if it is due. */
+void sp_process_publish_end(struct sp_process *p);
+
+/* ---- calls (call.c, call_reply.c) ---- */
+
+struct sp_call {
+    struct sp_manager *m;
+    struct sp_call *prev, *next; /* of the manager's live ones; dead ones: next alone */
+    uint64_t number;
+    sp_reply_fn *fn;
+    void *user;
+    bool is_exec;
+    void (*step)(struct sp_call *c);    /* without a process */
+    void (*release)(struct sp_call *c); /* what it holds; it has been answered, or never will */
+    bool is_cancelled, is_answered;
+    bool is_awaited; /* a job will still answer into it */
+    bool is_due;     /* its timer has no memory: it waits no longer */
+    uint64_t began_ns;
+    struct sp_keep keep;
+    struct sp_deferred deferred;
+    struct sp_timer timer;
+
+    struct sp_process *process; /* NULL: none (yet, or any more) */
+    int reserved_id;            /* that it holds; freed when it is answered. 0: none */
+    bool has_max_tokens;
+    uint64_t max_tokens;
+
+    bool is_collecting;
+    uint64_t from_ns;      /* where its wall time begins */
+    uint64_t from_ms;      /* the same for pauses */
+    uint64_t deadline_ms;  /* UINT64_MAX: none */
+    uint64_t post_exit_ms; /* UINT64_MAX: not set */
+    struct sp_call *next_waiting;
+    struct sp_str chars; /* of an interaction */
+};
+
+/* Puts it into the manager's list and has it looked at. c is from calloc, as all of them. */
+void sp_call_begin(struct sp_manager *m, struct sp_call *c, sp_reply_fn *fn, void *user);
+void sp_call_changed(struct sp_call *c);
+void sp_call_free(struct sp_call *c);
+/* Answered: it tells nobody anything any more, and goes at the end of the turn. */
+void sp_call_finish(struct sp_call *c, const struct sp_reply *reply);
+/* One that was answered before its job had: that has answered now. */
+void sp_call_let_go(struct sp_call *c);
+
+/* The window of yield_ms (SP_YIELD_FOREVER: none) that began at from_ns. */
+void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);
+/* Whether it is done; if not, its timer is set. */
+bool sp_call_is_done(struct sp_call *c);
+void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
+void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
+
+/* Replies: each is the last thing about a call. */
+SP_PRINTF(3, 4) void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...);
+void sp_call_abort(struct sp_call *c);
+void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t inherited_fds);
+/* What was collected, about c->process: it has exited, or runs. false: no memory; nothing was
+ * answered and nothing is lost. */
+bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_for_denial);
+void sp_call_answer_hook(struct sp_call *c, struct sp_str output);
+/* Fills a text for a model about an error. */
+void sp_cause_of(const struct sp_error *why, char *ret, size_t size);
+
+/* write.c */
+/* Serves the interactions of a process, one after the other. */
+void sp_write_serve(struct sp_process *p);
+
+/* exec.c: what the creating call does next. */
+void sp_exec_step(struct sp_call *c);
+bool sp_exec_decide(struct sp_call *c, uint64_t question, enum sp_decision d); /* false: not its */
+
+/* ---- the manager (manager.c, manager_store.c) ---- */
+
+/* A place to run commands in. */
+struct sp_home {
+    const char *id;
+    struct sp_backend *backend;
+    const char *cwd;
+};
+
+struct sp_manager {
+    struct sp_loop *loop;
+    struct sp_manager_ops ops;
+    void *user;
+    struct sp_keep keep;
+    struct sp_manager_options options; /* its pointers are kept ones */
+    struct sp_environ_ask environ;
+    struct sp_policy policy;
+    bool has_policy;
+    struct sp_allowance allowance;
+    uint64_t poll_max_ms;
+    const char *account_shell;
+    const struct sp_home *homes; /* the first is the primary one */
+    uint32_t home_count;
+
+    struct sp_ids *ids;
+    struct sp_process *first, *last;
+    uint32_t stored;
+    struct sp_call *calls, *calls_last, *dead;
+    uint32_t call_count;
+    struct sp_deferred sweeping;
+    struct sp_order *orders;
+    uint64_t next_call, next_question;
+
+    unsigned pauses;
+    uint64_t paused_from_ms;
+};
+
+uint64_t sp_manager_clock_ns(void);
+/* The next whole ms: a deadline that begins there is never early. */
+uint64_t sp_manager_clock_ms(void);
+void sp_manager_event(struct sp_manager *m, const struct sp_event *e);
+
+int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_error *e);
+void sp_manager_unreserve(struct sp_manager *m, int id);           /* 0: nothing */
+void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes first */
+void sp_manager_remove(struct sp_process *p); /* its entry; none is fine. Frees the id */
+struct sp_process *sp_manager_find(struct sp_manager *m, int id);
+/* Stored, or about to be. */
+struct sp_process *sp_manager_find_any(struct sp_manager *m, int id);
+void sp_manager_wait_ttl(struct sp_process *p);
+void sp_manager_drop_orders(struct sp_manager *m); /* each is told: not done */
+
+/* NULL, or which invariant does not hold (unified-exec.md 2). For tests, after any turn. */
+const char *sp_manager_check(const struct sp_manager *m);
+
+#endif

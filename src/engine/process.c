@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of one process: what its job tells, what its calls wait for, and when it is over.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "engine/manager_priv.h"
+
+/* ---- settling ---- */
+
+/* Nobody refers to it, and everything was told. A job whose stream somebody else holds open is let
+ * go: what an exited process left in the background lives on. */
+static bool is_over(const struct sp_process *p)
+{
+    if (p->is_stored || p->initial != NULL || p->interaction != NULL || p->waiting != NULL ||
+        p->orders != 0)
+        return false;
+    return p->is_discarded || p->has_ended || (p->is_hidden && sp_process_has_exited(p));
+}
+
+static void settle(struct sp_deferred *d)
+{
+    struct sp_process *p = SP_CONTAINER(d, struct sp_process, settling);
+
+    sp_process_publish_end(p);
+    if (p->initial != NULL)
+        sp_exec_step(p->initial);
+    sp_write_serve(p);
+    sp_process_publish_end(p);
+    if (p->is_job_over && p->asked == 0)
+        sp_job_release(&p->job);
+    if (is_over(p))
+        sp_process_free(p);
+}
+
+void sp_process_changed(struct sp_process *p)
+{
+    sp_loop_defer(p->m->loop, &p->settling, settle);
+}
+
+/* ---- exit ---- */
+
+bool sp_process_is_judged(const struct sp_process *p)
+{
+    return sp_process_has_exited(p) &&
+           (sp_process_has_failed(p) || !p->is_verdict_open || p->is_verdict_late);
+}
+
+static void on_grace_over(struct sp_timer *t)
+{
+    struct sp_process *p = SP_CONTAINER(t, struct sp_process, grace_timer);
+
+    sp_process_at_end(p);
+    sp_process_changed(p);
+}
+
+static void on_verdict_late(struct sp_timer *t)
+{
+    struct sp_process *p = SP_CONTAINER(t, struct sp_process, verdict_timer);
+
+    p->is_verdict_late = true;
+    sp_process_changed(p);
+}
+
+/* A timer that cannot be set is due: nothing waits for ever. */
+static void set_timer(struct sp_process *p, struct sp_timer *t, uint64_t ms,
+                      void (*fn)(struct sp_timer *))
+{
+    if (!sp_loop_timer(p->m->loop, t, sp_manager_clock_ms() + ms, fn))
+        fn(t);
+}
+
+/* The code, if anybody knows it, is there already. */
+static void become_exited(struct sp_process *p)
+{
+    if (sp_process_has_exited(p))
+        return;
+    if (!p->has_exit_code) {
+        p->exit = (struct sp_job_exit){.code = -1, .denied = -1};
+        p->has_exit_code = true;
+    }
+    p->exited_ns = sp_manager_clock_ns();
+    p->life = SP_PROCESS_EXITED;
+    set_timer(p, &p->grace_timer, SP_TRAILING_MS, on_grace_over);
+    if (p->is_verdict_open)
+        set_timer(p, &p->verdict_timer, SP_VERDICT_MS, on_verdict_late);
+    sp_manager_wait_ttl(p);
+}
+
+void sp_process_count_as_exited(struct sp_process *p)
+{
+    become_exited(p);
+    sp_process_changed(p);
+}
+
+/* After the end was told, nothing can be said about it any more. */
+static void note_failure(struct sp_process *p, const char *message)
+{
+    if (!sp_process_has_failed(p) && !p->has_ended)
+        (void)sp_fail(&p->failure, SP_E_FAILED, 0, "%s", message);
+}
+
+void sp_process_fail(struct sp_process *p, const char *message)
+{
+    note_failure(p, message);
+    if (!sp_process_has_exited(p))
+        sp_process_kill(p);
+    become_exited(p);
+    sp_process_changed(p);
+}
+
+/* ---- killing ---- */
+
+bool sp_process_can_ask(const struct sp_process *p)
+{
+    return p->job.backend != NULL && !p->is_job_over;
+}
+
+static void on_killed(struct sp_job_call *c)
+{
+    struct sp_process *p = SP_CONTAINER(c, struct sp_process, kill);
+
+    p->asked--;
+    p->is_killing = false;
+    /* Refused: it has no entry any more, so nobody could ask again; it goes with its job. */
+    sp_process_count_as_exited(p);
+}
+
+void sp_process_kill(struct sp_process *p)
+{
+    if (p->is_killing || sp_process_has_exited(p))
+        return;
+    if (!sp_process_can_ask(p)) {
+        sp_process_count_as_exited(p);
+        return;
+    }
+    p->is_killing = true;
+    p->asked++;
+    p->kill.fn = on_killed;
+    sp_job_terminate(&p->job, &p->kill);
+}
+
+/* ---- what the job tells ---- */
+
+static struct sp_process *process_of(struct sp_job *j)
+{
+    return SP_CONTAINER(j, struct sp_process, job);
+}
+
+static int64_t wall_clock_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
+{
+    struct sp_process *p = process_of(j);
+
+    if (!p->is_remote && sp_manager_clock_ms() - p->start_ms > SP_START_MS) {
+        p->start_ns = sp_manager_clock_ns(); /* making its cell was no time of its own */
+        p->start_ms = sp_manager_clock_ms();
+    }
+    p->started_at_ms = wall_clock_ms();
+    p->sandbox = sandbox;
+    if (p->life == SP_PROCESS_STARTING)
+        p->life = SP_PROCESS_RUNNING;
+    sp_process_changed(p);
+}
+
+static void on_refused(struct sp_job *j, const struct sp_error *e)
+{
+    struct sp_process *p = process_of(j);
+
+    p->is_job_over = true;
+    p->refusal = *e;
+    if (p->refusal.code == SP_E_NONE)
+        p->refusal.code = SP_E_FAILED;
+    sp_process_changed(p);
+}
+
+static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
+{
+    (void)stream; /* both pipes are one text, in the order of arrival */
+    return sp_process_take(process_of(j), bytes);
+}
+
+static void on_gap(struct sp_job *j, uint64_t bytes)
+{
+    (void)bytes;
+    sp_process_take_gap(process_of(j));
+}
+
+/* The first code that somebody knows stays, until an answer or the end event has told another. */
+static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
+{
+    struct sp_process *p = process_of(j);
+
+    if (!p->is_code_known && !p->has_ended) {
+        p->exit = *how;
+        p->exit.denial = NULL;
+        p->exit.kernel = NULL;
+        if (how->denial != NULL) {
+            p->denial = *how->denial;
+            p->exit.denial = &p->denial;
+        }
+        p->has_exit_code = true;
+        p->is_code_known = true;
+    }
+    become_exited(p);
+    sp_process_changed(p);
+}
+
+static void end_job(struct sp_process *p)
+{
+    p->is_job_over = true;
+    p->life = SP_PROCESS_CLOSED;
+    sp_process_at_end(p);
+    sp_process_changed(p);
+}
+
+static void on_closed(struct sp_job *j)
+{
+    struct sp_process *p = process_of(j);
+
+    become_exited(p);
+    end_job(p);
+}
+
+static void on_failed(struct sp_job *j, const char *why)
+{
+    struct sp_process *p = process_of(j);
+
+    if (p->life == SP_PROCESS_STARTING) { /* it never ran */
+        (void)sp_fail(&p->refusal, SP_E_FAILED, 0, "%s", why);
+        p->is_job_over = true;
+        sp_process_changed(p);
+        return;
+    }
+    note_failure(p, why);
+    become_exited(p);
+    end_job(p);
+}
+
+const struct sp_job_ops sp_process_job_ops = {
+    .started = on_started,
+    .refused = on_refused,
+    .output = on_output,
+    .gap = on_gap,
+    .exited = on_exited,
+    .closed = on_closed,
+    .failed = on_failed,
+};
+
+/* ---- making and freeing ---- */
+
+struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *initial)
+{
+    struct sp_process *p = calloc(1, sizeof *p);
+
+    if (p == NULL)
+        return NULL;
+    p->m = m;
+    p->id = id;
+    p->initial = initial;
+    p->quota = SP_DELTA_QUOTA;
+    sp_headtail_init(&p->pending, SP_HEADTAIL_CAPACITY);
+    sp_headtail_init(&p->transcript, SP_HEADTAIL_CAPACITY);
+    sp_delta_init(&p->delta, &p->quota, sp_process_tell_delta, p);
+    p->start_ns = p->last_used_ns = sp_manager_clock_ns();
+    p->start_ms = sp_manager_clock_ms();
+    p->prev = m->last;
+    if (m->last != NULL)
+        m->last->next = p;
+    else
+        m->first = p;
+    m->last = p;
+    return p;
+}
+
+void sp_process_free(struct sp_process *p)
+{
+    struct sp_manager *m = p->m;
+    struct sp_timer *timers[] = {&p->grace_timer, &p->verdict_timer, &p->ttl_timer};
+
+    sp_job_release(&p->job);
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
+        sp_loop_cancel(m->loop, timers[i]);
+    sp_loop_undefer(m->loop, &p->settling);
+    sp_process_done_output(p);
+    *(p->prev != NULL ? &p->prev->next : &m->first) = p->next;
+    *(p->next != NULL ? &p->next->prev : &m->last) = p->prev;
+    sp_keep_done(&p->keep);
+    free(p);
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run is settled once, by whatever comes first: its exit, its time-out, a cancellation, our own
+ * end, a failure. From then on it has SP_RUN_DRAIN_MS to say its last words.
+ *
+ *   STARTING --started--> RUNNING --exited--> EXITED --closed--> OVER
+ *       '--refused, failed, drained too long, nobody wants it: -----^
+ *
+ * Whatever the way, the job is released at the end, which ends a process that still lives.
+ */
+#include "engine/run.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "engine/denied.h"
+#include "engine/run_priv.h"
+
+#define INTERRUPTED_CODE (128 + SIGKILL)
+#define CANCELLED_CODE   1
+
+enum stage { STARTING, RUNNING, EXITED, OVER };
+
+struct sp_run {
+    struct sp_job job;
+    struct sp_loop *loop;
+    sp_run_fn *fn;
+    void *user;
+    enum stage stage;
+    bool is_settled;
+    enum sp_run_kind kind;
+    uint64_t settled_ms; /* the loop's turn */
+    enum sp_job_sandbox sandbox;
+    struct sp_job_exit how;
+    struct sp_denial_facts denial;
+    struct sp_error error;
+    bool has_lost_output, is_terminated;
+    uint64_t timeout_ms, started_ns;
+    struct sp_run_capture_state capture;
+    struct sp_job_call term, kill, terminate;
+    struct sp_timer expiry, grace, drain;
+    struct sp_deferred finish;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+/* The loop's clock may be as old as its turn, and the turn is not ours. */
+static bool arm(struct sp_run *r, struct sp_timer *t, uint64_t ms, void (*fn)(struct sp_timer *))
+{
+    const uint64_t now_ms = now_ns() / 1000000;
+
+    if (ms > UINT64_MAX - now_ms)
+        return true; /* never */
+    return sp_loop_timer(r->loop, t, now_ms + ms, fn);
+}
+
+/* ---- the end ---- */
+
+static void stop_timers(struct sp_run *r)
+{
+    sp_loop_cancel(r->loop, &r->expiry);
+    sp_loop_cancel(r->loop, &r->grace);
+    sp_loop_cancel(r->loop, &r->drain);
+}
+
+void sp_run_free(struct sp_run *r)
+{
+    if (r == NULL)
+        return;
+    stop_timers(r);
+    sp_loop_undefer(r->loop, &r->finish);
+    sp_job_release(&r->job);
+    sp_run_capture_done(&r->capture);
+    free(r);
+}
+
+static int code_of(const struct sp_run *r)
+{
+    switch (r->kind) {
+    case SP_RUN_EXITED:
+    case SP_RUN_SIGNALLED:
+        return r->how.code;
+    case SP_RUN_TIMED_OUT:
+        return SP_RUN_TIMEOUT_CODE;
+    case SP_RUN_CANCELLED:
+        return CANCELLED_CODE;
+    case SP_RUN_INTERRUPTED:
+        return INTERRUPTED_CODE;
+    case SP_RUN_FAILED:
+        break;
+    }
+    return -1;
+}
+
+static enum sp_run_class class_of(const struct sp_run *r, const struct sp_run_result *res)
+{
+    const bool has_ended = r->kind == SP_RUN_EXITED || r->kind == SP_RUN_SIGNALLED;
+
+    if (has_ended && (r->kind == SP_RUN_EXITED || r->how.signal == SIGSYS) &&
+        sp_denied_judge(r->sandbox, &r->how, res->out, res->err))
+        return SP_RUN_DENIED;
+    switch (r->kind) {
+    case SP_RUN_EXITED:
+    case SP_RUN_CANCELLED:
+        return SP_RUN_OK;
+    case SP_RUN_SIGNALLED:
+    case SP_RUN_INTERRUPTED:
+        return SP_RUN_SIGNAL;
+    case SP_RUN_TIMED_OUT:
+        return SP_RUN_TIMEOUT;
+    case SP_RUN_FAILED:
+        break;
+    }
+    return SP_RUN_ERROR;
+}
+
+static void fail(struct sp_run *r, enum sp_code code, int sys, const char *why)
+{
+    (void)sp_fail(&r->error, code, sys, "%s", why);
+    r->kind = SP_RUN_FAILED;
+    r->is_settled = true;
+}
+
+static void describe(struct sp_run *r, struct sp_run_result *ret)
+{
+    *ret = (struct sp_run_result){
+        .has_lost_output = r->has_lost_output,
+        .duration_ns = now_ns() - r->started_ns,
+        .timeout_ms = r->timeout_ms,
+        .denial = r->how.denial,
+    };
+    if (!sp_run_capture_fill(&r->capture, ret))
+        fail(r, SP_E_SYSTEM, ENOMEM, "put the output together");
+    ret->kind = r->kind;
+    ret->exit_code = code_of(r);
+    ret->signal = r->kind == SP_RUN_SIGNALLED ? r->how.signal : 0;
+    ret->class = class_of(r, ret);
+    ret->error = r->kind == SP_RUN_FAILED ? &r->error : NULL;
+}
+
+static void on_finish(struct sp_deferred *d)
+{
+    struct sp_run *r = SP_CONTAINER(d, struct sp_run, finish);
+    struct sp_run_result result;
+
+    stop_timers(r);
+    sp_job_release(&r->job);
+    describe(r, &result);
+    sp_run_tell_end(&r->capture.watcher, &result);
+    r->fn(r->user, &result);
+    sp_run_free(r);
+}
+
+/* Not from within a word of the job: it would be freed under its backend. */
+static void finish(struct sp_run *r)
+{
+    r->stage = OVER;
+    sp_loop_defer(r->loop, &r->finish, on_finish);
+}
+
+static void on_drain_limit(struct sp_timer *t)
+{
+    finish(SP_CONTAINER(t, struct sp_run, drain)); /* what was read is kept */
+}
+
+/* What comes first counts. */
+static void settle(struct sp_run *r, enum sp_run_kind kind)
+{
+    r->is_settled = true;
+    r->kind = kind;
+    r->settled_ms = sp_loop_now(r->loop);
+    sp_loop_cancel(r->loop, &r->expiry);
+    if (!arm(r, &r->drain, SP_RUN_DRAIN_MS, on_drain_limit))
+        finish(r); /* no memory to wait in */
+}
+
+/* ---- ending the process ---- */
+
+/* If it was refused nothing more can be done than what the release does anyway. */
+static void on_asked(struct sp_job_call *c)
+{
+    (void)c;
+}
+
+static void terminate(struct sp_run *r)
+{
+    if (r->stage != RUNNING || r->is_terminated)
+        return;
+    r->is_terminated = true;
+    r->terminate = (struct sp_job_call){.fn = on_asked};
+    sp_job_terminate(&r->job, &r->terminate);
+}
+
+/* An executor that has no such signal. */
+static void on_term_asked(struct sp_job_call *c)
+{
+    if (c->result != SP_JOB_OK)
+        terminate(SP_CONTAINER(c, struct sp_run, term));
+}
+
+static void on_grace_over(struct sp_timer *t)
+{
+    terminate(SP_CONTAINER(t, struct sp_run, grace));
+}
+
+static void ask_to_end(struct sp_run *r)
+{
+    r->term = (struct sp_job_call){.fn = on_term_asked};
+    sp_job_signal(&r->job, &r->term, SIGTERM);
+    if (!arm(r, &r->grace, SP_RUN_GRACE_MS, on_grace_over))
+        terminate(r);
+}
+
+/* The one that was asked has ended; others of its group may not have listened. */
+static void end_its_group(struct sp_run *r)
+{
+    sp_loop_cancel(r->loop, &r->grace);
+    r->kill = (struct sp_job_call){.fn = on_asked};
+    sp_job_signal(&r->job, &r->kill, SIGKILL);
+}
+
+static void end_process(struct sp_run *r)
+{
+    if (r->stage != RUNNING)
+        return; /* not yet: when it has started */
+    if (r->kind == SP_RUN_CANCELLED)
+        ask_to_end(r);
+    else
+        terminate(r);
+}
+
+static void on_expired(struct sp_timer *t)
+{
+    struct sp_run *r = SP_CONTAINER(t, struct sp_run, expiry);
+
+    if (r->is_settled)
+        return;
+    settle(r, SP_RUN_TIMED_OUT);
+    end_process(r);
+}
+
+void sp_run_cancel(struct sp_run *r)
+{
+    if (!r->is_settled) {
+        settle(r, SP_RUN_CANCELLED);
+        end_process(r);
+    } else if (r->kind == SP_RUN_TIMED_OUT && r->settled_ms == sp_loop_now(r->loop)) {
+        r->kind = SP_RUN_CANCELLED; /* both at once */
+    } else if (r->stage == EXITED) {
+        finish(r); /* nobody wants its last words */
+    }
+}
+
+void sp_run_interrupt(struct sp_run *r)
+{
+    if (r->stage == EXITED) {
+        finish(r);
+        return;
+    }
+    if (!r->is_settled)
+        settle(r, SP_RUN_INTERRUPTED);
+    terminate(r); /* also one that still had time to end by itself */
+}
+
+/* ---- what the job tells ---- */
+
+static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
+{
+    struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+
+    if (r->stage != STARTING)
+        return;
+    r->stage = RUNNING;
+    r->sandbox = sandbox;
+    sp_run_tell_begin(&r->capture.watcher);
+    if (r->is_settled)
+        end_process(r);
+}
+
+static void on_refused(struct sp_job *j, const struct sp_error *e)
+{
+    struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+
+    if (!r->is_settled) {
+        r->error = *e;
+        r->kind = SP_RUN_FAILED;
+        r->is_settled = true;
+    }
+    finish(r);
+}
+
+static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
+{
+    struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+
+    if (r->stage == OVER)
+        return true;
+    if (!sp_run_capture_take(&r->capture, stream, bytes)) {
+        fail(r, SP_E_SYSTEM, ENOMEM, "keep the output");
+        finish(r);
+    }
+    return true;
+}
+
+static void on_gap(struct sp_job *j, uint64_t bytes)
+{
+    (void)bytes;
+    SP_CONTAINER(j, struct sp_run, job)->has_lost_output = true;
+}
+
+static void keep_exit(struct sp_run *r, const struct sp_job_exit *how)
+{
+    r->how = *how;
+    r->how.kernel = NULL; /* borrowed */
+    if (how->denial != NULL) {
+        r->denial = *how->denial;
+        r->how.denial = &r->denial;
+    }
+}
+
+static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
+{
+    struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+
+    if (r->stage == OVER)
+        return;
+    r->stage = EXITED;
+    keep_exit(r, how);
+    if (!r->is_settled)
+        settle(r, how->signal != 0 ? SP_RUN_SIGNALLED : SP_RUN_EXITED);
+    else if (r->kind == SP_RUN_CANCELLED && !r->is_terminated)
+        end_its_group(r);
+}
+
+static void on_closed(struct sp_job *j)
+{
+    finish(SP_CONTAINER(j, struct sp_run, job));
+}
+
+static void on_failed(struct sp_job *j, const char *why)
+{
+    struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+
+    if (!r->is_settled)
+        fail(r, SP_E_FAILED, 0, why);
+    r->has_lost_output = true; /* nobody knows */
+    finish(r);
+}
+
+static const struct sp_job_ops job_ops = {
+    .started = on_started,
+    .refused = on_refused,
+    .output = on_output,
+    .gap = on_gap,
+    .exited = on_exited,
+    .closed = on_closed,
+    .failed = on_failed,
+};
+
+/* ---- the beginning ---- */
+
+static uint64_t timeout_of(const struct sp_run_ask *ask)
+{
+    if (ask->capture == SP_RUN_FULL_BUFFER)
+        return SP_RUN_FOREVER;
+    return ask->timeout_ms != 0 ? ask->timeout_ms : SP_RUN_DEFAULT_MS;
+}
+
+static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_ask *ask,
+                  struct sp_error *e)
+{
+    struct sp_launch l = ask->launch;
+
+    l.is_tty = l.wants_stdin = false;
+    if (l.name.n == 0)
+        l.name = SP_STR("shell");
+    if (!arm(r, &r->expiry, r->timeout_ms, on_expired))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "set a time-out");
+    return sp_job_start(b, &r->job, &job_ops, &l, e);
+}
+
+int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
+                 struct sp_run **ret, struct sp_error *e)
+{
+    if (ask->launch.argc == 0 || ask->launch.argv[0].n == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
+
+    struct sp_run *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
+    r->loop = b->loop;
+    r->fn = fn;
+    r->user = user;
+    r->timeout_ms = timeout_of(ask);
+    r->started_ns = now_ns();
+    r->how = (struct sp_job_exit){.code = -1, .denied = -1};
+    const int result = sp_run_capture_init(&r->capture, ask, user)
+                           ? launch(r, b, ask, e)
+                           : sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
+    if (result < 0) {
+        sp_run_free(r);
+        return result;
+    }
+    *ret = r;
+    return 0;
+}

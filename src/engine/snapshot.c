@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One entry for a shell and a directory:
+ *
+ *   CAPTURING --file written--> CHECKING --it can be read--> READY
+ *       '----------------------------'------------------> NONE, and not tried again
+ *
+ * There are few entries. The one that was not used for longest goes, with its file, when another is
+ * needed; a command that was about to read it reads the profile instead.
+ */
+#include "engine/snapshot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "engine/run.h"
+#include "engine/snapshot_priv.h"
+
+enum state { UNUSED, CAPTURING, CHECKING, READY, NONE };
+
+struct entry {
+    struct sp_snapshots *owner;
+    enum state state;
+    struct sp_shell shell; /* owned */
+    char *cwd;
+    char *name, *path; /* of the file; NULL: none */
+    char nonce[SP_SNAPSHOT_NONCE + 1];
+    struct sp_buf environment; /* of the capture and of the check: NAME=VALUE with NULs */
+    uint64_t used;             /* the larger the later */
+    bool is_telling;           /* its path is with somebody */
+    struct sp_run *run;
+    struct sp_snapshot_wait *first, *last;
+    struct sp_deferred tell;
+};
+
+struct sp_snapshots {
+    struct sp_backend *backend;
+    const struct sp_policy *policy;
+    char *path;
+    int directory;
+    uint64_t uses;
+    struct entry entries[SP_SNAPSHOT_MAX];
+    struct entry refused; /* for those who find no room: always NONE */
+};
+
+/* ---- waiting ---- */
+
+static void add_wait(struct entry *n, struct sp_snapshot_wait *w)
+{
+    w->impl = n;
+    w->next = NULL;
+    w->prev = n->last;
+    *(n->last != NULL ? &n->last->next : &n->first) = w;
+    n->last = w;
+}
+
+void sp_snapshots_forget(struct sp_snapshot_wait *w)
+{
+    struct entry *n = w->impl;
+
+    if (n == NULL)
+        return;
+    *(w->prev != NULL ? &w->prev->next : &n->first) = w->next;
+    *(w->next != NULL ? &w->next->prev : &n->last) = w->prev;
+    w->impl = NULL;
+    w->prev = w->next = NULL;
+}
+
+static bool is_settled(const struct entry *n)
+{
+    return n->state == READY || n->state == NONE;
+}
+
+static void on_tell(struct sp_deferred *d)
+{
+    struct entry *n = SP_CONTAINER(d, struct entry, tell);
+    size_t count = 0;
+
+    for (const struct sp_snapshot_wait *w = n->first; w != NULL; w = w->next)
+        count++;
+    n->is_telling = true;
+    for (; count > 0 && n->first != NULL; count--) { /* who comes meanwhile waits for the next */
+        struct sp_snapshot_wait *w = n->first;
+
+        sp_snapshots_forget(w);
+        w->fn(w, n->state == READY ? n->path : NULL);
+    }
+    n->is_telling = false;
+    if (n->first != NULL)
+        sp_loop_again(n->owner->backend->loop, d, on_tell);
+}
+
+static void tell_later(struct entry *n)
+{
+    sp_loop_defer(n->owner->backend->loop, &n->tell, on_tell);
+}
+
+static void settle(struct entry *n, enum state state)
+{
+    n->state = state;
+    sp_buf_done(&n->environment);
+    tell_later(n);
+}
+
+/* ---- capturing ---- */
+
+static void remove_file(struct entry *n)
+{
+    if (n->name != NULL)
+        (void)unlinkat(n->owner->directory, n->name, 0); /* else a later run's leftover */
+    free(n->name);
+    free(n->path);
+    n->name = n->path = NULL;
+}
+
+static void give_up(struct entry *n)
+{
+    remove_file(n);
+    settle(n, NONE);
+}
+
+/* The variables as a list for sp_environ_ask; it borrows from the entry. To be freed. */
+static char **list_of(const struct sp_buf *made)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < made->len; i++)
+        count += made->data[i] == 0;
+    char **list = calloc(count + 1, sizeof *list);
+    size_t at = 0;
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        list[i] = made->data + at;
+        at += strlen(list[i]) + 1;
+    }
+    return list;
+}
+
+static int run_shell(struct entry *n, const char *flag, const struct sp_buf *script, sp_run_fn *fn)
+{
+    const struct sp_str argv[] = {
+        sp_str_of(n->shell.path), sp_str_of(flag), {script->data, script->len}};
+    auto_free char **own = list_of(&n->environment);
+    const struct sp_environ_ask environment = {
+        .own = own, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
+    const struct sp_run_ask ask = {
+        .launch = {.name = SP_STR("snapshot"),
+                   .cwd = sp_str_of(n->cwd),
+                   .argv = argv,
+                   .argc = 3,
+                   .environ = &environment,
+                   .policy = n->owner->policy},
+        .timeout_ms = SP_SNAPSHOT_LIMIT_MS,
+    };
+    struct sp_error e;
+
+    if (own == NULL)
+        return -SP_E_SYSTEM;
+    return sp_run_start(n->owner->backend, &ask, fn, n, &n->run, &e);
+}
+
+static bool is_success(const struct sp_run_result *r)
+{
+    return r->kind == SP_RUN_EXITED && r->exit_code == 0 && !r->has_lost_output &&
+           r->out_total == r->out.n;
+}
+
+static void on_checked(void *user, const struct sp_run_result *r)
+{
+    struct entry *n = user;
+
+    n->run = NULL;
+    if (is_success(r))
+        settle(n, READY);
+    else
+        give_up(n);
+}
+
+static char *path_of(const struct sp_snapshots *s, const char *name)
+{
+    char *path;
+
+    return asprintf(&path, "%s/%s", s->path, name) < 0 ? NULL : path;
+}
+
+static bool write_file(struct entry *n, struct sp_str printed)
+{
+    auto_buf struct sp_buf text = {0};
+    struct sp_error e;
+
+    return sp_snapshot_compose(&text, n->shell.type, n->nonce, printed) &&
+           sp_snapshot_write(n->owner->directory, (struct sp_str){text.data, text.len}, &n->name,
+                             &e) == 0 &&
+           (n->path = path_of(n->owner, n->name)) != NULL;
+}
+
+static bool start_check(struct entry *n)
+{
+    auto_buf struct sp_buf script = {0};
+
+    n->state = CHECKING;
+    return sp_snapshot_add_check(&script, n->path) && run_shell(n, "-c", &script, on_checked) == 0;
+}
+
+static void on_captured(void *user, const struct sp_run_result *r)
+{
+    struct entry *n = user;
+
+    n->run = NULL;
+    if (!is_success(r) || !write_file(n, r->out) || !start_check(n))
+        give_up(n);
+}
+
+static bool start_capture(struct entry *n)
+{
+    auto_buf struct sp_buf script = {0};
+
+    n->state = CAPTURING;
+    return sp_snapshot_random(n->nonce) &&
+           sp_snapshot_add_capture(&script, n->shell.type, n->nonce) &&
+           run_shell(n, "-lc", &script, on_captured) == 0;
+}
+
+/* ---- entries ---- */
+
+static void clear(struct entry *n)
+{
+    struct sp_snapshots *owner = n->owner;
+
+    sp_run_free(n->run);
+    sp_loop_undefer(owner->backend->loop, &n->tell);
+    while (n->first != NULL)
+        sp_snapshots_forget(n->first);
+    remove_file(n);
+    sp_shell_done(&n->shell);
+    free(n->cwd);
+    sp_buf_done(&n->environment);
+    *n = (struct entry){.owner = owner};
+}
+
+static struct entry *find(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd)
+{
+    for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++) {
+        struct entry *n = &s->entries[i];
+
+        if (n->state != UNUSED && strcmp(n->shell.path, shell->path) == 0 &&
+            sp_str_eq(sp_str_of(n->cwd), cwd))
+            return n;
+    }
+    return NULL;
+}
+
+static bool is_free(const struct entry *n)
+{
+    return n->first == NULL && !n->is_telling;
+}
+
+/* One that nobody uses, or that has not been used for longest. NULL: all are being made. */
+static struct entry *make_room(struct sp_snapshots *s)
+{
+    struct entry *oldest = NULL;
+
+    for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++) {
+        struct entry *n = &s->entries[i];
+
+        if (n->state == UNUSED)
+            return n;
+        if (is_settled(n) && is_free(n) && (oldest == NULL || n->used < oldest->used))
+            oldest = n;
+    }
+    if (oldest != NULL)
+        clear(oldest);
+    return oldest;
+}
+
+/* What belongs to one call or one attempt is not the shell's. */
+static bool make_environment(struct entry *n, const struct sp_environ_ask *environ)
+{
+    struct sp_environ_ask ask = *environ;
+    uint32_t count;
+    struct sp_error e;
+
+    ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
+    ask.marks = (struct sp_environ_vars){0};
+    return sp_environ_make(&ask, &n->environment, &count, &e) == 0;
+}
+
+static bool begin(struct entry *n, const struct sp_shell *shell, struct sp_str cwd,
+                  const struct sp_environ_ask *environ)
+{
+    n->shell = (struct sp_shell){.type = shell->type, .path = strdup(shell->path)};
+    n->cwd = strndup(cwd.p, cwd.n);
+    if (n->shell.path == NULL || n->cwd == NULL) {
+        clear(n);
+        return false;
+    }
+    if (!make_environment(n, environ) || !start_capture(n))
+        give_up(n);
+    return true;
+}
+
+static bool is_supported(const struct sp_shell *shell, struct sp_str cwd)
+{
+    return (shell->type == SP_SHELL_BASH || shell->type == SP_SHELL_ZSH ||
+            shell->type == SP_SHELL_SH) &&
+           cwd.n != 0 && !sp_str_has_nul(cwd);
+}
+
+static struct entry *entry_for(struct sp_snapshots *s, const struct sp_shell *shell,
+                               struct sp_str cwd, const struct sp_environ_ask *environ)
+{
+    if (!is_supported(shell, cwd))
+        return &s->refused;
+    struct entry *n = find(s, shell, cwd);
+    if (n != NULL && n->state == READY && is_free(n) && !sp_snapshot_touch(s->directory, n->name)) {
+        clear(n); /* somebody has removed its file */
+        n = NULL;
+    }
+    if (n != NULL)
+        return n;
+    n = make_room(s);
+    return n != NULL && begin(n, shell, cwd, environ) ? n : &s->refused;
+}
+
+void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd,
+                      const struct sp_environ_ask *environ, struct sp_snapshot_wait *w)
+{
+    struct entry *n = entry_for(s, shell, cwd, environ);
+
+    n->used = ++s->uses;
+    add_wait(n, w);
+    if (is_settled(n))
+        tell_later(n);
+}
+
+/* ---- all of them ---- */
+
+int sp_snapshots_new(const struct sp_snapshots_options *o, struct sp_snapshots **ret,
+                     struct sp_error *e)
+{
+    if (o->directory[0] != '/')
+        return sp_fail(e, SP_E_INVALID, 0, "the directory of shell snapshots must be absolute: %s",
+                       o->directory);
+    struct sp_snapshots *s = calloc(1, sizeof *s);
+    char *path = strdup(o->directory);
+    if (s == NULL || path == NULL) {
+        free(s);
+        free(path);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep shell snapshots");
+    }
+    s->backend = o->backend;
+    s->policy = o->policy;
+    s->path = path;
+    s->directory = -1;
+    for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++)
+        s->entries[i].owner = s;
+    s->refused = (struct entry){.owner = s, .state = NONE};
+    const int r = sp_snapshot_open_directory(path, &s->directory, e);
+    if (r < 0) {
+        sp_snapshots_free(s);
+        return r;
+    }
+    sp_snapshot_remove_leftovers(s->directory);
+    *ret = s;
+    return 0;
+}
+
+void sp_snapshots_free(struct sp_snapshots *s)
+{
+    if (s == NULL)
+        return;
+    for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++)
+        clear(&s->entries[i]);
+    clear(&s->refused);
+    if (s->directory >= 0)
+        (void)close(s->directory);
+    free(s->path);
+    free(s);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "client/remote.h"
+#include "config/policy.h"
+#include "core/placeholder.h"
+#include "engine/local.h"
+#include "lib/binary.h"
+#include "lib/engine_priv.h"
+#include "sandbox/resolve.h"
+
+/* ---- where ---- */
+
+static int find_cwd(struct sp_engine *engine, const char *asked, struct sp_error *e)
+{
+    auto_free char *here = getcwd(NULL, 0);
+
+    if (here == NULL && (asked == NULL || asked[0] != '/'))
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
+    engine->cwd = sp_path_normalise(asked != NULL ? asked : here, here);
+    if (engine->cwd == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
+    if (access(engine->cwd, X_OK) < 0)
+        return sp_fail(e, SP_E_NOT_FOUND, errno, "working directory %s", engine->cwd);
+    return 0;
+}
+
+static int open_local(struct sp_engine *engine, const struct sp_engine_options *o,
+                      struct sp_error *e)
+{
+    auto_free char *program = NULL;
+    int r = find_cwd(engine, o->cwd, e);
+
+    if (r == 0)
+        r = sp_binary_find(o->program, &program, e);
+    if (r < 0)
+        return r;
+    sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
+    if (!sp_covers_find(engine->runtime_dir, &engine->covers))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    const struct sp_local_options lo = {
+        .program = program,
+        .use_cgroups = true,
+        .covers = (const char *const *)engine->covers.paths,
+        .runtime_dir = engine->runtime_dir,
+        .cwd = engine->cwd,
+    };
+    return sp_local_new(engine->loop, &lo, &engine->backend, e);
+}
+
+static int open_remote(struct sp_engine *engine, const char *asked_cwd,
+                       const struct sp_config_place *place, struct sp_error *e)
+{
+    const char *cwd = asked_cwd != NULL ? asked_cwd : place->cwd;
+
+    if (cwd != NULL && cwd[0] != '/')
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "the working directory on another machine must be an absolute path, not `%s`", cwd);
+    if (cwd != NULL && (engine->cwd = strdup(cwd)) == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the working directory");
+    const struct sp_client_options co = {
+        .url = place->url,
+        .program = place->program,
+        .env = place->env,
+        .cwd = cwd,
+        .token = place->token,
+        .connect_timeout_ms = place->connect_timeout_ms,
+    };
+    return sp_remote_new(engine->loop, &co, &engine->backend, e);
+}
+
+int sp_lib_open_place(struct sp_engine *engine, const struct sp_engine_options *o,
+                      struct sp_error *e)
+{
+    struct sp_config_place place = {0};
+    int r = sp_config_place(&engine->config, o->on, &place, e);
+
+    if (r < 0)
+        return r;
+    r = place.is_local ? open_local(engine, o, e) : open_remote(engine, o->cwd, &place, e);
+    sp_config_place_done(&place);
+    return r;
+}
+
+/* ---- under what ---- */
+
+/* The workspace is the working directory; without one only "no sandbox" can be said. */
+static int find_policy(struct sp_engine *engine, const char *asked, struct sp_error *e)
+{
+    const char *name = asked != NULL ? asked : engine->config.default_permissions;
+    const char *cwd = engine->cwd != NULL ? engine->cwd : "/";
+    struct sp_policy policy = {0};
+    bool is_open = true;
+
+    if (name == NULL)
+        return 0;
+    const int r = sp_config_policy(&engine->config, name, cwd, &policy, &is_open, e);
+    if (r < 0)
+        return r;
+    if (is_open || engine->cwd == NULL) {
+        sp_policy_done(&policy);
+        return is_open
+                   ? 0
+                   : sp_fail(e, SP_E_INVALID, 0,
+                             "the sandbox `%s` on another machine needs its workspace: give the "
+                             "option cwd, or cwd in the environment's configuration",
+                             name);
+    }
+    engine->policy = policy;
+    engine->is_confined = true;
+    return 0;
+}
+
+static int find_approval(const struct sp_engine *engine, const char *asked, enum sp_approval *ret,
+                         struct sp_error *e)
+{
+    static const struct {
+        const char *name;
+        enum sp_approval approval;
+    } known[] = {
+        {"untrusted", SP_APPROVAL_UNTRUSTED},
+        {"on-failure", SP_APPROVAL_ON_FAILURE},
+        {"on-request", SP_APPROVAL_ON_REQUEST},
+        {"never", SP_APPROVAL_NEVER},
+    };
+    const char *name = asked != NULL ? asked : engine->config.approval_policy;
+
+    for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(name, known[i].name) == 0) {
+            *ret = known[i].approval;
+            name = NULL;
+        }
+    return name == NULL ? 0
+                        : sp_fail(e, SP_E_INVALID, 0,
+                                  "the approval policy `%s` is not untrusted, on-failure, "
+                                  "on-request or never",
+                                  name);
+}
+
+struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine)
+{
+    return (struct sp_environ_ask){
+        .own = environ,
+        .policy = engine->config.env_policy,
+        .set = engine->config.env_set,
+    };
+}
+
+int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
+                        struct sp_error *e)
+{
+    static const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
+                                              .ask = sp_lib_tell_question};
+    static const struct sp_manager_ops nobody_consents = {.event = sp_lib_tell_event};
+    const struct sp_config *c = &engine->config;
+    const struct sp_environ_ask environ_ask = sp_lib_environ(engine);
+    const struct sp_environment place = {
+        .id = "primary", .backend = engine->backend, .cwd = engine->cwd};
+    enum sp_approval approval = SP_APPROVAL_ON_REQUEST;
+    int r = find_policy(engine, o->sandbox, e);
+
+    if (r == 0)
+        r = find_approval(engine, o->approve, &approval, e);
+    if (r < 0)
+        return r;
+    const struct sp_manager_options mo = {
+        .loop = engine->loop,
+        .environments = &place,
+        .environment_count = 1,
+        .ops = engine->ask != NULL ? &ops : &nobody_consents,
+        .user = engine,
+        .poll_max_ms = c->poll_max_ms,
+        .output_allowance = {.unit = SP_ALLOWANCE_TOKENS, .limit = c->tool_output_token_limit},
+        .notify_at = c->notify_at,
+        .hides_denied_start = !c->report_denied_start,
+        .exited_ttl_ms = c->exited_ttl_s * 1000,
+        .refuses_login_shell = !c->allow_login_shell,
+        .has_no_timeout = true, /* sp_engine_wait */
+        .approval = approval,
+        .policy = engine->is_confined ? &engine->policy : NULL,
+        .environ = &environ_ask,
+    };
+    return sp_manager_new(&mo, &engine->manager, e);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "lib/engine_priv.h"
+
+/* ---- strings for C ---- */
+
+/* With a NUL behind. Without memory: "". */
+static const char *text_of(struct sp_str s, char **ret_owned)
+{
+    char *copy = s.n == 0 ? NULL : malloc(s.n + 1);
+
+    *ret_owned = copy;
+    if (copy == NULL)
+        return "";
+    memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    return copy;
+}
+
+/* A list with NULL at its end, in one piece. Without memory it is empty. */
+static const char *const *list_of(const struct sp_str *argv, uint32_t argc, char ***ret_owned)
+{
+    static const char *const empty[] = {NULL};
+    size_t bytes = (argc + (size_t)1) * sizeof(char *);
+
+    for (uint32_t i = 0; i < argc; i++)
+        bytes += argv[i].n + 1;
+    char **list = malloc(bytes);
+    *ret_owned = list;
+    if (list == NULL)
+        return empty;
+    char *at = (char *)(list + argc + 1);
+    for (uint32_t i = 0; i < argc; i++) {
+        list[i] = at;
+        if (argv[i].n != 0)
+            memcpy(at, argv[i].p, argv[i].n);
+        at[argv[i].n] = 0;
+        at += argv[i].n + 1;
+    }
+    list[argc] = NULL;
+    return (const char *const *)list;
+}
+
+static uint64_t number_of(struct sp_str call_id)
+{
+    uint64_t number = 0;
+
+    (void)sp_str_to_u64(call_id, UINT64_MAX, &number); /* we gave it: see sp_lib_id_of */
+    return number;
+}
+
+/* ---- events ---- */
+
+static void set_bytes(struct sp_public_event *ev, struct sp_str bytes)
+{
+    ev->bytes = bytes.p != NULL ? bytes.p : "";
+    ev->byte_count = bytes.n;
+}
+
+static void tell(struct sp_engine *engine, const struct sp_public_event *ev)
+{
+    if (engine->event != NULL && !engine->is_doomed)
+        engine->event(engine->user, ev);
+}
+
+void sp_lib_tell_event(void *user, const struct sp_event *from)
+{
+    struct sp_engine *engine = user;
+    auto_free char **argv = NULL;
+    auto_free char *cwd = NULL;
+    struct sp_public_event ev = {
+        .size = sizeof ev,
+        .session = from->process_id,
+        .call = number_of(from->call_id),
+        .bytes = "",
+    };
+
+    if (engine->event == NULL || engine->is_doomed)
+        return;
+    switch (from->type) {
+    case SP_EVENT_DELTA:
+        ev.kind = SP_EVENT_OUTPUT;
+        ev.stream = from->stream == SP_STREAM_STDERR ? SP_OUTPUT_STDERR : SP_OUTPUT_STDOUT;
+        set_bytes(&ev, from->chunk);
+        break;
+    case SP_EVENT_INTERACTION:
+        ev.kind = SP_EVENT_INPUT;
+        set_bytes(&ev, from->input);
+        break;
+    case SP_EVENT_WARNING:
+        ev.kind = SP_EVENT_WARNED;
+        set_bytes(&ev, from->message);
+        break;
+    case SP_EVENT_END:
+        ev.exit_code = from->exit_code;
+        ev.is_failed = from->status != SP_STATUS_COMPLETED;
+        ev.ns = from->duration_ns;
+        set_bytes(&ev, from->aggregated);
+        /* fallthrough */
+    case SP_EVENT_BEGIN:
+        ev.kind = from->type == SP_EVENT_END ? SP_EVENT_ENDED : SP_EVENT_STARTED;
+        ev.at_ms = from->at_ms;
+        ev.argv = list_of(from->argv, from->argc, &argv);
+        ev.cwd = text_of(from->cwd, &cwd);
+        break;
+    }
+    tell(engine, &ev);
+}
+
+/* ---- questions ---- */
+
+void sp_lib_tell_question(void *user, const struct sp_question *from)
+{
+    struct sp_engine *engine = user;
+    auto_free char **argv = NULL;
+    auto_free char *reason = NULL;
+    auto_free char *command = NULL;
+    auto_free char *cwd = NULL;
+    struct sp_public_question q = {
+        .size = sizeof q,
+        .id = from->id,
+        .topic = from->kind == SP_QUESTION_RETRY ? SP_QUESTION_TRY_AGAIN : SP_QUESTION_UNCONFINED,
+        .call = number_of(from->call_id),
+        .reason = text_of(from->reason, &reason),
+        .command = text_of(from->command, &command),
+        .argv = list_of(from->argv, from->argc, &argv),
+        .cwd = text_of(from->cwd, &cwd),
+    };
+
+    if (!engine->is_doomed)
+        engine->ask(engine->user, &q);
+}
+
+/* ---- answers ---- */
+
+static enum sp_outcome outcome_of(const struct sp_reply *r)
+{
+    switch (r->fault) {
+    case SP_FAULT_NONE:
+        if (r->answer.fate == SP_ANSWER_RUNNING)
+            return SP_OUTCOME_RUNNING;
+        return r->signal != 0 ? SP_OUTCOME_SIGNALLED : SP_OUTCOME_EXITED;
+    case SP_FAULT_ABORTED:
+        return SP_OUTCOME_CANCELLED;
+    case SP_FAULT_UNKNOWN:
+        return SP_OUTCOME_UNKNOWN;
+    case SP_FAULT_REJECTED:
+        return SP_OUTCOME_REFUSED;
+    case SP_FAULT_ARGUMENTS:
+    case SP_FAULT_STDIN_CLOSED:
+    case SP_FAULT_WRITE:
+    case SP_FAULT_CREATE:
+    case SP_FAULT_FAILED:
+        break;
+    }
+    return SP_OUTCOME_FAILED;
+}
+
+static const char *or_empty(struct sp_str s)
+{
+    return s.p != NULL ? s.p : "";
+}
+
+void sp_lib_tell_reply(void *user, const struct sp_reply *r)
+{
+    struct sp_lib_call *c = user;
+    auto_free char *error = NULL;
+    struct sp_public_answer a = {
+        .outcome = outcome_of(r),
+        .exit_code = -1,
+        .signal = r->signal,
+        .was_denied = r->was_denied,
+        .wall_ns = (sp_loop_now(c->engine->loop) - c->began_ms) * 1000000,
+        .output = "",
+        .out = "",
+        .err = "",
+        .from = r->from,
+        .to = r->to,
+        .text = or_empty(r->text),
+        .text_size = r->text.n,
+    };
+
+    if (r->fault == SP_FAULT_NONE) {
+        if (r->answer.fate == SP_ANSWER_RUNNING)
+            a.session = r->answer.session_id;
+        if (r->answer.fate == SP_ANSWER_EXITED)
+            a.exit_code = r->answer.exit_code;
+        a.wall_ns = r->answer.wall_ns;
+        a.output = or_empty(r->answer.output);
+        a.output_size = r->answer.output.n;
+        a.omitted = r->answer.omitted;
+    } else if (a.outcome != SP_OUTCOME_CANCELLED) {
+        a.error = text_of(r->error.n != 0 ? r->error : r->text, &error);
+    }
+    sp_lib_call_answer(c, &a);
+}
+
+static enum sp_outcome outcome_of_run(const struct sp_run_result *r)
+{
+    switch (r->kind) {
+    case SP_RUN_EXITED:
+        return SP_OUTCOME_EXITED;
+    case SP_RUN_SIGNALLED:
+        return SP_OUTCOME_SIGNALLED;
+    case SP_RUN_TIMED_OUT:
+        return SP_OUTCOME_TIMED_OUT;
+    case SP_RUN_CANCELLED:
+    case SP_RUN_INTERRUPTED:
+        return SP_OUTCOME_CANCELLED;
+    case SP_RUN_FAILED:
+        break;
+    }
+    return SP_OUTCOME_FAILED;
+}
+
+void sp_lib_tell_result(void *user, const struct sp_run_result *r)
+{
+    struct sp_lib_call *c = user;
+    const struct sp_allowance max = {.unit = SP_ALLOWANCE_TOKENS,
+                                     .limit = c->engine->config.tool_output_token_limit};
+    auto_buf struct sp_buf text = {0};
+    char error[sizeof r->error->msg + 64];
+    struct sp_public_answer a = {
+        .outcome = outcome_of_run(r),
+        .exit_code = r->exit_code,
+        .signal = r->signal,
+        .was_denied = r->class == SP_RUN_DENIED,
+        .has_lost_output = r->has_lost_output,
+        .wall_ns = r->duration_ns,
+        .output = or_empty(r->aggregated),
+        .output_size = r->aggregated.n,
+        .out = or_empty(r->out),
+        .out_size = r->out.n,
+        .err = or_empty(r->err),
+        .err_size = r->err.n,
+        .omitted = r->out_total + r->err_total - r->aggregated.n,
+        .to = r->out_total + r->err_total,
+        .text = "",
+    };
+
+    c->run = NULL; /* gone after this */
+    if (r->error != NULL && a.outcome == SP_OUTCOME_FAILED)
+        a.error = sp_error_text(r->error, error, sizeof error);
+    if (sp_run_add_text(&text, r, max)) { /* without memory: the answer is in the other members */
+        a.text = text.data != NULL ? text.data : "";
+        a.text_size = text.len;
+    }
+    sp_lib_call_answer(c, &a);
+}
+
+/* ---- the list ---- */
+
+struct listing {
+    struct sp_session_info *items;
+    char **owned; /* command and cwd of each */
+    size_t count, cap;
+    bool is_short; /* no memory */
+};
+
+static void add(void *user, const struct sp_manager_entry *entry)
+{
+    struct listing *l = user;
+
+    if (l->count == l->cap) {
+        const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
+        struct sp_session_info *items = realloc(l->items, cap * sizeof *items);
+
+        if (items != NULL)
+            l->items = items;
+        char **owned = items == NULL ? NULL : realloc(l->owned, cap * 2 * sizeof *owned);
+        if (owned == NULL) {
+            l->is_short = true;
+            return;
+        }
+        l->owned = owned;
+        l->cap = cap;
+    }
+    l->items[l->count] = (struct sp_session_info){
+        .size = sizeof *l->items,
+        .session = entry->process_id,
+        .call = number_of(entry->call_id),
+        .command = text_of(entry->command, &l->owned[2 * l->count]),
+        .cwd = text_of(entry->cwd, &l->owned[2 * l->count + 1]),
+        .is_tty = entry->is_tty,
+    };
+    l->count++;
+}
+
+int sp_lib_tell_list(struct sp_engine *engine,
+                     void (*fn)(void *user, const struct sp_session_info *info), void *user)
+{
+    struct listing l = {0};
+
+    /* All of it first: fn may do anything, also free the engine. */
+    sp_manager_list(engine->manager, add, &l);
+    for (size_t i = 0; i < l.count; i++) {
+        if (!l.is_short)
+            fn(user, &l.items[i]);
+        free(l.owned[2 * i]);
+        free(l.owned[2 * i + 1]);
+    }
+    free(l.items);
+    free(l.owned);
+    return l.is_short ? -ENOMEM : 0;
+}

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exec-server that does not run anything: it tells a story about each process, as awkwardly as real ones do.
+
+    executor.py STORY LOG
+
+speaks JSON lines on stdin and stdout. Every request is written to LOG, a line each. A story is a function below;
+it is called for process/start, and may name handlers of its own for other methods.
+"""
+
+import base64
+import json
+import sys
+import threading
+import time
+
+
+def b64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+class Executor:
+    def __init__(self, story, log):
+        self.story, self.log = story, open(log, 'a')
+        self.chunks = []  # (seq, text): what process/read answers
+        self.exit_code, self.is_closed, self.next_seq = None, False, 1
+        self.handlers = {}  # method: function of the params, which returns a result or (code, message)
+        self.lock = threading.Lock()
+
+    def send(self, message):
+        with self.lock:
+            sys.stdout.write(json.dumps(message) + '\n')
+            sys.stdout.flush()
+
+    def note(self, method, **params):
+        self.send({'method': method, 'params': {'processId': self.process, **params}})
+
+    def output(self, seq, text, stream='stdout', is_sent=True):
+        self.chunks.append((seq, text))
+        self.next_seq = max(self.next_seq, seq + 1)
+        if is_sent:
+            self.note('process/output', seq=seq, stream=stream, chunk=b64(text))
+
+    def exited(self, seq, code, **more):
+        self.exit_code, self.next_seq = code, max(self.next_seq, seq + 1)
+        self.note('process/exited', seq=seq, exitCode=code, **more)
+
+    def closed(self, seq):
+        self.is_closed, self.next_seq = True, max(self.next_seq, seq + 1)
+        self.note('process/closed', seq=seq)
+
+    def later(self, seconds, fn, *args, **how):
+        timer = threading.Timer(seconds, fn, args, how)
+        timer.daemon = True
+        timer.start()
+
+    # -- methods
+
+    def read(self, params):
+        after = params.get('afterSeq') or 0
+        return {'chunks': [{'seq': s, 'stream': 'stdout', 'chunk': b64(t)} for s, t in sorted(self.chunks) if s > after],
+                'nextSeq': self.next_seq, 'exited': self.exit_code is not None, 'exitCode': self.exit_code,
+                'closed': self.is_closed, 'failure': None, 'sandboxDenied': getattr(self, 'denied', False)}
+
+    def start(self, params):
+        self.process = params['processId']
+        self.later(0.01, self.story, self)
+        return {'processId': self.process, 'sandboxType': getattr(self.story, 'sandbox', 'none')}
+
+    def answer(self, method, params):
+        if method in self.handlers:
+            return self.handlers[method](params)
+        if method == 'initialize':
+            return {'sessionId': 'story', 'environmentInfo': {
+                'shell': {'name': 'bash', 'path': '/bin/bash'}, 'cwd': 'file:///tmp', 'capabilities': {}}}
+        if method == 'process/start':
+            return self.start(params)
+        if method == 'process/read':
+            return self.read(params)
+        if method == 'process/write':
+            return {'status': 'accepted'}
+        if method == 'process/terminate':
+            self.later(0, self.end_by_terminate)
+            return {'running': self.exit_code is None}
+        return {}
+
+    def end_by_terminate(self):
+        if self.exit_code is None:
+            seq = self.next_seq
+            self.exited(seq, 137)
+            self.closed(seq + 1)
+
+    def run(self):
+        for line in sys.stdin:
+            message = json.loads(line)
+            self.log.write(line if line.endswith('\n') else line + '\n')
+            self.log.flush()
+            if 'id' not in message or 'method' not in message:
+                continue
+            result = self.answer(message['method'], message.get('params') or {})
+            if isinstance(result, tuple):
+                self.send({'id': message['id'], 'error': {'code': result[0], 'message': result[1]}})
+            else:
+                self.send({'id': message['id'], 'result': result})
+
+
+# -- stories
+
+
+def out_of_order(x):
+    x.output(1, 'one\n')
+    x.output(3, 'three\n')
+    x.output(2, 'two\n')
+    x.output(2, 'two\n')
+    x.output(3, 'three\n')
+    x.exited(4, 0, sandboxDenied=False)
+    x.closed(5)
+
+
+def first_one_missing(x):
+    x.output(1, 'line 1\n', is_sent=False)
+    for seq in range(2, 1025):
+        x.output(seq, 'line %d\n' % seq, is_sent=seq < 200)
+    x.exited(1025, 0, sandboxDenied=False)
+    x.closed(1026)
+
+
+def dropped(x):
+    x.output(1, 'first\n')
+    time.sleep(0.3)
+    x.output(5, 'fifth\n')  # 2 to 4 are not retained either
+    x.exited(6, 0, sandboxDenied=False)
+    x.closed(7)
+
+
+def late_chunk(x):
+    time.sleep(0.4)
+    x.output(1, 'early\n')
+    x.exited(2, 0, sandboxDenied=False)
+    time.sleep(0.02)
+    x.output(3, 'late\n')
+    time.sleep(20)
+    x.closed(4)
+
+
+def no_verdict(x):
+    x.denied = True
+    x.output(1, 'cannot touch this\n')
+    x.exited(2, 1)
+    x.closed(3)
+
+
+no_verdict.sandbox = 'linuxSeccomp'
+
+def silence(x):
+    x.output(1, 'READY permission denied\n')
+
+
+def terminate_refused(x):
+    x.handlers['process/terminate'] = lambda params: (-32603, 'not today')
+    x.output(1, 'READY\n')
+
+
+def write_unknown(x):
+    x.handlers['process/write'] = lambda params: {'status': 'unknownProcess'}
+    x.output(1, 'READY\n')
+
+
+def write_closed(x):
+    x.handlers['process/write'] = lambda params: {'status': 'stdinClosed'}
+    x.output(1, 'READY\n')
+
+
+def write_starting(x):
+    x.handlers['process/write'] = lambda params: {'status': 'starting'}
+    x.output(1, 'READY\n')
+
+
+def read_error(x):
+    x.handlers['process/read'] = lambda params: (-32603, 'the disk is on fire')
+    x.output(1, 'READY\n')
+    time.sleep(0.2)
+    x.output(5, 'after a gap\n')
+
+
+def no_exit_code(x):
+    time.sleep(0.4)
+    x.output(1, 'gone\n')
+    x.note('process/exited', seq=2, exitCode=None, sandboxDenied=False)
+    x.exit_code = -1
+    x.closed(3)
+
+
+if __name__ == '__main__':
+    Executor(globals()[sys.argv[1]], sys.argv[2]).run()

@@ -1,0 +1,754 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs that look at a server: ps, logs, attach (on a real terminal), kill."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import threading
+import time
+
+import tap
+import wire
+from server import PROGRAM, Case, Gate, is_alive, ours_only
+from wire import unb64, wait_until
+
+SANITIZERS = {k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}
+DETACH = b'\x1d'
+
+
+class Screen:
+    """A verb on a terminal of its own, as a person has it."""
+
+    def __init__(self, argv, env, rows=24, cols=80, stdin=None):
+        self.master, slave = pty.openpty()
+        self.resize(rows, cols)
+        self.slave = slave
+        self.before = termios.tcgetattr(slave)
+        self.seen = b''
+
+        def lead():
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        self.popen = subprocess.Popen(argv, stdin=slave if stdin is None else stdin, stdout=slave, stderr=slave,
+                                      env=env, preexec_fn=lead, pass_fds=(slave,))
+
+    def resize(self, rows, cols):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', rows, cols, 0, 0))
+
+    def type(self, data):
+        os.write(self.master, data if isinstance(data, bytes) else data.encode())
+
+    def take(self, timeout):
+        if select.select([self.master], [], [], timeout)[0]:
+            self.seen += os.read(self.master, 65536)
+
+    def wait(self, text, count=1):
+        text = text if isinstance(text, bytes) else text.encode()
+        end = wire.deadline()
+        while self.seen.count(text) < count:
+            if time.monotonic() > end:
+                raise AssertionError('no %r on the screen: %r' % (text, self.seen))
+            if self.popen.poll() is not None:
+                self.take(0.2)
+                if self.seen.count(text) < count:
+                    raise AssertionError('ended with %r without %r: %r' % (self.popen.returncode, text, self.seen))
+            self.take(0.1)
+        return self.seen
+
+    def is_raw(self):
+        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
+
+    def wait_raw(self):
+        wait_until(lambda: self.is_raw() or self.popen.poll() is not None, 'a raw terminal')
+
+    def end(self):
+        """Its exit status; the terminal has to be as it was."""
+        end = wire.deadline()
+        while self.popen.poll() is None:
+            if time.monotonic() > end:
+                raise AssertionError('does not end: %r' % self.seen)
+            self.take(0.05)
+        self.take(0)
+        after = termios.tcgetattr(self.slave)
+        if after != self.before:
+            raise AssertionError('the terminal was left as %r' % (after,))
+        return self.popen.returncode
+
+    def close(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+class Proxy(threading.Thread):
+    """Between a verb and its server: the connection can be cut, as networks do."""
+
+    def __init__(self, to):
+        super().__init__(daemon=True)
+        self.to, self.pairs, self.is_up = to, [], True
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.url = 'ws://127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                here = self.listener.accept()[0]
+            except OSError:
+                return
+            if not self.is_up:
+                here.close()
+                continue
+            there = socket.create_connection(self.to)
+            self.pairs.append((here, there))
+            for a, b in ((here, there), (there, here)):
+                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def carry(a, b):
+        try:
+            while True:
+                data = a.recv(65536)
+                if not data:
+                    break
+                b.sendall(data)
+        except OSError:
+            pass
+
+    def cut(self):
+        pairs, self.pairs = self.pairs, []
+        for pair in pairs:
+            for s in pair:
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                s.close()
+
+    def close(self):
+        self.cut()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+class Verbs(Case):
+    server_args = ()
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = os.path.realpath(self.scratch())
+        self.env = dict(SANITIZERS, PATH='/usr/bin:/bin', HOME=self.scratch(), XDG_RUNTIME_DIR=self.runtime,
+                        SALLYPORT_CONFIG='/dev/null', TERM='xterm')
+        self.srv = self.server(*self.server_args, env={'XDG_RUNTIME_DIR': self.runtime})
+        self.c = self.srv.session()
+
+    def run_verb(self, *words, env=None, stdin=None):
+        return subprocess.run([PROGRAM, *words], capture_output=True, env=dict(self.env, **(env or {})),
+                              timeout=wire.DEADLINE, stdin=stdin or subprocess.DEVNULL)
+
+    def ok(self, *words, **how):
+        run = self.run_verb(*words, **how)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def refused(self, status, *words, **how):
+        run = self.run_verb(*words, **how)
+        self.assertEqual(run.returncode, status, (run.stdout, run.stderr))
+        return run.stderr.decode()
+
+    def shell(self, script, process_id='p', **more):
+        return self.c.start(process_id, ['/bin/sh', '-c', script], **more)
+
+    def screen(self, *words, **how):
+        screen = Screen([PROGRAM, *words], self.env, **how)
+        self.addCleanup(screen.close)
+        return screen
+
+
+@ours_only
+class Ps(Verbs):
+    def test_the_table(self):
+        self.shell('echo up; read x', 'one', pipeStdin=True)
+        self.c.start('two', ['/bin/sh', '-c', 'exit 3'], tty=True)
+        self.c.wait_closed('two')
+        lines = self.ok('ps').decode().splitlines()
+        self.assertEqual(lines[0].split(), ['SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'TTY', 'CWD', 'COMMAND'])
+        rows = [line.split(None, 7) for line in lines[1:]]
+        pid = str(self.c.request('process/list')['processes'][0]['pid'])
+        self.assertEqual([r[:4] + r[5:] for r in rows], [
+            [self.c.session_id[:8], 'one', pid, 'running', 'no', self.srv.work, "/bin/sh -c 'echo up; read x'"],
+            [self.c.session_id[:8], 'two', rows[1][2], 'closed(3)', 'yes', self.srv.work, "/bin/sh -c 'exit 3'"]])
+        self.assertRegex(rows[0][4], r'^[0-9]+s$')
+
+    def test_an_empty_server(self):
+        self.assertEqual(len(self.ok('ps').splitlines()), 1)
+
+    def test_json(self):
+        self.shell('read x', pipeStdin=True)
+        told = json.loads(self.ok('ps', '--json'))
+        self.assertEqual(told['server'], 'unix://%s/sallyport/%d.sock' % (self.runtime, self.srv.pid))
+        self.assertEqual(told['processes'], self.srv.session().request('process/list', {'all': True})['processes'])
+
+    def test_nothing_of_others_reaches_the_terminal(self):
+        evil = 'a\x1b]0;title\x07\nb\x9b31m\u202e\u2066x\u00e9\x7f'
+        self.c.start('id\x1b[2J', ['/bin/sh', '-c', 'read x', evil], pipeStdin=True)
+        out = self.ok('ps')
+        self.assertFalse(re.search(rb'[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]', out), out)
+        self.assertIn(r"'a\x1b]0;title\x07\nb\x9b31m\u202e\u2066xé\x7f'".encode(), out)
+        self.assertIn(rb'id\x1b[2J', out)
+
+    def test_a_terminal_is_not_overrun(self):
+        self.shell('read x; : ' + 'long ' * 100, pipeStdin=True)
+        screen = self.screen('ps', cols=60)
+        self.assertEqual(screen.end(), 0)
+        self.assertTrue(all(len(line) <= 60 for line in screen.seen.decode().split('\r\n')[1:]), screen.seen)
+
+    def test_wrong_flags(self):
+        for words in (['--no-such'], ['--json=x'], ['p'], ['--server']):
+            self.assertTrue(self.refused(2, 'ps', *words))
+
+
+@ours_only
+class Finding(Verbs):
+    def test_several_servers_have_to_be_named(self):
+        other = self.server(env={'XDG_RUNTIME_DIR': self.runtime})
+        text = self.refused(1, 'ps')
+        for srv in (self.srv, other):
+            url = 'unix://%s/sallyport/%d.sock' % (self.runtime, srv.pid)
+            self.assertIn(url, text)
+            self.assertEqual(json.loads(self.ok('ps', '--json', '--server', url))['server'], url)
+        self.assertIn('--server', text)
+
+    def test_what_a_dead_server_left_is_swept(self):
+        other = self.server(env={'XDG_RUNTIME_DIR': self.runtime})
+        path = '%s/sallyport/%d.sock' % (self.runtime, other.pid)
+        other.stop(signal.SIGKILL, -signal.SIGKILL)
+        self.assertTrue(os.path.exists(path))
+        self.ok('ps')
+        self.assertFalse(os.path.exists(path))
+
+    def test_what_is_not_a_dead_servers_is_left_alone(self):
+        folder = os.path.join(self.runtime, 'sallyport')
+        for name in ('x.sock', '0.sock', '12', '%d.sock' % os.getpid()):
+            s = socket.socket(socket.AF_UNIX)
+            s.bind(os.path.join(folder, name))
+            s.close()
+        before = sorted(os.listdir(folder))
+        self.ok('ps')
+        self.assertEqual(sorted(os.listdir(folder)), before)
+
+    def test_a_url(self):
+        self.assertEqual(json.loads(self.ok('ps', '--json', '--server', self.srv.url))['server'], self.srv.url)
+        self.assertEqual(json.loads(self.ok('ps', '--json', '--set', 'server="%s"' % self.srv.url))['server'], self.srv.url)
+        self.assertEqual(json.loads(self.ok('ps', '--json', env={'SALLYPORT_SERVER': self.srv.url}))['server'], self.srv.url)
+
+    def test_a_name_of_the_configuration(self):
+        path = os.path.join(self.scratch(), 'conf')
+        with open(path, 'w') as f:
+            f.write('[environments.box]\nurl = "%s"\n[environments.prog]\nprogram = "true"\n' % self.srv.url)
+        os.chmod(path, 0o600)
+        self.assertEqual(json.loads(self.ok('ps', '--json', '--config', path, '--server', 'box'))['server'], self.srv.url)
+        self.assertIn('a program', self.refused(1, 'ps', '--config', path, '--server', 'prog'))
+        self.assertIn('no such server', self.refused(1, 'ps', '--config', path, '--server', 'nobody'))
+
+    def test_a_token(self):
+        token = os.path.join(self.scratch(), 'token')
+        with open(token, 'w') as f:
+            f.write('secret\n')
+        os.chmod(token, 0o600)
+        srv = self.server('--token-file', token, '--no-local-socket')
+        self.refused(123, 'ps', '--server', srv.url)
+        self.ok('ps', '--server', srv.url, '--token-file', token)
+        self.ok('ps', '--set', 'server="%s"' % srv.url, '--set', 'token_file="%s"' % token)
+        # A configured token is not shown to whoever is named.
+        self.refused(123, 'ps', '--server', srv.url, '--set', 'token_file="%s"' % token)
+
+    def test_nobody_there(self):
+        s = socket.socket()
+        s.bind(('127.0.0.1', 0))
+        port = s.getsockname()[1]
+        for verb in (['ps'], ['logs', 'p'], ['attach', 'p'], ['kill', 'p']):
+            text = self.refused(123, *verb, '--server', 'ws://127.0.0.1:%d' % port)
+            self.assertIn('127.0.0.1:%d' % port, text)
+        s.close()
+
+    def test_a_folder_that_others_can_write_is_not_believed(self):
+        os.chmod(os.path.join(self.runtime, 'sallyport'), 0o777)
+        text = self.refused(123, 'ps')
+        self.assertIn('ws://127.0.0.1:8765', text)
+        os.chmod(os.path.join(self.runtime, 'sallyport'), 0o700)
+
+
+@ours_only
+class Naming(Verbs):
+    def test_a_process_is_meant_by_its_beginning(self):
+        self.shell('echo one; read x', 'build-1', pipeStdin=True)
+        self.shell('echo two; read x', 'build-2', pipeStdin=True)
+        self.shell('echo three; read x', 'b', pipeStdin=True)
+        for p in ('build-1', 'build-2', 'b'):
+            self.c.wait_output(p, '\n')
+        self.assertEqual(self.ok('logs', 'build-1'), b'one\n')
+        self.assertEqual(self.ok('logs', 'b'), b'three\n')  # the whole name comes first
+        self.assertEqual(self.ok('logs', self.c.session_id + '/build-2'), b'two\n')
+        self.assertEqual(self.ok('logs', self.c.session_id[:6] + '/build-2'), b'two\n')
+        text = self.refused(1, 'logs', 'build')
+        self.assertIn('2 processes', text)
+        self.assertIn('%s/build-1' % self.c.session_id[:8], text)
+        self.assertIn('no such process', self.refused(1, 'logs', 'x'))
+        self.assertIn('no such process', self.refused(1, 'logs', ''))
+        self.assertIn('no such process', self.refused(1, 'logs', 'ffffffff-/b' if self.c.session_id[0] != 'f' else '0/b'))
+
+    def test_the_same_id_in_two_sessions(self):
+        other = self.srv.session()
+        for c, text in ((self.c, 'mine'), (other, 'yours')):
+            c.start('p', ['/bin/sh', '-c', 'echo %s; read x' % text], pipeStdin=True)
+            c.wait_output('p', text)
+        self.refused(1, 'logs', 'p')
+        self.assertEqual(self.ok('logs', other.session_id[:12] + '/p'), b'yours\n')
+
+    def test_an_id_with_a_slash(self):
+        self.shell('echo said; read x', 'a/b', pipeStdin=True)
+        self.c.wait_output('a/b', 'said\n')
+        self.assertEqual(self.ok('logs', 'a/b'), b'said\n')
+        self.assertEqual(self.ok('logs', self.c.session_id + '/a/b'), b'said\n')
+
+
+@ours_only
+class Logs(Verbs):
+    def test_both_streams(self):
+        self.shell('echo out; echo err >&2; exit 2')
+        self.c.wait_closed('p')
+        run = self.run_verb('logs', 'p')
+        self.assertEqual((run.returncode, run.stdout, run.stderr), (0, b'out\n', b'err\n'))
+
+    def test_tail(self):
+        self.shell('printf "1\\n2\\n3\\n4\\nrest"; read x', pipeStdin=True)
+        self.c.wait_output('p', 'rest')
+        for lines, want in ((0, b''), (1, b'rest'), (2, b'4\nrest'), (5, b'1\n2\n3\n4\nrest'), (99, b'1\n2\n3\n4\nrest')):
+            self.assertEqual(self.ok('logs', '--tail', str(lines), 'p'), want)
+        self.shell('printf "1\\n2\\n3\\n"; read x', 'q', pipeStdin=True)
+        self.c.wait_output('q', '3\n')
+        self.assertEqual(self.ok('logs', '--tail', '2', 'q'), b'2\n3\n')
+        for bad in ('-1', 'x', '1.5'):
+            self.refused(2, 'logs', '--tail', bad, 'p')
+
+    def test_follow_ends_with_the_process(self):
+        gate = Gate(self.srv.work)
+        self.shell('echo early; %s; echo late; exit 5' % gate.wait)
+        self.c.wait_output('p', 'early\n')
+        with subprocess.Popen([PROGRAM, 'logs', '--follow', 'p'], stdout=subprocess.PIPE, env=self.env) as run:
+            self.assertEqual(run.stdout.readline(), b'early\n')
+            gate.open()
+            self.assertEqual(run.stdout.read(), b'late\n')
+            self.assertEqual(run.wait(wire.DEADLINE), 0)
+
+    def test_follow_of_what_says_nothing(self):
+        gate = Gate(self.srv.work)
+        self.shell('%s' % gate.wait)
+        with subprocess.Popen([PROGRAM, 'logs', '--follow', '--tail', '3', 'p'], stdout=subprocess.PIPE, env=self.env) as run:
+            self.assertEqual(self.ok('logs', 'p'), b'')
+            gate.open()
+            self.assertEqual((run.stdout.read(), run.wait(wire.DEADLINE)), (b'', 0))
+
+    def test_json(self):
+        self.shell('echo out; exit 2')
+        self.c.wait_closed('p')
+        told = [json.loads(line) for line in self.ok('logs', '--json', 'p').splitlines()]
+        self.assertEqual(told, [{'type': 'output', 'seq': 1, 'stream': 'stdout', 'chunk': 'b3V0Cg=='},
+                                {'type': 'exited', 'seq': 2, 'exitCode': 2}, {'type': 'closed', 'seq': 3}])
+
+    def test_a_gap_is_told(self):
+        self.shell('head -c 3000000 /dev/zero | tr "\\0" x; read x', pipeStdin=True)
+        self.c.wait_for(lambda: self.c.process('p').sizes['stdout'] == 3000000, 'all of it')
+        run = self.run_verb('logs', 'p')
+        self.assertEqual(run.returncode, 0)
+        m = re.fullmatch(r'sallyport logs: [0-9]+ records \(([0-9]+) bytes\) of its output are not there any more\n',
+                         run.stderr.decode())
+        self.assertEqual(len(run.stdout) + int(m.group(1)), 3000000)
+        first = json.loads(self.ok('logs', '--json', 'p').split(b'\n', 1)[0])
+        self.assertEqual((first['type'], first['bytes']), ('gap', int(m.group(1))))
+        self.assertEqual(self.run_verb('logs', '--tail', '0', 'p').stderr, b'')
+
+    def test_a_pager_may_take_its_time_or_go(self):
+        self.shell('head -c 900000 /dev/zero | tr "\\0" x; exit 1')
+        self.c.wait_closed('p')
+        with subprocess.Popen([PROGRAM, 'logs', 'p'], stdout=subprocess.PIPE, env=self.env) as run:
+            run.stdout.read(10)
+            run.stdout.close()
+            self.assertIn(run.wait(wire.DEADLINE), (-signal.SIGPIPE, 1))
+
+    def test_the_end_of_the_server_is_told(self):
+        self.shell('read x', pipeStdin=True)
+        with subprocess.Popen([PROGRAM, 'logs', '--follow', 'p'], stderr=subprocess.PIPE, env=self.env) as run:
+            wait_until(lambda: b'"running"' in self.ok('ps', '--json'), 'the process')
+            time.sleep(0.3)
+            self.srv.stop()
+            self.assertEqual(run.wait(wire.DEADLINE), 123)
+            self.assertTrue(run.stderr.read().startswith(b'Error: '))
+
+
+@ours_only
+class Cut(Verbs):
+    """A connection that is lost and made again."""
+
+    def setUp(self):
+        super().setUp()
+        self.proxy = Proxy(self.srv.address)
+        self.addCleanup(self.proxy.close)
+
+    def test_logs_go_on_where_they_were(self):
+        self.shell('while read x; do echo "got $x"; done; exit 3', pipeStdin=True)
+        with subprocess.Popen([PROGRAM, 'logs', '--follow', '--server', self.proxy.url, 'p'], stdout=subprocess.PIPE,
+                              env=self.env) as run:
+            for i in range(5):
+                self.c.write('p', b'before %d\n' % i)
+                self.assertEqual(run.stdout.readline(), b'got before %d\n' % i)
+                self.proxy.is_up = False
+                self.proxy.cut()
+                self.c.write('p', b'meanwhile %d\n' % i)
+                self.c.wait_output('p', 'got meanwhile %d\n' % i)
+                self.proxy.is_up = True
+                self.assertEqual(run.stdout.readline(), b'got meanwhile %d\n' % i)
+            self.c.request('process/closeStdin', {'processId': 'p'})
+            self.assertEqual((run.stdout.read(), run.wait(wire.DEADLINE)), (b'', 0))
+
+    def test_attach_goes_on_where_it_was(self):
+        self.shell(ECHO, tty=True)
+        self.c.wait_output('p', 'ready')
+        s = self.screen('attach', '--server', self.proxy.url, 'p')
+        s.wait_raw()
+        s.type('one\r')
+        s.wait('got one\r\n')
+        self.proxy.is_up = False
+        self.proxy.cut()
+        s.wait('the connection is lost; trying again')
+        s.type('two\r')  # typed once, when it is back
+        self.c.write('p', b'mine\r')
+        self.c.wait_output('p', 'got mine')
+        self.proxy.is_up = True
+        s.wait('got two\r\n')
+        s.wait('got mine\r\n')
+        s.type('quit\r')
+        self.assertEqual(s.end(), 6)
+        self.assertEqual(self.c.wait_closed('p').text.count('got two'), 1)
+        self.assertEqual(s.seen.count(b'got mine'), 1)
+
+    def test_attach_gives_up_in_the_end(self):
+        self.shell(ECHO, tty=True)
+        self.c.wait_output('p', 'ready')
+        s = self.screen('attach', '--server', self.proxy.url, 'p')
+        s.wait_raw()
+        s.type('one\r')
+        s.wait('got one')
+        self.proxy.is_up = False
+        self.proxy.cut()
+        self.assertEqual(s.end(), 123)
+        self.assertIn(b'Error: ', s.seen)
+
+
+@ours_only
+class Kill(Verbs):
+    def test_the_tree_is_ended_and_that_is_waited_for(self):
+        self.shell('setsid sleep 600 & echo $! $$; wait')
+        pids = self.c.wait_line('p').split()
+        self.srv.track(*pids)
+        self.assertEqual(self.ok('kill', 'p'), b'')
+        self.assertFalse(is_alive(int(pids[1])))
+        self.assertGone(*pids)
+        self.assertEqual(self.c.wait_closed('p').exit_code, 137)
+
+    def test_a_signal(self):
+        self.shell('trap "echo trapped; exit 4" USR1; echo ready; while :; do sleep 0.05; done')
+        self.c.wait_output('p', 'ready')
+        self.ok('kill', '--signal', 'usr1', 'p')
+        self.assertEqual(self.c.wait_closed('p').exit_code, 4)
+
+    def test_several_of_which_some_are_not_there(self):
+        for name in ('a', 'b'):
+            self.c.start(name, ['sleep', '600'])
+        text = self.refused(1, 'kill', 'a', 'nobody', 'b')
+        self.assertIn('no such process: nobody', text)
+        for name in ('a', 'b'):
+            self.assertEqual(self.c.wait_closed(name).exit_code, 137)
+
+    def test_what_has_ended_cannot_be_killed(self):
+        self.shell('exit 0')
+        self.c.wait_closed('p')
+        self.assertIn('p: it has ended already', self.refused(1, 'kill', 'p'))
+        self.assertIn('p: it has ended already', self.refused(1, 'kill', '--signal', 'TERM', 'p'))
+
+    def test_wrong_words(self):
+        self.c.start('p', ['sleep', '600'])
+        self.refused(2, 'kill')
+        self.refused(2, 'kill', '--signal')
+        self.assertIn('SIGNIFICANT', self.refused(1, 'kill', '--signal', 'SIGNIFICANT', 'p'))
+        self.refused(1, 'kill', '--signal', 'x' * 500, 'p')
+        self.assertEqual(self.c.request('process/list')['processes'][0]['state'], 'running')
+
+
+ECHO = 'echo ready; while read x; do case $x in quit) exit 6;; size) stty size;; *) echo "got $x";; esac; done'
+
+
+@ours_only
+class Attach(Verbs):
+    def attached(self, *words, **how):
+        screen = self.screen('attach', *words, 'p', **how)
+        screen.wait_raw()
+        self.settle(screen)
+        return screen
+
+    def settle(self, screen):
+        """It is attached once the server says that one more is, by its size or by a list of observers."""
+        wait_until(lambda: screen.popen.poll() is not None or screen.is_raw(), 'attached')
+
+    def interactive(self):
+        self.shell(ECHO, tty=True)
+        self.c.wait_output('p', 'ready')
+
+    def test_typing_and_the_exit_code(self):
+        self.interactive()
+        s = self.attached()
+        s.type('hello\r')
+        s.wait('got hello\r\n')
+        s.type('quit\r')
+        self.assertEqual(s.end(), 6)
+        self.assertEqual(self.c.wait_closed('p').exit_code, 6)
+
+    def test_detach_and_attach_again(self):
+        self.interactive()
+        for _ in range(3):
+            s = self.attached()
+            s.type('one\r')
+            s.wait('got one\r\n')
+            s.type(DETACH)
+            self.assertEqual(s.end(), 0)
+            self.assertIn(b'detached', s.seen)
+        self.assertFalse(self.c.process('p').exited)
+
+    def test_another_key(self):
+        self.interactive()
+        s = self.attached('--detach-key', 'C-a')
+        s.type('x\x1d\x7f\r')
+        s.wait('got x\r\n')
+        s.type('\x01')
+        self.assertEqual(s.end(), 0)
+        for bad in ('C-', 'x', 'C-1', 'C-ab', ''):
+            self.refused(2, 'attach', '--detach-key', bad, 'p')
+
+    def test_two_watch_and_one_types(self):
+        self.interactive()
+        first = self.attached()
+        first.type('one\r')
+        first.wait('got one')
+        second = self.attached()
+        second.wait('somebody else types; watching')
+        second.type('ignored\r')
+        first.type('two\r')
+        for s in (first, second):
+            s.wait('got two\r\n')
+        self.assertNotIn(b'ignored', first.seen)
+        second.type(DETACH)
+        self.assertEqual(second.end(), 0)
+        first.type('quit\r')
+        self.assertEqual(first.end(), 6)
+
+    def test_steal(self):
+        self.interactive()
+        first = self.attached()
+        first.type('one\r')
+        first.wait('got one')
+        second = self.attached('--steal')
+        first.wait('somebody else types now; watching')
+        second.type('two\r')
+        for s in (first, second):
+            s.wait('got two\r\n')
+        first.type('lost\r')
+        second.type('quit\r')
+        self.assertEqual(second.end(), 6)
+        self.assertEqual(first.end(), 6)
+        self.assertNotIn(b'lost', second.seen)
+
+    def test_the_owner_types_too(self):
+        self.interactive()
+        s = self.attached()
+        s.type('one\r')
+        s.wait('got one')
+        self.c.write('p', b'mine\r')
+        s.wait('got mine\r\n')
+
+    def test_read_only(self):
+        self.interactive()
+        s = self.attached('--read-only')
+        s.type('ignored\r')
+        self.c.write('p', b'mine\r')
+        s.wait('got mine\r\n')
+        self.assertNotIn(b'ignored', s.seen)
+        s.type(b'\x03')  # who cannot type wants to leave
+        self.assertEqual(s.end(), 0)
+        self.refused(2, 'attach', '--read-only', '--steal', 'p')
+
+    def test_the_typists_size_holds(self):
+        self.shell(ECHO, tty=True, rows=30, cols=90)
+        self.c.wait_output('p', 'ready')
+        s = self.attached(rows=41, cols=101)
+        s.type('size\r')
+        s.wait('41 101\r\n')
+        s.resize(42, 102)
+        s.popen.send_signal(signal.SIGWINCH)
+
+        def grown():
+            s.type('size\r')
+            s.take(0.2)
+            return b'42 102\r\n' in s.seen
+        wait_until(grown, 'the new size')
+        s.type(DETACH)
+        self.assertEqual(s.end(), 0)
+
+        def restored():
+            self.c.write('p', b'size\r')
+            self.c.pump(5)
+            return '30 90\r\n' in self.c.process('p').text
+        wait_until(restored, 'the size of the owner')
+
+    def test_a_full_screen_program_draws_again(self):
+        self.shell('trap "echo drawn" WINCH; echo ready; while :; do sleep 0.05; done', tty=True)
+        self.c.wait_output('p', 'ready')
+        s = self.attached()  # of the same size
+        s.wait('drawn')
+        s.type(DETACH)
+        self.assertEqual(s.end(), 0)
+
+    def test_signals_leave_the_terminal_as_it_was(self):
+        self.interactive()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            s = self.attached()
+            s.popen.send_signal(number)
+            self.assertEqual(s.end(), 128 + number)
+        self.assertFalse(self.c.process('p').exited)
+
+    def test_stop_and_go_on(self):
+        self.interactive()
+        s = self.attached()
+        s.popen.send_signal(signal.SIGTSTP)
+        wait_until(lambda: not s.is_raw(), 'the terminal as it was')
+        s.popen.send_signal(signal.SIGCONT)
+        s.wait_raw()
+        s.type('one\r')
+        s.wait('got one')
+
+    def test_the_end_of_the_server(self):
+        self.interactive()
+        s = self.attached()
+        s.type('one\r')
+        s.wait('got one')
+        self.srv.stop()
+        self.assertEqual(s.end(), 123)
+        self.assertIn(b'Error: ', s.seen)
+
+    def test_the_end_of_the_session(self):
+        srv = self.server('--session-ttl', '0', '--no-local-socket')
+        owner = srv.session()
+        owner.start('p', ['/bin/sh', '-c', ECHO], tty=True)
+        owner.wait_output('p', 'ready')
+        s = self.screen('attach', '--server', srv.url, 'p')
+        s.wait_raw()
+        s.type('one\r')
+        s.wait('got one')
+        owner.close()
+        self.assertEqual(s.end(), 123)
+        self.assertIn(b'nobody knows how it ended', s.seen)
+
+    def test_a_process_that_has_ended(self):
+        self.shell('exit 9')
+        self.c.wait_closed('p')
+        s = self.screen('attach', 'p')
+        self.assertEqual(s.end(), 9)
+        self.assertIn(b'it has ended', s.seen)
+
+    def test_death_by_signal(self):
+        self.interactive()
+        s = self.attached()
+        self.c.terminate('p')
+        self.assertEqual(s.end(), 137)
+
+    def test_who_holds_the_streams_does_not_hold_us(self):
+        self.shell('sleep 600 & read x; exit 3', pipeStdin=True)
+        s = self.screen('attach', 'p')
+        wait_until(lambda: b'"running"' in self.ok('ps', '--json'), 'the process')
+        time.sleep(0.2)
+        self.c.write('p', b'\n')
+        self.assertEqual(s.end(), 3)
+
+    def test_a_process_on_pipes(self):
+        self.shell('while read x; do echo "got $x"; done; echo end >&2; exit 2', pipeStdin=True)
+        s = self.screen('attach', 'p')
+
+        def heard():
+            s.type('line\n')
+            s.take(0.3)
+            return b'got line\r\n' in s.seen
+        wait_until(heard, 'an answer')
+        self.assertFalse(s.is_raw())
+        s.type(b'\x04')
+        self.assertEqual(s.end(), 2)
+        self.assertIn(b'end\r\n', s.seen)
+
+    def test_input_from_a_pipe(self):
+        self.shell('read x; echo "got $x"; read x; exit 8', pipeStdin=True)
+        r, w = os.pipe()
+        os.write(w, b'piped\n')
+        os.close(w)
+        with subprocess.Popen([PROGRAM, 'attach', 'p'], stdin=r, stdout=subprocess.PIPE, env=self.env) as run:
+            os.close(r)
+            self.assertEqual(run.stdout.readline(), b'got piped\n')  # the end of the pipe is not the process's
+            self.c.write('p', b'\n')
+            self.assertEqual(run.wait(wire.DEADLINE), 8)
+
+    def test_a_process_that_does_not_read_can_be_left(self):
+        self.shell('stty raw -echo; echo ready; sleep 600', tty=True)
+        self.c.wait_output('p', 'ready')
+        s = self.attached()
+        for _ in range(300):
+            s.type(b'x' * 1000)
+            s.take(0)
+        s.type(DETACH)
+        self.assertEqual(s.end(), 0)
+
+    def test_much_output_arrives_whole(self):
+        gate = Gate(self.srv.work)
+        self.shell('%s; i=0; while [ $i -lt 20000 ]; do echo "line $i"; i=$((i+1)); done; exit 4' % gate.wait, tty=True)
+        s = self.attached()
+        gate.open()
+        self.assertEqual(s.end(), 4)
+        while select.select([s.master], [], [], 0.2)[0]:
+            s.take(0)
+        if b'not there any more' not in s.seen:  # a machine that is slow enough overtakes us
+            self.assertEqual(s.seen.count(b'line '), 20000)
+        self.assertIn(b'line 19999\r\n', s.seen)
+
+    def test_output_to_nobody(self):
+        self.shell('while :; do echo more; sleep 0.05; done')
+        with subprocess.Popen([PROGRAM, 'attach', 'p'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              env=self.env) as run:
+            run.stdout.readline()
+            run.stdout.close()
+            self.assertEqual(run.wait(wire.DEADLINE), 128 + signal.SIGPIPE)
+
+    def test_no_such_process(self):
+        self.assertIn('no such process', self.refused(1, 'attach', 'nobody'))
+        self.refused(2, 'attach')
+        self.refused(2, 'attach', 'a', 'b')
+
+
+if __name__ == '__main__':
+    tap.main()

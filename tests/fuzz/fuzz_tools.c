@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The input is taken as the arguments of each tool. What is read points into what was copied; what
+ * is refused says why and where, and every text is one that a model can be shown.
+ */
+#include "base/auto.h"
+#include "base/utf8.h"
+#include "fuzz.h"
+#include "tools/arguments.h"
+#include "tools/reply.h"
+
+static void check_refusal(int r, const struct sp_error *e)
+{
+    CHECK(r == -SP_E_INVALID || r == -SP_E_MALFORMED);
+    CHECK(e->msg[0] != 0 && sp_utf8_is_valid(sp_str_of(e->msg)));
+}
+
+static void check_inside(const struct sp_arguments *a, size_t size, struct sp_str s)
+{
+    CHECK(s.p == NULL || (s.p >= a->text && s.p + s.n <= a->text + size));
+    CHECK(sp_utf8_is_valid(s));
+}
+
+static void check_words(const struct sp_arguments *a, size_t size, const struct sp_str *words,
+                        uint32_t count)
+{
+    CHECK(count == 0 || words == a->words);
+    for (uint32_t i = 0; i < count; i++)
+        check_inside(a, size, words[i]);
+}
+
+static void read_exec(struct sp_str text, const struct sp_tools_options *o)
+{
+    auto_arguments struct sp_arguments a = {0};
+    struct sp_exec_ask ask = {0};
+    struct sp_error e = {0};
+    const int r = sp_arguments_exec(&a, text, o, &ask, &e);
+
+    if (r < 0) {
+        check_refusal(r, &e);
+        return;
+    }
+    CHECK(ask.cmd.p != NULL && ask.argc == 0);
+    check_inside(&a, text.n, ask.cmd);
+    check_inside(&a, text.n, ask.workdir);
+    check_inside(&a, text.n, ask.shell);
+    check_inside(&a, text.n, ask.environment_id);
+    check_inside(&a, text.n, ask.justification);
+    check_words(&a, text.n, ask.prefix_rule, ask.prefix_rule_count);
+    CHECK(ask.additional == NULL || ask.additional == &a.grant);
+    CHECK(!o->has_fixed_shell || ask.shell.p == NULL);
+}
+
+static void read_write(struct sp_str text, const struct sp_tools_options *o)
+{
+    auto_arguments struct sp_arguments a = {0};
+    struct sp_write_ask ask = {0};
+    struct sp_error e = {0};
+    const int r = sp_arguments_write(&a, text, o, &ask, &e);
+
+    if (r < 0) {
+        check_refusal(r, &e);
+        return;
+    }
+    check_inside(&a, text.n, ask.chars);
+    CHECK(o->has_no_timeout || !ask.no_timeout);
+}
+
+static void read_compat(struct sp_str text)
+{
+    auto_arguments struct sp_arguments a = {0};
+    auto_buf struct sp_buf typed = {0};
+    struct sp_compat_ask ask = {0};
+    struct sp_error e = {0};
+    size_t given = 0;
+    int id = 0;
+    const int r = sp_arguments_compat(&a, text, &ask, &e);
+
+    if (r < 0) {
+        check_refusal(r, &e);
+        return;
+    }
+    check_inside(&a, text.n, ask.session_id);
+    check_words(&a, text.n, ask.input, ask.input_count);
+    CHECK(sp_compat_add_input(&typed, ask.input, ask.input_count));
+    for (uint32_t i = 0; i < ask.input_count; i++)
+        given += ask.input[i].n;
+    CHECK(typed.len >= given && typed.len <= given + ask.input_count);
+    if (ask.session_id.p != NULL && sp_compat_read_id(ask.session_id, &id, &e) < 0)
+        check_refusal(-(int)e.code, &e);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct sp_tools_options few = {.has_fixed_shell = true};
+    static const struct sp_tools_options all = {.has_login = true, .has_no_timeout = true};
+    auto_free char *copy = fuzz_copy(data, size);
+    const struct sp_str text = {copy, size};
+
+    read_exec(text, &few);
+    read_exec(text, &all);
+    read_write(text, &few);
+    read_write(text, &all);
+    read_compat(text);
+    CHECK(size == 0 || memcmp(copy, data, size) == 0);
+    return 0;
+}

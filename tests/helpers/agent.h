@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent: what an agent does, without a model: calls tools, answers questions, watches events.
+ * One JSON object a line on stdin, one on stdout; tests/functional/agent.py is the other side.
+ */
+#ifndef SP_TEST_AGENT_H
+#define SP_TEST_AGENT_H
+
+#include "engine/manager.h"
+#include "engine/run.h"
+#include "engine/snapshot.h"
+#include "rpc/json.h"
+#include "sandbox/profile.h"
+#include "tools/tools.h"
+
+#define MAX_ENVIRONMENTS 4
+#define MAX_WORDS        32
+
+struct place {
+    const char *id;  /* as calls name it */
+    const char *url; /* NULL: here, or a program */
+    const char *const *program;
+};
+
+struct agent_options {
+    struct place places[MAX_ENVIRONMENTS];
+    uint32_t place_count;
+    const char *program_words[MAX_WORDS];
+    const char *cwd;       /* of the commands; NULL: ours */
+    const char *snapshots; /* a directory; NULL: the feature is off */
+    const char *intercept; /* commands that begin like this are taken over; NULL: none */
+    const char *sandbox;   /* a mode; NULL: none */
+    bool uses_cgroups;
+    uint64_t resume_ms;
+
+    struct sp_manager_options manager;
+    struct sp_tools_options tools;
+
+    /* what manager.environ and manager.policy point to */
+    struct sp_environ_ask environ;
+    struct sp_policy policy;
+    char *policy_text;
+    struct sp_json policy_json;
+    struct sp_str *patterns;
+    struct sp_environ_var *set;
+};
+
+/* Ends the program if they are wrong. */
+void agent_read_options(int argc, char **argv, struct agent_options *o);
+void agent_options_done(struct agent_options *o);
+
+/* ---- what is written to stdout ---- */
+
+/* Puts `,"t_ns":...}` and a newline behind what was made and writes it out. */
+void say(struct sp_buf *line);
+void say_event(const struct sp_event *e);
+void say_question(const struct sp_question *q);
+void say_reply(struct sp_str id, const struct sp_tool_reply *r);
+void say_done(struct sp_str tag, bool was_done);
+void say_list(struct sp_str tag, struct sp_manager *m);
+void say_stats(struct sp_str tag, const struct sp_manager *m);
+void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result *r);
+void say_trouble(const char *what, const struct sp_error *e);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The source is included: verbs are no library. */
+#include "cli/plain.c" /* NOLINT: see above */
+#include "test.h"
+
+static void is_plain(struct sp_str text, const char *want)
+{
+    auto_buf struct sp_buf out = {0};
+    char *exact = test_copy(text);
+
+    assert_true(sp_plain_add(&out, (struct sp_str){exact, text.n}));
+    assert_int_equal(out.len, strlen(want));
+    if (out.len > 0)
+        assert_memory_equal(out.data, want, out.len);
+    free(exact);
+}
+
+static void is_word_for(const char *text, const char *want)
+{
+    auto_buf struct sp_buf out = {0};
+
+    assert_true(sp_plain_add_word(&out, sp_str_of(text)));
+    assert_int_equal(out.len, strlen(want));
+    assert_memory_equal(out.data, want, out.len);
+}
+
+static void test_what_does_something_is_escaped(void **state)
+{
+    (void)state;
+    is_plain(SP_STR(""), "");
+    is_plain(SP_STR("plain text, caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"),
+             "plain text, caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
+    is_plain(SP_STR("a\nb\rc\td\x1b[2Je\0f\x7f"), "a\\nb\\rc\\td\\x1b[2Je\\x00f\\x7f");
+    is_plain(SP_STR("\xc2\x9b"
+                    "31m"),
+             "\\x9b31m"); /* one character that begins a sequence */
+    is_plain(SP_STR("\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c\xef\xbb\xbf"),
+             "\\u202e\\u2066\\u200f\\u061c\\ufeff");
+    is_plain(SP_STR("\xc2\xa0\xe2\x80\x8b"), "\xc2\xa0\xe2\x80\x8b");
+}
+
+static void test_bytes_that_are_not_text_are_shown(void **state)
+{
+    (void)state;
+    is_plain(SP_STR("\xff\xfe"), "\\xff\\xfe");
+    is_plain(SP_STR("\xc3"), "\\xc3");
+    is_plain(SP_STR("\xe2\x82"), "\\xe2\\x82");
+    is_plain(SP_STR("\xe2\x82x"), "\\xe2\\x82x");
+    is_plain(SP_STR("\xc0\x80\xed\xa0\x80"), "\\xc0\\x80\\xed\\xa0\\x80");
+    is_plain(SP_STR("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+}
+
+static void test_words_are_quoted_where_they_must_be(void **state)
+{
+    (void)state;
+    is_word_for("make", "make");
+    is_word_for("--jobs=4", "--jobs=4");
+    is_word_for("", "''");
+    is_word_for("two words", "'two words'");
+    is_word_for("it's", "'it'\\''s'");
+    is_word_for("$HOME;x", "'$HOME;x'");
+    is_word_for("a\nb", "'a\\nb'");
+}
+
+static void test_width_counts_characters(void **state)
+{
+    (void)state;
+    assert_int_equal(sp_plain_width(SP_STR("")), 0);
+    assert_int_equal(sp_plain_width(SP_STR("caf\xc3\xa9")), 4);
+    assert_int_equal(sp_plain_width(SP_STR("\xf0\x9f\x98\x80")), 1);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_what_does_something_is_escaped),
+    cmocka_unit_test(test_bytes_that_are_not_text_are_shown),
+    cmocka_unit_test(test_words_are_quoted_where_they_must_be),
+    cmocka_unit_test(test_width_counts_characters),
+};
+
+TEST_MAIN(tests)
