@@ -271,7 +271,11 @@ struct sp_run_options {
     bool is_silent;          /* no events */
 };
 
-/* Runs a command to its end on pipes, with no stdin; nothing of it is left afterwards. */
+/*
+ * Runs a command to its end on pipes, with no stdin. When it was ended by its time-out or by
+ * sp_engine_cancel, nothing of it is left. What it leaves in the background when it ends by itself
+ * lives on until the engine is freed.
+ */
 SP_API int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options,
                          sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e);
 

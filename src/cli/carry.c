@@ -172,6 +172,7 @@ static void on_timeout(struct sp_timer *t)
     struct sp_carry *c = SP_CONTAINER(t, struct sp_carry, timeout);
 
     c->result.end = SP_CARRY_TIMED_OUT;
+    c->result.was_killed = !c->is_live; /* there is none */
     if (!c->is_live ||
         !sp_loop_timer(c->loop, &c->timeout, sp_loop_now(c->loop) + KILLED_MS, on_killed))
         sp_carry_finish(c); /* whatever there is is killed by that */
@@ -290,7 +291,7 @@ static bool is_shortage(int err)
     return err == EAGAIN || err == ENOMEM || err == EMFILE || err == ENFILE;
 }
 
-/* Executors tell it as the end of a text: "... (os error 2)". */
+/* Executors, ours too, tell it as the end of a text: "... (os error 2)". */
 static int err_in_text(const char *text)
 {
     static const char mark[] = "(os error ";
@@ -305,10 +306,8 @@ static int err_in_text(const char *text)
 
 int sp_carry_not_run(const struct sp_error *refusal, int *ret_err)
 {
-    int err = refusal->code == SP_E_SYSTEM ? refusal->sys : 0;
+    const int err = err_in_text(refusal->msg);
 
-    if (err == 0)
-        err = err_in_text(refusal->msg);
     *ret_err = err;
     if (err == 0 || is_shortage(err))
         return 0;

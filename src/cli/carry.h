@@ -38,6 +38,7 @@ struct sp_carry_result {
     struct sp_exit exit;
     bool was_denied; /* by the sandbox, as far as can be told */
     bool was_taken;  /* of its input we have read something */
+    bool was_killed; /* TIMED_OUT: that has been confirmed */
     struct sp_denial_facts denial;
     struct sp_error error;
     uint64_t duration_ns;

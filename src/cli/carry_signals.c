@@ -22,7 +22,9 @@ static bool is_deadly(int signal)
 
 static void on_killed(struct sp_job_call *call)
 {
-    (void)call; /* its exit is told, or does not come in time */
+    struct sp_carry *c = SP_CONTAINER(call, struct sp_carry, signals.kill);
+
+    c->result.was_killed = call->result == SP_JOB_OK || call->result == SP_JOB_GONE;
 }
 
 void sp_carry_kill(struct sp_carry *c)

@@ -259,8 +259,9 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
                        sp_error_text(&r->error, why, sizeof why));
         return EXIT_LOST;
     case SP_CARRY_TIMED_OUT:
-        (void)snprintf(text, size, "timed out after %g s, the command was killed",
-                       (double)j->o->timeout_ms / 1000);
+        (void)snprintf(text, size, "timed out after %g s, %s", (double)j->o->timeout_ms / 1000,
+                       r->was_killed ? "the command was killed"
+                                     : "and it is not known whether the command was killed");
         return EXIT_TIMEOUT;
     }
     return EXIT_OURS;

@@ -340,7 +340,7 @@ static int run(struct logs *l, const char *word, struct sp_error *e)
     if (r == 0)
         r = sp_list_find(&all, word, &l->proc, e);
     if (r == 0) {
-        l->target = l->proc->next_seq - 1;
+        l->target = l->proc->next_seq > 0 ? l->proc->next_seq - 1 : 0;
         r = follow(l, e);
     }
     if (fflush(stdout) != 0 && r == 0)

@@ -185,6 +185,9 @@ static int list(struct sp_observe *o, bool is_json, struct sp_error *e)
     int r = sp_observe_list(o, &all, e);
     if (r == 0 && !print_table(&all))
         r = sp_fail(e, SP_E_SYSTEM, errno, "print the list");
+    if (r == 0 && all.omitted > 0)
+        (void)fprintf(stderr, "sallyport ps: %llu more are not listed\n",
+                      (unsigned long long)all.omitted);
     sp_list_done(&all);
     return r;
 }

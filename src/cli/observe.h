@@ -118,6 +118,7 @@ struct sp_listed {
 struct sp_list {
     struct sp_listed *items;
     size_t count;
+    uint64_t omitted; /* that the server has, and left out */
 };
 
 int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_error *e);

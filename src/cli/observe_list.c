@@ -138,6 +138,8 @@ static int read_list(struct sp_json *j, uint32_t result, struct sp_list *ret, st
         sp_json_type(j, result) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, result, "a map", e);
 
     if (r == 0)
+        r = sp_json_opt_u64(j, result, "omitted", UINT32_MAX, &ret->omitted, e);
+    if (r == 0)
         r = sp_json_need_array(j, result, "processes", &all, e);
     if (r < 0)
         return r;
@@ -244,8 +246,9 @@ int sp_list_find(const struct sp_list *l, const char *proc, const struct sp_list
             return ambiguous(l, proc, (enum way)way, count, e);
     }
     (void)sp_plain_add_word(&asked, sp_str_of(proc));
-    return sp_fail(e, SP_E_NOT_FOUND, 0, "no such process: %.*s (see `sallyport ps`)",
-                   (int)asked.len, asked.data != NULL ? asked.data : "");
+    return sp_fail(e, SP_E_NOT_FOUND, 0, "no such process%s: %.*s (see `sallyport ps`)",
+                   l->omitted > 0 ? " among those that the server lists" : "", (int)asked.len,
+                   asked.data != NULL ? asked.data : "");
 }
 
 bool sp_listed_add_place(struct sp_buf *b, const struct sp_listed *p)

@@ -65,18 +65,6 @@ int sp_sockets_prepare(char *ret, size_t size, struct sp_error *e)
     return fd < 0 ? sp_fail(e, SP_E_SYSTEM, errno, "open %s", ret) : 0;
 }
 
-int sp_sockets_own_url(char *ret, size_t size, struct sp_error *e)
-{
-    char folder[512];
-    const int r = sp_sockets_prepare(folder, sizeof folder, e);
-
-    if (r < 0)
-        return r;
-    if (snprintf(ret, size, "unix://%s/%d.sock", folder, (int)getpid()) >= (int)size)
-        return sp_fail(e, SP_E_INVALID, 0, "the path %s is too long for a socket", folder);
-    return 0;
-}
-
 /* ---- who is there ---- */
 
 static bool read_pid(const char *name, pid_t *ret)
@@ -89,6 +77,11 @@ static bool read_pid(const char *name, pid_t *ret)
         return false;
     *ret = (pid_t)pid;
     return true;
+}
+
+static bool is_dead(pid_t pid)
+{
+    return kill(pid, 0) < 0 && errno == ESRCH;
 }
 
 enum state { LIVE, SILENT, STALE };
@@ -105,8 +98,7 @@ static enum state look_at(const char *path, pid_t pid)
     memcpy(un.sun_path, path, strlen(path) + 1);
     if (connect(fd, (const struct sockaddr *)&un, sizeof un) == 0 || errno == EAGAIN)
         return LIVE;
-    const bool is_refused = errno == ECONNREFUSED;
-    return is_refused && kill(pid, 0) < 0 && errno == ESRCH ? STALE : SILENT;
+    return errno == ECONNREFUSED && is_dead(pid) ? STALE : SILENT;
 }
 
 static int by_pid(const void *a, const void *b)
@@ -117,36 +109,79 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-unsigned sp_sockets_find(struct sp_socket ret[SP_MAX_SOCKETS])
+/* The folder, to be read; NULL: there is none that is ours. */
+static DIR *open_list(char *folder, size_t size)
 {
-    char folder[512];
-    char path[sizeof folder + 32];
-    unsigned count = 0;
-    const struct dirent *entry;
-    pid_t pid;
-
-    name_folder(folder, sizeof folder);
+    name_folder(folder, size);
     const int fd = open_folder(folder);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (d == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return 0;
-    }
-    while (count < SP_MAX_SOCKETS && (entry = readdir(d)) != NULL) {
-        if (!read_pid(entry->d_name, &pid))
+
+    if (d == NULL && fd >= 0)
+        (void)close(fd);
+    return d;
+}
+
+/* The next socket there and its server's pid; false: that was the last. A stale one is removed.
+ * Without `asks_all` only those are asked whose process is gone. */
+static bool next_live(DIR *d, const char *folder, bool asks_all, struct sp_socket *ret)
+{
+    char path[600];
+    const struct dirent *entry;
+
+    while ((entry = readdir(d)) != NULL) {
+        if (!read_pid(entry->d_name, &ret->pid) || (!asks_all && !is_dead(ret->pid)))
             continue;
-        (void)snprintf(path, sizeof path, "%s/%d.sock", folder, (int)pid);
-        const enum state state = look_at(path, pid);
+        (void)snprintf(path, sizeof path, "%.500s/%d.sock", folder, (int)ret->pid);
+        const enum state state = look_at(path, ret->pid);
         if (state == STALE)
             (void)unlinkat(dirfd(d), entry->d_name, 0); /* or somebody else does */
         if (state != LIVE)
             continue;
-        ret[count].pid = pid;
-        (void)snprintf(ret[count].url, sizeof ret[count].url, "unix://%.120s", path);
-        count++;
+        (void)snprintf(ret->url, sizeof ret->url, "unix://%.120s", path);
+        return true;
     }
+    return false;
+}
+
+unsigned sp_sockets_find(struct sp_socket ret[SP_MAX_SOCKETS])
+{
+    char folder[512];
+    unsigned count = 0;
+    DIR *d = open_list(folder, sizeof folder);
+
+    if (d == NULL)
+        return 0;
+    while (count < SP_MAX_SOCKETS && next_live(d, folder, true, &ret[count]))
+        count++;
     (void)closedir(d);
     qsort(ret, count, sizeof ret[0], by_pid);
     return count;
+}
+
+/* ---- ours ---- */
+
+static void sweep(void)
+{
+    struct sp_socket other;
+    char folder[512];
+    DIR *d = open_list(folder, sizeof folder);
+
+    if (d == NULL)
+        return;
+    while (next_live(d, folder, false, &other))
+        continue;
+    (void)closedir(d);
+}
+
+int sp_sockets_own_url(char *ret, size_t size, struct sp_error *e)
+{
+    char folder[512];
+    const int r = sp_sockets_prepare(folder, sizeof folder, e);
+
+    if (r < 0)
+        return r;
+    sweep();
+    if (snprintf(ret, size, "unix://%s/%d.sock", folder, (int)getpid()) >= (int)size)
+        return sp_fail(e, SP_E_INVALID, 0, "the path %s is too long for a socket", folder);
+    return 0;
 }

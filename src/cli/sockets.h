@@ -19,7 +19,7 @@
 
 /* The folder, made if it is not there. Refused unless it is ours alone. */
 int sp_sockets_prepare(char *ret, size_t size, struct sp_error *e);
-/* unix:///FOLDER/PID.sock of this process. */
+/* unix:///FOLDER/PID.sock of this process. What dead servers left there is removed. */
 int sp_sockets_own_url(char *ret, size_t size, struct sp_error *e);
 
 struct sp_socket {

@@ -15,6 +15,7 @@
 #define SILENCE_MS   60000U
 #define FIRST_REST   100U /* ms between tries, doubled up to ... */
 #define LONGEST_REST 1000U
+#define FIRST_TRIES  4U    /* of a connection that ended before there was a session */
 #define STEADY_MS    5000U /* a connection that lived so long begins a new time to resume */
 
 static void begin(struct sp_client *c);
@@ -80,19 +81,18 @@ void sp_client_die(struct sp_client *c)
 
 /* ---- trying again ---- */
 
-static uint64_t resume_end(const struct sp_client *c)
+/* Until when a connection may be tried for: a first one, or one to resume the session with. */
+static uint64_t try_end(const struct sp_client *c)
 {
-    return c->lost_ms + c->resume_ms;
+    return c->lost_ms + (c->session == NULL ? c->connect_ms : c->resume_ms);
 }
 
 /* How long this try may take. */
 static uint64_t patience(const struct sp_client *c)
 {
     const uint64_t now = sp_loop_now(c->loop);
+    const uint64_t left = try_end(c) > now ? try_end(c) - now : 0;
 
-    if (c->session == NULL)
-        return c->connect_ms;
-    const uint64_t left = resume_end(c) > now ? resume_end(c) - now : 0;
     return left < c->connect_ms ? left : c->connect_ms;
 }
 
@@ -113,29 +113,36 @@ static void give_up(struct sp_client *c)
     sp_client_die(c);
 }
 
-/* This connection did not come to be. A first one is not tried again: somebody waits to hear. */
-static void try_again(struct sp_client *c)
+/* false: no memory. */
+static bool rest(struct sp_client *c, uint64_t ms)
 {
-    const uint64_t now = sp_loop_now(c->loop);
-
-    if (c->session == NULL || c->program != NULL) {
-        sp_client_die(c);
-        return;
-    }
-    const uint64_t rest = c->tries > 3 ? LONGEST_REST : FIRST_REST << c->tries;
     c->tries++;
     c->state = RESTING;
-    if (now + rest >= resume_end(c) || !sp_loop_timer(c->loop, &c->timer, now + rest, on_rested))
+    return sp_loop_timer(c->loop, &c->timer, sp_loop_now(c->loop) + ms, on_rested);
+}
+
+/* This connection did not come to be. was_cut: there was one, and it ended by chance. Where nobody
+ * is, a first one is not tried again: somebody waits to hear. */
+static void try_again(struct sp_client *c, bool was_cut)
+{
+    const uint64_t ms = c->tries > 3 ? LONGEST_REST : FIRST_REST << c->tries;
+    const bool is_first = c->session == NULL;
+    const bool is_late = sp_loop_now(c->loop) + ms >= try_end(c);
+
+    if (c->program != NULL || (is_first && (!was_cut || is_late || c->tries >= FIRST_TRIES)))
+        sp_client_die(c);
+    else if (is_late || !rest(c, ms))
         give_up(c);
 }
 
 /* The connection of a session is gone. */
-static void lose(struct sp_client *c)
+static void lose(struct sp_client *c, bool was_cut)
 {
     const uint64_t now = sp_loop_now(c->loop);
 
-    /* A server that drops us again and again does not get new time with each connection. */
-    if (c->lost_ms == 0 || now - c->ready_ms >= STEADY_MS)
+    /* A server that greets and drops us, or talks nonsense, gets no new time with each connection;
+     * one behind a bad line does. */
+    if (c->lost_ms == 0 || (was_cut && c->has_heard) || now - c->ready_ms >= STEADY_MS)
         c->lost_ms = now;
     c->state = RESTING;
     sp_client_enter(c);
@@ -145,7 +152,7 @@ static void lose(struct sp_client *c)
             c->ops->interrupted(c->user, c->error.msg);
     }
     if (!c->is_freed)
-        try_again(c);
+        try_again(c, true);
     sp_client_leave(c);
 }
 
@@ -188,20 +195,21 @@ static void on_closed(void *user, const char *why)
 {
     struct sp_client *c = user;
     const bool was_ready = c->session != NULL && c->greeting == 0;
+    const bool was_cut = c->state != LEAVING;
 
     c->link = NULL;
     if (c->is_freed)
         return;
     if (c->state == DEAD)
         return;
-    if (c->state != LEAVING)
+    if (was_cut)
         (void)sp_fail(&c->error, SP_E_FAILED, 0, "the connection ended: %s", why);
     sp_loop_cancel(c->loop, &c->timer);
     c->greeting = 0;
     if (was_ready)
-        lose(c);
+        lose(c, was_cut);
     else
-        try_again(c);
+        try_again(c, was_cut);
 }
 
 static void on_greeting_late(struct sp_timer *t)
@@ -225,7 +233,7 @@ void sp_client_retry_greeting(struct sp_client *c)
 {
     const uint64_t now = sp_loop_now(c->loop);
 
-    c->greet_until_ms = resume_end(c);
+    c->greet_until_ms = try_end(c);
     c->greeting = ++c->last_id; /* answered by nobody */
     if (now + FIRST_REST >= c->greet_until_ms) {
         (void)sp_fail(&c->error, SP_E_ATTACHED, 0,
@@ -269,14 +277,14 @@ static bool on_opened(void *user, struct sp_link *l)
     return true;
 }
 
-static void on_failed(void *user, const char *why)
+static void on_failed(void *user, bool is_refusal, const char *why)
 {
     struct sp_client *c = user;
 
     if (c->is_freed || c->state != OPENING)
         return;
     (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s", why);
-    try_again(c);
+    try_again(c, !is_refusal);
 }
 
 /* Only now are the program's descriptors nobody's. */
@@ -311,14 +319,14 @@ static void on_dialed(struct sp_dial *d, int fd, const struct sp_error *e)
 
     if (fd < 0) {
         c->error = *e;
-        try_again(c);
+        try_again(c, false);
         return;
     }
     c->state = OPENING;
     fill_upgrade(c, &u);
     c->host.handshake_ms = patience(c);
     if (sp_link_new_client(&c->host, fd, is_lines ? NULL : &u, c->where, &c->error) < 0)
-        try_again(c);
+        try_again(c, false);
 }
 
 static void begin_program(struct sp_client *c)
@@ -348,8 +356,10 @@ static void on_begin(struct sp_deferred *d)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, begin);
 
-    if (c->state == IDLE)
-        begin(c);
+    if (c->state != IDLE)
+        return;
+    c->lost_ms = sp_loop_now(c->loop);
+    begin(c);
 }
 
 void sp_client_connect(struct sp_client *c)
@@ -458,7 +468,7 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                                     .silence_ms = SILENCE_MS,
                                     .handshake_ms = c->connect_ms,
                                     .scratch = c->scratch,
-                                    .is_guest = true,
+                                    .is_client = true,
                                     .user = c,
                                     .opened = on_opened,
                                     .failed = on_failed,

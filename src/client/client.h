@@ -89,6 +89,9 @@ void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char 
 void sp_client_forget(struct sp_client_request *r); /* its answer will not be told */
 /* Reads nothing from the server for now: what it sends waits in the kernel, then there. */
 void sp_client_pause(struct sp_client *c, bool is_paused);
+/* Waits for the answers that are due, at most so long, without the loop: for what must be done
+ * before the end. Not from within a callback of this client. */
+void sp_client_settle(struct sp_client *c, unsigned timeout_ms);
 /*
  * The session ends where the server lets it. What is queued is sent if that is possible at once;
  * nothing more is told, no request answered. A program is given up to 2.5 s to end. NULL is fine;

@@ -4,6 +4,7 @@
  * their answer.
  */
 #include <stdio.h>
+#include <time.h>
 
 #include "base/auto.h"
 #include "client/client_priv.h"
@@ -210,4 +211,32 @@ void sp_client_forget_all(struct sp_client *c)
         unlink_request(c, &c->queued, c->queued.first);
     while (c->refused.first != NULL)
         unlink_request(c, &c->refused, c->refused.first);
+}
+
+/* ---- the end ---- */
+
+static int64_t clock_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void sp_client_settle(struct sp_client *c, unsigned timeout_ms)
+{
+    const int64_t until = clock_ms() + timeout_ms;
+
+    if (c->depth != 0 || c->state != READY)
+        return;
+    sp_link_pause(c->link, false);
+    for (int64_t left = timeout_ms; left > 0 && c->state == READY && c->link != NULL;
+         left = until - clock_ms()) {
+        sp_client_flush(c);
+        if (c->sent.first == NULL && c->queued.first == NULL)
+            return;
+        if (!sp_link_is_live(c->link))
+            return;
+        sp_link_turn(c->link, (int)left);
+    }
 }

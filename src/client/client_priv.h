@@ -50,7 +50,7 @@ struct sp_client {
     char *session;     /* NULL: none yet */
     uint64_t greeting; /* the id of initialize; 0: not asked */
     uint64_t greet_until_ms;
-    uint64_t lost_ms;  /* when the session lost its connection */
+    uint64_t lost_ms;  /* since when a connection is wanted; 0: it was never lost */
     uint64_t ready_ms; /* when it last had one */
     unsigned tries;
     struct sp_error error; /* why the last connection ended */
@@ -61,6 +61,7 @@ struct sp_client {
     uint64_t last_id;
 
     unsigned depth; /* callbacks we are in */
+    bool has_heard; /* something sensible on this connection, after its greeting */
     bool is_paused, is_freed;
     char scratch[SP_INTAKE_SCRATCH + 1];
 };

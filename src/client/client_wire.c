@@ -71,7 +71,10 @@ static void hear_welcome(struct sp_client *c, uint32_t result)
     sp_loop_cancel(c->loop, &c->timer);
     c->state = READY;
     c->ready_ms = sp_loop_now(c->loop);
+    c->has_heard = false;
     c->tries = 0;
+    if (!was_resumed)
+        c->lost_ms = 0;
     sp_client_enter(c);
     c->ops->ready(c->user, &c->json, result, was_resumed);
     if (c->state == READY) {
@@ -144,6 +147,7 @@ static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32
     } else if (id > 0 && (uint64_t)id == c->greeting) {
         hear_greeting(c, &reply);
     } else if (id > 0 && c->state == READY) {
+        c->has_heard = true;
         sp_client_answer(c, (uint64_t)id, &reply);
     }
 }
@@ -171,6 +175,7 @@ static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
         refuse_request(c, id, is_plain(name) ? name : SP_STR("?"));
         return;
     }
+    c->has_heard = true;
     c->ops->notified(c->user, sp_json_str(&c->json, method), &c->json, params);
 }
 

@@ -90,16 +90,24 @@ void sp_mirror_catch_up(struct sp_mirror *m)
     }
 }
 
-static int check_room(const struct sp_mirror *m, const struct sp_mirror_event *ev,
-                      struct sp_error *e)
+static bool has_room(const struct sp_mirror *m, const struct sp_mirror_event *ev)
 {
-    if (m->held_count + 1 > SP_MIRROR_MAX_EVENTS)
-        return sp_fail(e, SP_E_LIMIT, 0, "process event reorder buffer exceeds %d events",
-                       SP_MIRROR_MAX_EVENTS);
-    if (m->held_bytes + ev->size > SP_MIRROR_MAX_BYTES)
-        return sp_fail(e, SP_E_LIMIT, 0, "process event reorder buffer exceeds %u bytes",
-                       SP_MIRROR_MAX_BYTES);
-    return 0;
+    return m->held_count < SP_MIRROR_MAX_EVENTS && m->held_bytes + ev->size <= SP_MIRROR_MAX_BYTES;
+}
+
+/* Not kept: a read will bring it. */
+static int drop(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error *e)
+{
+    if (ev->seq > m->dropped)
+        m->dropped = ev->seq;
+    free(ev);
+    if (++m->drops <= SP_MIRROR_MAX_DROPS)
+        return 0;
+    return sp_fail(
+        e, SP_E_LIMIT, 0,
+        "process event reorder buffer exceeds %d events or %u bytes, and what is missing "
+        "does not come",
+        SP_MIRROR_MAX_EVENTS, SP_MIRROR_MAX_BYTES);
 }
 
 static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error *e)
@@ -112,11 +120,8 @@ static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error
         free(ev);
         return 0;
     }
-    const int r = check_room(m, ev, e);
-    if (r < 0) {
-        free(ev);
-        return r;
-    }
+    if (!has_room(m, ev))
+        return drop(m, ev, e);
     ev->next = *at;
     *at = ev;
     m->held_count++;
@@ -211,7 +216,8 @@ static bool waits_for_verdict(const struct sp_mirror *m)
 
 bool sp_mirror_wants_read(const struct sp_mirror *m)
 {
-    return !m->is_over && (m->held != NULL || waits_for_verdict(m));
+    return !m->is_over &&
+           (m->held != NULL || (m->dropped > m->known && !m->has_close) || waits_for_verdict(m));
 }
 
 bool sp_mirror_is_complete(const struct sp_mirror *m)

@@ -18,8 +18,9 @@
 #include "base/str.h"
 #include "cell/ring.h"
 
-#define SP_MIRROR_MAX_EVENTS 256          /* held; one more fails the process */
+#define SP_MIRROR_MAX_EVENTS 256          /* held; more are dropped, to be read */
 #define SP_MIRROR_MAX_BYTES  (1U << 20)   /* the same */
+#define SP_MIRROR_MAX_DROPS  16384        /* since the last read was asked for: then it fails */
 #define SP_MIRROR_HIGH       (256U << 10) /* waiting: from here on nothing more should be read */
 
 struct sp_mirror_ops {
@@ -39,7 +40,9 @@ struct sp_mirror {
     struct sp_mirror_event *held; /* by number */
     uint32_t held_count;
     size_t held_bytes, waiting_bytes;
-    uint64_t gap_end;         /* the highest number held when the last read was asked for */
+    uint64_t dropped;         /* the highest number that was not held, for want of room; 0: none */
+    uint32_t drops;           /* since the last read was asked for */
+    uint64_t gap_end;         /* the highest number seen when the last read was asked for */
     int verdict;              /* that a read gave: 1, 0; -1: none */
     bool has_verdict;         /* a read has said what there is to say */
     bool has_exit, has_close; /* in the mirror, told or not */
@@ -51,8 +54,9 @@ struct sp_mirror {
 void sp_mirror_init(struct sp_mirror *m, const struct sp_mirror_ops *ops, void *user);
 void sp_mirror_done(struct sp_mirror *m); /* also from within an op */
 
-/* Events. Numbers that are known already are ignored. Fails (SP_E_LIMIT, SP_E_SYSTEM) if what came
- * early does not fit; SP_E_INVALID for the number 0. */
+/* Events. Numbers that are known already are ignored. What came early and does not fit is dropped:
+ * the executor has it still. SP_E_LIMIT if there is no end of that; SP_E_SYSTEM without memory;
+ * SP_E_INVALID for the number 0. */
 int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, struct sp_str bytes,
                      struct sp_error *e);
 int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_error *e);

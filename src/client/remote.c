@@ -7,6 +7,8 @@
 
 #include "client/remote_priv.h"
 
+#define FAREWELL_MS 300U /* the most that the end waits for the end of what still ran */
+
 static void destroy(struct sp_remote *r);
 
 /* ---- callbacks, from within which everything may be ended ---- */
@@ -124,6 +126,10 @@ static void free_text(const char *text)
 
 static void destroy(struct sp_remote *r)
 {
+    r->depth++; /* what is heard meanwhile ends nothing once more */
+    /* A server may forget a request whose connection ends right behind it. */
+    if (r->farewells != NULL && r->client != NULL)
+        sp_client_settle(r->client, FAREWELL_MS);
     sp_client_free(TAKE_PTR(r->client));
     while (r->farewells != NULL)
         sp_remote_end_farewell(r->farewells);

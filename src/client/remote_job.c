@@ -197,7 +197,7 @@ static void on_read(struct sp_client_request *q, const struct sp_client_reply *r
         }
         (void)sp_fail(&e, SP_E_FAILED, 0, "the exec-server lost the process: " SP_STR_FMT,
                       SP_STR_ARG(reply->message));
-        fail(rj, &e, false);
+        fail(rj, &e, true); /* perhaps it is there after all */
         break;
     case SP_CLIENT_LOST: /* asked again with the next connection, or that was all */
         break;

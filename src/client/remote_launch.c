@@ -37,10 +37,74 @@ static void put_text(struct writer *w, struct sp_str s, const char *what)
         w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
 }
 
+/* ---- paths, perhaps of another kind of host: the server knows its own ---- */
+
+static bool is_slash(char c)
+{
+    return c == '/' || c == '\\';
+}
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Of the host's name in a share's path, two backslashes in front; 0: it is none. */
+static size_t host_length(struct sp_str path)
+{
+    size_t n = 0;
+
+    if (path.n < 3 || path.p[0] != '\\' || path.p[1] != '\\')
+        return 0;
+    while (2 + n < path.n && (is_letter(path.p[2 + n]) || strchr("0123456789.-", path.p[2 + n])) &&
+           path.p[2 + n] != 0)
+        n++;
+    return 2 + n == path.n || is_slash(path.p[2 + n]) ? n : 0;
+}
+
+static bool has_drive(struct sp_str path)
+{
+    return path.n >= 2 && is_letter(path.p[0]) && path.p[1] == ':' &&
+           (path.n == 2 || is_slash(path.p[2]));
+}
+
+/* What follows a drive or a host, behind what stands for those. false: no room. */
+static bool add_foreign(struct sp_buf *out, const char *root, struct sp_str name,
+                        struct sp_str rest)
+{
+    auto_buf struct sp_buf path = {0};
+    auto_buf struct sp_buf uri = {0};
+
+    if (rest.n == 0 && !sp_buf_add(&path, "/", 1))
+        return false;
+    for (size_t i = 0; i < rest.n; i++)
+        if (!sp_buf_add(&path, is_slash(rest.p[i]) ? "/" : rest.p + i, 1))
+            return false;
+    return sp_uri_add(&uri, (struct sp_str){path.data, path.len}) &&
+           sp_buf_add_str(out, sp_str_of(root)) && sp_buf_add_str(out, name) &&
+           sp_buf_add(out, uri.data + strlen("file://"), uri.len - strlen("file://"));
+}
+
 static void put_uri(struct writer *w, struct sp_str path)
 {
+    const size_t host = host_length(path);
+    bool ok = true;
+
     put(w, "\"");
-    if (w->r == 0 && !sp_uri_add(w->out, path))
+    if (w->r != 0)
+        return;
+    if (path.n != 0 && path.p[0] == '/')
+        ok = sp_uri_add(w->out, path);
+    else if (has_drive(path))
+        ok = add_foreign(w->out, "file:///", (struct sp_str){path.p, 2},
+                         (struct sp_str){path.p + 2, path.n - 2});
+    else if (host != 0)
+        ok = add_foreign(w->out, "file://", (struct sp_str){path.p + 2, host},
+                         (struct sp_str){path.p + 2 + host, path.n - 2 - host});
+    else
+        w->r = sp_fail(w->e, SP_E_INVALID, 0, "`" SP_STR_FMT "` is not an absolute path",
+                       SP_STR_ARG(path));
+    if (!ok)
         w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
     put(w, "\"");
 }

@@ -36,6 +36,13 @@ static struct sp_config_place of_environment(const struct sp_config_environment 
     };
 }
 
+/* Whether it is `server`, which is named by its URL or as an environment. */
+static bool is_server(const struct sp_config *c, const struct sp_config_place *p)
+{
+    return p->url != NULL && c->server != NULL &&
+           (strcmp(c->server, p->url) == 0 || strcmp(c->server, p->name) == 0);
+}
+
 static int refuse_name(const struct sp_config *c, const char *name, struct sp_error *e)
 {
     auto_buf struct sp_buf names = {0};
@@ -71,7 +78,7 @@ int sp_config_place(const struct sp_config *c, const char *name_or_url, struct s
     const char *trouble = p.url == NULL ? NULL : sp_config_check_url(p.url);
     if (trouble != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "`%.120s`: %s", p.url, trouble);
-    if (token_file == NULL && p.url != NULL && c->server != NULL && strcmp(c->server, p.url) == 0)
+    if (token_file == NULL && is_server(c, &p))
         token_file = c->token_file;
     if (token_file != NULL)
         r = sp_config_read_token(token_file, &p.token, e);

@@ -72,14 +72,23 @@ struct sp_cell {
 static void bury(struct sp_deferred *d);
 static bool is_congested(const struct sp_cell *c);
 
+/* A program that has forked holds it open besides us: closing alone would not be heard. */
+static void hang_up(struct sp_cell *c)
+{
+    if (c->socket < 0)
+        return;
+    (void)shutdown(c->socket, SHUT_RDWR);
+    (void)close(c->socket);
+    c->socket = -1;
+}
+
 static void set_dead(struct sp_cell *c)
 {
     if (c->socket < 0)
         return;
     sp_loop_unwatch(c->loop, &c->on_socket);
     sp_loop_unwatch(c->loop, &c->on_bell);
-    (void)close(c->socket);
-    c->socket = -1;
+    hang_up(c);
     sp_loop_defer(c->loop, &c->burial, bury);
 }
 
@@ -634,13 +643,6 @@ static void await_end(struct sp_cell *c, struct sp_cell_child *child)
     sp_cell_child_reap(child);
 }
 
-static void hang_up(struct sp_cell *c)
-{
-    if (c->socket >= 0)
-        (void)close(c->socket);
-    c->socket = -1;
-}
-
 /* Nothing is heard of it any more. */
 static void ignore(struct sp_cell *c)
 {
@@ -715,6 +717,13 @@ static void end_self(struct sp_cell *c)
     if (c->self.pidfd < 0 ||
         sp_loop_watch(c->loop, &c->self.on_end, c->self.pidfd, EPOLLIN, on_self_end, NULL) < 0)
         sp_loop_defer(c->loop, &c->burial, finish);
+}
+
+void sp_cell_abandon(struct sp_cell *c)
+{
+    sp_log(SP_LOG_ERROR, "the cell (pid %d) does not answer, killing it", (int)c->self.pid);
+    sp_cell_child_kill(&c->maker);
+    sp_cell_child_kill(&c->self);
 }
 
 void sp_cell_kill(struct sp_cell *c)

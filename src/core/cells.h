@@ -67,6 +67,8 @@ void sp_cell_free(struct sp_cell *c);
 /* Ends a confined cell, which takes no time: its seats hear ops.lost, and nothing is heard of it
  * any more. */
 void sp_cell_kill(struct sp_cell *c);
+/* It does not answer: its processes are killed, and it ends as one that died by itself. */
+void sp_cell_abandon(struct sp_cell *c);
 /* Whether nothing runs there: no process that has not closed, and nothing left by one. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
 /* Its first start is not the one that waits for its making. */

@@ -12,7 +12,8 @@
 #include "os/fd.h"
 
 #define BATCH         64
-#define TURNS_AT_ONCE 16 /* of a guest, before its host has a turn */
+#define TURNS_AT_ONCE 16 /* of a guest, before its host has a turn, ... */
+#define SLICE_MS      5  /* ... or so long, whichever is over first */
 
 /* When the alarm goes off that makes a guest's descriptor readable, besides a time in ms. */
 #define ALARM_NOW   0
@@ -444,8 +445,9 @@ int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_error *e)
     const bool has_work = l->deferred != NULL;
     run_deferred(l);
     int r = turn(l, has_work ? 0 : timeout_ms, e);
+    const uint64_t until_ms = l->now_ms + SLICE_MS;
     bool is_done = is_at_rest(l);
-    for (int i = 1; r == 0 && !is_done && i < TURNS_AT_ONCE; i++) {
+    for (int i = 1; r == 0 && !is_done && i < TURNS_AT_ONCE && clock_ms() < until_ms; i++) {
         r = turn(l, 0, e);
         is_done = is_at_rest(l);
     }

@@ -85,14 +85,13 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
     unlink_call(c);
     sp_manager_unreserve(m, c->reserved_id);
     c->reserved_id = 0;
-    if (p != NULL && p->initial == c)
-        p->initial = NULL;
-    if (p != NULL && !c->is_awaited) {
-        c->process = NULL;
-        if (p->interaction == c)
-            p->interaction = NULL;
+    if (p != NULL) {
+        p->initial = p->initial == c ? NULL : p->initial;
+        p->interaction = p->interaction == c ? NULL : p->interaction;
         sp_process_changed(p);
     }
+    if (!c->is_awaited)
+        c->process = NULL;
     c->next = m->dead;
     m->dead = c;
     sp_loop_defer(m->loop, &m->sweeping, sweep);
@@ -101,10 +100,16 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
 
 void sp_call_let_go(struct sp_call *c)
 {
-    if (c->process != NULL && c->process->interaction == c)
-        c->process->interaction = NULL;
+    c->is_awaited = false;
     c->process = NULL;
     sp_loop_defer(c->m->loop, &c->m->sweeping, sweep);
+}
+
+void sp_call_let_all_go(struct sp_process *p)
+{
+    for (struct sp_call *c = p->m->dead; c != NULL; c = c->next)
+        if (c->process == p)
+            sp_call_let_go(c);
 }
 
 /* ---- waiting ---- */

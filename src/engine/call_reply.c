@@ -29,14 +29,16 @@ static struct sp_reply form(const struct sp_call *c)
 
 /* ---- errors ---- */
 
-void sp_cause_of(const struct sp_error *why, char *ret, size_t size)
+/* What was being done, and what the kernel said to it, unless the story says that itself. */
+static void add_cause(const struct sp_error *why, char *ret, size_t size)
 {
     const char *text = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
 
-    if (text != NULL)
-        (void)snprintf(ret, size, "%s (os error %d)", text, why->sys);
-    else
+    if (text == NULL || strstr(why->msg, "(os error ") != NULL)
         (void)snprintf(ret, size, "%s", why->msg);
+    else
+        (void)snprintf(ret, size, "%s%s%s (os error %d)", why->msg, why->msg[0] == 0 ? "" : ": ",
+                       text, why->sys);
 }
 
 /* The arguments' errors speak for themselves, and so does whoever was interrupted. */
@@ -80,13 +82,13 @@ void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
 
 void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t inherited_fds)
 {
-    char cause[sizeof why->msg];
+    char cause[sizeof why->msg + 128];
 
     if (inherited_fds != 0 && why->code == SP_E_INVALID)
         (void)snprintf(cause, sizeof cause,
                        "remote exec-server does not support inherited file descriptors");
     else
-        sp_cause_of(why, cause, sizeof cause);
+        add_cause(why, cause, sizeof cause);
     sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s", cause);
 }
 

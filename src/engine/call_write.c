@@ -20,7 +20,7 @@ struct sp_write {
     int session_id;
     uint64_t yield_ms;
     struct sp_error misuse; /* code NONE: its arguments are fine */
-    bool was_typed;         /* the job has answered */
+    bool was_typed;         /* the job has answered, and nobody has looked at it */
 };
 
 static struct sp_write *write_of(struct sp_call *c)
@@ -58,15 +58,21 @@ static void on_typed(struct sp_job_call *jc)
     w->call.is_awaited = false;
     w->call.process->asked--;
     sp_process_changed(w->call.process);
+    if (w->call.is_answered)
+        sp_call_let_go(&w->call);
+}
+
+static bool has_stdin(const struct sp_process *p)
+{
+    return p->is_tty || p->has_stdin;
 }
 
 static void type(struct sp_call *c)
 {
     struct sp_process *p = c->process;
     struct sp_write *w = write_of(c);
-    const bool has_stdin = p->is_tty || p->has_stdin;
 
-    if (!has_stdin && !sp_str_eq(c->chars, SP_STR(INTERRUPT))) {
+    if (!has_stdin(p) && !sp_str_eq(c->chars, SP_STR(INTERRUPT))) {
         sp_call_fault(c, SP_FAULT_STDIN_CLOSED,
                       "stdin is closed for this session; rerun exec_command with tty=true to keep "
                       "stdin open");
@@ -76,10 +82,12 @@ static void type(struct sp_call *c)
         collect(c);
         return;
     }
+    /* Nobody reads what was typed, or the line is down: that is waited for, but not for ever. */
+    sp_call_collect(c, sp_manager_clock_ns(), SP_TYPING_MS);
     c->is_awaited = true;
     p->asked++;
     w->job_call.fn = on_typed;
-    if (has_stdin)
+    if (has_stdin(p))
         sp_job_write(&p->job, &w->job_call, c->chars);
     else
         sp_job_signal(&p->job, &w->job_call, SIGINT);
@@ -91,6 +99,7 @@ static void go_on_after_typing(struct sp_call *c)
     struct sp_write *w = write_of(c);
     const enum sp_job_result result = w->job_call.result;
 
+    w->was_typed = false;
     if (result == SP_JOB_LOST) {
         sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
                                                          : "the connection was lost");
@@ -104,6 +113,9 @@ static void go_on_after_typing(struct sp_call *c)
         sp_process_count_as_exited(p);
     if (result == SP_JOB_OK || sp_process_has_exited(p))
         collect(c);
+    else if (result == SP_JOB_REFUSED && !has_stdin(p) && w->job_call.error.msg[0] != 0)
+        /* A signal, and nobody knows whether it arrived: that is not the stdin's fault. */
+        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: %s", w->job_call.error.msg);
     else
         sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin");
 }
@@ -145,23 +157,18 @@ static void finish(struct sp_call *c)
                       "Unified exec process failed: no memory for the answer; poll again");
 }
 
-/* Whether it is over. One that was answered before its job had keeps its place until then. */
+/* Whether it is over. One whose characters are still on their way gives up its turn with its
+ * answer: what others type comes after them. */
 static bool advance(struct sp_call *c)
 {
-    if (c->is_answered) {
-        if (c->is_awaited)
-            return false;
-        sp_call_let_go(c);
-        return true;
-    }
     if (c->is_cancelled)
         sp_call_abort(c);
     else if (c->is_awaited && sp_process_has_failed(c->process))
         say_failed(c);
+    else if (write_of(c)->was_typed)
+        go_on_after_typing(c);
     else if (c->is_collecting && sp_call_is_done(c))
         finish(c);
-    else if (write_of(c)->was_typed && !c->is_collecting)
-        go_on_after_typing(c);
     else
         return false;
     return true;
@@ -240,28 +247,28 @@ static void enter(struct sp_call *c)
 static void decide_time(struct sp_write *w, const struct sp_manager *m,
                         const struct sp_write_ask *ask)
 {
+    const bool no_timeout = ask->no_timeout && m->options.has_no_timeout;
     struct sp_yield_ask yield = ask->yield;
 
     if (ask->is_compat) {
         w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, yield, m->poll_max_ms);
         return;
     }
-    if (!yield.has_yield_time && ask->chars.n != 0 && m->options.write_yield_default_ms != 0) {
-        w->yield_ms = sp_yield_ms(SP_YIELD_WRITE,
-                                  (struct sp_yield_ask){true, m->options.write_yield_default_ms},
-                                  m->poll_max_ms);
-        if (!ask->no_timeout || !m->options.has_no_timeout)
-            return;
-    }
-    (void)sp_yield_of_write(yield, ask->chars.n != 0, ask->no_timeout && m->options.has_no_timeout,
-                            m->poll_max_ms, &w->yield_ms, &w->misuse);
+    if (!yield.has_yield_time && !no_timeout && ask->chars.n != 0 &&
+        m->options.write_yield_default_ms != 0)
+        yield = (struct sp_yield_ask){true, m->options.write_yield_default_ms};
+    (void)sp_yield_of_write(yield, ask->chars.n != 0, no_timeout, m->poll_max_ms, &w->yield_ms,
+                            &w->misuse);
 }
 
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    struct sp_write *w = calloc(1, sizeof *w);
+    const int r = sp_manager_admit(m, e);
 
+    if (r < 0)
+        return r;
+    struct sp_write *w = calloc(1, sizeof *w);
     if (w == NULL || !sp_keep_str(&w->call.keep, ask->chars, &w->call.chars)) {
         free(w);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");

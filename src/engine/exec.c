@@ -168,8 +168,6 @@ static bool await_decision(struct sp_exec *x)
         return false;
     }
     discard_process(x);
-    if (x->question_kind == SP_QUESTION_RETRY)
-        x->was_retried = true;
     x->is_free =
         x->question_kind == SP_QUESTION_RETRY || x->ask.permissions == SP_PERMISSIONS_ESCALATED;
     x->stage = SP_EXEC_SNAPSHOT;
@@ -261,7 +259,7 @@ static bool asks_after_denial(const struct sp_exec *x)
 {
     const enum sp_approval a = x->call.m->options.approval;
 
-    return sp_exec_is_confined(x) && !x->was_retried &&
+    return sp_exec_is_confined(x) && /* so it is the first */
            (a == SP_APPROVAL_UNTRUSTED || a == SP_APPROVAL_ON_FAILURE || a == SP_APPROVAL_GRANULAR);
 }
 
@@ -364,8 +362,11 @@ static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    struct sp_exec *x = calloc(1, sizeof *x);
+    const int r = sp_manager_admit(m, e);
 
+    if (r < 0)
+        return r;
+    struct sp_exec *x = calloc(1, sizeof *x);
     if (x == NULL || !copy_ask(x, ask)) {
         if (x != NULL) {
             sp_keep_done(&x->call.keep);

@@ -47,8 +47,7 @@ struct sp_exec {
     enum sp_decision decision;
     bool has_decision, has_facts;
     bool is_login;
-    bool is_free;     /* this attempt runs without a sandbox */
-    bool was_retried; /* it is the last */
+    bool is_free; /* this attempt runs without a sandbox */
     bool is_snapshot_asked, is_snapshot_told;
 };
 

@@ -69,13 +69,16 @@ bool sp_exec_add_snapshot_script(const struct sp_exec *x, const struct sp_enviro
     auto_buf struct sp_buf made = {0};
     uint32_t count = 0;
 
+    /* Whatever is put into marks (a proxy in force is) holds after the profile. */
     auto_free struct sp_str *names =
-        malloc((RUNTIME_COUNT + environ->set.count + environ->plain.count) * sizeof *names);
+        malloc((RUNTIME_COUNT + environ->set.count + environ->plain.count + environ->marks.count) *
+               sizeof *names);
     if (names == NULL || sp_environ_make(environ, &made, &count, NULL) < 0)
         return false;
     memcpy(names, runtime, sizeof runtime);
     count = add_names(names, RUNTIME_COUNT, environ->set);
     count = add_names(names, count, environ->plain);
+    count = add_names(names, count, environ->marks);
     return sp_snapshot_script(out, &x->shell, x->snapshot, x->ask.cmd,
                               (struct sp_str){made.data, made.len}, names, count);
 }

@@ -11,6 +11,7 @@
 #include "engine/local_priv.h"
 
 #define MAX_PROCESSES 1024
+#define ANSWER_MS     30000   /* far more than a sandbox takes to be made */
 #define CLOSED_TTL_MS 3600000 /* nobody's: what has closed is let go of in the next turn */
 
 static struct sp_local *local_of(struct sp_backend *b)
@@ -77,14 +78,27 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
 {
     struct sp_local_task *t = SP_CONTAINER(w, struct sp_local_task, start);
 
+    sp_loop_cancel(t->local->backend.loop, &t->start_timer);
     if (p == NULL) {
         t->refusal = *e;
+        if (t->is_late)
+            (void)sp_fail(&t->refusal, SP_E_FAILED, 0, "process cell does not answer");
         t->proc = NULL; /* freed by whoever tells us */
         sp_local_end_calls(t, false);
     } else {
         sp_local_kill_late(t);
     }
     sp_local_wake(t);
+}
+
+/* Stopped, perhaps: nothing that it holds can go on. */
+static void on_late(struct sp_timer *timer)
+{
+    struct sp_local_task *t = SP_CONTAINER(timer, struct sp_local_task, start_timer);
+
+    t->is_late = true;
+    if (t->proc != NULL && t->proc->seat.cell != NULL)
+        sp_cell_abandon(t->proc->seat.cell);
 }
 
 /* So that no two of a session have one name. */
@@ -117,8 +131,10 @@ static int start_process(struct sp_local_task *t, const struct sp_launch *o, str
 
     if (r == 0)
         r = sp_proc_start(t->local->session, &s, &t->start, &t->proc, e);
-    if (r < 0)
+    if (r != 0)
         return r;
+    struct sp_loop *loop = t->local->backend.loop;
+    (void)sp_loop_timer(loop, &t->start_timer, sp_loop_now(loop) + ANSWER_MS, on_late);
     t->proc->owner = t;
     t->proc->requests++; /* it stays until we let go of it */
     t->is_confined = t->proc->is_confined;

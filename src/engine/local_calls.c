@@ -260,12 +260,13 @@ static void on_kill_timer(struct sp_timer *timer)
     answer_all(t, &t->terminates, SP_JOB_OK);
 }
 
-/* It is killed; whoever asked waits for its end, but not long. */
+/* It is killed, or will be as soon as it has started; whoever asked waits for its end, but not
+ * long. */
 static void kill_now(struct sp_local_task *t)
 {
     struct sp_loop *loop = t->local->backend.loop;
 
-    if (!sp_proc_terminate(t->proc) ||
+    if ((!is_starting(t) && !sp_proc_terminate(t->proc)) ||
         !sp_loop_timer(loop, &t->kill_timer, sp_loop_now(loop) + TERMINATE_MS, on_kill_timer))
         answer_all(t, &t->terminates, SP_JOB_OK);
 }
@@ -280,7 +281,7 @@ void sp_local_terminate(struct sp_job *j, struct sp_job_call *c)
     }
     add(&t->terminates, c);
     t->is_terminating = true;
-    if (!is_starting(t) && t->kill_timer.slot == 0)
+    if (t->kill_timer.slot == 0)
         kill_now(t);
 }
 
@@ -304,6 +305,7 @@ void sp_local_end_calls(struct sp_local_task *t, bool is_dropped)
 {
     struct sp_waiter *w;
 
+    sp_loop_cancel(t->local->backend.loop, &t->start_timer);
     sp_loop_cancel(t->local->backend.loop, &t->kill_timer);
     sp_waiters_remove(&t->on_room);
     while (t->proc != NULL && (w = t->proc->on_done.first) != NULL) {

@@ -35,13 +35,15 @@ struct sp_local_task {
     struct sp_proc *proc; /* NULL: refused, or all of it was told */
     struct sp_start_wait start;
     struct sp_deferred turn;
-    struct sp_timer kill_timer; /* since a terminate */
+    struct sp_timer start_timer; /* until the cell has answered */
+    struct sp_timer kill_timer;  /* since a terminate */
     struct sp_waiter on_room;
     struct sp_error refusal;          /* code NONE: it was not refused */
     struct sp_local_calls answered;   /* to be told in the next turn */
     struct sp_local_calls terminates; /* wait for the end */
     struct sp_local_calls flushes;    /* wait for the input's end */
     bool is_confined;
+    bool is_late;          /* the cell has not answered the start */
     bool is_terminating;   /* asked for while it started */
     bool is_blocked;       /* the owner takes no output now */
     bool is_telling;       /* in its turn: freed at its end */

@@ -28,6 +28,11 @@ void sp_manager_event(struct sp_manager *m, const struct sp_event *e)
         m->ops.event(m->user, e);
 }
 
+int sp_manager_admit(const struct sp_manager *m, struct sp_error *e)
+{
+    return m->is_closing ? sp_fail(e, SP_E_STATE, 0, "the process manager is being closed") : 0;
+}
+
 /* ---- making ---- */
 
 static bool keep_homes(struct sp_manager *m, const struct sp_manager_options *o)
@@ -139,6 +144,7 @@ void sp_manager_free(struct sp_manager *m)
 {
     if (m == NULL)
         return;
+    m->is_closing = true; /* who is told of an end might ask for more */
     while (m->calls != NULL) {
         m->calls->is_cancelled = true;
         if (m->calls->is_exec)
@@ -226,8 +232,11 @@ static void say_refused(struct sp_call *c)
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
                       uint64_t *ret_call, struct sp_error *e)
 {
-    struct refused_call *c = calloc(1, sizeof *c);
+    const int r = sp_manager_admit(m, e);
 
+    if (r < 0)
+        return r;
+    struct refused_call *c = calloc(1, sizeof *c);
     if (c == NULL || !sp_keep_str(&c->call.keep, text, &c->text)) {
         free(c);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");

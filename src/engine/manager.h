@@ -160,20 +160,22 @@ struct sp_manager_options {
 };
 
 int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_error *e);
-/* Terminates all, answers every call (aborted) and frees; end events are told. */
+/* Terminates all, answers every call (aborted) and frees; end events are told. Not from within one
+ * of its own callbacks. */
 void sp_manager_free(struct sp_manager *m);
 
 /*
  * Each begins a call and returns its number; fn is called once, from the loop. What an ask holds is
- * copied. They fail only without memory; everything else is a reply.
+ * copied. They fail only without memory, or while the manager is being freed; everything else is a
+ * reply.
  */
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_error *e);
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_error *e);
 
-/* A call whose arguments nobody could read: answered with SP_FAULT_ARGUMENTS and this text, which is
- * copied, from the loop like any other. */
+/* A call whose arguments nobody could read: answered with SP_FAULT_ARGUMENTS and this text, which
+ * is copied, from the loop like any other. */
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
                       uint64_t *ret_call, struct sp_error *e);
 

@@ -13,7 +13,7 @@ static const char *check_process(const struct sp_process *p)
         return "I2: output was lost, or answered twice";
     if (!p->is_at_end && p->received + p->ahead != sp_headtail_total(&p->transcript))
         return "I3: the transcript is not the whole output";
-    if (p->has_ended && !p->is_drained)
+    if (p->has_ended && (!p->is_drained || sp_headtail_total(&p->transcript) != 0))
         return "I4: the end before the last of the output";
     if (p->is_stored && !sp_ids_is_reserved(p->m->ids, p->id))
         return "I5: an entry without an id";

@@ -20,6 +20,8 @@ struct sp_order {
     struct sp_job_call job_call;
     struct sp_deferred deferred;
     bool is_asked, is_done;
+    bool is_held;        /* CLOSE_STDIN: something is to be typed first */
+    uint64_t after_call; /* ... by calls up to this one */
     sp_manager_done_fn *fn;
     void *user;
 };
@@ -133,13 +135,46 @@ void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint
         sp_job_resize(&o->process->job, &o->job_call, rows, cols);
 }
 
+/* Whether a call that was there before the order has yet to type; what was typed is in order. */
+static bool has_more_to_type(const struct sp_order *o)
+{
+    for (const struct sp_call *c = o->process->waiting; c != NULL; c = c->next_waiting)
+        if (c->chars.n != 0 && c->number <= o->after_call)
+            return true;
+    return false;
+}
+
+static void close_stdin(struct sp_order *o)
+{
+    o->is_held = o->process != NULL && has_more_to_type(o);
+    if (!o->is_held && can_ask(o, false))
+        sp_job_close_stdin(&o->process->job, &o->job_call);
+}
+
+static void enter_close_stdin(struct sp_deferred *d)
+{
+    close_stdin(SP_CONTAINER(d, struct sp_order, deferred));
+}
+
+/* From the loop, as calls are: those that were begun before it have then entered. */
 void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
                             void *user)
 {
     struct sp_order *o = begin(m, CLOSE_STDIN, process_id, fn, user);
 
-    if (o != NULL && can_ask(o, false))
-        sp_job_close_stdin(&o->process->job, &o->job_call);
+    if (o == NULL)
+        return;
+    o->after_call = m->next_call;
+    sp_loop_defer(m->loop, &o->deferred, enter_close_stdin);
+}
+
+void sp_manager_serve_orders(struct sp_process *p)
+{
+    for (struct sp_order *o = p->orders == 0 ? NULL : p->m->orders, *next; o != NULL; o = next) {
+        next = o->next;
+        if (o->process == p && o->is_held)
+            close_stdin(o);
+    }
 }
 
 void sp_manager_drop_orders(struct sp_manager *m)

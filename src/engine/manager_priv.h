@@ -33,6 +33,7 @@
 #define SP_TRAILING_MS  100 /* ... and so do its events */
 #define SP_VERDICT_MS   100 /* for a verdict from outside about an exit */
 #define SP_COALESCE_MS  5
+#define SP_TYPING_MS    30000   /* until a call goes on although its characters are on their way */
 #define SP_HELD_MAX     1048576 /* output before the begin event; with more, it has begun */
 #define SP_NO_MEMORY_MS 100     /* until output that found no memory is tried again */
 #define SP_CALLS_MAX    4096    /* calls that wait at a time */
@@ -185,8 +186,9 @@ void sp_call_changed(struct sp_call *c);
 void sp_call_free(struct sp_call *c);
 /* Answered: it tells nobody anything any more, and goes at the end of the turn. */
 void sp_call_finish(struct sp_call *c, const struct sp_reply *reply);
-/* One that was answered before its job had: that has answered now. */
+/* One that was answered before its job had: nothing more is waited for, of one or of all. */
 void sp_call_let_go(struct sp_call *c);
+void sp_call_let_all_go(struct sp_process *p);
 
 /* The window of yield_ms (SP_YIELD_FOREVER: none) that began at from_ns. */
 void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);
@@ -203,8 +205,6 @@ void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t
  * answered and nothing is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_for_denial);
 void sp_call_answer_hook(struct sp_call *c, struct sp_str output);
-/* Fills a text for a model about an error. */
-void sp_cause_of(const struct sp_error *why, char *ret, size_t size);
 
 /* write.c */
 /* Serves the interactions of a process, one after the other. */
@@ -247,6 +247,7 @@ struct sp_manager {
     struct sp_order *orders;
     uint64_t next_call, next_question;
 
+    bool is_closing;
     unsigned pauses;
     uint64_t paused_from_ms;
 };
@@ -254,6 +255,8 @@ struct sp_manager {
 uint64_t sp_manager_clock_ns(void);
 /* The next whole ms: a deadline that begins there is never early. */
 uint64_t sp_manager_clock_ms(void);
+/* Whether a call may begin. */
+int sp_manager_admit(const struct sp_manager *m, struct sp_error *e);
 void sp_manager_event(struct sp_manager *m, const struct sp_event *e);
 
 int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_error *e);
@@ -264,7 +267,8 @@ struct sp_process *sp_manager_find(struct sp_manager *m, int id);
 /* Stored, or about to be. */
 struct sp_process *sp_manager_find_any(struct sp_manager *m, int id);
 void sp_manager_wait_ttl(struct sp_process *p);
-void sp_manager_drop_orders(struct sp_manager *m); /* each is told: not done */
+void sp_manager_drop_orders(struct sp_manager *m);  /* each is told: not done */
+void sp_manager_serve_orders(struct sp_process *p); /* those that wait for what is to be typed */
 
 /* NULL, or which invariant does not hold (unified-exec.md 2). For tests, after any turn. */
 const char *sp_manager_check(const struct sp_manager *m);

@@ -28,6 +28,7 @@ static void settle(struct sp_deferred *d)
     if (p->initial != NULL)
         sp_exec_step(p->initial);
     sp_write_serve(p);
+    sp_manager_serve_orders(p);
     sp_process_publish_end(p);
     if (p->is_job_over && p->asked == 0)
         sp_job_release(&p->job);
@@ -288,6 +289,7 @@ void sp_process_free(struct sp_process *p)
     struct sp_timer *timers[] = {&p->grace_timer, &p->verdict_timer, &p->ttl_timer};
 
     sp_job_release(&p->job);
+    sp_call_let_all_go(p);
     for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
         sp_loop_cancel(m->loop, timers[i]);
     sp_loop_undefer(m->loop, &p->settling);

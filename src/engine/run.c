@@ -21,6 +21,7 @@
 
 #define INTERRUPTED_CODE (128 + SIGKILL)
 #define CANCELLED_CODE   1
+#define LOST             "\n... output lost ...\n" /* unified-exec.md 7.6 */
 
 enum stage { STARTING, RUNNING, EXITED, OVER };
 
@@ -311,10 +312,12 @@ static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str byt
     return true;
 }
 
+/* Of which stream it was, nobody knows. Who reads the output sees that some is missing. */
 static void on_gap(struct sp_job *j, uint64_t bytes)
 {
     (void)bytes;
     SP_CONTAINER(j, struct sp_run, job)->has_lost_output = true;
+    (void)on_output(j, SP_STREAM_STDOUT, SP_STR(LOST));
 }
 
 static void keep_exit(struct sp_run *r, const struct sp_job_exit *how)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * run: one command run to its end on pipes, without a session (unified-exec.md 8): time-out,
- * cancellation, captured output with a cap, and nothing left behind.
+ * cancellation, captured output with a cap, and its process ended on every way out.
  */
 #ifndef SP_ENGINE_RUN_H
 #define SP_ENGINE_RUN_H
@@ -53,7 +53,7 @@ struct sp_run_result {
     int signal;
     struct sp_str out, err, aggregated; /* bytes; borrowed */
     uint64_t out_total, err_total;      /* with what the cap dropped */
-    bool has_lost_output;               /* the executor dropped some before it could be read */
+    bool has_lost_output;               /* the executor dropped some: where, out says, too */
     uint64_t duration_ns;
     uint64_t timeout_ms;                  /* in effect */
     const struct sp_denial_facts *denial; /* NULL: nothing */

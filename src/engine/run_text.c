@@ -78,6 +78,14 @@ static bool add_seconds(struct sp_buf *out, uint64_t ns)
     return sp_buf_printf(out, "%" PRIu64 ".%" PRIu64, tenths / 10, tenths % 10);
 }
 
+/* Four digits behind the point, whatever our host's locale says of points. */
+static bool add_exact_seconds(struct sp_buf *out, uint64_t ns)
+{
+    const uint64_t parts = ns / 100000 + (ns % 100000 >= 50000);
+
+    return sp_buf_printf(out, "%" PRIu64 ".%04" PRIu64, parts / 10000, parts % 10000);
+}
+
 static bool add_lines_if_changed(struct sp_buf *out, struct sp_str whole, struct sp_str shown)
 {
     const size_t lines = sp_truncate_lines(whole);
@@ -151,15 +159,14 @@ bool sp_run_add_user_record(struct sp_buf *out, struct sp_str command,
                             const struct sp_run_result *r, struct sp_allowance max)
 {
     const bool is_aborted = r->kind == SP_RUN_CANCELLED;
-    const double seconds = is_aborted ? 0 : (double)r->duration_ns / 1e9;
     const size_t mark = out->len;
 
     return undo_unless(sp_buf_printf(out, "<user_shell_command>\n<command>\n") &&
                            sp_utf8_add_lossy(out, command) &&
-                           sp_buf_printf(out,
-                                         "\n</command>\n<result>\nExit code: %d\n"
-                                         "Duration: %.4f seconds\nOutput:\n",
-                                         is_aborted ? -1 : r->exit_code, seconds) &&
+                           sp_buf_printf(out, "\n</command>\n<result>\nExit code: %d\nDuration: ",
+                                         is_aborted ? -1 : r->exit_code) &&
+                           add_exact_seconds(out, is_aborted ? 0 : r->duration_ns) &&
+                           sp_buf_printf(out, " seconds\nOutput:\n") &&
                            (is_aborted ? sp_buf_printf(out, "command aborted by user")
                                        : add_formatted(out, r, max)) &&
                            sp_buf_printf(out, "\n</result>\n</user_shell_command>"),

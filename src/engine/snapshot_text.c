@@ -13,6 +13,7 @@
 #include "engine/snapshot_priv.h"
 
 #define MAX_SCRIPT ((size_t)128 * 1024 - 1) /* what a program can be told in one argument */
+#define COMMAND    "__sallyport_command"    /* the variable that a script has it in */
 
 enum part { OPTIONS, EARLY, FUNCTIONS, ALIASES, VARIABLES, END, PART_MAX };
 
@@ -240,10 +241,10 @@ static bool add_aliases(struct sp_buf *out, struct sp_str part)
 
 /* ---- variables ---- */
 
-/* The shell's own, or of the moment. */
-static const char *const own_variables[] = {"PWD",       "OLDPWD",        "_",    "SHLVL",
-                                            "UID",       "EUID",          "PPID", "BASHOPTS",
-                                            "SHELLOPTS", "BASH_VERSINFO", "GID",  "EGID"};
+/* The shell's own, of the moment, or the script's. */
+static const char *const own_variables[] = {
+    "PWD",       "OLDPWD",        "_",   "SHLVL", "UID",  "EUID", "PPID", "BASHOPTS",
+    "SHELLOPTS", "BASH_VERSINFO", "GID", "EGID",  COMMAND};
 
 static bool is_own(enum sp_shell_type type, struct sp_str name)
 {
@@ -329,14 +330,12 @@ static bool add_restored(struct sp_buf *out, struct sp_str made, struct sp_str n
 {
     struct sp_str value;
 
-    if (!is_variable_name(name))
-        return true; /* no shell could have changed it */
+    if (!is_variable_name(name) || sp_str_eq(name, SP_STR(COMMAND)))
+        return true; /* no shell could have changed it, or it is ours */
     if (find_variable(made, name, &value))
         return add_export(out, name, value);
     return add_text(out, "\\unset ") && sp_buf_add_str(out, name) && sp_buf_add(out, "\n", 1);
 }
-
-#define COMMAND "__sallyport_command"
 
 /*
  * The command is run by this very shell: another would not know the functions. It is evaluated with

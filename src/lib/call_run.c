@@ -73,6 +73,20 @@ static void on_event(void *user, const struct sp_event *ev)
     sp_lib_tell_event(((struct sp_lib_call *)user)->engine, ev);
 }
 
+#define MAX_MARKS 2
+
+/* What a command is told of its sandbox. */
+static uint32_t make_marks(const struct sp_engine *engine, struct sp_environ_var ret[MAX_MARKS])
+{
+    uint32_t n = 0;
+
+    if (engine->is_confined && !engine->policy.profile.has_network)
+        ret[n++] = (struct sp_environ_var){SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1")};
+    if (engine->is_confined)
+        ret[n++] = (struct sp_environ_var){SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux")};
+    return n;
+}
+
 static int start(struct sp_lib_call *c, const struct sp_run_options *o, const char *base,
                  struct sp_error *e)
 {
@@ -81,6 +95,7 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_environ_var *vars = NULL;
     struct sp_environ_ask environ_ask = sp_lib_environ(engine);
+    struct sp_environ_var marks[MAX_MARKS];
     struct sp_lib_id id = {0};
     struct sp_run_ask ask = {
         .launch = {.name = SP_STR("shell"),
@@ -100,10 +115,12 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
                        o->cwd != NULL ? o->cwd : "(none)");
     r = sp_lib_argv(o->argv, &argv, &ask.launch.argc, e);
     if (r == 0)
-        r = sp_lib_env(o->env, &vars, &environ_ask.marks.count, e);
+        r = sp_lib_env(o->env, &vars, &environ_ask.plain.count, e);
     if (r < 0)
         return r;
-    environ_ask.marks.items = vars;
+    environ_ask.plain.items = vars;
+    environ_ask.call_id = ask.call_id;
+    environ_ask.marks = (struct sp_environ_vars){marks, make_marks(engine, marks)};
     ask.launch.argv = argv;
     ask.launch.cwd = sp_str_of(cwd);
     return sp_run_start(engine->backend, &ask, sp_lib_tell_result, c, &c->run, e);

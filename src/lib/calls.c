@@ -268,12 +268,15 @@ int sp_engine_write(struct sp_engine *engine, int session, const void *bytes, si
                     uint64_t yield_ms, sp_answer_fn *fn, void *user, uint64_t *ret_call,
                     struct sp_public_error *e)
 {
+    struct sp_error why = {0};
     struct sp_write_ask ask = {
         .session_id = session,
         .chars = {n == 0 ? "" : bytes, n},
         .yield = yield_of(yield_ms),
     };
 
+    if (bytes == NULL && n != 0)
+        return sp_lib_give(sp_fail(&why, SP_E_INVALID, 0, "there are no bytes to write"), &why, e);
     return interact(engine, &ask, fn, user, ret_call, e);
 }
 

@@ -82,12 +82,14 @@ static void free_now(struct sp_engine *engine)
     if (engine->manager != NULL)
         sp_manager_free(engine->manager);
     sp_lib_calls_free(engine);
+    sp_snapshots_free(engine->snapshots);
     sp_backend_free(engine->backend);
     sp_loop_free(engine->loop);
     if (engine->is_confined)
         sp_policy_done(&engine->policy);
     sp_covers_done(&engine->covers);
     sp_config_done(&engine->config);
+    free(engine->policy_name);
     free(engine->cwd);
     free(engine);
 }

@@ -17,6 +17,7 @@
 #include "engine/job.h"
 #include "engine/manager.h"
 #include "engine/run.h"
+#include "engine/snapshot.h"
 #include "lib/public.h"
 
 #define SP_LIB_BUCKETS 64
@@ -54,10 +55,13 @@ struct sp_engine {
     struct sp_config config;
     struct sp_backend *backend;
     struct sp_manager *manager;
+    struct sp_snapshots *snapshots; /* NULL: none */
+    bool is_local;
     char *cwd; /* absolute, where commands run; NULL: not known before the server says so */
 
     struct sp_policy policy;
-    bool is_confined; /* there is a policy */
+    bool is_confined;  /* there is a policy */
+    char *policy_name; /* NULL: none */
     struct sp_covers covers;
     char runtime_dir[512];
 

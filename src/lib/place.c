@@ -2,6 +2,7 @@
 #include "config/place.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -84,6 +85,7 @@ int sp_lib_open_place(struct sp_engine *engine, const struct sp_engine_options *
 
     if (r < 0)
         return r;
+    engine->is_local = place.is_local;
     r = place.is_local ? open_local(engine, o, e) : open_remote(engine, o->cwd, &place, e);
     sp_config_place_done(&place);
     return r;
@@ -115,7 +117,8 @@ static int find_policy(struct sp_engine *engine, const char *asked, struct sp_er
     }
     engine->policy = policy;
     engine->is_confined = true;
-    return 0;
+    engine->policy_name = strdup(name);
+    return engine->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
 }
 
 static int find_approval(const struct sp_engine *engine, const char *asked, enum sp_approval *ret,
@@ -150,7 +153,25 @@ struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine)
         .own = environ,
         .policy = engine->config.env_policy,
         .set = engine->config.env_set,
+        .permission_profile = {engine->policy_name,
+                               engine->policy_name == NULL ? 0 : strlen(engine->policy_name)},
     };
+}
+
+/* Without them commands run as they were asked, only slower: so a failure is none. */
+static void open_snapshots(struct sp_engine *engine)
+{
+    auto_free char *directory = NULL;
+
+    if (!engine->config.has_shell_snapshot || !engine->is_local || engine->config.home == NULL ||
+        asprintf(&directory, "%s/snapshots", engine->config.home) < 0)
+        return;
+    const struct sp_snapshots_options so = {
+        .backend = engine->backend,
+        .directory = directory,
+        .policy = engine->is_confined ? &engine->policy : NULL,
+    };
+    (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
 }
 
 int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
@@ -170,6 +191,7 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
         r = find_approval(engine, o->approve, &approval, e);
     if (r < 0)
         return r;
+    open_snapshots(engine);
     const struct sp_manager_options mo = {
         .loop = engine->loop,
         .environments = &place,
@@ -185,7 +207,9 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
         .has_no_timeout = true, /* sp_engine_wait */
         .approval = approval,
         .policy = engine->is_confined ? &engine->policy : NULL,
+        .policy_name = engine->policy_name,
         .environ = &environ_ask,
+        .snapshots = engine->snapshots,
     };
     return sp_manager_new(&mo, &engine->manager, e);
 }

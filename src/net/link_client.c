@@ -3,6 +3,7 @@
  * The other end of a link: how a client's begins.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -16,7 +17,7 @@ void sp_link_tell_failed(struct sp_link *l)
     if (a == NULL || a->is_told)
         return;
     a->is_told = true;
-    l->host->failed(l->host->user, a->why[0] != 0 ? a->why : l->why);
+    l->host->failed(l->host->user, a->is_refused, a->why[0] != 0 ? a->why : l->why);
 }
 
 /* The bytes behind the answer are frames already. */
@@ -40,7 +41,11 @@ void sp_link_hear_answer(struct sp_link *l, bool is_end)
     case SP_UPGRADE_MORE:
         break;
     case SP_UPGRADE_REFUSED:
+        a->is_refused = true;
         sp_link_drop(l, a->why);
+        break;
+    case SP_UPGRADE_ENDED:
+        sp_link_drop(l, "the server left without an answer to the upgrade");
         break;
     case SP_UPGRADE_DONE:
         begin(l, len);
@@ -96,4 +101,27 @@ int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *
     if (ask == NULL)
         sp_link_begin_lines(l);
     return 0;
+}
+
+void sp_link_turn(struct sp_link *l, int timeout_ms)
+{
+    sp_link_flush(l);
+    if (l->again.is_queued) { /* more has arrived than one callback takes */
+        sp_loop_undefer(l->host->loop, &l->again);
+        sp_link_on_again(&l->again);
+        return;
+    }
+    struct pollfd at[2] = {{.fd = l->fd_in, .events = POLLIN},
+                           {.fd = l->fd_out, .events = l->is_blocked ? POLLOUT : 0}};
+    if (l->phase == GONE || poll(at, 2, timeout_ms) <= 0)
+        return;
+    if ((at[1].revents & POLLOUT) != 0)
+        sp_link_on_writable(l);
+    if (l->phase != GONE && (at[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+        sp_link_on_in(&l->in, EPOLLIN | (at[0].revents & POLLERR ? EPOLLERR : 0));
+}
+
+bool sp_link_is_live(const struct sp_link *l)
+{
+    return sp_link_is_open(l);
 }

@@ -165,7 +165,8 @@ static void hear_end(struct sp_link *l)
         sp_link_drop(l, "the peer left early");
         return;
     }
-    sp_intake_finish(&l->intake);
+    if (!l->host->is_client)
+        sp_intake_finish(&l->intake);
     hear_messages(l);
     sp_link_begin_close(l, 0, "closed by the peer");
 }

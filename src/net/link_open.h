@@ -19,15 +19,17 @@ struct sp_link_host {
     unsigned total;        /* their number */
     unsigned open;         /* of these, connections that messages travel on */
     uint64_t bytes_in, bytes_out;
-    bool is_guest; /* SIGPIPE is not ours to ignore: it is kept from the program we live in */
+    /* Of a client: a guest in somebody's program, so SIGPIPE is kept from that; and half a line at
+     * the end of a stream is no message, but a connection that was lost. */
+    bool is_client;
     void *user;
     /* A request came: append the answer to *out. true: it is a 101, and opened has said yes. */
     bool (*request)(void *user, struct sp_link *l, const struct sp_http_request *r,
                     struct sp_buf *out);
     /* Messages may travel: whose are they? false: refuse the connection. */
     bool (*opened)(void *user, struct sp_link *l);
-    /* Of a client: it will not open, and is freed after this. */
-    void (*failed)(void *user, const char *why);
+    /* Of a client: it will not open, and is freed after this. is_refusal: the server said no. */
+    void (*failed)(void *user, bool is_refusal, const char *why);
     /* A link was freed. The last thing it does: the host may go away in here. */
     void (*gone)(void *user);
 };
@@ -50,6 +52,11 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
  */
 int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
                        const char *peer, struct sp_error *e);
+
+/* One turn of this link alone, without the loop: sends, waits so long for the peer, receives. For
+ * the end of a client. Not from a callback of this link. */
+void sp_link_turn(struct sp_link *l, int timeout_ms);
+bool sp_link_is_live(const struct sp_link *l); /* messages still travel */
 
 /* From host.request and host.opened: to whom the messages go. */
 void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user);

@@ -35,8 +35,8 @@ static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size
 {
     if (l->is_socket_out)
         return send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return l->host->is_guest ? write_quietly(l->fd_out, bytes, size)
-                             : write(l->fd_out, bytes, size);
+    return l->host->is_client ? write_quietly(l->fd_out, bytes, size)
+                              : write(l->fd_out, bytes, size);
 }
 
 /* Sends until the queue is empty or the kernel takes no more. */

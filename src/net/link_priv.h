@@ -26,7 +26,8 @@ enum sp_link_phase { SNIFF, HTTP, FRAMES, LINES, CLOSING, LINGER, GONE };
 /* What a client asked with, and how that went. */
 struct sp_link_asked {
     struct sp_upgrade upgrade;
-    bool is_told;  /* opened or failed was called */
+    bool is_told; /* opened or failed was called */
+    bool is_refused;
     char why[300]; /* it was refused */
 };
 

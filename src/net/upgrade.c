@@ -102,8 +102,7 @@ enum sp_upgrade_result sp_upgrade_read(const struct sp_upgrade *u, struct sp_str
     if (len == 0 && bytes.n >= 5 && memcmp(bytes.p, "HTTP/", 5) != 0)
         return refused(why, size, "it is no HTTP server");
     if (len == 0)
-        return is_end ? refused(why, size, "the server left without an answer to the upgrade")
-                      : SP_UPGRADE_MORE;
+        return is_end ? SP_UPGRADE_ENDED : SP_UPGRADE_MORE;
     if (!read_head((struct sp_str){bytes.p, len}, &status, &r))
         return refused(why, size, "the answer to the upgrade is malformed");
     if (status != 101)

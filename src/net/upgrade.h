@@ -21,7 +21,12 @@ struct sp_upgrade {
 /* Makes a key and appends the request. false: no room, or no random bytes. */
 bool sp_upgrade_write(struct sp_upgrade *u, struct sp_buf *out);
 
-enum sp_upgrade_result { SP_UPGRADE_MORE, SP_UPGRADE_DONE, SP_UPGRADE_REFUSED };
+enum sp_upgrade_result {
+    SP_UPGRADE_MORE,
+    SP_UPGRADE_DONE,
+    SP_UPGRADE_REFUSED,
+    SP_UPGRADE_ENDED, /* there is no whole answer, and will be none */
+};
 
 /*
  * `bytes` are all that have arrived. is_end: no more will. Done: *ret_len bytes were the answer.

@@ -4,217 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "rpc/conn_priv.h"
 #include "rpc/push.h"
-#include "rpc/text.h"
 #include "rpc/view.h"
-
-const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
-    0,        5000,     10000,    25000,    50000,    75000,    100000,
-    250000,   500000,   750000,   1000000,  2500000,  5000000,  7500000,
-    10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
-
-static uint64_t clock_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-/* ---- counting ---- */
-
-enum outcome { OUTCOME_OK, OUTCOME_ERROR, OUTCOME_DISCONNECTED };
-
-static void count_request(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
-                          enum outcome how)
-{
-    struct sp_method_stats *s = &rpc->stats[m != NULL ? (size_t)(m - sp_methods) : sp_method_count];
-    const uint64_t us = clock_us() - started_us;
-    int b = 0;
-
-    s->ok += how == OUTCOME_OK;
-    s->error += how == OUTCOME_ERROR;
-    s->disconnected += how == OUTCOME_DISCONNECTED;
-    s->total_us += us;
-    while (b < SP_RPC_BUCKETS && us > sp_rpc_bucket_us[b])
-        b++;
-    s->buckets[b]++;
-}
-
-/* ---- replies ---- */
-
-static const char id_key[] = "{\"id\":";
-static const char result_key[] = ",\"result\":";
-
-char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max)
-{
-    char *o = sp_link_reserve(conn->link, sizeof id_key + id.n + sizeof result_key + max + 1);
-
-    if (o == NULL)
-        return NULL;
-    o = sp_put_literal(o, id_key);
-    o = sp_put_str(o, id);
-    return sp_put_literal(o, result_key);
-}
-
-void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end)
-{
-    const size_t before = sizeof id_key - 1 + id.n + sizeof result_key - 1;
-
-    *end++ = '}';
-    sp_link_commit(conn->link, before + (size_t)(end - begin));
-}
-
-static void reply(struct sp_conn *conn, struct sp_str id, struct sp_str result)
-{
-    char *const begin = sp_reply_begin(conn, id, result.n);
-
-    if (begin != NULL)
-        sp_reply_end(conn, id, begin, sp_put_str(begin, result));
-}
-
-static void reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message)
-{
-    auto_buf struct sp_buf b = {0};
-
-    if (!sp_buf_printf(&b, "{\"error\":{\"code\":%d,\"message\":", code) ||
-        !sp_json_add_str(&b, message) || !sp_buf_printf(&b, "},\"id\":") ||
-        !sp_buf_add_str(&b, id) || !sp_buf_add(&b, "}", 1))
-        return;
-    char *o = sp_link_reserve(conn->link, b.len);
-    if (o != NULL) {
-        memcpy(o, b.data, b.len);
-        sp_link_commit(conn->link, b.len);
-    }
-}
-
-/* A failed start says what the kernel said and nothing else: clients show and some parse it. */
-static void reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_error *e)
-{
-    char text[640];
-
-    if (e->sys != 0 && strstr(e->msg, "(os error ") == NULL)
-        (void)snprintf(text, sizeof text, "%s: %s (os error %d)", e->msg, strerrordesc_np(e->sys),
-                       e->sys);
-    else
-        (void)snprintf(text, sizeof text, "%s", e->msg);
-    reply_error(conn, id, sp_code_wire(e->code), sp_str_of(text));
-}
-
-void sp_call_reply(struct sp_call *c, struct sp_str result)
-{
-    reply(c->conn, c->id, result);
-    sp_call_done(c);
-}
-
-void sp_call_done(struct sp_call *c)
-{
-    count_request(c->conn->rpc, c->method, c->started_us, OUTCOME_OK);
-}
-
-/* ---- requests that wait ---- */
-
-struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e)
-{
-    struct sp_conn *conn = c->conn;
-    const size_t held = sizeof(struct sp_request) + c->id.n + extra;
-
-    if (conn->parked_bytes + held > SP_CONN_MAX_PARKED) {
-        (void)sp_fail(
-            e, SP_E_LIMIT, 0,
-            "requests that wait on this connection hold too much memory; wait for some answers");
-        return NULL;
-    }
-    struct sp_request *r = malloc(held);
-    if (r == NULL) {
-        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
-        return NULL;
-    }
-    *r = (struct sp_request){.conn = conn,
-                             .method = c->method,
-                             .started_us = c->started_us,
-                             .held_bytes = held,
-                             .next = conn->requests};
-    char *id = (char *)(r + 1);
-    memcpy(id, c->id.p, c->id.n);
-    r->id = (struct sp_str){id, c->id.n};
-    if (conn->requests != NULL)
-        conn->requests->prev = r;
-    conn->requests = r;
-    conn->parked_bytes += held;
-    return r;
-}
-
-static void on_freed(struct sp_waiter *w)
-{
-    struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
-    struct sp_error e = {0};
-
-    (void)sp_fail(&e, SP_E_STATE, 0, "process " SP_STR_FMT " is gone: its session has ended",
-                  SP_STR_ARG(r->proc->id));
-    sp_request_fail(r, &e);
-}
-
-void sp_request_hold(struct sp_request *r, struct sp_proc *p)
-{
-    r->proc = p;
-    p->requests++;
-    r->on_freed.fn = on_freed;
-    sp_waiters_add(&p->on_freed, &r->on_freed);
-}
-
-char *sp_request_extra(struct sp_request *r)
-{
-    return (char *)(r + 1) + r->id.n;
-}
-
-static void drop_request(struct sp_request *r)
-{
-    struct sp_conn *conn = r->conn;
-
-    if (r->proc != NULL) {
-        r->proc->requests--;
-        if (r->is_stdin_end && r->waiter.list != NULL)
-            r->proc->is_input_ending = false; /* its turn never came */
-    }
-    sp_waiters_remove(&r->waiter);
-    sp_waiters_remove(&r->on_freed);
-    if (r->is_ask)
-        sp_waiters_remove(&r->ask.call.waiter);
-    sp_loop_cancel(conn->rpc->server->loop, &r->timer);
-    conn->parked_reads -= r->is_read;
-    conn->parked_writes -= r->is_write;
-    conn->parked_bytes -= r->held_bytes;
-    if (r->prev != NULL)
-        r->prev->next = r->next;
-    else
-        conn->requests = r->next;
-    if (r->next != NULL)
-        r->next->prev = r->prev;
-    free(r);
-}
-
-void sp_request_end(struct sp_request *r, bool is_ok)
-{
-    count_request(r->conn->rpc, r->method, r->started_us, is_ok ? OUTCOME_OK : OUTCOME_ERROR);
-    drop_request(r);
-}
-
-void sp_request_reply(struct sp_request *r, struct sp_str result)
-{
-    reply(r->conn, r->id, result);
-    sp_request_end(r, true);
-}
-
-void sp_request_fail(struct sp_request *r, const struct sp_error *e)
-{
-    reply_failure(r->conn, r->id, e);
-    sp_request_end(r, false);
-}
 
 /* ---- checks that every method makes ---- */
 
@@ -264,7 +59,7 @@ static void read_again(struct sp_waiter *w)
 
     if (copy != NULL)
         memcpy(copy, text.p, text.n);
-    drop_request(r);
+    sp_request_drop(r);
     if (conn->is_closing) {
         free(copy);
         return;
@@ -307,8 +102,8 @@ static void malformed(struct sp_conn *conn, const char *detail)
                    "failed to parse %sJSON-RPC message from exec-server %s%s: %s",
                    is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
                    sp_link_peer(conn->link), detail);
-    reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
-    count_request(conn->rpc, NULL, clock_us(), OUTCOME_ERROR);
+    sp_conn_reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
+    sp_conn_count(conn->rpc, NULL, sp_conn_clock_us(), SP_OUTCOME_ERROR);
 }
 
 static void hang_up(struct sp_conn *conn, const char *why)
@@ -356,8 +151,8 @@ static void on_request(struct sp_call *c, struct sp_str name)
                       "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
     else if (c->method->fn(c, &e) == 0)
         return;
-    reply_failure(conn, c->id, &e);
-    count_request(conn->rpc, c->method, c->started_us, OUTCOME_ERROR);
+    sp_conn_reply_failure(conn, c->id, &e);
+    sp_conn_count(conn->rpc, c->method, c->started_us, SP_OUTCOME_ERROR);
 }
 
 static void on_notification(struct sp_conn *conn, struct sp_str name)
@@ -494,7 +289,7 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
-    dispatch(conn, text, len, clock_us());
+    dispatch(conn, text, len, sp_conn_clock_us());
     pause_if_full(conn);
 }
 
@@ -528,8 +323,8 @@ static void on_closed(void *user, const char *why)
 
         if (r->proc != NULL && r->proc->start_wait == &r->start.wait)
             r->proc->start_wait = NULL;
-        count_request(rpc, r->method, r->started_us, OUTCOME_DISCONNECTED);
-        drop_request(r);
+        sp_conn_count(rpc, r->method, r->started_us, SP_OUTCOME_DISCONNECTED);
+        sp_request_drop(r);
     }
     while (conn->news_first != NULL)
         sp_push_remove(conn, conn->news_first);

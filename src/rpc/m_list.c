@@ -84,27 +84,53 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_sess
            sp_buf_printf(b, "}");
 }
 
-static bool add_session(struct sp_buf *b, const struct sp_session *s, bool has_session)
+/* A list of all sessions is read by our own verbs, too: it stays a message that they take. */
+#define LIST_MAX_BYTES  (32U << 20)
+#define LIST_MAX_VALUES 200000
+#define VALUES_OF_ONE   32 /* JSON values of a process besides its arguments, at most */
+
+struct room {
+    uint64_t values;  /* so far, at most */
+    uint32_t omitted; /* processes */
+};
+
+static bool has_room(struct room *room, const struct sp_buf *b, const struct sp_proc *p)
+{
+    const uint64_t argc = p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3;
+
+    if (b->len > LIST_MAX_BYTES || room->values + VALUES_OF_ONE + argc > LIST_MAX_VALUES) {
+        room->omitted++;
+        return false;
+    }
+    room->values += VALUES_OF_ONE + argc;
+    return true;
+}
+
+/* room NULL: of its own session a client is told everything. */
+static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room)
 {
     bool ok = true;
 
     for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next)
-        ok =
-            (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) && add_process(b, p, has_session);
+        if (room == NULL || has_room(room, b, p))
+            ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
+                 add_process(b, p, room != NULL);
     return ok;
 }
 
-/* The oldest first. */
+/* The oldest first, with the end of the array. */
 static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
 {
     const struct sp_session *s = server->first;
+    struct room room = {0};
     bool ok = true;
 
     while (s != NULL && s->next != NULL)
         s = s->next;
     for (; ok && s != NULL; s = s->prev)
-        ok = add_session(b, s, true);
-    return ok;
+        ok = add_session(b, s, &room);
+    ok = ok && sp_buf_add(b, "]", 1);
+    return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
 }
 
 int sp_m_process_list(struct sp_call *c, struct sp_error *e)
@@ -122,10 +148,11 @@ int sp_m_process_list(struct sp_call *c, struct sp_error *e)
         r = sp_call_check(c, e);
     if (r < 0)
         return r;
-    const bool ok = sp_buf_printf(&b, "{\"processes\":[") &&
-                    (wants_all ? add_sessions(&b, c->conn->rpc->server)
-                               : add_session(&b, c->conn->session, false)) &&
-                    sp_buf_printf(&b, "]}");
+    const bool ok =
+        sp_buf_printf(&b, "{\"processes\":[") &&
+        (wants_all ? add_sessions(&b, c->conn->rpc->server)
+                   : add_session(&b, c->conn->session, NULL) && sp_buf_add(&b, "]", 1)) &&
+        sp_buf_add(&b, "}", 1);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
     sp_call_reply(c, (struct sp_str){b.data, b.len});

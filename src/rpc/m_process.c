@@ -402,6 +402,12 @@ static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is
     return r;
 }
 
+/* A kill also reaches what an exited command left of its group. */
+static bool takes_signal(const struct sp_proc *p, int number)
+{
+    return p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL);
+}
+
 int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
 {
     struct target t = {0};
@@ -419,7 +425,7 @@ int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
         r = find(c, &t, &p, &waits, e);
     if (r < 0 || waits)
         return r;
-    if (p == NULL || p->life != SP_PROC_RUNNING) {
+    if (p == NULL || !takes_signal(p, number)) {
         sp_call_reply(c, SP_STR("{}"));
         return 0;
     }

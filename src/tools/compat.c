@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The old unified_exec, said in terms of the two tools that came after it (unified-exec.md 3.9). */
 #include "rpc/json.h"
+#include "rpc/policy_words.h"
 #include "tools/arguments.h"
 #include "tools/reply.h"
 
@@ -49,12 +50,9 @@ int sp_compat_read_id(struct sp_str text, int *ret, struct sp_error *e)
     const bool is_negative = has_sign && digits.p[0] == '-';
     digits.p += has_sign;
     digits.n -= has_sign;
-    if (!sp_str_to_u64(digits, (uint64_t)INT32_MAX + is_negative, &v)) {
-        const struct sp_str shown = {text.p, text.n > 100 ? 100 : text.n};
-
+    if (!sp_str_to_u64(digits, (uint64_t)INT32_MAX + is_negative, &v))
         return sp_fail(e, SP_E_INVALID, 0, "invalid session_id: " SP_STR_FMT " due to error %s",
-                       SP_STR_ARG(shown), why_no_number(digits));
-    }
+                       SP_STR_ARG(sp_policy_shown(text)), why_no_number(digits));
     *ret = (int)(is_negative ? -(int64_t)v : (int64_t)v);
     return 0;
 }

@@ -101,16 +101,21 @@ class Agent:
 
     def _read(self):
         for raw in self.popen.stdout:
+            if not raw.endswith(b'\n'):
+                break  # it died in the middle of a word
             line = json.loads(raw)
             with self.changed:
+                key = line.get('reply') or line.get('ran') or line.get('done')
+                if key in self.answers:
+                    self.troubles.append(line)  # answered twice
                 if 'event' in line:
                     self.events.append((line['t_ns'] / 1e9, line['event']))
                 elif 'reply' in line:
-                    self.answers[line['reply']] = Answer(line)
+                    self.answers[key] = Answer(line)
                 elif 'ran' in line:
-                    self.answers[line['ran']] = Ran(line)
+                    self.answers[key] = Ran(line)
                 elif 'done' in line:
-                    self.answers[line['done']] = line
+                    self.answers[key] = line
                 elif 'question' in line:
                     self.questions.append(line)
                 else:
@@ -273,7 +278,8 @@ class Agent:
             if trouble or 'Sanitizer' in err or 'runtime error:' in err:
                 trouble.append('stderr: ' + err[-4000:])
             for _t, e in self.events:
-                if e['type'] == 'exec_command_begin' and not self.events_of(e['call_id'], 'exec_command_end'):
+                if (e['type'] == 'exec_command_begin' and 'process_id' in e  # a run that is given up has no end
+                        and not self.events_of(e['call_id'], 'exec_command_end')):
                     trouble.append('%s began and did not end' % e['call_id'])
         finally:
             self._forget()

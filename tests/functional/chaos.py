@@ -18,6 +18,7 @@ with a cut at each message that was counted, has seen a break at every boundary:
 """
 
 import collections
+import ctypes
 import os
 import socket
 import struct
@@ -211,9 +212,21 @@ class _Pair:
             s.close()
 
 
+class _ResetPair(_Pair):
+    """A cut destroys what is under way, and both ends are told of an error."""
+
+    def cut(self):
+        self.is_cut = True
+        for s in self.ends[UP]:
+            ctypes.CDLL(None).connect(s.fileno(), struct.pack('=H14x', socket.AF_UNSPEC), 16)
+        self.proxy.has_cut.set()
+
+
 class Proxy:
     """target: (ip, port) or the path of a unix socket. is_unix: listen on a unix socket. Connections
     beyond the first `refuse_from` are closed at once, if it is given."""
+
+    pair = _Pair
 
     def __init__(self, target, messages=Frames, cuts=(), is_unix=False, refuse_from=None):
         self.target, self.messages, self.cuts, self.refuse_from = target, messages, list(cuts), refuse_from
@@ -274,7 +287,7 @@ class Proxy:
                 if s.family != socket.AF_UNIX:
                     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self.lock:
-                self.pairs.append(_Pair(self, client, server))
+                self.pairs.append(self.pair(self, client, server))
 
     def close(self):
         try:
@@ -294,3 +307,9 @@ class Proxy:
 
     def __exit__(self, *_):
         self.close()
+
+
+class ResettingProxy(Proxy):
+    """Cuts with a reset, TCP on both sides."""
+
+    pair = _ResetPair

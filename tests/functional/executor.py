@@ -14,6 +14,9 @@ import threading
 import time
 
 
+SILENCE = object()  # a request that is never answered
+
+
 def b64(text):
     return base64.b64encode(text.encode()).decode()
 
@@ -63,6 +66,8 @@ class Executor:
 
     def start(self, params):
         self.process = params['processId']
+        if hasattr(self.story, 'start'):
+            return self.story.start
         self.later(0.01, self.story, self)
         return {'processId': self.process, 'sandboxType': getattr(self.story, 'sandbox', 'none')}
 
@@ -97,6 +102,8 @@ class Executor:
             if 'id' not in message or 'method' not in message:
                 continue
             result = self.answer(message['method'], message.get('params') or {})
+            if result is SILENCE:
+                continue
             if isinstance(result, tuple):
                 self.send({'id': message['id'], 'error': {'code': result[0], 'message': result[1]}})
             else:
@@ -188,6 +195,91 @@ def no_exit_code(x):
     x.note('process/exited', seq=2, exitCode=None, sandboxDenied=False)
     x.exit_code = -1
     x.closed(3)
+
+
+# -- stories of executors that are broken or mean; each ends in an answer all the same
+
+
+def garbage(x):
+    sys.stdout.write('this is no JSON\n')
+    sys.stdout.flush()
+
+
+def wrong_types(x):
+    x.note('process/output', seq='1', stream='stdout', chunk=b64('x'))
+
+
+def no_base64(x):
+    x.note('process/output', seq=1, stream='stdout', chunk='!!!')
+
+
+def no_stream(x):
+    x.note('process/output', seq=1, stream='stdwhat', chunk=b64('x'))
+
+
+def seq_zero(x):
+    x.output(0, 'zero\n')
+    x.exited(1, 0, sandboxDenied=False)
+    x.closed(2)
+
+
+def seq_huge(x):
+    x.note('process/output', seq=(1 << 64) - 1, stream='stdout', chunk=b64('x'))
+
+
+def too_early(x):
+    for seq in range(1000, 1400):
+        x.note('process/output', seq=seq, stream='stdout', chunk=b64('x'))
+
+
+def closed_alone(x):
+    x.closed(1)
+
+
+def exited_twice(x):
+    x.output(1, 'x\n')
+    x.exited(2, 3, sandboxDenied=False)
+    x.exited(3, 4, sandboxDenied=False)
+    x.closed(4)
+
+
+def after_the_close(x):
+    x.exited(1, 0, sandboxDenied=False)
+    x.closed(2)
+    x.output(3, 'ghost\n')
+
+
+def of_a_stranger(x):
+    x.send({'method': 'process/output', 'params': {'processId': 'stranger', 'seq': 1, 'stream': 'stdout', 'chunk': ''}})
+    x.send({'method': 'process/exited', 'params': {}})
+    x.send({'method': 'no/such', 'params': [1, 2]})
+    x.send({'id': 4711, 'result': {}})
+    x.send({'id': 'x', 'method': 'ask/me', 'params': {}})
+    x.exited(1, 0, sandboxDenied=False)
+    x.closed(2)
+
+
+def dies(x):
+    import os
+    os._exit(1)
+
+
+def start_refused(x):
+    pass
+
+
+def start_is_null(x):
+    x.exited(1, 0, sandboxDenied=False)
+    x.closed(2)
+
+
+def start_is_silent(x):
+    pass
+
+
+start_refused.start = (-32603, 'no such thing here')
+start_is_null.start = None
+start_is_silent.start = SILENCE
 
 
 if __name__ == '__main__':

@@ -107,6 +107,33 @@ class Story(Case):
         self.assertEqual(a.wait_end('first')['exit_code'], -1)
 
 
+    def test_executors_that_are_broken_or_mean(self):
+        for name, code in (('garbage', None), ('wrong_types', None), ('no_base64', None), ('no_stream', None),
+                           ('seq_zero', None), ('seq_huge', None), ('too_early', None), ('closed_alone', -1),
+                           ('exited_twice', 3), ('after_the_close', 0), ('of_a_stranger', 0), ('dies', None),
+                           ('start_refused', None), ('start_is_null', None)):
+            with self.subTest(name):
+                a, _asked = self.story(name, '--resume-ms', '500')
+                answer = a.ec('x', call_id='first', yield_time_ms=3000)
+                if answer.session is not None:
+                    answer = a.ws(answer.session, yield_time_ms=5000)
+                if code is not None:
+                    self.assertExited(answer, code)
+                self.assertTrue(answer.text)
+                a.send(op='terminate_all')
+                wait_until(lambda: a.reserved() == 0, 'the id back', step=0.1)
+                a.quit()
+
+    def test_a_start_that_is_never_answered(self):
+        a, _asked = self.story('start_is_silent')
+        call = a.ec_later('x', call_id='first', yield_time_ms=500)
+        run = a.run_later('x', timeout_ms=500)
+        self.assertEqual(run.wait().kind, 'timed_out')
+        a.send(op='interrupt')
+        self.assertIn('aborted by user', call.wait().text)
+        self.assertNothingLeft(a)
+
+
 # ------------------------------------------------------------------------------- lost connections
 
 
@@ -267,18 +294,27 @@ class Backends:
         self.assertEqual((end['stderr'], end['exit_code'], end['status']), ('network denied', -1, 'failed'))
         self.assertNothingLeft(a)
 
+    def denied(self, a, command):
+        """A call whose denial leads to a question. It does within 150 ms, which a busy machine may not keep."""
+        for _ in range(20):
+            call = a.ec_later(command)
+            a.wait_for(lambda: a.questions or call.is_answered(), 'a question')
+            if a.questions:
+                return call, a.wait_question()
+            self.assertExited(call.wait(), 1)
+        raise AssertionError('nobody asked')
+
     def test_122_a_retry_without_a_sandbox(self):
         a = self.agent('--sandbox', 'read-only', '--approval', 'on-failure')
-        call = a.ec_later('touch made', call_id='first')
-        question = a.wait_question()
+        call, question = self.denied(a, 'touch made')
         self.assertEqual((question['kind'], question['reason'], question['command']),
                          ('retry', 'command failed; retry without sandbox?', 'touch made'))
         self.assertFalse(os.path.exists(a.path('made')))
         a.decide(question, 'approved')
         self.assertExited(call.wait())
         self.assertTrue(os.path.exists(a.path('made')))
-        call = a.ec_later('touch more', call_id='second')
-        a.decide(a.wait_question(), 'denied')
+        call, question = self.denied(a, 'touch more')
+        a.decide(question, 'denied')
         answer = call.wait()
         self.assertTrue(answer.failed)
         self.assertIn('exec command rejected by user', answer.text)
@@ -298,6 +334,32 @@ class Backends:
         self.assertGreater(answer.wall, 0)
         self.assertTrue(answer.line['denied'])
         self.assertEqual(a.questions, [])
+
+    def test_marks_follow_the_attempt(self):
+        a = self.agent('--sandbox', 'read-only', '--approval', 'on-request')
+        look = 'echo "[${CODEX_SANDBOX_NETWORK_DISABLED-none}]"'
+        self.assertEqual(a.ec(look).body, '[1]\n')
+        call = a.ec_later(look + '; touch made', sandbox_permissions='require_escalated', justification='May I?',
+                          prefix_rule=['touch'])
+        question = a.wait_question()
+        self.assertEqual((question['kind'], question['reason'], question['prefix_rule'], question['cwd']),
+                         ('escalate', 'May I?', ['touch'], a.work))
+        a.decide(question, 'approved')
+        answer = call.wait()
+        self.assertExited(answer)
+        self.assertEqual(answer.body, '[none]\n')
+        self.assertTrue(os.path.exists(a.path('made')))
+
+    def test_additional_permissions_are_given_and_no_more(self):
+        a = self.agent('--sandbox', 'read-only', '--approval', 'on-request', '--additional')
+        for name in ('granted', 'other'):
+            os.mkdir(a.path(name))
+        call = a.ec_later('touch granted/x; touch other/x', sandbox_permissions='with_additional_permissions',
+                          justification='May I?', additional_permissions={'file_system': {'write': [a.path('granted')]}})
+        a.decide(a.wait_question(), 'approved')
+        self.assertExited(call.wait(), 1)
+        self.assertTrue(os.path.exists(a.path('granted/x')))
+        self.assertFalse(os.path.exists(a.path('other/x')))
 
     def test_a_failure_without_a_message_has_the_default_one(self):
         a = self.agent()

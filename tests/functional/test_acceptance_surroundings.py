@@ -46,6 +46,26 @@ class Surroundings:
             answer = a.ec('pwd -P', **({} if workdir is None else {'workdir': workdir}))
             self.assertEqual(answer.body, real(want) + '\n', workdir)
 
+    def test_a_directory_of_another_kind_of_host(self):
+        a = self.agent()
+        for workdir in ('C:\\x', '\\\\host\\share'):
+            answer = a.ec('pwd', workdir=workdir)
+            self.assertTrue(answer.failed, answer)
+            if not self.is_remote:
+                self.assertEqual(answer.text, 'exec_command failed: %s is not valid on linux' % workdir)
+        self.assertNothingLeft(a)
+        self.assertEqual(a.events_of(), [])
+
+    def test_what_no_host_can_start(self):
+        a = self.agent()
+        answer = a.ec('true ' + 'x' * 200000)
+        self.assertFailed(answer, 'exec_command failed: Failed to create unified exec process: Argument list too long '
+                          '(os error 7)')
+        self.assertTrue(a.ec('echo a\0b').failed)
+        self.assertFailed(a.ec('pwd', workdir='/etc/passwd'),
+                          'exec_command failed: Failed to create unified exec process: Not a directory (os error 20)')
+        self.assertNothingLeft(a)
+
     def test_the_plain_ones_and_who_runs_it(self):
         a = self.agent('--thread-id', '0195f9a2-3a5c-7000-8000-000000000001', '--session-id',
                        '0195f9a2-3a5c-7000-8000-000000000002', env={'TERM': 'xterm', 'PAGER': 'less'})

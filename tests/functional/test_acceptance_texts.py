@@ -183,6 +183,57 @@ class Texts:
         self.assertGreater(answer.wall, 5.0)  # the shortest poll would have ended before
 
 
+class Checks(Case):
+    """What is refused before anything starts (3.4, C1 to C12)."""
+
+    def refused(self, a, text, **arguments):
+        self.assertFailed(a.ec('echo x', **arguments), text)
+        self.assertNothingLeft(a)
+        self.assertEqual(a.events_of(), [])
+
+    def test_there_is_no_place_to_run_it(self):
+        self.refused(self.agent('--nowhere'), 'unified exec is unavailable in this session')
+
+    def test_additional_permissions_are_off(self):
+        self.refused(self.agent('--approval', 'on-request'),
+                     'additional permissions are disabled; enable `features.exec_permission_approvals` before using '
+                     '`with_additional_permissions`', sandbox_permissions='with_additional_permissions',
+                     additional_permissions={'network': {'enabled': True}})
+
+    def test_additional_permissions_need_somebody_to_ask(self):
+        self.refused(self.agent('--additional', '--approval', 'on-failure'),
+                     'approval policy is OnFailure; reject command — you cannot request additional permissions unless '
+                     'the approval policy is OnRequest', sandbox_permissions='with_additional_permissions',
+                     additional_permissions={'network': {'enabled': True}})
+
+    def test_additional_permissions_must_be_named(self):
+        a = self.agent('--additional', '--approval', 'on-request')
+        self.refused(a, 'missing `additional_permissions`; provide at least one of `network` or `file_system` when '
+                     'using `with_additional_permissions`', sandbox_permissions='with_additional_permissions')
+        for nothing in ({}, {'network': {}}, {'network': {'enabled': False}}, {'file_system': {'read': []}}):
+            self.refused(a, '`additional_permissions` must include at least one requested permission in `network` or '
+                         '`file_system`', sandbox_permissions='with_additional_permissions',
+                         additional_permissions=nothing)
+        self.refused(a, '`additional_permissions` requires `sandbox_permissions` set to `with_additional_permissions`',
+                     additional_permissions={'network': {'enabled': True}})
+
+    def test_the_first_that_fails_is_told(self):
+        a = self.agent('--no-login', '--approval', 'never')
+        self.refused(a, 'unknown turn environment id `nope`', environment_id='nope', justification='why', login=True)
+        self.refused(a, 'login shell is disabled by config; omit `login` or set it to false.', login=True,
+                     sandbox_permissions='require_escalated')
+
+    def test_two_places(self):
+        srv = agent.server.Server()
+        self.addCleanup(srv.stop)
+        a = self.agent('--also', 'far=' + srv.url)
+        near = a.ec('echo $PPID')
+        far = a.ec('echo $PPID', environment_id='far')
+        self.assertEqual(a.ec('echo $PPID', environment_id='main').body, near.body)
+        self.assertNotEqual(near.body, far.body)
+        self.assertIn('environment_id', a.ask('schemas')['schemas'][0]['parameters']['properties'])
+
+
 class Truncation:
     def test_071_six_tokens(self):
         answer = self.agent().ec("printf 'token one token two token three token four token five token six token seven'",

@@ -101,6 +101,15 @@ class Examples(Case):
     def test_loop_runs_on_a_socket(self):
         self.remotely(listen='unix://' + os.path.join(self.scratch(), 's'))
 
+    def test_loop_runs_on_a_server_that_the_configuration_starts(self):
+        config = os.path.join(self.scratch(), 'sallyport.conf')
+        with open(config, 'w') as f:
+            f.write('default_environment = "box"\n[environments.box]\nprogram = "%s"\n'
+                    'args = ["serve", "--listen", "stdio"]\ncwd = "/usr"\n' % PROGRAM)
+        code, out, err = example('loop', 'pwd; exit 5', SALLYPORT_CONFIG=config)
+        self.assertEqual(code, 5, err)
+        self.assertIn('1: /usr\n', out)
+
     def test_loop_says_that_nobody_is_there(self):
         code, _, err = example('loop', '--on', 'unix:///nonexistent/socket', 'true')
         self.assertEqual(code, 125, err)

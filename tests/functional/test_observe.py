@@ -2,6 +2,7 @@
 """Following processes of other sessions: list, attach, detach, one typist, gaps; the local socket."""
 
 import os
+import signal
 import stat
 
 import tap
@@ -72,6 +73,18 @@ class Listing(Observed):
             own = self.watcher.request('process/list', params)['processes']
             self.assertEqual([p['processId'] for p in own], ['two'])
             self.assertNotIn('sessionId', own[0])
+
+    def test_a_list_of_very_many_stays_a_message(self):
+        many = ['sleep', '600'] + ['0'] * 1300
+        for i in range(160):
+            self.owner.post_start('p%d' % i, many)
+        self.owner.fence()
+        wait_until(lambda: all(p['state'] != 'starting' for p in self.owner.request('process/list')['processes']),
+                   'all of them')
+        told = self.watcher.request('process/list', {'all': True})
+        self.assertEqual(len(told['processes']) + told['omitted'], 160)
+        self.assertGreater(told['omitted'], 0)
+        self.assertEqual(len(self.owner.request('process/list')['processes']), 160)
 
     def test_bad_params_are_refused(self):
         for bad in (1, 'yes', None):
@@ -480,6 +493,16 @@ class LocalSocket(Case):
             self.assertEqual([p['processId'] for p in found], ['p'])
             srv.stop()
             self.assertFalse(os.path.exists(path))
+
+    def test_a_new_server_sweeps_what_a_killed_one_left(self):
+        first = self.server(env=self.env)
+        path = where(self.runtime, first)
+        first.stop(signal.SIGKILL, -signal.SIGKILL)
+        self.assertTrue(os.path.exists(path))
+        live = self.server(env=self.env)
+        self.assertFalse(os.path.exists(path))
+        self.server(env=self.env)
+        self.local(live)
 
     def test_no_token_is_needed_there(self):
         token = os.path.join(self.scratch(), 'token')

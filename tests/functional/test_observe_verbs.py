@@ -141,6 +141,49 @@ class Proxy(threading.Thread):
         self.listener.close()
 
 
+class Liar(threading.Thread):
+    """A server of one connection after the other that answers what it was told to answer."""
+
+    def __init__(self, path, answers, notes=()):
+        super().__init__(daemon=True)
+        self.answers, self.notes = answers, notes
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(5)
+        self.url = 'unix://' + path
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                c = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
+                self.serve(c.makefile('rw', encoding='utf-8', newline='\n'))
+            except (OSError, ValueError):
+                pass
+            c.close()
+
+    def serve(self, stream):
+        for line in stream:
+            asked = json.loads(line)
+            if 'id' not in asked:
+                continue
+            told = self.answers.get(asked['method'], {'result': {}})
+            if asked['method'] == 'initialize' and 'initialize' not in self.answers:
+                told = {'result': {'sessionId': 'liar', 'environmentInfo': {'capabilities': {'observe': True}}}}
+            stream.write(json.dumps(dict(told, id=asked['id'])) + '\n')
+            if asked['method'] == 'process/attach':
+                for note in self.notes:
+                    stream.write(json.dumps(note) + '\n')
+            stream.flush()
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
 class Verbs(Case):
     server_args = ()
 
@@ -454,6 +497,62 @@ class Cut(Verbs):
         self.proxy.cut()
         self.assertEqual(s.end(), 123)
         self.assertIn(b'Error: ', s.seen)
+
+
+@ours_only
+class Lies(Verbs):
+    """A server that says anything: the verb says what is wrong, and does nothing to the terminal."""
+
+    ENTRY = {'sessionId': 's', 'processId': 'p', 'pid': 1, 'state': 'running', 'tty': False, 'exitCode': None,
+             'nextSeq': 2, 'startedAtMs': 0, 'argv': ['x'], 'cwd': 'file:///'}
+
+    def liar(self, answers, notes=()):
+        liar = Liar(os.path.join(self.scratch(), 's'), answers, notes)
+        self.addCleanup(liar.close)
+        return liar.url
+
+    def listing(self, **changes):
+        entry = {k: v for k, v in dict(self.ENTRY, **changes).items() if v is not Ellipsis}
+        return {'process/list': {'result': {'processes': [entry]}}}
+
+    def test_lists(self):
+        for change in ({'pid': 'x'}, {'pid': Ellipsis}, {'argv': 'x'}, {'argv': [1]}, {'processId': None},
+                       {'sessionId': 7}, {'nextSeq': -1}, {'tty': 0}, {'cwd': 1}, {'state': []}):
+            text = self.refused(1, 'ps', '--server', self.liar(self.listing(**change)))
+            self.assertIn('cannot be read', text)
+        for result in ([], 7, {}, {'processes': {}}, {'processes': [7]}):
+            self.refused(1, 'ps', '--server', self.liar({'process/list': {'result': result}}))
+        out = self.ok('ps', '--server', self.liar(self.listing(pid=-5, startedAtMs=2**62, cwd='\x1b', nextSeq=0,
+                                                               state='\x1b[0m', argv=[])))
+        self.assertNotIn(b'\x1b', out)
+
+    def test_refusals_are_shown_and_do_nothing(self):
+        text = self.refused(1, 'ps', '--server', self.liar({'process/list': {'error': {'code': 1, 'message': '\x1b[2J\n'}}}))
+        self.assertEqual(text, 'Error: \\x1b[2J\\n\n')
+
+    def test_a_server_that_cannot_be_observed(self):
+        for info in ({}, {'environmentInfo': None}, {'environmentInfo': {'capabilities': []}},
+                     {'environmentInfo': {'capabilities': {'observe': 1}}}):
+            url = self.liar({'initialize': {'result': dict(info, sessionId='s')}})
+            self.assertIn('observed', self.refused(1, 'ps', '--server', url))
+
+    def test_notifications(self):
+        place = {'sessionId': 's', 'processId': 'p'}
+        for note in ({'seq': 'x'}, {'seq': 1, 'stream': 'stdout', 'chunk': '!'}, {'seq': 1, 'stream': 7, 'chunk': ''},
+                     {'seq': 1, 'stream': 'stdout', 'chunk': '', 'gap': 7}, {'seq': 1}):
+            url = self.liar(self.listing(), [{'method': 'process/output', 'params': dict(place, **note)}])
+            self.assertIn('cannot be read', self.refused(1, 'logs', '--server', url, 'p'))
+            self.assertIn('cannot be read', self.refused(1, 'attach', '--server', url, 'p'))
+        others = [{'method': 'process/output', 'params': {'processId': 'p', 'seq': 9, 'stream': 'stdout', 'chunk': 'eA=='}},
+                  {'method': 'process/output', 'params': dict(place, processId='q', seq=9, stream='stdout', chunk='eA==')},
+                  {'method': 'process/strange', 'params': place},
+                  {'method': 'process/output', 'params': dict(place, seq=1, stream='stdout', chunk='b2s=')},
+                  {'method': 'process/exited', 'params': dict(place, seq=2, exitCode=4)},
+                  {'method': 'process/closed', 'params': dict(place, seq=3)}]
+        url = self.liar(self.listing(), others)
+        self.assertEqual(self.ok('logs', '--follow', '--server', url, 'p'), b'ok')
+        run = self.run_verb('attach', '--server', url, 'p')
+        self.assertEqual((run.returncode, run.stdout), (4, b'ok'))
 
 
 @ours_only

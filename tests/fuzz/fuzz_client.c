@@ -182,14 +182,14 @@ static void pump(struct sp_deferred *d)
         run.is_asked = true;
         sp_job_write(&run.job, &run.write, SP_STR("x"));
     }
-    if (run.process[0] != 0 && run.left != 0)
-        say_line();
-    else if (run.left == 0) {
+    if (run.left == 0) {
         (void)shutdown(run.listener, SHUT_RDWR); /* nobody comes back */
         if (run.fd >= 0)
             (void)shutdown(run.fd, SHUT_WR);
+    } else if (run.process[0] != 0 && run.fd >= 0) {
+        say_line();
     }
-    if (run.ended != 0 && run.left == 0)
+    if (run.ended != 0)
         sp_loop_stop(run.loop);
     else
         sp_loop_again(run.loop, d, pump);
@@ -208,7 +208,10 @@ static void start(const char *url)
 {
     static const struct sp_job_ops ops = {on_started, on_refused, on_output, on_gap,
                                           on_exited,  on_closed,  on_failed};
-    const struct sp_client_options o = {.url = url, .resume_ms = 150, .connect_timeout_ms = 1000};
+    /* Only those who hang up wait for a second connection. */
+    const bool hangs_up = run.left != 0 && memchr(run.bytes, '!', run.left) != NULL;
+    const struct sp_client_options o = {
+        .url = url, .resume_ms = hangs_up ? 150 : 1, .connect_timeout_ms = 1000};
     const struct sp_str argv[] = {SP_STR("x")};
     const struct sp_launch l = {
         .name = SP_STR("f"), .cwd = SP_STR("/"), .argv = argv, .argc = 1, .wants_stdin = true};

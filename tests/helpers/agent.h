@@ -49,6 +49,34 @@ struct agent_options {
 void agent_read_options(int argc, char **argv, struct agent_options *o);
 void agent_options_done(struct agent_options *o);
 
+/* ---- what it does ---- */
+
+struct agent {
+    struct agent_options o;
+    struct sp_loop *loop;
+    struct sp_backend *backends[MAX_ENVIRONMENTS];
+    struct sp_snapshots *snapshots;
+    struct sp_manager *manager;
+    struct sp_watch in;
+    struct sp_buf text; /* what was read of stdin */
+    struct sp_json json;
+    struct asked *asked; /* calls and runs that have not been answered */
+};
+
+/* Something that will be answered: a call, a run, or an order. */
+struct asked {
+    struct agent *a;
+    struct asked *next;
+    uint64_t call;
+    struct sp_run *run;
+    struct sp_str id, command; /* owned */
+};
+
+void agent_obey(struct agent *a, char *line, size_t n);
+/* Runs go before their backend, what nobody answered after it. */
+void agent_drop_runs(struct agent *a);
+void agent_drop_asked(struct agent *a);
+
 /* ---- what is written to stdout ---- */
 
 /* Puts `,"t_ns":...}` and a newline behind what was made and writes it out. */

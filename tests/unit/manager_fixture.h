@@ -36,6 +36,7 @@ struct answer {
 #define EVENTS_MAX 20000
 struct seen {
     enum sp_event_type type;
+    char call_id[16];
     int process_id;
     uint64_t at_ms;
     int exit_code;
@@ -74,6 +75,7 @@ static inline void on_event(void *user, const struct sp_event *e)
     /* I4: after the end of a process nothing comes but another of the same number */
     for (size_t i = event_count - 1; i-- > 0 && event_count < 2000;)
         if (events[i].process_id == e->process_id &&
+            sp_str_eq(sp_str_of(events[i].call_id), e->call_id) &&
             (events[i].type == SP_EVENT_BEGIN || events[i].type == SP_EVENT_END)) {
             assert_true(events[i].type == SP_EVENT_BEGIN || e->type == SP_EVENT_BEGIN);
             break;
@@ -83,6 +85,7 @@ static inline void on_event(void *user, const struct sp_event *e)
                        .at_ms = test_now_ms(),
                        .exit_code = e->exit_code,
                        .status = e->status};
+    (void)snprintf(s->call_id, sizeof s->call_id, "%.*s", (int)e->call_id.n, e->call_id.p);
     (void)snprintf(s->text, sizeof s->text, "%.*s",
                    (int)(texts[e->type].n > 200 ? 200 : texts[e->type].n),
                    texts[e->type].n == 0 ? "" : texts[e->type].p);

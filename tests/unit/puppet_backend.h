@@ -44,9 +44,10 @@ int __wrap_epoll_wait(int fd, struct epoll_event *ev, int max, int timeout)
 #define JOBS_MAX 100
 
 struct job {
-    struct sp_job *job;       /* NULL: released */
-    char asked[512];          /* "write:x signal:2 terminate release " */
-    struct sp_job_call *call; /* not yet answered */
+    struct sp_job *job;           /* NULL: released */
+    char asked[512];              /* "write:x signal:2 terminate release " */
+    struct sp_job_call *calls[8]; /* not yet answered, the oldest first */
+    size_t call_count;
     char script[256];
     char cwd[128];
     bool is_confined, is_tty, wants_stdin;
@@ -115,13 +116,15 @@ static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const str
 
 static inline void answer_call(struct job *p, enum sp_job_result result)
 {
-    struct sp_job_call *c = p->call;
+    struct sp_job_call *c = p->calls[0];
 
-    assert_non_null(c);
-    p->call = NULL;
+    assert_true(p->call_count > 0);
+    memmove(p->calls, p->calls + 1, --p->call_count * sizeof p->calls[0]);
     c->result = result;
     if (result == SP_JOB_LOST)
         (void)sp_fail(&c->error, SP_E_FAILED, 0, "connection lost");
+    if (result == SP_JOB_REFUSED)
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "refused");
     c->fn(c);
 }
 
@@ -129,14 +132,14 @@ static inline void answer_all(struct sp_deferred *d)
 {
     (void)d;
     for (size_t i = 0; i < job_count; i++)
-        if (jobs[i].call != NULL)
+        while (jobs[i].call_count != 0)
             answer_call(&jobs[i], next_result);
 }
 
 static inline void take_call(struct sp_job *j, struct sp_job_call *c)
 {
-    assert_null(job_of(j)->call);
-    job_of(j)->call = c;
+    assert_true(job_of(j)->call_count < 8);
+    job_of(j)->calls[job_of(j)->call_count++] = c;
     if (!is_mute)
         sp_loop_defer(loop, &calls_deferred, answer_all);
 }
@@ -190,7 +193,7 @@ static inline void puppet_release(struct sp_job *j)
 {
     note(job_of(j), "release", "");
     job_of(j)->job = NULL;
-    job_of(j)->call = NULL;
+    job_of(j)->call_count = 0;
 }
 
 static inline void tell_facts(struct sp_deferred *d)

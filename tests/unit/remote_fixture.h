@@ -287,7 +287,8 @@ static inline enum sp_job_result terminate(struct told *t)
 
 /* ---- the server ---- */
 
-static inline void start_server(const char *listen)
+/* more: one more argument and its value; NULL: none */
+static inline void start_server_with(const char *listen, const char *more, const char *value)
 {
     const char *program = getenv("SALLYPORT");
     int ends[2];
@@ -300,7 +301,7 @@ static inline void start_server(const char *listen)
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         CHILD_CHECK(dup2(ends[1], 1) == 1);
         CHILD_CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
-        (void)execl(program, program, "serve", "--listen", listen, (char *)NULL);
+        (void)execl(program, program, "serve", "--listen", listen, more, value, (char *)NULL);
         _exit(98);
     }
     (void)close(ends[1]);
@@ -309,6 +310,11 @@ static inline void start_server(const char *listen)
     assert_true(read_until(ends[0], line, sizeof line, "\n", DEADLINE_MS));
     line[strcspn(line, "\n")] = 0;
     (void)snprintf(fx.url, sizeof fx.url, "%s", line);
+}
+
+static inline void start_server(const char *listen)
+{
+    start_server_with(listen, NULL, NULL);
 }
 
 static inline void stop_server(int number)
@@ -357,6 +363,8 @@ static inline int fx_teardown(void **state)
     sp_loop_cancel(fx.loop, &fx.tick);
     sp_loop_free(fx.loop);
     stop_server(SIGTERM);
+    for (int i = 0; i < 2000 && open_fds() != fx.fds; i++)
+        (void)poll(NULL, 0, 1); /* a look-up's thread ends after its answer */
     assert_int_equal(open_fds(), fx.fds);
     assert_no_children();
     return 0;

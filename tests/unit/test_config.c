@@ -401,6 +401,29 @@ static void test_an_environment_is_a_url_or_a_program(void **state)
     assert_int_equal(near->connect_timeout_ms, 10000);
 }
 
+/* `server` may be named by its URL or as an environment: its token is the same. */
+static void test_the_token_at_the_top_is_for_the_server_however_it_is_named(void **state)
+{
+    auto_config struct sp_config c = load("server = 'box'\ntoken_file = '~/token'\n"
+                                          "[environments.box]\nurl = 'ws://box:2'\n"
+                                          "[environments.other]\nurl = 'ws://other:2'\n");
+    char file[96];
+    struct sp_config_place p = {0};
+
+    (void)state;
+    (void)snprintf(file, sizeof file, "%s/token", test_home);
+    write_file(file, "t\n", 0600);
+    assert_int_equal(sp_config_place(&c, "box", &p, NULL), 0);
+    assert_string_equal(p.token, "t");
+    sp_config_place_done(&p);
+    assert_int_equal(sp_config_place(&c, "ws://box:2", &p, NULL), 0);
+    assert_string_equal(p.token, "t");
+    sp_config_place_done(&p);
+    assert_int_equal(sp_config_place(&c, "other", &p, NULL), 0);
+    assert_null(p.token);
+    assert_int_equal(unlink(file), 0);
+}
+
 static void test_an_environment_that_is_wrong_is_refused(void **state)
 {
     (void)state;
@@ -490,6 +513,7 @@ static const struct CMUnitTest tests[] = {
     AT_HOME(test_a_file_of_the_project_is_not_looked_for),
     AT_HOME(test_a_token_is_one_line_for_its_owner_alone),
     AT_HOME(test_an_environment_is_a_url_or_a_program),
+    AT_HOME(test_the_token_at_the_top_is_for_the_server_however_it_is_named),
     AT_HOME(test_an_environment_that_is_wrong_is_refused),
     AT_HOME(test_a_place_is_found_by_name_and_by_url),
 };

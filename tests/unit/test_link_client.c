@@ -28,6 +28,7 @@ static struct fixture {
     unsigned opened, failed, closed, messages;
     struct sp_buf heard;
     char why[400];
+    bool is_refusal;
     int fds;
 } fx;
 
@@ -62,10 +63,11 @@ static bool on_opened(void *user, struct sp_link *l)
     return true;
 }
 
-static void on_failed(void *user, const char *why)
+static void on_failed(void *user, bool is_refusal, const char *why)
 {
     (void)user;
     fx.failed++;
+    fx.is_refusal = is_refusal;
     (void)snprintf(fx.why, sizeof fx.why, "%s", why);
 }
 
@@ -161,7 +163,7 @@ static int setup(void **state)
     fx.host = (struct sp_link_host){.loop = fx.loop,
                                     .handshake_ms = 10000,
                                     .scratch = scratch,
-                                    .is_guest = true,
+                                    .is_client = true,
                                     .opened = on_opened,
                                     .failed = on_failed};
     return 0;
@@ -293,6 +295,7 @@ static void assert_refused(const char *answer, bool ends, const char *text)
     assert_int_equal(fx.failed, 1);
     if (strstr(fx.why, text) == NULL)
         fail_msg("%s: %s", answer, fx.why);
+    assert_int_equal(fx.is_refusal, strstr(text, "left") == NULL);
     until(is_empty);
     (void)teardown(&none);
 }
@@ -482,6 +485,17 @@ static void lines_begin_at_once(void **state)
     assert_bytes(fx.in.data, fx.in.len, "{}\n");
 }
 
+static void half_a_line_at_the_end_is_no_message(void **state)
+{
+    (void)state;
+    open_link(NULL);
+    put_text("whole\nhal");
+    until(has_message);
+    (void)shutdown(fx.fd, SHUT_WR);
+    until(is_closed);
+    assert_bytes(fx.heard.data, fx.heard.len, "whole");
+}
+
 /* A guest may not die of a reader that left, nor lose a signal that was pending. */
 static void a_broken_pipe_is_no_signal(void **state)
 {
@@ -522,6 +536,7 @@ static const struct CMUnitTest tests[] = {
     CASE(a_masked_frame_from_a_server_ends_the_link),
     CASE(a_close_is_answered_with_a_masked_one),
     CASE(lines_begin_at_once),
+    CASE(half_a_line_at_the_end_is_no_message),
     CASE(a_broken_pipe_is_no_signal),
 };
 

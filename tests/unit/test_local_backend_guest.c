@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "engine/local_priv.h"
 #include "local_fixture.h"
 
 static void run_one(const char *text, const char *output)
@@ -63,6 +64,52 @@ static void test_the_hosts_children_are_left_alone_when_the_cell_dies(void **sta
     int status = 0;
     assert_int_equal(waitpid(foreign, &status, 0), foreign); /* a dead one, too */
     assert_true(WIFSIGNALED(status));
+}
+
+static void test_a_host_that_has_forked_is_not_kept_waiting(void **state)
+{
+    (void)state;
+    run_one("echo x", "x\n");
+    const pid_t copy = fork(); /* of every descriptor */
+    if (copy == 0)
+        for (;;)
+            (void)pause();
+    assert_true(copy > 0);
+    const uint64_t before = test_now_ms();
+    sp_backend_free(backend);
+    backend = NULL;
+    const uint64_t took = test_now_ms() - before;
+    assert_int_equal(kill(copy, SIGKILL), 0);
+    assert_int_equal(waitpid(copy, NULL, 0), copy);
+    assert_true(took < 4000);
+}
+
+static void test_a_stopped_cell_does_not_stop_the_host(void **state)
+{
+    struct owner o = {0};
+    struct owner late = {0};
+
+    (void)state;
+    start_script(&o, "kill -STOP $PPID; exec sleep 600", false, false);
+    const uint64_t began = test_now_ms();
+    while (test_now_ms() - began < 300) /* it may even be told that it has started */
+        run_for(50);
+    start_script(&late, "echo never", false, false);
+    assert_int_equal(terminate(&late), SP_JOB_OK); /* in a moment, whoever answers */
+    assert_true(test_now_ms() - began < DEADLINE_MS / 2);
+    assert_string_equal(late.story, "");
+    finish(&late);
+
+    start_script(&late, "echo never", false, false);
+    struct sp_local_task *t = late.job.impl; /* its time is over */
+    assert_true(sp_loop_timer(loop, &t->start_timer, sp_loop_now(loop), t->start_timer.fn));
+    until(late.is_over && o.is_over);
+    assert_string_equal(late.story, "refused");
+    assert_string_equal(late.error.msg, "process cell does not answer");
+    assert_true(has_told(&o, "failed") || has_told(&o, "refused"));
+    finish(&late);
+    finish(&o);
+    run_one("echo anew", "anew\n");
 }
 
 static void test_the_host_does_not_become_a_subreaper(void **state)
@@ -431,6 +478,8 @@ static void test_a_guest_confines_and_tells_what_was_denied(void **state)
 
 static const struct CMUnitTest tests[] = {
     local_test(test_the_hosts_children_are_left_alone_when_the_cell_dies),
+    local_test(test_a_host_that_has_forked_is_not_kept_waiting),
+    local_test(test_a_stopped_cell_does_not_stop_the_host),
     local_test(test_the_host_does_not_become_a_subreaper),
     local_test(test_a_host_that_ignores_the_death_of_children),
     local_test(test_a_host_that_reaps_whatever_it_finds),

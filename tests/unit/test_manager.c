@@ -221,7 +221,14 @@ static void test_a_start_that_fails_leaves_nothing(void **state)
     struct sp_error e;
 
     (void)state;
-    (void)sp_fail(&start_error, SP_E_SYSTEM, ENOENT, "start");
+    (void)sp_fail(&start_error, SP_E_SYSTEM, EAGAIN, "make a cell");
+    exec_for(&a, "pwd", false, 250);
+    until(a.is_there);
+    assert_fault(&a, SP_FAULT_CREATE,
+                 "exec_command failed: Failed to create unified exec process: make a cell: "
+                 "Resource temporarily unavailable (os error 11)");
+    job_count = 0;
+    (void)sp_fail(&start_error, SP_E_SYSTEM, ENOENT, "No such file or directory (os error 2)");
     exec_for(&a, "pwd", false, 250);
     until(a.is_there);
     assert_fault(&a, SP_FAULT_CREATE,

@@ -76,12 +76,159 @@ static void test_a_terminal_is_typed_into_until_it_ends(void **state)
     assert_non_null(strstr(story, "interaction:\004 end:0:"));
 }
 
+static bool is_alive(pid_t pid)
+{
+    return pid > 1 && kill(pid, 0) == 0;
+}
+
+/* The number that a command has printed first. */
+static pid_t printed_pid(const struct answer *a)
+{
+    return (pid_t)strtol(a->output, NULL, 10);
+}
+
+static void test_an_interrupted_command_lives_until_it_is_terminated(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    exec_for(&a, "echo $$; exec sleep 3000", false, 30000);
+    until(sp_manager_stored(manager) == 1);
+    sp_manager_interrupt(manager);
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_ABORTED);
+    write_for(&a, 1000, "", 5000);
+    run_for(300);
+    sp_manager_interrupt(manager);
+    until(a.is_there);
+    write_for(&a, 1000, "", 60000);
+    run_for(50);
+    sp_manager_terminate_all(manager);
+    until(a.is_there);
+    assert_exit(&a, 137);
+    assert_int_equal(a.signal, SIGKILL);
+    const pid_t pid = printed_pid(&a);
+    assert_true(pid > 1);
+    until(!is_alive(pid));
+    until(strstr(story, "end:137:") != NULL);
+    assert_int_equal(sp_manager_reserved(manager), 0);
+}
+
+static void test_what_is_starting_dies_with_its_call(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    exec_for(&a, "sleep 3000", false, 30000);
+    run_for(20);
+    sp_manager_interrupt(manager);
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_ABORTED);
+    assert_int_equal(sp_manager_reserved(manager), 0);
+    run_for(300);
+    assert_string_equal(story, "");
+}
+
+static void test_a_flood_is_counted_and_bounded(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    exec_for(&a, "yes", false, 1000);
+    until(a.is_there);
+    assert_running(&a, 1000);
+    assert_true(a.answer.omitted > 0);
+    assert_true(a.output_len <= SP_HEADTAIL_CAPACITY + 100);
+    assert_int_equal(a.answer.token_count, (a.to - a.from + 3) / 4);
+    assert_true(a.answer.wall_ns < 2000000000);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < event_count; i++)
+        bytes += events[i].type == SP_EVENT_DELTA;
+    assert_true(bytes <= SP_DELTA_QUOTA);
+    sp_manager_terminate(manager, 1000, NULL, NULL);
+    until(sp_manager_stored(manager) == 0);
+    until(events[event_count - 1].type == SP_EVENT_END);
+}
+
+static void test_a_poll_of_an_idle_process_takes_no_time_of_ours(void **state)
+{
+    struct timespec before;
+    struct timespec after;
+    struct answer a;
+
+    (void)state;
+    exec_for(&a, "sleep 3000", false, 250);
+    until(a.is_there);
+    write_for(&a, 1000, "", 5000);
+    run_for(50);
+    /* One sleep of the loop: nothing of the manager may end it. */
+    struct sp_timer tick = {0};
+    assert_true(sp_loop_timer(loop, &tick, test_now_ms() + 2000, stop_now));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    assert_int_equal(sp_loop_run(loop, NULL), 0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const int64_t us =
+        (after.tv_sec - before.tv_sec) * 1000000 + (after.tv_nsec - before.tv_nsec) / 1000;
+    assert_true(us < 20000);
+    sp_manager_interrupt(manager);
+    until(a.is_there);
+}
+
+static void test_stdin_on_pipes_is_typed_into_and_closed(void **state)
+{
+    struct sp_exec_ask ask = command("cat; echo over");
+    const struct sp_environ_var var = {SP_STR("TERM"), SP_STR("mine")};
+    struct answer a;
+
+    (void)state;
+    ask.wants_stdin = true;
+    ask.env = (struct sp_environ_vars){&var, 1};
+    ask.cmd = SP_STR("cat; echo $TERM");
+    ask.yield = (struct sp_yield_ask){true, 250};
+    exec_ask(&a, &ask);
+    until(a.is_there);
+    assert_running(&a, 1000);
+    write_for(&a, 1000, "typed\n", 250);
+    until(a.is_there);
+    assert_string_equal(a.output, "typed\n");
+    sp_manager_close_stdin(manager, 1000, NULL, NULL);
+    write_for(&a, 1000, "", 20000);
+    until(a.is_there);
+    assert_exit(&a, 0);
+    assert_string_equal(a.output, "mine\n");
+}
+
+static void test_the_environment_is_plain_and_says_who_runs_it(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    options.thread_id = "thread";
+    options.session_id = "session";
+    end_manager();
+    make_manager();
+    exec_for(&a,
+             "echo $TERM $PAGER $CODEX_THREAD_ID $CODEX_SESSION_ID $CODEX_TOOL_CALL_ID $SALLYPORT",
+             false, 10000);
+    until(a.is_there);
+    assert_string_equal(a.output, "dumb cat thread session call 1\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_command_answers_with_its_output_and_code, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_a_terminal_is_typed_into_until_it_ends, begin, end),
+        cmocka_unit_test_setup_teardown(test_an_interrupted_command_lives_until_it_is_terminated,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_starting_dies_with_its_call, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_flood_is_counted_and_bounded, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_poll_of_an_idle_process_takes_no_time_of_ours, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(test_stdin_on_pipes_is_typed_into_and_closed, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_environment_is_plain_and_says_who_runs_it, begin,
+                                        end),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

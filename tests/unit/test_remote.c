@@ -3,6 +3,7 @@
  * The remote backend against a real server.
  */
 #include "remote_fixture.h"
+#include "sandbox/profile.h"
 
 static void exit_17_is_17(void **state)
 {
@@ -211,7 +212,7 @@ static void an_end_terminates_what_runs(void **state)
     auto_told struct told t = {0};
 
     (void)state;
-    start_script(&t, "echo $$; exec sleep 600");
+    start_script(&t, "echo $$; exec yes");
     until(has_output, &t);
     pid_t pid = pid_told(&t);
     sp_job_release(&t.job);
@@ -229,7 +230,7 @@ static void a_server_that_is_killed_fails_its_jobs(void **state)
     const struct sp_client_options o = {.url = fx.url, .resume_ms = 600};
     struct sp_error e;
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
-    start_script(&t, "echo permission denied; sleep 600");
+    start_script(&t, "echo permission denied; exec sleep 600");
     until(has_output, &t);
     stop_server(SIGKILL);
     sp_job_terminate(&t.job, &a.call);
@@ -285,6 +286,20 @@ static void the_server_says_what_it_is(void **state)
     sp_backend_ask_facts(fx.backend, &w);
     assert_int_equal(fx.facts_told, 0); /* never from within */
     until(has_facts, NULL);
+}
+
+static void localhost_needs_no_look_up(void **state)
+{
+    auto_told struct told t = {0};
+    char url[64];
+
+    (void)state;
+    (void)snprintf(url, sizeof url, "ws://localhost%.16s/?query", strrchr(fx.url, ':'));
+    sp_backend_free(fx.backend);
+    connect_backend(url);
+    start_script(&t, "exit 6");
+    until(is_over, &t);
+    assert_int_equal(t.code, 6);
 }
 
 static void a_program_serves_on_its_stdio(void **state)
@@ -359,6 +374,82 @@ static void a_socket_of_this_machine_is_spoken_to_in_lines(void **state)
     assert_int_equal(t.code, 11);
 }
 
+/* ---- tokens ---- */
+
+static char token_path[64];
+
+static void write_token(void)
+{
+    (void)snprintf(token_path, sizeof token_path, "/tmp/sp-test-token-%d", (int)getpid());
+    const int fd = open(token_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "open-sesame\n", 12), 12);
+    (void)close(fd);
+}
+
+static void try_token(const char *token, struct told *t)
+{
+    const struct sp_client_options o = {.url = fx.url, .token = token};
+    struct sp_error e;
+
+    sp_backend_free(fx.backend);
+    assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
+    start_script(t, "exit 5");
+    until(is_over, t);
+    sp_job_release(&t->job);
+}
+
+static void a_token_opens_the_server(void **state)
+{
+    char url[64];
+
+    (void)state;
+    write_token();
+    (void)snprintf(url, sizeof url, "unix:///tmp/sp-test-token-%d.sock", (int)getpid());
+    const char *const listen[] = {"ws://127.0.0.1:0", url};
+    for (int i = 0; i < 2; i++) {
+        struct told t = {0};
+
+        start_server_with(listen[i], "--token-file", token_path);
+        try_token("open-sesame", &t);
+        assert_int_equal(t.code, 5);
+        t = (struct told){0};
+        try_token("wrong", &t);
+        assert_string_equal(t.order, "r");
+        assert_non_null(strstr(t.error.msg, "401"));
+        assert_non_null(strstr(t.error.msg, "invalid websocket bearer token"));
+        sp_backend_free(TAKE_PTR(fx.backend));
+        stop_server(SIGTERM);
+    }
+    (void)unlink(token_path);
+}
+
+/* ---- a sandbox ---- */
+
+static void a_sandbox_is_kept_there_and_judged_there(void **state)
+{
+    struct sp_policy p = {0};
+    struct sp_str argv[3];
+    struct sp_launch l = script("echo x > /denied-by-the-sandbox", argv);
+    auto_told struct told t = {0};
+    struct sp_error e;
+
+    (void)state;
+    assert_int_equal(sp_profile_add(&p.profile, SP_PLACE_ROOT, SP_ACCESS_READ, false,
+                                    (struct sp_str){0}, (struct sp_str){0}, &e),
+                     0);
+    l.policy = &p;
+    start(&t, &l);
+    sp_policy_done(&p);
+    until(is_over, &t);
+    if (t.refused != 0)
+        skip(); /* this host cannot confine, and says so */
+    assert_int_equal(t.sandbox, SP_JOB_SANDBOX_LINUX);
+    assert_int_not_equal(t.code, 0);
+    assert_int_equal(t.denied, 1);
+}
+
 #define CASE(f)      cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
 #define BARE_CASE(f) cmocka_unit_test_setup_teardown(f, fx_setup_bare, fx_teardown)
 
@@ -379,9 +470,12 @@ static const struct CMUnitTest tests[] = {
     BARE_CASE(nobody_there_refuses_the_start),
     CASE(descriptors_cannot_be_inherited),
     CASE(the_server_says_what_it_is),
+    CASE(localhost_needs_no_look_up),
     BARE_CASE(a_program_serves_on_its_stdio),
     BARE_CASE(a_program_that_is_none_refuses_the_start),
     BARE_CASE(a_program_that_will_not_end_is_killed),
+    BARE_CASE(a_token_opens_the_server),
+    CASE(a_sandbox_is_kept_there_and_judged_there),
     BARE_CASE(a_socket_of_this_machine_is_spoken_to_in_lines),
 };
 

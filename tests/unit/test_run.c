@@ -328,13 +328,15 @@ static void test_a_failure_after_the_exit_keeps_the_code(void **state)
 
 static void test_lost_output_is_told(void **state)
 {
-    static const struct fake_step steps[] = {STARTED, GAP, OUT("x"), EXITED(0), CLOSED, END};
+    static const struct fake_step steps[] = {STARTED,  OUT("a"),  GAP,    OUT("x"),
+                                             ERR("e"), EXITED(0), CLOSED, END};
     const struct sp_run_ask ask = plain_ask();
 
     (void)state;
     play(steps, &ask);
     assert_true(got.r.has_lost_output);
-    assert_string_equal(got.out.data, "x");
+    assert_string_equal(got.out.data, "a\n... output lost ...\nx");
+    assert_string_equal(got.aggregated.data, "a\n... output lost ...\nxe");
 }
 
 static void test_nothing_to_run_and_nowhere_to_run_it_are_said_at_once(void **state)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <locale.h>
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -184,6 +185,23 @@ static void test_what_a_user_typed_is_recorded(void **state)
                       "command aborted by user\n</result>\n</user_shell_command>");
 }
 
+/* Its time is the same in a program that has a locale with another point. */
+static void test_the_time_of_a_record_has_four_digits(void **state)
+{
+    static const char *const locales[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof locales / sizeof locales[0]; i++) {
+        const struct sp_run_result r = exited(0, "", 61999960000);
+
+        (void)setlocale(LC_ALL, locales[i]); /* if it is here */
+        assert_record(&r, "<user_shell_command>\n<command>\nls -l\n</command>\n<result>\n"
+                          "Exit code: 0\nDuration: 62.0000 seconds\nOutput:\n\n</result>\n"
+                          "</user_shell_command>");
+    }
+    (void)setlocale(LC_ALL, "C");
+}
+
 static void test_without_room_nothing_is_appended(void **state)
 {
     const struct sp_run_result r = exited(0, "some output", 0);
@@ -208,6 +226,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_denied_run_says_what_it_has),
     cmocka_unit_test(test_other_ends_have_their_messages),
     cmocka_unit_test(test_what_a_user_typed_is_recorded),
+    cmocka_unit_test(test_the_time_of_a_record_has_four_digits),
     cmocka_unit_test(test_without_room_nothing_is_appended),
 };
 

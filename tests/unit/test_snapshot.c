@@ -67,6 +67,24 @@ static void test_variables_of_the_profile_are_there_and_ours_win(void **state)
                         "call-7|gone|0|");
 }
 
+/* The command is in a variable of the shell until it is evaluated. */
+static void test_no_variable_replaces_the_command(void **state)
+{
+    const struct sp_shell *shell = *state;
+    const struct sp_str name = SP_STR("__sallyport_command");
+    auto_buf struct sp_buf script = {0};
+
+    write_profile("export __sallyport_command='echo wrong'\n");
+    open_store();
+    assert_true(capture(shell, home));
+    assert_string_equal(run_with(shell, "echo right"), "right\n");
+    assert_true(sp_snapshot_script(&script, shell, path, SP_STR("echo right"),
+                                   (struct sp_str){"__sallyport_command=echo wrong", 31}, &name,
+                                   1));
+    run(shell, "-c", (struct sp_str){script.data, script.len});
+    assert_string_equal(out, "right\n");
+}
+
 static void test_what_is_wrong_in_the_command_is_the_commands(void **state)
 {
     const struct sp_shell *shell = *state;
@@ -203,6 +221,7 @@ static const struct sp_shell zsh = {SP_SHELL_ZSH, (char *)(uintptr_t) "/bin/zsh"
 
 static const struct CMUnitTest tests[] = {
     EACH(test_variables_of_the_profile_are_there_and_ours_win),
+    EACH(test_no_variable_replaces_the_command),
     EACH(test_what_is_wrong_in_the_command_is_the_commands),
     EACH(test_aliases_of_the_profile_are_there),
     EACH(test_a_broken_snapshot_means_the_profile),

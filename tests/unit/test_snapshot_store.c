@@ -162,6 +162,33 @@ static void test_a_file_is_private_and_holds_nothing_of_the_call(void **state)
     assert_int_equal(files(), 0);
 }
 
+static void test_a_variable_of_one_call_is_not_of_the_next(void **state)
+{
+    struct sp_environ_var vars[32];
+    struct sp_environ_ask environment = plain_ask();
+    struct sp_snapshot_wait w = {.fn = on_told};
+    char text[65536];
+
+    (void)state;
+    write_profile("export COPY=\"$SECRET_OF_ONE_CALL\"\n");
+    open_store();
+    assert_true(environment.plain.count < 32);
+    memcpy(vars, environment.plain.items, environment.plain.count * sizeof vars[0]);
+    vars[environment.plain.count] =
+        (struct sp_environ_var){SP_STR("SECRET_OF_ONE_CALL"), SP_STR("its-value")};
+    environment.plain = (struct sp_environ_vars){vars, environment.plain.count + 1};
+    sp_snapshots_get(snapshots, &sh, sp_str_of(home), &environment, &w);
+    wait_for(1);
+    assert_true(has_path);
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = 0;
+    assert_non_null(strstr(text, "export TERM='dumb'"));
+    assert_non_null(strstr(text, "export COPY=''"));
+    assert_null(strstr(text, "SECRET_OF_ONE_CALL"));
+}
+
 static void test_a_file_that_is_gone_is_made_again(void **state)
 {
     (void)state;
@@ -345,6 +372,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_profile_that_hangs_costs_ten_seconds_once),
     TEST(test_other_shells_have_none),
     TEST(test_a_file_is_private_and_holds_nothing_of_the_call),
+    TEST(test_a_variable_of_one_call_is_not_of_the_next),
     TEST(test_a_file_that_is_gone_is_made_again),
     TEST(test_of_many_directories_the_last_sixteen_are_kept),
     TEST(test_only_our_own_old_files_are_removed),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/auto.h"
+#include "memory_fixture.h"
 #include "rpc/json.h"
 #include "test.h"
 #include "tools/tools.h"
@@ -387,6 +388,54 @@ static void test_the_old_tool_tells_of_a_denial(void **state)
     assert_string_equal(told.text, "unified exec failed: Command denied by sandbox: exit code 3");
 }
 
+/* ---- without memory ---- */
+
+/* Begins and ends a call whose nth request for memory fails. false: there were not so many. */
+static bool survives(const char *tool, const char *arguments, long n)
+{
+    struct sp_error e = {0};
+
+    end_memory_at(n);
+    const int r = call(tool, arguments, &e);
+    if (r == 0)
+        reply(&exited);
+    const bool has_ended = did_memory_end();
+    if (r < 0) {
+        assert_int_equal(r, -SP_E_SYSTEM);
+        assert_int_equal(told.count, 0);
+    } else if (has_ended) {
+        assert_true(told.has_failed);
+        assert_string_equal(told.text, "no memory for the answer");
+    }
+    return has_ended;
+}
+
+static void test_a_call_survives_the_end_of_memory_anywhere(void **state)
+{
+    static const struct {
+        const char *tool, *arguments;
+    } c[] = {
+        {"exec_command",
+         "{\"cmd\":\"x\",\"prefix_rule\":[\"a\"],\"additional_permissions\":{\"file_system\":"
+         "{\"read\":[\"/a\",\"/b\"]}}}"},
+        {"exec_command", "{\"cmd\":3}"},
+        {"write_stdin", "{\"session_id\":1,\"chars\":\"x\"}"},
+        {"unified_exec", "{\"input\":[\"x\"],\"timeout_ms\":120000}"},
+        {"unified_exec", "{\"input\":[\"x\",\"y\"],\"session_id\":\"1000\"}"},
+        {"unified_exec", "{\"input\":[]}"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+        long n = 1;
+
+        while (survives(c[i].tool, c[i].arguments, n))
+            n++;
+        assert_true(n > 2);
+        assert_int_equal(told.count, 1);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_tool_that_is_not_there_is_no_call),
     cmocka_unit_test(test_a_call_that_cannot_begin_tells_nothing_later),
@@ -401,6 +450,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_the_old_tool_refuses_in_its_own_words),
     cmocka_unit_test(test_the_old_tool_fails_in_its_own_words),
     cmocka_unit_test(test_the_old_tool_tells_of_a_denial),
+    cmocka_unit_test(test_a_call_survives_the_end_of_memory_anywhere),
 };
 
 TEST_MAIN(tests)

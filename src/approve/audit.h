@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * audit: every decision as one line of a hash-chained log (approvals.md 12.4).
+ */
+#ifndef SP_APPROVE_AUDIT_H
+#define SP_APPROVE_AUDIT_H
+
+#include "approve/judge.h"
+
+struct sp_audit_entry {
+    struct sp_str call_id, environment, cwd;
+    struct sp_words command;
+    const struct sp_segments *segments;
+    const struct sp_rule_matches *matches;
+    const struct sp_approval_policy *policy;
+    const char *requirement; /* "skip", "ask", "forbidden" */
+    const char *decision;    /* "approved", "denied", ... */
+    const char *decided_by;  /* "config", "rule", "cache", "hook", "reviewer", "user" */
+    const char *attempt;     /* "confined", "free"; NULL: nothing runs */
+};
+
+/* Appends one line under an exclusive lock: seq and prev follow the last line of the file, which is
+ * made with mode 0600 if it is not there. One write. */
+int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_error *e);
+
+struct sp_audit_report {
+    uint64_t entries;
+    char last[65]; /* hash of the last line, in hex */
+    uint64_t line; /* of the first fault; 0: none */
+    char fault[200];
+};
+/* 0 with *ret filled also if a fault was found; an unreadable file is an error. */
+int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_error *e);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * judge: what a command needs before it may run: nothing, a question, or it may not (approvals.md
+ * 2, 6, 7.1 to 7.4, 10.1). A pure function of the command, the rules, the policy and the profile.
+ */
+#ifndef SP_APPROVE_JUDGE_H
+#define SP_APPROVE_JUDGE_H
+
+#include "approve/rules.h"
+#include "sandbox/profile.h"
+
+/* name, on the wire and in the configuration, in messages */
+#define SP_APPROVALS(X)                        \
+    X(UNTRUSTED, "untrusted", "UnlessTrusted") \
+    X(ON_FAILURE, "on-failure", "OnFailure")   \
+    X(ON_REQUEST, "on-request", "OnRequest")   \
+    X(GRANULAR, "granular", "Granular")        \
+    X(NEVER, "never", "Never")
+enum sp_approval_kind {
+#define X(name, wire, text) SP_APPROVAL_##name,
+    SP_APPROVALS(X)
+#undef X
+        SP_APPROVAL_MAX
+};
+
+struct sp_approval_policy {
+    enum sp_approval_kind kind;
+    /* GRANULAR: which questions may be asked */
+    bool sandbox_approval, rules, skill_approval, request_permissions, mcp_elicitations;
+};
+/* A name, or the JSON object {"granular":{...}}. SP_E_INVALID. */
+int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_error *e);
+/* As messages name it: `Never`, `Granular(...)`. */
+bool sp_approval_add_name(struct sp_buf *out, const struct sp_approval_policy *p);
+
+enum sp_known_safe { SP_KNOWN_SAFE_LIST, SP_KNOWN_SAFE_OFF, SP_KNOWN_SAFE_LIST_GIT };
+
+enum sp_permissions {
+    SP_PERMISSIONS_DEFAULT,
+    SP_PERMISSIONS_ESCALATED,
+    SP_PERMISSIONS_ADDITIONAL,
+};
+
+/* 6.1 and 6.2 */
+bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how);
+enum sp_danger { SP_DANGER_NONE, SP_DANGER_FORCED_RM, SP_DANGER_OTHER };
+int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_error *e);
+
+struct sp_judge_ask {
+    struct sp_words argv;
+    const struct sp_rules *rules; /* NULL: none */
+    struct sp_approval_policy policy;
+    const struct sp_policy *profile; /* NULL: full access */
+    enum sp_permissions permissions;
+    bool is_preapproved;    /* additional permissions that a stored grant covers */
+    struct sp_words prefix; /* the requested prefix_rule; count 0: none */
+    enum sp_known_safe known_safe;
+    const char *shell;   /* the configured one; NULL: none */
+    bool nobody_answers; /* questions cannot be answered: M13 instead of M2 and M9 */
+};
+
+enum sp_requirement_kind { SP_REQUIRE_NOTHING, SP_REQUIRE_ANSWER, SP_REQUIRE_REFUSAL };
+
+struct sp_requirement {
+    enum sp_requirement_kind kind;
+    bool is_free;              /* NOTHING: every segment has an allow rule of its own */
+    struct sp_buf reason;      /* of the question (empty: none) or of the refusal */
+    struct sp_words amendment; /* offered; count 0: none */
+    struct sp_segments segments;
+    struct sp_rule_matches matches; /* of all segments, for the audit */
+    void *impl;
+};
+void sp_requirement_done(struct sp_requirement *r);
+
+/* Fails only without memory. */
+int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_error *e);
+
+/* Whether a denied confined run may lead to a question (table of 2, 10.2). */
+bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch);
+/* Whether anything may run without a sandbox under this profile: it has no denied reads (9.4). */
+bool sp_judge_may_run_free(const struct sp_policy *profile);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * patch: the patch format of approvals.md 14: recognised in a command, parsed, held against the
+ * files, applied. All hunks are verified before the first file is written, and each file is
+ * written beside its place and renamed.
+ */
+#ifndef SP_APPROVE_PATCH_H
+#define SP_APPROVE_PATCH_H
+
+#include "approve/script.h"
+
+enum sp_patch_kind { SP_PATCH_ADD, SP_PATCH_DELETE, SP_PATCH_UPDATE };
+
+struct sp_patch_chunk {
+    struct sp_str context; /* of "@@ ..."; p NULL: none */
+    const struct sp_str *old_lines, *new_lines;
+    uint32_t old_count, new_count;
+    bool is_at_end; /* "*** End of File" */
+};
+
+struct sp_patch_hunk {
+    enum sp_patch_kind kind;
+    struct sp_str path, move_to; /* move_to.p NULL: none; as written */
+    struct sp_str content;       /* ADD */
+    const struct sp_patch_chunk *chunks;
+    uint32_t chunk_count;
+};
+
+struct sp_patch {
+    const struct sp_patch_hunk *hunks;
+    uint32_t hunk_count;
+    struct sp_str environment_id; /* p NULL: none */
+    void *impl;
+};
+void sp_patch_done(struct sp_patch *p);
+
+/* SP_E_INVALID: "invalid patch: ..." or "invalid hunk at line N, ..." (14.2). Bounded: 16 MiB. */
+int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_error *e);
+
+/* What a command is (14.1). */
+enum sp_patch_call {
+    SP_PATCH_CALL_NONE,  /* an ordinary command */
+    SP_PATCH_CALL_PATCH, /* *ret_text is the patch, *ret_cd its directory (p NULL: none) */
+    SP_PATCH_CALL_BARE,  /* a patch without apply_patch: M18 with the hint */
+};
+int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_buf *ret_text,
+                       struct sp_buf *ret_cd, struct sp_error *e);
+
+/* What would become of each file; the texts are whole files. */
+struct sp_patch_change {
+    enum sp_patch_kind kind;
+    struct sp_str path, move_to;         /* as written */
+    const char *full_path, *full_target; /* absolute, lexically normal; target NULL: no move */
+    struct sp_str before, after;         /* of UPDATE; DELETE: before; ADD: after */
+};
+struct sp_patch_changes {
+    const struct sp_patch_change *items;
+    uint32_t count;
+    void *impl;
+};
+void sp_patch_changes_done(struct sp_patch_changes *c);
+
+/* Holds the patch against the files below cwd (absolute): the reads are made as whoever calls. */
+int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
+                    struct sp_patch_changes *ret, struct sp_error *e);
+/*
+ * Writes what was verified. Stops at the first failure; *ret_done says how many were carried out.
+ * refuses_links: no component of a path may be a symbolic link (a free patch).
+ */
+int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,
+                   struct sp_error *e);
+/* "Success. Updated the following files:" and its lines. */
+bool sp_patch_add_summary(struct sp_buf *out, const struct sp_patch_changes *c);
+/* A unified diff of one change, for a question (12.2). */
+bool sp_patch_add_diff(struct sp_buf *out, const struct sp_patch_change *c);
+
+#endif
