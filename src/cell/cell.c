@@ -206,7 +206,7 @@ static void on_message(struct cell *cell)
         on_start(cell, (const void *)cell->message.bytes);
         break;
     case SP_WIRE_SIGNAL:
-        done(cell, call, c != NULL ? sp_command_signal(c, call->a) : 0);
+        done(cell, call, c != NULL ? sp_command_signal(&cell->yard, c, call->a) : 0);
         break;
     case SP_WIRE_RESIZE:
         done(cell, call, resize(c, call));

@@ -25,6 +25,7 @@
 #define READS_AT_ONCE 4          /* of one stream, before others have their turn */
 #define DRAIN_BYTES   (4U << 20) /* after an exit: more than any pipe holds */
 #define LAST_WORDS_MS 20         /* a failed command's streams may take to end */
+#define GROUP_MS      1000       /* after its exit, what is left of its group may be killed */
 #define DRAIN_WATER   (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
 
 /* ---- watching ---- */
@@ -462,6 +463,7 @@ static void describe(const siginfo_t *info, const struct rusage *use, struct sp_
 static void publish_exit(struct sp_yard *y, struct sp_command *c)
 {
     c->life = SP_LIFE_EXITED;
+    c->exited_ms = y->now_ms;
     sp_ring_exited(&c->ring, &c->how);
     close_terminated(y, c);
     close_if_ended(c);
@@ -567,13 +569,17 @@ void sp_command_served(struct sp_yard *y, struct sp_command *c)
     }
 }
 
-int sp_command_signal(struct sp_command *c, int signal)
+/* Its own number is free again, but not while its group has members: those may be ended. A process
+ * that has the number now is another's; so may be its group, once there was time for that. */
+static bool may_end_group(const struct sp_yard *y, const struct sp_command *c)
 {
-    if (c->life != SP_LIFE_RUNNING && (signal != SIGKILL || c->pid == 0))
-        return 0;
-    /* Its own number is free again, but not while its group has members: those may be ended. A
-     * process that has it now is another. */
-    if (c->life != SP_LIFE_RUNNING && (kill(c->pid, 0) == 0 || errno != ESRCH))
+    return c->pid != 0 && y->now_ms - c->exited_ms <= GROUP_MS && kill(c->pid, 0) < 0 &&
+           errno == ESRCH;
+}
+
+int sp_command_signal(const struct sp_yard *y, struct sp_command *c, int signal)
+{
+    if (c->life != SP_LIFE_RUNNING && (signal != SIGKILL || !may_end_group(y, c)))
         return 0;
     return kill(-c->pid, signal) < 0 && errno != ESRCH ? errno : 0;
 }

@@ -49,6 +49,7 @@ struct sp_command {
     bool was_alone;        /* nothing else ran when it started */
     struct sp_exit how;    /* EXITING */
     uint64_t exit_due_ms;
+    uint64_t exited_ms;
     struct sp_ring ring;
 };
 
@@ -115,7 +116,8 @@ void sp_command_served(struct sp_yard *y, struct sp_command *c);
 void sp_yard_free_spare(struct sp_yard *y);
 void sp_yard_take_spare(struct sp_yard *y);
 
-int sp_command_signal(struct sp_command *c, int signal); /* 0 or errno; ended: 0 */
+/* 0 or errno. Ended: 0; a KILL then ends what is left of its group, if it comes soon. */
+int sp_command_signal(const struct sp_yard *y, struct sp_command *c, int signal);
 void sp_command_terminate(struct sp_yard *y, struct sp_command *c);
 /* Frees the slot. A live one is killed with its tree and reaped later (SP_EV_REAP, its pidfd). */
 void sp_command_forget(struct sp_yard *y, struct sp_command *c);

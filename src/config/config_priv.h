@@ -5,8 +5,8 @@
 #ifndef SP_CONFIG_CONFIG_PRIV_H
 #define SP_CONFIG_CONFIG_PRIV_H
 
+#include "base/arena.h"
 #include "base/buf.h"
-#include "config/arena.h"
 #include "config/config.h"
 #include "config/toml.h"
 

@@ -13,9 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "config/arena.h"
 
 #define SP_TOML_MAX_BYTES  (1 << 20)
 #define SP_TOML_MAX_DEPTH  127

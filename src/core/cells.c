@@ -478,8 +478,9 @@ static int launch(struct sp_cell *c, struct sp_error *e)
 
 int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e)
 {
+    if (sp_loop_has_sleeper(loop))
+        return sp_fail(e, SP_E_STATE, 0, "this loop has the cells of another front already");
     struct sp_cells *g = calloc(1, sizeof *g);
-
     if (g == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cells' table");
     g->loop = loop;

@@ -275,6 +275,11 @@ uint64_t sp_loop_now(const struct sp_loop *l)
     return l->now_ms;
 }
 
+bool sp_loop_has_sleeper(const struct sp_loop *l)
+{
+    return l->before_sleep != NULL;
+}
+
 void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
                           void *user)
 {

@@ -60,7 +60,9 @@ void sp_loop_undefer(struct sp_loop *l, struct sp_deferred *d); /* either kind *
 /* The monotonic clock in ms, read once a turn. */
 uint64_t sp_loop_now(const struct sp_loop *l);
 
-/* Asked right before the loop sleeps: return true to skip the sleep (there is work), see bell.h. */
+/* Asked right before the loop sleeps: return true to skip the sleep (there is work), see bell.h.
+ * There is room for one; NULL takes it away. */
+bool sp_loop_has_sleeper(const struct sp_loop *l);
 void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
                           void *user);
 

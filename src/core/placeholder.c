@@ -422,13 +422,11 @@ bool sp_placeholder_is_at(const char *path)
     return fd >= 0 && is_placeholder(fd) > 0;
 }
 
-/* With our mode from the first moment, whatever the umask says. */
+/* The umask may take bits from its mode; it is the whole program's, so it stays as it is. */
 static int make(const struct where *w, bool *ret_is_new)
 {
-    const mode_t mask = umask(0); /* one thread */
     const int r = mkdirat(w->parent, w->name, MODE);
 
-    (void)umask(mask);
     *ret_is_new = r == 0;
     return r < 0 && errno != EEXIST ? -1 : 0;
 }
@@ -444,7 +442,7 @@ static int make_or_find(const struct where *w, struct sp_identity *ret)
     auto_close int fd = open_placeholder(w);
     if (fd < 0)
         return errno == ENOTDIR || errno == ELOOP || errno == ENOENT ? EEXIST : errno;
-    /* An access list of the directory may have taken bits from it. It is what we made, or at worst
+    /* The umask or an access list may have taken bits from it. It is what we made, or at worst
      * an empty directory of ours. */
     if (is_new && is_empty_and_ours(fd) > 0)
         (void)fchmod(fd, MODE);

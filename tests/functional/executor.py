@@ -114,11 +114,11 @@ class Executor:
 
 
 def out_of_order(x):
-    x.output(1, 'one\n')
-    x.output(3, 'three\n')
-    x.output(2, 'two\n')
-    x.output(2, 'two\n')
-    x.output(3, 'three\n')
+    lines = {1: 'one\n', 2: 'two\n', 3: 'three\n'}
+    for seq, text in lines.items():
+        x.output(seq, text, is_sent=False)
+    for seq in (1, 3, 2, 2, 3):
+        x.note('process/output', seq=seq, stream='stdout', chunk=b64(lines[seq]))
     x.exited(4, 0, sandboxDenied=False)
     x.closed(5)
 
@@ -143,8 +143,7 @@ def late_chunk(x):
     time.sleep(0.4)
     x.output(1, 'early\n')
     x.exited(2, 0, sandboxDenied=False)
-    time.sleep(0.02)
-    x.output(3, 'late\n')
+    x.output(3, 'late\n')  # at once: it counts for 100 ms
     time.sleep(20)
     x.closed(4)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine under numbers: many commands leave nothing behind, many that talk do not delay each other, waiting is free.
+"""The engine and numbers: many commands leave nothing behind, many that talk do not delay each other, waiting is free.
 
 SALLYPORT_SCALE=full  10,000 commands in place of 2,000"""
 
@@ -70,7 +70,8 @@ class Scale(agent.Case):
     def use(self, a):
         """What the driver and its cells hold, in kilobytes and in descriptors."""
         stats, own = a.stats(), cells(a)
-        return (stats['rss_kb'], sum(map(rss_kb, own)), stats['fds'], sum(len(server.fd_names(p)) for p in own), len(own))
+        fds = sum(len(server.fd_names(p)) for p in own)
+        return stats['rss_kb'], sum(map(rss_kb, own)), stats['fds'], fds, len(own)
 
     def run_commands(self, a, first, last):
         """A few at a time; each says who it is."""
@@ -100,8 +101,8 @@ class Scale(agent.Case):
         before = self.use(a)
         self.run_commands(a, SETTLED + 1, COMMANDS)
         self.assertNothingLeft(a)
-        wire.wait_until(lambda: all(x <= y for x, y in zip(self.use(a)[2:], before[2:])), 'no more descriptors and cells '
-                        'than %r, not %r' % (before, self.use(a)), 10 * wire.SCALE, 0.1)
+        is_back = lambda: all(x <= y for x, y in zip(self.use(a)[2:], before[2:]))
+        wire.wait_until(is_back, 'no more descriptors than %r; %r' % (before, self.use(a)), 10 * wire.SCALE, 0.1)
         after = self.use(a)
         room = KIB_MORE * (8 if server.SANITIZED else 1)
         self.assertLess(after[0], before[0] + room, (before, after))
@@ -129,7 +130,7 @@ class Scale(agent.Case):
             if rounds[-1][0] < LATE:
                 break
         # A machine that wakes nobody in time is no fault of ours.
-        self.assertTrue(any(late < LATE + 2 * machine for late, machine in rounds), 'late, and a mere sleep: %r' % rounds)
+        self.assertTrue(any(late < LATE + 2 * machine for late, machine in rounds), 'so late, and a sleep: %r' % rounds)
         self.assertEqual(a.stats()['stored'], LIVE)
         a.send(op='terminate_all')
         wire.wait_until(lambda: a.stats()['stored'] == 0, 'the end of all')

@@ -475,7 +475,7 @@ static struct sp_proc *say_chunks(struct sp_session *s, int count)
     for (int i = 1; i <= count; i++) {
         const uint64_t seq = (uint64_t)i;
         const uint64_t deadline = test_now_ms() + DEADLINE_MS;
-        char id[8];
+        char id[12];
 
         memset(line, 'a' + i - 1, (size_t)i);
         line[i] = '\n';
@@ -871,14 +871,27 @@ static void test_the_end_of_the_server_ends_everything(void **state)
 
 static void test_a_program_that_is_no_cell_is_an_error(void **state)
 {
+    struct sp_loop *other = NULL;
     struct sp_server *none = NULL;
     struct sp_error e = {0};
 
     (void)state;
+    assert_int_equal(sp_loop_new(&other, &e), 0);
     options.program = "/nowhere/sallyport";
-    assert_int_equal(sp_server_new(loop, &options, &none, &e), -SP_E_SYSTEM);
+    assert_int_equal(sp_server_new(other, &options, &none, &e), -SP_E_SYSTEM);
     assert_int_equal(e.sys, ENOENT);
     assert_string_not_equal(e.msg, "");
+    assert_null(none);
+    sp_loop_free(other);
+}
+
+static void test_a_loop_has_one_front(void **state)
+{
+    struct sp_server *none = NULL;
+    struct sp_error e = {0};
+
+    (void)state;
+    assert_int_equal(sp_server_new(loop, &options, &none, &e), -SP_E_STATE);
     assert_null(none);
 }
 
@@ -907,6 +920,7 @@ static const struct CMUnitTest tests[] = {
     session_test(test_a_session_may_end_after_its_cell),
     session_test(test_the_end_of_the_server_ends_everything),
     session_test(test_a_program_that_is_no_cell_is_an_error),
+    session_test(test_a_loop_has_one_front),
 };
 
 int main(void)

@@ -2,8 +2,8 @@
 /*
  * arena: many small things that live and die together. An all-zero arena is an empty one.
  */
-#ifndef SP_CONFIG_ARENA_H
-#define SP_CONFIG_ARENA_H
+#ifndef SP_BASE_ARENA_H
+#define SP_BASE_ARENA_H
 
 #include <stddef.h>
 

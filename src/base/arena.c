@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/arena.h"
+#include "base/arena.h"
 
 #include <stdalign.h>
 #include <stdlib.h>

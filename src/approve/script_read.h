@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * script_read: the reader of shell grammar behind sp_script_literals. script_literals.c has the
+ * commands, script_parts.c what is inside of a word, script_here.c here-documents.
+ */
+#ifndef SP_APPROVE_SCRIPT_READ_H
+#define SP_APPROVE_SCRIPT_READ_H
+
+#include "approve/script_priv.h"
+
+/* A here-document whose lines come after this one. */
+struct sp_here_node {
+    struct sp_str delimiter;
+    bool strips_tabs, is_quoted;
+    struct sp_here_node *next;
+};
+
+struct sp_reader {
+    struct sp_segment_list *list;
+    const char *p, *end;
+    char *bytes; /* literal words, as long as the text at most */
+    size_t used;
+    struct sp_here_node *here_first, *here_last;
+    unsigned depth;
+    bool *is_too_deep; /* something was left out */
+    bool has_failed;   /* a syntax error, or no memory: nothing is read from here on */
+};
+
+struct sp_reader_word {
+    const char *source;   /* where it begins in the text */
+    struct sp_str text;   /* if it is literal */
+    bool is_literal;
+    bool is_quoted; /* in part at least */
+};
+
+static inline bool sp_reader_is_at_end(const struct sp_reader *r)
+{
+    return r->has_failed || r->p >= r->end;
+}
+
+/* The byte k after this one; 0: beyond the end. */
+static inline char sp_reader_peek(const struct sp_reader *r, size_t k)
+{
+    return !r->has_failed && (size_t)(r->end - r->p) > k ? r->p[k] : 0;
+}
+
+static inline bool sp_reader_is_at(const struct sp_reader *r, const char *text)
+{
+    const size_t n = strlen(text);
+
+    return !r->has_failed && (size_t)(r->end - r->p) >= n && memcmp(r->p, text, n) == 0;
+}
+
+/* false: too deep, and the reader has failed. Else sp_reader_leave comes after. */
+bool sp_reader_enter(struct sp_reader *r);
+void sp_reader_leave(struct sp_reader *r);
+
+/* Commands up to what cannot begin or go on with one. true: there was at least one. */
+bool sp_reader_list(struct sp_reader *r);
+
+/* One word; the reader stands at its first byte. */
+void sp_reader_word(struct sp_reader *r, struct sp_reader_word *ret);
+/* Expansions of a text that is as if in double quotes, up to its end. */
+void sp_reader_quoted_text(struct sp_reader *r);
+/* Behind "((": whether this is arithmetic, for it ends with "))" and not with ") )". */
+bool sp_reader_is_arithmetic(const struct sp_reader *r);
+/* Behind "((", up to and with the "))". */
+void sp_reader_arithmetic(struct sp_reader *r);
+/* A text whose escapes are resolved, read on its own. */
+void sp_reader_nested(struct sp_reader *r, struct sp_str text);
+
+/* Behind "<<" or "<<-". */
+void sp_reader_here(struct sp_reader *r, bool strips_tabs);
+/* The newline here, and the documents that begin after it. */
+void sp_reader_newline(struct sp_reader *r);
+
+#endif
