@@ -100,6 +100,8 @@ static void read_parameter(struct sp_reader *r, bool is_in_quotes)
 {
     struct sp_reader_word ignored = {0};
 
+    if (!sp_reader_enter(r))
+        return;
     while (!sp_reader_is_at_end(r) && *r->p != '}') {
         if (*r->p == '"')
             read_double(r, &ignored);
@@ -112,6 +114,7 @@ static void read_parameter(struct sp_reader *r, bool is_in_quotes)
         r->has_failed = true;
     else
         r->p++;
+    sp_reader_leave(r);
 }
 
 /*
@@ -140,6 +143,8 @@ void sp_reader_arithmetic(struct sp_reader *r)
     struct sp_reader_word ignored = {0};
     size_t open = 0;
 
+    if (!sp_reader_enter(r))
+        return;
     while (!sp_reader_is_at_end(r) && (open != 0 || !sp_reader_is_at(r, "))"))) {
         if (*r->p == '(')
             open++;
@@ -154,6 +159,7 @@ void sp_reader_arithmetic(struct sp_reader *r)
         r->has_failed = true;
     else
         r->p += 2;
+    sp_reader_leave(r);
 }
 
 /* Behind "$(", "<(" or ">(", up to and with its parenthesis. */
@@ -212,10 +218,7 @@ static void read_dollar(struct sp_reader *r, struct sp_reader_word *w, bool is_i
 
     if (c == '(' || c == '{') {
         w->is_literal = false;
-        if (!sp_reader_enter(r))
-            return;
         read_bracketed(r, is_in_quotes);
-        sp_reader_leave(r);
     } else if (!is_in_quotes && c == '\'') {
         r->p++;
         read_ansi(r, w);
@@ -320,14 +323,9 @@ static bool is_process(const struct sp_reader *r)
     return (c == '<' || c == '>') && sp_reader_peek(r, 1) == '(';
 }
 
-static void read_process(struct sp_reader *r, struct sp_reader_word *w)
+bool sp_reader_is_at_word(const struct sp_reader *r)
 {
-    w->is_literal = false;
-    r->p += 2;
-    if (!sp_reader_enter(r))
-        return;
-    read_commands(r);
-    sp_reader_leave(r);
+    return !sp_reader_is_at_end(r) && (!sp_is_meta(*r->p) || is_process(r));
 }
 
 void sp_reader_word(struct sp_reader *r, struct sp_reader_word *ret)
@@ -335,13 +333,14 @@ void sp_reader_word(struct sp_reader *r, struct sp_reader_word *ret)
     const size_t start = r->used;
 
     *ret = (struct sp_reader_word){.source = r->p, .is_literal = true};
-    while (!sp_reader_is_at_end(r)) {
-        if (is_process(r))
-            read_process(r, ret);
-        else if (!sp_is_meta(*r->p))
+    while (sp_reader_is_at_word(r)) {
+        if (!is_process(r)) {
             read_step(r, ret);
-        else
-            break;
+            continue;
+        }
+        ret->is_literal = false;
+        r->p += 2;
+        read_commands(r);
     }
     ret->text = (struct sp_str){r->bytes + start, r->used - start};
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * script_read: the reader of shell grammar behind sp_script_literals. script_literals.c has the
- * commands, script_parts.c what is inside of a word, script_here.c here-documents.
+ * script_read: the reader of shell grammar behind sp_script_literals. script_literals.c has
+ * lists and simple commands, script_compound.c those that hold others, script_parts.c what is
+ * inside of a word, script_here.c here-documents.
  */
 #ifndef SP_APPROVE_SCRIPT_READ_H
 #define SP_APPROVE_SCRIPT_READ_H
@@ -27,8 +28,8 @@ struct sp_reader {
 };
 
 struct sp_reader_word {
-    const char *source;   /* where it begins in the text */
-    struct sp_str text;   /* if it is literal */
+    const char *source; /* where it begins in the text */
+    struct sp_str text; /* if it is literal */
     bool is_literal;
     bool is_quoted; /* in part at least */
 };
@@ -55,9 +56,24 @@ static inline bool sp_reader_is_at(const struct sp_reader *r, const char *text)
 bool sp_reader_enter(struct sp_reader *r);
 void sp_reader_leave(struct sp_reader *r);
 
+void sp_reader_skip_blanks(struct sp_reader *r);
+/* Blanks, newlines with their here-documents, comments. */
+void sp_reader_skip_lines(struct sp_reader *r);
+/* A word that stands here bare and may be of the grammar; of no length: there is none. */
+struct sp_str sp_reader_keyword(const struct sp_reader *r);
+/* Whether it is this one; then the reader is behind it. */
+bool sp_reader_accept(struct sp_reader *r, const char *keyword);
+
+/* A whole command that begins with a keyword or a parenthesis. false: it does not. */
+bool sp_reader_compound(struct sp_reader *r);
+/* Behind NAME ( or function NAME: the parentheses, if there are any, and the body. */
+void sp_reader_function(struct sp_reader *r);
+/* One command of any kind. */
+void sp_reader_command(struct sp_reader *r);
 /* Commands up to what cannot begin or go on with one. true: there was at least one. */
 bool sp_reader_list(struct sp_reader *r);
 
+bool sp_reader_is_at_word(const struct sp_reader *r);
 /* One word; the reader stands at its first byte. */
 void sp_reader_word(struct sp_reader *r, struct sp_reader_word *ret);
 /* Expansions of a text that is as if in double quotes, up to its end. */

@@ -124,12 +124,31 @@ static void free_text(const char *text)
     free((char *)(uintptr_t)text);
 }
 
+static void on_session_ended(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    (void)q;
+    (void)reply;
+}
+
+/* What commands left in the background ends with the session, which nobody will resume. */
+static void take_leave(struct sp_remote *r)
+{
+    struct sp_client_request end = {.fn = on_session_ended};
+
+    if (r->client == NULL)
+        return;
+    if (r->can_end_session)
+        sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
+    /* A server may forget a request whose connection ends right behind it. */
+    if (r->can_end_session || r->farewells != NULL)
+        sp_client_settle(r->client, FAREWELL_MS);
+    sp_client_forget(&end);
+}
+
 static void destroy(struct sp_remote *r)
 {
     r->depth++; /* what is heard meanwhile ends nothing once more */
-    /* A server may forget a request whose connection ends right behind it. */
-    if (r->farewells != NULL && r->client != NULL)
-        sp_client_settle(r->client, FAREWELL_MS);
+    take_leave(r);
     sp_client_free(TAKE_PTR(r->client));
     while (r->farewells != NULL)
         sp_remote_end_farewell(r->farewells);

@@ -13,7 +13,7 @@ void sp_remote_forget_facts(struct sp_remote *r)
     free(TAKE_PTR(r->shell_path));
     free(TAKE_PTR(r->cwd));
     r->facts = (struct sp_backend_facts){.is_remote = true};
-    r->has_facts = r->can_resize = r->can_signal = false;
+    r->has_facts = r->can_resize = r->can_signal = r->can_end_session = false;
 }
 
 void sp_remote_tell_facts(struct sp_remote *r, const struct sp_error *e)
@@ -76,6 +76,7 @@ static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
     r->cwd = r->options.cwd != NULL ? strdup(r->options.cwd) : copy_path(j, info, "cwd");
     r->can_resize = can(j, info, "processResize");
     r->can_signal = can(j, info, "processSignals");
+    r->can_end_session = can(j, info, "sessionEnd");
     r->facts.can_close_stdin = can(j, info, "processCloseStdin");
 }
 

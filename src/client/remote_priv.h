@@ -31,7 +31,7 @@ struct sp_remote {
 
     struct sp_backend_facts facts;
     bool has_facts;
-    bool can_resize, can_signal;
+    bool can_resize, can_signal, can_end_session;
     char *shell_name, *shell_path, *cwd;
     struct sp_backend_wait *waits;
     struct sp_client_request info; /* environment/info, for servers that do not greet with it */

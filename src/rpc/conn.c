@@ -330,7 +330,7 @@ static void on_closed(void *user, const char *why)
         sp_push_remove(conn, conn->news_first);
     sp_views_close(conn);
     if (conn->session != NULL)
-        sp_session_detach(conn->session, rpc->keeps_sessions);
+        sp_session_detach(conn->session, rpc->keeps_sessions && !conn->ends_session);
     if (conn->prev != NULL)
         conn->prev->next = conn->next;
     else

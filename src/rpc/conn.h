@@ -58,7 +58,8 @@ struct sp_conn {
     struct sp_conn *prev, *next;
     enum sp_conn_state state;
     bool is_closing;
-    bool is_paused; /* reads no requests: too much is queued */
+    bool is_paused;    /* reads no requests: too much is queued */
+    bool ends_session; /* its client has no use for the session any more */
     struct sp_session *session;
     struct sp_request *requests; /* those that wait */
     unsigned parked_reads, parked_writes;

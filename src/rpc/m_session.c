@@ -53,7 +53,7 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     return ok &&
            sp_buf_printf(b, ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
                             "\"processList\":true,\"processSignals\":true,\"ptySize\":true,"
-                            "\"observe\":true}}");
+                            "\"observe\":true,\"sessionEnd\":true}}");
 }
 
 /* ---- methods ---- */
@@ -85,6 +85,22 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
         !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
     sp_call_reply(c, (struct sp_str){b.data, b.len});
+    return 0;
+}
+
+/* Nothing is kept for a resume: the processes end with the connection, which ends now. */
+int sp_m_session_end(struct sp_call *c, struct sp_error *e)
+{
+    struct sp_conn *conn = c->conn;
+    int r = sp_call_no_params(c, e);
+
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r < 0)
+        return r;
+    conn->ends_session = true;
+    sp_call_reply(c, SP_STR("{}"));
+    sp_link_close(conn->link, "its session was ended");
     return 0;
 }
 

@@ -3,6 +3,7 @@
 
 const struct sp_method sp_methods[] = {
     {"initialize", NULL, sp_m_initialize},
+    {"session/end", "session", sp_m_session_end},
     {"environment/info", "environment info", sp_m_environment_info},
     {"environment/status", "environment status", sp_m_environment_status},
     {"process/start", "exec", sp_m_process_start},

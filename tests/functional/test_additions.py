@@ -6,7 +6,7 @@ import signal
 import time
 
 import tap
-from server import PYTHON, Case, ours_only, stat_of
+from server import PYTHON, Case, is_alive, ours_only, stat_of
 from wire import file_uri, unb64, wait_until
 
 
@@ -14,8 +14,20 @@ from wire import file_uri, unb64, wait_until
 class Capabilities(Case):
     def test_additions_are_advertised(self):
         flags = self.session().info['capabilities']
-        for name in ('processResize', 'processCloseStdin', 'processList', 'processSignals', 'ptySize', 'observe'):
+        for name in ('processResize', 'processCloseStdin', 'processList', 'processSignals', 'ptySize', 'observe', 'sessionEnd'):
             self.assertIs(flags.get(name), True, name)
+
+
+@ours_only
+class SessionEnd(Case):
+    def test_a_session_that_is_ended_leaves_nothing(self):
+        c = self.session()
+        c.start('left', ['/bin/sh', '-c', 'setsid sleep 300 >/dev/null 2>&1 & echo $!'])
+        left = int(c.wait_output('left', '\n').strip())
+        c.start('live', ['/bin/sh', '-c', 'echo $$; exec sleep 300'])
+        live = int(c.wait_output('live', '\n').strip())
+        self.assertEqual(c.request('session/end'), {})
+        self.assertTrue(wait_until(lambda: not is_alive(left) and not is_alive(live)))
 
 
 @ours_only

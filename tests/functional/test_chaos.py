@@ -22,10 +22,11 @@ from agent import Agent, Case
 from chaos import AFTER, BEFORE, DOWN, INSIDE, UP, Cut, Proxy
 
 AT_ONCE = int(os.environ.get('CHAOS_AT_ONCE', '20'))  # runs: they mostly wait
+agent.PEER = None  # always our own server: the reference's never ends a start whose connection is cut
 SEED = 20260714
 LOST = r'connection|exec-server'
 RESUME = ('--resume-ms', str(int(25000 * wire.SCALE)))
-WAIT = 20000  # ms that a call may take; what it waits for comes long before
+WAIT = int(20000 * max(1, wire.SCALE))  # ms that a call may take; what it waits for comes long before
 
 # Each leaves a line in a file when it starts, so that a second start is seen.
 LINES = ('''echo >>lines; for i in 1 2 3; do echo out-$i; echo err-$i >&2; sleep 0.1; done; '''

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * question: what a person is asked before a command or a patch runs, what may be answered, and both
+ * as JSON (approvals.md 7.5, 12.1, 12.2).
+ */
+#ifndef SP_APPROVE_QUESTION_H
+#define SP_APPROVE_QUESTION_H
+
+#include "approve/judge.h"
+#include "approve/patch.h"
+
+enum sp_question_kind {
+    SP_QUESTION_RUN,        /* by a rule, or since the policy asks: may it run in its sandbox? */
+    SP_QUESTION_ESCALATE,   /* the caller asks to run it without a sandbox */
+    SP_QUESTION_ADDITIONAL, /* the caller asks for more than its sandbox allows */
+    SP_QUESTION_RETRY,      /* the sandbox denied it something: again, without? */
+    SP_QUESTION_PATCH,      /* files are to be changed */
+};
+
+struct sp_question {
+    uint64_t id; /* for the answer; never 0, never used again by whoever asks */
+    enum sp_question_kind kind;
+    struct sp_str call_id, turn_id, environment;
+    int64_t at_ms;         /* since 1970 */
+    struct sp_str command; /* as a person would type it */
+    struct sp_words argv;
+    struct sp_str cwd, reason; /* reason: n 0: none */
+    const struct sp_segments *segments;
+    struct sp_words amendment;         /* the rule that is offered; count 0: none */
+    const struct sp_grant *additional; /* what it gets besides; NULL: nothing */
+    bool is_free;                      /* yes means: without a sandbox */
+    const struct sp_policy *profile;   /* that it runs under; NULL: none */
+    const char *profile_name;          /* NULL: it has none */
+    const struct sp_patch_changes *changes; /* PATCH; else NULL */
+    struct sp_str grant_root;               /* PATCH: n 0: none */
+};
+
+enum sp_decision_kind {
+    SP_DECISION_DENIED, /* whatever is not understood is this */
+    SP_DECISION_APPROVED,
+    SP_DECISION_APPROVED_FOR_SESSION,
+    SP_DECISION_AMENDMENT, /* approved, and the rule is kept; it must be the one that was offered */
+    SP_DECISION_NETWORK_AMENDMENT,
+    SP_DECISION_TIMED_OUT,
+    SP_DECISION_ABORT, /* denied, and the turn is interrupted */
+    SP_DECISION_MAX
+};
+const char *sp_decision_name(enum sp_decision_kind k); /* as the audit has it */
+
+struct sp_decision {
+    enum sp_decision_kind kind;
+    struct sp_str rejection;   /* DENIED: what the caller is told; n 0: the usual */
+    struct sp_words amendment; /* AMENDMENT */
+    struct sp_str host;        /* NETWORK_AMENDMENT */
+    bool allows_host;
+};
+
+/* The question as one JSON object, without a line feed. false: no memory. */
+bool sp_question_add_json(struct sp_buf *out, const struct sp_question *q);
+
+/* A decision that was read, and what it points into. */
+struct sp_decision_text {
+    struct sp_decision decision;
+    struct sp_buf text;
+    void *impl;
+};
+void sp_decision_text_done(struct sp_decision_text *d);
+/*
+ * Reads a decision of 7.5, in today's words, those of old, or those of clients. What is no decision
+ * is a denial; so is everything if there is no memory.
+ */
+void sp_decision_read(struct sp_str json, struct sp_decision_text *ret);
+/* The same out of an object's member `decision`: {"decision":...}. */
+void sp_decision_read_answer(struct sp_str json, struct sp_decision_text *ret);
+
+/* A grant in one fixed spelling, for keys. false: no memory, or it has none. */
+bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g);
+
+/*
+ * For a person's eyes (7.6): control characters, bytes that are not UTF-8, and marks that change
+ * the direction of text or are not seen, are escaped; line feeds too unless keeps_lines. More than
+ * 4 KiB is cut in the middle. false: no memory.
+ */
+bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines);
+#define SP_QUESTION_VISIBLE_MAX 4096
+
+#endif

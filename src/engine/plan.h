@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan: one request's way from its judgement to its last attempt (approvals.md 3, 7, 10).
+ *
+ *   begin --> GO, or ASKING --> GO --denied--> retry --> GO, or ASKING --> GO
+ *       '--------------'--> REFUSED, FAILED <--------------------'
+ *
+ * It keeps the policy, the rules and the profile that it began with: what changes meanwhile is for
+ * others. Embedded in whoever makes the request.
+ */
+#ifndef SP_ENGINE_PLAN_H
+#define SP_ENGINE_PLAN_H
+
+#include "engine/approvals.h"
+
+enum sp_plan_state {
+    SP_PLAN_NEW,
+    SP_PLAN_ASKING,  /* told will be called */
+    SP_PLAN_GO,      /* is_free says how */
+    SP_PLAN_REFUSED, /* by a policy, a rule or a person: reason says why */
+    SP_PLAN_FAILED,  /* error says why */
+};
+
+/* Everything is borrowed until sp_plan_done. */
+struct sp_plan_ask {
+    struct sp_str call_id, turn_id, environment;
+    struct sp_words argv;
+    struct sp_str command; /* as a person would type it; n 0: argv, quoted */
+    struct sp_str cwd;
+    bool is_tty;
+    enum sp_permissions permissions;
+    const struct sp_grant *additional; /* normalised; of ADDITIONAL */
+    struct sp_str justification;
+    struct sp_words prefix;
+    const struct sp_policy *policy; /* NULL: no sandbox */
+    const char *policy_name;
+    const char *policy_cwd; /* of a policy that has none; NULL: none */
+    const char *shell;      /* the configured one; NULL: none */
+};
+
+struct sp_plan {
+    /* The state is no longer ASKING. Never from within a function below. */
+    void (*told)(struct sp_plan *p);
+    enum sp_plan_state state;
+    bool is_free;         /* the next attempt has no sandbox by decision */
+    bool is_abort;        /* REFUSED: the turn is to be interrupted */
+    bool has_policy;      /* and this is it, with all that was granted: */
+    struct sp_policy policy;
+    struct sp_buf reason; /* REFUSED; short enough for a caller */
+    struct sp_error error;
+
+    /* its own */
+    struct sp_approvals *approvals; /* NULL: not begun, or done */
+    struct sp_plan *prev, *next;    /* that ask */
+    struct sp_plan_ask ask;
+    struct sp_approval_policy approval;
+    struct sp_rules *rules;
+    struct sp_requirement requirement;
+    struct sp_question question;
+    struct sp_grant granted; /* what policy has beyond the profile */
+    struct sp_buf key, command;
+    struct sp_timer timer;
+    bool has_requirement, was_approved, is_retry, is_preapproved;
+};
+
+/* Judges. Nothing has side effects but the question and the log. told may be NULL: nobody waits. */
+void sp_plan_begin(struct sp_plan *p, struct sp_approvals *a, const struct sp_plan_ask *ask,
+                   void (*told)(struct sp_plan *p));
+
+/*
+ * The attempt was denied by its sandbox; is_guess: by the words of its output alone. false: that is
+ * the result. true: the state says what is next, and is_free how.
+ */
+bool sp_plan_retry(struct sp_plan *p, bool is_guess);
+
+/* Whether the next attempt has a sandbox. */
+static inline bool sp_plan_is_confined(const struct sp_plan *p)
+{
+    return p->has_policy && !p->is_free && sp_profile_needs_sandbox(&p->policy.profile);
+}
+
+/* An open question is withdrawn. Zero or done already is fine. */
+void sp_plan_done(struct sp_plan *p);
+
+/* Whether stored grants cover what is asked for besides (9.3): then nobody needs to be asked. */
+bool sp_plan_is_granted(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
+                        const struct sp_grant *additional, const struct sp_policy *policy);
+
+#endif
