@@ -26,14 +26,17 @@ struct sp_question {
     struct sp_words argv;
     struct sp_str cwd, reason; /* reason: n 0: none */
     const struct sp_segments *segments;
-    struct sp_words amendment;         /* the rule that is offered; count 0: none */
-    const struct sp_grant *additional; /* what it gets besides; NULL: nothing */
-    bool is_free;                      /* yes means: without a sandbox */
-    const struct sp_policy *profile;   /* that it runs under; NULL: none */
-    const char *profile_name;          /* NULL: it has none */
+    struct sp_words amendment;              /* the rule that is offered; count 0: none */
+    const struct sp_grant *additional;      /* what it gets besides; NULL: nothing */
+    bool is_free;                           /* yes means: without a sandbox */
+    const struct sp_policy *profile;        /* that it runs under; NULL: none */
+    const char *profile_name;               /* NULL: it has none */
     const struct sp_patch_changes *changes; /* PATCH; else NULL */
     struct sp_str grant_root;               /* PATCH: n 0: none */
 };
+
+/* Whether the rule is among what may be answered; a question about more than that shows it only. */
+bool sp_question_offers_amendment(const struct sp_question *q);
 
 enum sp_decision_kind {
     SP_DECISION_DENIED, /* whatever is not understood is this */

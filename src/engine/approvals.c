@@ -132,8 +132,7 @@ void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 {
     struct sp_error e = {0};
 
-    if (a->options.user_dir != NULL &&
-        sp_rules_amend_prefix(a->options.user_dir, prefix, &e) < 0) {
+    if (a->options.user_dir != NULL && sp_rules_amend_prefix(a->options.user_dir, prefix, &e) < 0) {
         complain(a, &e);
         return;
     }

@@ -25,7 +25,7 @@ struct sp_approvals_options {
     uint64_t timeout_ms;    /* for an answer; 0: none */
     const char *audit_log;  /* NULL: none */
     bool must_audit;        /* it was configured: nothing runs that it does not have */
-    const char *user_dir;   /* where accepted rules go; NULL: they are for this conversation alone */
+    const char *user_dir; /* where accepted rules go; NULL: they are for this conversation alone */
     struct sp_str fingerprint;    /* of the rules that the environment manages; n 0: none */
     struct sp_approver *approver; /* borrowed; NULL: nobody answers */
     bool nobody_answers;          /* although there is an approver */

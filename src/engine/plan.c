@@ -55,9 +55,8 @@ static const char *by_itself(const struct sp_plan *p)
 static void go(struct sp_plan *p, const char *decision, const char *decided_by)
 {
     const bool may_be_free = !p->has_policy || sp_judge_may_run_free(&p->policy);
-    const bool wants_free =
-        p->is_retry || p->ask.permissions == SP_PERMISSIONS_ESCALATED ||
-        (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free);
+    const bool wants_free = p->is_retry || p->ask.permissions == SP_PERMISSIONS_ESCALATED ||
+                            (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free);
 
     p->is_free = may_be_free && wants_free;
     p->state = SP_PLAN_GO;
@@ -80,7 +79,7 @@ static void close_question(struct sp_plan *p)
 
 static bool is_offered(const struct sp_plan *p, struct sp_words amendment)
 {
-    return p->question.amendment.count != 0 && p->question.kind != SP_QUESTION_ADDITIONAL &&
+    return sp_question_offers_amendment(&p->question) &&
            sp_words_equal(amendment, p->question.amendment);
 }
 
@@ -220,8 +219,7 @@ static bool fill_question(struct sp_plan *p)
         .segments = &p->requirement.segments,
         .amendment = p->requirement.amendment,
         .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
-        .is_free =
-            may_be_free && (p->is_retry || ask->permissions == SP_PERMISSIONS_ESCALATED),
+        .is_free = may_be_free && (p->is_retry || ask->permissions == SP_PERMISSIONS_ESCALATED),
         .profile = p->has_policy ? &p->policy : NULL,
         .profile_name = ask->policy_name,
     };
@@ -282,8 +280,8 @@ static int take_snapshot(struct sp_plan *p, struct sp_error *e)
     p->approval = o->policy;
     p->rules = o->rules == NULL ? NULL : sp_rules_ref(o->rules);
     p->has_policy = p->ask.policy != NULL;
-    const int r = sp_approvals_granted(p->approvals, p->ask.environment, p->ask.turn_id,
-                                       &p->granted, e);
+    const int r =
+        sp_approvals_granted(p->approvals, p->ask.environment, p->ask.turn_id, &p->granted, e);
     if (r < 0 || !p->has_policy)
         return r;
     if (!sp_policy_copy(p->ask.policy, &p->policy))
@@ -405,8 +403,7 @@ bool sp_plan_retry(struct sp_plan *p, bool is_guess)
     const struct sp_approvals_options *o = &p->approvals->options;
 
     if (p->state != SP_PLAN_GO || p->is_retry || !sp_plan_is_confined(p) ||
-        (is_guess && o->ignores_heuristic) ||
-        !sp_judge_may_ask_after_denial(&p->approval, false) ||
+        (is_guess && o->ignores_heuristic) || !sp_judge_may_ask_after_denial(&p->approval, false) ||
         !sp_judge_may_run_free(&p->policy) || !sp_approvals_can_ask(p->approvals))
         return false;
     p->is_retry = true;

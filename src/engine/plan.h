@@ -42,9 +42,9 @@ struct sp_plan {
     /* The state is no longer ASKING. Never from within a function below. */
     void (*told)(struct sp_plan *p);
     enum sp_plan_state state;
-    bool is_free;         /* the next attempt has no sandbox by decision */
-    bool is_abort;        /* REFUSED: the turn is to be interrupted */
-    bool has_policy;      /* and this is it, with all that was granted: */
+    bool is_free;    /* the next attempt has no sandbox by decision */
+    bool is_abort;   /* REFUSED: the turn is to be interrupted */
+    bool has_policy; /* and this is it, with all that was granted: */
     struct sp_policy policy;
     struct sp_buf reason; /* REFUSED; short enough for a caller */
     struct sp_error error;

@@ -13,8 +13,8 @@ static void note_free_run(const struct sp_plan *p)
     auto_buf struct sp_buf words = {0};
 
     if (p->is_free && p->has_policy && sp_words_add_quoted(&words, p->ask.argv))
-        sp_log(SP_LOG_WARN, "without a sandbox: " SP_STR_FMT, (int)(words.len > 200 ? 200 : words.len),
-               words.data);
+        sp_log(SP_LOG_WARN, "without a sandbox: " SP_STR_FMT,
+               (int)(words.len > 200 ? 200 : words.len), words.data);
 }
 
 /* At the default place one complaint is enough; a log that was asked for is a condition. */
@@ -59,7 +59,9 @@ bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decis
         .requirement = requirement,
         .decision = decision,
         .decided_by = decided_by,
-        .attempt = !runs ? NULL : sp_plan_is_confined(p) ? "confined" : "free",
+        .attempt = !runs                    ? NULL
+                   : sp_plan_is_confined(p) ? "confined"
+                                            : "free",
     };
     return sp_audit_append(o->audit_log, &entry, &e) == 0 || cannot_write(p, &e);
 }

@@ -163,8 +163,9 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     struct sp_process *p = process_of(j);
 
     if (!p->is_remote && sp_manager_clock_ms() - p->start_ms > SP_START_MS) {
-        p->start_ns = sp_manager_clock_ns(); /* making its cell was no time of its own */
-        p->start_ms = sp_manager_clock_ms();
+        /* Making its cell was no time of its own; but the word of it may have come late. */
+        p->start_ns = sp_manager_clock_ns() - SP_START_MS * 1000000ULL;
+        p->start_ms = sp_manager_clock_ms() - SP_START_MS;
     }
     p->started_at_ms = wall_clock_ms();
     p->sandbox = sandbox;

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions as JSON, and for a person's eyes.
+ */
+#include "approve/question.h"
+
+#include <inttypes.h>
+
+#include "base/utf8.h"
+#include "rpc/json.h"
+#include "rpc/policy_json.h"
+
+/* ---- JSON ---- */
+
+static bool add_name(struct sp_buf *out, const char *name)
+{
+    return sp_buf_printf(out, ",\"%s\":", name);
+}
+
+static bool add_text(struct sp_buf *out, const char *name, struct sp_str s)
+{
+    return add_name(out, name) && sp_json_add_str(out, s);
+}
+
+static bool add_words(struct sp_buf *out, struct sp_words words)
+{
+    bool ok = sp_buf_add(out, "[", 1);
+
+    for (uint32_t i = 0; ok && i < words.count; i++)
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, words.items[i]);
+    return ok && sp_buf_add(out, "]", 1);
+}
+
+bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g)
+{
+    return sp_grant_write(out, g, NULL) == 0;
+}
+
+bool sp_question_offers_amendment(const struct sp_question *q)
+{
+    return q->amendment.count != 0 && q->kind != SP_QUESTION_ADDITIONAL &&
+           q->kind != SP_QUESTION_PATCH;
+}
+
+static bool add_decisions(struct sp_buf *out, const struct sp_question *q)
+{
+    bool ok = add_name(out, "available_decisions") && sp_buf_add_str(out, SP_STR("[\"approved\""));
+
+    if (ok && sp_question_offers_amendment(q))
+        ok = sp_buf_add_str(out, SP_STR(",{\"approved_execpolicy_amendment\":{"
+                                        "\"proposed_execpolicy_amendment\":")) &&
+             add_words(out, q->amendment) && sp_buf_add_str(out, SP_STR("}}"));
+    return ok && sp_buf_add_str(out, SP_STR(",\"abort\"]"));
+}
+
+static bool add_segment(struct sp_buf *out, struct sp_str cmd, bool is_first)
+{
+    return (is_first || sp_buf_add(out, ",", 1)) &&
+           sp_buf_add_str(out, SP_STR("{\"type\":\"unknown\",\"cmd\":")) &&
+           sp_json_add_str(out, cmd) && sp_buf_add(out, "}", 1);
+}
+
+/* One for each simple command; a script that is not plain is one, as it is. */
+static bool add_parsed(struct sp_buf *out, const struct sp_question *q)
+{
+    const struct sp_segments *s = q->segments;
+    bool ok = add_name(out, "parsed_cmd") && sp_buf_add(out, "[", 1);
+
+    if (s == NULL || s->is_opaque || s->count == 0)
+        return ok && add_segment(out, q->command, true) && sp_buf_add(out, "]", 1);
+    for (uint32_t i = 0; ok && i < s->count; i++) {
+        auto_buf struct sp_buf words = {0};
+
+        ok = sp_words_add_quoted(&words, s->items[i]) &&
+             add_segment(out, (struct sp_str){words.data, words.len}, i == 0);
+    }
+    return ok && sp_buf_add(out, "]", 1);
+}
+
+static bool add_command(struct sp_buf *out, const struct sp_question *q)
+{
+    bool ok = add_name(out, "command") && add_words(out, q->argv) && add_text(out, "cwd", q->cwd);
+
+    if (ok && q->reason.n != 0)
+        ok = add_text(out, "reason", q->reason);
+    if (ok && q->amendment.count != 0)
+        ok = add_name(out, "proposed_execpolicy_amendment") && add_words(out, q->amendment);
+    if (ok && q->additional != NULL)
+        ok = add_name(out, "additional_permissions") && sp_question_add_grant(out, q->additional);
+    return ok && sp_buf_printf(out, ",\"without_sandbox\":%s", q->is_free ? "true" : "false") &&
+           add_decisions(out, q) && add_parsed(out, q);
+}
+
+static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
+{
+    auto_buf struct sp_buf diff = {0};
+
+    switch (c->kind) {
+    case SP_PATCH_ADD:
+        return sp_buf_add_str(out, SP_STR("{\"type\":\"add\",\"content\":")) &&
+               sp_json_add_str(out, c->after) && sp_buf_add(out, "}", 1);
+    case SP_PATCH_DELETE:
+        return sp_buf_add_str(out, SP_STR("{\"type\":\"delete\",\"content\":")) &&
+               sp_json_add_str(out, c->before) && sp_buf_add(out, "}", 1);
+    case SP_PATCH_UPDATE:
+        break;
+    }
+    return sp_patch_add_diff(&diff, c) &&
+           sp_buf_add_str(out, SP_STR("{\"type\":\"update\",\"unified_diff\":")) &&
+           sp_json_add_str(out, (struct sp_str){diff.data, diff.len}) &&
+           add_name(out, "move_path") &&
+           (c->full_target != NULL ? sp_json_add_str(out, sp_str_of(c->full_target))
+                                   : sp_buf_add_str(out, SP_STR("null"))) &&
+           sp_buf_add(out, "}", 1);
+}
+
+static bool add_patch(struct sp_buf *out, const struct sp_question *q)
+{
+    bool ok = add_name(out, "changes") && sp_buf_add(out, "{", 1);
+
+    for (uint32_t i = 0; ok && q->changes != NULL && i < q->changes->count; i++) {
+        const struct sp_patch_change *c = &q->changes->items[i];
+
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, sp_str_of(c->full_path)) &&
+             sp_buf_add(out, ":", 1) && add_change(out, c);
+    }
+    ok = ok && sp_buf_add(out, "}", 1);
+    if (ok && q->reason.n != 0)
+        ok = add_text(out, "reason", q->reason);
+    if (ok && q->grant_root.n != 0)
+        ok = add_text(out, "grant_root", q->grant_root);
+    return ok;
+}
+
+bool sp_question_add_json(struct sp_buf *out, const struct sp_question *q)
+{
+    const bool is_patch = q->kind == SP_QUESTION_PATCH;
+    const size_t mark = out->len;
+    bool ok = sp_buf_printf(out, "{\"type\":\"%s\"",
+                            is_patch ? "apply_patch_approval_request" : "exec_approval_request") &&
+              add_text(out, "call_id", q->call_id);
+
+    if (ok && q->turn_id.n != 0)
+        ok = add_text(out, "turn_id", q->turn_id);
+    if (ok && q->environment.n != 0 && !is_patch)
+        ok = add_text(out, "environmentId", q->environment);
+    ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) &&
+         (is_patch ? add_patch(out, q) : add_command(out, q)) && sp_buf_add(out, "}", 1);
+    if (!ok)
+        out->len = mark;
+    return ok;
+}
+
+/* ---- for eyes ---- */
+
+/* Marks that change the direction of what follows, or that nobody sees. */
+static bool is_treacherous(uint32_t c)
+{
+    return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || (c >= 0x80 && c <= 0x9f) || c == 0xad || c == 0x34f ||
+           c == 0x61c || c == 0x115f || c == 0x1160 || c == 0x17b4 || c == 0x17b5 ||
+           (c >= 0x180b && c <= 0x180f) || c == 0x3164 || (c >= 0xfe00 && c <= 0xfe0f) ||
+           c == 0xfeff || c == 0xffa0 || (c >= 0xfff0 && c <= 0xfffb) ||
+           (c >= 0xe0000 && c <= 0xe0fff);
+}
+
+/* One character at p, which begins a valid one; its length. */
+static size_t read_character(const unsigned char *p, uint32_t *ret)
+{
+    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    uint32_t c = n == 1 ? p[0] : p[0] & (0x7fU >> n);
+
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (p[i] & 0x3f);
+    *ret = c;
+    return n;
+}
+
+static bool add_byte(struct sp_buf *out, unsigned char c)
+{
+    switch (c) {
+    case '\n':
+        return sp_buf_add_str(out, SP_STR("\\n"));
+    case '\t':
+        return sp_buf_add_str(out, SP_STR("\\t"));
+    case '\r':
+        return sp_buf_add_str(out, SP_STR("\\r"));
+    default:
+        return sp_buf_printf(out, "\\x%02x", c);
+    }
+}
+
+static bool add_valid(struct sp_buf *out, struct sp_str s, bool keeps_lines)
+{
+    for (size_t i = 0; i < s.n;) {
+        uint32_t c;
+        const size_t n = read_character((const unsigned char *)s.p + i, &c);
+        const bool is_plain = (c >= 0x20 && c < 0x7f) || (c == '\n' && keeps_lines);
+        bool ok;
+
+        if (is_plain || (c > 0x7f && !is_treacherous(c)))
+            ok = sp_buf_add(out, s.p + i, n);
+        else if (n == 1)
+            ok = add_byte(out, (unsigned char)c);
+        else
+            ok = sp_buf_printf(out, "\\u{%" PRIx32 "}", c);
+        if (!ok)
+            return false;
+        i += n;
+    }
+    return true;
+}
+
+static bool add_escaped(struct sp_buf *out, struct sp_str s, bool keeps_lines)
+{
+    while (s.n != 0) {
+        const size_t valid = sp_utf8_valid_prefix(s);
+
+        if (!add_valid(out, (struct sp_str){s.p, valid}, keeps_lines))
+            return false;
+        if (valid == s.n)
+            return true;
+        if (!add_byte(out, (unsigned char)s.p[valid]))
+            return false;
+        s = (struct sp_str){s.p + valid + 1, s.n - valid - 1};
+    }
+    return true;
+}
+
+static bool is_inside(unsigned char c)
+{
+    return (c & 0xc0) == 0x80;
+}
+
+bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines)
+{
+    size_t head = SP_QUESTION_VISIBLE_MAX / 2;
+    size_t tail = text.n - head;
+
+    if (text.n <= SP_QUESTION_VISIBLE_MAX)
+        return add_escaped(out, text, keeps_lines);
+    while (head > 0 && is_inside((unsigned char)text.p[head]))
+        head--;
+    while (tail < text.n && is_inside((unsigned char)text.p[tail]))
+        tail++;
+    return add_escaped(out, (struct sp_str){text.p, head}, keeps_lines) &&
+           sp_buf_printf(out, " [... %zu bytes left out ...] ", tail - head) &&
+           add_escaped(out, (struct sp_str){text.p + tail, text.n - tail}, keeps_lines);
+}
