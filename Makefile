@@ -46,7 +46,9 @@ test-peer: build
 	@tools/install-packages build test
 	@ninja -C $(BUILD) tests/functional/agent
 	@peer=$$(bench/install-peer $(PEER)) && for t in tests/functional/test_acceptance_*.py; do \
-	   AGENT_PEER="$$peer" SALLYPORT=$(BUILD)/sallyport PYTHONDONTWRITEBYTECODE=1 python3 $$t Remote || exit 1; done
+	   AGENT_PEER="$$peer" SALLYPORT=$(BUILD)/sallyport PYTHONDONTWRITEBYTECODE=1 python3 $$t Remote || exit 1; done && \
+	 for t in rules patch; do PEER="$$peer" SALLYPORT=$(BUILD)/sallyport PYTHONDONTWRITEBYTECODE=1 \
+	   python3 tests/functional/test_$${t}_peer.py || exit 1; done
 
 bench: build
 	@ninja -C $(BUILD) bench/sallyport-bench

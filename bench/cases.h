@@ -28,6 +28,7 @@
     X(cells, "64 sandboxes at once: time and memory")                                           \
     X(exec, "exec_command of /bin/true by the engine in this program, beside the server's RPC") \
     X(poll, "the processor time of a poll of 5 seconds that nothing comes of")                  \
+    X(judge, "judge a script of five commands with 1,000 rules")                                \
     X(size, "the stripped binary")
 
 #define X(name, text) void bench_case_##name(struct bench *b);

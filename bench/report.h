@@ -44,6 +44,7 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(EXEC_P99, "exec_p99", "exec_command of /bin/true, p99", TIME, false)                      \
     X(EXEC_RPC, "exec_rpc_p50", "- the same as process RPC, p50", TIME, false)                  \
     X(POLL_CPU, "poll_cpu", "processor time of an idle poll of 5 s", TIME, false)               \
+    X(JUDGE_P50, "judge_p50", "judging a command with 1,000 rules, p50", TIME, false)           \
     X(SIZE, "binary_stripped", "stripped binary", BYTES, false)
 
 enum bench_metric {

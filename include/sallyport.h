@@ -98,7 +98,10 @@ struct sp_event {
 
 enum sp_question_topic {
     SP_QUESTION_UNCONFINED = 0, /* a call asks to run without the sandbox: reason says why */
-    SP_QUESTION_TRY_AGAIN = 1   /* the sandbox got in its way: run it again without? */
+    SP_QUESTION_TRY_AGAIN = 1,  /* the sandbox got in its way: run it again without? */
+    SP_QUESTION_MAY_RUN = 2,    /* a rule or the policy wants to know first: may it run at all? */
+    SP_QUESTION_MORE = 3,       /* a call asks for more than the sandbox allows: json has what */
+    SP_QUESTION_CHANGES = 4     /* files are to be changed: json has which and how */
 };
 
 struct sp_question {
@@ -110,12 +113,18 @@ struct sp_question {
     const char *command; /* as a person would type it */
     const char *const *argv;
     const char *cwd;
+    bool is_unconfined;      /* yes means: without a sandbox */
+    const char *const *rule; /* commands that begin with these words would run unasked from then on;
+                                NULL at the end; NULL: no rule is offered */
+    const char *json;        /* all there is to know; NULL: no memory */
 };
 
 enum sp_consent {
     SP_CONSENT_YES = 0,
-    SP_CONSENT_NO = 1,   /* the call is told so and may try something else */
-    SP_CONSENT_ABORT = 2 /* no, and stop */
+    SP_CONSENT_NO = 1,          /* the call is told so and may try something else */
+    SP_CONSENT_ABORT = 2,       /* no, and stop: all other calls are cancelled */
+    SP_CONSENT_FOR_SESSION = 3, /* yes, and the same is not asked again by this engine */
+    SP_CONSENT_RULE = 4         /* yes, and the rule that is offered is kept; none is: no */
 };
 
 /* ---- the engine ---- */
@@ -131,10 +140,12 @@ struct sp_engine_options {
     const char *on;      /* "local", the name of an environment, or ws://... or unix://...; NULL: as
                             configured, else local */
     const char *sandbox; /* a permissions profile or a mode; NULL: as configured, else none */
-    const char *approve; /* "never", "on-request", "on-failure", "untrusted"; NULL: as configured */
+    const char *approve; /* "never", "on-request", "on-failure", "untrusted", or the JSON
+                            {"granular":{...}}; NULL: as configured */
     void *user;          /* what the two functions below are called with */
     void (*event)(void *user, const struct sp_event *event);     /* NULL: nobody watches */
-    void (*ask)(void *user, const struct sp_question *question); /* NULL: nobody consents */
+    void (*ask)(void *user, const struct sp_question *question); /* NULL: the approver of
+                                                                     the configuration */
     const char *cwd; /* where commands begin; NULL: where we are (remote: where the server is) */
 };
 

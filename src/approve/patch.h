@@ -11,6 +11,7 @@
 
 enum sp_patch_kind { SP_PATCH_ADD, SP_PATCH_DELETE, SP_PATCH_UPDATE };
 
+/* A context line is in both lists, as the same bytes: the same p. */
 struct sp_patch_chunk {
     struct sp_str context; /* of "@@ ..."; p NULL: none */
     const struct sp_str *old_lines, *new_lines;
@@ -51,7 +52,9 @@ struct sp_patch_change {
     enum sp_patch_kind kind;
     struct sp_str path, move_to;         /* as written */
     const char *full_path, *full_target; /* absolute, lexically normal; target NULL: no move */
-    struct sp_str before, after;         /* of UPDATE; DELETE: before; ADD: after */
+    /* Of UPDATE both; of ADD after; of DELETE before, if it is text that can be read and is not
+     * large (else p NULL). */
+    struct sp_str before, after;
 };
 struct sp_patch_changes {
     const struct sp_patch_change *items;
@@ -60,11 +63,20 @@ struct sp_patch_changes {
 };
 void sp_patch_changes_done(struct sp_patch_changes *c);
 
-/* Holds the patch against the files below cwd (absolute): the reads are made as whoever calls. */
-int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
-                    struct sp_patch_changes *ret, struct sp_error *e);
 /*
- * Writes what was verified. Stops at the first failure; *ret_done says how many were carried out.
+ * Holds the patch against the files below cwd (absolute): the reads are made as whoever calls.
+ * ret_why (may be NULL): the whole story of lines that were not found, of which an error holds the
+ * beginning; else it stays empty. Bounds: 64 MiB and 4 Mi lines a file, 256 MiB all files, and
+ * 2^29 lines looked at: a search is one pass over the rest of a file at each of four levels.
+ */
+int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
+                    struct sp_patch_changes *ret, struct sp_buf *ret_why, struct sp_error *e);
+/* Whether no component of any path is a symbolic link, as far as it is there. */
+int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_error *e);
+/*
+ * Writes what was verified. Stops at the first failure; *ret_done says how many were carried out,
+ * exactly: each file is replaced in one step, after its bytes are on the disk. A file that has
+ * changed since it was read is refused.
  * refuses_links: no component of a path may be a symbolic link (a free patch).
  */
 int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,

@@ -139,10 +139,10 @@ static int end_hunk(const struct reader *r, struct sp_str line, struct sp_error 
 
 static int check_path(const struct reader *r, struct sp_str path, struct sp_error *e)
 {
-    return sp_str_has_nul(path) ? sp_fail(e, SP_E_INVALID, 0,
-                                          "invalid hunk at line %u, a path holds a NUL byte",
-                                          r->line)
-                                : 0;
+    return sp_str_has_nul(path)
+               ? sp_fail(e, SP_E_INVALID, 0, "invalid hunk at line %u, a path holds a NUL byte",
+                         r->line)
+               : 0;
 }
 
 static int begin_hunk(struct reader *r, enum sp_patch_kind kind, struct sp_str path,
@@ -295,7 +295,7 @@ static bool take_added(struct reader *r, struct sp_str line)
     return true;
 }
 
-static int take_line(struct reader *r, struct sp_str line, struct sp_error *e)
+static int take_line(struct reader *r, struct sp_str line, bool is_last, struct sp_error *e)
 {
     const struct sp_str trimmed = sp_patch_trim(line);
     bool is_taken = false;
@@ -305,9 +305,10 @@ static int take_line(struct reader *r, struct sp_str line, struct sp_error *e)
     case NOT_STARTED: /* the first line has been looked at */
         r->state = STARTED;
         return 0;
-    case ENDED:
-        return trimmed.n == 0 ? 0
-                              : invalid(e, "The last line of the patch must be '*** End Patch'");
+    case ENDED: /* the last line is an end, and may be a second one */
+        return trimmed.n == 0 || is_last
+                   ? 0
+                   : invalid(e, "The last line of the patch must be '*** End Patch'");
     case IN_UPDATE:
         ret = take_header(r, sp_patch_trim_end(line), &is_taken, e);
         return ret < 0 || is_taken ? ret : take_update(r, line, e);
@@ -399,10 +400,10 @@ static struct store *store_new(struct sp_str text, uint64_t lines)
         return NULL;
     s->text = malloc(text.n + 1);
     s->added = malloc(text.n + 1);
-    s->olds = calloc(lines, sizeof *s->olds);
-    s->news = calloc(lines, sizeof *s->news);
-    s->chunks = calloc(lines, sizeof *s->chunks);
-    s->hunks = calloc(lines, sizeof *s->hunks);
+    s->olds = calloc(lines + 1, sizeof *s->olds);
+    s->news = calloc(lines + 1, sizeof *s->news);
+    s->chunks = calloc(lines + 1, sizeof *s->chunks);
+    s->hunks = calloc(lines + 1, sizeof *s->hunks);
     if (s->text == NULL || s->added == NULL || s->olds == NULL || s->news == NULL ||
         s->chunks == NULL || s->hunks == NULL) {
         store_free(s);
@@ -424,7 +425,7 @@ static int read_lines(struct reader *r, struct sp_str text, struct sp_error *e)
         /* The end may be indented even where a line that is would be a context line. */
         if (text.n == 0 && r->state == IN_UPDATE)
             line = sp_patch_trim(line);
-        ret = take_line(r, line, e);
+        ret = take_line(r, line, text.n == 0, e);
     }
     return ret;
 }

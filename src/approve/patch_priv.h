@@ -8,11 +8,11 @@
 
 #include "approve/patch.h"
 
-#define SP_PATCH_MAX_BYTES  (16U << 20) /* of a patch */
-#define SP_PATCH_MAX_LINES  (4U << 20)  /* of a patch, and of a file */
-#define SP_PATCH_FILE_BYTES (64U << 20) /* of a file to update */
-#define SP_PATCH_ALL_BYTES  (256U << 20) /* of all files of one patch */
-#define SP_PATCH_SHOWN_BYTES (1U << 20)  /* of a deleted file: what a question can show */
+#define SP_PATCH_MAX_BYTES   (16U << 20)  /* of a patch */
+#define SP_PATCH_MAX_LINES   (4U << 20)   /* of a patch, and of a file */
+#define SP_PATCH_FILE_BYTES  (64U << 20)  /* of a file to update */
+#define SP_PATCH_ALL_BYTES   (256U << 20) /* of all files of one patch */
+#define SP_PATCH_SHOWN_BYTES (1U << 20)   /* of a deleted file: what a question can show */
 /* Lines looked at while a patch is held against its files. Each search costs at most one pass over
  * the rest of the file for each of the four ways to compare; only a patch that was made for it
  * comes near. */

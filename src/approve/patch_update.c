@@ -117,7 +117,7 @@ static int read_lines(struct update *u, struct sp_error *e)
     u->items = calloc(count + 1, sizeof *u->items);
     if (u->items == NULL)
         return no_memory(e);
-    (void)split(u, u->items, NULL);
+    (void)split(u, u->items, &endings);
     u->lines.items = u->items;
     u->lines.count = (uint32_t)count;
     u->ending = u->keeps_endings ? majority(&endings) : SP_STR("\n");
@@ -210,15 +210,14 @@ static int context_missing(const struct update *u, const struct sp_patch_chunk *
                            struct sp_error *e)
 {
     if (u->why != NULL &&
-        (!sp_buf_printf(u->why, "Failed to find context '") || !sp_buf_add_str(u->why, c->context) ||
-         !sp_buf_printf(u->why, "' in %s", u->path)))
+        (!sp_buf_printf(u->why, "Failed to find context '") ||
+         !sp_buf_add_str(u->why, c->context) || !sp_buf_printf(u->why, "' in %s", u->path)))
         return no_memory(e);
     return sp_fail(e, SP_E_FAILED, 0, "Failed to find context '" SP_STR_FMT "' in %s",
                    SP_STR_ARG(sp_patch_cut(c->context, 200)), u->path);
 }
 
-static int lines_missing(const struct update *u, const struct sp_patch_chunk *c,
-                         struct sp_error *e)
+static int lines_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_error *e)
 {
     auto_buf struct sp_buf text = {0};
     bool ok = sp_buf_printf(&text, "Failed to find expected lines in %s:\n", u->path);
@@ -245,8 +244,7 @@ static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t
         f.old_count--;
         if (f.new_count > 0 && f.new_lines[f.new_count - 1].n == 0)
             f.new_count--;
-        r = sp_patch_find(&u->lines, f.old_lines, f.old_count, position, c->is_at_end, &f.start,
-                          e);
+        r = sp_patch_find(&u->lines, f.old_lines, f.old_count, position, c->is_at_end, &f.start, e);
     }
     *ret = f;
     return r;

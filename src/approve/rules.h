@@ -28,13 +28,25 @@ void sp_rules_maker_free(struct sp_rules_maker *m);
  */
 int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
                       struct sp_error *e);
+/* "failed to read rules file PATH" (SP_E_SYSTEM), or as above. */
 int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_error *e);
+/* The same, and every fault that can be told apart is told, not the first alone. */
+int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
+                       void (*tell)(void *user, const char *text), void *user, struct sp_error *e);
 /* One allow rule for this prefix, as an accepted amendment has it. */
 int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_error *e);
 /* Some file did not parse: nothing is free until it is repaired. */
 void sp_rules_mark_incomplete(struct sp_rules_maker *m);
 /* The set so far; the maker goes on and may be used again. NULL: no memory. */
 struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
+
+/*
+ * The set with one more allow rule, for an amendment that was accepted, or the set itself if it
+ * already allows exactly that prefix; in either case a reference of the caller's. r may be NULL: an
+ * empty set. NULL: no memory.
+ */
+struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix,
+                                      struct sp_error *e);
 
 /* ---- asking a set ---- */
 
@@ -58,8 +70,15 @@ void sp_rule_matches_done(struct sp_rule_matches *m);
  */
 bool sp_rules_match(const struct sp_rules *r, struct sp_words segment, bool resolves_hosts,
                     struct sp_rule_matches *ret);
+/* Whether a rule for this prefix, were it in the set (NULL: an empty one), would match the segment;
+ * an absolute first word may stand for its base name as above. */
+bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix,
+                          struct sp_words segment);
 bool sp_rules_are_complete(const struct sp_rules *r);
 uint32_t sp_rules_count(const struct sp_rules *r);
+/* The texts it is made of, in their order, each with its number of rules. false: no such index. */
+bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
+                   uint32_t *ret_count);
 
 struct sp_network_rule {
     struct sp_str host;     /* normalised */
@@ -73,6 +92,8 @@ bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_networ
 /* Appends what `rules check` prints for one command (5.5). No shell is read here. */
 bool sp_rules_add_check(struct sp_buf *out, const struct sp_rules *r, struct sp_words command,
                         bool resolves_hosts, bool is_pretty);
+/* The list of matches in it, compact: [{"prefixRuleMatch":{...}},...]. */
+bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m);
 
 /* ---- where rules come from (5.1) ---- */
 
@@ -81,6 +102,8 @@ struct sp_rules_places {
     const char *user_dir;   /* $SALLYPORT_HOME; NULL: none */
     const char *cwd;        /* whose project may have rules; NULL: none */
     bool is_project_trusted;
+    const char *trusted_root; /* what was trusted: cwd is in it, and nothing above it is read. NULL:
+                                 the repository's root */
     bool ignores_user_and_project;
     const char *const *files; /* --rules; NULL at the end, or NULL */
 };

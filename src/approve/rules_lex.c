@@ -13,7 +13,8 @@
 /* ---- faults ---- */
 
 /* Columns are characters, not bytes. */
-static void find_place(const struct sp_rules_reader *r, const char *at, size_t *line, size_t *column)
+static void find_place(const struct sp_rules_reader *r, const char *at, size_t *line,
+                       size_t *column)
 {
     *line = 1;
     *column = 1;
@@ -55,18 +56,30 @@ bool sp_rules_no_memory(struct sp_rules_reader *r)
     return false;
 }
 
-void *sp_rules_memory(struct sp_rules_reader *r, size_t count, size_t size)
+static void *take_memory(struct sp_rules_reader *r, struct sp_arena *from, size_t count,
+                         size_t size)
 {
     if (count > (SP_RULES_MAX_MEMORY - r->memory) / size) {
         (void)sp_rules_fail(r, r->p, "the values of this file take more than %u MiB",
                             SP_RULES_MAX_MEMORY >> 20);
+        r->tell = NULL; /* no way to go on */
         return NULL;
     }
     r->memory += count * size;
-    void *p = sp_arena_new(&r->scratch, count * size);
+    void *p = sp_arena_new(from, count * size);
     if (p == NULL)
         (void)sp_rules_no_memory(r);
     return p;
+}
+
+void *sp_rules_memory(struct sp_rules_reader *r, size_t count, size_t size)
+{
+    return take_memory(r, &r->scratch, count, size);
+}
+
+void *sp_rules_part_memory(struct sp_rules_reader *r, size_t count, size_t size)
+{
+    return take_memory(r, &r->part->arena, count, size);
 }
 
 bool sp_rules_count_words(struct sp_rules_reader *r, const char *at, size_t n)
@@ -100,10 +113,9 @@ static bool is_at(const struct sp_rules_reader *r, const char *s)
 void sp_rules_skip_blanks(struct sp_rules_reader *r)
 {
     while (!sp_rules_at_end(r)) {
-        if (*r->p == ' ' || *r->p == '\t' || (r->depth > 0 && *r->p == '\n'))
+        /* CR LF: the LF is the line's end. */
+        if (*r->p == ' ' || *r->p == '\t' || (r->depth > 0 && *r->p == '\n') || is_at(r, "\r\n"))
             r->p++;
-        else if (is_at(r, "\r\n"))
-            r->p++; /* the LF is the line's end */
         else if (*r->p == '#')
             while (!sp_rules_at_end(r) && *r->p != '\n')
                 r->p++;
@@ -188,8 +200,10 @@ static bool read_code(struct sp_rules_reader *r, struct string *s)
         const int d = sp_rules_at_end(r) ? -1 : hex_digit(*r->p);
 
         if (d < 0)
-            return sp_rules_fail(r, at, "invalid string escape sequence: `\\%c` needs %d "
-                                 "hexadecimal digits", *at, digits);
+            return sp_rules_fail(r, at,
+                                 "invalid string escape sequence: `\\%c` needs %d "
+                                 "hexadecimal digits",
+                                 *at, digits);
         c = c << 4 | (uint32_t)d;
     }
     if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
@@ -228,7 +242,8 @@ static bool read_escape(struct sp_rules_reader *r, struct string *s)
         r->p++;
         return true;
     }
-    return sp_rules_fail(r, r->p, "unsupported string escape; a backslash itself is written `\\\\`");
+    return sp_rules_fail(r, r->p,
+                         "unsupported string escape; a backslash itself is written `\\\\`");
 }
 
 /* A raw string's backslash takes a quote with it, and is gone then; before all else it stays. */

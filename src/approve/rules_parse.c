@@ -90,7 +90,7 @@ static bool add_item(struct sp_rules_reader *r, struct sp_rules_value **items, u
 static bool read_list(struct sp_rules_reader *r, struct sp_rules_value *ret)
 {
     struct sp_rules_value *items = NULL;
-    struct sp_rules_value item;
+    struct sp_rules_value item = {0};
     uint32_t count = 0;
     uint32_t cap = 0;
 
@@ -133,9 +133,9 @@ static bool read_parentheses(struct sp_rules_reader *r, struct sp_rules_value *r
 }
 
 static const char *const keywords[] = {
-    "and",  "as",   "assert", "break",  "class", "continue", "def",  "del",    "elif",     "else",
-    "for",  "from", "global", "if",     "import", "in",      "is",   "lambda", "nonlocal", "not",
-    "or",   "pass", "raise",  "return", "try",   "while",    "with", "yield",  "load",
+    "and", "as",   "assert", "break",  "class",  "continue", "def",  "del",    "elif",     "else",
+    "for", "from", "global", "if",     "import", "in",       "is",   "lambda", "nonlocal", "not",
+    "or",  "pass", "raise",  "return", "try",    "while",    "with", "yield",  "load",
 };
 
 static bool is_keyword(struct sp_str name)
@@ -241,7 +241,7 @@ static bool join(struct sp_rules_reader *r, const char *at, struct sp_rules_valu
 bool sp_rules_read_value(struct sp_rules_reader *r, struct sp_rules_value *ret)
 {
     const char *at = r->p;
-    struct sp_rules_value more;
+    struct sp_rules_value more = {0};
 
     if (!read_term(r, ret))
         return false;
@@ -273,7 +273,7 @@ static bool assign(struct sp_rules_reader *r, struct sp_str name, const struct s
 
 static bool read_assignment(struct sp_rules_reader *r, struct sp_str name)
 {
-    struct sp_rules_value v;
+    struct sp_rules_value v = {0};
 
     if (is_keyword(name))
         return sp_rules_fail(r, name.p, "unsupported expression");
@@ -312,8 +312,7 @@ struct arguments {
     bool has_keyword;
 };
 
-static bool place_named(struct sp_rules_reader *r, struct arguments *a, struct sp_str name,
-                        const struct sp_rules_value *v)
+static void place_named(struct arguments *a, struct sp_str name, const struct sp_rules_value *v)
 {
     const uint32_t i = sp_rules_parameter(a->call.function, name);
 
@@ -326,21 +325,21 @@ static bool place_named(struct sp_rules_reader *r, struct arguments *a, struct s
         a->call.is_given[i] = true;
         a->call.values[i] = *v;
     }
-    (void)r;
-    return true;
 }
 
 static bool read_argument(struct sp_rules_reader *r, struct arguments *a)
 {
     const char *at = r->p;
-    struct sp_rules_value v;
+    struct sp_rules_value v = {0};
     struct sp_str name;
     const bool is_named = read_keyword(r, &name);
 
     if (!sp_rules_read_value(r, &v))
         return false;
-    if (is_named)
-        return place_named(r, a, name, &v);
+    if (is_named) {
+        place_named(a, name, &v);
+        return true;
+    }
     if (a->has_keyword)
         return sp_rules_fail(r, at, "positional argument after non positional");
     const uint32_t i = a->call.positional++;
@@ -384,9 +383,9 @@ static bool read_call(struct sp_rules_reader *r, struct sp_str name)
         (void)sp_rules_fail(r, name.p, "Argument `" SP_STR_FMT "` occurs more than once",
                             SP_STR_ARG(a.twice));
     else if (a.unknown.p != NULL)
-        (void)sp_rules_fail(r, name.p,
-                            "Found `" SP_STR_FMT "` extra named parameter(s) for call to " SP_STR_FMT,
-                            SP_STR_ARG(a.unknown), SP_STR_ARG(name));
+        (void)sp_rules_fail(
+            r, name.p, "Found `" SP_STR_FMT "` extra named parameter(s) for call to " SP_STR_FMT,
+            SP_STR_ARG(a.unknown), SP_STR_ARG(name));
     else
         is_good = sp_rules_carry_out(r, &a.call);
     return is_good || r->tell != NULL;

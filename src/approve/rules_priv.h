@@ -2,8 +2,8 @@
 /*
  * rules_priv: what the files of the rules share.
  *
- * A text becomes a part: its rules, never changed afterwards, counted. A maker is a list of parts, a
- * set is such a list with an index over it.
+ * A text becomes a part: its rules, never changed afterwards, counted. A maker is a list of parts,
+ * a set is such a list with an index over it.
  */
 #ifndef SP_APPROVE_RULES_PRIV_H
 #define SP_APPROVE_RULES_PRIV_H
@@ -85,6 +85,18 @@ struct sp_rules_maker {
     bool is_incomplete;
 };
 
+/* ---- host executables: the last definition of a name counts ---- */
+
+struct sp_rules_hosts {
+    struct sp_rules_table table;
+    const struct sp_host_executable **items;
+    uint32_t cap;
+};
+bool sp_rules_hosts_add(struct sp_rules_hosts *h, const struct sp_rules_part *p);
+void sp_rules_hosts_done(struct sp_rules_hosts *h);
+/* Whether the path, in its normal form, may stand for its base name. */
+bool sp_rules_hosts_allow(const struct sp_rules_hosts *h, struct sp_str path);
+
 /* ---- a text that is read ---- */
 
 enum sp_rules_type {
@@ -137,8 +149,9 @@ struct sp_rules_reader {
 SP_PRINTF(3, 4)
 bool sp_rules_fail(struct sp_rules_reader *r, const char *at, const char *fmt, ...);
 bool sp_rules_no_memory(struct sp_rules_reader *r);
-/* Zeros for values, within the file's budget; NULL: refused. */
+/* Zeros for values, and for what the part keeps, within the file's budget; NULL: refused. */
 void *sp_rules_memory(struct sp_rules_reader *r, size_t count, size_t size);
+void *sp_rules_part_memory(struct sp_rules_reader *r, size_t count, size_t size);
 /* So many words of rules and examples more. */
 bool sp_rules_count_words(struct sp_rules_reader *r, const char *at, size_t n);
 
@@ -160,10 +173,10 @@ enum sp_rules_function sp_rules_function(struct sp_str name);
 
 struct sp_rules_call {
     enum sp_rules_function function;
-    const char *at;                                       /* where it begins */
+    const char *at;                                        /* where it begins */
     struct sp_rules_value values[SP_RULES_MAX_PARAMETERS]; /* by parameter */
     bool is_given[SP_RULES_MAX_PARAMETERS];
-    uint32_t positional, extra_positional;
+    uint32_t positional;
 };
 /* The parameter of this name; SP_RULES_MAX_PARAMETERS: there is none. */
 uint32_t sp_rules_parameter(enum sp_rules_function f, struct sp_str name);
@@ -192,10 +205,9 @@ struct sp_str sp_rules_base_name(struct sp_str path);
 int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
                        void (*tell)(void *user, const char *text), void *user,
                        struct sp_rules_part **ret, struct sp_error *e);
-/* The bytes of a file; a symbolic link, or what is no regular file, is ELOOP or EINVAL. One byte
- * more than a file may have is enough of it. */
-int sp_rules_read_bytes(int dir, const char *path, bool follows_links, struct sp_buf *out);
-/* Names the file, with quotes, in a message. */
-int sp_rules_no_file(const char *path, int sys, struct sp_error *e);
+/* The bytes of an open regular file; of a larger one than may be, one byte more. 0 or an errno. */
+int sp_rules_read_bytes(int fd, struct sp_buf *out);
+/* NULL: there is no part of this name. */
+struct sp_rules_part *sp_rules_find_part(const struct sp_rules *r, const char *name);
 
 #endif

@@ -82,7 +82,7 @@ void sp_segments_done(struct sp_segments *s)
 
 /* ---- what a command is ---- */
 
-static struct sp_str base_name(struct sp_str path)
+struct sp_str sp_base_name(struct sp_str path)
 {
     const char *slash = path.n == 0 ? NULL : memrchr(path.p, '/', path.n);
 
@@ -95,7 +95,7 @@ bool sp_script_is_wrapper(struct sp_words argv, struct sp_str *ret_script)
 {
     if (argv.count != 3)
         return false;
-    const struct sp_str name = base_name(argv.items[0]);
+    const struct sp_str name = sp_base_name(argv.items[0]);
     if (!sp_str_eq(name, SP_STR("bash")) && !sp_str_eq(name, SP_STR("zsh")) &&
         !sp_str_eq(name, SP_STR("sh")))
         return false;
@@ -131,7 +131,7 @@ static void add_whole(struct sp_segment_list *l, struct sp_words argv)
 int sp_segments_read(struct sp_segments *ret, struct sp_words argv, struct sp_error *e)
 {
     struct sp_segment_list list = {0};
-    struct sp_str script;
+    struct sp_str script = {0};
 
     *ret = (struct sp_segments){.is_wrapper = sp_script_is_wrapper(argv, &script)};
     if (ret->is_wrapper && sp_script_read_plain(&list, script))

@@ -41,8 +41,8 @@ bool sp_script_is_wrapper(struct sp_words argv, struct sp_str *ret_script);
 /*
  * Every simple command anywhere in a script, in lists, loops, functions, substitutions: its name
  * and those of its words that are literal. Commands before a syntax error count. It proves nothing
- * about safety and serves to find danger (4.3). is_opaque: some of it is nested too deep, and was
- * not looked at.
+ * about safety and serves to find danger (4.3). is_opaque: some of it is nested too deep, or it
+ * is too long for any kernel, and not all was looked at.
  */
 int sp_script_literals(struct sp_segments *ret, struct sp_str script, struct sp_error *e);
 

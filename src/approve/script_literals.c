@@ -63,7 +63,7 @@ struct sp_str sp_reader_keyword(const struct sp_reader *r)
 
     if (sp_reader_is_at_end(r))
         return (struct sp_str){NULL, 0};
-    while (n <= longest && (size_t)(r->end - r->p) > n && !sp_is_meta(r->p[n]))
+    while (n <= longest && (size_t)(r->end - r->p) > n && !sp_is_meta(r->p[n]) && r->p[n] != '\\')
         n++;
     return (struct sp_str){r->p, n > longest ? 0 : n};
 }
@@ -235,11 +235,23 @@ static void read_simple(struct sp_reader *r)
 
 /* ---- lists ---- */
 
+/* What may stand before a command and does not change which one it is. */
+static bool skip_prefix(struct sp_reader *r)
+{
+    if (sp_reader_accept(r, "time")) {
+        sp_reader_skip_blanks(r);
+        (void)sp_reader_accept(r, "-p");
+    } else if (!sp_reader_accept(r, "!") && !sp_reader_accept(r, "coproc")) {
+        return false;
+    }
+    sp_reader_skip_blanks(r);
+    return true;
+}
+
 void sp_reader_command(struct sp_reader *r)
 {
-    while (sp_reader_accept(r, "!") || sp_reader_accept(r, "time") || sp_reader_accept(r, "-p") ||
-           sp_reader_accept(r, "coproc"))
-        sp_reader_skip_blanks(r);
+    while (skip_prefix(r))
+        ;
     if (sp_reader_compound(r))
         read_redirections(r);
     else
@@ -265,19 +277,27 @@ static bool read_separator(struct sp_reader *r, bool *ret_needs_more)
 {
     sp_reader_skip_blanks(r);
     skip_comment(r);
+    const char *const start = r->p;
     const char c = sp_reader_peek(r, 0);
-    const char next = sp_reader_peek(r, 1);
 
-    *ret_needs_more = c == '|' || (c == '&' && next == '&');
-    if (c == '\n')
+    *ret_needs_more = false;
+    if (c == '\n') {
         sp_reader_newline(r);
-    else if ((c == ';' && next != ';' && next != '&') || (c == '&' && next != '&') ||
-             (c == '|' && next != '|' && next != '&'))
-        r->p++;
-    else if (*ret_needs_more)
-        r->p += 2;
-    else
+        return true;
+    }
+    if (!sp_is_one_of(c, ";&|"))
         return false;
+    r->p++;
+    while (sp_reader_is_at(r, "\\\n")) /* an operator may go on in the next line */
+        r->p += 2;
+    const char next = sp_reader_peek(r, 0);
+    if (c == ';' && (next == ';' || next == '&')) {
+        r->p = start;
+        return false;
+    }
+    *ret_needs_more = c == '|' || (c == '&' && next == '&');
+    if ((c == '|' && (next == '|' || next == '&')) || (c == '&' && next == '&'))
+        r->p++;
     return true;
 }
 
@@ -321,11 +341,12 @@ void sp_reader_nested(struct sp_reader *r, struct sp_str text)
 int sp_script_literals(struct sp_segments *ret, struct sp_str script, struct sp_error *e)
 {
     struct sp_segment_list list = {0};
-    bool is_too_deep = false;
+    bool is_too_deep = script.n > SP_SCRIPT_MAX_BYTES;
     struct sp_reader r = {.list = &list, .is_too_deep = &is_too_deep};
 
     *ret = (struct sp_segments){0};
-    sp_reader_nested(&r, script);
+    if (!is_too_deep)
+        sp_reader_nested(&r, script);
     const int result = sp_segment_list_finish(&list, ret, e);
     ret->is_opaque = is_too_deep;
     return result;

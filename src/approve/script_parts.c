@@ -34,7 +34,7 @@ static void read_quoted_escape(struct sp_reader *r)
 {
     if (sp_reader_is_at_end(r))
         return;
-    if (memchr("$`\"\\\n", *r->p, 5) == NULL)
+    if (!sp_is_one_of(*r->p, "$`\"\\\n"))
         add_byte(r, '\\');
     if (*r->p != '\n')
         add_byte(r, *r->p);
@@ -117,25 +117,44 @@ static void read_parameter(struct sp_reader *r, bool is_in_quotes)
     sp_reader_leave(r);
 }
 
+static const char *skip_quotes(const char *p, const char *end)
+{
+    const char quote = *p;
+    const char *q = p + 1;
+
+    for (; q < end && *q != quote; q++)
+        if (quote != '\'' && *q == '\\')
+            q++;
+    return q < end ? q : p; /* alone it is only a byte */
+}
+
 /*
- * Looks ahead and reads nothing. What is nested is looked at again when it is its turn, as deep as
- * nesting goes and no deeper, so that the whole stays linear.
+ * The parenthesis that closes what is open at p; NULL: there is none. Looks ahead and reads
+ * nothing: what is nested is looked at again when it is its turn, as deep as nesting goes and no
+ * deeper, so that the whole stays linear.
  */
-bool sp_reader_is_arithmetic(const struct sp_reader *r)
+static const char *find_close(const char *p, const char *end)
 {
     size_t open = 0;
 
-    for (const char *p = r->p; p < r->end; p++) {
+    for (; p < end; p++) {
         if (*p == '\\')
             p++;
+        else if (*p == '\'' || *p == '"' || *p == '`')
+            p = skip_quotes(p, end);
         else if (*p == '(')
             open++;
-        else if (*p == ')' && open != 0)
-            open--;
-        else if (*p == ')')
-            return p + 1 < r->end && p[1] == ')';
+        else if (*p == ')' && open-- == 0)
+            return p;
     }
-    return false;
+    return NULL;
+}
+
+bool sp_reader_is_arithmetic(const struct sp_reader *r)
+{
+    const char *close = find_close(r->p, r->end);
+
+    return close != NULL && close + 1 < r->end && close[1] == ')';
 }
 
 void sp_reader_arithmetic(struct sp_reader *r)
@@ -165,11 +184,35 @@ void sp_reader_arithmetic(struct sp_reader *r)
 /* Behind "$(", "<(" or ">(", up to and with its parenthesis. */
 static void read_commands(struct sp_reader *r)
 {
+    r->substitutions++;
     (void)sp_reader_list(r);
+    r->substitutions--;
     if (sp_reader_peek(r, 0) == ')')
         r->p++;
     else
         r->has_failed = true;
+}
+
+/*
+ * Commands behind "$((", which might have been arithmetic: a shell finds out what they are only
+ * when it comes to them, and so an error in there does not end the script.
+ */
+static void read_late_commands(struct sp_reader *r)
+{
+    struct sp_reader inner = *r;
+    const char *close = find_close(r->p, r->end);
+
+    read_commands(&inner);
+    if (!inner.has_failed) {
+        *r = inner;
+        return;
+    }
+    if (r->here_last != NULL)
+        r->here_last->next = NULL;
+    r->used = inner.used;
+    r->has_failed = close == NULL || *r->is_too_deep || r->list->has_no_memory;
+    if (!r->has_failed)
+        r->p = close + 1;
 }
 
 static bool is_name_byte(char c)
@@ -182,13 +225,13 @@ static void read_variable(struct sp_reader *r, struct sp_reader_word *w)
 {
     const char c = sp_reader_peek(r, 1);
 
-    if (!is_name_byte(c) && (c == 0 || strchr("@*#?$!-", c) == NULL)) {
+    if (!is_name_byte(c) && !sp_is_one_of(c, "@*#?$!-")) {
         add_byte(r, *r->p++);
         return;
     }
     w->is_literal = false;
     r->p += 2;
-    if (c > '9' || c == '_')
+    if (is_name_byte(c) && c > '9')
         while (is_name_byte(sp_reader_peek(r, 0)))
             r->p++;
 }
@@ -208,12 +251,26 @@ static void read_bracketed(struct sp_reader *r, bool is_in_quotes)
             return;
         }
         r->p--;
+        read_late_commands(r);
+        return;
     }
     read_commands(r);
 }
 
+/* A line may end between the dollar and its bracket. */
+static void skip_joints(struct sp_reader *r)
+{
+    size_t k = 1;
+
+    while (sp_reader_peek(r, k) == '\\' && sp_reader_peek(r, k + 1) == '\n')
+        k += 2;
+    if (sp_reader_peek(r, k) == '(' || sp_reader_peek(r, k) == '{')
+        r->p += k - 1;
+}
+
 static void read_dollar(struct sp_reader *r, struct sp_reader_word *w, bool is_in_quotes)
 {
+    skip_joints(r);
     const char c = sp_reader_peek(r, 1);
 
     if (c == '(' || c == '{') {
@@ -259,7 +316,7 @@ static void read_backquote(struct sp_reader *r, struct sp_reader_word *w, bool i
         return;
     }
     for (const char *p = r->p + 1; p < end; p++) {
-        if (*p == '\\' && p[1] != 0 && strchr(dropped, p[1]) != NULL)
+        if (*p == '\\' && sp_is_one_of(p[1], dropped))
             p++;
         text[n++] = *p;
     }
@@ -276,7 +333,7 @@ static void read_step(struct sp_reader *r, struct sp_reader_word *w)
 {
     const char c = *r->p;
 
-    if (c == '\'' || c == '"' || c == '\\')
+    if (c == '\'' || c == '"' || (c == '\\' && sp_reader_peek(r, 1) != '\n'))
         w->is_quoted = true;
     if (c == '\'') {
         read_single(r);
@@ -288,12 +345,14 @@ static void read_step(struct sp_reader *r, struct sp_reader_word *w)
         read_backquote(r, w, false);
     } else if (c == '\\') {
         r->p++;
-        if (!sp_reader_is_at_end(r) && *r->p++ != '\n')
+        if (sp_reader_is_at_end(r))
+            add_byte(r, c); /* with nothing behind it, it is itself */
+        else if (*r->p++ != '\n')
             add_byte(r, r->p[-1]);
     } else {
         add_byte(r, c);
         r->p++;
-        if (strchr("?*+@!", c) != NULL && c != 0 && sp_reader_peek(r, 0) == '(')
+        if (sp_is_one_of(c, "?*+@!") && sp_reader_peek(r, 0) == '(')
             read_group(r, w);
     }
 }

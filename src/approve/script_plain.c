@@ -19,9 +19,7 @@ struct plain {
 /* Bytes with a meaning outside of quotes; the newline and blanks are looked at before. */
 static bool is_special(char c)
 {
-    static const char special[] = "{}*?[]\\~^#$`()<>&;|'\"";
-
-    return (unsigned char)c < ' ' || memchr(special, c, sizeof special - 1) != NULL;
+    return (unsigned char)c < ' ' || sp_is_one_of(c, "{}*?[]\\~^#$`()<>&;|'\"");
 }
 
 /* A word that a shell takes for grammar where a command begins; some of them in one shell only.
@@ -81,7 +79,7 @@ static bool read_double(struct plain *r, struct sp_str *ret)
     for (; p < r->end && *p != '"'; p++) {
         if (*p == '$' || *p == '`')
             return false;
-        if (*p == '\\' && (p + 1 == r->end || memchr("$`\"\\\n", p[1], 5) != NULL))
+        if (*p == '\\' && (p + 1 == r->end || sp_is_one_of(p[1], "$`\"\\\n")))
             return false;
     }
     if (p >= r->end)
@@ -102,7 +100,7 @@ static bool read_part(struct plain *r, struct sp_str *ret)
 
 static bool is_word_end(const struct plain *r)
 {
-    return r->p >= r->end || sp_is_blank(*r->p) || memchr("\n;&|", *r->p, 4) != NULL;
+    return r->p >= r->end || sp_is_blank(*r->p) || sp_is_one_of(*r->p, "\n;&|");
 }
 
 static bool add_part(struct plain *r, struct sp_str part)
@@ -178,10 +176,8 @@ static bool read_operator(struct plain *r, bool *ret_needs_more)
     const bool is_doubled = r->p < r->end && *r->p == c;
 
     *ret_needs_more = c == '&' || c == '|';
-    if (c == '\n')
+    if (c == '\n' || c == ';')
         return true;
-    if (c == ';')
-        return !is_doubled;
     if (is_doubled)
         r->p++;
     else if (c == '&' || (r->p < r->end && *r->p == '&'))
@@ -195,8 +191,9 @@ bool sp_script_read_plain(struct sp_segment_list *l, struct sp_str script)
     bool needs_more = true;
 
     /* \1 and \x7f are marks of its own inside of bash, which did not always keep them apart. */
-    if (script.n == 0 || sp_str_has_nul(script) || !sp_utf8_is_valid(script) ||
-        memchr(script.p, '\1', script.n) != NULL || memchr(script.p, '\x7f', script.n) != NULL)
+    if (script.n == 0 || script.n > SP_SCRIPT_MAX_BYTES || sp_str_has_nul(script) ||
+        !sp_utf8_is_valid(script) || memchr(script.p, '\1', script.n) != NULL ||
+        memchr(script.p, '\x7f', script.n) != NULL)
         return false;
     for (skip_lines(&r); r.p < r.end; skip_lines(&r)) {
         if (!read_command(&r))

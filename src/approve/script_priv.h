@@ -10,6 +10,7 @@
 #include "base/arena.h"
 
 #define SP_SCRIPT_MAX_DEPTH 64
+#define SP_SCRIPT_MAX_BYTES (256 << 10) /* twice of what the kernel takes as one argument */
 
 struct sp_word_node {
     struct sp_str text;
@@ -42,6 +43,14 @@ int sp_segment_list_finish(struct sp_segment_list *l, struct sp_segments *ret, s
 
 /* Reads a plain script (4.2). false: it is not one, and the list holds nothing of use. */
 bool sp_script_read_plain(struct sp_segment_list *l, struct sp_str script);
+
+/* What is behind the last slash. */
+struct sp_str sp_base_name(struct sp_str path);
+
+static inline bool sp_is_one_of(char c, const char *set)
+{
+    return c != 0 && strchr(set, c) != NULL;
+}
 
 static inline bool sp_is_blank(char c)
 {

@@ -23,8 +23,9 @@ struct sp_reader {
     size_t used;
     struct sp_here_node *here_first, *here_last;
     unsigned depth;
-    bool *is_too_deep; /* something was left out */
-    bool has_failed;   /* a syntax error, or no memory: nothing is read from here on */
+    unsigned substitutions; /* how many "$(" are open */
+    bool *is_too_deep;      /* something was left out */
+    bool has_failed;        /* a syntax error, or no memory: nothing is read from here on */
 };
 
 struct sp_reader_word {

@@ -48,7 +48,7 @@ static void split_double(struct split *s)
         }
         if (s->p == s->end)
             break;
-        if (memchr("$`\"\\\n", *s->p, 5) == NULL)
+        if (!sp_is_one_of(*s->p, "$`\"\\\n"))
             *s->out++ = c;
         if (*s->p != '\n')
             *s->out++ = *s->p;
@@ -118,7 +118,7 @@ static unsigned ways_of(char c)
     unsigned ways = 0;
 
     if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-        (c != 0 && strchr("+-./:@]_", c) != NULL))
+        sp_is_one_of(c, "+-./:@]_"))
         ways |= BARE;
     if (c != '\'' && c != '^' && c != '\\')
         ways |= SINGLE;

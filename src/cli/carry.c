@@ -31,12 +31,42 @@ void sp_carry_stop(struct sp_carry *c)
     sp_loop_stop(c->loop);
 }
 
+static bool is_tried_again(const struct sp_carry *c)
+{
+    const struct sp_carry_options *o = c->options;
+
+    return o->tries_again != NULL && !c->is_again && c->result.end == SP_CARRY_EXITED &&
+           c->result.was_denied && !c->result.was_taken && o->tries_again(o->user, &c->result);
+}
+
+static void ask_leave(struct sp_carry *c);
+
+/* As if nothing had happened, but for what it has printed. */
+static void begin_again(struct sp_carry *c)
+{
+    c->is_again = true;
+    c->first = c->result;
+    c->result = (struct sp_carry_result){0};
+    c->has_exited = c->is_live = false;
+    sp_loop_cancel(c->loop, &c->timeout);
+    sp_loop_cancel(c->loop, &c->output.quiet);
+    sp_carry_end_input(c);
+    sp_job_release(&c->job);
+    sp_carry_forget_signals(c);
+    sp_terminal_restore(&c->terminal);
+    ask_leave(c);
+}
+
 void sp_carry_finish(struct sp_carry *c)
 {
     const struct sp_carry_scribe *s = c->options->scribe;
 
     if (c->is_ending)
         return;
+    if (is_tried_again(c)) {
+        begin_again(c);
+        return;
+    }
     c->is_ending = true;
     c->is_live = false;
     c->result.duration_ns = clock_ns() - c->began_ns;
@@ -193,6 +223,57 @@ static void start(struct sp_carry *c)
         end_with(c, SP_CARRY_REFUSED, &e);
 }
 
+static bool set_timeout(struct sp_carry *c)
+{
+    const uint64_t ms = c->options->timeout_ms;
+
+    return ms == 0 || sp_loop_timer(c->loop, &c->timeout, clock_ns() / 1000000 + ms, on_timeout);
+}
+
+/* The first attempt has had its end: that is what there is to tell. */
+static void end_with_first(struct sp_carry *c)
+{
+    c->result = c->first;
+    c->has_exited = true;
+    sp_carry_finish(c);
+}
+
+static void ask_leave(struct sp_carry *c)
+{
+    const struct sp_carry_options *o = c->options;
+    struct sp_error e = {0};
+    const bool was_asking = c->is_asking || c->is_again;
+
+    c->is_asking = false;
+    switch (o->may_start == NULL ? SP_CARRY_GO : o->may_start(o->user, &e)) {
+    case SP_CARRY_GO:
+        if (was_asking && !set_timeout(c))
+            end_with(c, SP_CARRY_REFUSED, &e);
+        else
+            start(c);
+        return;
+    case SP_CARRY_WAIT:
+        c->is_asking = true;
+        sp_loop_cancel(c->loop, &c->timeout);
+        return;
+    case SP_CARRY_NO:
+        if (c->is_again)
+            end_with_first(c);
+        else
+            end_with(c, SP_CARRY_REJECTED, &e);
+        return;
+    case SP_CARRY_FAIL:
+        end_with(c, SP_CARRY_REFUSED, &e);
+        return;
+    }
+}
+
+void sp_carry_wake(struct sp_carry *c)
+{
+    if (c->is_asking && !c->is_ending)
+        ask_leave(c);
+}
+
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_error *why)
 {
@@ -204,7 +285,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
     else if (c->options->prepare(c->options->user, facts, &e) < 0)
         end_with(c, SP_CARRY_REFUSED, &e);
     else
-        start(c);
+        ask_leave(c);
 }
 
 int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp_carry_result *ret,
@@ -214,14 +295,13 @@ int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp
     c->began_ns = clock_ns();
     c->has_run = true;
     sp_carry_begin_output(c);
-    if (o->timeout_ms != 0 &&
-        !sp_loop_timer(c->loop, &c->timeout, sp_loop_now(c->loop) + o->timeout_ms, on_timeout))
+    if (!set_timeout(c))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch the time");
     c->facts.fn = on_facts;
     if (o->prepare != NULL)
         sp_backend_ask_facts(o->backend, &c->facts);
     else
-        start(c);
+        ask_leave(c);
     const int r = sp_loop_run(c->loop, e);
     sp_terminal_restore(&c->terminal);
     if (r < 0)

@@ -26,6 +26,7 @@ struct sp_loop *sp_carry_loop(struct sp_carry *c);
 enum sp_carry_end {
     SP_CARRY_EXITED,        /* exit says how */
     SP_CARRY_REFUSED,       /* it could not be started: error says why */
+    SP_CARRY_REJECTED,      /* it may not run: error says why */
     SP_CARRY_UNREACHABLE,   /* where it was to run cannot be reached: error says why */
     SP_CARRY_LOST,          /* its executor was lost before it ended: error says how */
     SP_CARRY_TIMED_OUT,     /* it was killed for that */
@@ -54,6 +55,14 @@ struct sp_carry_scribe {
     bool (*ended)(void *user, const struct sp_carry_result *r, struct sp_buf *out);
 };
 
+/* Whether the command may start. */
+enum sp_carry_leave {
+    SP_CARRY_GO,
+    SP_CARRY_WAIT, /* not known yet: sp_carry_wake follows, and then it is asked again */
+    SP_CARRY_NO,   /* e says why */
+    SP_CARRY_FAIL, /* that cannot be found out: e says why */
+};
+
 struct sp_carry_options {
     struct sp_backend *backend;
     struct sp_launch *launch; /* a terminal's size is filled in; wants_stdin: ours is carried */
@@ -64,12 +73,22 @@ struct sp_carry_options {
     /* If not NULL, what is known of the place is asked for first, and may be the reason for a
      * refusal; it may still change the launch. */
     int (*prepare)(void *user, const struct sp_backend_facts *facts, struct sp_error *e);
+    /* If not NULL, asked before each start; it may still change the launch. The time-out does not
+     * run while it waits. */
+    enum sp_carry_leave (*may_start)(void *user, struct sp_error *e);
+    /* If not NULL: the sandbox denied the command something, and nothing of our stdin was read. Is
+     * it to be tried once more? Then may_start is asked again; if it says no, the first attempt's
+     * end is the end. */
+    bool (*tries_again)(void *user, const struct sp_carry_result *r);
     void *user;
 };
 
 /* Refused: our output failed, or memory is gone. */
 int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp_carry_result *ret,
                  struct sp_error *e);
+
+/* may_start has something to say now. Not from within it. */
+void sp_carry_wake(struct sp_carry *c);
 
 /* The command's words as a launch has them, to be freed; NULL: no memory. */
 struct sp_str *sp_carry_argv(char *const *words, struct sp_launch *ret);

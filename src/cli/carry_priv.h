@@ -42,7 +42,8 @@ struct sp_carry_signals {
     sigset_t waiting; /* to be passed on, one after the other */
     struct sp_job_call call, resize, kill;
     int passing; /* the one on its way; 0: none */
-    bool is_resizing, has_new_size;
+    bool is_resizing, has_new_size, is_killing;
+    uint64_t unheard_ms; /* when the one that wants an end came; 0: it has been answered */
 };
 
 struct sp_carry {
@@ -58,6 +59,9 @@ struct sp_carry {
     bool is_live;   /* started, and not yet exited */
     bool is_ending; /* the outcome is known */
     bool has_exited, has_run;
+    bool is_asking; /* whether it may start */
+    bool is_again;  /* the second attempt; `first` is how the first one ended */
+    struct sp_carry_result first;
     uint64_t began_ns;
     struct sp_carry_result result;
     int failed; /* minus a code: error says why */
@@ -84,6 +88,8 @@ void sp_carry_await_quiet(struct sp_carry *c);
 
 int sp_carry_begin_signals(struct sp_carry *c, struct sp_error *e);
 void sp_carry_end_signals(struct sp_carry *c);
+/* What was on its way to a job that is released: no answer will come. */
+void sp_carry_forget_signals(struct sp_carry *c);
 void sp_carry_pass_signals(struct sp_carry *c);
 void sp_carry_pass(struct sp_carry *c, int signal);
 void sp_carry_kill(struct sp_carry *c);

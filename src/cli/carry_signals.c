@@ -7,6 +7,9 @@
 
 #include "base/auto.h"
 #include "cli/carry_priv.h"
+#include "cli/plain.h"
+
+#define DEAF_MS 1000 /* a signal that is not answered for so long will not be */
 
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
@@ -24,11 +27,18 @@ static void on_killed(struct sp_job_call *call)
 {
     struct sp_carry *c = SP_CONTAINER(call, struct sp_carry, signals.kill);
 
+    c->signals.is_killing = false;
+    c->signals.unheard_ms = 0;
     c->result.was_killed = call->result == SP_JOB_OK || call->result == SP_JOB_GONE;
 }
 
 void sp_carry_kill(struct sp_carry *c)
 {
+    if (c->signals.is_killing)
+        return;
+    c->signals.is_killing = true;
+    if (c->signals.unheard_ms == 0)
+        c->signals.unheard_ms = sp_loop_now(c->loop);
     c->signals.kill.fn = on_killed;
     sp_job_terminate(&c->job, &c->signals.kill);
 }
@@ -37,12 +47,14 @@ void sp_carry_kill(struct sp_carry *c)
 static void make_up_for(struct sp_carry *c, const struct sp_job_call *call, int signal)
 {
     char text[640];
+    char line[720];
 
     if (call->result != SP_JOB_REFUSED || signal == SIGSTOP || signal == SIGCONT)
         return;
-    (void)fprintf(stderr, "sallyport: SIG%s was not passed on%s: %s\n", sigabbrev_np(signal),
-                  is_deadly(signal) ? ", the command is killed instead" : "",
-                  sp_error_text(&call->error, text, sizeof text));
+    (void)snprintf(line, sizeof line, "SIG%s was not passed on%s: %s", sigabbrev_np(signal),
+                   is_deadly(signal) ? ", the command is killed instead" : "",
+                   sp_error_text(&call->error, text, sizeof text));
+    sp_plain_say("sallyport", line);
     if (is_deadly(signal))
         sp_carry_kill(c);
 }
@@ -53,6 +65,8 @@ static void on_passed(struct sp_job_call *call)
     const int signal = c->signals.passing;
 
     c->signals.passing = 0;
+    if (!c->signals.is_killing)
+        c->signals.unheard_ms = 0;
     if (signal == SIGSTOP)
         (void)kill(getpid(), SIGSTOP); /* the command stands still by now */
     make_up_for(c, call, signal);
@@ -84,6 +98,30 @@ void sp_carry_pass(struct sp_carry *c, int signal)
     sp_carry_pass_signals(c);
 }
 
+void sp_carry_forget_signals(struct sp_carry *c)
+{
+    struct sp_carry_signals *s = &c->signals;
+
+    s->passing = 0;
+    s->is_killing = s->is_resizing = false;
+    s->unheard_ms = 0;
+}
+
+/* The last one of these has reached nobody, and it has had its time. */
+static bool is_deaf(const struct sp_carry *c)
+{
+    const uint64_t since = c->signals.unheard_ms;
+
+    return since != 0 && sp_loop_now(c->loop) - since >= DEAF_MS;
+}
+
+static void abandon(struct sp_carry *c, int signal)
+{
+    c->result.end = SP_CARRY_ABANDONED;
+    c->result.exit = (struct sp_exit){.code = 128 + signal, .signal = signal};
+    sp_carry_finish(c);
+}
+
 /* There is no command yet, or none any more: then it is for us. */
 static void take(struct sp_carry *c, int signal)
 {
@@ -91,11 +129,14 @@ static void take(struct sp_carry *c, int signal)
         sp_carry_stop(c);
     } else if (c->has_exited) {
         sp_carry_finish(c);
-    } else if (c->facts.backend != NULL) {
-        c->result.end = SP_CARRY_ABANDONED;
-        c->result.exit = (struct sp_exit){.code = 128 + signal, .signal = signal};
-        sp_carry_finish(c);
+    } else if (c->facts.backend != NULL || c->is_asking) {
+        abandon(c, signal);
+    } else if (is_deaf(c)) {
+        sp_plain_say("sallyport", "where the command runs nobody answers; it may go on there");
+        abandon(c, signal);
     } else {
+        if (c->signals.unheard_ms == 0)
+            c->signals.unheard_ms = sp_loop_now(c->loop);
         sp_carry_pass(c, signal);
     }
 }

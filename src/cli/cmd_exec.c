@@ -12,8 +12,10 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/denied.h"
+#include "cli/exec_approve.h"
 #include "cli/exec_json.h"
 #include "cli/place.h"
+#include "cli/plain.h"
 #include "config/policy.h"
 #include "engine/run.h"
 
@@ -34,6 +36,13 @@ static const char help[] =
     "  --no-stdin         it gets no stdin\n"
     "  --timeout S        after S seconds it is killed with all it has started\n"
     "  --json             events on stdout, one a line, then the result\n"
+    "  --approve POLICY   it is judged first: untrusted, on-failure, on-request, never, or the\n"
+    "                     JSON of granular; and what the policy asks is asked\n"
+    "  --rules FILE       rules besides those of the usual places (repeatable); implies a "
+    "judgement\n"
+    "  --approver WHO     who answers: terminal, program:PATH or deny (default: approver, else "
+    "the\n"
+    "                     terminal if there is one)\n"
     "  --config FILE      the configuration (default: the usual one)\n"
     "  --set KEY=TOML     one key of it, for this run (repeatable)\n"
     "  --help             show this text\n"
@@ -44,18 +53,20 @@ static const char help[] =
     "flag, no sandbox), 126 the command cannot be run, 127 it is not there.\n"
     "Example: sallyport exec --on builder --timeout 600 -- make test\n";
 
-enum { EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125 };
+enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125 };
 
 #define MAX_TIMEOUT_S 1e9
 
 struct options {
-    const char *on, *cwd, *sandbox, *config_file;
+    const char *on, *cwd, *sandbox, *config_file, *approve, *approver;
     bool is_tty, has_no_stdin, is_json;
     uint64_t timeout_ms; /* 0: none */
     struct sp_environ_var *env;
     uint32_t env_count;
     const char **sets; /* NULL at the end */
     size_t set_count;
+    const char **rules; /* NULL at the end */
+    size_t rule_count;
     char **operands; /* the command; NULL at the end */
 };
 
@@ -69,6 +80,8 @@ struct job {
     struct sp_str *argv;
     char *cwd;
     struct sp_policy policy;
+    const char *policy_name;
+    struct sp_exec_approve approve;
     struct sp_exec_json json;
     struct sp_backend *backend;
     struct sp_carry *carry;
@@ -88,6 +101,8 @@ enum {
     OPT_CONFIG,
     OPT_SET,
     OPT_APPROVE,
+    OPT_RULES,
+    OPT_APPROVER,
     OPT_HELP,
 };
 
@@ -103,8 +118,8 @@ static const struct option known[] = {
     {"config", required_argument, NULL, OPT_CONFIG},
     {"set", required_argument, NULL, OPT_SET},
     {"approve", required_argument, NULL, OPT_APPROVE},
-    {"rules", required_argument, NULL, OPT_APPROVE},
-    {"approver", required_argument, NULL, OPT_APPROVE},
+    {"rules", required_argument, NULL, OPT_RULES},
+    {"approver", required_argument, NULL, OPT_APPROVER},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
@@ -174,11 +189,22 @@ static bool take(struct options *o, int opt)
         o->sets[o->set_count++] = optarg;
         return true;
     case OPT_APPROVE:
-        return complain("--approve, --rules and --approver: this version asks nobody; leave them "
-                        "out, and choose with --sandbox what the command may do");
+        o->approve = optarg;
+        return true;
+    case OPT_RULES:
+        o->rules[o->rule_count++] = optarg;
+        return true;
+    case OPT_APPROVER:
+        o->approver = optarg;
+        return true;
     default: /* getopt has said what is wrong */
         return false;
     }
+}
+
+static bool is_judged(const struct options *o)
+{
+    return o->approve != NULL || o->rule_count > 0;
 }
 
 /* 0: go on. EXIT_OURS: it was said what is wrong. -1: help was asked for and given. `args` has room
@@ -204,6 +230,8 @@ static int read_options(int argc, char **argv, char **args, struct options *o)
         return complain("no command") ? 0 : EXIT_OURS;
     if (o->operands[0][0] == 0)
         return complain("the command's name is empty") ? 0 : EXIT_OURS;
+    if (o->approver != NULL && !is_judged(o))
+        return complain("--approver answers nothing without --approve or --rules") ? 0 : EXIT_OURS;
     return 0;
 }
 
@@ -250,6 +278,9 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
         return 128 + SIGPIPE;
     case SP_CARRY_REFUSED:
         return refusal_status(j, &r->error, text, size);
+    case SP_CARRY_REJECTED:
+        (void)snprintf(text, size, "%s", r->error.msg);
+        return EXIT_REJECTED;
     case SP_CARRY_UNREACHABLE:
         (void)snprintf(text, size, "%s cannot be reached: %s", j->place.name,
                        sp_error_text(&r->error, why, sizeof why));
@@ -278,7 +309,7 @@ static int tell(const struct job *j, const struct sp_carry_result *r)
     if (sp_denied_write(r, false, &denial) && denial.len > 0)
         (void)!write(STDERR_FILENO, denial.data, denial.len);
     if (text[0] != 0)
-        (void)fprintf(stderr, "sallyport: %s\n", text);
+        sp_plain_say("sallyport", text);
     return status;
 }
 
@@ -299,6 +330,37 @@ static int give_up(const struct options *o, const struct sp_error *e)
 
 /* ---- what is to run ---- */
 
+static int open_approvals(struct job *j, const char *cwd, struct sp_error *e)
+{
+    const struct sp_exec_approve_ask ask = {
+        .config = &j->config,
+        .policy = j->o->approve,
+        .rules = j->o->rules,
+        .approver = j->o->approver,
+        .cwd = is_here(j) ? cwd : NULL,
+        .environment = j->place.name,
+        .policy_name = j->policy_name,
+        .carry = j->carry,
+        .launch = &j->launch,
+    };
+
+    return sp_exec_approve_open(&j->approve, &ask, e);
+}
+
+static enum sp_carry_leave may_start(void *user, struct sp_error *e)
+{
+    struct job *j = user;
+
+    return sp_exec_approve_may_start(&j->approve, e);
+}
+
+static bool tries_again(void *user, const struct sp_carry_result *r)
+{
+    struct job *j = user;
+
+    return sp_exec_approve_tries_again(&j->approve, r);
+}
+
 static int make_policy(struct job *j, const char *cwd, struct sp_error *e)
 {
     const char *name = j->o->sandbox != NULL                   ? j->o->sandbox
@@ -309,7 +371,8 @@ static int make_policy(struct job *j, const char *cwd, struct sp_error *e)
 
     if (r == 0)
         j->launch.policy = is_open ? NULL : &j->policy;
-    return r;
+    j->policy_name = name;
+    return r < 0 || !is_judged(j->o) ? r : open_approvals(j, cwd, e);
 }
 
 /* Nothing can be typed there. */
@@ -403,6 +466,8 @@ static int run(struct job *j, struct sp_carry_result *ret, struct sp_error *e)
         .after_ms = SP_RUN_DRAIN_MS,
         .scribe = j->o->is_json ? &j->json.scribe : NULL,
         .prepare = is_here(j) ? NULL : prepare,
+        .may_start = is_judged(j->o) ? may_start : NULL,
+        .tries_again = is_judged(j->o) ? tries_again : NULL,
         .user = j,
     };
 
@@ -415,6 +480,7 @@ static int run(struct job *j, struct sp_carry_result *ret, struct sp_error *e)
 
 static void done(struct job *j)
 {
+    sp_exec_approve_done(&j->approve);
     sp_backend_free(j->backend);
     sp_carry_free(j->carry);
     sp_exec_json_done(&j->json);
@@ -458,11 +524,13 @@ int sp_cmd_exec(int argc, char **argv)
     auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
     auto_free struct sp_environ_var *env = calloc((size_t)argc + 1, sizeof *env);
     auto_free const char **sets = calloc((size_t)argc + 1, sizeof *sets);
+    auto_free const char **rules = calloc((size_t)argc + 1, sizeof *rules);
 
-    if (args == NULL || env == NULL || sets == NULL)
+    if (args == NULL || env == NULL || sets == NULL || rules == NULL)
         return EXIT_OURS;
     o.env = env;
     o.sets = sets;
+    o.rules = rules;
     const int usage = read_options(argc, argv, args, &o);
     if (usage != 0)
         return usage < 0 ? SP_EXIT_OK : usage;

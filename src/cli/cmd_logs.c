@@ -307,7 +307,7 @@ static int follow(struct logs *l, struct sp_error *e)
     if (!write_attach(l, &params))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
     l->is_collecting = true;
-    l->bytes.max = MAX_KEPT;
+    l->bytes.max = l->items.max = MAX_KEPT;
     sp_observe_set_ops(l->observe, &ops, l); /* word may come together with the answer */
     int r = sp_observe_ask(l->observe, "process/attach", (struct sp_str){params.data, params.len},
                            on_attached, l, e);

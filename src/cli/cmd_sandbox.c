@@ -240,6 +240,7 @@ static int status_of(const struct options *o, const struct sp_policy *policy,
         return r->exit.code < 0 ? EXIT_OURS : r->exit.code;
     case SP_CARRY_OUTPUT_CLOSED:
         return 128 + SIGPIPE;
+    case SP_CARRY_REJECTED:
     case SP_CARRY_REFUSED:
         return refused(o, policy, &r->error);
     case SP_CARRY_LOST:

@@ -41,11 +41,24 @@ static bool add_event(struct sp_buf *out, const struct sp_event *e)
     return sp_tools_add_event(out, e) && sp_buf_add(out, "\n", 1);
 }
 
+static void on_frame(void *arg, struct sp_str frame);
+
+static void forget_output(struct sp_exec_json *j)
+{
+    for (int i = 0; i < 2; i++) {
+        sp_headtail_done(&j->kept[i]);
+        sp_delta_init(&j->deltas[i], &j->quota, on_frame, j);
+        sp_headtail_init(&j->kept[i], SP_HEADTAIL_CAPACITY);
+    }
+}
+
 static bool on_started(void *user, struct sp_buf *out)
 {
     struct sp_exec_json *j = user;
     const struct sp_event e = event_of(j, SP_EVENT_BEGIN);
 
+    if (j->has_begun)
+        forget_output(j); /* of the attempt that was denied */
     j->has_begun = true;
     return add_event(out, &e);
 }
@@ -163,6 +176,8 @@ static const char *kind_of(const struct sp_carry_result *r)
     case SP_CARRY_UNREACHABLE:
     case SP_CARRY_LOST:
         return "lost";
+    case SP_CARRY_REJECTED:
+        return "refused";
     case SP_CARRY_REFUSED:
         break;
     }
@@ -235,10 +250,7 @@ void sp_exec_json_init(struct sp_exec_json *j)
     j->scribe = (struct sp_carry_scribe){
         .user = j, .started = on_started, .output = on_output, .gap = on_gap, .ended = on_ended};
     (void)snprintf(j->call_id, sizeof j->call_id, "exec-%d", (int)getpid());
-    for (int i = 0; i < 2; i++) {
-        sp_delta_init(&j->deltas[i], &j->quota, on_frame, j);
-        sp_headtail_init(&j->kept[i], SP_HEADTAIL_CAPACITY);
-    }
+    forget_output(j);
 }
 
 void sp_exec_json_done(struct sp_exec_json *j)

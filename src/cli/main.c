@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/plain.h"
 
 static const char usage[] =
     "sallyport runs commands for programs: interactive shells, builds, servers, tests.\n"
@@ -12,6 +13,9 @@ static const char usage[] =
     "  serve      run the exec-server: processes over WebSocket, a unix socket or stdio\n"
     "  exec       run one command, here or on a server, with our own stdin and stdout\n"
     "  sandbox    run one command under a policy, or show what the policy means\n"
+    "  patch      apply a patch to files, confined\n"
+    "  rules      say which rules match a command, test rule files, explain what comes of them\n"
+    "  audit      check the log of decisions\n"
     "  doctor     say which sandbox layers this host has, and what to do about the rest\n"
     "  ps         list the processes of a server\n"
     "  logs       show what a process of a server has written\n"
@@ -26,7 +30,7 @@ int sp_cli_complain(const struct sp_error *e)
 {
     char text[640];
 
-    (void)fprintf(stderr, "Error: %s\n", sp_error_text(e, text, sizeof text));
+    sp_plain_say("Error", sp_error_text(e, text, sizeof text)); /* a server's words, perhaps */
     return SP_EXIT_FAILED;
 }
 
@@ -40,6 +44,12 @@ int main(int argc, char **argv)
         return sp_cmd_exec(argc - 2, argv + 2);
     if (strcmp(verb, "sandbox") == 0)
         return sp_cmd_sandbox(argc - 2, argv + 2);
+    if (strcmp(verb, "patch") == 0)
+        return sp_cmd_patch(argc - 2, argv + 2);
+    if (strcmp(verb, "rules") == 0)
+        return sp_cmd_rules(argc - 2, argv + 2);
+    if (strcmp(verb, "audit") == 0)
+        return sp_cmd_audit(argc - 2, argv + 2);
     if (strcmp(verb, "doctor") == 0)
         return sp_cmd_doctor(argc - 2, argv + 2);
     if (strcmp(verb, "ps") == 0)
@@ -52,6 +62,8 @@ int main(int argc, char **argv)
         return sp_cmd_kill(argc - 2, argv + 2);
     if (strcmp(verb, "cell") == 0) /* internal: what `serve` runs commands in */
         return sp_cmd_cell(argc - 2, argv + 2);
+    if (strcmp(verb, "patch-inside") == 0) /* internal: what `patch` confines */
+        return sp_cmd_patch_inside(argc - 2, argv + 2);
     if (strcmp(verb, "version") == 0 || strcmp(verb, "--version") == 0) {
         (void)printf("sallyport %s\n", SP_VERSION);
         return SP_EXIT_OK;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/plain.h"
 
+#include <stdio.h>
+
 #include "base/auto.h"
 #include "base/utf8.h"
 
@@ -89,6 +91,25 @@ bool sp_plain_add_word(struct sp_buf *out, struct sp_str word)
         word = (struct sp_str){word.p + used, word.n - used};
     }
     return ok && sp_buf_add(out, "'", 1);
+}
+
+void sp_plain_say(const char *before, const char *text)
+{
+    auto_buf struct sp_buf line = {0};
+    bool ok = sp_buf_printf(&line, "%s: ", before);
+
+    for (;;) {
+        const size_t n = strcspn(text, "\n");
+
+        ok = ok && sp_plain_add(&line, (struct sp_str){text, n}) && sp_buf_add(&line, "\n", 1);
+        if (text[n] == 0)
+            break;
+        text += n + 1;
+    }
+    if (ok)
+        (void)fwrite(line.data, 1, line.len, stderr);
+    else
+        (void)fprintf(stderr, "%s: no memory to say what is wrong\n", before);
 }
 
 size_t sp_plain_width(struct sp_str plain)

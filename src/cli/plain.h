@@ -12,6 +12,8 @@
 bool sp_plain_add(struct sp_buf *out, struct sp_str text);
 /* The same as a word for a shell: quoted where it must be. */
 bool sp_plain_add_word(struct sp_buf *out, struct sp_str word);
+/* "before: text" on stderr, where others had a hand in the text. Its lines stay lines. */
+void sp_plain_say(const char *before, const char *text);
 /* The columns that plain text takes, one for each character. */
 size_t sp_plain_width(struct sp_str plain);
 

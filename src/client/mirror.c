@@ -55,12 +55,18 @@ struct sp_mirror_event *sp_mirror_event_new(enum sp_mirror_kind kind, uint64_t s
     return ev;
 }
 
+/* Of memory: there may be no end of small ones, or of empty ones. */
+static size_t cost_of(const struct sp_mirror_event *ev)
+{
+    return sizeof *ev + ev->size;
+}
+
 void sp_mirror_wait(struct sp_mirror *m, struct sp_mirror_event *ev)
 {
     ev->next = NULL;
     *m->waiting_end = ev;
     m->waiting_end = &ev->next;
-    m->waiting_bytes += ev->size;
+    m->waiting_bytes += cost_of(ev);
     m->has_exit = m->has_exit || ev->kind == SP_MIRROR_EXIT;
     m->has_close = m->has_close || ev->kind == SP_MIRROR_CLOSE;
     if (ev->seq > m->known)
@@ -207,17 +213,19 @@ int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_error *e)
 
 /* ---- telling ---- */
 
-static bool waits_for_verdict(const struct sp_mirror *m)
+/* Not at any price: others may go on writing, and what they write waits behind it. */
+bool sp_mirror_waits_for_verdict(const struct sp_mirror *m)
 {
     const struct sp_mirror_event *ev = m->waiting;
 
-    return ev != NULL && ev->kind == SP_MIRROR_EXIT && ev->denied < 0 && !m->has_verdict;
+    return ev != NULL && ev->kind == SP_MIRROR_EXIT && ev->denied < 0 && !m->has_verdict &&
+           m->waiting_bytes <= SP_MIRROR_MAX_BYTES;
 }
 
 bool sp_mirror_wants_read(const struct sp_mirror *m)
 {
-    return !m->is_over &&
-           (m->held != NULL || (m->dropped > m->known && !m->has_close) || waits_for_verdict(m));
+    return !m->is_over && (m->held != NULL || (m->dropped > m->known && !m->has_close) ||
+                           sp_mirror_waits_for_verdict(m));
 }
 
 bool sp_mirror_is_complete(const struct sp_mirror *m)
@@ -262,7 +270,7 @@ void sp_mirror_tell(struct sp_mirror *m)
     if (m->is_telling)
         return;
     m->is_telling = true;
-    while (m->waiting != NULL && !m->is_over && !m->is_blocked && !waits_for_verdict(m)) {
+    while (m->waiting != NULL && !m->is_over && !m->is_blocked && !sp_mirror_waits_for_verdict(m)) {
         struct sp_mirror_event *ev = m->waiting;
 
         if (!tell(m, ev)) {
@@ -272,7 +280,7 @@ void sp_mirror_tell(struct sp_mirror *m)
         m->waiting = ev->next;
         if (m->waiting == NULL)
             m->waiting_end = &m->waiting;
-        m->waiting_bytes -= ev->size;
+        m->waiting_bytes -= cost_of(ev);
         free(ev);
     }
     m->is_telling = false;

@@ -39,7 +39,8 @@ struct sp_mirror {
     struct sp_mirror_event *waiting, **waiting_end;
     struct sp_mirror_event *held; /* by number */
     uint32_t held_count;
-    size_t held_bytes, waiting_bytes;
+    size_t held_bytes;
+    size_t waiting_bytes;     /* of memory, not of output */
     uint64_t dropped;         /* the highest number that was not held, for want of room; 0: none */
     uint32_t drops;           /* since the last read was asked for */
     uint64_t gap_end;         /* the highest number seen when the last read was asked for */
@@ -64,6 +65,8 @@ int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_error *e);
 
 /* Whether a read is wanted: a gap is there, or the exit waits for its verdict. */
 bool sp_mirror_wants_read(const struct sp_mirror *m);
+/* The exit is known, and is told when a read has given its verdict, or sp_mirror_no_verdict. */
+bool sp_mirror_waits_for_verdict(const struct sp_mirror *m);
 /* A read is asked for: with this afterSeq. */
 uint64_t sp_mirror_begin_read(struct sp_mirror *m);
 
@@ -84,7 +87,7 @@ int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, u
 /* Takes the answer in, and frees its chunks in any case. */
 int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_error *e);
 void sp_mirror_drop_answer(struct sp_mirror_answer *a);
-/* The read was refused: an exit that waits for its verdict is told without. */
+/* There is none to be had: an exit that waits for its verdict is told without. */
 void sp_mirror_no_verdict(struct sp_mirror *m);
 
 /* A bounded reader is not done yet: it reads on, after sp_mirror_begin_read's number. */
@@ -95,10 +98,11 @@ void sp_mirror_tell(struct sp_mirror *m);
 /* The owner takes output again; sp_mirror_tell goes on. */
 void sp_mirror_unblock(struct sp_mirror *m);
 
-/* More waits than should. */
+/* More waits for the owner than should. What waits for a verdict is none of that: the verdict comes
+ * by the connection that would not be read. */
 static inline bool sp_mirror_is_full(const struct sp_mirror *m)
 {
-    return m->waiting_bytes >= SP_MIRROR_HIGH;
+    return m->is_blocked && m->waiting_bytes >= SP_MIRROR_HIGH;
 }
 
 #endif

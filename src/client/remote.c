@@ -155,6 +155,7 @@ static void destroy(struct sp_remote *r)
     while (r->graves != NULL)
         sp_remote_job_free(r->graves);
     sp_loop_undefer(r->backend.loop, &r->turn);
+    sp_loop_cancel(r->backend.loop, &r->facts_late);
     sp_remote_forget_facts(r);
     free_text(r->options.url);
     free_text(r->options.cwd);

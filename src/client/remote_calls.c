@@ -11,6 +11,8 @@
 #include "base/base64.h"
 #include "client/remote_priv.h"
 
+#define ANSWER_MS 30000U /* for what a server does at once; writes may wait for the command */
+
 enum kind { WRITE, CLOSE_STDIN, OTHER };
 
 struct sp_remote_call {
@@ -20,6 +22,7 @@ struct sp_remote_call {
     struct sp_remote_call *prev, *next;
     enum kind kind;
     size_t bytes;
+    struct sp_timer timer; /* OTHER: for its answer */
 };
 
 static void free_call(struct sp_remote_call *c)
@@ -27,6 +30,7 @@ static void free_call(struct sp_remote_call *c)
     struct sp_remote_job *rj = c->job;
 
     sp_client_forget(&c->request);
+    sp_loop_cancel(rj->remote->backend.loop, &c->timer);
     if (c->prev != NULL)
         c->prev->next = c->next;
     else
@@ -154,6 +158,17 @@ static void on_answer(struct sp_client_request *q, const struct sp_client_reply 
     finish(c);
 }
 
+/* It may still be done, or not: nobody says. */
+static void on_late(struct sp_timer *t)
+{
+    struct sp_remote_call *c = SP_CONTAINER(t, struct sp_remote_call, timer);
+
+    c->call->result = SP_JOB_REFUSED;
+    (void)sp_fail(&c->call->error, SP_E_FAILED, 0, "the exec-server has not answered for %u s",
+                  ANSWER_MS / 1000);
+    finish(c);
+}
+
 /* ---- asking ---- */
 
 /* NULL: answered already, there is no room for it. */
@@ -189,7 +204,10 @@ static void ask(struct sp_remote_call *c, const char *method, const struct sp_bu
 {
     struct sp_remote_job *rj = c->job;
     struct sp_job_call *call = c->call;
+    struct sp_loop *loop = rj->remote->backend.loop;
 
+    if (ok && c->kind == OTHER)
+        ok = sp_loop_timer(loop, &c->timer, sp_loop_now(loop) + ANSWER_MS, on_late);
     if (ok) {
         sp_client_ask(rj->remote->client, &c->request, method,
                       (struct sp_str){params->data, params->len});

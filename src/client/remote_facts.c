@@ -7,6 +7,8 @@
 #include "base/uri.h"
 #include "client/remote_priv.h"
 
+#define FACTS_MS 60000U /* besides the time for a connection */
+
 void sp_remote_forget_facts(struct sp_remote *r)
 {
     free(TAKE_PTR(r->shell_name));
@@ -18,6 +20,7 @@ void sp_remote_forget_facts(struct sp_remote *r)
 
 void sp_remote_tell_facts(struct sp_remote *r, const struct sp_error *e)
 {
+    sp_loop_cancel(r->backend.loop, &r->facts_late);
     sp_remote_enter(r);
     while (r->waits != NULL && !r->is_freed) {
         struct sp_backend_wait *w = r->waits;
@@ -124,6 +127,25 @@ void sp_remote_learn(struct sp_remote *r, struct sp_json *j, uint32_t result)
 
 /* ---- waiting ---- */
 
+static void on_late(struct sp_timer *t)
+{
+    struct sp_remote *r = SP_CONTAINER(t, struct sp_remote, facts_late);
+    struct sp_error e;
+
+    (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server does not say what it is");
+    sp_remote_tell_facts(r, &e);
+}
+
+/* No memory for it: then as long as it takes. */
+static void await_facts(struct sp_remote *r)
+{
+    struct sp_loop *loop = r->backend.loop;
+
+    if (r->facts_late.slot == 0)
+        (void)sp_loop_timer(loop, &r->facts_late,
+                            sp_loop_now(loop) + r->options.connect_timeout_ms + FACTS_MS, on_late);
+}
+
 static void on_turn(struct sp_deferred *d)
 {
     struct sp_remote *r = SP_CONTAINER(d, struct sp_remote, turn);
@@ -133,6 +155,8 @@ static void on_turn(struct sp_deferred *d)
         sp_remote_tell_facts(r, NULL);
     else if (sp_remote_need_client(r, &e) < 0)
         sp_remote_tell_facts(r, &e);
+    else if (r->waits != NULL)
+        await_facts(r);
 }
 
 void sp_remote_ask_facts(struct sp_backend *b, struct sp_backend_wait *w)

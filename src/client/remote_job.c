@@ -5,13 +5,14 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "client/remote_priv.h"
 
 #define INVALID_REQUEST (-32600) /* unknown, starting, or there already */
 #define LOOK_AGAIN_MS   100U
-#define MAX_STARTS      100U /* asked again so often, a process that is neither there nor not */
+#define START_MS        60000U /* for the answer to a start */
+#define VERDICT_MS      5000U  /* an exit waits so long for what else there is to say of it */
+#define MAX_STARTS      30U    /* asked again so often, a process that is neither there nor not */
 
 static const struct sp_mirror_ops mirror_ops;
 
@@ -155,6 +156,31 @@ static void ask_read(struct sp_remote_job *rj,
 
 static void on_read(struct sp_client_request *q, const struct sp_client_reply *reply);
 
+static void follow(struct sp_remote_job *rj);
+
+/* The server does not answer, or answers without end: without a verdict, then. While there is no
+ * connection, nobody was asked. */
+static void on_verdict_late(struct sp_timer *t)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
+    struct sp_remote *r = rj->remote;
+
+    if (rj->read.client != NULL)
+        sp_mirror_no_verdict(&rj->mirror);
+    sp_remote_enter(r);
+    follow(rj);
+    sp_remote_leave(r);
+}
+
+static void await_verdict(struct sp_remote_job *rj)
+{
+    struct sp_loop *loop = rj->remote->backend.loop;
+
+    if (rj->timer.slot == 0 &&
+        !sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + VERDICT_MS, on_verdict_late))
+        sp_mirror_no_verdict(&rj->mirror);
+}
+
 /* What is there is told; what is missing is asked for. */
 static void follow(struct sp_remote_job *rj)
 {
@@ -164,6 +190,8 @@ static void follow(struct sp_remote_job *rj)
     note_full(rj);
     if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
         ask_read(rj, on_read);
+    if (rj->state == SP_REMOTE_LIVE && sp_mirror_waits_for_verdict(&rj->mirror))
+        await_verdict(rj);
 }
 
 static void take_answer(struct sp_remote_job *rj, const struct sp_client_reply *reply)
@@ -316,6 +344,7 @@ static void become_live(struct sp_remote_job *rj, enum sp_job_sandbox sandbox)
 {
     rj->state = SP_REMOTE_LIVE;
     rj->is_start_lost = false;
+    sp_loop_cancel(rj->remote->backend.loop, &rj->timer);
     sp_buf_done(&rj->launch);
     sp_mirror_unblock(&rj->mirror);
     rj->job->ops->started(rj->job, sandbox);
@@ -332,23 +361,57 @@ static enum sp_job_sandbox read_sandbox(const struct sp_client_reply *reply)
                                                      : SP_JOB_SANDBOX_UNKNOWN;
 }
 
+static void await_word(struct sp_remote_job *rj);
 static void ask_start(struct sp_remote_job *rj);
 static void on_check(struct sp_client_request *q, const struct sp_client_reply *reply);
 
+static void on_start_late(struct sp_timer *t)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
+    struct sp_error e;
+
+    if (rj->start.text.len != 0 || rj->is_start_lost) { /* there is no connection: that ends, too */
+        await_word(rj);
+        return;
+    }
+    (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server has not answered the start for %u s",
+                  START_MS / 1000);
+    fail(rj, &e, true);
+}
+
+static void await_word(struct sp_remote_job *rj)
+{
+    struct sp_loop *loop = rj->remote->backend.loop;
+
+    (void)sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + START_MS, on_start_late);
+}
+
 static void on_look_again(struct sp_timer *t)
 {
-    ask_read(SP_CONTAINER(t, struct sp_remote_job, timer), on_check);
+    struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
+
+    await_word(rj);
+    ask_read(rj, on_check);
 }
 
 /* A start that was asked again is refused if the first one is there, or is about to be. */
 static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply *reply)
 {
     struct sp_loop *loop = rj->remote->backend.loop;
+    const bool is_unclear = rj->start_tries != 0 && reply->code == INVALID_REQUEST;
     struct sp_error e;
 
-    if (rj->start_tries != 0 && rj->start_tries < MAX_STARTS && reply->code == INVALID_REQUEST &&
+    if (is_unclear && rj->start_tries < MAX_STARTS &&
         sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + LOOK_AGAIN_MS, on_look_again))
         return;
+    if (is_unclear) { /* under another name it might run twice */
+        (void)sp_fail(&e, SP_E_FAILED, 0,
+                      "the connection was lost while the process was starting, and the exec-server "
+                      "does not tell what became of it: " SP_STR_FMT,
+                      SP_STR_ARG(reply->message));
+        fail(rj, &e, true);
+        return;
+    }
     (void)sp_fail(&e, reply->code == sp_code_wire(SP_E_INVALID) ? SP_E_INVALID : SP_E_FAILED, 0,
                   SP_STR_FMT, SP_STR_ARG(reply->message));
     refuse(rj, &e);
@@ -403,6 +466,7 @@ static void on_check(struct sp_client_request *q, const struct sp_client_reply *
 static void ask_start(struct sp_remote_job *rj)
 {
     rj->is_start_lost = false;
+    await_word(rj);
     rj->start.fn = on_start;
     sp_client_ask(rj->remote->client, &rj->start, "process/start",
                   (struct sp_str){rj->launch.data, rj->launch.len});
@@ -411,30 +475,12 @@ static void ask_start(struct sp_remote_job *rj)
 /* The session has a connection again. */
 void sp_remote_resumed(struct sp_remote_job *rj)
 {
-    if (rj->state == SP_REMOTE_STARTING && rj->is_start_lost)
+    if (rj->state == SP_REMOTE_STARTING && rj->is_start_lost) {
+        rj->is_start_lost = false;
+        await_word(rj);
         ask_read(rj, on_check);
-    else if (rj->state == SP_REMOTE_LIVE && !sp_mirror_is_complete(&rj->mirror))
+    } else if (rj->state == SP_REMOTE_LIVE && !sp_mirror_is_complete(&rj->mirror))
         ask_read(rj, on_read);
-}
-
-/* The name and a random UUID: a server keeps an ended process for a while, under its name. */
-static char *make_id(struct sp_str name)
-{
-    unsigned char b[16];
-    char *id = malloc(name.n + 38);
-
-    if (id == NULL || getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
-        free(id);
-        return NULL;
-    }
-    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40);
-    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
-    memcpy(id, name.p, name.n);
-    (void)snprintf(id + name.n, 38,
-                   "-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
-    return id;
 }
 
 static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_error *e)
@@ -444,7 +490,7 @@ static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct s
 
     if (l->name.n > 256 || sp_str_has_nul(l->name))
         return sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
-    rj->id = make_id(l->name);
+    rj->id = sp_remote_make_id(l->name);
     if (rj->id == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
     return sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);

@@ -36,6 +36,7 @@ struct sp_remote {
     struct sp_backend_wait *waits;
     struct sp_client_request info; /* environment/info, for servers that do not greet with it */
     struct sp_deferred turn;       /* tells facts that are known */
+    struct sp_timer facts_late;    /* who waits for them does not wait for ever */
 
     struct sp_remote_job *jobs, *graves;
     struct sp_remote_farewell *farewells;
@@ -66,7 +67,7 @@ struct sp_remote_job {
     bool is_sandboxed, has_tty;
     bool is_full;
     bool is_seen, is_doomed; /* while all are gone through */
-    struct sp_timer timer;   /* STARTING: to look again */
+    struct sp_timer timer;   /* STARTING: to look again; LIVE: for the verdict */
     struct sp_deferred turn; /* what is due at the end of the turn */
     bool is_unblocked;       /* go_on was called */
     struct sp_remote_call *calls;
@@ -92,6 +93,9 @@ void sp_remote_forget_wait(struct sp_backend_wait *w);
 /* remote_launch.c */
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
                            const char *cwd, struct sp_error *e);
+/* The name and a random UUID, to be freed: a server keeps an ended process for a while, under its
+ * name. NULL: no memory, or no chance. */
+char *sp_remote_make_id(struct sp_str name);
 
 /* remote_job.c */
 int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,

@@ -104,9 +104,22 @@ void sp_approvals_set_policy(struct sp_approvals *a, const struct sp_approval_po
     a->options.policy = *p;
 }
 
+const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *a)
+{
+    return &a->options.policy;
+}
+
 bool sp_approvals_can_ask(const struct sp_approvals *a)
 {
     return a->options.approver != NULL && !a->options.nobody_answers;
+}
+
+const struct sp_question *sp_approvals_question(const struct sp_approvals *a, uint64_t question)
+{
+    for (const struct sp_plan *p = a->asking; p != NULL; p = p->next)
+        if (p->question.id == question)
+            return &p->question;
+    return NULL;
 }
 
 void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct sp_decision *d)

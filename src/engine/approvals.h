@@ -42,8 +42,12 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
                             struct sp_str fingerprint); /* false: no memory, all is as before */
 void sp_approvals_set_policy(struct sp_approvals *a, const struct sp_approval_policy *p);
 
+const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *a);
 /* Whether anybody answers. */
 bool sp_approvals_can_ask(const struct sp_approvals *a);
+
+/* NULL: it is not open. */
+const struct sp_question *sp_approvals_question(const struct sp_approvals *a, uint64_t question);
 
 /* An answer. A question that is not open: nothing happens. */
 void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct sp_decision *d);

@@ -38,6 +38,14 @@ int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment
 /* An accepted amendment: kept in the file and in the set. Failures are warnings. */
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);
 
+/* plan_patch.c: the same questions about a patch (14.4). */
+/* Fills the assessment and, by it, the requirement's kind. */
+int sp_plan_assess_patch(struct sp_plan *p, struct sp_error *e);
+/* The directories that an approved patch writes to besides, in its policy. */
+int sp_plan_open_parents(struct sp_plan *p, struct sp_error *e);
+bool sp_plan_is_patch_cached(const struct sp_plan *p);
+bool sp_plan_cache_patch(struct sp_plan *p); /* false: no memory */
+
 /* One line of the log. false: it must be written and cannot; e says why. */
 bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decision,
                    const char *decided_by, bool runs);

@@ -62,44 +62,36 @@ static bool await_facts(struct sp_exec *x)
 
 /* ---- may it run? ---- */
 
-static void ask_person(struct sp_exec *x, enum sp_question_kind kind)
+/* The answer is there. */
+static void on_told(struct sp_plan *p)
 {
-    struct sp_manager *m = x->call.m;
-    const struct sp_question q = {
-        .id = ++m->next_question,
-        .kind = kind,
-        .call_id = x->ask.call_id,
-        .reason = kind == SP_QUESTION_RETRY ? SP_STR("command failed; retry without sandbox?")
-                                            : x->ask.justification,
-        .command = x->ask.cmd,
-        .argv = x->argv,
-        .argc = x->argc,
-        .cwd = x->cwd,
-        .prefix_rule = x->ask.prefix_rule,
-        .prefix_rule_count = x->ask.prefix_rule_count,
-    };
-
-    x->stage = SP_EXEC_ASKING;
-    x->call.is_collecting = false; /* what has run does not count */
-    x->question = q.id;
-    x->question_kind = kind;
-    x->has_decision = false;
-    if (m->ops.ask != NULL)
-        m->ops.ask(m->user, &q);
-    else
-        (void)sp_exec_decide(&x->call, q.id, SP_DECISION_DENIED);
+    sp_call_changed(&SP_CONTAINER(p, struct sp_exec, plan)->call);
 }
 
-bool sp_exec_decide(struct sp_call *c, uint64_t question, enum sp_decision d)
+static void begin_plan(struct sp_exec *x)
 {
-    struct sp_exec *x = exec_of(c);
+    const struct sp_manager *m = x->call.m;
+    const struct sp_plan_ask ask = {
+        .call_id = x->ask.call_id,
+        .turn_id = x->ask.turn_id,
+        .environment = sp_str_of(x->home->id),
+        .argv = {x->argv, x->argc},
+        .command = x->ask.argc == 0 ? x->ask.cmd : (struct sp_str){0},
+        .cwd = x->cwd,
+        .is_tty = x->ask.is_tty,
+        .permissions = x->ask.permissions,
+        .additional = x->ask.additional,
+        .justification = x->ask.justification,
+        .prefix = {x->ask.prefix_rule, x->ask.prefix_rule_count},
+        .policy = m->has_policy ? &m->policy : NULL,
+        .policy_name = m->options.policy_name,
+        .policy_cwd = x->home_cwd,
+        .shell = x->shell.path,
+        .changes = x->patch.is_one ? &x->patch.changes : NULL,
+    };
 
-    if (!c->is_exec || x->stage != SP_EXEC_ASKING || x->question != question || x->has_decision)
-        return false;
-    x->has_decision = true;
-    x->decision = d;
-    sp_call_changed(c);
-    return true;
+    sp_plan_begin(&x->plan, m->approvals, &ask, on_told);
+    x->stage = SP_EXEC_ASKING;
 }
 
 static bool intercept(struct sp_exec *x)
@@ -125,11 +117,9 @@ static bool prepare(struct sp_exec *x)
     }
     if (intercept(x))
         return false;
-    /* Who runs without a sandbox anyway needs no leave for it. */
-    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && sp_exec_is_confined(x))
-        ask_person(x, SP_QUESTION_ESCALATE);
-    else
-        x->stage = SP_EXEC_SNAPSHOT;
+    if (sp_exec_find_patch(x) == SP_EXEC_BAD_PATCH)
+        return false;
+    begin_plan(x);
     return true;
 }
 
@@ -149,29 +139,36 @@ static void discard_process(struct sp_exec *x)
 static void reject(struct sp_exec *x)
 {
     struct sp_manager *m = x->call.m;
-    const bool is_abort = x->decision == SP_DECISION_ABORT;
+    const bool is_abort = x->plan.is_abort;
+    auto_buf struct sp_buf reason = x->plan.reason;
 
+    x->plan.reason = (struct sp_buf){0};
     discard_process(x);
-    sp_call_fault(&x->call, SP_FAULT_REJECTED,
-                  "Failed to create unified exec process: exec command rejected by user");
+    sp_call_fault(&x->call, SP_FAULT_REJECTED, "Failed to create unified exec process: %.*s",
+                  (int)reason.len, reason.len == 0 ? "" : reason.data);
     if (is_abort)
         sp_manager_interrupt(m);
 }
 
 static bool await_decision(struct sp_exec *x)
 {
-    if (!x->has_decision)
+    switch (x->plan.state) {
+    case SP_PLAN_ASKING:
         return false;
-    x->question = 0;
-    if (x->decision != SP_DECISION_APPROVED) {
-        reject(x);
+    case SP_PLAN_GO:
+        discard_process(x);
+        x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
+        return !x->patch.is_one || sp_exec_apply_patch(x);
+    case SP_PLAN_FAILED:
+        discard_process(x);
+        sp_call_fail_create(&x->call, &x->plan.error, 0);
         return false;
+    case SP_PLAN_REFUSED:
+    case SP_PLAN_NEW:
+        break;
     }
-    discard_process(x);
-    x->is_free =
-        x->question_kind == SP_QUESTION_RETRY || x->ask.permissions == SP_PERMISSIONS_ESCALATED;
-    x->stage = SP_EXEC_SNAPSHOT;
-    return true;
+    reject(x);
+    return false;
 }
 
 /* ---- starting ---- */
@@ -246,21 +243,21 @@ static bool watch_early(struct sp_exec *x)
 
 /* ---- denied at once ---- */
 
-static bool was_denied(const struct sp_process *p)
+enum denial { NOT_DENIED, DENIED_BY_GUESS, DENIED };
+
+static enum denial judge_denial(const struct sp_process *p)
 {
     auto_buf struct sp_buf text = {0};
 
+    if (sp_process_has_failed(p))
+        return NOT_DENIED;
+    if (sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), SP_STR("")))
+        return DENIED;
     (void)sp_headtail_add_raw(&p->pending, &text); /* no memory: then by what is known besides */
     return sp_denied_judge(p->sandbox, &p->exit, SP_STR(""),
-                           (struct sp_str){text.len == 0 ? "" : text.data, text.len});
-}
-
-static bool asks_after_denial(const struct sp_exec *x)
-{
-    const enum sp_approval a = x->call.m->options.approval;
-
-    return sp_exec_is_confined(x) && /* so it is the first */
-           (a == SP_APPROVAL_UNTRUSTED || a == SP_APPROVAL_ON_FAILURE || a == SP_APPROVAL_GRANULAR);
+                           (struct sp_str){text.len == 0 ? "" : text.data, text.len})
+               ? DENIED_BY_GUESS
+               : NOT_DENIED;
 }
 
 static bool await_stragglers(struct sp_exec *x)
@@ -272,9 +269,11 @@ static bool await_stragglers(struct sp_exec *x)
         sp_call_wake_at(&x->call, due_ms);
         return false;
     }
-    if (!sp_process_has_failed(p) && was_denied(p)) {
-        if (asks_after_denial(x)) {
-            ask_person(x, SP_QUESTION_RETRY);
+    const enum denial denial = judge_denial(p);
+    if (denial != NOT_DENIED) {
+        if (sp_plan_retry(&x->plan, denial == DENIED_BY_GUESS)) {
+            x->call.is_collecting = false; /* what has run does not count */
+            x->stage = SP_EXEC_ASKING;
             return true;
         }
         p->is_hidden = x->call.m->options.hides_denied_start;
@@ -312,7 +311,7 @@ static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
     [SP_EXEC_PREPARING] = prepare,       [SP_EXEC_ASKING] = await_decision,
     [SP_EXEC_SNAPSHOT] = await_snapshot, [SP_EXEC_STARTING] = await_start,
     [SP_EXEC_EARLY] = watch_early,       [SP_EXEC_STRAGGLING] = await_stragglers,
-    [SP_EXEC_COLLECTING] = collect,
+    [SP_EXEC_COLLECTING] = collect,      [SP_EXEC_PATCHING] = sp_exec_await_patch,
 };
 
 void sp_exec_step(struct sp_call *c)
@@ -334,6 +333,8 @@ static void release(struct sp_call *c)
 
     sp_backend_forget_facts(&x->facts_wait);
     sp_snapshots_forget(&x->snapshot_wait);
+    sp_plan_done(&x->plan);
+    sp_exec_patch_done(&x->patch);
     sp_shell_done(&x->shell);
     sp_grant_done(&x->grant);
 }

@@ -78,35 +78,42 @@ static bool check_login(struct sp_exec *x)
     return true;
 }
 
-static const char *approval_name(enum sp_approval a)
+static const struct sp_approval_policy *policy_of(const struct sp_exec *x)
 {
-    static const char *const names[SP_APPROVAL_MAX] = {
-#define X(name, text) [SP_APPROVAL_##name] = (text),
-        SP_APPROVALS(X)
-#undef X
-    };
-    return names[a];
+    return sp_approvals_policy(x->call.m->approvals);
 }
 
-static bool check_additional(struct sp_exec *x)
+/* Whether what it asks for besides was granted before (approvals.md 9.3). */
+static bool is_granted(const struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
-    const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
+
+    return x->ask.permissions == SP_PERMISSIONS_ADDITIONAL && x->ask.additional != NULL &&
+           sp_plan_is_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id,
+                              x->ask.additional, m->has_policy ? &m->policy : NULL);
+}
+
+/* A text with the policy's name in it. */
+static bool refuse_by_policy(struct sp_exec *x, const char *before, const char *after,
+                             bool ends_with_name)
+{
+    auto_buf struct sp_buf name = {0};
+
+    if (!sp_approval_add_name(&name, policy_of(x)) || !sp_buf_add(&name, "", 1))
+        return fail_without_memory(x);
+    return REFUSE(x, "%s%s%s%s", before, name.data, after, ends_with_name ? name.data : "");
+}
+
+/* Whether a question about more than the sandbox allows can be asked at all (approvals.md 2). */
+static bool can_escalate(const struct sp_approval_policy *p)
+{
+    return p->kind != SP_APPROVAL_NEVER && (p->kind != SP_APPROVAL_GRANULAR || p->sandbox_approval);
+}
+
+static bool check_grant(struct sp_exec *x)
+{
     struct sp_error e = {0};
 
-    if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
-        return REFUSE(x, "additional permissions are disabled; enable "
-                         "`features.exec_permission_approvals` before using "
-                         "`with_additional_permissions`");
-    if (!is_asked)
-        return x->ask.additional == NULL ||
-               REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
-                         "`with_additional_permissions`");
-    if (m->options.approval != SP_APPROVAL_ON_REQUEST)
-        return REFUSE(x,
-                      "approval policy is %s; reject command — you cannot request additional "
-                      "permissions unless the approval policy is OnRequest",
-                      approval_name(m->options.approval));
     if (x->ask.additional == NULL)
         return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
                          "`file_system` when using `with_additional_permissions`");
@@ -118,15 +125,37 @@ static bool check_additional(struct sp_exec *x)
     return true;
 }
 
+static bool check_additional(struct sp_exec *x)
+{
+    const struct sp_manager *m = x->call.m;
+    const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
+
+    if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
+        return REFUSE(x, "additional permissions are disabled; enable "
+                         "`features.exec_permission_approvals` before using "
+                         "`with_additional_permissions`");
+    if (!is_asked)
+        return x->ask.additional == NULL ||
+               REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
+                         "`with_additional_permissions`");
+    if (policy_of(x)->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
+        return refuse_by_policy(x, "approval policy is ",
+                                "; reject command — you cannot request additional permissions "
+                                "unless the approval policy is OnRequest",
+                                false);
+    return check_grant(x);
+}
+
 static bool check_permissions(struct sp_exec *x)
 {
-    const enum sp_approval approval = x->call.m->options.approval;
-
-    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && approval == SP_APPROVAL_NEVER)
-        return REFUSE(x,
-                      "approval policy is %s; reject command — you cannot ask for escalated "
-                      "permissions if the approval policy is %s",
-                      approval_name(approval), approval_name(approval));
+    if (x->ask.additional != NULL) /* if it cannot be, that is said in its turn */
+        (void)sp_grant_normalise(&x->grant, NULL);
+    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate(policy_of(x)) &&
+        !is_granted(x))
+        return refuse_by_policy(x, "approval policy is ",
+                                "; reject command — you cannot ask for escalated permissions if "
+                                "the approval policy is ",
+                                true);
     return check_additional(x);
 }
 

@@ -18,16 +18,14 @@ static void add_mark(struct sp_exec_environ *env, const char *name, const char *
 
 static void add_marks(struct sp_exec_environ *env, const struct sp_exec *x)
 {
-    const struct sp_manager *m = x->call.m;
-    const bool has_network = m->policy.profile.kind == SP_PROFILE_DISABLED ||
-                             m->policy.profile.has_network || x->grant.extra.has_network;
+    const struct sp_profile *profile = &x->plan.policy.profile;
 
     env->ask.marks.items = env->marks;
-    if (!m->has_policy || x->is_free)
+    if (!x->plan.has_policy || x->plan.is_free)
         return;
-    if (!has_network)
+    if (profile->kind != SP_PROFILE_DISABLED && !profile->has_network)
         add_mark(env, "CODEX_SANDBOX_NETWORK_DISABLED", "1");
-    if (sp_exec_is_confined(x))
+    if (sp_plan_is_confined(&x->plan))
         add_mark(env, "SALLYPORT_SANDBOX", "linux");
 }
 
@@ -63,34 +61,10 @@ bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *env)
     env->ask.session_id = optional(m->options.session_id);
     if (x->ask.call_id.n != 0)
         env->ask.call_id = x->ask.call_id;
-    if (!x->is_free)
+    if (!x->plan.is_free)
         env->ask.permission_profile = optional(m->options.policy_name);
     add_marks(env, x);
     return add_plain(env, x);
-}
-
-/* ---- sandbox ---- */
-
-/* The manager's policy with what was granted, in the directory of this environment. */
-static int make_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_error *e)
-{
-    if (!sp_policy_copy(&x->call.m->policy, ret))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    if (x->ask.permissions == SP_PERMISSIONS_ADDITIONAL) {
-        struct sp_profile wider;
-        const int r = sp_profile_widen(&ret->profile, &x->grant, &wider, e);
-
-        if (r < 0)
-            return r;
-        sp_profile_done(&ret->profile);
-        ret->profile = wider;
-    }
-    if (ret->cwd == NULL && x->home_cwd != NULL) {
-        ret->cwd = strdup(x->home_cwd);
-        if (ret->cwd == NULL)
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    }
-    return 0;
 }
 
 /* ---- the process ---- */
@@ -110,8 +84,6 @@ static bool describe(struct sp_process *p, const struct sp_exec *x)
 
 static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_error *e)
 {
-    struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
-    const bool is_confined = sp_exec_is_confined(x);
     struct sp_exec_environ env;
     auto_buf struct sp_buf script = {0};
     struct sp_str rewritten[3];
@@ -119,12 +91,6 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_error *e
 
     if (!sp_exec_make_environ(x, &env) || !describe(p, x))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a command");
-    if (is_confined) {
-        const int r = make_policy(x, &policy, e);
-
-        if (r < 0)
-            return r;
-    }
     (void)snprintf(name, sizeof name, "%d", p->id);
     struct sp_launch launch = {
         .name = sp_str_of(name),
@@ -136,7 +102,7 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_error *e
         .argv = x->argv,
         .argc = x->argc,
         .environ = &env.ask,
-        .policy = is_confined ? &policy : NULL,
+        .policy = sp_plan_is_confined(&x->plan) ? &x->plan.policy : NULL,
         .inherited_fds = x->ask.inherited_fds,
     };
     if (x->snapshot != NULL && sp_exec_add_snapshot_script(x, &env.ask, &script)) {

@@ -6,7 +6,10 @@
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
 
+#include "base/utf8.h"
 #include "engine/manager_priv.h"
+#include "engine/plan.h"
+#include "engine/run.h"
 #include "engine/snapshot.h"
 
 enum sp_exec_stage {
@@ -14,12 +17,27 @@ enum sp_exec_stage {
     SP_EXEC_FACTS, /* where does it run? */
     SP_EXEC_PREPARING,
     SP_EXEC_ASKING,   /* a person */
+    SP_EXEC_PATCHING, /* a patch is applied */
     SP_EXEC_SNAPSHOT, /* of the login shell */
     SP_EXEC_STARTING,
     SP_EXEC_EARLY,      /* it runs; perhaps it fails at once */
     SP_EXEC_STRAGGLING, /* it has failed at once: what does it still print? */
     SP_EXEC_COLLECTING,
     SP_EXEC_STAGE_MAX
+};
+
+#define SP_EXEC_PATCH_MS 60000 /* for a patch to be applied */
+
+/* A command that is a patch. */
+struct sp_exec_patch {
+    bool is_one;
+    struct sp_buf text;
+    struct sp_str base; /* of relative paths */
+    struct sp_patch patch;
+    struct sp_patch_changes changes;
+    struct sp_run *run; /* NULL: not now */
+    struct sp_buf output;
+    bool is_over, was_denied, is_guess, is_out_of_memory;
 };
 
 struct sp_exec {
@@ -39,24 +57,15 @@ struct sp_exec {
     const char *home_cwd; /* NULL: not known */
     const char *snapshot; /* NULL: none */
     struct sp_snapshot_wait snapshot_wait;
-    uint64_t question; /* 0: none is open */
+    struct sp_plan plan;
+    struct sp_exec_patch patch;
 
     uint32_t argc;
     enum sp_exec_stage stage;
-    enum sp_question_kind question_kind;
-    enum sp_decision decision;
-    bool has_decision, has_facts;
+    bool has_facts;
     bool is_login;
-    bool is_free; /* this attempt runs without a sandbox */
     bool is_snapshot_asked, is_snapshot_told;
 };
-
-static inline bool sp_exec_is_confined(const struct sp_exec *x)
-{
-    const struct sp_manager *m = x->call.m;
-
-    return m->has_policy && !x->is_free && sp_profile_needs_sandbox(&m->policy.profile);
-}
 
 /* exec_checks.c: the checks of 3.4; each answers the call and returns false if it fails. */
 bool sp_exec_check_ask(struct sp_exec *x);   /* C1 to C3; finds the environment */
@@ -69,6 +78,15 @@ bool sp_exec_has_snapshot(struct sp_exec *x);
 /* Appends the script that runs instead of the command. false: run the command itself. */
 bool sp_exec_add_snapshot_script(const struct sp_exec *x, const struct sp_environ_ask *environ,
                                  struct sp_buf *out);
+
+/* exec_patch.c */
+enum sp_exec_patch_kind { SP_EXEC_NO_PATCH, SP_EXEC_PATCH, SP_EXEC_BAD_PATCH };
+/* Whether the command is a patch. BAD: the call has been answered. */
+enum sp_exec_patch_kind sp_exec_find_patch(struct sp_exec *x);
+/* Begins to apply it as the plan says, or answers the call and returns false. */
+bool sp_exec_apply_patch(struct sp_exec *x);
+bool sp_exec_await_patch(struct sp_exec *x); /* as a stage */
+void sp_exec_patch_done(struct sp_exec_patch *p);
 
 /* exec_launch.c */
 /* The environment of the next attempt. */

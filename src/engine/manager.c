@@ -91,9 +91,66 @@ static int find_account(struct sp_manager *m, struct sp_error *e)
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
 }
 
+/* ---- questions ---- */
+
+static void ask(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
+                void *user)
+{
+    struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
+
+    (void)done; /* sp_manager_decide is */
+    (void)user;
+    m->ops.ask(m->user, q);
+}
+
+static void withdraw(struct sp_approver *a, uint64_t question, void *user)
+{
+    struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
+
+    (void)user;
+    if (m->ops.withdraw != NULL)
+        m->ops.withdraw(m->user, question);
+}
+
+static void warn(void *user, const char *text)
+{
+    struct sp_manager *m = user;
+    const struct sp_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+
+    sp_manager_event(m, &e);
+}
+
+static int open_approvals(struct sp_manager *m, const struct sp_manager_options *o,
+                          struct sp_error *e)
+{
+    static const struct sp_approver_ops callback_ops = {.ask = ask, .withdraw = withdraw};
+    struct sp_approvals_options a = o->approvals;
+
+    m->callback.ops = &callback_ops;
+    a.loop = m->loop;
+    a.warn = warn;
+    a.user = m;
+    if (m->ops.ask != NULL)
+        a.approver = &m->callback;
+    return sp_approvals_new(&a, &m->approvals, e);
+}
+
+struct sp_approvals *sp_manager_approvals(struct sp_manager *m)
+{
+    return m->approvals;
+}
+
+void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d)
+{
+    sp_approvals_decide(m->approvals, question, d);
+}
+
+/* ---- the end of all ---- */
+
 static void free_parts(struct sp_manager *m)
 {
     sp_ids_free(m->ids);
+    sp_approvals_free(m->approvals);
     sp_policy_done(&m->policy);
     sp_keep_done(&m->keep);
     free(m);
@@ -119,6 +176,8 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
                 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
     if (r == 0)
         r = find_account(m, e);
+    if (r == 0)
+        r = open_approvals(m, o, e);
     if (r < 0) {
         free_parts(m);
         return r;
@@ -126,8 +185,6 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
     *ret = m;
     return 0;
 }
-
-/* ---- the end of all ---- */
 
 /* What was begun is told to have ended, whether or not anybody knows how. */
 static void end_process(struct sp_process *p)
@@ -184,13 +241,6 @@ void sp_manager_interrupt(struct sp_manager *m)
         c->is_cancelled = true;
         sp_call_changed(c);
     }
-}
-
-void sp_manager_decide(struct sp_manager *m, uint64_t question, enum sp_decision d)
-{
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
-        if (c->is_exec && sp_exec_decide(c, question, d))
-            return;
 }
 
 void sp_manager_pause(struct sp_manager *m)

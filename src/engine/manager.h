@@ -10,6 +10,7 @@
 #define SP_ENGINE_MANAGER_H
 
 #include "engine/answer.h"
+#include "engine/approvals.h"
 #include "engine/event.h"
 #include "engine/job.h"
 #include "engine/yield.h"
@@ -22,43 +23,6 @@ struct sp_environment {
     const char *id;
     struct sp_backend *backend; /* borrowed; outlives the manager */
     const char *cwd;            /* absolute, of that host; NULL: the backend's */
-};
-
-/* approvals.md 2; what the policies mean beyond the two questions below is decided elsewhere. */
-#define SP_APPROVALS(X)           \
-    X(UNTRUSTED, "UnlessTrusted") \
-    X(ON_FAILURE, "OnFailure")    \
-    X(ON_REQUEST, "OnRequest")    \
-    X(GRANULAR, "Granular")       \
-    X(NEVER, "Never")
-enum sp_approval {
-#define X(name, text) SP_APPROVAL_##name,
-    SP_APPROVALS(X)
-#undef X
-        SP_APPROVAL_MAX
-};
-
-/* A question to a person: run this without a sandbox? */
-enum sp_question_kind {
-    SP_QUESTION_ESCALATE, /* the model asks for it: justification is its question */
-    SP_QUESTION_RETRY,    /* "command failed; retry without sandbox?" after a denial */
-};
-struct sp_question {
-    uint64_t id; /* for sp_manager_decide */
-    enum sp_question_kind kind;
-    struct sp_str call_id, reason, command; /* command: the script */
-    const struct sp_str *argv;
-    uint32_t argc;
-    struct sp_str cwd;
-    const struct sp_str *prefix_rule;
-    uint32_t prefix_rule_count;
-};
-enum sp_decision { SP_DECISION_APPROVED, SP_DECISION_DENIED, SP_DECISION_ABORT };
-
-enum sp_permissions {
-    SP_PERMISSIONS_DEFAULT,
-    SP_PERMISSIONS_ESCALATED,
-    SP_PERMISSIONS_ADDITIONAL,
 };
 
 struct sp_exec_ask {
@@ -128,8 +92,11 @@ typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 
 struct sp_manager_ops {
     void (*event)(void *user, const struct sp_event *e); /* NULL: nobody watches */
-    /* Must lead to sp_manager_decide, now or later; NULL: every question is denied. */
+    /* Must lead to sp_manager_decide, now or later; the question is there until then. NULL: the
+     * approver of the options; neither: nobody answers. */
     void (*ask)(void *user, const struct sp_question *q);
+    void (*withdraw)(void *user,
+                     uint64_t question); /* nobody wants to know any more; may be NULL */
     /* May take a command over before it is spawned: true, with its text in *out. NULL: never. */
     bool (*intercept)(void *user, const struct sp_exec_ask *ask, struct sp_buf *out);
 };
@@ -150,7 +117,8 @@ struct sp_manager_options {
     bool refuses_login_shell;             /* allow_login_shell is off */
     bool has_additional_permissions;      /* the feature exec_permission_approvals */
     bool has_no_timeout;                  /* the feature write_stdin_no_timeout */
-    enum sp_approval approval;
+    /* What may run, and who says so; its loop, warn and user are the manager's. */
+    struct sp_approvals_options approvals;
     const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
     const char *policy_name;              /* for CODEX_PERMISSION_PROFILE; NULL: none */
     const char *thread_id, *session_id;   /* NULL: none */
@@ -185,7 +153,9 @@ bool sp_manager_cancel(struct sp_manager *m, uint64_t call);
 void sp_manager_interrupt(struct sp_manager *m);
 
 /* The answer to a question; one that is not asked any more: nothing happens. */
-void sp_manager_decide(struct sp_manager *m, uint64_t question, enum sp_decision d);
+void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d);
+/* All the manager knows of leave to run things: to change its rules, or to grant more. */
+struct sp_approvals *sp_manager_approvals(struct sp_manager *m);
 
 /* fn(user, true): it has been confirmed. Unknown id, or refused: false. From the loop. */
 typedef void sp_manager_done_fn(void *user, bool was_done);

@@ -212,7 +212,6 @@ void sp_write_serve(struct sp_process *p);
 
 /* exec.c: what the creating call does next. */
 void sp_exec_step(struct sp_call *c);
-bool sp_exec_decide(struct sp_call *c, uint64_t question, enum sp_decision d); /* false: not its */
 
 /* ---- the manager (manager.c, manager_store.c) ---- */
 
@@ -245,7 +244,9 @@ struct sp_manager {
     uint32_t call_count;
     struct sp_deferred sweeping;
     struct sp_order *orders;
-    uint64_t next_call, next_question;
+    uint64_t next_call;
+    struct sp_approver callback; /* asks whoever the ops name */
+    struct sp_approvals *approvals;
 
     bool is_closing;
     unsigned pauses;

@@ -13,7 +13,11 @@
 #define RETRY_REASON   "command failed; retry without sandbox?"
 #define BY_USER        "rejected by user"
 #define BY_USER_LONG   "exec command rejected by user"
+#define BY_USER_PATCH  "patch rejected by user"
 #define TOO_LATE       "approval request timed out"
+#define NOBODY                                                                                     \
+    "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
+    "approver, or change the approval policy"
 
 static struct sp_str view(const struct sp_buf *b)
 {
@@ -52,12 +56,23 @@ static const char *by_itself(const struct sp_plan *p)
     return p->requirement.matches.count != 0 ? "rule" : "config";
 }
 
+static bool is_patch(const struct sp_plan *p)
+{
+    return p->ask.changes != NULL;
+}
+
 static void go(struct sp_plan *p, const char *decision, const char *decided_by)
 {
     const bool may_be_free = !p->has_policy || sp_judge_may_run_free(&p->policy);
     const bool wants_free = p->is_retry || p->ask.permissions == SP_PERMISSIONS_ESCALATED ||
+                            p->assessment.is_free ||
                             (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free);
+    struct sp_error e = {0};
 
+    if (is_patch(p) && !p->is_retry && sp_plan_open_parents(p, &e) < 0) {
+        fail(p, &e);
+        return;
+    }
     p->is_free = may_be_free && wants_free;
     p->state = SP_PLAN_GO;
     const bool is_asked = p->is_retry || p->requirement.kind == SP_REQUIRE_ANSWER;
@@ -98,8 +113,9 @@ static void accept(struct sp_plan *p, enum sp_decision_kind kind)
 {
     struct sp_approvals *a = p->approvals;
 
-    if (kind == SP_DECISION_APPROVED_FOR_SESSION &&
-        !sp_cache_store(a->cache, view(&p->key), p->is_retry))
+    const bool is_remembered = kind == SP_DECISION_APPROVED_FOR_SESSION;
+    if (is_remembered && !(is_patch(p) ? sp_plan_cache_patch(p)
+                                       : sp_cache_store(a->cache, view(&p->key), p->is_retry)))
         sp_approvals_warn(a, "an approval could not be remembered: no memory");
     if (kind == SP_DECISION_AMENDMENT)
         sp_approvals_amend(a, p->question.amendment);
@@ -110,7 +126,9 @@ static void accept(struct sp_plan *p, enum sp_decision_kind kind)
 static void reject(struct sp_plan *p, const struct sp_decision *d)
 {
     const bool is_plain = d->rejection.n == 0 || sp_str_eq(d->rejection, SP_STR(BY_USER));
-    struct sp_str reason = is_plain ? SP_STR(BY_USER_LONG) : d->rejection;
+    struct sp_str reason = !is_plain     ? d->rejection
+                           : is_patch(p) ? SP_STR(BY_USER_PATCH)
+                                         : SP_STR(BY_USER_LONG);
 
     if (d->kind == SP_DECISION_TIMED_OUT)
         reason = SP_STR(TOO_LATE);
@@ -125,15 +143,11 @@ void sp_plan_decide(struct sp_plan *p, const struct sp_decision *given)
     const struct sp_decision d = understand(p, given);
 
     close_question(p);
-    switch (d.kind) {
-    case SP_DECISION_APPROVED:
-    case SP_DECISION_APPROVED_FOR_SESSION:
-    case SP_DECISION_AMENDMENT:
+    if (d.kind == SP_DECISION_APPROVED || d.kind == SP_DECISION_APPROVED_FOR_SESSION ||
+        d.kind == SP_DECISION_AMENDMENT)
         accept(p, d.kind);
-        break;
-    default:
+    else
         reject(p, &d);
-    }
     if (p->told != NULL)
         p->told(p);
 }
@@ -177,6 +191,8 @@ static uint64_t clock_ms(void)
 
 static enum sp_question_kind kind_of(const struct sp_plan *p)
 {
+    if (is_patch(p))
+        return SP_QUESTION_PATCH;
     if (p->is_retry)
         return SP_QUESTION_RETRY;
     switch (p->ask.permissions) {
@@ -219,9 +235,11 @@ static bool fill_question(struct sp_plan *p)
         .segments = &p->requirement.segments,
         .amendment = p->requirement.amendment,
         .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
-        .is_free = may_be_free && (p->is_retry || ask->permissions == SP_PERMISSIONS_ESCALATED),
+        .is_free = may_be_free && (p->is_retry || p->assessment.is_free ||
+                                   ask->permissions == SP_PERMISSIONS_ESCALATED),
         .profile = p->has_policy ? &p->policy : NULL,
         .profile_name = ask->policy_name,
+        .changes = ask->changes,
     };
     return true;
 }
@@ -331,6 +349,11 @@ static int judge(struct sp_plan *p, struct sp_error *e)
     return sp_judge(&ask, &p->requirement, e);
 }
 
+static struct sp_str refusal_of_patch(const struct sp_plan *p)
+{
+    return p->assessment.text != NULL ? sp_str_of(p->assessment.text) : SP_STR(NOBODY);
+}
+
 static void decide(struct sp_plan *p)
 {
     switch (p->requirement.kind) {
@@ -340,7 +363,8 @@ static void decide(struct sp_plan *p)
     case SP_REQUIRE_ANSWER:
         if (!sp_approvals_can_ask(p->approvals))
             break; /* the judge has said so; if it has not, nobody is asked all the same */
-        if (sp_cache_has(p->approvals->cache, view(&p->key), false)) {
+        if (is_patch(p) ? sp_plan_is_patch_cached(p)
+                        : sp_cache_has(p->approvals->cache, view(&p->key), false)) {
             p->was_approved = true;
             go(p, "approved", "cache");
         } else {
@@ -351,7 +375,7 @@ static void decide(struct sp_plan *p)
         break;
     }
     if (sp_plan_audit(p, "forbidden", "denied", by_itself(p), false))
-        refuse(p, view(&p->requirement.reason));
+        refuse(p, is_patch(p) ? refusal_of_patch(p) : view(&p->requirement.reason));
 }
 
 void sp_plan_begin(struct sp_plan *p, struct sp_approvals *a, const struct sp_plan_ask *asked,
@@ -365,13 +389,13 @@ void sp_plan_begin(struct sp_plan *p, struct sp_approvals *a, const struct sp_pl
         asked->permissions == SP_PERMISSIONS_ADDITIONAL &&
         sp_plan_is_granted(a, asked->environment, asked->turn_id, asked->additional, asked->policy);
     if (r == 0)
-        r = judge(p, &e);
+        r = is_patch(p) ? sp_plan_assess_patch(p, &e) : judge(p, &e);
     if (r < 0) {
         fail(p, &e);
         return;
     }
-    p->has_requirement = true;
-    if (make_key(p))
+    p->has_requirement = !is_patch(p);
+    if (is_patch(p) || make_key(p))
         decide(p);
     else
         fail_without_memory(p);
@@ -403,13 +427,14 @@ bool sp_plan_retry(struct sp_plan *p, bool is_guess)
     const struct sp_approvals_options *o = &p->approvals->options;
 
     if (p->state != SP_PLAN_GO || p->is_retry || !sp_plan_is_confined(p) ||
-        (is_guess && o->ignores_heuristic) || !sp_judge_may_ask_after_denial(&p->approval, false) ||
+        (is_guess && o->ignores_heuristic) ||
+        !sp_judge_may_ask_after_denial(&p->approval, is_patch(p)) ||
         !sp_judge_may_run_free(&p->policy) || !sp_approvals_can_ask(p->approvals))
         return false;
     p->is_retry = true;
     if (o->retry_reuses_approval && p->was_approved)
         go(p, "approved", "config");
-    else if (sp_cache_has(p->approvals->cache, view(&p->key), true))
+    else if (!is_patch(p) && sp_cache_has(p->approvals->cache, view(&p->key), true))
         go(p, "approved", "cache");
     else
         ask(p);
@@ -429,6 +454,8 @@ void sp_plan_done(struct sp_plan *p)
     }
     if (p->has_requirement)
         sp_requirement_done(&p->requirement);
+    if (is_patch(p))
+        sp_patch_assessment_done(&p->assessment);
     sp_rules_unref(p->rules);
     if (p->has_policy)
         sp_policy_done(&p->policy);

@@ -11,6 +11,7 @@
 #ifndef SP_ENGINE_PLAN_H
 #define SP_ENGINE_PLAN_H
 
+#include "approve/patch_assess.h"
 #include "engine/approvals.h"
 
 enum sp_plan_state {
@@ -36,10 +37,12 @@ struct sp_plan_ask {
     const char *policy_name;
     const char *policy_cwd; /* of a policy that has none; NULL: none */
     const char *shell;      /* the configured one; NULL: none */
+    const struct sp_patch_changes
+        *changes; /* a patch: what would become of which file; else NULL */
 };
 
 struct sp_plan {
-    /* The state is no longer ASKING. Never from within a function below. */
+    /* The state is no longer ASKING. If the answer was given at once: from within the function. */
     void (*told)(struct sp_plan *p);
     enum sp_plan_state state;
     bool is_free;    /* the next attempt has no sandbox by decision */
@@ -57,7 +60,8 @@ struct sp_plan {
     struct sp_rules *rules;
     struct sp_requirement requirement;
     struct sp_question question;
-    struct sp_grant granted; /* what policy has beyond the profile */
+    struct sp_patch_assessment assessment; /* of a patch */
+    struct sp_grant granted;               /* what policy has beyond the profile */
     struct sp_buf key, command;
     struct sp_timer timer;
     bool has_requirement, was_approved, is_retry, is_preapproved;

@@ -41,7 +41,9 @@ struct sp_run {
     bool has_lost_output, is_terminated;
     uint64_t timeout_ms, started_ns;
     struct sp_run_capture_state capture;
-    struct sp_job_call term, kill, terminate;
+    struct sp_job_call term, kill, terminate, feed;
+    struct sp_buf input; /* for its stdin */
+    size_t fed;
     struct sp_timer expiry, grace, drain;
     struct sp_deferred finish;
 };
@@ -81,6 +83,7 @@ void sp_run_free(struct sp_run *r)
     sp_loop_undefer(r->loop, &r->finish);
     sp_job_release(&r->job);
     sp_run_capture_done(&r->capture);
+    sp_buf_done(&r->input);
     free(r);
 }
 
@@ -97,6 +100,7 @@ static int code_of(const struct sp_run *r)
     case SP_RUN_INTERRUPTED:
         return INTERRUPTED_CODE;
     case SP_RUN_FAILED:
+    case SP_RUN_REJECTED:
         break;
     }
     return -1;
@@ -119,6 +123,7 @@ static enum sp_run_class class_of(const struct sp_run *r, const struct sp_run_re
     case SP_RUN_TIMED_OUT:
         return SP_RUN_TIMEOUT;
     case SP_RUN_FAILED:
+    case SP_RUN_REJECTED:
         break;
     }
     return SP_RUN_ERROR;
@@ -272,6 +277,51 @@ void sp_run_interrupt(struct sp_run *r)
     terminate(r); /* also one that still had time to end by itself */
 }
 
+/* ---- what it reads ---- */
+
+#define PIECE 65536
+
+static void feed(struct sp_run *r);
+
+/* Taken, or nobody reads it: then there is nothing more to do than to go on. */
+static void on_fed(struct sp_job_call *c)
+{
+    struct sp_run *r = SP_CONTAINER(c, struct sp_run, feed);
+
+    if (c->result == SP_JOB_OK)
+        feed(r);
+}
+
+static void on_piece(struct sp_job_call *c)
+{
+    struct sp_run *r = SP_CONTAINER(c, struct sp_run, feed);
+    const enum sp_job_result result = c->result;
+
+    r->feed = (struct sp_job_call){.fn = on_fed};
+    if (result != SP_JOB_OK)
+        return;
+    if (!sp_job_flush(&r->job, &r->feed))
+        feed(r);
+}
+
+/* The next piece, or the end. */
+static void feed(struct sp_run *r)
+{
+    const size_t left = r->input.len - r->fed;
+    const size_t n = left < PIECE ? left : PIECE;
+
+    if (r->stage != RUNNING || r->input.data == NULL)
+        return;
+    if (n == 0) {
+        r->feed = (struct sp_job_call){.fn = on_asked};
+        sp_job_close_stdin(&r->job, &r->feed);
+        return;
+    }
+    r->feed = (struct sp_job_call){.fn = on_piece};
+    r->fed += n;
+    sp_job_write(&r->job, &r->feed, (struct sp_str){r->input.data + r->fed - n, n});
+}
+
 /* ---- what the job tells ---- */
 
 static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
@@ -285,6 +335,8 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     sp_run_tell_begin(&r->capture.watcher);
     if (r->is_settled)
         end_process(r);
+    else
+        feed(r);
 }
 
 static void on_refused(struct sp_job *j, const struct sp_error *e)
@@ -383,7 +435,8 @@ static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_as
 {
     struct sp_launch l = ask->launch;
 
-    l.is_tty = l.wants_stdin = false;
+    l.is_tty = false;
+    l.wants_stdin = ask->input.n != 0;
     if (l.name.n == 0)
         l.name = SP_STR("shell");
     if (!arm(r, &r->expiry, r->timeout_ms, on_expired))
@@ -406,7 +459,8 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
     r->timeout_ms = timeout_of(ask);
     r->started_ns = now_ns();
     r->how = (struct sp_job_exit){.code = -1, .denied = -1};
-    const int result = sp_run_capture_init(&r->capture, ask, user)
+    const bool is_kept = ask->input.n == 0 || sp_buf_add_str(&r->input, ask->input);
+    const int result = is_kept && sp_run_capture_init(&r->capture, ask, user)
                            ? launch(r, b, ask, e)
                            : sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
     if (result < 0) {

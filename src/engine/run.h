@@ -30,12 +30,14 @@ enum sp_run_kind {
     SP_RUN_CANCELLED,
     SP_RUN_INTERRUPTED, /* we are being shut down */
     SP_RUN_FAILED,      /* could not be started, or its executor was lost: error says why */
+    SP_RUN_REJECTED,    /* by a policy or a person (judged.h): error says why */
 };
 
 enum sp_run_class { SP_RUN_OK, SP_RUN_SIGNAL, SP_RUN_TIMEOUT, SP_RUN_DENIED, SP_RUN_ERROR };
 
 struct sp_run_ask {
-    struct sp_launch launch; /* argv must not be empty; never a terminal; stdin is /dev/null */
+    struct sp_launch launch; /* argv must not be empty; never a terminal; stdin is /dev/null ... */
+    struct sp_str input;     /* ... unless there is something for it, and then its end; copied */
     uint64_t timeout_ms;     /* 0: the default; SP_RUN_FOREVER: none */
     enum sp_run_capture capture;
     /* Events, if there is a sink. */
@@ -57,7 +59,7 @@ struct sp_run_result {
     uint64_t duration_ns;
     uint64_t timeout_ms;                  /* in effect */
     const struct sp_denial_facts *denial; /* NULL: nothing */
-    const struct sp_error *error;         /* of FAILED */
+    const struct sp_error *error;         /* of FAILED, REJECTED */
 };
 typedef void sp_run_fn(void *user, const struct sp_run_result *r);
 

@@ -63,7 +63,7 @@ bool sp_run_add_content(struct sp_buf *out, const struct sp_run_result *r)
         return false;
     if (!sp_utf8_add_lossy(out, r->aggregated))
         return false;
-    if (r->kind != SP_RUN_FAILED)
+    if (r->kind != SP_RUN_FAILED && r->kind != SP_RUN_REJECTED)
         return true;
     return (r->aggregated.n == 0 || sp_buf_add(out, "\n", 1)) && sp_run_add_error(out, r);
 }

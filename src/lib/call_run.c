@@ -73,6 +73,12 @@ static void on_event(void *user, const struct sp_event *ev)
     sp_lib_tell_event(((struct sp_lib_call *)user)->engine, ev);
 }
 
+/* A person said no, and stop. */
+static void on_interrupt(void *user)
+{
+    sp_manager_interrupt(((struct sp_lib_call *)user)->engine->manager);
+}
+
 #define MAX_MARKS 2
 
 /* What a command is told of its sandbox. */
@@ -97,6 +103,11 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
     struct sp_environ_ask environ_ask = sp_lib_environ(engine);
     struct sp_environ_var marks[MAX_MARKS];
     struct sp_lib_id id = {0};
+    struct sp_judged_ask judged = {
+        .environment = SP_STR("primary"),
+        .policy_name = engine->policy_name,
+        .interrupt = on_interrupt,
+    };
     struct sp_run_ask ask = {
         .launch = {.name = SP_STR("shell"),
                    .environ = &environ_ask,
@@ -123,7 +134,9 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
     environ_ask.marks = (struct sp_environ_vars){marks, make_marks(engine, marks)};
     ask.launch.argv = argv;
     ask.launch.cwd = sp_str_of(cwd);
-    return sp_run_start(engine->backend, &ask, sp_lib_tell_result, c, &c->run, e);
+    judged.run = ask;
+    return sp_judged_start(sp_manager_approvals(engine->manager), engine->backend, &judged,
+                           sp_lib_tell_result, c, &c->run, e);
 }
 
 /* ---- ends before there was a run ---- */
@@ -161,7 +174,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
 void sp_lib_run_cancel(struct sp_lib_call *c)
 {
     if (c->run != NULL) {
-        sp_run_cancel(c->run);
+        sp_judged_cancel(c->run);
         return;
     }
     sp_backend_forget_facts(&c->facts);
@@ -172,8 +185,7 @@ void sp_lib_run_free(struct sp_lib_call *c)
 {
     sp_backend_forget_facts(&c->facts);
     sp_loop_undefer(c->engine->loop, &c->later);
-    if (c->run != NULL)
-        sp_run_free(c->run);
+    sp_judged_free(c->run);
     free_launch(c->launch);
 }
 

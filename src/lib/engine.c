@@ -82,6 +82,7 @@ static void free_now(struct sp_engine *engine)
     if (engine->manager != NULL)
         sp_manager_free(engine->manager);
     sp_lib_calls_free(engine);
+    sp_approver_free(engine->approver);
     sp_snapshots_free(engine->snapshots);
     sp_backend_free(engine->backend);
     sp_loop_free(engine->loop);
@@ -171,10 +172,12 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_publi
 int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
                     struct sp_public_error *e)
 {
-    static const enum sp_decision decisions[] = {
+    static const enum sp_decision_kind decisions[] = {
         [SP_CONSENT_YES] = SP_DECISION_APPROVED,
         [SP_CONSENT_NO] = SP_DECISION_DENIED,
         [SP_CONSENT_ABORT] = SP_DECISION_ABORT,
+        [SP_CONSENT_FOR_SESSION] = SP_DECISION_APPROVED_FOR_SESSION,
+        [SP_CONSENT_RULE] = SP_DECISION_AMENDMENT,
     };
     struct sp_error why = {0};
     int r = sp_lib_enter(engine, e);
@@ -185,7 +188,14 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
         r = sp_fail(&why, SP_E_INVALID, 0, "%d is not an enum sp_consent", (int)consent);
         return sp_lib_give(r, &why, e);
     }
-    sp_manager_decide(engine->manager, question, decisions[consent]);
+    struct sp_decision d = {.kind = decisions[consent]};
+    if (d.kind == SP_DECISION_AMENDMENT) {
+        const struct sp_question *q =
+            sp_approvals_question(sp_manager_approvals(engine->manager), question);
+
+        d.amendment = q != NULL ? q->amendment : d.amendment; /* the one that was offered */
+    }
+    sp_manager_decide(engine->manager, question, &d);
     return 0;
 }
 

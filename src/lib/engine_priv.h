@@ -15,6 +15,7 @@
 #include "config/config.h"
 #include "core/covers.h"
 #include "engine/job.h"
+#include "engine/judged.h"
 #include "engine/manager.h"
 #include "engine/run.h"
 #include "engine/snapshot.h"
@@ -36,7 +37,7 @@ struct sp_lib_call {
     uint64_t manager_call; /* EXEC, WRITE */
 
     /* RUN */
-    struct sp_run *run;           /* NULL: not started yet */
+    struct sp_judged *run;        /* NULL: not started yet */
     struct sp_backend_wait facts; /* while it waits for the server's directory */
     struct sp_lib_launch *launch; /* what it will start then */
     struct sp_deferred later;     /* it was cancelled, or refused, before it started */
@@ -56,6 +57,7 @@ struct sp_engine {
     struct sp_backend *backend;
     struct sp_manager *manager;
     struct sp_snapshots *snapshots; /* NULL: none */
+    struct sp_approver *approver;   /* NULL: the host answers, or nobody */
     bool is_local;
     char *cwd; /* absolute, where commands run; NULL: not known before the server says so */
 

@@ -9,8 +9,10 @@
 
 #include "base/auto.h"
 #include "client/remote.h"
+#include "config/approvals.h"
 #include "config/policy.h"
 #include "core/placeholder.h"
+#include "engine/approver_program.h"
 #include "engine/local.h"
 #include "lib/binary.h"
 #include "lib/engine_priv.h"
@@ -121,30 +123,30 @@ static int find_policy(struct sp_engine *engine, const char *asked, struct sp_er
     return engine->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
 }
 
-static int find_approval(const struct sp_engine *engine, const char *asked, enum sp_approval *ret,
-                         struct sp_error *e)
+/* The program of `program:PATH` answers what the host does not. */
+static int open_approver(struct sp_engine *engine, struct sp_error *e)
 {
-    static const struct {
-        const char *name;
-        enum sp_approval approval;
-    } known[] = {
-        {"untrusted", SP_APPROVAL_UNTRUSTED},
-        {"on-failure", SP_APPROVAL_ON_FAILURE},
-        {"on-request", SP_APPROVAL_ON_REQUEST},
-        {"never", SP_APPROVAL_NEVER},
-    };
-    const char *name = asked != NULL ? asked : engine->config.approval_policy;
+    const char *name = engine->config.approver;
 
-    for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(name, known[i].name) == 0) {
-            *ret = known[i].approval;
-            name = NULL;
-        }
-    return name == NULL ? 0
-                        : sp_fail(e, SP_E_INVALID, 0,
-                                  "the approval policy `%s` is not untrusted, on-failure, "
-                                  "on-request or never",
-                                  name);
+    if (engine->ask != NULL || name == NULL || strncmp(name, "program:", 8) != 0)
+        return 0;
+    return sp_approver_program_new(engine->loop, name + 8, &engine->approver, e);
+}
+
+static int find_approvals(struct sp_engine *engine, const char *asked,
+                          struct sp_config_approvals *ret, struct sp_error *e)
+{
+    const struct sp_config_approvals_ask ask = {
+        .policy = asked,
+        .cwd = engine->is_local ? engine->cwd : NULL,
+    };
+    const int r = sp_config_approvals(&engine->config, &ask, ret, e);
+
+    if (r < 0)
+        return r;
+    const int opened = open_approver(engine, e);
+    ret->options.approver = engine->approver;
+    return opened;
 }
 
 struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine)
@@ -184,13 +186,15 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
     const struct sp_environ_ask environ_ask = sp_lib_environ(engine);
     const struct sp_environment place = {
         .id = "primary", .backend = engine->backend, .cwd = engine->cwd};
-    enum sp_approval approval = SP_APPROVAL_ON_REQUEST;
+    struct sp_config_approvals approvals = {0};
     int r = find_policy(engine, o->sandbox, e);
 
     if (r == 0)
-        r = find_approval(engine, o->approve, &approval, e);
-    if (r < 0)
+        r = find_approvals(engine, o->approve, &approvals, e);
+    if (r < 0) {
+        sp_config_approvals_done(&approvals);
         return r;
+    }
     open_snapshots(engine);
     const struct sp_manager_options mo = {
         .loop = engine->loop,
@@ -205,11 +209,14 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
         .exited_ttl_ms = c->exited_ttl_s * 1000,
         .refuses_login_shell = !c->allow_login_shell,
         .has_no_timeout = true, /* sp_engine_wait */
-        .approval = approval,
+        .has_additional_permissions = c->has_exec_permission_approvals,
+        .approvals = approvals.options,
         .policy = engine->is_confined ? &engine->policy : NULL,
         .policy_name = engine->policy_name,
         .environ = &environ_ask,
         .snapshots = engine->snapshots,
     };
-    return sp_manager_new(&mo, &engine->manager, e);
+    r = sp_manager_new(&mo, &engine->manager, e);
+    sp_config_approvals_done(&approvals);
+    return r;
 }

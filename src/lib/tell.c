@@ -114,6 +114,23 @@ void sp_lib_tell_event(void *user, const struct sp_event *from)
 
 /* ---- questions ---- */
 
+static enum sp_question_topic topic_of(enum sp_question_kind kind)
+{
+    switch (kind) {
+    case SP_QUESTION_RETRY:
+        return SP_QUESTION_TRY_AGAIN;
+    case SP_QUESTION_ESCALATE:
+        return SP_QUESTION_UNCONFINED;
+    case SP_QUESTION_ADDITIONAL:
+        return SP_QUESTION_MORE;
+    case SP_QUESTION_PATCH:
+        return SP_QUESTION_CHANGES;
+    case SP_QUESTION_RUN:
+        break;
+    }
+    return SP_QUESTION_MAY_RUN;
+}
+
 void sp_lib_tell_question(void *user, const struct sp_question *from)
 {
     struct sp_engine *engine = user;
@@ -121,15 +138,22 @@ void sp_lib_tell_question(void *user, const struct sp_question *from)
     auto_free char *reason = NULL;
     auto_free char *command = NULL;
     auto_free char *cwd = NULL;
+    auto_free char **rule = NULL;
+    auto_buf struct sp_buf json = {0};
+    const bool has_json = sp_question_add_json(&json, from) && sp_buf_add(&json, "", 1);
+    const bool has_rule = sp_question_offers_amendment(from);
     struct sp_public_question q = {
         .size = sizeof q,
         .id = from->id,
-        .topic = from->kind == SP_QUESTION_RETRY ? SP_QUESTION_TRY_AGAIN : SP_QUESTION_UNCONFINED,
+        .topic = topic_of(from->kind),
         .call = number_of(from->call_id),
         .reason = text_of(from->reason, &reason),
         .command = text_of(from->command, &command),
-        .argv = list_of(from->argv, from->argc, &argv),
+        .argv = list_of(from->argv.items, from->argv.count, &argv),
         .cwd = text_of(from->cwd, &cwd),
+        .is_unconfined = from->is_free,
+        .rule = has_rule ? list_of(from->amendment.items, from->amendment.count, &rule) : NULL,
+        .json = has_json ? json.data : NULL,
     };
 
     if (!engine->is_doomed)
@@ -212,6 +236,8 @@ static enum sp_outcome outcome_of_run(const struct sp_run_result *r)
     case SP_RUN_CANCELLED:
     case SP_RUN_INTERRUPTED:
         return SP_OUTCOME_CANCELLED;
+    case SP_RUN_REJECTED:
+        return SP_OUTCOME_REFUSED;
     case SP_RUN_FAILED:
         break;
     }
@@ -244,7 +270,7 @@ void sp_lib_tell_result(void *user, const struct sp_run_result *r)
     };
 
     c->run = NULL; /* gone after this */
-    if (r->error != NULL && a.outcome == SP_OUTCOME_FAILED)
+    if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))
         a.error = sp_error_text(r->error, error, sizeof error);
     if (sp_run_add_text(&text, r, max)) { /* without memory: the answer is in the other members */
         a.text = text.data != NULL ? text.data : "";

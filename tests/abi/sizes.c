@@ -35,6 +35,9 @@ int main(void)
     MEMBER(sp_question, command);
     MEMBER(sp_question, argv);
     MEMBER(sp_question, cwd);
+    MEMBER(sp_question, is_unconfined);
+    MEMBER(sp_question, rule);
+    MEMBER(sp_question, json);
 
     SIZE(sp_engine_options);
     MEMBER(sp_engine_options, program);

@@ -66,6 +66,9 @@ class Executor:
 
     def start(self, params):
         self.process = params['processId']
+        if hasattr(self.story, 'flood'):
+            self.story.flood(self, self.process)
+            return SILENCE
         if hasattr(self.story, 'start'):
             return self.story.start
         self.later(0.01, self.story, self)
@@ -276,9 +279,54 @@ def start_is_silent(x):
     pass
 
 
+def start_is_empty_output(x):  # ... without end, and no word of the start
+    pass
+
+
+def start_paints(x):
+    pass
+
+
+def exit_then_output(x):
+    """The verdict must be asked for, and others write more than anybody would hold back meanwhile."""
+    with x.lock:  # the answer to the read comes behind all of it
+        for seq in range(2, 12):
+            x.chunks.append((seq, 'x' * 65535 + '\n'))
+        x.exit_code, x.next_seq, x.is_closed = 5, 13, True
+        notes = [('process/exited', {'seq': 1, 'exitCode': 5})]
+        notes += [('process/output', {'seq': s, 'stream': 'stdout', 'chunk': b64(t)}) for s, t in x.chunks]
+        for method, params in notes + [('process/closed', {'seq': 12})]:
+            sys.stdout.write(json.dumps({'method': method, 'params': {'processId': x.process, **params}}) + '\n')
+        sys.stdout.flush()
+
+
+def exit_and_silence(x):
+    x.handlers['process/read'] = lambda params: SILENCE
+    x.output(1, 'last words\n')
+    x.exited(2, 6)
+    x.closed(3)
+
+
+def deaf(x):
+    for method in ('process/signal', 'process/terminate', 'process/write'):
+        x.handlers[method] = lambda params: SILENCE
+    x.output(1, 'READY\n')
+
+
 start_refused.start = (-32603, 'no such thing here')
 start_is_null.start = None
 start_is_silent.start = SILENCE
+start_paints.start = (-32603, '\x1b]0;mine\x07\x1b[2Jno\u202e such')
+
+
+def flood(x, process):
+    with x.lock:
+        for seq in range(1, 500001):
+            sys.stdout.write('{"method":"process/output","params":{"processId":"%s","seq":%d,"stream":"stdout","chunk":""}}\n'
+                             % (process, seq))
+
+
+start_is_empty_output.flood = flood
 
 
 if __name__ == '__main__':

@@ -343,11 +343,9 @@ class Backends:
         a = self.agent('--sandbox', 'read-only', '--approval', 'on-request')
         look = 'echo "[${CODEX_SANDBOX_NETWORK_DISABLED-none}]"'
         self.assertEqual(a.ec(look).body, '[1]\n')
-        call = a.ec_later(look + '; touch made', sandbox_permissions='require_escalated', justification='May I?',
-                          prefix_rule=['touch'])
+        call = a.ec_later(look + '; touch made', sandbox_permissions='require_escalated', justification='May I?')
         question = a.wait_question()
-        self.assertEqual((question['kind'], question['reason'], question['prefix_rule'], question['cwd']),
-                         ('escalate', 'May I?', ['touch'], a.work))
+        self.assertEqual((question['kind'], question['reason'], question['cwd']), ('escalate', 'May I?', a.work))
         a.decide(question, 'approved')
         answer = call.wait()
         self.assertExited(answer)

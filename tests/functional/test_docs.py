@@ -261,7 +261,7 @@ class Protocol(Case):
 
 @ours_only
 class Man(Case):
-    VERBS = ('serve', 'exec', 'sandbox', 'doctor', 'ps', 'logs', 'attach', 'kill')
+    VERBS = ('serve', 'exec', 'sandbox', 'patch', 'rules', 'audit', 'doctor', 'ps', 'logs', 'attach', 'kill')
 
     def help_flags(self, verb='serve'):
         run = subprocess.run([PROGRAM, verb, '--help'], capture_output=True, timeout=wire.DEADLINE,

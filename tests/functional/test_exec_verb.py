@@ -356,7 +356,7 @@ class Local(Exec):
                             (('--on', 'http://x', '--', 'true'), b'http://x'),
                             (('--config', '/nowhere/x', '--', 'true'), b'/nowhere/x'),
                             (('--set', 'nonsense=1', '--', 'true'), b'nonsense'),
-                            (('--approve', 'never', '--', 'true'), b'--approve'), (('--rules', 'x', '--', 'true'), b'--rules'),
+                            (('--approve', 'sometimes', '--', 'true'), b'sometimes'), (('--rules', '/nowhere/y', '--', 'true'), b'/nowhere/y'),
                             (('--approver', 'deny', '--', 'true'), b'--approver')):
             with self.subTest(words):
                 code, out, err = self.run_verb(*words)

@@ -36,6 +36,8 @@ struct agent_options {
     struct sp_manager_options manager;
     struct sp_tools_options tools;
 
+    struct sp_rules_maker *rules; /* NULL: none */
+
     /* what manager.environ and manager.policy point to */
     struct sp_environ_ask environ;
     struct sp_policy policy;

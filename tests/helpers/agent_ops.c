@@ -215,14 +215,15 @@ static void op_watch(struct agent *a)
     say_done(str(a, "id"), sp_manager_watch_for_denial(a->manager, process(a), flag(a, "open")));
 }
 
+/* A word, or a whole decision. */
 static void op_decide(struct agent *a)
 {
-    const struct sp_str d = str(a, "decision");
+    const uint32_t token = sp_json_get(&a->json, 0, "decision");
+    struct sp_decision_text d;
 
-    sp_manager_decide(a->manager, (uint64_t)num(a, "question", 0),
-                      sp_str_eq(d, SP_STR("approved")) ? SP_DECISION_APPROVED
-                      : sp_str_eq(d, SP_STR("abort"))  ? SP_DECISION_ABORT
-                                                       : SP_DECISION_DENIED);
+    sp_decision_read(token == SP_JSON_NONE ? SP_STR("") : sp_json_raw(&a->json, token), &d);
+    sp_manager_decide(a->manager, (uint64_t)num(a, "question", 0), &d.decision);
+    sp_decision_text_done(&d);
 }
 
 static void op_close_stdin(struct agent *a)

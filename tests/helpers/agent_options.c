@@ -26,7 +26,14 @@ static const char help[] =
     "  --poll-max MS  --exited-ttl MS  --notify-at N  --thread-id ID  --session-id ID\n"
     "  --no-login  --fixed-shell  --hide-denied  --additional  --no-timeout  --compat\n"
     "  --snapshots DIR      shells start from a snapshot, kept there\n"
-    "  --intercept WORD     commands that begin like this are taken over\n";
+    "  --intercept WORD     commands that begin like this are taken over\n"
+    "  --rules FILE         rules for commands (repeatable)\n"
+    "  --known-safe HOW     off, list or list+git\n"
+    "  --retry-reuses       who was approved once is not asked again after a denial\n"
+    "  --audit FILE         the log of decisions\n"
+    "  --user-dir DIR       where accepted rules go\n"
+    "  --approval-timeout MS\n"
+    "  --nobody             nobody answers questions\n";
 
 enum {
     OPT_REMOTE = 256,
@@ -53,6 +60,13 @@ enum {
     OPT_COMPAT,
     OPT_SNAPSHOTS,
     OPT_INTERCEPT,
+    OPT_RULES,
+    OPT_KNOWN_SAFE,
+    OPT_RETRY_REUSES,
+    OPT_AUDIT,
+    OPT_USER_DIR,
+    OPT_APPROVAL_TIMEOUT,
+    OPT_NOBODY,
 };
 
 static const struct option known[] = {
@@ -80,6 +94,13 @@ static const struct option known[] = {
     {"compat", no_argument, NULL, OPT_COMPAT},
     {"snapshots", required_argument, NULL, OPT_SNAPSHOTS},
     {"intercept", required_argument, NULL, OPT_INTERCEPT},
+    {"rules", required_argument, NULL, OPT_RULES},
+    {"known-safe", required_argument, NULL, OPT_KNOWN_SAFE},
+    {"retry-reuses", no_argument, NULL, OPT_RETRY_REUSES},
+    {"audit", required_argument, NULL, OPT_AUDIT},
+    {"user-dir", required_argument, NULL, OPT_USER_DIR},
+    {"approval-timeout", required_argument, NULL, OPT_APPROVAL_TIMEOUT},
+    {"nobody", no_argument, NULL, OPT_NOBODY},
     {NULL, 0, NULL, 0},
 };
 
@@ -107,18 +128,16 @@ static struct sp_allowance allowance(const char *text)
     stop("--policy: tokens:N or bytes:N");
 }
 
-static enum sp_approval approval(const char *text)
+static struct sp_approval_policy approval(const char *text)
 {
-    static const char *const names[SP_APPROVAL_MAX] = {
-        [SP_APPROVAL_UNTRUSTED] = "untrusted",   [SP_APPROVAL_ON_FAILURE] = "on-failure",
-        [SP_APPROVAL_ON_REQUEST] = "on-request", [SP_APPROVAL_GRANULAR] = "granular",
-        [SP_APPROVAL_NEVER] = "never",
-    };
+    struct sp_approval_policy p = {0};
 
-    for (unsigned i = 0; i < SP_APPROVAL_MAX; i++)
-        if (strcmp(text, names[i]) == 0)
-            return (enum sp_approval)i;
-    stop("--approval: no such policy");
+    if (strcmp(text, "granular") == 0)
+        return (struct sp_approval_policy){
+            .kind = SP_APPROVAL_GRANULAR, .sandbox_approval = true, .rules = true};
+    if (sp_approval_read(sp_str_of(text), &p, NULL) < 0)
+        stop("--approval: no such policy");
+    return p;
 }
 
 static void add_place(struct agent_options *o, char *text)
@@ -207,6 +226,57 @@ static void make_policy(struct agent_options *o)
     o->manager.policy_name = o->sandbox;
 }
 
+/* ---- leave to run things ---- */
+
+static void add_rules(struct agent_options *o, const char *path)
+{
+    struct sp_error e = {0};
+
+    if (o->rules == NULL)
+        o->rules = sp_rules_maker_new();
+    if (o->rules == NULL || sp_rules_add_file(o->rules, path, &e) < 0)
+        stop(e.msg);
+}
+
+static enum sp_known_safe known_safe(const char *text)
+{
+    if (strcmp(text, "off") == 0)
+        return SP_KNOWN_SAFE_OFF;
+    return strcmp(text, "list") == 0 ? SP_KNOWN_SAFE_LIST : SP_KNOWN_SAFE_LIST_GIT;
+}
+
+static void take_approval(struct agent_options *o, int opt)
+{
+    struct sp_approvals_options *a = &o->manager.approvals;
+
+    switch (opt) {
+    case OPT_RULES:
+        add_rules(o, optarg);
+        return;
+    case OPT_KNOWN_SAFE:
+        a->known_safe = known_safe(optarg);
+        return;
+    case OPT_RETRY_REUSES:
+        a->retry_reuses_approval = true;
+        return;
+    case OPT_AUDIT:
+        a->audit_log = optarg;
+        a->must_audit = true;
+        return;
+    case OPT_USER_DIR:
+        a->user_dir = optarg;
+        return;
+    case OPT_APPROVAL_TIMEOUT:
+        a->timeout_ms = number(optarg);
+        return;
+    case OPT_NOBODY:
+        a->nobody_answers = true;
+        return;
+    default:
+        stop("an option that is not known");
+    }
+}
+
 /* ---- all of it ---- */
 
 static void take_feature(struct agent_options *o, int opt)
@@ -241,7 +311,7 @@ static void take_feature(struct agent_options *o, int opt)
         o->tools.has_unified_exec = true;
         return;
     default:
-        stop("an option that is not known");
+        take_approval(o, opt);
     }
 }
 
@@ -264,7 +334,7 @@ static void take(struct agent_options *o, int opt)
         o->manager.output_allowance = allowance(optarg);
         return;
     case OPT_APPROVAL:
-        o->manager.approval = approval(optarg);
+        o->manager.approvals.policy = approval(optarg);
         return;
     case OPT_SANDBOX:
         o->sandbox = optarg;
@@ -304,7 +374,7 @@ void agent_read_options(int argc, char **argv, struct agent_options *o)
 
     o->place_count = 1;
     o->places[0].id = "main";
-    o->manager.approval = SP_APPROVAL_NEVER;
+    o->manager.approvals.policy.kind = SP_APPROVAL_NEVER;
     o->tools.has_login = true;
     o->environ.own = environ;
     o->environ.policy =
@@ -322,6 +392,8 @@ void agent_read_options(int argc, char **argv, struct agent_options *o)
     if (o->cwd == NULL)
         stop("there is no directory");
     make_policy(o);
+    if (o->rules != NULL)
+        o->manager.approvals.rules = sp_rules_make(o->rules);
     o->tools.has_several_environments = o->place_count > 1;
     o->manager.environ = &o->environ;
 }
@@ -329,6 +401,8 @@ void agent_read_options(int argc, char **argv, struct agent_options *o)
 void agent_options_done(struct agent_options *o)
 {
     sp_policy_done(&o->policy);
+    sp_rules_unref(o->manager.approvals.rules);
+    sp_rules_maker_free(o->rules);
     sp_json_done(&o->policy_json);
     free(o->policy_text);
     free(o->patterns);

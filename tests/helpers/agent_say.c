@@ -90,16 +90,26 @@ void say_event(const struct sp_event *e)
 
 void say_question(const struct sp_question *q)
 {
+    static const char *const kinds[] = {
+        [SP_QUESTION_RUN] = "run",
+        [SP_QUESTION_ESCALATE] = "escalate",
+        [SP_QUESTION_ADDITIONAL] = "additional",
+        [SP_QUESTION_RETRY] = "retry",
+        [SP_QUESTION_PATCH] = "patch",
+    };
     auto_buf struct sp_buf line = {0};
 
     need(sp_buf_printf(&line, "{\"question\":%llu", (unsigned long long)q->id));
-    put_str(&line, "kind", q->kind == SP_QUESTION_RETRY ? SP_STR("retry") : SP_STR("escalate"));
+    put_str(&line, "kind", sp_str_of(kinds[q->kind]));
     put_str(&line, "call_id", q->call_id);
     put_str(&line, "reason", q->reason);
     put_str(&line, "command", q->command);
     put_str(&line, "cwd", q->cwd);
-    put_words(&line, "argv", q->argv, q->argc);
-    put_words(&line, "prefix_rule", q->prefix_rule, q->prefix_rule_count);
+    put_words(&line, "argv", q->argv.items, q->argv.count);
+    put_words(&line, "amendment", q->amendment.items, q->amendment.count);
+    put_bool(&line, "free", q->is_free);
+    put(&line, ",\"json\":");
+    need(sp_question_add_json(&line, q));
     say(&line);
 }
 
@@ -215,6 +225,7 @@ void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result
         [SP_RUN_EXITED] = "exited",           [SP_RUN_SIGNALLED] = "signalled",
         [SP_RUN_TIMED_OUT] = "timed_out",     [SP_RUN_CANCELLED] = "cancelled",
         [SP_RUN_INTERRUPTED] = "interrupted", [SP_RUN_FAILED] = "failed",
+        [SP_RUN_REJECTED] = "rejected",
     };
     static const char *const classes[] = {
         [SP_RUN_OK] = "ok",         [SP_RUN_SIGNAL] = "signal", [SP_RUN_TIMEOUT] = "timeout",

@@ -97,6 +97,28 @@ static inline void on_heard(void *user, const struct sp_answer *a)
               a->error != NULL ? strlen(a->error) : 0);
 }
 
+/* The user's own has nothing to do with it: what is decided is logged here. */
+static char test_home[] = "/tmp/sallyport-lib-XXXXXX";
+static pid_t test_home_owner;
+
+__attribute__((constructor)) static void make_test_home(void)
+{
+    test_home_owner = getpid();
+    if (mkdtemp(test_home) == NULL || setenv("SALLYPORT_HOME", test_home, 1) < 0)
+        abort();
+}
+
+__attribute__((destructor)) static void drop_test_home(void)
+{
+    char log[sizeof test_home + 16];
+
+    if (getpid() != test_home_owner)
+        return; /* a child that was forked */
+    (void)snprintf(log, sizeof log, "%s/audit.jsonl", test_home);
+    (void)unlink(log);
+    (void)rmdir(test_home);
+}
+
 static inline struct sp_engine_options default_options(void)
 {
     return (struct sp_engine_options){.size = sizeof(struct sp_engine_options),

@@ -105,6 +105,13 @@ static inline void on_ask(void *user, const struct sp_question *q)
     questions++;
 }
 
+static inline void decide(uint64_t question, enum sp_decision_kind kind)
+{
+    const struct sp_decision d = {.kind = kind};
+
+    sp_manager_decide(manager, question, &d);
+}
+
 static inline void on_reply(void *user, const struct sp_reply *r)
 {
     struct answer *a = user;
@@ -302,8 +309,10 @@ static inline void begin_manager(void)
 {
     forget_story();
     questions = 0;
-    options = (struct sp_manager_options){
-        .loop = loop, .ops = &manager_ops, .has_deterministic_ids = true};
+    options = (struct sp_manager_options){.loop = loop,
+                                          .ops = &manager_ops,
+                                          .has_deterministic_ids = true,
+                                          .approvals.policy.kind = SP_APPROVAL_ON_REQUEST};
 }
 
 static inline void end_manager(void)

@@ -119,6 +119,7 @@ static void test_the_configuration_counts(void **state)
     char home[] = "/tmp/sallyport-test-XXXXXX";
     char config[64];
     char snapshots[64];
+    char audit[64];
     struct sp_engine_options o = default_options();
     const struct sp_exec_options script = {.size = sizeof script,
                                            .script = "echo $COLOUR of $SHAPE",
@@ -130,6 +131,7 @@ static void test_the_configuration_counts(void **state)
     assert_non_null(mkdtemp(home));
     (void)snprintf(config, sizeof config, "%s/sallyport.conf", home);
     (void)snprintf(snapshots, sizeof snapshots, "%s/snapshots", home);
+    (void)snprintf(audit, sizeof audit, "%s/audit.jsonl", home);
     write_file(config,
                "[shell_environment_policy]\nset = { COLOUR = \"green\", SHAPE = \"circles\" }\n"
                "[features]\nshell_snapshot = true\n");
@@ -148,8 +150,9 @@ static void test_the_configuration_counts(void **state)
     assert_int_equal(access(snapshots, F_OK), 0);
     sp_engine_free(engine);
     engine = NULL;
-    assert_int_equal(unsetenv("SALLYPORT_HOME"), 0);
+    assert_int_equal(setenv("SALLYPORT_HOME", test_home, 1), 0);
     assert_int_equal(unlink(config), 0);
+    assert_int_equal(unlink(audit), 0);    /* what was decided */
     assert_int_equal(rmdir(snapshots), 0); /* it left no file there */
     assert_int_equal(rmdir(home), 0);
 }

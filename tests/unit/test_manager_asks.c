@@ -22,7 +22,7 @@ static int end_asks(void **state)
 #define asks_test(f) cmocka_unit_test_setup_teardown(f, begin_asks, end_asks)
 
 /* A manager whose commands are confined. */
-static void confine(enum sp_approval approval)
+static void confine(enum sp_approval_kind approval)
 {
     sp_policy_done(&read_only);
     read_only = (struct sp_policy){0};
@@ -30,7 +30,7 @@ static void confine(enum sp_approval approval)
                                     (struct sp_str){0}, (struct sp_str){0}, NULL),
                      0);
     options.policy = &read_only;
-    options.approval = approval;
+    options.approvals.policy.kind = approval;
     remake_manager();
 }
 
@@ -204,9 +204,9 @@ static void test_escalation_is_asked_for_and_runs_free(void **state)
     confine(SP_APPROVAL_ON_REQUEST);
     escalate(&a);
     assert_int_equal(job_count, 0);
-    run_for(60000); /* time for an answer is not the command's */
-    sp_manager_decide(manager, last_question.id + 1, SP_DECISION_DENIED); /* not asked */
-    sp_manager_decide(manager, last_question.id, SP_DECISION_APPROVED);
+    run_for(60000);                                   /* time for an answer is not the command's */
+    decide(last_question.id + 1, SP_DECISION_DENIED); /* not asked */
+    decide(last_question.id, SP_DECISION_APPROVED);
     until(job_count == 1);
     assert_false(jobs[0].is_confined);
     assert_false(jobs[0].has_network_mark);
@@ -214,7 +214,7 @@ static void test_escalation_is_asked_for_and_runs_free(void **state)
     until(a.is_there);
     assert_running(&a, 1000);
     assert_int_equal(a.answer.wall_ns, 250000000);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_ABORT); /* too late */
+    decide(last_question.id, SP_DECISION_ABORT); /* too late */
     run_for(10);
 }
 
@@ -225,7 +225,7 @@ static void test_a_refusal_is_told_and_leaves_nothing(void **state)
     (void)state;
     confine(SP_APPROVAL_ON_REQUEST);
     escalate(&a);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_DENIED);
+    decide(last_question.id, SP_DECISION_DENIED);
     until(a.is_there);
     assert_fault(&a, SP_FAULT_REJECTED,
                  "exec_command failed: Failed to create unified exec process: exec command "
@@ -237,7 +237,7 @@ static void test_a_refusal_is_told_and_leaves_nothing(void **state)
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_ABORTED);
     assert_int_equal(sp_manager_reserved(manager), 0);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_APPROVED);
+    decide(last_question.id, SP_DECISION_APPROVED);
     turn();
     assert_int_equal(job_count, 0);
 }
@@ -252,7 +252,7 @@ static void test_an_abort_interrupts_the_others(void **state)
     exec_started(&other, "x", false, 30000);
     run_for(200);
     escalate(&a);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_ABORT);
+    decide(last_question.id, SP_DECISION_ABORT);
     until(a.is_there && other.is_there);
     assert_int_equal(a.fault, SP_FAULT_REJECTED);
     assert_int_equal(other.fault, SP_FAULT_ABORTED);
@@ -281,7 +281,7 @@ static void test_who_is_free_already_is_not_asked(void **state)
     struct answer a;
 
     (void)state;
-    options.approval = SP_APPROVAL_ON_REQUEST;
+    options.approvals.policy.kind = SP_APPROVAL_ON_REQUEST;
     remake_manager();
     ask.has_permissions = true;
     ask.permissions = SP_PERMISSIONS_ESCALATED;
@@ -308,7 +308,7 @@ static void test_additional_permissions_widen_the_sandbox(void **state)
     ask.additional = &grant;
     exec_ask(&a, &ask);
     until(questions == 1);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_APPROVED);
+    decide(last_question.id, SP_DECISION_APPROVED);
     until(job_count == 1);
     assert_true(jobs[0].is_confined);
     assert_false(jobs[0].has_network_mark);
@@ -376,7 +376,7 @@ static void test_a_denial_can_be_tried_again_without_a_sandbox(void **state)
     assert_int_equal(last_question.kind, SP_QUESTION_RETRY);
     assert_string_equal(last_question.reason.p, "command failed; retry without sandbox?");
     run_for(5000);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_APPROVED);
+    decide(last_question.id, SP_DECISION_APPROVED);
     until(job_count == 2);
     assert_false(jobs[1].is_confined);
     assert_false(jobs[1].has_network_mark);
@@ -401,10 +401,10 @@ static void test_a_refused_retry_is_a_rejection(void **state)
     struct answer a;
 
     (void)state;
-    confine(SP_APPROVAL_UNTRUSTED);
+    confine(SP_APPROVAL_ON_FAILURE);
     deny_early(&a);
     until(questions == 1);
-    sp_manager_decide(manager, last_question.id, SP_DECISION_DENIED);
+    decide(last_question.id, SP_DECISION_DENIED);
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_REJECTED);
     assert_non_null(strstr(a.text, "rejected by user"));

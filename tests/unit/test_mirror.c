@@ -481,15 +481,57 @@ static void what_waits_is_counted(void **state)
     memset(block, 'x', sizeof block);
     o.room = 0;
     assert_int_equal(
-        sp_mirror_output(&o.m, 1, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block - 1}, &e),
+        sp_mirror_output(&o.m, 1, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block / 2}, &e),
         0);
     assert_false(sp_mirror_is_full(&o.m));
-    output(2, "y");
+    assert_int_equal(
+        sp_mirror_output(&o.m, 2, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block / 2}, &e),
+        0);
     assert_true(sp_mirror_is_full(&o.m));
     o.room = 2;
     sp_mirror_unblock(&o.m);
     sp_mirror_tell(&o.m);
     assert_false(sp_mirror_is_full(&o.m));
+}
+
+static void what_is_empty_is_counted_too(void **state)
+{
+    (void)state;
+    o.room = 0;
+    output(1, "x");
+    for (uint64_t seq = 2; seq < SP_MIRROR_HIGH / sizeof(uint64_t); seq++)
+        output(seq, "");
+    assert_true(sp_mirror_is_full(&o.m));
+    o.room = 1;
+    sp_mirror_unblock(&o.m);
+    sp_mirror_tell(&o.m);
+    assert_int_equal(o.m.waiting_bytes, 0);
+}
+
+/* The verdict comes by the connection that would not be read if this were too much. */
+static void what_waits_for_a_verdict_is_not_too_much(void **state)
+{
+    static char block[SP_MIRROR_HIGH];
+    struct sp_error e;
+
+    (void)state;
+    memset(block, 'x', sizeof block);
+    exited(1, 0, -1);
+    for (uint64_t seq = 2; seq < 5; seq++) {
+        assert_int_equal(
+            sp_mirror_output(&o.m, seq, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block}, &e),
+            0);
+        sp_mirror_tell(&o.m);
+        assert_true(sp_mirror_waits_for_verdict(&o.m));
+        assert_false(sp_mirror_is_full(&o.m));
+    }
+    assert_int_equal(o.told.len, 0);
+    /* There is an end to that. */
+    assert_int_equal(
+        sp_mirror_output(&o.m, 5, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block}, &e), 0);
+    sp_mirror_tell(&o.m);
+    assert_memory_equal(o.told.data, "x0?x", 4);
+    assert_int_equal(o.told.len, 3 + 4 * sizeof block);
 }
 
 static void an_owner_may_end_it_in_a_callback(void **state)
@@ -591,6 +633,8 @@ static const struct CMUnitTest tests[] = {
     CASE(a_number_near_the_end_of_all_is_no_loop),
     CASE(refused_output_comes_again),
     CASE(what_waits_is_counted),
+    CASE(what_is_empty_is_counted_too),
+    CASE(what_waits_for_a_verdict_is_not_too_much),
     CASE(an_owner_may_end_it_in_a_callback),
     CASE(an_owner_may_end_it_among_what_waits),
     CASE(any_order_tells_the_same),

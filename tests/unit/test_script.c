@@ -311,8 +311,16 @@ static void test_commands_are_found_anywhere(void **state)
         {"cat <<E\n$(rm x) `rm y`\nrm z\nE\nb", "<cat> <rm><x> <rm><y> <b>"},
         {"cat <<'E'\n$(rm x)\nE\nb", "<cat> <b>"},
         {"cat <<\\E <<-\"F\" | d\n$(rm x)\nE\n\tit's\n\tF\nb", "<cat> <d> <b>"},
+        {"cat <<EF\nE\\\nF\nrm x", "<cat> <rm><x>"},
+        {"cat <<'EF'\nE\\\nF\nrm x\nEF\nb", "<cat> <b>"},
+        {"cat <<E\nx\\\\\nE\nrm x", "<cat> <rm><x>"},
+        {"cat <<E\nx\\\nE\nrm x\nE\nb", "<cat> <b>"},
         {"cat <<E", "<cat>"},
+        {"cat <<$(a)E\n`rm x`\n$(a)E\nb", "<a> <cat> <rm><x> <b>"},
         {"x=$(cat <<E\nrm x\nE\n)\nb", "<cat> <b>"},
+        {"x=$(cat <<E\nrm x\nE)\nb", "<cat> <b>"},
+        {"x=$(cat <<-E\nEx\n\tE rm x)\nb", "<cat> <rm><x> <b>"},
+        {"cat <<E\nE;rm x)\nE\nb", "<cat> <b>"},
         {"! rm x", "<rm><x>"},
         {"time -p rm x", "<rm><x>"},
         {"coproc rm x", "<rm><x>"},
@@ -322,6 +330,12 @@ static void test_commands_are_found_anywhere(void **state)
         {"r\\\nm x", "<rm><x>"},
         {"rm \\\n -f", "<rm><-f>"},
         {"echo $'a' $'\\x41' $\"b\"", "<echo><a><b>"},
+        {"a \\", "<a><\\>"},
+        {"a $\\\n(rm x) \"$\\\n\\\n{b:-$(rm y)}\"", "<rm><x> <rm><y> <a>"},
+        {"a &\\\n& b |\\\n| c |\\\n& d |\\\n e", "<a> <b> <c> <d> <e>"},
+        {"for v in\\\n a; do\\\n b; done", "<b>"},
+        {"a 2\\\n>o b", "<a><b>"},
+        {"a $((1 + (2 `b '('`)0)) c", "<b><(> <a><c>"},
         {"a @(b|c d)*.x; d", "<a><@b|c d*.x> <d>"},
         {"bash -c 'rm -rf x'", "<bash><-c><rm -rf x>"},
         {"echo 'rm -rf x'", "<echo><rm -rf x>"},
@@ -358,6 +372,11 @@ static void test_commands_before_an_error_count(void **state)
         {"{ a", "<a>"},
         {"(a", "<a>"},
         {"a <<", ""},
+        /* what a shell looks at only when it comes to it */
+        {"cat <<E\n$(a; fi\nE\nrm x", "<cat> <a> <rm><x>"},
+        {"cat <<E\n$(a <<F\nE\nrm x\nF\nb", "<cat> <a> <rm><x> <F> <b>"},
+        {"a $((1 + 2)>) b; c", "<1><+><2> <a><b> <c>"},
+        {"a <<E $((b <<F\n) >)\nF\nE\nc", "<b> <a> <c>"},
         {"echo `a; fi` b; c", "<a> <echo><b> <c>"},
     };
 
@@ -387,6 +406,30 @@ static void test_what_is_too_deep_says_so(void **state)
         if (!s.is_opaque)
             fail_msg("%s is read to any depth", openers[i]);
     }
+}
+
+static void test_what_no_kernel_would_start_is_not_read(void **state)
+{
+    const size_t n = (256 << 10) + 1;
+    char *script = malloc(n);
+    const struct sp_str argv[] = {SP_STR("sh"), SP_STR("-c"), {script, n}};
+    const struct sp_str one_less[] = {SP_STR("sh"), SP_STR("-c"), {script, n - 1}};
+    struct sp_error e = {0};
+
+    (void)state;
+    assert_non_null(script);
+    memset(script, 'a', n);
+    for (int i = 0; i < 2; i++) {
+        const struct sp_str *const words = i == 0 ? one_less : argv;
+        auto_segments struct sp_segments plain = {0};
+        auto_segments struct sp_segments literals = {0};
+
+        assert_int_equal(sp_segments_read(&plain, (struct sp_words){words, 3}, &e), 0);
+        assert_int_equal(sp_script_literals(&literals, words[2], &e), 0);
+        assert_int_equal(plain.is_opaque, i);
+        assert_int_equal(literals.is_opaque, i);
+    }
+    free(script);
 }
 
 /* ---- words ---- */
@@ -527,6 +570,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_commands_are_found_anywhere),
     cmocka_unit_test(test_commands_before_an_error_count),
     cmocka_unit_test(test_what_is_too_deep_says_so),
+    cmocka_unit_test(test_what_no_kernel_would_start_is_not_read),
     cmocka_unit_test(test_splitting),
     cmocka_unit_test(test_quoting),
     cmocka_unit_test(test_quoted_words_split_into_themselves),

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "approve/cache.h"
+
+#include <stdlib.h>
+
+#include "base/hash.h"
+
+#define BUCKETS   1024
+#define MAX_BYTES ((size_t)16 << 20) /* of all keys; more, and the oldest go */
+#define NONE      UINT32_MAX
+
+/* ---- keys ---- */
+
+/*
+ * A key is a row of texts, each with its length before it: whatever bytes they have, two rows that
+ * differ are written differently.
+ */
+static bool add(struct sp_buf *out, struct sp_str s)
+{
+    return sp_buf_printf(out, "%zu:", s.n) && sp_buf_add_str(out, s) && sp_buf_add(out, ",", 1);
+}
+
+static bool add_words(struct sp_buf *out, struct sp_words words)
+{
+    bool is_good = sp_buf_printf(out, "%u[", words.count);
+
+    for (uint32_t i = 0; is_good && i < words.count; i++)
+        is_good = add(out, words.items[i]);
+    return is_good && sp_buf_add(out, "]", 1);
+}
+
+/* How often a person typed a blank in a plain script makes no other command of it. */
+static bool add_canonical(struct sp_buf *out, struct sp_words argv)
+{
+    auto_segments struct sp_segments s = {0};
+    struct sp_str script;
+
+    if (!sp_script_is_wrapper(argv, &script))
+        return add_words(out, argv);
+    if (sp_segments_read(&s, argv, NULL) < 0)
+        return false;
+    if (!s.is_opaque && s.count == 1)
+        return add_words(out, s.items[0]);
+    const struct sp_str words[] = {SP_STR("__codex_shell_script__"), argv.items[1], script};
+    return add_words(out, (struct sp_words){words, 3});
+}
+
+bool sp_cache_add_command_key(struct sp_buf *out, const struct sp_cache_command *c)
+{
+    const struct sp_str program = c->argv.count == 0 ? SP_STR("") : c->argv.items[0];
+
+    return sp_buf_add_str(out, SP_STR("command ")) && add(out, c->environment) &&
+           add(out, program) && add_canonical(out, c->argv) && add(out, c->cwd) &&
+           sp_buf_printf(out, "%d,%d,", c->is_tty, (int)c->permissions) &&
+           add(out, c->additional) && add(out, c->fingerprint);
+}
+
+bool sp_cache_add_patch_key(struct sp_buf *out, struct sp_str environment, struct sp_str path)
+{
+    return sp_buf_add_str(out, SP_STR("patch ")) && add(out, environment) && add(out, path);
+}
+
+/* ---- the store ---- */
+
+struct entry {
+    char *key; /* owned */
+    size_t len;
+    uint32_t bucket;
+    uint32_t next; /* in its bucket */
+    bool covers_retry;
+};
+
+struct sp_cache {
+    uint32_t buckets[BUCKETS];
+    /* A ring, from the oldest on. */
+    struct entry entries[SP_CACHE_KEYS];
+    uint32_t oldest, count;
+    size_t bytes;
+};
+
+struct sp_cache *sp_cache_new(void)
+{
+    struct sp_cache *c = calloc(1, sizeof *c);
+
+    for (uint32_t i = 0; c != NULL && i < BUCKETS; i++)
+        c->buckets[i] = NONE;
+    return c;
+}
+
+void sp_cache_free(struct sp_cache *c)
+{
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; i < SP_CACHE_KEYS; i++)
+        free(c->entries[i].key);
+    free(c);
+}
+
+static uint32_t find(const struct sp_cache *c, uint32_t bucket, struct sp_str key)
+{
+    uint32_t i = c->buckets[bucket];
+
+    while (i != NONE && !sp_str_eq((struct sp_str){c->entries[i].key, c->entries[i].len}, key))
+        i = c->entries[i].next;
+    return i;
+}
+
+static uint32_t bucket_of(struct sp_str key)
+{
+    return (uint32_t)(sp_hash(key).a % BUCKETS);
+}
+
+bool sp_cache_has(const struct sp_cache *c, struct sp_str key, bool covers_retry)
+{
+    const uint32_t i = find(c, bucket_of(key), key);
+
+    return i != NONE && (!covers_retry || c->entries[i].covers_retry);
+}
+
+static void drop_oldest(struct sp_cache *c)
+{
+    const uint32_t i = c->oldest;
+    struct entry *gone = &c->entries[i];
+    uint32_t *link = &c->buckets[gone->bucket];
+
+    while (*link != i)
+        link = &c->entries[*link].next;
+    *link = gone->next;
+    free(gone->key);
+    c->bytes -= gone->len;
+    *gone = (struct entry){0};
+    c->oldest = (i + 1) % SP_CACHE_KEYS;
+    c->count--;
+}
+
+bool sp_cache_store(struct sp_cache *c, struct sp_str key, bool covers_retry)
+{
+    const uint32_t bucket = bucket_of(key);
+    const uint32_t known = find(c, bucket, key);
+
+    if (known != NONE) {
+        c->entries[known].covers_retry = c->entries[known].covers_retry || covers_retry;
+        return true;
+    }
+    char *copy = key.n > MAX_BYTES ? NULL : malloc(key.n == 0 ? 1 : key.n);
+    if (copy == NULL)
+        return false;
+    if (key.n != 0)
+        memcpy(copy, key.p, key.n);
+    while (c->count == SP_CACHE_KEYS || (c->count != 0 && c->bytes + key.n > MAX_BYTES))
+        drop_oldest(c);
+    const uint32_t i = (c->oldest + c->count++) % SP_CACHE_KEYS;
+    c->entries[i] = (struct entry){copy, key.n, bucket, c->buckets[bucket], covers_retry};
+    c->buckets[bucket] = i;
+    c->bytes += key.n;
+    return true;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Programs that only look, with arguments that keep it so (approvals.md 6.1). Where a program has
+ * options that write or start something, whatever could be one of them in any spelling makes the
+ * command unknown: then it is asked about.
+ */
+#include "approve/judge_priv.h"
+
+static bool begins_with(struct sp_str s, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+
+    return s.n >= n && memcmp(s.p, prefix, n) == 0;
+}
+
+/* A word, or the word before its `=`. */
+static bool is_option(struct sp_str s, const char *option)
+{
+    return begins_with(s, option) && (s.n == strlen(option) || s.p[strlen(option)] == '=');
+}
+
+static bool is_any_of(struct sp_str s, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (sp_str_eq(s, sp_str_of(*words)))
+            return true;
+    return false;
+}
+
+/* Several one-letter options in one word, this one among them. */
+static bool has_letter(struct sp_str s, char letter)
+{
+    return s.n > 1 && s.p[0] == '-' && s.p[1] != '-' && memchr(s.p, letter, s.n) != NULL;
+}
+
+static bool is_safe_base64(struct sp_words w)
+{
+    for (uint32_t i = 1; i < w.count; i++)
+        if (has_letter(w.items[i], 'o') || begins_with(w.items[i], "--o"))
+            return false;
+    return true;
+}
+
+static bool is_safe_find(struct sp_words w)
+{
+    static const char *const unsafe[] = {"-exec", "-execdir", "-ok",      "-okdir",   "-delete",
+                                         "-fls",  "-fprint",  "-fprint0", "-fprintf", NULL};
+
+    for (uint32_t i = 1; i < w.count; i++)
+        if (is_any_of(w.items[i], unsafe))
+            return false;
+    return true;
+}
+
+static bool is_safe_rg(struct sp_words w)
+{
+    for (uint32_t i = 1; i < w.count; i++)
+        if (has_letter(w.items[i], 'z') || is_option(w.items[i], "--pre") ||
+            is_option(w.items[i], "--hostname-bin") || is_option(w.items[i], "--search-zip"))
+            return false;
+    return true;
+}
+
+/* 10p or 1,5p */
+static bool is_print_of_lines(struct sp_str s)
+{
+    size_t i = 0;
+    size_t digits = 0;
+
+    for (; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+        digits++;
+    if (i < s.n && s.p[i] == ',' && digits != 0) {
+        digits = 0;
+        for (i++; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+            digits++;
+    }
+    return digits != 0 && i + 1 == s.n && s.p[i] == 'p';
+}
+
+/* The file is none that is an option: -e and -f bring scripts, which may start programs. */
+static bool is_safe_sed(struct sp_words w)
+{
+    return (w.count == 3 || w.count == 4) && sp_str_eq(w.items[1], SP_STR("-n")) &&
+           is_print_of_lines(w.items[2]) && (w.count == 3 || !begins_with(w.items[3], "-"));
+}
+
+/* ---- git ---- */
+
+/* Options may be shortened as long as they are unique; and who knows which of them are. */
+static bool may_mean(struct sp_str s, const char *option)
+{
+    const char *equals = s.n == 0 ? NULL : memchr(s.p, '=', s.n);
+    const size_t n = equals == NULL ? s.n : (size_t)(equals - s.p);
+
+    return n > 2 && n <= strlen(option) && memcmp(s.p, option, n) == 0;
+}
+
+static bool starts_nothing(struct sp_words w, uint32_t from)
+{
+    static const char *const unsafe[] = {"--output", "--ext-diff", "--textconv", "--exec"};
+
+    for (uint32_t i = from; i < w.count; i++)
+        for (size_t k = 0; k < sizeof unsafe / sizeof *unsafe; k++)
+            if (may_mean(w.items[i], unsafe[k]))
+                return false;
+    return true;
+}
+
+static bool only_lists_branches(struct sp_words w, uint32_t from)
+{
+    static const char *const safe[] = {
+        "--list", "-l",  "--show-current", "-a", "--all", "-r", "--remotes",
+        "-v",     "-vv", "--verbose",      NULL};
+
+    for (uint32_t i = from; i < w.count; i++)
+        if (!is_any_of(w.items[i], safe) && !begins_with(w.items[i], "--format="))
+            return false;
+    return true;
+}
+
+/* Before the subcommand only options that have no value and lead nowhere else. */
+static bool is_safe_git(struct sp_words w)
+{
+    static const char *const global[] = {"--no-pager",
+                                         "-P",
+                                         "--no-replace-objects",
+                                         "--literal-pathspecs",
+                                         "--glob-pathspecs",
+                                         "--noglob-pathspecs",
+                                         "--icase-pathspecs",
+                                         "--no-optional-locks",
+                                         "--no-lazy-fetch",
+                                         "--no-advice",
+                                         NULL};
+    static const char *const looking[] = {"status", "log", "diff", "show", NULL};
+    uint32_t i = 1;
+
+    while (i < w.count && is_any_of(w.items[i], global))
+        i++;
+    if (i == w.count || !starts_nothing(w, i + 1))
+        return false;
+    if (sp_str_eq(w.items[i], SP_STR("branch")))
+        return only_lists_branches(w, i + 1);
+    return is_any_of(w.items[i], looking);
+}
+
+/* ---- all programs ---- */
+
+bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how)
+{
+    static const char *const looking[] = {
+        "cat",  "cd",    "cut",   "echo", "expr",  "false",  "grep",   "head", "id",
+        "ls",   "nl",    "paste", "pwd",  "rev",   "seq",    "stat",   "tail", "tr",
+        "true", "uname", "uniq",  "wc",   "which", "whoami", "numfmt", "tac",  NULL};
+    static const struct {
+        const char *program;
+        bool (*is_safe)(struct sp_words w);
+    } picky[] = {
+        {"base64", is_safe_base64},
+        {"find", is_safe_find},
+        {"rg", is_safe_rg},
+        {"sed", is_safe_sed},
+    };
+
+    if (how == SP_KNOWN_SAFE_OFF || segment.count == 0)
+        return false;
+    const struct sp_str program = sp_base_name(segment.items[0]);
+    for (size_t i = 0; i < sizeof picky / sizeof *picky; i++)
+        if (sp_str_eq(program, sp_str_of(picky[i].program)))
+            return picky[i].is_safe(segment);
+    if (sp_str_eq(program, SP_STR("git")))
+        return how == SP_KNOWN_SAFE_LIST_GIT && is_safe_git(segment);
+    return is_any_of(program, looking);
+}

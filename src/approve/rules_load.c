@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where rules come from (5.1): folders from the system's to the project's, and over them what the
+ * administrator laid down. What cannot be read is an error; what does not parse is a warning, and
+ * its last good version stays.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "approve/rules_priv.h"
+#include "base/auto.h"
+
+#define MAX_PLACES 256 /* folders between a repository's root and the cwd */
+
+/* ---- files ---- */
+
+int sp_rules_read_bytes(int fd, struct sp_buf *out)
+{
+    while (out->len <= SP_RULES_MAX_BYTES) {
+        const size_t most = SP_RULES_MAX_BYTES + 1 - out->len;
+        const size_t want = most < 16384 ? most : 16384;
+        char *room = sp_buf_room(out, want);
+        const ssize_t n = room == NULL ? -1 : read(fd, room, want);
+
+        if (room == NULL)
+            return ENOMEM;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            break;
+        out->len += (size_t)n;
+    }
+    return 0;
+}
+
+static int fail_read(const char *path, int sys, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, sys, "failed to read rules file %s", path);
+}
+
+/* Reads what --rules named; a link is the user's own. */
+static int read_file(const char *path, struct sp_buf *out, struct sp_error *e)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fail_read(path, errno, e);
+    if (!S_ISREG(st.st_mode))
+        return fail_read(path, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, e);
+    const int sys = sp_rules_read_bytes(fd, out);
+    return sys == 0 ? 0 : fail_read(path, sys, e);
+}
+
+int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
+                       void (*tell)(void *user, const char *text), void *user, struct sp_error *e)
+{
+    auto_buf struct sp_buf text = {0};
+    struct sp_rules_part *p = NULL;
+    int r = read_file(path, &text, e);
+
+    if (r == 0)
+        r = sp_rules_read_part(&m->parts, path, (struct sp_str){text.data, text.len}, tell, user,
+                               &p, e);
+    if (r < 0)
+        return r;
+    if (!sp_rules_parts_add(&m->parts, p))
+        r = fail_read(path, ENOMEM, e);
+    sp_rules_part_unref(p);
+    return r;
+}
+
+int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_error *e)
+{
+    return sp_rules_test_file(m, path, NULL, NULL, e);
+}
+
+/* ---- loading ---- */
+
+struct identity {
+    dev_t dev;
+    ino_t ino;
+};
+
+struct loading {
+    struct sp_rules_maker *maker;
+    const struct sp_rules *before;
+    void (*warn)(void *user, const char *text);
+    void *user;
+    struct sp_error *e;
+    struct identity seen[MAX_PLACES * 2 + 4]; /* folders that were read: none is read twice */
+    size_t seen_count;
+};
+
+static void warn(struct loading *l, const char *text)
+{
+    if (l->warn != NULL)
+        l->warn(l->user, text);
+}
+
+/* The last good version, if there is one; the set is incomplete either way. */
+static int keep_previous(struct loading *l, const char *path, bool is_managed)
+{
+    struct sp_rules_part *p = l->before == NULL ? NULL : sp_rules_find_part(l->before, path);
+
+    sp_rules_mark_incomplete(l->maker);
+    if (p != NULL && p->is_managed == is_managed && !sp_rules_parts_add(&l->maker->parts, p))
+        return fail_read(path, ENOMEM, l->e);
+    return 0;
+}
+
+static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
+{
+    struct sp_rules_part *p = NULL;
+    struct sp_error fault = {0};
+    int r = sp_rules_read_part(&l->maker->parts, path, text, NULL, NULL, &p, &fault);
+
+    if (r < 0 && fault.code != SP_E_INVALID) {
+        if (l->e != NULL)
+            *l->e = fault;
+        return r;
+    }
+    if (r < 0) {
+        warn(l, fault.msg);
+        return keep_previous(l, path, is_managed);
+    }
+    p->is_managed = is_managed;
+    if (!sp_rules_parts_add(&l->maker->parts, p))
+        r = fail_read(path, ENOMEM, l->e);
+    sp_rules_part_unref(p);
+    return r;
+}
+
+static int load_open_file(struct loading *l, const char *path, int fd, bool is_managed)
+{
+    auto_buf struct sp_buf text = {0};
+    const int sys = sp_rules_read_bytes(fd, &text);
+
+    if (sys != 0)
+        return fail_read(path, sys, l->e);
+    return load_text(l, path, (struct sp_str){text.data, text.len}, is_managed);
+}
+
+/* One entry of a folder. What is neither a file nor a link there is not meant for us. */
+static int load_entry(struct loading *l, int dir, const char *path, const char *name)
+{
+    auto_close int fd =
+        openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    auto_buf struct sp_buf text = {0};
+    struct stat st;
+
+    if (fd < 0 && errno == ELOOP) {
+        if (sp_buf_printf(&text, "%s: a symbolic link, skipped", path) && sp_buf_add(&text, "", 1))
+            warn(l, text.data);
+        return 0;
+    }
+    if (fd < 0 && (errno == ENOENT || errno == ENXIO))
+        return 0; /* gone by now; a socket */
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fail_read(path, errno, l->e);
+    return S_ISREG(st.st_mode) ? load_open_file(l, path, fd, false) : 0;
+}
+
+static int is_rules_name(const struct dirent *d)
+{
+    const size_t n = strlen(d->d_name);
+
+    return n > strlen(".rules") && strcmp(d->d_name + n - strlen(".rules"), ".rules") == 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static bool was_seen(struct loading *l, const struct stat *st)
+{
+    for (size_t i = 0; i < l->seen_count; i++)
+        if (l->seen[i].dev == st->st_dev && l->seen[i].ino == st->st_ino)
+            return true;
+    if (l->seen_count < sizeof l->seen / sizeof *l->seen)
+        l->seen[l->seen_count++] = (struct identity){st->st_dev, st->st_ino};
+    return false;
+}
+
+static int fail_folder(struct loading *l, const char *path, int sys)
+{
+    return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+}
+
+static int load_names(struct loading *l, int dir, const char *path, struct dirent **names,
+                      int count)
+{
+    auto_buf struct sp_buf full = {0};
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < count; i++) {
+        full.len = 0;
+        if (!sp_buf_printf(&full, "%s/%s", path, names[i]->d_name) || !sp_buf_add(&full, "", 1))
+            return fail_folder(l, path, ENOMEM);
+        r = load_entry(l, dir, full.data, names[i]->d_name);
+    }
+    return r;
+}
+
+/* PLACE/rules; that there is none is fine. */
+static int load_folder(struct loading *l, const char *place, const char *sub)
+{
+    auto_buf struct sp_buf path = {0};
+    struct dirent **names = NULL;
+    struct stat st;
+
+    if (!sp_buf_printf(&path, "%s%s/rules", strcmp(place, "/") == 0 ? "" : place, sub) ||
+        !sp_buf_add(&path, "", 1))
+        return fail_folder(l, place, ENOMEM);
+    auto_close int dir = open(path.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+    if (dir < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    if (dir < 0 || fstat(dir, &st) < 0)
+        return fail_folder(l, path.data, errno);
+    if (was_seen(l, &st))
+        return 0;
+    const int count = scandirat(dir, ".", &names, is_rules_name, by_bytes);
+    if (count < 0)
+        return fail_folder(l, path.data, errno);
+    const int r = load_names(l, dir, path.data, names, count);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    return r;
+}
+
+/* ---- the project's ---- */
+
+static bool is_root(const char *dir)
+{
+    auto_buf struct sp_buf path = {0};
+    struct stat st;
+
+    return sp_buf_printf(&path, "%s/.git", dir) && sp_buf_add(&path, "", 1) &&
+           lstat(path.data, &st) == 0;
+}
+
+/*
+ * The length of the repository's root in `cwd`. It is not looked for above what was trusted:
+ * anybody may make a repository of /tmp. Without one, what was trusted is the root, or else the
+ * cwd.
+ */
+static size_t find_root(const char *cwd, const char *trusted)
+{
+    auto_free char *dir = strdup(cwd);
+    size_t n = strlen(cwd);
+    size_t least = trusted == NULL ? 0 : strlen(trusted);
+
+    while (least > 0 && (least > n || trusted[least - 1] == '/'))
+        least--;
+    while (dir != NULL && n >= least) {
+        dir[n] = 0;
+        if (is_root(dir))
+            return n;
+        if (n == 0)
+            break;
+        while (n > 0 && dir[n - 1] != '/')
+            n--;
+        while (n > 0 && dir[n - 1] == '/')
+            n--;
+    }
+    return trusted == NULL ? strlen(cwd) : least;
+}
+
+/* From the root down to the cwd, both included. */
+static int load_project(struct loading *l, const char *cwd, const char *trusted)
+{
+    auto_free char *dir = strdup(cwd);
+    size_t n = find_root(cwd, trusted);
+    int r = 0;
+
+    if (dir == NULL)
+        return fail_folder(l, cwd, ENOMEM);
+    for (int i = 0; r == 0 && i < MAX_PLACES; i++) {
+        (void)snprintf(dir, n + 1, "%s", cwd);
+        r = load_folder(l, dir, "/.sallyport");
+        if (r == 0)
+            r = load_folder(l, dir, "/.codex");
+        if (cwd[n] == 0)
+            return r;
+        n += 1 + strcspn(cwd + n + 1, "/");
+    }
+    return r < 0 ? r
+                 : sp_fail(l->e, SP_E_LIMIT, 0, "%s: more than %d folders deep", cwd, MAX_PLACES);
+}
+
+/* ---- the administrator's ---- */
+
+/*
+ * Laid over all others. Rules that somebody else could write are not the administrator's, and to
+ * go on without them would lift what they forbid: an error either way.
+ */
+static int load_managed(struct loading *l, const char *system_dir)
+{
+    auto_buf struct sp_buf path = {0};
+    struct stat st;
+
+    if (!sp_buf_printf(&path, "%s/managed.rules", system_dir) || !sp_buf_add(&path, "", 1))
+        return fail_folder(l, system_dir, ENOMEM);
+    auto_close int fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fail_read(path.data, errno, l->e);
+    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return sp_fail(l->e, SP_E_INVALID, 0,
+                       "failed to read rules file %s: it must be a file that belongs to root and "
+                       "that nobody else may write",
+                       path.data);
+    return load_open_file(l, path.data, fd, true);
+}
+
+/* ---- all ---- */
+
+static int load_named_files(struct loading *l, const char *const *files)
+{
+    int r = 0;
+
+    for (; r == 0 && files != NULL && *files != NULL; files++) {
+        auto_buf struct sp_buf text = {0};
+
+        r = read_file(*files, &text, l->e);
+        if (r == 0)
+            r = load_text(l, *files, (struct sp_str){text.data, text.len}, false);
+    }
+    return r;
+}
+
+static int load_all(struct loading *l, const struct sp_rules_places *places)
+{
+    int r = places->system_dir == NULL ? 0 : load_folder(l, places->system_dir, "");
+
+    if (r == 0 && places->user_dir != NULL && !places->ignores_user_and_project)
+        r = load_folder(l, places->user_dir, "");
+    if (r == 0)
+        r = load_named_files(l, places->files);
+    if (r == 0 && places->cwd != NULL && places->cwd[0] == '/' && places->is_project_trusted &&
+        !places->ignores_user_and_project)
+        r = load_project(l, places->cwd, places->trusted_root);
+    if (r == 0 && places->system_dir != NULL)
+        r = load_managed(l, places->system_dir);
+    return r;
+}
+
+int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
+                  void (*warn_of)(void *user, const char *text), void *user, struct sp_rules **ret,
+                  struct sp_error *e)
+{
+    struct loading l = {
+        .maker = sp_rules_maker_new(), .before = before, .warn = warn_of, .user = user, .e = e};
+    int r = l.maker == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules") : load_all(&l, places);
+
+    if (r == 0) {
+        struct sp_rules *made = sp_rules_make(l.maker);
+
+        if (made == NULL)
+            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+        else
+            *ret = made;
+    }
+    sp_rules_maker_free(l.maker);
+    return r;
+}

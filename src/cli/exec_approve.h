@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * exec_approve: the judgement of one command of `sallyport exec` (approvals.md): before it starts,
+ * and once more if its sandbox denied it something.
+ */
+#ifndef SP_CLI_EXEC_APPROVE_H
+#define SP_CLI_EXEC_APPROVE_H
+
+#include "cli/carry.h"
+#include "config/approvals.h"
+#include "engine/plan.h"
+
+struct sp_exec_approve {
+    struct sp_config_approvals found;
+    struct sp_approver *approver;
+    struct sp_approvals *approvals;
+    struct sp_plan plan;
+    struct sp_carry *carry;
+    struct sp_launch *launch;
+    const char *environment, *policy_name;
+};
+
+struct sp_exec_approve_ask {
+    const struct sp_config *config;
+    const char *policy;       /* --approve; NULL: as configured */
+    const char *const *rules; /* --rules; NULL at the end */
+    const char *approver; /* --approver; NULL: as configured, else the terminal if there is one */
+    const char *cwd;      /* here; NULL: it runs elsewhere */
+    const char *environment;
+    const char *policy_name;
+    struct sp_carry *carry;
+    struct sp_launch *launch; /* whose policy is changed to what the plan says */
+};
+
+/* *a is zero, and to be ended also after a failure. */
+int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve_ask *ask,
+                         struct sp_error *e);
+void sp_exec_approve_done(struct sp_exec_approve *a); /* before the carry */
+
+/* As the carry's options have them. */
+enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_error *e);
+bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r);
+
+/* An approver of this name: deny (NULL), terminal, program:PATH. NULL: the terminal, if there is
+ * one. */
+int sp_exec_approver_open(const char *name, struct sp_loop *loop, struct sp_approver **ret,
+                          struct sp_error *e);
+
+#endif

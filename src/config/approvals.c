@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/approvals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "sandbox/resolve.h"
+
+#define SYSTEM_DIR "/etc/sallyport"
+
+static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_error *e)
+{
+    static const struct {
+        const char *name;
+        enum sp_known_safe value;
+    } known[] = {
+        {"list", SP_KNOWN_SAFE_LIST},
+        {"off", SP_KNOWN_SAFE_OFF},
+        {"list+git", SP_KNOWN_SAFE_LIST_GIT},
+    };
+
+    if (text == NULL)
+        return 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(text, known[i].name) == 0) {
+            *ret = known[i].value;
+            return 0;
+        }
+    return sp_fail(e, SP_E_INVALID, 0, "known_safe: `%s` is not off, list or list+git", text);
+}
+
+static int read_policy(const struct sp_config *c, const char *asked, struct sp_approval_policy *ret,
+                       struct sp_error *e)
+{
+    const char *name = asked != NULL ? asked : c->approval_policy;
+
+    *ret = (struct sp_approval_policy){.kind = SP_APPROVAL_ON_REQUEST};
+    return name == NULL ? 0 : sp_approval_read(sp_str_of(name), ret, e);
+}
+
+/* Configured: a condition. Not: audit.jsonl at home, if there is one. Empty: none. */
+static int find_audit_log(const struct sp_config *c, struct sp_config_approvals *ret,
+                          struct sp_error *e)
+{
+    if (c->audit_log != NULL && c->audit_log[0] == 0)
+        return 0;
+    ret->options.must_audit = c->audit_log != NULL;
+    if (c->audit_log != NULL)
+        ret->audit_log = strdup(c->audit_log);
+    else if (c->home == NULL)
+        return 0;
+    else if (asprintf(&ret->audit_log, "%s/audit.jsonl", c->home) < 0)
+        ret->audit_log = NULL;
+    ret->options.audit_log = ret->audit_log;
+    return ret->audit_log != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the audit log");
+}
+
+/* The outermost trusted project that cwd is in; NULL: none. */
+static const char *trusted_root(const struct sp_config *c, const char *cwd)
+{
+    const char *root = NULL;
+
+    for (size_t i = 0; cwd != NULL && c->trusted_projects != NULL && c->trusted_projects[i] != NULL;
+         i++) {
+        const char *one = c->trusted_projects[i];
+
+        if (one[0] == '/' && sp_path_is_in(cwd, one) &&
+            (root == NULL || strlen(one) < strlen(root)))
+            root = one;
+    }
+    return root;
+}
+
+bool sp_config_trusts(const struct sp_config *c, const char *cwd)
+{
+    return trusted_root(c, cwd) != NULL;
+}
+
+static void say_nothing(void *user, const char *text)
+{
+    (void)user;
+    (void)text;
+}
+
+static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+                      struct sp_config_approvals *ret, struct sp_error *e)
+{
+    const struct sp_rules_places places = {
+        .system_dir = ask->system_dir != NULL ? ask->system_dir : SYSTEM_DIR,
+        .user_dir = c->home,
+        .cwd = ask->cwd,
+        .is_project_trusted = sp_config_trusts(c, ask->cwd),
+        .trusted_root = trusted_root(c, ask->cwd),
+        .ignores_user_and_project = c->ignore_user_and_project_rules,
+        .files = ask->files,
+    };
+
+    return sp_rules_load(&places, NULL, ask->warn != NULL ? ask->warn : say_nothing, ask->user,
+                         &ret->options.rules, e);
+}
+
+int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+                        struct sp_config_approvals *ret, struct sp_error *e)
+{
+    struct sp_approvals_options *o = &ret->options;
+    int r = read_policy(c, ask->policy, &o->policy, e);
+
+    if (r == 0)
+        r = read_known_safe(c->known_safe, &o->known_safe, e);
+    if (r == 0)
+        r = find_audit_log(c, ret, e);
+    if (r == 0)
+        r = load_rules(c, ask, ret, e);
+    o->retry_reuses_approval = c->retry_reuses_approval;
+    o->ignores_heuristic = !c->retry_on_heuristic;
+    o->timeout_ms = c->approval_timeout_s * 1000;
+    o->user_dir = c->home;
+    return r;
+}
+
+void sp_config_approvals_done(struct sp_config_approvals *a)
+{
+    sp_rules_unref(a->options.rules);
+    free(a->audit_log);
+    *a = (struct sp_config_approvals){0};
+}

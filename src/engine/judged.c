@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/judged.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "engine/keep.h"
+
+struct sp_judged {
+    struct sp_backend *backend;
+    struct sp_judged_ask ask; /* its strings are kept */
+    struct sp_environ_ask environ;
+    struct sp_keep keep;
+    sp_run_fn *fn;
+    void *user;
+    struct sp_plan plan;
+    struct sp_run *run; /* NULL: not now */
+    struct sp_deferred later;
+    bool is_cancelled;
+};
+
+void sp_judged_free(struct sp_judged *j)
+{
+    if (j == NULL)
+        return;
+    sp_run_free(j->run);
+    sp_loop_undefer(j->backend->loop, &j->later);
+    sp_plan_done(&j->plan);
+    sp_keep_done(&j->keep);
+    free(j);
+}
+
+/* Without a run there is not much to tell. */
+static void finish(struct sp_judged *j, enum sp_run_kind kind, const struct sp_error *why)
+{
+    const struct sp_run_result r = {
+        .kind = kind,
+        .class = kind == SP_RUN_CANCELLED ? SP_RUN_OK : SP_RUN_ERROR,
+        .exit_code = kind == SP_RUN_CANCELLED ? 1 : -1,
+        .error = why,
+    };
+
+    j->fn(j->user, &r);
+    sp_judged_free(j);
+}
+
+static void reject(struct sp_judged *j)
+{
+    const struct sp_buf *reason = &j->plan.reason;
+    struct sp_error why = {0};
+
+    (void)sp_fail(&why, SP_E_FAILED, 0, "%.*s", (int)reason->len,
+                  reason->len == 0 ? "" : reason->data);
+    if (j->plan.is_abort && j->ask.interrupt != NULL)
+        j->ask.interrupt(j->user);
+    finish(j, SP_RUN_REJECTED, &why);
+}
+
+static void go_on(struct sp_deferred *d);
+
+/* The first attempt's denial may lead to a second one; all else is the result. */
+static void on_result(void *user, const struct sp_run_result *r)
+{
+    struct sp_judged *j = user;
+
+    j->run = NULL; /* gone after this */
+    if (!j->is_cancelled && r->class == SP_RUN_DENIED &&
+        sp_plan_retry(&j->plan, r->denial == NULL || !r->denial->has_evidence)) {
+        sp_loop_defer(j->backend->loop, &j->later, go_on);
+        return;
+    }
+    j->fn(j->user, r);
+    sp_judged_free(j);
+}
+
+static void on_event(void *user, const struct sp_event *ev)
+{
+    const struct sp_judged *j = user;
+
+    j->ask.run.event(j->user, ev);
+}
+
+static void start(struct sp_judged *j)
+{
+    struct sp_run_ask ask = j->ask.run;
+    struct sp_environ_ask environ = j->environ;
+    struct sp_error e = {0};
+
+    ask.event = ask.event == NULL ? NULL : on_event;
+    ask.launch.environ = &environ;
+    ask.launch.policy = sp_plan_is_confined(&j->plan) ? &j->plan.policy : NULL;
+    if (ask.launch.policy == NULL) { /* what is said of the sandbox is not true of this one */
+        environ.marks = (struct sp_environ_vars){0};
+        environ.permission_profile = (struct sp_str){0};
+    }
+    if (sp_run_start(j->backend, &ask, on_result, j, &j->run, &e) < 0)
+        finish(j, SP_RUN_FAILED, &e);
+}
+
+static void go_on(struct sp_deferred *d)
+{
+    struct sp_judged *j = SP_CONTAINER(d, struct sp_judged, later);
+
+    if (j->is_cancelled) {
+        finish(j, SP_RUN_CANCELLED, NULL);
+        return;
+    }
+    switch (j->plan.state) {
+    case SP_PLAN_GO:
+        start(j);
+        return;
+    case SP_PLAN_ASKING:
+        return;
+    case SP_PLAN_FAILED:
+        finish(j, SP_RUN_FAILED, &j->plan.error);
+        return;
+    case SP_PLAN_REFUSED:
+    case SP_PLAN_NEW:
+        break;
+    }
+    reject(j);
+}
+
+static void on_told(struct sp_plan *p)
+{
+    struct sp_judged *j = SP_CONTAINER(p, struct sp_judged, plan);
+
+    sp_loop_defer(j->backend->loop, &j->later, go_on);
+}
+
+void sp_judged_cancel(struct sp_judged *j)
+{
+    j->is_cancelled = true;
+    if (j->run != NULL)
+        sp_run_cancel(j->run);
+    else
+        sp_loop_defer(j->backend->loop, &j->later, go_on);
+}
+
+/* ---- beginning ---- */
+
+static bool keep_environ(struct sp_judged *j, const struct sp_environ_ask *from)
+{
+    struct sp_keep *k = &j->keep;
+    struct sp_environ_ask *to = &j->environ;
+
+    *to = *from;
+    return sp_keep_environ(k, from, to) && sp_keep_vars(k, from->plain, &to->plain) &&
+           sp_keep_vars(k, from->marks, &to->marks) &&
+           sp_keep_str(k, from->thread_id, &to->thread_id) &&
+           sp_keep_str(k, from->session_id, &to->session_id) &&
+           sp_keep_str(k, from->call_id, &to->call_id) &&
+           sp_keep_str(k, from->permission_profile, &to->permission_profile);
+}
+
+static bool keep_ask(struct sp_judged *j, const struct sp_judged_ask *from)
+{
+    struct sp_keep *k = &j->keep;
+    struct sp_launch *l = &j->ask.run.launch;
+
+    j->ask = *from;
+    return sp_keep_str(k, from->run.input, &j->ask.run.input) &&
+           sp_keep_str(k, l->name, &l->name) && sp_keep_str(k, l->cwd, &l->cwd) &&
+           sp_keep_str(k, l->arg0, &l->arg0) && sp_keep_strs(k, l->argv, l->argc, &l->argv) &&
+           sp_keep_str(k, from->run.call_id, &j->ask.run.call_id) &&
+           sp_keep_str(k, from->run.turn_id, &j->ask.run.turn_id) &&
+           sp_keep_str(k, from->environment, &j->ask.environment) &&
+           sp_keep_str(k, from->justification, &j->ask.justification) &&
+           sp_keep_text(k, from->policy_name, &j->ask.policy_name) &&
+           keep_environ(j, from->run.launch.environ);
+}
+
+int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct sp_judged_ask *ask,
+                    sp_run_fn *fn, void *user, struct sp_judged **ret, struct sp_error *e)
+{
+    if (ask->run.launch.argc == 0 || ask->run.launch.argv[0].n == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
+
+    struct sp_judged *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
+    j->backend = b;
+    j->fn = fn;
+    j->user = user;
+    if (!keep_ask(j, ask)) {
+        sp_judged_free(j);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
+    }
+    const struct sp_launch *l = &j->ask.run.launch;
+    const struct sp_plan_ask plan = {
+        .call_id = j->ask.run.call_id,
+        .turn_id = j->ask.run.turn_id,
+        .environment = j->ask.environment,
+        .argv = {l->argv, l->argc},
+        .cwd = l->cwd,
+        .permissions = j->ask.permissions,
+        .justification = j->ask.justification,
+        .policy = ask->run.launch.policy, /* copied by the plan */
+        .policy_name = j->ask.policy_name,
+    };
+    sp_plan_begin(&j->plan, a, &plan, on_told);
+    j->plan.ask.policy = NULL;
+    sp_loop_defer(b->loop, &j->later, go_on);
+    *ret = j;
+    return 0;
+}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sallyport rules`: check, test and explain; where rules come from; what is said of what is wrong."""
+
+import json
+import os
+import subprocess
+
+import tap
+import wire
+from server import HERE, PROGRAM, Case, ours_only
+
+EXAMPLE = os.path.abspath(os.path.join(HERE, '..', '..', 'examples', 'default.rules'))
+
+
+class Rules(Case):
+    def setUp(self):
+        super().setUp()
+        self.dir = self.scratch()
+        self.home = os.path.join(self.dir, 'home')
+        self.config = os.path.join(self.dir, 'config')
+        self.write('config', '')
+        os.makedirs(self.home)
+        self.env = dict(os.environ, LC_ALL='C', SALLYPORT_HOME=self.home, SALLYPORT_CONFIG=self.config, HOME=self.home)
+
+    def write(self, name, text):
+        path = os.path.join(self.dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'wb') as f:
+            f.write(text if isinstance(text, bytes) else text.encode())
+        os.chmod(path, 0o644)
+        return path
+
+    def rules(self, *words, cwd=None):
+        run = subprocess.run([PROGRAM, 'rules', *words], capture_output=True, timeout=wire.DEADLINE, env=self.env,
+                             cwd=cwd or self.dir)
+        return run.returncode, run.stdout.decode(), run.stderr.decode()
+
+    def explain(self, *words, cwd=None):
+        status, out, err = self.rules('explain', '--json', *words, cwd=cwd)
+        self.assertEqual((status, err), (0, ''))
+        return json.loads(out)
+
+
+@ours_only
+class Check(Rules):
+    def test_matches_and_the_strictest_decision(self):
+        f = self.write('a.rules', 'prefix_rule(["git", "status"])\nprefix_rule(["git"], "prompt")\n')
+        self.assertEqual(self.rules('check', '-r', f, '--', 'git', 'status'), (
+            0, '{"matchedRules":[{"prefixRuleMatch":{"matchedPrefix":["git","status"],"decision":"allow"}},'
+               '{"prefixRuleMatch":{"matchedPrefix":["git"],"decision":"prompt"}}],"decision":"prompt"}\n', ''))
+        self.assertEqual(self.rules('check', '--rules', f, 'ls'), (0, '{"matchedRules":[]}\n', ''))
+
+    def test_files_add_up(self):
+        a = self.write('a.rules', 'prefix_rule(["x"])\n')
+        b = self.write('b.rules', 'prefix_rule(["x"], "forbidden")\n')
+        out = json.loads(self.rules('check', '-r', a, '-r', b, '--', 'x')[1])
+        self.assertEqual(out['decision'], 'forbidden')
+        self.assertEqual([m['prefixRuleMatch']['decision'] for m in out['matchedRules']], ['allow', 'forbidden'])
+
+    def test_paths_stand_for_names_only_if_asked(self):
+        f = self.write('a.rules', 'prefix_rule(["git"])\n')
+        self.assertEqual(self.rules('check', '-r', f, '--', '/usr/bin/git')[1], '{"matchedRules":[]}\n')
+        self.assertIn('"resolvedProgram":"/usr/bin/git"',
+                      self.rules('check', '-r', f, '--resolve-host-executables', '--', '/usr/bin/git')[1])
+
+    def test_no_shell_is_read(self):
+        f = self.write('a.rules', 'prefix_rule(["git"])\n')
+        self.assertEqual(self.rules('check', '-r', f, '--', 'bash', '-c', 'git')[1], '{"matchedRules":[]}\n')
+
+    def test_what_cannot_be_read_or_parsed(self):
+        status, out, err = self.rules('check', '-r', 'nowhere', '--', 'x')
+        self.assertEqual((status, out), (1, ''))
+        self.assertEqual(err, 'Error: failed to read policy at nowhere\n\nCaused by:\n    No such file or directory\n')
+        self.write('b.rules', 'x = 1\nprefix_rule(pattern=[])\n')
+        status, out, err = self.rules('check', '-r', 'b.rules', '--', 'x')
+        self.assertEqual((status, out), (1, ''))
+        self.assertEqual(err, 'Error: failed to parse policy at b.rules\n\nCaused by:\n'
+                              '    b.rules:2:1: invalid pattern element: pattern cannot be empty\n')
+
+    def test_texts_that_are_too_much(self):
+        for text in (b'#' * (10 << 20), b'x = ' + b'[' * 500000, b'x = "' + b'a' * (1 << 20), b'\0', b'"\xff"',
+                     b"x = ['a']\n" + b'x = x + x\n' * 1000, b'x = (' * 20000):
+            self.write('big.rules', text)
+            status, out, err = self.rules('check', '-r', 'big.rules', '--', 'x')
+            self.assertEqual((status, out), (1, ''))
+            self.assertRegex(err, r'^Error: failed to parse policy at big.rules\n\nCaused by:\n    big.rules:\d+:\d+: .*\n$')
+
+    def test_wrong_command_lines(self):
+        f = self.write('a.rules', '')
+        for words in ((), ('nonsense',), ('check',), ('check', '--', 'x'), ('check', '-r', f), ('check', '-r'),
+                      ('check', '-r', f, '--json', 'x'), ('test', 'x'), ('test', '--pretty'), ('explain',),
+                      ('explain', '--pretty', 'x'), ('check', '-r', f, '--', b'\xff'), ('check', '--nonsense', 'x')):
+            status, out, err = self.rules(*words)
+            self.assertEqual((status, out), (2, ''), words)
+            self.assertTrue(err, words)
+
+    def test_help(self):
+        for words in (('--help',), ('check', '--help'), ('test', '--help'), ('explain', '--help')):
+            self.assertRegex(self.rules(*words)[1], '^Usage: sallyport rules check')
+
+
+@ours_only
+class Test(Rules):
+    def test_the_example_holds(self):
+        status, out, err = self.rules('test', '-r', EXAMPLE)
+        self.assertEqual((status, err), (0, ''))
+        self.assertRegex(out, r'^%s: \d\d rules\n$' % EXAMPLE)
+
+    def test_the_example_asks_about_what_destroys(self):
+        for line in ('dd if=/dev/zero of=/dev/sda', 'mkfs.ext4 /dev/sda1', 'shred x', 'chmod -R 0 /', 'chown -R x /',
+                     'git push --force', 'git reset --hard', 'git clean -f', 'docker system prune', 'kubectl delete x',
+                     'terraform destroy', 'psql -c x'):
+            self.assertIn('"decision":"prompt"}\n', self.rules('check', '-r', EXAMPLE, '--', *line.split())[1], line)
+        for line in ('git push', 'git status', 'ls', 'docker ps', 'chmod 644 x'):
+            self.assertEqual(self.rules('check', '-r', EXAMPLE, '--', *line.split())[1], '{"matchedRules":[]}\n', line)
+
+    def test_every_fault_of_every_file_is_told(self):
+        self.write('a.rules', 'prefix_rule(["a"])\n')
+        self.write('b.rules', 'prefix_rule([])\nprefix_rule(["a"], match=["b"], not_match=["a"])\nprefix_rule(["a"], "x")\n')
+        self.write('c.rules', 'prefix_rule(["a"], match=["b"], not_match=["a", "a x"])\nprefix_rule(["b"], match=["c"])\n')
+        status, out, err = self.rules('test', '-r', 'a.rules', '-r', 'b.rules', '-r', 'nowhere', '-r', 'c.rules')
+        self.assertEqual((status, err), (1, ''))
+        lines = out.split('\n')
+        self.assertEqual(lines[0], 'a.rules: 1 rule')
+        self.assertIn('b.rules:1:1: invalid pattern element: pattern cannot be empty', lines)
+        self.assertIn('b.rules:3:1: invalid decision: x', lines)
+        self.assertIn('failed to read rules file nowhere: No such file or directory', lines)
+        self.assertEqual(len([s for s in lines if s.startswith('c.rules:1:1: expected')]), 3)
+        self.assertEqual(len([s for s in lines if s.startswith('c.rules:2:1: expected')]), 1)
+
+    def test_the_configured_folders(self):
+        self.assertEqual(self.rules('test')[0], 0)
+        self.write('home/rules/b.rules', 'prefix_rule(["b"])\nnetwork_rule("x", "http", "deny")\n')
+        self.write('home/rules/a.rules', 'prefix_rule([["a", "c"]])\n')
+        os.symlink('a.rules', os.path.join(self.home, 'rules', 'l.rules'))
+        status, out, _ = self.rules('test')
+        self.assertEqual(status, 0)
+        self.assertIn('%s/rules/l.rules: a symbolic link, skipped\n' % self.home, out)
+        self.assertIn('%s/rules/a.rules: 2 rules\n%s/rules/b.rules: 2 rules\n' % (self.home, self.home), out)
+        self.write('home/rules/b.rules', 'prefix_rule(["b"]')
+        status, out, _ = self.rules('test')
+        self.assertEqual(status, 1)
+        self.assertIn('%s/rules/b.rules:1:18: ' % self.home, out)
+
+    def test_control_characters_do_not_reach_the_terminal(self):
+        self.write('a.rules', 'prefix_rule(["a"], "\x1b[2J\u202e")\n')
+        self.assertNotIn('\x1b', self.rules('test', '-r', 'a.rules')[1])
+
+
+@ours_only
+class Explain(Rules):
+    def test_segments_matches_and_requirements(self):
+        f = self.write('a.rules', 'prefix_rule(["git"], justification="fine")\n')
+        got = self.explain('-r', f, '--', '/bin/bash', '-lc', 'git status && ls')
+        self.assertEqual(got['segments'], [['git', 'status'], ['ls']])
+        self.assertEqual(got['matches'], [{'prefixRuleMatch': {'matchedPrefix': ['git'], 'decision': 'allow',
+                                                               'justification': 'fine'}}])
+        self.assertEqual((got['complete'], got['opaque'], got['sandbox']), (True, False, ':workspace'))
+        self.assertEqual(list(got['requirements']), ['untrusted', 'on-failure', 'on-request', 'granular', 'never'])
+        self.assertEqual({k: v['requirement'] for k, v in got['requirements'].items()}, dict.fromkeys(got['requirements'], 'skip'))
+
+    def test_danger(self):
+        for mode in (':read-only', ':danger-full-access', ':workspace'):
+            got = self.explain('--sandbox', mode, '--', 'rm', '-rf', 'x')['requirements']
+            self.assertEqual({k: v['requirement'] for k, v in got.items()},
+                             {'untrusted': 'ask', 'on-failure': 'ask', 'on-request': 'ask', 'granular': 'ask', 'never': 'forbidden'})
+            self.assertEqual(got['untrusted']['amendment'], ['rm', '-rf', 'x'])
+            self.assertEqual(got['never']['reason'],
+                             '`rm -rf x` rejected: rm -f style commands are not permitted. Use a safer approach')
+
+    def test_a_rule_makes_it_free_and_another_forbids_it(self):
+        f = self.write('a.rules', 'prefix_rule(["a"])\nprefix_rule(["b"], "forbidden", justification="no")\n')
+        for v in self.explain('-r', f, '--', 'a', 'x')['requirements'].values():
+            self.assertEqual(v, {'requirement': 'skip', 'free': True})
+        for v in self.explain('-r', f, '--', 'b', 'x')['requirements'].values():
+            self.assertEqual(v, {'requirement': 'forbidden', 'reason': '`b x` rejected: no'})
+
+    def test_an_incomplete_policy_makes_nothing_free(self):
+        self.write('home/rules/a.rules', 'prefix_rule(["a"])\n')
+        self.assertTrue(self.explain('--', 'a')['requirements']['never']['free'])
+        self.write('home/rules/b.rules', 'prefix_rule(')
+        status, out, err = self.rules('explain', '--json', '--', 'a')
+        self.assertEqual(status, 0)
+        self.assertIn('/rules/b.rules:1:13: ', err)
+        self.assertFalse(json.loads(out)['complete'])
+        self.assertFalse(json.loads(out)['requirements']['never']['free'])
+
+    def test_project_rules_need_trust(self):
+        self.write('p/.git/HEAD', '')
+        self.write('p/.sallyport/rules/p.rules', 'prefix_rule(["ls"], "forbidden")\n')
+        os.makedirs(os.path.join(self.dir, 'p', 'sub'))
+        cwd = os.path.join(self.dir, 'p', 'sub')
+        self.assertEqual(self.explain('--', 'ls', cwd=cwd)['matches'], [])
+        self.write('config', 'trusted_projects = ["%s/p"]\n' % self.dir)
+        self.assertEqual(self.explain('--', 'ls', cwd=cwd)['requirements']['never']['requirement'], 'forbidden')
+        self.write('config', 'trusted_projects = ["%s/p/sub"]\n' % self.dir)
+        self.assertEqual(self.explain('--', 'ls', cwd=cwd)['matches'], [])
+        self.write('config', 'trusted_projects = ["%s/p"]\nignore_user_and_project_rules = true\n' % self.dir)
+        self.assertEqual(self.explain('--', 'ls', cwd=cwd)['matches'], [])
+
+    def test_for_people(self):
+        f = self.write('a.rules', 'prefix_rule(["git"], "prompt", justification="why\x1b")\n')
+        status, out, err = self.rules('explain', '-r', f, '--', '/usr/bin/git', 'push')
+        self.assertEqual((status, err), (0, ''))
+        self.assertIn('Segments:\n  /usr/bin/git push\n', out)
+        self.assertIn('  prompt     git (/usr/bin/git): why\\x1b\n', out)
+        self.assertRegex(out, r'\n  on-request  asks: ')
+        self.assertRegex(out, r'\n  never       refuses: ')
+
+    def test_an_unknown_sandbox(self):
+        status, out, err = self.rules('explain', '--sandbox', 'nonsense', '--', 'x')
+        self.assertEqual((status, out), (1, ''))
+        self.assertIn('nonsense', err)
+
+
+if __name__ == '__main__':
+    tap.main()
