@@ -22,7 +22,7 @@
 #define MODE         0555
 #define JOURNAL      "placeholders."
 #define JOURNAL_MAX  (1U << 20)
-#define LOCK_TRIES   40
+#define LOCK_TRIES   200   /* 5 ms apart */
 #define MAX_LEFTOVER 65536 /* files of dead servers that are looked at */
 
 /* The directory of some placeholders: they are removed from it, wherever it has been moved. */
