@@ -60,8 +60,10 @@ class Executor:
 
     def read(self, params):
         after = params.get('afterSeq') or 0
-        return {'chunks': [{'seq': s, 'stream': 'stdout', 'chunk': b64(t)} for s, t in sorted(self.chunks) if s > after],
-                'nextSeq': self.next_seq, 'exited': self.exit_code is not None, 'exitCode': self.exit_code,
+        kept = sorted(self.chunks)  # one moment's: a story may be adding to them
+        next_seq = max([self.next_seq] + [s + 1 for s, _ in kept[-1:]])
+        return {'chunks': [{'seq': s, 'stream': 'stdout', 'chunk': b64(t)} for s, t in kept if s > after],
+                'nextSeq': next_seq, 'exited': self.exit_code is not None, 'exitCode': self.exit_code,
                 'closed': self.is_closed, 'failure': None, 'sandboxDenied': getattr(self, 'denied', False)}
 
     def start(self, params):
