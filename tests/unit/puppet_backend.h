@@ -337,10 +337,10 @@ static inline int begin_puppets(void **state)
     next_result = SP_JOB_OK;
     is_mute = withholds_facts = false;
     start_error = facts_error = (struct sp_error){0};
-    puppet_facts = (struct sp_backend_facts){.cwd = "/work"};
+    puppet_facts = (struct sp_backend_facts){.cwd = "/site"};
     puppets.loop = loop;
     begin_manager();
-    puppet_place = (struct sp_environment){"local", &puppets, "/work"};
+    puppet_place = (struct sp_environment){"local", &puppets, "/site"};
     options.environments = &puppet_place;
     options.environment_count = 1;
     make_manager();

@@ -212,16 +212,16 @@ static void test_a_pattern_of_a_profile_denies_what_it_names(void **state)
     bool is_open = true;
 
     (void)state;
-    assert_int_equal(sp_config_policy(&c, "build", "/work/./x/", &policy, &is_open, &e), 0);
+    assert_int_equal(sp_config_policy(&c, "build", "/site/./x/", &policy, &is_open, &e), 0);
     assert_false(is_open);
-    assert_string_equal(policy.cwd, "/work/x");
+    assert_string_equal(policy.cwd, "/site/x");
     assert_int_equal(policy.root_count, 1);
     assert_string_equal(policy.home, test_home);
     assert_int_equal(sp_resolve(&policy, &resolved, &e), 0);
     assert_int_equal(resolved.glob_count, 1);
-    assert_string_equal(resolved.globs[0], "/work/x/**/*.env");
-    assert_int_equal(sp_resolved_access(&resolved, "/work/x/docs/a", NULL), SP_ACCESS_READ);
-    assert_int_equal(sp_resolved_access(&resolved, "/work/x/a", NULL), SP_ACCESS_WRITE);
+    assert_string_equal(resolved.globs[0], "/site/x/**/*.env");
+    assert_int_equal(sp_resolved_access(&resolved, "/site/x/docs/a", NULL), SP_ACCESS_READ);
+    assert_int_equal(sp_resolved_access(&resolved, "/site/x/a", NULL), SP_ACCESS_WRITE);
     sp_resolved_done(&resolved);
     sp_policy_done(&policy);
 }

@@ -140,9 +140,9 @@ static void test_directories_are_taken_from_the_environment(void **state)
         const char *workdir, *cwd;
         bool is_remote;
     } rows[] = {
-        {"", "/work", false},     {"sub/../x", "/work/x", false},
-        {"/a/b", "/a/b", false},  {"nosuch/..", "/work", false},
-        {"", "/work", true},      {"x", "/work/x", true},
+        {"", "/site", false},     {"sub/../x", "/site/x", false},
+        {"/a/b", "/a/b", false},  {"nosuch/..", "/site", false},
+        {"", "/site", true},      {"x", "/site/x", true},
         {"C:\\x", "C:\\x", true},
     };
     struct sp_exec_ask ask = command("x");

@@ -197,7 +197,7 @@ static void test_the_list_has_the_live_ones_by_id(void **state)
     turn();
     listed[0] = 0;
     sp_manager_list(manager, list_one, NULL);
-    assert_string_equal(listed, "1000:call:bash -i:/work 1002:call:three:/work ");
+    assert_string_equal(listed, "1000:call:bash -i:/site 1002:call:three:/site ");
 }
 
 static void test_ids_begin_again_when_all_are_free(void **state)

@@ -281,11 +281,11 @@ static void test_a_beginning(void **state)
                                     .at_ms = 1700000000123,
                                     .argv = argv,
                                     .argc = 3,
-                                    .cwd = SP_STR("/work"),
+                                    .cwd = SP_STR("/site"),
                                     .source = SP_SOURCE_UNIFIED_EXEC_STARTUP},
                  "{\"type\":\"exec_command_begin\",\"call_id\":\"c1\",\"process_id\":\"1000\","
                  "\"turn_id\":\"t1\",\"started_at_ms\":1700000000123,"
-                 "\"command\":[\"/bin/bash\",\"-c\",\"echo \\\"x\\\"\"],\"cwd\":\"/work\","
+                 "\"command\":[\"/bin/bash\",\"-c\",\"echo \\\"x\\\"\"],\"cwd\":\"/site\","
                  "\"parsed_cmd\":[],\"source\":\"unified_exec_startup\"}");
 }
 
