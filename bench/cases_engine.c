@@ -74,6 +74,7 @@ static int engine_open(struct engine *g, const char *program, struct sp_error *e
                                              .environments = &place,
                                              .environment_count = 1,
                                              .ops = &ops,
+                                             .approvals.policy.kind = SP_APPROVAL_NEVER,
                                              .environ = &environment};
         r = sp_manager_new(&o, &g->manager, e);
     }
