@@ -69,13 +69,14 @@ static int use_local(const char *token_file, struct sp_observe_server *ret, stru
                       : set_place(FALLBACK_URL, token_file, ret, e);
 }
 
-/* A configured token is for the configured server, not for one that is named now. */
+/* A configured token is for the configured server: not for one that is named now, nor for whoever
+ * listens at the usual address. */
 static int choose(const struct sp_observe_flags *f, const struct sp_config *c,
                   struct sp_observe_server *ret, struct sp_error *e)
 {
     const char *server = f->server != NULL ? f->server : c->server;
     const bool is_configured =
-        f->server == NULL || (c->server != NULL && strcmp(f->server, c->server) == 0);
+        c->server != NULL && (f->server == NULL || strcmp(f->server, c->server) == 0);
     const char *token_file = f->token_file;
 
     if (token_file == NULL && is_configured)

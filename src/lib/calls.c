@@ -292,16 +292,22 @@ static void on_terminated(void *user, bool was_done)
 {
     struct sp_lib_call *c = user;
     struct sp_public_answer a = {
-        .outcome = was_done ? SP_OUTCOME_DONE : SP_OUTCOME_UNKNOWN,
+        .outcome = SP_OUTCOME_DONE,
         .exit_code = -1,
         .wall_ns = (sp_loop_now(c->engine->loop) - c->began_ms) * 1000000,
         .output = "",
         .out = "",
         .err = "",
         .text = "",
-        .error = was_done ? NULL : "there is no such session, or it could not be ended",
     };
 
+    if (!was_done && !c->engine->is_doomed && sp_lib_has_session(c->engine, c->session)) {
+        a.outcome = SP_OUTCOME_FAILED;
+        a.error = "the session could not be ended, and its command may still run";
+    } else if (!was_done) {
+        a.outcome = SP_OUTCOME_UNKNOWN;
+        a.error = "there is no such session";
+    }
     sp_lib_call_answer(c, &a);
 }
 
@@ -315,6 +321,7 @@ int sp_engine_terminate(struct sp_engine *engine, int session, sp_answer_fn *fn,
     struct sp_lib_call *c = sp_lib_call_new(engine, SP_LIB_TERMINATE, fn, user, e);
     if (c == NULL)
         return -(int)SP_E_SYSTEM;
+    c->session = session;
     if (ret_call != NULL)
         *ret_call = c->number;
     sp_manager_terminate(engine->manager, session, on_terminated, c);

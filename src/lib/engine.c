@@ -211,16 +211,22 @@ static void compare(void *user, const struct sp_manager_entry *entry)
     s->is_found = s->is_found || entry->process_id == s->session;
 }
 
-static int enter_session(struct sp_engine *engine, int session, struct sp_public_error *e)
+bool sp_lib_has_session(struct sp_engine *engine, int session)
 {
     struct search s = {.session = session};
+
+    sp_manager_list(engine->manager, compare, &s);
+    return s.is_found;
+}
+
+static int enter_session(struct sp_engine *engine, int session, struct sp_public_error *e)
+{
     struct sp_error why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
         return r;
-    sp_manager_list(engine->manager, compare, &s);
-    if (!s.is_found)
+    if (!sp_lib_has_session(engine, session))
         r = sp_fail(&why, SP_E_NOT_FOUND, 0, "there is no session %d, or its command has ended",
                     session);
     return sp_lib_give(r, &why, e);

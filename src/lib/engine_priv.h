@@ -35,6 +35,7 @@ struct sp_lib_call {
     void *user;
     uint64_t began_ms;
     uint64_t manager_call; /* EXEC, WRITE */
+    int session;           /* TERMINATE */
 
     /* RUN */
     struct sp_judged *run;        /* NULL: not started yet */
@@ -73,6 +74,8 @@ struct sp_engine {
 
 /* ---- engine.c ---- */
 
+/* Whether there is one whose command lives. */
+bool sp_lib_has_session(struct sp_engine *engine, int session);
 /* The beginning of every function of the library: may it be called now? */
 int sp_lib_enter(struct sp_engine *engine, struct sp_public_error *e);
 /* The end: an error of ours in the library's words. */

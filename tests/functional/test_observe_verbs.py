@@ -329,6 +329,8 @@ class Finding(Verbs):
         os.chmod(os.path.join(self.runtime, 'sallyport'), 0o777)
         text = self.refused(123, 'ps')
         self.assertIn('ws://127.0.0.1:8765', text)
+        # Whoever listens there gets no token: it is not even read, else this would fail otherwise.
+        self.refused(123, 'ps', '--set', 'token_file="/nowhere/token"')
         os.chmod(os.path.join(self.runtime, 'sallyport'), 0o700)
 
 
