@@ -15,7 +15,7 @@ help:
 	@echo 'make run         build and serve on ws://127.0.0.1:$(PORT)'
 	@echo 'make test        build, run every test, count them'
 	@echo 'make test-quick  the unit tests and the fuzz corpora alone'
-	@echo 'make test-peer   the engine against codex exec-server (from npm)'
+	@echo 'make test-peer   the engine, and the interop tests, against codex exec-server (from npm)'
 	@echo 'make bench       measure the server beside the raw kernel limits'
 	@echo 'make bench-peer  ... and beside codex exec-server (from npm)'
 	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
@@ -48,7 +48,9 @@ test-peer: build
 	@peer=$$(bench/install-peer $(PEER)) && for t in tests/functional/test_acceptance_*.py; do \
 	   AGENT_PEER="$$peer" SALLYPORT=$(BUILD)/sallyport PYTHONDONTWRITEBYTECODE=1 python3 $$t Remote || exit 1; done && \
 	 for t in rules patch; do PEER="$$peer" SALLYPORT=$(BUILD)/sallyport PYTHONDONTWRITEBYTECODE=1 \
-	   python3 tests/functional/test_$${t}_peer.py || exit 1; done
+	   python3 tests/functional/test_$${t}_peer.py || exit 1; done && \
+	 for t in tests/interop/test_*.py; do CODEX="$$peer" SALLYPORT_PEER="$$peer" PYTHONDONTWRITEBYTECODE=1 \
+	   python3 $$t || exit 1; done
 
 bench: build
 	@ninja -C $(BUILD) bench/sallyport-bench

@@ -101,7 +101,10 @@ enum sp_question_topic {
     SP_QUESTION_TRY_AGAIN = 1,  /* the sandbox got in its way: run it again without? */
     SP_QUESTION_MAY_RUN = 2,    /* a rule or the policy wants to know first: may it run at all? */
     SP_QUESTION_MORE = 3,       /* a call asks for more than the sandbox allows: json has what */
-    SP_QUESTION_CHANGES = 4     /* files are to be changed: json has which and how */
+    SP_QUESTION_CHANGES = 4,    /* files are to be changed: json has which and how */
+    SP_QUESTION_HOST = 5, /* a command wants to reach a host that is not listed: json has it */
+    SP_QUESTION_FROM_NOW_ON = 6 /* all commands are to be allowed more: json has what. Yes is for
+                                   the turn, FOR_SESSION for as long as the engine lives */
 };
 
 struct sp_question {

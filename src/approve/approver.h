@@ -25,6 +25,7 @@ struct sp_approver_ops {
 
 struct sp_approver {
     const struct sp_approver_ops *ops;
+    const char *name; /* for messages; NULL: none */
 };
 
 static inline void sp_approver_free(struct sp_approver *a)

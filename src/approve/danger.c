@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Commands that are dangerous by the looks of them (approvals.md 6.2): a forced rm, behind sudo,
- * env, trap, and shells in shells. What is wrapped too often to be looked at is dangerous, too.
+ * env and their like, trap, and shells in shells. What is wrapped too often to be looked at is
+ * dangerous, too.
  */
 #include "approve/judge_priv.h"
 
 #define MAX_WRAPPERS 8
 
-static int search(struct sp_words argv, unsigned wrappers, enum sp_danger *ret, struct sp_error *e);
+static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_error *e);
 
 static bool is(struct sp_str s, const char *text)
 {
@@ -32,19 +33,101 @@ static bool forces(struct sp_words rm)
     return false;
 }
 
-/* How many words env takes for itself before the command. */
-static uint32_t words_of_env(struct sp_words env)
-{
-    uint32_t i = 1;
+/* ---- programs that start the one behind them ---- */
 
-    while (i < env.count && (is(env.items[i], "-i") || is(env.items[i], "--ignore-environment") ||
-                             (env.items[i].n != 0 && env.items[i].p[0] != '-' &&
-                              memchr(env.items[i].p, '=', env.items[i].n) != NULL)))
-        i++;
-    return i < env.count && is(env.items[i], "--") ? i + 1 : i;
+/*
+ * 6.2 knows `sudo X` and `env [-i|NAME=value]... [--] X` alone. Their other options and the rest of
+ * these programs hide a forced rm just as well (`sudo -n rm -rf x`, `... | xargs rm -f`), and
+ * reading them can only add questions. Options are skipped as the program itself does it, and any
+ * that is not listed here has no value. `env -S` is left to env.
+ */
+static const struct wrapper {
+    const char *program;
+    const char letters[16];      /* of the options whose value is the next word, unless attached */
+    const char *const names[12]; /* the same, written out; "=" attaches the value */
+    uint32_t words;              /* of its own, between the options and the command */
+    bool has_assignments;
+} wrappers[] = {
+    {.program = "sudo",
+     .letters = "CDRTUghprtu",
+     .names = {"--close-from", "--chdir", "--chroot", "--command-timeout", "--other-user",
+               "--group", "--host", "--prompt", "--role", "--type", "--user"},
+     .has_assignments = true},
+    {.program = "doas", .letters = "Cu"},
+    {.program = "env",
+     .letters = "CSau",
+     .names = {"--chdir", "--split-string", "--argv0", "--unset"},
+     .has_assignments = true},
+    {.program = "busybox"},
+    {.program = "command"},
+    {.program = "eval"},
+    {.program = "exec", .letters = "a"},
+    {.program = "nice", .letters = "n", .names = {"--adjustment"}},
+    {.program = "nohup"},
+    {.program = "timeout", .letters = "ks", .names = {"--kill-after", "--signal"}, .words = 1},
+    {.program = "xargs",
+     .letters = "EILPadns",
+     .names = {"--arg-file", "--delimiter", "--max-args", "--max-chars", "--max-procs",
+               "--process-slot-var"}},
+};
+
+static const struct wrapper *wrapper_of(struct sp_str program)
+{
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (is(program, wrappers[i].program))
+            return &wrappers[i];
+    return NULL;
 }
 
-static int search_script(struct sp_str script, unsigned wrappers, enum sp_danger *ret,
+/* Whether the value of this option is the word behind it. */
+static bool wants_value(const struct wrapper *w, struct sp_str option)
+{
+    if (option.n > 2 && option.p[1] == '-') {
+        for (size_t i = 0; i < sizeof w->names / sizeof *w->names && w->names[i] != NULL; i++)
+            if (is(option, w->names[i]))
+                return true;
+        return false;
+    }
+    for (size_t i = 1; i < option.n; i++)
+        if (memchr(w->letters, option.p[i], strlen(w->letters)) != NULL)
+            return i + 1 == option.n;
+    return false;
+}
+
+static bool is_assignment(struct sp_str s)
+{
+    return s.n != 0 && s.p[0] != '-' && memchr(s.p, '=', s.n) != NULL;
+}
+
+/* How many words a wrapper takes for itself before the command. The last value among them; 0: none.
+ */
+static uint32_t words_of(const struct wrapper *w, struct sp_words argv, uint32_t *ret_value)
+{
+    uint64_t i = 1;
+    uint64_t value = 0;
+    bool is_end = false;
+
+    for (; i < argv.count; i++) {
+        const struct sp_str s = argv.items[i];
+
+        if (w->has_assignments && is_assignment(s))
+            continue;
+        if (is_end || s.n == 0 || s.p[0] != '-')
+            break;
+        is_end = is(s, "--");
+        if (!is_end && wants_value(w, s))
+            value = ++i;
+    }
+    i += w->words;
+    if (w->words != 0)
+        value = i - 1;
+    *ret_value = value < argv.count ? (uint32_t)value : 0;
+    return i < argv.count ? (uint32_t)i : argv.count;
+}
+
+/* ---- what is inside ---- */
+
+static int search_script(struct sp_str script, unsigned wrapped, enum sp_danger *ret,
                          struct sp_error *e)
 {
     auto_segments struct sp_segments commands = {0};
@@ -57,15 +140,15 @@ static int search_script(struct sp_str script, unsigned wrappers, enum sp_danger
     for (uint32_t i = 0; i < commands.count && *ret != SP_DANGER_FORCED_RM && r == 0; i++) {
         enum sp_danger danger = SP_DANGER_NONE;
 
-        r = search(commands.items[i], wrappers, &danger, e);
+        r = search(commands.items[i], wrapped, &danger, e);
         if (danger != SP_DANGER_NONE)
             *ret = danger;
     }
     return r;
 }
 
-/* sh -c ACTION */
-static int search_trap(struct sp_words trap, unsigned wrappers, enum sp_danger *ret,
+/* sh -c ACTION; what eval is given as one word is the same. */
+static int search_trap(struct sp_words trap, unsigned wrapped, enum sp_danger *ret,
                        struct sp_error *e)
 {
     const uint32_t i = trap.count > 1 && is(trap.items[1], "--") ? 2 : 1;
@@ -73,31 +156,46 @@ static int search_trap(struct sp_words trap, unsigned wrappers, enum sp_danger *
     if (i >= trap.count || (trap.items[i].n != 0 && trap.items[i].p[0] == '-'))
         return 0;
     const struct sp_str shell[] = {SP_STR("sh"), SP_STR("-c"), trap.items[i]};
-    return search((struct sp_words){shell, 3}, wrappers + 1, ret, e);
+    return search((struct sp_words){shell, 3}, wrapped + 1, ret, e);
 }
 
-static int search_inside(struct sp_words argv, unsigned wrappers, enum sp_danger *ret,
+/*
+ * Words of a script that are not literal were left out (4.3): in `timeout "$t" rm -f x` rm stands
+ * where the time was. So the last value that a wrapper takes may be the command, too.
+ */
+static int search_wrapped(const struct wrapper *w, struct sp_words argv, unsigned wrapped,
+                          enum sp_danger *ret, struct sp_error *e)
+{
+    uint32_t value;
+    const uint32_t command = words_of(w, argv, &value);
+    const int r = search(from(argv, command), wrapped + 1, ret, e);
+
+    if (r < 0 || *ret != SP_DANGER_NONE || value == 0)
+        return r;
+    return search(from(argv, value), wrapped + 1, ret, e);
+}
+
+static int search_inside(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
                          struct sp_error *e)
 {
     const struct sp_str program = sp_base_name(argv.items[0]);
+    const struct wrapper *w = wrapper_of(program);
     struct sp_str script;
 
-    if (is(program, "sudo"))
-        return search(from(argv, 1), wrappers + 1, ret, e);
-    if (is(program, "env"))
-        return search(from(argv, words_of_env(argv)), wrappers + 1, ret, e);
-    if (is(program, "trap"))
-        return search_trap(argv, wrappers, ret, e);
+    if (is(program, "trap") || (is(program, "eval") && argv.count == 2))
+        return search_trap(argv, wrapped, ret, e);
+    if (w != NULL)
+        return search_wrapped(w, argv, wrapped, ret, e);
     if (sp_script_is_wrapper(argv, &script))
-        return search_script(script, wrappers + 1, ret, e);
+        return search_script(script, wrapped + 1, ret, e);
     return 0;
 }
 
-static int search(struct sp_words argv, unsigned wrappers, enum sp_danger *ret, struct sp_error *e)
+static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_error *e)
 {
     if (argv.count == 0)
         return 0;
-    if (wrappers > MAX_WRAPPERS) {
+    if (wrapped > MAX_WRAPPERS) {
         *ret = SP_DANGER_OTHER;
         return 0;
     }
@@ -105,7 +203,7 @@ static int search(struct sp_words argv, unsigned wrappers, enum sp_danger *ret, 
         *ret = SP_DANGER_FORCED_RM;
         return 0;
     }
-    return search_inside(argv, wrappers, ret, e);
+    return search_inside(argv, wrapped, ret, e);
 }
 
 int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_error *e)

@@ -3,6 +3,9 @@
  * Programs that only look, with arguments that keep it so (approvals.md 6.1). Where a program has
  * options that write or start something, whatever could be one of them in any spelling makes the
  * command unknown: then it is asked about.
+ *
+ * Stricter than 6.1, which goes by the base name alone: a program that is named by a path counts
+ * only if it lies in a directory of the system, for a project may bring an ./ls of its own.
  */
 #include "approve/judge_priv.h"
 
@@ -146,6 +149,17 @@ static bool is_safe_git(struct sp_words w)
 
 /* ---- all programs ---- */
 
+/* The name of a program that is what it is called; nothing if it may be another one. */
+static struct sp_str name_of(struct sp_str program)
+{
+    const struct sp_str name = sp_base_name(program);
+    const struct sp_str dir = {program.p, program.n - name.n};
+
+    if (dir.n == 0 || sp_str_eq(dir, SP_STR("/bin/")) || sp_str_eq(dir, SP_STR("/usr/bin/")))
+        return name;
+    return (struct sp_str){0};
+}
+
 bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how)
 {
     static const char *const looking[] = {
@@ -164,7 +178,7 @@ bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how)
 
     if (how == SP_KNOWN_SAFE_OFF || segment.count == 0)
         return false;
-    const struct sp_str program = sp_base_name(segment.items[0]);
+    const struct sp_str program = name_of(segment.items[0]);
     for (size_t i = 0; i < sizeof picky / sizeof *picky; i++)
         if (sp_str_eq(program, sp_str_of(picky[i].program)))
             return picky[i].is_safe(segment);

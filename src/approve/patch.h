@@ -47,6 +47,11 @@ enum sp_patch_call {
 int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_buf *ret_text,
                        struct sp_buf *ret_cd, struct sp_error *e);
 
+/* What is to become of a file, whole: two are the same only if nothing of it has changed. */
+struct sp_patch_digest {
+    uint8_t bytes[32];
+};
+
 /* What would become of each file; the texts are whole files. */
 struct sp_patch_change {
     enum sp_patch_kind kind;
@@ -55,6 +60,10 @@ struct sp_patch_change {
     /* Of UPDATE both; of ADD after; of DELETE before, if it is text that can be read and is not
      * large (else p NULL). */
     struct sp_str before, after;
+    /* Of UPDATE, if another process has read the files: what sp_patch_add_diff says, and before and
+     * after are not there. p NULL: they are. */
+    struct sp_str diff;
+    struct sp_patch_digest digest; /* the same */
 };
 struct sp_patch_changes {
     const struct sp_patch_change *items;
@@ -63,6 +72,9 @@ struct sp_patch_changes {
 };
 void sp_patch_changes_done(struct sp_patch_changes *c);
 
+/* What a patch says of its files, which are not looked at: kinds, paths, what new ones contain. */
+int sp_patch_list(const struct sp_patch *p, const char *cwd, struct sp_patch_changes *ret,
+                  struct sp_error *e);
 /*
  * Holds the patch against the files below cwd (absolute): the reads are made as whoever calls.
  * ret_why (may be NULL): the whole story of lines that were not found, of which an error holds the
@@ -71,6 +83,27 @@ void sp_patch_changes_done(struct sp_patch_changes *c);
  */
 int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
                     struct sp_patch_changes *ret, struct sp_buf *ret_why, struct sp_error *e);
+
+/*
+ * Verified by another process, which may read less than we: it tells what would become of the
+ * files, and we hear it. The kinds and paths are the patch's own, whatever it tells.
+ */
+#define SP_PATCH_REPORT_BYTES (16U << 20)
+/* SP_E_LIMIT: it would be larger than that. */
+int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, struct sp_error *e);
+/* Fills what sp_patch_list has made. After a failure they are only good to be freed. */
+int sp_patch_read_report(struct sp_str report, struct sp_patch_changes *c, struct sp_error *e);
+
+/* The digests of changes that were heard of, a line each, before the patch that they are of. */
+bool sp_patch_add_approved(struct sp_buf *out, const struct sp_patch_changes *c,
+                           struct sp_str patch);
+/* The patch in that text; the digests are the lines before it. */
+int sp_patch_find_approved(struct sp_str text, struct sp_str *ret_digests, struct sp_str *ret_patch,
+                           struct sp_error *e);
+/* Whether they are what was approved; the error names the first that is not. */
+int sp_patch_check_approved(const struct sp_patch_changes *c, struct sp_str digests,
+                            struct sp_error *e);
+
 /* Whether no component of any path is a symbolic link, as far as it is there. */
 int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_error *e);
 /*

@@ -293,6 +293,9 @@ static bool write_diff(struct sp_buf *out, const struct diff *d)
 bool sp_patch_add_diff(struct sp_buf *out, const struct sp_patch_change *c)
 {
     struct diff d = {0};
+
+    if (c->diff.p != NULL)
+        return sp_buf_add_str(out, c->diff);
     const bool ok = side_init(&d.old, c->before) && side_init(&d.new, c->after) && compare(&d) &&
                     write_diff(out, &d);
 

@@ -18,6 +18,17 @@
  * comes near. */
 #define SP_PATCH_MAX_STEPS (1ULL << 29)
 
+/* ---- the changes (patch_store.c) ---- */
+
+/* What changes point into. */
+struct sp_patch_store {
+    struct sp_patch_change *items;
+    struct sp_buf *before, *after; /* of each */
+    char *added;                   /* the contents of new files */
+    char *words;                   /* paths as written */
+    uint32_t count;
+};
+
 /* ---- text (patch_text.c) ---- */
 
 /* White space is Unicode's. The text is UTF-8. */

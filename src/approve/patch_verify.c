@@ -4,195 +4,53 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "approve/patch_priv.h"
 #include "base/auto.h"
 #include "base/utf8.h"
-#include "sandbox/resolve.h"
-
-/* What changes point into. */
-struct store {
-    struct sp_patch_change *items;
-    struct sp_buf *before, *after; /* of each */
-    char *added;                   /* the contents of new files */
-    char *words;                   /* paths as written */
-    uint32_t count;
-};
 
 struct verifier {
     const struct sp_patch *patch;
-    const char *cwd;
     bool keeps_endings;
-    struct store *store;
+    struct sp_patch_store *store;
     uint64_t steps, bytes; /* what is left of our bounds */
     struct sp_buf *why;
 };
 
-static void store_free(struct store *s)
-{
-    if (s == NULL)
-        return;
-    for (uint32_t i = 0; i < s->count; i++) {
-        sp_buf_done(&s->before[i]);
-        sp_buf_done(&s->after[i]);
-        free((void *)(uintptr_t)s->items[i].full_path);
-        free((void *)(uintptr_t)s->items[i].full_target);
-    }
-    free(s->items);
-    free(s->before);
-    free(s->after);
-    free(s->words);
-    free(s->added);
-    free(s);
-}
-
-void sp_patch_changes_done(struct sp_patch_changes *c)
-{
-    if (c == NULL)
-        return;
-    store_free(c->impl);
-    *c = (struct sp_patch_changes){0};
-}
-
-static int no_memory(struct sp_error *e)
-{
-    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "verify a patch");
-}
-
-/* ---- paths and contents outlive the patch ---- */
-
-static struct sp_str keep(char **at, struct sp_str s)
-{
-    char *p = *at;
-
-    if (s.p == NULL)
-        return s;
-    if (s.n > 0)
-        memcpy(p, s.p, s.n);
-    p[s.n] = 0;
-    *at += s.n + 1;
-    return (struct sp_str){p, s.n};
-}
-
-static struct store *store_new(const struct sp_patch *p)
-{
-    struct store *s = calloc(1, sizeof *s);
-    size_t words = 1;
-    size_t added = 1;
-
-    if (s == NULL)
-        return NULL;
-    for (uint32_t i = 0; i < p->hunk_count; i++) {
-        words += p->hunks[i].path.n + p->hunks[i].move_to.n + 2;
-        added += p->hunks[i].content.n + 1;
-    }
-    s->items = calloc((size_t)p->hunk_count + 1, sizeof *s->items);
-    s->before = calloc((size_t)p->hunk_count + 1, sizeof *s->before);
-    s->after = calloc((size_t)p->hunk_count + 1, sizeof *s->after);
-    s->words = malloc(words);
-    s->added = malloc(added);
-    if (s->items == NULL || s->before == NULL || s->after == NULL || s->words == NULL ||
-        s->added == NULL) {
-        store_free(s);
-        return NULL;
-    }
-    s->count = p->hunk_count;
-    char *word = s->words;
-    char *text = s->added;
-    for (uint32_t i = 0; i < p->hunk_count; i++) {
-        const struct sp_patch_hunk *h = &p->hunks[i];
-
-        s->items[i].kind = h->kind;
-        s->items[i].path = keep(&word, h->path);
-        s->items[i].move_to = keep(&word, h->move_to);
-        if (h->kind == SP_PATCH_ADD)
-            s->items[i].after = keep(&text, h->content);
-    }
-    return s;
-}
-
-/* Absolute and normal, or NULL with the reason in e. */
-static const char *resolve(const struct verifier *v, struct sp_str path, struct sp_error *e)
-{
-    errno = 0;
-    char *full = path.n < PATH_MAX ? sp_path_normalise(path.p, v->cwd) : NULL;
-
-    if (full != NULL && strlen(full) < PATH_MAX)
-        return full;
-    if (full == NULL && errno == ENOMEM) {
-        (void)no_memory(e);
-        return NULL;
-    }
-    free(full);
-    (void)sp_fail(e, SP_E_INVALID, 0,
-                  "invalid patch: the path '" SP_STR_FMT "' is too long or cannot be made absolute",
-                  SP_STR_ARG(sp_patch_cut(path, 100)));
-    return NULL;
-}
-
-static int resolve_all(struct verifier *v, struct sp_error *e)
-{
-    for (uint32_t i = 0; i < v->store->count; i++) {
-        struct sp_patch_change *c = &v->store->items[i];
-
-        c->full_path = resolve(v, c->path, e);
-        if (c->full_path == NULL)
-            return -(int)e->code;
-        if (c->move_to.p == NULL)
-            continue;
-        c->full_target = resolve(v, c->move_to, e);
-        if (c->full_target == NULL)
-            return -(int)e->code;
-        if (strcmp(c->full_target, c->full_path) == 0) { /* to where it is: no move */
-            free((void *)(uintptr_t)c->full_target);
-            c->full_target = NULL;
-        }
-    }
-    return 0;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* What a hunk finds must be what is there: no file is touched by two. */
-static int refuse_twice(const struct verifier *v, struct sp_error *e)
-{
-    auto_free const char **paths = calloc((size_t)v->store->count * 2 + 1, sizeof *paths);
-    size_t n = 0;
-
-    if (paths == NULL)
-        return no_memory(e);
-    for (uint32_t i = 0; i < v->store->count; i++) {
-        paths[n++] = v->store->items[i].full_path;
-        if (v->store->items[i].full_target != NULL)
-            paths[n++] = v->store->items[i].full_target;
-    }
-    qsort(paths, n, sizeof *paths, by_text);
-    for (size_t i = 1; i < n; i++)
-        if (strcmp(paths[i - 1], paths[i]) == 0)
-            return sp_fail(e, SP_E_INVALID, 0, "invalid patch: multiple operations target %s",
-                           paths[i]);
-    return 0;
-}
-
 /* ---- reading ---- */
+
+static int check_kind(const struct stat *st, uint64_t max)
+{
+    if (!S_ISREG(st->st_mode))
+        return S_ISDIR(st->st_mode) ? -EISDIR : -EINVAL;
+    return st->st_size > 0 && (uint64_t)st->st_size > max ? -EFBIG : 0;
+}
+
+/* A device may do something when it is opened, so it is not; what takes the file's place meanwhile
+ * does not make us wait. */
+static int open_file(const char *path, uint64_t max)
+{
+    struct stat st;
+    int r = stat(path, &st) < 0 ? -errno : check_kind(&st, max);
+
+    if (r < 0)
+        return r;
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    r = check_kind(&st, max);
+    return r < 0 ? r : TAKE_FD(fd);
+}
 
 /* A regular file of at most max bytes. -errno; EFBIG: it has more. */
 static int read_file(const char *path, uint64_t max, struct sp_buf *out)
 {
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat st;
+    auto_close int fd = open_file(path, max);
 
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    if (fd < 0)
+        return fd;
     for (;;) {
         const size_t want = 65536;
         char *room = sp_buf_room(out, want);
@@ -219,6 +77,12 @@ static struct sp_str text_of(const struct sp_buf *b)
 
 static int unreadable(const char *path, int err, struct sp_error *e)
 {
+    if (err == EFBIG)
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "Failed to read file to update %s: it is larger than %u MiB, or all files of "
+            "the patch are larger than %u MiB",
+            path, SP_PATCH_FILE_BYTES >> 20, SP_PATCH_ALL_BYTES >> 20);
     if (err == EINVAL)
         return sp_fail(e, SP_E_FAILED, 0,
                        "Failed to read file to update %s: it is not a regular file", path);
@@ -308,30 +172,21 @@ static int verify_one(struct verifier *v, uint32_t i, struct sp_error *e)
 int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
                     struct sp_patch_changes *ret, struct sp_buf *ret_why, struct sp_error *e)
 {
-    struct sp_error own;
+    struct sp_patch_changes found = {0};
+    int r = sp_patch_list(p, cwd, &found, e);
     struct verifier v = {
         .patch = p,
-        .cwd = cwd,
         .keeps_endings = keeps_line_endings,
-        .store = store_new(p),
+        .store = found.impl,
         .steps = SP_PATCH_MAX_STEPS,
         .bytes = SP_PATCH_ALL_BYTES,
         .why = ret_why,
     };
-
-    if (e == NULL)
-        e = &own;
-    if (v.store == NULL)
-        return no_memory(e);
-    int r = resolve_all(&v, e);
-    if (r == 0)
-        r = refuse_twice(&v, e);
-    for (uint32_t i = 0; r == 0 && i < v.store->count; i++)
+    for (uint32_t i = 0; r == 0 && i < found.count; i++)
         r = verify_one(&v, i, e);
-    if (r < 0) {
-        store_free(v.store);
-        return r;
-    }
-    *ret = (struct sp_patch_changes){v.store->items, v.store->count, v.store};
-    return 0;
+    if (r < 0)
+        sp_patch_changes_done(&found);
+    else
+        *ret = found;
+    return r;
 }

@@ -39,7 +39,29 @@ bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g)
 bool sp_question_offers_amendment(const struct sp_question *q)
 {
     return q->amendment.count != 0 && q->kind != SP_QUESTION_ADDITIONAL &&
-           q->kind != SP_QUESTION_PATCH;
+           q->kind != SP_QUESTION_PATCH && q->kind != SP_QUESTION_PERMISSIONS &&
+           q->kind != SP_QUESTION_NETWORK;
+}
+
+bool sp_question_offers_host(const struct sp_question *q)
+{
+    return q->kind == SP_QUESTION_NETWORK && q->host.n != 0;
+}
+
+static bool add_host(struct sp_buf *out, struct sp_str host, const char *action)
+{
+    return sp_buf_add_str(out, SP_STR("{\"host\":")) && sp_json_add_str(out, host) &&
+           sp_buf_printf(out, ",\"action\":\"%s\"}", action);
+}
+
+static bool add_network(struct sp_buf *out, const struct sp_question *q)
+{
+    return add_name(out, "network_approval_context") && sp_buf_add_str(out, SP_STR("{\"host\":")) &&
+           sp_json_add_str(out, q->host) &&
+           sp_buf_printf(out, ",\"protocol\":\"%s\"}", q->protocol) &&
+           add_name(out, "proposed_network_policy_amendments") && sp_buf_add(out, "[", 1) &&
+           add_host(out, q->host, "allow") && sp_buf_add(out, ",", 1) &&
+           add_host(out, q->host, "deny") && sp_buf_add(out, "]", 1);
 }
 
 static bool add_decisions(struct sp_buf *out, const struct sp_question *q)
@@ -50,6 +72,12 @@ static bool add_decisions(struct sp_buf *out, const struct sp_question *q)
         ok = sp_buf_add_str(out, SP_STR(",{\"approved_execpolicy_amendment\":{"
                                         "\"proposed_execpolicy_amendment\":")) &&
              add_words(out, q->amendment) && sp_buf_add_str(out, SP_STR("}}"));
+    if (ok && q->kind == SP_QUESTION_NETWORK)
+        ok = sp_buf_add_str(out, SP_STR(",\"approved_for_session\""));
+    if (ok && sp_question_offers_host(q))
+        ok = sp_buf_add_str(out, SP_STR(",{\"network_policy_amendment\":{"
+                                        "\"network_policy_amendment\":")) &&
+             add_host(out, q->host, "allow") && sp_buf_add_str(out, SP_STR("}}"));
     return ok && sp_buf_add_str(out, SP_STR(",\"abort\"]"));
 }
 
@@ -83,6 +111,8 @@ static bool add_command(struct sp_buf *out, const struct sp_question *q)
 
     if (ok && q->reason.n != 0)
         ok = add_text(out, "reason", q->reason);
+    if (ok && sp_question_offers_host(q))
+        ok = add_network(out, q);
     if (ok && q->amendment.count != 0)
         ok = add_name(out, "proposed_execpolicy_amendment") && add_words(out, q->amendment);
     if (ok && q->additional != NULL)
@@ -132,20 +162,44 @@ static bool add_patch(struct sp_buf *out, const struct sp_question *q)
     return ok;
 }
 
+static bool add_permissions(struct sp_buf *out, const struct sp_question *q)
+{
+    static const struct sp_grant nothing;
+
+    return (q->reason.n == 0 || add_text(out, "reason", q->reason)) &&
+           add_name(out, "permissions") &&
+           sp_question_add_grant(out, q->additional != NULL ? q->additional : &nothing) &&
+           (q->cwd.n == 0 || add_text(out, "cwd", q->cwd));
+}
+
+static const char *type_of(const struct sp_question *q)
+{
+    if (q->kind == SP_QUESTION_PATCH)
+        return "apply_patch_approval_request";
+    return q->kind == SP_QUESTION_PERMISSIONS ? "request_permissions" : "exec_approval_request";
+}
+
+static bool add_body(struct sp_buf *out, const struct sp_question *q)
+{
+    if (q->kind == SP_QUESTION_PATCH)
+        return add_patch(out, q);
+    return q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q) : add_command(out, q);
+}
+
 bool sp_question_add_json(struct sp_buf *out, const struct sp_question *q)
 {
-    const bool is_patch = q->kind == SP_QUESTION_PATCH;
     const size_t mark = out->len;
-    bool ok = sp_buf_printf(out, "{\"type\":\"%s\"",
-                            is_patch ? "apply_patch_approval_request" : "exec_approval_request") &&
-              add_text(out, "call_id", q->call_id);
+    bool ok =
+        sp_buf_printf(out, "{\"type\":\"%s\"", type_of(q)) && add_text(out, "call_id", q->call_id);
 
+    if (ok && q->approval_id.n != 0)
+        ok = add_text(out, "approval_id", q->approval_id);
     if (ok && q->turn_id.n != 0)
         ok = add_text(out, "turn_id", q->turn_id);
-    if (ok && q->environment.n != 0 && !is_patch)
+    if (ok && q->environment.n != 0 && q->kind != SP_QUESTION_PATCH)
         ok = add_text(out, "environmentId", q->environment);
-    ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) &&
-         (is_patch ? add_patch(out, q) : add_command(out, q)) && sp_buf_add(out, "}", 1);
+    ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) && add_body(out, q) &&
+         sp_buf_add(out, "}", 1);
     if (!ok)
         out->len = mark;
     return ok;

@@ -83,6 +83,7 @@ int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct
         sp_rules_part_unref(p);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
     }
+    p->is_amendment = true;
     return add_part(m, p, e);
 }
 
@@ -256,9 +257,19 @@ struct sp_rules *sp_rules_make(const struct sp_rules_maker *m)
 struct sp_rules_part *sp_rules_find_part(const struct sp_rules *r, const char *name)
 {
     for (uint32_t i = 0; i < r->parts.count; i++)
-        if (strcmp(r->parts.items[i]->name, name) == 0)
+        if (!r->parts.items[i]->is_amendment && strcmp(r->parts.items[i]->name, name) == 0)
             return r->parts.items[i];
     return NULL;
+}
+
+uint32_t sp_rules_part_count(const struct sp_rules *r)
+{
+    return r->parts.count;
+}
+
+struct sp_rules_part *sp_rules_part_at(const struct sp_rules *r, uint32_t index)
+{
+    return r->parts.items[index];
 }
 
 struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix,

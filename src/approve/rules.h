@@ -47,6 +47,15 @@ struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
  */
 struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix,
                                       struct sp_error *e);
+/* The same with one more rule for a host, which is then the last of that host. */
+struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
+                                       struct sp_str protocol, bool allows, struct sp_error *e);
+
+/* The set with the amendments of either kind that `from` has; as above. */
+struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_rules *from,
+                                          struct sp_error *e);
+/* The same rules, but incomplete: there may be others by now. As above. */
+struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_error *e);
 
 /* ---- asking a set ---- */
 
@@ -80,14 +89,24 @@ uint32_t sp_rules_count(const struct sp_rules *r);
 bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
                    uint32_t *ret_count);
 
+/* Appends what tells these managed rules from others, whatever their order; nothing if there are
+ * none. false: no memory. */
+bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r);
+
 struct sp_network_rule {
     struct sp_str host;     /* normalised */
     struct sp_str protocol; /* http, https, socks5_tcp, socks5_udp */
     struct sp_str decision; /* allow, prompt, deny */
     struct sp_str justification;
+    bool is_amendment; /* of this conversation, rather than of a file */
 };
 /* In their order; the last of a host wins. false: there is no such index. */
 bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_network_rule *ret);
+/*
+ * A host without port, brackets and final dots, in lower case, into `out` (s.n bytes of room).
+ * NULL: *ret has it; otherwise what is wrong, in words.
+ */
+const char *sp_rules_normal_host(struct sp_str s, char *out, struct sp_str *ret);
 
 /* Appends what `rules check` prints for one command (5.5). No shell is read here. */
 bool sp_rules_add_check(struct sp_buf *out, const struct sp_rules *r, struct sp_words command,
@@ -109,12 +128,21 @@ struct sp_rules_places {
 };
 /*
  * Reads all there is. A folder or file that cannot be read is an error. One that does not parse is
- * a warning (told one by one), its previous version from `before` (may be NULL) stays, and the set
- * is incomplete.
+ * a warning (told one by one), and the set is incomplete.
+ *
+ * `before` (may be NULL) is what was read last: of a file that does not parse its version in there
+ * stays, and so it does of one that cannot be read, or can no longer: a warning then. An error is
+ * left for what has nothing to do with the files, such as no memory or no descriptors.
  */
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
                   void (*warn)(void *user, const char *text), void *user, struct sp_rules **ret,
                   struct sp_error *e);
+
+/* The length of the project's root in `cwd`: from there down to the cwd folders may have rules. */
+size_t sp_rules_project_root(const char *cwd, const char *trusted_root);
+/* Whether there is nothing, or no more than what a sandbox puts where a protected name is missing:
+ * an empty directory that is nobody's to write. It comes and goes with commands. */
+bool sp_rules_is_nothing(const char *path);
 
 /* ---- amendments (5.6, 5.7) ---- */
 

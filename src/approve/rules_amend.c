@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "approve/locked.h"
-#include "approve/rules_priv.h"
+#include "approve/rules_set.h"
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "os/fd.h"
@@ -134,11 +134,11 @@ static const char *label_of(struct sp_str protocol)
     return NULL;
 }
 
-int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
-                           bool allows, struct sp_error *e)
+/* The rule as one line, without a line feed. */
+static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
+                            bool allows, struct sp_error *e)
 {
     auto_buf struct sp_buf room = {0};
-    auto_buf struct sp_buf line = {0};
     auto_buf struct sp_buf why = {0};
     const char *label = label_of(protocol);
     char *normal_room = sp_buf_room(&room, host.n + 1);
@@ -150,20 +150,51 @@ int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_s
                        "(got " SP_STR_FMT ")",
                        SP_STR_ARG(protocol));
     if (normal_room == NULL)
-        return fail_system(e, ENOMEM, "write to policy file", user_dir);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
     const char *wrong = sp_utf8_is_valid(host) ? sp_rules_normal_host(host, normal_room, &normal)
                                                : "is not valid UTF-8";
     if (wrong != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "network_rule host %s", wrong);
     const bool is_good =
         sp_buf_printf(&why, "%s %s access to ", allows ? "Allow" : "Deny", label) &&
-        sp_buf_add_str(&why, normal) && sp_buf_add_str(&line, SP_STR("network_rule(host=")) &&
-        sp_json_add_str(&line, normal) && sp_buf_add_str(&line, SP_STR(", protocol=")) &&
-        sp_json_add_str(&line, protocol) && sp_buf_add_str(&line, SP_STR(", decision=")) &&
-        sp_json_add_str(&line, allows ? SP_STR("allow") : SP_STR("deny")) &&
-        sp_buf_add_str(&line, SP_STR(", justification=")) &&
-        sp_json_add_str(&line, (struct sp_str){why.data, why.len}) && sp_buf_add(&line, ")", 1);
+        sp_buf_add_str(&why, normal) && sp_buf_add_str(line, SP_STR("network_rule(host=")) &&
+        sp_json_add_str(line, normal) && sp_buf_add_str(line, SP_STR(", protocol=")) &&
+        sp_json_add_str(line, protocol) && sp_buf_add_str(line, SP_STR(", decision=")) &&
+        sp_json_add_str(line, allows ? SP_STR("allow") : SP_STR("deny")) &&
+        sp_buf_add_str(line, SP_STR(", justification=")) &&
+        sp_json_add_str(line, (struct sp_str){why.data, why.len}) && sp_buf_add(line, ")", 1);
+    return is_good ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+}
+
+int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
+                           bool allows, struct sp_error *e)
+{
+    auto_buf struct sp_buf line = {0};
+    const int r = add_network_line(&line, host, protocol, allows, e);
+
+    return r < 0 ? r : append_line(user_dir, (struct sp_str){line.data, line.len}, e);
+}
+
+struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
+                                       struct sp_str protocol, bool allows, struct sp_error *e)
+{
+    struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
+    auto_buf struct sp_buf line = {0};
+    struct sp_rules *extended = NULL;
+    bool is_good = true;
+
+    if (add_network_line(&line, host, protocol, allows, e) < 0)
+        return NULL;
+    for (uint32_t i = 0; r != NULL && is_good && i < r->parts.count; i++)
+        is_good = sp_rules_parts_add(&m.parts, r->parts.items[i]);
     if (!is_good)
-        return fail_system(e, ENOMEM, "write to policy file", user_dir);
-    return append_line(user_dir, (struct sp_str){line.data, line.len}, e);
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+    else if (sp_rules_add_text(&m, "amendment", (struct sp_str){line.data, line.len}, e) == 0) {
+        m.parts.items[m.parts.count - 1]->is_amendment = true;
+        extended = sp_rules_make(&m);
+        if (extended == NULL)
+            (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+    }
+    sp_rules_parts_done(&m.parts);
+    return extended;
 }

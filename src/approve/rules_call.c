@@ -385,7 +385,7 @@ static bool take_host(struct sp_rules_reader *r, const struct sp_rules_call *c, 
 static bool carry_out_network(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     struct sp_rules_part *p = r->part;
-    struct sp_network_rule rule;
+    struct sp_network_rule rule = {0};
     void *array = p->network;
 
     if (!take_protocol(r, c, &rule.protocol) || !take_decision(r, c, &rule.decision) ||

@@ -2,7 +2,8 @@
 /*
  * Where rules come from (5.1): folders from the system's to the project's, and over them what the
  * administrator laid down. What cannot be read is an error; what does not parse is a warning, and
- * its last good version stays.
+ * its last good version stays. When all is read again, what cannot be read is like what does not
+ * parse: whoever runs goes on.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -116,17 +117,47 @@ static int keep_previous(struct loading *l, const char *path, bool is_managed)
     return 0;
 }
 
+/*
+ * What cannot be read (the error has it): at the beginning we do not start. Later the last good
+ * version stays, unless we ourselves are short of something: that passes, and is not the file's
+ * fault.
+ */
+static bool is_lasting(const struct loading *l, const struct sp_error *why)
+{
+    return l->before != NULL && why->sys != ENOMEM && why->sys != EMFILE && why->sys != ENFILE;
+}
+
+static void warn_error(struct loading *l, const struct sp_error *why)
+{
+    char text[sizeof why->msg + 128];
+
+    warn(l, sp_error_text(why, text, sizeof text));
+}
+
+static int give_up(struct loading *l, int r, const struct sp_error *why)
+{
+    if (l->e != NULL)
+        *l->e = *why;
+    return r;
+}
+
+static int refuse_file(struct loading *l, const char *path, bool is_managed, int r,
+                       const struct sp_error *why)
+{
+    if (!is_lasting(l, why))
+        return give_up(l, r, why);
+    warn_error(l, why);
+    return keep_previous(l, path, is_managed);
+}
+
 static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
 {
     struct sp_rules_part *p = NULL;
     struct sp_error fault = {0};
     int r = sp_rules_read_part(&l->maker->parts, path, text, NULL, NULL, &p, &fault);
 
-    if (r < 0 && fault.code != SP_E_INVALID) {
-        if (l->e != NULL)
-            *l->e = fault;
-        return r;
-    }
+    if (r < 0 && fault.code != SP_E_INVALID)
+        return give_up(l, r, &fault);
     if (r < 0) {
         warn(l, fault.msg);
         return keep_previous(l, path, is_managed);
@@ -138,13 +169,21 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
     return r;
 }
 
+static int refuse_read(struct loading *l, const char *path, bool is_managed, int sys)
+{
+    struct sp_error why = {0};
+    const int r = fail_read(path, sys, &why);
+
+    return refuse_file(l, path, is_managed, r, &why);
+}
+
 static int load_open_file(struct loading *l, const char *path, int fd, bool is_managed)
 {
     auto_buf struct sp_buf text = {0};
     const int sys = sp_rules_read_bytes(fd, &text);
 
     if (sys != 0)
-        return fail_read(path, sys, l->e);
+        return refuse_read(l, path, is_managed, sys);
     return load_text(l, path, (struct sp_str){text.data, text.len}, is_managed);
 }
 
@@ -164,7 +203,7 @@ static int load_entry(struct loading *l, int dir, const char *path, const char *
     if (fd < 0 && (errno == ENOENT || errno == ENXIO))
         return 0; /* gone by now; a socket */
     if (fd < 0 || fstat(fd, &st) < 0)
-        return fail_read(path, errno, l->e);
+        return refuse_read(l, path, false, errno);
     return S_ISREG(st.st_mode) ? load_open_file(l, path, fd, false) : 0;
 }
 
@@ -193,6 +232,34 @@ static bool was_seen(struct loading *l, const struct stat *st)
 static int fail_folder(struct loading *l, const char *path, int sys)
 {
     return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+}
+
+/* All that was read of the folder stays. */
+static int keep_folder(struct loading *l, const char *path)
+{
+    const size_t n = strlen(path);
+    bool is_good = true;
+
+    sp_rules_mark_incomplete(l->maker);
+    for (uint32_t i = 0; is_good && i < sp_rules_part_count(l->before); i++) {
+        struct sp_rules_part *p = sp_rules_part_at(l->before, i);
+
+        if (!p->is_managed && !p->is_amendment && strncmp(p->name, path, n) == 0 &&
+            p->name[n] == '/' && strchr(p->name + n + 1, '/') == NULL)
+            is_good = sp_rules_parts_add(&l->maker->parts, p);
+    }
+    return is_good ? 0 : fail_folder(l, path, ENOMEM);
+}
+
+static int refuse_folder(struct loading *l, const char *path, int sys)
+{
+    struct sp_error why = {0};
+    const int r = sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+
+    if (!is_lasting(l, &why))
+        return give_up(l, r, &why);
+    warn_error(l, &why);
+    return keep_folder(l, path);
 }
 
 static int load_names(struct loading *l, int dir, const char *path, struct dirent **names,
@@ -224,12 +291,12 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
     if (dir < 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     if (dir < 0 || fstat(dir, &st) < 0)
-        return fail_folder(l, path.data, errno);
+        return refuse_folder(l, path.data, errno);
     if (was_seen(l, &st))
         return 0;
     const int count = scandirat(dir, ".", &names, is_rules_name, by_bytes);
     if (count < 0)
-        return fail_folder(l, path.data, errno);
+        return refuse_folder(l, path.data, errno);
     const int r = load_names(l, dir, path.data, names, count);
     for (int i = 0; i < count; i++)
         free(names[i]);
@@ -239,21 +306,41 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
 
 /* ---- the project's ---- */
 
+static bool is_empty(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry = NULL;
+
+    if (d == NULL)
+        return false;
+    do
+        entry = readdir(d);
+    while (entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    (void)closedir(d);
+    return entry == NULL;
+}
+
+bool sp_rules_is_nothing(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) < 0 ||
+           (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
+}
+
 static bool is_root(const char *dir)
 {
     auto_buf struct sp_buf path = {0};
-    struct stat st;
 
     return sp_buf_printf(&path, "%s/.git", dir) && sp_buf_add(&path, "", 1) &&
-           lstat(path.data, &st) == 0;
+           !sp_rules_is_nothing(path.data);
 }
 
 /*
- * The length of the repository's root in `cwd`. It is not looked for above what was trusted:
- * anybody may make a repository of /tmp. Without one, what was trusted is the root, or else the
- * cwd.
+ * It is not looked for above what was trusted: anybody may make a repository of /tmp. Without one,
+ * what was trusted is the root, or else the cwd.
  */
-static size_t find_root(const char *cwd, const char *trusted)
+size_t sp_rules_project_root(const char *cwd, const char *trusted)
 {
     auto_free char *dir = strdup(cwd);
     size_t n = strlen(cwd);
@@ -279,7 +366,7 @@ static size_t find_root(const char *cwd, const char *trusted)
 static int load_project(struct loading *l, const char *cwd, const char *trusted)
 {
     auto_free char *dir = strdup(cwd);
-    size_t n = find_root(cwd, trusted);
+    size_t n = sp_rules_project_root(cwd, trusted);
     int r = 0;
 
     if (dir == NULL)
@@ -306,6 +393,7 @@ static int load_project(struct loading *l, const char *cwd, const char *trusted)
 static int load_managed(struct loading *l, const char *system_dir)
 {
     auto_buf struct sp_buf path = {0};
+    struct sp_error why = {0};
     struct stat st;
 
     if (!sp_buf_printf(&path, "%s/managed.rules", system_dir) || !sp_buf_add(&path, "", 1))
@@ -314,12 +402,15 @@ static int load_managed(struct loading *l, const char *system_dir)
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     if (fd < 0 || fstat(fd, &st) < 0)
-        return fail_read(path.data, errno, l->e);
+        return refuse_read(l, path.data, true, errno);
     if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return sp_fail(l->e, SP_E_INVALID, 0,
-                       "failed to read rules file %s: it must be a file that belongs to root and "
-                       "that nobody else may write",
-                       path.data);
+        return refuse_file(
+            l, path.data, true,
+            sp_fail(&why, SP_E_INVALID, 0,
+                    "failed to read rules file %s: it must be a file that belongs to root and "
+                    "that nobody else may write",
+                    path.data),
+            &why);
     return load_open_file(l, path.data, fd, true);
 }
 
@@ -331,10 +422,11 @@ static int load_named_files(struct loading *l, const char *const *files)
 
     for (; r == 0 && files != NULL && *files != NULL; files++) {
         auto_buf struct sp_buf text = {0};
+        struct sp_error why = {0};
 
-        r = read_file(*files, &text, l->e);
-        if (r == 0)
-            r = load_text(l, *files, (struct sp_str){text.data, text.len}, false);
+        r = read_file(*files, &text, &why);
+        r = r < 0 ? refuse_file(l, *files, false, r, &why)
+                  : load_text(l, *files, (struct sp_str){text.data, text.len}, false);
     }
     return r;
 }

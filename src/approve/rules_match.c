@@ -159,6 +159,7 @@ bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_networ
 
         if (index < p->network_count) {
             *ret = p->network[index];
+            ret->is_amendment = p->is_amendment;
             return true;
         }
         index -= p->network_count;

@@ -60,6 +60,7 @@ struct sp_rules_part {
     struct sp_arena arena;
     char *name;
     bool is_managed;
+    bool is_amendment; /* one rule that was accepted, without a file */
     struct sp_prefix_rule *rules;
     struct sp_host_executable *hosts;
     struct sp_network_rule *network;
@@ -190,11 +191,6 @@ bool sp_rules_check_examples(struct sp_rules_reader *r);
 struct sp_str sp_rules_trim(struct sp_str s);
 bool sp_rules_has_blank(struct sp_str s);
 /*
- * A host without port, brackets and final dots, in lower case, into `out` (s.n bytes of room).
- * NULL: *ret has it; otherwise what is wrong, in words.
- */
-const char *sp_rules_normal_host(struct sp_str s, char *out, struct sp_str *ret);
-/*
  * An absolute path without empty, `.` and `..` components into `out` (s.n + 1 bytes of room);
  * *ret_climbs: it had a `..`, so that links may lead elsewhere than it says.
  */
@@ -209,5 +205,7 @@ int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, st
 int sp_rules_read_bytes(int fd, struct sp_buf *out);
 /* NULL: there is no part of this name. */
 struct sp_rules_part *sp_rules_find_part(const struct sp_rules *r, const char *name);
+uint32_t sp_rules_part_count(const struct sp_rules *r);
+struct sp_rules_part *sp_rules_part_at(const struct sp_rules *r, uint32_t index);
 
 #endif

@@ -2,6 +2,8 @@
 /* Commands that hold others: loops, conditions, groups, functions. */
 #include "approve/script_read.h"
 
+#define MAX_TWICE 8
+
 static void expect(struct sp_reader *r, const char *keyword)
 {
     if (!sp_reader_accept(r, keyword))
@@ -166,13 +168,34 @@ void sp_reader_function(struct sp_reader *r)
     sp_reader_leave(r);
 }
 
+/*
+ * Behind "((" of what may be arithmetic. Not every shell has that: to the others these are two
+ * subshells, and what is in them runs. So it is read for its commands as well, but not in the depth
+ * of many such, for each doubles the work: there something is left out, and that is told.
+ */
+static void read_both_ways(struct sp_reader *r)
+{
+    struct sp_reader inner = *r;
+
+    if (r->depth > MAX_TWICE) {
+        *r->is_too_deep = r->has_failed = true;
+        return;
+    }
+    inner.p--;
+    (void)sp_reader_list(&inner);
+    if (r->here_last != NULL)
+        r->here_last->next = NULL;
+    r->used = inner.used;
+    sp_reader_arithmetic(r);
+}
+
 static void read_parenthesis(struct sp_reader *r)
 {
     r->p++;
     if (sp_reader_peek(r, 0) == '(') {
         r->p++;
         if (sp_reader_is_arithmetic(r)) {
-            sp_reader_arithmetic(r);
+            read_both_ways(r);
             return;
         }
         r->p--;

@@ -329,6 +329,7 @@ void sp_reader_nested(struct sp_reader *r, struct sp_str text)
                               .p = text.p,
                               .end = text.p + text.n,
                               .bytes = sp_arena_new(&r->list->arena, text.n),
+                              .size = text.n,
                               .depth = r->depth,
                               .is_too_deep = r->is_too_deep};
 

@@ -7,6 +7,10 @@
 
 static void add_byte(struct sp_reader *r, char c)
 {
+    if (r->used == r->size) {
+        *r->is_too_deep = r->has_failed = true;
+        return;
+    }
     r->bytes[r->used++] = c;
 }
 

@@ -20,7 +20,7 @@ struct sp_reader {
     struct sp_segment_list *list;
     const char *p, *end;
     char *bytes; /* literal words, as long as the text at most */
-    size_t used;
+    size_t used, size;
     struct sp_here_node *here_first, *here_last;
     unsigned depth;
     unsigned substitutions; /* how many "$(" are open */

@@ -21,6 +21,7 @@
 #include "base/auto.h"
 #include "cell/command.h"
 #include "cell/confine.h"
+#include "cell/files.h"
 #include "cell/strays.h"
 #include "os/pty.h"
 #include "os/seccomp.h"
@@ -195,6 +196,18 @@ static void end_session(struct cell *cell, uint64_t session)
     cell->is_sweep_due = true;
 }
 
+/* A process for file operations. It fails: the front finds the socket ended. */
+static void on_files(struct cell *cell)
+{
+    if (cell->message.fd_count != 1)
+        return;
+    const pid_t pid = fork();
+    if (pid == 0)
+        sp_files_begin(cell->message.fds[0], cell->yard.scope);
+    if (pid > 0)
+        sp_strays_note_own(cell->strays, pid);
+}
+
 static void on_message(struct cell *cell)
 {
     const struct sp_wire_head *h = (const void *)cell->message.bytes;
@@ -221,6 +234,9 @@ static void on_message(struct cell *cell)
         break;
     case SP_WIRE_END_SESSION:
         end_session(cell, h->number);
+        break;
+    case SP_WIRE_FILES:
+        on_files(cell);
         break;
     default: /* nothing a front says */
         break;

@@ -28,6 +28,7 @@ struct leaf {
 struct stray {
     pid_t pid;
     uint64_t session;
+    bool is_own; /* no stray: we made it, and it leaves nothing */
 };
 
 struct sp_strays {
@@ -199,17 +200,30 @@ static bool is_known(const struct sp_strays *s, pid_t pid)
     return false;
 }
 
-static void adopt(struct sp_strays *s, pid_t pid)
+static bool has_room(struct sp_strays *s)
 {
     if (s->count == s->cap) {
         const size_t cap = s->cap == 0 ? 64 : s->cap * 2;
         struct stray *list = realloc(s->list, cap * sizeof *list);
 
         if (list == NULL)
-            return; /* ends with the cell at the latest */
+            return false;
         s->list = list;
         s->cap = cap;
     }
+    return true;
+}
+
+void sp_strays_note_own(struct sp_strays *s, pid_t pid)
+{
+    if (s->yard->cgroup.dir < 0 && has_room(s)) /* else it may be taken for a stray */
+        s->list[s->count++] = (struct stray){.pid = pid, .session = NO_SESSION, .is_own = true};
+}
+
+static void adopt(struct sp_strays *s, pid_t pid)
+{
+    if (!has_room(s))
+        return; /* ends with the cell at the latest */
     /* After several deaths its kernel session tells, if it has not made itself one of its own. */
     const bool is_certain = !s->is_mixed || getsid(pid) == s->exited_pid;
     s->list[s->count++] =
@@ -252,7 +266,8 @@ static void note_stray_death(struct sp_strays *s, pid_t pid)
 {
     for (size_t i = 0; i < s->count; i++)
         if (s->list[i].pid == pid) {
-            note_death(s, s->list[i].session, pid);
+            if (!s->list[i].is_own)
+                note_death(s, s->list[i].session, pid);
             s->list[i] = s->list[--s->count];
             return;
         }

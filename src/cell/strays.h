@@ -33,6 +33,9 @@ bool sp_strays_has_dying(const struct sp_strays *s);
 /* A child of ours was reaped elsewhere: its number may be another's from now on. */
 void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);
 
+/* A child of ours that is nobody's command and that no session takes with it. */
+void sp_strays_note_own(struct sp_strays *s, pid_t pid);
+
 /* Kills what the session's commands left. */
 void sp_strays_end_session(struct sp_strays *s, uint64_t session);
 

@@ -31,6 +31,8 @@ enum sp_wire_op {
     SP_WIRE_FORGET,    /* front: struct sp_wire_call; the slot is free after this */
     SP_WIRE_END_SESSION, /* front: struct sp_wire_call, number = session; also what its commands
                             left */
+    SP_WIRE_FILES,       /* front: struct sp_wire_call + a socket; a process that does file
+                            operations begins at its other end (cell/files.h) */
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
     SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
     SP_WIRE_BORN,        /* who makes a confined cell: struct sp_wire_born + the cell's pidfd */

@@ -94,6 +94,8 @@ static void answer(struct sp_approver_tty *t, enum sp_decision_kind kind)
         .kind = kind,
         .amendment =
             kind == SP_DECISION_AMENDMENT ? entry->question->amendment : (struct sp_words){0},
+        .host = entry->question->host,
+        .allows_host = kind == SP_DECISION_NETWORK_AMENDMENT,
     };
     const struct sp_str word = sp_question_text_of(kind);
 
@@ -116,7 +118,8 @@ static void on_key(struct sp_approver_tty *t, char key)
         return;
     case 'p':
         if (sp_question_text_offers_rule(t->first->question))
-            answer(t, SP_DECISION_AMENDMENT);
+            answer(t, sp_question_offers_host(t->first->question) ? SP_DECISION_NETWORK_AMENDMENT
+                                                                  : SP_DECISION_AMENDMENT);
         return;
     case 'n':
         answer(t, SP_DECISION_DENIED);

@@ -2,6 +2,7 @@
 #include "cli/carry.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -36,7 +37,9 @@ static bool is_tried_again(const struct sp_carry *c)
     const struct sp_carry_options *o = c->options;
 
     return o->tries_again != NULL && !c->is_again && c->result.end == SP_CARRY_EXITED &&
-           c->result.was_denied && !c->result.was_taken && o->tries_again(o->user, &c->result);
+           c->result.was_denied && !c->result.was_taken &&
+           (c->result.exit.signal == 0 || c->result.exit.signal == SIGSYS) &&
+           o->tries_again(o->user, &c->result);
 }
 
 static void ask_leave(struct sp_carry *c);

@@ -18,6 +18,7 @@
 #include "cli/plain.h"
 #include "config/policy.h"
 #include "engine/run.h"
+#include "engine/truncate.h"
 
 static const char help[] =
     "Usage: sallyport exec [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
@@ -260,6 +261,22 @@ static int refusal_status(const struct job *j, const struct sp_error *why, char 
     return status;
 }
 
+/* Cut in the middle if need be: what was refused is at the beginning, why is at the end. */
+static void put_reason(struct sp_str reason, char *text, size_t size)
+{
+    auto_buf struct sp_buf line = {0};
+
+    /* One line, whatever the command looks like: nobody is to forge another. */
+    if (sp_plain_add(&line, reason))
+        reason = (struct sp_str){line.len == 0 ? "" : line.data, line.len};
+    const struct sp_split cut = sp_truncate_split(reason, size / 2 - 4, size / 2 - 4);
+    if (reason.n < size)
+        (void)snprintf(text, size, "%.*s", (int)reason.n, reason.p);
+    else
+        (void)snprintf(text, size, "%.*s…%.*s", (int)cut.prefix_end, reason.p,
+                       (int)(reason.n - cut.suffix_start), reason.p + cut.suffix_start);
+}
+
 /* The exit status; text says what the command cannot say itself. */
 static int status_of(const void *user, const struct sp_carry_result *r, char *text, size_t size)
 {
@@ -279,7 +296,7 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
     case SP_CARRY_REFUSED:
         return refusal_status(j, &r->error, text, size);
     case SP_CARRY_REJECTED:
-        (void)snprintf(text, size, "%s", r->error.msg);
+        put_reason(sp_exec_approve_reason(&j->approve), text, size);
         return EXIT_REJECTED;
     case SP_CARRY_UNREACHABLE:
         (void)snprintf(text, size, "%s cannot be reached: %s", j->place.name,
@@ -301,7 +318,7 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
 static int tell(const struct job *j, const struct sp_carry_result *r)
 {
     auto_buf struct sp_buf denial = {0};
-    char text[640] = "";
+    char text[4096] = "";
     const int status = status_of(j, r, text, sizeof text);
 
     if (j->o->is_json)

@@ -14,11 +14,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "approve/patch.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/denied.h"
+#include "cli/patch_files.h"
 #include "cli/place.h"
 #include "config/policy.h"
 
@@ -33,7 +33,8 @@ static const char help[] =
     "  --cwd DIR                where relative paths begin, and the workspace (default: here)\n"
     "  --sandbox MODE           under this policy: :workspace (default), :read-only,\n"
     "                           :danger-full-access, a mode or a profile of the configuration\n"
-    "  --preserve-line-endings  new lines end as most lines of their file do (default: in LF)\n"
+    "  --preserve-line-endings  new lines end as most lines of their file do (default: in LF,\n"
+    "                           unless the configuration says preserve_line_endings)\n"
     "  --help                   show this text\n"
     "\n"
     "Exit status: 0 done; 1 nothing was written, or not all: stderr says what; 2 a wrong flag, no\n"
@@ -42,8 +43,6 @@ static const char help[] =
 
 static const char usage[] = "Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH\n"
                             "       echo PATCH | sallyport patch\n";
-
-#define MAX_BYTES (16U << 20)
 
 /* A confined patch leaves nothing behind: there is no one to wait for. */
 #define QUIET_MS 100
@@ -113,154 +112,13 @@ static int read_options(int argc, char **argv, char **args, struct options *o)
     return SP_EXIT_USAGE;
 }
 
-/* ---- the patch ---- */
-
-static int read_stdin(struct sp_buf *out, struct sp_error *e)
-{
-    out->max = MAX_BYTES + 65536;
-    for (;;) {
-        char *room = sp_buf_room(out, 65536);
-        const ssize_t n = room == NULL ? 0 : read(STDIN_FILENO, room, 65536);
-
-        if (room == NULL || out->len > MAX_BYTES)
-            return sp_fail(e, SP_E_INVALID, 0, "invalid patch: it is larger than 16 MiB");
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return sp_fail(e, SP_E_SYSTEM, errno, "Failed to read PATCH from stdin");
-        if (n == 0)
-            return 0;
-        out->len += (size_t)n;
-    }
-}
-
 static int read_patch(const struct options *o, struct sp_buf *out, struct sp_error *e)
 {
     if (o->patch == NULL)
-        return read_stdin(out, e);
+        return sp_patch_files_read(out, e);
     return sp_buf_add_str(out, sp_str_of(o->patch))
                ? 0
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the patch");
-}
-
-/* ---- what there is to say ---- */
-
-static int print(FILE *to, const char *text, size_t n)
-{
-    return fwrite(text, 1, n, to) == n && fflush(to) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
-}
-
-/* "Invalid patch hunk on line 3: ..." for what the parser calls "invalid hunk at line 3, ...". */
-static int complain_of_patch(const struct sp_error *e)
-{
-    char text[640];
-    unsigned line;
-    int at = 0;
-
-    (void)sp_error_text(e, text, sizeof text);
-    if (sscanf(text, "invalid hunk at line %u, %n", &line, &at) == 1 && at > 0)
-        (void)fprintf(stderr, "Invalid patch hunk on line %u: %s\n", line, text + at);
-    else if (strncmp(text, "invalid patch", strlen("invalid patch")) == 0)
-        (void)fprintf(stderr, "I%s\n", text + 1);
-    else
-        (void)fprintf(stderr, "%s\n", text);
-    return SP_EXIT_FAILED;
-}
-
-/* What was written before something failed stays, and is told. */
-static void tell_done(const struct sp_patch_changes *all, uint32_t done)
-{
-    const struct sp_patch_changes part = {all->items, done, NULL};
-    auto_buf struct sp_buf text = {0};
-
-    if (done == 0 || !sp_patch_add_summary(&text, &part))
-        return;
-    const char *lines = memchr(text.data, '\n', text.len);
-    (void)fputs("These files were updated before that:\n", stderr);
-    if (lines != NULL)
-        (void)print(stderr, lines + 1, text.len - (size_t)(lines + 1 - text.data));
-}
-
-static int tell_success(const struct sp_patch_changes *c)
-{
-    auto_buf struct sp_buf text = {0};
-
-    return sp_patch_add_summary(&text, c) ? print(stdout, text.data, text.len) : SP_EXIT_FAILED;
-}
-
-/* ---- doing it ---- */
-
-/* How it is done. */
-struct way {
-    const char *cwd;
-    bool is_check, keeps_endings, refuses_links;
-};
-
-static int apply(const struct sp_patch_changes *c, const struct way *w)
-{
-    struct sp_error e = {0};
-    uint32_t done = 0;
-    int r = w->is_check && w->refuses_links ? sp_patch_check_links(c, &e) : 0;
-
-    if (r == 0 && !w->is_check)
-        r = sp_patch_apply(c, w->refuses_links, &done, &e);
-    if (r == 0)
-        return tell_success(c);
-    (void)complain_of_patch(&e);
-    tell_done(c, done);
-    return SP_EXIT_FAILED;
-}
-
-static int patch_files(const struct sp_patch *p, const struct way *w)
-{
-    struct sp_patch_changes changes = {0};
-    auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
-    int status;
-
-    if (sp_patch_verify(p, w->cwd, w->keeps_endings, &changes, &why, &e) == 0) {
-        status = apply(&changes, w);
-    } else if (why.len > 0) {
-        (void)print(stderr, why.data, why.len);
-        (void)fputc('\n', stderr);
-        status = SP_EXIT_FAILED;
-    } else {
-        status = complain_of_patch(&e);
-    }
-    sp_patch_changes_done(&changes);
-    return status;
-}
-
-/* Whether there is anything to do, and to do it here. */
-static int check_patch(const struct sp_patch *p)
-{
-    if (p->hunk_count == 0) {
-        (void)fputs("No files were modified.\n", stderr);
-        return SP_EXIT_FAILED;
-    }
-    if (p->environment_id.p != NULL && !sp_str_eq(p->environment_id, SP_STR("local"))) {
-        (void)fprintf(stderr,
-                      "Invalid patch: it is for the environment '" SP_STR_FMT
-                      "', and this verb changes files here\n",
-                      SP_STR_ARG(p->environment_id));
-        return SP_EXIT_FAILED;
-    }
-    return SP_EXIT_OK;
-}
-
-static int parse_and_do(struct sp_str text, const struct way *w)
-{
-    struct sp_patch patch = {0};
-    struct sp_error e = {0};
-    int status;
-
-    if (sp_patch_parse(text, &patch, &e) < 0)
-        return complain_of_patch(&e);
-    status = check_patch(&patch);
-    if (status == SP_EXIT_OK && w != NULL)
-        status = patch_files(&patch, w);
-    sp_patch_done(&patch);
-    return status;
 }
 
 /* ---- under a sandbox ---- */
@@ -329,19 +187,21 @@ static int status_of(const struct sp_carry_result *r)
     return SP_EXIT_FAILED;
 }
 
-static int run_confined(const struct options *o, struct sp_str text, const char *cwd,
+static int run_confined(const struct sp_patch_way *w, struct sp_str text,
                         const struct sp_policy *policy)
 {
-    const char *words[] = {"/proc/self/exe", "patch-inside", o->is_check ? "check" : "apply",
-                           o->keeps_endings ? "keep" : "lf", NULL};
+    const char *what = w->what == SP_PATCH_CHECK ? "check" : "apply";
+    const char *words[] = {"/proc/self/exe", "patch-inside", what, w->keeps_endings ? "keep" : "lf",
+                           "follow",         w->base,        NULL};
     const struct sp_environ_ask everything = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     struct sp_launch launch = {
         .name = SP_STR("patch"),
         .wants_stdin = true,
-        .cwd = sp_str_of(cwd),
+        .cwd = sp_str_of(w->base),
         .environ = &everything,
         .policy = policy,
+        .is_own_program = true,
     };
     struct sp_carry_result result = {0};
     struct sp_error e = {0};
@@ -349,29 +209,10 @@ static int run_confined(const struct options *o, struct sp_str text, const char 
 
     if (argv == NULL)
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (argv == NULL || put_on_stdin(text, &e) < 0 || carry(&launch, cwd, &result, &e) < 0)
+    if (argv == NULL || put_on_stdin(text, &e) < 0 || carry(&launch, w->base, &result, &e) < 0)
         return sp_cli_complain(&e);
     report_denial(&result);
     return status_of(&result);
-}
-
-/* What the confined one does. */
-int sp_cmd_patch_inside(int argc, char **argv)
-{
-    auto_buf struct sp_buf text = {0};
-    auto_free char *cwd = getcwd(NULL, 0);
-    struct sp_error e = {0};
-
-    if (argc != 2 || cwd == NULL)
-        return SP_EXIT_USAGE;
-    const struct way w = {
-        .cwd = cwd,
-        .is_check = strcmp(argv[0], "apply") != 0,
-        .keeps_endings = strcmp(argv[1], "keep") == 0,
-    };
-    if (read_stdin(&text, &e) < 0)
-        return complain_of_patch(&e);
-    return parse_and_do((struct sp_str){text.data, text.len}, &w);
 }
 
 /* ---- the verb ---- */
@@ -382,14 +223,19 @@ static int choose(const struct options *o, struct sp_str text, const char *cwd)
     const char *name = o->sandbox != NULL ? o->sandbox : ":workspace";
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
-    const struct way here = {cwd, o->is_check, o->keeps_endings, true};
     struct sp_error e = {0};
     bool is_open = false;
 
     if (sp_config_load(&ask, &config, &e) < 0 ||
         sp_config_policy(&config, name, cwd, &policy, &is_open, &e) < 0)
         return sp_cli_complain(&e);
-    return is_open ? parse_and_do(text, &here) : run_confined(o, text, cwd, &policy);
+    const bool keeps = o->keeps_endings || config.preserve_line_endings;
+    const struct sp_patch_way here = {.what = o->is_check ? SP_PATCH_CHECK : SP_PATCH_WRITE,
+                                      .cwd = cwd,
+                                      .base = cwd,
+                                      .keeps_endings = keeps,
+                                      .refuses_links = true};
+    return is_open ? sp_patch_files(text, &here) : run_confined(&here, text, &policy);
 }
 
 static int do_it(const struct options *o)
@@ -398,7 +244,7 @@ static int do_it(const struct options *o)
     struct sp_error e = {0};
 
     if (read_patch(o, &text, &e) < 0)
-        return complain_of_patch(&e);
+        return sp_patch_files_complain(&e);
     if (text.len == 0 && o->patch == NULL) {
         (void)fputs(usage, stderr);
         return SP_EXIT_USAGE;
@@ -408,7 +254,7 @@ static int do_it(const struct options *o)
         return sp_cli_complain(&e);
     /* What is no patch needs no sandbox to be refused. */
     const struct sp_str patch = {text.data, text.len};
-    const int status = parse_and_do(patch, NULL);
+    const int status = sp_patch_files(patch, NULL);
     return status != SP_EXIT_OK ? status : choose(o, patch, cwd);
 }
 

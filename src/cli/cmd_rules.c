@@ -43,6 +43,9 @@ static const char help[] =
 
 enum verb { CHECK, TEST, EXPLAIN };
 static const char *const verbs[] = {"check", "test", "explain"};
+/* What getopt's complaints begin with. */
+static const char *const titles[] = {"sallyport rules check", "sallyport rules test",
+                                     "sallyport rules explain"};
 
 #define MAX_WORDS 64 /* of one flag that may be repeated */
 
@@ -135,11 +138,12 @@ static bool find_verb(const char *word, enum verb *ret)
 }
 
 /* 0: go on. SP_EXIT_USAGE: it was said what is wrong. -1: help was asked for and given. argv[0] is
- * the verb's word; getopt's complaints begin with it. */
+ * the verb's word. */
 static int read_options(int argc, char **argv, struct options *o)
 {
     int opt;
 
+    argv[0] = (char *)(uintptr_t)titles[o->verb];
     optind = 1;
     while ((opt = getopt_long(argc, argv, "+r:", known, NULL)) != -1) {
         if (opt == OPT_HELP) {
@@ -328,6 +332,15 @@ static int read_configuration(const struct options *o, struct configured *ret,
     return sp_config_approvals(&ret->config, &want, &ret->approvals, e);
 }
 
+/* Nothing to test looks like all is well. */
+static void tell_of_no_files(const struct configured *c)
+{
+    (void)fprintf(stderr, "sallyport rules: there are no rules in /etc/sallyport/rules%s%s%s\n",
+                  c->config.home != NULL ? " or " : "",
+                  c->config.home != NULL ? c->config.home : "",
+                  c->config.home != NULL ? "/rules" : "");
+}
+
 static int test_folders(const struct options *o)
 {
     auto_configured struct configured c = {0};
@@ -337,9 +350,15 @@ static int test_folders(const struct options *o)
 
     if (read_configuration(o, &c, tell_fault, &e) < 0)
         return sp_cli_complain(&e);
-    for (uint32_t i = 0; sp_rules_file(c.approvals.options.rules, i, &name, &count); i++)
+    const struct sp_rules *rules = c.approvals.options.rules;
+    uint32_t files = 0;
+    while (sp_rules_file(rules, files, &name, &count)) {
         print_file(name, count);
-    return sp_rules_are_complete(c.approvals.options.rules) ? SP_EXIT_OK : SP_EXIT_FAILED;
+        files++;
+    }
+    if (files == 0 && sp_rules_are_complete(rules))
+        tell_of_no_files(&c);
+    return sp_rules_are_complete(rules) ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
 static int test(const struct options *o)
@@ -394,6 +413,7 @@ static int explain_under(const struct options *o, const struct configured *c,
                                        .profile_name = name,
                                        .shell = shell.path,
                                        .known_safe = c->approvals.options.known_safe,
+                                       .is_open = is_open,
                                        .is_json = o->is_json};
     if (items == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
@@ -425,7 +445,8 @@ int sp_cmd_rules(int argc, char **argv)
         return SP_EXIT_OK;
     }
     if (argc == 0 || !find_verb(argv[0], &o.verb)) {
-        (void)complain("check, test or explain?");
+        (void)complain(argc == 0 ? "say check, test or explain"
+                                 : "there are check, test and explain");
         return SP_EXIT_USAGE;
     }
     const int status = read_options(argc, argv, &o);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,8 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/serve_approve.h"
+#include "cli/serve_options.h"
 #include "cli/sockets.h"
 #include "core/covers.h"
 #include "core/placeholder.h"
@@ -20,61 +21,9 @@
 #include "os/spawn.h"
 #include "rpc/conn.h"
 #include "rpc/metrics.h"
+#include "rpc/watches.h"
 
-static const char help[] =
-    "Usage: sallyport serve [OPTIONS]\n"
-    "\n"
-    "Runs processes for clients of the exec-server protocol. The first line of stdout is the URL.\n"
-    "\n"
-    "Where to listen:\n"
-    "  --listen URL              ws://IP:PORT, unix:///PATH or stdio (default ws://127.0.0.1:0)\n"
-    "  --allow-host NAME         accept this name in the Host header too (repeatable)\n"
-    "  --max-connections N       at most so many at once (default 1024)\n"
-    "  --no-local-socket         do not listen for `sallyport ps`, `logs`, `attach` and `kill`\n"
-    "                            in the runtime folder of this user, too\n"
-    "\n"
-    "Who may connect (ws://):\n"
-    "  --token-file FILE         require `Authorization: Bearer TOKEN`, the token is in FILE\n"
-    "  --allow-anonymous         listen beyond loopback without a token\n"
-    "  --ws-auth MODE            capability-token or signed-bearer-token\n"
-    "  --ws-token-file FILE      the capability token\n"
-    "  --ws-token-sha256 HEX     or its SHA-256\n"
-    "  --ws-shared-secret-file FILE, --ws-issuer S, --ws-audience S,\n"
-    "  --ws-max-clock-skew-seconds N\n"
-    "                            verification of HS256 tokens\n"
-    "\n"
-    "Limits:\n"
-    "  --max-processes N         at most so many, closed ones included (default 10000)\n"
-    "  --session-ttl SECONDS     keep the session of a lost connection (default 30)\n"
-    "  --closed-ttl SECONDS      keep a closed process readable (default 30)\n"
-    "  --no-cgroups              find a command's processes by parentage, not by cgroup\n"
-    "  --expose-to-sandboxes     without a token: run confined commands with network, too,\n"
-    "                            though they can reach this server and ask for anything\n"
-    "  --concurrent-requests N   accepted for compatibility: no request ever stalls another\n"
-    "\n"
-    "Operation:\n"
-    "  --metrics                 answer GET /metrics also beyond loopback\n"
-    "  --log-level LEVEL         error, warn, info or debug (default warn)\n"
-    "  --log-format FORMAT       human or json (default human)\n"
-    "  --help                    show this text\n"
-    "\n"
-    "SIGTERM, SIGINT and SIGHUP end the server and every process it runs; exit status 0.\n"
-    "Example: sallyport serve --listen ws://127.0.0.1:8765 --log-level info\n";
-
-#define MAX_HOSTS 16
 #define MAX_LOCAL 128 /* connections on the local socket */
-
-struct options {
-    const char *listen;
-    struct sp_auth_options auth;
-    const char *own_token_file;
-    bool is_anonymous_allowed, has_metrics, has_no_cgroups, accepts_exposure;
-    bool has_no_local_socket;
-    const char *hosts[MAX_HOSTS + 1];
-    unsigned host_count;
-    uint64_t max_connections, max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
-    uint64_t clock_skew_s;
-};
 
 struct serve {
     struct sp_loop *loop;
@@ -87,197 +36,13 @@ struct serve {
     struct sp_watch on_signal;
     char runtime_dir[512];
     struct sp_covers covers;
+    struct sp_serve_approve *approve; /* NULL: the clients have decided */
 };
-
-/* ---- the command line ---- */
-
-enum {
-    OPT_LISTEN = 256,
-    OPT_ALLOW_HOST,
-    OPT_MAX_CONNECTIONS,
-    OPT_NO_LOCAL_SOCKET,
-    OPT_TOKEN_FILE,
-    OPT_ALLOW_ANONYMOUS,
-    OPT_WS_AUTH,
-    OPT_WS_TOKEN_FILE,
-    OPT_WS_TOKEN_SHA256,
-    OPT_WS_SECRET,
-    OPT_WS_ISSUER,
-    OPT_WS_AUDIENCE,
-    OPT_WS_SKEW,
-    OPT_MAX_PROCESSES,
-    OPT_SESSION_TTL,
-    OPT_CLOSED_TTL,
-    OPT_NO_CGROUPS,
-    OPT_EXPOSE,
-    OPT_CONCURRENT,
-    OPT_METRICS,
-    OPT_LOG_LEVEL,
-    OPT_LOG_FORMAT,
-    OPT_HELP,
-};
-
-static const struct option known[] = {
-    {"listen", required_argument, NULL, OPT_LISTEN},
-    {"allow-host", required_argument, NULL, OPT_ALLOW_HOST},
-    {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
-    {"no-local-socket", no_argument, NULL, OPT_NO_LOCAL_SOCKET},
-    {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
-    {"allow-anonymous", no_argument, NULL, OPT_ALLOW_ANONYMOUS},
-    {"ws-auth", required_argument, NULL, OPT_WS_AUTH},
-    {"ws-token-file", required_argument, NULL, OPT_WS_TOKEN_FILE},
-    {"ws-token-sha256", required_argument, NULL, OPT_WS_TOKEN_SHA256},
-    {"ws-shared-secret-file", required_argument, NULL, OPT_WS_SECRET},
-    {"ws-issuer", required_argument, NULL, OPT_WS_ISSUER},
-    {"ws-audience", required_argument, NULL, OPT_WS_AUDIENCE},
-    {"ws-max-clock-skew-seconds", required_argument, NULL, OPT_WS_SKEW},
-    {"max-processes", required_argument, NULL, OPT_MAX_PROCESSES},
-    {"session-ttl", required_argument, NULL, OPT_SESSION_TTL},
-    {"closed-ttl", required_argument, NULL, OPT_CLOSED_TTL},
-    {"no-cgroups", no_argument, NULL, OPT_NO_CGROUPS},
-    {"expose-to-sandboxes", no_argument, NULL, OPT_EXPOSE},
-    {"concurrent-requests", required_argument, NULL, OPT_CONCURRENT},
-    {"metrics", no_argument, NULL, OPT_METRICS},
-    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
-    {"log-format", required_argument, NULL, OPT_LOG_FORMAT},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-static bool number(const char *flag, uint64_t least, uint64_t most, uint64_t *ret)
-{
-    uint64_t v;
-
-    if (sp_str_to_u64(sp_str_of(optarg), most, &v) && v >= least) {
-        *ret = v;
-        return true;
-    }
-    (void)fprintf(stderr, "sallyport serve: %s: `%s` is not a number from %llu to %llu\n", flag,
-                  optarg, (unsigned long long)least, (unsigned long long)most);
-    return false;
-}
-
-static bool one_of(const char *flag, const char *a, const char *b)
-{
-    if (strcmp(optarg, a) == 0 || strcmp(optarg, b) == 0)
-        return true;
-    (void)fprintf(stderr, "sallyport serve: %s: `%s` is neither `%s` nor `%s`\n", flag, optarg, a,
-                  b);
-    return false;
-}
-
-/* One option. false: it was bad and that was said. */
-static bool take(struct options *o, int opt)
-{
-    switch (opt) {
-    case OPT_LISTEN:
-        o->listen = optarg;
-        return true;
-    case OPT_ALLOW_HOST:
-        if (o->host_count == MAX_HOSTS) {
-            (void)fprintf(stderr, "sallyport serve: --allow-host: at most %d names\n", MAX_HOSTS);
-            return false;
-        }
-        o->hosts[o->host_count++] = optarg;
-        return true;
-    case OPT_MAX_CONNECTIONS:
-        return number("--max-connections", 1, 1000000, &o->max_connections);
-    case OPT_NO_LOCAL_SOCKET:
-        o->has_no_local_socket = true;
-        return true;
-    case OPT_TOKEN_FILE:
-        o->own_token_file = optarg;
-        return true;
-    case OPT_ALLOW_ANONYMOUS:
-        o->is_anonymous_allowed = true;
-        return true;
-    case OPT_WS_AUTH:
-        o->auth.mode = optarg;
-        return one_of("--ws-auth", "capability-token", "signed-bearer-token");
-    case OPT_WS_TOKEN_FILE:
-        o->auth.token_file = optarg;
-        return true;
-    case OPT_WS_TOKEN_SHA256:
-        o->auth.token_sha256 = optarg;
-        return true;
-    case OPT_WS_SECRET:
-        o->auth.shared_secret_file = optarg;
-        return true;
-    case OPT_WS_ISSUER:
-        o->auth.issuer = optarg;
-        return true;
-    case OPT_WS_AUDIENCE:
-        o->auth.audience = optarg;
-        return true;
-    case OPT_WS_SKEW:
-        o->auth.max_clock_skew_seconds = optarg;
-        return number("--ws-max-clock-skew-seconds", 0, UINT32_MAX, &o->clock_skew_s);
-    case OPT_MAX_PROCESSES:
-        return number("--max-processes", 1, 1000000, &o->max_processes);
-    case OPT_SESSION_TTL:
-        return number("--session-ttl", 0, 31536000, &o->session_ttl_s);
-    case OPT_CLOSED_TTL:
-        return number("--closed-ttl", 0, 31536000, &o->closed_ttl_s);
-    case OPT_EXPOSE:
-        o->accepts_exposure = true;
-        return true;
-    case OPT_NO_CGROUPS:
-        o->has_no_cgroups = true;
-        return true;
-    case OPT_CONCURRENT:
-        return number("--concurrent-requests", 1, UINT64_MAX, &o->concurrent_requests);
-    case OPT_METRICS:
-        o->has_metrics = true;
-        return true;
-    case OPT_LOG_LEVEL:
-        if (sp_log_set_level(optarg))
-            return true;
-        (void)fprintf(stderr,
-                      "sallyport serve: --log-level: `%s` is not error, warn, info or debug\n",
-                      optarg);
-        return false;
-    case OPT_LOG_FORMAT:
-        sp_log_set_json(strcmp(optarg, "json") == 0);
-        return one_of("--log-format", "human", "json");
-    default: /* getopt has said what is wrong */
-        return false;
-    }
-}
-
-/* SP_EXIT_OK: go on. -1: help was asked for and given. */
-static int read_options(int argc, char **argv, struct options *o)
-{
-    char **args = calloc((size_t)argc + 2, sizeof *args);
-    int opt;
-    int result = SP_EXIT_OK;
-
-    if (args == NULL)
-        return SP_EXIT_FAILED;
-    args[0] = (char *)(uintptr_t) "sallyport serve"; /* what getopt's complaints begin with */
-    for (int i = 0; i < argc; i++)
-        args[i + 1] = argv[i];
-    optind = 1;
-    while (result == SP_EXIT_OK && (opt = getopt_long(argc + 1, args, "", known, NULL)) != -1) {
-        if (opt == OPT_HELP) {
-            (void)fputs(help, stdout);
-            result = -1;
-        } else if (!take(o, opt)) {
-            result = SP_EXIT_USAGE;
-        }
-    }
-    if (result == SP_EXIT_OK && optind <= argc) {
-        (void)fprintf(stderr, "sallyport serve: unexpected argument `%s` (see --help)\n",
-                      args[optind]);
-        result = SP_EXIT_USAGE;
-    }
-    free(args);
-    return result;
-}
 
 /* ---- authority ---- */
 
-static int check_authority(struct options *o, const struct sp_listen_url *url, struct sp_auth **ret,
-                           struct sp_error *e)
+static int check_authority(struct sp_serve_options *o, const struct sp_listen_url *url,
+                           struct sp_auth **ret, struct sp_error *e)
 {
     if (o->auth.mode == NULL && o->auth.token_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -327,6 +92,11 @@ static void on_finished(void *user)
 static void on_drained(void *user)
 {
     sp_conn_resume_all(&((struct serve *)user)->rpc);
+}
+
+static void on_ended(void *user, const struct sp_session *session)
+{
+    sp_serve_approve_forget(((struct serve *)user)->approve, session->number);
 }
 
 static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
@@ -403,8 +173,8 @@ static bool cover_file(struct sp_covers *c, const char *path)
 }
 
 /* What would let a confined command ask us for an unconfined one. */
-static int find_covers(struct serve *s, const struct options *o, const struct sp_listen_url *url,
-                       struct sp_error *e)
+static int find_covers(struct serve *s, const struct sp_serve_options *o,
+                       const struct sp_listen_url *url, struct sp_error *e)
 {
     char socket[sizeof url->addr.un.sun_path + 1] = "";
 
@@ -440,7 +210,31 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
         sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
 }
 
-static int begin(struct serve *s, struct options *o, struct sp_error *e)
+/* The shell is the one that clients are told of. Whoever can read the log can lock it: no confined
+ * command may, or all starts would wait for it. */
+static int open_approvals(struct serve *s, const struct sp_serve_options *o, struct sp_error *e)
+{
+    const struct sp_serve_approve_ask ask = {
+        .loop = s->loop,
+        .policy = o->approve,
+        .rules = o->rules,
+        .approver = o->approver,
+        .shell = s->rpc.host.shell_path,
+        .environ = environ,
+    };
+
+    if (o->approve == NULL)
+        return 0;
+    const int r = sp_serve_approve_new(&ask, &s->approve, e);
+    if (r < 0)
+        return r;
+    s->rpc.gate = sp_serve_approve_gate(s->approve);
+    return sp_covers_add(&s->covers, sp_serve_approve_audit_log(s->approve))
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+}
+
+static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e)
 {
     struct sp_listen_url url = {0};
     struct rlimit nofile;
@@ -456,6 +250,9 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
         r = take_signals(s, e);
+    sp_host_detect(&s->rpc.host);
+    if (r == 0)
+        r = open_approvals(s, o, e);
     if (r < 0)
         return r;
 #ifndef __SANITIZE_ADDRESS__         /* which looks at itself from outside when it ends */
@@ -475,6 +272,7 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
         .is_exposed = url.kind == SP_LISTEN_WS && s->auth == NULL && !o->accepts_exposure,
         .user = s,
         .drained = on_drained,
+        .ended = s->approve != NULL ? on_ended : NULL,
     };
     r = sp_server_new(s->loop, &so, &s->server, e);
     if (r < 0)
@@ -485,7 +283,6 @@ static int begin(struct serve *s, struct options *o, struct sp_error *e)
     s->rpc.stats = calloc(sp_method_count + 1, sizeof *s->rpc.stats);
     if (s->rpc.stats == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the counters");
-    sp_host_detect(&s->rpc.host);
     const struct sp_listen_options lo = {
         .auth = s->auth,
         .hosts = o->hosts,
@@ -512,7 +309,9 @@ static void end(struct serve *s)
 {
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
+    sp_watches_free(&s->rpc);
     sp_server_free(s->server);
+    sp_serve_approve_free(s->approve);
     sp_auth_free(s->auth);
     sp_covers_done(&s->covers);
     sp_json_done(&s->rpc.json);
@@ -526,20 +325,19 @@ static void end(struct serve *s)
 
 int sp_cmd_serve(int argc, char **argv)
 {
-    struct options o = {.listen = "ws://127.0.0.1:0",
-                        .max_connections = 1024,
-                        .max_processes = 10000,
-                        .session_ttl_s = 30,
-                        .closed_ttl_s = 30};
+    struct sp_serve_options o = {0};
     struct serve s = {.signals = -1};
     struct sp_error e = {0};
-    const int usage = read_options(argc, argv, &o);
+    const int usage = sp_serve_options_read(argc, argv, &o);
 
-    if (usage != SP_EXIT_OK)
+    if (usage != SP_EXIT_OK) {
+        sp_serve_options_done(&o);
         return usage < 0 ? SP_EXIT_OK : usage;
+    }
     int r = begin(&s, &o, &e);
     if (r == 0)
         r = sp_loop_run(s.loop, &e);
     end(&s);
+    sp_serve_options_done(&o);
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }

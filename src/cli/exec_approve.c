@@ -2,16 +2,35 @@
 #include "cli/exec_approve.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "cli/approver_tty.h"
+#include "cli/plain.h"
 #include "engine/approver_program.h"
+
+/* A file that was named and does not parse: nothing runs without its rules. */
+static bool is_about_named(const struct sp_exec_approve *a, const char *text)
+{
+    for (size_t i = 0; a->rules != NULL && a->rules[i] != NULL; i++) {
+        const size_t n = strlen(a->rules[i]);
+
+        if (strncmp(text, a->rules[i], n) == 0 && text[n] == ':')
+            return true;
+    }
+    return false;
+}
 
 static void warn(void *user, const char *text)
 {
-    (void)user;
-    (void)fprintf(stderr, "sallyport: %s\n", text);
+    struct sp_exec_approve *a = user;
+
+    if (!a->is_open && a->bad_rules.code == SP_E_NONE && is_about_named(a, text))
+        (void)sp_fail(&a->bad_rules, SP_E_INVALID, 0, "%s", text);
+    else
+        sp_plain_say("sallyport", text);
 }
 
 int sp_exec_approver_open(const char *name, struct sp_loop *loop, struct sp_approver **ret,
@@ -30,25 +49,56 @@ int sp_exec_approver_open(const char *name, struct sp_loop *loop, struct sp_appr
                    name);
 }
 
+/* `client` is for servers: here it is as if nothing were configured. */
+static const char *choose_approver(const struct sp_exec_approve_ask *ask)
+{
+    const char *configured = ask->config->approver;
+
+    if (ask->approver != NULL)
+        return ask->approver;
+    return configured != NULL && strcmp(configured, "client") == 0 ? NULL : configured;
+}
+
+static int find_shell(struct sp_shell *ret, struct sp_error *e)
+{
+    auto_free char *account = NULL;
+    const int r = sp_shell_of_account(&account, e);
+    const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
+
+    return r < 0 ? r : sp_shell_of_user(&places, ret, e);
+}
+
 int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve_ask *ask,
                          struct sp_error *e)
 {
     const struct sp_config_approvals_ask config_ask = {
-        .policy = ask->policy, .cwd = ask->cwd, .files = ask->rules, .warn = warn};
-    const char *approver = ask->approver != NULL ? ask->approver : ask->config->approver;
-    int r = sp_config_approvals(ask->config, &config_ask, &a->found, e);
+        .policy = ask->policy, .cwd = ask->cwd, .files = ask->rules, .warn = warn, .user = a};
 
+    a->rules = ask->rules;
+    int r = sp_config_approvals(ask->config, &config_ask, &a->found, e);
+    if (r == 0 && a->bad_rules.code != SP_E_NONE) {
+        *e = a->bad_rules;
+        r = -(int)e->code;
+    }
+    a->is_open = true;
     a->carry = ask->carry;
     a->launch = ask->launch;
     a->environment = ask->environment;
     a->policy_name = ask->policy_name;
     if (r == 0)
-        r = sp_exec_approver_open(approver, sp_carry_loop(ask->carry), &a->approver, e);
+        r = sp_exec_approver_open(choose_approver(ask), sp_carry_loop(ask->carry), &a->approver, e);
+    if (r == 0 && ask->cwd != NULL)
+        r = find_shell(&a->shell, e);
+    if (r == 0)
+        r = sp_hooks_open(&a->hooks, sp_carry_loop(ask->carry), ask->config->permission_hooks,
+                          ask->config->reviewer, &a->found.options, e);
     if (r < 0)
         return r;
     a->found.options.loop = sp_carry_loop(ask->carry);
     a->found.options.approver = a->approver;
     a->found.options.warn = warn;
+    a->found.options.user = a;
+    (void)snprintf(a->call_id, sizeof a->call_id, "exec-%d", (int)getpid());
     return sp_approvals_new(&a->found.options, &a->approvals, e);
 }
 
@@ -57,7 +107,9 @@ void sp_exec_approve_done(struct sp_exec_approve *a)
     sp_plan_done(&a->plan);
     sp_approvals_free(a->approvals);
     sp_approver_free(a->approver);
+    sp_hooks_done(&a->hooks);
     sp_config_approvals_done(&a->found);
+    sp_shell_done(&a->shell);
 }
 
 /* ---- the plan ---- */
@@ -71,13 +123,14 @@ static void begin(struct sp_exec_approve *a)
 {
     const struct sp_launch *l = a->launch;
     const struct sp_plan_ask ask = {
-        .call_id = SP_STR("exec"),
+        .call_id = sp_str_of(a->call_id),
         .environment = sp_str_of(a->environment),
         .argv = {l->argv, l->argc},
         .cwd = l->cwd,
         .is_tty = l->is_tty,
         .policy = l->policy,
         .policy_name = a->policy_name,
+        .shell = a->shell.path,
     };
 
     sp_plan_begin(&a->plan, a->approvals, &ask, on_told);
@@ -100,9 +153,13 @@ enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct 
     case SP_PLAN_NEW:
         break;
     }
-    (void)sp_fail(e, SP_E_FAILED, 0, "%.*s", (int)a->plan.reason.len,
-                  a->plan.reason.len == 0 ? "" : a->plan.reason.data);
+    (void)sp_fail(e, SP_E_FAILED, 0, "refused"); /* the plan's reason may be longer than this */
     return SP_CARRY_NO;
+}
+
+struct sp_str sp_exec_approve_reason(const struct sp_exec_approve *a)
+{
+    return (struct sp_str){a->plan.reason.len == 0 ? "" : a->plan.reason.data, a->plan.reason.len};
 }
 
 bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r)

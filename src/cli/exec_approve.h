@@ -8,16 +8,24 @@
 
 #include "cli/carry.h"
 #include "config/approvals.h"
+#include "engine/hooks.h"
 #include "engine/plan.h"
+#include "engine/shell.h"
 
 struct sp_exec_approve {
     struct sp_config_approvals found;
     struct sp_approver *approver;
+    struct sp_hooks hooks;
     struct sp_approvals *approvals;
     struct sp_plan plan;
     struct sp_carry *carry;
     struct sp_launch *launch;
     const char *environment, *policy_name;
+    struct sp_shell shell; /* whose scripts are read; none where it is another host's */
+    char call_id[32];
+    const char *const *rules;
+    struct sp_error bad_rules; /* of a file that was named */
+    bool is_open;
 };
 
 struct sp_exec_approve_ask {
@@ -39,6 +47,8 @@ void sp_exec_approve_done(struct sp_exec_approve *a); /* before the carry */
 
 /* As the carry's options have them. */
 enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_error *e);
+/* Why it said no. */
+struct sp_str sp_exec_approve_reason(const struct sp_exec_approve *a);
 bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r);
 
 /* An approver of this name: deny (NULL), terminal, program:PATH. NULL: the terminal, if there is

@@ -148,7 +148,7 @@ static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int
 static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf *out)
 {
     struct sp_exec_json *j = user;
-    char text[640] = "";
+    char text[4096] = "";
     const int status = j->status(j->user, r, text, sizeof text);
 
     for (int i = 0; i < 2; i++) {

@@ -26,9 +26,9 @@ static bool is_harmless(uint32_t c)
 {
     if (c < 0x20 || (c >= 0x7F && c < 0xA0))
         return false;
-    /* These turn what stands around them, so that it reads as something else. */
-    return c != 0x061C && c != 0x200E && c != 0x200F && !(c >= 0x2028 && c <= 0x202E) &&
-           !(c >= 0x2066 && c <= 0x2069) && c != 0xFEFF;
+    /* These turn what stands around them, so that it reads as something else, or are not seen. */
+    return c != 0x00AD && c != 0x061C && c != 0x180E && !(c >= 0x200B && c <= 0x200F) &&
+           !(c >= 0x2028 && c <= 0x202E) && !(c >= 0x2060 && c <= 0x206F) && c != 0xFEFF;
 }
 
 static bool add_escape(struct sp_buf *out, uint32_t c)

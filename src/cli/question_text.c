@@ -13,6 +13,8 @@ bool sp_question_text_offers_rule(const struct sp_question *q)
 {
     auto_buf struct sp_buf words = {0};
 
+    if (sp_question_offers_host(q))
+        return true;
     return sp_question_offers_amendment(q) && sp_words_add_quoted(&words, q->amendment) &&
            words.len <= SP_QUESTION_VISIBLE_MAX;
 }
@@ -28,10 +30,26 @@ static const char *headline(const struct sp_question *q)
         return "the sandbox got in the way of this. Once more, without it?";
     case SP_QUESTION_PATCH:
         return "may these files be changed?";
+    case SP_QUESTION_PERMISSIONS:
+        return "may commands do this from now on?";
+    case SP_QUESTION_NETWORK:
+        return "may a command reach this host?";
     case SP_QUESTION_RUN:
         break;
     }
     return "may this run?";
+}
+
+/* A place that has no path of its own has a name. */
+static struct sp_str name_of(const struct sp_entry *entry)
+{
+    static const char *const names[] = {
+        [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
+        [SP_PLACE_PROJECT] = "the workspace", [SP_PLACE_TMPDIR] = "$TMPDIR",
+        [SP_PLACE_SLASH_TMP] = "/tmp",        [SP_PLACE_UNKNOWN] = "a place that is not known here",
+    };
+
+    return sp_str_of(entry->text != NULL ? entry->text : names[entry->place]);
 }
 
 static bool add_paths(struct sp_buf *out, const struct sp_grant *g)
@@ -41,10 +59,18 @@ static bool add_paths(struct sp_buf *out, const struct sp_grant *g)
     bool ok = true;
 
     for (size_t i = 0; ok && i < g->extra.count; i++)
-        if (g->extra.entries[i].text != NULL)
-            ok = add_line(out, labels[g->extra.entries[i].access],
-                          sp_str_of(g->extra.entries[i].text));
+        ok = add_line(out, labels[g->extra.entries[i].access], name_of(&g->extra.entries[i]));
     return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
+}
+
+/* What commands may do from now on, and where. */
+static bool add_permissions(struct sp_buf *out, const struct sp_question *q)
+{
+    return (q->additional == NULL || add_paths(out, q->additional)) &&
+           add_line(out, "in:", q->cwd) && add_line(out, "environment:", q->environment) &&
+           add_line(out, "reason:", q->reason) &&
+           sp_buf_printf(out,
+                         "  y yes for this turn, a yes for this session, n no, q no and stop: ");
 }
 
 static bool add_allowed(struct sp_buf *out, const struct sp_question *q)
@@ -53,6 +79,8 @@ static bool add_allowed(struct sp_buf *out, const struct sp_question *q)
     const bool is_confined = q->profile != NULL && !q->is_free;
     bool ok;
 
+    if (q->kind == SP_QUESTION_NETWORK)
+        return true; /* nothing but the host */
     if (!is_confined)
         ok = sp_buf_printf(&text, "everything: no sandbox");
     else if (q->profile_name != NULL)
@@ -67,6 +95,9 @@ static bool add_rule(struct sp_buf *out, const struct sp_question *q)
 {
     auto_buf struct sp_buf words = {0};
 
+    if (sp_question_offers_host(q))
+        return sp_buf_add_str(&words, SP_STR("allow ")) && sp_buf_add_str(&words, q->host) &&
+               add_line(out, "rule:", (struct sp_str){words.data, words.len});
     return !sp_question_text_offers_rule(q) ||
            (sp_words_add_quoted(&words, q->amendment) &&
             add_line(out, "rule:", (struct sp_str){words.data, words.len}));
@@ -94,12 +125,24 @@ static bool add_changes(struct sp_buf *out, const struct sp_question *q)
     return ok;
 }
 
+/* Who wants to reach what. */
+static bool add_host(struct sp_buf *out, const struct sp_question *q)
+{
+    return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
+           add_line(out, "command:", q->asking_command);
+}
+
 bool sp_question_text_add(struct sp_buf *out, const struct sp_question *q)
 {
     const bool is_patch = q->kind == SP_QUESTION_PATCH;
 
-    return sp_buf_printf(out, "\nsallyport: %s\n", headline(q)) &&
-           (is_patch ? add_changes(out, q) : add_line(out, "command:", q->command)) &&
+    if (!sp_buf_printf(out, "\nsallyport: %s\n", headline(q)))
+        return false;
+    if (q->kind == SP_QUESTION_PERMISSIONS)
+        return add_permissions(out, q);
+    return (is_patch                         ? add_changes(out, q)
+            : q->kind == SP_QUESTION_NETWORK ? add_host(out, q)
+                                             : add_line(out, "command:", q->command)) &&
            add_line(out, "in:", q->cwd) && add_line(out, "environment:", q->environment) &&
            add_line(out, "reason:", q->reason) && add_allowed(out, q) && add_rule(out, q) &&
            sp_buf_printf(out, "  y yes, a yes for this session, %sn no, q no and stop: ",
@@ -120,6 +163,8 @@ struct sp_str sp_question_text_of(enum sp_decision_kind kind)
         return SP_STR("no, stop\n");
     case SP_DECISION_TIMED_OUT:
     case SP_DECISION_DENIED:
+    case SP_DECISION_NO_OPINION:
+    case SP_DECISION_FAILED:
     case SP_DECISION_MAX:
         break;
     }

@@ -113,14 +113,19 @@ static bool add_plain_match(struct sp_buf *out, const struct sp_rule_match *m)
     return is_good && sp_buf_add(out, "\n", 1);
 }
 
-static bool add_plain_requirement(struct sp_buf *out, const struct sp_requirement *r,
-                                  enum sp_approval_kind policy)
+static const char *what_it_does(const struct sp_requirement *r, bool is_open)
 {
-    const char *does = r->kind == SP_REQUIRE_ANSWER    ? "asks"
-                       : r->kind == SP_REQUIRE_REFUSAL ? "refuses"
-                       : r->is_free                    ? "runs it without a sandbox"
-                                                       : "runs it in the sandbox";
-    bool is_good = sp_buf_printf(out, "  %-10s  %s", policy_name(policy), does);
+    if (r->kind == SP_REQUIRE_ANSWER)
+        return "asks";
+    if (r->kind == SP_REQUIRE_REFUSAL)
+        return "refuses";
+    return r->is_free || is_open ? "runs it without a sandbox" : "runs it in the sandbox";
+}
+
+static bool add_plain_requirement(struct sp_buf *out, const struct sp_requirement *r,
+                                  enum sp_approval_kind policy, bool is_open)
+{
+    bool is_good = sp_buf_printf(out, "  %-10s  %s", policy_name(policy), what_it_does(r, is_open));
 
     if (r->reason.len > 0)
         is_good = is_good && sp_buf_add_str(out, SP_STR(": ")) &&
@@ -131,21 +136,39 @@ static bool add_plain_requirement(struct sp_buf *out, const struct sp_requiremen
     return is_good && sp_buf_add(out, "\n", 1);
 }
 
+/* The first segment is then the shell alone: 4.4. */
+static bool is_strange_shell(const struct sp_explain_ask *ask, const struct sp_segments *s)
+{
+    return s->is_wrapper && !s->is_opaque &&
+           !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
+}
+
+static bool add_plain_segments(struct sp_buf *out, const struct sp_explain_ask *ask,
+                               const struct sp_segments *s)
+{
+    bool is_good = sp_buf_printf(
+        out, "Segments%s:\n",
+        s->is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
+
+    for (uint32_t i = 0; is_good && i < s->count; i++)
+        is_good = sp_buf_add(out, "  ", 2) && add_plain_words(out, s->items[i]) &&
+                  (i > 0 || !is_strange_shell(ask, s) ||
+                   sp_buf_add_str(out, SP_STR("  (a shell that is not in /bin or /usr/bin by its "
+                                              "path: it is judged, too)"))) &&
+                  sp_buf_add(out, "\n", 1);
+    return is_good;
+}
+
 static bool add_plain(struct sp_buf *out, const struct sp_explain_ask *ask,
                       const struct sp_requirement *all)
 {
     const struct sp_requirement *r = &all[0];
-    bool is_good = sp_buf_printf(
-        out, "Segments%s:\n",
-        r->segments.is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
+    bool is_good = add_plain_segments(out, ask, &r->segments) &&
+                   sp_buf_printf(out, "Rules that match%s:\n",
+                                 sp_rules_are_complete(ask->rules)
+                                     ? ""
+                                     : " (some files are broken: no rule takes the sandbox away)");
 
-    for (uint32_t i = 0; is_good && i < r->segments.count; i++)
-        is_good = sp_buf_add(out, "  ", 2) && add_plain_words(out, r->segments.items[i]) &&
-                  sp_buf_add(out, "\n", 1);
-    is_good = is_good && sp_buf_printf(out, "Rules that match%s:\n",
-                                       sp_rules_are_complete(ask->rules)
-                                           ? ""
-                                           : " (some files are broken: nothing runs free)");
     if (r->matches.count == 0)
         is_good = is_good && sp_buf_add_str(out, SP_STR("  none\n"));
     for (uint32_t i = 0; is_good && i < r->matches.count; i++)
@@ -154,7 +177,7 @@ static bool add_plain(struct sp_buf *out, const struct sp_explain_ask *ask,
               sp_plain_add(out, sp_str_of(ask->profile_name)) &&
               sp_buf_add_str(out, SP_STR(", the policy:\n"));
     for (size_t i = 0; is_good && i < POLICIES; i++)
-        is_good = add_plain_requirement(out, &all[i], policies[i].kind);
+        is_good = add_plain_requirement(out, &all[i], policies[i].kind, ask->is_open);
     return is_good;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "config/rules_watch.h"
 #include "sandbox/resolve.h"
 
 #define SYSTEM_DIR "/etc/sallyport"
@@ -84,6 +85,39 @@ static void say_nothing(void *user, const char *text)
     (void)text;
 }
 
+static int read_rules(const struct sp_rules_places *places,
+                      const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
+                      struct sp_error *e)
+{
+    const int r = sp_rules_load(places, NULL, ask->warn != NULL ? ask->warn : say_nothing,
+                                ask->user, &ret->options.rules, e);
+
+    if (r < 0)
+        return r;
+    if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+    ret->options.fingerprint = (struct sp_str){ret->fingerprint.data, ret->fingerprint.len};
+    return 0;
+}
+
+static int watch_rules(const struct sp_rules_places *places,
+                       const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
+                       struct sp_error *e)
+{
+    const struct sp_rules_watch_options o = {.loop = ask->loop,
+                                             .places = places,
+                                             .changed = ask->changed,
+                                             .warn = ask->warn,
+                                             .user = ask->user};
+    const int r = sp_rules_watch_new(&o, &ret->watch, e);
+
+    if (r < 0)
+        return r;
+    ret->options.rules = sp_rules_ref(sp_rules_watch_rules(ret->watch));
+    ret->options.fingerprint = sp_rules_watch_fingerprint(ret->watch);
+    return 0;
+}
+
 static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
                       struct sp_config_approvals *ret, struct sp_error *e)
 {
@@ -97,8 +131,7 @@ static int load_rules(const struct sp_config *c, const struct sp_config_approval
         .files = ask->files,
     };
 
-    return sp_rules_load(&places, NULL, ask->warn != NULL ? ask->warn : say_nothing, ask->user,
-                         &ret->options.rules, e);
+    return ask->loop == NULL ? read_rules(&places, ask, ret, e) : watch_rules(&places, ask, ret, e);
 }
 
 int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
@@ -117,12 +150,18 @@ int sp_config_approvals(const struct sp_config *c, const struct sp_config_approv
     o->ignores_heuristic = !c->retry_on_heuristic;
     o->timeout_ms = c->approval_timeout_s * 1000;
     o->user_dir = c->home;
+    o->ignores_user_dir = c->ignore_user_and_project_rules;
+    o->strict_review = c->strict_review;
+    o->needs_hooks =
+        (c->permission_hooks != NULL && c->permission_hooks[0] != NULL) || c->reviewer != NULL;
     return r;
 }
 
 void sp_config_approvals_done(struct sp_config_approvals *a)
 {
+    sp_rules_watch_free(a->watch);
     sp_rules_unref(a->options.rules);
+    sp_buf_done(&a->fingerprint);
     free(a->audit_log);
     *a = (struct sp_config_approvals){0};
 }

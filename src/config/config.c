@@ -144,6 +144,21 @@ static int check_approver(const struct sp_config_loading *l, const struct sp_tom
                           "`program:/PATH`");
 }
 
+static int check_reviewer(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    if (strncmp(v->text.p, "program:/", 9) == 0 && v->text.n > 9)
+        return 0;
+    return sp_toml_refuse(v, l->e, "`reviewer`: expected `program:/PATH`");
+}
+
+/* Strictness without anybody who is strict would be none. */
+static int check_strict_review(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    if (!v->boolean || l->config->reviewer != NULL)
+        return 0;
+    return sp_toml_refuse(v, l->e, "`strict_review`: there is no `reviewer` to review anything");
+}
+
 static int check_permissions(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
     struct sp_profile p = {0};
@@ -192,6 +207,10 @@ static int check_strings(struct sp_config_loading *l, const struct sp_toml_value
             r = check_approval_policy(l, v);
         else if (sp_str_eq(v->key, SP_STR("approver")))
             r = check_approver(l, v);
+        else if (sp_str_eq(v->key, SP_STR("reviewer")))
+            r = check_reviewer(l, v);
+        else if (sp_str_eq(v->key, SP_STR("strict_review")))
+            r = check_strict_review(l, v);
         else if (sp_str_eq(v->key, SP_STR("default_permissions")))
             r = check_permissions(l, v);
         else if (sp_str_eq(v->key, SP_STR("server")) ||

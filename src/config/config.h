@@ -42,13 +42,16 @@ struct sp_config {
     char *default_permissions; /* NULL: the verb's own default */
     struct sp_config_profile *profiles;
     size_t profile_count;
-    char *approval_policy; /* a name of approvals.md 2, or the JSON of `granular` */
-    char *approver;        /* NULL: not set: terminal for exec at one, else deny */
-    char *audit_log;       /* NULL: not set: audit.jsonl in home; "": none */
+    char *approval_policy;   /* a name of approvals.md 2, or the JSON of `granular` */
+    char *approver;          /* NULL: not set: terminal for exec at one, else deny */
+    char **permission_hooks; /* programs; NULL at the end, or NULL */
+    char *reviewer;          /* program:PATH; NULL: none */
+    char *audit_log;         /* NULL: not set: audit.jsonl in home; "": none */
     uint64_t approval_timeout_s;
     char *known_safe;
-    bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules;
-    char **trusted_projects; /* NULL at the end, or NULL */
+    bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules, strict_review;
+    bool preserve_line_endings; /* of files that a patch changes */
+    char **trusted_projects;    /* NULL at the end, or NULL */
 
     char *server, *token_file;
     char *default_environment; /* "local" unless set */

@@ -24,6 +24,9 @@ static const struct sp_config_key top_keys[] = {
     {"approval_policy", SP_KEY_STRING, AT(approval_policy), "on-request", NULL},
     {"approver", SP_KEY_STRING, AT(approver), "deny", NULL},
     {"approval_timeout_s", SP_KEY_INTEGER, AT(approval_timeout_s), "0", NULL},
+    {"permission_hook", SP_KEY_SOME_PATHS, AT(permission_hooks), "[]", NULL},
+    {"reviewer", SP_KEY_STRING, AT(reviewer), "", NULL},
+    {"strict_review", SP_KEY_BOOLEAN, AT(strict_review), "false", NULL},
     {"audit_log", SP_KEY_STRING, AT(audit_log), "$SALLYPORT_HOME/audit.jsonl", NULL},
     {"known_safe", SP_KEY_STRING, AT(known_safe), "list", known_safe_words},
     {"retry_reuses_approval", SP_KEY_BOOLEAN, AT(retry_reuses_approval), "false", NULL},
@@ -31,6 +34,7 @@ static const struct sp_config_key top_keys[] = {
     {"trusted_projects", SP_KEY_PATHS, AT(trusted_projects), "[]", NULL},
     {"ignore_user_and_project_rules", SP_KEY_BOOLEAN, AT(ignore_user_and_project_rules), "false",
      NULL},
+    {"preserve_line_endings", SP_KEY_BOOLEAN, AT(preserve_line_endings), "false", NULL},
     {"server", SP_KEY_STRING, AT(server), "", NULL},
     {"token_file", SP_KEY_PATH, AT(token_file), "", NULL},
     {"default_environment", SP_KEY_STRING, AT(default_environment), "local", NULL},
@@ -129,7 +133,8 @@ const struct sp_config_section *sp_config_section(const char *name)
 
 bool sp_config_is_scalar(const struct sp_config_key *key)
 {
-    return key->type != SP_KEY_TABLE && key->type != SP_KEY_STRINGS && key->type != SP_KEY_PATHS;
+    return key->type != SP_KEY_TABLE && key->type != SP_KEY_STRINGS && key->type != SP_KEY_PATHS &&
+           key->type != SP_KEY_SOME_PATHS;
 }
 
 /* ---- a key that nobody knows ---- */
@@ -293,8 +298,23 @@ static int read_list(const struct place *p)
     for (const struct sp_toml_value *v = p->v->first; r == 0 && v != NULL; v = v->next, n++) {
         const struct place item = {.l = p->l, .key = p->key, .v = v, .to = &list[n]};
 
-        r = p->key->type == SP_KEY_PATHS ? read_path(&item) : read_string(&item);
+        r = p->key->type == SP_KEY_STRINGS ? read_string(&item) : read_path(&item);
     }
+    if (r == 0)
+        *(char ***)p->to = list;
+    return r;
+}
+
+static int read_some_paths(const struct place *p)
+{
+    if (p->v->type != SP_TOML_STRING)
+        return p->v->type == SP_TOML_ARRAY ? read_list(p)
+                                           : refuse_type(p, "a string or an array of strings");
+    char **list = sp_arena_new(&p->l->impl->arena, 2 * sizeof(char *));
+    if (list == NULL)
+        return sp_config_no_memory(p->l->e);
+    const struct place item = {.l = p->l, .key = p->key, .v = p->v, .to = &list[0]};
+    const int r = read_path(&item);
     if (r == 0)
         *(char ***)p->to = list;
     return r;
@@ -326,6 +346,8 @@ static int read_value(const struct place *p)
     case SP_KEY_STRINGS:
     case SP_KEY_PATHS:
         return read_list(p);
+    case SP_KEY_SOME_PATHS:
+        return read_some_paths(p);
     case SP_KEY_TABLE:
         return read_table(p);
     }

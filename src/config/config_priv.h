@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "config/config.h"
-#include "config/toml.h"
+#include "toml/toml.h"
 
 /* What a configuration owns. */
 struct sp_config_impl {

@@ -17,22 +17,14 @@
 #include "base/log.h"
 #include "cell/plan.h"
 #include "core/cell_child.h"
+#include "core/outbox.h"
 #include "os/cgroup.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 #include "os/tree.h"
 
-#define CONGESTED_BYTES  (1U << 20)
 #define END_WAIT_MS      5000
 #define MESSAGES_AT_ONCE 64
-
-/* A message that the socket did not take. */
-struct parcel {
-    struct parcel *next;
-    int fd; /* -1: none */
-    size_t len;
-    char bytes[];
-};
 
 struct sp_cells {
     struct sp_loop *loop;
@@ -50,7 +42,7 @@ struct sp_cell {
     struct sp_cell_child self;
     struct sp_cell_child maker;  /* in tier CELL: ends as soon as the cell is born */
     struct sp_error why;         /* it could not be confined; code NONE: it could, or is not yet */
-    uint32_t busy;               /* seats whose process has not closed */
+    uint32_t busy;               /* seats whose process has not closed, and guests */
     int socket;                  /* -1: it has died */
     char cgroup[SP_CGROUP_NAME]; /* its directory's name; "": none */
     struct sp_bell bell;
@@ -61,16 +53,14 @@ struct sp_cell {
     uint32_t *free_slots, free_count;
     uint64_t next_number;
 
-    struct parcel *outbox, **outbox_end;
-    size_t outbox_bytes;
-    bool was_congested;
+    struct sp_cell_guest *guests;
+    struct sp_outbox outbox;
     struct sp_wire_message message;
 };
 
 /* ---- sending ---- */
 
 static void bury(struct sp_deferred *d);
-static bool is_congested(const struct sp_cell *c);
 
 /* A program that has forked holds it open besides us: closing alone would not be heard. */
 static void hang_up(struct sp_cell *c)
@@ -92,46 +82,13 @@ static void set_dead(struct sp_cell *c)
     sp_loop_defer(c->loop, &c->burial, bury);
 }
 
-static void drop_outbox(struct sp_cell *c)
-{
-    while (c->outbox != NULL) {
-        struct parcel *p = c->outbox;
-
-        c->outbox = p->next;
-        if (p->fd >= 0)
-            (void)close(p->fd);
-        free(p);
-    }
-    c->outbox_end = &c->outbox;
-    c->outbox_bytes = 0;
-}
-
-static bool enqueue(struct sp_cell *c, const void *msg, size_t len, const void *tail,
-                    size_t tail_len, int fd)
-{
-    struct parcel *p = malloc(sizeof *p + len + tail_len);
-
-    if (p == NULL)
-        return false;
-    *p = (struct parcel){.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 7), .len = len + tail_len};
-    memcpy(p->bytes, msg, len);
-    if (tail_len != 0)
-        memcpy(p->bytes + len, tail, tail_len);
-    *c->outbox_end = p;
-    c->outbox_end = &p->next;
-    c->outbox_bytes += p->len;
-    c->was_congested = c->was_congested || is_congested(c);
-    sp_loop_rewatch(c->loop, &c->on_socket, EPOLLIN | EPOLLOUT);
-    return true;
-}
-
 /* false: out of memory, or the cell is dead. */
 static bool send_message(struct sp_cell *c, const void *msg, size_t len, const void *tail,
                          size_t tail_len, int fd)
 {
     if (c->socket < 0)
         return false;
-    if (c->outbox == NULL) {
+    if (c->outbox.first == NULL) {
         const int r = sp_wire_send(c->socket, false, msg, len, tail, tail_len, &fd, fd >= 0);
 
         if (r == 0)
@@ -139,40 +96,20 @@ static bool send_message(struct sp_cell *c, const void *msg, size_t len, const v
         if (r != -EAGAIN && r != -ENOBUFS)
             return false; /* it has ended: what it said last is read before that is dealt with */
     }
-    return enqueue(c, msg, len, tail, tail_len, fd);
+    if (!sp_outbox_add(&c->outbox, msg, len, tail, tail_len, fd))
+        return false;
+    sp_loop_rewatch(c->loop, &c->on_socket, EPOLLIN | EPOLLOUT);
+    return true;
 }
 
 static void flush_outbox(struct sp_cell *c)
 {
-    while (c->outbox != NULL) {
-        struct parcel *p = c->outbox;
-        const int r = sp_wire_send(c->socket, false, p->bytes, p->len, NULL, 0, &p->fd, p->fd >= 0);
+    const bool has_drained = sp_outbox_send(&c->outbox, c->socket);
 
-        if (r == -EAGAIN || r == -ENOBUFS)
-            break;
-        if (r < 0) { /* the same */
-            drop_outbox(c);
-            break;
-        }
-        c->outbox = p->next;
-        if (c->outbox == NULL)
-            c->outbox_end = &c->outbox;
-        c->outbox_bytes -= p->len;
-        if (p->fd >= 0)
-            (void)close(p->fd);
-        free(p);
-    }
-    if (c->outbox == NULL)
+    if (c->outbox.first == NULL)
         sp_loop_rewatch(c->loop, &c->on_socket, EPOLLIN);
-    if (c->was_congested && c->outbox_bytes < CONGESTED_BYTES / 2) {
-        c->was_congested = false;
+    if (has_drained)
         c->options.drained(c->options.user);
-    }
-}
-
-static bool is_congested(const struct sp_cell *c)
-{
-    return c->outbox_bytes > CONGESTED_BYTES;
 }
 
 static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b)
@@ -192,6 +129,13 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
 
 /* ---- seats ---- */
 
+static void set_free(struct sp_cell *c)
+{
+    c->busy--;
+    if (c->busy == 0 && c->options.idle != NULL)
+        c->options.idle(c->options.user);
+}
+
 void sp_cell_rest(struct sp_seat *s)
 {
     struct sp_cell *c = s->cell;
@@ -199,9 +143,7 @@ void sp_cell_rest(struct sp_seat *s)
     if (c == NULL || s->is_idle)
         return;
     s->is_idle = true;
-    c->busy--;
-    if (c->busy == 0 && c->options.idle != NULL)
-        c->options.idle(c->options.user);
+    set_free(c);
 }
 
 static void give_back(struct sp_seat *s)
@@ -296,6 +238,37 @@ void sp_cell_wake(struct sp_seat *s)
 {
     if (s->cell != NULL)
         sp_bell_ring(&s->cell->bell, s->slot);
+}
+
+/* ---- guests ---- */
+
+int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e)
+{
+    const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
+
+    if (c->socket < 0 || !send_message(c, &m, sizeof m, NULL, 0, socket))
+        return sp_fail(e, SP_E_FAILED, 0, "the cell for file operations has ended");
+    g->cell = c;
+    g->prev = NULL;
+    g->next = c->guests;
+    if (g->next != NULL)
+        g->next->prev = g;
+    c->guests = g;
+    c->busy++;
+    return 0;
+}
+
+void sp_cell_leave(struct sp_cell_guest *g)
+{
+    struct sp_cell *c = g->cell;
+
+    if (c == NULL)
+        return;
+    *(g->prev != NULL ? &g->prev->next : &c->guests) = g->next;
+    if (g->next != NULL)
+        g->next->prev = g->prev;
+    g->cell = NULL;
+    set_free(c);
 }
 
 /* ---- hearing ---- */
@@ -508,7 +481,7 @@ void sp_cells_free(struct sp_cells *g)
 bool sp_cells_are_congested(const struct sp_cells *g)
 {
     for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
-        if (is_congested(c))
+        if (sp_outbox_is_full(&c->outbox))
             return true;
     return false;
 }
@@ -530,7 +503,6 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         c->is_confined ? ((const struct sp_plan *)(const void *)o->plan->data)->tier : SP_TIER_NONE;
     c->socket = c->self.pidfd = c->maker.pidfd = -1;
     c->self.on_end.fd = c->maker.on_end.fd = -1;
-    c->outbox_end = &c->outbox;
     c->bell = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
     c->next = g->first;
     if (g->first != NULL)
@@ -601,7 +573,13 @@ static void lose_seats(struct sp_cell *c)
     for (uint32_t i = 0; c->seats != NULL && i < c->options.slots; i++)
         if (c->seats[i] != NULL)
             c->seats[i]->ops->lost(c->seats[i], &c->why);
-    drop_outbox(c);
+    while (c->guests != NULL) {
+        struct sp_cell_guest *g = c->guests;
+
+        sp_cell_leave(g);
+        g->lost(g, &c->why);
+    }
+    sp_outbox_drop(&c->outbox);
 }
 
 /* The cell ended though we wanted it: its processes are told, what it left is ended. */
@@ -662,7 +640,7 @@ static void release(struct sp_cell *c)
         c->next->prev = c->prev;
     if (c->options.gone != NULL)
         c->options.gone(c->options.user);
-    drop_outbox(c);
+    sp_outbox_drop(&c->outbox);
     sp_bell_free(&c->bell);
     free(c->seats);
     free(c->free_slots);

@@ -39,6 +39,15 @@ struct sp_seat {
     bool is_idle; /* its process has closed: the cell may end */
 };
 
+/* A process of the cell that is no command: it does file operations (cell/files.h). The cell is
+ * busy while it is there. */
+struct sp_cell_guest {
+    /* The cell is gone, and why (code NONE: nobody knows). The guest has left already. */
+    void (*lost)(struct sp_cell_guest *g, const struct sp_error *why);
+    struct sp_cell *cell; /* NULL: none */
+    struct sp_cell_guest *prev, *next;
+};
+
 struct sp_cell_options {
     const char *program; /* our own binary, run as `PROGRAM cell` */
     uint32_t slots;      /* the most processes */
@@ -88,6 +97,11 @@ void sp_cell_rest(struct sp_seat *s);
 /* Gives the seat back; if it is NULL-celled already, nothing happens. */
 void sp_cell_forget(struct sp_seat *s);
 void sp_cell_end_session(struct sp_cell *c, uint64_t session);
+
+/* Asks for a process that serves the other end of `socket`, which stays the caller's to close. If
+ * there is none, that end is closed. */
+int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e);
+void sp_cell_leave(struct sp_cell_guest *g); /* it is over; left already is fine */
 
 /* How far the attached client has been served. */
 void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served);

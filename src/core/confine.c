@@ -489,6 +489,11 @@ void sp_wards_free(struct sp_wards *all)
     free(all);
 }
 
+bool sp_wards_stand_in(const struct sp_wards *w, const char *path)
+{
+    return sp_placeholder_is_ours(w->placeholders, path);
+}
+
 uint32_t sp_wards_count(const struct sp_wards *w)
 {
     return w->count;

@@ -45,6 +45,9 @@ int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *
                   struct sp_error *e);
 int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e);
 
+/* Whether a placeholder of ours stands there: nothing that anybody made. */
+bool sp_wards_stand_in(const struct sp_wards *w, const char *path);
+
 uint32_t sp_wards_count(const struct sp_wards *w);
 
 #endif

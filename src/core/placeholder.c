@@ -527,6 +527,11 @@ bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path)
            sp_identity_equal(&now, &p->who);
 }
 
+bool sp_placeholder_is_ours(const struct sp_placeholders *t, const char *path)
+{
+    return find(t, path) != NULL;
+}
+
 static struct placeholder *add(struct sp_placeholders *t, const char *path)
 {
     struct placeholder *p = calloc(1, sizeof *p + strlen(path) + 1);

@@ -33,6 +33,8 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, uint64_t *r
 bool sp_placeholder_is_at(const char *path);
 /* Whether the one that was taken is still there. */
 bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path);
+/* Whether this server has one there, as far as it knows. */
+bool sp_placeholder_is_ours(const struct sp_placeholders *t, const char *path);
 /* One user less. */
 void sp_placeholder_drop(struct sp_placeholders *t, const char *path);
 

@@ -9,6 +9,7 @@
 #include "base/auto.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "core/files.h"
 
 /* ---- the server ---- */
 
@@ -74,6 +75,8 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
         r = make_cell(s, e);
     if (r == 0)
         r = make_wards(s, e);
+    if (r == 0)
+        r = sp_files_new(s, &s->files, e);
     if (r < 0) {
         sp_server_free(s);
         return r;
@@ -131,6 +134,8 @@ static void end_session(struct sp_session *s)
     struct sp_server *server = s->server;
 
     sp_log(SP_LOG_INFO, "session %.8s ends with %u processes", s->id, s->proc_count);
+    if (server->options.ended != NULL)
+        server->options.ended(server->options.user, s);
     sp_loop_cancel(server->loop, &s->expiry);
     while (s->first != NULL)
         sp_proc_free(s->first);
@@ -154,6 +159,7 @@ void sp_server_free(struct sp_server *s)
         return;
     while (s->first != NULL)
         end_session(s->first);
+    sp_files_free(s->files);
     sp_wards_free(s->wards);
     sp_cells_free(s->cells);
     free(s);

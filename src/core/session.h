@@ -59,7 +59,11 @@ struct sp_server_options {
     bool is_guest; /* in somebody else's program; the cell is made for the first command */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */
+    /* A session ends: nothing of its kind comes again. NULL: nobody wants to know. */
+    void (*ended)(void *user, const struct sp_session *session);
 };
+
+struct sp_files;
 
 struct sp_server {
     struct sp_loop *loop;
@@ -68,6 +72,7 @@ struct sp_server {
     struct sp_cell *cell; /* the open one */
     bool has_lost_cell;   /* the next start makes a new one */
     struct sp_wards *wards;
+    struct sp_files *files; /* file operations (files.h) */
     struct sp_session *first;
     uint32_t session_count;
     uint32_t proc_count; /* of all sessions */

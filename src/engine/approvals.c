@@ -40,9 +40,12 @@ void sp_approvals_free(struct sp_approvals *a)
 {
     if (a == NULL)
         return;
+    sp_network_free(a->network);
     while (a->grant_count > 0)
         forget_grant(&a->grants[--a->grant_count]);
     sp_cache_free(a->cache);
+    free(a->tally.turn_id);
+    free(a->strict_turn);
     sp_rules_unref(a->options.rules);
     free((char *)(uintptr_t)a->options.audit_log);
     free((char *)(uintptr_t)a->options.user_dir);
@@ -53,9 +56,10 @@ void sp_approvals_free(struct sp_approvals *a)
 int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals **ret,
                      struct sp_error *e)
 {
+    if (o->needs_hooks && o->hook_count == 0 && o->reviewer == NULL)
+        return sp_fail(e, SP_E_STATE, 0, "permission hooks are configured, and none was opened");
     struct sp_approvals *a = calloc(1, sizeof *a);
     bool ok;
-
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
     a->options = *o;
@@ -89,12 +93,17 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
                             struct sp_str fingerprint)
 {
     struct sp_rules *before = a->options.rules;
+    const bool is_in_file = a->options.user_dir != NULL && !a->options.ignores_user_dir;
 
-    if (!copy_fingerprint(&fingerprint))
+    /* What was accepted is in a file that was read, or would be lost. */
+    rules = sp_rules_with_amendments(rules, is_in_file ? NULL : before, NULL);
+    if (rules == NULL || !copy_fingerprint(&fingerprint)) {
+        sp_rules_unref(rules);
         return false;
+    }
     free((char *)(uintptr_t)a->options.fingerprint.p);
     a->options.fingerprint = fingerprint;
-    a->options.rules = rules == NULL ? NULL : sp_rules_ref(rules);
+    a->options.rules = rules;
     sp_rules_unref(before);
     return true;
 }
@@ -104,6 +113,11 @@ void sp_approvals_set_policy(struct sp_approvals *a, const struct sp_approval_po
     a->options.policy = *p;
 }
 
+void sp_approvals_set_nobody_answers(struct sp_approvals *a, bool nobody_answers)
+{
+    a->options.nobody_answers = nobody_answers;
+}
+
 const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *a)
 {
     return &a->options.policy;
@@ -111,24 +125,30 @@ const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *
 
 bool sp_approvals_can_ask(const struct sp_approvals *a)
 {
-    return a->options.approver != NULL && !a->options.nobody_answers;
+    const struct sp_approvals_options *o = &a->options;
+
+    return (o->approver != NULL && !o->nobody_answers) || o->reviewer != NULL || o->hook_count != 0;
 }
 
-const struct sp_question *sp_approvals_question(const struct sp_approvals *a, uint64_t question)
+bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id)
 {
-    for (const struct sp_plan *p = a->asking; p != NULL; p = p->next)
-        if (p->question.id == question)
-            return &p->question;
-    return NULL;
+    return a->options.reviewer != NULL &&
+           (a->options.strict_review ||
+            (a->strict_turn != NULL && sp_str_eq(sp_str_of(a->strict_turn), turn_id)));
 }
 
-void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct sp_decision *d)
+int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_error *e)
 {
-    for (struct sp_plan *p = a->asking; p != NULL; p = p->next)
-        if (p->question.id == question) {
-            sp_plan_decide(p, d);
-            return;
-        }
+    char *turn = turn_id.n == 0 ? NULL : strndup(turn_id.p, turn_id.n);
+    if (turn_id.n != 0 && turn == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "review everything");
+    if (turn == NULL) {
+        a->options.strict_review = true;
+        return 0;
+    }
+    free(a->strict_turn);
+    a->strict_turn = turn;
+    return 0;
 }
 
 static void complain(struct sp_approvals *a, const struct sp_error *why)

@@ -34,6 +34,7 @@ struct query {
     int pidfd, out; /* -1: closed; out is what it writes */
     int status;     /* its exit status; -1: not by itself, or not yet */
     bool is_too_long;
+    char failure[512]; /* why it could not be started; "": it was */
     struct sp_buf answer;
     struct sp_watch exit_watch, out_watch;
     struct sp_deferred later;
@@ -68,18 +69,37 @@ static void tell(struct query *q, const struct sp_decision *d)
         done(q->user, q->question, d);
 }
 
+/* Why there is no answer. */
+static void say_failure(const struct query *q, char *ret, size_t size)
+{
+    if (q->is_too_long)
+        (void)snprintf(ret, size, "its answer is longer than %d bytes", SP_APPROVER_ANSWER_MAX);
+    else if (q->failure[0] != 0)
+        (void)snprintf(ret, size, "%s", q->failure);
+    else if (q->status < 0)
+        (void)snprintf(ret, size, "it was killed");
+    else
+        (void)snprintf(ret, size, "it ended with exit status %d", q->status);
+}
+
 /* It has ended, and has nothing more to say. */
 static void finish(struct query *q)
 {
     struct sp_decision_text d = {0};
+    char why[sizeof q->failure];
 
     if (q->pidfd >= 0 || q->out >= 0)
         return;
-    if (q->status == 0 && !q->is_too_long)
-        sp_decision_read_answer(
+    if (q->status == 0 && !q->is_too_long) {
+        sp_decision_read_opinion(
             (struct sp_str){q->answer.len == 0 ? "" : q->answer.data, q->answer.len}, &d);
-    else
-        sp_log(SP_LOG_WARN, "%s did not answer: denied", q->by->path);
+    } else {
+        say_failure(q, why, sizeof why);
+        d.decision = (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = sp_str_of(why)};
+    }
+    if (d.decision.kind == SP_DECISION_FAILED && q->done != NULL)
+        sp_log(SP_LOG_WARN, "%s did not answer: " SP_STR_FMT, q->by->path,
+               SP_STR_ARG(d.decision.rejection));
     tell(q, &d.decision);
     sp_decision_text_done(&d);
     free_query(q);
@@ -275,13 +295,13 @@ static void ask(struct sp_approver *a, const struct sp_question *question, sp_ap
                 void *user)
 {
     struct sp_approver_program *by = SP_CONTAINER(a, struct sp_approver_program, approver);
-    static const struct sp_decision denied = {.kind = SP_DECISION_DENIED};
+    static const struct sp_decision failed = {.kind = SP_DECISION_FAILED,
+                                              .rejection = SP_STR("no memory")};
     struct query *q = calloc(1, sizeof *q);
     struct sp_error e = {0};
-    char text[512];
 
     if (q == NULL) {
-        done(user, question->id, &denied);
+        done(user, question->id, &failed);
         return;
     }
     *q = (struct query){.by = by,
@@ -297,7 +317,7 @@ static void ask(struct sp_approver *a, const struct sp_question *question, sp_ap
         by->first->prev = q;
     by->first = q;
     if (start(q, question, &e) < 0) {
-        sp_log(SP_LOG_WARN, "approver: %s", sp_error_text(&e, text, sizeof text));
+        (void)sp_error_text(&e, q->failure, sizeof q->failure);
         sp_loop_defer(by->loop, &q->later, deny_later);
     }
 }
@@ -337,10 +357,9 @@ int sp_approver_program_new(struct sp_loop *loop, const char *path, struct sp_ap
         .ask = ask, .withdraw = withdraw, .free = free_approver};
 
     if (strchr(path, '/') == NULL)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "approver: `program:%s` is no path: give one with a slash", path);
+        return sp_fail(e, SP_E_INVALID, 0, "`program:%s` is no path: give one with a slash", path);
     if (access(path, X_OK) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "approver: %s", path);
+        return sp_fail(e, SP_E_SYSTEM, errno, "program:%s", path);
     struct sp_approver_program *by = calloc(1, sizeof *by);
     if (by != NULL)
         by->path = strdup(path);
@@ -348,7 +367,7 @@ int sp_approver_program_new(struct sp_loop *loop, const char *path, struct sp_ap
         free(by);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
     }
-    by->approver.ops = &ops;
+    by->approver = (struct sp_approver){.ops = &ops, .name = by->path};
     by->loop = loop;
     *ret = &by->approver;
     return 0;

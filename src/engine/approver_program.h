@@ -2,7 +2,8 @@
 /*
  * approver_program: a program that answers questions (approvals.md 7.6). It is started once for
  * each, without a shell and without a sandbox, reads {"version":1,"question":{...}} and a line feed
- * on its stdin, and writes {"decision":...} on its stdout. Whatever else it does is a denial.
+ * on its stdin, and writes {"decision":...} on its stdout. It may say that it has no opinion, by {}
+ * or by no word; whatever else it does has failed.
  *
  * It leads a process group, which is killed when nobody waits for its answer any more. Nobody's
  * child but these is ever waited for.

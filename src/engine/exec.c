@@ -4,6 +4,7 @@
  * it can and says whether another one has begun; it is looked at again when something changes.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -79,8 +80,10 @@ static void begin_plan(struct sp_exec *x)
         .command = x->ask.argc == 0 ? x->ask.cmd : (struct sp_str){0},
         .cwd = x->cwd,
         .is_tty = x->ask.is_tty,
-        .permissions = x->ask.permissions,
-        .additional = x->ask.additional,
+        /* What a patch changes is known, and judged by that: it gets what was granted before, and
+         * nobody would be asked for more. */
+        .permissions = x->patch.is_one ? SP_PERMISSIONS_DEFAULT : x->ask.permissions,
+        .additional = x->patch.is_one ? NULL : x->ask.additional,
         .justification = x->ask.justification,
         .prefix = {x->ask.prefix_rule, x->ask.prefix_rule_count},
         .policy = m->has_policy ? &m->policy : NULL,
@@ -117,7 +120,19 @@ static bool prepare(struct sp_exec *x)
     }
     if (intercept(x))
         return false;
-    if (sp_exec_find_patch(x) == SP_EXEC_BAD_PATCH)
+    if (!sp_exec_find_patch(x))
+        return false;
+    if (x->patch.is_one) {
+        x->stage = SP_EXEC_VERIFYING;
+        return sp_exec_verify_patch(x);
+    }
+    begin_plan(x);
+    return true;
+}
+
+static bool await_changes(struct sp_exec *x)
+{
+    if (!sp_exec_has_changes(x))
         return false;
     begin_plan(x);
     return true;
@@ -218,10 +233,11 @@ static void go_on(struct sp_exec *x)
     sp_manager_store(c->m, p);
 }
 
+/* Of the signals one alone is a sandbox's, whatever was printed before (approvals.md 10.2). */
 static bool can_be_denied(const struct sp_process *p)
 {
     return p->is_code_known && p->exit.code > 0 && !sp_process_has_failed(p) &&
-           p->sandbox != SP_JOB_SANDBOX_NONE;
+           p->sandbox != SP_JOB_SANDBOX_NONE && (p->exit.signal == 0 || p->exit.signal == SIGSYS);
 }
 
 static bool watch_early(struct sp_exec *x)
@@ -312,6 +328,7 @@ static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
     [SP_EXEC_SNAPSHOT] = await_snapshot, [SP_EXEC_STARTING] = await_start,
     [SP_EXEC_EARLY] = watch_early,       [SP_EXEC_STRAGGLING] = await_stragglers,
     [SP_EXEC_COLLECTING] = collect,      [SP_EXEC_PATCHING] = sp_exec_await_patch,
+    [SP_EXEC_VERIFYING] = await_changes,
 };
 
 void sp_exec_step(struct sp_call *c)

@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A command that is an apply_patch invocation (approvals.md 14): it is not run by a shell. The
- * patch is verified and judged, and our own program applies it, confined as the plan says.
+ * A patch that may be applied (approvals.md 14.3): our own program does it, confined as the plan
+ * says, and only if it comes to the same as what was verified: what nobody was shown is not
+ * written.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
 #include "engine/exec_priv.h"
-#include "sandbox/resolve.h"
 
-#define FAILED "apply_patch verification failed: "
-#define HINT                                                                           \
-    "patch detected without explicit call to apply_patch. Rerun as [\"apply_patch\", " \
-    "\"<patch>\"]"
-
-static bool refuse(struct sp_exec *x, const char *why)
-{
-    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, FAILED "%s", why);
-    return false;
-}
-
-static bool refuse_without_memory(struct sp_exec *x)
+bool sp_exec_refuse_without_memory(struct sp_exec *x)
 {
     struct sp_error e;
 
@@ -30,66 +19,17 @@ static bool refuse_without_memory(struct sp_exec *x)
     return false;
 }
 
-/* Where its relative paths begin. */
-static bool find_base(struct sp_exec *x, struct sp_buf *cd)
+void sp_exec_patch_words(const struct sp_exec *x, const char *what, bool refuses_links,
+                         struct sp_str ret[SP_PATCH_WORDS])
 {
-    auto_free char *base = NULL;
-    auto_free char *cwd = strndup(x->cwd.p, x->cwd.n);
-
-    if (cwd == NULL || (cd->len != 0 && !sp_buf_add(cd, "", 1)))
-        return false;
-    base = cd->len != 0 ? sp_path_normalise(cd->data, cwd) : strdup(cwd);
-    return base != NULL && sp_keep_str(&x->call.keep, sp_str_of(base), &x->patch.base);
+    /* In the cell this is our own program, and nothing that a command could have put there. */
+    ret[0] = SP_STR("/proc/self/exe");
+    ret[1] = SP_STR("patch-inside");
+    ret[2] = sp_str_of(what);
+    ret[3] = x->call.m->options.keeps_line_endings ? SP_STR("keep") : SP_STR("lf");
+    ret[4] = refuses_links ? SP_STR("refuse") : SP_STR("follow");
+    ret[5] = x->patch.base;
 }
-
-static bool verify(struct sp_exec *x)
-{
-    struct sp_exec_patch *p = &x->patch;
-    auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
-    int r = sp_patch_parse((struct sp_str){p->text.data, p->text.len}, &p->patch, &e);
-
-    if (r == 0)
-        r = sp_patch_verify(&p->patch, p->base.p, false, &p->changes, &why, &e);
-    if (r == 0)
-        return true;
-    if (why.len != 0 && sp_buf_add(&why, "", 1))
-        return refuse(x, why.data);
-    return refuse(x, e.msg);
-}
-
-enum sp_exec_patch_kind sp_exec_find_patch(struct sp_exec *x)
-{
-    const struct sp_words argv = {x->argv, x->argc};
-    struct sp_exec_patch *p = &x->patch;
-    enum sp_patch_call call = SP_PATCH_CALL_NONE;
-    auto_buf struct sp_buf cd = {0};
-    struct sp_error e = {0};
-
-    if (x->facts.is_remote) /* its files are not here */
-        return SP_EXEC_NO_PATCH;
-    if (sp_patch_recognise(argv, &call, &p->text, &cd, &e) < 0) {
-        (void)refuse_without_memory(x);
-        return SP_EXEC_BAD_PATCH;
-    }
-    switch (call) {
-    case SP_PATCH_CALL_NONE:
-        return SP_EXEC_NO_PATCH;
-    case SP_PATCH_CALL_BARE:
-        (void)refuse(x, HINT);
-        return SP_EXEC_BAD_PATCH;
-    case SP_PATCH_CALL_PATCH:
-        break;
-    }
-    p->is_one = true;
-    if (!find_base(x, &cd)) {
-        (void)refuse_without_memory(x);
-        return SP_EXEC_BAD_PATCH;
-    }
-    return verify(x) ? SP_EXEC_PATCH : SP_EXEC_BAD_PATCH;
-}
-
-/* ---- applying ---- */
 
 static void on_result(void *user, const struct sp_run_result *r)
 {
@@ -109,27 +49,27 @@ static void on_result(void *user, const struct sp_run_result *r)
 
 bool sp_exec_apply_patch(struct sp_exec *x)
 {
-    /* In the cell this is our own program, and nothing that a command could have put there. */
-    static const struct sp_str confined[] = {
-        {"/proc/self/exe", 14}, {"patch-inside", 12}, {"apply", 5}, {"lf", 2}};
-    static const struct sp_str open[] = {
-        {"/proc/self/exe", 14}, {"patch", 5}, {"--sandbox", 9}, {":danger-full-access", 19}};
     const bool is_confined = sp_plan_is_confined(&x->plan);
     struct sp_exec_patch *p = &x->patch;
+    auto_buf struct sp_buf input = {0};
+    struct sp_str words[SP_PATCH_WORDS];
     struct sp_exec_environ env;
     struct sp_error e = {0};
 
     p->is_over = p->was_denied = false;
-    if (!sp_exec_make_environ(x, &env))
-        return refuse_without_memory(x);
+    if (!sp_exec_make_environ(x, &env) ||
+        !sp_patch_add_approved(&input, &p->changes, (struct sp_str){p->text.data, p->text.len}))
+        return sp_exec_refuse_without_memory(x);
+    sp_exec_patch_words(x, "approved", !is_confined, words);
     const struct sp_run_ask ask = {
         .launch = {.name = SP_STR("patch"),
                    .cwd = p->base,
-                   .argv = is_confined ? confined : open,
-                   .argc = 4,
+                   .argv = words,
+                   .argc = SP_PATCH_WORDS,
                    .environ = &env.ask,
-                   .policy = is_confined ? &x->plan.policy : NULL},
-        .input = {p->text.data, p->text.len},
+                   .policy = is_confined ? &x->plan.policy : NULL,
+                   .is_own_program = true},
+        .input = {input.data, input.len},
         .timeout_ms = SP_EXEC_PATCH_MS,
     };
     if (sp_run_start(x->home->backend, &ask, on_result, x, &p->run, &e) < 0) {
@@ -144,7 +84,7 @@ bool sp_exec_await_patch(struct sp_exec *x)
     struct sp_exec_patch *p = &x->patch;
 
     if (p->is_out_of_memory)
-        return refuse_without_memory(x);
+        return sp_exec_refuse_without_memory(x);
     if (!p->is_over)
         return false;
     if (p->was_denied && sp_plan_retry(&x->plan, p->is_guess)) {
@@ -165,4 +105,5 @@ void sp_exec_patch_done(struct sp_exec_patch *p)
     }
     sp_buf_done(&p->text);
     sp_buf_done(&p->output);
+    sp_buf_done(&p->refusal);
 }

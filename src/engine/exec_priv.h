@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exec_priv: what the files of exec_command share: its way (exec.c), what it demands before
- * anything runs (exec_checks.c), and how an attempt is started (exec_launch.c).
+ * anything runs (exec_checks.c), how an attempt is started (exec_launch.c), and patches, which are
+ * verified (exec_verify.c) and applied (exec_patch.c) instead.
  */
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
@@ -16,9 +17,10 @@ enum sp_exec_stage {
     SP_EXEC_CHECKING,
     SP_EXEC_FACTS, /* where does it run? */
     SP_EXEC_PREPARING,
-    SP_EXEC_ASKING,   /* a person */
-    SP_EXEC_PATCHING, /* a patch is applied */
-    SP_EXEC_SNAPSHOT, /* of the login shell */
+    SP_EXEC_VERIFYING, /* what would a patch change? */
+    SP_EXEC_ASKING,    /* a person */
+    SP_EXEC_PATCHING,  /* a patch is applied */
+    SP_EXEC_SNAPSHOT,  /* of the login shell */
     SP_EXEC_STARTING,
     SP_EXEC_EARLY,      /* it runs; perhaps it fails at once */
     SP_EXEC_STRAGGLING, /* it has failed at once: what does it still print? */
@@ -26,7 +28,8 @@ enum sp_exec_stage {
     SP_EXEC_STAGE_MAX
 };
 
-#define SP_EXEC_PATCH_MS 60000 /* for a patch to be applied */
+#define SP_EXEC_VERIFY_MS 30000 /* for a patch to be held against its files */
+#define SP_EXEC_PATCH_MS  60000 /* for it to be applied */
 
 /* A command that is a patch. */
 struct sp_exec_patch {
@@ -37,6 +40,7 @@ struct sp_exec_patch {
     struct sp_patch_changes changes;
     struct sp_run *run; /* NULL: not now */
     struct sp_buf output;
+    struct sp_buf refusal; /* it cannot be: why; empty: it can */
     bool is_over, was_denied, is_guess, is_out_of_memory;
 };
 
@@ -79,10 +83,17 @@ bool sp_exec_has_snapshot(struct sp_exec *x);
 bool sp_exec_add_snapshot_script(const struct sp_exec *x, const struct sp_environ_ask *environ,
                                  struct sp_buf *out);
 
+/* exec_verify.c: each answers the call and returns false if it fails. */
+bool sp_exec_find_patch(struct sp_exec *x);   /* x->patch.is_one: the command is a patch */
+bool sp_exec_verify_patch(struct sp_exec *x); /* begins to hold it against its files */
+bool sp_exec_has_changes(struct sp_exec *x);  /* false, too: not yet */
+
 /* exec_patch.c */
-enum sp_exec_patch_kind { SP_EXEC_NO_PATCH, SP_EXEC_PATCH, SP_EXEC_BAD_PATCH };
-/* Whether the command is a patch. BAD: the call has been answered. */
-enum sp_exec_patch_kind sp_exec_find_patch(struct sp_exec *x);
+/* The words that make our own program work on a patch; the input goes to its stdin. */
+#define SP_PATCH_WORDS 6
+void sp_exec_patch_words(const struct sp_exec *x, const char *what, bool refuses_links,
+                         struct sp_str ret[SP_PATCH_WORDS]);
+bool sp_exec_refuse_without_memory(struct sp_exec *x); /* false */
 /* Begins to apply it as the plan says, or answers the call and returns false. */
 bool sp_exec_apply_patch(struct sp_exec *x);
 bool sp_exec_await_patch(struct sp_exec *x); /* as a stage */

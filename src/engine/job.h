@@ -72,6 +72,7 @@ struct sp_launch {
     uint32_t argc;
     const struct sp_environ_ask *environ; /* local: made here. Remote: as policy and overlay */
     const struct sp_policy *policy;       /* NULL: no sandbox */
+    bool is_own_program;                  /* argv[0] is /proc/self/exe: found in any sandbox */
     uint32_t inherited_fds;               /* descriptors it would need of ours; only 0 can be had */
 };
 

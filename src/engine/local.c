@@ -141,6 +141,26 @@ static int start_process(struct sp_local_task *t, const struct sp_launch *o, str
     return 0;
 }
 
+static int start_own(struct sp_local_task *t, const struct sp_launch *o, struct sp_error *e)
+{
+    struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
+    auto_free struct sp_str *argv = calloc(o->argc, sizeof *argv);
+    auto_free char *program = NULL;
+    struct sp_launch own = *o;
+
+    if (argv == NULL || !sp_policy_copy(o->policy, &policy))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
+    const int r = sp_local_open_program(t->local, &policy, &program, e);
+    if (r < 0)
+        return r;
+    memcpy(argv, o->argv, o->argc * sizeof *argv);
+    if (program != NULL)
+        argv[0] = sp_str_of(program);
+    own.argv = argv;
+    own.policy = &policy; /* all of it is read before this returns */
+    return start_process(t, &own, e);
+}
+
 static bool has_nul(const struct sp_launch *o)
 {
     bool has = sp_str_has_nul(o->cwd) || (o->arg0.p != NULL && sp_str_has_nul(o->arg0));
@@ -172,7 +192,8 @@ static int start(struct sp_backend *b, struct sp_job *j, const struct sp_launch 
     t->local = l;
     t->job = j;
     t->start.done = on_started;
-    const int r = start_process(t, o, e);
+    const int r =
+        o->is_own_program && o->policy != NULL ? start_own(t, o, e) : start_process(t, o, e);
     if (r < 0)
         return r;
     l->tasks++;

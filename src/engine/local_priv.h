@@ -80,4 +80,9 @@ void sp_local_turn(struct sp_deferred *d);
 /* At the end of this turn of the loop. */
 void sp_local_wake(struct sp_local_task *t);
 
+/* local_own.c: our own program can be run under the policy; *ret is its path there, to be freed,
+ * and stays NULL for /proc/self/exe. */
+int sp_local_open_program(const struct sp_local *l, struct sp_policy *policy, char **ret,
+                          struct sp_error *e);
+
 #endif

@@ -62,6 +62,14 @@ struct sp_write_ask {
     uint64_t max_tokens;
 };
 
+/* More than commands may do, for a while (approvals.md 9.3). */
+struct sp_permissions_ask {
+    struct sp_str call_id, turn_id;
+    struct sp_str environment_id; /* p NULL: the primary one */
+    struct sp_str reason;         /* n 0: none */
+    const struct sp_grant *permissions;
+};
+
 /* Why a call failed; the texts are unified-exec.md 3.4 and 3.7. */
 enum sp_fault {
     SP_FAULT_NONE,
@@ -117,6 +125,7 @@ struct sp_manager_options {
     bool refuses_login_shell;             /* allow_login_shell is off */
     bool has_additional_permissions;      /* the feature exec_permission_approvals */
     bool has_no_timeout;                  /* the feature write_stdin_no_timeout */
+    bool keeps_line_endings;              /* preserve_line_endings: of files that patches change */
     /* What may run, and who says so; its loop, warn and user are the manager's. */
     struct sp_approvals_options approvals;
     const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
@@ -141,6 +150,11 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
                     void *user, uint64_t *ret_call, struct sp_error *e);
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_error *e);
+
+/* Its reply's text is what was granted, as JSON (approvals.md 12.3). */
+int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
+                                   sp_reply_fn *fn, void *user, uint64_t *ret_call,
+                                   struct sp_error *e);
 
 /* A call whose arguments nobody could read: answered with SP_FAULT_ARGUMENTS and this text, which
  * is copied, from the loop like any other. */

@@ -13,6 +13,7 @@
 
 #include "approve/patch_assess.h"
 #include "engine/approvals.h"
+#include "engine/asking.h"
 
 enum sp_plan_state {
     SP_PLAN_NEW,
@@ -36,6 +37,8 @@ struct sp_plan_ask {
     const struct sp_policy *policy; /* NULL: no sandbox */
     const char *policy_name;
     const char *policy_cwd; /* of a policy that has none; NULL: none */
+    bool keeps_policy;      /* the caller's own choice: no rule takes its sandbox away */
+    struct sp_str key_more; /* more of what an approval for the session is for; n 0: nothing */
     const char *shell;      /* the configured one; NULL: none */
     const struct sp_patch_changes
         *changes; /* a patch: what would become of which file; else NULL */
@@ -54,16 +57,14 @@ struct sp_plan {
 
     /* its own */
     struct sp_approvals *approvals; /* NULL: not begun, or done */
-    struct sp_plan *prev, *next;    /* that ask */
     struct sp_plan_ask ask;
     struct sp_approval_policy approval;
     struct sp_rules *rules;
     struct sp_requirement requirement;
-    struct sp_question question;
+    struct sp_asking asking;
     struct sp_patch_assessment assessment; /* of a patch */
     struct sp_grant granted;               /* what policy has beyond the profile */
     struct sp_buf key, command;
-    struct sp_timer timer;
     bool has_requirement, was_approved, is_retry, is_preapproved;
 };
 

@@ -18,16 +18,14 @@ static void note_free_run(const struct sp_plan *p)
 }
 
 /* At the default place one complaint is enough; a log that was asked for is a condition. */
-static bool cannot_write(struct sp_plan *p, const struct sp_error *why)
+static bool cannot_write(struct sp_approvals *a, const struct sp_error *why, struct sp_error *e)
 {
-    struct sp_approvals *a = p->approvals;
     char reason[sizeof why->msg + 128];
     char text[sizeof reason + 64];
 
     (void)sp_error_text(why, reason, sizeof reason);
     if (a->options.must_audit) {
-        (void)sp_fail(&p->error, SP_E_FAILED, 0, "audit log: %s", reason);
-        p->state = SP_PLAN_FAILED;
+        (void)sp_fail(e, SP_E_FAILED, 0, "audit log: %s", reason);
         return false;
     }
     if (!a->has_complained) {
@@ -38,16 +36,20 @@ static bool cannot_write(struct sp_plan *p, const struct sp_error *why)
     return true;
 }
 
-bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decision,
-                   const char *decided_by, bool runs)
+bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,
+                        struct sp_error *e)
 {
-    const struct sp_approvals_options *o = &p->approvals->options;
-    struct sp_error e = {0};
+    struct sp_error why = {0};
 
+    return a->options.audit_log == NULL ||
+           sp_audit_append(a->options.audit_log, entry, &why) == 0 || cannot_write(a, &why, e);
+}
+
+bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decision,
+                   enum sp_decider by, bool runs)
+{
     if (runs)
         note_free_run(p);
-    if (o->audit_log == NULL)
-        return true;
     const struct sp_audit_entry entry = {
         .call_id = p->ask.call_id,
         .environment = p->ask.environment,
@@ -58,10 +60,13 @@ bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decis
         .policy = &p->approval,
         .requirement = requirement,
         .decision = decision,
-        .decided_by = decided_by,
+        .decided_by = sp_decider_name(by),
         .attempt = !runs                    ? NULL
                    : sp_plan_is_confined(p) ? "confined"
                                             : "free",
     };
-    return sp_audit_append(o->audit_log, &entry, &e) == 0 || cannot_write(p, &e);
+    if (sp_approvals_audit(p->approvals, &entry, &p->error))
+        return true;
+    p->state = SP_PLAN_FAILED;
+    return false;
 }

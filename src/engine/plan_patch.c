@@ -47,6 +47,20 @@ int sp_plan_open_parents(struct sp_plan *p, struct sp_error *e)
     return 0;
 }
 
+bool sp_plan_make_read_only(struct sp_profile *p)
+{
+    p->has_network = false;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->entries[i].access == SP_ACCESS_WRITE)
+            p->entries[i].access = SP_ACCESS_READ;
+    if (p->kind == SP_PROFILE_MANAGED && !p->is_unrestricted)
+        return true;
+    /* All may be read then, and nothing that it says of places counts. */
+    sp_profile_done(p);
+    return sp_profile_add(p, SP_PLACE_ROOT, SP_ACCESS_READ, false, (struct sp_str){0},
+                          (struct sp_str){0}, NULL) == 0;
+}
+
 /* Whether fn is true of the key of every file that is touched. */
 static bool for_all_keys(const struct sp_plan *p, bool (*fn)(struct sp_cache *c, struct sp_str key))
 {

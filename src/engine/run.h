@@ -40,6 +40,7 @@ struct sp_run_ask {
     struct sp_str input;     /* ... unless there is something for it, and then its end; copied */
     uint64_t timeout_ms;     /* 0: the default; SP_RUN_FOREVER: none */
     enum sp_run_capture capture;
+    size_t cap; /* of each stream, and of both together; 0: as capture says */
     /* Events, if there is a sink. */
     void (*event)(void *user, const struct sp_event *e); /* NULL: none */
     struct sp_str call_id, turn_id;

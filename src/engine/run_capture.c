@@ -196,7 +196,7 @@ static void init_stream(struct sp_run_stream *s, struct sp_run_watcher *w, enum 
 
 bool sp_run_capture_init(struct sp_run_capture_state *c, const struct sp_run_ask *ask, void *user)
 {
-    c->cap = ask->capture == SP_RUN_FULL_BUFFER ? SIZE_MAX : SP_RUN_CAP;
+    c->cap = ask->cap != 0 ? ask->cap : ask->capture == SP_RUN_FULL_BUFFER ? SIZE_MAX : SP_RUN_CAP;
     init_stream(&c->out, &c->watcher, SP_STREAM_STDOUT);
     init_stream(&c->err, &c->watcher, SP_STREAM_STDERR);
     return init_watcher(&c->watcher, ask, user);

@@ -83,8 +83,11 @@ static void free_now(struct sp_engine *engine)
         sp_manager_free(engine->manager);
     sp_lib_calls_free(engine);
     sp_approver_free(engine->approver);
+    sp_hooks_done(&engine->hooks);
     sp_snapshots_free(engine->snapshots);
     sp_backend_free(engine->backend);
+    sp_config_approvals_done(&engine->approvals);
+    sp_lib_warnings_free(engine);
     sp_loop_free(engine->loop);
     if (engine->is_confined)
         sp_policy_done(&engine->policy);

@@ -7,13 +7,15 @@
  *   calls.c      calls, from their beginning to their answer
  *   call_run.c   ... of one-shot runs
  *   tell.c       events, answers and questions in the words of sallyport.h
+ *   warn.c       warnings about the engine as a whole
  *   binary.c     the program that runs commands
  */
 #ifndef SP_LIB_ENGINE_PRIV_H
 #define SP_LIB_ENGINE_PRIV_H
 
-#include "config/config.h"
+#include "config/approvals.h"
 #include "core/covers.h"
+#include "engine/hooks.h"
 #include "engine/job.h"
 #include "engine/judged.h"
 #include "engine/manager.h"
@@ -21,7 +23,8 @@
 #include "engine/snapshot.h"
 #include "lib/public.h"
 
-#define SP_LIB_BUCKETS 64
+#define SP_LIB_BUCKETS      64
+#define SP_LIB_WARNINGS_MAX 64 /* that wait for the first dispatch; more are dropped */
 
 enum sp_lib_call_kind { SP_LIB_EXEC, SP_LIB_WRITE, SP_LIB_TERMINATE, SP_LIB_RUN };
 
@@ -45,6 +48,11 @@ struct sp_lib_call {
     struct sp_error why;          /* code NONE: cancelled */
 };
 
+struct sp_lib_warnings {
+    char *texts[SP_LIB_WARNINGS_MAX];
+    uint32_t count;
+};
+
 struct sp_engine {
     int64_t owner;  /* the process that made it; a child of fork() has no business here */
     bool is_doomed; /* freed from within a callback: ends when dispatch does */
@@ -59,6 +67,10 @@ struct sp_engine {
     struct sp_manager *manager;
     struct sp_snapshots *snapshots; /* NULL: none */
     struct sp_approver *approver;   /* NULL: the host answers, or nobody */
+    struct sp_hooks hooks;
+    struct sp_config_approvals approvals; /* keeps an eye on the rules */
+    struct sp_lib_warnings warnings;
+    struct sp_deferred warn_later;
     bool is_local;
     char *cwd; /* absolute, where commands run; NULL: not known before the server says so */
 
@@ -127,6 +139,12 @@ int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_coun
 
 void sp_lib_run_free(struct sp_lib_call *c);
 void sp_lib_run_cancel(struct sp_lib_call *c);
+
+/* ---- warn.c ---- */
+
+/* Tells it as an event: at once, or when the host calls sp_engine_dispatch. */
+void sp_lib_warn(void *engine, const char *text);
+void sp_lib_warnings_free(struct sp_engine *engine); /* before the loop */
 
 /* ---- tell.c ---- */
 

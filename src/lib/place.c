@@ -9,7 +9,6 @@
 
 #include "base/auto.h"
 #include "client/remote.h"
-#include "config/approvals.h"
 #include "config/policy.h"
 #include "core/placeholder.h"
 #include "engine/approver_program.h"
@@ -123,30 +122,61 @@ static int find_policy(struct sp_engine *engine, const char *asked, struct sp_er
     return engine->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
 }
 
+/* A library has no terminal and no client: who is configured to be asked there is not. */
+static void warn_of_approver(struct sp_engine *engine, const char *name)
+{
+    auto_free char *text = NULL;
+
+    if (strcmp(name, "deny") == 0 || engine->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+        return;
+    if (asprintf(&text,
+                 "nobody answers questions: the approver `%s` of the configuration is not for "
+                 "programs that use the library, so what needs leave is refused; set the option "
+                 "`ask`, or approver = \"program:/PATH\"",
+                 name) >= 0)
+        sp_lib_warn(engine, text);
+}
+
 /* The program of `program:PATH` answers what the host does not. */
 static int open_approver(struct sp_engine *engine, struct sp_error *e)
 {
     const char *name = engine->config.approver;
 
-    if (engine->ask != NULL || name == NULL || strncmp(name, "program:", 8) != 0)
+    if (engine->ask != NULL || name == NULL)
         return 0;
-    return sp_approver_program_new(engine->loop, name + 8, &engine->approver, e);
+    if (strncmp(name, "program:", 8) == 0)
+        return sp_approver_program_new(engine->loop, name + 8, &engine->approver, e);
+    warn_of_approver(engine, name);
+    return 0;
 }
 
-static int find_approvals(struct sp_engine *engine, const char *asked,
-                          struct sp_config_approvals *ret, struct sp_error *e)
+static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
+{
+    const struct sp_engine *engine = user;
+
+    return sp_approvals_set_rules(sp_manager_approvals(engine->manager), rules, fingerprint);
+}
+
+static int find_approvals(struct sp_engine *engine, const char *asked, struct sp_error *e)
 {
     const struct sp_config_approvals_ask ask = {
         .policy = asked,
         .cwd = engine->is_local ? engine->cwd : NULL,
+        .warn = sp_lib_warn,
+        .loop = engine->loop,
+        .changed = on_rules,
+        .user = engine,
     };
+    struct sp_config_approvals *ret = &engine->approvals;
     const int r = sp_config_approvals(&engine->config, &ask, ret, e);
 
     if (r < 0)
         return r;
     const int opened = open_approver(engine, e);
     ret->options.approver = engine->approver;
-    return opened;
+    return opened < 0 ? opened
+                      : sp_hooks_open(&engine->hooks, engine->loop, engine->config.permission_hooks,
+                                      engine->config.reviewer, &ret->options, e);
 }
 
 struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine)
@@ -186,15 +216,12 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
     const struct sp_environ_ask environ_ask = sp_lib_environ(engine);
     const struct sp_environment place = {
         .id = "primary", .backend = engine->backend, .cwd = engine->cwd};
-    struct sp_config_approvals approvals = {0};
     int r = find_policy(engine, o->sandbox, e);
 
     if (r == 0)
-        r = find_approvals(engine, o->approve, &approvals, e);
-    if (r < 0) {
-        sp_config_approvals_done(&approvals);
+        r = find_approvals(engine, o->approve, e);
+    if (r < 0)
         return r;
-    }
     open_snapshots(engine);
     const struct sp_manager_options mo = {
         .loop = engine->loop,
@@ -210,13 +237,12 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
         .refuses_login_shell = !c->allow_login_shell,
         .has_no_timeout = true, /* sp_engine_wait */
         .has_additional_permissions = c->has_exec_permission_approvals,
-        .approvals = approvals.options,
+        .keeps_line_endings = c->preserve_line_endings,
+        .approvals = engine->approvals.options,
         .policy = engine->is_confined ? &engine->policy : NULL,
         .policy_name = engine->policy_name,
         .environ = &environ_ask,
         .snapshots = engine->snapshots,
     };
-    r = sp_manager_new(&mo, &engine->manager, e);
-    sp_config_approvals_done(&approvals);
-    return r;
+    return sp_manager_new(&mo, &engine->manager, e);
 }

@@ -125,6 +125,10 @@ static enum sp_question_topic topic_of(enum sp_question_kind kind)
         return SP_QUESTION_MORE;
     case SP_QUESTION_PATCH:
         return SP_QUESTION_CHANGES;
+    case SP_QUESTION_NETWORK:
+        return SP_QUESTION_HOST;
+    case SP_QUESTION_PERMISSIONS:
+        return SP_QUESTION_FROM_NOW_ON;
     case SP_QUESTION_RUN:
         break;
     }

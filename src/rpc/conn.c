@@ -7,9 +7,13 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "rpc/ask.h"
 #include "rpc/conn_priv.h"
+#include "rpc/fs.h"
+#include "rpc/gated.h"
 #include "rpc/push.h"
 #include "rpc/view.h"
+#include "rpc/watches.h"
 
 /* ---- checks that every method makes ---- */
 
@@ -78,6 +82,8 @@ int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id
 
     *ret_waits = false;
     *ret = p;
+    if (p == NULL && c->conn->rpc->gate != NULL)
+        return sp_gated_call(c, s, id, ret_waits, e);
     if (p == NULL || p->life != SP_PROC_STARTING)
         return 0;
     if (c->text.p == NULL)
@@ -231,8 +237,8 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
 
         if (wrong != NULL)
             malformed(conn, wrong);
-        else
-            hang_up(conn, "an answer, though this server asks nothing");
+        else if (!sp_ask_take(conn, j, id))
+            hang_up(conn, "an answer to nothing that this server asked");
     } else if (sp_json_type(j, method) != SP_JSON_STRING) {
         (void)sp_json_wrong_type(j, method, "a string", &e);
         malformed(conn, e.msg);
@@ -329,6 +335,8 @@ static void on_closed(void *user, const char *why)
     while (conn->news_first != NULL)
         sp_push_remove(conn, conn->news_first);
     sp_views_close(conn);
+    sp_fs_free(conn);
+    sp_watches_drop(conn);
     if (conn->session != NULL)
         sp_session_detach(conn->session, rpc->keeps_sessions && !conn->ends_session);
     if (conn->prev != NULL)

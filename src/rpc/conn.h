@@ -11,6 +11,7 @@
 #ifndef SP_RPC_CONN_H
 #define SP_RPC_CONN_H
 
+#include "core/files.h"
 #include "core/session.h"
 #include "net/link.h"
 #include "os/host.h"
@@ -32,15 +33,19 @@ struct sp_method_stats {
     uint64_t buckets[SP_RPC_BUCKETS + 1];
 };
 
+struct sp_gate;
 struct sp_method;
+struct sp_watches;
 
 /* What all connections share. */
 struct sp_rpc {
     struct sp_server *server;
     struct sp_host host;
     char *const *environ;
-    bool keeps_sessions; /* false on stdio: the session ends with its connection */
+    bool keeps_sessions;  /* false on stdio: the session ends with its connection */
+    struct sp_gate *gate; /* who is asked before a process starts; NULL: nobody */
     struct sp_json json;
+    struct sp_watches *watches; /* of missing files; NULL: none yet */
     struct sp_conn *first;
     struct sp_method_stats *stats; /* by method, the last one for unknown methods */
     uint64_t connections;
@@ -48,6 +53,10 @@ struct sp_rpc {
 
 enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
 
+struct sp_ask;
+struct sp_fs;
+struct sp_fs_handle;
+struct sp_gated;
 struct sp_request;
 struct sp_view;
 
@@ -58,8 +67,9 @@ struct sp_conn {
     struct sp_conn *prev, *next;
     enum sp_conn_state state;
     bool is_closing;
-    bool is_paused;    /* reads no requests: too much is queued */
-    bool ends_session; /* its client has no use for the session any more */
+    bool is_paused;       /* reads no requests: too much is queued */
+    bool ends_session;    /* its client has no use for the session any more */
+    bool takes_approvals; /* its client answers approval/request */
     struct sp_session *session;
     struct sp_request *requests; /* those that wait */
     unsigned parked_reads, parked_writes;
@@ -69,7 +79,13 @@ struct sp_conn {
     struct sp_view *views; /* what it is attached to besides its own processes */
     unsigned view_count;
     struct sp_view *view_news_first, *view_news_last;
-    bool is_views_turn; /* its own processes were served last */
+    bool is_views_turn;     /* its own processes were served last */
+    struct sp_gated *gated; /* starts that wait for leave */
+    struct sp_ask *asks;    /* what its client was asked and has not answered */
+    unsigned ask_count;
+    uint64_t last_ask;
+    struct sp_files_client files;
+    struct sp_fs *fs; /* its open files; NULL: none yet */
 };
 
 /* One request while it is looked at. All strings are borrowed from the message. */
@@ -94,7 +110,9 @@ struct sp_request {
     struct sp_waiter on_freed; /* the process is gone: it belonged to a session that ended */
     struct sp_timer timer;
     size_t held_bytes;
-    bool is_read, is_write, is_ask, is_stdin_end;
+    bool is_read, is_write, is_ask, is_stdin_end, is_file;
+    struct sp_fs_handle *handle; /* that a block is read from or written to; NULL: none */
+    struct sp_gated *gated;      /* a start that waits for leave; else NULL */
     union {
         struct {
             uint64_t after_seq, max_bytes;
@@ -113,8 +131,14 @@ struct sp_request {
         struct {
             struct sp_str text; /* behind the struct: the message, to be read again */
         } again;
+        struct {
+            struct sp_files_call call;
+            void (*done)(struct sp_request *r, const struct sp_file_answer *a);
+            struct sp_str name; /* behind the struct: what the answer is about */
+            bool follows;
+        } file;
     };
-    struct sp_str id; /* behind the struct */
+    struct sp_str id; /* behind the struct and its extra bytes */
 };
 
 struct sp_method {
@@ -122,6 +146,8 @@ struct sp_method {
     const char *family; /* in the texts of state errors; NULL: allowed in every state */
     /* 0: answered or waiting; else the error is sent. Order: decode, sp_call_check, work. */
     int (*fn)(struct sp_call *c, struct sp_error *e);
+    /* The same about a process whose start waits for leave; NULL: the error that it is starting. */
+    int (*gated)(struct sp_call *c, struct sp_request *start, struct sp_error *e);
 };
 
 extern const struct sp_method sp_methods[];
@@ -151,16 +177,19 @@ void sp_call_done(struct sp_call *c); /* the reply was written by the caller */
 
 /* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
 struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e);
+/* It holds so much elsewhere, too. */
+int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_error *e);
 /* The process it waits for: not forgotten while a request refers to it. */
 void sp_request_hold(struct sp_request *r, struct sp_proc *p);
-char *sp_request_extra(struct sp_request *r);                         /* where those bytes are */
+char *sp_request_extra(struct sp_request *r); /* where those bytes are, aligned for anything */
 void sp_request_reply(struct sp_request *r, struct sp_str result);    /* ends it */
 void sp_request_fail(struct sp_request *r, const struct sp_error *e); /* ends it */
 void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written by the caller */
 
 /*
  * The process of a session that the call is about, or NULL. One that is starting: the call waits
- * for that and is then read again from the beginning; *ret_waits says so.
+ * for that and is then read again from the beginning; *ret_waits says so, also of a call that was
+ * answered here, since the start waits for leave.
  */
 int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id,
                  struct sp_proc **ret, bool *ret_waits, struct sp_error *e);

@@ -53,16 +53,29 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     return ok &&
            sp_buf_printf(b, ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
                             "\"processList\":true,\"processSignals\":true,\"ptySize\":true,"
-                            "\"observe\":true,\"sessionEnd\":true}}");
+                            "\"observe\":true,\"sessionEnd\":true,\"fsWatchMissing\":true,"
+                            "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true}}");
 }
 
 /* ---- methods ---- */
+
+/* What the client can do; of interest only where somebody may be asked. */
+static int read_capabilities(struct sp_call *c, bool *ret_takes_approvals, struct sp_error *e)
+{
+    uint32_t capabilities = SP_JSON_NONE;
+    int r = sp_json_opt_object(c->json, c->params, "capabilities", &capabilities, e);
+
+    if (r == 0 && capabilities != SP_JSON_NONE)
+        r = sp_json_def_bool(c->json, capabilities, "approvals", ret_takes_approvals, e);
+    return r;
+}
 
 int sp_m_initialize(struct sp_call *c, struct sp_error *e)
 {
     struct sp_conn *conn = c->conn;
     struct sp_str name = {0};
     struct sp_str resume = {0};
+    bool takes_approvals = false;
     auto_buf struct sp_buf b = {0};
     int r = sp_call_params(c, e);
 
@@ -70,6 +83,8 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
         r = sp_json_need_str(c->json, c->params, "clientName", &name, e);
     if (r == 0)
         r = sp_json_opt_str(c->json, c->params, "resumeSessionId", &resume, e);
+    if (r == 0 && conn->rpc->gate != NULL)
+        r = read_capabilities(c, &takes_approvals, e);
     if (r == 0 && conn->session != NULL)
         r = sp_fail(e, SP_E_STATE, 0, "initialize may only be sent once per connection");
     if (r == 0)
@@ -79,6 +94,7 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
     if (r < 0)
         return r;
     conn->state = SP_CONN_GREETED;
+    conn->takes_approvals = takes_approvals;
     sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %.8s", SP_STR_ARG(name),
            conn->session->id);
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||

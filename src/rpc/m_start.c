@@ -9,6 +9,7 @@
 #include "base/auto.h"
 #include "base/uri.h"
 #include "core/environment.h"
+#include "rpc/gated.h"
 #include "rpc/methods.h"
 #include "rpc/policy_json.h"
 #include "rpc/text.h"
@@ -354,6 +355,49 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
     sp_request_end(r, true);
 }
 
+bool sp_start_begin(struct sp_request *r, const struct sp_start *o)
+{
+    struct sp_error e = {0};
+    struct sp_proc *p = NULL;
+
+    r->start.wait.done = on_started;
+    if (sp_proc_start(r->conn->session, o, &r->start.wait, &p, &e) < 0) {
+        sp_request_fail(r, &e);
+        return false;
+    }
+    sp_request_hold(r, p);
+    return true;
+}
+
+static struct sp_str base_name(struct sp_str path)
+{
+    const char *slash = memrchr(path.p, '/', path.n);
+
+    return slash == NULL ? path : (struct sp_str){slash + 1, (size_t)(path.p + path.n - slash) - 1};
+}
+
+/* A program that is many looks there which one it is to be, so it says what was judged; a hyphen
+ * before that makes a login shell. */
+static bool is_honest(struct sp_str arg0, struct sp_str program)
+{
+    const struct sp_str name = base_name(arg0);
+    const size_t hyphen = name.n != 0 && name.p[0] == '-';
+
+    return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, base_name(program));
+}
+
+static int begin_judged(struct sp_call *c, const struct start *s, const struct sp_start *o,
+                        struct sp_error *e)
+{
+    /* The policy is kept twice: for the judgement and for the start. */
+    const size_t policy = s->sandbox == SP_JSON_NONE ? 0 : 2 * sp_json_raw(c->json, s->sandbox).n;
+
+    if (o->arg0.p != NULL && !is_honest(o->arg0, o->argv[0]))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "this server judges commands: arg0 must be the name of the program");
+    return sp_gated_start(c, o, policy, e);
+}
+
 static int begin(struct sp_call *c, const struct start *s, const struct sp_buf *env, uint32_t envc,
                  struct sp_error *e)
 {
@@ -376,15 +420,12 @@ static int begin(struct sp_call *c, const struct start *s, const struct sp_buf *
         .envc = envc,
         .policy = s->sandbox == SP_JSON_NONE ? NULL : &s->confinement,
     };
+    if (c->conn->rpc->gate != NULL)
+        return begin_judged(c, s, &o, e);
     struct sp_request *r = sp_call_park(c, 0, e);
     if (r == NULL)
         return -(int)e->code;
-    r->start.wait.done = on_started;
-    struct sp_proc *p = NULL;
-    if (sp_proc_start(c->conn->session, &o, &r->start.wait, &p, e) < 0)
-        sp_request_fail(r, e);
-    else
-        sp_request_hold(r, p);
+    (void)sp_start_begin(r, &o);
     return 0;
 }
 

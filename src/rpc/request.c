@@ -7,6 +7,8 @@
 
 #include "base/auto.h"
 #include "rpc/conn_priv.h"
+#include "rpc/fs.h"
+#include "rpc/gated.h"
 #include "rpc/text.h"
 
 const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
@@ -113,17 +115,22 @@ void sp_call_done(struct sp_call *c)
 
 /* ---- requests that wait ---- */
 
+static int check_held(const struct sp_conn *conn, size_t more, struct sp_error *e)
+{
+    if (more <= SP_CONN_MAX_PARKED && conn->parked_bytes + more <= SP_CONN_MAX_PARKED)
+        return 0;
+    return sp_fail(
+        e, SP_E_LIMIT, 0,
+        "requests that wait on this connection hold too much memory; wait for some answers");
+}
+
 struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e)
 {
     struct sp_conn *conn = c->conn;
     const size_t held = sizeof(struct sp_request) + c->id.n + extra;
 
-    if (conn->parked_bytes + held > SP_CONN_MAX_PARKED) {
-        (void)sp_fail(
-            e, SP_E_LIMIT, 0,
-            "requests that wait on this connection hold too much memory; wait for some answers");
+    if (check_held(conn, held, e) < 0)
         return NULL;
-    }
     struct sp_request *r = malloc(held);
     if (r == NULL) {
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
@@ -134,7 +141,7 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
                              .started_us = c->started_us,
                              .held_bytes = held,
                              .next = conn->requests};
-    char *id = (char *)(r + 1);
+    char *id = (char *)(r + 1) + extra;
     memcpy(id, c->id.p, c->id.n);
     r->id = (struct sp_str){id, c->id.n};
     if (conn->requests != NULL)
@@ -142,6 +149,17 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
     conn->requests = r;
     conn->parked_bytes += held;
     return r;
+}
+
+int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_error *e)
+{
+    const int checked = check_held(r->conn, bytes, e);
+
+    if (checked < 0)
+        return checked;
+    r->held_bytes += bytes;
+    r->conn->parked_bytes += bytes;
+    return 0;
 }
 
 static void on_freed(struct sp_waiter *w)
@@ -164,7 +182,7 @@ void sp_request_hold(struct sp_request *r, struct sp_proc *p)
 
 char *sp_request_extra(struct sp_request *r)
 {
-    return (char *)(r + 1) + r->id.n;
+    return (char *)(r + 1);
 }
 
 void sp_request_drop(struct sp_request *r)
@@ -180,6 +198,11 @@ void sp_request_drop(struct sp_request *r)
     sp_waiters_remove(&r->on_freed);
     if (r->is_ask)
         sp_waiters_remove(&r->ask.call.waiter);
+    if (r->is_file)
+        sp_files_drop(&r->file.call);
+    sp_fs_release(r);
+    if (r->gated != NULL)
+        sp_gated_forget(r);
     sp_loop_cancel(conn->rpc->server->loop, &r->timer);
     conn->parked_reads -= r->is_read;
     conn->parked_writes -= r->is_write;

@@ -395,6 +395,18 @@ int sp_arguments_write(struct sp_arguments *a, struct sp_str text, const struct 
     return read_object(a, text, slots, COUNT(slots) - !o->has_no_timeout, e);
 }
 
+int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
+                             struct sp_permissions_ask *ret, struct sp_error *e)
+{
+    const struct slot slots[] = {
+        {.name = "permissions", .type = SLOT_GRANT, .to = &ret->permissions, .is_needed = true},
+        {.name = "reason", .type = SLOT_STRING, .to = &ret->reason},
+        {.name = "environment_id", .type = SLOT_STRING, .to = &ret->environment_id},
+    };
+
+    return read_object(a, text, slots, COUNT(slots), e);
+}
+
 int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_compat_ask *ret,
                         struct sp_error *e)
 {

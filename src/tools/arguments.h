@@ -39,6 +39,8 @@ int sp_arguments_exec(struct sp_arguments *a, struct sp_str text, const struct s
                       struct sp_exec_ask *ret, struct sp_error *e);
 int sp_arguments_write(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
                        struct sp_write_ask *ret, struct sp_error *e);
+int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
+                             struct sp_permissions_ask *ret, struct sp_error *e);
 int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_compat_ask *ret,
                         struct sp_error *e);
 

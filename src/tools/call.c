@@ -14,6 +14,7 @@ struct call {
     void *user;
     bool is_refused; /* its arguments were not understood */
     bool is_compat;
+    bool is_json; /* its answer's text is the structured one as well */
     struct sp_compat_call compat;
     char id[]; /* what compat.session_id points to */
 };
@@ -76,12 +77,25 @@ static void tell_plain(struct call *c, const struct sp_reply *from)
     tell(c, &r);
 }
 
+static void tell_json(struct call *c, const struct sp_reply *from)
+{
+    const bool has_failed = from->fault != SP_FAULT_NONE;
+    const struct sp_tool_reply r = {.has_failed = has_failed,
+                                    .text = from->text,
+                                    .structured = {from->text.p, has_failed ? 0 : from->text.n},
+                                    .from = c->is_refused ? NULL : from};
+
+    tell(c, &r);
+}
+
 static void on_reply(void *user, const struct sp_reply *from)
 {
     struct call *c = user;
 
     if (c->is_compat)
         tell_compat(c, from);
+    else if (c->is_json)
+        tell_json(c, from);
     else
         tell_plain(c, from);
 }
@@ -131,6 +145,20 @@ static int call_write(struct sp_manager *m, const struct sp_tools_options *o, st
     if (sp_arguments_write(&a, arguments, o, &ask, e) < 0)
         return refuse_arguments(m, c, ret_call, e);
     return sp_manager_write(m, &ask, on_reply, c, ret_call, e);
+}
+
+static int call_permissions(struct sp_manager *m, const struct sp_tools_options *o, struct call *c,
+                            const struct names *names, struct sp_str arguments, uint64_t *ret_call,
+                            struct sp_error *e)
+{
+    auto_arguments struct sp_arguments a = {0};
+    struct sp_permissions_ask ask = {.call_id = names->call_id, .turn_id = names->turn_id};
+
+    (void)o;
+    c->is_json = true;
+    if (sp_arguments_permissions(&a, arguments, &ask, e) < 0)
+        return refuse_arguments(m, c, ret_call, e);
+    return sp_manager_request_permissions(m, &ask, on_reply, c, ret_call, e);
 }
 
 static int type_into_session(struct sp_manager *m, struct call *c, const struct names *names,
@@ -202,6 +230,8 @@ static tool_fn *find_tool(const struct sp_tools_options *o, struct sp_str name)
         return call_write;
     if (o->has_unified_exec && sp_str_eq(name, SP_STR("unified_exec")))
         return call_compat;
+    if (o->has_additional_permissions && sp_str_eq(name, SP_STR("request_permissions")))
+        return call_permissions;
     return NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is published about the tools (unified-exec.md 3.1, 3.2, 3.6, 3.9). The descriptions are read
- * by models: each word of them is part of the contract.
+ * What is published about the tools (unified-exec.md 3.1, 3.2, 3.6, 3.9; approvals.md 9.3). The
+ * descriptions are read by models: each word of them is part of the contract.
  */
 #include "rpc/json.h"
 #include "tools/tools.h"
@@ -112,6 +112,17 @@ static const struct parameter write_parameters[] = {
     {0},
 };
 
+static const struct parameter permissions_parameters[] = {
+    {"permissions", "object",
+     "Filesystem or network access that commands need beyond their sandbox.",
+     additional_permissions, ALWAYS},
+    {"reason", "string", "User-facing explanation of why it is needed.", NULL, ALWAYS},
+    {"environment_id", "string",
+     "Environment id from <environment_context>. Omit to use the primary environment.", NULL,
+     WITH_SEVERAL_ENVIRONMENTS},
+    {0},
+};
+
 static const struct parameter compat_parameters[] = {
     {"input", "array",
      "Without session_id: the program to run and its arguments. With it: text for the session, "
@@ -137,6 +148,16 @@ static const char answer_schema[] =
     "\"output\":{\"type\":\"string\",\"description\":\"Output since the last answer.\"}},"
     "\"required\":[\"wall_time_seconds\",\"output\"],\"additionalProperties\":false}";
 
+static const char permissions_schema[] =
+    "{\"type\":\"object\",\"properties\":{"
+    "\"permissions\":{\"type\":\"object\",\"description\":\"What was granted of it.\"},"
+    "\"scope\":{\"type\":\"string\",\"enum\":[\"turn\",\"session\"],\"description\":"
+    "\"For how long.\"},"
+    "\"strict_auto_review\":{\"type\":\"boolean\",\"description\":"
+    "\"True: everything that runs by then is reviewed first.\"}},"
+    "\"required\":[\"permissions\",\"scope\",\"strict_auto_review\"],"
+    "\"additionalProperties\":false}";
+
 static const char compat_schema[] =
     "{\"type\":\"object\",\"properties\":{"
     "\"session_id\":{\"type\":[\"string\",\"null\"]},\"output\":{\"type\":\"string\"}},"
@@ -151,6 +172,12 @@ static const struct tool write_tool = {
     "write_stdin",
     "Writes characters to an existing unified exec session and returns recent output.",
     write_parameters, "session_id", answer_schema};
+
+static const struct tool permissions_tool = {
+    "request_permissions",
+    "Asks the user for filesystem or network access beyond the sandbox, for all commands of this "
+    "turn or session. Returns what was granted; commands get it without asking again.",
+    permissions_parameters, "permissions", permissions_schema};
 
 static const struct tool compat_tool = {
     "unified_exec",
@@ -214,14 +241,21 @@ static bool add_tool(struct sp_buf *out, const struct tool *t, const struct sp_t
            sp_buf_printf(out, "\"output_schema\":%s}", t->output);
 }
 
+/* One more, if it is on. */
+static bool add_another(struct sp_buf *out, bool is_on, const struct tool *t,
+                        const struct sp_tools_options *o)
+{
+    return !is_on || (sp_buf_add(out, ",", 1) && add_tool(out, t, o));
+}
+
 bool sp_tools_add_schemas(struct sp_buf *out, const struct sp_tools_options *o)
 {
     const size_t mark = out->len;
-    const bool has_room =
-        sp_buf_add(out, "[", 1) && add_tool(out, &exec_tool, o) && sp_buf_add(out, ",", 1) &&
-        add_tool(out, &write_tool, o) &&
-        (!o->has_unified_exec || (sp_buf_add(out, ",", 1) && add_tool(out, &compat_tool, o))) &&
-        sp_buf_add(out, "]", 1);
+    const bool has_room = sp_buf_add(out, "[", 1) && add_tool(out, &exec_tool, o) &&
+                          add_another(out, true, &write_tool, o) &&
+                          add_another(out, o->has_additional_permissions, &permissions_tool, o) &&
+                          add_another(out, o->has_unified_exec, &compat_tool, o) &&
+                          sp_buf_add(out, "]", 1);
 
     if (!has_room)
         out->len = mark;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tools: exec_command and write_stdin as a model sees them (unified-exec.md 3): arguments are JSON,
- * replies are text or JSON, and each tool has a schema. And the old unified_exec, if it is on.
+ * replies are text or JSON, and each tool has a schema. And, if they are on, the old unified_exec
+ * and request_permissions (approvals.md 9.3).
  */
 #ifndef SP_TOOLS_TOOLS_H
 #define SP_TOOLS_TOOLS_H

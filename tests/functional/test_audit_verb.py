@@ -148,7 +148,7 @@ class Audit(Case):
         for words in ((), ('nonsense',), ('verify', 'a', 'b'), ('verify', '--nonsense')):
             run = subprocess.run([PROGRAM, 'audit', *words], capture_output=True, timeout=wire.DEADLINE, env=self.env)
             self.assertEqual((run.returncode, run.stdout), (2, b''), words)
-            self.assertTrue(run.stderr)
+            self.assertRegex(run.stderr, b'^sallyport audit')
 
 
 if __name__ == '__main__':

@@ -13,7 +13,8 @@ import wire
 from server import HERE, PROGRAM, PYTHON, Case, ours_only
 
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
-DOCUMENTS = ['README.md', 'docs/ARCHITECTURE.md', 'docs/PROTOCOL.md', 'docs/HACKING.md', 'bench/README.md']
+DOCUMENTS = ['README.md', 'docs/ARCHITECTURE.md', 'docs/APPROVALS.md', 'docs/SECURITY.md', 'docs/PROTOCOL.md', 'docs/HACKING.md',
+             'bench/README.md']
 SANITIZERS = {k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}
 
 
@@ -54,12 +55,14 @@ class Readme(Case):
 
     def test_exec_says_what_is_shown(self):
         shown = re.findall(r'^    \$ (.*build/sallyport exec .*)\n((?:    [^$\n].*\n)+)', read('README.md'), re.M)
-        self.assertEqual(len(shown), 2)
+        self.assertEqual(len(shown), 3)
         for line, answer in shown:
             with self.subTest(line):
-                run = subprocess.run(['sh', '-c', line.replace('build/sallyport', PROGRAM)], capture_output=True,
-                                     timeout=wire.DEADLINE, cwd=self.scratch(), env=dict(os.environ, LC_ALL='C'))
-                self.assertEqual((run.stdout.decode(), run.stderr), (re.sub('^    ', '', answer, flags=re.M), b''))
+                work = self.scratch()
+                run = subprocess.run(['sh', '-c', line.replace('build/sallyport', PROGRAM)], stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT, timeout=wire.DEADLINE, cwd=work,
+                                     env=dict(os.environ, LC_ALL='C', HOME=work, SALLYPORT_HOME=work))
+                self.assertEqual(run.stdout.decode(), re.sub('^    ', '', answer, flags=re.M))
 
 
 class Example(Case):
@@ -336,7 +339,7 @@ class Truth(Case):
     def test_every_bound_is_the_one_in_the_code(self):
         rows = list(self.rows())
         self.assertGreater(len(rows), 25)
-        help_text = read('src/cli/cmd_serve.c')
+        help_text = read('src/cli/serve_options.c')
         for what, value, where, flag, _ in rows:
             with self.subTest(what):
                 m = re.fullmatch(r'`(\w+)`, `([\w./]+)`', where)

@@ -3,6 +3,7 @@
 
 import os
 import pty
+import shutil
 import stat
 import subprocess
 import threading
@@ -181,6 +182,27 @@ class Everywhere:
         self.assertEqual(self.run_verb(input=(BEGIN + '*** Update File: y\n-d\n+D\n' + END).replace('\n', '\r\n').encode())[0], 0)
         self.has('y', b'a\r\nB\r\nc\r\nD\n')
 
+    def test_line_endings_by_configuration(self):
+        config = os.path.join(self.base, 'conf')
+        for value, text in (('false', b'B\n'), ('true', b'B\r\n')):
+            with open(config, 'w') as f:
+                f.write('preserve_line_endings = %s\n' % value)
+            self.put('x', b'a\r\nb\r\n')
+            self.assertEqual(self.patch('*** Update File: x\n-b\n+B\n', env={'SALLYPORT_CONFIG': config})[0], 0)
+            self.has('x', b'a\r\n' + text)
+
+    def test_what_is_no_file_to_update(self):
+        os.mkfifo(self.path('fifo'))
+        os.symlink('/dev/zero', self.path('zero'))
+        with open(self.path('sparse'), 'wb') as f:
+            f.truncate(1 << 30)
+        for name, why in (('fifo', 'it is not a regular file'), ('zero', 'it is not a regular file'),
+                          ('sparse', 'it is larger than 64 MiB, or all files of the patch are larger than 256 MiB')):
+            code, out, err = self.patch('*** Update File: %s\n-a\n+b\n' % name)
+            self.assertEqual((code, out, err.decode()),
+                             (1, b'', 'Failed to read file to update %s: %s\n' % (self.path(name), why)))
+        os.unlink(self.path('sparse'))
+
     def test_modes(self):
         self.put('x', b'a\n', 0o750)
         self.put('y', b'a\n', 0o711)
@@ -274,10 +296,34 @@ class Confined(Everywhere, Patch):
         config = os.path.join(self.base, 'conf')
         with open(config, 'w') as f:
             f.write('[permissions.tight.filesystem]\n"/" = "read"\n"%s" = "deny"\n"%s" = "write"\n' % (self.home, self.work))
-        code, out, err = self.patch('*** Update File: %s\n-a\n+b\n' % secret, '--sandbox', 'tight', '--check',
-                                    env={'SALLYPORT_CONFIG': config})
-        self.assertEqual((code, out), (1, b''))
-        self.assertIn(b'Failed to read file to update %s: ' % secret.encode(), err)
+        os.symlink(secret, self.path('link'))
+        for name in (secret, 'link', '/proc/self/root' + secret):
+            told = set()
+            for old in ('a', 'not a'):
+                for check in ((), ('--check',)):
+                    code, out, err = self.patch('*** Update File: %s\n-%s\n+b\n' % (name, old), '--sandbox', 'tight', *check,
+                                                env={'SALLYPORT_CONFIG': config})
+                    self.assertEqual((code, out), (1, b''))
+                    self.assertIn(b'Failed to read file to update ', err)
+                    told.add(err)
+            self.assertEqual(len(told), 1, told)  # whether it fits is not told
+        with open(secret) as f:
+            self.assertEqual(f.read(), 'a\n')
+
+    def test_the_program_may_be_anywhere(self):
+        """A profile that opens little, and not the place of the program, which is found all the same."""
+        config = os.path.join(self.base, 'conf')
+        with open(config, 'w') as f:
+            f.write('[permissions.little.filesystem]\n":minimal" = "read"\n"%s" = "write"\n' % self.work)
+        how = {'env': {'SALLYPORT_CONFIG': config}}
+        self.assertEqual(self.patch('*** Add File: x\n+x\n', '--sandbox', 'little', **how), (0, done('A x'), b''))
+        own = os.path.join(self.work, 'sallyport')
+        shutil.copy(PROGRAM, own)  # but not where commands could have put another one
+        r = subprocess.run([own, 'patch', '--sandbox', 'little', BEGIN + '*** Add File: y\n+y\n' + END], cwd=self.work,
+                           env=dict(self.env, SALLYPORT_CONFIG=config), capture_output=True, timeout=wire.DEADLINE)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn(b'is where commands may write, so it is not run for them', r.stderr)
+        self.assertFalse(os.path.exists(self.path('y')))
 
     def test_a_file_that_alone_may_be_written(self):
         self.put('x', b'a longer line\n')
@@ -351,6 +397,24 @@ class Internal(Patch):
     def test_the_inner_verb_is_not_for_people(self):
         r = subprocess.run([PROGRAM, 'patch-inside'], capture_output=True, env=self.env, timeout=wire.DEADLINE)
         self.assertEqual(r.returncode, 2)
+
+    def inside(self, what, text, *more):
+        return subprocess.run([PROGRAM, 'patch-inside', what, 'lf', 'follow', self.work, *more], input=text.encode(),
+                              capture_output=True, env=self.env, cwd=self.work, timeout=wire.DEADLINE)
+
+    def test_nothing_is_written_that_was_not_approved(self):
+        patch = BEGIN + '*** Add File: x\n+x\n' + END
+        told = self.inside('report', patch)
+        self.assertEqual(told.returncode, 0)
+        head, digest, end = told.stdout.decode().splitlines()
+        self.assertEqual((head, digest[64:], end), ('sallyport-patch 1 1', ' -', 'end'))
+        forged = digest[:63] + ('0' if digest[63] != '0' else '1')
+        for text in (patch, '', head + '\n' + patch, '\n'.join((head, forged, patch)), '\n'.join((head, digest[:64], digest[:64], patch)),
+                     '\n'.join(('sallyport-patch 1 2', digest[:64], digest[:64], patch))):
+            self.assertEqual(self.inside('approved', text).returncode, 1, text)
+            self.assertEqual(os.listdir(self.work), [])
+        self.assertEqual(self.inside('approved', '\n'.join((head, digest[:64], patch))).stdout, done('A x'))
+        self.has('x', b'x\n')
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+import unittest
 
 import tap
 import wire
@@ -92,7 +93,7 @@ class Check(Rules):
                       ('explain', '--pretty', 'x'), ('check', '-r', f, '--', b'\xff'), ('check', '--nonsense', 'x')):
             status, out, err = self.rules(*words)
             self.assertEqual((status, out), (2, ''), words)
-            self.assertTrue(err, words)
+            self.assertRegex(err, '^sallyport rules', words)
 
     def test_help(self):
         for words in (('--help',), ('check', '--help'), ('test', '--help'), ('explain', '--help')):
@@ -101,6 +102,16 @@ class Check(Rules):
 
 @ours_only
 class Test(Rules):
+    @unittest.skipIf(os.path.exists('/etc/sallyport'), 'this host has rules of its own')
+    def test_no_files_are_told(self):
+        self.assertEqual(self.rules('test'), (
+            0, '', 'sallyport rules: there are no rules in /etc/sallyport/rules or %s/rules\n' % self.home))
+        self.write('home/rules/a.rules', '')
+        self.assertEqual(self.rules('test'), (0, '%s/rules/a.rules: 0 rules\n' % self.home, ''))
+        self.write('home/rules/a.rules', 'x')
+        status, out, err = self.rules('test')
+        self.assertEqual((status, err), (1, ''))
+
     def test_the_example_holds(self):
         status, out, err = self.rules('test', '-r', EXAMPLE)
         self.assertEqual((status, err), (0, ''))
@@ -206,6 +217,18 @@ class Explain(Rules):
         self.assertIn('  prompt     git (/usr/bin/git): why\\x1b\n', out)
         self.assertRegex(out, r'\n  on-request  asks: ')
         self.assertRegex(out, r'\n  never       refuses: ')
+
+    def test_without_a_sandbox_nothing_is_said_of_one(self):
+        out = self.rules('explain', '--sandbox', ':danger-full-access', '--', 'ls')[1]
+        self.assertEqual(out.count('  runs it without a sandbox\n'), 5, out)
+        out = self.rules('explain', '--sandbox', ':read-only', '--', 'ls')[1]
+        self.assertEqual(out.count('  runs it in the sandbox\n'), 5, out)
+
+    def test_why_a_shell_is_judged(self):
+        note = '(a shell that is not in /bin or /usr/bin by its path: it is judged, too)'
+        self.assertIn('Segments:\n  ./bash  %s\n  ls\n' % note, self.rules('explain', '--', './bash', '-c', 'ls')[1])
+        for words in (('/bin/bash', '-c', 'ls'), ('./bash', '-c', 'ls > x'), ('./bash', 'ls')):
+            self.assertNotIn(note, self.rules('explain', '--', *words)[1], words)
 
     def test_an_unknown_sandbox(self):
         status, out, err = self.rules('explain', '--sandbox', 'nonsense', '--', 'x')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every recorded conversation of the reference about handshake, processes, environment, sandbox and
-errors is held again with our server. What differs is in deviations.json, and nothing else may."""
+"""Every recorded conversation of the reference about handshake, processes, environment, sandbox, files
+and errors is held again with our server. What differs is in deviations.json, and nothing else may."""
 
 import json
 import os
@@ -28,6 +28,28 @@ ENV_33 = dict(ENV, TMPDIR='/tmp/example/tmp')
 # Pauses in a recorded script decide where chunks end and what a short poll sees: a machine that
 # stands still for longer than such a pause gets another try.
 TRIES = {'05': 3, '13': 4, '14': 4, '17': 3, '48': 3}
+
+
+# What was there when the recording began: below the working tree, or below the sandboxed workspace
+# (names that begin with `srv/`). A text is a file, None a directory, `fifo` a FIFO, a tuple a link.
+FIFO = object()
+PIXEL = ('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC')
+GROUND = {
+    '21': {'a.txt': b'hello', 'link': ('a.txt',), 'dir': None, 'fifo': FIFO},
+    '22': {'link': ('w.txt',), 'dir': None},
+    '23': {'f': b''},
+    '24': {'a.txt': b'hello', 'link': ('a.txt',), 'broken': ('nowhere',), 'fifo': FIFO},
+    '25': {'dir name/sub': None, 'ln': ('dir name',)},
+    '26': {'d/file': b'', 'd/fifo': FIFO, 'd/sub': None, 'd/lnk': ('sub',), 'd/broken': ('nowhere',)},
+    '27': {'w/.hid/x': b'', 'w/a/b/g h': b'', 'w/a/f': b'', 'w/z.txt': b'', 'w/la': ('a',)},
+    '28': {'d/e/f': b'', 'l': ('g',), 'g': b''},
+    '29': {'a': b'x', 'd/e/f': b'', 'l': ('a',), 'fifo': FIFO},
+    '30': {'a.bin': bytes(range(64))},
+    '32': {'d/have': b''},
+    '38': {'srv/a.txt': b'hello'},
+    '50': {'srv/i.png': unb64(PIXEL)},
+    '51': {'srv/i.png': unb64(PIXEL)},
+}
 
 
 class Mismatch(AssertionError):
@@ -119,19 +141,33 @@ class Replay:
         self.srv = tempfile.mkdtemp(prefix='sallyport-test-', dir=outside_of_tmp())  # the sandboxed workspace is in it
         case.addCleanup(shutil.rmtree, self.srv, True)
         os.makedirs(os.path.join(self.srv, 'example', '.git'))
+        self.make_ground()
         env = {k: self.there(v) for k, v in env.items()}
         if PEER:
             env.setdefault('CODEX_HOME', self.root + '/home/.codex')
-        cwd = os.path.join(self.srv, 'example') if self.number == '50' else self.root
+        cwd = os.path.join(self.srv, 'example') if self.number in ('50', '51', '52') else self.root
         server = Server(*args, listen=listen, replace_env=env, cwd=cwd)
         case._servers.append(server)
         return server
+
+    def make_ground(self):
+        for name, what in GROUND.get(self.number, {}).items():
+            base = os.path.join(self.srv, 'example') if name.startswith('srv/') else self.root
+            path = os.path.join(base, name[4:] if name.startswith('srv/') else name)
+            os.makedirs(path if what is None else os.path.dirname(path), exist_ok=True)
+            if what is FIFO:
+                os.mkfifo(path)
+            elif isinstance(what, tuple):
+                os.symlink(what[0], path)
+            elif what is not None:
+                with open(path, 'wb') as f:
+                    f.write(what)
 
     # -- names
 
     def there(self, text):
         """From the recorder's machine to this one."""
-        text = text.replace('/tmp/example', self.root).replace('/srv/', self.srv + '/')
+        text = text.replace('/tmp/example', self.root).replace('/home/user/', '/srv/').replace('/srv/', self.srv + '/')
         for recorded, actual in self.sessions.items():
             text = text.replace(recorded, actual)
         return text
@@ -184,12 +220,24 @@ class Replay:
         if deviation.get('absent'):
             return
         message = line['msg']
-        if 'method' in message and 'instead' not in deviation:
+        if message.get('method') == 'fs/missingChanged':
+            self.missing_changed(message, client)
+        elif 'method' in message and 'instead' not in deviation:
             self.event(message, key, client, deviation)
         elif 'instead' in deviation:
             self.instead(message, deviation['instead'], key, client)
         else:
             self.reply(message, client)
+        creates = re.match(r'client creates (.*)', line.get('note', ''))
+        if creates:
+            with open(self.there(creates.group(1)), 'x'):
+                pass
+
+    @staticmethod
+    def missing_changed(message, client):
+        client.wait_for(lambda: message in client.notes, 'fs/missingChanged')
+        if client.notes.count(message) != 1:
+            raise Mismatch('told more than once: %r' % (message,))
 
     def send(self, line, client, deviation):
         if line.get('closed'):
@@ -337,7 +385,7 @@ class Replay:
     def compare_reply(self, actual, want):
         self.same(sorted(actual), sorted(want), 'kind of reply (%r)' % (actual,))
         if 'result' in want:
-            self.same(actual['result'], want['result'], 'result')
+            self.same(self.lasting(actual['result']), self.lasting(want['result']), 'result')
             return
         self.same(actual['error']['code'], want['error']['code'], 'code of %r' % (actual,))
         if want['error']['code'] == -32602:
@@ -354,6 +402,18 @@ class Replay:
                 self.same(got.group(2).strip(), self.conns[1].channel.local, 'the peer in the text')
             return
         self.same(actual['error']['message'], want['error']['message'], 'text')
+
+    @staticmethod
+    def lasting(result):
+        """A result without what is this machine's: times, sizes of directories, the order of names."""
+        if isinstance(result, dict) and 'modifiedAtMs' in result:
+            times = [result['createdAtMs'], result['modifiedAtMs']]
+            if any(not isinstance(t, int) or t < 0 for t in times):
+                raise Mismatch('times %r' % times)
+            result = dict(result, createdAtMs=0, modifiedAtMs=0, size=None if result['isDirectory'] else result['size'])
+        if isinstance(result, dict) and list(result) == ['entries']:
+            result = {'entries': sorted(result['entries'], key=lambda e: e['fileName'])}
+        return result
 
     def compare_info(self, got, want):
         for name in ('shell', 'cwd', 'capabilities'):
@@ -467,7 +527,7 @@ class Replay:
             if self.deviations.get(line['line'], {}).get('absent'):
                 process = process_of(line['msg'])
                 for client in self.conns.values():
-                    if any(process_of(n) == process for n in client.notes):
+                    if any(process_of(n) == process if process else n == line['msg'] for n in client.notes):
                         raise Mismatch('line %d: the deviation no longer occurs' % line['line'])
         if self.number == '49':
             self.server.stop(how=None)
@@ -481,7 +541,7 @@ class Replay:
 
 class Transcripts(Case):
     def replay(self, number):
-        if number in ('36', '37', '50') and not has_namespaces():
+        if number in ('36', '37', '38', '50', '52') and not has_namespaces():
             self.skipTest('this host gives uid %d no namespaces' % os.getuid())
         tries = TRIES.get(number, 1)
         for attempt in range(tries):

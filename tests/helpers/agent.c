@@ -64,6 +64,51 @@ static void on_input(struct sp_watch *watch, uint32_t events)
     }
 }
 
+/* ---- rules that change ---- */
+
+static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
+{
+    const struct agent *a = user;
+
+    return sp_approvals_set_rules(sp_manager_approvals(a->manager), rules, fingerprint);
+}
+
+static void on_warning(void *user, const char *text)
+{
+    const struct sp_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+
+    (void)user;
+    say_event(&e);
+}
+
+static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struct sp_error *e)
+{
+    auto_free char *system_dir = NULL;
+
+    if (a->o.rules_in == NULL)
+        return 0;
+    if (asprintf(&system_dir, "%s/etc", a->o.rules_in) < 0 ||
+        asprintf(&a->rules_user_dir, "%s/home", a->o.rules_in) < 0)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "name folders of rules");
+    const struct sp_rules_places places = {
+        .system_dir = system_dir,
+        .user_dir = a->rules_user_dir,
+        .cwd = a->o.cwd,
+        .trusted_root = a->o.cwd,
+        .is_project_trusted = true,
+    };
+    const struct sp_rules_watch_options o = {
+        .loop = a->loop, .places = &places, .changed = on_rules, .warn = on_warning, .user = a};
+    const int r = sp_rules_watch_new(&o, &a->rules, e);
+
+    if (r < 0)
+        return r;
+    ret->rules = sp_rules_watch_rules(a->rules);
+    ret->fingerprint = sp_rules_watch_fingerprint(a->rules);
+    ret->user_dir = a->rules_user_dir;
+    return 0;
+}
+
 /* ---- beginning and end ---- */
 
 static int make_backend(struct agent *a, const struct place *p, struct sp_backend **ret,
@@ -99,6 +144,8 @@ static int begin(struct agent *a, struct sp_error *e)
         r = sp_snapshots_new(
             &(struct sp_snapshots_options){.backend = a->backends[0], .directory = a->o.snapshots},
             &a->snapshots, e);
+    if (r == 0)
+        r = sp_hooks_open(&a->hooks, a->loop, a->o.hooks, a->o.reviewer, &m.approvals, e);
     if (r < 0)
         return r;
     m.loop = a->loop;
@@ -107,6 +154,9 @@ static int begin(struct agent *a, struct sp_error *e)
     m.ops = a->o.intercept == NULL ? &quiet : &nosy;
     m.user = a;
     m.snapshots = a->snapshots;
+    r = follow_rules(a, &m.approvals, e);
+    if (r < 0)
+        return r;
     r = sp_manager_new(&m, &a->manager, e);
     if (r < 0)
         return r;
@@ -118,11 +168,14 @@ static void end(struct agent *a)
     if (a->loop != NULL)
         sp_loop_unwatch(a->loop, &a->in);
     sp_manager_free(a->manager);
+    sp_hooks_done(&a->hooks);
     agent_drop_runs(a);
     sp_snapshots_free(a->snapshots);
     for (uint32_t i = 0; i < MAX_ENVIRONMENTS; i++)
         sp_backend_free(a->backends[i]);
     agent_drop_asked(a);
+    sp_rules_watch_free(a->rules);
+    free(a->rules_user_dir);
     sp_loop_free(a->loop);
     sp_buf_done(&a->text);
     sp_json_done(&a->json);

@@ -6,6 +6,8 @@
 #ifndef SP_TEST_AGENT_H
 #define SP_TEST_AGENT_H
 
+#include "config/rules_watch.h"
+#include "engine/hooks.h"
 #include "engine/manager.h"
 #include "engine/run.h"
 #include "engine/snapshot.h"
@@ -30,13 +32,18 @@ struct agent_options {
     const char *snapshots; /* a directory; NULL: the feature is off */
     const char *intercept; /* commands that begin like this are taken over; NULL: none */
     const char *sandbox;   /* a mode; NULL: none */
+    const char *profile;   /* a file with a profile, instead; NULL: none */
     bool uses_cgroups;
     uint64_t resume_ms;
 
     struct sp_manager_options manager;
     struct sp_tools_options tools;
 
-    struct sp_rules_maker *rules; /* NULL: none */
+    struct sp_rules_maker *rules;  /* NULL: none */
+    const char *rules_in;          /* NULL: only those */
+    char *hooks[SP_HOOKS_MAX + 2]; /* paths; NULL at the end */
+    size_t hook_count;
+    const char *reviewer; /* program:PATH; NULL: none */
 
     /* what manager.environ and manager.policy point to */
     struct sp_environ_ask environ;
@@ -59,6 +66,9 @@ struct agent {
     struct sp_backend *backends[MAX_ENVIRONMENTS];
     struct sp_snapshots *snapshots;
     struct sp_manager *manager;
+    struct sp_hooks hooks;
+    struct sp_rules_watch *rules; /* NULL: they do not change */
+    char *rules_user_dir;
     struct sp_watch in;
     struct sp_buf text; /* what was read of stdin */
     struct sp_json json;

@@ -8,6 +8,7 @@
 
 #include "agent.h"
 #include "base/auto.h"
+#include "rpc/policy_json.h"
 
 static const char help[] =
     "Usage: agent [OPTIONS] [-- PROGRAM [ARGUMENT ...]]\n"
@@ -20,20 +21,27 @@ static const char help[] =
     "  --cgroups            leaves of their own for commands\n"
     "  --deterministic      ids from 1000 on\n"
     "  --policy UNIT:N      tokens or bytes of an answer\n"
-    "  --approval POLICY    never, on-request, on-failure, untrusted or granular\n"
+    "  --approval POLICY    never, on-request, on-failure, untrusted, granular, or\n"
+    "                       granular-closed (nothing is asked about the sandbox)\n"
     "  --sandbox MODE       read-only, workspace-write, danger-full-access or external-sandbox\n"
+    "  --profile FILE       a permission profile, as JSON, instead of a mode\n"
+    "  --keep-endings       lines of patched files end as they did\n"
     "  --env-policy JSON    inherit, exclude, include_only, set, ignore_default_excludes\n"
     "  --poll-max MS  --exited-ttl MS  --notify-at N  --thread-id ID  --session-id ID\n"
     "  --no-login  --fixed-shell  --hide-denied  --additional  --no-timeout  --compat\n"
     "  --snapshots DIR      shells start from a snapshot, kept there\n"
     "  --intercept WORD     commands that begin like this are taken over\n"
     "  --rules FILE         rules for commands (repeatable)\n"
+    "  --rules-in DIR       those of DIR/etc, DIR/home and the project, read again when they "
+    "change\n"
     "  --known-safe HOW     off, list or list+git\n"
     "  --retry-reuses       who was approved once is not asked again after a denial\n"
     "  --audit FILE         the log of decisions\n"
     "  --user-dir DIR       where accepted rules go\n"
     "  --approval-timeout MS\n"
-    "  --nobody             nobody answers questions\n";
+    "  --nobody             nobody answers questions\n"
+    "  --hook PATH          a permission hook (repeatable)\n"
+    "  --reviewer program:PATH  --strict-review  --hook-timeout MS  --review-timeout MS\n";
 
 enum {
     OPT_REMOTE = 256,
@@ -46,6 +54,8 @@ enum {
     OPT_POLICY,
     OPT_APPROVAL,
     OPT_SANDBOX,
+    OPT_PROFILE,
+    OPT_KEEP_ENDINGS,
     OPT_ENV_POLICY,
     OPT_POLL_MAX,
     OPT_EXITED_TTL,
@@ -61,12 +71,18 @@ enum {
     OPT_SNAPSHOTS,
     OPT_INTERCEPT,
     OPT_RULES,
+    OPT_RULES_IN,
     OPT_KNOWN_SAFE,
     OPT_RETRY_REUSES,
     OPT_AUDIT,
     OPT_USER_DIR,
     OPT_APPROVAL_TIMEOUT,
     OPT_NOBODY,
+    OPT_HOOK,
+    OPT_REVIEWER,
+    OPT_STRICT_REVIEW,
+    OPT_HOOK_TIMEOUT,
+    OPT_REVIEW_TIMEOUT,
 };
 
 static const struct option known[] = {
@@ -80,6 +96,8 @@ static const struct option known[] = {
     {"policy", required_argument, NULL, OPT_POLICY},
     {"approval", required_argument, NULL, OPT_APPROVAL},
     {"sandbox", required_argument, NULL, OPT_SANDBOX},
+    {"profile", required_argument, NULL, OPT_PROFILE},
+    {"keep-endings", no_argument, NULL, OPT_KEEP_ENDINGS},
     {"env-policy", required_argument, NULL, OPT_ENV_POLICY},
     {"poll-max", required_argument, NULL, OPT_POLL_MAX},
     {"exited-ttl", required_argument, NULL, OPT_EXITED_TTL},
@@ -95,12 +113,18 @@ static const struct option known[] = {
     {"snapshots", required_argument, NULL, OPT_SNAPSHOTS},
     {"intercept", required_argument, NULL, OPT_INTERCEPT},
     {"rules", required_argument, NULL, OPT_RULES},
+    {"rules-in", required_argument, NULL, OPT_RULES_IN},
     {"known-safe", required_argument, NULL, OPT_KNOWN_SAFE},
     {"retry-reuses", no_argument, NULL, OPT_RETRY_REUSES},
     {"audit", required_argument, NULL, OPT_AUDIT},
     {"user-dir", required_argument, NULL, OPT_USER_DIR},
     {"approval-timeout", required_argument, NULL, OPT_APPROVAL_TIMEOUT},
     {"nobody", no_argument, NULL, OPT_NOBODY},
+    {"hook", required_argument, NULL, OPT_HOOK},
+    {"reviewer", required_argument, NULL, OPT_REVIEWER},
+    {"strict-review", no_argument, NULL, OPT_STRICT_REVIEW},
+    {"hook-timeout", required_argument, NULL, OPT_HOOK_TIMEOUT},
+    {"review-timeout", required_argument, NULL, OPT_REVIEW_TIMEOUT},
     {NULL, 0, NULL, 0},
 };
 
@@ -132,9 +156,10 @@ static struct sp_approval_policy approval(const char *text)
 {
     struct sp_approval_policy p = {0};
 
-    if (strcmp(text, "granular") == 0)
-        return (struct sp_approval_policy){
-            .kind = SP_APPROVAL_GRANULAR, .sandbox_approval = true, .rules = true};
+    if (strcmp(text, "granular") == 0 || strcmp(text, "granular-closed") == 0)
+        return (struct sp_approval_policy){.kind = SP_APPROVAL_GRANULAR,
+                                           .sandbox_approval = strcmp(text, "granular") == 0,
+                                           .rules = true};
     if (sp_approval_read(sp_str_of(text), &p, NULL) < 0)
         stop("--approval: no such policy");
     return p;
@@ -206,24 +231,46 @@ static void read_env_policy(struct agent_options *o, const char *text)
 
 /* ---- the sandbox ---- */
 
-static void make_policy(struct agent_options *o)
+static void read_profile(const char *path, struct sp_profile *ret)
+{
+    static char text[65536];
+    struct sp_json j = {0};
+    struct sp_error e = {0};
+    FILE *f = fopen(path, "re");
+    const size_t n = f == NULL ? 0 : fread(text, 1, sizeof text - 1, f);
+
+    if (f == NULL || fclose(f) != 0 || sp_json_parse(&j, text, n, &e) < 0 ||
+        sp_profile_read(&j, 0, ret, &e) < 0)
+        stop(f == NULL ? "--profile: no such file" : e.msg);
+    sp_json_done(&j);
+}
+
+static void read_mode(const char *name, struct sp_profile *ret)
 {
     struct sp_legacy l = {.mode = SP_MODE_READ_ONLY};
     struct sp_error e = {0};
+
+    if (!sp_mode_read(sp_str_of(name), &l.mode) || sp_profile_from_legacy(&l, ret, &e) < 0)
+        stop("--sandbox: no such mode");
+}
+
+static void make_policy(struct agent_options *o)
+{
     struct sp_policy *p = &o->policy;
 
-    if (o->sandbox == NULL)
+    if (o->sandbox == NULL && o->profile == NULL)
         return;
-    if (!sp_mode_read(sp_str_of(o->sandbox), &l.mode) ||
-        sp_profile_from_legacy(&l, &p->profile, &e) < 0)
-        stop("--sandbox: no such mode");
+    if (o->profile != NULL)
+        read_profile(o->profile, &p->profile);
+    else
+        read_mode(o->sandbox, &p->profile);
     p->cwd_is_root = true;
     p->cwd = strdup(o->cwd);
     p->home = getenv("HOME") == NULL ? NULL : strdup(getenv("HOME"));
     if (p->cwd == NULL || !sp_policy_add_root(p, sp_str_of(o->cwd)))
         stop("no memory");
     o->manager.policy = p;
-    o->manager.policy_name = o->sandbox;
+    o->manager.policy_name = o->sandbox != NULL ? o->sandbox : "profile";
 }
 
 /* ---- leave to run things ---- */
@@ -245,6 +292,33 @@ static enum sp_known_safe known_safe(const char *text)
     return strcmp(text, "list") == 0 ? SP_KNOWN_SAFE_LIST : SP_KNOWN_SAFE_LIST_GIT;
 }
 
+static void take_reviewer(struct agent_options *o, int opt)
+{
+    struct sp_approvals_options *a = &o->manager.approvals;
+
+    switch (opt) {
+    case OPT_HOOK:
+        if (o->hook_count > SP_HOOKS_MAX)
+            stop("--hook: too many");
+        o->hooks[o->hook_count++] = optarg;
+        return;
+    case OPT_REVIEWER:
+        o->reviewer = optarg;
+        return;
+    case OPT_STRICT_REVIEW:
+        a->strict_review = true;
+        return;
+    case OPT_HOOK_TIMEOUT:
+        a->hook_timeout_ms = number(optarg);
+        return;
+    case OPT_REVIEW_TIMEOUT:
+        a->review_timeout_ms = number(optarg);
+        return;
+    default:
+        stop("an option that is not known");
+    }
+}
+
 static void take_approval(struct agent_options *o, int opt)
 {
     struct sp_approvals_options *a = &o->manager.approvals;
@@ -252,6 +326,9 @@ static void take_approval(struct agent_options *o, int opt)
     switch (opt) {
     case OPT_RULES:
         add_rules(o, optarg);
+        return;
+    case OPT_RULES_IN:
+        o->rules_in = optarg;
         return;
     case OPT_KNOWN_SAFE:
         a->known_safe = known_safe(optarg);
@@ -273,7 +350,7 @@ static void take_approval(struct agent_options *o, int opt)
         a->nobody_answers = true;
         return;
     default:
-        stop("an option that is not known");
+        take_reviewer(o, opt);
     }
 }
 
@@ -303,6 +380,9 @@ static void take_feature(struct agent_options *o, int opt)
         return;
     case OPT_ADDITIONAL:
         o->manager.has_additional_permissions = o->tools.has_additional_permissions = true;
+        return;
+    case OPT_KEEP_ENDINGS:
+        o->manager.keeps_line_endings = true;
         return;
     case OPT_NO_TIMEOUT:
         o->manager.has_no_timeout = o->tools.has_no_timeout = true;
@@ -338,6 +418,9 @@ static void take(struct agent_options *o, int opt)
         return;
     case OPT_SANDBOX:
         o->sandbox = optarg;
+        return;
+    case OPT_PROFILE:
+        o->profile = optarg;
         return;
     case OPT_ENV_POLICY:
         read_env_policy(o, optarg);

@@ -96,6 +96,8 @@ void say_question(const struct sp_question *q)
         [SP_QUESTION_ADDITIONAL] = "additional",
         [SP_QUESTION_RETRY] = "retry",
         [SP_QUESTION_PATCH] = "patch",
+        [SP_QUESTION_PERMISSIONS] = "permissions",
+        [SP_QUESTION_NETWORK] = "network",
     };
     auto_buf struct sp_buf line = {0};
 

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEADLINE_MS 20000
@@ -97,14 +98,19 @@ static inline void on_heard(void *user, const struct sp_answer *a)
               a->error != NULL ? strlen(a->error) : 0);
 }
 
-/* The user's own has nothing to do with it: what is decided is logged here. */
-static char test_home[] = "/tmp/sallyport-lib-XXXXXX";
+/* The user's own has nothing to do with it: what is decided is logged here. In a directory of its
+ * own, for an engine hears of everything that comes and goes beside it. */
+static char test_dir[] = "/tmp/sallyport-lib-XXXXXX";
+static char test_home[sizeof test_dir + 8];
 static pid_t test_home_owner;
 
 __attribute__((constructor)) static void make_test_home(void)
 {
     test_home_owner = getpid();
-    if (mkdtemp(test_home) == NULL || setenv("SALLYPORT_HOME", test_home, 1) < 0)
+    if (mkdtemp(test_dir) == NULL)
+        abort();
+    (void)snprintf(test_home, sizeof test_home, "%s/home", test_dir);
+    if (mkdir(test_home, 0700) < 0 || setenv("SALLYPORT_HOME", test_home, 1) < 0)
         abort();
 }
 
@@ -117,6 +123,7 @@ __attribute__((destructor)) static void drop_test_home(void)
     (void)snprintf(log, sizeof log, "%s/audit.jsonl", test_home);
     (void)unlink(log);
     (void)rmdir(test_home);
+    (void)rmdir(test_dir);
 }
 
 static inline struct sp_engine_options default_options(void)

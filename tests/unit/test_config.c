@@ -23,6 +23,7 @@ static void test_without_a_file_there_are_defaults(void **state)
     assert_string_equal(c.default_environment, "local");
     assert_true(c.retry_on_heuristic && c.allow_login_shell && c.report_denied_start);
     assert_false(c.retry_reuses_approval || c.has_unified_exec || c.ignore_user_and_project_rules);
+    assert_false(c.preserve_line_endings);
     assert_int_equal(c.poll_max_ms, 300000);
     assert_int_equal(c.tool_output_token_limit, 10000);
     assert_int_equal(c.exited_ttl_s, 600);
@@ -41,6 +42,7 @@ static void test_every_key_goes_where_it_belongs(void **state)
              "approver = 'program:/bin/ask'\napproval_timeout_s = 30\naudit_log = '~/audit'\n"
              "known_safe = 'off'\nretry_reuses_approval = true\nretry_on_heuristic = false\n"
              "trusted_projects = ['/p', '~/q']\nignore_user_and_project_rules = true\n"
+             "preserve_line_endings = true\n"
              "server = 'ws://127.0.0.1:8765'\ntoken_file = '/t'\nallow_login_shell = false\n"
              "poll_max_ms = 6000\ntool_output_token_limit = 5\nnotify_at = 60\n"
              "report_denied_start = false\nexited_ttl_s = 1\ndetached_ttl_s = 2\nidle_ttl_s = 3\n"
@@ -61,6 +63,7 @@ static void test_every_key_goes_where_it_belongs(void **state)
     assert_string_equal(c.audit_log, path);
     assert_string_equal(c.known_safe, "off");
     assert_true(c.retry_reuses_approval && c.ignore_user_and_project_rules);
+    assert_true(c.preserve_line_endings);
     assert_false(c.retry_on_heuristic || c.allow_login_shell || c.report_denied_start);
     assert_string_equal(c.trusted_projects[0], "/p");
     (void)snprintf(path, sizeof path, "%s/q", test_home);

@@ -36,7 +36,7 @@ static void test_what_does_something_is_escaped(void **state)
              "\\x9b31m"); /* one character that begins a sequence */
     is_plain(SP_STR("\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c\xef\xbb\xbf"),
              "\\u202e\\u2066\\u200f\\u061c\\ufeff");
-    is_plain(SP_STR("\xc2\xa0\xe2\x80\x8b"), "\xc2\xa0\xe2\x80\x8b");
+    is_plain(SP_STR("\xc2\xa0\xe2\x80\x8b\xc2\xad"), "\xc2\xa0\\u200b\\xad");
 }
 
 static void test_bytes_that_are_not_text_are_shown(void **state)

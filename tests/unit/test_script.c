@@ -286,7 +286,7 @@ static void test_commands_are_found_anywhere(void **state)
         {"function f() { rm x; }", "<rm><x>"},
         {"f() (rm x)", "<rm><x>"},
         {"(a; (b)); { c; }", "<a> <b> <c>"},
-        {"((x + $(rm y))) && a", "<rm><y> <a>"},
+        {"((x + $(rm y))) && a", "<rm><y> <x><+> <rm><y> <a>"}, /* to a shell without arithmetic */
         {"((rm x); y)", "<rm><x> <y>"},
         {"echo $((rm x); y)", "<rm><x> <y> <echo>"},
         {"echo $((1 + (2 << 3)))", "<echo>"},

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "config/toml.h"
+#include "toml/toml.h"
 #include "memory_fixture.h"
 #include "test.h"
 

@@ -11,7 +11,7 @@
 
 /* ---- the manager ---- */
 
-enum asked { ASKED_NOTHING, ASKED_EXEC, ASKED_WRITE, ASKED_REFUSE };
+enum asked { ASKED_NOTHING, ASKED_EXEC, ASKED_WRITE, ASKED_REFUSE, ASKED_PERMISSIONS };
 
 static struct {
     enum asked what;
@@ -54,6 +54,19 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     last.is_compat = ask->is_compat;
     last.yield = ask->yield;
     return note(ASKED_EXEC, ask->call_id, fn, user, ret_call);
+}
+
+int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
+                                   sp_reply_fn *fn, void *user, uint64_t *ret_call,
+                                   struct sp_error *e)
+{
+    (void)m;
+    (void)e;
+    (void)snprintf(last.words, sizeof last.words, SP_STR_FMT "|" SP_STR_FMT "|%zu|%d",
+                   SP_STR_ARG(ask->reason), SP_STR_ARG(ask->environment_id),
+                   ask->permissions->extra.count, ask->permissions->extra.has_network);
+    (void)snprintf(last.turn_id, sizeof last.turn_id, SP_STR_FMT, SP_STR_ARG(ask->turn_id));
+    return note(ASKED_PERMISSIONS, ask->call_id, fn, user, ret_call);
 }
 
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
@@ -251,6 +264,33 @@ static void test_arguments_that_cannot_be_read_start_nothing(void **state)
     reply_refused();
 }
 
+/* ---- more permissions ---- */
+
+static void test_permissions_are_asked_for_and_their_answer_is_json(void **state)
+{
+    static const char granted[] = "{\"permissions\":{},\"scope\":\"turn\"}";
+    static const struct sp_tools_options on = {.has_additional_permissions = true};
+    static const char wanted[] = "{\"reason\":\"why\",\"environment_id\":\"e\",\"permissions\":{"
+                                 "\"network\":{\"enabled\":true},"
+                                 "\"file_system\":{\"read\":[\"/site/r\"]}}}";
+    struct sp_error e = {0};
+    uint64_t number = 0;
+
+    (void)state;
+    assert_int_equal(call("request_permissions", wanted, &e), -SP_E_NO_METHOD);
+    assert_int_equal(sp_tools_call(NULL, &on, SP_STR("request_permissions"), SP_STR("c1"),
+                                   SP_STR("t1"), sp_str_of(wanted), on_tool_reply, &told, &number,
+                                   &e),
+                     0);
+    assert_int_equal(last.what, ASKED_PERMISSIONS);
+    assert_string_equal(last.words, "why|e|1|1");
+    assert_string_equal(last.turn_id, "t1");
+    reply(&(struct sp_reply){.text = sp_str_of(granted)});
+    assert_false(told.has_failed);
+    assert_string_equal(told.text, granted);
+    assert_string_equal(told.structured, granted);
+}
+
 /* ---- the old tool ---- */
 
 static void test_the_old_tool_starts_programs_on_a_terminal(void **state)
@@ -444,6 +484,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_the_structured_output_keeps_to_the_tokens_that_were_asked_for),
     cmocka_unit_test(test_a_fault_is_a_failure_without_members),
     cmocka_unit_test(test_arguments_that_cannot_be_read_start_nothing),
+    cmocka_unit_test(test_permissions_are_asked_for_and_their_answer_is_json),
     cmocka_unit_test(test_the_old_tool_starts_programs_on_a_terminal),
     cmocka_unit_test(test_what_is_typed_is_joined_with_spaces_where_there_are_none),
     cmocka_unit_test(test_a_timeout_that_was_cut_is_told),

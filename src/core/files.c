@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/auto.h"
+#include "base/base64.h"
+#include "core/files_priv.h"
+
+/* ---- one thing after the other ---- */
+
+static bool is_at_or_above(struct sp_str a, struct sp_str b)
+{
+    return a.n <= b.n && memcmp(a.p, b.p, a.n) == 0 &&
+           (a.n == b.n || b.p[a.n] == '/' || a.p[a.n - 1] == '/');
+}
+
+static bool are_related(struct sp_str a, struct sp_str b)
+{
+    return a.n != 0 && b.n != 0 && (is_at_or_above(a, b) || is_at_or_above(b, a));
+}
+
+static struct sp_str path_of(const struct sp_files_parked *p)
+{
+    return (struct sp_str){p->paths, p->head.path_len};
+}
+
+static struct sp_str other_of(const struct sp_files_parked *p)
+{
+    return (struct sp_str){p->paths + p->head.path_len, p->head.other_len};
+}
+
+/* What is opened first has to be open. */
+static bool is_opening(const struct sp_files_parked *a, const struct sp_files_parked *b)
+{
+    return a->handle != NULL && a->handle == b->handle && a->head.op == SP_FILE_OPEN;
+}
+
+static bool is_in_the_way(const struct sp_files_parked *a, const struct sp_files_parked *b)
+{
+    if (!a->changes && !b->changes)
+        return false;
+    if (a->handle != NULL && a->handle == b->handle)
+        return true;
+    return are_related(path_of(a), path_of(b)) || are_related(path_of(a), other_of(b)) ||
+           are_related(other_of(a), path_of(b)) || are_related(other_of(a), other_of(b));
+}
+
+/* Whether an earlier one of the same client has to be done first. */
+static bool must_wait(const struct sp_files_call *c)
+{
+    for (const struct sp_files_call *i = c->client->first; i != c; i = i->next)
+        if (is_opening(i->parked, c->parked) ||
+            (!c->client->is_concurrent && is_in_the_way(i->parked, c->parked)))
+            return true;
+    return false;
+}
+
+/* ---- what is kept of a call ---- */
+
+static uint32_t flags_of(const struct sp_file_ask *ask)
+{
+    return (ask->follows ? SP_FILES_FOLLOWS : 0U) | (ask->is_recursive ? SP_FILES_RECURSIVE : 0U) |
+           (ask->is_forced ? SP_FILES_FORCED : 0U) | (ask->is_replace ? SP_FILES_REPLACE : 0U) |
+           (ask->walk.follows_directories ? SP_FILES_WALK_FOLLOWS : 0U) |
+           (ask->walk.prunes_hidden ? SP_FILES_WALK_PRUNES : 0U) |
+           (ask->hides_placeholders ? SP_FILES_HIDES : 0U);
+}
+
+static bool has_fd(enum sp_file_op op)
+{
+    return op == SP_FILE_READ_BLOCK || op == SP_FILE_WRITE_BLOCK || op == SP_FILE_WATCH_MISSING ||
+           op == SP_FILE_WATCH_PRESENT;
+}
+
+static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_error *e)
+{
+    const struct sp_file_ask *ask = &job->ask;
+    const size_t a = ask->path == NULL ? 0 : strlen(ask->path);
+    const size_t b = ask->other == NULL ? 0 : strlen(ask->other);
+    struct sp_files_parked *p = NULL;
+
+    if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH) {
+        (void)sp_fail(e, SP_E_SYSTEM, ENAMETOOLONG, "path");
+        return NULL;
+    }
+    p = calloc(1, sizeof *p + a + b);
+    if (p == NULL) {
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file operation");
+        return NULL;
+    }
+    *p = (struct sp_files_parked){
+        .head = {.op = ask->op,
+                 .flags = flags_of(ask),
+                 .offset = ask->offset,
+                 .length = ask->length,
+                 .max_depth = ask->walk.max_depth,
+                 .max_directories = ask->walk.max_directories,
+                 .max_entries = ask->walk.max_entries,
+                 .path_len = (uint16_t)a,
+                 .other_len = (uint16_t)b},
+        .changes = sp_file_changes(ask->op, ask->is_replace),
+        .fd = has_fd(ask->op) && job->handle == NULL ? ask->fd : -1,
+        .handle = job->handle,
+        .data = -1,
+        .session = job->session,
+    };
+    memcpy(p->paths, ask->path == NULL ? "" : ask->path, a);
+    memcpy(p->paths + a, ask->other == NULL ? "" : ask->other, b);
+    return p;
+}
+
+static void unpark(struct sp_files_parked *p)
+{
+    if (p == NULL)
+        return;
+    if (p->has_policy)
+        sp_policy_done(&p->policy);
+    if (p->data >= 0)
+        (void)close(p->data);
+    free(p);
+}
+
+/* The data, decoded if it has to be, into `out`, which has room for what size_of says. */
+static size_t size_of(const struct sp_files_job *job)
+{
+    return job->base64.p != NULL ? job->base64.n / 4 * 3 : job->raw.n;
+}
+
+static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, struct sp_error *e)
+{
+    if (job->base64.p != NULL)
+        return sp_base64_decode(job->base64, out, ret_len, e);
+    memcpy(out, job->raw.p, job->raw.n);
+    *ret_len = job->raw.n;
+    return 0;
+}
+
+/* Into a memory file: it waits, or is too large for a window. */
+static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job, struct sp_error *e)
+{
+    struct sp_files_parked *p = c->parked;
+    const size_t room = size_of(job);
+    size_t n = 0;
+
+    if (room > SP_FILES_DATA_MAX - c->client->kept)
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "at most %u bytes of one connection may wait to be written; ask for more "
+                       "when some have been answered",
+                       SP_FILES_DATA_MAX);
+    p->data = memfd_create("sallyport-data", MFD_CLOEXEC);
+    if (p->data < 0 || ftruncate(p->data, (off_t)room) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
+    void *map = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, p->data, 0);
+    if (map == MAP_FAILED)
+        return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
+    const int r = put_data(job, map, &n, e);
+    (void)munmap(map, room);
+    p->head.data_len = n;
+    p->head.flags |= SP_FILES_DATA_APART;
+    p->kept = room;
+    c->client->kept += room;
+    return r;
+}
+
+static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
+                     struct sp_files_server *server, struct sp_error *e)
+{
+    const size_t room = size_of(job);
+    char nothing[4];
+    size_t n = 0;
+
+    if (job->base64.p == NULL && job->raw.p == NULL)
+        return 0;
+    if (room > SP_FILES_WINDOW || (server == NULL && room != 0))
+        return keep_apart(c, job, e);
+    /* No room: no byte, or text that is too short to be any. */
+    const int r = put_data(job, room == 0 ? nothing : sp_files_window(server), &n, e);
+    c->parked->head.data_len = n;
+    return r;
+}
+
+/* ---- calls ---- */
+
+static void link_call(struct sp_files_client *client, struct sp_files_call *c)
+{
+    c->client = client;
+    c->next = NULL;
+    c->prev = client->last;
+    *(client->last == NULL ? &client->first : &client->last->next) = c;
+    client->last = c;
+}
+
+static void unlink_call(struct sp_files_call *c)
+{
+    struct sp_files_client *client = c->client;
+
+    client->kept -= c->parked->kept;
+    *(c->prev == NULL ? &client->first : &c->prev->next) = c->next;
+    *(c->next == NULL ? &client->last : &c->next->prev) = c->prev;
+    c->client = NULL;
+}
+
+static void set_waiting(struct sp_files_call *c)
+{
+    struct sp_files *f = c->files;
+    struct sp_files_parked *p = c->parked;
+
+    p->call = c;
+    p->prev = f->last_waiting;
+    *(p->prev == NULL ? &f->first_waiting : &p->prev->next) = p;
+    f->last_waiting = p;
+    c->client->waiting++;
+    f->waiting++;
+}
+
+static void set_not_waiting(struct sp_files_call *c)
+{
+    struct sp_files *f = c->files;
+    struct sp_files_parked *p = c->parked;
+
+    *(p->prev == NULL ? &f->first_waiting : &p->prev->next) = p->next;
+    *(p->next == NULL ? &f->last_waiting : &p->next->prev) = p->prev;
+    p->prev = p->next = NULL;
+    c->client->waiting--;
+    f->waiting--;
+}
+
+static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_t session,
+                     struct sp_cell **ret, struct sp_error *e)
+{
+    return policy == NULL ? sp_server_cell(f->server, ret, e)
+                          : sp_wards_cell(f->server->wards, session, policy, ret, e);
+}
+
+/* A process that can begin now; *ret NULL: all are at work. */
+static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
+                       struct sp_files_server **ret, struct sp_error *e)
+{
+    struct sp_cell *cell = NULL;
+
+    *ret = NULL;
+    if (c->client->working >= SP_FILES_CLIENT_MAX || must_wait(c))
+        return 0;
+    const int r = find_cell(c->files, policy, c->parked->session, &cell, e);
+    return r < 0 ? r : sp_files_find_server(c->files, cell, policy != NULL, ret, e);
+}
+
+/* One message carries one descriptor: the file. The data of a block goes back into the window. */
+static int take_block(struct sp_files_parked *p, struct sp_files_server *server, struct sp_error *e)
+{
+    p->fd = *p->handle;
+    if (p->fd < 0)
+        return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle");
+    if (p->data < 0)
+        return 0;
+    if (p->head.data_len > SP_FILES_WINDOW ||
+        pread(p->data, sp_files_window(server), (size_t)p->head.data_len, 0) !=
+            (ssize_t)p->head.data_len)
+        return sp_fail(e, SP_E_SYSTEM, EIO, "take back the data of a file operation");
+    (void)close(TAKE_FD(p->data));
+    p->head.flags &= ~(uint32_t)SP_FILES_DATA_APART;
+    return 0;
+}
+
+static int begin(struct sp_files_call *c, struct sp_files_server *server, struct sp_error *e)
+{
+    const bool is_block = c->parked->handle != NULL && c->parked->head.op != SP_FILE_OPEN;
+    int r = is_block ? take_block(c->parked, server, e) : 0;
+
+    if (r == 0)
+        r = sp_files_server_ask(server, c, e);
+    if (r < 0)
+        return r;
+    c->server = server;
+    c->client->working++;
+    return 0;
+}
+
+/* What is needed once the borrowed things are gone. */
+static int keep(struct sp_files_parked *p, const struct sp_policy *policy, struct sp_error *e)
+{
+    if (policy != NULL && !sp_policy_copy(policy, &p->policy))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
+    p->has_policy = policy != NULL;
+    return 0;
+}
+
+int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struct sp_files_job *job,
+                 struct sp_files_call *c, struct sp_error *e)
+{
+    struct sp_files_server *server = NULL;
+
+    if (client->waiting >= SP_FILES_WAITING_MAX)
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "at most %d file operations of one connection may wait; ask for more when "
+                       "some have been answered",
+                       SP_FILES_WAITING_MAX);
+    c->files = f;
+    c->server = NULL;
+    c->parked = park(job, e);
+    if (c->parked == NULL)
+        return -(int)e->code;
+    link_call(client, c);
+    int r = find_server(c, job->policy, &server, e);
+    if (r == 0)
+        r = take_data(c, job, server, e);
+    if (r == 0 && server == NULL)
+        r = keep(c->parked, job->policy, e);
+    if (r == 0 && server == NULL)
+        set_waiting(c);
+    else if (r == 0)
+        r = begin(c, server, e);
+    if (r < 0) {
+        unlink_call(c);
+        unpark(TAKE_PTR(c->parked));
+    }
+    return r;
+}
+
+/* It is over: nothing refers to it any more. */
+static void release(struct sp_files_call *c)
+{
+    if (c->server != NULL) {
+        sp_files_server_forget(c->server);
+        c->client->working--;
+    } else {
+        set_not_waiting(c);
+    }
+    unlink_call(c);
+    unpark(TAKE_PTR(c->parked));
+    c->server = NULL;
+}
+
+void sp_files_drop(struct sp_files_call *c)
+{
+    struct sp_files *f = c->files;
+
+    if (c->client == NULL)
+        return;
+    release(c);
+    sp_files_go_on(f);
+}
+
+void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
+                     const struct sp_error *e)
+{
+    release(c);
+    c->done(c, a, e);
+}
+
+/* ---- those that wait ---- */
+
+/* true: it waits no more, one way or the other. */
+static bool try_waiting(struct sp_files_call *c)
+{
+    const struct sp_policy *policy = c->parked->has_policy ? &c->parked->policy : NULL;
+    struct sp_files_server *server = NULL;
+    struct sp_error e = {0};
+    int r = find_server(c, policy, &server, &e);
+
+    if (r == 0 && server == NULL)
+        return false;
+    if (r == 0) {
+        set_not_waiting(c);
+        r = begin(c, server, &e);
+        if (r == 0)
+            return true;
+        set_waiting(c);
+    }
+    sp_files_finish(c, NULL, &e);
+    return true;
+}
+
+static void look_at_waiting(struct sp_deferred *d)
+{
+    struct sp_files *f = SP_CONTAINER(d, struct sp_files, more);
+    struct sp_files_parked *p = f->first_waiting;
+
+    while (p != NULL) /* after one has gone the list may be another */
+        p = try_waiting(p->call) ? f->first_waiting : p->next;
+}
+
+void sp_files_go_on(struct sp_files *f)
+{
+    if (f->first_waiting != NULL)
+        sp_loop_defer(f->loop, &f->more, look_at_waiting);
+}
+
+/* ---- beginning and end ---- */
+
+int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_error *e)
+{
+    struct sp_files *f = calloc(1, sizeof *f);
+
+    if (f == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare file operations");
+    f->server = server;
+    f->loop = server->loop;
+    *ret = f;
+    return 0;
+}
+
+void sp_files_free(struct sp_files *f)
+{
+    if (f == NULL)
+        return;
+    sp_loop_undefer(f->loop, &f->more);
+    sp_files_end_servers(f);
+    free(f);
+}
+
+struct sp_files_counts sp_files_counts(const struct sp_files *f)
+{
+    struct sp_files_counts n = {.servers = f->server_count, .waiting = f->waiting};
+
+    for (const struct sp_files_server *s = f->servers; s != NULL; s = sp_files_next_server(s))
+        n.working += sp_files_server_is_working(s) ? 1U : 0U;
+    return n;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files_priv: what the calls (files.c) and the processes that carry them out (files_server.c)
+ * share.
+ */
+#ifndef SP_CORE_FILES_PRIV_H
+#define SP_CORE_FILES_PRIV_H
+
+#include "cell/files.h"
+#include "core/files.h"
+
+/* A call's message, and what it needs while it waits. */
+struct sp_files_parked {
+    struct sp_files_call *call; /* while it waits */
+    struct sp_files_parked *prev, *next;
+    struct sp_files_ask head;
+    bool changes, has_policy;
+    int fd;   /* borrowed; -1: none */
+    const int *handle;
+    int data; /* a memory file; -1: in the window, or none */
+    size_t kept;
+    struct sp_policy policy;
+    uint64_t session;
+    char paths[]; /* as behind the head */
+};
+
+struct sp_files {
+    struct sp_server *server;
+    struct sp_loop *loop;
+    struct sp_files_server *servers;
+    uint32_t server_count, waiting;
+    struct sp_files_parked *first_waiting, *last_waiting;
+    struct sp_deferred more;
+};
+
+/* The call is over: it is released and told. */
+void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
+                     const struct sp_error *e);
+/* Something has become free: later in this turn those that wait are looked at. */
+void sp_files_go_on(struct sp_files *f);
+
+/* ---- files_server.c ---- */
+
+/* One at rest in this cell, or a new one; *ret NULL: there are too many, all at work. */
+int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
+                         struct sp_files_server **ret, struct sp_error *e);
+int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e);
+void sp_files_server_forget(struct sp_files_server *s); /* nobody wants its answer */
+char *sp_files_window(struct sp_files_server *s);
+bool sp_files_server_is_working(const struct sp_files_server *s);
+struct sp_files_server *sp_files_next_server(const struct sp_files_server *s);
+void sp_files_end_servers(struct sp_files *f);
+
+#endif

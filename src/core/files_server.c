@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files_server: the front's side of a process that does file operations. What it says is hostile.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "core/files_priv.h"
+#include "os/fd.h"
+
+#define IDLE_CONFINED_MS 1000 /* its cell has to stay for it */
+#define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
+
+struct sp_files_server {
+    struct sp_files *files;
+    struct sp_files_server *prev, *next;
+    struct sp_cell_guest guest;
+    bool is_confined, is_working;
+    int socket;
+    struct sp_watch watch;
+    struct sp_timer idle;
+    struct sp_deferred end;
+    char *window;
+    struct sp_files_call *call; /* NULL: nobody wants to know */
+    enum sp_file_op op;
+    uint64_t number;
+};
+
+/* ---- ends ---- */
+
+static void free_server(struct sp_deferred *d)
+{
+    struct sp_files_server *s = SP_CONTAINER(d, struct sp_files_server, end);
+    struct sp_files *f = s->files;
+
+    *(s->prev == NULL ? &f->servers : &s->prev->next) = s->next;
+    if (s->next != NULL)
+        s->next->prev = s->prev;
+    if (s->window != NULL)
+        (void)munmap(s->window, SP_FILES_WINDOW);
+    free(s);
+}
+
+/* It hears the end of its socket and ends; one that hangs ends with its cell. */
+static void hang_up(struct sp_files_server *s)
+{
+    if (s->socket < 0)
+        return;
+    sp_loop_unwatch(s->files->loop, &s->watch);
+    sp_loop_cancel(s->files->loop, &s->idle);
+    (void)shutdown(s->socket, SHUT_RDWR);
+    (void)close(TAKE_FD(s->socket));
+    sp_cell_leave(&s->guest);
+    s->files->server_count--;
+    sp_loop_defer(s->files->loop, &s->end, free_server);
+    sp_files_go_on(s->files);
+}
+
+static void fail(struct sp_files_server *s, const struct sp_error *why)
+{
+    struct sp_error e = {0};
+
+    hang_up(s);
+    if (s->call == NULL)
+        return;
+    if (why == NULL || why->code == SP_E_NONE)
+        (void)sp_fail(&e, SP_E_FAILED, 0,
+                      "the process that did this file operation has ended; try it again");
+    else
+        e = *why;
+    sp_files_finish(s->call, NULL, &e);
+}
+
+static void on_lost(struct sp_cell_guest *g, const struct sp_error *why)
+{
+    fail(SP_CONTAINER(g, struct sp_files_server, guest), why);
+}
+
+static void on_idle(struct sp_timer *t)
+{
+    hang_up(SP_CONTAINER(t, struct sp_files_server, idle));
+}
+
+static void rest(struct sp_files_server *s)
+{
+    const uint64_t ms = s->is_confined ? IDLE_CONFINED_MS : SP_FILES_IDLE_MS;
+
+    s->is_working = false;
+    if (!sp_loop_timer(s->files->loop, &s->idle, sp_loop_now(s->files->loop) + ms, on_idle))
+        hang_up(s);
+    sp_files_go_on(s->files);
+}
+
+void sp_files_end_servers(struct sp_files *f)
+{
+    while (f->servers != NULL) {
+        struct sp_files_server *s = f->servers;
+
+        hang_up(s);
+        sp_loop_undefer(f->loop, &s->end);
+        free_server(&s->end);
+    }
+    sp_loop_undefer(f->loop, &f->more);
+}
+
+/* ---- hearing ---- */
+
+struct heard {
+    struct sp_files_answer m;
+    int fd; /* -1: none */
+};
+
+/* 1: *h is filled; 0: nothing there; -1: it has ended, or says what no process of ours says. */
+static int hear(const struct sp_files_server *s, struct heard *h)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    struct iovec iov = {.iov_base = &h->m, .iov_len = sizeof h->m};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n;
+
+    do
+        n = recvmsg(s->socket, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    h->fd = -1;
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -1;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int))) {
+        memcpy(&h->fd, CMSG_DATA(c), sizeof h->fd);
+        h->fd = sp_fd_lift(h->fd);
+    }
+    const bool wants_fd = n == (ssize_t)sizeof h->m && h->m.err == 0 && h->m.refusal == 0 &&
+                          (h->m.flags & (SP_FILES_APART | SP_FILES_OPENED)) != 0;
+    const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
+                         h->m.number == s->number && s->is_working && h->m.err >= 0 &&
+                         h->m.err < 4096 && h->m.refusal < SP_FILE_REFUSAL_MAX &&
+                         wants_fd == (h->fd >= 0);
+    if (!is_fine && h->fd >= 0)
+        (void)close(TAKE_FD(h->fd));
+    return is_fine ? 1 : -1;
+}
+
+/* A memory file of its making: nobody can cut it while we read. */
+static void *map_memory(const struct heard *h)
+{
+    const int seals = fcntl(h->fd, F_GET_SEALS);
+    struct stat st;
+
+    if (seals < 0 || (seals & MEMORY_SEALS) != MEMORY_SEALS || fstat(h->fd, &st) < 0 ||
+        h->m.data_len == 0 || h->m.data_len > SP_FILE_MAX_READ ||
+        (uint64_t)st.st_size < h->m.data_len)
+        return NULL;
+    void *map = mmap(NULL, (size_t)h->m.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, h->fd, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static void tell(struct sp_files_server *s, struct heard *h, char *data)
+{
+    struct sp_files_call *c = s->call;
+    const uint32_t flags = h->m.flags;
+    const struct sp_file_answer a = {
+        .err = h->m.err,
+        .refusal = (enum sp_file_refusal)h->m.refusal,
+        .number = h->m.value,
+        .is_cut = (flags & SP_FILES_CUT) != 0,
+        .stat = {.is_directory = (flags & SP_FILES_IS_DIRECTORY) != 0,
+                 .is_file = (flags & SP_FILES_IS_FILE) != 0,
+                 .is_link = (flags & SP_FILES_IS_LINK) != 0,
+                 .size = h->m.size,
+                 .created_ms = h->m.created_ms,
+                 .modified_ms = h->m.modified_ms},
+        .fd = s->op == SP_FILE_OPEN ? TAKE_FD(h->fd) : -1,
+        .window = data,
+        .window_size = (size_t)h->m.data_len,
+        .data_len = h->m.data_len,
+        .memory = -1,
+    };
+
+    sp_files_finish(c, &a, NULL);
+}
+
+static void on_answer(struct sp_files_server *s, struct heard *h)
+{
+    const bool is_apart = (h->m.flags & SP_FILES_APART) != 0 && h->fd >= 0;
+    void *map = NULL;
+
+    if (s->call != NULL && is_apart && (s->op == SP_FILE_OPEN || (map = map_memory(h)) == NULL)) {
+        fail(s, NULL);
+    } else if (!is_apart && h->m.data_len > SP_FILES_WINDOW) {
+        fail(s, NULL);
+    } else {
+        if (s->call != NULL)
+            tell(s, h, is_apart ? map : s->window);
+        if (s->socket >= 0)
+            rest(s);
+    }
+    if (map != NULL)
+        (void)munmap(map, (size_t)h->m.data_len);
+    if (h->fd >= 0)
+        (void)close(h->fd);
+}
+
+static void on_socket(struct sp_watch *w, uint32_t events)
+{
+    struct sp_files_server *s = SP_CONTAINER(w, struct sp_files_server, watch);
+    struct heard h;
+    const int r = hear(s, &h);
+
+    (void)events;
+    if (r > 0)
+        on_answer(s, &h);
+    else if (r < 0)
+        fail(s, NULL);
+}
+
+/* ---- asking ---- */
+
+static int say(int socket, const struct sp_files_ask *m, const char *paths, int fd)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec iov[2] = {
+        {.iov_base = (void *)(uintptr_t)m, .iov_len = sizeof *m},
+        {.iov_base = (void *)(uintptr_t)paths, .iov_len = (size_t)m->path_len + m->other_len}};
+    struct msghdr h = {.msg_iov = iov, .msg_iovlen = iov[1].iov_len != 0 ? 2 : 1};
+    ssize_t n;
+
+    if (fd >= 0) {
+        h.msg_control = control;
+        h.msg_controllen = sizeof control;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    do
+        n = sendmsg(socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : 0;
+}
+
+int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e)
+{
+    struct sp_files_parked *p = c->parked;
+
+    sp_loop_cancel(s->files->loop, &s->idle);
+    p->head.number = ++s->number;
+    const int r = say(s->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
+    if (r < 0) {
+        hang_up(s);
+        return sp_fail(e, SP_E_SYSTEM, -r, "ask for a file operation");
+    }
+    s->call = c;
+    s->op = (enum sp_file_op)p->head.op;
+    s->is_working = true;
+    return 0;
+}
+
+void sp_files_server_forget(struct sp_files_server *s)
+{
+    s->call = NULL;
+}
+
+char *sp_files_window(struct sp_files_server *s)
+{
+    return s->window;
+}
+
+bool sp_files_server_is_working(const struct sp_files_server *s)
+{
+    return s->is_working && s->socket >= 0;
+}
+
+struct sp_files_server *sp_files_next_server(const struct sp_files_server *s)
+{
+    return s->next;
+}
+
+/* ---- beginnings ---- */
+
+/* The window, mapped here and sent there. */
+static int share_window(struct sp_files_server *s, struct sp_error *e)
+{
+    const struct sp_files_ask hello = {0};
+    auto_close int window = memfd_create("sallyport-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (window < 0 || ftruncate(window, SP_FILES_WINDOW) < 0 ||
+        fcntl(window, F_ADD_SEALS, WINDOW_SEALS) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
+    void *map = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
+    if (map == MAP_FAILED)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
+    s->window = map;
+    const int r = say(s->socket, &hello, NULL, window);
+    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations") : 0;
+}
+
+static int open_server(struct sp_files_server *s, struct sp_cell *cell, struct sp_error *e)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a socket for file operations");
+    s->socket = sp_fd_lift(pair[0]);
+    auto_close int theirs = sp_fd_lift(pair[1]);
+    int r = share_window(s, e);
+    if (r == 0)
+        r = sp_loop_watch(s->files->loop, &s->watch, s->socket, EPOLLIN, on_socket, e);
+    return r == 0 ? sp_cell_join(cell, &s->guest, theirs, e) : r;
+}
+
+static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
+                       struct sp_files_server **ret, struct sp_error *e)
+{
+    struct sp_files_server *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for file operations");
+    *s = (struct sp_files_server){.files = f,
+                                  .next = f->servers,
+                                  .guest = {.lost = on_lost},
+                                  .is_confined = is_confined,
+                                  .socket = -1};
+    if (s->next != NULL)
+        s->next->prev = s;
+    f->servers = s;
+    f->server_count++;
+    const int r = open_server(s, cell, e);
+    if (r < 0 && s->socket >= 0) {
+        hang_up(s);
+    } else if (r < 0) {
+        f->server_count--;
+        sp_loop_defer(f->loop, &s->end, free_server);
+    }
+    *ret = r < 0 ? NULL : s;
+    return r;
+}
+
+int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
+                         struct sp_files_server **ret, struct sp_error *e)
+{
+    struct sp_files_server *other = NULL;
+
+    *ret = NULL;
+    for (struct sp_files_server *s = f->servers; s != NULL; s = s->next) {
+        if (s->socket < 0 || s->is_working)
+            continue;
+        if (s->guest.cell == cell) {
+            *ret = s;
+            return 0;
+        }
+        other = s; /* the last is the oldest */
+    }
+    if (f->server_count >= SP_FILES_SERVERS_MAX && other == NULL)
+        return 0;
+    if (f->server_count >= SP_FILES_SERVERS_MAX)
+        hang_up(other);
+    return make_server(f, cell, is_confined, ret, e);
+}

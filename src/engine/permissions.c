@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request_permissions: a call that asks for more than commands may do, and starts nothing
+ * (approvals.md 9.3, 12.3). What is granted of it is kept for the turn or for the conversation, and
+ * commands get it from then on without asking.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "engine/approvals_priv.h"
+#include "engine/manager_priv.h"
+#include "engine/truncate.h"
+
+#define PREFIX         "request_permissions failed: "
+#define BY_USER        "rejected by user"
+#define BY_USER_LONG   "permission request rejected by user"
+#define TOO_LATE       "approval request timed out"
+#define REFUSAL_TOKENS 900
+
+struct request {
+    struct sp_call call;
+    struct sp_permissions_ask ask; /* its strings are the call's */
+    struct sp_grant asked;         /* what ask.permissions points to */
+    const struct sp_home *home;
+    struct sp_asking asking;
+    struct sp_buf answer; /* once it is decided: JSON, or the refusal */
+    bool is_begun, is_decided, is_granted, is_abort;
+};
+
+static struct request *request_of(struct sp_call *c)
+{
+    return SP_CONTAINER(c, struct request, call);
+}
+
+static struct sp_str view(const struct sp_buf *b)
+{
+    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
+}
+
+/* ---- the log ---- */
+
+static bool audit(struct request *r, const char *requirement, const char *decision,
+                  enum sp_decider by, struct sp_error *e)
+{
+    struct sp_approvals *a = r->call.m->approvals;
+    auto_buf struct sp_buf what = {0};
+
+    if (a->options.audit_log == NULL)
+        return true;
+    if (!sp_question_add_grant(&what, &r->asked)) {
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "audit log");
+        return false;
+    }
+    const struct sp_str argv[] = {SP_STR("request_permissions"), view(&what)};
+    const struct sp_audit_entry entry = {
+        .call_id = r->ask.call_id,
+        .environment = sp_str_of(r->home->id),
+        .cwd = r->asking.question.cwd,
+        .command = {argv, 2},
+        .policy = sp_approvals_policy(a),
+        .requirement = requirement,
+        .decision = decision,
+        .decided_by = sp_decider_name(by),
+    };
+    return sp_approvals_audit(a, &entry, e);
+}
+
+/* ---- the answer ---- */
+
+static void decide(struct request *r, struct sp_str refusal)
+{
+    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
+
+    r->is_decided = true;
+    r->answer.len = 0;
+    if (!sp_buf_add_str(&r->answer, SP_STR(PREFIX)) || !sp_truncate_add(&r->answer, refusal, max))
+        r->answer.len = 0; /* finish says that there is no memory */
+}
+
+static void decide_by_error(struct request *r, const struct sp_error *why)
+{
+    char text[sizeof why->msg + 128];
+
+    decide(r, sp_str_of(sp_error_text(why, text, sizeof text)));
+}
+
+static struct sp_str refusal(const struct sp_decision *d)
+{
+    if (d->rejection.n != 0 && !sp_str_eq(d->rejection, SP_STR(BY_USER)))
+        return d->rejection;
+    return d->kind == SP_DECISION_TIMED_OUT ? SP_STR(TOO_LATE) : SP_STR(BY_USER_LONG);
+}
+
+static void deny(struct request *r, const struct sp_decision *d)
+{
+    struct sp_error e = {0};
+
+    r->is_abort = d->kind == SP_DECISION_ABORT && !r->asking.is_replaced;
+    if (audit(r, "ask", sp_decision_name(d->kind), r->asking.decided_by, &e))
+        decide(r, refusal(d));
+    else
+        decide_by_error(r, &e);
+}
+
+static bool write_answer(struct request *r, const struct sp_grant *granted, bool is_for_session,
+                         bool is_strict)
+{
+    r->answer.len = 0;
+    return sp_buf_add_str(&r->answer, SP_STR("{\"permissions\":")) &&
+           sp_question_add_grant(&r->answer, granted) &&
+           sp_buf_printf(&r->answer, ",\"scope\":\"%s\",\"strict_auto_review\":%s}",
+                         is_for_session ? "session" : "turn", is_strict ? "true" : "false");
+}
+
+/* What was granted of what was asked, if it can be kept at all. */
+static int work_out(const struct request *r, const struct sp_decision *d, struct sp_grant *ret,
+                    struct sp_error *e)
+{
+    static const struct sp_policy nothing;
+    const struct sp_manager *m = r->call.m;
+
+    if (d->wants_strict_review && m->approvals->options.reviewer == NULL)
+        return sp_fail(e, SP_E_STATE, 0,
+                       "the answer wants everything to be reviewed, and there is no `reviewer`: "
+                       "nothing was granted");
+    if (d->kind == SP_DECISION_APPROVED && r->ask.turn_id.n == 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "it was granted for the turn, and the call names none: it can be granted "
+                       "for the session alone");
+    return sp_grant_intersect(&r->asked, d->permissions != NULL ? d->permissions : &r->asked,
+                              m->has_policy ? &m->policy : &nothing, ret, e);
+}
+
+/* The last step is the one that cannot be undone. */
+static int keep(struct request *r, const struct sp_decision *d, const struct sp_grant *granted,
+                struct sp_error *e)
+{
+    struct sp_approvals *a = r->call.m->approvals;
+    const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
+    const struct sp_str turn_id = {r->ask.turn_id.p, is_for_session ? 0 : r->ask.turn_id.n};
+    int result = 0;
+
+    if (!write_answer(r, granted, is_for_session, d->wants_strict_review))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer a permission request");
+    if (d->wants_strict_review)
+        result = sp_approvals_be_strict(a, turn_id, e);
+    if (result == 0 && (granted->extra.count != 0 || granted->extra.has_network))
+        result = sp_approvals_grant(a, sp_str_of(r->home->id), turn_id, granted, e);
+    return result;
+}
+
+static void grant(struct request *r, const struct sp_decision *d)
+{
+    struct sp_grant granted __attribute__((cleanup(sp_grant_done))) = {0};
+    struct sp_error why = {0};
+
+    if (work_out(r, d, &granted, &why) < 0) {
+        (void)audit(r, "ask", "denied", SP_DECIDER_CONFIG, NULL);
+        decide_by_error(r, &why);
+    } else if (!audit(r, "ask", sp_decision_name(d->kind), r->asking.decided_by, &why) ||
+               keep(r, d, &granted, &why) < 0) {
+        decide_by_error(r, &why);
+    } else {
+        r->is_decided = true;
+        r->is_granted = true;
+    }
+}
+
+static void on_decision(struct sp_asking *q, const struct sp_decision *d)
+{
+    struct request *r = SP_CONTAINER(q, struct request, asking);
+
+    if (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION)
+        grant(r, d);
+    else
+        deny(r, d);
+    sp_call_changed(&r->call);
+}
+
+/* ---- the question ---- */
+
+static const struct sp_home *find_home(const struct sp_manager *m, struct sp_str id)
+{
+    for (uint32_t i = 0; i < m->home_count; i++)
+        if (id.p == NULL || sp_str_eq(sp_str_of(m->homes[i].id), id))
+            return &m->homes[i];
+    return NULL;
+}
+
+static bool may_ask(const struct sp_approval_policy *p)
+{
+    return p->kind != SP_APPROVAL_NEVER &&
+           (p->kind != SP_APPROVAL_GRANULAR || p->request_permissions);
+}
+
+static void refuse_by_policy(struct request *r)
+{
+    const struct sp_approval_policy *p = sp_approvals_policy(r->call.m->approvals);
+    auto_buf struct sp_buf text = {0};
+    struct sp_error e = {0};
+
+    if (!audit(r, "forbidden", "denied", SP_DECIDER_CONFIG, &e)) {
+        decide_by_error(r, &e);
+        return;
+    }
+    (void)(sp_buf_add_str(&text, SP_STR("approval policy is ")) && sp_approval_add_name(&text, p) &&
+           sp_buf_add_str(&text, SP_STR("; reject request — you cannot request permissions if the "
+                                        "approval policy is ")) &&
+           sp_approval_add_name(&text, p)); /* without memory: as far as it came */
+    decide(r, view(&text));
+}
+
+/* Whether the call has been answered: what it says cannot be asked. */
+static bool refuse_arguments(struct request *r)
+{
+    struct sp_manager *m = r->call.m;
+    struct sp_error e = {0};
+
+    r->home = find_home(m, r->ask.environment_id);
+    if (!m->options.has_additional_permissions)
+        sp_call_fault(&r->call, SP_FAULT_ARGUMENTS,
+                      "permission requests are disabled; enable "
+                      "`features.exec_permission_approvals` before using `request_permissions`");
+    else if (m->home_count == 0)
+        sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "unified exec is unavailable in this session");
+    else if (r->home == NULL)
+        sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "unknown turn environment id `" SP_STR_FMT "`",
+                      SP_STR_ARG(r->ask.environment_id));
+    else if (sp_grant_normalise(&r->asked, &e) < 0)
+        sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "%s", e.msg);
+    else if (r->asked.extra.count == 0 && !r->asked.extra.has_network)
+        sp_call_fault(&r->call, SP_FAULT_ARGUMENTS,
+                      "`permissions` must include at least one requested permission in `network` "
+                      "or `file_system`");
+    else if (m->call_count > SP_CALLS_MAX)
+        sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "too many calls are waiting");
+    return r->call.is_answered;
+}
+
+static void begin(struct request *r)
+{
+    struct sp_manager *m = r->call.m;
+
+    r->is_begun = true;
+    if (refuse_arguments(r))
+        return;
+    r->asking = (struct sp_asking){
+        .question = {.kind = SP_QUESTION_PERMISSIONS,
+                     .call_id = r->ask.call_id,
+                     .turn_id = r->ask.turn_id,
+                     .environment = sp_str_of(r->home->id),
+                     .cwd = {r->home->cwd, r->home->cwd == NULL ? 0 : strlen(r->home->cwd)},
+                     .reason = r->ask.reason,
+                     .additional = &r->asked,
+                     .profile = m->has_policy ? &m->policy : NULL,
+                     .profile_name = m->options.policy_name},
+        .told = on_decision,
+    };
+    if (!may_ask(sp_approvals_policy(m->approvals)))
+        refuse_by_policy(r);
+    else if (!sp_approvals_can_ask(m->approvals))
+        deny(r, &(struct sp_decision){.rejection = SP_STR(SP_NOBODY_ANSWERS)});
+    else
+        sp_asking_begin(&r->asking, m->approvals);
+}
+
+/* ---- the call ---- */
+
+static void finish(struct request *r)
+{
+    struct sp_manager *m = r->call.m;
+    const bool is_abort = r->is_abort;
+    struct sp_str text = view(&r->answer);
+    size_t prefix = sizeof PREFIX - 1;
+
+    if (text.n == 0) { /* neither answer nor refusal could be written down */
+        text = SP_STR(PREFIX "no memory for the answer");
+        r->is_granted = false;
+    }
+    if (r->is_granted)
+        prefix = 0;
+    const struct sp_reply reply = {
+        .fault = r->is_granted ? SP_FAULT_NONE : SP_FAULT_REJECTED,
+        .text = text,
+        .error = r->is_granted ? SP_STR("") : (struct sp_str){text.p + prefix, text.n - prefix},
+    };
+    sp_call_finish(&r->call, &reply);
+    if (is_abort)
+        sp_manager_interrupt(m);
+}
+
+static void step(struct sp_call *c)
+{
+    struct request *r = request_of(c);
+
+    if (c->is_cancelled) {
+        sp_call_abort(c);
+        return;
+    }
+    if (!r->is_begun)
+        begin(r);
+    if (r->is_decided && !c->is_answered)
+        finish(r);
+}
+
+static void release(struct sp_call *c)
+{
+    struct request *r = request_of(c);
+    const bool is_open = sp_asking_is_open(&r->asking);
+
+    sp_asking_done(&r->asking);
+    if (is_open)
+        (void)audit(r, "ask", sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, NULL);
+    sp_grant_done(&r->asked);
+    sp_buf_done(&r->answer);
+}
+
+static bool copy_ask(struct request *r, const struct sp_permissions_ask *ask)
+{
+    struct sp_keep *k = &r->call.keep;
+
+    r->ask = *ask;
+    r->ask.permissions = NULL;
+    return sp_profile_copy(&ask->permissions->extra, &r->asked.extra) &&
+           sp_keep_str(k, ask->call_id, &r->ask.call_id) &&
+           sp_keep_str(k, ask->turn_id, &r->ask.turn_id) &&
+           sp_keep_str(k, ask->environment_id, &r->ask.environment_id) &&
+           sp_keep_str(k, ask->reason, &r->ask.reason);
+}
+
+int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
+                                   sp_reply_fn *fn, void *user, uint64_t *ret_call,
+                                   struct sp_error *e)
+{
+    const int admitted = sp_manager_admit(m, e);
+
+    if (admitted < 0)
+        return admitted;
+    struct request *r = calloc(1, sizeof *r);
+    if (r == NULL || !copy_ask(r, ask)) {
+        if (r != NULL) {
+            sp_keep_done(&r->call.keep);
+            sp_grant_done(&r->asked);
+        }
+        free(r);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
+    r->call.step = step;
+    r->call.release = release;
+    sp_call_begin(m, &r->call, fn, user);
+    *ret_call = r->call.number;
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * content: what is in files. Opening never waits, whatever is there: a FIFO without a writer, a
+ * terminal, a tape.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "file/file_priv.h"
+
+#define CALMLY (O_NONBLOCK | O_NOCTTY)
+
+/* A regular file to read; a refusal otherwise. */
+static int open_to_read(const struct sp_file_ask *ask, struct sp_file_answer *a, struct stat *st)
+{
+    auto_close int fd = sp_place_open(ask, O_RDONLY | CALMLY);
+
+    if (fd < 0)
+        return TAKE_FD(fd);
+    if (fstat(fd, st) < 0)
+        return -errno;
+    if (!S_ISREG(st->st_mode)) {
+        a->refusal = SP_FILE_NOT_A_FILE;
+        return -1;
+    }
+    return TAKE_FD(fd);
+}
+
+int sp_content_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    struct sp_room room = {.answer = a};
+    struct stat st;
+    bool is_more = false;
+    int r = 0;
+    auto_close int fd = open_to_read(ask, a, &st);
+
+    if (a->refusal != SP_FILE_NOT_REFUSED)
+        return 0;
+    if (fd < 0)
+        return fd;
+    if (st.st_size <= (off_t)SP_FILE_MAX_READ)
+        r = sp_room_take_file(&room, fd, SP_FILE_MAX_READ, &is_more);
+    if (r < 0)
+        return r;
+    if (is_more || st.st_size > (off_t)SP_FILE_MAX_READ) {
+        a->refusal = SP_FILE_TOO_LARGE;
+        a->number = SP_FILE_MAX_READ;
+        return 0;
+    }
+    return sp_room_done(&room);
+}
+
+static int write_at(int fd, const char *data, size_t n, off_t at, bool is_placed)
+{
+    while (n > 0) {
+        const ssize_t done = is_placed ? pwrite(fd, data, n, at) : write(fd, data, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -errno;
+        data += done;
+        at += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+int sp_content_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | O_TRUNC | CALMLY);
+
+    (void)a;
+    return fd < 0 ? fd : write_at(fd, ask->data, ask->data_len, 0, false);
+}
+
+/* Made empty only once it is known to be a file. */
+static int open_to_replace(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    struct stat st;
+    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | CALMLY);
+
+    if (fd < 0)
+        return TAKE_FD(fd);
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode)) {
+        a->refusal = SP_FILE_NOT_A_FILE;
+        return -1;
+    }
+    if (st.st_size != 0 && ftruncate(fd, 0) < 0)
+        return -errno;
+    return TAKE_FD(fd);
+}
+
+int sp_content_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    struct stat st;
+    const int fd = ask->is_replace ? open_to_replace(ask, a) : open_to_read(ask, a, &st);
+
+    if (a->refusal != SP_FILE_NOT_REFUSED)
+        return 0;
+    a->fd = fd < 0 ? -1 : fd;
+    return fd < 0 ? fd : 0;
+}
+
+int sp_content_read_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    size_t at = 0;
+
+    if (ask->length == 0 || ask->length > SP_FILE_MAX_BLOCK || ask->length > a->window_size ||
+        ask->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
+        return -EINVAL;
+    while (at < ask->length) {
+        const ssize_t n =
+            pread(ask->fd, a->window + at, ask->length - at, (off_t)(ask->offset + at));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        at += (size_t)n;
+    }
+    a->data_len = at;
+    a->is_cut = at < ask->length;
+    return 0;
+}
+
+int sp_content_write_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    (void)a;
+    if (ask->data_len == 0 || ask->data_len > SP_FILE_MAX_BLOCK ||
+        ask->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
+        return -EINVAL;
+    return write_at(ask->fd, ask->data, ask->data_len, (off_t)ask->offset, true);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules and approvers of the configuration in a program that uses libsallyport, and what it is told
+ * about them. */
+#include <sys/stat.h>
+
+#include "lib_fixture.h"
+
+static char warnings[4096];
+static int warning_count;
+static bool is_inside; /* of dispatch: nobody is called elsewhere */
+
+static void on_event(void *user, const struct sp_event *ev)
+{
+    (void)user;
+    assert_true(is_inside);
+    if (ev->kind != SP_EVENT_WARNED)
+        return;
+    assert_int_equal(ev->session, 0);
+    warning_count++;
+    (void)snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%.*s\n",
+                   (int)ev->byte_count, ev->bytes);
+}
+
+static void on_question(void *user, const struct sp_question *q)
+{
+    (void)user, (void)q;
+    fail();
+}
+
+static const char *at(const char *name)
+{
+    static char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/%s", test_home, name);
+    return path;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *f = fopen(at(name), "w");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    warnings[0] = 0;
+    warning_count = 0;
+    is_inside = true;
+    return mkdir(at("rules"), 0755);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    sp_engine_free(engine);
+    engine = NULL;
+    (void)unlink(at("rules/a.rules"));
+    (void)unlink(at("conf"));
+    return rmdir(at("rules"));
+}
+
+static void begin(const char *config, const char *approve, bool can_ask)
+{
+    struct sp_engine_options o = default_options();
+    char path[128];
+
+    if (config != NULL) {
+        write_file("conf", config);
+        assert_int_equal(chmod(at("conf"), 0600), 0);
+        (void)snprintf(path, sizeof path, "%s", at("conf"));
+        o.config = path;
+    }
+    o.approve = approve;
+    o.event = on_event;
+    o.ask = can_ask ? on_question : NULL;
+    is_inside = false;
+    engine = make_engine(&o);
+    is_inside = true;
+}
+
+static enum sp_outcome run(const char *script)
+{
+    static struct heard h;
+
+    do_run(&h, script, 0);
+    return h.outcome;
+}
+
+static void becomes(const char *script, enum sp_outcome outcome)
+{
+    const uint64_t end = now_ms() + DEADLINE_MS;
+
+    while (run(script) != outcome) {
+        if (now_ms() > end)
+            fail_msg("`%s` does not become %d", script, (int)outcome);
+        dispatch_once(engine, 50);
+    }
+}
+
+#define FORBID_ECHO "prefix_rule(pattern=[\"echo\"], decision=\"forbidden\")\n"
+
+static void test_rules_are_read_again(void **state)
+{
+    (void)state;
+    begin(NULL, "on-request", false);
+    assert_int_equal(run("echo x"), SP_OUTCOME_EXITED);
+    write_file("rules/a.rules", FORBID_ECHO);
+    becomes("echo x", SP_OUTCOME_REFUSED);
+    assert_int_equal(warning_count, 0);
+    write_file("rules/a.rules", FORBID_ECHO "\nnonsense\n");
+    const uint64_t end = now_ms() + DEADLINE_MS;
+    while (warning_count == 0) {
+        assert_true(now_ms() < end);
+        dispatch_once(engine, 50);
+    }
+    assert_int_equal(run("echo x"), SP_OUTCOME_REFUSED);
+    assert_non_null(strstr(warnings, "rules/a.rules:3:"));
+    assert_int_equal(unlink(at("rules/a.rules")), 0);
+    becomes("echo x", SP_OUTCOME_EXITED);
+    assert_int_equal(warning_count, 1);
+}
+
+static void test_a_file_that_is_broken_at_the_beginning(void **state)
+{
+    (void)state;
+    write_file("rules/a.rules", "(");
+    begin(NULL, "on-request", false);
+    assert_int_equal(warning_count, 0);
+    dispatch_once(engine, 0);
+    assert_int_equal(warning_count, 1);
+    assert_non_null(strstr(warnings, "rules/a.rules:1:"));
+    assert_int_equal(run("echo x"), SP_OUTCOME_EXITED);
+    assert_int_equal(warning_count, 1);
+}
+
+static void test_warnings_nobody_came_for(void **state)
+{
+    (void)state;
+    write_file("rules/a.rules", "(");
+    begin(NULL, "on-request", false);
+    sp_engine_free(engine);
+    engine = NULL;
+    assert_int_equal(warning_count, 0);
+}
+
+static void test_an_approver_that_a_library_does_not_have(void **state)
+{
+    static const char *const names[] = {"terminal", "client"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char config[64], expected[64];
+
+        (void)snprintf(config, sizeof config, "approver = '%s'\n", names[i]);
+        (void)snprintf(expected, sizeof expected, "nobody answers questions: the approver `%s` ",
+                       names[i]);
+        begin(config, "on-request", false);
+        dispatch_once(engine, 0);
+        assert_int_equal(warning_count, 1);
+        assert_memory_equal(warnings, expected, strlen(expected));
+        sp_engine_free(engine);
+        warnings[0] = 0;
+        warning_count = 0;
+
+        begin(config, "on-request", true); /* the host answers */
+        dispatch_once(engine, 0);
+        sp_engine_free(engine);
+        begin(config, "never", false); /* there is nothing to answer */
+        dispatch_once(engine, 0);
+        sp_engine_free(engine);
+        engine = NULL;
+        assert_int_equal(warning_count, 0);
+    }
+    begin("approver = 'deny'\n", "on-request", false);
+    dispatch_once(engine, 0);
+    assert_int_equal(warning_count, 0);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_rules_are_read_again),
+    TEST(test_a_file_that_is_broken_at_the_beginning),
+    TEST(test_warnings_nobody_came_for),
+    TEST(test_an_approver_that_a_library_does_not_have),
+};
+
+TEST_MAIN(tests)
