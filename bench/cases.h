@@ -26,6 +26,10 @@
     X(confined, "start /bin/true under a sandbox that is there; raw is ours without a sandbox") \
     X(first, "start /bin/true under a policy that is new")                                      \
     X(cells, "64 sandboxes at once: time and memory")                                           \
+    X(files, "fs/readFile and fs/writeFile of 1 MiB and 32 MiB")                                \
+    X(walk, "fs/walk of 10,000 files in 100 directories")                                       \
+    X(confined_read, "fs/readFile of a small file under a sandbox; raw is ours without")        \
+    X(stat, "fs/getMetadata of what is not there")                                              \
     X(exec, "exec_command of /bin/true by the engine in this program, beside the server's RPC") \
     X(poll, "the processor time of a poll of 5 seconds that nothing comes of")                  \
     X(judge, "judge a script of five commands with 1,000 rules")                                \

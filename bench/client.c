@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "client_priv.h"
 #include "spawn.h"
 #include "stats.h"
 
@@ -24,28 +25,14 @@ enum {
     IN_MAX = 80 << 20,
     RECV_MAX = 256 << 10,
     RECV_MIN = 128 << 10,
-    OUT = 16 << 10,
-    HEAD_MAX = 14,
+    OUT = BENCH_CLIENT_OUT,
+    HEAD_MAX = BENCH_CLIENT_HEAD,
     WAIT_S = 10,
-};
-
-struct bench_client {
-    int fd;
-    bool is_tcp;
-    enum bench_ack ack;
-    uint64_t deadline;
-    int64_t last_id;
-    uint64_t last_write;
-    char *in; /* [from, to) has been received and not yet been looked at */
-    size_t cap;
-    size_t from;
-    size_t to;
-    char out[OUT];
 };
 
 /* ---- bytes ---- */
 
-static int send_all(struct bench_client *c, const char *p, size_t n, struct sp_error *e)
+int bench_client_send_all(struct bench_client *c, const char *p, size_t n, struct sp_error *e)
 {
     while (n > 0) {
         const ssize_t sent = send(c->fd, p, n, MSG_NOSIGNAL);
@@ -81,7 +68,7 @@ static int make_room(struct bench_client *c, struct sp_error *e)
     return 0;
 }
 
-static int receive(struct bench_client *c, struct sp_error *e)
+int bench_client_receive(struct bench_client *c, struct sp_error *e)
 {
     const int r = make_room(c, e);
 
@@ -115,15 +102,7 @@ static int receive(struct bench_client *c, struct sp_error *e)
 
 /* ---- frames ---- */
 
-struct frame {
-    int opcode;
-    bool is_last;
-    size_t head;
-    size_t len;
-};
-
-/* The frame at this place of the buffer; false if it is not all there. */
-static bool look(const struct bench_client *c, size_t at, struct frame *ret)
+bool bench_client_look(const struct bench_client *c, size_t at, struct bench_frame *ret)
 {
     const unsigned char *p = (const unsigned char *)c->in + at;
     const size_t n = c->to - at;
@@ -146,11 +125,15 @@ static bool look(const struct bench_client *c, size_t at, struct frame *ret)
         for (int i = 2; i < 10; i++)
             len = len << 8 | p[i];
     }
-    if (n - head < len)
-        return false;
-    *ret = (struct frame){
+    *ret = (struct bench_frame){
         .opcode = p[0] & 0x0f, .is_last = (p[0] & 0x80) != 0, .head = head, .len = len};
     return true;
+}
+
+/* The same; false as well if it is not all there. */
+static bool look_at_whole(const struct bench_client *c, size_t at, struct bench_frame *ret)
+{
+    return bench_client_look(c, at, ret) && c->to - at - ret->head >= ret->len;
 }
 
 /* Sends c->out[HEAD_MAX .. HEAD_MAX + n) as one masked frame. */
@@ -169,7 +152,7 @@ static int send_frame(struct bench_client *c, int opcode, size_t n, struct sp_er
         p[3] = (unsigned char)n;
     }
     memcpy(p + head - 4, key, 4);
-    return send_all(c, (const char *)p, head + n, e);
+    return bench_client_send_all(c, (const char *)p, head + n, e);
 }
 
 SP_PRINTF(3, 4)
@@ -196,14 +179,15 @@ static int pong(struct bench_client *c, const char *p, size_t n, struct sp_error
 /* One whole message in place: the parts of a fragmented one are moved together. */
 static int next_text(struct bench_client *c, struct sp_str *ret, struct sp_error *e)
 {
-    struct frame f;
+    struct bench_frame f;
     size_t len = 0;   /* of the message so far, which begins at c->from + skip */
     size_t skip = 0;  /* head of its first frame */
     size_t ahead = 0; /* all bytes looked at, from c->from on */
 
     for (;;) {
-        if (!look(c, c->from + ahead, &f)) {
-            const int r = receive(c, e); /* may move the bytes, never what lies between them */
+        if (!look_at_whole(c, c->from + ahead, &f)) {
+            const int r =
+                bench_client_receive(c, e); /* may move the bytes, never what lies between them */
 
             if (r < 0)
                 return r;
@@ -336,10 +320,10 @@ static int upgrade(struct bench_client *c, const char *url, struct sp_error *e)
                            "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                            "Sec-WebSocket-Version: 13\r\n\r\n",
                            (int)strcspn(host, "/"), host);
-    int r = send_all(c, c->out, (size_t)n, e);
+    int r = bench_client_send_all(c, c->out, (size_t)n, e);
 
     while (r == 0) {
-        r = receive(c, e);
+        r = bench_client_receive(c, e);
         if (r < 0)
             break;
 

@@ -82,6 +82,8 @@ int bench_helper_main(int argc, char **argv)
         return bench_relay();
     if (strcmp(part, "respond") == 0)
         return bench_respond();
+    if (strcmp(part, "files") == 0)
+        return bench_respond_files();
     if (argc == 2 && sp_str_to_u64(sp_str_of(argv[1]), UINT64_MAX / 2, &n)) {
         if (strcmp(part, "flood") == 0)
             return flood(n);

@@ -8,7 +8,9 @@
  *   print COUNT    writes so many lines of the pattern as stdio does, 4 KiB at a time
  *   respond        an exec-server that can do one thing only: start a command and pass its output
  *                  on (pipe, base64, WebSocket, TCP), one after the other, for this program's
- * client relay          passes bytes from a TCP connection through an echo child and back
+ *                  client
+ *   files          one that reads, writes and looks at files, and nothing else
+ *   relay          passes bytes from a TCP connection through an echo child and back
  *
  * They end when their input or output ends, at the latest after some minutes.
  */
@@ -18,6 +20,7 @@
 int bench_helper_main(int argc, char **argv);
 
 int bench_respond(void);
+int bench_respond_files(void);
 int bench_relay(void);
 
 #endif

@@ -253,6 +253,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     char self[4096];
     char scratch[4096];
+    char memory[] = "/dev/shm/sallyport-bench.XXXXXX";
     const char *tmp = getenv("TMPDIR");
 
     if (argc > 1 && strcmp(argv[1], "--helper") == 0)
@@ -273,6 +274,7 @@ int main(int argc, char **argv)
     }
     o.bench.self = self;
     o.bench.scratch = scratch;
+    o.bench.memory = mkdtemp(memory) != NULL ? memory : scratch;
     o.bench.turn_ns = (o.bench.is_quick ? 100 : 200) * BENCH_MS;
     o.bench.rounds = o.bench.is_quick ? 3 : 9;
     o.bench.max_starts = o.bench.url != NULL ? 1000 : 7500;
@@ -281,6 +283,7 @@ int main(int argc, char **argv)
     run_cases(&o);
     (void)bench_spawn_sweep();
     (void)nftw(scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    (void)nftw(o.bench.memory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (bench_is_stopped())
         return bench_stop_signal() == SIGALRM ? 1 : 128 + bench_stop_signal();
 

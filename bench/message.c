@@ -63,8 +63,10 @@ static bool is(struct sp_str key, const char *name, size_t n)
 
 static void on_string(struct sp_str key, struct sp_str v, struct facts *f)
 {
-    if (IS(key, "chunk"))
+    if (IS(key, "chunk") || IS(key, "dataBase64"))
         f->m.chunk = v;
+    else if (IS(key, "kind"))
+        f->m.files += IS(v, "file");
     else if (IS(key, "processId"))
         f->m.proc = (uint64_t)number(v);
     else if (IS(key, "method"))

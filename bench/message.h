@@ -24,12 +24,14 @@ enum bench_kind {
 
 struct bench_message {
     enum bench_kind kind;
-    int64_t id;           /* REPLY, ERROR */
-    uint64_t proc;        /* OUTPUT, EXITED, CLOSED; replies that name it */
-    uint64_t seq;         /* OUTPUT, EXITED, CLOSED */
-    uint64_t next_seq;    /* reply of process/read */
-    int64_t exit_code;    /* EXITED */
-    struct sp_str chunk;  /* OUTPUT: base64; reply of process/read: the last chunk's */
+    int64_t id;        /* REPLY, ERROR */
+    uint64_t proc;     /* OUTPUT, EXITED, CLOSED; replies that name it */
+    uint64_t seq;      /* OUTPUT, EXITED, CLOSED */
+    uint64_t next_seq; /* reply of process/read */
+    int64_t exit_code; /* EXITED */
+    uint64_t files;    /* reply of fs/walk: entries that are files */
+    struct sp_str
+        chunk; /* OUTPUT: base64; reply of process/read: the last chunk's; of fs/readFile */
     struct sp_str reason; /* ERROR */
 };
 

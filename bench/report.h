@@ -40,6 +40,14 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(FIRST_P50, "confined_first_p50", "- first of a new policy, p50", TIME, false)             \
     X(CELLS_START, "cells_start", "64 sandboxes at once: start all", TIME, false)               \
     X(CELLS_PRIVATE, "cells_private_each", "64 sandboxes: private memory each", BYTES, false)   \
+    X(FILE_READ_1, "file_read_1m", "fs/readFile of 1 MiB", FLOW, true)                          \
+    X(FILE_READ_32, "file_read_32m", "fs/readFile of 32 MiB", FLOW, true)                       \
+    X(FILE_WRITE_1, "file_write_1m", "fs/writeFile of 1 MiB", FLOW, true)                       \
+    X(FILE_WRITE_32, "file_write_32m", "fs/writeFile of 32 MiB", FLOW, true)                    \
+    X(WALK, "walk_10000_p50", "fs/walk of 10,000 files, p50", TIME, false)                      \
+    X(CONFINED_READ, "confined_read_p50", "fs/readFile confined (raw: not), p50", TIME, false)  \
+    X(STAT_P50, "stat_missing_p50", "fs/getMetadata of a gap, p50", TIME, false)                \
+    X(STAT_RATE, "stat_missing_16", "- 16 in flight", RATE, true)                               \
     X(EXEC_P50, "exec_p50", "exec_command of /bin/true, p50", TIME, false)                      \
     X(EXEC_P99, "exec_p99", "exec_command of /bin/true, p99", TIME, false)                      \
     X(EXEC_RPC, "exec_rpc_p50", "- the same as process RPC, p50", TIME, false)                  \

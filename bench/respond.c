@@ -2,6 +2,8 @@
 /*
  * respond, relay: what a server would cost that does nothing but the kernel's part of the work.
  */
+#include "respond.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,10 +27,9 @@
 #include "spawn.h"
 #include "stats.h"
 
-enum { HEAD_MAX = 10 };
+enum { HEAD_MAX = BENCH_RESPOND_HEAD };
 
-/* Listens on a free loopback port and says which on stdout, as an exec-server does. */
-static int listen_and_say(void)
+int bench_listen_and_say(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
@@ -43,7 +44,7 @@ static int listen_and_say(void)
     return fd;
 }
 
-static int accept_one(int listener)
+int bench_accept_one(int listener)
 {
     const int on = 1;
     const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -53,7 +54,7 @@ static int accept_one(int listener)
     return fd;
 }
 
-static bool send_all(int fd, const char *p, size_t n)
+bool bench_send_all(int fd, const char *p, size_t n)
 {
     while (n > 0) {
         const ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
@@ -66,8 +67,7 @@ static bool send_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* Sends the n bytes at text, before which there are HEAD_MAX bytes of room, as one frame. */
-static bool send_text(int fd, char *text, size_t n)
+bool bench_send_text(int fd, char *text, size_t n)
 {
     unsigned char head[HEAD_MAX] = {0x81};
     size_t len = 2;
@@ -84,10 +84,10 @@ static bool send_text(int fd, char *text, size_t n)
     for (size_t i = 2; i < len; i++)
         head[i] = (unsigned char)(n >> (8 * (len - 1 - i)));
     memcpy(text - len, head, len);
-    return send_all(fd, text - len, n + len);
+    return bench_send_all(fd, text - len, n + len);
 }
 
-SP_PRINTF(2, 3) static bool say(int fd, const char *fmt, ...)
+bool bench_say(int fd, const char *fmt, ...)
 {
     char buf[HEAD_MAX + 512];
     va_list args;
@@ -95,7 +95,8 @@ SP_PRINTF(2, 3) static bool say(int fd, const char *fmt, ...)
     va_start(args, fmt);
     const int n = vsnprintf(buf + HEAD_MAX, sizeof buf - HEAD_MAX, fmt, args);
     va_end(args);
-    return n > 0 && (size_t)n < sizeof buf - HEAD_MAX && send_text(fd, buf + HEAD_MAX, (size_t)n);
+    return n > 0 && (size_t)n < sizeof buf - HEAD_MAX &&
+           bench_send_text(fd, buf + HEAD_MAX, (size_t)n);
 }
 
 /* Pipe, base64, frame, socket. Returns the number of the last chunk, -1 if the client has gone. */
@@ -119,7 +120,7 @@ static long long pump(int fd, int from, unsigned long long proc)
                            proc, ++seq);
         p = sp_base64_encode(p, in, (size_t)n);
         memcpy(p, "\"}}", 3);
-        if (!send_text(fd, text, (size_t)(p + 3 - text)))
+        if (!bench_send_text(fd, text, (size_t)(p + 3 - text)))
             return -1;
     }
 }
@@ -165,7 +166,7 @@ static bool run(int fd, char *const *command, long long id, unsigned long long p
     const int r = bench_spawn(&how, &kid, &e);
 
     (void)close(fds[1]);
-    if (r < 0 || !say(fd, "{\"id\":%lld,\"result\":{}}", id))
+    if (r < 0 || !bench_say(fd, "{\"id\":%lld,\"result\":{}}", id))
         return false;
 
     const long long seq = pump(fd, from, proc);
@@ -174,11 +175,13 @@ static bool run(int fd, char *const *command, long long id, unsigned long long p
     else
         (void)bench_kid_reap(&kid, 10 * BENCH_S, NULL, NULL);
     return seq >= 0 &&
-           say(fd,
+           bench_say(
+               fd,
                "{\"method\":\"process/exited\",\"params\":{\"processId\":\"%llu\",\"seq\":%lld,"
                "\"exitCode\":0}}",
                proc, seq + 1) &&
-           say(fd,
+           bench_say(
+               fd,
                "{\"method\":\"process/closed\",\"params\":{\"processId\":\"%llu\",\"seq\":%lld}}",
                proc, seq + 2);
 }
@@ -199,7 +202,8 @@ static bool handle(int fd, const unsigned char *key, char *text, size_t n)
         text[i] ^= (char)key[i & 3];
     text[n] = 0;
     if (strstr(text, "\"initialize\"") != NULL)
-        return say(fd, "{\"id\":%lld,\"result\":{\"sessionId\":\"raw\"}}", after(text, "\"id\":"));
+        return bench_say(fd, "{\"id\":%lld,\"result\":{\"sessionId\":\"raw\"}}",
+                         after(text, "\"id\":"));
     if (strstr(text, "\"process/start\"") == NULL)
         return true;
 
@@ -225,7 +229,7 @@ static void serve(int fd)
         if (!is_open) {
             if (memmem(buf, have, "\r\n\r\n", 4) == NULL)
                 continue;
-            if (!send_all(fd, welcome, sizeof welcome - 1))
+            if (!bench_send_all(fd, welcome, sizeof welcome - 1))
                 return;
             is_open = true;
             have = 0;
@@ -249,10 +253,10 @@ static void serve(int fd)
 
 int bench_respond(void)
 {
-    auto_close int listener = listen_and_say();
+    auto_close int listener = bench_listen_and_say();
 
     while (listener >= 0) {
-        auto_close int fd = accept_one(listener);
+        auto_close int fd = bench_accept_one(listener);
 
         if (fd < 0)
             break;
@@ -272,7 +276,7 @@ int bench_relay(void)
     int there[2];
     int back[2];
     char byte;
-    auto_close int listener = listen_and_say();
+    auto_close int listener = bench_listen_and_say();
 
     if (listener < 0 || pipe2(there, O_CLOEXEC) < 0 || pipe2(back, O_CLOEXEC) < 0)
         return 1;
@@ -282,7 +286,7 @@ int bench_relay(void)
     if (bench_spawn(&how, &kid, &e) < 0 || read(back[0], &byte, 1) != 1)
         return 1;
 
-    auto_close int fd = accept_one(listener);
+    auto_close int fd = bench_accept_one(listener);
     while (recv(fd, &byte, 1, 0) == 1 && write(there[1], &byte, 1) == 1 &&
            read(back[0], &byte, 1) == 1 && send(fd, &byte, 1, MSG_NOSIGNAL) == 1)
         ;

@@ -23,6 +23,7 @@ struct bench {
     const char *binary;     /* ours, for its size; NULL: what runs */
     const char *self;       /* this program's file */
     const char *scratch;    /* a directory of this run */
+    const char *memory;     /* another, not on a disk if that is possible */
     bool is_quick;
     uint64_t turn_ns;      /* how long one turn of a latency case lasts */
     int rounds;            /* how many turns each side has */

@@ -29,20 +29,24 @@ static bool add_words(struct sp_buf *out, struct sp_words words)
     return is_good && sp_buf_add(out, "]", 1);
 }
 
-/* How often a person typed a blank in a plain script makes no other command of it. */
+/*
+ * How often a person typed a blank in a plain script makes no other command of it. What kind of
+ * command it is comes first: a script must not pass for another one that consists of the words by
+ * which the first would be told.
+ */
 static bool add_canonical(struct sp_buf *out, struct sp_words argv)
 {
     auto_segments struct sp_segments s = {0};
     struct sp_str script;
 
     if (!sp_script_is_wrapper(argv, &script))
-        return add_words(out, argv);
+        return add(out, SP_STR("argv")) && add_words(out, argv);
     if (sp_segments_read(&s, argv, NULL) < 0)
         return false;
     if (!s.is_opaque && s.count == 1)
-        return add_words(out, s.items[0]);
-    const struct sp_str words[] = {SP_STR("__codex_shell_script__"), argv.items[1], script};
-    return add_words(out, (struct sp_words){words, 3});
+        return add(out, SP_STR("plain")) && add_words(out, s.items[0]);
+    const struct sp_str words[] = {argv.items[1], script};
+    return add(out, SP_STR("script")) && add_words(out, (struct sp_words){words, 2});
 }
 
 bool sp_cache_add_command_key(struct sp_buf *out, const struct sp_cache_command *c)
@@ -70,38 +74,49 @@ struct entry {
     bool covers_retry;
 };
 
-struct sp_cache {
+struct table {
     uint32_t buckets[BUCKETS];
     /* A ring, from the oldest on. */
     struct entry entries[SP_CACHE_KEYS];
+};
+
+struct sp_cache {
+    struct table *table; /* NULL: nothing was ever stored, as in most sessions */
     uint32_t oldest, count;
     size_t bytes;
 };
 
 struct sp_cache *sp_cache_new(void)
 {
-    struct sp_cache *c = calloc(1, sizeof *c);
+    return calloc(1, sizeof(struct sp_cache));
+}
 
-    for (uint32_t i = 0; c != NULL && i < BUCKETS; i++)
-        c->buckets[i] = NONE;
-    return c;
+static bool make_table(struct sp_cache *c)
+{
+    if (c->table != NULL)
+        return true;
+    c->table = calloc(1, sizeof *c->table);
+    for (uint32_t i = 0; c->table != NULL && i < BUCKETS; i++)
+        c->table->buckets[i] = NONE;
+    return c->table != NULL;
 }
 
 void sp_cache_free(struct sp_cache *c)
 {
     if (c == NULL)
         return;
-    for (uint32_t i = 0; i < SP_CACHE_KEYS; i++)
-        free(c->entries[i].key);
+    for (uint32_t i = 0; c->table != NULL && i < SP_CACHE_KEYS; i++)
+        free(c->table->entries[i].key);
+    free(c->table);
     free(c);
 }
 
-static uint32_t find(const struct sp_cache *c, uint32_t bucket, struct sp_str key)
+static uint32_t find(const struct table *t, uint32_t bucket, struct sp_str key)
 {
-    uint32_t i = c->buckets[bucket];
+    uint32_t i = t->buckets[bucket];
 
-    while (i != NONE && !sp_str_eq((struct sp_str){c->entries[i].key, c->entries[i].len}, key))
-        i = c->entries[i].next;
+    while (i != NONE && !sp_str_eq((struct sp_str){t->entries[i].key, t->entries[i].len}, key))
+        i = t->entries[i].next;
     return i;
 }
 
@@ -112,19 +127,19 @@ static uint32_t bucket_of(struct sp_str key)
 
 bool sp_cache_has(const struct sp_cache *c, struct sp_str key, bool covers_retry)
 {
-    const uint32_t i = find(c, bucket_of(key), key);
+    const uint32_t i = c->table == NULL ? NONE : find(c->table, bucket_of(key), key);
 
-    return i != NONE && (!covers_retry || c->entries[i].covers_retry);
+    return i != NONE && (!covers_retry || c->table->entries[i].covers_retry);
 }
 
 static void drop_oldest(struct sp_cache *c)
 {
     const uint32_t i = c->oldest;
-    struct entry *gone = &c->entries[i];
-    uint32_t *link = &c->buckets[gone->bucket];
+    struct entry *gone = &c->table->entries[i];
+    uint32_t *link = &c->table->buckets[gone->bucket];
 
     while (*link != i)
-        link = &c->entries[*link].next;
+        link = &c->table->entries[*link].next;
     *link = gone->next;
     free(gone->key);
     c->bytes -= gone->len;
@@ -136,10 +151,13 @@ static void drop_oldest(struct sp_cache *c)
 bool sp_cache_store(struct sp_cache *c, struct sp_str key, bool covers_retry)
 {
     const uint32_t bucket = bucket_of(key);
-    const uint32_t known = find(c, bucket, key);
 
+    if (!make_table(c))
+        return false;
+    struct table *t = c->table;
+    const uint32_t known = find(t, bucket, key);
     if (known != NONE) {
-        c->entries[known].covers_retry = c->entries[known].covers_retry || covers_retry;
+        t->entries[known].covers_retry = t->entries[known].covers_retry || covers_retry;
         return true;
     }
     char *copy = key.n > MAX_BYTES ? NULL : malloc(key.n == 0 ? 1 : key.n);
@@ -150,8 +168,8 @@ bool sp_cache_store(struct sp_cache *c, struct sp_str key, bool covers_retry)
     while (c->count == SP_CACHE_KEYS || (c->count != 0 && c->bytes + key.n > MAX_BYTES))
         drop_oldest(c);
     const uint32_t i = (c->oldest + c->count++) % SP_CACHE_KEYS;
-    c->entries[i] = (struct entry){copy, key.n, bucket, c->buckets[bucket], covers_retry};
-    c->buckets[bucket] = i;
+    t->entries[i] = (struct entry){copy, key.n, bucket, t->buckets[bucket], covers_retry};
+    t->buckets[bucket] = i;
     c->bytes += key.n;
     return true;
 }

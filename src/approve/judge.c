@@ -186,12 +186,8 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
 
 /* ---- requirement (7.1) ---- */
 
-/* A shell that merely is called one: rules for what it is told to run must not bless it (4.4). */
-static bool add_shell(const struct sp_judge_ask *ask, struct sp_requirement *q)
+static bool add_in_front(struct sp_requirement *q, struct sp_words segment)
 {
-    if (!q->segments.is_wrapper || q->segments.is_opaque ||
-        sp_script_is_trusted_shell(ask->argv.items[0], ask->shell))
-        return true;
     struct sp_arena arena = {q->impl};
     const uint32_t count = q->segments.count;
     struct sp_words *items = sp_arena_new(&arena, (count + (size_t)1) * sizeof *items);
@@ -199,12 +195,25 @@ static bool add_shell(const struct sp_judge_ask *ask, struct sp_requirement *q)
     q->impl = arena.newest;
     if (items == NULL)
         return false;
-    items[0] = (struct sp_words){ask->argv.items, 1};
+    items[0] = segment;
     for (uint32_t i = 0; i < count; i++)
         items[i + 1] = q->segments.items[i];
     q->segments.items = items;
     q->segments.count = count + 1;
     return true;
+}
+
+/* A shell that merely is called one: rules for what it is told to run must not bless it (4.4). */
+static bool add_shell(const struct sp_judge_ask *ask, struct sp_requirement *q)
+{
+    return !q->segments.is_wrapper || q->segments.is_opaque ||
+           sp_script_is_trusted_shell(ask->argv.items[0], ask->shell) ||
+           add_in_front(q, (struct sp_words){ask->argv.items, 1});
+}
+
+static bool add_preface(const struct sp_judge_ask *ask, struct sp_requirement *q)
+{
+    return ask->preface.count == 0 || add_in_front(q, ask->preface);
 }
 
 static bool may_ask(const struct sp_judge_ask *ask, const struct sp_evaluation *v)
@@ -241,8 +250,7 @@ static bool refuses_override(const struct sp_judge_ask *ask)
         return false;
     if (ask->nobody_answers || !sp_approval_may_ask_by_guess(&ask->policy))
         return true;
-    return ask->permissions == SP_PERMISSIONS_ADDITIONAL &&
-           ask->policy.kind != SP_APPROVAL_ON_REQUEST;
+    return sp_judge_forbids_additional(ask);
 }
 
 static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_error *e)
@@ -256,13 +264,13 @@ static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struc
         return sp_judge_add_override_refusal(&q->reason, ask)
                    ? 0
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to refuse a command");
-    if (!add_shell(ask, q))
+    if (!add_shell(ask, q) || !add_preface(ask, q))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
     if ((r = evaluate(ask, q, &v, e)) < 0)
         return r;
     if (!decide(ask, q, &v))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
-    return q->kind == SP_REQUIRE_REFUSAL ? 0 : offer(ask, q, &v, e);
+    return q->kind == SP_REQUIRE_REFUSAL || ask->preface.count != 0 ? 0 : offer(ask, q, &v, e);
 }
 
 int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_error *e)

@@ -41,6 +41,11 @@ enum sp_permissions {
     SP_PERMISSIONS_ADDITIONAL,
 };
 
+/* M13: the policy would ask, but there is nobody to be asked. */
+#define SP_NOBODY_ANSWERS                                                                          \
+    "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
+    "approver, or change the approval policy"
+
 /* 6.1 and 6.2 */
 bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how);
 enum sp_danger { SP_DANGER_NONE, SP_DANGER_FORCED_RM, SP_DANGER_OTHER };
@@ -54,6 +59,9 @@ struct sp_judge_ask {
     enum sp_permissions permissions;
     bool is_preapproved;    /* additional permissions that a stored grant covers */
     struct sp_words prefix; /* the requested prefix_rule; count 0: none */
+    /* A segment that is judged before the command's own, which can then only add restrictions; no
+     * rule is offered. count 0: none. */
+    struct sp_words preface;
     enum sp_known_safe known_safe;
     const char *shell;   /* the configured one; NULL: none */
     bool nobody_answers; /* questions cannot be answered: M13 instead of M2 and M9 */

@@ -32,6 +32,13 @@ bool sp_judge_add_silenced(struct sp_buf *out, const struct sp_judge_ask *ask,
 bool sp_judge_add_question(struct sp_buf *out, const struct sp_judge_ask *ask,
                            const struct sp_rule_matches *matches);
 
+/* Whether the policy lets nobody ask for more permissions of a sandbox (M4). */
+static inline bool sp_judge_forbids_additional(const struct sp_judge_ask *ask)
+{
+    return ask->permissions == SP_PERMISSIONS_ADDITIONAL &&
+           ask->policy.kind != SP_APPROVAL_ON_REQUEST;
+}
+
 /* Whether the caller wants more than the sandbox as it is, and nobody granted that before. */
 static inline bool sp_judge_wants_more(const struct sp_judge_ask *ask)
 {

@@ -8,9 +8,6 @@
     "approval required by policy, but " \
     "AskForApproval::Granular.sandbox_approval is false"
 #define FORCED_RM "rm -f style commands are not permitted. Use a safer approach"
-#define NOBODY                                                                        \
-    "approval required, but the client cannot answer questions; allow it by a rule, " \
-    "configure an approver, or change the approval policy"
 
 static bool add(struct sp_buf *out, const char *text)
 {
@@ -38,10 +35,11 @@ static const struct sp_rule_match *longest(const struct sp_rule_matches *matches
 
 bool sp_judge_add_override_refusal(struct sp_buf *out, const struct sp_judge_ask *ask)
 {
-    if (ask->nobody_answers)
-        return add(out, NOBODY);
     /* Who may be asked about escalation may still not be asked about more permissions. */
     const bool may_ask = sp_approval_may_ask_by_guess(&ask->policy);
+
+    if (ask->nobody_answers && may_ask && !sp_judge_forbids_additional(ask))
+        return add(out, SP_NOBODY_ANSWERS);
 
     return add(out, "approval policy is ") && sp_approval_add_name(out, &ask->policy) &&
            add(out, "; reject command \xe2\x80\x94 you cannot ") &&
@@ -68,10 +66,13 @@ bool sp_judge_add_forbidden(struct sp_buf *out, const struct sp_judge_ask *ask,
 bool sp_judge_add_silenced(struct sp_buf *out, const struct sp_judge_ask *ask,
                            const struct sp_evaluation *v)
 {
+    const bool may_ask = v->has_rule_prompt ? sp_approval_may_ask_by_rule(&ask->policy)
+                                            : sp_approval_may_ask_by_guess(&ask->policy);
+
     if (!v->has_rule_prompt && v->danger == SP_DANGER_FORCED_RM)
         return add(out, FORCED_RM);
-    if (ask->nobody_answers)
-        return add(out, NOBODY);
+    if (may_ask) /* nobody answers: an approver would help */
+        return add(out, SP_NOBODY_ANSWERS);
     if (ask->policy.kind != SP_APPROVAL_GRANULAR)
         return add(out, NEVER);
     return add(out, v->has_rule_prompt ? NO_RULES : NO_SANDBOX);

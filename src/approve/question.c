@@ -109,6 +109,9 @@ static bool add_command(struct sp_buf *out, const struct sp_question *q)
 {
     bool ok = add_name(out, "command") && add_words(out, q->argv) && add_text(out, "cwd", q->cwd);
 
+    if (ok && q->preface.count > 1) /* without its first word: which program is no question */
+        ok = add_name(out, "env") &&
+             add_words(out, (struct sp_words){q->preface.items + 1, q->preface.count - 1});
     if (ok && q->reason.n != 0)
         ok = add_text(out, "reason", q->reason);
     if (ok && sp_question_offers_host(q))
@@ -117,6 +120,8 @@ static bool add_command(struct sp_buf *out, const struct sp_question *q)
         ok = add_name(out, "proposed_execpolicy_amendment") && add_words(out, q->amendment);
     if (ok && q->additional != NULL)
         ok = add_name(out, "additional_permissions") && sp_question_add_grant(out, q->additional);
+    if (ok && q->is_guess)
+        ok = sp_buf_add_str(out, SP_STR(",\"denial_is_guess\":true"));
     return ok && sp_buf_printf(out, ",\"without_sandbox\":%s", q->is_free ? "true" : "false") &&
            add_decisions(out, q) && add_parsed(out, q);
 }

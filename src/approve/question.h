@@ -27,11 +27,13 @@ struct sp_question {
     int64_t at_ms;             /* since 1970 */
     struct sp_str command;     /* as a person would type it */
     struct sp_words argv;
+    struct sp_words preface;   /* env NAME=VALUE ...: what else the caller says; count 0: nothing */
     struct sp_str cwd, reason; /* reason: n 0: none */
     const struct sp_segments *segments;
-    struct sp_words amendment;              /* the rule that is offered; count 0: none */
-    const struct sp_grant *additional;      /* what it gets besides; NULL: nothing */
-    bool is_free;                           /* yes means: without a sandbox */
+    struct sp_words amendment;         /* the rule that is offered; count 0: none */
+    const struct sp_grant *additional; /* what it gets besides; NULL: nothing */
+    bool is_free;                      /* yes means: without a sandbox */
+    bool is_guess; /* RETRY: only what it printed speaks for a denial, and it may print anything */
     const struct sp_policy *profile;        /* that it runs under; NULL: none */
     const char *profile_name;               /* NULL: it has none */
     const struct sp_patch_changes *changes; /* PATCH; else NULL */

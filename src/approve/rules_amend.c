@@ -25,9 +25,10 @@ static int fail_system(struct sp_error *e, int sys, const char *doing, const cha
     return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s/rules/" FILE_NAME, doing, user_dir);
 }
 
-/* USER_DIR/rules, made if USER_DIR is there. */
+/* USER_DIR/rules; both are made, USER_DIR if its parent is there. */
 static int open_folder(const char *user_dir, struct sp_error *e)
 {
+    (void)mkdir(user_dir, 0700); /* whether it is there is seen when it is opened */
     auto_close int home = open(user_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (home < 0)

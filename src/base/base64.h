@@ -24,4 +24,12 @@ char *sp_base64_encode(char *out, const void *bytes, size_t n);
  */
 int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_error *e);
 
+/*
+ * The n symbols from `from` on alone, both multiples of four within text.n (the last part has what
+ * is left, n / 4 * 3 bytes of room do). Refusals are those of the whole text, if its parts are
+ * decoded from the front.
+ */
+int sp_base64_decode_part(struct sp_str text, size_t from, size_t n, void *out, size_t *ret_len,
+                          struct sp_error *e);
+
 #endif

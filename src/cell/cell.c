@@ -196,14 +196,27 @@ static void end_session(struct cell *cell, uint64_t session)
     cell->is_sweep_due = true;
 }
 
+/* In a child: what it shares with us and the front, and what commands were started with. Its own
+ * memory is a file like any other (/proc/self/mem) to those whom it serves. */
+static void let_go(struct cell *cell)
+{
+    for (uint32_t i = 0; i < cell->slots; i++)
+        if (cell->commands[i].life != SP_LIFE_NONE)
+            sp_ring_free(&cell->commands[i].ring);
+    sp_bell_free(&cell->yard.bell);
+    explicit_bzero(cell->message.bytes, sizeof cell->message.bytes);
+}
+
 /* A process for file operations. It fails: the front finds the socket ended. */
 static void on_files(struct cell *cell)
 {
     if (cell->message.fd_count != 1)
         return;
     const pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        let_go(cell);
         sp_files_begin(cell->message.fds[0], cell->yard.scope);
+    }
     if (pid > 0)
         sp_strays_note_own(cell->strays, pid);
 }

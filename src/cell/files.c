@@ -18,7 +18,7 @@
 /* One datagram of the front's, and where its paths are. */
 struct taken {
     struct sp_files_ask head;
-    char paths[2 * (SP_FILE_MAX_PATH + 1)];
+    char paths[SP_FILES_PATHS];
     const char *path, *other;
     size_t len;
     int fd; /* -1: none came with it */
@@ -37,30 +37,11 @@ static int take(int socket, struct taken *t)
     do
         n = recvmsg(socket, &h, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
-    t->fd = -1;
-    const struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&h);
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&t->fd, CMSG_DATA(c), sizeof t->fd);
+    t->fd = n < 0 ? -1 : sp_files_take_fd(&h);
     if (n < (ssize_t)sizeof t->head || (h.msg_flags & MSG_TRUNC) != 0)
         return 0;
     t->len = (size_t)n - sizeof t->head;
     return 1;
-}
-
-/* Two strings out of the bytes behind the head; false: they are not as long as it says. */
-static bool cut_paths(struct taken *t)
-{
-    const size_t a = t->head.path_len;
-    const size_t b = t->head.other_len;
-
-    if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH || a + b != t->len)
-        return false;
-    memmove(t->paths + a + 1, t->paths + a, b);
-    t->paths[a] = t->paths[a + 1 + b] = 0;
-    t->path = a != 0 ? t->paths : NULL;
-    t->other = b != 0 ? t->paths + a + 1 : NULL;
-    return true;
 }
 
 static struct sp_file_ask ask_of(const struct taken *t, const char *window)
@@ -162,7 +143,8 @@ static void serve(int socket)
     (void)close(t.fd);
     if (window == MAP_FAILED)
         return;
-    while (take(socket, &t) != 0 && cut_paths(&t)) {
+    while (take(socket, &t) != 0 &&
+           sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
         carry_out(&t, window, &a);
         if (t.fd >= 0)
             (void)close(t.fd);
@@ -175,12 +157,16 @@ void sp_files_begin(int socket, int scope)
 {
     sigset_t none;
 
-    /* Nothing of the cell's but its memory, which nobody looks at any more. */
     (void)setsid();
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* a FIFO whose reader goes, and a limit on the size of files: */
+    (void)signal(SIGXFSZ, SIG_IGN); /* errors of the operation, not our end */
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_NAME, "sallyport-files");
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || (scope >= 0 && sp_landlock_enter(scope) < 0))
+    /* What we hold is for nobody who has our user id, nor in a core. */
+    if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+        (scope >= 0 && sp_landlock_enter(scope) < 0))
         _exit(1);
     if (dup3(socket, ANY_FILE_NUMBER, O_CLOEXEC) < 0 && socket != ANY_FILE_NUMBER)
         _exit(1);

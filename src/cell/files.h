@@ -60,6 +60,25 @@ struct sp_files_answer {
     int64_t created_ms, modified_ms;
 };
 
+/* ---- what both sides look at (files_wire.c) ---- */
+
+#define SP_FILES_PATHS     (2 * (SP_FILE_MAX_PATH + 1)) /* room for both, each with its NUL */
+#define SP_FILES_ERRNO_MAX 4096                         /* the kernel's */
+
+struct msghdr;
+/* The descriptor that came with a datagram, at most one; -1: none. Others are closed. */
+int sp_files_take_fd(struct msghdr *h);
+
+/* Two strings out of the `len` bytes behind an ask; NULL: none. false: they are not as long as it
+ * says. */
+bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
+                        const char **ret_path, const char **ret_other);
+
+/* Whether a process of ours could say this to what it was asked. length: of a block. What the
+ * descriptor is has yet to be seen. */
+bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_files_answer *m,
+                        bool has_fd);
+
 /* In the child: serves until the socket ends. scope: a Landlock rule set to enter; -1: none. */
 _Noreturn void sp_files_begin(int socket, int scope);
 

@@ -340,7 +340,7 @@ void sp_strays_end_session(struct sp_strays *s, uint64_t session)
         return;
     sp_strays_sweep(s);
     for (size_t i = 0; i < s->count; i++)
-        if (s->list[i].session == session) {
+        if (s->list[i].session == session && !s->list[i].is_own) {
             sp_yard_free_spare(s->yard);
             sp_tree_kill(s->list[i].pid, true);
             sp_yard_take_spare(s->yard);

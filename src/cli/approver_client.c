@@ -7,10 +7,6 @@
 #include "base/auto.h"
 #include "rpc/ask.h"
 
-#define NOBODY                                                                                     \
-    "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
-    "approver, or change the approval policy"
-
 struct sp_approver_client {
     struct sp_approver approver;
     struct sp_conn *conn;
@@ -41,8 +37,9 @@ static void on_answered(struct sp_ask *a, struct sp_str result)
     struct query *q = SP_CONTAINER(a, struct query, ask);
     struct sp_decision_text d = {0};
 
-    if (result.p == NULL)
-        d.decision.rejection = SP_STR(NOBODY);
+    if (result.p == NULL) /* an error: it cannot answer */
+        d.decision = (struct sp_decision){.kind = SP_DECISION_FAILED,
+                                          .rejection = SP_STR(SP_NOBODY_ANSWERS)};
     else if (result.n <= SP_APPROVER_CLIENT_ANSWER_MAX)
         sp_decision_read_answer(result, &d);
     q->done(q->user, q->question, &d.decision);
@@ -62,8 +59,8 @@ static bool send_it(struct query *q, const struct sp_question *question)
 static void ask(struct sp_approver *a, const struct sp_question *question, sp_approver_fn *done,
                 void *user)
 {
-    static const struct sp_decision denied = {
-        .kind = SP_DECISION_DENIED,
+    static const struct sp_decision failed = {
+        .kind = SP_DECISION_FAILED,
         .rejection = {"approval required, but the question could not be sent to the client", 67}};
     struct sp_approver_client *by = SP_CONTAINER(a, struct sp_approver_client, approver);
     struct query *q = calloc(1, sizeof *q);
@@ -78,7 +75,7 @@ static void ask(struct sp_approver *a, const struct sp_question *question, sp_ap
             return;
         free_query(q);
     }
-    done(user, question->id, &denied);
+    done(user, question->id, &failed);
 }
 
 static void withdraw(struct sp_approver *a, uint64_t question, void *user)

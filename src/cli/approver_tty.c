@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -54,23 +55,43 @@ static void print(const struct sp_approver_tty *t, struct sp_str text)
     }
 }
 
-/* Keys as they are struck, Ctrl-C among them; nothing that was struck before. */
-static bool take_keys(struct sp_approver_tty *t)
+/* Keys as they are struck, Ctrl-C among them. */
+static bool make_raw(const struct sp_approver_tty *t)
 {
-    struct termios raw;
+    struct termios raw = t->before;
 
-    if (tcgetattr(t->fd, &t->before) < 0)
-        return false;
-    raw = t->before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
     raw.c_iflag &= ~(tcflag_t)IXON;
     raw.c_oflag |= OPOST | ONLCR;
     raw.c_cc[VMIN] = 1;
     raw.c_cc[VTIME] = 0;
-    if (tcsetattr(t->fd, TCSAFLUSH, &raw) < 0)
-        return false;
+    return tcsetattr(t->fd, TCSAFLUSH, &raw) == 0;
+}
+
+static bool take_keys(struct sp_approver_tty *t)
+{
+    return tcgetattr(t->fd, &t->before) == 0 && make_raw(t);
+}
+
+/* What a command has printed here before may have left the terminal writing in invisible letters,
+ * in another alphabet, or on a part of the screen: the question is to be read. */
+static void print_reset(const struct sp_approver_tty *t)
+{
+    const char *kind = getenv("TERM");
+
+    if (kind != NULL && kind[0] != 0 && strcmp(kind, "dumb") != 0)
+        print(t, SP_STR("\x0f\x1b[!p\x1b(B\x1b[0m"));
+}
+
+/* What was struck before the line with the keys was there is no answer. */
+static void print_question(const struct sp_approver_tty *t, struct sp_str text)
+{
+    const char *last = memrchr(text.p, '\n', text.n);
+    const size_t body = last == NULL ? 0 : (size_t)(last - text.p) + 1;
+
+    print(t, (struct sp_str){text.p, body});
     (void)tcflush(t->fd, TCIFLUSH);
-    return true;
+    print(t, (struct sp_str){text.p + body, text.n - body});
 }
 
 static void give_back(struct sp_approver_tty *t)
@@ -133,6 +154,18 @@ static void on_key(struct sp_approver_tty *t, char key)
     }
 }
 
+/* A shell that stopped us and let us go on has its own idea of the terminal: lines. A key and Enter
+ * is the key then. */
+static bool is_key_in_line(const struct sp_approver_tty *t, const char *keys, ssize_t n)
+{
+    struct termios now;
+
+    if (n < 2 || tcgetattr(t->fd, &now) < 0 || (now.c_lflag & ICANON) == 0)
+        return false;
+    (void)make_raw(t);
+    return n == 2 && keys[1] == '\n';
+}
+
 static void on_readable(struct sp_watch *w, uint32_t events)
 {
     struct sp_approver_tty *t = SP_CONTAINER(w, struct sp_approver_tty, watch);
@@ -144,7 +177,7 @@ static void on_readable(struct sp_watch *w, uint32_t events)
         return;
     if (n <= 0)
         answer(t, SP_DECISION_ABORT); /* nobody is there any more */
-    else if (n == 1)
+    else if (n == 1 || is_key_in_line(t, keys, n))
         on_key(t, keys[0]);
 }
 
@@ -172,7 +205,9 @@ static void show_next(struct sp_deferred *d)
         return;
     }
     t->is_shown = true;
-    print(t, (struct sp_str){text.data, text.len});
+    if (t->first->question->kind == SP_QUESTION_RETRY)
+        print_reset(t);
+    print_question(t, (struct sp_str){text.data, text.len});
     if (sp_loop_watch(t->loop, &t->watch, t->fd, EPOLLIN, on_readable, NULL) < 0)
         answer(t, SP_DECISION_DENIED);
 }

@@ -12,6 +12,7 @@ enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2, SP_EXIT_UNREACHABL
 
 int sp_cmd_serve(int argc, char **argv);
 int sp_cmd_cell(int argc, char **argv);
+int sp_cmd_http(int argc, char **argv);
 int sp_cmd_exec(int argc, char **argv);
 int sp_cmd_sandbox(int argc, char **argv);
 int sp_cmd_patch(int argc, char **argv);

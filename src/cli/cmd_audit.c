@@ -9,7 +9,7 @@
 #include "approve/audit.h"
 #include "base/auto.h"
 #include "cli/cli.h"
-#include "config/config.h"
+#include "config/approvals.h"
 
 static const char help[] =
     "Usage: sallyport audit verify [OPTIONS] [FILE]\n"
@@ -77,18 +77,10 @@ static char *find_log(const char *config_file)
         (void)sp_cli_complain(&e);
         return NULL;
     }
-    if (config.audit_log != NULL ? config.audit_log[0] == 0 : config.home == NULL) {
-        (void)complain("no log is configured; name a file");
-        return NULL;
-    }
-    if (config.audit_log != NULL)
-        path = strdup(config.audit_log);
-    else if (asprintf(&path, "%s/audit.jsonl", config.home) < 0)
-        path = NULL;
-    if (path == NULL) {
-        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "find the log");
+    if (sp_config_audit_log(&config, &path, &e) < 0)
         (void)sp_cli_complain(&e);
-    }
+    else if (path == NULL)
+        (void)complain("no log is configured; name a file");
     return path;
 }
 

@@ -150,7 +150,7 @@ static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_resu
     int r = sp_carry_new(&c, e);
 
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, &how.backend, e);
+        r = sp_place_here(sp_carry_loop(c), cwd, NULL, &how.backend, e);
     if (r == 0)
         r = sp_carry_run(c, &how, ret, e);
     sp_backend_free(how.backend);

@@ -310,6 +310,7 @@ static void end(struct serve *s)
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
     sp_watches_free(&s->rpc);
+    sp_web_free(s->rpc.web);
     sp_server_free(s->server);
     sp_serve_approve_free(s->approve);
     sp_auth_free(s->auth);

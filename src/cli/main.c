@@ -62,6 +62,8 @@ int main(int argc, char **argv)
         return sp_cmd_kill(argc - 2, argv + 2);
     if (strcmp(verb, "cell") == 0) /* internal: what `serve` runs commands in */
         return sp_cmd_cell(argc - 2, argv + 2);
+    if (strcmp(verb, "http") == 0) /* internal: what asks web servers for `serve` */
+        return sp_cmd_http(argc - 2, argv + 2);
     if (strcmp(verb, "patch-inside") == 0) /* internal: what `patch` confines */
         return sp_cmd_patch_inside(argc - 2, argv + 2);
     if (strcmp(verb, "version") == 0 || strcmp(verb, "--version") == 0) {

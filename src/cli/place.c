@@ -8,21 +8,25 @@
 
 #include "base/auto.h"
 #include "client/remote.h"
+#include "config/approvals.h"
 #include "core/covers.h"
 #include "core/placeholder.h"
 #include "engine/local.h"
 
 #define MAX_PROCESSES 16 /* there is one */
 
-int sp_place_here(struct sp_loop *loop, const char *cwd, struct sp_backend **ret,
-                  struct sp_error *e)
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_config *config,
+                  struct sp_backend **ret, struct sp_error *e)
 {
+    auto_free char *audit_log = NULL;
     struct sp_covers covers = {0};
     char runtime_dir[512];
-    int r;
+    int r = config == NULL ? 0 : sp_config_audit_log(config, &audit_log, e);
 
+    if (r < 0)
+        return r;
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (!sp_covers_find(runtime_dir, &covers)) {
+    if (!sp_covers_find(runtime_dir, &covers) || !sp_covers_add(&covers, audit_log)) {
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     } else {
         const struct sp_local_options o = {

@@ -8,9 +8,13 @@
 #include "config/place.h"
 #include "engine/job.h"
 
-/* Here. The whole program is ours: whatever commands leave behind is killed at the end. */
-int sp_place_here(struct sp_loop *loop, const char *cwd, struct sp_backend **ret,
-                  struct sp_error *e);
+/*
+ * Here. The whole program is ours: whatever commands leave behind is killed at the end. No confined
+ * command reaches the audit log that the configuration names (NULL: there is none): whoever can
+ * read it could lock it, and nothing would be written down any more.
+ */
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_config *config,
+                  struct sp_backend **ret, struct sp_error *e);
 /* On the server that the place names, which is not here. Nothing is connected yet. */
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_error *e);

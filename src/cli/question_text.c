@@ -5,7 +5,7 @@
 
 static bool add_line(struct sp_buf *out, const char *label, struct sp_str text)
 {
-    return text.n == 0 || (sp_buf_printf(out, "  %-13s", label) &&
+    return text.n == 0 || (sp_buf_printf(out, "  %-12s ", label) &&
                            sp_question_add_visible(out, text, false) && sp_buf_add(out, "\n", 1));
 }
 
@@ -27,7 +27,8 @@ static const char *headline(const struct sp_question *q)
     case SP_QUESTION_ADDITIONAL:
         return "may this do more than its sandbox allows?";
     case SP_QUESTION_RETRY:
-        return "the sandbox got in the way of this. Once more, without it?";
+        return q->is_guess ? "this says that its sandbox got in the way. Once more, without it?"
+                           : "the sandbox got in the way of this. Once more, without it?";
     case SP_QUESTION_PATCH:
         return "may these files be changed?";
     case SP_QUESTION_PERMISSIONS:
@@ -91,8 +92,12 @@ static bool add_allowed(struct sp_buf *out, const struct sp_question *q)
            (q->additional == NULL || add_paths(out, q->additional));
 }
 
+/* The rule, and what comes of it: it says more than this one question. */
 static bool add_rule(struct sp_buf *out, const struct sp_question *q)
 {
+    static const char free_from_now[] = "this, and all that begins with it, runs unasked and "
+                                        "WITHOUT A SANDBOX";
+    static const char unasked_from_now[] = "this, and all that begins with it, runs unasked";
     auto_buf struct sp_buf words = {0};
 
     if (sp_question_offers_host(q))
@@ -100,7 +105,10 @@ static bool add_rule(struct sp_buf *out, const struct sp_question *q)
                add_line(out, "rule:", (struct sp_str){words.data, words.len});
     return !sp_question_text_offers_rule(q) ||
            (sp_words_add_quoted(&words, q->amendment) &&
-            add_line(out, "rule:", (struct sp_str){words.data, words.len}));
+            add_line(out, "rule:", (struct sp_str){words.data, words.len}) &&
+            add_line(
+                out, "from then on:",
+                sp_str_of(sp_judge_may_run_free(q->profile) ? free_from_now : unasked_from_now)));
 }
 
 static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)

@@ -9,6 +9,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/approver_client.h"
+#include "cli/serve_environ.h"
 #include "config/approvals.h"
 #include "engine/approver_program.h"
 #include "engine/hooks.h"
@@ -24,6 +25,7 @@ struct sp_serve_approve {
     struct sp_config config;
     struct sp_config_approvals found;
     const char *shell;
+    char *const *environ;
     struct sp_hooks hooks;
     struct sp_approver *program; /* NULL: another kind answers */
     bool asks_client;
@@ -36,11 +38,8 @@ struct desk {
     struct desk *prev, *next;
     uint64_t session;
     struct sp_approvals *approvals;
-    struct sp_approver approver;       /* counts, and asks: */
-    struct sp_approver *to;            /* NULL: nobody */
-    struct sp_approver_client *client; /* if that is the client; else NULL */
+    struct sp_approver_client *client; /* if that is who answers; else NULL */
     unsigned open;                     /* questions */
-    bool is_refusing;                  /* one more, right now */
 };
 
 /* One start. */
@@ -49,45 +48,12 @@ struct trial {
     struct desk *desk;
     struct sp_plan plan;
     struct sp_buf key;
+    struct sp_serve_environ environ;
     struct sp_deferred later;
     bool is_beginning;
-    bool is_open; /* its question is, or may be */
-    bool is_one_too_many;
+    bool is_open; /* its question is */
     char failure[sizeof(struct sp_error) + 128];
 };
-
-/* ---- the approver of a session ---- */
-
-static void ask_counted(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
-                        void *user)
-{
-    static const struct sp_decision no = {.kind = SP_DECISION_DENIED,
-                                          .rejection = {TOO_MANY, sizeof TOO_MANY - 1}};
-    struct desk *d = SP_CONTAINER(a, struct desk, approver);
-
-    if (d->open <= SP_SERVE_MAX_QUESTIONS) { /* this one is counted already */
-        d->to->ops->ask(d->to, q, done, user);
-        return;
-    }
-    d->is_refusing = true;
-    done(user, q->id, &no);
-    d->is_refusing = false;
-}
-
-static void withdraw_counted(struct sp_approver *a, uint64_t question, void *user)
-{
-    const struct desk *d = SP_CONTAINER(a, struct desk, approver);
-
-    d->to->ops->withdraw(d->to, question, user);
-}
-
-static void free_counted(struct sp_approver *a)
-{
-    (void)a; /* a part of its session's */
-}
-
-static const struct sp_approver_ops counted_ops = {
-    .ask = ask_counted, .withdraw = withdraw_counted, .free = free_counted};
 
 /* ---- sessions ---- */
 
@@ -129,14 +95,12 @@ static struct desk *make_desk(struct sp_serve_approve *a, uint64_t session, stru
     }
     d->by = a;
     d->session = session;
-    d->approver.ops = &counted_ops;
-    d->to = a->program;
+    o.approver = a->program;
     link_first(d);
     if (a->asks_client)
         r = sp_approver_client_new(&d->client, e);
     if (r == 0 && d->client != NULL)
-        d->to = sp_approver_client_approver(d->client);
-    o.approver = d->to != NULL ? &d->approver : NULL;
+        o.approver = sp_approver_client_approver(d->client);
     if (r == 0)
         r = sp_approvals_new(&o, &d->approvals, e);
     if (r == 0)
@@ -199,8 +163,23 @@ static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerpr
 
 /* ---- one start ---- */
 
+static bool add_text(struct sp_buf *out, struct sp_str s)
+{
+    return sp_buf_printf(out, "%zu:", s.n) && sp_buf_add_str(out, s);
+}
+
+/* Where programs are found, and what else of the environment matters. */
+static int add_environ(struct sp_buf *out, const struct sp_serve_environ *v, struct sp_error *e)
+{
+    bool ok = add_text(out, v->path) && sp_buf_printf(out, "%u,", v->words.count);
+
+    for (uint32_t i = 0; ok && i < v->words.count; i++)
+        ok = add_text(out, v->words.items[i]);
+    return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
+}
+
 /* The sandbox in one fixed spelling: an approval for the session is for this one. */
-static int add_key(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e)
+static int add_policy(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e)
 {
     if (p == NULL)
         return 0;
@@ -231,6 +210,7 @@ static void say_failed(struct trial *t, const struct sp_error *e)
 static void take_answer(struct trial *t)
 {
     const struct sp_plan *p = &t->plan;
+    const struct sp_str reason = {p->reason.len == 0 ? "" : p->reason.data, p->reason.len};
 
     switch (p->state) {
     case SP_PLAN_GO:
@@ -243,8 +223,10 @@ static void take_answer(struct trial *t)
         say_failed(t, &p->error);
         return;
     case SP_PLAN_REFUSED:
-        say_no(t, t->is_one_too_many ? SP_E_LIMIT : SP_E_STATE,
-               (struct sp_str){p->reason.len == 0 ? "" : p->reason.data, p->reason.len});
+        say_no(t,
+               p->ask.cannot_ask.n != 0 && sp_str_eq(reason, p->ask.cannot_ask) ? SP_E_LIMIT
+                                                                                : SP_E_STATE,
+               reason);
         return;
     case SP_PLAN_NEW:
         break;
@@ -272,15 +254,16 @@ static void on_told(struct sp_plan *p)
 {
     struct trial *t = SP_CONTAINER(p, struct trial, plan);
 
-    t->is_one_too_many = t->desk->is_refusing;
     if (t->is_beginning) /* answered at once: whoever began it looks itself */
         return;
     close_question(t);
     sp_loop_defer(t->desk->by->loop, &t->later, tell);
 }
 
+/* Hooks, the reviewer and the person work on so many at a time. */
 static void begin(struct trial *t, const struct sp_gate_case *s)
 {
+    const bool is_one_too_many = t->desk->open >= SP_SERVE_MAX_QUESTIONS;
     const struct sp_plan_ask ask = {
         .call_id = s->id,
         .environment = SP_STR("local"),
@@ -291,14 +274,15 @@ static void begin(struct trial *t, const struct sp_gate_case *s)
         .keeps_policy = true,
         .key_more = {t->key.len == 0 ? "" : t->key.data, t->key.len},
         .shell = t->desk->by->shell,
+        .preface = t->environ.words,
+        .cannot_ask = is_one_too_many ? SP_STR(TOO_MANY) : (struct sp_str){0},
     };
 
-    t->is_open = t->is_beginning = true;
-    t->desk->open++;
+    t->is_beginning = true;
     sp_plan_begin(&t->plan, t->desk->approvals, &ask, on_told);
     t->is_beginning = false;
-    if (t->plan.state != SP_PLAN_ASKING)
-        close_question(t);
+    t->is_open = t->plan.state == SP_PLAN_ASKING;
+    t->desk->open += t->is_open;
 }
 
 static void judge(struct sp_gate *g, struct sp_gate_case *c)
@@ -315,7 +299,8 @@ static void judge(struct sp_gate *g, struct sp_gate_case *c)
         return;
     t->judged = c;
     t->desk = need_desk(a, c, &e);
-    if (t->desk == NULL || add_key(&t->key, c->policy, &e) < 0) {
+    if (t->desk == NULL || sp_serve_environ_read(&t->environ, c, a->environ, &e) < 0 ||
+        add_environ(&t->key, &t->environ, &e) < 0 || add_policy(&t->key, c->policy, &e) < 0) {
         say_failed(t, &e);
         return;
     }
@@ -334,6 +319,7 @@ static void done(struct sp_gate *g, struct sp_gate_case *c)
     close_question(t);
     sp_plan_done(&t->plan);
     sp_buf_done(&t->key);
+    sp_serve_environ_done(&t->environ);
     free(t);
 }
 
@@ -403,6 +389,7 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
     a->gate.ops = &ops;
     a->loop = ask->loop;
     a->shell = ask->shell;
+    a->environ = ask->environ;
     const int r = find_rules(a, ask, e);
     if (r < 0) {
         sp_serve_approve_free(a);

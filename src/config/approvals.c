@@ -41,21 +41,28 @@ static int read_policy(const struct sp_config *c, const char *asked, struct sp_a
     return name == NULL ? 0 : sp_approval_read(sp_str_of(name), ret, e);
 }
 
-/* Configured: a condition. Not: audit.jsonl at home, if there is one. Empty: none. */
+/* Not configured: audit.jsonl at home, if there is one. Empty: none. */
+int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_error *e)
+{
+    *ret = NULL;
+    if (c->audit_log != NULL ? c->audit_log[0] == 0 : c->home == NULL)
+        return 0;
+    if (c->audit_log != NULL)
+        *ret = strdup(c->audit_log);
+    else if (asprintf(ret, "%s/audit.jsonl", c->home) < 0)
+        *ret = NULL;
+    return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the audit log");
+}
+
+/* One that is configured is a condition. */
 static int find_audit_log(const struct sp_config *c, struct sp_config_approvals *ret,
                           struct sp_error *e)
 {
-    if (c->audit_log != NULL && c->audit_log[0] == 0)
-        return 0;
-    ret->options.must_audit = c->audit_log != NULL;
-    if (c->audit_log != NULL)
-        ret->audit_log = strdup(c->audit_log);
-    else if (c->home == NULL)
-        return 0;
-    else if (asprintf(&ret->audit_log, "%s/audit.jsonl", c->home) < 0)
-        ret->audit_log = NULL;
+    const int r = sp_config_audit_log(c, &ret->audit_log, e);
+
+    ret->options.must_audit = c->audit_log != NULL && ret->audit_log != NULL;
     ret->options.audit_log = ret->audit_log;
-    return ret->audit_log != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the audit log");
+    return r;
 }
 
 /* The outermost trusted project that cwd is in; NULL: none. */

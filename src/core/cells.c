@@ -718,7 +718,12 @@ void sp_cell_kill(struct sp_cell *c)
 
 bool sp_cell_is_deserted(const struct sp_cell *c)
 {
-    return c->busy == 0 && c->self.pidfd >= 0 && sp_tree_children(c->self.pid, NULL, 0) == 0;
+    uint32_t resting = 0;
+
+    for (const struct sp_cell_guest *g = c->guests; g != NULL; g = g->next)
+        resting += g->is_resting;
+    return c->busy == resting && c->self.pidfd >= 0 &&
+           sp_tree_children(c->self.pid, NULL, 0) <= (int)resting;
 }
 
 bool sp_cell_is_ready(const struct sp_cell *c)

@@ -40,11 +40,12 @@ struct sp_seat {
 };
 
 /* A process of the cell that is no command: it does file operations (cell/files.h). The cell is
- * busy while it is there. */
+ * busy while it is there, but deserted if it is at rest. */
 struct sp_cell_guest {
     /* The cell is gone, and why (code NONE: nobody knows). The guest has left already. */
     void (*lost)(struct sp_cell_guest *g, const struct sp_error *why);
     struct sp_cell *cell; /* NULL: none */
+    bool is_resting;      /* nothing would be lost with it; its owner says so */
     struct sp_cell_guest *prev, *next;
 };
 
@@ -78,7 +79,8 @@ void sp_cell_free(struct sp_cell *c);
 void sp_cell_kill(struct sp_cell *c);
 /* It does not answer: its processes are killed, and it ends as one that died by itself. */
 void sp_cell_abandon(struct sp_cell *c);
-/* Whether nothing runs there: no process that has not closed, and nothing left by one. */
+/* Whether nothing runs there: no process that has not closed, nothing left by one, and no guest but
+ * those at rest. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
 /* Its first start is not the one that waits for its making. */
 bool sp_cell_is_ready(const struct sp_cell *c);

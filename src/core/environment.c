@@ -124,6 +124,11 @@ bool sp_env_inherit(struct sp_env *e, const struct sp_env_policy *p, char *const
     return true;
 }
 
+bool sp_env_is_private(struct sp_str name)
+{
+    return is_one_of(never_inherited, COUNT(never_inherited), name);
+}
+
 bool sp_env_has(const struct sp_env *e, struct sp_str name)
 {
     for (uint32_t i = 0; i < e->count; i++)

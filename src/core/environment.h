@@ -55,5 +55,7 @@ bool sp_env_matches(struct sp_str pattern, struct sp_str name);
 bool sp_env_write(struct sp_env *e, int metadata_rank, bool has_metadata, struct sp_buf *out,
                   uint32_t *ret_count);
 bool sp_env_has(const struct sp_env *e, struct sp_str name);
+/* A variable that no child ever sees: a secret of the executor itself. ASCII case ignored. */
+bool sp_env_is_private(struct sp_str name);
 
 #endif

@@ -10,6 +10,8 @@
 #include "base/base64.h"
 #include "core/files_priv.h"
 
+#define PIECE (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
+
 /* ---- one thing after the other ---- */
 
 static bool is_at_or_above(struct sp_str a, struct sp_str b)
@@ -139,12 +141,46 @@ static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, 
     return 0;
 }
 
+static int write_memory(int fd, const char *data, size_t n, struct sp_error *e)
+{
+    while (n > 0) {
+        const ssize_t done = write(fd, data, n);
+
+        if (done < 0 && errno != EINTR)
+            return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
+        data += done < 0 ? 0 : done;
+        n -= done < 0 ? 0 : (size_t)done;
+    }
+    return 0;
+}
+
+/* The same as put_data into a memory file, piece by piece: a piece stays in the cache, and pages
+ * that are written whole are not cleared before. */
+static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len, struct sp_error *e)
+{
+    char piece[PIECE / 4 * 3];
+    size_t n = 0;
+    int r = 0;
+
+    *ret_len = job->base64.p != NULL ? 0 : job->raw.n;
+    if (job->base64.p == NULL)
+        return write_memory(fd, job->raw.p, job->raw.n, e);
+    for (size_t at = 0; r == 0 && at < job->base64.n; at += PIECE) {
+        const size_t left = job->base64.n - at;
+
+        r = sp_base64_decode_part(job->base64, at, left < PIECE ? left : PIECE, piece, &n, e);
+        if (r == 0)
+            r = write_memory(fd, piece, n, e);
+        *ret_len += n;
+    }
+    return r;
+}
+
 /* Into a memory file: it waits, or is too large for a window. */
 static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job, struct sp_error *e)
 {
     struct sp_files_parked *p = c->parked;
     const size_t room = size_of(job);
-    size_t n = 0;
 
     if (room > SP_FILES_DATA_MAX - c->client->kept)
         return sp_fail(e, SP_E_LIMIT, 0,
@@ -152,14 +188,9 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job, s
                        "when some have been answered",
                        SP_FILES_DATA_MAX);
     p->data = memfd_create("sallyport-data", MFD_CLOEXEC);
-    if (p->data < 0 || ftruncate(p->data, (off_t)room) < 0)
+    if (p->data < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
-    void *map = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, p->data, 0);
-    if (map == MAP_FAILED)
-        return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
-    const int r = put_data(job, map, &n, e);
-    (void)munmap(map, room);
-    p->head.data_len = n;
+    const int r = put_memory(job, p->data, &p->head.data_len, e);
     p->head.flags |= SP_FILES_DATA_APART;
     p->kept = room;
     c->client->kept += room;
@@ -243,7 +274,7 @@ static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
     struct sp_cell *cell = NULL;
 
     *ret = NULL;
-    if (c->client->working >= SP_FILES_CLIENT_MAX || must_wait(c))
+    if (c->client->working >= SP_FILES_CLIENT_MAX || must_wait(c) || !sp_files_can_begin(c->files))
         return 0;
     const int r = find_cell(c->files, policy, c->parked->session, &cell, e);
     return r < 0 ? r : sp_files_find_server(c->files, cell, policy != NULL, ret, e);

@@ -15,7 +15,7 @@ struct sp_files_parked {
     struct sp_files_parked *prev, *next;
     struct sp_files_ask head;
     bool changes, has_policy;
-    int fd;   /* borrowed; -1: none */
+    int fd; /* borrowed; -1: none */
     const int *handle;
     int data; /* a memory file; -1: in the window, or none */
     size_t kept;
@@ -41,6 +41,8 @@ void sp_files_go_on(struct sp_files *f);
 
 /* ---- files_server.c ---- */
 
+/* Whether one is at rest, or there may be a new one. */
+bool sp_files_can_begin(const struct sp_files *f);
 /* One at rest in this cell, or a new one; *ret NULL: there are too many, all at work. */
 int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
                          struct sp_files_server **ret, struct sp_error *e);

@@ -4,11 +4,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "base/auto.h"
 #include "base/log.h"
@@ -31,6 +33,7 @@ struct sp_files_server {
     char *window;
     struct sp_files_call *call; /* NULL: nobody wants to know */
     enum sp_file_op op;
+    uint32_t length; /* of a block that is read */
     uint64_t number;
 };
 
@@ -94,6 +97,7 @@ static void rest(struct sp_files_server *s)
     const uint64_t ms = s->is_confined ? IDLE_CONFINED_MS : SP_FILES_IDLE_MS;
 
     s->is_working = false;
+    s->guest.is_resting = true;
     if (!sp_loop_timer(s->files->loop, &s->idle, sp_loop_now(s->files->loop) + ms, on_idle))
         hang_up(s);
     sp_files_go_on(s->files);
@@ -118,6 +122,26 @@ struct heard {
     int fd; /* -1: none */
 };
 
+/* Whatever it is: nobody's close may be waited for, and that of a socket may linger. */
+static void drop_fd(struct heard *h)
+{
+    const struct linger none = {0};
+    const int fd = TAKE_FD(h->fd);
+
+    if (fd < 0)
+        return;
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* no socket: nothing */
+    (void)close(fd);
+}
+
+/* A file that was opened, and nothing else: who reads from it later is not confined. */
+static bool is_file(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 /* 1: *h is filled; 0: nothing there; -1: it has ended, or says what no process of ours says. */
 static int hear(const struct sp_files_server *s, struct heard *h)
 {
@@ -133,20 +157,13 @@ static int hear(const struct sp_files_server *s, struct heard *h)
     h->fd = -1;
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len == CMSG_LEN(sizeof(int))) {
-        memcpy(&h->fd, CMSG_DATA(c), sizeof h->fd);
-        h->fd = sp_fd_lift(h->fd);
-    }
-    const bool wants_fd = n == (ssize_t)sizeof h->m && h->m.err == 0 && h->m.refusal == 0 &&
-                          (h->m.flags & (SP_FILES_APART | SP_FILES_OPENED)) != 0;
+    h->fd = sp_fd_lift(sp_files_take_fd(&msg));
     const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
-                         h->m.number == s->number && s->is_working && h->m.err >= 0 &&
-                         h->m.err < 4096 && h->m.refusal < SP_FILE_REFUSAL_MAX &&
-                         wants_fd == (h->fd >= 0);
-    if (!is_fine && h->fd >= 0)
-        (void)close(TAKE_FD(h->fd));
+                         h->m.number == s->number && s->is_working &&
+                         sp_files_is_answer(s->op, s->length, &h->m, h->fd >= 0) &&
+                         (s->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd));
+    if (!is_fine)
+        drop_fd(h);
     return is_fine ? 1 : -1;
 }
 
@@ -154,20 +171,22 @@ static int hear(const struct sp_files_server *s, struct heard *h)
 static void *map_memory(const struct heard *h)
 {
     const int seals = fcntl(h->fd, F_GET_SEALS);
+    struct statfs fs;
     struct stat st;
 
     if (seals < 0 || (seals & MEMORY_SEALS) != MEMORY_SEALS || fstat(h->fd, &st) < 0 ||
-        h->m.data_len == 0 || h->m.data_len > SP_FILE_MAX_READ ||
-        (uint64_t)st.st_size < h->m.data_len)
+        (uint64_t)st.st_size < h->m.data_len || fstatfs(h->fd, &fs) < 0 ||
+        fs.f_type != TMPFS_MAGIC) /* of huge pages there may be none when they are looked at */
         return NULL;
     void *map = mmap(NULL, (size_t)h->m.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, h->fd, 0);
     return map == MAP_FAILED ? NULL : map;
 }
 
-static void tell(struct sp_files_server *s, struct heard *h, char *data)
+static void tell(struct sp_files_server *s, struct heard *h, char *data, bool *is_kept)
 {
     struct sp_files_call *c = s->call;
     const uint32_t flags = h->m.flags;
+    const int opened = s->op == SP_FILE_OPEN ? h->fd : -1;
     const struct sp_file_answer a = {
         .err = h->m.err,
         .refusal = (enum sp_file_refusal)h->m.refusal,
@@ -179,35 +198,36 @@ static void tell(struct sp_files_server *s, struct heard *h, char *data)
                  .size = h->m.size,
                  .created_ms = h->m.created_ms,
                  .modified_ms = h->m.modified_ms},
-        .fd = s->op == SP_FILE_OPEN ? TAKE_FD(h->fd) : -1,
+        .fd = opened,
         .window = data,
         .window_size = (size_t)h->m.data_len,
         .data_len = h->m.data_len,
         .memory = -1,
+        .is_kept = is_kept,
     };
 
+    if (opened >= 0)
+        h->fd = -1; /* the caller's from now on */
     sp_files_finish(c, &a, NULL);
 }
 
 static void on_answer(struct sp_files_server *s, struct heard *h)
 {
-    const bool is_apart = (h->m.flags & SP_FILES_APART) != 0 && h->fd >= 0;
+    const bool is_apart = (h->m.flags & SP_FILES_APART) != 0;
+    bool is_kept = false;
     void *map = NULL;
 
-    if (s->call != NULL && is_apart && (s->op == SP_FILE_OPEN || (map = map_memory(h)) == NULL)) {
-        fail(s, NULL);
-    } else if (!is_apart && h->m.data_len > SP_FILES_WINDOW) {
+    if (s->call != NULL && is_apart && (map = map_memory(h)) == NULL) {
         fail(s, NULL);
     } else {
         if (s->call != NULL)
-            tell(s, h, is_apart ? map : s->window);
+            tell(s, h, is_apart ? map : s->window, is_apart ? &is_kept : NULL);
         if (s->socket >= 0)
             rest(s);
     }
-    if (map != NULL)
+    if (map != NULL && !is_kept)
         (void)munmap(map, (size_t)h->m.data_len);
-    if (h->fd >= 0)
-        (void)close(h->fd);
+    drop_fd(h);
 }
 
 static void on_socket(struct sp_watch *w, uint32_t events)
@@ -258,11 +278,14 @@ int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, stru
     const int r = say(s->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
     if (r < 0) {
         hang_up(s);
-        return sp_fail(e, SP_E_SYSTEM, -r, "ask for a file operation");
+        return sp_fail(e, SP_E_FAILED, -r,
+                       "the process for file operations does not answer; try it again");
     }
     s->call = c;
     s->op = (enum sp_file_op)p->head.op;
+    s->length = p->head.length;
     s->is_working = true;
+    s->guest.is_resting = false;
     return 0;
 }
 
@@ -342,8 +365,19 @@ static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confine
         f->server_count--;
         sp_loop_defer(f->loop, &s->end, free_server);
     }
+    if (r == 0)
+        rest(s); /* in case that it is not asked after all */
     *ret = r < 0 ? NULL : s;
     return r;
+}
+
+bool sp_files_can_begin(const struct sp_files *f)
+{
+    const struct sp_files_server *s = f->servers;
+
+    while (s != NULL && (s->socket < 0 || s->is_working))
+        s = s->next;
+    return s != NULL || f->server_count < SP_FILES_SERVERS_MAX;
 }
 
 int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,

@@ -32,6 +32,10 @@ bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void 
         return false;
     *p = (struct sp_parcel){.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 7),
                             .len = len + tail_len};
+    if (fd >= 0 && p->fd < 0) {
+        free(p);
+        return false;
+    }
     memcpy(p->bytes, msg, len);
     if (tail_len != 0)
         memcpy(p->bytes + len, tail, tail_len);

@@ -18,7 +18,7 @@ struct sp_outbox { /* zero: empty */
 
 /* More is queued than a cell takes at once. */
 bool sp_outbox_is_full(const struct sp_outbox *o);
-/* The descriptor (-1: none) is copied. false: no memory. */
+/* The descriptor (-1: none) is copied. false: no memory, or no room in our table. */
 bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void *tail,
                    size_t tail_len, int fd);
 /* Sends what the socket takes. true: it was full and is not any more. */

@@ -11,9 +11,6 @@
 #include "engine/plan.h"
 
 #define SP_GRANTS_MAX 64 /* the oldest goes */
-#define SP_NOBODY_ANSWERS                                                                          \
-    "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
-    "approver, or change the approval policy"
 
 struct sp_stored_grant {
     char *environment, *turn_id; /* turn_id NULL: for the whole conversation */

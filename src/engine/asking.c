@@ -75,7 +75,8 @@ static void deny(struct sp_asking *q, struct sp_str text, enum sp_decider by)
 static void withdraw(struct sp_asking *q)
 {
     sp_loop_cancel(q->approvals->options.loop, &q->timer);
-    q->who->ops->withdraw(q->who, q->question.id, q->approvals);
+    if (q->who != NULL)
+        q->who->ops->withdraw(q->who, q->question.id, q->approvals);
 }
 
 static void hear(struct sp_asking *q, const struct sp_decision *d);
@@ -117,6 +118,10 @@ static void ask_one(struct sp_asking *q, enum sp_asking_stage stage, struct sp_a
 {
     struct sp_approvals *a = q->approvals;
 
+    if (q->cannot_ask.n != 0) {
+        deny(q, q->cannot_ask, SP_DECIDER_CONFIG);
+        return;
+    }
     q->stage = stage;
     q->who = who;
     q->question.id = ++a->last_question;
@@ -160,6 +165,18 @@ static bool is_answer(const struct sp_asking *q, const struct sp_decision *d)
     return false;
 }
 
+/* Nobody said no, but nobody can say yes either. */
+static void deny_by_broken_approver(struct sp_asking *q, struct sp_str why)
+{
+    const char *name = q->who->name;
+
+    if (name == NULL ||
+        !sp_buf_printf(&q->text, "approval required, but %s did not answer: ", name) ||
+        !sp_buf_add_str(&q->text, why))
+        q->text.len = 0;
+    deny(q, q->text.len != 0 ? view(&q->text) : why, SP_DECIDER_CONFIG);
+}
+
 static void hear_user(struct sp_asking *q, const struct sp_decision *d)
 {
     static const struct sp_decision no = {.kind = SP_DECISION_DENIED};
@@ -167,7 +184,12 @@ static void hear_user(struct sp_asking *q, const struct sp_decision *d)
     const enum sp_decider by =
         d->kind == SP_DECISION_TIMED_OUT ? SP_DECIDER_CONFIG : SP_DECIDER_USER;
 
-    finish(q, is_answer(q, d) ? d : &no, by);
+    if (d->kind == SP_DECISION_FAILED)
+        deny_by_broken_approver(q, d->rejection);
+    else if (d->kind == SP_DECISION_NO_OPINION)
+        deny_by_broken_approver(q, SP_STR("it said nothing"));
+    else
+        finish(q, is_answer(q, d) ? d : &no, by);
 }
 
 static bool is_same(const struct sp_question *a, const struct sp_question *b)
@@ -175,31 +197,45 @@ static bool is_same(const struct sp_question *a, const struct sp_question *b)
     return sp_str_eq(a->call_id, b->call_id) && sp_str_eq(a->approval_id, b->approval_id);
 }
 
-/*
- * Answers name a question by its call's id, or by that and its own (12.1): of two with the same,
- * nobody could answer the first any more. The turn goes on, for it has the second in it.
- */
-static void replace_older(const struct sp_asking *q)
+static struct sp_asking *find_older(const struct sp_asking *q)
 {
-    static const struct sp_decision abort = {.kind = SP_DECISION_ABORT};
     struct sp_asking *older = q->question.call_id.n == 0 ? NULL : q->approvals->asking;
 
     while (older != NULL && (older == q || older->stage != SP_ASKING_USER ||
                              !is_same(&older->question, &q->question)))
         older = older->next;
+    return older;
+}
+
+/*
+ * Answers name a question by its call's id, or by that and its own (12.1): of two with the same,
+ * nobody could answer the first any more. The turn goes on, for it has the second in it. false: who
+ * was told of that has no more use for the second either, and q is gone.
+ */
+static bool replace_older(struct sp_asking *q)
+{
+    static const struct sp_decision abort = {.kind = SP_DECISION_ABORT};
+    struct sp_approvals *a = q->approvals;
+    struct sp_asking *older = find_older(q);
+
     if (older == NULL)
-        return;
+        return true;
+    /* Open, and with a number by which it is found again, but nobody is asked it yet. */
+    const uint64_t id = q->question.id = ++a->last_question;
+    q->stage = SP_ASKING_USER;
+    q->who = NULL;
     withdraw(older);
     older->is_replaced = true;
     finish(older, &abort, SP_DECIDER_USER);
+    return find(a, id) != NULL;
 }
 
 static void ask_user(struct sp_asking *q)
 {
     const struct sp_approvals_options *o = &q->approvals->options;
 
-    replace_older(q);
-    ask_one(q, SP_ASKING_USER, o->approver, o->timeout_ms);
+    if (replace_older(q))
+        ask_one(q, SP_ASKING_USER, o->approver, o->timeout_ms);
 }
 
 /* ---- the reviewer ---- */

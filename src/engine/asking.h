@@ -46,7 +46,8 @@ struct sp_asking {
     void (*told)(struct sp_asking *q, const struct sp_decision *d);
     /* Whether the person has said yes to it before, for the session. NULL: nobody has. */
     bool (*is_known)(struct sp_asking *q);
-    bool is_review; /* nobody but the reviewer is asked: nothing else speaks against it */
+    bool is_review;           /* nobody but the reviewer is asked: nothing else speaks against it */
+    struct sp_str cannot_ask; /* why nobody is asked now, and it is no; n 0: somebody is */
 
     enum sp_decider decided_by; /* for told */
     bool is_replaced;           /* for told: ABORT since another question has its id */

@@ -145,6 +145,7 @@ static int judge(struct sp_plan *p, struct sp_error *e)
         .permissions = p->ask.permissions,
         .is_preapproved = p->is_preapproved,
         .prefix = p->ask.prefix,
+        .preface = p->ask.preface,
         .known_safe = o->known_safe,
         .shell = p->ask.shell,
         .nobody_answers = !sp_approvals_can_ask(p->approvals),
@@ -233,6 +234,7 @@ bool sp_plan_retry(struct sp_plan *p, bool is_guess)
         !sp_judge_may_run_free(&p->policy) || !sp_approvals_can_ask(p->approvals))
         return false;
     p->is_retry = true;
+    p->is_guess = is_guess;
     if (o->retry_reuses_approval && p->was_approved &&
         !sp_approvals_is_strict(p->approvals, p->ask.turn_id))
         sp_plan_go(p, "approved", SP_DECIDER_CONFIG);

@@ -36,10 +36,12 @@ struct sp_plan_ask {
     struct sp_words prefix;
     const struct sp_policy *policy; /* NULL: no sandbox */
     const char *policy_name;
-    const char *policy_cwd; /* of a policy that has none; NULL: none */
-    bool keeps_policy;      /* the caller's own choice: no rule takes its sandbox away */
-    struct sp_str key_more; /* more of what an approval for the session is for; n 0: nothing */
-    const char *shell;      /* the configured one; NULL: none */
+    const char *policy_cwd;   /* of a policy that has none; NULL: none */
+    bool keeps_policy;        /* the caller's own choice: no rule takes its sandbox away */
+    struct sp_str key_more;   /* more of what an approval for the session is for; n 0: nothing */
+    const char *shell;        /* the configured one; NULL: none */
+    struct sp_str cannot_ask; /* why no question can be asked now; n 0: it can */
+    struct sp_words preface;  /* is judged, and shown, before argv; count 0: nothing */
     const struct sp_patch_changes
         *changes; /* a patch: what would become of which file; else NULL */
 };
@@ -65,7 +67,7 @@ struct sp_plan {
     struct sp_patch_assessment assessment; /* of a patch */
     struct sp_grant granted;               /* what policy has beyond the profile */
     struct sp_buf key, command;
-    bool has_requirement, was_approved, is_retry, is_preapproved;
+    bool has_requirement, was_approved, is_retry, is_guess, is_preapproved;
 };
 
 /* Judges. Nothing has side effects but the question and the log. told may be NULL: nobody waits. */

@@ -108,12 +108,24 @@ static struct sp_str reason_of(const struct sp_plan *p)
     return p->requirement.reason.len != 0 ? view(&p->requirement.reason) : p->ask.justification;
 }
 
+static bool write_command(struct sp_plan *p)
+{
+    const struct sp_plan_ask *ask = &p->ask;
+
+    if (p->command.len != 0)
+        return true;
+    if (ask->preface.count != 0 &&
+        !(sp_words_add_quoted(&p->command, ask->preface) && sp_buf_add(&p->command, " ", 1)))
+        return false;
+    return ask->command.n != 0 ? sp_buf_add_str(&p->command, ask->command)
+                               : sp_words_add_quoted(&p->command, ask->argv);
+}
+
 static bool fill_question(struct sp_plan *p)
 {
     const struct sp_plan_ask *ask = &p->ask;
 
-    if (p->command.len == 0 && !(ask->command.n != 0 ? sp_buf_add_str(&p->command, ask->command)
-                                                     : sp_words_add_quoted(&p->command, ask->argv)))
+    if (!write_command(p))
         return false;
     p->asking.question = (struct sp_question){
         .kind = kind_of(p),
@@ -122,12 +134,15 @@ static bool fill_question(struct sp_plan *p)
         .environment = ask->environment,
         .command = view(&p->command),
         .argv = ask->argv,
+        .preface = ask->preface,
         .cwd = ask->cwd,
         .reason = reason_of(p),
         .segments = &p->requirement.segments,
         .amendment = p->requirement.amendment,
         .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
-        .is_free = sp_plan_would_be_free(p),
+        .is_free = !p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
+                   sp_plan_would_be_free(p),
+        .is_guess = p->is_guess,
         .profile = p->has_policy ? &p->policy : NULL,
         .profile_name = ask->policy_name,
         .changes = ask->changes,
@@ -144,6 +159,7 @@ static void begin(struct sp_plan *p, bool is_review)
     p->asking.told = on_decision;
     p->asking.is_known = is_cached;
     p->asking.is_review = is_review;
+    p->asking.cannot_ask = p->ask.cannot_ask;
     p->state = SP_PLAN_ASKING;
     sp_asking_begin(&p->asking, p->approvals);
 }

@@ -5,7 +5,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -31,6 +36,8 @@ static int open_to_read(const struct sp_file_ask *ask, struct sp_file_answer *a,
 
 int sp_content_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
+    const uint32_t limit =
+        ask->length != 0 && ask->length < SP_FILE_MAX_READ ? ask->length : SP_FILE_MAX_READ;
     struct sp_room room = {.answer = a};
     struct stat st;
     bool is_more = false;
@@ -41,13 +48,13 @@ int sp_content_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
         return 0;
     if (fd < 0)
         return fd;
-    if (st.st_size <= (off_t)SP_FILE_MAX_READ)
-        r = sp_room_take_file(&room, fd, SP_FILE_MAX_READ, &is_more);
+    if (st.st_size <= (off_t)limit)
+        r = sp_room_take_file(&room, fd, limit, &is_more);
     if (r < 0)
         return r;
-    if (is_more || st.st_size > (off_t)SP_FILE_MAX_READ) {
+    if (is_more || st.st_size > (off_t)limit) {
         a->refusal = SP_FILE_TOO_LARGE;
-        a->number = SP_FILE_MAX_READ;
+        a->number = limit;
         return 0;
     }
     return sp_room_done(&room);
@@ -60,8 +67,8 @@ static int write_at(int fd, const char *data, size_t n, off_t at, bool is_placed
 
         if (done < 0 && errno == EINTR)
             continue;
-        if (done < 0)
-            return -errno;
+        if (done <= 0)
+            return done < 0 ? -errno : -EIO;
         data += done;
         at += done;
         n -= (size_t)done;
@@ -69,11 +76,23 @@ static int write_at(int fd, const char *data, size_t n, off_t at, bool is_placed
     return 0;
 }
 
+/* In what stands in for a directory that is not there, there is nothing either. */
+static bool is_in_placeholder(const struct sp_file_ask *ask)
+{
+    const char *slash = strrchr(ask->path, '/');
+
+    if (!ask->hides_placeholders || slash == NULL || slash == ask->path)
+        return false;
+    auto_free char *dir = strndup(ask->path, (size_t)(slash - ask->path));
+    return dir != NULL && sp_look_is_placeholder(AT_FDCWD, dir, strrchr(dir, '/') + 1);
+}
+
 int sp_content_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | O_TRUNC | CALMLY);
-
     (void)a;
+    if (is_in_placeholder(ask))
+        return -ENOENT;
+    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | O_TRUNC | CALMLY);
     return fd < 0 ? fd : write_at(fd, ask->data, ask->data_len, 0, false);
 }
 
@@ -81,6 +100,9 @@ int sp_content_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 static int open_to_replace(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;
+
+    if (is_in_placeholder(ask))
+        return -ENOENT;
     auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | CALMLY);
 
     if (fd < 0)
@@ -96,10 +118,29 @@ static int open_to_replace(const struct sp_file_ask *ask, struct sp_file_answer 
     return TAKE_FD(fd);
 }
 
+/* The memory of a process, perhaps our own: any place of it could be read and written. */
+static bool is_memory(int fd)
+{
+    char path[64];
+    char name[PATH_MAX];
+    struct statfs fs;
+
+    if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(path, name, sizeof name);
+    return n < 4 || memcmp(name + n - 4, "/mem", 4) == 0;
+}
+
 int sp_content_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;
-    const int fd = ask->is_replace ? open_to_replace(ask, a) : open_to_read(ask, a, &st);
+    int fd = ask->is_replace ? open_to_replace(ask, a) : open_to_read(ask, a, &st);
+
+    if (is_memory(fd)) {
+        (void)close(TAKE_FD(fd));
+        a->refusal = SP_FILE_NOT_A_FILE;
+    }
 
     if (a->refusal != SP_FILE_NOT_REFUSED)
         return 0;

@@ -2,6 +2,7 @@
 #include "file/file.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "file/file_priv.h"
@@ -29,6 +30,23 @@ bool sp_file_changes(enum sp_file_op op, bool is_replace)
         break;
     }
     return false;
+}
+
+bool sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name)
+{
+    struct sp_file_entry e;
+
+    if (left->n < sizeof e)
+        return false;
+    memcpy(&e, left->p, sizeof e);
+    if (e.name_len > left->n - sizeof e || e.kind < SP_FILE_ENTRY_FILE ||
+        e.kind > SP_FILE_ENTRY_ERROR || e.err < 0 ||
+        (e.err != 0) != (e.kind == SP_FILE_ENTRY_ERROR))
+        return false;
+    *ret = e;
+    *ret_name = (struct sp_str){left->p + sizeof e, e.name_len};
+    *left = (struct sp_str){left->p + sizeof e + e.name_len, left->n - sizeof e - e.name_len};
+    return true;
 }
 
 static int do_it(const struct sp_file_ask *ask, struct sp_file_answer *a)

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/str.h"
+
 enum sp_file_op {
     SP_FILE_READ = 1,   /* path: data is the whole file */
     SP_FILE_WRITE,      /* path, data */
@@ -56,7 +58,7 @@ struct sp_file_ask {
                                 an empty directory of ours (core/placeholder.h), is not there */
     int fd;                  /* borrowed */
     uint64_t offset;
-    uint32_t length;
+    uint32_t length; /* READ: no more than so many bytes; 0: SP_FILE_MAX_READ */
     struct sp_file_walk walk;
     const void *data;
     size_t data_len;
@@ -122,7 +124,15 @@ struct sp_file_answer {
     size_t window_size;
     uint64_t data_len;
     int memory;
+    /* In the front (core/files.h) alone. Not NULL: the data is a mapping of its own; who sets this
+     * has it from then on and ends it (munmap of data_len bytes at window). Nobody can cut or
+     * change it. */
+    bool *is_kept;
 };
+
+/* The next entry of LIST or WALK out of *left, which gets shorter by it; the name points there. The
+ * bytes are a copy that nobody changes. false: no whole one is left, or it is none of ours. */
+bool sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name);
 
 /* Does it. *a: window and window_size are set before, everything else is set here. */
 void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a);

@@ -21,6 +21,12 @@ int sp_place_parent(int dir, const char *path, int *ret_dir, const char **ret_na
 /* Opens for an ask: through links, or without any. */
 int sp_place_open(const struct sp_file_ask *ask, int flags);
 
+/*
+ * Opens through links, but not through those of /proc that lead where no path does: our own program
+ * is behind one, also where it cannot be seen.
+ */
+int sp_place_open_to_write(const char *path, int flags, mode_t mode);
+
 /* A directory to be listed, at a path below `dir` without any link on the way ("": dir). */
 int sp_place_open_dir(int dir, const char *path);
 
@@ -28,7 +34,8 @@ int sp_place_open_dir(int dir, const char *path);
 
 struct sp_room {
     struct sp_file_answer *answer;
-    size_t at; /* bytes so far */
+    size_t at;     /* bytes so far */
+    size_t staged; /* of those, in the window on their way to the memory file */
 };
 
 bool sp_room_is_apart(const struct sp_room *r);
@@ -58,6 +65,10 @@ int sp_walk(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_make(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_remove(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_copy(const struct sp_file_ask *ask, struct sp_file_answer *a);
+int sp_copy_tree(const struct sp_file_ask *ask, struct sp_file_answer *a);
+/* follows: to_name is a path, at whose end a link may be; else a name in to_dir. */
+int sp_copy_file(int from, int to_dir, const char *to_name, bool follows, struct sp_file_answer *a);
+int sp_copy_link(int from_dir, const char *from_name, int to_dir, const char *to_name);
 
 /* Whether an empty directory that stands in for a name is there. */
 bool sp_look_is_placeholder(int dir, const char *path, const char *name);

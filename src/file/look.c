@@ -14,7 +14,8 @@
 #include "base/auto.h"
 #include "file/file_priv.h"
 
-#define WANTED (STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME | STATX_BTIME)
+#define MAX_COUNTED 10000000 /* names of one directory: it may have no end */
+#define WANTED      (STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME | STATX_BTIME)
 
 static int64_t to_ms(const struct statx_timestamp *t)
 {
@@ -61,9 +62,13 @@ bool sp_look_is_placeholder(int dir, const char *path, const char *name)
 
 static const char *last_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
+    const char *end = path + strlen(path);
 
-    return slash == NULL ? path : slash + 1;
+    while (end > path && end[-1] == '/')
+        end--;
+    while (end > path && end[-1] != '/')
+        end--;
+    return end;
 }
 
 static int stat_without_links(const char *path, struct sp_file_answer *a)
@@ -135,7 +140,7 @@ static bool kind_of(int dir, const struct dirent *d, enum sp_file_entry_kind *re
     if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
         return true;
     if (fstatat(dir, d->d_name, &st, 0) < 0)
-        return errno != ENOENT && errno != ELOOP;
+        return errno != ENOENT && errno != ELOOP && errno != ENOTDIR;
     if (S_ISREG(st.st_mode))
         *ret = SP_FILE_ENTRY_FILE;
     else if (S_ISDIR(st.st_mode))
@@ -148,7 +153,7 @@ static int list(const struct sp_file_ask *ask, DIR *dir, struct sp_room *room, u
     enum sp_file_entry_kind kind;
     const struct dirent *d;
 
-    while ((errno = 0, d = readdir(dir)) != NULL) {
+    while ((errno = 0, d = readdir(dir)) != NULL && *ret_count < MAX_COUNTED) {
         if (sp_is_dots(d->d_name) || !kind_of(dirfd(dir), d, &kind) ||
             (ask->hides_placeholders && kind == SP_FILE_ENTRY_DIRECTORY &&
              sp_look_is_placeholder(dirfd(dir), d->d_name, d->d_name)) ||

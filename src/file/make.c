@@ -20,6 +20,39 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static const char *last_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? path : slash + 1;
+}
+
+/* What stands in for this name while somebody is kept from it becomes a directory of its own: with
+ * another mode it is none of those any more, and nobody takes it away. */
+static bool adopt(int dir, const char *path)
+{
+    const char *name = last_of(path);
+
+    if (name[0] != '.')
+        return false;
+    auto_close int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || !sp_look_is_placeholder(fd, ".", name))
+        return false;
+    const mode_t mask = umask(0);
+    (void)umask(mask);
+    return fchmod(fd, MODE & ~mask) == 0;
+}
+
+/* The same of those above: they are empty, so there is at most one. */
+static void adopt_above(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        (void)adopt(AT_FDCWD, path);
+        *slash = '/';
+    }
+}
+
 /* 0: it is there now. */
 static int make_one(const char *path)
 {
@@ -59,16 +92,22 @@ static int make_through_links(const struct sp_file_ask *ask)
 
     if (path == NULL)
         return -ENOMEM;
+    if (ask->hides_placeholders && adopt(AT_FDCWD, path))
+        return 0;
+    if (ask->hides_placeholders && ask->is_recursive)
+        adopt_above(path);
     if (ask->is_recursive)
         return make_all(path);
     return mkdir(path, MODE) < 0 ? -errno : 0;
 }
 
 /* The next component, made if need be; *dir is then that. */
-static int make_below(int *dir, const char *name)
+static int make_below(int *dir, const char *name, bool adopts)
 {
     if (mkdirat(*dir, name, MODE) < 0 && errno != EEXIST)
         return -errno;
+    if (adopts)
+        (void)adopt(*dir, name);
     const int next = openat(*dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (next < 0)
         return -errno;
@@ -77,9 +116,9 @@ static int make_below(int *dir, const char *name)
     return 0;
 }
 
-static int make_all_without_links(const char *whole)
+static int make_all_without_links(const struct sp_file_ask *ask)
 {
-    auto_free char *path = strdup(whole);
+    auto_free char *path = strdup(ask->path);
     auto_close int dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     char *rest = NULL;
     int r = 0;
@@ -88,7 +127,7 @@ static int make_all_without_links(const char *whole)
         return path == NULL ? -ENOMEM : -errno;
     for (char *name = strtok_r(path, "/", &rest); name != NULL && r == 0;
          name = strtok_r(NULL, "/", &rest))
-        r = make_below(&dir, name);
+        r = make_below(&dir, name, ask->hides_placeholders);
     return r;
 }
 
@@ -98,10 +137,12 @@ static int make_without_links(const struct sp_file_ask *ask)
     const char *name;
 
     if (ask->is_recursive)
-        return make_all_without_links(ask->path);
+        return make_all_without_links(ask);
     const int r = sp_place_parent(AT_FDCWD, ask->path, &dir, &name);
     if (r < 0)
         return r;
+    if (ask->hides_placeholders && adopt(dir, name))
+        return 0;
     return mkdirat(dir, name[0] == 0 ? "." : name, MODE) < 0 ? -errno : 0;
 }
 

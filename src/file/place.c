@@ -6,7 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "base/auto.h"
 #include "file/file_priv.h"
@@ -16,14 +18,9 @@
 /* Over slashes and components that are a single dot. */
 static const char *skip_nothing(const char *at)
 {
-    for (;;) {
-        if (*at == '/')
-            at++;
-        else if (at[0] == '.' && (at[1] == '/' || at[1] == 0))
-            at++;
-        else
-            return at;
-    }
+    while (*at == '/' || (at[0] == '.' && (at[1] == '/' || at[1] == 0)))
+        at++;
+    return at;
 }
 
 static int enter(int *dir, const char *name, size_t n)
@@ -67,14 +64,36 @@ int sp_place_parent(int dir, const char *path, int *ret_dir, const char **ret_na
     return 0;
 }
 
+/* A kernel or a filter that does not know the call: -ENOSYS. */
+static int open_strictly(int dir, const char *path, int flags, mode_t mode, uint64_t resolve)
+{
+    const struct open_how how = {
+        .flags = (uint64_t)(unsigned)flags, .mode = mode, .resolve = resolve};
+    const long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
+
+    return fd >= 0 ? (int)fd : errno == EPERM ? -ENOSYS : -errno;
+}
+
+int sp_place_open_to_write(const char *path, int flags, mode_t mode)
+{
+    int fd = open_strictly(AT_FDCWD, path, flags, mode & 0777, RESOLVE_NO_MAGICLINKS);
+
+    if (fd != -ENOSYS)
+        return fd;
+    fd = open(path, flags, mode);
+    return fd < 0 ? -errno : fd;
+}
+
 int sp_place_open(const struct sp_file_ask *ask, int flags)
 {
     auto_close int dir = -1;
-    const char *name;
+    const char *name = "";
     int fd;
 
+    if (ask->follows && (flags & O_CREAT) != 0)
+        return sp_place_open_to_write(ask->path, flags | O_CLOEXEC, 0666);
     if (ask->follows) {
-        fd = open(ask->path, flags | O_CLOEXEC, 0666);
+        fd = open(ask->path, flags | O_CLOEXEC);
         return fd < 0 ? -errno : fd;
     }
     const int r = sp_place_parent(AT_FDCWD, ask->path, &dir, &name);
@@ -86,13 +105,17 @@ int sp_place_open(const struct sp_file_ask *ask, int flags)
 
 int sp_place_open_dir(int dir, const char *path)
 {
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    const char *from_here = skip_nothing(path);
     auto_close int parent = -1;
-    const char *name;
-    const int r = sp_place_parent(dir, path, &parent, &name);
+    const char *name = "";
+    int fd = open_strictly(dir, *from_here == 0 ? "." : from_here, flags, 0, RESOLVE_NO_SYMLINKS);
 
+    if (fd != -ENOSYS && fd != -ENAMETOOLONG)
+        return fd;
+    const int r = sp_place_parent(dir, path, &parent, &name);
     if (r < 0)
         return r;
-    const int fd = openat(parent, name[0] == 0 ? "." : name,
-                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fd = openat(parent, name[0] == 0 ? "." : name, flags);
     return fd < 0 ? -errno : fd;
 }

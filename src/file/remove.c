@@ -3,7 +3,7 @@
  * remove: one thing, or a directory with all that is in it. A link is removed itself.
  *
  * A tree of any depth is removed with two descriptors: down by name without following links, up by
- * "..", which must be the directory that we came from.
+ * "..", which must be the directory that we came from. What is above it need not be readable.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "file/file_priv.h"
 
+#define HOLD         (O_PATH | O_DIRECTORY | O_CLOEXEC)
 #define MAX_REFILLED 1000 /* somebody puts things back as fast as we take them away */
 
 struct level {
@@ -37,7 +38,7 @@ static int descend(struct tree *t, const char *name)
 
     if (fstat(t->dir, &st) < 0)
         return -errno;
-    const int dir = openat(t->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int dir = openat(t->dir, name, HOLD | O_NOFOLLOW);
     if (dir < 0)
         return -errno;
     struct level *l = malloc(sizeof *l + strlen(name) + 1);
@@ -57,7 +58,7 @@ static int descend(struct tree *t, const char *name)
 static int ascend(struct tree *t)
 {
     struct stat st;
-    const int dir = openat(t->dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int dir = openat(t->dir, "..", HOLD);
 
     if (dir < 0)
         return -errno;
@@ -134,7 +135,7 @@ static int remove_level(struct tree *t)
 
 static int remove_all(int parent, const char *name)
 {
-    struct tree t = {.dir = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    struct tree t = {.dir = openat(parent, ".", HOLD)};
     int r = t.dir < 0 ? -errno : descend(&t, name);
 
     while (r >= 0 && t.level != NULL) {
@@ -165,11 +166,13 @@ static int find(const struct sp_file_ask *ask, int *ret_dir, char **ret_name)
     char *slash = strrchr(path, '/');
     if (slash == NULL || slash[1] == 0)
         return -EBUSY; /* the root */
+    if (sp_is_dots(slash + 1))
+        return -EINVAL; /* no name of anything: what is meant would be emptied from within */
     *ret_name = strdup(slash + 1);
     if (*ret_name == NULL)
         return -ENOMEM;
     slash[slash == path] = 0;
-    *ret_dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    *ret_dir = open(path, HOLD);
     return *ret_dir < 0 ? -errno : 0;
 }
 
@@ -198,6 +201,8 @@ static int remove_without_links(const struct sp_file_ask *ask, struct sp_file_an
         return r;
     if (name[0] == 0)
         return -EBUSY;
+    if (sp_is_dots(name))
+        return -EINVAL;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     if (S_ISLNK(st.st_mode)) {

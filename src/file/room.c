@@ -28,21 +28,29 @@ static int write_all(int fd, const char *data, size_t n)
 
         if (done < 0 && errno == EINTR)
             continue;
-        if (done < 0)
-            return -errno;
+        if (done <= 0)
+            return done < 0 ? -errno : -EIO;
         data += done;
         n -= (size_t)done;
     }
     return 0;
 }
 
-/* What the window has moves to a memory file; the window is free for other uses after that. */
+/* What the window has moves to a memory file; from then on it is only the way there. */
 static int move_apart(struct sp_room *r)
 {
     struct sp_file_answer *a = r->answer;
 
     a->memory = memfd_create("sallyport-file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     return a->memory < 0 ? -errno : write_all(a->memory, a->window, r->at);
+}
+
+static int flush(struct sp_room *r)
+{
+    const size_t n = r->staged;
+
+    r->staged = 0;
+    return write_all(r->answer->memory, r->answer->window, n);
 }
 
 int sp_room_add(struct sp_room *r, const void *data, size_t n)
@@ -57,10 +65,16 @@ int sp_room_add(struct sp_room *r, const void *data, size_t n)
     }
     if (!sp_room_is_apart(r))
         err = move_apart(r);
-    if (err == 0)
-        err = write_all(a->memory, data, n);
+    if (err == 0 && n > a->window_size - r->staged)
+        err = flush(r);
+    if (err < 0)
+        return err;
     r->at += n;
-    return err;
+    if (n > a->window_size)
+        return write_all(a->memory, data, n);
+    memcpy(a->window + r->staged, data, n);
+    r->staged += n;
+    return 0;
 }
 
 /* One piece of the file, as far as this and the room go: bytes, 0 at its end, or minus errno. */
@@ -112,6 +126,10 @@ int sp_room_take_file(struct sp_room *r, int fd, uint64_t max, bool *ret_is_more
 
 int sp_room_done(struct sp_room *r)
 {
+    const int err = sp_room_is_apart(r) ? flush(r) : 0;
+
     r->answer->data_len = r->at;
+    if (err < 0)
+        return err;
     return sp_room_is_apart(r) && fcntl(r->answer->memory, F_ADD_SEALS, SEALS) < 0 ? -errno : 0;
 }

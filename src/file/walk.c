@@ -42,6 +42,7 @@ struct name {
 struct names {
     struct name *items;
     size_t count, cap;
+    bool is_cut; /* there are more */
     struct sp_buf text;
 };
 
@@ -49,6 +50,8 @@ struct walk {
     const struct sp_file_walk *limits;
     bool hides_placeholders;
     struct sp_room room;
+    int root; /* where links are not followed, everything is opened below it */
+    size_t root_len;
     struct sp_buf uri, path;
     uint64_t cost;
     uint32_t counted, queued;
@@ -153,7 +156,7 @@ static int add_name(struct names *n, const struct dirent *d)
                                                                                        : -ENOMEM;
 }
 
-/* More than can ever be told are not kept: the walk is over before it comes to them. */
+/* More than can ever be told are not kept. */
 static int read_names(DIR *dir, struct names *n)
 {
     const struct dirent *d;
@@ -162,7 +165,8 @@ static int read_names(DIR *dir, struct names *n)
     while (r == 0 && n->count <= HIGHEST_ENTRIES && (errno = 0, d = readdir(dir)) != NULL)
         if (!sp_is_dots(d->d_name))
             r = add_name(n, d);
-    if (r == 0 && n->count <= HIGHEST_ENTRIES)
+    n->is_cut = n->count > HIGHEST_ENTRIES;
+    if (r == 0 && !n->is_cut)
         r = -errno;
     for (size_t i = 0; i < n->count; i++)
         n->items[i].text = n->text.data + (uintptr_t)n->items[i].text;
@@ -254,27 +258,39 @@ static int visit(struct walk *w, const struct directory *in, int dir, const stru
     return r < 0 || w->is_over || type == DT_REG ? r : meet_directory(w, in, dir, n->text, is_link);
 }
 
-static DIR *open_directory(const struct directory *d)
+static int open_directory(const struct walk *w, const struct directory *d, DIR **ret)
 {
-    const int fd = open(d->path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC |
-                                     (d->is_link ? 0 : O_NOFOLLOW));
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    auto_close int fd = -1;
 
-    if (dir == NULL && fd >= 0)
-        (void)close(fd);
-    return dir;
+    if (w->limits->follows_directories) {
+        fd = open(d->path,
+                  O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC | (d->is_link ? 0 : O_NOFOLLOW));
+        fd = fd < 0 ? -errno : fd;
+    } else {
+        fd = sp_place_open_dir(w->root, d->path + w->root_len);
+    }
+    if (fd < 0)
+        return TAKE_FD(fd);
+    *ret = fdopendir(fd);
+    if (*ret == NULL)
+        return -errno;
+    fd = -1;
+    return 0;
 }
 
 static int visit_directory(struct walk *w, const struct directory *d)
 {
     struct names names = {0};
-    DIR *dir = open_directory(d);
-    int r = dir == NULL ? -errno : read_names(dir, &names);
+    DIR *dir = NULL;
+    int r = open_directory(w, d, &dir);
 
+    if (r == 0)
+        r = read_names(dir, &names);
     if (r < 0 && r != -ENOMEM)
         r = tell(w, SP_FILE_ENTRY_ERROR, -r, sp_str_of(d->path));
     for (size_t i = 0; i < names.count && r == 0 && !w->is_over; i++)
         r = visit(w, d, dirfd(dir), &names.items[i]);
+    w->is_cut = w->is_cut || names.is_cut;
     names_done(&names);
     if (dir != NULL)
         (void)closedir(dir);
@@ -307,12 +323,13 @@ static int enter_root(struct walk *w, const char *path)
     const bool is_link = S_ISLNK(itself.st_mode);
     if (!S_ISDIR(st.st_mode) || (is_link && !w->limits->follows_directories))
         return 0;
+    w->root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | (is_link ? 0 : O_NOFOLLOW));
+    if (w->root < 0)
+        return -errno;
+    w->root_len = strlen(path);
     int r = note_seen(w, &st);
-    struct sp_str root = sp_str_of(path);
-    while (root.n > 1 && root.p[root.n - 1] == '/')
-        root.n--;
     if (r > 0)
-        r = enqueue(w, 0, is_link, root);
+        r = enqueue(w, 0, is_link, sp_str_of(path));
     return r < 0 ? r : 1;
 }
 
@@ -328,17 +345,26 @@ static bool are_limits_fine(const struct sp_file_walk *l, struct sp_file_answer 
 
 int sp_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    struct walk w = {
-        .limits = &ask->walk, .hides_placeholders = ask->hides_placeholders, .room = {.answer = a}};
+    struct walk w = {.limits = &ask->walk,
+                     .hides_placeholders = ask->hides_placeholders,
+                     .root = -1,
+                     .room = {.answer = a}};
 
     if (!are_limits_fine(&ask->walk, a))
         return 0;
-    int r = enter_root(&w, ask->path);
+    auto_free char *path = strdup(ask->path);
+    if (path == NULL)
+        return -ENOMEM;
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+    int r = enter_root(&w, path);
     if (r > 0)
         r = visit_all(&w);
     if (r == 0)
         r = sp_room_done(&w.room);
     a->is_cut = w.is_cut;
+    if (w.root >= 0)
+        (void)close(w.root);
     free(w.seen);
     sp_buf_done(&w.uri);
     sp_buf_done(&w.path);

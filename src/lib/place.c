@@ -37,14 +37,18 @@ static int open_local(struct sp_engine *engine, const struct sp_engine_options *
                       struct sp_error *e)
 {
     auto_free char *program = NULL;
+    auto_free char *audit_log = NULL;
     int r = find_cwd(engine, o->cwd, e);
 
     if (r == 0)
         r = sp_binary_find(o->program, &program, e);
+    if (r == 0)
+        r = sp_config_audit_log(&engine->config, &audit_log, e);
     if (r < 0)
         return r;
     sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
-    if (!sp_covers_find(engine->runtime_dir, &engine->covers))
+    if (!sp_covers_find(engine->runtime_dir, &engine->covers) ||
+        !sp_covers_add(&engine->covers, audit_log))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     const struct sp_local_options lo = {
         .program = program,

@@ -9,7 +9,7 @@
 #define SMALL   (16U << 10)  /* so little is copied to the scratch memory and read on there */
 #define AT_ONCE (256U << 10) /* the most that is received in one go */
 #define SLACK   (4U << 10)   /* room for small frames right behind a large one */
-#define KEEP    (1U << 20)   /* an empty buffer above this is given back at once */
+#define LARGE   (1U << 20)   /* a buffer above this is not kept for a few bytes */
 
 void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
                     size_t max_message)
@@ -24,7 +24,7 @@ void sp_intake_release(struct sp_intake *in)
         free(in->data);
     in->data = NULL;
     in->is_borrowed = false;
-    in->whole = in->start = in->end = in->cap = 0;
+    in->whole = in->valid = in->start = in->end = in->cap = 0;
 }
 
 void sp_intake_done(struct sp_intake *in)
@@ -35,6 +35,13 @@ void sp_intake_done(struct sp_intake *in)
 }
 
 /* ---- the buffer ---- */
+
+static void close_gap(struct sp_intake *in)
+{
+    memmove(in->data + in->whole, in->data + in->start, in->end - in->start);
+    in->end -= in->start - in->whole;
+    in->start = in->whole;
+}
 
 /* Copies both parts to `to`, without the gap between them, and makes that the buffer. */
 static void move_to(struct sp_intake *in, char *to, size_t cap, bool is_borrowed)
@@ -54,6 +61,20 @@ static void move_to(struct sp_intake *in, char *to, size_t cap, bool is_borrowed
     in->is_borrowed = is_borrowed;
 }
 
+/* Grows the buffer, which is not the scratch memory. A large one is moved by its pages, not its
+ * bytes, and what is not used of it is not there yet. */
+static bool grow(struct sp_intake *in, size_t cap)
+{
+    close_gap(in);
+    char *more = realloc(in->data, cap + 1);
+
+    if (more == NULL)
+        return false;
+    in->data = more;
+    in->cap = cap;
+    return true;
+}
+
 /* The capacity to have now: all that is needed, but no more than twice what is there; and as it is
  * while there is room to go on, or every read would copy all that came before. */
 static size_t wanted(const struct sp_intake *in)
@@ -67,6 +88,8 @@ static size_t wanted(const struct sp_intake *in)
 
     if (in->mode == SP_INTAKE_LINES) /* which do not say how long they are */
         need = bound;
+    else if (in->opcode != 0 && need < in->max_message) /* nor do messages in fragments */
+        need = bound < in->max_message ? bound : in->max_message;
     return (need < bound ? need : bound) + SLACK;
 }
 
@@ -79,17 +102,10 @@ char *sp_intake_room(struct sp_intake *in, char *scratch, size_t *ret_n)
     } else {
         const size_t want = wanted(in);
 
-        if (in->cap < want) {
-            char *own = malloc(want + 1);
-
-            if (own == NULL)
-                return NULL;
-            move_to(in, own, want, false);
-        } else if (in->cap - in->end < want - have) {
-            memmove(in->data + in->whole, in->data + in->start, in->end - in->start);
-            in->end -= in->start - in->whole;
-            in->start = in->whole;
-        }
+        if (in->cap < want && !grow(in, want))
+            return NULL;
+        if (in->cap - in->end < want - have)
+            close_gap(in);
     }
     *ret_n = in->cap - in->end < AT_ONCE ? in->cap - in->end : AT_ONCE;
     return in->data + in->end;
@@ -111,9 +127,9 @@ static void consume(struct sp_intake *in)
         in->searched = 0;
     in->used = 0;
     if (in->is_done) {
-        in->whole = 0;
+        in->whole = in->valid = 0;
         in->opcode = 0;
-        in->is_done = false;
+        in->is_last = in->is_done = false;
     }
 }
 
@@ -123,10 +139,10 @@ bool sp_intake_settle(struct sp_intake *in)
     const size_t have = sp_intake_size(in);
 
     if (have == 0) {
-        if (in->is_borrowed || in->cap > KEEP)
+        if (in->is_borrowed)
             sp_intake_release(in);
-        in->start = in->end = 0;
-    } else if (in->is_borrowed || (in->cap > KEEP && have <= SMALL)) {
+        in->start = in->end = 0; /* what is our own stays for the next large message, a while */
+    } else if (in->is_borrowed || (in->cap > LARGE && have + in->rest <= SMALL)) {
         char *own = malloc(have + 1);
 
         if (own == NULL)
@@ -253,28 +269,95 @@ static bool fits(const struct sp_intake *in, const struct sp_ws_header *h,
     return false;
 }
 
-static enum sp_intake_what whole_message(struct sp_intake *in, uint8_t opcode, char *text,
-                                         size_t len, struct sp_intake_event *ret)
+static enum sp_intake_what whole_message(struct sp_intake *in, uint8_t opcode, bool is_valid,
+                                         struct sp_str text, struct sp_intake_event *ret)
 {
-    if (sp_utf8_is_valid((struct sp_str){text, len}))
-        return message(in, text, len, ret);
+    if (is_valid)
+        return message(in, (char *)(uintptr_t)text.p, text.n, ret);
     if (opcode == SP_WS_TEXT)
         return bad(ret, SP_WS_NOT_TEXT, "text message that is not UTF-8");
     *ret = (struct sp_intake_event){0};
     return SP_INTAKE_NOT_TEXT;
 }
 
+/* Takes what is there of a frame. A character that it does not end is looked at again with what
+ * follows; what can never be UTF-8 is refused at the end. */
+static void take_payload(struct sp_intake *in)
+{
+    const size_t left = in->end - in->start;
+    const size_t n = left < in->rest ? left : (size_t)in->rest;
+    char *to = in->data + in->whole;
+    const char *from = in->data + in->start;
+
+    if (in->role == SP_WS_SERVER)
+        sp_ws_mask_to(to, from, n, in->mask, in->taken);
+    else if (to != from)
+        memmove(to, from, n);
+    in->whole += n;
+    in->start += n;
+    in->taken += n;
+    in->rest -= n;
+    if (in->start == in->end)
+        in->start = in->end = in->whole; /* the next bytes are received where they stay */
+    in->valid += sp_utf8_valid_prefix((struct sp_str){in->data + in->valid, in->whole - in->valid});
+}
+
+static void begin_payload(struct sp_intake *in, const struct sp_ws_header *h)
+{
+    in->start += h->size;
+    in->rest = h->len;
+    in->taken = 0;
+    memcpy(in->mask, h->mask, sizeof in->mask);
+    in->is_last = h->is_final;
+    if (in->opcode == 0)
+        in->opcode = h->opcode;
+    take_payload(in);
+}
+
+/* A message that was put together, once all of it is there. */
+static enum sp_intake_what put_together(struct sp_intake *in, bool may_deliver,
+                                        struct sp_intake_event *ret)
+{
+    in->need = (size_t)in->rest;
+    if (in->rest != 0)
+        return SP_INTAKE_MORE;
+    if (!may_deliver)
+        return SP_INTAKE_HELD;
+    in->is_done = true;
+    return whole_message(in, in->opcode, in->valid == in->whole,
+                         (struct sp_str){in->data, in->whole}, ret);
+}
+
+/* A frame that is all there, and no part of anything: it is read where it is. */
+static enum sp_intake_what lone_frame(struct sp_intake *in, const struct sp_ws_header *h,
+                                      struct sp_intake_event *ret)
+{
+    const bool is_control = sp_ws_is_control(h->opcode);
+    char *payload = in->data + in->start + h->size;
+    const struct sp_str text = {payload, (size_t)h->len};
+
+    if (in->role == SP_WS_SERVER)
+        sp_ws_mask(payload, text.n, h->mask, 0);
+    in->used = in->need;
+    return is_control ? control(h->opcode, payload, text.n, ret)
+                      : whole_message(in, h->opcode, sp_utf8_is_valid(text), text, ret);
+}
+
 static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
                                       struct sp_intake_event *ret)
 {
-    for (;; consume(in)) {
-        char *at = in->data + in->start;
+    if (in->rest != 0)
+        take_payload(in);
+    for (;;) {
         const size_t left = in->end - in->start;
         struct sp_ws_header h;
         const char *why;
 
+        if (in->rest != 0 || in->is_last)
+            return put_together(in, may_deliver, ret);
         in->need = SP_WS_MAX_HEADER;
-        switch (sp_ws_read_header((enum sp_ws_role)in->role, at, left, &h, &why)) {
+        switch (
+            sp_ws_read_header((enum sp_ws_role)in->role, in->data + in->start, left, &h, &why)) {
         case SP_WS_MORE:
             return SP_INTAKE_MORE;
         case SP_WS_BAD:
@@ -285,30 +368,15 @@ static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
         if (!fits(in, &h, ret))
             return SP_INTAKE_BAD;
         in->need = h.size + (size_t)h.len;
-        if (left < in->need)
-            return SP_INTAKE_MORE;
-        const bool is_message = h.is_final && !sp_ws_is_control(h.opcode);
-        if (is_message && !may_deliver)
+        const bool is_there = left >= in->need;
+        const bool is_lone = sp_ws_is_control(h.opcode) || (h.is_final && in->opcode == 0);
+        if (is_there && h.is_final && !sp_ws_is_control(h.opcode) && !may_deliver)
             return SP_INTAKE_HELD;
-
-        char *payload = at + h.size;
-        const size_t len = (size_t)h.len;
-        if (in->role == SP_WS_SERVER)
-            sp_ws_mask(payload, len, h.mask, 0);
-        in->used = in->need;
-        if (sp_ws_is_control(h.opcode))
-            return control(h.opcode, payload, len, ret);
-        if (h.is_final && in->opcode == 0)
-            return whole_message(in, h.opcode, payload, len, ret);
-
-        memmove(in->data + in->whole, payload, len); /* over the gap that headers leave */
-        in->whole += len;
-        if (in->opcode == 0)
-            in->opcode = h.opcode;
-        if (h.is_final) {
-            in->is_done = true;
-            return whole_message(in, in->opcode, in->data, in->whole, ret);
-        }
+        if (is_lone && is_there)
+            return lone_frame(in, &h, ret);
+        if (is_lone && in->need <= SMALL)
+            return SP_INTAKE_MORE;
+        begin_payload(in, &h);
     }
 }
 

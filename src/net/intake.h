@@ -2,7 +2,9 @@
 /*
  * intake: bytes that arrived become messages. It does no I/O.
  *
- * One buffer: the fragments of an unfinished message, put together, then the bytes not yet read.
+ * One buffer: what has come of an unfinished message, put together, then the bytes not yet read. A
+ * large frame is not waited for: what comes of it is unmasked and looked at while it is in the
+ * cache, and is received where it stays.
  * Nobody pays for what is only announced: the buffer grows to at most twice what has arrived. While
  * nothing is left over there is no buffer at all: bytes are received into the caller's scratch
  * memory, and only what stays behind is copied out of it.
@@ -20,16 +22,21 @@ enum sp_intake_mode { SP_INTAKE_RAW, SP_INTAKE_FRAMES, SP_INTAKE_LINES };
 
 struct sp_intake {
     char *data;
-    size_t whole;      /* bytes at data: fragments of the unfinished message */
+    size_t whole;      /* bytes at data: of the unfinished message */
+    size_t valid;      /* of these: known to be UTF-8. Looked at while they are in the cache */
     size_t start, end; /* the bytes not yet read */
     size_t cap;        /* there is one byte more */
     size_t need;       /* bytes from start that complete the frame or line; a hint */
     size_t used;       /* bytes from start that the last event was made of */
     size_t searched;   /* bytes from start known to hold no line end */
     size_t max_frame, max_message;
-    char *patch; /* the byte behind the last event's text, which the reader may have changed */
+    uint64_t rest;   /* of the frame that is taken as it comes: payload not yet read */
+    size_t taken;    /* and how much was */
+    uint8_t mask[4]; /* its mask */
+    char *patch;     /* the byte behind the last event's text, which the reader may have changed */
     char patched;
-    bool is_done;     /* the last event was the message made of fragments */
+    bool is_last;     /* the frame that is taken, or was taken last, ends the message */
+    bool is_done;     /* the last event was the message put together */
     bool is_borrowed; /* data is the scratch memory */
     uint8_t mode;
     uint8_t role;   /* enum sp_ws_role */

@@ -149,6 +149,7 @@ static void destroy(struct sp_link *l)
     if (l->owns_out)
         (void)close(l->fd_out);
     sp_intake_done(&l->intake);
+    sp_link_end_sources(l);
     sp_outq_done(&l->outq);
     free(l->asked);
     *l->at = l->next;
@@ -216,7 +217,7 @@ static void on_turn_end(struct sp_deferred *d)
         queue_close_frame(l);
     sp_link_flush(l);
     sp_link_tell_drained(l);
-    if (l->phase == CLOSING && sp_outq_size(&l->outq) == 0)
+    if (l->phase == CLOSING && !sp_link_has_output(l))
         begin_linger(l);
     update_watch(l);
     if (sp_link_is_open(l) && l->release_ms == 0 && has_idle_memory(l)) {

@@ -45,8 +45,26 @@ struct sp_link_ops {
 char *sp_link_reserve(struct sp_link *l, size_t max);
 void sp_link_commit(struct sp_link *l, size_t len);
 
+/* A long message that is made while it is sent, so that it is never in memory as a whole. */
+struct sp_link_source {
+    /* Writes the next bytes of the text, at least one and at most max, and says how many. */
+    size_t (*write)(struct sp_link_source *s, char *out, size_t max);
+    /* The last call: all was handed to the kernel, or the link is gone. It may free *s; neither
+     * call may use the link. */
+    void (*done)(struct sp_link_source *s);
+    size_t left; /* all bytes of the text; counted down here */
+
+    /* its own */
+    struct sp_link_source *next;
+    size_t before; /* queued bytes that are sent first */
+    bool is_begun;
+};
+
+/* Sends it in its turn, in fragments. Not between reserve and commit. */
+void sp_link_send(struct sp_link *l, struct sp_link_source *s);
+
 bool sp_link_is_full(const struct sp_link *l);
-size_t sp_link_queued(const struct sp_link *l); /* bytes */
+size_t sp_link_queued(const struct sp_link *l); /* bytes, also those that are still to be made */
 
 /* Stop and resume reading messages from the peer. What was received already waits. */
 void sp_link_pause(struct sp_link *l, bool is_paused);

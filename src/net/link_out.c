@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -39,13 +40,84 @@ static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size
                               : write(l->fd_out, bytes, size);
 }
 
+/* ---- sources ---- */
+
+bool sp_link_has_output(const struct sp_link *l)
+{
+    return sp_outq_size(&l->outq) != 0 || l->sources != NULL;
+}
+
+static void end_source(struct sp_link *l)
+{
+    struct sp_link_source *s = l->sources;
+
+    l->sources = s->next;
+    if (l->sources == NULL)
+        sp_outq_done(&l->piece);
+    s->done(s);
+}
+
+void sp_link_end_sources(struct sp_link *l)
+{
+    while (l->sources != NULL)
+        end_source(l);
+}
+
+static bool make_piece(struct sp_link *l, struct sp_link_source *s)
+{
+    const size_t max = s->left < SP_LINK_FRAGMENT ? s->left : SP_LINK_FRAGMENT;
+    char *room = sp_outq_reserve(&l->piece, max);
+
+    if (room == NULL)
+        return false;
+    const size_t n = s->write(s, room, max);
+    assert(n != 0 && n <= max);
+    s->left -= n;
+    sp_outq_commit_part(&l->piece, n, !s->is_begun, s->left == 0);
+    s->is_begun = true;
+    return true;
+}
+
+/* ---- sending ---- */
+
+/* The queue that the next bytes are in, and how many. NULL: no memory. */
+static struct sp_outq *next_bytes(struct sp_link *l, size_t *ret_n)
+{
+    struct sp_link_source *s = l->sources;
+    struct sp_outq *q = s == NULL || s->before != 0 ? &l->outq : &l->piece;
+
+    if (q == &l->piece && sp_outq_size(q) == 0 && !make_piece(l, s))
+        return NULL;
+    *ret_n = sp_outq_size(q);
+    if (q == &l->outq && s != NULL && s->before < *ret_n)
+        *ret_n = s->before;
+    return q;
+}
+
+static void note_sent(struct sp_link *l, struct sp_outq *q, size_t n)
+{
+    struct sp_link_source *s = l->sources;
+
+    l->host->bytes_out += (uint64_t)n;
+    sp_outq_sent(q, n);
+    if (s != NULL && q == &l->outq)
+        s->before -= n;
+    else if (s != NULL && s->left == 0 && sp_outq_size(q) == 0)
+        end_source(l);
+}
+
 /* Sends until the queue is empty or the kernel takes no more. */
 void sp_link_flush(struct sp_link *l)
 {
-    while (!l->is_blocked && l->phase < LINGER && sp_outq_size(&l->outq) != 0) {
-        const char *bytes = l->outq.data + l->outq.start;
-        const size_t size = sp_outq_size(&l->outq);
-        ssize_t n = send_some(l, bytes, size);
+    while (!l->is_blocked && l->phase < LINGER && sp_link_has_output(l)) {
+        size_t size = 0;
+        struct sp_outq *q = next_bytes(l, &size);
+
+        if (q == NULL) {
+            sp_link_drop(l, "no memory");
+            return;
+        }
+        ssize_t n = send_some(l, q->data + q->start, size);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -55,9 +127,8 @@ void sp_link_flush(struct sp_link *l)
         }
         if (n < 0)
             n = 0;
-        sp_outq_sent(&l->outq, (size_t)n);
-        l->host->bytes_out += (uint64_t)n;
         l->is_blocked = (size_t)n < size;
+        note_sent(l, q, (size_t)n);
     }
 }
 
@@ -90,7 +161,7 @@ void sp_link_answer_ping(struct sp_link *l, const char *payload, size_t n)
 
 void sp_link_tell_drained(struct sp_link *l)
 {
-    if (!sp_link_is_open(l) || sp_outq_size(&l->outq) > SP_LINK_FULL / 2)
+    if (!sp_link_is_open(l) || l->sources != NULL || sp_outq_size(&l->outq) > SP_LINK_FULL / 2)
         return;
     if (l->has_pong) {
         l->has_pong = false;
@@ -133,12 +204,36 @@ void sp_link_commit(struct sp_link *l, size_t len)
     note_full(l);
 }
 
+void sp_link_send(struct sp_link *l, struct sp_link_source *s)
+{
+    struct sp_link_source **at = &l->sources;
+
+    if (!sp_link_is_open(l) || s->left == 0) {
+        s->done(s);
+        return;
+    }
+    s->before = sp_outq_size(&l->outq);
+    s->is_begun = false;
+    s->next = NULL;
+    for (; *at != NULL; at = &(*at)->next)
+        s->before -= (*at)->before;
+    *at = s;
+    l->piece.fragment = l->outq.fragment;
+    l->piece.is_masked = l->outq.is_masked;
+    sp_link_flush(l);
+    note_full(l);
+}
+
 bool sp_link_is_full(const struct sp_link *l)
 {
-    return sp_outq_size(&l->outq) >= SP_LINK_FULL;
+    return l->sources != NULL || sp_outq_size(&l->outq) >= SP_LINK_FULL;
 }
 
 size_t sp_link_queued(const struct sp_link *l)
 {
-    return sp_outq_size(&l->outq);
+    size_t n = sp_outq_size(&l->outq) + sp_outq_size(&l->piece);
+
+    for (const struct sp_link_source *s = l->sources; s != NULL; s = s->next)
+        n += s->left;
+    return n;
 }

@@ -52,6 +52,8 @@ struct sp_link {
 
     struct sp_intake intake;
     struct sp_outq outq;
+    struct sp_outq piece;           /* what is made of the first source, while there is one */
+    struct sp_link_source *sources; /* each sent after `before` bytes of outq */
     struct sp_http_parser parser;
     size_t lingered;
 
@@ -110,6 +112,8 @@ void sp_link_begin_lines(struct sp_link *l);
 void sp_link_begin_frames(struct sp_link *l);
 
 /* link_out.c */
+bool sp_link_has_output(const struct sp_link *l);
+void sp_link_end_sources(struct sp_link *l);
 void sp_link_flush(struct sp_link *l);
 void sp_link_on_writable(struct sp_link *l);
 void sp_link_tell_drained(struct sp_link *l);

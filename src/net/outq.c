@@ -9,7 +9,7 @@
 #define FIRST 4096U
 #define SMALL (64U << 10)  /* up to here a buffer grows with what it holds */
 #define BUSY  (512U << 10) /* beyond, it is of this size at once: the queue of a busy link fits */
-#define KEEP  BUSY
+#define KEEP  (4U << 20)   /* so much stays while the link is busy: a file of a megabyte fits */
 
 #define HEADER_MAX SP_WS_MAX_HEADER
 
@@ -52,13 +52,18 @@ static bool ensure(struct sp_outq *q, size_t n)
     return true;
 }
 
+/* Before the text: the header of a message's only or first frame. */
 static size_t head_room(const struct sp_outq *q, size_t max)
 {
     if (q->fragment == 0)
         return 0;
-    if (max <= q->fragment)
-        return sp_ws_header_size(max, q->is_masked);
-    return (max / q->fragment + 1) * HEADER_MAX;
+    return sp_ws_header_size(max < q->fragment ? max : q->fragment, q->is_masked);
+}
+
+/* Behind it: the headers of the others. */
+static size_t tail_room(const struct sp_outq *q, size_t max)
+{
+    return q->fragment == 0 ? 0 : max / q->fragment * HEADER_MAX;
 }
 
 char *sp_outq_reserve(struct sp_outq *q, size_t max)
@@ -67,7 +72,7 @@ char *sp_outq_reserve(struct sp_outq *q, size_t max)
     if (max > SIZE_MAX / 8)
         return NULL;
     q->head_room = head_room(q, max);
-    if (!ensure(q, q->head_room + max + 1)) /* 1: the line's end */
+    if (!ensure(q, q->head_room + max + tail_room(q, max) + 1)) /* 1: the line's end */
         return NULL;
     q->reserved = max + 1;
     return q->data + q->end + q->head_room;
@@ -88,37 +93,59 @@ static char *finish_frame(const struct sp_outq *q, char *frame, enum sp_ws_opcod
     return frame + header + n;
 }
 
-/* A message may shrink by its headers' unused room: its pieces only ever move to the left. */
-static void commit_frames(struct sp_outq *q, const char *text, size_t len)
+/* One frame. The text moves to the left if it is so short that its header is. */
+static void commit_frame(struct sp_outq *q, enum sp_ws_opcode opcode, bool is_final, size_t len)
 {
-    enum sp_ws_opcode opcode = SP_WS_TEXT;
+    char *frame = q->data + q->end;
+    char *to = frame + sp_ws_header_size(len, q->is_masked);
 
-    do {
-        const size_t n = len < q->fragment ? len : q->fragment;
-        char *frame = q->data + q->end;
-        char *to = frame + sp_ws_header_size(n, q->is_masked);
+    if (to != frame + q->head_room)
+        memmove(to, frame + q->head_room, len);
+    q->end = (size_t)(finish_frame(q, frame, opcode, is_final, len) - q->data);
+}
 
-        if (to != text)
-            memmove(to, text, n);
-        q->end = (size_t)(finish_frame(q, frame, opcode, n == len, n) - q->data);
-        opcode = SP_WS_CONTINUATION;
-        text += n;
-        len -= n;
-    } while (len != 0);
+/* Several. The first is in its place; those behind it move to the right, the last one first, by the
+ * headers before them: all but the last have a header of the same size. */
+static void commit_frames(struct sp_outq *q, size_t len)
+{
+    const size_t header = sp_ws_header_size(q->fragment, q->is_masked);
+    const size_t stride = header + q->fragment;
+    const size_t last = (len - 1) / q->fragment;
+    char *first = q->data + q->end;
+
+    for (size_t i = last; i > 0; i--) {
+        const size_t n = i == last ? len - last * q->fragment : q->fragment;
+        char *frame = first + i * stride;
+
+        memmove(frame + sp_ws_header_size(n, q->is_masked), first + header + i * q->fragment, n);
+        frame = finish_frame(q, frame, SP_WS_CONTINUATION, i == last, n);
+        if (i == last)
+            q->end = (size_t)(frame - q->data);
+    }
+    (void)finish_frame(q, first, SP_WS_TEXT, false, q->fragment);
 }
 
 void sp_outq_commit(struct sp_outq *q, size_t len)
 {
     assert(len == 0 || len < q->reserved);
+    if (len != 0 && q->fragment != 0 && len > q->fragment)
+        commit_frames(q, len);
+    else if (len != 0)
+        sp_outq_commit_part(q, len, true, true);
     q->reserved = 0;
-    if (len == 0)
-        return;
+}
+
+void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_last)
+{
+    assert(len < q->reserved && (q->fragment == 0 || len <= q->fragment));
+    q->reserved = 0;
     if (q->fragment != 0) {
-        commit_frames(q, q->data + q->end + q->head_room, len);
+        commit_frame(q, is_first ? SP_WS_TEXT : SP_WS_CONTINUATION, is_last, len);
         return;
     }
     q->end += len;
-    q->data[q->end++] = '\n';
+    if (is_last)
+        q->data[q->end++] = '\n';
 }
 
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n)

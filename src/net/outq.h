@@ -4,8 +4,8 @@
  *
  * One buffer holds everything that waits, so that one send takes several messages. A message is
  * written by its maker straight into the buffer, behind room for its header; once its length is
- * known the header goes in front in its shortest form, and a large message is parted into
- * fragments by moving it over the room that is left.
+ * known the header goes in front in its shortest form, and of a large message what is behind the
+ * first fragment moves to the right, by the headers that part it.
  */
 #ifndef SP_NET_OUTQ_H
 #define SP_NET_OUTQ_H
@@ -28,6 +28,9 @@ void sp_outq_done(struct sp_outq *q); /* frees the buffer; the struct is as new,
 char *sp_outq_reserve(struct sp_outq *q, size_t max);
 void sp_outq_commit(struct sp_outq *q, size_t len);
 
+/* The same for one part of a message, of at most one fragment. */
+void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_last);
+
 /* One control frame. Not between reserve and commit. false: no memory. */
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n);
 
@@ -39,7 +42,7 @@ static inline size_t sp_outq_size(const struct sp_outq *q)
     return q->end - q->start;
 }
 
-/* The first n bytes were sent. An empty buffer above 512 KiB is given back at once. */
+/* The first n bytes were sent. An empty buffer above 4 MiB is given back at once. */
 void sp_outq_sent(struct sp_outq *q, size_t n);
 
 #endif

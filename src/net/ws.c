@@ -72,7 +72,13 @@ enum sp_ws_result sp_ws_read_header(enum sp_ws_role role, const void *bytes, siz
 
 void sp_ws_mask(void *bytes, size_t n, const uint8_t mask[4], size_t at)
 {
-    uint8_t *p = bytes;
+    sp_ws_mask_to(bytes, bytes, n, mask, at);
+}
+
+void sp_ws_mask_to(void *to, const void *from, size_t n, const uint8_t mask[4], size_t at)
+{
+    const uint8_t *in = from;
+    uint8_t *out = to;
     uint8_t turned[8];
     uint64_t word;
 
@@ -84,13 +90,13 @@ void sp_ws_mask(void *bytes, size_t n, const uint8_t mask[4], size_t at)
     for (; i + 32 <= n; i += 32) { /* as four words, which compilers turn into vectors */
         uint64_t v[4];
 
-        memcpy(v, p + i, sizeof v);
+        memcpy(v, in + i, sizeof v);
         for (size_t k = 0; k < 4; k++)
             v[k] ^= word;
-        memcpy(p + i, v, sizeof v);
+        memcpy(out + i, v, sizeof v);
     }
     for (; i < n; i++)
-        p[i] ^= turned[i & 7];
+        out[i] = in[i] ^ turned[i & 7];
 }
 
 size_t sp_ws_header_size(uint64_t len, bool is_masked)

@@ -63,6 +63,9 @@ static inline bool sp_ws_is_control(uint8_t opcode)
 /* Applies or removes the mask in place; `at` is the offset of the first byte in its payload. */
 void sp_ws_mask(void *bytes, size_t n, const uint8_t mask[4], size_t at);
 
+/* The same for a payload that moves on the way; `to` is not behind `from`, and may overlap it. */
+void sp_ws_mask_to(void *to, const void *from, size_t n, const uint8_t mask[4], size_t at);
+
 /* The length of the shortest header: 2, 4 or 10 bytes, and 4 more with a mask. */
 size_t sp_ws_header_size(uint64_t len, bool is_masked);
 

@@ -106,7 +106,7 @@ static bool locate(const char *kind, const char *program, const char *preferred,
 }
 
 /* The account's shell if it is of a kind that clients know, else bash, zsh, sh in this order. */
-static void find_shell(struct sp_host *h)
+void sp_host_choose_shell(struct sp_host *h)
 {
     static const char *const known[][2] = {{"zsh", "zsh"},
                                            {"bash", "bash"},
@@ -117,7 +117,9 @@ static void find_shell(struct sp_host *h)
     char base[64];
 
     copy(base, sizeof base, slash != NULL ? slash + 1 : h->login_shell);
-    base[strcspn(base, ".")] = 0;
+    char *dot = strrchr(base, '.');
+    if (dot != NULL && dot != base)
+        *dot = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(base, known[i][0]) == 0 && locate(known[i][1], known[i][0], h->login_shell, h))
             return;
@@ -158,6 +160,6 @@ void sp_host_detect(struct sp_host *ret)
 {
     memset(ret, 0, sizeof *ret);
     find_account(ret);
-    find_shell(ret);
+    sp_host_choose_shell(ret);
     identify(ret);
 }

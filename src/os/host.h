@@ -16,4 +16,7 @@ struct sp_host {
 /* Never fails: what cannot be found has the plainest value. */
 void sp_host_detect(struct sp_host *ret);
 
+/* The part of it that says which shell commands are for: by login_shell and PATH. */
+void sp_host_choose_shell(struct sp_host *h);
+
 #endif

@@ -11,6 +11,7 @@
 #include "rpc/conn_priv.h"
 #include "rpc/fs.h"
 #include "rpc/gated.h"
+#include "rpc/http.h"
 #include "rpc/push.h"
 #include "rpc/view.h"
 #include "rpc/watches.h"
@@ -324,6 +325,7 @@ static void on_closed(void *user, const char *why)
     struct sp_rpc *rpc = conn->rpc;
 
     sp_log(SP_LOG_INFO, "connection %s closed: %s", sp_link_peer(conn->link), why);
+    sp_web_close(conn);
     while (conn->requests != NULL) {
         struct sp_request *r = conn->requests;
 

@@ -12,6 +12,7 @@
 #define SP_RPC_CONN_H
 
 #include "core/files.h"
+#include "core/http.h"
 #include "core/session.h"
 #include "net/link.h"
 #include "os/host.h"
@@ -46,6 +47,7 @@ struct sp_rpc {
     struct sp_gate *gate; /* who is asked before a process starts; NULL: nobody */
     struct sp_json json;
     struct sp_watches *watches; /* of missing files; NULL: none yet */
+    struct sp_web *web;         /* requests to web servers; NULL: none yet */
     struct sp_conn *first;
     struct sp_method_stats *stats; /* by method, the last one for unknown methods */
     uint64_t connections;
@@ -59,6 +61,7 @@ struct sp_fs_handle;
 struct sp_gated;
 struct sp_request;
 struct sp_view;
+struct sp_web_job;
 
 struct sp_conn {
     struct sp_client client;
@@ -86,6 +89,8 @@ struct sp_conn {
     uint64_t last_ask;
     struct sp_files_client files;
     struct sp_fs *fs; /* its open files; NULL: none yet */
+    struct sp_web_client web;
+    struct sp_web_job *web_jobs; /* its requests to web servers */
 };
 
 /* One request while it is looked at. All strings are borrowed from the message. */
@@ -97,6 +102,11 @@ struct sp_call {
     struct sp_str id; /* as it was written */
     uint64_t started_us;
     struct sp_str text; /* a copy of the whole message, if it may be about a starting process */
+};
+
+/* What a request does in several steps: its first member. */
+struct sp_task {
+    void (*free)(struct sp_task *t); /* the request ends, in whatever way */
 };
 
 /* A request that waits. */
@@ -113,6 +123,7 @@ struct sp_request {
     bool is_read, is_write, is_ask, is_stdin_end, is_file;
     struct sp_fs_handle *handle; /* that a block is read from or written to; NULL: none */
     struct sp_gated *gated;      /* a start that waits for leave; else NULL */
+    struct sp_task *task;        /* NULL: none */
     union {
         struct {
             uint64_t after_seq, max_bytes;

@@ -149,9 +149,15 @@ void sp_fs_ask_done(struct sp_fs_ask *a)
 int sp_fs_need_path(struct sp_call *c, const char *key, struct sp_uri *ret, struct sp_error *e)
 {
     struct sp_str text;
-    const int r = sp_json_need_str(c->json, c->params, key, &text, e);
+    int r = sp_json_need_str(c->json, c->params, key, &text, e);
 
-    return r < 0 ? r : sp_uri_read(text, ret, e);
+    if (r == 0)
+        r = sp_uri_read(text, ret, e);
+    /* Slashes at the end do not matter: not even behind a file or a link. */
+    for (size_t n = r == 0 && ret->path != NULL ? strlen(ret->path) : 0;
+         n > 1 && ret->path[n - 1] == '/'; n--)
+        ret->path[n - 1] = 0;
+    return r;
 }
 
 int sp_fs_opt_bool(struct sp_call *c, const char *key, bool *ret, struct sp_error *e)
@@ -176,6 +182,18 @@ static int restricts_files(const struct sp_policy *p, bool *ret, struct sp_error
     return failed;
 }
 
+int sp_fs_read_policy(struct sp_json *j, uint32_t sandbox, struct sp_policy *ret, bool *ret_has,
+                      bool *ret_restricts, struct sp_error *e)
+{
+    const int r = sp_policy_read(j, sandbox, NULL, getenv("TMPDIR"), ret, e);
+
+    if (r < 0)
+        return r;
+    *ret_has = true;
+    ret->profile.has_network = false;
+    return restricts_files(ret, ret_restricts, e);
+}
+
 int sp_fs_read_sandbox(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *e)
 {
     uint32_t sandbox = SP_JSON_NONE;
@@ -184,12 +202,7 @@ int sp_fs_read_sandbox(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *
 
     if (r < 0 || sandbox == SP_JSON_NONE)
         return r;
-    r = sp_policy_read(c->json, sandbox, NULL, getenv("TMPDIR"), &a->policy, e);
-    if (r < 0)
-        return r;
-    a->has_policy = true;
-    a->policy.profile.has_network = false;
-    r = restricts_files(&a->policy, &is_needed, e);
+    r = sp_fs_read_policy(c->json, sandbox, &a->policy, &a->has_policy, &is_needed, e);
     a->job.policy = is_needed ? &a->policy : NULL;
     return r;
 }

@@ -26,6 +26,10 @@ void sp_fs_ask_done(struct sp_fs_ask *a);
 /* Members of the params, in the order of the checks. */
 int sp_fs_need_path(struct sp_call *c, const char *key, struct sp_uri *ret, struct sp_error *e);
 int sp_fs_opt_bool(struct sp_call *c, const char *key, bool *ret, struct sp_error *e);
+/* A sandbox object: *ret_has once *ret needs sp_policy_done, *ret_restricts if it forbids anything
+ * on the disk. */
+int sp_fs_read_policy(struct sp_json *j, uint32_t sandbox, struct sp_policy *ret, bool *ret_has,
+                      bool *ret_restricts, struct sp_error *e);
 /* The `sandbox` member; without one that restricts anything: none. */
 int sp_fs_read_sandbox(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *e);
 
@@ -36,6 +40,8 @@ int sp_fs_begin(struct sp_call *c, struct sp_fs_ask *a,
 
 /* An answer that is no success: sent. false: it is one. */
 bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a);
+/* The answer of fs/readFile, made while it is sent. false: this one is to be made at once. */
+bool sp_fs_send_content(struct sp_request *r, const struct sp_file_answer *a);
 /* {} */
 void sp_fs_answer_nothing(struct sp_request *r, const struct sp_file_answer *a);
 

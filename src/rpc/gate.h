@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/str.h"
 
+struct sp_buf;
 struct sp_conn;
 struct sp_gate;
 struct sp_policy;
@@ -30,6 +31,8 @@ struct sp_gate_case {
     struct sp_str id, cwd;
     const struct sp_str *argv;
     uint32_t argc;
+    const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
+    uint32_t envc;
     bool is_tty;
     const struct sp_policy *policy;       /* NULL: no sandbox */
     void (*told)(struct sp_gate_case *c); /* not ASKING any more; from the loop, not from judge */

@@ -123,6 +123,8 @@ static struct sp_gated *add(struct sp_request *r, const struct sp_start *o)
         .cwd = g->start.cwd,
         .argv = g->start.argv,
         .argc = g->start.argc,
+        .env = g->start.env,
+        .envc = g->start.envc,
         .is_tty = g->start.is_tty,
         .policy = g->start.policy,
         .told = on_told,

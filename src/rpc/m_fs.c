@@ -27,6 +27,10 @@ static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
 {
     if (sp_fs_failed(r, a))
         return;
+    if (sp_fs_send_content(r, a)) {
+        sp_request_end(r, true);
+        return;
+    }
     char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 32);
     if (begin != NULL) {
         char *o = sp_put_literal(begin, "{\"dataBase64\":\"");
@@ -49,8 +53,9 @@ int sp_m_fs_read_file(struct sp_call *c, struct sp_error *e)
     return r < 0 ? r : sp_fs_begin(c, &a, tell_content, e);
 }
 
-/* Bad base64 is a wrong state here, not a wrong parameter: as the reference has it. It is read where
- * it goes, and read again (in place: the message is ours) if that failed for any such reason. */
+/* Bad base64 is a wrong state here, not a wrong parameter: as the reference has it. It is read
+ * where it goes, and read again (in place: the message is ours) if that failed for any such reason.
+ */
 static int begin_write(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *e)
 {
     const struct sp_str text = a->job.base64;
@@ -206,24 +211,6 @@ int sp_m_fs_canonicalize(struct sp_call *c, struct sp_error *e)
 
 /* ---- lists: entries of another process, copied before they are read ---- */
 
-struct reader {
-    const char *at;
-    size_t left;
-};
-
-static bool next_entry(struct reader *r, struct sp_file_entry *ret, struct sp_str *ret_name)
-{
-    if (r->left < sizeof *ret)
-        return false;
-    memcpy(ret, r->at, sizeof *ret);
-    if (ret->name_len > r->left - sizeof *ret)
-        return false;
-    *ret_name = (struct sp_str){r->at + sizeof *ret, ret->name_len};
-    r->at += sizeof *ret + ret->name_len;
-    r->left -= sizeof *ret + ret->name_len;
-    return true;
-}
-
 static bool add_listed(struct sp_buf *b, const struct sp_file_entry *entry, struct sp_str name)
 {
     return sp_buf_printf(b, "%s{\"fileName\":", b->data[b->len - 1] == '[' ? "" : ",") &&
@@ -233,13 +220,13 @@ static bool add_listed(struct sp_buf *b, const struct sp_file_entry *entry, stru
                          entry->kind == SP_FILE_ENTRY_FILE ? "true" : "false");
 }
 
-static bool add_list(struct sp_buf *b, struct reader in)
+static bool add_list(struct sp_buf *b, struct sp_str in)
 {
     struct sp_file_entry entry;
     struct sp_str name;
     bool ok = sp_buf_printf(b, "{\"entries\":[");
 
-    while (ok && next_entry(&in, &entry, &name))
+    while (ok && sp_file_next_entry(&in, &entry, &name))
         ok = add_listed(b, &entry, name);
     return ok && sp_buf_printf(b, "]}");
 }
@@ -259,17 +246,17 @@ static bool add_walked(struct sp_buf *b, const struct sp_file_entry *entry, stru
            sp_buf_add(b, "}", 1);
 }
 
-static bool add_walk(struct sp_buf *b, struct reader in, bool is_cut)
+static bool add_walk(struct sp_buf *b, struct sp_str in, bool is_cut)
 {
     bool ok = true;
 
     for (int is_error = 0; is_error < 2; is_error++) {
-        struct reader pass = in;
+        struct sp_str pass = in;
         struct sp_file_entry entry;
         struct sp_str path;
 
         ok = ok && sp_buf_printf(b, is_error != 0 ? "],\"errors\":[" : "{\"entries\":[");
-        while (ok && next_entry(&pass, &entry, &path))
+        while (ok && sp_file_next_entry(&pass, &entry, &path))
             if ((entry.kind == SP_FILE_ENTRY_ERROR) == (is_error != 0))
                 ok = add_walked(b, &entry, path);
     }
@@ -284,7 +271,7 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
     if (sp_fs_failed(r, a))
         return;
     const bool is_copied = sp_buf_add(&copy, a->window, a->data_len);
-    const struct reader in = {copy.data, copy.len};
+    const struct sp_str in = {copy.data, copy.len};
     if (is_copied && (is_walk ? add_walk(&b, in, a->is_cut) : add_list(&b, in)))
         sp_request_reply(r, (struct sp_str){b.data, b.len});
     else

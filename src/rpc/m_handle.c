@@ -33,41 +33,47 @@ static struct sp_fs_handle *find(const struct sp_conn *conn, struct sp_str id)
     return NULL;
 }
 
-static void unref(struct sp_fs_handle *h)
+static void unref(struct sp_fs_handle *h, uint32_t refs)
 {
-    if (--h->refs > 0)
+    h->refs -= refs;
+    if (h->refs > 0)
         return;
     if (h->fd >= 0)
         (void)close(h->fd);
     free(h);
 }
 
-/* Nobody finds it any more; whoever uses it now still has it. */
-static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h)
+/* Nobody finds it any more; whoever uses it now still has it. `refs`: how many of its users leave
+ * with the table. */
+static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h, uint32_t refs)
 {
     struct sp_fs *fs = conn->fs;
 
     for (uint32_t i = 0; i < fs->handle_count; i++)
         if (fs->handles[i] == h) {
             fs->handles[i] = fs->handles[--fs->handle_count];
-            unref(h);
-            return;
+            refs++;
+            break;
         }
+    if (refs > 0)
+        unref(h, refs);
 }
 
 void sp_fs_close_handles(struct sp_fs *fs)
 {
     while (fs->handle_count > 0)
-        unref(fs->handles[--fs->handle_count]);
+        unref(fs->handles[--fs->handle_count], 1);
 }
 
 void sp_fs_release(struct sp_request *r)
 {
     if (r->handle == NULL)
         return;
-    if (r->handle->fd < 0) /* it could not be opened */
-        remove_handle(r->conn, r->handle);
-    unref(TAKE_PTR(r->handle));
+    struct sp_fs_handle *h = TAKE_PTR(r->handle);
+    if (h->fd < 0) /* it could not be opened */
+        remove_handle(r->conn, h, 1);
+    else
+        unref(h, 1);
 }
 
 /* A place in the table: taken while the file is being opened, so that the id is. */
@@ -162,8 +168,7 @@ int sp_m_fs_open(struct sp_call *c, struct sp_error *e)
     a.job.handle = &h->fd;
     r = sp_fs_begin(c, &a, tell_opened, e);
     if (r < 0) {
-        remove_handle(c->conn, h);
-        unref(h);
+        remove_handle(c->conn, h, 1);
     }
     return r;
 }
@@ -209,14 +214,14 @@ static int begin_block(struct sp_call *c, struct sp_fs_ask *a, struct sp_str id,
     h->refs++;
     const int r = sp_fs_begin(c, a, done, e);
     if (r < 0)
-        unref(h);
+        unref(h, 1);
     return r;
 }
 
 static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
 {
     if (a->err != 0)
-        remove_handle(r->conn, r->handle); /* a failed read closes it */
+        remove_handle(r->conn, r->handle, 0); /* a failed read closes it */
     if (sp_fs_failed(r, a))
         return;
     char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 48);
@@ -286,7 +291,7 @@ int sp_m_fs_close(struct sp_call *c, struct sp_error *e)
         return r;
     struct sp_fs_handle *h = find(c->conn, id);
     if (h != NULL) /* what was asked of it before is done */
-        remove_handle(c->conn, h);
+        remove_handle(c->conn, h, 0);
     sp_call_reply(c, SP_STR("{}"));
     return 0;
 }

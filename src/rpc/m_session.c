@@ -51,10 +51,14 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
          add_path(b, has_tmp ? tmp : "/tmp");
     /* Only what works is advertised; a client does without the rest. */
     return ok &&
-           sp_buf_printf(b, ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
-                            "\"processList\":true,\"processSignals\":true,\"ptySize\":true,"
-                            "\"observe\":true,\"sessionEnd\":true,\"fsWatchMissing\":true,"
-                            "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true}}");
+           sp_buf_printf(b,
+                         ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
+                         "\"processList\":true,\"processSignals\":true,\"ptySize\":true,"
+                         "\"observe\":true,\"sessionEnd\":true,\"fsWatchMissing\":true,"
+                         "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
+                         "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
+                         "\"httpHeaderEnvVars\":%s}}",
+                         sp_web_is_possible(rpc->web) ? "true" : "false");
 }
 
 /* ---- methods ---- */

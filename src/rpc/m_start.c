@@ -12,6 +12,7 @@
 #include "rpc/gated.h"
 #include "rpc/methods.h"
 #include "rpc/policy_json.h"
+#include "rpc/start_network.h"
 #include "rpc/text.h"
 
 /* Layers of the environment, each over the ones before. */
@@ -19,6 +20,7 @@ enum { RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
 
 #define NOT_GIVEN      UINT64_MAX
 #define MAX_PROCESS_ID 65536
+#define MAX_SCOPE      256 /* bytes of a snapshot's scopeId */
 
 struct strings {
     struct sp_str *items;
@@ -39,7 +41,9 @@ struct start {
     bool has_metadata;
     char thread_id[40];
     struct sp_str tool_call_id;
-    bool asks_network;
+    struct sp_start_network network;
+    uint32_t snapshot; /* token, or SP_JSON_NONE */
+    struct sp_str snapshot_scope, snapshot_shell;
     uint32_t sandbox; /* token, or SP_JSON_NONE */
     struct sp_policy confinement;
 };
@@ -180,32 +184,31 @@ static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, st
     return r;
 }
 
-static int read_confinement(struct sp_json *j, uint32_t params, struct start *s, struct sp_error *e)
+/* A shell whose state is to be kept. It is not offered: the command runs without, as a login shell,
+ * but a mistake is called by its name. */
+static int read_snapshot(struct sp_json *j, uint32_t params, struct start *s, struct sp_error *e)
 {
-    uint32_t managed = SP_JSON_NONE;
-    uint32_t proxy = SP_JSON_NONE;
-    bool is_enforced = false;
-    int r = sp_json_opt_object(j, params, "sandbox", &s->sandbox, e);
+    uint32_t shell = SP_JSON_NONE;
+    struct sp_str path = {0};
+    int r = sp_json_opt_object(j, params, "shellSnapshot", &s->snapshot, e);
 
+    if (r < 0 || s->snapshot == SP_JSON_NONE)
+        return r;
+    r = sp_json_need_str(j, s->snapshot, "scopeId", &s->snapshot_scope, e);
     if (r == 0)
-        r = sp_json_def_bool(j, params, "enforceManagedNetwork", &is_enforced, e);
+        r = sp_json_need_object(j, s->snapshot, "shell", &shell, e);
     if (r == 0)
-        r = sp_json_opt_object(j, params, "managedNetwork", &managed, e);
-    if (r == 0)
-        r = sp_json_opt_object(j, params, "networkProxy", &proxy, e);
-    s->asks_network = is_enforced || proxy != SP_JSON_NONE ||
-                      (managed != SP_JSON_NONE && j->tokens[managed].children != 0);
-    return r;
+        r = sp_json_need_str(j, shell, "name", &s->snapshot_shell, e);
+    return r < 0 ? r : sp_json_need_str(j, shell, "path", &path, e);
 }
 
 static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
 {
     struct sp_json *j = c->json;
     const uint32_t p = c->params;
-    uint32_t snapshot = SP_JSON_NONE;
     int r = sp_call_params(c, e);
 
-    s->policy = s->sandbox = SP_JSON_NONE;
+    s->policy = s->sandbox = s->snapshot = SP_JSON_NONE;
     s->rows = s->cols = NOT_GIVEN;
     if (r == 0)
         r = sp_json_need_str(j, p, "processId", &s->id, e);
@@ -220,7 +223,7 @@ static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
     if (r == 0 && s->policy != SP_JSON_NONE)
         r = read_policy(j, s, e);
     if (r == 0)
-        r = sp_json_opt_object(j, p, "shellSnapshot", &snapshot, e); /* not offered: run without */
+        r = read_snapshot(j, p, s, e);
     if (r == 0)
         r = sp_json_need_object(j, p, "env", &s->env, e);
     if (r == 0)
@@ -232,7 +235,9 @@ static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
     if (r == 0)
         r = sp_json_opt_str(j, p, "arg0", &s->arg0, e);
     if (r == 0)
-        r = read_confinement(j, p, s, e);
+        r = sp_json_opt_object(j, p, "sandbox", &s->sandbox, e);
+    if (r == 0)
+        r = sp_start_network_read(j, p, &s->network, e);
     if (r == 0)
         r = sp_json_opt_u64(j, p, "rows", UINT16_MAX, &s->rows, e);
     if (r == 0)
@@ -244,17 +249,42 @@ static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
 
 /* ---- judging ---- */
 
+static int judge_snapshot(const struct start *s, struct sp_error *e)
+{
+    static const char *const known[] = {"bash", "zsh", "sh"};
+    const bool is_login = s->argv.count >= 3 && sp_str_eq(s->argv.items[1], SP_STR("-lc"));
+
+    if (s->snapshot == SP_JSON_NONE)
+        return 0;
+    if (s->snapshot_scope.n == 0 || s->snapshot_scope.n > MAX_SCOPE)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "shell snapshot scope must be non-empty and at most %d bytes", MAX_SCOPE);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (!is_login || sp_str_eq(s->snapshot_shell, sp_str_of(known[i])))
+            return 0;
+    return sp_fail(e, SP_E_INVALID, 0, "shell snapshots are unsupported for shell `" SP_STR_FMT "`",
+                   SP_STR_ARG(s->snapshot_shell));
+}
+
 static int judge(const struct start *s, struct sp_error *e)
 {
+    int r = sp_start_network_judge(&s->network, s->id, e);
+
+    if (r < 0)
+        return r;
     if (s->cwd.is_foreign || s->cwd.path == NULL)
         return sp_fail(
             e, SP_E_INVALID, 0,
             "cwd URI `%s` is not valid on this exec-server host: '%s' is invalid on 'linux'",
             s->cwd.text, s->cwd.text);
+    r = judge_snapshot(s, e);
+    if (r < 0)
+        return r;
     if (s->argv.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv must not be empty");
-    if (s->asks_network)
-        return sp_fail(e, SP_E_INVALID, 0, "managed network cannot be enforced on this executor");
+    r = sp_start_network_refuse(&s->network, e);
+    if (r < 0)
+        return r;
     if (s->id.n > MAX_PROCESS_ID)
         return sp_fail(e, SP_E_INVALID, 0, "processId must not exceed %d bytes", MAX_PROCESS_ID);
     if (s->argv.items[0].n == 0)

@@ -15,6 +15,7 @@
 #include "rpc/fs.h"
 #include "rpc/methods.h"
 #include "rpc/text.h"
+#include "rpc/watch_ids.h"
 #include "rpc/watches.h"
 
 /* One path of a watch. */
@@ -40,97 +41,19 @@ struct watch {
     struct item items[];
 };
 
-/* One that the kernel has for us, and how many use it. */
-struct kernel_watch {
-    int id;
-    uint32_t users;
-};
-
 struct sp_watches {
     struct sp_rpc *rpc;
     int fd;
     struct sp_watch on_event;
     struct watch *first;
-    uint32_t looking;           /* paths that are being looked at, of all watches */
-    struct kernel_watch *known; /* by id */
-    size_t known_count, known_cap;
-    bool has_unused;
+    uint32_t looking; /* paths that are being looked at, of all watches */
+    struct sp_watch_ids ids;
 };
 
-/* ---- watches of the kernel ---- */
-
-/* Where an id is, or belongs. */
-static size_t place_of(const struct sp_watches *all, int id)
-{
-    size_t low = 0;
-    size_t high = all->known_count;
-
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (all->known[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static bool use_id(struct sp_watches *all, int id)
-{
-    const size_t at = place_of(all, id);
-
-    if (at < all->known_count && all->known[at].id == id) {
-        all->known[at].users++;
-        return true;
-    }
-    if (all->known_count == all->known_cap) {
-        const size_t cap = all->known_cap == 0 ? 64 : all->known_cap * 2;
-        struct kernel_watch *known = realloc(all->known, cap * sizeof *known);
-
-        if (known == NULL)
-            return false;
-        all->known = known;
-        all->known_cap = cap;
-    }
-    memmove(&all->known[at + 1], &all->known[at], (all->known_count - at) * sizeof all->known[0]);
-    all->known[at] = (struct kernel_watch){.id = id, .users = 1};
-    all->known_count++;
-    return true;
-}
-
-static void leave_id(struct sp_watches *all, int id)
-{
-    const size_t at = place_of(all, id);
-
-    if (at < all->known_count && all->known[at].id == id && --all->known[at].users == 0)
-        all->has_unused = true;
-}
-
-/* What nobody waits for any more. Not while a path is being looked at: what that adds may be one
- * of these. */
 static void forget_unused(struct sp_watches *all)
 {
-    size_t kept = 0;
-
-    if (all->looking > 0 || !all->has_unused)
-        return;
-    for (size_t i = 0; i < all->known_count; i++)
-        if (all->known[i].users > 0)
-            all->known[kept++] = all->known[i];
-        else
-            sp_notify_remove(all->fd, all->known[i].id);
-    all->known_count = kept;
-    all->has_unused = false;
-}
-
-/* One that nobody knows: of a connection that ended before it was told. */
-static void forget_unknown(struct sp_watches *all, int id)
-{
-    const size_t at = place_of(all, id);
-
-    if (all->looking == 0 && (at == all->known_count || all->known[at].id != id))
-        sp_notify_remove(all->fd, id);
+    if (all->looking == 0)
+        sp_watch_ids_sweep(&all->ids);
 }
 
 /* ---- ends ---- */
@@ -142,11 +65,11 @@ static void free_item(struct sp_watches *all, struct item *i)
         all->looking--;
     }
     if (i->dir >= 0)
-        leave_id(all, i->dir);
+        sp_watch_ids_leave(&all->ids, i->dir);
     if (i->self >= 0)
-        leave_id(all, i->self);
+        sp_watch_ids_leave(&all->ids, i->self);
     for (size_t k = 0; k < i->above_count; k++)
-        leave_id(all, i->above[k].watch);
+        sp_watch_ids_leave(&all->ids, i->above[k].watch);
     free(i->above);
     free(i->path);
 }
@@ -186,7 +109,7 @@ void sp_watches_free(struct sp_rpc *rpc)
         return;
     sp_loop_unwatch(rpc->server->loop, &all->on_event);
     (void)close(all->fd);
-    free(all->known);
+    sp_watch_ids_done(&all->ids);
     free(all);
     rpc->watches = NULL;
 }
@@ -290,8 +213,8 @@ static void on_notice(void *user, const struct sp_file_notice *n)
         if (is_hit)
             fire(w);
     }
-    if (n->id >= 0 && !n->is_over)
-        forget_unknown(all, n->id);
+    if (n->id >= 0 && !n->is_over && all->looking == 0)
+        sp_watch_ids_check(&all->ids, n->id);
 }
 
 static void on_event(struct sp_watch *w, uint32_t events)
@@ -321,6 +244,7 @@ static struct sp_watches *watches_of(struct sp_rpc *rpc)
         free(all);
         return NULL;
     }
+    all->ids.fd = all->fd;
     rpc->watches = all;
     return all;
 }
@@ -354,7 +278,7 @@ static bool take_above(struct sp_watches *all, struct item *i, const struct sp_f
     for (; i->above_count < n; i->above_count++) {
         const struct sp_file_above *above = &i->above[i->above_count];
 
-        if (above->len > strlen(i->path) || !use_id(all, above->watch))
+        if (above->len > strlen(i->path) || !sp_watch_ids_use(&all->ids, above->watch))
             return false;
     }
     return true;
@@ -372,11 +296,11 @@ static bool take_found(struct sp_watches *all, struct item *i, const struct sp_f
         i->dir_len = len;
         return false;
     }
-    if (!use_id(all, dir))
+    if (!sp_watch_ids_use(&all->ids, dir))
         return false;
     i->dir = dir;
     if (i->is_present) {
-        if (!use_id(all, (int)high))
+        if (!sp_watch_ids_use(&all->ids, (int)high))
             return false;
         i->self = (int)high;
     }

@@ -8,6 +8,9 @@ const struct sp_method sp_methods[] = {
     {"session/end", "session", sp_m_session_end, NULL},
     {"environment/info", "environment info", sp_m_environment_info, NULL},
     {"environment/status", "environment status", sp_m_environment_status, NULL},
+    {"environmentConfig/read", "environment config", sp_m_environment_config_read, NULL},
+    {"capabilityRoots/discoverV1", "capability discovery", sp_m_capability_roots_discover, NULL},
+    {"capabilities/discoverV2", "capability discovery", sp_m_capabilities_discover, NULL},
     {"process/start", "exec", sp_m_process_start, sp_gated_exists},
     {"process/read", "exec", sp_m_process_read, NULL},
     {"process/write", "exec", sp_m_process_write, sp_gated_write},
@@ -32,6 +35,7 @@ const struct sp_method sp_methods[] = {
     {"fs/writeBlock", "filesystem", sp_m_fs_write_block, NULL},
     {"fs/close", "filesystem", sp_m_fs_close, NULL},
     {"fs/watchMissing", "filesystem", sp_m_fs_watch_missing, NULL},
+    {"http/request", "http", sp_m_http_request, NULL},
 };
 
 const size_t sp_method_count = sizeof sp_methods / sizeof sp_methods[0];

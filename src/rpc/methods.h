@@ -11,6 +11,9 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e);
 int sp_m_session_end(struct sp_call *c, struct sp_error *e);
 int sp_m_environment_info(struct sp_call *c, struct sp_error *e);
 int sp_m_environment_status(struct sp_call *c, struct sp_error *e);
+int sp_m_environment_config_read(struct sp_call *call, struct sp_error *e);
+int sp_m_capability_roots_discover(struct sp_call *c, struct sp_error *e);
+int sp_m_capabilities_discover(struct sp_call *c, struct sp_error *e);
 
 int sp_m_process_start(struct sp_call *c, struct sp_error *e);
 /* The start itself, of a request that waits. false: it failed and was answered. */
@@ -39,5 +42,7 @@ int sp_m_fs_read_block(struct sp_call *c, struct sp_error *e);
 int sp_m_fs_write_block(struct sp_call *c, struct sp_error *e);
 int sp_m_fs_close(struct sp_call *c, struct sp_error *e);
 int sp_m_fs_watch_missing(struct sp_call *c, struct sp_error *e);
+
+int sp_m_http_request(struct sp_call *c, struct sp_error *e);
 
 #endif

@@ -201,6 +201,8 @@ void sp_request_drop(struct sp_request *r)
     if (r->is_file)
         sp_files_drop(&r->file.call);
     sp_fs_release(r);
+    if (r->task != NULL)
+        r->task->free(r->task);
     if (r->gated != NULL)
         sp_gated_forget(r);
     sp_loop_cancel(conn->rpc->server->loop, &r->timer);

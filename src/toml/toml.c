@@ -271,7 +271,7 @@ static bool read_all(struct sp_toml_reader *r, struct sp_str text)
     doc->root->doc = doc;
     r->p = copy;
     r->end = copy + text.n;
-    const size_t good = sp_utf8_valid_prefix(text);
+    const size_t good = sp_utf8_valid_prefix(doc->text); /* the copy: nobody changes it */
     if (good != text.n)
         return sp_toml_fail(r, copy + good, "not UTF-8");
     return sp_toml_read_document(r);

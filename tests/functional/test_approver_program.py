@@ -56,7 +56,8 @@ class Program(Verb):
                      'echo \'"approved"\'', 'exec >&-'):
             code, out, err = self.judge(body, 'printf', 'ran')
             self.assertEqual((code, out), (122, b''), body)
-            self.assertIn(b'rejected by user', err, body)
+            self.assertIn(b'approval required, but ', err, body) # nobody said no
+            self.assertIn(b' did not answer: ', err, body)
 
     def test_a_rule_that_was_not_offered_is_no(self):
         answer = '{"decision":{"approved_execpolicy_amendment":{"proposed_execpolicy_amendment":["printf"]}}}'
@@ -134,7 +135,7 @@ class Program(Verb):
         code, out, _ = self.judge('', 'make', flags=('--json',))
         last = json.loads(out.splitlines()[-1])
         self.assertEqual((code, last['type'], last['kind'], last['exit_code']), (122, 'result', 'refused', 122))
-        self.assertIn('rejected by user', last['message'])
+        self.assertIn('did not answer: it said nothing', last['message'])
 
     def test_rules_alone_judge(self):
         path = os.path.join(self.beside, 'a.rules')

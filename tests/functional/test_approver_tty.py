@@ -60,6 +60,34 @@ class Terminal(Verb):
             self.assertTrue(self.is_as_before(s))
             self.assertEqual(self.log()[-1]['decision'], decision)
 
+    def test_a_key_and_enter_after_somebody_set_the_terminal_back(self):
+        s = self.screen('printf', 'ran')
+        s.wait_for(PROMPT)
+        termios.tcsetattr(s.slave, termios.TCSANOW, s.before)  # as a shell does that stops its jobs
+        s.type(b'yes\n')
+        time.sleep(0.2)
+        self.assertIsNone(s.p.poll())
+        termios.tcsetattr(s.slave, termios.TCSANOW, s.before)
+        s.type(b'y\n')
+        s.wait_for(rb'yes\r?\nran')
+        self.assertEqual(s.wait(), 0)
+        self.assertTrue(self.is_as_before(s))
+
+    def test_a_command_cannot_hide_the_question_about_it(self):
+        s = Screen(self, ['env', 'TERM=xterm', PROGRAM, 'exec', '--no-stdin', '--approve', 'on-failure', '--sandbox',
+                          ':read-only', '--', 'sh', '-c', r"printf '\033[8m'; touch made"])
+        self.assertRegex(s.wait_for(PROMPT), rb'(?s)\x1b\[8m.*\x1b\[!p\x1b\(B\x1b\[0m\r?\nsallyport: ')
+        s.type(b'n')
+        self.assertEqual(s.wait(), 1)
+
+    def test_no_confined_command_holds_the_log(self):
+        hold = 'exec 9< "$SALLYPORT_HOME/audit.jsonl" && flock -x 9 && echo held'
+        run = subprocess.run([PROGRAM, 'exec', '--approve', 'never', '--sandbox', ':workspace', '--', 'sh', '-c', hold],
+                             capture_output=True, env=self.env, cwd=self.work, timeout=wire.DEADLINE)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertNotIn(b'held', run.stdout)
+        self.assertEqual(len(self.log()), 1)
+
     def test_other_keys_count_for_nothing(self):
         s = self.screen('printf', 'ran')
         s.wait_for(PROMPT)

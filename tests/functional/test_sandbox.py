@@ -391,7 +391,8 @@ class Starts(SandboxCase):
 
     def test_managed_network_is_refused(self):
         error = self.refusal(self.session(), 'true', read_only(self.w), enforceManagedNetwork=True)
-        self.assertError(error, -32602, 'managed network cannot be enforced on this executor')
+        self.assertError(error, -32602, 'managed network cannot be enforced on this executor: it has no proxy to '
+                                        'force traffic through (enforceManagedNetwork)')
 
 
 @ours_only

@@ -49,6 +49,43 @@ class Answers(Judged):
         self.assertRefused(c.try_start('c', ['printf', 'ran'], 'denied'), BY_USER)
         self.assertEqual([a[4] for a in self.decisions()], [['confined'], ['confined'], []])
 
+    def test_an_environment_that_makes_it_another_command(self):
+        c = self.asked(rules='prefix_rule(pattern=["printf"], decision="allow")\n')
+        evil = os.path.join(self.srv.work, 'evil')
+        os.mkdir(evil)
+        for name in ('ls', 'printf'):
+            with open(os.path.join(evil, name), 'w') as f:
+                f.write('#!/bin/sh\necho evil\n')
+            os.chmod(os.path.join(evil, name), 0o755)
+        path = '/usr/bin:/bin'
+        for i, env in enumerate(({'PATH': path}, {'PATH': path + ':' + evil}, {'PATH': '/site:' + path, 'PAGER': 'cat'})):
+            c.run(['ls'], 'ls%d' % i, env=env)
+            c.run(['/bin/sh', '-c', 'printf x | wc -c'], 'sh%d' % i, env=env)
+        self.assertEqual(c.questions, [])
+        for i, (argv, env, shown) in enumerate((
+                (['ls'], {'PATH': evil}, ['PATH=' + evil]),
+                (['ls'], {'PATH': 'evil:' + path}, ['PATH=evil:' + path]),
+                (['printf', 'x'], {'PATH': evil + ':' + path}, ['PATH=%s:%s' % (evil, path)]),
+                (['/bin/sh', '-c', 'pwd; ls'], {'PATH': evil}, ['PATH=' + evil]),
+                (['ls'], {'PATH': path, 'LD_PRELOAD': '/site/x.so'}, ['LD_PRELOAD=/site/x.so']),
+                (['/bin/bash', '-lc', 'ls'], {'PATH': path, 'HOME': evil}, ['HOME=' + evil]))):
+            request = c.post_start('q%d' % i, argv, env=env)
+            number, q = c.question()
+            self.assertEqual((q['command'], q['env']), (argv, shown))
+            self.assertNotIn('proposed_execpolicy_amendment', q)
+            c.decide(number, 'denied')
+            self.assertRefused(c.reply(request), BY_USER)
+
+    def test_an_approval_is_for_the_environment_that_it_was_given_for(self):
+        c = self.asked()
+        argv = ['/bin/sh', '-c', 'printf ran > "$OUT"']
+        env = {'PATH': '/usr/bin:/bin', 'OUT': '/dev/null'}
+        self.assertStarted(c.try_start('a', argv, 'approved_for_session', env=env), 'a')
+        c.run(argv, 'b', env=dict(env, COLUMNS='80'))
+        self.assertEqual(c.questions, [])
+        for i, more in enumerate(({'PATH': '/site/other'}, {'LD_PRELOAD': '/site/x.so'}, {'ENV': '/site/rc'})):
+            self.assertRefused(c.try_start('c%d' % i, argv, 'denied', env=dict(env, **more)), BY_USER)
+
     def test_the_memory_outlives_a_connection_and_ends_with_the_session(self):
         c = self.asked('--session-ttl', '60')
         self.assertStarted(c.try_start('a', ['printf', 'ran'], 'approved_for_session'), 'a')
@@ -318,6 +355,7 @@ class Waiting(Judged):
         error = c.start_error('more', ['printf', 'x'])
         self.assertError(error, -32603, 'approval required, but too many questions of this session are open; '
                                         'wait for some answers')
+        self.assertEqual(self.decisions()[-1], ('more', 'ask', 'denied', 'config', []))  # nobody was asked
         self.assertEqual(c.run(['echo', 'safe'], 'safe').stdout, b'safe\n')
         other = self.dial().greet()
         self.assertStarted(other.try_start('p0', ['printf', 'x'], 'approved'), 'p0')
@@ -329,6 +367,19 @@ class Waiting(Judged):
             c.decide(number, 'denied')
             self.assertRefused(c.reply(request), BY_USER)
         self.verify(64 + 4)
+
+    def test_hooks_do_not_work_on_more_than_64_either(self):
+        hook = os.path.join(self.scratch(), 'hook')
+        with open(hook, 'w') as f:
+            f.write('#!/bin/sh\nexec sleep 1000\n')
+        os.chmod(hook, 0o755)
+        c = self.asked(conf='permission_hook = "%s"\n' % hook)
+        requests = [c.post_start('p%d' % i, ['printf', str(i)]) for i in range(80)]
+        for request in requests[64:]:
+            self.assertError(c.reply(request)['error'], -32603, 'approval required, but too many questions of this '
+                                                                'session are open; wait for some answers')
+        self.assertFalse(any(c.answered(request) for request in requests[:64]))
+        self.assertEqual(self.decisions(), [('p%d' % i, 'ask', 'denied', 'config', []) for i in range(64, 80)])
 
     def test_what_waits_is_bounded_in_bytes(self):
         c = self.asked()

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 
 import tap
+import web
 from sandbox_policy import has_namespaces, outside_of_tmp
 from server import HERE, MARK, PASS_ON, PEER, Case, Server, descendants, status_of
 from wire import Closed, unb64, wait_until
@@ -47,9 +48,15 @@ GROUND = {
     '30': {'a.bin': bytes(range(64))},
     '32': {'d/have': b''},
     '38': {'srv/a.txt': b'hello'},
+    '40': {'cap/.codex-plugin/plugin.json': b'{"name": "demo", "mcpServers": "./mcp.json"}', 'cap/mcp.json': b'{}',
+           'cap/skills/one/SKILL.md': b'---\nname: one\ndescription: d\n---\n', 'cap/skills/one/agents/openai.yaml': b'x: 1\n'},
     '50': {'srv/i.png': unb64(PIXEL)},
     '51': {'srv/i.png': unb64(PIXEL)},
 }
+
+
+# The port that the recorder's web server had.
+RECORDED_WEB = {'42': 35209, '43': 38127}
 
 
 class Mismatch(AssertionError):
@@ -108,8 +115,10 @@ def without(lines, methods):
     for line in lines:
         message = line.get('msg') or {}
         if message.get('method', '').startswith(tuple(methods)):
-            left_out.add(message.get('id'))
-        elif line['dir'] != 'recv' or 'method' in message or message.get('id') not in left_out:
+            left_out.add((line['dir'], message.get('id')))
+            continue
+        asked = ('send' if line['dir'] == 'recv' else 'recv', message.get('id'))  # if it is an answer
+        if 'method' in message or 'id' not in message or asked not in left_out:
             kept.append(line)
     return kept
 
@@ -125,6 +134,10 @@ class Replay:
         self.deviations = {d['line']: d for d in mine if 'line' in d and (not PEER or 'send' in d)}
         self.lines = without(self.lines, [method for d in mine for method in d.get('without', [])])
         self.info_deviations = {d['info']: d for d in mine if 'info' in d and not PEER}
+        self.web = None
+        if number in RECORDED_WEB:
+            self.web = web.recorded()
+            case.addCleanup(self.web.close)
         args = ['--concurrent-requests', '2'] if number == '48' else []
         env = {'35': ENV_35, '33': ENV_33}.get(number, ENV)
         self.server = self._server(args, env, 'stdio' if number == '49' else 'ws://127.0.0.1:0')
@@ -170,6 +183,8 @@ class Replay:
         text = text.replace('/tmp/example', self.root).replace('/home/user/', '/srv/').replace('/srv/', self.srv + '/')
         for recorded, actual in self.sessions.items():
             text = text.replace(recorded, actual)
+        if self.web:
+            text = text.replace(':%d' % RECORDED_WEB[self.number], ':%d' % self.web.port)
         return text
 
     def message_there(self, message):
@@ -222,6 +237,8 @@ class Replay:
         message = line['msg']
         if message.get('method') == 'fs/missingChanged':
             self.missing_changed(message, client)
+        elif message.get('method') == 'http/request/bodyDelta':
+            self.body_delta(message, deviation, client)
         elif 'method' in message and 'instead' not in deviation:
             self.event(message, key, client, deviation)
         elif 'instead' in deviation:
@@ -238,6 +255,28 @@ class Replay:
         client.wait_for(lambda: message in client.notes, 'fs/missingChanged')
         if client.notes.count(message) != 1:
             raise Mismatch('told more than once: %r' % (message,))
+
+    def body_delta(self, message, deviation, client):
+        """Bytes in order; where they are cut is the network's affair."""
+        want = dict(message['params'], **deviation.get('params', {}))
+        key = ('http', want['requestId'])
+        so_far = self.expected.get(key, b'') + unb64(want['deltaBase64'])
+        self.expected[key] = so_far
+
+        def come():
+            return [n['params'] for n in client.notes if n['method'] == message['method'] and
+                    n['params']['requestId'] == want['requestId']]
+        client.wait_for(lambda: len(b''.join(unb64(d['deltaBase64']) for d in come())) >= len(so_far) and
+                        (not want['done'] or come()[-1]['done']), 'the body of %s' % want['requestId'])
+        deltas = come()
+        self.same([d['seq'] for d in deltas], list(range(1, len(deltas) + 1)), 'seq')
+        self.same(sorted(deltas[0]), sorted(want), 'members')
+        self.same(b''.join(unb64(d['deltaBase64']) for d in deltas)[:len(so_far)], so_far, 'body')
+        if want['done']:
+            self.same([d['done'] for d in deltas], [False] * (len(deltas) - 1) + [True], 'done')
+            self.same((deltas[-1]['deltaBase64'], deltas[-1]['error']), ('', want['error']), 'the last delta')
+            if 'params' in deviation and deltas[-1]['error'] == message['params']['error']:
+                raise Mismatch('the deviation no longer occurs')
 
     def send(self, line, client, deviation):
         if line.get('closed'):
@@ -411,6 +450,8 @@ class Replay:
             if any(not isinstance(t, int) or t < 0 for t in times):
                 raise Mismatch('times %r' % times)
             result = dict(result, createdAtMs=0, modifiedAtMs=0, size=None if result['isDirectory'] else result['size'])
+        if isinstance(result, dict) and 'hostname' in result:
+            result = dict(result, hostname=type(result['hostname']).__name__)
         if isinstance(result, dict) and list(result) == ['entries']:
             result = {'entries': sorted(result['entries'], key=lambda e: e['fileName'])}
         return result

@@ -5,8 +5,8 @@
  */
 #include "base/auto.h"
 #include "base/utf8.h"
-#include "toml/toml.h"
 #include "fuzz.h"
+#include "toml/toml.h"
 
 static size_t check(const struct sp_toml *t, const struct sp_toml_value *v, uint32_t depth)
 {

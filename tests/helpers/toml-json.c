@@ -15,8 +15,8 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "config/config_keys.h"
-#include "toml/toml.h"
 #include "rpc/json.h"
+#include "toml/toml.h"
 
 #define MAX_TEXT (16 << 20) /* more than the reader takes, so that its bound can be seen */
 

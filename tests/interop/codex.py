@@ -169,10 +169,11 @@ class Run:
 
     url, environments  how it finds its server: by a variable, or by the text of environments.toml
     top, tables        more lines for config.toml, before its first table and after its last
+    line               a line for a shell that starts the CLI itself, by its name and in the workspace
     """
 
     def __init__(self, case, script, url=None, environments=None, sandbox='danger-full-access', model=PLAIN_MODEL,
-                 top='', tables='', args=(), env=None, cwd=None):
+                 top='', tables='', args=(), env=None, cwd=None, line=None):
         self.base = tempfile.mkdtemp(prefix='sallyport-interop-', dir='/var/tmp')
         self.home = os.path.join(self.base, 'codex')
         for name in ('codex', 'tmp'):
@@ -185,9 +186,11 @@ class Run:
         if environments is not None:
             self._write('environments.toml', environments)
         words = [CODEX, 'exec', '--strict-config', '--skip-git-repo-check', '--json', '-C', cwd or case.ws, *args, 'go']
+        if line:
+            words = ['/bin/sh', '-c', line]
         self.out = open(os.path.join(self.base, 'out'), 'w+')
         self.err = open(os.path.join(self.base, 'err'), 'w+')
-        self.popen = subprocess.Popen(words, env=self._surroundings(url, env), cwd=self.base, stdin=subprocess.DEVNULL,
+        self.popen = subprocess.Popen(words, env=self._surroundings(url, env), cwd=case.ws if line else self.base, stdin=subprocess.DEVNULL,
                                       stdout=self.out, stderr=self.err, start_new_session=True)
 
     def _write(self, name, text):
@@ -195,7 +198,7 @@ class Run:
             f.write(text)
 
     def _surroundings(self, url, more):
-        env = {'PATH': '/usr/local/bin:/usr/bin:/bin', 'HOME': self.base, 'CODEX_HOME': self.home,
+        env = {'PATH': '%s:/usr/local/bin:/usr/bin:/bin' % os.path.dirname(CODEX), 'HOME': self.base, 'CODEX_HOME': self.home,
                'TMPDIR': os.path.join(self.base, 'tmp'), 'NO_PROXY': '*', 'no_proxy': '*', server.MARK: self.mark}
         env.update({k: os.environ[k] for k in server.PASS_ON if k in os.environ})
         if url:
@@ -284,7 +287,6 @@ def tree(base):
     return found
 
 
-LATER = {'http/request'}  # methods that a server may lack still: what needs them is skipped
 _known = {}  # method: whether the server has it
 
 
@@ -302,14 +304,6 @@ def lacks(methods):
     return [m for m in methods if not _known[m]]
 
 
-def require(case, methods):
-    """Ends a test that a server without these methods cannot pass: it fails, or is skipped if they are to come."""
-    missing = [] if PEER else lacks(methods)
-    if missing:
-        say = case.skipTest if LATER.issuperset(missing) else case.fail
-        say('the server has no %s' % ', '.join(missing))
-
-
 class Case(server.Case):
     """A scenario: a workspace, a server, a wire and runs of the CLI."""
 
@@ -320,7 +314,9 @@ class Case(server.Case):
         self.runs = []
         if CODEX is None:
             self.skipTest(MISSING)
-        require(self, self.NEEDS)
+        missing = [] if PEER else lacks(self.NEEDS)
+        if missing:
+            self.fail('the server has no %s' % ', '.join(missing))
         # Not below /tmp: that is writable in the sandbox, where a denial would prove nothing.
         self.base = tempfile.mkdtemp(prefix='sallyport-interop-', dir='/var/tmp')
         self.addCleanup(shutil.rmtree, self.base, True)

@@ -24,9 +24,9 @@
 #include <sallyport.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEADLINE_MS 20000

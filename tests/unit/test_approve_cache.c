@@ -39,6 +39,28 @@ static struct sp_cache_command with_argv(const struct sp_str *argv, uint32_t cou
     return c;
 }
 
+/* A plain script of the words by which another one would be told is not that other one. */
+static void test_no_script_passes_for_another(void **state)
+{
+    const struct sp_str script = SP_STR("rm -r \"$X\"");
+    const struct sp_str opaque[] = {cargo_test[0], SP_STR("-lc"), script};
+    const struct sp_str forged[] = {cargo_test[0], SP_STR("-lc"),
+                                    SP_STR("__codex_shell_script__ -lc 'rm -r \"$X\"'")};
+    const struct sp_str shorter[] = {cargo_test[0], SP_STR("-lc"), SP_STR("-lc 'rm -r \"$X\"'")};
+    struct sp_cache *cache = sp_cache_new();
+
+    (void)state;
+    assert_non_null(cache);
+    const struct sp_cache_command asked[] = {with_argv(forged, 3), with_argv(shorter, 3)};
+    store_command(cache, &asked[0]);
+    store_command(cache, &asked[1]);
+    const struct sp_cache_command wanted = with_argv(opaque, 3);
+    assert_false(has_command(cache, &wanted));
+    store_command(cache, &wanted);
+    assert_true(has_command(cache, &wanted));
+    sp_cache_free(cache);
+}
+
 /* Cases 102 to 108: every row but the first is another command. */
 static void test_commands(void **state)
 {
@@ -228,6 +250,7 @@ static void test_without_memory_nothing_is_remembered(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_no_script_passes_for_another),
     cmocka_unit_test(test_commands),
     cmocka_unit_test(test_an_opaque_script_is_every_byte_of_it),
     cmocka_unit_test(test_keys_are_told_apart),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The .c itself: both encoders are tested on every machine, whichever it would choose. */
+/* The .c itself: both forms are tested on every machine, whichever it would choose. */
 #include <stdio.h>
 
 #include "base/base64.c"
@@ -100,11 +100,31 @@ static void test_the_encoder_is_chosen_at_first_use(void **state)
     assert_true(atomic_load(&encode) != encode_first);
 }
 
-static void test_all_bytes_come_back_in_place_and_out_of_place(void **state)
+/* In parts of every size, each into room of its own. */
+static void check_parts(struct sp_str text, const uint8_t *want, size_t n)
+{
+    for (size_t part = 4; part < text.n + 4; part += 4 + part / 8 * 4) {
+        size_t done = 0;
+
+        for (size_t from = 0; from < text.n; from += part) {
+            const size_t symbols = text.n - from < part ? text.n - from : part;
+            uint8_t *out = malloc(symbols / 4 * 3); /* no byte more */
+            size_t got = SIZE_MAX;
+
+            assert_non_null(out);
+            assert_int_equal(sp_base64_decode_part(text, from, symbols, out, &got, NULL), 0);
+            assert_memory_equal(out, want + done, got);
+            done += got;
+            free(out);
+        }
+        assert_int_equal(done, n);
+    }
+}
+
+static void check_decoder(void)
 {
     uint64_t seed = 2;
 
-    (void)state;
     for (size_t n = 0; n < 500; n++) {
         uint8_t in[500];
         const size_t len = SP_BASE64_LEN(n);
@@ -122,6 +142,7 @@ static void test_all_bytes_come_back_in_place_and_out_of_place(void **state)
         assert_int_equal(got, n);
         assert_memory_equal(out, in, n);
         assert_int_equal(out[len / 4 * 3], '#');
+        check_parts((struct sp_str){text, len}, in, n);
         got = SIZE_MAX;
         assert_int_equal(sp_base64_decode((struct sp_str){text, len}, text, &got, &e), 0);
         assert_int_equal(got, n);
@@ -129,6 +150,25 @@ static void test_all_bytes_come_back_in_place_and_out_of_place(void **state)
         free(text);
         free(out);
     }
+}
+
+/* Calls it with the decoder that this machine would choose, and with the scalar one. */
+static void with_both_decoders(void (*fn)(void))
+{
+    size_t n;
+
+    assert_int_equal(sp_base64_decode(SP_STR("AAAA"), (char[3]){0}, &n, NULL), 0);
+    const bool was_wide = is_wide;
+    fn();
+    is_wide = false;
+    fn();
+    is_wide = was_wide;
+}
+
+static void test_all_bytes_come_back_in_place_and_out_of_place(void **state)
+{
+    (void)state;
+    with_both_decoders(check_decoder);
 }
 
 static void refused(const char *text, const char *why)
@@ -204,6 +244,95 @@ static void test_every_byte_is_a_symbol_or_refused_at_every_place(void **state)
         }
 }
 
+/* In a long text, in place: wherever the fault is, it is told as if nothing had been written yet.
+ */
+static void check_faults(void)
+{
+    static const unsigned char fault[] = {0,   '!', '=', ',', '-',  '.',  ':',  '@',
+                                          '[', '_', '`', '{', 0x7F, 0x80, 0xAB, 0xFF};
+    enum { N = 400 };
+    uint64_t seed = 3;
+
+    for (size_t place = 0; place < N; place++)
+        for (size_t i = 0; i < sizeof fault; i++) {
+            char *text = malloc(N); /* no byte more */
+            char why[64];
+            size_t n = 77;
+            struct sp_error e = {0};
+            const unsigned c = fault[i];
+
+            assert_non_null(text);
+            for (size_t k = 0; k < N; k++)
+                text[k] = alphabet[test_random(&seed) % 64];
+            text[place] = (char)c;
+            text[N - 1] = place == N - 1 ? (char)c : '!'; /* a second one, which is not the first */
+            if (c == '=' && place == N - 1)
+                text[N - 2] = '='; /* with bits behind the last byte: refused */
+            if (c == '=' && place == N - 1)
+                text[N - 3] = 'B';
+            (void)snprintf(why, sizeof why, "Invalid symbol %u, offset %zu.", c == '=' ? 33 : c,
+                           c == '=' ? N - 1UL : place);
+            if (c == '=' && place == N - 1)
+                (void)snprintf(why, sizeof why, "Invalid last symbol 66, offset %d.", N - 3);
+            assert_int_equal(sp_base64_decode((struct sp_str){text, N}, text, &n, &e),
+                             -SP_E_INVALID);
+            assert_string_equal(e.msg, why);
+            assert_int_equal(n, 77);
+            free(text);
+        }
+}
+
+static void test_faults_of_long_texts_are_found_where_they_are(void **state)
+{
+    (void)state;
+    with_both_decoders(check_faults);
+}
+
+/* Every byte in every lane of the vector, held against the tables. */
+static void test_the_wide_decoder_knows_every_symbol(void **state)
+{
+    (void)state;
+#if HAVE_AVX2
+    if (!has_avx2())
+        return;
+    for (size_t place = 0; place < 32; place++)
+        for (unsigned c = 0; c < 256; c++) {
+            unsigned char text[48];
+            unsigned char out[36];
+
+            memset(text, 'A', sizeof text);
+            text[place] = (unsigned char)c;
+            const bool is_of_alphabet = c != 0 && strchr(alphabet, (int)c) != NULL;
+            assert_int_equal(decode_avx2(text, sizeof text, out), is_of_alphabet ? 32 : 0);
+        }
+#endif
+}
+
+static void test_faults_of_parts_are_those_of_the_whole(void **state)
+{
+    static const struct {
+        const char *text, *why;
+        size_t from;
+    } row[] = {
+        {"AAAAAAA!AAAA", "Invalid symbol 33, offset 7.", 4},
+        {"AAAAQQ==AAAA", "Invalid padding", 4},
+        {"AAAAQQ==AAA!", "Invalid symbol 33, offset 11.", 4},
+        {"AAAAAAAAQR==", "Invalid last symbol 82, offset 9.", 8},
+        {"AAAAAAAAA", "Invalid input length: 9", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct sp_error e = {0};
+        char out[3];
+        size_t n;
+
+        assert_int_equal(sp_base64_decode_part(sp_str_of(row[i].text), row[i].from, 4, out, &n, &e),
+                         -SP_E_INVALID);
+        assert_string_equal(e.msg, row[i].why);
+    }
+}
+
 static void test_a_refusal_may_be_dropped(void **state)
 {
     size_t n;
@@ -220,6 +349,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_bytes_come_back_in_place_and_out_of_place),
     cmocka_unit_test(test_refusals_name_the_fault),
     cmocka_unit_test(test_every_byte_is_a_symbol_or_refused_at_every_place),
+    cmocka_unit_test(test_faults_of_long_texts_are_found_where_they_are),
+    cmocka_unit_test(test_the_wide_decoder_knows_every_symbol),
+    cmocka_unit_test(test_faults_of_parts_are_those_of_the_whole),
     cmocka_unit_test(test_a_refusal_may_be_dropped),
 };
 

@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "cell/bell.h"
 #include "cell/cell.h"
+#include "cell/files.h"
 #include "cell/ring.h"
 #include "cell/wire.h"
 #include "os/cgroup.h"
@@ -597,6 +598,166 @@ static void test_strays_live_until_their_session_ends(void **state)
     forget(&p1);
 }
 
+/* ---- processes for file operations ---- */
+
+struct files {
+    int socket;
+    char *window;
+    pid_t pid;
+};
+
+static void say_to_files(const struct files *f, const struct sp_files_ask *m, const char *path,
+                         int fd)
+{
+    assert_int_equal(sp_wire_send(f->socket, true, m, sizeof *m, path, strlen(path), &fd, fd >= 0),
+                     0);
+}
+
+static struct sp_files_answer answer_of_files(const struct files *f)
+{
+    struct sp_files_answer m = {0};
+
+    assert_true(wait_fd(f->socket, POLLIN, DEADLINE_MS));
+    assert_int_equal(recv(f->socket, &m, sizeof m, MSG_DONTWAIT), sizeof m);
+    return m;
+}
+
+/* What a process of ours reads from this file. */
+static struct sp_files_answer file_reads(struct files *f, const char *path)
+{
+    const struct sp_files_ask m = {.op = SP_FILE_READ,
+                                   .flags = SP_FILES_FOLLOWS,
+                                   .number = ++next_number,
+                                   .path_len = (uint16_t)strlen(path)};
+
+    say_to_files(f, &m, path, -1);
+    const struct sp_files_answer a = answer_of_files(f);
+    assert_int_equal(a.number, next_number);
+    return a;
+}
+
+static void begin_files(struct files *f)
+{
+    const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
+    const struct sp_files_ask hello = {0};
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, &pair[1], 1), 0);
+    (void)close(pair[1]);
+    f->socket = pair[0];
+    const int window = memfd_create("test", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(window, SP_FILES_WINDOW), 0);
+    f->window = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
+    assert_true(f->window != MAP_FAILED);
+    say_to_files(f, &hello, "", window);
+    (void)close(window);
+    const struct sp_files_answer a = file_reads(f, "/proc/self/stat");
+    assert_int_equal(a.err, 0);
+    f->pid = (pid_t)strtol(f->window, NULL, 10);
+}
+
+static void end_files(struct files *f)
+{
+    (void)close(f->socket);
+    (void)munmap(f->window, SP_FILES_WINDOW);
+}
+
+static bool is_reaped(pid_t pid)
+{
+    for (int i = 0; i < DEADLINE_MS / 10; i++) {
+        if (kill(pid, 0) < 0 && errno == ESRCH)
+            return true;
+        (void)poll(NULL, 0, 10);
+    }
+    return false;
+}
+
+/* It is no session's: not while commands come and go, nor at the end of any session, and it ends
+ * with its socket. */
+static void test_a_process_for_files_is_nobodys_stray(void **state)
+{
+    struct files f;
+
+    (void)state;
+    begin_files(&f);
+    for (int i = 0; i < 3; i++) {
+        SH(&p1, 0, 1, 0, "setsid sleep 1000 >/dev/null 2>&1 & echo $!");
+        const int stray = pidfd_of_line(&p1);
+        ends_with(&p1, 0);
+        forget(&p1);
+        end_session(1);
+        is_killed(stray);
+        assert_int_equal(file_reads(&f, "/proc/version").err, 0);
+    }
+    end_session(0);
+    assert_int_equal(file_reads(&f, "/proc/version").err, 0);
+    const pid_t pid = f.pid;
+    end_files(&f);
+    assert_true(is_reaped(pid));
+    begin_files(&f); /* one that was killed is reaped, too */
+    assert_int_equal(kill(f.pid, SIGKILL), 0);
+    assert_true(is_reaped(f.pid));
+    end_files(&f);
+    begin_files(&f); /* and one that hangs ends with the cell */
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    hang_up();
+    assert_true(is_reaped(f.pid));
+    end_files(&f);
+}
+
+/* What the cell writes and others read is not there any more, nor are its descriptors. */
+static void test_a_process_for_files_keeps_nothing_of_the_cell(void **state)
+{
+    static const char *const names[] = {"/proc/self/maps", "/proc/self/environ"};
+    struct files f;
+
+    (void)state;
+    SH(&p1, 0, 1, SP_START_STDIN, "exec sleep 1000");
+    runs(&p1);
+    begin_files(&f);
+    for (size_t i = 0; i < 2; i++) {
+        const struct sp_files_answer a = file_reads(&f, names[i]);
+
+        assert_true(a.data_len < SP_FILES_WINDOW);
+        f.window[a.data_len] = 0; /* what may be read alone is this test's */
+        for (const char *line = f.window; (line = strstr(line, " rw-s ")) != NULL; line++)
+            if (strncmp(line + strcspn(line, "/\n"), "/memfd:sallyport-ring", 21) == 0)
+                fail_msg("%.200s", line);
+    }
+    const struct sp_files_ask list = {
+        .op = SP_FILE_LIST, .flags = SP_FILES_FOLLOWS, .number = 1, .path_len = 13};
+    say_to_files(&f, &list, "/proc/self/fd", -1);
+    const struct sp_files_answer a = answer_of_files(&f);
+    assert_int_equal(a.data_len, 9 * (sizeof(struct sp_file_entry) + 1)); /* 0 to 8 */
+    call(&p1, SP_WIRE_TERMINATE, 0, 0, 0);
+    until(&p1, has_closed);
+    forget(&p1);
+    end_files(&f);
+}
+
+static void test_a_process_for_files_needs_its_socket(void **state)
+{
+    const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
+    const int two[2] = {0, 0};
+    struct files f;
+
+    (void)state;
+    assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, NULL, 0), 0);
+    assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, two, 2), 0);
+    assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, two, 1), 0); /* no socket */
+    begin_files(&f); /* the cell is as well as before */
+    /* Nor does it take what is no ask of the front's: then it ends. */
+    const struct sp_files_ask lies = {.op = SP_FILE_STAT, .path_len = 9};
+    say_to_files(&f, &lies, "/short", -1);
+    assert_true(is_reaped(f.pid));
+    end_files(&f);
+    START(&p1, 0, 1, 0, "true");
+    runs(&p1);
+    ends_with(&p1, 0);
+    forget(&p1);
+}
+
 static void test_the_end_of_the_front_ends_everything(void **state)
 {
     static struct proc many[6];
@@ -990,6 +1151,9 @@ static const struct CMUnitTest tests[] = {
     cell_tests(test_after_a_terminate_a_held_stream_delays_nothing),
     cell_tests(test_what_is_forgotten_alive_is_killed),
     cell_tests(test_strays_live_until_their_session_ends),
+    cell_tests(test_a_process_for_files_is_nobodys_stray),
+    cell_tests(test_a_process_for_files_keeps_nothing_of_the_cell),
+    cell_tests(test_a_process_for_files_needs_its_socket),
     cell_tests(test_the_end_of_the_front_ends_everything),
     cell_tests(test_a_start_that_fails_says_why_and_frees_its_slot),
     cell_tests(test_a_slot_that_is_busy_or_none_is_refused),

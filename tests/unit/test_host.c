@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
 #include "os/host.h"
 #include "process_fixture.h"
 
@@ -98,6 +102,98 @@ static void test_an_unknown_account_gets_the_plainest_values(void **state)
     assert_int_equal(reap(pid, DEADLINE_MS), 0);
 }
 
+/* ---- which shell ---- */
+
+static void make_program(const char *dir, const char *name, mode_t mode)
+{
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    assert_true(fd >= 0);
+    assert_int_equal(fchmod(fd, mode), 0);
+    (void)close(fd);
+}
+
+/* @ is the directory. */
+static void expand(char *ret, size_t size, const char *text, const char *dir)
+{
+    const size_t n = strcspn(text, "@");
+
+    (void)snprintf(ret, size, "%.*s%s%s", (int)n, text, text[n] == '@' ? dir : "",
+                   text[n] == '@' ? text + n + 1 : "");
+}
+
+struct choice {
+    const char *login; /* @: the directory with programs */
+    const char *path;
+    const char *name, *program;
+};
+
+static void test_the_shell_of_an_account(void **state)
+{
+    static const char *const programs[] = {"zsh", "bash.exe", "pwsh",  "powershell",
+                                           "sh",  "fish",     ".bash", "bash.old.1"};
+    /* The account's own if it is of a known kind and there; else one of that kind; else bash. */
+    static const struct choice choices[] = {
+        {"@/zsh", "/nowhere", "zsh", "@/zsh"},
+        {"@/sh", "/nowhere", "sh", "@/sh"},
+        {"@/pwsh", "/nowhere", "powershell", "@/pwsh"},
+        {"@/powershell", "/nowhere", "powershell", "@/powershell"},
+        {"@/bash.exe", "/nowhere", "bash", "@/bash.exe"},
+        {"/gone/zsh", "/nowhere:@", "zsh", "@/zsh"},
+        {"/gone/pwsh", "@", "powershell", "@/pwsh"},
+        {"/gone/sh", "relative:@", "sh", "@/sh"},
+        {"zsh", "@", "zsh", "@/zsh"}, /* no path: not run from where we are */
+        {"/gone/sh", "/nowhere", "sh", "/bin/sh"},
+        {"/gone/bash", "/nowhere", NULL, NULL}, /* where this machine has it */
+        {"@/fish", "/nowhere", NULL, NULL},
+        {"@/.bash", "/nowhere", NULL, NULL},
+        {"@/bash.old.1", "/nowhere", NULL, NULL},
+        {"/usr/sbin/nologin", "/nowhere", NULL, NULL},
+        {"", "/nowhere", NULL, NULL},
+    };
+    char dir[] = "/tmp/sallyport-host-XXXXXX";
+    char *path = strdup(getenv("PATH") != NULL ? getenv("PATH") : "/bin");
+    char text[256];
+    struct sp_host plain = {.login_shell = "/bin/true"};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++)
+        make_program(dir, programs[i], 0755);
+    make_program(dir, "bash", 0644); /* not to be run */
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
+    sp_host_choose_shell(&plain);
+    assert_true(strcmp(plain.shell_name, "bash") == 0 || access("/bin/bash", X_OK) != 0);
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        const struct choice *c = &choices[i];
+        struct sp_host h = {0};
+
+        expand(h.login_shell, sizeof h.login_shell, c->login, dir);
+        expand(text, sizeof text, c->path, dir);
+        assert_int_equal(setenv("PATH", text, 1), 0);
+        sp_host_choose_shell(&h);
+        expand(text, sizeof text, c->program == NULL ? plain.shell_path : c->program, dir);
+        if (strcmp(h.shell_path, text) != 0 ||
+            strcmp(h.shell_name, c->name == NULL ? plain.shell_name : c->name) != 0)
+            fail_msg("%s: %s %s, not %s", c->login, h.shell_name, h.shell_path, text);
+    }
+    assert_int_equal(setenv("PATH", dir, 1), 0); /* its bash is no program: the usual one */
+    sp_host_choose_shell(&plain);
+    assert_true(strncmp(plain.shell_path, dir, strlen(dir)) != 0 ||
+                strcmp(plain.shell_name, "zsh") == 0);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    free(path);
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        (void)snprintf(text, sizeof text, "%s/%s", dir, programs[i]);
+        assert_int_equal(unlink(text), 0);
+    }
+    (void)snprintf(text, sizeof text, "%s/bash", dir);
+    assert_int_equal(unlink(text), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void test_detection_leaves_no_descriptor(void **state)
 {
     struct sp_host h;
@@ -113,6 +209,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_home_is_what_the_environment_says),
     cmocka_unit_test(test_a_host_without_a_path_has_a_shell),
     cmocka_unit_test(test_an_unknown_account_gets_the_plainest_values),
+    cmocka_unit_test(test_the_shell_of_an_account),
     cmocka_unit_test(test_detection_leaves_no_descriptor),
 };
 

@@ -140,8 +140,20 @@ static void test_nobody_answers(void **state)
         {0, R, .command = "cargo build", .nobody_answers = true, .want = SKIP, .amendment = ANY},
         {0, R, .command = "ls", .permissions = ESC, .nobody_answers = true, .want = REJ,
          .reason = M13},
+        /* An approver would not help: the policy cannot ask. */
         {0, N, .command = "ls", .permissions = ESC, .nobody_answers = true, .want = REJ,
-         .reason = M13},
+         .reason = M2},
+        {0, N, .command = "rm x", .nobody_answers = true,
+         .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ, .reason = "approval required by policy, but AskForApproval is set to Never"},
+        {0, G, true, false, RO, .command = "rm x", .nobody_answers = true,
+         .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ,
+         .reason = "approval required by policy rule, but AskForApproval::Granular.rules is false"},
+        {0, G, false, true, RO, .command = "rm x", .nobody_answers = true,
+         .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ, .reason = M13},
+        {0, U, .command = "ls", .permissions = ADD, .nobody_answers = true, .want = REJ,
+         .reason =
+             "approval policy is UnlessTrusted; reject command \xe2\x80\x94 you cannot request "
+             "additional permissions unless the approval policy is OnRequest"},
         {0, R, .command = "rm -f x", .nobody_answers = true, .want = REJ,
          .reason = "`rm -f x` rejected: " FORCED},
         {0, R, .command = "rm x", .nobody_answers = true,

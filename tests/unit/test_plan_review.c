@@ -489,6 +489,101 @@ static void test_a_second_question_with_the_same_id_replaces_the_first(void **st
     run_to_end(&two, 1);
 }
 
+/* Two questions of one call, and who hears that the first is replaced ends the second as well. */
+struct pair {
+    struct sp_asking first, *second;
+    unsigned told;
+};
+
+static void end_both(struct sp_asking *q, const struct sp_decision *d)
+{
+    struct pair *p = SP_CONTAINER(q, struct pair, first);
+
+    assert_int_equal(d->kind, SP_DECISION_ABORT);
+    assert_true(q->is_replaced);
+    p->told++;
+    sp_asking_done(p->second);
+    free(p->second);
+    p->second = NULL;
+}
+
+static void never_told(struct sp_asking *q, const struct sp_decision *d)
+{
+    (void)q;
+    (void)d;
+    fail_msg("a question that was ended is told");
+}
+
+static void test_who_is_replaced_may_end_the_one_that_comes(void **state)
+{
+    const struct sp_approvals_options o = {
+        .loop = loop, .policy.kind = SP_APPROVAL_UNTRUSTED, .approver = &person.approver};
+    struct pair p = {.first = {.question = {.call_id = SP_STR("c1")}, .told = end_both},
+                     .second = calloc(1, sizeof *p.second)};
+    struct sp_approvals *a = NULL;
+    struct sp_error e = {0};
+
+    (void)state;
+    assert_non_null(p.second);
+    *p.second = (struct sp_asking){.question = {.call_id = SP_STR("c1")}, .told = never_told};
+    assert_int_equal(sp_approvals_new(&o, &a, &e), 0);
+    sp_asking_begin(&p.first, a);
+    assert_int_equal(person.asked, 1);
+    sp_asking_begin(p.second, a);
+    assert_int_equal(p.told, 1);
+    assert_null(p.second);
+    assert_int_equal(person.asked, 1); /* nobody is asked what nobody wants to know */
+    assert_int_equal(person.withdrawn, 1);
+    sp_asking_done(&p.first);
+    sp_approvals_free(a);
+}
+
+static char said[256];
+
+static void keep_text(struct sp_asking *q, const struct sp_decision *d)
+{
+    assert_int_equal(d->kind, SP_DECISION_DENIED);
+    (void)snprintf(said, sizeof said, "%s: " SP_STR_FMT, sp_decider_name(q->decided_by),
+                   SP_STR_ARG(d->rejection));
+}
+
+/* Nobody said no: that is told, and is nobody's decision. */
+static void test_an_approver_that_fails_is_no_person_who_refuses(void **state)
+{
+    static const struct {
+        struct sp_decision d;
+        const char *want;
+    } rows[] = {
+        {{.kind = SP_DECISION_FAILED, .rejection = SP_STR("it was killed")},
+         "config: approval required, but /site/approver did not answer: it was killed"},
+        {{.kind = SP_DECISION_NO_OPINION},
+         "config: approval required, but /site/approver did not answer: it said nothing"},
+        {{.kind = SP_DECISION_DENIED, .rejection = SP_STR("no")}, "user: no"},
+    };
+    const struct sp_approvals_options o = {
+        .loop = loop, .policy.kind = SP_APPROVAL_UNTRUSTED, .approver = &person.approver};
+    struct sp_approvals *a = NULL;
+    struct sp_error e = {0};
+
+    (void)state;
+    person.approver.name = "/site/approver";
+    assert_int_equal(sp_approvals_new(&o, &a, &e), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sp_asking q = {.told = keep_text};
+
+        sp_asking_begin(&q, a);
+        answer_fully(&person, &rows[i].d);
+        assert_string_equal(said, rows[i].want);
+        sp_asking_done(&q);
+    }
+    struct sp_asking q = {.told = keep_text, .cannot_ask = SP_STR("not now")};
+    sp_asking_begin(&q, a);
+    assert_string_equal(said, "config: not now");
+    assert_int_equal(person.asked, 3);
+    sp_asking_done(&q);
+    sp_approvals_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -513,6 +608,8 @@ int main(void)
         asking_test(test_no_other_yes_is_enough_for_the_strict_one),
         asking_test(test_consent_to_a_confined_run_is_none_to_a_free_one),
         asking_test(test_a_second_question_with_the_same_id_replaces_the_first),
+        asking_test(test_who_is_replaced_may_end_the_one_that_comes),
+        asking_test(test_an_approver_that_fails_is_no_person_who_refuses),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

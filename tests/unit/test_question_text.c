@@ -56,11 +56,71 @@ static void test_places_that_are_words_are_shown_as_well(void **state)
     sp_grant_done(&asked);
 }
 
+static const struct sp_str touch[] = {SP_STR("touch"), SP_STR("x")};
+
+#define KEYS_WITH_RULE \
+    "  y yes, a yes for this session, p yes and keep the rule, n no, q no and stop: "
+
+static struct sp_question about_touch(enum sp_question_kind kind)
+{
+    return (struct sp_question){.kind = kind,
+                                .command = SP_STR("touch x"),
+                                .argv = {touch, 2},
+                                .amendment = {touch, 2},
+                                .cwd = SP_STR("/site")};
+}
+
+/* The rule says more than the question above it: so it is said what it says. */
+static void test_what_comes_of_a_rule(void **state)
+{
+    struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
+    struct sp_question q = about_touch(SP_QUESTION_RUN);
+
+    (void)state;
+    q.profile = &profile;
+    q.profile_name = ":workspace";
+    expect(&q, "\nsallyport: may this run?\n"
+               "  command:     touch x\n"
+               "  in:          /site\n"
+               "  allowed:     what the sandbox :workspace allows\n"
+               "  rule:        touch x\n"
+               "  from then on: this, and all that begins with it, runs unasked and WITHOUT A "
+               "SANDBOX\n" KEYS_WITH_RULE);
+    assert_int_equal(sp_profile_add(&profile.profile, SP_PLACE_PATH, SP_ACCESS_DENY, false,
+                                    SP_STR("/site/secret"), (struct sp_str){0}, NULL),
+                     0);
+    expect(&q, "\nsallyport: may this run?\n"
+               "  command:     touch x\n"
+               "  in:          /site\n"
+               "  allowed:     what the sandbox :workspace allows\n"
+               "  rule:        touch x\n"
+               "  from then on: this, and all that begins with it, runs unasked\n" KEYS_WITH_RULE);
+    sp_policy_done(&profile);
+}
+
+/* A command may print that it was denied something: only the sandbox knows. */
+static void test_who_says_that_something_was_denied(void **state)
+{
+    struct sp_question q = about_touch(SP_QUESTION_RETRY);
+    auto_buf struct sp_buf known = {0};
+    auto_buf struct sp_buf guessed = {0};
+
+    (void)state;
+    q.is_free = true;
+    assert_true(sp_question_text_add(&known, &q) && sp_buf_add(&known, "", 1));
+    q.is_guess = true;
+    assert_true(sp_question_text_add(&guessed, &q) && sp_buf_add(&guessed, "", 1));
+    assert_non_null(strstr(known.data, "the sandbox got in the way of this. Once more"));
+    assert_non_null(strstr(guessed.data, "this says that its sandbox got in the way. Once more"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_permission_request_shows_all_that_is_asked),
         cmocka_unit_test(test_places_that_are_words_are_shown_as_well),
+        cmocka_unit_test(test_what_comes_of_a_rule),
+        cmocka_unit_test(test_who_says_that_something_was_denied),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -446,10 +446,14 @@ static void test_an_amendment_is_one_line_once(void **state)
     char home[512];
 
     (void)state;
-    (void)snprintf(home, sizeof home, "%s", at("am"));
+    (void)snprintf(home, sizeof home, "%s", at("no/am"));
     assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), -SP_E_SYSTEM); /* no parent */
-    assert_int_equal(mkdir(home, 0755), 0);
+    (void)snprintf(home, sizeof home, "%s", at("am"));
+    struct stat made;
+    assert_int_equal(stat(home, &made), -1);
     assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), 0);
+    assert_int_equal(stat(home, &made), 0); /* the first rule that is kept makes it */
+    assert_int_equal(made.st_mode & 07777, 0700);
     assert_file("am/rules/default.rules", HELLO);
     assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), 0);
     assert_file("am/rules/default.rules", HELLO);

@@ -411,6 +411,10 @@ static void test_large_empty_queue_is_given_back(void **state)
     memset(sp_outq_reserve(&q, 1U << 20), 'a', 1U << 20);
     sp_outq_commit(&q, 1U << 20);
     sp_outq_sent(&q, (1U << 20) + 1);
+    assert_non_null(q.data);
+    memset(sp_outq_reserve(&q, 8U << 20), 'a', 8U << 20);
+    sp_outq_commit(&q, 8U << 20);
+    sp_outq_sent(&q, (8U << 20) + 1);
     assert_null(q.data);
 }
 

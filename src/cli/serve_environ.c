@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/serve_environ.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+
+/* ---- names ---- */
+
+static bool begins_with(struct sp_str s, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+
+    return s.n >= n && memcmp(s.p, prefix, n) == 0;
+}
+
+static bool ends_with(struct sp_str s, const char *end)
+{
+    const size_t n = strlen(end);
+
+    return s.n >= n && memcmp(s.p + s.n - n, end, n) == 0;
+}
+
+/* Which code a program loads, which files a shell reads first, which program another one starts.
+ * There are more of them than anybody knows: this finds the usual ones. */
+static bool is_steering(struct sp_str name)
+{
+    static const char *const families[] = {"LD_",    "BASH_FUNC_", "GCONV_", "GIT_",
+                                           "PYTHON", "PERL5",      "RUBY",   "NODE_"};
+    static const char *const names[] = {
+        "BASH_ENV", "ENV",    "SHELLOPTS",     "BASHOPTS",         "IFS",
+        "PS4",      "HOME",   "ZDOTDIR",       "XDG_CONFIG_HOME",  "GLIBC_TUNABLES",
+        "EDITOR",   "VISUAL", "LESSOPEN",      "LESSCLOSE",        "BROWSER",
+        "LUA_INIT", "SHELL",  "_JAVA_OPTIONS", "MAKEFLAGS",        "JAVA_TOOL_OPTIONS",
+        "PHPRC",    "CDPATH", "SSH_ASKPASS",   "PHP_INI_SCAN_DIR", "RIPGREP_CONFIG_PATH",
+    };
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (begins_with(name, families[i]))
+            return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sp_str_eq(name, sp_str_of(names[i])))
+            return true;
+    return ends_with(name, "PAGER");
+}
+
+/* Agents have it so, in order to see all at once. */
+static bool is_no_pager(struct sp_str name, struct sp_str value)
+{
+    return ends_with(name, "PAGER") && (value.n == 0 || sp_str_eq(value, SP_STR("cat")));
+}
+
+/* NAME=VALUE among ours, word for word. */
+static bool is_ours(struct sp_str word, char *const *ours)
+{
+    for (; ours != NULL && *ours != NULL; ours++)
+        if (sp_str_eq(word, sp_str_of(*ours)))
+            return true;
+    return false;
+}
+
+static const char *our_path(char *const *ours)
+{
+    for (; ours != NULL && *ours != NULL; ours++)
+        if (strncmp(*ours, "PATH=", 5) == 0)
+            return *ours + 5;
+    return "";
+}
+
+/* ---- PATH ---- */
+
+/* Whether a program is found by this PATH, and which. */
+static bool find_program(struct sp_str path, struct sp_str name, struct sp_str cwd,
+                         struct stat *ret)
+{
+    char file[PATH_MAX];
+
+    for (;;) {
+        const char *colon = path.n == 0 ? NULL : memchr(path.p, ':', path.n);
+        const struct sp_str dir = {path.p, colon == NULL ? path.n : (size_t)(colon - path.p)};
+        const bool is_relative = dir.n == 0 || dir.p[0] != '/';
+        const int n =
+            snprintf(file, sizeof file, SP_STR_FMT "/" SP_STR_FMT "/" SP_STR_FMT,
+                     SP_STR_ARG(is_relative ? cwd : SP_STR("")), SP_STR_ARG(dir), SP_STR_ARG(name));
+
+        if (n > 0 && (size_t)n < sizeof file && stat(file, ret) == 0 && S_ISREG(ret->st_mode) &&
+            access(file, X_OK) == 0)
+            return true;
+        if (colon == NULL)
+            return false;
+        path = (struct sp_str){colon + 1, path.n - dir.n - 1};
+    }
+}
+
+/* Whether it is another program than it would be without the client's PATH. */
+static bool is_other_program(struct sp_str name, struct sp_str path, const char *ours,
+                             struct sp_str cwd)
+{
+    struct stat its;
+    struct stat usual;
+
+    if (name.n == 0 || memchr(name.p, '/', name.n) != NULL || !find_program(path, name, cwd, &its))
+        return false;
+    return !find_program(sp_str_of(ours), name, cwd, &usual) || its.st_ino != usual.st_ino ||
+           its.st_dev != usual.st_dev;
+}
+
+static int is_path_steering(const struct sp_gate_case *c, struct sp_str path, char *const *ours,
+                            bool *ret, struct sp_error *e)
+{
+    auto_segments struct sp_segments s = {0};
+    const int r = sp_segments_read(&s, (struct sp_words){c->argv, c->argc}, e);
+
+    *ret = r == 0 && c->argc != 0 && is_other_program(c->argv[0], path, our_path(ours), c->cwd);
+    for (uint32_t i = 0; r == 0 && i < s.count && !*ret; i++)
+        *ret = s.items[i].count != 0 &&
+               is_other_program(s.items[i].items[0], path, our_path(ours), c->cwd);
+    return r;
+}
+
+/* ---- all of it ---- */
+
+static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_gate_case *c,
+               char *const *ours, struct sp_error *e)
+{
+    const char *equals = memchr(word.p, '=', word.n);
+    const struct sp_str name = {word.p, equals == NULL ? word.n : (size_t)(equals - word.p)};
+    const struct sp_str value = {equals == NULL ? word.p + word.n : equals + 1,
+                                 equals == NULL ? 0 : word.n - name.n - 1};
+    bool counts = is_steering(name) && !is_no_pager(name, value);
+    int r = 0;
+
+    if (sp_str_eq(name, SP_STR("PATH"))) {
+        v->path = value;
+        r = is_path_steering(c, value, ours, &counts, e);
+    }
+    if (r == 0 && counts && !is_ours(word, ours))
+        v->items[v->words.count++] = word;
+    return r;
+}
+
+int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_gate_case *c,
+                          char *const *ours, struct sp_error *e)
+{
+    const char *at = c->env->data;
+    int r = 0;
+
+    *ret = (struct sp_serve_environ){.items = calloc(c->envc + (size_t)1, sizeof *ret->items)};
+    if (ret->items == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
+    ret->words.items = ret->items;
+    ret->items[ret->words.count++] = SP_STR("env");
+    for (uint32_t i = 0; i < c->envc && r == 0; i++) {
+        const struct sp_str word = sp_str_of(at);
+
+        r = add(ret, word, c, ours, e);
+        at += word.n + 1;
+    }
+    if (ret->words.count == 1)
+        ret->words.count = 0;
+    return r;
+}
+
+void sp_serve_environ_done(struct sp_serve_environ *v)
+{
+    free(v->items);
+    *v = (struct sp_serve_environ){0};
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The input is taken as the params of every file method, on a connection that has not been greeted:
+ * what can be decoded is refused for that, and nothing else is done. Paths and sandboxes that are
+ * taken keep their promises.
+ */
+#include "base/auto.h"
+#include "base/utf8.h"
+#include "fuzz.h"
+#include "rpc/fs.h"
+
+#define auto_json __attribute__((cleanup(sp_json_done)))
+#define auto_uri  __attribute__((cleanup(sp_uri_done)))
+
+static void check_refusal(int r, const struct sp_error *e)
+{
+    CHECK(r == -(int)SP_E_INVALID || r == -(int)SP_E_STATE);
+    CHECK((int)e->code == -r && e->msg[0] != 0 && sp_utf8_is_valid(sp_str_of(e->msg)));
+}
+
+static void call(struct sp_conn *conn, const struct sp_method *m, const uint8_t *data, size_t size)
+{
+    auto_free char *text = fuzz_copy(data, size); /* a method may change it */
+    auto_json struct sp_json j = {0};
+    struct sp_error e = {0};
+
+    if (sp_json_parse(&j, text, size, &e) < 0)
+        return;
+    struct sp_call c = {.conn = conn, .json = &j, .method = m, .id = SP_STR("1")};
+    check_refusal(m->fn(&c, &e), &e);
+    CHECK(conn->requests == NULL && conn->fs == NULL && conn->parked_bytes == 0);
+}
+
+static void read_path(struct sp_call *c, const char *key)
+{
+    auto_uri struct sp_uri uri = {0};
+    struct sp_error e = {0};
+    const int r = sp_fs_need_path(c, key, &uri, &e);
+
+    if (r < 0) {
+        check_refusal(r, &e);
+        return;
+    }
+    CHECK(uri.text != NULL && (uri.path != NULL) != uri.is_foreign);
+    if (uri.path != NULL)
+        CHECK(uri.path[0] == '/' && (uri.path[1] == 0 || uri.path[strlen(uri.path) - 1] != '/'));
+}
+
+static void read_sandbox(struct sp_call *c)
+{
+    auto_fs_ask struct sp_fs_ask a = {0};
+    struct sp_error e = {0};
+    const int r = sp_fs_read_sandbox(c, &a, &e);
+
+    if (r < 0)
+        check_refusal(r, &e);
+    else
+        CHECK(a.job.policy == NULL || (a.has_policy && a.job.policy == &a.policy));
+    CHECK(!a.has_policy || !a.policy.profile.has_network);
+}
+
+static void read_parts(struct sp_conn *conn, const uint8_t *data, size_t size)
+{
+    auto_free char *text = fuzz_copy(data, size);
+    auto_json struct sp_json j = {0};
+    struct sp_error e = {0};
+
+    if (sp_json_parse(&j, text, size, &e) < 0 || sp_json_type(&j, 0) != SP_JSON_OBJECT)
+        return;
+    struct sp_call c = {.conn = conn, .json = &j, .method = &sp_methods[0], .id = SP_STR("1")};
+    read_path(&c, "path");
+    read_path(&c, "sourcePath");
+    read_path(&c, "destinationPath");
+    read_sandbox(&c);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct sp_rpc rpc = {0};
+    struct sp_conn conn = {.rpc = &rpc, .state = SP_CONN_NEW};
+
+    for (size_t i = 0; i < sp_method_count; i++)
+        if (strncmp(sp_methods[i].name, "fs/", 3) == 0)
+            call(&conn, &sp_methods[i], data, size);
+    read_parts(&conn, data, size);
+    return 0;
+}
