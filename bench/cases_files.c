@@ -21,7 +21,7 @@
 
 enum {
     MIB = 1 << 20,
-    LARGE = 32,
+    LARGE = 32 << 20,
     WARM = 20,
     WINDOW = 16,
     DIRECTORIES = 100,
@@ -93,7 +93,7 @@ static int check(struct errand *w, const struct bench_answer *a, struct sp_error
 static int ask(struct bench_seat *s, double *ret_seconds, struct sp_error *e)
 {
     struct errand *w = s->raw;
-    struct bench_answer a;
+    struct bench_answer a = {0};
     const uint64_t begin = bench_now();
     int r = bench_ready_send(s->client, &w->ready, e);
 
@@ -107,7 +107,7 @@ static int ask(struct bench_seat *s, double *ret_seconds, struct sp_error *e)
 static int ask_and_look(struct bench_seat *s, struct sp_error *e)
 {
     const struct errand *w = s->raw;
-    struct bench_message m;
+    struct bench_message m = {.kind = BENCH_OTHER};
     size_t n = 0;
     int r = bench_ready_send(s->client, &w->ready, e);
 
@@ -195,9 +195,9 @@ void bench_case_files(struct bench *b)
 
     bench_seats_open(b, seats, &o);
     measure_bytes(b, seats, MIB, false, BENCH_M_FILE_READ_1);
-    measure_bytes(b, seats, LARGE * MIB, false, BENCH_M_FILE_READ_32);
+    measure_bytes(b, seats, LARGE, false, BENCH_M_FILE_READ_32);
     measure_bytes(b, seats, MIB, true, BENCH_M_FILE_WRITE_1);
-    measure_bytes(b, seats, LARGE * MIB, true, BENCH_M_FILE_WRITE_32);
+    measure_bytes(b, seats, LARGE, true, BENCH_M_FILE_WRITE_32);
     bench_seats_close(seats);
     drop_errands();
 }
@@ -263,7 +263,7 @@ static int make_tree(const struct bench *b, struct sp_error *e)
 static int look_at_walk(struct bench_seat *s, struct sp_error *e)
 {
     const struct errand *w = s->raw;
-    struct bench_message m;
+    struct bench_message m = {.kind = BENCH_OTHER};
     int r = bench_ready_send(s->client, &w->ready, e);
 
     if (r == 0)
@@ -376,7 +376,7 @@ static int turn_many(struct bench *b, struct bench_seat *s, struct sp_error *e)
     int r = 0;
 
     while (r == 0 && (under_way > 0 || !is_over)) {
-        struct bench_answer a;
+        struct bench_answer a = {0};
 
         if (under_way < WINDOW && !is_over) {
             r = bench_ready_send(s->client, &w->ready, e);

@@ -61,8 +61,10 @@ static bool read_file(struct plain *s, long long id, const char *path)
         return bench_say(s->fd, "{\"id\":%lld,\"error\":{\"code\":-1,\"message\":\"read\"}}", id);
     char *p = text + sprintf(text, "{\"id\":%lld,\"result\":{\"dataBase64\":\"", id);
     p = sp_base64_encode(p, s->bytes, n);
-    memcpy(p, "\"}}", 3);
-    return bench_send_text(s->fd, text, (size_t)(p + 3 - text));
+    *p++ = '"';
+    *p++ = '}';
+    *p++ = '}';
+    return bench_send_text(s->fd, text, (size_t)(p - text));
 }
 
 static bool write_file(struct plain *s, long long id, const char *path, struct sp_str base64)
@@ -71,7 +73,7 @@ static bool write_file(struct plain *s, long long id, const char *path, struct s
     struct sp_error e = {0};
     size_t n = 0;
 
-    if (file < 0 || base64.n > SP_BASE64_LEN(FILE_MAX) ||
+    if (file < 0 || base64.n > SP_BASE64_LEN((size_t)FILE_MAX) ||
         sp_base64_decode(base64, s->bytes, &n, &e) < 0 || write(file, s->bytes, n) != (ssize_t)n)
         return bench_say(s->fd, "{\"id\":%lld,\"error\":{\"code\":-1,\"message\":\"write\"}}", id);
     return bench_say(s->fd, "{\"id\":%lld,\"result\":{}}", id);

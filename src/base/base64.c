@@ -216,6 +216,8 @@ __attribute__((target("avx2"))) static inline void store_32(unsigned char *out, 
     _mm256_storeu_si256((__m256i *)(void *)out, v);
 }
 
+#define AHEAD 4096
+
 /*
  * Decodes a part from the front, in steps of 32 symbols, and returns how many symbols that are. It
  * ends before the first fault and well before the end. 32 bytes are stored where 24 belong: there
@@ -235,6 +237,10 @@ __attribute__((target("avx2"))) static size_t decode_avx2(const unsigned char *i
 
         if (_mm256_testz_si256(bad, bad) == 0)
             break;
+        if (n > AHEAD + 64) { /* of its own, the processor looks ahead within a page only */
+            _mm_prefetch((const char *)in + AHEAD, _MM_HINT_T0);
+            _mm_prefetch((const char *)in + AHEAD + 64, _MM_HINT_T0);
+        }
         store_32(out, join_32(a));
         store_32(out + 24, join_32(b));
         store_32(out + 48, join_32(c));

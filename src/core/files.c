@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/auto.h"
 #include "base/base64.h"
@@ -141,15 +140,18 @@ static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, 
     return 0;
 }
 
-static int write_memory(int fd, const char *data, size_t n, struct sp_error *e)
+static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct sp_error *e)
 {
     while (n > 0) {
-        const ssize_t done = write(fd, data, n);
+        const ssize_t done = pwrite(fd, data, n, (off_t)at);
 
-        if (done < 0 && errno != EINTR)
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
-        data += done < 0 ? 0 : done;
-        n -= done < 0 ? 0 : (size_t)done;
+        data += done;
+        at += (size_t)done;
+        n -= (size_t)done;
     }
     return 0;
 }
@@ -164,20 +166,21 @@ static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len,
 
     *ret_len = job->base64.p != NULL ? 0 : job->raw.n;
     if (job->base64.p == NULL)
-        return write_memory(fd, job->raw.p, job->raw.n, e);
+        return write_memory(fd, 0, job->raw.p, job->raw.n, e);
     for (size_t at = 0; r == 0 && at < job->base64.n; at += PIECE) {
         const size_t left = job->base64.n - at;
 
         r = sp_base64_decode_part(job->base64, at, left < PIECE ? left : PIECE, piece, &n, e);
         if (r == 0)
-            r = write_memory(fd, piece, n, e);
+            r = write_memory(fd, *ret_len, piece, n, e);
         *ret_len += n;
     }
     return r;
 }
 
 /* Into a memory file: it waits, or is too large for a window. */
-static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job, struct sp_error *e)
+static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
+                      struct sp_files_server *server, struct sp_error *e)
 {
     struct sp_files_parked *p = c->parked;
     const size_t room = size_of(job);
@@ -187,7 +190,7 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job, s
                        "at most %u bytes of one connection may wait to be written; ask for more "
                        "when some have been answered",
                        SP_FILES_DATA_MAX);
-    p->data = memfd_create("sallyport-data", MFD_CLOEXEC);
+    p->data = sp_files_take_memory(server);
     if (p->data < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
     const int r = put_memory(job, p->data, &p->head.data_len, e);
@@ -207,7 +210,7 @@ static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
     if (job->base64.p == NULL && job->raw.p == NULL)
         return 0;
     if (room > SP_FILES_WINDOW || (server == NULL && room != 0))
-        return keep_apart(c, job, e);
+        return keep_apart(c, job, server, e);
     /* No room: no byte, or text that is too short to be any. */
     const int r = put_data(job, room == 0 ? nothing : sp_files_window(server), &n, e);
     c->parked->head.data_len = n;
@@ -379,6 +382,10 @@ void sp_files_drop(struct sp_files_call *c)
 void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
                      const struct sp_error *e)
 {
+    struct sp_files_parked *p = c->parked;
+
+    if (a != NULL && c->server != NULL && p->data >= 0)
+        sp_files_give_memory(c->server, TAKE_FD(p->data), p->kept); /* it has done with it */
     release(c);
     c->done(c, a, e);
 }

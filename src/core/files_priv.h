@@ -24,10 +24,13 @@ struct sp_files_parked {
     char paths[]; /* as behind the head */
 };
 
+#define SP_FILES_SPARE_MAX (64U << 20)
+
 struct sp_files {
     struct sp_server *server;
     struct sp_loop *loop;
     struct sp_files_server *servers;
+    struct sp_files_server *spare; /* the one that keeps a memory file; NULL: none does */
     uint32_t server_count, waiting;
     struct sp_files_parked *first_waiting, *last_waiting;
     struct sp_deferred more;
@@ -49,6 +52,12 @@ int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confi
 int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e);
 void sp_files_server_forget(struct sp_files_server *s); /* nobody wants its answer */
 char *sp_files_window(struct sp_files_server *s);
+/* A memory file for data, of any size and content; -1: errno. Pages cost more than what is done
+ * with them, so the last that a process had and answered stays for its next one, unless it has more
+ * than SP_FILES_SPARE_MAX bytes: one in all, until the process has rested, and never for another,
+ * which may have another policy. s NULL: for one that is not known yet. */
+int sp_files_take_memory(struct sp_files_server *s);
+void sp_files_give_memory(struct sp_files_server *s, int fd, size_t size);
 bool sp_files_server_is_working(const struct sp_files_server *s);
 struct sp_files_server *sp_files_next_server(const struct sp_files_server *s);
 void sp_files_end_servers(struct sp_files *f);

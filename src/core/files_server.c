@@ -35,6 +35,7 @@ struct sp_files_server {
     enum sp_file_op op;
     uint32_t length; /* of a block that is read */
     uint64_t number;
+    int spare; /* a memory file; -1: none */
 };
 
 /* ---- ends ---- */
@@ -52,11 +53,20 @@ static void free_server(struct sp_deferred *d)
     free(s);
 }
 
+static void drop_spare(struct sp_files *f)
+{
+    if (f->spare != NULL)
+        (void)close(TAKE_FD(f->spare->spare));
+    f->spare = NULL;
+}
+
 /* It hears the end of its socket and ends; one that hangs ends with its cell. */
 static void hang_up(struct sp_files_server *s)
 {
     if (s->socket < 0)
         return;
+    if (s->files->spare == s)
+        drop_spare(s->files);
     sp_loop_unwatch(s->files->loop, &s->watch);
     sp_loop_cancel(s->files->loop, &s->idle);
     (void)shutdown(s->socket, SHUT_RDWR);
@@ -294,6 +304,25 @@ void sp_files_server_forget(struct sp_files_server *s)
     s->call = NULL;
 }
 
+int sp_files_take_memory(struct sp_files_server *s)
+{
+    if (s == NULL || s->files->spare != s)
+        return memfd_create("sallyport-data", MFD_CLOEXEC);
+    s->files->spare = NULL;
+    return TAKE_FD(s->spare);
+}
+
+void sp_files_give_memory(struct sp_files_server *s, int fd, size_t size)
+{
+    if (s->socket < 0 || size > SP_FILES_SPARE_MAX) {
+        (void)close(fd);
+        return;
+    }
+    drop_spare(s->files);
+    s->spare = fd;
+    s->files->spare = s;
+}
+
 char *sp_files_window(struct sp_files_server *s)
 {
     return s->window;
@@ -353,7 +382,8 @@ static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confine
                                   .next = f->servers,
                                   .guest = {.lost = on_lost},
                                   .is_confined = is_confined,
-                                  .socket = -1};
+                                  .socket = -1,
+                                  .spare = -1};
     if (s->next != NULL)
         s->next->prev = s;
     f->servers = s;

@@ -351,7 +351,7 @@ static void on_unable(struct sp_web *h, struct sp_str why)
 {
     char text[SP_WEB_MAX_WHY + 64];
 
-    (void)snprintf(text, sizeof text, "libcurl is not there: %.*s", (int)why.n, why.p);
+    (void)snprintf(text, sizeof text, "libcurl cannot be used: %.*s", (int)why.n, why.p);
     sp_log(SP_LOG_WARN, "no HTTP requests: %s", text);
     h->is_unable = true;
     sp_web_child_hang_up(h->child, true);

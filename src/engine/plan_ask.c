@@ -33,13 +33,15 @@ static void accept(struct sp_plan *p, enum sp_decision_kind kind)
 {
     const enum sp_decider by = p->asking.decided_by;
 
+    /* Nobody else's yes to a confined run counts for a free one later. */
+    p->was_approved = by == SP_DECIDER_USER || by == SP_DECIDER_CACHE;
+    sp_plan_go(p, sp_decision_name(kind), by);
+    if (p->state != SP_PLAN_GO)
+        return; /* what could not be written down does not count for later either */
     if (kind == SP_DECISION_APPROVED_FOR_SESSION && !remember(p))
         sp_approvals_warn(p->approvals, "an approval could not be remembered: no memory");
     if (kind == SP_DECISION_AMENDMENT)
         sp_approvals_amend(p->approvals, p->asking.question.amendment);
-    /* Nobody else's yes to a confined run counts for a free one later. */
-    p->was_approved = by == SP_DECIDER_USER || by == SP_DECIDER_CACHE;
-    sp_plan_go(p, sp_decision_name(kind), by);
 }
 
 static struct sp_str refusal(const struct sp_plan *p, const struct sp_decision *d)

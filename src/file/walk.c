@@ -274,7 +274,7 @@ static int open_directory(const struct walk *w, const struct directory *d, DIR *
     *ret = fdopendir(fd);
     if (*ret == NULL)
         return -errno;
-    fd = -1;
+    (void)TAKE_FD(fd); /* the directory's */
     return 0;
 }
 

@@ -17,14 +17,15 @@
 
 #define LIBRARY "libcurl.so.4"
 
-#define FUNCTIONS(X)                                                                              \
-    X(global_init)                                                                                \
-    X(easy_init)                                                                                  \
-    X(easy_setopt)                                                                                \
-    X(easy_getinfo) X(easy_cleanup) X(easy_pause) X(easy_strerror) X(multi_init) X(multi_setopt)  \
-        X(multi_add_handle) X(multi_remove_handle) X(multi_perform) X(multi_poll)                 \
-            X(multi_info_read) X(slist_append) X(slist_free_all) X(url) X(url_cleanup) X(url_set) \
-                X(url_get) X(free)
+/* clang-format off */
+#define FUNCTIONS(X)                                                            \
+    X(global_init) X(easy_init) X(easy_setopt) X(easy_getinfo)                  \
+    X(easy_cleanup) X(easy_pause) X(easy_strerror) X(multi_init)                \
+    X(multi_setopt) X(multi_add_handle) X(multi_remove_handle) X(multi_perform) \
+    X(multi_poll) X(multi_info_read) X(slist_append) X(slist_free_all)          \
+    X(url) X(url_cleanup) X(url_set) X(url_get)                                 \
+    X(free)
+/* clang-format on */
 
 struct sp_curl {
     CURLM *multi;

@@ -113,6 +113,18 @@ char sp_web_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
+bool sp_web_add_lower(struct sp_buf *b, struct sp_str s)
+{
+    char *room = sp_buf_room(b, s.n);
+
+    if (room == NULL)
+        return s.n == 0;
+    for (size_t i = 0; i < s.n; i++)
+        room[i] = sp_web_lower(s.p[i]);
+    b->len += s.n;
+    return true;
+}
+
 static bool is_token_char(char c)
 {
     const char l = sp_web_lower(c);

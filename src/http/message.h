@@ -75,5 +75,6 @@ bool sp_web_is_value(struct sp_str s);
 /* The same, and ASCII. */
 bool sp_web_is_visible(struct sp_str s);
 char sp_web_lower(char c);
+bool sp_web_add_lower(struct sp_buf *b, struct sp_str s);
 
 #endif

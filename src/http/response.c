@@ -206,11 +206,9 @@ static bool keep_field(struct sp_web_task *t, struct sp_str line, const char *co
 
     if (!sp_web_is_token(given))
         return true;
-    for (size_t i = 0; ok && i < given.n; i++)
-        ok = sp_buf_add(&lower, &(char){sp_web_lower(given.p[i])}, 1);
-    const struct sp_str name = {lower.data, lower.len};
-    if (!ok)
+    if (!sp_web_add_lower(&lower, given))
         return false;
+    const struct sp_str name = {lower.data, lower.len};
     if (sp_str_eq(name, SP_STR("location")) && !t->has_location && !sp_str_has_nul(value)) {
         t->has_location = sp_buf_add_str(&t->location, value);
         ok = t->has_location;

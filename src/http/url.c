@@ -161,7 +161,7 @@ static int check_host(struct sp_str host, struct sp_error *e)
             return sp_fail(e, SP_E_INVALID, 0, "invalid IPv6 address");
         memcpy(text, host.p + 1, host.n - 2);
         text[host.n - 2] = 0;
-        return inet_pton(AF_INET6, text, &address) == 1
+        return strlen(text) == host.n - 2 && inet_pton(AF_INET6, text, &address) == 1
                    ? 0
                    : sp_fail(e, SP_E_INVALID, 0, "invalid IPv6 address");
     }
@@ -209,9 +209,7 @@ static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_error
         r = check_port(port, e);
     if (r < 0)
         return r;
-    bool ok = true;
-    for (size_t i = 0; ok && i < host.n; i++)
-        ok = sp_buf_add(&u->text, &(char){sp_web_lower(host.p[i])}, 1);
+    bool ok = sp_web_add_lower(&u->text, host);
     if (port.n > 0)
         ok = ok && sp_buf_add(&u->text, ":", 1) && sp_buf_add_str(&u->text, port);
     return ok ? 0 : no_memory(e);
@@ -245,9 +243,8 @@ int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_error *e
     const size_t n = scheme_length(s);
     if (n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "relative URL without a base");
-    for (size_t i = 0; i < n; i++)
-        if (!sp_buf_add(&u->scheme, &(char){sp_web_lower(s.p[i])}, 1))
-            return no_memory(e);
+    if (!sp_web_add_lower(&u->scheme, (struct sp_str){s.p, n}))
+        return no_memory(e);
     if (!sp_web_url_is_http(u))
         return 0;
     size_t begin = n + 1;

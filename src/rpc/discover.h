@@ -83,9 +83,11 @@ bool sp_root_add(struct sp_buf *b, const struct sp_root *r);
 
 /* ---- between the files of a root ---- */
 
-/* Counts bytes of the answer. false: there is no more room, which is said once. */
+/* Counts bytes of the answer. false: there is no more room. */
 bool sp_root_charge(struct sp_root *r, size_t bytes);
-/* A warning: `before` URI `after`. */
+/* A warning, if there is room. */
+void sp_root_say(struct sp_root *r, struct sp_str text);
+/* The same: `before` URI `after`. */
 void sp_root_warn(struct sp_root *r, const char *before, const char *path, const char *after);
 /* "failed to WHAT capability root URI: why": its end. */
 void sp_root_fail(struct sp_root *r, const char *what, const struct sp_file_answer *a,

@@ -69,7 +69,7 @@ static bool take_file(struct sp_root *r, struct sp_str path)
 
 static void take_error(struct sp_root *r, struct sp_str path, int err)
 {
-    auto_free char *name = strndup(path.p, path.n);
+    const char *name = sp_arena_copy(&r->arena, path);
     char words[128];
     char after[136];
 
@@ -115,9 +115,8 @@ bool sp_root_collect(struct sp_root *r, struct sp_str entries, bool is_cut)
         auto_buf struct sp_buf text = {0};
 
         if (sp_buf_printf(&text, "capability scan reached its traversal limit (root: %s)",
-                          r->uri.text) &&
-            sp_buf_add(&text, "", 1))
-            sp_root_warn(r, text.data, NULL, "");
+                          r->uri.text))
+            sp_root_say(r, (struct sp_str){text.data, text.len});
     }
     sort(&r->skills);
     sort(&r->manifests);

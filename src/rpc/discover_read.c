@@ -22,7 +22,7 @@ bool sp_root_charge(struct sp_root *r, size_t bytes)
 }
 
 /* What does not fit any more is not said: the one who reads 48 MiB of it knows. */
-static void add_warning(struct sp_root *r, struct sp_str text)
+void sp_root_say(struct sp_root *r, struct sp_str text)
 {
     const size_t before = r->warnings.len;
 
@@ -35,9 +35,9 @@ void sp_root_warn(struct sp_root *r, const char *before, const char *path, const
 {
     auto_buf struct sp_buf text = {0};
 
-    if (sp_buf_printf(&text, "%s", before) &&
-        (path == NULL || sp_uri_add(&text, sp_str_of(path))) && sp_buf_printf(&text, "%s", after))
-        add_warning(r, (struct sp_str){text.data, text.len});
+    if (sp_buf_printf(&text, "%s", before) && sp_uri_add(&text, sp_str_of(path)) &&
+        sp_buf_printf(&text, "%s", after))
+        sp_root_say(r, (struct sp_str){text.data, text.len});
 }
 
 /* ": WHY", for an answer or a refusal to give one. */
@@ -173,7 +173,7 @@ static void on_looked(struct sp_files_call *call, const struct sp_file_answer *a
     } else if (a->err == 0 && a->stat.is_file && a->stat.size > SP_DISCOVER_BUNDLE - r->bundle) {
         (void)snprintf(why, sizeof why, "capability root bundle exceeds the %u-byte limit",
                        SP_DISCOVER_BUNDLE);
-        sp_root_warn(r, why, NULL, "");
+        sp_root_say(r, sp_str_of(why));
     } else if (a->err == 0 && a->stat.is_file) {
         sp_root_ask(r, SP_FILE_READ, r->path, on_text);
         return;

@@ -251,14 +251,12 @@ static int find_web(struct sp_rpc *rpc, struct sp_error *e)
                                          rpc->environ, &rpc->web, e);
 }
 
-static int make_job(struct sp_call *c, struct sp_str id, bool is_stream, struct sp_web_job **ret,
-                    struct sp_error *e)
+static struct sp_web_job *make_job(struct sp_conn *conn, struct sp_str id, bool is_stream)
 {
-    struct sp_conn *conn = c->conn;
     struct sp_web_job *j = calloc(1, sizeof *j + id.n);
 
     if (j == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+        return NULL;
     j->conn = conn;
     j->next = conn->web_jobs;
     j->call.ops = &ops;
@@ -268,32 +266,38 @@ static int make_job(struct sp_call *c, struct sp_str id, bool is_stream, struct 
     if (j->next != NULL)
         j->next->prev = j;
     conn->web_jobs = j;
-    *ret = j;
-    return sp_json_add_str(&j->label, id) ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+    if (sp_json_add_str(&j->label, id))
+        return j;
+    free_job(j);
+    return NULL;
+}
+
+/* What it is made of counts as what the connection holds; the id is kept twice. */
+static int start(struct sp_web_job *j, struct sp_request *r, const struct sp_web_ask *ask,
+                 struct sp_error *e)
+{
+    const size_t held = 2 * j->id_len + ask->url.n + ask->fields.n + ask->body.n;
+    const int charged = sp_request_charge(r, held, e);
+
+    return charged < 0 ? charged : sp_web_ask(j->conn->rpc->web, &j->conn->web, ask, &j->call, e);
 }
 
 int sp_web_begin(struct sp_call *c, const struct sp_web_ask *ask, struct sp_str id, bool is_stream,
                  struct sp_error *e)
 {
-    struct sp_web_job *j = NULL;
-    struct sp_request *request = NULL;
-    int r = find_web(c->conn->rpc, e);
-
-    if (r == 0)
-        r = make_job(c, id, is_stream, &j, e);
-    if (r == 0 && (request = sp_call_park(c, 0, e)) == NULL)
-        r = -(int)e->code;
-    /* The ids count twice, as they are kept twice. */
-    if (r == 0)
-        r = sp_request_charge(request, 2 * id.n + ask->url.n + ask->fields.n + ask->body.n, e);
-    if (r == 0)
-        r = sp_web_ask(c->conn->rpc->web, &c->conn->web, ask, &j->call, e);
-    if (r == 0) {
+    if (find_web(c->conn->rpc, e) < 0)
+        return -(int)e->code;
+    struct sp_request *request = sp_call_park(c, 0, e);
+    if (request == NULL)
+        return sp_wrap(e, "http/request failed");
+    struct sp_web_job *j = make_job(c->conn, id, is_stream);
+    const int r =
+        j == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request") : start(j, request, ask, e);
+    if (r == 0 && j != NULL) {
         j->request = request;
         return 0;
     }
-    if (request != NULL)
-        sp_request_drop(request);
+    sp_request_drop(request);
     if (j != NULL)
         free_job(j);
     return sp_wrap(e, "http/request failed");

@@ -27,7 +27,7 @@ static struct sp_fs_handle *find(const struct sp_conn *conn, struct sp_str id)
     for (uint32_t i = 0; conn->fs != NULL && i < conn->fs->handle_count; i++) {
         struct sp_fs_handle *h = conn->fs->handles[i];
 
-        if (h->id_len == id.n && memcmp(h->id, id.p, id.n) == 0)
+        if (sp_str_eq((struct sp_str){h->id, h->id_len}, id))
             return h;
     }
     return NULL;
@@ -85,7 +85,7 @@ static int reserve(struct sp_conn *conn, struct sp_str id, const char *path,
 
     if (h == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file handle");
-    (void)strcpy(h->path, path);
+    memcpy(h->path, path, strlen(path) + 1);
     h->fd = -1;
     h->refs = 2; /* the table's and the request's */
     h->id_len = id.n;

@@ -197,9 +197,8 @@ static int add_header(struct sp_call *c, struct ask *a, const struct header *h, 
                        "http/request header value is invalid for " SP_STR_FMT
                        ": failed to parse header value",
                        SP_STR_ARG(h->name));
-    for (size_t i = 0; ok && i < h->name.n; i++)
-        ok = sp_buf_add(&name, &(char){sp_web_lower(h->name.p[i])}, 1);
-    ok = ok && sp_web_field_add(&a->fields, (struct sp_str){name.data, name.len}, whole);
+    ok = ok && sp_web_add_lower(&name, h->name) &&
+         sp_web_field_add(&a->fields, (struct sp_str){name.data, name.len}, whole);
     if (ok)
         return 0;
     return sp_fail(e, SP_E_LIMIT, 0, "http/request failed: the headers are larger than %u bytes",

@@ -113,6 +113,13 @@ class Ground:
         self.fs = Calls(self.client)
         self.d = os.path.realpath(self.scratch())
 
+    def look_into(self, pid):
+        """Not everybody may see what a process has open: a server that keeps secrets hides it."""
+        try:
+            os.listdir('/proc/%d/fd' % pid)
+        except PermissionError:
+            self.skipTest('uid %d may not look into the server' % os.getuid())
+
     def use_memory(self):
         """Another d, for very many files, where that goes quickly."""
         if os.access('/dev/shm', os.W_OK):

@@ -112,7 +112,8 @@ class Example(Case):
 # ----------------------------------------------------------------------------- PROTOCOL.md, live
 
 # Members whose value is this machine's or this moment's: compared by type.
-VOLATILE = {'sessionId', 'providerId', 'pid', 'startedAtMs', 'userHomeDir', 'tempDir', 'executorVersion', 'createdAtMs', 'modifiedAtMs'}
+VOLATILE = {'sessionId', 'providerId', 'pid', 'startedAtMs', 'userHomeDir', 'tempDir', 'executorVersion', 'createdAtMs', 'modifiedAtMs',
+            'codexHomeDir', 'hostname'}
 VOLATILE_PATHS = {'cwd'}  # in environment info only: a process's is exact
 VOLATILE_OBJECTS = {'shell', 'temporaryDirectories'}
 

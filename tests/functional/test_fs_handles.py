@@ -81,6 +81,7 @@ class Handles(FsCase):
         self.assertEqual(self.fs.block('h'), (b'content', True))
 
     def test_handles_die_with_their_connection(self):
+        self.look_into(self.srv.pid)
         path = self.make('watched-file')
         held = lambda: [n for pid in self.srv.program_pids() for n in self.fds_of(pid) if n == path]
         for handle in range(20):
@@ -278,6 +279,7 @@ class WhileSomethingHangs(FsCase):
         wait_until(lambda: a not in Handles.fds_of(self.srv.pid), 'the file is closed')
 
     def test_the_connection_ends_while_a_file_is_being_opened(self):
+        self.look_into(self.srv.pid)
         a = self.make('a')
         other = self.srv.session()
         pid = self.stop_worker()

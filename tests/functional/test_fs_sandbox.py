@@ -230,6 +230,7 @@ class SameCell(FsSandboxCase):
         self.put('w/a', 'inside\n')
 
     def test_beside_the_command(self):
+        self.look_into(self.srv.pid)
         policy = workspace_write(self.w)
         self.start(self.client, 'p', 'echo $$; echo made > %s/made; read x' % self.w, policy, pipeStdin=True)
         self.client.wait_line('p')

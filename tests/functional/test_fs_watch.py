@@ -76,6 +76,7 @@ class Watching(FsCase):
 
     @ours_only
     def test_watches_end_with_their_connection(self):
+        self.look_into(self.srv.pid)
         watched = lambda: sum(self.kernel_watches())
         self.assertTrue(self.fs.watch(1, self.at('stays/x')))
         before = watched()
@@ -93,6 +94,7 @@ class Watching(FsCase):
 
     @ours_only
     def test_none_is_left_of_a_watch_that_is_not_made(self):
+        self.look_into(self.srv.pid)
         self.assertTrue(self.fs.watch(1, self.at('x')))
         before = self.kernel_watches()
         self.make('d/have')
@@ -115,6 +117,7 @@ class Watching(FsCase):
 
     @ours_only
     def test_one_descriptor_for_all(self):
+        self.look_into(self.srv.pid)
         for i in range(5):
             self.assertTrue(Calls(self.srv.session()).watch(i, self.at('x')))
         self.assertEqual(fd_names(self.srv.pid).count('anon_inode:inotify'), 1)

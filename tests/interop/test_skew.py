@@ -113,6 +113,15 @@ class Older(Skewed):
         block = self.c.request('fs/readBlock', {'handleId': 'h', 'offset': 0, 'len': 100})
         self.assertEqual(block, {'chunk': b64(b'text'), 'eof': True})
 
+    def test_discovery_before_sandboxes(self):
+        self.begin()
+        self.path('SKILL.md', 'skill')
+        root, = self.c.request('capabilityRoots/discoverV1', {'roots': [{'id': 'r', 'path': file_uri(self.srv.work)}]})['roots']
+        self.assertEqual((root['error'], root['skills'][0]['instructions']['contents']), (None, 'skill'))
+        self.assertEqual(self.c.request('capabilities/discoverV2', {'cwd': file_uri(self.srv.work)})['plugins'], [])
+        config = self.c.request('environmentConfig/read', {'cwd': file_uri(self.srv.work), 'configPaths': [['a']], 'requirementsPaths': []})
+        self.assertEqual(config['config'], {'layers': [], 'cloudInsertionIndex': 0})
+
 
 class Newer(Skewed):
     """Unknown members at every depth, unknown methods, words of later versions."""
@@ -181,6 +190,25 @@ class Newer(Skewed):
         sandbox = context(restricted(WORKSPACE + [unknown]), self.srv.work)
         self.c.request('process/start', self.start('p', 'echo well', sandbox=sandbox))
         self.assertEqual(self.said('p'), (0, 'well\n'))
+
+    def test_discovery(self):
+        self.begin()
+        self.path('SKILL.md', 'skill')
+        where = file_uri(self.srv.work)
+        sandbox = context(restricted(WORKSPACE), self.srv.work)
+        roots = self.ask('capabilityRoots/discoverV1', {'roots': [{'id': 'r', 'path': where}, {'id': 's', 'path': where, 'sandbox': sandbox}]})
+        self.assertEqual([(root['id'], len(root['skills'])) for root in roots['roots']], [('r', 1), ('s', 1)])
+        self.assertEqual(self.ask('capabilities/discoverV2', {'cwd': where, 'sandbox': sandbox})['warnings'], [])
+        config = self.ask('environmentConfig/read', {'cwd': where, 'configPaths': [['a']], 'requirementsPaths': [['a']]})
+        self.assertEqual(config['requirements'], {'layers': [], 'cloudInsertionIndex': 0})
+
+    def test_a_managed_network_of_the_future(self):
+        """Unknown facts beside none are none; a proxy is a proxy, whatever else is said about it."""
+        self.begin()
+        self.ask('process/start', self.start('p', 'echo well', managedNetwork={}, enforceManagedNetwork=False))
+        self.assertEqual(self.said('p'), (0, 'well\n'))
+        if not server.PEER:
+            self.assertError(self.c.error('process/start', salted(self.start('q', 'true', managedNetwork={'loopbackPorts': [1]}))), -32602)
 
     def test_unknown_methods(self):
         self.begin()

@@ -456,7 +456,7 @@ static void test_more_names_than_may_be_told(void **state)
     const int dir = open(at("many"), O_PATH | O_DIRECTORY | O_CLOEXEC);
     memset(name, 'n', 250);
     for (int i = 0; i < SP_FILE_MAX_ENTRIES; i++) {
-        (void)snprintf(name + 240, 10, "%d", i);
+        (void)snprintf(name + 240, 12, "%d", i);
         assert_int_equal(symlinkat(".", dir, name), 0);
     }
     assert_int_equal(do_op(SP_FILE_LIST, "many"), 0);

@@ -86,23 +86,82 @@ static uint64_t rounds_end(void)
 
 /* ---- the tests ---- */
 
+/* Between two system calls of the removal: it is a directory with something in it; then it is not.
+ */
+int __real_unlinkat(int dir, const char *name, int flags);
+int __wrap_unlinkat(int dir, const char *name, int flags);
+
+static char trapped[2][PATH_MAX]; /* are exchanged after the removal of `trap` has failed */
+static const char *trap;
+
+int __wrap_unlinkat(int dir, const char *name, int flags)
+{
+    const int r = __real_unlinkat(dir, name, flags);
+    const int err = errno;
+
+    if (trap != NULL && strcmp(name, trap) == 0 && flags == AT_REMOVEDIR && r < 0) {
+        trap = NULL;
+        swap(trapped[0], trapped[1]);
+    }
+    errno = err;
+    return r;
+}
+
+static void test_the_moment_before_a_directory_is_entered(void **state)
+{
+    (void)state;
+    if (!can_swap())
+        return;
+    make_outside();
+    for (int depth = 0; depth < 2; depth++) {
+        const char *const dir = depth == 0 ? "work/t" : "work/t/victim";
+
+        make_dir("work/t");
+        make_file("work/t/victim/f", "");
+        (void)snprintf(trapped[0], PATH_MAX, "%.4000s", at(dir));
+        (void)snprintf(trapped[1], PATH_MAX, "%.4000s", at("work/link"));
+        trap = depth == 0 ? "t" : "victim";
+        (void)do_remove("work/t", true, true);
+        assert_null(trap);
+        assert_outside();
+        assert_int_equal(do_remove("work", true, true), 0);
+        make_link("../outside", "work/link");
+    }
+}
+
+#define PAIRS 8
+
 static void test_a_tree_is_removed(void **state)
 {
+    static char dir[PAIRS][PATH_MAX];
+    static char way_out[PAIRS][PATH_MAX];
     unsigned removed = 0;
 
     (void)state;
     if (!can_swap())
         return;
     make_outside();
-    make_dir("work/t");
-    make_dir("work/t/d");
-    make_link("../../outside", "work/t/link");
-    let_swap("work/t/d", "work/t/link");
+    for (int i = 0; i < PAIRS; i++) {
+        (void)snprintf(dir[i], PATH_MAX, "%.4000s/work/t/%d", tree, i);
+        (void)snprintf(way_out[i], PATH_MAX, "%.4000s/work/out%d", tree, i);
+    }
+    rival = fork();
+    assert_true(rival >= 0);
+    if (rival == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (unsigned i = 0;; i++)
+            swap(dir[i % PAIRS], way_out[i % PAIRS]);
+    }
     for (const uint64_t end = rounds_end(); test_now_ms() < end;) {
         (void)mkdir(at("work/t"), 0777);
-        (void)mkdir(at("work/t/d"), 0777);
-        make_in("work/t/d", "e");
-        (void)symlink("../../outside", at("work/t/link"));
+        for (int i = 0; i < PAIRS; i++) {
+            char below[32];
+
+            (void)snprintf(below, sizeof below, "work/t/%d", i);
+            (void)mkdir(at(below), 0777);
+            make_in(below, "e");
+            (void)symlink("../outside", way_out[i]);
+        }
         removed += do_remove("work/t", true, true) == 0;
     }
     stop_him();
@@ -110,31 +169,38 @@ static void test_a_tree_is_removed(void **state)
     assert_outside();
 }
 
-/* The directory that is emptied is moved away under us. */
+/* What is emptied is moved away under us: its new place is not ours to empty. */
 static void test_a_tree_is_removed_that_moves(void **state)
 {
-    (void)state;
-    if (!can_swap())
-        return;
-    make_outside();
-    make_dir("work/other");
-    make_dir("work/t");
-    let_swap("work/t", "work/other");
-    for (const uint64_t end = rounds_end(); test_now_ms() < end;) {
-        for (int i = 0; i < 2; i++) {
-            const char *const root = i == 0 ? "work/t" : "work/other";
-            char path[64];
+    char here[PATH_MAX];
+    char there[PATH_MAX];
 
-            (void)mkdir(at(root), 0777);
-            (void)snprintf(path, sizeof path, "%s/d", root);
-            (void)mkdir(at(path), 0777);
-            make_in(path, "e");
+    (void)state;
+    make_outside();
+    make_dir("work/t");
+    make_dir("work/t/d");
+    (void)snprintf(here, sizeof here, "%.4000s/work/t/d", tree);
+    (void)snprintf(there, sizeof there, "%.4000s/outside/d", tree);
+    rival = fork();
+    assert_true(rival >= 0);
+    if (rival == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) {
+            (void)rename(here, there);
+            (void)rename(there, here);
         }
+    }
+    for (const uint64_t end = rounds_end(); test_now_ms() < end;) {
+        (void)mkdir(at("work/t"), 0777);
+        (void)mkdir(at("work/t/d"), 0777);
+        for (char name[2] = "a"; name[0] < 'i'; name[0]++)
+            make_in("work/t/d", name);
         (void)do_remove("work/t", true, true);
+        assert_true(exists("outside/secret"));
     }
     stop_him();
+    (void)do_remove("outside/d", true, true);
     assert_outside();
-    assert_true(exists("work/link"));
 }
 
 static void test_a_tree_is_copied(void **state)
@@ -265,6 +331,7 @@ static void test_a_file_that_changes_its_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        file_test(test_the_moment_before_a_directory_is_entered),
         file_test(test_a_tree_is_removed),
         file_test(test_a_tree_is_removed_that_moves),
         file_test(test_a_tree_is_copied),

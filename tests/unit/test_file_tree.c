@@ -486,7 +486,7 @@ static void test_a_walk_has_an_end_in_bytes(void **state)
     const int dir = open(at("w"), O_PATH | O_DIRECTORY | O_CLOEXEC);
     memset(path, '\xff', 250);
     for (int i = 0; i < 6000; i++) { /* each byte of a name is three of its URI */
-        (void)snprintf(path + 240, 10, "%d", i);
+        (void)snprintf(path + 240, 12, "%d", i);
         assert_int_equal(mknodat(dir, path, S_IFREG | 0644, 0), 0);
     }
     (void)close(dir);

@@ -133,10 +133,10 @@ static void test_order(void **state)
 /* Blocks of one handle, asked for before it is open. */
 static void test_blocks_wait_for_their_file(void **state)
 {
-    static char chunk[40][8];
+    static char chunk[40][16];
     struct sp_files_job job = a_job(SP_FILE_OPEN, "f");
     int handle = -1;
-    char text[40 * 4 + 1] = "";
+    char text[40 * 4 + 16] = "";
 
     (void)state;
     job.ask.is_replace = true;
@@ -158,11 +158,11 @@ static void test_blocks_wait_for_their_file(void **state)
     (void)close(handle);
     for (int i = 0; i < 40; i++) {
         assert_int_equal(calls[i].answer.err, 0);
-        (void)snprintf(text + i * 4, 5, "%03d,", i);
+        (void)snprintf(text + (size_t)i * 4, 16, "%03d,", i);
     }
     char found[sizeof text] = "";
     const int fd = open(at("f"), O_RDONLY | O_CLOEXEC);
-    assert_int_equal(read(fd, found, sizeof found), sizeof text - 1);
+    assert_int_equal(read(fd, found, sizeof found), strlen(text));
     (void)close(fd);
     assert_string_equal(found, text);
 
@@ -386,6 +386,15 @@ static void test_under_a_policy(void **state)
     job.policy = &p;
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, 0);
+    /* The process is there, at rest, and keeps nobody from ending its cell. */
+    struct sp_cell *cell = NULL;
+    assert_int_equal(sp_wards_cell(server->wards, job.session, &p, &cell, &error), 0);
+    assert_int_equal(sp_files_counts(server->files).servers, 1);
+    assert_true(sp_cell_is_busy(cell));
+    assert_true(sp_cell_is_deserted(cell));
+    asks(&calls[1], &job);
+    assert_false(sp_cell_is_deserted(cell));
+    awaits(&calls[1]);
     job.ask.path = at("other/f");
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, EROFS);

@@ -257,7 +257,7 @@ static void test_failures(void **state)
     open_front(&f, "unable");
     begin(&f, &b, SP_WEB_NO_TIMEOUT);
     await_end(&f, &b);
-    assert_string_equal(b.why, "libcurl is not there: not today");
+    assert_string_equal(b.why, "libcurl cannot be used: not today");
     assert_false(sp_web_is_possible(f.web));
     close_front(&f);
 }
