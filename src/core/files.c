@@ -277,7 +277,8 @@ static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
     struct sp_cell *cell = NULL;
 
     *ret = NULL;
-    if (c->client->working >= SP_FILES_CLIENT_MAX || must_wait(c) || !sp_files_can_begin(c->files))
+    if (c->client->is_held || c->client->working >= SP_FILES_CLIENT_MAX || must_wait(c) ||
+        !sp_files_can_begin(c->files))
         return 0;
     const int r = find_cell(c->files, policy, c->parked->session, &cell, e);
     return r < 0 ? r : sp_files_find_server(c->files, cell, policy != NULL, ret, e);
@@ -375,6 +376,8 @@ void sp_files_drop(struct sp_files_call *c)
 
     if (c->client == NULL)
         return;
+    if (c->server != NULL)
+        sp_files_server_orphan(c->server);
     release(c);
     sp_files_go_on(f);
 }
@@ -428,6 +431,14 @@ void sp_files_go_on(struct sp_files *f)
         sp_loop_defer(f->loop, &f->more, look_at_waiting);
 }
 
+void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
+{
+    if (!client->is_held)
+        return;
+    client->is_held = false;
+    sp_files_go_on(f);
+}
+
 /* ---- beginning and end ---- */
 
 int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_error *e)
@@ -453,7 +464,8 @@ void sp_files_free(struct sp_files *f)
 
 struct sp_files_counts sp_files_counts(const struct sp_files *f)
 {
-    struct sp_files_counts n = {.servers = f->server_count, .waiting = f->waiting};
+    struct sp_files_counts n = {.servers = f->server_count + f->orphan_count,
+                                .waiting = f->waiting};
 
     for (const struct sp_files_server *s = f->servers; s != NULL; s = sp_files_next_server(s))
         n.working += sp_files_server_is_working(s) ? 1U : 0U;

@@ -21,6 +21,8 @@
 #include "file/file.h"
 
 #define SP_FILES_SERVERS_MAX 64
+#define SP_FILES_ORPHANS_MAX \
+    192 /* at work for a client that is gone; beyond, they count as others */
 #define SP_FILES_CLIENT_MAX  8
 #define SP_FILES_WAITING_MAX 1024
 #define SP_FILES_DATA_MAX    (256U << 20)
@@ -31,6 +33,7 @@ struct sp_files_server; /* private: one process */
 
 struct sp_files_client { /* embedded in a connection, zero before use */
     bool is_concurrent;
+    bool is_held; /* it does not read its answers: nothing more begins until sp_files_resume */
     struct sp_files_call *first, *last; /* at work or waiting, in the order they were asked for */
     uint32_t working, waiting;
     uint64_t kept; /* bytes in memory files, to be written */
@@ -76,6 +79,9 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
                  struct sp_files_call *call, struct sp_error *e);
 /* Nobody wants to know: done is not called. What is at work goes on to its end. */
 void sp_files_drop(struct sp_files_call *call);
+
+/* A client is held no more. */
+void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
 
 /* For those who look from outside: processes, calls at work, calls that wait. */
 struct sp_files_counts {

@@ -31,7 +31,8 @@ struct sp_files {
     struct sp_loop *loop;
     struct sp_files_server *servers;
     struct sp_files_server *spare; /* the one that keeps a memory file; NULL: none does */
-    uint32_t server_count, waiting;
+    uint32_t server_count;         /* without orphans */
+    uint32_t orphan_count, waiting;
     struct sp_files_parked *first_waiting, *last_waiting;
     struct sp_deferred more;
 };
@@ -51,6 +52,8 @@ int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confi
                          struct sp_files_server **ret, struct sp_error *e);
 int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e);
 void sp_files_server_forget(struct sp_files_server *s); /* nobody wants its answer */
+/* The same before there is one: it may hang for ever, and is in nobody's way. */
+void sp_files_server_orphan(struct sp_files_server *s);
 char *sp_files_window(struct sp_files_server *s);
 /* A memory file for data, of any size and content; -1: errno. Pages cost more than what is done
  * with them, so the last that a process had and answered stays for its next one, unless it has more

@@ -26,6 +26,7 @@ struct sp_files_server {
     struct sp_files_server *prev, *next;
     struct sp_cell_guest guest;
     bool is_confined, is_working;
+    bool is_orphan; /* at work for nobody */
     int socket;
     struct sp_watch watch;
     struct sp_timer idle;
@@ -60,6 +61,27 @@ static void drop_spare(struct sp_files *f)
     f->spare = NULL;
 }
 
+void sp_files_server_orphan(struct sp_files_server *s)
+{
+    struct sp_files *f = s->files;
+
+    if (s->is_orphan || f->orphan_count == SP_FILES_ORPHANS_MAX)
+        return;
+    s->is_orphan = true;
+    f->orphan_count++;
+    f->server_count--;
+}
+
+/* It has come back. */
+static void count_again(struct sp_files_server *s)
+{
+    if (!s->is_orphan)
+        return;
+    s->is_orphan = false;
+    s->files->orphan_count--;
+    s->files->server_count++;
+}
+
 /* It hears the end of its socket and ends; one that hangs ends with its cell. */
 static void hang_up(struct sp_files_server *s)
 {
@@ -72,6 +94,7 @@ static void hang_up(struct sp_files_server *s)
     (void)shutdown(s->socket, SHUT_RDWR);
     (void)close(TAKE_FD(s->socket));
     sp_cell_leave(&s->guest);
+    count_again(s);
     s->files->server_count--;
     sp_loop_defer(s->files->loop, &s->end, free_server);
     sp_files_go_on(s->files);
@@ -108,7 +131,9 @@ static void rest(struct sp_files_server *s)
 
     s->is_working = false;
     s->guest.is_resting = true;
-    if (!sp_loop_timer(s->files->loop, &s->idle, sp_loop_now(s->files->loop) + ms, on_idle))
+    count_again(s);
+    if (s->files->server_count > SP_FILES_SERVERS_MAX ||
+        !sp_loop_timer(s->files->loop, &s->idle, sp_loop_now(s->files->loop) + ms, on_idle))
         hang_up(s);
     sp_files_go_on(s->files);
 }

@@ -87,13 +87,30 @@ static bool is_in_placeholder(const struct sp_file_ask *ask)
     return dir != NULL && sp_look_is_placeholder(AT_FDCWD, dir, strrchr(dir, '/') + 1);
 }
 
+/* What was behind the new bytes goes, also if not all of them could be written. */
+static int cut_off(int fd)
+{
+    const off_t end = lseek(fd, 0, SEEK_CUR);
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) && end >= 0 && st.st_size > end && ftruncate(fd, end) < 0 ? -errno
+                                                                                         : 0;
+}
+
+/* Over what is there, and cut after that: pages that a file has need not be made again. */
 int sp_content_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     (void)a;
     if (is_in_placeholder(ask))
         return -ENOENT;
-    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | O_TRUNC | CALMLY);
-    return fd < 0 ? fd : write_at(fd, ask->data, ask->data_len, 0, false);
+    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | CALMLY);
+    if (fd < 0)
+        return fd;
+    const int written = write_at(fd, ask->data, ask->data_len, 0, false);
+    const int cut = cut_off(fd);
+    return written < 0 ? written : cut;
 }
 
 /* Made empty only once it is known to be a file. */

@@ -315,6 +315,7 @@ static void on_drained(void *user)
     struct sp_conn *conn = user;
 
     resume_if_room(conn); /* before the queue is filled again: requests come first */
+    sp_files_resume(conn->rpc->server->files, &conn->files);
     sp_waiters_wake(&conn->on_drained);
     sp_push_all(conn);
 }

@@ -220,6 +220,7 @@ static void on_done(struct sp_files_call *call, const struct sp_file_answer *a,
                     const struct sp_error *e)
 {
     struct sp_request *r = SP_CONTAINER(call, struct sp_request, file.call);
+    struct sp_conn *conn = r->conn;
 
     r->is_file = false;
     if (a != NULL)
@@ -228,6 +229,8 @@ static void on_done(struct sp_files_call *call, const struct sp_file_answer *a,
         sp_fs_fail_unknown(r);
     else
         sp_request_fail(r, e);
+    /* Answers may be large: no more of them are made than the client takes. */
+    conn->files.is_held = sp_link_is_full(conn->link);
 }
 
 int sp_fs_begin(struct sp_call *c, struct sp_fs_ask *a,

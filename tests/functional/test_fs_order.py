@@ -60,6 +60,19 @@ class Order(FsCase):
             self.client.result(request)
             self.assertEqual(self.content('g%d' % i), data[i % 6])
 
+    def test_no_more_answers_are_made_than_are_read(self):
+        data = os.urandom(1 << 20)
+        self.fs.write(self.at('f'), data)
+        before = self.srv.memory()
+        requests = [self.fs.post('readFile', self.at('f')) for _ in range(200)]
+        other = self.srv.session()
+        end = time.monotonic() + 1.5  # the server has its time: it could read all of them
+        while time.monotonic() < end:
+            Calls(other).stat(self.at('f'))
+        self.assertLess(self.srv.memory() - before, 100 << 20)
+        for request in requests:
+            self.assertEqual(unb64(self.client.result(request)['dataBase64']), data)
+
 
 @ours_only
 class Hung(FsCase):
