@@ -120,6 +120,8 @@ class Swapped(FsSandboxCase):
             return self.fs.post('copy', sourcePath=file_uri('/etc/passwd'), destinationPath=file_uri(os.path.join(self.w, 'x/f')),
                                 recursive=False, sandbox=self.writes)
         self.rounds(post)
+        self.swapper.terminate('swap')
+        self.swapper.wait_exited('swap')
         for d, _ds, fs in os.walk(self.w):
             for name in fs:
                 try:
