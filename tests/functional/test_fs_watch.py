@@ -84,9 +84,9 @@ class Watching(FsCase):
         for i in range(20):
             os.mkdir(self.at('o%d' % i))
             self.assertTrue(Calls(other).watch(i, self.at('o%d/x' % i)))
-        self.assertGreaterEqual(watched(), before + 20)
+        self.assertGreaterEqual(watched(), 20)
         other.abort()
-        wait_until(lambda: watched() == before, 'end of the watches of the kernel')
+        wait_until(lambda: watched() <= before, 'end of the watches of the kernel')
         self.make('o3/x')
         self.make('stays', None)
         self.assertEqual(self.fs.wait_fired(1), [1])
