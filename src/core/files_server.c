@@ -17,6 +17,7 @@
 #include "core/files_priv.h"
 #include "os/fd.h"
 
+#define EXPECTED_US      100  /* for so long its answer is looked out for (sp_loop_expect) */
 #define IDLE_CONFINED_MS 1000 /* its cell has to stay for it */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
@@ -320,6 +321,7 @@ int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, stru
     s->op = (enum sp_file_op)p->head.op;
     s->length = p->head.length;
     s->is_working = true;
+    sp_loop_expect(s->files->loop, EXPECTED_US);
     s->guest.is_resting = false;
     return 0;
 }
