@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cell/wire.h"
 #include "os/landlock.h"
 
 #define ANY_FILE_NUMBER 7 /* below it the spawner's numbers, which are not ours to use */
@@ -94,8 +95,7 @@ static void carry_out(const struct taken *t, char *window, struct sp_file_answer
 /* false: nobody listens any more. */
 static bool tell(int socket, uint64_t number, const struct sp_file_answer *a)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-    struct sp_files_answer m = {
+    const struct sp_files_answer m = {
         .number = number,
         .err = a->err,
         .refusal = a->refusal,
@@ -110,26 +110,12 @@ static bool tell(int socket, uint64_t number, const struct sp_file_answer *a)
         .created_ms = a->stat.created_ms,
         .modified_ms = a->stat.modified_ms,
     };
-    struct iovec iov = {.iov_base = &m, .iov_len = sizeof m};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
     const int fd = a->memory >= 0 ? a->memory : a->fd;
-    ssize_t n;
+    const int r = sp_wire_send(socket, true, &m, sizeof m, NULL, 0, &fd, fd >= 0);
 
-    if (fd >= 0) {
-        h.msg_control = control;
-        h.msg_controllen = sizeof control;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    do
-        n = sendmsg(socket, &h, MSG_NOSIGNAL);
-    while (n < 0 && errno == EINTR);
     if (fd >= 0)
         (void)close(fd);
-    return n >= 0;
+    return r == 0;
 }
 
 static void serve(int socket)

@@ -283,26 +283,8 @@ static void on_socket(struct sp_watch *w, uint32_t events)
 
 static int say(int socket, const struct sp_files_ask *m, const char *paths, int fd)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec iov[2] = {
-        {.iov_base = (void *)(uintptr_t)m, .iov_len = sizeof *m},
-        {.iov_base = (void *)(uintptr_t)paths, .iov_len = (size_t)m->path_len + m->other_len}};
-    struct msghdr h = {.msg_iov = iov, .msg_iovlen = iov[1].iov_len != 0 ? 2 : 1};
-    ssize_t n;
-
-    if (fd >= 0) {
-        h.msg_control = control;
-        h.msg_controllen = sizeof control;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    do
-        n = sendmsg(socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : 0;
+    return sp_wire_send(socket, false, m, sizeof *m, paths, (size_t)m->path_len + m->other_len, &fd,
+                        fd >= 0);
 }
 
 int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e)
