@@ -17,21 +17,6 @@
 
 /* ---- what is in it ---- */
 
-static int write_all(int fd, const char *data, size_t n)
-{
-    while (n > 0) {
-        const ssize_t done = write(fd, data, n);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 ? -errno : -EIO;
-        data += done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
 /* With a buffer: where the kernel does not copy by itself. */
 static int pour_by_hand(int from, int to, uint64_t max)
 {
@@ -45,7 +30,7 @@ static int pour_by_hand(int from, int to, uint64_t max)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : 0;
-        r = write_all(to, buffer, (size_t)n);
+        r = sp_room_write(to, buffer, (size_t)n);
         max -= (uint64_t)n;
     }
     return r;

@@ -38,6 +38,8 @@ struct sp_room {
     size_t staged; /* of those, in the window on their way to the memory file */
 };
 
+/* All of it, from where the file is. */
+int sp_room_write(int fd, const char *data, size_t n);
 bool sp_room_is_apart(const struct sp_room *r);
 /* Appends; a memory file is made when the window is full. */
 int sp_room_add(struct sp_room *r, const void *data, size_t n);

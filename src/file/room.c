@@ -21,7 +21,7 @@ bool sp_room_is_apart(const struct sp_room *r)
     return r->answer->memory >= 0;
 }
 
-static int write_all(int fd, const char *data, size_t n)
+int sp_room_write(int fd, const char *data, size_t n)
 {
     while (n > 0) {
         const ssize_t done = write(fd, data, n);
@@ -42,7 +42,7 @@ static int move_apart(struct sp_room *r)
     struct sp_file_answer *a = r->answer;
 
     a->memory = memfd_create("sallyport-file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return a->memory < 0 ? -errno : write_all(a->memory, a->window, r->at);
+    return a->memory < 0 ? -errno : sp_room_write(a->memory, a->window, r->at);
 }
 
 static int flush(struct sp_room *r)
@@ -50,7 +50,7 @@ static int flush(struct sp_room *r)
     const size_t n = r->staged;
 
     r->staged = 0;
-    return write_all(r->answer->memory, r->answer->window, n);
+    return sp_room_write(r->answer->memory, r->answer->window, n);
 }
 
 int sp_room_add(struct sp_room *r, const void *data, size_t n)
@@ -71,7 +71,7 @@ int sp_room_add(struct sp_room *r, const void *data, size_t n)
         return err;
     r->at += n;
     if (n > a->window_size)
-        return write_all(a->memory, data, n);
+        return sp_room_write(a->memory, data, n);
     memcpy(a->window + r->staged, data, n);
     r->staged += n;
     return 0;
@@ -95,7 +95,7 @@ static ssize_t take_piece(struct sp_room *r, int fd, uint64_t max, bool *can_sen
     got = read(fd, to, n < a->window_size ? n : a->window_size);
     if (got < 0)
         return -errno;
-    const int err = sp_room_is_apart(r) ? write_all(a->memory, to, (size_t)got) : 0;
+    const int err = sp_room_is_apart(r) ? sp_room_write(a->memory, to, (size_t)got) : 0;
     return err < 0 ? err : got;
 }
 
