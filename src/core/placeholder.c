@@ -22,7 +22,8 @@
 #define MODE         0555
 #define JOURNAL      "placeholders."
 #define JOURNAL_MAX  (1U << 20)
-#define LOCK_TRIES   200   /* 5 ms apart */
+#define LOCK_TRIES   5000 /* LOCK_REST_NS apart: often, for it is free for moments only */
+#define LOCK_REST_NS 200000
 #define MAX_LEFTOVER 65536 /* files of dead servers that are looked at */
 
 /* The directory of some placeholders: they are removed from it, wherever it has been moved. */
@@ -281,7 +282,7 @@ static void clean_up_after_the_dead(const struct sp_placeholders *t)
 /* Not for long, and not twice: whoever has it may have been stopped, and others wait for us. */
 static void take_lock(struct sp_placeholders *t)
 {
-    const struct timespec wait = {.tv_nsec = 5000000};
+    const struct timespec wait = {.tv_nsec = LOCK_REST_NS};
 
     for (int i = 0; t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) < 0; i++) {
         if (i < LOCK_TRIES) {

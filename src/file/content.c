@@ -110,7 +110,8 @@ int sp_content_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
         return fd;
     const int written = write_at(fd, ask->data, ask->data_len, 0, false);
     const int cut = cut_off(fd);
-    return written < 0 ? written : cut;
+    const int closed = sp_place_close(TAKE_FD(fd));
+    return written < 0 ? written : cut < 0 ? cut : closed;
 }
 
 /* Made empty only once it is known to be a file. */

@@ -124,9 +124,12 @@ int sp_copy_file(int from, int to_dir, const char *to_name, bool follows, struct
     }
     if (!S_ISREG(target.st_mode))
         return pour(from, to, UINT64_MAX);
-    if ((target.st_size != 0 && ftruncate(to, 0) < 0) || fchmod(to, mode) < 0)
+    if (((target.st_mode & 0777) != mode && fchmod(to, mode) < 0) ||
+        (target.st_size != 0 && ftruncate(to, 0) < 0))
         return -errno;
-    return has_holes(&source) ? pour_pieces(from, to) : pour(from, to, UINT64_MAX);
+    const int r = has_holes(&source) ? pour_pieces(from, to) : pour(from, to, UINT64_MAX);
+    const int closed = sp_place_close(TAKE_FD(to));
+    return r < 0 ? r : closed;
 }
 
 int sp_copy_link(int from_dir, const char *from_name, int to_dir, const char *to_name)

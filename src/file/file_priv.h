@@ -30,6 +30,9 @@ int sp_place_open_to_write(const char *path, int flags, mode_t mode);
 /* A directory to be listed, at a path below `dir` without any link on the way ("": dir). */
 int sp_place_open_dir(int dir, const char *path);
 
+/* What was written may fail as late as here: on a network, at a quota. */
+int sp_place_close(int fd);
+
 /* ---- room.c: where data goes ---- */
 
 struct sp_room {

@@ -119,3 +119,8 @@ int sp_place_open_dir(int dir, const char *path)
     fd = openat(parent, name[0] == 0 ? "." : name, flags);
     return fd < 0 ? -errno : fd;
 }
+
+int sp_place_close(int fd)
+{
+    return close(fd) < 0 && errno != EINTR ? -errno : 0;
+}

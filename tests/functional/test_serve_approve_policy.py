@@ -9,6 +9,7 @@ import subprocess
 import tap
 import wire
 from asked import BY_USER, NOBODY, READ_ONLY, Asked, Judged
+from sandbox_policy import workspace_write
 from server import PROGRAM, Case, Gate, is_alive, ours_only
 from test_docs import fences, read
 from wire import WebSocket, wait_until
@@ -86,6 +87,21 @@ class Hostile(Judged):
 
 
 class Policies(Judged):
+    def test_files_are_not_changed_past_it(self):
+        c = self.asked(policy='on-request')
+        path = os.path.join(self.home, 'more.rules')
+        with open(path, 'w') as f:
+            f.write('# mine\n')
+        uri = wire.file_uri(path)
+        for sandbox in (None, workspace_write(self.home)):
+            for method, params in (('writeFile', {'dataBase64': ''}), ('createDirectory', {}), ('remove', {}),
+                                   ('open', {'handleId': 'h', 'mode': 'replace'})):
+                self.assertError(c.error('fs/' + method, dict(params, path=uri, sandbox=sandbox)), -32600,
+                                 'this server judges what is done (--approve): fs/%s is not offered, let a command do it' % method)
+            self.assertError(c.error('fs/copy', {'sourcePath': 'file:///etc/passwd', 'destinationPath': uri, 'recursive': False,
+                                                 'sandbox': sandbox}), -32600)
+        self.assertEqual(wire.unb64(c.request('fs/readFile', {'path': uri})['dataBase64']), b'# mine\n')
+
     def test_rules(self):
         c = self.asked(policy='on-request', rules='''
 prefix_rule(pattern=["printf"], decision="forbidden", justification="no printing")
