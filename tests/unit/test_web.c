@@ -32,11 +32,16 @@ static void say(enum sp_web_op op, uint64_t number, uint64_t value, struct sp_st
     (void)send(STDIN_FILENO, &message, sizeof message.m + bytes.n, MSG_NOSIGNAL);
 }
 
+/* The next one; what else is said, that one is dropped or how much may be sent, is not for us. */
 static uint64_t hear_order(void)
 {
     struct sp_web_order o;
+    ssize_t n;
 
-    return recv(STDIN_FILENO, &o, sizeof o, 0) == (ssize_t)sizeof o ? o.head.number : 0;
+    do
+        n = recv(STDIN_FILENO, &o, sizeof o, 0);
+    while (n > 0 && n != (ssize_t)sizeof o);
+    return n > 0 ? o.head.number : 0;
 }
 
 /* 4 fields of 60,000 bytes and one that does not fit any more. */
