@@ -702,16 +702,15 @@ class Attach(Verbs):
         self.shell(ECHO, tty=True, rows=30, cols=90)
         self.c.wait_output('p', 'ready')
         s = self.attached(rows=41, cols=101)
-        s.type('size\r')
-        s.wait('41 101\r\n')
-        s.resize(42, 102)
-        s.popen.send_signal(signal.SIGWINCH)
 
-        def grown():
+        def has(size):  # asked again: it is another for a moment, so that programs draw
             s.type('size\r')
             s.take(0.2)
-            return b'42 102\r\n' in s.seen
-        wait_until(grown, 'the new size')
+            return size in s.seen
+        wait_until(lambda: has(b'41 101\r\n'), 'the size')
+        s.resize(42, 102)
+        s.popen.send_signal(signal.SIGWINCH)
+        wait_until(lambda: has(b'42 102\r\n'), 'the new size')
         s.type(DETACH)
         self.assertEqual(s.end(), 0)
 
