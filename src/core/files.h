@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: file operations for the front, which does not wait for a disk: they are done by processes of
+ * files: file operations for the front, which does not wait for them: they are done by processes of
  * the cells (cell/files.h), under a policy in the cell of that policy, and come back as events.
  *
  * Each such process does one thing at a time. There are at most SP_FILES_SERVERS_MAX in all and
