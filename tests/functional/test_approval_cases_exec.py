@@ -24,9 +24,9 @@ class Exec(Verb):
         self.asked = os.path.join(self.beside, 'asked')
         self.answers = os.path.join(self.beside, 'answers')
         self.approver = os.path.join(self.beside, 'approver')
-        with open(self.approver, 'w') as f:  # the first line of the answers that is left, and no when there is none
-            f.write('#!/bin/sh\ncat >> %s\nhead -n 1 %s\nsed -i 1d %s\n' % (self.asked, self.answers, self.answers))
-        os.chmod(self.approver, 0o755)
+        # the first line of the answers that is left, and no when there is none
+        wire.write_program(self.approver, '#!/bin/sh\ncat >> %s\nhead -n 1 %s\nsed -i 1d %s\n' % (
+            self.asked, self.answers, self.answers))
 
     def args(self, *words):
         return [PROGRAM, 'exec', '--no-stdin', *words]

@@ -11,7 +11,7 @@ import tap
 import wire
 from server import PROGRAM
 from test_sandbox_verb import Verb
-from wire import wait_until
+from wire import wait_until, write_program
 
 
 class Program(Verb):
@@ -24,11 +24,7 @@ class Program(Verb):
         return [PROGRAM, 'exec', '--no-stdin', *words]
 
     def approver(self, body):
-        path = os.path.join(self.beside, 'approver')
-        with open(path, 'w') as f:
-            f.write('#!/bin/sh\n' + body)
-        os.chmod(path, 0o755)
-        return 'program:' + path
+        return 'program:' + write_program(os.path.join(self.beside, 'approver'), '#!/bin/sh\n' + body)
 
     def judge(self, body, *words, policy='untrusted', flags=()):
         return self.run_verb('--approve', policy, '--approver', self.approver(body), *flags, '--', *words)

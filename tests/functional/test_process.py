@@ -10,7 +10,7 @@ import signal
 
 import tap
 from server import PEER, PYTHON, Case, descendants, is_alive, ours_only, stat_of
-from wire import b64, file_uri, wait_until
+from wire import b64, file_uri, wait_until, write_program
 
 ENOENT = 'No such file or directory (os error 2)'
 EACCES = 'Permission denied (os error 13)'
@@ -254,10 +254,7 @@ class Lookup(Case):
         self.assertEqual(self.c.run(['true'], 'p').exit_code, 0)
 
     def test_a_script_with_a_missing_interpreter_is_not_found(self):
-        path = os.path.join(self.dir, 'script')
-        with open(path, 'w') as f:
-            f.write('#!/no/such/interpreter\n')
-        os.chmod(path, 0o755)
+        path = write_program(os.path.join(self.dir, 'script'), '#!/no/such/interpreter\n')
         self.assertError(self.c.start_error('p', [path]), -32603, ENOENT)
 
     @ours_only

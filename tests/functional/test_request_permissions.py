@@ -7,6 +7,7 @@ import shutil
 import tempfile
 
 import agent
+import wire
 from agent import Case
 
 REFUSED = 'request_permissions failed: '
@@ -135,10 +136,8 @@ class Permissions(Case):
 
     def test_a_program_answers(self):
         path = os.path.join(self.outside, 'hook')
-        with open(path, 'w') as f:
-            f.write('#!/bin/sh\ncat > %s/told\necho \'%s\'\n' % (self.outside, json.dumps(
-                {'permissions': self.wanted('a')['permissions'], 'scope': 'session', 'strict_auto_review': False})))
-        os.chmod(path, 0o755)
+        wire.write_program(path, '#!/bin/sh\ncat > %s/told\necho \'%s\'\n' % (self.outside, json.dumps(
+            {'permissions': self.wanted('a')['permissions'], 'scope': 'session', 'strict_auto_review': False})))
         os.mkdir(os.path.join(self.outside, 'a'))
         a = self.begin('on-request', '--hook', path)
         answer = a.call('request_permissions', self.wanted())

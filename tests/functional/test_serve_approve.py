@@ -7,7 +7,7 @@ import os
 import tap
 import wire
 from asked import BY_USER, NOBODY, READ_ONLY, Asked, Judged
-from wire import Lines, WebSocket, wait_until
+from wire import Lines, WebSocket, wait_until, write_program
 
 
 class Answers(Judged):
@@ -54,9 +54,7 @@ class Answers(Judged):
         evil = os.path.join(self.srv.work, 'evil')
         os.mkdir(evil)
         for name in ('ls', 'printf'):
-            with open(os.path.join(evil, name), 'w') as f:
-                f.write('#!/bin/sh\necho evil\n')
-            os.chmod(os.path.join(evil, name), 0o755)
+            write_program(os.path.join(evil, name), '#!/bin/sh\necho evil\n')
         path = '/usr/bin:/bin'
         for i, env in enumerate(({'PATH': path}, {'PATH': path + ':' + evil}, {'PATH': '/site:' + path, 'PAGER': 'cat'})):
             c.run(['ls'], 'ls%d' % i, env=env)
@@ -369,10 +367,7 @@ class Waiting(Judged):
         self.verify(64 + 4)
 
     def test_hooks_do_not_work_on_more_than_64_either(self):
-        hook = os.path.join(self.scratch(), 'hook')
-        with open(hook, 'w') as f:
-            f.write('#!/bin/sh\nexec sleep 1000\n')
-        os.chmod(hook, 0o755)
+        hook = write_program(os.path.join(self.scratch(), 'hook'), '#!/bin/sh\nexec sleep 1000\n')
         c = self.asked(conf='permission_hook = "%s"\n' % hook)
         requests = [c.post_start('p%d' % i, ['printf', str(i)]) for i in range(80)]
         for request in requests[64:]:

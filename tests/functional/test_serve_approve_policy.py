@@ -12,7 +12,7 @@ from asked import BY_USER, NOBODY, READ_ONLY, Asked, Judged
 from sandbox_policy import workspace_write
 from server import PROGRAM, Case, Gate, is_alive, ours_only
 from test_docs import fences, read
-from wire import WebSocket, wait_until
+from wire import WebSocket, wait_until, write_program
 
 
 class Hostile(Judged):
@@ -169,11 +169,7 @@ prefix_rule(pattern=["cat"], decision="prompt", justification="cats bite")
         self.srv = self.server('--approve', 'untrusted', *words, env={'SALLYPORT_HOME': self.scratch()})
 
     def program(self, body):
-        path = os.path.join(self.scratch(), 'approver')
-        with open(path, 'w') as f:
-            f.write('#!/bin/sh\n' + body)
-        os.chmod(path, 0o755)
-        return 'program:' + path
+        return 'program:' + write_program(os.path.join(self.scratch(), 'approver'), '#!/bin/sh\n' + body)
 
     def test_a_program(self):
         told = os.path.join(self.scratch(), 'told')
