@@ -38,6 +38,7 @@ struct sp_answer {
     uint64_t token_count; /* of everything received, with what was omitted */
     uint64_t omitted;     /* bytes; the text has a marker where they were */
     struct sp_str output;
+    struct sp_str more; /* lines of the header, each with its LF, before `Output:`; borrowed */
 };
 
 struct sp_answer_limits {

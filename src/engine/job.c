@@ -44,6 +44,15 @@ bool sp_job_flush(struct sp_job *j, struct sp_job_call *c)
     return true;
 }
 
+bool sp_job_look(struct sp_job *j, struct sp_job_look *l)
+{
+    if (j->backend == NULL || j->backend->ops->look == NULL)
+        return false;
+    begin(j, &l->call);
+    l->found = (struct sp_look){0};
+    return j->backend->ops->look(j, l);
+}
+
 void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal)
 {
     begin(j, c);

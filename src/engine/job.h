@@ -25,6 +25,7 @@
 #include "core/proc.h"
 #include "engine/environ.h"
 #include "engine/shell.h"
+#include "os/look.h"
 
 struct sp_backend;
 struct sp_job;
@@ -96,6 +97,15 @@ struct sp_job_call {
     void *impl; /* the backend's */
 };
 
+/* What a command is doing, as its executor sees it. */
+struct sp_job_look {
+    struct sp_job_call call;       /* its result OK: `found` is there */
+    uint16_t ports[SP_LOOK_PORTS]; /* which of these does it listen on? */
+    uint32_t port_count;
+    bool wants_doing; /* state and holders; false: the ports alone */
+    struct sp_look found;
+};
+
 /* 0: started or refused will be told. -SP_E_...: nothing was started, nothing will be told. */
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
                  const struct sp_launch *l, struct sp_error *e);
@@ -112,6 +122,9 @@ void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint1
 /* Kills the tree. OK: confirmed; a local one has been reaped by then or 100 ms have passed. What it
  * wrote, its exit and its close are told as always. */
 void sp_job_terminate(struct sp_job *j, struct sp_job_call *c);
+/* Looks at it; may be asked from started to closed. false: this backend cannot tell, or not of this
+ * job, and nothing is asked. */
+bool sp_job_look(struct sp_job *j, struct sp_job_look *l);
 /* The owner has room again for the output that it refused. */
 void sp_job_go_on(struct sp_job *j);
 /* Nothing more is told and no call of it answered. A live process is terminated. */
@@ -152,6 +165,7 @@ struct sp_backend_ops {
     void (*forget_facts)(struct sp_backend_wait *w);        /* stops waiting; not waiting is fine */
     void (*free)(struct sp_backend *b);                     /* every job has been released */
     void (*flush)(struct sp_job *j, struct sp_job_call *c); /* NULL: see sp_job_flush */
+    bool (*look)(struct sp_job *j, struct sp_job_look *l);  /* NULL: it cannot tell */
 };
 
 struct sp_backend {

@@ -25,6 +25,21 @@ struct sp_environment {
     const char *cwd;            /* absolute, of that host; NULL: the backend's */
 };
 
+/* What ends a wait before its deadline, besides the end of the process. */
+enum sp_until_kind {
+    SP_UNTIL_EXIT,    /* which always does */
+    SP_UNTIL_PATTERN, /* in output that no call has answered yet, wherever chunks begin and end */
+    SP_UNTIL_QUIET,   /* no output for so long, since the wait began */
+    SP_UNTIL_PORT,    /* a process of its tree listens on this TCP port */
+};
+struct sp_until {
+    enum sp_until_kind kind;
+    struct sp_str pattern; /* base/ere.h */
+    uint64_t quiet_ms;
+    uint16_t port;
+};
+#define SP_UNTIL_COUNT_MAX 8 /* of one call, and so many of them ports */
+
 struct sp_exec_ask {
     struct sp_str call_id, turn_id;
     struct sp_str cmd;         /* a script for the shell, ... */
@@ -49,6 +64,10 @@ struct sp_exec_ask {
     bool wants_stdin;           /* on pipes: stdin is open, and characters are typed into it */
     uint16_t rows, cols;        /* of a terminal; 0: 24 x 80 */
     struct sp_environ_vars env; /* over everything but the marks of the sandbox */
+    const struct sp_until *until;
+    uint32_t until_count;
+    uint64_t timeout_ms; /* after its start the tree is killed; 0: never */
+    bool waits_for_end;  /* no deadline at all */
 };
 
 struct sp_write_ask {
@@ -60,6 +79,19 @@ struct sp_write_ask {
     bool no_timeout;
     bool has_max_tokens;
     uint64_t max_tokens;
+    const struct sp_until *until;
+    uint32_t until_count;
+};
+
+/* Why a process is no more. */
+enum sp_end_reason {
+    SP_END_NONE, /* it lives */
+    SP_END_EXIT,
+    SP_END_SIGNAL,
+    SP_END_TIMEOUT,    /* of its own timeout_ms */
+    SP_END_TERMINATED, /* by sp_manager_terminate, or pruned */
+    SP_END_IDLE,       /* nobody used it for idle_ttl_ms */
+    SP_END_LOST,       /* its executor is gone */
 };
 
 /* More than commands may do, for a while (approvals.md 9.3). */
@@ -95,6 +127,12 @@ struct sp_reply {
     int signal;          /* that ended it; 0: none or not known */
     uint64_t from, to;   /* which bytes of the process's whole output the answer covers */
     struct sp_str error; /* with a fault: the text without the tool's prefix */
+    int woken_by;        /* which of its `until`, EXIT included; -1: its deadline, or none given */
+    bool has_exited;     /* the process has, also if somebody holds its output open ... */
+    bool is_output_held; /* ... which is this */
+    enum sp_end_reason end_reason;
+    const struct sp_denial_facts *denial; /* NULL: nothing points to one */
+    const struct sp_exit *kernel;         /* all that the kernel said of its end; NULL: not known */
 };
 typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 
@@ -122,10 +160,15 @@ struct sp_manager_options {
     uint32_t notify_at;                   /* 0: never */
     bool hides_denied_start;              /* report_denied_start is off */
     uint64_t exited_ttl_ms;               /* of exited entries that nobody polls; 0: for ever */
-    bool refuses_login_shell;             /* allow_login_shell is off */
-    bool has_additional_permissions;      /* the feature exec_permission_approvals */
-    bool has_no_timeout;                  /* the feature write_stdin_no_timeout */
-    bool keeps_line_endings;              /* preserve_line_endings: of files that patches change */
+    uint64_t idle_ttl_ms; /* live ones that no call uses for so long end; 0: never */
+    /* What ended can still be read (sp_manager_view) for exited_ttl_ms after its exit was answered;
+     * its id is not given away meanwhile. The oldest go when there are more than 256 of them, or
+     * more than 64 MiB of their output. */
+    bool remembers_ended;
+    bool refuses_login_shell;        /* allow_login_shell is off */
+    bool has_additional_permissions; /* the feature exec_permission_approvals */
+    bool has_no_timeout;             /* the feature write_stdin_no_timeout */
+    bool keeps_line_endings;         /* preserve_line_endings: of files that patches change */
     /* What may run, and who says so; its loop, warn and user are the manager's. */
     struct sp_approvals_options approvals;
     const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
@@ -166,6 +209,9 @@ int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn,
 bool sp_manager_cancel(struct sp_manager *m, uint64_t call);
 void sp_manager_interrupt(struct sp_manager *m);
 
+/* The call waits no longer: it answers with what there is as soon as it has a process. */
+void sp_manager_answer_now(struct sp_manager *m, uint64_t call);
+
 /* The answer to a question; one that is not asked any more: nothing happens. */
 void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d);
 /* All the manager knows of leave to run things: to change its rules, or to grant more. */
@@ -203,6 +249,33 @@ struct sp_manager_entry {
 /* The live ones by id; each is borrowed for its call. */
 void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_entry *e),
                      void *user);
+
+/* All that is known of one process, live or remembered; borrowed until the loop goes on. */
+struct sp_manager_view {
+    int process_id;
+    struct sp_str call_id, command, cwd;
+    bool is_tty;
+    int64_t started_at_ms; /* since 1970 */
+    bool has_exited, is_output_held;
+    bool is_answered; /* its exit was: write_stdin does not find it any more */
+    int exit_code, signal;
+    enum sp_end_reason end_reason;
+    bool was_denied;
+    const struct sp_denial_facts *denial;
+    const struct sp_exit *kernel; /* NULL: not known */
+    /* Its output: head, then `omitted` bytes that nobody has, then both parts of the tail. */
+    struct sp_str head, tail[2];
+    uint64_t omitted, total;
+    uint64_t answered; /* bytes that calls have answered */
+};
+bool sp_manager_view(struct sp_manager *m, int process_id, struct sp_manager_view *ret);
+/* Live and remembered ones, by id. */
+void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_view *v),
+                     void *user);
+
+/* What it is doing; fn is called once, from the loop. look NULL: nobody can tell. */
+typedef void sp_manager_look_fn(void *user, const struct sp_look *look);
+void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user);
 
 uint32_t sp_manager_reserved(const struct sp_manager *m); /* ids in use */
 uint32_t sp_manager_stored(const struct sp_manager *m);   /* entries */

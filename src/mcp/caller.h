@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * caller: whoever was authenticated, and what belongs to it.
+ */
+#ifndef SP_MCP_CALLER_H
+#define SP_MCP_CALLER_H
+
+#include "mcp/mcp.h"
+
+struct sp_mcp_run;
+struct sp_mcp_parking;
+struct sp_mcp_tasks;
+struct sp_mcp_memory;
+
+struct sp_mcp_caller {
+    struct sp_mcp *mcp;
+    struct sp_mcp_caller *prev, *next;
+    char *identity;
+    struct sp_manager *manager;
+    struct sp_mcp_run *runs; /* all that have not ended */
+    uint32_t run_count;
+    uint64_t next_run;              /* for the call ids */
+    struct sp_mcp_parking *parking; /* parking.h: runs whose question waits for an answer */
+    struct sp_mcp_tasks *tasks;     /* task.h; made when first needed */
+    struct sp_mcp_memory *memory;   /* memory.h: keys and write ids; made when first needed */
+    unsigned held;
+    struct sp_timer detached_timer;
+};
+
+#endif

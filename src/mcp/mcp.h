@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mcp: the engine behind the Model Context Protocol (mcp-and-acp.md).
+ *
+ *   lines.c, http*.c   where messages come from and go to
+ *   message, peer*     the protocol: both eras, their methods, their envelopes
+ *   caller, run*       who asks, and one call of a tool from its beginning to its result; questions
+ *   tool_*             the tools, over the engine
+ *
+ * A caller is whoever was authenticated: a pipe, a user id, a token. Sessions, and everything else
+ * that outlives a message, belong to a caller and cannot be named by another. Nothing is remembered
+ * about a modern client beyond that.
+ */
+#ifndef SP_MCP_MCP_H
+#define SP_MCP_MCP_H
+
+#include "engine/manager.h"
+#include "tools/tools.h"
+
+struct sp_mcp;
+struct sp_mcp_caller;
+
+#define SP_MCP_NAME          "sallyport"
+#define SP_MCP_MODERN        "2026-07-28"
+#define SP_MCP_LEGACY_NEWEST "2025-11-25"
+#define SP_MCP_CALLERS_MAX   64
+#define SP_MCP_PATIENCE_MS   50000 /* a call without a progress token is open no longer */
+#define SP_MCP_PROGRESS_MS   15000 /* between two progress messages */
+
+struct sp_mcp_options {
+    struct sp_loop *loop;
+    /* Of every caller's manager; ops, user, remembers_ended and the like are set here. What it
+     * points to outlives the server. */
+    const struct sp_manager_options *manager;
+    struct sp_tools_options tools;
+    struct sp_approver *approver; /* who is asked where the host cannot be; NULL: nobody */
+    const char *const *covers;    /* as for sp_survey_make: explain_denial needs them */
+    const char *cwd;              /* where commands run; NULL: the server's own, elsewhere */
+    const char *instructions;     /* for models */
+    bool is_remote;               /* commands run elsewhere */
+    uint64_t detached_ttl_ms;     /* a caller without a connection for so long ends; 0: never */
+};
+
+/* Strings are copied. */
+int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_error *e);
+/* Every process ends. No peer is left. NULL is fine. */
+void sp_mcp_free(struct sp_mcp *m);
+const struct sp_mcp_options *sp_mcp_options(const struct sp_mcp *m);
+
+/* New rules, for every caller. false: no memory, all is as before. */
+bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fingerprint);
+
+/*
+ * The caller of this identity ("stdio", "uid 1000", "token 2"), made when it is first asked for,
+ * and held until it is released. One that nobody holds ends, with its processes, after
+ * detached_ttl_ms. SP_E_LIMIT: there are too many.
+ */
+int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
+                       struct sp_error *e);
+void sp_mcp_caller_release(struct sp_mcp_caller *c);
+
+#endif

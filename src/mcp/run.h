@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run: one call of a tool, from its beginning to its result. It belongs to its caller, not to the
+ * message that asked for it: whoever waits for it may go, and another may come back to it.
+ *
+ *   started -> [question -> decided]... -> done
+ *
+ * Nothing is told from within a function of this file: the loop tells it later.
+ */
+#ifndef SP_MCP_RUN_H
+#define SP_MCP_RUN_H
+
+#include "base/buf.h"
+#include "mcp/caller.h"
+
+#define SP_MCP_RUNS_MAX 1024 /* of one caller; more are refused: SP_E_LIMIT */
+
+/* What came of it. Borrowed for the call that tells it. */
+struct sp_mcp_result {
+    bool is_error;
+    struct sp_str text;       /* for a model; valid UTF-8 */
+    struct sp_str note;       /* a second text block; n 0: none */
+    struct sp_str structured; /* a JSON object; n 0: none */
+};
+
+/* Who waits for it. All are called from the loop. */
+struct sp_mcp_run_ops {
+    /* The last call; the run is gone after it. */
+    void (*done)(void *user, const struct sp_mcp_result *r);
+    /* Somebody has to be asked; sp_mcp_run_question has it. Leads to sp_mcp_run_decide or
+     * sp_mcp_run_ask_approver, or the run is parked or cancelled. */
+    void (*question)(void *user);
+    void (*withdrawn)(void *user); /* nobody need be asked any more */
+    /* Its process has begun, and has this id. May be NULL. */
+    void (*started)(void *user, int session_id);
+};
+
+struct sp_mcp_run_ask {
+    struct sp_str tool;
+    struct sp_str arguments; /* the JSON object as it came; n 0: none */
+    bool waits_for_end;      /* of exec_command: no deadline (a task) */
+};
+
+/* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many at a time. Bad arguments are a result. */
+int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+                     const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
+                     struct sp_error *e);
+/* Somebody else waits from now on. A question that is open is told (again) to the new one. */
+void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
+/* Nobody waits any more, and nothing is told: a process that was started lives on, one that was not
+ * is never started. */
+void sp_mcp_run_cancel(struct sp_mcp_run *r);
+/* Answers with what there is, soon. An open question stays open. */
+void sp_mcp_run_answer_now(struct sp_mcp_run *r);
+
+/* For progress: the last line of output that is not empty, else what it is doing; at most 200
+ * bytes of harmless UTF-8. */
+bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
+/* Whether the call asks to run to completion: `until` is exactly {"exit":true}, no yield_time_ms.
+ */
+bool sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
+
+/* ---- its question ---- */
+
+/* NULL: none is open. */
+const struct sp_question *sp_mcp_run_question(const struct sp_mcp_run *r);
+/* The answer; while the run is held it waits until it is not. */
+void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
+/* The configured approver is asked; nobody is: denied at once with M13 of approvals.md. */
+void sp_mcp_run_ask_approver(struct sp_mcp_run *r);
+bool sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r);
+/* A held run starts nothing: an answer is kept for when it is held no more. */
+void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held);
+
+/* ---- for the tools (tool.h) ---- */
+
+struct sp_mcp_run {
+    struct sp_mcp_caller *caller;
+    struct sp_mcp_run *prev, *next;
+    const struct sp_mcp_run_ops *ops;
+    void *user;
+    char call_id[32];
+    const struct sp_mcp_tool *tool;
+    bool waits_for_end;
+    uint64_t engine_call; /* of the manager; 0: none */
+    int session_id;       /* of the process that it is about; 0: none, or not yet */
+    void *data;           /* the tool's; freed with free_data */
+    void (*free_data)(struct sp_mcp_run *r);
+    struct sp_deferred deferred; /* the tool's, to do something from the loop */
+
+    /* run_ask.c's */
+    uint64_t question; /* 0: none is open */
+    bool is_held, is_told, is_asking_approver;
+    struct sp_decision_text *kept; /* an answer that came while it was held */
+    struct sp_deferred telling;
+};
+
+/* The result, from the loop only; the run is freed. */
+void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result);
+/* An error for the model, formatted; as sp_mcp_run_done. */
+SP_PRINTF(2, 3) void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...);
+
+#endif
