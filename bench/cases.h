@@ -31,6 +31,7 @@
     X(confined_read, "fs/readFile of a small file under a sandbox; raw is ours without")        \
     X(stat, "fs/getMetadata of what is not there")                                              \
     X(exec, "exec_command of /bin/true by the engine in this program, beside the server's RPC") \
+    X(mcp, "exec_command of /bin/true over MCP on stdio, in the default sandbox")               \
     X(poll, "the processor time of a poll of 5 seconds that nothing comes of")                  \
     X(judge, "judge a script of five commands with 1,000 rules")                                \
     X(size, "the stripped binary")

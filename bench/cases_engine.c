@@ -124,19 +124,6 @@ static int exec_true(struct engine *g, struct sp_error *e)
     return r;
 }
 
-/* The file that the server runs, which is what cells are made of too. */
-static int program_of(const struct bench_seat *server, char *ret, size_t size, struct sp_error *e)
-{
-    char link[64];
-
-    (void)snprintf(link, sizeof link, "/proc/%d/exe", (int)server->server.kid.pid);
-    const ssize_t n = readlink(link, ret, size - 1);
-    if (n < 0)
-        return sp_fail(e, SP_E_NOT_FOUND, 0, "which file the server runs is not known");
-    ret[n] = 0;
-    return 0;
-}
-
 /* ---- exec_command of true ---- */
 
 enum { ENGINE, SERVER, KERNEL, PARTIES };
@@ -189,7 +176,7 @@ static int measure_exec(struct bench *b, struct bench_seat seats[PARTIES], struc
     int r = bench_seat_open(b, &seats[SERVER], BENCH_OURS, &o, e);
 
     if (r == 0)
-        r = program_of(&seats[SERVER], program, sizeof program, e);
+        r = bench_seat_program(&seats[SERVER], program, sizeof program, e);
     if (r == 0)
         r = engine_open(&g, program, e);
     for (int k = 0; r == 0 && k < b->rounds && !bench_is_stopped(); k++) {
@@ -276,7 +263,7 @@ static int measure_poll(struct bench *b, double *ret_cpu, struct sp_error *e)
 
     if (r < 0)
         return r;
-    r = program_of(&server, program, sizeof program, e);
+    r = bench_seat_program(&server, program, sizeof program, e);
     bench_seat_close(&server);
     if (r == 0)
         r = engine_open(&g, program, e);

@@ -64,6 +64,7 @@ static const struct limit {
     {BENCH_M_CONFINED_READ, TIMES_PEER, 10, 0, "confined read at least 10 x faster than the peer"},
     {BENCH_M_EXEC_P50, OVER_OTHER, 1.3, BENCH_M_EXEC_RPC,
      "exec_command p50 at most 1.3 x the process RPC"},
+    {BENCH_M_MCP_P50, OVER_RAW, 2, 0, "exec_command over MCP p50 at most 2 x raw"},
     {BENCH_M_POLL_CPU, AT_MOST, 5e-3, 0, "processor time of an idle poll at most 5 ms"},
     {BENCH_M_JUDGE_P50, AT_MOST, 50e-6, 0, "judging a command p50 at most 50 us"},
     {BENCH_M_CELLS_PRIVATE, AT_MOST, 1.5e6, 0, "private memory of a cell at most 1.5 MB"},

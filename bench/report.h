@@ -51,6 +51,8 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(EXEC_P50, "exec_p50", "exec_command of /bin/true, p50", TIME, false)                      \
     X(EXEC_P99, "exec_p99", "exec_command of /bin/true, p99", TIME, false)                      \
     X(EXEC_RPC, "exec_rpc_p50", "- the same as process RPC, p50", TIME, false)                  \
+    X(MCP_P50, "mcp_exec_p50", "- over MCP on stdio, confined, p50", TIME, false)               \
+    X(MCP_P99, "mcp_exec_p99", "- over MCP on stdio, confined, p99", TIME, false)               \
     X(POLL_CPU, "poll_cpu", "processor time of an idle poll of 5 s", TIME, false)               \
     X(JUDGE_P50, "judge_p50", "judging a command with 1,000 rules, p50", TIME, false)           \
     X(SIZE, "binary_stripped", "stripped binary", BYTES, false)

@@ -2,6 +2,7 @@
 #include "seat.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "spawn.h"
 
@@ -180,4 +181,16 @@ int bench_seat_await(struct bench_seat *s, int64_t id, struct sp_error *e)
     while (r == 0 && !(m.kind == BENCH_REPLY && m.id == id))
         r = bench_client_next(s->client, &m, e);
     return r;
+}
+
+int bench_seat_program(const struct bench_seat *server, char *ret, size_t size, struct sp_error *e)
+{
+    char link[64];
+
+    (void)snprintf(link, sizeof link, "/proc/%d/exe", (int)server->server.kid.pid);
+    const ssize_t n = readlink(link, ret, size - 1);
+    if (n < 0)
+        return sp_fail(e, SP_E_NOT_FOUND, 0, "which file the server runs is not known");
+    ret[n] = 0;
+    return 0;
 }

@@ -64,6 +64,9 @@ int bench_seat_open(struct bench *b, struct bench_seat *s, enum bench_side side,
                     const struct bench_case_options *o, struct sp_error *e);
 void bench_seat_close(struct bench_seat *s);
 
+/* The file that its server runs, which is what cells are made of too. */
+int bench_seat_program(const struct bench_seat *server, char *ret, size_t size, struct sp_error *e);
+
 typedef int bench_turn(struct bench *b, struct bench_seat *s, struct sp_error *e);
 
 /* Each side in turn, so many times. */

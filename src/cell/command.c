@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,6 +193,22 @@ static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct 
     return SP_STEP_PREPARE;
 }
 
+/* By which its output is known in /proc, to whoever asks who holds it. */
+static void tell_streams(const struct sp_command *c, struct sp_wire_started *ret)
+{
+    struct stat st;
+
+    ret->terminal = -1;
+    if (c->is_tty) {
+        if (fstat(c->slave, &st) == 0)
+            ret->terminal = (int32_t)minor(st.st_rdev);
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        if (fstat(c->stream[i], &st) == 0)
+            ret->outputs[i] = st.st_ino;
+}
+
 /* Under a sandbox a program that is missing or may not be run is a command that fails, as in a
  * shell: whoever asked gets an exit code and a line that says why. */
 static void tell_not_run(struct sp_yard *y, struct sp_command *c, const char *file, int err)
@@ -236,6 +254,8 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
         y->running++;
         ret->pid = c->pid;
         ret->has_input = p.input >= 0;
+        ret->leaf = c->leaf_number;
+        tell_streams(c, ret);
         *ret_input = p.input;
         return;
     }

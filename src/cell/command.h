@@ -40,6 +40,7 @@ struct sp_command {
     int slave;     /* of the terminal, kept until the leader is reaped: no early end of file */
     int leaf_fd;   /* its cgroup; -1: none */
     uint32_t leaf;
+    uint32_t leaf_number; /* in its directory's name; 0: none */
     uint64_t drops_since_ms, rests_until_ms;
     uint32_t drops; /* small chunks since then */
     uint32_t refusal_count;

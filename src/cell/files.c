@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "cell/wire.h"
 #include "os/landlock.h"
 
@@ -110,12 +111,26 @@ static bool tell(int socket, uint64_t number, const struct sp_file_answer *a)
         .created_ms = a->stat.created_ms,
         .modified_ms = a->stat.modified_ms,
     };
+    const struct sp_files_answer back = {.number = number, .flags = SP_FILES_BACK};
     const int fd = a->memory >= 0 ? a->memory : a->fd;
-    const int r = sp_wire_send(socket, true, &m, sizeof m, NULL, 0, &fd, fd >= 0);
+    int r = sp_wire_send(socket, true, &m, sizeof m, NULL, 0, &fd, fd >= 0);
 
     if (fd >= 0)
         (void)close(fd);
+    if (r == 0 && a->fd >= 0)
+        r = sp_wire_send(socket, true, &back, sizeof back, NULL, 0, NULL, 0);
     return r == 0;
+}
+
+/* A block that was written may fail as late as here: on a network, at a quota. Nobody else is told
+ * of it again. */
+static void close_taken(struct taken *t, struct sp_file_answer *a)
+{
+    if (t->fd < 0)
+        return;
+    const int r = close(TAKE_FD(t->fd));
+    if (r < 0 && errno != EINTR && t->head.op == SP_FILE_WRITE_BLOCK && a->err == 0)
+        a->err = errno;
 }
 
 static void serve(int socket)
@@ -132,8 +147,7 @@ static void serve(int socket)
     while (take(socket, &t) != 0 &&
            sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
         carry_out(&t, window, &a);
-        if (t.fd >= 0)
-            (void)close(t.fd);
+        close_taken(&t, &a);
         if (!tell(socket, t.head.number, &a))
             return;
     }

@@ -10,8 +10,9 @@
  *
  * One ask is one datagram: struct sp_files_ask, the paths behind it, and a descriptor if the
  * operation has one (a file for blocks, inotify, or a memory file with data that the window has no
- * room for). One answer is one datagram: struct sp_files_answer and perhaps one descriptor. The
- * front treats answers as hostile: a confined process may say anything.
+ * room for). One answer is one datagram: struct sp_files_answer and perhaps one descriptor. After a
+ * file that was opened comes one more, SP_FILES_BACK: the next ask would wait until then. The front
+ * treats answers as hostile: a confined process may say anything.
  */
 #ifndef SP_CELL_FILES_H
 #define SP_CELL_FILES_H
@@ -48,6 +49,8 @@ enum { /* flags of an answer */
        SP_FILES_IS_DIRECTORY = 8,
        SP_FILES_IS_FILE = 16,
        SP_FILES_IS_LINK = 32,
+       SP_FILES_BACK =
+           64, /* no answer: what was OPENED is closed here, which may have taken long */
 };
 
 struct sp_files_answer {
@@ -74,7 +77,7 @@ int sp_files_take_fd(struct msghdr *h);
 bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
                         const char **ret_path, const char **ret_other);
 
-/* Whether a process of ours could say this to what it was asked. length: of a block. What the
+/* Whether a process of ours could say this to what it was asked. length: as asked. What the
  * descriptor is has yet to be seen. */
 bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_files_answer *m,
                         bool has_fd);

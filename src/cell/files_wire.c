@@ -60,8 +60,8 @@ bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_fil
         return !has_fd && !is_apart && !is_opened && m->data_len == 0;
     if (op == SP_FILE_OPEN)
         return has_fd && is_opened && !is_apart && m->data_len == 0;
+    const bool is_limited = op == SP_FILE_READ_BLOCK || (op == SP_FILE_READ && length != 0);
+    const uint32_t room = is_apart ? SP_FILE_MAX_READ : SP_FILES_WINDOW;
     return !is_opened && is_apart == has_fd && (!is_apart || m->data_len != 0) &&
-           m->data_len <= (op == SP_FILE_READ_BLOCK ? length
-                           : is_apart               ? SP_FILE_MAX_READ
-                                                    : SP_FILES_WINDOW);
+           m->data_len <= (is_limited && length < room ? length : room);
 }

@@ -122,6 +122,7 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
 {
     c->leaf_fd = -1;
     c->leaf = SP_NO_LEAF;
+    c->leaf_number = 0;
     if (s->yard->cgroup.dir < 0)
         return true;
     if (s->first_free == SP_NO_LEAF && !add_leaf(s))
@@ -136,6 +137,7 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
         s->ready_leaves--;
     }
     c->leaf = s->first_free;
+    c->leaf_number = l->number;
     s->first_free = l->next_free;
     l->use = LEAF_TAKEN;
     c->leaf_fd = l->fd;

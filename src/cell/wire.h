@@ -85,6 +85,9 @@ struct sp_wire_started {
     uint32_t step; /* enum sp_step; not NONE: it did not start */
     int32_t err;
     uint32_t has_input;
+    uint32_t leaf;       /* the number of its cgroup; 0: none */
+    int32_t terminal;    /* the N of its /dev/pts/N; -1: none */
+    uint64_t outputs[2]; /* the inodes of the pipes for its output; 0: none */
 };
 
 struct sp_wire_done {

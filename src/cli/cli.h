@@ -14,6 +14,7 @@ int sp_cmd_serve(int argc, char **argv);
 int sp_cmd_cell(int argc, char **argv);
 int sp_cmd_http(int argc, char **argv);
 int sp_cmd_exec(int argc, char **argv);
+int sp_cmd_mcp(int argc, char **argv);
 int sp_cmd_sandbox(int argc, char **argv);
 int sp_cmd_patch(int argc, char **argv);
 int sp_cmd_patch_inside(int argc, char **argv);

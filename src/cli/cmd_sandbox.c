@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "approve/explain.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/carry.h"
 #include "cli/cli.h"
 #include "cli/denied.h"
-#include "cli/explain.h"
 #include "cli/place.h"
 #include "cli/policy_args.h"
 #include "cli/terminal.h"

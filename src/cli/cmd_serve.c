@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/ending.h"
 #include "cli/serve_approve.h"
 #include "cli/serve_options.h"
 #include "cli/sockets.h"
@@ -32,8 +31,7 @@ struct serve {
     struct sp_auth *auth;
     struct sp_listener *listener;
     struct sp_listener *local; /* NULL: none */
-    int signals;
-    struct sp_watch on_signal;
+    struct sp_ending ending;
     char runtime_dir[512];
     struct sp_covers covers;
     struct sp_serve_approve *approve; /* NULL: the clients have decided */
@@ -71,18 +69,6 @@ static int check_authority(struct sp_serve_options *o, const struct sp_listen_ur
 }
 
 /* ---- events ---- */
-
-static void on_signal(struct sp_watch *w, uint32_t events)
-{
-    struct serve *s = SP_CONTAINER(w, struct serve, on_signal);
-    struct signalfd_siginfo info;
-
-    (void)events;
-    if (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        sp_log(SP_LOG_INFO, "signal %u: ending", info.ssi_signo);
-        sp_loop_stop(s->loop);
-    }
-}
 
 static void on_finished(void *user)
 {
@@ -141,37 +127,6 @@ static void raise_nofile(struct rlimit *ret_before)
     (void)setrlimit(RLIMIT_NOFILE, &l); /* up to the hard limit is always allowed */
 }
 
-static int take_signals(struct serve *s, struct sp_error *e)
-{
-    static const int optional[] = {SIGINT, SIGHUP};
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
-        struct sigaction now;
-
-        /* Ignored by whoever started us, as nohup does: then it is to stay so. */
-        if (sigaction(optional[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
-            sigaddset(&set, optional[i]);
-    }
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGCHLD,
-                 SIG_DFL); /* ignored by a careless parent, our cell could not be waited for */
-    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (s->signals < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "take signals");
-    return sp_loop_watch(s->loop, &s->on_signal, s->signals, EPOLLIN, on_signal, e);
-}
-
-static bool cover_file(struct sp_covers *c, const char *path)
-{
-    auto_free char *real = path == NULL ? NULL : realpath(path, NULL);
-
-    return sp_covers_add(c, real);
-}
-
 /* What would let a confined command ask us for an unconfined one. */
 static int find_covers(struct serve *s, const struct sp_serve_options *o,
                        const struct sp_listen_url *url, struct sp_error *e)
@@ -184,8 +139,8 @@ static int find_covers(struct serve *s, const struct sp_serve_options *o,
                        url->addr.un.sun_path);
     const bool ok = sp_covers_find(s->runtime_dir, &s->covers) &&
                     sp_covers_add(&s->covers, socket) &&
-                    cover_file(&s->covers, o->auth.token_file) &&
-                    cover_file(&s->covers, o->auth.shared_secret_file);
+                    sp_covers_add_real(&s->covers, o->auth.token_file) &&
+                    sp_covers_add_real(&s->covers, o->auth.shared_secret_file);
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
 }
 
@@ -240,6 +195,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
     struct rlimit nofile;
     int r = sp_spawn_reserve(e);
 
+    sp_spawn_fill_low();
     if (r == 0)
         r = sp_listen_parse(o->listen, &url, e);
     if (r == 0)
@@ -249,7 +205,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
-        r = take_signals(s, e);
+        r = sp_ending_begin(&s->ending, s->loop, e);
     sp_host_detect(&s->rpc.host);
     if (r == 0)
         r = open_approvals(s, o, e);
@@ -317,17 +273,14 @@ static void end(struct serve *s)
     sp_covers_done(&s->covers);
     sp_json_done(&s->rpc.json);
     free(s->rpc.stats);
-    if (s->loop != NULL)
-        sp_loop_unwatch(s->loop, &s->on_signal);
-    if (s->signals >= 0)
-        (void)close(s->signals);
+    sp_ending_done(&s->ending);
     sp_loop_free(s->loop);
 }
 
 int sp_cmd_serve(int argc, char **argv)
 {
     struct sp_serve_options o = {0};
-    struct serve s = {.signals = -1};
+    struct serve s = {0};
     struct sp_error e = {0};
     const int usage = sp_serve_options_read(argc, argv, &o);
 

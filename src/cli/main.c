@@ -12,6 +12,7 @@ static const char usage[] =
     "\n"
     "  serve      run the exec-server: processes over WebSocket, a unix socket or stdio\n"
     "  exec       run one command, here or on a server, with our own stdin and stdout\n"
+    "  mcp        tools for any agent: run commands over the Model Context Protocol\n"
     "  sandbox    run one command under a policy, or show what the policy means\n"
     "  patch      apply a patch to files, confined\n"
     "  rules      say which rules match a command, test rule files, explain what comes of them\n"
@@ -42,6 +43,8 @@ int main(int argc, char **argv)
         return sp_cmd_serve(argc - 2, argv + 2);
     if (strcmp(verb, "exec") == 0)
         return sp_cmd_exec(argc - 2, argv + 2);
+    if (strcmp(verb, "mcp") == 0)
+        return sp_cmd_mcp(argc - 2, argv + 2);
     if (strcmp(verb, "sandbox") == 0)
         return sp_cmd_sandbox(argc - 2, argv + 2);
     if (strcmp(verb, "patch") == 0)

@@ -15,31 +15,52 @@
 
 #define MAX_PROCESSES 16 /* there is one */
 
-int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_config *config,
-                  struct sp_backend **ret, struct sp_error *e)
+int sp_place_covers(const struct sp_config *config, struct sp_covers *ret, struct sp_error *e)
 {
     auto_free char *audit_log = NULL;
-    struct sp_covers covers = {0};
     char runtime_dir[512];
-    int r = config == NULL ? 0 : sp_config_audit_log(config, &audit_log, e);
+    const int r = config == NULL ? 0 : sp_config_audit_log(config, &audit_log, e);
 
     if (r < 0)
         return r;
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (!sp_covers_find(runtime_dir, &covers) || !sp_covers_add(&covers, audit_log)) {
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
-    } else {
-        const struct sp_local_options o = {
-            .program = "/proc/self/exe",
-            .max_processes = MAX_PROCESSES,
-            .use_cgroups = false, /* one command leaves few processes, and parentage finds them */
-            .covers = (const char *const *)covers.paths,
-            .runtime_dir = runtime_dir,
-            .cwd = cwd,
-            .owns_program = true,
-        };
-        r = sp_local_new(loop, &o, ret, e);
-    }
+    return sp_covers_find(runtime_dir, ret) && sp_covers_add(ret, audit_log)
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+}
+
+static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
+                     bool is_for_many, struct sp_backend **ret, struct sp_error *e)
+{
+    char runtime_dir[512];
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    const struct sp_local_options o = {
+        .program = "/proc/self/exe",
+        .max_processes = is_for_many ? 0 : MAX_PROCESSES,
+        .use_cgroups = is_for_many, /* one leaves few processes, and parentage finds them */
+        .covers = (const char *const *)covers->paths,
+        .runtime_dir = runtime_dir,
+        .cwd = cwd,
+        .owns_program = true,
+    };
+    return sp_local_new(loop, &o, ret, e);
+}
+
+int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
+                           struct sp_backend **ret, struct sp_error *e)
+{
+    return open_here(loop, cwd, covers, true, ret, e);
+}
+
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_config *config,
+                  struct sp_backend **ret, struct sp_error *e)
+{
+    struct sp_covers covers = {0};
+    int r = sp_place_covers(config, &covers, e);
+
+    if (r == 0)
+        r = open_here(loop, cwd, &covers, false, ret, e);
     sp_covers_done(&covers);
     return r;
 }

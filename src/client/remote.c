@@ -227,6 +227,7 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
         .signal = sp_remote_signal,
         .resize = sp_remote_resize,
         .terminate = sp_remote_terminate,
+        .look = sp_remote_look,
         .go_on = sp_remote_go_on,
         .release = sp_remote_release,
         .ask_facts = sp_remote_ask_facts,

@@ -13,7 +13,7 @@
 
 #define ANSWER_MS 30000U /* for what a server does at once; writes may wait for the command */
 
-enum kind { WRITE, CLOSE_STDIN, OTHER };
+enum kind { WRITE, CLOSE_STDIN, LOOK, OTHER };
 
 struct sp_remote_call {
     struct sp_client_request request;
@@ -22,7 +22,7 @@ struct sp_remote_call {
     struct sp_remote_call *prev, *next;
     enum kind kind;
     size_t bytes;
-    struct sp_timer timer; /* OTHER: for its answer */
+    struct sp_timer timer; /* LOOK, OTHER: for its answer */
 };
 
 static void free_call(struct sp_remote_call *c)
@@ -133,6 +133,17 @@ static void take_status(struct sp_job_call *call, const struct sp_client_reply *
                       SP_STR_ARG(status));
 }
 
+static void take_look(struct sp_job_call *call, const struct sp_client_reply *reply)
+{
+    struct sp_job_look *l = SP_CONTAINER(call, struct sp_job_look, call);
+
+    call->result = SP_JOB_OK;
+    if (sp_remote_take_look(l, reply->j, reply->value, &call->error) < 0) {
+        call->result = SP_JOB_REFUSED;
+        (void)sp_wrap(&call->error, "the exec-server's answer makes no sense");
+    }
+}
+
 static void on_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote_call *c = SP_CONTAINER(q, struct sp_remote_call, request);
@@ -141,7 +152,9 @@ static void on_answer(struct sp_client_request *q, const struct sp_client_reply 
     switch (reply->fate) {
     case SP_CLIENT_RESULT:
         call->result = SP_JOB_OK;
-        if (c->kind != OTHER)
+        if (c->kind == LOOK)
+            take_look(call, reply);
+        else if (c->kind != OTHER)
             take_status(call, reply);
         break;
     case SP_CLIENT_REFUSED:
@@ -206,7 +219,7 @@ static void ask(struct sp_remote_call *c, const char *method, const struct sp_bu
     struct sp_job_call *call = c->call;
     struct sp_loop *loop = rj->remote->backend.loop;
 
-    if (ok && c->kind == OTHER)
+    if (ok && (c->kind == OTHER || c->kind == LOOK))
         ok = sp_loop_timer(loop, &c->timer, sp_loop_now(loop) + ANSWER_MS, on_late);
     if (ok) {
         sp_client_ask(rj->remote->client, &c->request, method,
@@ -356,6 +369,28 @@ void sp_remote_terminate(struct sp_job *j, struct sp_job_call *call)
         return;
     c->request.is_repeatable = true;
     ask(c, "process/terminate", &b, sp_remote_begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+}
+
+/* Also of one that has exited: somebody may hold its output. */
+bool sp_remote_look(struct sp_job *j, struct sp_job_look *l)
+{
+    struct sp_remote_job *rj = j->impl;
+    auto_buf struct sp_buf b = {0};
+
+    if (!rj->remote->can_inspect)
+        return false;
+    if (rj->state != SP_REMOTE_LIVE) {
+        answer_now(rj, &l->call, rj->state == SP_REMOTE_OVER ? SP_JOB_GONE : SP_JOB_NOT_YET,
+                   rj->state == SP_REMOTE_OVER ? "the process has ended"
+                                               : "the process is still starting");
+        return true;
+    }
+    struct sp_remote_call *c = new_call(rj, &l->call, LOOK);
+    if (c == NULL)
+        return true;
+    c->request.is_repeatable = true;
+    ask(c, "process/inspect", &b, sp_remote_write_look(&b, rj, l));
+    return true;
 }
 
 /* ---- of a process that was released ---- */

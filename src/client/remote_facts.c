@@ -15,7 +15,7 @@ void sp_remote_forget_facts(struct sp_remote *r)
     free(TAKE_PTR(r->shell_path));
     free(TAKE_PTR(r->cwd));
     r->facts = (struct sp_backend_facts){.is_remote = true};
-    r->has_facts = r->can_resize = r->can_signal = r->can_end_session = false;
+    r->has_facts = r->can_resize = r->can_signal = r->can_end_session = r->can_inspect = false;
 }
 
 void sp_remote_tell_facts(struct sp_remote *r, const struct sp_error *e)
@@ -80,6 +80,7 @@ static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
     r->can_resize = can(j, info, "processResize");
     r->can_signal = can(j, info, "processSignals");
     r->can_end_session = can(j, info, "sessionEnd");
+    r->can_inspect = can(j, info, "processInspect");
     r->facts.can_close_stdin = can(j, info, "processCloseStdin");
 }
 

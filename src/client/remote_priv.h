@@ -2,7 +2,7 @@
 /*
  * remote_priv: the remote backend from inside. remote.c has its life and its connection,
  * remote_facts.c what the server is, remote_launch.c how a start is said, remote_job.c one process,
- * remote_calls.c what is asked of it; nobody else includes this.
+ * remote_calls.c and remote_look.c what is asked of it; nobody else includes this.
  */
 #ifndef SP_CLIENT_REMOTE_PRIV_H
 #define SP_CLIENT_REMOTE_PRIV_H
@@ -31,7 +31,7 @@ struct sp_remote {
 
     struct sp_backend_facts facts;
     bool has_facts;
-    bool can_resize, can_signal, can_end_session;
+    bool can_resize, can_signal, can_end_session, can_inspect;
     char *shell_name, *shell_path, *cwd;
     struct sp_backend_wait *waits;
     struct sp_client_request info; /* environment/info, for servers that do not greet with it */
@@ -109,6 +109,13 @@ void sp_remote_died(struct sp_remote_job *rj, const struct sp_error *why);
 void sp_remote_job_free(struct sp_remote_job *rj); /* one that is in its grave */
 void sp_remote_at_turn_end(struct sp_remote_job *rj);
 
+/* remote_look.c */
+bool sp_remote_write_look(struct sp_buf *b, const struct sp_remote_job *rj,
+                          const struct sp_job_look *l);
+/* 0, or why the answer makes no sense. */
+int sp_remote_take_look(struct sp_job_look *l, struct sp_json *j, uint32_t value,
+                        struct sp_error *e);
+
 /* remote_read.c: 0, or why the answer makes no sense. */
 int sp_remote_take_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
                           struct sp_error *e);
@@ -122,6 +129,7 @@ void sp_remote_close_stdin(struct sp_job *j, struct sp_job_call *c);
 void sp_remote_signal(struct sp_job *j, struct sp_job_call *c, int signal);
 void sp_remote_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols);
 void sp_remote_terminate(struct sp_job *j, struct sp_job_call *c);
+bool sp_remote_look(struct sp_job *j, struct sp_job_look *l);
 void sp_remote_tell_answered(struct sp_remote_job *rj); /* answers that were known at once */
 void sp_remote_fail_calls(struct sp_remote_job *rj, const char *why); /* all that are left */
 void sp_remote_drop_calls(struct sp_remote_job *rj);

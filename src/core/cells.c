@@ -745,3 +745,8 @@ pid_t sp_cell_pid(const struct sp_cell *c)
 {
     return c->self.pid;
 }
+
+const char *sp_cell_cgroup(const struct sp_cell *c)
+{
+    return c->cgroup;
+}

@@ -111,5 +111,7 @@ void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served);
 void sp_cell_wake(struct sp_seat *s);
 
 pid_t sp_cell_pid(const struct sp_cell *c);
+/* The name of its cgroup directory (os/cgroup.h); "": none. */
+const char *sp_cell_cgroup(const struct sp_cell *c);
 
 #endif

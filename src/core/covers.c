@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
+
 bool sp_covers_add(struct sp_covers *c, const char *path)
 {
     if (path == NULL || path[0] != '/' || path[1] == 0 || c->count == SP_MAX_COVERS)
@@ -58,4 +60,11 @@ bool sp_covers_find(const char *runtime_dir, struct sp_covers *ret)
         ok = sp_covers_add(ret, path);
     }
     return ok;
+}
+
+bool sp_covers_add_real(struct sp_covers *c, const char *path)
+{
+    auto_free char *real = path == NULL ? NULL : realpath(path, NULL);
+
+    return sp_covers_add(c, real);
 }

@@ -17,6 +17,8 @@ struct sp_covers {
 /* Our runtime directory and the sockets that the environment names: of agents, buses, engines. */
 bool sp_covers_find(const char *runtime_dir, struct sp_covers *ret); /* false: no memory */
 bool sp_covers_add(struct sp_covers *c, const char *path); /* NULL or not absolute: not added */
+/* Where the path leads, as far as it exists; NULL: nothing is added. */
+bool sp_covers_add_real(struct sp_covers *c, const char *path);
 void sp_covers_done(struct sp_covers *c);
 
 #endif

@@ -11,55 +11,6 @@
 
 #define PIECE (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
 
-/* ---- one thing after the other ---- */
-
-static bool is_at_or_above(struct sp_str a, struct sp_str b)
-{
-    return a.n <= b.n && memcmp(a.p, b.p, a.n) == 0 &&
-           (a.n == b.n || b.p[a.n] == '/' || a.p[a.n - 1] == '/');
-}
-
-static bool are_related(struct sp_str a, struct sp_str b)
-{
-    return a.n != 0 && b.n != 0 && (is_at_or_above(a, b) || is_at_or_above(b, a));
-}
-
-static struct sp_str path_of(const struct sp_files_parked *p)
-{
-    return (struct sp_str){p->paths, p->head.path_len};
-}
-
-static struct sp_str other_of(const struct sp_files_parked *p)
-{
-    return (struct sp_str){p->paths + p->head.path_len, p->head.other_len};
-}
-
-/* What is opened first has to be open. */
-static bool is_opening(const struct sp_files_parked *a, const struct sp_files_parked *b)
-{
-    return a->handle != NULL && a->handle == b->handle && a->head.op == SP_FILE_OPEN;
-}
-
-static bool is_in_the_way(const struct sp_files_parked *a, const struct sp_files_parked *b)
-{
-    if (!a->changes && !b->changes)
-        return false;
-    if (a->handle != NULL && a->handle == b->handle)
-        return true;
-    return are_related(path_of(a), path_of(b)) || are_related(path_of(a), other_of(b)) ||
-           are_related(other_of(a), path_of(b)) || are_related(other_of(a), other_of(b));
-}
-
-/* Whether an earlier one of the same client has to be done first. */
-static bool must_wait(const struct sp_files_call *c)
-{
-    for (const struct sp_files_call *i = c->client->first; i != c; i = i->next)
-        if (is_opening(i->parked, c->parked) ||
-            (!c->client->is_concurrent && is_in_the_way(i->parked, c->parked)))
-            return true;
-    return false;
-}
-
 /* ---- what is kept of a call ---- */
 
 static uint32_t flags_of(const struct sp_file_ask *ask)
@@ -109,6 +60,10 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
         .data = -1,
         .session = job->session,
     };
+    if (ask->op == SP_FILE_READ) {
+        p->limit = ask->length == 0 ? SP_FILE_MAX_READ : ask->length;
+        p->head.length = p->limit < SP_FILES_SMALL_READ ? p->limit : SP_FILES_SMALL_READ;
+    }
     memcpy(p->paths, ask->path == NULL ? "" : ask->path, a);
     memcpy(p->paths + a, ask->other == NULL ? "" : ask->other, b);
     return p;
@@ -277,8 +232,7 @@ static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
     struct sp_cell *cell = NULL;
 
     *ret = NULL;
-    if (c->client->is_held || c->client->working >= SP_FILES_CLIENT_MAX || must_wait(c) ||
-        !sp_files_can_begin(c->files))
+    if (!sp_files_is_its_turn(c) || !sp_files_can_begin(c->files))
         return 0;
     const int r = find_cell(c->files, policy, c->parked->session, &cell, e);
     return r < 0 ? r : sp_files_find_server(c->files, cell, policy != NULL, ret, e);
@@ -312,6 +266,7 @@ static int begin(struct sp_files_call *c, struct sp_files_server *server, struct
         return r;
     c->server = server;
     c->client->working++;
+    sp_files_count_read(c, true);
     return 0;
 }
 
@@ -343,7 +298,7 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
     int r = find_server(c, job->policy, &server, e);
     if (r == 0)
         r = take_data(c, job, server, e);
-    if (r == 0 && server == NULL)
+    if (r == 0 && (server == NULL || sp_files_may_be_larger(c)))
         r = keep(c->parked, job->policy, e);
     if (r == 0 && server == NULL)
         set_waiting(c);
@@ -356,18 +311,31 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
     return r;
 }
 
+static void leave_server(struct sp_files_call *c)
+{
+    sp_files_server_forget(TAKE_PTR(c->server));
+    c->client->working--;
+    sp_files_count_read(c, false);
+}
+
 /* It is over: nothing refers to it any more. */
 static void release(struct sp_files_call *c)
 {
-    if (c->server != NULL) {
-        sp_files_server_forget(c->server);
-        c->client->working--;
-    } else {
+    if (c->server != NULL)
+        leave_server(c);
+    else
         set_not_waiting(c);
-    }
     unlink_call(c);
     unpark(TAKE_PTR(c->parked));
-    c->server = NULL;
+}
+
+/* Not as small as was thought: it waits until there is memory for all it may be. */
+static void wait_for_room(struct sp_files_call *c)
+{
+    leave_server(c);
+    c->parked->head.length = c->parked->limit;
+    set_waiting(c);
+    sp_files_go_on(c->files);
 }
 
 void sp_files_drop(struct sp_files_call *c)
@@ -387,6 +355,10 @@ void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
 {
     struct sp_files_parked *p = c->parked;
 
+    if (sp_files_is_too_large(c, a)) {
+        wait_for_room(c);
+        return;
+    }
     if (a != NULL && c->server != NULL && p->data >= 0)
         sp_files_give_memory(c->server, TAKE_FD(p->data), p->kept); /* it has done with it */
     release(c);
@@ -439,6 +411,36 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
     sp_files_go_on(f);
 }
 
+/* ---- closing ---- */
+
+static int find_closer(struct sp_files *f, struct sp_error *e)
+{
+    return f->closer != NULL ? 0 : sp_closer_new(f->loop, &f->closer, e);
+}
+
+int sp_files_can_open(struct sp_files *f, struct sp_error *e)
+{
+    const int r = find_closer(f, e);
+
+    if (r == 0 && sp_closer_is_full(f->closer))
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "%d files wait to be closed: their file system does not answer",
+                       SP_CLOSING_MAX);
+    return r;
+}
+
+void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd)
+{
+    struct sp_error e = {0};
+
+    if (find_closer(f, &e) == 0) {
+        sp_closer_close(f->closer, c, fd);
+        return;
+    }
+    (void)close(fd); /* nothing else is left */
+    c->done(c);
+}
+
 /* ---- beginning and end ---- */
 
 int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_error *e)
@@ -459,6 +461,7 @@ void sp_files_free(struct sp_files *f)
         return;
     sp_loop_undefer(f->loop, &f->more);
     sp_files_end_servers(f);
+    sp_closer_free(f->closer);
     free(f);
 }
 

@@ -7,7 +7,10 @@
  * SP_FILES_CLIENT_MAX at work for one client; what is beyond waits, at most SP_FILES_WAITING_MAX
  * for a client and with at most SP_FILES_DATA_MAX bytes to be written, then sp_files_ask refuses
  * (SP_E_LIMIT). One that hangs on a dead disk hangs alone.
- * Idle ones end after SP_FILES_IDLE_MS; they never keep a cell alive, but one at work does.
+ * What is read for one client, and not yet taken by it, is at most SP_FILES_READING_MAX bytes: a
+ * file is asked for as one of SP_FILES_SMALL_READ bytes at the most and, should it be larger, once
+ * more when nothing else is read for that client. Who does not read its answers is_held. Idle ones
+ * end after SP_FILES_IDLE_MS; they never keep a cell alive, but one at work does.
  *
  * Order: two operations of one client, one of which changes something, are done in the order they
  * were asked for if their paths are the same or one is above the other (as written), or if they are
@@ -17,6 +20,7 @@
 #define SP_CORE_FILES_H
 
 #include "base/str.h"
+#include "core/closer.h"
 #include "core/session.h"
 #include "file/file.h"
 
@@ -26,6 +30,8 @@
 #define SP_FILES_CLIENT_MAX  8
 #define SP_FILES_WAITING_MAX 1024
 #define SP_FILES_DATA_MAX    (256U << 20)
+#define SP_FILES_SMALL_READ  (64U << 20)  /* a client has room for SP_FILES_CLIENT_MAX of these */
+#define SP_FILES_READING_MAX (512U << 20) /* at least SP_FILE_MAX_READ */
 #define SP_FILES_IDLE_MS     10000
 
 struct sp_files;
@@ -36,7 +42,8 @@ struct sp_files_client { /* embedded in a connection, zero before use */
     bool is_held; /* it does not read its answers: nothing more begins until sp_files_resume */
     struct sp_files_call *first, *last; /* at work or waiting, in the order they were asked for */
     uint32_t working, waiting;
-    uint64_t kept; /* bytes in memory files, to be written */
+    uint64_t kept;    /* bytes in memory files, to be written */
+    uint64_t reading; /* bytes that files may have which are being read */
 };
 
 struct sp_files_job {
@@ -82,6 +89,12 @@ void sp_files_drop(struct sp_files_call *call);
 
 /* A client is held no more. */
 void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
+
+/* For the file of a handle: whether one more may be opened, so that it can be closed, too.
+ * SP_E_LIMIT: a disk does not answer, and too many of its files are not closed yet. */
+int sp_files_can_open(struct sp_files *f, struct sp_error *e);
+/* Closes it where nobody waits for it (core/closer.h). */
+void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd);
 
 /* For those who look from outside: processes, calls at work, calls that wait. */
 struct sp_files_counts {

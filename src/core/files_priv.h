@@ -17,7 +17,8 @@ struct sp_files_parked {
     bool changes, has_policy;
     int fd; /* borrowed; -1: none */
     const int *handle;
-    int data; /* a memory file; -1: in the window, or none */
+    uint32_t limit; /* READ: bytes that the caller takes; head.length may be less at first */
+    int data;       /* a memory file; -1: in the window, or none */
     size_t kept;
     struct sp_policy policy;
     uint64_t session;
@@ -34,10 +35,21 @@ struct sp_files {
     uint32_t server_count;         /* without orphans */
     uint32_t orphan_count, waiting;
     struct sp_files_parked *first_waiting, *last_waiting;
+    struct sp_closer *closer; /* NULL: nothing was to be closed yet */
     struct sp_deferred more;
 };
 
-/* The call is over: it is released and told. */
+/* ---- files_turn.c ---- */
+
+bool sp_files_is_its_turn(const struct sp_files_call *c);
+/* READ: it was asked for as a small file, which it may turn out not to be. */
+bool sp_files_may_be_larger(const struct sp_files_call *c);
+bool sp_files_is_too_large(const struct sp_files_call *c, const struct sp_file_answer *a);
+void sp_files_count_read(struct sp_files_call *c, bool begins);
+
+/* ---- files.c ---- */
+
+/* The call is over: it is released and told, or asked once more. */
 void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
                      const struct sp_error *e);
 /* Something has become free: later in this turn those that wait are looked at. */

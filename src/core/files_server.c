@@ -27,7 +27,8 @@ struct sp_files_server {
     struct sp_files_server *prev, *next;
     struct sp_cell_guest guest;
     bool is_confined, is_working;
-    bool is_orphan; /* at work for nobody */
+    bool is_orphan;  /* at work for nobody */
+    bool is_closing; /* it has answered, and closes what it has opened */
     int socket;
     struct sp_watch watch;
     struct sp_timer idle;
@@ -35,7 +36,7 @@ struct sp_files_server {
     char *window;
     struct sp_files_call *call; /* NULL: nobody wants to know */
     enum sp_file_op op;
-    uint32_t length; /* of a block that is read */
+    uint32_t length; /* of what is read, at most */
     uint64_t number;
     int spare; /* a memory file; -1: none */
 };
@@ -131,6 +132,7 @@ static void rest(struct sp_files_server *s)
     const uint64_t ms = s->is_confined ? IDLE_CONFINED_MS : SP_FILES_IDLE_MS;
 
     s->is_working = false;
+    s->is_closing = false;
     s->guest.is_resting = true;
     count_again(s);
     if (s->files->server_count > SP_FILES_SERVERS_MAX ||
@@ -158,16 +160,27 @@ struct heard {
     int fd; /* -1: none */
 };
 
+static void free_closing(struct sp_closing *c)
+{
+    free(c);
+}
+
 /* Whatever it is: nobody's close may be waited for, and that of a socket may linger. */
-static void drop_fd(struct heard *h)
+static void drop_fd(const struct sp_files_server *s, struct heard *h)
 {
     const struct linger none = {0};
     const int fd = TAKE_FD(h->fd);
 
     if (fd < 0)
         return;
+    struct sp_closing *c = fcntl(fd, F_GET_SEALS) >= 0 ? NULL : calloc(1, sizeof *c);
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* no socket: nothing */
-    (void)close(fd);
+    if (c == NULL) { /* in memory; or there is none to have it closed elsewhere */
+        (void)close(fd);
+        return;
+    }
+    c->done = free_closing;
+    sp_files_close(s->files, c, fd);
 }
 
 /* A file that was opened, and nothing else: who reads from it later is not confined. */
@@ -180,13 +193,23 @@ static bool is_file(int fd)
            S_ISREG(sx.stx_mode);
 }
 
-/* 1: *h is filled; 0: nothing there; -1: it has ended, or says what no process of ours says. */
+static bool is_answer(const struct sp_files_server *s, const struct heard *h, int flags)
+{
+    return (flags & MSG_CTRUNC) == 0 && sp_files_is_answer(s->op, s->length, &h->m, h->fd >= 0) &&
+           (s->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd));
+}
+
+/* 1: *h is filled; 0: nothing there; -1: it has ended, or says what no process of ours says. What
+ * is not ours yet the kernel drops without a close: no room for a second descriptor, and none for
+ * any if nobody wants to know. */
 static int hear(const struct sp_files_server *s, struct heard *h)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    _Alignas(struct cmsghdr) char control[CMSG_LEN(sizeof(int))];
     struct iovec iov = {.iov_base = &h->m, .iov_len = sizeof h->m};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = s->call == NULL ? NULL : control,
+                         .msg_controllen = s->call == NULL ? 0 : sizeof control};
     ssize_t n;
 
     do
@@ -198,10 +221,10 @@ static int hear(const struct sp_files_server *s, struct heard *h)
     h->fd = sp_fd_lift(sp_files_take_fd(&msg));
     const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
                          h->m.number == s->number && s->is_working &&
-                         sp_files_is_answer(s->op, s->length, &h->m, h->fd >= 0) &&
-                         (s->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd));
+                         s->is_closing == ((h->m.flags & SP_FILES_BACK) != 0) &&
+                         (s->call == NULL || is_answer(s, h, msg.msg_flags));
     if (!is_fine)
-        drop_fd(h);
+        drop_fd(s, h);
     return is_fine ? 1 : -1;
 }
 
@@ -249,6 +272,14 @@ static void tell(struct sp_files_server *s, struct heard *h, char *data, bool *i
     sp_files_finish(c, &a, NULL);
 }
 
+/* Closing takes as long as its disk does, and nobody waits for that. */
+static void await_back(struct sp_files_server *s)
+{
+    s->is_closing = true;
+    sp_files_server_orphan(s);
+    sp_loop_expect(s->files->loop, EXPECTED_US);
+}
+
 static void on_answer(struct sp_files_server *s, struct heard *h)
 {
     const bool is_apart = (h->m.flags & SP_FILES_APART) != 0;
@@ -260,12 +291,14 @@ static void on_answer(struct sp_files_server *s, struct heard *h)
     } else {
         if (s->call != NULL)
             tell(s, h, is_apart ? map : s->window, is_apart ? &is_kept : NULL);
-        if (s->socket >= 0)
+        if (s->socket >= 0 && (h->m.flags & SP_FILES_OPENED) != 0)
+            await_back(s);
+        else if (s->socket >= 0)
             rest(s);
     }
     if (map != NULL && !is_kept)
         (void)munmap(map, (size_t)h->m.data_len);
-    drop_fd(h);
+    drop_fd(s, h);
 }
 
 static void on_socket(struct sp_watch *w, uint32_t events)

@@ -28,7 +28,11 @@ int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, 
         free(heard);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare HTTP requests");
     }
-    *h = (struct sp_web){.loop = loop, .program = program, .environ = environ, .heard = heard};
+    *h = (struct sp_web){.loop = loop,
+                         .program = program,
+                         .environ = environ,
+                         .ping_ms = SP_WEB_PING_MS,
+                         .heard = heard};
     *ret = h;
     return 0;
 }
@@ -133,8 +137,11 @@ static void tell_child(const struct sp_web_call *c, enum sp_web_op op, uint64_t 
                                      .number = c->order.head.number,
                                      .value = value};
 
-    if (c->is_working && c->http->child != NULL)
-        sp_web_child_say(c->http->child, &m, sizeof m, -1);
+    struct sp_web_child *child = c->http->child;
+
+    /* Half of what is said would be worse than nothing: what is under way fails. */
+    if (c->is_working && child != NULL && sp_web_child_say(child, &m, sizeof m, -1) < 0)
+        sp_cell_child_kill(&child->process);
 }
 
 void sp_web_drop(struct sp_web_call *call)
@@ -187,15 +194,19 @@ static int start(struct sp_web_call *c, struct sp_error *e)
 
     if (h->child == NULL && sp_web_child_start(h, e) < 0)
         return -(int)e->code;
+    if (!sp_web_child_watch_over(h->child))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch over the process for HTTP requests");
     if (arm(c, GRACE_MS, e) < 0)
         return -(int)e->code;
-    sp_loop_cancel(h->loop, &h->idle);
-    unlink_call(c);
-    link_call(h, c, true);
     c->order.head.number = ++h->number;
     if (c->due_ms != UINT64_MAX)
         c->order.timeout_ms = c->due_ms > now ? c->due_ms - now : 1;
-    sp_web_child_say(h->child, &c->order, sizeof c->order, c->memory);
+    const int r = sp_web_child_say(h->child, &c->order, sizeof c->order, c->memory);
+    if (r < 0)
+        return sp_fail(e, SP_E_FAILED, -r, "hand the request to the process that does it");
+    sp_loop_cancel(h->loop, &h->idle);
+    unlink_call(c);
+    link_call(h, c, true);
     (void)close(TAKE_FD(c->memory));
     return 0;
 }
@@ -366,6 +377,8 @@ bool sp_web_on_message(struct sp_web *h, const struct sp_web_message *m)
         on_unable(h, sp_web_bytes(m));
         return true;
     }
+    if (m->op == SP_WEB_PONG)
+        return true;
     while (c != NULL && c->order.head.number != m->number)
         c = c->next;
     if (c == NULL)

@@ -2,7 +2,11 @@
 /*
  * http: requests to web servers for the front, which never waits for one: a process of its own
  * speaks HTTP (http/worker.h), started with the first request, ended after SP_WEB_IDLE_MS without
- * one. Should it die, its requests fail and the next one starts another.
+ * one. Should it die, its requests fail and the next one starts another. The same if it hangs: with
+ * requests under way it is asked for a sign every SP_WEB_PING_MS, and killed if SP_WEB_PINGS of
+ * them were in vain. It answers between two things it does, the longest of which is to look up a
+ * name where libcurl has no thread for that: 30 s (three servers, 5 s each, twice) if nobody
+ * answers.
  *
  * At most SP_WEB_WORKING_MAX requests are under way, SP_WEB_CLIENT_MAX for one client; what is
  * beyond waits, at most SP_WEB_WAITING_MAX, then sp_web_ask refuses (SP_E_LIMIT). Of each body
@@ -20,6 +24,8 @@
 #define SP_WEB_CLIENT_MAX  64
 #define SP_WEB_WAITING_MAX 1024
 #define SP_WEB_IDLE_MS     60000
+#define SP_WEB_PING_MS     15000
+#define SP_WEB_PINGS       4
 
 struct sp_web;
 

@@ -61,6 +61,7 @@ void sp_web_child_hang_up(struct sp_web_child *c, bool is_killed)
     if (h->child == c)
         h->child = NULL;
     sp_loop_unwatch(h->loop, &c->watch);
+    sp_loop_cancel(h->loop, &c->ping);
     sp_outbox_drop(&c->outbox);
     (void)shutdown(c->socket, SHUT_RDWR);
     (void)close(TAKE_FD(c->socket));
@@ -92,18 +93,59 @@ static void watch_for(struct sp_web_child *c)
                     EPOLLIN | (c->outbox.first != NULL ? (uint32_t)EPOLLOUT : 0U));
 }
 
-void sp_web_child_say(struct sp_web_child *c, const void *message, size_t n, int fd)
+int sp_web_child_say(struct sp_web_child *c, const void *message, size_t n, int fd)
 {
     if (c->outbox.first == NULL) {
         const int r = sp_wire_send(c->socket, false, message, n, NULL, 0, &fd, fd >= 0);
 
+        if (r == 0 || r == -EPIPE || r == -ECONNRESET)
+            return 0;
         if (r != -EAGAIN && r != -ENOBUFS)
-            return; /* if it has ended, that is heard soon */
+            return r;
     }
     if (!sp_outbox_add(&c->outbox, message, n, NULL, 0, fd))
-        sp_cell_child_kill(&c->process); /* no memory: what is under way fails */
+        return -ENOMEM;
     watch_for(c);
+    return 0;
 }
+
+/* ---- signs of life ---- */
+
+static void lose(struct sp_web_child *c, const char *why)
+{
+    struct sp_web *h = c->http;
+
+    sp_web_child_hang_up(c, true);
+    sp_web_on_lost(h, why);
+}
+
+static void on_ping(struct sp_timer *t)
+{
+    struct sp_web_child *c = SP_CONTAINER(t, struct sp_web_child, ping);
+    const struct sp_web_message m = {.version = SP_WEB_VERSION, .op = SP_WEB_PING};
+
+    if (c->http->working == NULL)
+        return; /* the next request begins anew */
+    /* Counted, not timed: if it was us who were stopped for long, its answers are still unread. */
+    if (c->unanswered >= SP_WEB_PINGS || sp_web_child_say(c, &m, sizeof m, -1) < 0) {
+        sp_log(SP_LOG_WARN, "the process for HTTP requests does not answer: it is ended");
+        lose(c, "the process that did this request does not answer and was ended; try it again");
+        return;
+    }
+    c->unanswered++;
+    if (!sp_web_child_watch_over(c))
+        lose(c, "no memory to watch over the process that did this request");
+}
+
+bool sp_web_child_watch_over(struct sp_web_child *c)
+{
+    struct sp_loop *loop = c->http->loop;
+
+    return c->ping.slot != 0 ||
+           sp_loop_timer(loop, &c->ping, sp_loop_now(loop) + c->http->ping_ms, on_ping);
+}
+
+/* ---- hearing ---- */
 
 /* 1: a message is in http->heard; 0: nothing there; -1: it has ended, or talks nonsense. */
 static int hear(const struct sp_web_child *c)
@@ -134,15 +176,19 @@ static void on_socket(struct sp_watch *w, uint32_t events)
         (void)sp_outbox_send(&c->outbox, c->socket);
         watch_for(c);
     }
+    if (c->outbox.err != 0) {
+        lose(c, "requests could not be handed to the process that does them; try it again");
+        return;
+    }
     for (int i = 0; i < MESSAGES_A_TURN && r > 0 && c->socket >= 0; i++) {
         r = hear(c);
+        if (r > 0)
+            c->unanswered = 0;
         if (r > 0 && !sp_web_on_message(h, (const struct sp_web_message *)(void *)h->heard))
             r = -1;
     }
-    if (r >= 0 || c->socket < 0)
-        return;
-    sp_web_child_hang_up(c, true);
-    sp_web_on_lost(h, "the process that did this request has ended; try it again");
+    if (r < 0 && c->socket >= 0)
+        lose(c, "the process that did this request has ended; try it again");
 }
 
 /* ---- beginning ---- */

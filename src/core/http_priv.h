@@ -18,6 +18,8 @@ struct sp_web_child {
     struct sp_watch watch;
     struct sp_deferred end;
     struct sp_outbox outbox;
+    struct sp_timer ping;
+    uint32_t unanswered; /* pings since it has last said anything */
 };
 
 struct sp_web {
@@ -31,6 +33,7 @@ struct sp_web {
     uint32_t working_count, waiting_count;
     uint64_t number;
     bool is_unable;
+    uint32_t ping_ms;
     struct sp_deferred more;
     char *heard; /* room for one message */
 };
@@ -38,7 +41,11 @@ struct sp_web {
 /* ---- http_child.c ---- */
 
 int sp_web_child_start(struct sp_web *h, struct sp_error *e); /* h->child */
-void sp_web_child_say(struct sp_web_child *c, const void *message, size_t n, int fd);
+/* 0: it is on its way, or the process has ended, which is heard soon. Else minus errno: it was not
+ * sent. */
+int sp_web_child_say(struct sp_web_child *c, const void *message, size_t n, int fd);
+/* There is work: from now on it is asked for signs of life. false: no memory. */
+bool sp_web_child_watch_over(struct sp_web_child *c);
 /* It ends by itself, or at once. Nothing is heard of it any more. */
 void sp_web_child_hang_up(struct sp_web_child *c, bool is_killed);
 void sp_web_children_free(struct sp_web *h);

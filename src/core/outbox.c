@@ -66,6 +66,8 @@ bool sp_outbox_send(struct sp_outbox *o, int socket)
         if (r == -EAGAIN || r == -ENOBUFS)
             break;
         if (r < 0) { /* it has ended: what it said last is read before that is dealt with */
+            if (r != -EPIPE && r != -ECONNRESET)
+                o->err = -r;
             sp_outbox_drop(o);
             break;
         }

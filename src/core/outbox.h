@@ -14,6 +14,7 @@ struct sp_outbox { /* zero: empty */
     struct sp_parcel *first, *last;
     size_t bytes;
     bool was_full;
+    int err; /* messages were dropped, and not for the other side's end: why; 0: none were */
 };
 
 /* More is queued than a cell takes at once. */

@@ -277,6 +277,9 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     forget_again(p);
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
+    p->leaf = m->leaf;
+    p->terminal = p->is_tty ? m->terminal : -1;
+    memcpy(p->outputs, m->outputs, sizeof p->outputs);
     if (input >= 0)
         sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
     p->session->server->stats.started++;

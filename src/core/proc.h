@@ -73,7 +73,10 @@ struct sp_proc {
     uint16_t rows, cols;  /* of its terminal, as the owner wants it */
     uint32_t tier;        /* enum sp_tier */
     uint64_t last_real_seq;
-    pid_t pid;
+    pid_t pid;             /* as its cell numbers it */
+    uint32_t leaf;         /* of its cgroup, where to look for its processes; 0: none */
+    int terminal;          /* the N of its /dev/pts/N; -1: none */
+    uint64_t outputs[2];   /* the inodes of the pipes for its output; 0: none */
     struct sp_str id;      /* owned */
     struct sp_str label;   /* owned: the id as its client writes it; opaque here */
     struct sp_buf strings; /* cwd, file, argv as in START; without the environment */

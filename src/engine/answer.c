@@ -93,7 +93,7 @@ static bool add_header(struct sp_buf *out, const struct sp_answer *a)
     if (a->has_token_count &&
         !sp_buf_printf(out, "Original token count: %" PRIu64 "\n", a->token_count))
         return false;
-    return sp_buf_add_str(out, SP_STR("Output:\n"));
+    return sp_buf_add_str(out, a->more) && sp_buf_add_str(out, SP_STR("Output:\n"));
 }
 
 static bool add_body(struct sp_buf *out, const struct sp_answer *a,

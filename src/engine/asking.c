@@ -300,7 +300,7 @@ static void after_hooks(struct sp_asking *q)
         finish(q, &yes, SP_DECIDER_CACHE);
     else if (o->reviewer != NULL)
         review(q);
-    else if (o->approver != NULL && !o->nobody_answers)
+    else if (o->approver != NULL && !o->nobody_answers && !q->nobody_answers)
         ask_user(q);
     else
         deny(q, SP_STR(SP_NOBODY_ANSWERS), SP_DECIDER_CONFIG);

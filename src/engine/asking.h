@@ -48,6 +48,7 @@ struct sp_asking {
     bool (*is_known)(struct sp_asking *q);
     bool is_review;           /* nobody but the reviewer is asked: nothing else speaks against it */
     struct sp_str cannot_ask; /* why nobody is asked now, and it is no; n 0: somebody is */
+    bool nobody_answers;      /* no person is asked: hooks and the reviewer alone */
 
     enum sp_decider decided_by; /* for told */
     bool is_replaced;           /* for told: ABORT since another question has its id */

@@ -44,6 +44,7 @@ void sp_call_free(struct sp_call *c)
         c->release(c);
     sp_loop_undefer(c->m->loop, &c->deferred);
     sp_loop_cancel(c->m->loop, &c->timer);
+    sp_until_done(c);
     sp_keep_done(&c->keep);
     free(c);
 }
@@ -88,6 +89,7 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
     if (p != NULL) {
         p->initial = p->initial == c ? NULL : p->initial;
         p->interaction = p->interaction == c ? NULL : p->interaction;
+        sp_process_use(p);
         sp_process_changed(p);
     }
     if (!c->is_awaited)
@@ -147,13 +149,14 @@ void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms)
     c->post_exit_ms = UINT64_MAX;
 }
 
-/* Somebody who has something to type waits behind a poll: it need not wait long. */
+/* Somebody who has something to type waits behind a poll: it need not wait long. Nor need anybody
+ * behind whom one waits that is to answer now. */
 static bool is_cut_short(const struct sp_call *c)
 {
-    if (c->process->interaction != c || c->chars.n != 0)
+    if (c->process->interaction != c)
         return false;
     for (const struct sp_call *w = c->process->waiting; w != NULL; w = w->next_waiting)
-        if (w->chars.n != 0)
+        if ((w->chars.n != 0 && c->chars.n == 0) || w->is_hurried)
             return true;
     return false;
 }
@@ -173,19 +176,25 @@ static bool has_waited_enough(struct sp_call *c)
 {
     const struct sp_process *p = c->process;
     const uint64_t now = sp_loop_now(c->m->loop);
+    uint64_t due_ms = c->deadline_ms;
 
     if (p->life == SP_PROCESS_CLOSED || now >= c->deadline_ms || c->is_due || is_cut_short(c))
         return true;
-    if (p->life == SP_PROCESS_EXITED && are_streams_given_up(c, now))
+    if (p->life == SP_PROCESS_EXITED) { /* its last words are waited for, whatever else is */
+        if (are_streams_given_up(c, now))
+            return true;
+        due_ms = c->post_exit_ms;
+    } else if (c->is_hurried || sp_until_is_met(c, now, &due_ms)) {
         return true;
-    sp_call_wake_at(c, p->life == SP_PROCESS_EXITED ? c->post_exit_ms : c->deadline_ms);
+    }
+    sp_call_wake_at(c, due_ms);
     return false;
 }
 
 /* Output alone ends no wait. */
 bool sp_call_is_done(struct sp_call *c)
 {
-    if (c->m->pauses != 0) {
+    if (c->m->pauses != 0 && !c->is_hurried) {
         sp_loop_cancel(c->m->loop, &c->timer);
         return false;
     }
@@ -204,4 +213,5 @@ void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
         return;
     c->deadline_ms = later(c->deadline_ms, by);
     c->post_exit_ms = later(c->post_exit_ms, by);
+    sp_until_shift(c, paused_from_ms, now_ms);
 }

@@ -20,11 +20,23 @@ static struct sp_str view(const struct sp_buf *b)
 
 static struct sp_reply form(const struct sp_call *c)
 {
-    return (struct sp_reply){
-        .has_max_tokens = c->has_max_tokens,
-        .max_tokens = c->max_tokens,
-        .process_id = c->process != NULL ? c->process->id : 0,
-    };
+    const struct sp_process *p = c->process;
+    struct sp_reply r = {.has_max_tokens = c->has_max_tokens,
+                         .max_tokens = c->max_tokens,
+                         .woken_by = -1,
+                         .has_typed = c->has_typed};
+
+    if (p == NULL)
+        return r;
+    r.process_id = p->id;
+    r.has_exited = sp_process_has_exited(p);
+    r.is_output_held = sp_process_is_output_held(p);
+    r.end_reason = sp_process_end_reason(p);
+    if (r.has_exited) {
+        r.denial = p->exit.denial;
+        r.kernel = p->exit.kernel;
+    }
+    return r;
 }
 
 /* ---- errors ---- */
@@ -164,6 +176,9 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_
             r.from = p->answered;
             r.to = p->answered += sp_headtail_total(&out);
             r.was_denied = is_judged_for_denial && was_denied(p, view(&decoded));
+            p->was_denied |= r.was_denied;
+            r.woken_by = sp_until_woken_by(c);
+            sp_until_forget(p, c);
             if (fate == SP_ANSWER_EXITED) /* its end has been observed */
                 sp_manager_remove(p);
             sp_call_finish(c, &r);

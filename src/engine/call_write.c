@@ -32,7 +32,10 @@ static struct sp_write *write_of(struct sp_call *c)
 
 static void say_unknown(struct sp_call *c)
 {
-    sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d", write_of(c)->session_id);
+    const int id = write_of(c)->session_id;
+
+    sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d%s", id,
+                  sp_manager_is_remembered(c->m, id) ? "; read_output still has its output" : "");
 }
 
 static void say_failed(struct sp_call *c)
@@ -48,6 +51,7 @@ static void say_failed(struct sp_call *c)
 static void collect(struct sp_call *c)
 {
     sp_call_collect(c, sp_manager_clock_ns(), write_of(c)->yield_ms);
+    sp_until_begin(c);
 }
 
 static void on_typed(struct sp_job_call *jc)
@@ -85,6 +89,7 @@ static void type(struct sp_call *c)
     /* Nobody reads what was typed, or the line is down: that is waited for, but not for ever. */
     sp_call_collect(c, sp_manager_clock_ns(), SP_TYPING_MS);
     c->is_awaited = true;
+    c->has_typed = true;
     p->asked++;
     w->job_call.fn = on_typed;
     if (has_stdin(p))
@@ -100,7 +105,9 @@ static void go_on_after_typing(struct sp_call *c)
     const enum sp_job_result result = w->job_call.result;
 
     w->was_typed = false;
+    c->has_typed = result == SP_JOB_OK || result == SP_JOB_LOST; /* lost: nobody knows */
     if (result == SP_JOB_LOST) {
+        sp_process_blame(p, SP_END_LOST);
         sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
                                                          : "the connection was lost");
         if (sp_process_has_failed(p)) {
@@ -197,12 +204,33 @@ static struct sp_call *take_cancelled(struct sp_process *p)
     return NULL;
 }
 
+/* A poll that is to answer now need not wait for its turn: it has nothing to type. */
+static struct sp_call *take_hurried(struct sp_process *p)
+{
+    if (!p->is_stored || sp_process_has_failed(p) ||
+        (sp_process_has_exited(p) && !sp_process_is_judged(p)))
+        return NULL;
+    for (struct sp_call **at = &p->waiting; *at != NULL; at = &(*at)->next_waiting)
+        if ((*at)->is_hurried && (*at)->chars.n == 0) {
+            struct sp_call *c = *at;
+
+            *at = c->next_waiting;
+            return c;
+        }
+    return NULL;
+}
+
 void sp_write_serve(struct sp_process *p)
 {
     struct sp_call *c;
 
     while ((c = take_cancelled(p)) != NULL)
         sp_call_abort(c);
+    while (p->interaction != NULL && (c = take_hurried(p)) != NULL) {
+        start(c);
+        if (!c->is_answered)
+            finish(c);
+    }
     for (;;) {
         if (p->interaction != NULL) {
             if (!advance(p->interaction))
@@ -231,6 +259,8 @@ static void enter(struct sp_call *c)
         sp_call_abort(c);
     else if (w->misuse.code != SP_E_NONE)
         sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", w->misuse.msg);
+    else if (sp_until_misuse(c) != NULL)
+        sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", sp_until_misuse(c));
     else if (p == NULL)
         say_unknown(c);
     else if (c->m->call_count > SP_CALLS_MAX)
@@ -269,7 +299,12 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
     if (r < 0)
         return r;
     struct sp_write *w = calloc(1, sizeof *w);
-    if (w == NULL || !sp_keep_str(&w->call.keep, ask->chars, &w->call.chars)) {
+    if (w == NULL || !sp_keep_str(&w->call.keep, ask->chars, &w->call.chars) ||
+        sp_until_copy(&w->call, ask->until, ask->until_count, e) < 0) {
+        if (w != NULL) {
+            sp_until_done(&w->call);
+            sp_keep_done(&w->call.keep);
+        }
         free(w);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
     }

@@ -47,6 +47,10 @@ static bool check(struct sp_exec *x)
     }
     if (!sp_exec_check_ask(x))
         return false;
+    if (sp_until_misuse(&x->call) != NULL) {
+        sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, "%s", sp_until_misuse(&x->call));
+        return false;
+    }
     x->stage = SP_EXEC_FACTS;
     x->facts_wait.fn = on_facts;
     sp_backend_ask_facts(x->home->backend, &x->facts_wait);
@@ -91,6 +95,7 @@ static void begin_plan(struct sp_exec *x)
         .policy_cwd = x->home_cwd,
         .shell = x->shell.path,
         .changes = x->patch.is_one ? &x->patch.changes : NULL,
+        .nobody_answers = x->ask.nobody_answers,
     };
 
     sp_plan_begin(&x->plan, m->approvals, &ask, on_told);
@@ -210,6 +215,7 @@ static bool await_start(struct sp_exec *x)
     if (p->life == SP_PROCESS_STARTING)
         return false;
     sp_call_collect(&x->call, p->start_ns, x->yield_ms);
+    sp_until_begin(&x->call);
     x->early_ms = p->start_ms + SP_EARLY_MS;
     if (x->early_ms > x->call.deadline_ms)
         x->early_ms = x->call.deadline_ms;
@@ -227,10 +233,15 @@ static void go_on(struct sp_exec *x)
     c->is_due = false;
     if (!p->is_hidden)
         sp_process_begin(p);
-    if (sp_process_has_exited(p) || c->reserved_id == 0)
+    if (c->reserved_id == 0)
+        return;
+    if (!sp_process_has_exited(p))
+        sp_manager_store(c->m, p);
+    else if (c->m->options.remembers_ended)
+        p->holds_id = true;
+    else
         return;
     c->reserved_id = 0;
-    sp_manager_store(c->m, p);
 }
 
 /* Of the signals one alone is a sandbox's, whatever was printed before (approvals.md 10.2). */
@@ -377,6 +388,15 @@ static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
            sp_keep_vars(k, ask->env, &x->ask.env);
 }
 
+static bool copy_until(struct sp_exec *x, const struct sp_exec_ask *ask, struct sp_error *e)
+{
+    const int r = sp_until_copy(&x->call, ask->until, ask->until_count, e);
+
+    x->ask.until = x->call.until == NULL ? NULL : x->call.until->items;
+    x->ask.until_count = x->call.until == NULL ? 0 : x->call.until->count;
+    return r == 0;
+}
+
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_error *e)
 {
@@ -385,8 +405,9 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     if (r < 0)
         return r;
     struct sp_exec *x = calloc(1, sizeof *x);
-    if (x == NULL || !copy_ask(x, ask)) {
+    if (x == NULL || !copy_ask(x, ask) || !copy_until(x, ask, e)) {
         if (x != NULL) {
+            sp_until_done(&x->call);
             sp_keep_done(&x->call.keep);
             sp_grant_done(&x->grant);
         }
@@ -399,6 +420,8 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     x->call.has_max_tokens = ask->has_max_tokens;
     x->call.max_tokens = ask->max_tokens;
     x->yield_ms = sp_yield_ms(ask->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, ask->yield, 0);
+    if (ask->waits_for_end)
+        x->yield_ms = SP_YIELD_FOREVER;
     sp_call_begin(m, &x->call, fn, user);
     *ret_call = x->call.number;
     return 0;

@@ -74,6 +74,7 @@ static bool describe(struct sp_process *p, const struct sp_exec *x)
     p->is_remote = x->facts.is_remote;
     p->is_tty = x->ask.is_tty;
     p->has_stdin = x->ask.wants_stdin;
+    p->timeout_ms = x->ask.timeout_ms;
     p->argc = x->argc;
     return sp_keep_str(&p->keep, x->ask.call_id, &p->call_id) &&
            sp_keep_str(&p->keep, x->ask.turn_id, &p->turn_id) &&

@@ -155,6 +155,39 @@ bool sp_headtail_merge(struct sp_headtail *h, struct sp_headtail *later)
     return true;
 }
 
+void sp_headtail_view(const struct sp_headtail *h, struct sp_str *ret_head,
+                      struct sp_str ret_tail[2])
+{
+    *ret_head = (struct sp_str){h->head.len == 0 ? "" : h->head.data, h->head.len};
+    tail_runs(h, ret_tail);
+}
+
+void sp_headtail_trim(struct sp_headtail *h)
+{
+    if (h->head.len == 0) {
+        sp_buf_done(&h->head);
+    } else if (h->head.len < h->head.cap) {
+        char *head = realloc(h->head.data, h->head.len);
+
+        if (head != NULL) {
+            h->head.data = head;
+            h->head.cap = h->head.len;
+        }
+    }
+    if (h->tail_len == 0) {
+        free(h->tail);
+        h->tail = NULL;
+        h->tail_size = h->tail_from = 0;
+    } else if (h->tail_from == 0 && h->tail_len < h->tail_size) { /* it has not wrapped */
+        char *tail = realloc(h->tail, h->tail_len);
+
+        if (tail != NULL) {
+            h->tail = tail;
+            h->tail_size = h->tail_len;
+        }
+    }
+}
+
 size_t sp_headtail_retained(const struct sp_headtail *h)
 {
     return h->head.len + h->tail_len;

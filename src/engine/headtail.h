@@ -55,6 +55,12 @@ struct sp_headtail sp_headtail_drain(struct sp_headtail *h);
 size_t sp_headtail_retained(const struct sp_headtail *h);
 uint64_t sp_headtail_total(const struct sp_headtail *h); /* with what was omitted */
 
+/* What is kept, borrowed until h changes: the head, then both runs of the tail by age. */
+void sp_headtail_view(const struct sp_headtail *h, struct sp_str *ret_head,
+                      struct sp_str ret_tail[2]);
+/* Gives back the memory that is held for more to come. */
+void sp_headtail_trim(struct sp_headtail *h);
+
 /* Appends head and tail, the marked form with a line about the gap if there is one. false: no room.
  */
 bool sp_headtail_add_raw(const struct sp_headtail *h, struct sp_buf *out);

@@ -314,6 +314,7 @@ static const struct sp_backend_ops local_ops = {
     .signal = sp_local_signal,
     .resize = sp_local_resize,
     .terminate = sp_local_terminate,
+    .look = sp_local_look,
     .go_on = go_on,
     .release = release,
     .ask_facts = ask_facts,

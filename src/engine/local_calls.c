@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "base/auto.h"
+#include "core/look.h"
 #include "engine/local_priv.h"
 
 #define MAX_QUEUED   (1U << 20) /* for a stdin that nobody reads */
@@ -289,6 +290,30 @@ void sp_local_kill_late(struct sp_local_task *t)
 {
     if (t->is_terminating)
         kill_now(t);
+}
+
+/* ---- a look ---- */
+
+bool sp_local_look(struct sp_job *j, struct sp_job_look *l)
+{
+    struct sp_local_task *t = task_of(j);
+    const struct sp_look_ask ask = {
+        .wants_doing = l->wants_doing,
+        .ports = l->ports,
+        .port_count = l->port_count < SP_LOOK_PORTS ? l->port_count : SP_LOOK_PORTS,
+    };
+
+    if (is_starting(t)) {
+        answer(t, &l->call, SP_JOB_NOT_YET);
+    } else if (t->proc == NULL || is_lost(t)) {
+        const enum sp_job_result result = gone(t, &l->call);
+
+        answer(t, &l->call, result);
+    } else {
+        sp_proc_look(t->proc, &ask, &l->found);
+        answer(t, &l->call, SP_JOB_OK);
+    }
+    return true;
 }
 
 /* ---- ends ---- */

@@ -62,6 +62,7 @@ void sp_local_flush(struct sp_job *j, struct sp_job_call *c);
 void sp_local_signal(struct sp_job *j, struct sp_job_call *c, int signal);
 void sp_local_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols);
 void sp_local_terminate(struct sp_job *j, struct sp_job_call *c);
+bool sp_local_look(struct sp_job *j, struct sp_job_look *l);
 
 /* Whether it has ended, whether or not that was told. */
 bool sp_local_has_exited(const struct sp_local_task *t);

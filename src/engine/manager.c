@@ -210,6 +210,8 @@ void sp_manager_free(struct sp_manager *m)
             sp_call_abort(m->calls);
     }
     sp_manager_drop_orders(m);
+    sp_manager_drop_glances(m);
+    sp_manager_forget_all(m);
     while (m->first != NULL)
         end_process(m->first);
     while (m->dead != NULL) {
@@ -243,6 +245,15 @@ void sp_manager_interrupt(struct sp_manager *m)
     }
 }
 
+void sp_manager_answer_now(struct sp_manager *m, uint64_t call)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+        if (c->number == call) {
+            c->is_hurried = true;
+            sp_call_changed(c);
+        }
+}
+
 void sp_manager_pause(struct sp_manager *m)
 {
     if (m->pauses++ == 0)
@@ -271,7 +282,8 @@ struct refused_call {
 static void say_refused(struct sp_call *c)
 {
     const struct sp_str text = SP_CONTAINER(c, struct refused_call, call)->text;
-    const struct sp_reply r = {.fault = SP_FAULT_ARGUMENTS, .text = text, .error = text};
+    const struct sp_reply r = {
+        .fault = SP_FAULT_ARGUMENTS, .text = text, .error = text, .woken_by = -1};
 
     if (c->is_cancelled)
         sp_call_abort(c);

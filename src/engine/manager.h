@@ -27,10 +27,12 @@ struct sp_environment {
 
 /* What ends a wait before its deadline, besides the end of the process. */
 enum sp_until_kind {
-    SP_UNTIL_EXIT,    /* which always does */
-    SP_UNTIL_PATTERN, /* in output that no call has answered yet, wherever chunks begin and end */
-    SP_UNTIL_QUIET,   /* no output for so long, since the wait began */
-    SP_UNTIL_PORT,    /* a process of its tree listens on this TCP port */
+    SP_UNTIL_EXIT, /* which always does */
+    /* In output that no call has answered yet, wherever chunks begin and end. A line that has no
+     * end (a prompt) counts as ended after a moment of silence. */
+    SP_UNTIL_PATTERN,
+    SP_UNTIL_QUIET, /* no output for so long, since the wait began */
+    SP_UNTIL_PORT,  /* a process of its tree listens on this TCP port */
 };
 struct sp_until {
     enum sp_until_kind kind;
@@ -44,30 +46,29 @@ struct sp_exec_ask {
     struct sp_str call_id, turn_id;
     struct sp_str cmd;         /* a script for the shell, ... */
     const struct sp_str *argv; /* ... unless argc > 0: then no shell */
-    uint32_t argc;
-    struct sp_str workdir; /* empty: the environment's */
-    bool is_tty;
-    bool is_compat; /* the times of the old unified_exec tool */
+    struct sp_str workdir;     /* empty: the environment's */
     struct sp_yield_ask yield;
-    bool has_max_tokens;
     uint64_t max_tokens;
-    struct sp_str shell; /* p NULL: the user's */
-    bool has_login, login;
-    struct sp_str environment_id; /* p NULL: the primary one */
-    bool has_permissions;
-    enum sp_permissions permissions;
+    struct sp_str shell;               /* p NULL: the user's */
+    struct sp_str environment_id;      /* p NULL: the primary one */
     const struct sp_grant *additional; /* NULL: none given */
     struct sp_str justification;       /* p NULL: none */
     const struct sp_str *prefix_rule;
-    uint32_t prefix_rule_count;
-    uint32_t inherited_fds;
-    bool wants_stdin;           /* on pipes: stdin is open, and characters are typed into it */
-    uint16_t rows, cols;        /* of a terminal; 0: 24 x 80 */
     struct sp_environ_vars env; /* over everything but the marks of the sandbox */
     const struct sp_until *until;
-    uint32_t until_count;
     uint64_t timeout_ms; /* after its start the tree is killed; 0: never */
+    uint32_t argc, prefix_rule_count, until_count;
+    uint32_t inherited_fds;
+    enum sp_permissions permissions;
+    uint16_t rows, cols; /* of a terminal; 0: 24 x 80 */
+    bool is_tty;
+    bool is_compat; /* the times of the old unified_exec tool */
+    bool has_max_tokens;
+    bool has_login, login;
+    bool has_permissions;
+    bool wants_stdin;    /* on pipes: stdin is open, and characters are typed into it */
     bool waits_for_end;  /* no deadline at all */
+    bool nobody_answers; /* no person can be asked about this call, though perhaps about others */
 };
 
 struct sp_write_ask {
@@ -127,9 +128,11 @@ struct sp_reply {
     int signal;          /* that ended it; 0: none or not known */
     uint64_t from, to;   /* which bytes of the process's whole output the answer covers */
     struct sp_str error; /* with a fault: the text without the tool's prefix */
-    int woken_by;        /* which of its `until`, EXIT included; -1: its deadline, or none given */
+    int woken_by;        /* which of its `until`; -1: its deadline, or none given, or (if it
+                          * has_exited) the exit though that was not among them */
     bool has_exited;     /* the process has, also if somebody holds its output open ... */
     bool is_output_held; /* ... which is this */
+    bool has_typed;      /* its characters have gone to the process, or may have */
     enum sp_end_reason end_reason;
     const struct sp_denial_facts *denial; /* NULL: nothing points to one */
     const struct sp_exit *kernel;         /* all that the kernel said of its end; NULL: not known */
@@ -256,8 +259,9 @@ struct sp_manager_view {
     struct sp_str call_id, command, cwd;
     bool is_tty;
     int64_t started_at_ms; /* since 1970 */
-    bool has_exited, is_output_held;
-    bool is_answered; /* its exit was: write_stdin does not find it any more */
+    bool has_exited;
+    bool is_output_held; /* ... and more of it may come; never of a remembered one */
+    bool is_answered;    /* its exit was: write_stdin does not find it any more */
     int exit_code, signal;
     enum sp_end_reason end_reason;
     bool was_denied;
@@ -273,7 +277,8 @@ bool sp_manager_view(struct sp_manager *m, int process_id, struct sp_manager_vie
 void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_view *v),
                      void *user);
 
-/* What it is doing; fn is called once, from the loop. look NULL: nobody can tell. */
+/* What it is doing; fn is called once, from the loop (at once only if there is no memory at all).
+ * look NULL: nobody can tell. */
 typedef void sp_manager_look_fn(void *user, const struct sp_look *look);
 void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user);
 

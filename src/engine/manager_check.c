@@ -11,12 +11,19 @@ static const char *check_process(const struct sp_process *p)
         return "I1: exited, and nobody knows how";
     if (p->received != p->answered + sp_headtail_total(&p->pending))
         return "I2: output was lost, or answered twice";
-    if (!p->is_at_end && p->received + p->ahead != sp_headtail_total(&p->transcript))
+    if ((!p->is_at_end || p->m->options.remembers_ended) &&
+        p->received + p->ahead != sp_headtail_total(&p->transcript))
         return "I3: the transcript is not the whole output";
-    if (p->has_ended && (!p->is_drained || sp_headtail_total(&p->transcript) != 0))
+    if (p->has_ended && !p->is_drained)
         return "I4: the end before the last of the output";
-    if (p->is_stored && !sp_ids_is_reserved(p->m->ids, p->id))
+    if (p->has_ended && !p->m->options.remembers_ended && sp_headtail_total(&p->transcript) != 0)
+        return "I4: a transcript that nobody will read";
+    if ((p->is_stored || p->holds_id) && !sp_ids_is_reserved(p->m->ids, p->id))
         return "I5: an entry without an id";
+    if (p->is_stored && p->holds_id)
+        return "I5: an id that is held twice";
+    if (sp_process_has_exited(p) != (sp_process_end_reason(p) != SP_END_NONE))
+        return "ended without a reason, or the other way round";
     if (p->life == SP_PROCESS_CLOSED && !p->is_job_over)
         return "closed, but its job goes on";
     return NULL;
@@ -31,6 +38,12 @@ static const char *check_call(const struct sp_call *c)
     if (c->is_collecting && c->m->pauses == 0 && c->deadline_ms <= sp_loop_now(c->m->loop) &&
         (!sp_process_has_exited(c->process) || sp_process_is_judged(c->process)))
         return "I6: a call waits past its deadline";
+    if (c->is_collecting && c->is_hurried && c->process->has_begun &&
+        !sp_process_has_exited(c->process))
+        return "I6: a call waits although it is to answer now";
+    if (c->is_collecting && c->m->pauses == 0 && c->until != NULL && c->until->woken_by >= 0 &&
+        c->process->has_begun && !sp_process_has_exited(c->process))
+        return "I6: a call waits although what it waited for has come";
     return NULL;
 }
 
@@ -38,6 +51,10 @@ const char *sp_manager_check(const struct sp_manager *m)
 {
     uint32_t ids = 0;
     uint32_t stored = 0;
+    const char *forgotten = sp_manager_check_remembered(m, &ids);
+
+    if (forgotten != NULL)
+        return forgotten;
 
     for (const struct sp_process *p = m->first; p != NULL; p = p->next) {
         const char *wrong = check_process(p);
@@ -45,6 +62,7 @@ const char *sp_manager_check(const struct sp_manager *m)
         if (wrong != NULL)
             return wrong;
         stored += p->is_stored;
+        ids += p->holds_id;
     }
     for (const struct sp_call *c = m->calls; c != NULL; c = c->next) {
         const char *wrong = check_call(c);

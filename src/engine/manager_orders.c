@@ -69,6 +69,8 @@ static void on_answered(struct sp_job_call *c)
     struct sp_order *o = SP_CONTAINER(c, struct sp_order, job_call);
 
     o->is_done = c->result == SP_JOB_OK || (c->result == SP_JOB_GONE && o->kind <= SIGNAL);
+    if (o->kind == TERMINATE && !o->is_done && !sp_process_has_exited(o->process))
+        o->process->ended_by = SP_END_NONE; /* it lives on */
     finish(&o->deferred);
 }
 
@@ -89,8 +91,10 @@ static struct sp_order *begin(struct sp_manager *m, enum order_kind kind, int pr
     m->orders = o;
     o->process = sp_manager_find(m, process_id);
     o->job_call.fn = on_answered;
-    if (o->process != NULL)
+    if (o->process != NULL) {
         o->process->orders++;
+        sp_process_use(o->process);
+    }
     return o;
 }
 
@@ -113,8 +117,10 @@ void sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_
 {
     struct sp_order *o = begin(m, TERMINATE, process_id, fn, user);
 
-    if (o != NULL && can_ask(o, true))
-        sp_job_terminate(&o->process->job, &o->job_call);
+    if (o == NULL || !can_ask(o, true))
+        return;
+    sp_process_blame(o->process, SP_END_TERMINATED);
+    sp_job_terminate(&o->process->job, &o->job_call);
 }
 
 void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_manager_done_fn *fn,
@@ -205,8 +211,10 @@ void sp_manager_terminate_all(struct sp_manager *m)
         sp_call_changed(c);
     }
     for (struct sp_process *p = m->first; p != NULL; p = p->next)
-        if (!p->is_discarded)
+        if (!p->is_discarded) {
+            sp_process_blame(p, SP_END_TERMINATED);
             sp_process_kill(p);
+        }
 }
 
 /* ---- verdicts from outside ---- */
@@ -217,6 +225,7 @@ bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message)
 
     if (p == NULL)
         return false;
+    sp_process_blame(p, SP_END_TERMINATED);
     sp_process_fail(p, message != NULL ? message : DEFAULT_DENIAL);
     return true;
 }

@@ -13,6 +13,9 @@
  *
  * The output that no call has answered yet is in the process's `pending`; a call that is done takes
  * all of it at once. So a call that is given up takes nothing with it.
+ *
+ * A process is seen while its id leads to it: as an entry, and then, if what ended is remembered,
+ * until it has become one of the remembered.
  */
 #ifndef SP_ENGINE_MANAGER_PRIV_H
 #define SP_ENGINE_MANAGER_PRIV_H
@@ -26,19 +29,65 @@
 #include "engine/manager.h"
 #include "sandbox/profile.h"
 
-#define SP_START_MS     50  /* a local start that takes longer has waited for its cell */
-#define SP_EARLY_MS     150 /* for a command to fail before it counts as started */
-#define SP_STRAGGLER_MS 20  /* of output, before an early exit is judged */
-#define SP_POST_EXIT_MS 50  /* a call waits for the streams of an exited process */
-#define SP_TRAILING_MS  100 /* ... and so do its events */
-#define SP_VERDICT_MS   100 /* for a verdict from outside about an exit */
-#define SP_COALESCE_MS  5
-#define SP_TYPING_MS    30000   /* until a call goes on although its characters are on their way */
-#define SP_HELD_MAX     1048576 /* output before the begin event; with more, it has begun */
-#define SP_NO_MEMORY_MS 100     /* until output that found no memory is tried again */
-#define SP_CALLS_MAX    4096    /* calls that wait at a time */
+#define SP_START_MS         50  /* a local start that takes longer has waited for its cell */
+#define SP_EARLY_MS         150 /* for a command to fail before it counts as started */
+#define SP_STRAGGLER_MS     20  /* of output, before an early exit is judged */
+#define SP_POST_EXIT_MS     50  /* a call waits for the streams of an exited process */
+#define SP_TRAILING_MS      100 /* ... and so do its events */
+#define SP_VERDICT_MS       100 /* for a verdict from outside about an exit */
+#define SP_COALESCE_MS      5
+#define SP_TYPING_MS        30000 /* until a call goes on although its characters are on their way */
+#define SP_HELD_MAX         1048576 /* output before the begin event; with more, it has begun */
+#define SP_NO_MEMORY_MS     100     /* until output that found no memory is tried again */
+#define SP_CALLS_MAX        4096    /* calls that wait at a time */
+#define SP_PROMPT_MS        100     /* of silence, and a line without its end counts as ended */
+#define SP_LOOK_MS          100     /* between two looks at the ports of a process */
+#define SP_LOOK_FAR_MS      300     /* ... of a remote one */
+#define SP_KILL_AGAIN_MS    1000    /* until a refused kill is tried again */
+#define SP_REMEMBERED_MAX   256
+#define SP_REMEMBERED_BYTES 67108864 /* of all that is remembered */
 
 struct sp_call;
+
+/* ---- what a wait is for (until.c) ---- */
+
+struct sp_until_set {
+    const struct sp_until *items;
+    uint32_t count;
+    struct sp_ere *patterns[SP_UNTIL_COUNT_MAX]; /* NULL: the item is no pattern */
+    struct sp_error misuse;                      /* code NONE: the items are fine */
+    bool is_on;                                  /* the wait has begun */
+    bool is_blind;                               /* nobody can tell who listens on what */
+    bool is_line_open; /* something was heard, and not yet taken for the end of a line */
+    int woken_by;      /* -1: nothing has been met yet */
+    uint64_t quiet_since_ms;
+    uint64_t next_look_ms; /* UINT64_MAX: one is under way */
+};
+
+/* Whether one of these ports is listened on: asked on behalf of a call, which may be gone when the
+ * answer comes. */
+struct sp_port_watch {
+    struct sp_process *process;
+    struct sp_job_look look;
+    uint64_t call; /* its number */
+    bool is_asked;
+};
+
+/* Keeps the items with the call and makes their patterns. -SP_E_SYSTEM: no memory. What is wrong
+ * with them is a misuse, which is for the call to answer. */
+int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count,
+                  struct sp_error *e);
+const char *sp_until_misuse(const struct sp_call *c); /* NULL: fine */
+void sp_until_done(struct sp_call *c);
+/* The wait of the call for its process begins, perhaps once more. */
+void sp_until_begin(struct sp_call *c);
+void sp_until_hear(struct sp_process *p, struct sp_str bytes); /* what was just taken */
+/* This call has taken what was pending: those who wait besides it have not heard it. */
+void sp_until_forget(struct sp_process *p, const struct sp_call *taker);
+/* Whether something was met while the process lives; if not, when to look again. */
+bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms);
+int sp_until_woken_by(struct sp_call *c); /* at the end of its wait; -1: nothing */
+void sp_until_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
 
 /* ---- processes (process.c, process_output.c, process_events.c) ---- */
 
@@ -55,17 +104,21 @@ struct sp_process {
     struct sp_job job;
     struct sp_deferred settling, memory_again;
     struct sp_timer grace_timer, verdict_timer, ttl_timer, quiet_timer, memory_timer;
+    struct sp_timer timeout_timer, idle_timer;
 
     int id;
     enum sp_process_life life;
     enum sp_job_sandbox sandbox; /* of this attempt */
     unsigned asked;              /* of the job, and not answered yet */
-    unsigned orders;             /* terminate and the like, under way */
+    unsigned orders;             /* terminate, a look and the like, under way */
     unsigned quota;              /* of deltas */
     uint32_t argc;
     bool is_remote, is_tty, has_stdin;
     bool is_job_over;   /* its last word was told */
     bool is_stored;     /* it has an entry: the id leads to it */
+    bool holds_id;      /* it has none, but will be remembered under its id */
+    bool is_forgotten;  /* it will not be */
+    bool was_denied;    /* as an answer said */
     bool is_discarded;  /* nobody will ever hear of it */
     bool is_killing;    /* and no answer yet */
     bool has_exit_code; /* perhaps -1; there before the life says that it has exited */
@@ -81,11 +134,17 @@ struct sp_process {
 
     struct sp_job_call kill;
     struct sp_job_exit exit;
-    struct sp_denial_facts denial; /* what exit.denial points to */
-    struct sp_error refusal;       /* code NONE: not refused */
-    struct sp_error failure;       /* code NONE: it has not failed; the first one stays */
-    uint64_t start_ns, start_ms;   /* monotonic, as all but the next */
-    int64_t started_at_ms;         /* since 1970 */
+    struct sp_denial_facts denial;   /* what exit.denial points to */
+    struct sp_exit kernel;           /* ... and exit.kernel */
+    enum sp_end_reason ended_by;     /* what we did to end it; NONE: nothing */
+    uint64_t timeout_ms;             /* 0: none */
+    uint64_t idle_from_ms;           /* when it was last used */
+    uint64_t kill_again_ms;          /* not before */
+    struct sp_port_watch watches[2]; /* of the creating call, and of the interaction */
+    struct sp_error refusal;         /* code NONE: not refused */
+    struct sp_error failure;         /* code NONE: it has not failed; the first one stays */
+    uint64_t start_ns, start_ms;     /* monotonic, as all but the next */
+    int64_t started_at_ms;           /* since 1970 */
     uint64_t exited_ns, last_used_ns;
 
     /* Each consumer has its own copy of the output. */
@@ -120,6 +179,12 @@ static inline bool sp_process_has_failed(const struct sp_process *p)
     return p->failure.code != SP_E_NONE;
 }
 
+/* It has exited, and somebody else has its output open. */
+static inline bool sp_process_is_output_held(const struct sp_process *p)
+{
+    return p->life == SP_PROCESS_EXITED && p->is_code_known && !p->is_job_over;
+}
+
 /* Exited, and what has still to be said about it from outside was said or will not be. */
 bool sp_process_is_judged(const struct sp_process *p);
 
@@ -131,6 +196,14 @@ void sp_process_fail(struct sp_process *p, const char *message);
 void sp_process_kill(struct sp_process *p);
 /* May its job be asked something? */
 bool sp_process_can_ask(const struct sp_process *p);
+
+/* process_end.c */
+/* What is about to be done to a live one; the first reason stays. */
+void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
+enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
+/* The timers of its own end, if they are due to be set. */
+void sp_process_keep_time(struct sp_process *p);
+void sp_process_use(struct sp_process *p); /* somebody does: it is not idle */
 
 /* process_output.c */
 bool sp_process_take(struct sp_process *p, struct sp_str bytes); /* false: not now */
@@ -161,6 +234,8 @@ struct sp_call {
     bool is_cancelled, is_answered;
     bool is_awaited; /* a job will still answer into it */
     bool is_due;     /* its timer has no memory: it waits no longer */
+    bool is_hurried; /* it is to answer with what there is */
+    bool has_typed;  /* its characters have gone to the job, and were not refused */
     uint64_t began_ns;
     struct sp_keep keep;
     struct sp_deferred deferred;
@@ -177,7 +252,8 @@ struct sp_call {
     uint64_t deadline_ms;  /* UINT64_MAX: none */
     uint64_t post_exit_ms; /* UINT64_MAX: not set */
     struct sp_call *next_waiting;
-    struct sp_str chars; /* of an interaction */
+    struct sp_str chars;        /* of an interaction */
+    struct sp_until_set *until; /* NULL: none was given */
 };
 
 /* Puts it into the manager's list and has it looked at. c is from calloc, as all of them. */
@@ -244,6 +320,11 @@ struct sp_manager {
     uint32_t call_count;
     struct sp_deferred sweeping;
     struct sp_order *orders;
+    struct sp_glance *glances;
+    struct sp_remembered *remembered, *remembered_last; /* the oldest first */
+    uint32_t remembered_count;
+    size_t remembered_bytes;
+    struct sp_timer remembered_timer;
     uint64_t next_call;
     struct sp_approver callback; /* asks whoever the ops name */
     struct sp_approvals *approvals;
@@ -263,13 +344,22 @@ void sp_manager_event(struct sp_manager *m, const struct sp_event *e);
 int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_error *e);
 void sp_manager_unreserve(struct sp_manager *m, int id);           /* 0: nothing */
 void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes first */
-void sp_manager_remove(struct sp_process *p); /* its entry; none is fine. Frees the id */
+/* Its entry; none is fine. Frees the id, unless it will be remembered under it. */
+void sp_manager_remove(struct sp_process *p);
 struct sp_process *sp_manager_find(struct sp_manager *m, int id);
 /* Stored, or about to be. */
 struct sp_process *sp_manager_find_any(struct sp_manager *m, int id);
 void sp_manager_wait_ttl(struct sp_process *p);
 void sp_manager_drop_orders(struct sp_manager *m);  /* each is told: not done */
 void sp_manager_serve_orders(struct sp_process *p); /* those that wait for what is to be typed */
+void sp_manager_drop_glances(struct sp_manager *m); /* each is told: nobody can tell */
+
+/* remembered.c */
+/* One that holds its id goes: it is remembered if there is memory, and its id freed if not. */
+void sp_manager_remember(struct sp_process *p);
+bool sp_manager_is_remembered(const struct sp_manager *m, int id);
+void sp_manager_forget_all(struct sp_manager *m);
+const char *sp_manager_check_remembered(const struct sp_manager *m, uint32_t *ret_ids);
 
 /* NULL, or which invariant does not hold (unified-exec.md 2). For tests, after any turn. */
 const char *sp_manager_check(const struct sp_manager *m);

@@ -50,7 +50,9 @@ void sp_manager_remove(struct sp_process *p)
     p->is_stored = false;
     p->is_verdict_open = false;
     p->m->stored--;
-    sp_manager_unreserve(p->m, p->id);
+    p->holds_id = p->m->options.remembers_ended && !p->is_forgotten && !p->m->is_closing;
+    if (!p->holds_id)
+        sp_manager_unreserve(p->m, p->id);
     sp_loop_cancel(p->m->loop, &p->ttl_timer);
     sp_process_changed(p);
 }
@@ -84,6 +86,7 @@ static void prune(struct sp_manager *m)
     if (victim == NULL)
         return;
     sp_manager_remove(victim);
+    sp_process_blame(victim, SP_END_TERMINATED);
     sp_process_kill(victim);
 }
 
@@ -105,10 +108,12 @@ static void on_ttl(struct sp_timer *t)
 {
     struct sp_process *p = SP_CONTAINER(t, struct sp_process, ttl_timer);
 
-    if (p->initial != NULL || is_busy(p))
+    if (p->initial != NULL || is_busy(p)) {
         sp_manager_wait_ttl(p);
-    else
-        sp_manager_remove(p);
+        return;
+    }
+    p->is_forgotten = true; /* nobody wanted to know for as long as it would be remembered */
+    sp_manager_remove(p);
 }
 
 /* Without memory for the timer the entry stays until somebody asks, or it is pruned. */

@@ -284,6 +284,7 @@ static void finish(struct request *r)
         .fault = r->is_granted ? SP_FAULT_NONE : SP_FAULT_REJECTED,
         .text = text,
         .error = r->is_granted ? SP_STR("") : (struct sp_str){text.p + prefix, text.n - prefix},
+        .woken_by = -1,
     };
     sp_call_finish(&r->call, &reply);
     if (is_abort)

@@ -134,6 +134,16 @@ static bool make_key(struct sp_plan *p)
     return sp_cache_add_command_key(&p->key, &c) && sp_buf_add_str(&p->key, p->ask.key_more);
 }
 
+/* Whether anybody would answer a question about it. */
+static bool can_ask(const struct sp_plan *p)
+{
+    const struct sp_approvals_options *o = &p->approvals->options;
+
+    if (p->ask.nobody_answers)
+        return o->reviewer != NULL || o->hook_count != 0;
+    return sp_approvals_can_ask(p->approvals);
+}
+
 static int judge(struct sp_plan *p, struct sp_error *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
@@ -148,7 +158,7 @@ static int judge(struct sp_plan *p, struct sp_error *e)
         .preface = p->ask.preface,
         .known_safe = o->known_safe,
         .shell = p->ask.shell,
-        .nobody_answers = !sp_approvals_can_ask(p->approvals),
+        .nobody_answers = !can_ask(p),
     };
 
     return sp_judge(&ask, &p->requirement, e);
@@ -169,7 +179,7 @@ static void decide(struct sp_plan *p)
             sp_plan_go(p, "approved", by_itself(p));
         return;
     case SP_REQUIRE_ANSWER:
-        if (!sp_approvals_can_ask(p->approvals))
+        if (!can_ask(p))
             break; /* the judge has said so; if it has not, nobody is asked all the same */
         sp_plan_inquire(p);
         return;
@@ -231,7 +241,7 @@ bool sp_plan_retry(struct sp_plan *p, bool is_guess)
     if (p->state != SP_PLAN_GO || p->is_retry || !sp_plan_is_confined(p) ||
         (is_guess && o->ignores_heuristic) ||
         !sp_judge_may_ask_after_denial(&p->approval, sp_plan_is_patch(p)) ||
-        !sp_judge_may_run_free(&p->policy) || !sp_approvals_can_ask(p->approvals))
+        !sp_judge_may_run_free(&p->policy) || !can_ask(p))
         return false;
     p->is_retry = true;
     p->is_guess = is_guess;

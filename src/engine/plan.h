@@ -41,6 +41,7 @@ struct sp_plan_ask {
     struct sp_str key_more;   /* more of what an approval for the session is for; n 0: nothing */
     const char *shell;        /* the configured one; NULL: none */
     struct sp_str cannot_ask; /* why no question can be asked now; n 0: it can */
+    bool nobody_answers;      /* no person would: only hooks and a reviewer are asked */
     struct sp_words preface;  /* is judged, and shown, before argv; count 0: nothing */
     const struct sp_patch_changes
         *changes; /* a patch: what would become of which file; else NULL */

@@ -162,6 +162,7 @@ static void begin(struct sp_plan *p, bool is_review)
     p->asking.is_known = is_cached;
     p->asking.is_review = is_review;
     p->asking.cannot_ask = p->ask.cannot_ask;
+    p->asking.nobody_answers = p->ask.nobody_answers;
     p->state = SP_PLAN_ASKING;
     sp_asking_begin(&p->asking, p->approvals);
 }

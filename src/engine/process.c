@@ -30,6 +30,7 @@ static void settle(struct sp_deferred *d)
     sp_write_serve(p);
     sp_manager_serve_orders(p);
     sp_process_publish_end(p);
+    sp_process_keep_time(p);
     if (p->is_job_over && p->asked == 0)
         sp_job_release(&p->job);
     if (is_over(p))
@@ -125,6 +126,13 @@ static void on_killed(struct sp_job_call *c)
 
     p->asked--;
     p->is_killing = false;
+    if (c->result == SP_JOB_REFUSED && p->is_stored &&
+        !sp_process_has_exited(p)) { /* it lives, and is tried again */
+        p->ended_by = SP_END_NONE;
+        p->kill_again_ms = sp_manager_clock_ms() + SP_KILL_AGAIN_MS;
+        sp_process_changed(p);
+        return;
+    }
     /* Refused: it has no entry any more, so nobody could ask again; it goes with its job. */
     sp_process_count_as_exited(p);
 }
@@ -210,6 +218,10 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
             p->denial = *how->denial;
             p->exit.denial = &p->denial;
         }
+        if (how->kernel != NULL) {
+            p->kernel = *how->kernel;
+            p->exit.kernel = &p->kernel;
+        }
         p->has_exit_code = true;
         p->is_code_known = true;
     }
@@ -244,6 +256,7 @@ static void on_failed(struct sp_job *j, const char *why)
         return;
     }
     note_failure(p, why);
+    sp_process_blame(p, SP_END_LOST);
     become_exited(p);
     end_job(p);
 }
@@ -274,7 +287,7 @@ struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *
     sp_headtail_init(&p->transcript, SP_HEADTAIL_CAPACITY);
     sp_delta_init(&p->delta, &p->quota, sp_process_tell_delta, p);
     p->start_ns = p->last_used_ns = sp_manager_clock_ns();
-    p->start_ms = sp_manager_clock_ms();
+    p->start_ms = p->idle_from_ms = sp_manager_clock_ms();
     p->prev = m->last;
     if (m->last != NULL)
         m->last->next = p;
@@ -287,9 +300,12 @@ struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *
 void sp_process_free(struct sp_process *p)
 {
     struct sp_manager *m = p->m;
-    struct sp_timer *timers[] = {&p->grace_timer, &p->verdict_timer, &p->ttl_timer};
+    struct sp_timer *timers[] = {&p->grace_timer, &p->verdict_timer, &p->ttl_timer,
+                                 &p->timeout_timer, &p->idle_timer};
 
     sp_job_release(&p->job);
+    if (p->holds_id)
+        sp_manager_remember(p);
     sp_call_let_all_go(p);
     for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
         sp_loop_cancel(m->loop, timers[i]);

@@ -150,5 +150,6 @@ void sp_process_publish_end(struct sp_process *p)
     p->has_ended = true;
     if (p->m->ops.event != NULL)
         tell_end(p);
-    sp_headtail_done(&p->transcript);
+    if (!p->m->options.remembers_ended)
+        sp_headtail_done(&p->transcript);
 }

@@ -89,7 +89,7 @@ static bool take_in_transcript(struct sp_process *p, struct sp_str bytes)
 {
     const size_t had = p->ahead < bytes.n ? p->ahead : bytes.n;
 
-    if (p->is_at_end)
+    if (p->is_at_end && !p->m->options.remembers_ended)
         return true;
     if (!sp_headtail_push(&p->transcript, (struct sp_str){bytes.p + had, bytes.n - had}))
         return false;
@@ -112,6 +112,7 @@ static bool take(struct sp_process *p, struct sp_str bytes)
         (void)sp_buf_add_str(&p->held, bytes); /* there is room */
     else if (has_watchers(p))
         tell_soon(p, bytes);
+    sp_until_hear(p, bytes);
     return true;
 }
 

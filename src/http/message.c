@@ -19,6 +19,7 @@ static bool is_front_message(const struct sp_web_message *m, bool has_fd)
     case SP_WEB_TAKE:
         return !has_fd && m->len == 0 && m->value > 0 && m->value <= SP_WEB_WINDOW;
     case SP_WEB_DROP:
+    case SP_WEB_PING:
         return !has_fd && m->len == 0;
     default:
         return false;
@@ -37,6 +38,8 @@ static bool is_worker_message(const struct sp_web_message *m)
         return m->len <= SP_WEB_MAX_WHY && m->value <= 1 && (m->value == 0) == (m->len == 0);
     case SP_WEB_UNABLE:
         return m->len > 0 && m->len <= SP_WEB_MAX_WHY;
+    case SP_WEB_PONG:
+        return m->len == 0;
     default:
         return false;
     }
@@ -64,13 +67,18 @@ size_t sp_web_order_size(const struct sp_web_order *o)
 
 /* ---- fields ---- */
 
+#define PRIVATE (1U << 31) /* beside the length of a name, which is never that long */
+
 struct lengths {
     uint32_t name, value;
 };
 
-bool sp_web_field_add(struct sp_buf *fields, struct sp_str name, struct sp_str value)
+bool sp_web_field_put(struct sp_buf *fields, const struct sp_web_field *field)
 {
-    const struct lengths l = {(uint32_t)name.n, (uint32_t)value.n};
+    const struct sp_str name = field->name;
+    const struct sp_str value = field->value;
+    const struct lengths l = {(uint32_t)name.n | (field->is_private ? PRIVATE : 0U),
+                              (uint32_t)value.n};
 
     if (name.n > SP_WEB_MAX_FIELDS || value.n > SP_WEB_MAX_FIELDS ||
         sp_buf_room(fields, sizeof l + name.n + value.n) == NULL)
@@ -79,19 +87,37 @@ bool sp_web_field_add(struct sp_buf *fields, struct sp_str name, struct sp_str v
            sp_buf_add_str(fields, value);
 }
 
-bool sp_web_field_next(struct sp_str *rest, struct sp_str *ret_name, struct sp_str *ret_value)
+bool sp_web_field_add(struct sp_buf *fields, struct sp_str name, struct sp_str value)
+{
+    return sp_web_field_put(fields, &(struct sp_web_field){.name = name, .value = value});
+}
+
+bool sp_web_field_take(struct sp_str *rest, struct sp_web_field *ret)
 {
     struct lengths l;
 
     if (rest->n < sizeof l)
         return false;
     memcpy(&l, rest->p, sizeof l);
-    if ((uint64_t)l.name + l.value > rest->n - sizeof l)
+    const uint32_t name = l.name & ~PRIVATE;
+    if ((uint64_t)name + l.value > rest->n - sizeof l)
         return false;
-    *ret_name = (struct sp_str){rest->p + sizeof l, l.name};
-    *ret_value = (struct sp_str){ret_name->p + l.name, l.value};
-    rest->p = ret_value->p + l.value;
-    rest->n -= sizeof l + l.name + l.value;
+    *ret = (struct sp_web_field){.name = {rest->p + sizeof l, name},
+                                 .value = {rest->p + sizeof l + name, l.value},
+                                 .is_private = (l.name & PRIVATE) != 0};
+    rest->p = ret->value.p + l.value;
+    rest->n -= sizeof l + name + l.value;
+    return true;
+}
+
+bool sp_web_field_next(struct sp_str *rest, struct sp_str *ret_name, struct sp_str *ret_value)
+{
+    struct sp_web_field field;
+
+    if (!sp_web_field_take(rest, &field))
+        return false;
+    *ret_name = field.name;
+    *ret_value = field.value;
     return true;
 }
 

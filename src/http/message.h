@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 
-#define SP_WEB_VERSION    1
+#define SP_WEB_VERSION    2
 #define SP_WEB_PIECE      (64U << 10)  /* bytes of one message, at most */
 #define SP_WEB_WINDOW     (256U << 10) /* of one body, on its way */
 #define SP_WEB_MAX_METHOD 256U
@@ -32,11 +32,13 @@ enum sp_web_op {
     SP_WEB_ASK = 1, /* front: struct sp_web_order + memory */
     SP_WEB_TAKE,    /* front: value bytes of the body were used, as many more may come */
     SP_WEB_DROP,    /* front: nobody waits for it any more */
+    SP_WEB_PING,    /* front: number comes back in a PONG */
     SP_WEB_FIELDS,  /* worker: a piece of the fields */
     SP_WEB_HEAD,    /* worker: value is the status; the fields are all there */
     SP_WEB_BODY,    /* worker: a piece of the body */
     SP_WEB_DONE,    /* worker: the end; value 0: a good one, else the bytes say why not */
     SP_WEB_UNABLE,  /* worker: it can do nothing; the bytes say why */
+    SP_WEB_PONG,    /* worker: it is at work, however long its requests take */
     SP_WEB_OP_MAX
 };
 
@@ -62,9 +64,17 @@ bool sp_web_check(const void *bytes, size_t n, bool is_from_worker, bool has_fd)
 struct sp_str sp_web_bytes(const struct sp_web_message *m);
 size_t sp_web_order_size(const struct sp_web_order *o); /* of the memory */
 
-/* Fields: a list of names and values, in order. false: no memory, or beyond the buffer's bound. */
+/* Fields: a list of names and values, in order. */
+struct sp_web_field {
+    struct sp_str name, value;
+    bool is_private; /* it has something of the server's environment: for one origin alone */
+};
+
+/* false: no memory, or beyond the buffer's bound. */
+bool sp_web_field_put(struct sp_buf *fields, const struct sp_web_field *field);
 bool sp_web_field_add(struct sp_buf *fields, struct sp_str name, struct sp_str value);
 /* Takes the first off *rest. false: there is none, or what is there is no list. */
+bool sp_web_field_take(struct sp_str *rest, struct sp_web_field *ret);
 bool sp_web_field_next(struct sp_str *rest, struct sp_str *ret_name, struct sp_str *ret_value);
 bool sp_web_fields_are_whole(struct sp_str fields);
 

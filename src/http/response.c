@@ -68,11 +68,13 @@ static bool is_about_body(struct sp_str name)
            sp_str_eq(name, SP_STR("transfer-encoding"));
 }
 
-static bool is_secret(struct sp_str name)
+/* What was meant for one origin: what it lets one in with, and its name. */
+static bool stays_behind(const struct sp_web_field *f)
 {
-    return sp_str_eq(name, SP_STR("authorization")) || sp_str_eq(name, SP_STR("cookie")) ||
-           sp_str_eq(name, SP_STR("cookie2")) || sp_str_eq(name, SP_STR("proxy-authorization")) ||
-           sp_str_eq(name, SP_STR("www-authenticate"));
+    return f->is_private || sp_str_eq(f->name, SP_STR("authorization")) ||
+           sp_str_eq(f->name, SP_STR("cookie")) || sp_str_eq(f->name, SP_STR("cookie2")) ||
+           sp_str_eq(f->name, SP_STR("proxy-authorization")) ||
+           sp_str_eq(f->name, SP_STR("www-authenticate")) || sp_str_eq(f->name, SP_STR("host"));
 }
 
 /* The page before, to another origin only as its origin, and never out of a secure one. */
@@ -94,17 +96,16 @@ bool sp_web_redirect(struct sp_web_task *t)
 {
     const bool is_post = strcmp(t->method, "POST") == 0;
     const bool is_asked_anew = t->status == 303 || (t->status <= 302 && is_post);
-    const bool is_same_origin = sp_str_eq(origin_of(t->url), origin_of(t->next_url));
+    const bool is_same_origin = sp_str_eq_nocase(origin_of(t->url), origin_of(t->next_url));
     struct sp_str rest = {t->fields.data, t->fields.len};
-    struct sp_str name;
-    struct sp_str value;
+    struct sp_web_field field;
     auto_buf struct sp_buf fields = {.max = SP_WEB_MAX_FIELDS + (size_t)SP_WEB_MAX_URL + 64};
     bool ok = true;
 
-    while (ok && sp_web_field_next(&rest, &name, &value))
-        if (!(is_asked_anew && is_about_body(name)) && !(!is_same_origin && is_secret(name)) &&
-            !sp_str_eq(name, SP_STR("referer")))
-            ok = sp_web_field_add(&fields, name, value);
+    while (ok && sp_web_field_take(&rest, &field))
+        if (!(is_asked_anew && is_about_body(field.name)) &&
+            (is_same_origin || !stays_behind(&field)) && !sp_str_eq(field.name, SP_STR("referer")))
+            ok = sp_web_field_put(&fields, &field);
     ok = ok && add_referer(t, is_same_origin, &fields);
     if (ok && is_asked_anew) {
         char *get = strdup(strcmp(t->method, "HEAD") == 0 ? "HEAD" : "GET");

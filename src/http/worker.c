@@ -87,7 +87,9 @@ static void obey(struct sp_web_worker *w, const union heard *h, int fd)
 {
     struct sp_web_task *t = find(w, h->m.number);
 
-    if (h->m.op == SP_WEB_ASK) {
+    if (h->m.op == SP_WEB_PING) {
+        sp_web_say(w, SP_WEB_PONG, h->m.number, 0, SP_STR(""));
+    } else if (h->m.op == SP_WEB_ASK) {
         if (t != NULL || sp_web_task_begin(w, &h->order, fd) < 0)
             w->is_over = true;
     } else if (t != NULL && h->m.op == SP_WEB_TAKE) {

@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "client/remote.h"
+#include "config/manager.h"
 #include "config/policy.h"
 #include "core/placeholder.h"
 #include "engine/approver_program.h"
@@ -216,7 +217,6 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
     static const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
                                               .ask = sp_lib_tell_question};
     static const struct sp_manager_ops nobody_consents = {.event = sp_lib_tell_event};
-    const struct sp_config *c = &engine->config;
     const struct sp_environ_ask environ_ask = sp_lib_environ(engine);
     const struct sp_environment place = {
         .id = "primary", .backend = engine->backend, .cwd = engine->cwd};
@@ -227,26 +227,19 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
     if (r < 0)
         return r;
     open_snapshots(engine);
-    const struct sp_manager_options mo = {
+    struct sp_manager_options mo = {
         .loop = engine->loop,
         .environments = &place,
         .environment_count = 1,
         .ops = engine->ask != NULL ? &ops : &nobody_consents,
         .user = engine,
-        .poll_max_ms = c->poll_max_ms,
-        .output_allowance = {.unit = SP_ALLOWANCE_TOKENS, .limit = c->tool_output_token_limit},
-        .notify_at = c->notify_at,
-        .hides_denied_start = !c->report_denied_start,
-        .exited_ttl_ms = c->exited_ttl_s * 1000,
-        .refuses_login_shell = !c->allow_login_shell,
-        .has_no_timeout = true, /* sp_engine_wait */
-        .has_additional_permissions = c->has_exec_permission_approvals,
-        .keeps_line_endings = c->preserve_line_endings,
         .approvals = engine->approvals.options,
         .policy = engine->is_confined ? &engine->policy : NULL,
         .policy_name = engine->policy_name,
         .environ = &environ_ask,
         .snapshots = engine->snapshots,
     };
+    sp_config_manager(&engine->config, &mo);
+    mo.has_no_timeout = true; /* sp_engine_wait */
     return sp_manager_new(&mo, &engine->manager, e);
 }

@@ -15,15 +15,19 @@ struct sp_mcp_memory;
 struct sp_mcp_caller {
     struct sp_mcp *mcp;
     struct sp_mcp_caller *prev, *next;
+    uint64_t number; /* among all there were, from 1 */
     char *identity;
     struct sp_manager *manager;
     struct sp_mcp_run *runs; /* all that have not ended */
     uint32_t run_count;
-    uint64_t next_run;              /* for the call ids */
-    struct sp_mcp_parking *parking; /* parking.h: runs whose question waits for an answer */
-    struct sp_mcp_tasks *tasks;     /* task.h; made when first needed */
-    struct sp_mcp_memory *memory;   /* memory.h: keys and write ids; made when first needed */
+    uint64_t next_run;               /* for the call ids */
+    struct sp_mcp_parking *parking;  /* parking.h: runs whose question waits for an answer */
+    struct sp_mcp_tasks *tasks;      /* task.h; made when first needed */
+    struct sp_mcp_memory *memory;    /* memory.h: keys and write ids; made when first needed */
+    struct sp_mcp_looking *lookings; /* run.c's: what was asked of the manager */
+    struct sp_buf warnings;          /* of the manager, about no call: for the next result */
     unsigned held;
+    struct sp_deferred ending;
     struct sp_timer detached_timer;
 };
 

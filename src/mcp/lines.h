@@ -24,7 +24,7 @@ void sp_mcp_lines_free(struct sp_mcp_lines *l);
 const char *sp_mcp_lines_url(const struct sp_mcp_lines *l);
 
 /* `--connect`: carries lines between stdin, stdout and a unix socket until either ends; returns the
- * exit status. */
+ * exit status: 0, or 1 with the reason in *e. */
 int sp_mcp_relay(const char *path, struct sp_error *e);
 
 #endif

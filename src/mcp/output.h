@@ -16,12 +16,13 @@
 #define SP_MCP_OUTPUT_CONTEXT_MAX 100
 
 struct sp_mcp_output_ask {
-    bool has_from_byte, has_line, has_grep; /* at most one; none: from the first byte kept */
+    /* At most one, but grep may begin at from_byte; none: from the first byte kept. */
+    bool has_from_byte, has_line, has_grep;
     uint64_t from_byte;
     uint64_t line; /* 1-based */
     struct sp_str grep;
-    uint64_t context, limit;
-    bool is_plain; /* without escape sequences, and with LF for CR LF */
+    uint64_t context, limit; /* limit 0: SP_MCP_OUTPUT_LIMIT */
+    bool is_plain;           /* without escape sequences, and with LF for CR LF */
 };
 
 struct sp_mcp_output {
@@ -38,7 +39,10 @@ struct sp_mcp_output {
  * the gap cannot be counted and is refused, as is one that is not there (yet). grep gives matching
  * lines with their numbers (`12:text`; behind the gap `+3:text` counts from there) and context
  * (`11-text`), groups parted by `--`, like grep does; next_byte is then where the search can go on,
- * which is from_byte beside grep. SP_E_INVALID says what is wrong with the address.
+ * which is from_byte beside grep. SP_E_INVALID says what is wrong with the address; SP_E_LIMIT: the
+ * search would take too long. A limit is passed only by the first character, or the first match's
+ * number and mark. While more may come, a character or an escape sequence that is not whole, or (in
+ * a search) the last line, is left for the next time.
  */
 int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_ask *ask,
                        struct sp_mcp_output *ret, struct sp_error *e);

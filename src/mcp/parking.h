@@ -27,6 +27,8 @@ bool sp_mcp_park(struct sp_mcp_run *r, const struct sp_mcp_digest *d, bool wants
                  uint64_t *ret_number);
 /* Takes one out: NULL if it is not there (any more). Held no longer, once it is attached. */
 struct sp_mcp_run *sp_mcp_unpark(struct sp_mcp_caller *c, uint64_t number);
+/* The one with this number, which stays parked: for an answer that comes late. NULL as above. */
+struct sp_mcp_run *sp_mcp_parked(const struct sp_mcp_caller *c, uint64_t number);
 struct sp_mcp_run *sp_mcp_unpark_same(struct sp_mcp_caller *c, const struct sp_mcp_digest *d);
 void sp_mcp_parking_free(struct sp_mcp_parking *p); /* cancels all; NULL is fine */
 

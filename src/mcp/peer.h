@@ -22,6 +22,9 @@ struct sp_mcp_out {
     void (*send)(struct sp_mcp_out *o, struct sp_str message, unsigned status);
     /* Messages that nobody misses (progress) are left out now. NULL: never full. */
     bool (*is_full)(const struct sp_mcp_out *o);
+    /* The request was cancelled by a message: no answer will come. NULL: it makes no difference
+     * (one `out` for a whole pipe). As for send. */
+    void (*cancelled)(struct sp_mcp_out *o);
 };
 
 /* What an HTTP request says beside its body; n 0 and p NULL: no such header. Names are decoded. */

@@ -39,13 +39,15 @@ struct sp_mcp_run_ask {
     struct sp_str tool;
     struct sp_str arguments; /* the JSON object as it came; n 0: none */
     bool waits_for_end;      /* of exec_command: no deadline (a task) */
+    bool cannot_ask_host;    /* whoever called has no way to ask a person */
 };
 
 /* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many at a time. Bad arguments are a result. */
 int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                      struct sp_error *e);
-/* Somebody else waits from now on. A question that is open is told (again) to the new one. */
+/* Somebody else waits from now on, and it is held no longer. A question that is open is told
+ * (again) to the new one, and a result that came while it was held. */
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
 /* Nobody waits any more, and nothing is told: a process that was started lives on, one that was not
  * is never started. */
@@ -69,7 +71,8 @@ void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
 /* The configured approver is asked; nobody is: denied at once with M13 of approvals.md. */
 void sp_mcp_run_ask_approver(struct sp_mcp_run *r);
 bool sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r);
-/* A held run starts nothing: an answer is kept for when it is held no more. */
+/* A held run starts nothing: an answer is kept for when it is held no more. A result that comes
+ * all the same (nobody answered in time) is kept for whoever is attached. */
 void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held);
 
 /* ---- for the tools (tool.h) ---- */
@@ -79,23 +82,35 @@ struct sp_mcp_run {
     struct sp_mcp_run *prev, *next;
     const struct sp_mcp_run_ops *ops;
     void *user;
-    char call_id[32];
+    char call_id[40];
     const struct sp_mcp_tool *tool;
     bool waits_for_end;
+    bool nobody_answers;  /* neither the host nor an approver: for sp_exec_ask */
     uint64_t engine_call; /* of the manager; 0: none */
     int session_id;       /* of the process that it is about; 0: none, or not yet */
     void *data;           /* the tool's; freed with free_data */
     void (*free_data)(struct sp_mcp_run *r);
     struct sp_deferred deferred; /* the tool's, to do something from the loop */
+    /* The tool's, from the loop; NULL: nothing to do. begun: session_id has become known. hurry: it
+     * has no engine call and is to answer soon, for sp_mcp_run_answer_now or because it was
+     * cancelled. */
+    void (*begun)(struct sp_mcp_run *r);
+    void (*hurry)(struct sp_mcp_run *r);
 
     /* run_ask.c's */
     uint64_t question; /* 0: none is open */
-    bool is_held, is_told, is_asking_approver;
-    struct sp_decision_text *kept; /* an answer that came while it was held */
+    uint32_t asked;    /* questions so far: a ticket is good for one of them */
+    bool is_held, is_told, is_asking_approver, was_withdrawn, is_cancelled, is_in_hurry;
+    struct sp_decision_text *kept;     /* an answer that came while it was held */
+    struct sp_mcp_kept_result *result; /* the same of a result */
+    struct sp_buf warnings;            /* of the manager, for the result's note */
+    struct sp_mcp_looking *looking;    /* what it is doing is being asked */
+    const char *doing;                 /* as it was last told; NULL: not yet */
     struct sp_deferred telling;
 };
 
-/* The result, from the loop only; the run is freed. */
+/* The result, from the loop only; the run is freed. What the manager has warned of goes to its
+ * note, behind the tool's own. */
 void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result);
 /* An error for the model, formatted; as sp_mcp_run_done. */
 SP_PRINTF(2, 3) void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...);

@@ -44,7 +44,7 @@ static bool is_our_name(const struct sp_gate *g, struct sp_str name)
     return false;
 }
 
-static bool is_host_ours(const struct sp_gate *g, const struct sp_http_request *r)
+bool sp_gate_is_host_ours(const struct sp_gate *g, const struct sp_http_request *r)
 {
     struct sp_str host = {"", 0};
     const unsigned count = sp_http_header(r, "host", &host);
@@ -139,7 +139,7 @@ enum sp_gate_verdict sp_gate_judge(const struct sp_gate *g, const struct sp_http
 
     if (sp_http_header(r, "origin", &origin) != 0)
         return answer(ret, 403, NULL, "");
-    if (!is_host_ours(g, r))
+    if (!sp_gate_is_host_ours(g, r))
         return answer(ret, 403, NULL, "Host is not a name of this server");
     if (sp_str_eq(r->path, SP_STR("/readyz"))) {
         if (sp_str_eq(r->method, SP_STR("GET")) || sp_str_eq(r->method, SP_STR("HEAD")))

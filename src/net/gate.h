@@ -24,6 +24,9 @@ enum sp_gate_verdict {
 enum sp_gate_verdict sp_gate_judge(const struct sp_gate *g, const struct sp_http_request *r,
                                    int64_t now_s, struct sp_http_answer *ret);
 
+/* Host names this server: once, as an address, `localhost` or one of `hosts`. */
+bool sp_gate_is_host_ours(const struct sp_gate *g, const struct sp_http_request *r);
+
 /* Appends the 101 that a request judged UPGRADE gets. false: no room. */
 bool sp_gate_write_switch(struct sp_buf *out, const struct sp_http_request *r);
 

@@ -189,11 +189,15 @@ bool sp_http_has_word(const struct sp_http_request *r, const char *name, const c
     return false;
 }
 
-static const char *reason(unsigned status)
+const char *sp_http_reason(unsigned status)
 {
     switch (status) {
     case 200:
         return "OK";
+    case 202:
+        return "Accepted";
+    case 204:
+        return "No Content";
     case 400:
         return "Bad Request";
     case 401:
@@ -204,8 +208,20 @@ static const char *reason(unsigned status)
         return "Not Found";
     case 405:
         return "Method Not Allowed";
+    case 406:
+        return "Not Acceptable";
+    case 408:
+        return "Request Timeout";
+    case 413:
+        return "Content Too Large";
+    case 415:
+        return "Unsupported Media Type";
+    case 417:
+        return "Expectation Failed";
     case 431:
         return "Request Header Fields Too Large";
+    case 500:
+        return "Internal Server Error";
     case 503:
         return "Service Unavailable";
     default:
@@ -218,7 +234,7 @@ bool sp_http_write(struct sp_buf *out, const struct sp_http_answer *a)
     const char *type = a->type != NULL ? a->type : "text/plain; charset=utf-8";
 
     return sp_buf_printf(out, "HTTP/1.1 %u %s\r\nconnection: close\r\ncontent-length: %zu\r\n",
-                         a->status, reason(a->status), a->body.n) &&
+                         a->status, sp_http_reason(a->status), a->body.n) &&
            (a->header == NULL || sp_buf_add_str(out, sp_str_of(a->header))) &&
            (a->body.n == 0 || sp_buf_printf(out, "content-type: %s\r\n", type)) &&
            sp_buf_add_str(out, SP_STR("\r\n")) && sp_buf_add_str(out, a->body);

@@ -63,4 +63,6 @@ struct sp_http_answer {
 /* Appends it; the connection ends after. false: no room. */
 bool sp_http_write(struct sp_buf *out, const struct sp_http_answer *a);
 
+const char *sp_http_reason(unsigned status); /* "Not Found" */
+
 #endif

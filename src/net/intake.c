@@ -219,7 +219,12 @@ static enum sp_intake_what next_line(struct sp_intake *in, bool may_deliver,
         in->used = in->searched + 1;
         if (is_blank((struct sp_str){line, n}))
             continue;
-        if (!sp_utf8_is_valid((struct sp_str){line, n}))
+        const bool is_text = sp_utf8_is_valid((struct sp_str){line, n});
+        if (!is_text && in->keeps_on) {
+            *ret = (struct sp_intake_event){0};
+            return SP_INTAKE_NOT_TEXT;
+        }
+        if (!is_text)
             return bad(ret, SP_WS_NOT_TEXT, "line that is not UTF-8");
         return message(in, line, n, ret);
     }

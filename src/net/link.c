@@ -334,7 +334,9 @@ struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char
     l->fd_out = out;
     l->flags_in = l->flags_out = -1;
     l->heard_ms = sp_loop_now(h->loop);
-    sp_intake_init(&l->intake, SP_WS_SERVER, SP_LINK_MAX_FRAME, SP_LINK_MAX_MESSAGE);
+    sp_intake_init(&l->intake, SP_WS_SERVER, SP_LINK_MAX_FRAME,
+                   h->max_line != 0 ? h->max_line : SP_LINK_MAX_MESSAGE);
+    l->intake.keeps_on = h->keeps_on;
     (void)snprintf(l->peer, sizeof l->peer, "%s", peer);
     l->at = &h->first;
     l->next = h->first;

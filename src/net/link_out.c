@@ -78,6 +78,14 @@ static bool make_piece(struct sp_link *l, struct sp_link_source *s)
     return true;
 }
 
+/* The answer to a ping does not wait for the end of a long message: it goes between two fragments.
+ */
+static bool make_pong(struct sp_link *l)
+{
+    l->has_pong = false;
+    return sp_outq_control(&l->piece, SP_WS_PONG, l->pong, l->pong_len);
+}
+
 /* ---- sending ---- */
 
 /* The queue that the next bytes are in, and how many. NULL: no memory. */
@@ -86,7 +94,7 @@ static struct sp_outq *next_bytes(struct sp_link *l, size_t *ret_n)
     struct sp_link_source *s = l->sources;
     struct sp_outq *q = s == NULL || s->before != 0 ? &l->outq : &l->piece;
 
-    if (q == &l->piece && sp_outq_size(q) == 0 && !make_piece(l, s))
+    if (q == &l->piece && sp_outq_size(q) == 0 && !(l->has_pong ? make_pong(l) : make_piece(l, s)))
         return NULL;
     *ret_n = sp_outq_size(q);
     if (q == &l->outq && s != NULL && s->before < *ret_n)

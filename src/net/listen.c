@@ -76,8 +76,12 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
                        struct sp_buf *out)
 {
     struct sp_listener *li = user;
-    struct sp_http_answer a;
+    struct sp_http_answer a = {.status = 400, .body = SP_STR("this socket carries lines")};
 
+    if (li->o.is_lines_only) {
+        answer(li, &a, out);
+        return false;
+    }
     switch (sp_gate_judge(&li->gate, r, time(NULL), &a)) {
     case SP_GATE_ANSWER:
         if (sp_str_eq(r->method, SP_STR("HEAD")))
@@ -108,13 +112,13 @@ static void on_gone(void *user)
 
 /* ---- accepting ---- */
 
-static bool is_peer_trusted(int fd)
+static bool is_peer_trusted(const struct sp_listener *li, int fd)
 {
     struct ucred c;
     socklen_t len = sizeof c;
 
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 &&
-           (c.uid == geteuid() || c.uid == 0);
+           (c.uid == geteuid() || (c.uid == 0 && !li->o.is_own_user_only));
 }
 
 static void tune(int fd)
@@ -134,7 +138,7 @@ static void welcome(struct sp_listener *li, int fd, const struct sockaddr_storag
 
     li->accepted++;
     if ((li->host.total >= SPARE && li->host.total - SPARE >= li->o.max_connections) ||
-        (is_unix && !is_peer_trusted(fd))) {
+        (is_unix && !is_peer_trusted(li, fd))) {
         li->refused++;
         (void)close(fd);
         return;
@@ -303,6 +307,8 @@ int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
                                      .ping_every_ms = o->ping_every_ms,
                                      .silence_ms = o->silence_ms,
                                      .handshake_ms = o->handshake_ms,
+                                     .max_line = o->max_line,
+                                     .keeps_on = o->keeps_on,
                                      .scratch = li->scratch,
                                      .user = li,
                                      .request = on_request,

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -183,6 +184,30 @@ void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf)
     leaf_name(name, leaf);
     remove_below(c->dir, name, 0);
     (void)unlinkat(c->dir, name, AT_REMOVEDIR); /* busy: sp_cgroup_free comes back to it */
+}
+
+uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max)
+{
+    struct sp_cgroup c = {.dir = -1};
+    char path[sizeof c.path + 40];
+    char own[16];
+    char text[8192];
+    uint32_t count = 0;
+
+    if (!find_path(name, &c))
+        return 0;
+    leaf_name(own, leaf);
+    (void)snprintf(path, sizeof path, "%s/%s/cgroup.procs", c.path, own);
+    if (!read_file(path, text, sizeof text))
+        return 0;
+    char *at = text;
+    for (char *end; count < max && (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        const long pid = strtol(at, NULL, 10);
+
+        if (pid > 0) /* 0: of another pid namespace */
+            pids[count++] = (pid_t)pid;
+    }
+    return count;
 }
 
 bool sp_cgroup_is_empty(int leaf_fd)

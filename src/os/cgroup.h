@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct sp_cgroup {
     int dir; /* of our directory; -1: there is none */
@@ -32,6 +33,10 @@ void sp_cgroup_free(struct sp_cgroup *c);
 int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf);
 /* With whatever a command has made in it. One that cannot be removed goes with the directory. */
 void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf);
+
+/* Who is in a leaf of the directory with this name, as we number them; returns how many were put
+ * into `pids`, 0 also if it cannot be told. */
+uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max);
 
 bool sp_cgroup_is_empty(int leaf_fd);
 /* After this the leaf is of no use: newer kernels kill whoever is born into it later, too. */

@@ -21,6 +21,7 @@
 #define SLOT       3 /* 3, 4, 5: what becomes 0, 1, 2 */
 #define SCOPE_SLOT 6
 #define SLOTS_END  7
+#define LOW_END    64 /* so many the kernel copies into a table of one's own, wanted or not */
 
 #define STACK_BYTES (64UL << 10) /* the child's */
 
@@ -63,6 +64,20 @@ int sp_spawn_reserve(struct sp_error *e)
         if (dup3(null_fd, fd, O_CLOEXEC) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptor %d", fd);
     return 0;
+}
+
+void sp_spawn_fill_low(void)
+{
+    struct rlimit limit;
+    int fd;
+
+    if (null_fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < (rlim_t)LOW_END * 4)
+        return;
+    do
+        fd = fcntl(null_fd, F_DUPFD_CLOEXEC, SLOTS_END);
+    while (fd >= 0 && fd < LOW_END);
+    if (fd >= 0)
+        (void)close(fd);
 }
 
 int sp_spawn_renew_null(void)
@@ -220,7 +235,8 @@ static int child_main(void *arg)
     if (close_range(SLOT, ~0U, 0) < 0)
         die(s, SP_STEP_FDS, errno);
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (!s->is_apart)
+        sigprocmask(SIG_SETMASK, &none, NULL);
     die(s, SP_STEP_EXEC, search_and_exec(s));
 }
 
@@ -392,5 +408,5 @@ int sp_spawn(struct sp_spawn *s)
     s->failed_step = SP_STEP_NONE;
     s->failed_errno = 0;
     s->pidfd = -1;
-    return s->is_apart ? spawn_apart(s) : spawn_with_slots(s);
+    return s->is_apart && null_fd < 0 ? spawn_apart(s) : spawn_with_slots(s);
 }

@@ -7,8 +7,9 @@
  * before anything else is opened. The parent stands still until the child has called execve or
  * failed; a failure comes back as the step and its errno. One spawner at a time.
  *
- * A spawner in somebody else's program has no numbers of its own there (is_apart): the child then
- * gets a copy of the whole table, which takes a little longer, and any number of threads may spawn.
+ * A spawner in somebody else's program has no numbers of its own there (is_apart, and nothing was
+ * reserved): the child then gets a copy of the whole table, which takes a little longer, and any
+ * number of threads may spawn.
  */
 #ifndef SP_OS_SPAWN_H
 #define SP_OS_SPAWN_H
@@ -43,8 +44,9 @@ const char *sp_step_name(enum sp_step step);
 
 struct sp_spawn {
     int stdio[3];            /* become 0, 1, 2; each above 6 or -1 for /dev/null */
-    bool is_apart;           /* nothing is reserved: stdio has any numbers. The program begins with
-                                all signals blocked, and none of what is below but cwd and nofile */
+    bool is_apart;           /* nothing may be reserved: stdio has any numbers then. The program
+                                begins with all signals blocked, and none of what is below but cwd
+                                and nofile */
     bool is_tty;             /* stdio[0] becomes the controlling terminal */
     bool dies_with_us;       /* SIGKILL when we end, however we end */
     bool is_subreaper;       /* orphans below the program become its children, not ours */
@@ -67,6 +69,13 @@ struct sp_spawn {
 
 /* Puts /dev/null on 3 to 6. Call first thing in main. */
 int sp_spawn_reserve(struct sp_error *e);
+
+/*
+ * Fills the numbers below 64 once and for all, for a spawner that has files open whose close may
+ * take long: the kernel copies these few into the child's table, and closes them there again before
+ * the parent goes on. After sp_spawn_reserve; not where only few descriptors may be open.
+ */
+void sp_spawn_fill_low(void);
 
 /* Opens /dev/null again, where the one that was reserved lies outside of what is visible now. */
 int sp_spawn_renew_null(void); /* 0 or minus errno */

@@ -8,6 +8,10 @@
 #include "rpc/fs.h"
 
 struct sp_fs_handle {
+    struct sp_task task;       /* of `closes` */
+    struct sp_request *closes; /* an fs/close that is answered when it is closed; NULL: none */
+    struct sp_files *files;
+    struct sp_closing closing;
     char id[SP_FS_MAX_HANDLE_ID];
     size_t id_len;
     int fd; /* -1: not yet, or it could not be opened */

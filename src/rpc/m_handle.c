@@ -33,14 +33,26 @@ static struct sp_fs_handle *find(const struct sp_conn *conn, struct sp_str id)
     return NULL;
 }
 
+static void on_closed(struct sp_closing *c)
+{
+    struct sp_fs_handle *h = SP_CONTAINER(c, struct sp_fs_handle, closing);
+
+    if (h->closes != NULL)
+        sp_request_reply(h->closes, SP_STR("{}"));
+    free(h);
+}
+
+/* The last one closes it, where nobody waits for the disk. */
 static void unref(struct sp_fs_handle *h, uint32_t refs)
 {
     h->refs -= refs;
     if (h->refs > 0)
         return;
+    h->closing.done = on_closed;
     if (h->fd >= 0)
-        (void)close(h->fd);
-    free(h);
+        sp_files_close(h->files, &h->closing, TAKE_FD(h->fd));
+    else
+        on_closed(&h->closing);
 }
 
 /* Nobody finds it any more; whoever uses it now still has it. `refs`: how many of its users leave
@@ -86,6 +98,7 @@ static int reserve(struct sp_conn *conn, struct sp_str id, const char *path,
     if (h == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file handle");
     memcpy(h->path, path, strlen(path) + 1);
+    h->files = conn->rpc->server->files;
     h->fd = -1;
     h->refs = 2; /* the table's and the request's */
     h->id_len = id.n;
@@ -138,7 +151,7 @@ static int check_id(const struct sp_call *c, struct sp_str id, struct sp_error *
     if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
         return sp_fail(e, SP_E_STATE, 0, "at most %d file handles may be open per connection",
                        SP_FS_MAX_HANDLES);
-    return 0;
+    return sp_files_can_open(c->conn->rpc->server->files, e);
 }
 
 int sp_m_fs_open(struct sp_call *c, struct sp_error *e)
@@ -278,6 +291,27 @@ int sp_m_fs_write_block(struct sp_call *c, struct sp_error *e)
     return begin_block(c, &a, id, sp_fs_answer_nothing, e);
 }
 
+/* ---- close ---- */
+
+static void forget_close(struct sp_task *t)
+{
+    SP_CONTAINER(t, struct sp_fs_handle, task)->closes = NULL;
+}
+
+/* Answered when it is closed: whoever runs what was written finds nobody who has it open. */
+static int close_now(struct sp_call *c, struct sp_fs_handle *h, struct sp_error *e)
+{
+    struct sp_request *r = sp_call_park(c, 0, e);
+
+    if (r == NULL)
+        return -(int)e->code;
+    h->task.free = forget_close;
+    h->closes = r;
+    r->task = &h->task;
+    remove_handle(c->conn, h, 0);
+    return 0;
+}
+
 int sp_m_fs_close(struct sp_call *c, struct sp_error *e)
 {
     struct sp_str id = {0};
@@ -290,6 +324,8 @@ int sp_m_fs_close(struct sp_call *c, struct sp_error *e)
     if (r < 0)
         return r;
     struct sp_fs_handle *h = find(c->conn, id);
+    if (h != NULL && h->refs == 1)
+        return close_now(c, h, e);
     if (h != NULL) /* what was asked of it before is done */
         remove_handle(c->conn, h, 0);
     sp_call_reply(c, SP_STR("{}"));

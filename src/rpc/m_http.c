@@ -198,7 +198,9 @@ static int add_header(struct sp_call *c, struct ask *a, const struct header *h, 
                        ": failed to parse header value",
                        SP_STR_ARG(h->name));
     ok = ok && sp_web_add_lower(&name, h->name) &&
-         sp_web_field_add(&a->fields, (struct sp_str){name.data, name.len}, whole);
+         sp_web_field_put(&a->fields, &(struct sp_web_field){.name = {name.data, name.len},
+                                                             .value = whole,
+                                                             .is_private = h->variable.p != NULL});
     if (ok)
         return 0;
     return sp_fail(e, SP_E_LIMIT, 0, "http/request failed: the headers are larger than %u bytes",

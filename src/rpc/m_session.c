@@ -53,7 +53,8 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     return ok &&
            sp_buf_printf(b,
                          ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
-                         "\"processList\":true,\"processSignals\":true,\"ptySize\":true,"
+                         "\"processList\":true,\"processInspect\":true,\"processSignals\":true,"
+                         "\"ptySize\":true,"
                          "\"observe\":true,\"sessionEnd\":true,\"fsWatchMissing\":true,"
                          "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
                          "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"

@@ -19,6 +19,7 @@ const struct sp_method sp_methods[] = {
     {"process/resize", "exec", sp_m_process_resize, NULL},
     {"process/closeStdin", "exec", sp_m_process_close_stdin, sp_gated_write},
     {"process/list", "exec", sp_m_process_list, NULL},
+    {"process/inspect", "exec", sp_m_process_inspect, NULL},
     {"process/attach", "exec", sp_m_process_attach, NULL},
     {"process/detach", "exec", sp_m_process_detach, NULL},
     {"fs/readFile", "filesystem", sp_m_fs_read_file, NULL},

@@ -25,6 +25,7 @@ int sp_m_process_terminate(struct sp_call *c, struct sp_error *e);
 int sp_m_process_resize(struct sp_call *c, struct sp_error *e);
 int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e);
 int sp_m_process_list(struct sp_call *c, struct sp_error *e);
+int sp_m_process_inspect(struct sp_call *c, struct sp_error *e);
 int sp_m_process_attach(struct sp_call *c, struct sp_error *e);
 int sp_m_process_detach(struct sp_call *c, struct sp_error *e);
 

@@ -3,29 +3,13 @@
  * What is published about the tools (unified-exec.md 3.1, 3.2, 3.6, 3.9; approvals.md 9.3). The
  * descriptions are read by models: each word of them is part of the contract.
  */
+#include "tools/schema.h"
+
 #include "rpc/json.h"
-#include "tools/tools.h"
-
-/* When a parameter is published. */
-enum when {
-    ALWAYS,
-    WITH_LOGIN,
-    WITHOUT_FIXED_SHELL,
-    WITH_SEVERAL_ENVIRONMENTS,
-    WITH_ADDITIONAL_PERMISSIONS,
-    WITHOUT_ADDITIONAL_PERMISSIONS,
-    WITH_NO_TIMEOUT,
-};
-
-struct parameter {
-    const char *name, *type, *description;
-    const char *more; /* further members of its schema; NULL: none */
-    enum when when;
-};
 
 struct tool {
     const char *name, *description;
-    const struct parameter *parameters; /* a name of NULL ends it */
+    const struct sp_parameter *parameters; /* a name of NULL ends it */
     const char *required;
     const char *output; /* the schema of its structured answer */
 };
@@ -35,10 +19,8 @@ struct tool {
         "max_output_tokens", "number",                                               \
             "Output token budget. Defaults to 10000 tokens; larger requests may be " \
             "capped by policy.",                                                     \
-            NULL, ALWAYS                                                             \
+            NULL, SP_SCHEMA_ALWAYS                                                   \
     }
-
-#define STRINGS "\"items\":{\"type\":\"string\"}"
 
 static const char additional_permissions[] =
     "\"properties\":{"
@@ -48,104 +30,98 @@ static const char additional_permissions[] =
     "\"additionalProperties\":false},"
     "\"file_system\":{\"type\":\"object\",\"description\":\"Filesystem access request.\","
     "\"properties\":{"
-    "\"read\":{\"type\":\"array\"," STRINGS ",\"description\":"
+    "\"read\":{\"type\":\"array\"," SP_SCHEMA_STRINGS ",\"description\":"
     "\"Absolute paths to grant read access; omit when none are needed.\"},"
-    "\"write\":{\"type\":\"array\"," STRINGS ",\"description\":"
+    "\"write\":{\"type\":\"array\"," SP_SCHEMA_STRINGS ",\"description\":"
     "\"Absolute paths to grant write access; omit when none are needed.\"}},"
     "\"additionalProperties\":false}},"
     "\"additionalProperties\":false";
 
-static const struct parameter exec_parameters[] = {
-    {"cmd", "string", "Shell command to execute.", NULL, ALWAYS},
+const struct sp_parameter sp_schema_exec[] = {
+    {"cmd", "string", "Shell command to execute.", NULL, SP_SCHEMA_ALWAYS},
     {"workdir", "string", "Working directory for the command. Defaults to the turn cwd.", NULL,
-     ALWAYS},
+     SP_SCHEMA_ALWAYS},
     {"tty", "boolean", "True allocates a PTY for the command; false or omitted uses plain pipes.",
-     NULL, ALWAYS},
+     NULL, SP_SCHEMA_ALWAYS},
     {"yield_time_ms", "number",
      "Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.", NULL,
-     ALWAYS},
+     SP_SCHEMA_ALWAYS},
     MAX_OUTPUT_TOKENS,
     {"shell", "string", "Shell binary to launch. Defaults to the user's default shell.", NULL,
-     WITHOUT_FIXED_SHELL},
+     SP_SCHEMA_WITHOUT_FIXED_SHELL},
     {"login", "boolean",
      "True runs the shell with -l/-i semantics; false disables them. Defaults to true.", NULL,
-     WITH_LOGIN},
+     SP_SCHEMA_WITH_LOGIN},
     {"environment_id", "string",
      "Environment id from <environment_context>. Omit to use the primary environment.", NULL,
-     WITH_SEVERAL_ENVIRONMENTS},
+     SP_SCHEMA_WITH_SEVERAL_ENVIRONMENTS},
     {"sandbox_permissions", "string",
      "Per-command sandbox override. Defaults to `use_default`; use `require_escalated` for "
      "unsandboxed execution.",
-     "\"enum\":[\"use_default\",\"require_escalated\"]", WITHOUT_ADDITIONAL_PERMISSIONS},
+     "\"enum\":[\"use_default\",\"require_escalated\"]", SP_SCHEMA_WITHOUT_ADDITIONAL_PERMISSIONS},
     {"sandbox_permissions", "string",
      "Per-command sandbox override. Defaults to `use_default`; use `with_additional_permissions` "
      "with `additional_permissions`, or `require_escalated` for unsandboxed execution.",
      "\"enum\":[\"use_default\",\"with_additional_permissions\",\"require_escalated\"]",
-     WITH_ADDITIONAL_PERMISSIONS},
+     SP_SCHEMA_WITH_ADDITIONAL_PERMISSIONS},
     {"additional_permissions", "object",
      "Sandboxed filesystem or network access for this command; only with `sandbox_permissions: "
      "\"with_additional_permissions\"`.",
-     additional_permissions, WITH_ADDITIONAL_PERMISSIONS},
+     additional_permissions, SP_SCHEMA_WITH_ADDITIONAL_PERMISSIONS},
     {"justification", "string",
-     "User-facing approval question for `require_escalated`; omit otherwise.", NULL, ALWAYS},
+     "User-facing approval question for `require_escalated`; omit otherwise.", NULL,
+     SP_SCHEMA_ALWAYS},
     {"prefix_rule", "array",
      "Reusable approval prefix for `cmd`, only with `sandbox_permissions: \"require_escalated\"`; "
      "for example [\"git\", \"pull\"].",
-     STRINGS, ALWAYS},
+     SP_SCHEMA_STRINGS, SP_SCHEMA_ALWAYS},
     {0},
 };
 
-static const struct parameter write_parameters[] = {
-    {"session_id", "number", "Identifier of the running unified exec session.", NULL, ALWAYS},
+const struct sp_parameter sp_schema_write[] = {
+    {"session_id", "number", "Identifier of the running unified exec session.", NULL,
+     SP_SCHEMA_ALWAYS},
     {"chars", "string", "Bytes to write to stdin. Defaults to empty, which polls without writing.",
-     NULL, ALWAYS},
+     NULL, SP_SCHEMA_ALWAYS},
     {"yield_time_ms", "number",
      "Wait before yielding output. Non-empty writes default to 250 ms and cap at 30000 ms; empty "
      "polls wait 5000-300000 ms by default.",
-     NULL, ALWAYS},
+     NULL, SP_SCHEMA_ALWAYS},
     MAX_OUTPUT_TOKENS,
     {"no_timeout", "boolean",
      "If set to true, nothing will be returned before the end of the process. This can only be "
      "used with empty `chars` and empty `yield_time_ms`. This must be used to wait for very long "
      "running processes/tests or to schedule a wait.",
-     NULL, WITH_NO_TIMEOUT},
+     NULL, SP_SCHEMA_WITH_NO_TIMEOUT},
     {0},
 };
 
-static const struct parameter permissions_parameters[] = {
+static const struct sp_parameter permissions_parameters[] = {
     {"permissions", "object",
      "Filesystem or network access that commands need beyond their sandbox.",
-     additional_permissions, ALWAYS},
-    {"reason", "string", "User-facing explanation of why it is needed.", NULL, ALWAYS},
+     additional_permissions, SP_SCHEMA_ALWAYS},
+    {"reason", "string", "User-facing explanation of why it is needed.", NULL, SP_SCHEMA_ALWAYS},
     {"environment_id", "string",
      "Environment id from <environment_context>. Omit to use the primary environment.", NULL,
-     WITH_SEVERAL_ENVIRONMENTS},
+     SP_SCHEMA_WITH_SEVERAL_ENVIRONMENTS},
     {0},
 };
 
-static const struct parameter compat_parameters[] = {
+static const struct sp_parameter compat_parameters[] = {
     {"input", "array",
      "Without session_id: the program to run and its arguments. With it: text for the session, "
      "joined with spaces where it has none.",
-     STRINGS, ALWAYS},
+     SP_SCHEMA_STRINGS, SP_SCHEMA_ALWAYS},
     {"session_id", "string", "The session to write to, as an earlier answer named it.", NULL,
-     ALWAYS},
+     SP_SCHEMA_ALWAYS},
     {"timeout_ms", "number",
      "How long to gather output. Defaults to 1000 ms; more than 60000 ms is cut to that.", NULL,
-     ALWAYS},
+     SP_SCHEMA_ALWAYS},
     {0},
 };
 
 static const char answer_schema[] =
-    "{\"type\":\"object\",\"properties\":{"
-    "\"chunk_id\":{\"type\":\"string\",\"description\":\"Label of this answer.\"},"
-    "\"wall_time_seconds\":{\"type\":\"number\",\"description\":\"How long this call waited.\"},"
-    "\"exit_code\":{\"type\":\"number\",\"description\":\"There once the process has ended.\"},"
-    "\"session_id\":{\"type\":\"number\",\"description\":"
-    "\"There while the process runs: what write_stdin takes.\"},"
-    "\"original_token_count\":{\"type\":\"number\",\"description\":"
-    "\"About how many tokens of output there were before any were left out.\"},"
-    "\"output\":{\"type\":\"string\",\"description\":\"Output since the last answer.\"}},"
+    "{\"type\":\"object\",\"properties\":{" SP_SCHEMA_ANSWER "},"
     "\"required\":[\"wall_time_seconds\",\"output\"],\"additionalProperties\":false}";
 
 static const char permissions_schema[] =
@@ -163,15 +139,16 @@ static const char compat_schema[] =
     "\"session_id\":{\"type\":[\"string\",\"null\"]},\"output\":{\"type\":\"string\"}},"
     "\"required\":[\"session_id\",\"output\"],\"additionalProperties\":false}";
 
-static const struct tool exec_tool = {
-    "exec_command",
-    "Runs a command in a PTY, returning output or a session ID for ongoing interaction.",
-    exec_parameters, "cmd", answer_schema};
+const char sp_schema_exec_description[] =
+    "Runs a command in a PTY, returning output or a session ID for ongoing interaction.";
+const char sp_schema_write_description[] =
+    "Writes characters to an existing unified exec session and returns recent output.";
 
-static const struct tool write_tool = {
-    "write_stdin",
-    "Writes characters to an existing unified exec session and returns recent output.",
-    write_parameters, "session_id", answer_schema};
+static const struct tool exec_tool = {"exec_command", sp_schema_exec_description, sp_schema_exec,
+                                      "cmd", answer_schema};
+
+static const struct tool write_tool = {"write_stdin", sp_schema_write_description, sp_schema_write,
+                                       "session_id", answer_schema};
 
 static const struct tool permissions_tool = {
     "request_permissions",
@@ -184,28 +161,28 @@ static const struct tool compat_tool = {
     "Runs a command in a PTY. Provide a session_id to reuse an existing interactive session.",
     compat_parameters, "input", compat_schema};
 
-static bool is_published(enum when when, const struct sp_tools_options *o)
+static bool is_published(enum sp_schema_when when, const struct sp_tools_options *o)
 {
     switch (when) {
-    case ALWAYS:
+    case SP_SCHEMA_ALWAYS:
         return true;
-    case WITH_LOGIN:
+    case SP_SCHEMA_WITH_LOGIN:
         return o->has_login;
-    case WITHOUT_FIXED_SHELL:
+    case SP_SCHEMA_WITHOUT_FIXED_SHELL:
         return !o->has_fixed_shell;
-    case WITH_SEVERAL_ENVIRONMENTS:
+    case SP_SCHEMA_WITH_SEVERAL_ENVIRONMENTS:
         return o->has_several_environments;
-    case WITH_ADDITIONAL_PERMISSIONS:
+    case SP_SCHEMA_WITH_ADDITIONAL_PERMISSIONS:
         return o->has_additional_permissions;
-    case WITHOUT_ADDITIONAL_PERMISSIONS:
+    case SP_SCHEMA_WITHOUT_ADDITIONAL_PERMISSIONS:
         return !o->has_additional_permissions;
-    case WITH_NO_TIMEOUT:
+    case SP_SCHEMA_WITH_NO_TIMEOUT:
         return o->has_no_timeout;
     }
     return false;
 }
 
-static bool add_parameter(struct sp_buf *out, const struct parameter *p)
+static bool add_parameter(struct sp_buf *out, const struct sp_parameter *p)
 {
     return sp_buf_printf(out, "\"%s\":{\"type\":\"%s\",\"description\":", p->name, p->type) &&
            sp_json_add_str(out, sp_str_of(p->description)) &&
@@ -214,17 +191,15 @@ static bool add_parameter(struct sp_buf *out, const struct parameter *p)
            sp_buf_add(out, "}", 1);
 }
 
-static bool add_parameters(struct sp_buf *out, const struct parameter *p,
-                           const struct sp_tools_options *o)
+bool sp_schema_add_parameters(struct sp_buf *out, const struct sp_parameter *list,
+                              const struct sp_tools_options *o, bool follows)
 {
-    bool is_first = true;
-
-    for (; p->name != NULL; p++) {
+    for (const struct sp_parameter *p = list; p->name != NULL; p++) {
         if (!is_published(p->when, o))
             continue;
-        if ((!is_first && !sp_buf_add(out, ",", 1)) || !add_parameter(out, p))
+        if ((follows && !sp_buf_add(out, ",", 1)) || !add_parameter(out, p))
             return false;
-        is_first = false;
+        follows = true;
     }
     return true;
 }
@@ -235,7 +210,7 @@ static bool add_tool(struct sp_buf *out, const struct tool *t, const struct sp_t
            sp_json_add_str(out, sp_str_of(t->description)) &&
            sp_buf_add_str(out, SP_STR(",\"strict\":false,\"parameters\":{\"type\":\"object\","
                                       "\"properties\":{")) &&
-           add_parameters(out, t->parameters, o) &&
+           sp_schema_add_parameters(out, t->parameters, o, false) &&
            sp_buf_printf(out, "},\"required\":[\"%s\"],\"additionalProperties\":false},",
                          t->required) &&
            sp_buf_printf(out, "\"output_schema\":%s}", t->output);

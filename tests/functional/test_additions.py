@@ -14,7 +14,7 @@ from wire import file_uri, unb64, wait_until
 class Capabilities(Case):
     def test_additions_are_advertised(self):
         flags = self.session().info['capabilities']
-        for name in ('processResize', 'processCloseStdin', 'processList', 'processSignals', 'ptySize', 'observe', 'sessionEnd'):
+        for name in ('processResize', 'processCloseStdin', 'processList', 'processInspect', 'processSignals', 'ptySize', 'observe', 'sessionEnd'):
             self.assertIs(flags.get(name), True, name)
 
 

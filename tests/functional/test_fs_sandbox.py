@@ -8,7 +8,7 @@ from fs_ground import DENIED, NO_FILE, READ_ONLY, WALK, Calls, FsSandboxCase, wo
 from sandbox_policy import (MINIMAL, PROTECTED, ROOT, confined_cells, context, place, project_write, read_only, restricted,
                             special, unrestricted, workspace_write)
 from server import ours_only, status_of
-from wire import RpcError, b64, file_uri, wait_until
+from wire import RpcError, b64, file_uri, unb64, wait_until
 
 DYNAMIC = 'file system sandbox context with dynamic permissions requires cwd'
 
@@ -293,6 +293,21 @@ class SameCell(FsSandboxCase):
         self.fs.write(os.path.join(self.w, 'big'), data, sandbox=policy)
         self.assertEqual(self.fs.read(os.path.join(self.w, 'big'), sandbox=policy), data)
         self.assertEqual(self.fs.read(os.path.join(self.w, 'big'), sandbox=read_only(self.w)), data)
+
+    def test_files_that_are_read_alone_come_beside_others(self):
+        size = (64 << 20) + 1  # SP_FILES_SMALL_READ, and a byte
+        for name in 'ab':
+            with open(os.path.join(self.w, name), 'wb') as f:
+                f.truncate(size)
+                f.seek(size - 1)
+                f.write(name.encode())
+        with open(os.path.join(self.w, 'small'), 'wb') as f:
+            f.write(b'small')
+        asked = [(n, self.fs.post('readFile', os.path.join(self.w, n), **({'sandbox': workspace_write(self.w)} if confined else {})))
+                 for n, confined in (('a', True), ('small', False), ('b', False), ('small', True))]
+        for name, number in asked:
+            data = unb64(self.client.result(number)['dataBase64'])
+            self.assertEqual((len(data), data[-5:]), (5, b'small') if name == 'small' else (size, bytes(4) + name.encode()))
 
 
 if __name__ == '__main__':

@@ -309,6 +309,26 @@ class Redirects(HttpCase):
         for name in names[:-1]:
             self.assertEqual(r.get(name.encode()), [], name)
 
+    @ours_only  # the reference sends both on
+    def test_what_is_of_the_environment_stays_with_its_host(self):
+        other = self.web()
+        web = self.web({'/r': self.to(other.url.encode() + b'/there', 307), '/same': self.to(b'/there', 307)})
+        other.answers['/back'] = self.to(web.url.encode() + b'/end')
+        web.answers['/away'] = self.to(other.url.encode() + b'/back')
+        c = self.server(env={'MY_TOKEN': 't0'}).session()
+        headers = [{'name': 'X-Key', 'value': 'k-', 'valueEnvVar': 'MY_TOKEN'}, {'name': 'X-Key', 'value': 'plain'},
+                   {'name': 'Host', 'value': 'site.example'}, {'name': 'X-Last', 'value': '', 'valueEnvVar': 'MY_TOKEN'}]
+
+        def seen(web):
+            return tuple(web.requests[-1].get(name) for name in (b'x-key', b'x-last', b'host'))
+        self.ask(c, web.url + '/same', headers=headers)
+        self.assertEqual(seen(web), ([b'k-t0', b'plain'], [b't0'], [b'site.example']))
+        self.ask(c, web.url + '/r', headers=headers)
+        self.assertEqual(seen(other), ([b'plain'], [], [b'127.0.0.1:%d' % other.port]))
+        self.ask(c, web.url + '/away', headers=headers)  # there and back again: what is gone is gone
+        self.assertEqual(web.requests[-1].path, '/end')
+        self.assertEqual(seen(web), ([b'plain'], [], [b'127.0.0.1:%d' % web.port]))
+
     def test_chains_and_nonsense(self):
         answers = {'/l': self.to(b'/l'), '/ftp': self.to(b'ftp://x/y'), '/file': self.to(b'file:///etc/passwd'),
                    '/none': response(b'', b'302 Found'), '/bad': self.to(b'http://[::bad'), '/empty': self.to(b'')}

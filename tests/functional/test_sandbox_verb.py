@@ -563,9 +563,10 @@ class Policy(Verb):
         self.assertIn(b'  refused system calls (the kernel told): unshare\n', err)
 
     def test_what_words_say_is_told_as_such(self):
-        code, _, err = self.run_verb('--verbose', '--', 'touch', os.path.join(self.work, 'x'))
+        path = os.path.join(self.work, 'x')
+        code, _, err = self.run_verb('--verbose', '--', 'touch', path)
         self.assertEqual(code, 1)
-        self.assertIn(b'  its output reads so (words, a guess): read_only_file_system\n', err)
+        self.assertIn(b'  its output reads so (words, a guess): read_only_file_system, %s\n' % path.encode(), err)
 
     def test_stderr_that_is_no_terminal_is_the_commands_alone(self):
         self.assertEqual(self.sh('echo permission denied >&2; exit 1'), (1, b'', b'permission denied\n'))

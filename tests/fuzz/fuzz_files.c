@@ -49,6 +49,7 @@ static void check_answer(const uint8_t *data, size_t size)
     CHECK(!has_failed || (!has_fd && m.data_len == 0));
     CHECK(m.data_len <= SP_FILE_MAX_READ && (is_apart || m.data_len <= SP_FILES_WINDOW));
     CHECK(op != SP_FILE_READ_BLOCK || m.data_len <= length);
+    CHECK(op != SP_FILE_READ || length == 0 || m.data_len <= length);
     CHECK(op != SP_FILE_OPEN || has_failed || has_fd);
     CHECK(!has_fd || is_apart || op == SP_FILE_OPEN);
 }

@@ -31,15 +31,14 @@ static void check_message(const char *bytes, size_t n)
 static void check_fields(const char *bytes, size_t n)
 {
     struct sp_str rest = {bytes, n};
-    struct sp_str name;
-    struct sp_str value;
+    struct sp_web_field f;
     struct sp_buf again = {0};
     const bool is_whole = sp_web_fields_are_whole(rest);
 
-    while (sp_web_field_next(&rest, &name, &value)) {
-        CHECK(name.p + name.n == value.p && value.p + value.n == rest.p);
+    while (sp_web_field_take(&rest, &f)) {
+        CHECK(f.name.p + f.name.n == f.value.p && f.value.p + f.value.n == rest.p);
         if (is_whole)
-            CHECK(sp_web_field_add(&again, name, value));
+            CHECK(sp_web_field_put(&again, &f));
     }
     if (is_whole)
         CHECK(again.len == n && (n == 0 || memcmp(again.data, bytes, n) == 0));

@@ -31,6 +31,9 @@ struct answer {
     bool was_denied;
     int process_id, signal;
     uint64_t from, to;
+    int woken_by;
+    bool has_exited, is_output_held, has_typed, has_denial, has_kernel;
+    enum sp_end_reason end_reason;
 };
 
 #define EVENTS_MAX 20000
@@ -126,6 +129,13 @@ static inline void on_reply(void *user, const struct sp_reply *r)
     a->signal = r->signal;
     a->from = r->from;
     a->to = r->to;
+    a->woken_by = r->woken_by;
+    a->has_exited = r->has_exited;
+    a->is_output_held = r->is_output_held;
+    a->has_typed = r->has_typed;
+    a->has_denial = r->denial != NULL;
+    a->has_kernel = r->kernel != NULL;
+    a->end_reason = r->end_reason;
     (void)snprintf(a->text, sizeof a->text, "%.*s", (int)(r->text.n > 4000 ? 4000 : r->text.n),
                    r->text.p);
     a->output_len = r->answer.output.n;

@@ -59,6 +59,8 @@ static size_t job_count;
 static enum sp_job_result next_result;
 static bool is_mute;                /* calls are not answered until the test does it */
 static struct sp_error start_error; /* code NONE: none */
+static bool can_look;
+static struct sp_look next_look;
 
 static struct sp_backend_facts puppet_facts;
 static struct sp_error facts_error; /* code NONE: facts are told */
@@ -184,6 +186,21 @@ static inline void puppet_terminate(struct sp_job *j, struct sp_job_call *c)
     take_call(j, c);
 }
 
+static inline bool puppet_look(struct sp_job *j, struct sp_job_look *l)
+{
+    char text[64] = "";
+
+    if (!can_look)
+        return false;
+    for (uint32_t i = 0; i < l->port_count; i++)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s%u", i == 0 ? "" : ",",
+                       l->ports[i]);
+    note(job_of(j), l->wants_doing ? "look" : "ports:", text);
+    l->found = next_look;
+    take_call(j, &l->call);
+    return true;
+}
+
 static inline void puppet_go_on(struct sp_job *j)
 {
     note(job_of(j), "go_on", "");
@@ -242,6 +259,7 @@ static const struct sp_backend_ops puppet_ops = {
     .release = puppet_release,
     .ask_facts = puppet_ask_facts,
     .forget_facts = puppet_forget_facts,
+    .look = puppet_look,
 };
 
 static struct sp_backend puppets = {.ops = &puppet_ops};
@@ -335,7 +353,8 @@ static inline int begin_puppets(void **state)
         return -1;
     job_count = 0;
     next_result = SP_JOB_OK;
-    is_mute = withholds_facts = false;
+    is_mute = withholds_facts = can_look = false;
+    next_look = (struct sp_look){0};
     start_error = facts_error = (struct sp_error){0};
     puppet_facts = (struct sp_backend_facts){.cwd = "/site"};
     puppets.loop = loop;

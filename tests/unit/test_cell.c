@@ -845,9 +845,10 @@ static void test_messages_to_nobody_are_ignored(void **state)
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         struct sp_wire_hello pad = {
             .head = {SP_WIRE_VERSION, (uint16_t)ops[i], 0, stale.head.number}};
+        const bool is_longer = ops[i] == SP_WIRE_HELLO || ops[i] == SP_WIRE_STARTED;
 
-        call(&nobody, ops[i] == SP_WIRE_HELLO ? SP_WIRE_SIGNAL : ops[i], 0, SIGKILL, 0);
-        call(&nowhere, ops[i] == SP_WIRE_HELLO ? SP_WIRE_SIGNAL : ops[i], 0, SIGKILL, 0);
+        call(&nobody, is_longer ? SP_WIRE_SIGNAL : ops[i], 0, SIGKILL, 0);
+        call(&nowhere, is_longer ? SP_WIRE_SIGNAL : ops[i], 0, SIGKILL, 0);
         assert_int_equal(sp_wire_send(control, true, &pad, sizeof pad, NULL, 0, NULL, 0), 0);
     }
     call(&p1, SP_WIRE_SIGNAL, 1, 0, 0);

@@ -140,7 +140,7 @@ static void test_a_word_before_a_torn_one_does_not_hide_it(void **state)
 
 static void test_bytes_one_by_one_make_words_and_paths(void **state)
 {
-    static const char text[] = "x\nsh: 1: cannot create '/etc/hosts': Read-Only File System\n";
+    static const char text[] = "x\nsh: 1: cannot create /etc/hosts: Read-Only File System\n";
     static const char clean[] = "x\nsh: 1: \"/etc/hosts\": Read-Only File System\n";
     struct sp_denial d;
 
@@ -153,6 +153,28 @@ static void test_bytes_one_by_one_make_words_and_paths(void **state)
     for (const char *p = clean; *p != 0; p++)
         sp_denial_feed(&d, SP_STREAM_STDERR, p, 1);
     assert_string_equal(d.path, "/etc/hosts");
+}
+
+static void test_the_path_may_be_quoted_at_the_end_of_a_sentence(void **state)
+{
+    static const struct {
+        const char *text, *path;
+    } cases[] = {
+        {"touch: cannot touch '/usr/x': Read-only file system\n", "/usr/x"},
+        {"mkdir: cannot create directory \xE2\x80\x98/usr/a b\xE2\x80\x99: Permission denied\n",
+         "/usr/a b"},
+        {"x: cannot rename '/a' to '/b c': Permission denied\n", "/b c"},
+        {"x: cannot open 'name': Permission denied\n", ""},
+        {"x: cannot open /a': Permission denied\n", ""},
+        {"\xE2\x80\x99: Permission denied\n", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct sp_denial d = fed(cases[i].text);
+
+        assert_string_equal(d.path, cases[i].path);
+    }
 }
 
 static void test_the_path_stands_before_the_phrase(void **state)
@@ -285,6 +307,12 @@ static void naive_path(struct naive *n, const struct text *t, size_t end)
     char *p = line;
     for (char *next; (next = strstr(p, ": ")) != NULL;)
         p = next + 1 + (next[1] == ' ');
+    const size_t len = strlen(p);
+    for (size_t i = len; len > 0 && strchr("'\"`", p[len - 1]) != NULL && i-- > 0;)
+        if (p[i] == ' ' && i + 1 < len && strchr("'\"`", p[i + 1]) != NULL) {
+            p += i + 1;
+            break;
+        }
     p += strspn(p, "'\"`");
     while (*p != 0 && strchr("'\"`", p[strlen(p) - 1]) != NULL)
         p[strlen(p) - 1] = 0;
@@ -438,6 +466,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_the_path_stands_before_the_phrase),
     cmocka_unit_test(test_a_path_is_of_its_own_stream),
     cmocka_unit_test(test_a_path_of_512_bytes_is_the_longest),
+    cmocka_unit_test(test_the_path_may_be_quoted_at_the_end_of_a_sentence),
     cmocka_unit_test(test_a_line_that_began_long_ago_gives_no_false_path),
     cmocka_unit_test(test_it_agrees_with_the_obvious_way),
     cmocka_unit_test(test_a_megabyte_is_read_in_no_time),

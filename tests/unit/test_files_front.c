@@ -7,154 +7,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "cell/files.h"
-#include "files_fixture.h"
+#include "files_front_fixture.h"
 #include "memory_fixture.h"
-
-/* ---- the other ends ---- */
-
-struct end {
-    int socket;
-    char *window;
-    struct sp_files_ask asked;
-    int fd; /* that came with it; -1: none */
-};
-
-static struct end ends[SP_FILES_SERVERS_MAX + 8];
-static int end_count;
-static bool is_real; /* then the processes are */
-
-int __real_sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e);
-int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e);
-
-/* The cell gets the end of another pair, whose process ends at once. */
-int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e)
-{
-    int pair[2];
-
-    if (is_real)
-        return __real_sp_cell_join(c, g, socket, e);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    const int r = __real_sp_cell_join(c, g, pair[1], e);
-    (void)close(pair[0]);
-    (void)close(pair[1]);
-    if (r == 0) {
-        assert_true(end_count < (int)(sizeof ends / sizeof ends[0]));
-        ends[end_count++] = (struct end){.socket = dup(socket), .fd = -1};
-    }
-    return r;
-}
-
-/* Takes a datagram of the front's; its paths are not looked at. */
-static bool hear(struct end *end)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-    } control;
-    char paths[2 * SP_FILE_MAX_PATH];
-    struct iovec iov[2] = {{&end->asked, sizeof end->asked}, {paths, sizeof paths}};
-    struct msghdr h = {.msg_iov = iov,
-                       .msg_iovlen = 2,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
-    const ssize_t n = recvmsg(end->socket, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-    if (n <= 0)
-        return false;
-    if (end->fd >= 0)
-        (void)close(end->fd);
-    end->fd = sp_files_take_fd(&h);
-    return true;
-}
-
-static bool has_been_asked(const void *about)
-{
-    struct end *end = (struct end *)(uintptr_t)about;
-
-    while (hear(end)) {
-        if (end->window != NULL)
-            return true;
-        assert_int_equal(end->asked.op, 0); /* the first brings the window */
-        end->window = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, end->fd, 0);
-        assert_true(end->window != MAP_FAILED);
-    }
-    return false;
-}
-
-static void say(const struct end *end, const void *bytes, size_t len, const int *fds, int fd_count)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(8 * sizeof(int))];
-    } control = {0};
-    struct iovec iov = {(void *)(uintptr_t)bytes, len};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-
-    if (fd_count > 0) {
-        h.msg_control = control.bytes;
-        h.msg_controllen = CMSG_SPACE((size_t)fd_count * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN((size_t)fd_count * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, (size_t)fd_count * sizeof(int));
-    }
-    assert_int_equal(sendmsg(end->socket, &h, MSG_NOSIGNAL), (ssize_t)len);
-}
-
-static int front_begin(void **state)
-{
-    end_count = 0;
-    is_real = false;
-    return files_begin(state);
-}
-
-static int front_end(void **state)
-{
-    for (int i = 0; i < end_count; i++) {
-        (void)close(ends[i].socket);
-        if (ends[i].fd >= 0)
-            (void)close(ends[i].fd);
-        if (ends[i].window != NULL)
-            (void)munmap(ends[i].window, SP_FILES_WINDOW);
-    }
-    return files_end(state);
-}
-
-#define front_test(name) cmocka_unit_test_setup_teardown(name, front_begin, front_end)
-
-static struct call call;
-
-/* A question that is at the newest process, and not answered yet. */
-static struct end *ask_one(enum sp_file_op op)
-{
-    struct sp_files_job job = a_job(op, "f");
-
-    job.ask.length = 8;
-    asks(&call, &job);
-    assert_true(end_count > 0);
-    struct end *end = &ends[end_count - 1];
-    until(has_been_asked, end);
-    assert_int_equal(end->asked.op, (uint32_t)op);
-    return end;
-}
-
-/* A plain answer, to be spoilt. */
-static struct sp_files_answer fine(const struct end *end)
-{
-    return (struct sp_files_answer){.number = end->asked.number};
-}
-
-/* The process was not believed: the call has failed, its descriptors are gone. */
-static void is_not_believed(int fds)
-{
-    awaits(&call);
-    assert_false(call.has_answer);
-    assert_int_equal(call.e.code, SP_E_FAILED);
-    until_servers(0);
-    assert_int_equal(open_fds(), fds);
-}
 
 /* ---- answers ---- */
 
@@ -166,7 +20,10 @@ static void test_every_field_of_an_answer(void **state)
         bool is_fine;
     } cases[] = {
         {SP_FILE_STAT, {.size = UINT64_MAX, .created_ms = INT64_MIN}, true},
-        {SP_FILE_STAT, {.flags = UINT32_MAX & ~(uint32_t)(SP_FILES_APART | SP_FILES_OPENED)}, true},
+        {SP_FILE_STAT,
+         {.flags = UINT32_MAX & ~(uint32_t)(SP_FILES_APART | SP_FILES_OPENED | SP_FILES_BACK)},
+         true},
+        {SP_FILE_STAT, {.flags = SP_FILES_BACK}, false},
         {SP_FILE_READ, {.data_len = SP_FILES_WINDOW}, true},
         {SP_FILE_READ, {.data_len = SP_FILES_WINDOW + 1}, false},
         {SP_FILE_READ, {.data_len = UINT64_MAX}, false},
@@ -265,6 +122,8 @@ static void test_descriptors_that_nobody_wants(void **state)
             }
 }
 
+/* ---- memory files ---- */
+
 static int memory_of(size_t size, unsigned seals, unsigned flags)
 {
     const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
@@ -295,6 +154,7 @@ static void test_memory_files(void **state)
         {4096, 0, 0, 4096, false},
         {4096, all, 0, 4097, false},
         {4096, all, 0, UINT64_MAX, false},
+        {(size_t)SP_FILES_SMALL_READ + 1, all, 0, SP_FILES_SMALL_READ + 1, false}, /* not asked */
         {4096, all, 0, 0, false},
         {0, all, 0, 1, false},
         {2U << 20, all, MFD_HUGETLB, 4, false},
@@ -322,6 +182,49 @@ static void test_memory_files(void **state)
     }
 }
 
+static bool is_nothing_done(const void *nothing)
+{
+    (void)nothing;
+    return sp_files_counts(server->files).working == 0;
+}
+
+/* It has closed what it has opened: until then it gets nothing to do. */
+static void comes_back(const struct end *end)
+{
+    struct sp_files_answer m = fine(end);
+
+    let_pass(5);
+    assert_int_equal(sp_files_counts(server->files).working, 1);
+    m.flags = SP_FILES_BACK;
+    say(end, &m, sizeof m, NULL, 0);
+    until(is_nothing_done, NULL);
+}
+
+/* One that has an answer, but not of this kind at this time. */
+static void test_what_comes_too_early_or_twice(void **state)
+{
+    (void)state;
+    make_file("f", "text");
+    const int file = open(at("f"), O_RDONLY | O_CLOEXEC);
+    for (int i = 0; i < 3; i++) {
+        const struct end *end = ask_one(SP_FILE_OPEN);
+        struct sp_files_answer m = fine(end);
+
+        m.flags = i == 0 ? SP_FILES_BACK : SP_FILES_OPENED;
+        say(end, &m, sizeof m, &file, i > 0);
+        awaits(&call);
+        assert_int_equal(call.has_answer, i > 0);
+        if (i > 0)
+            (void)close(call.answer.fd);
+        if (i == 1) /* the same again */
+            say(end, &m, sizeof m, &file, 1);
+        if (i == 2)
+            comes_back(end);
+        until_servers(i == 2 ? 1 : 0);
+    }
+    (void)close(file);
+}
+
 static void test_opened_things(void **state)
 {
     int pipe_fds[2];
@@ -347,6 +250,7 @@ static void test_opened_things(void **state)
         assert_true(call.has_answer);
         assert_true(call.answer.fd > 2);
         (void)close(call.answer.fd);
+        comes_back(end);
         /* Dropped meanwhile: nobody is there to close it but us. */
         end = ask_one(SP_FILE_OPEN);
         sp_files_drop(&call.call);
@@ -357,7 +261,7 @@ static void test_opened_things(void **state)
         let_pass(20);
         assert_int_equal(open_fds(), before);
         assert_false(call.is_done);
-        assert_int_equal(sp_files_counts(server->files).working, 0);
+        comes_back(end);
     }
     for (size_t i = 0; i < sizeof things / sizeof things[0]; i++)
         (void)close(things[i]);
@@ -540,6 +444,7 @@ int main(void)
         front_test(test_descriptors_that_nobody_wants),
         front_test(test_memory_files),
         front_test(test_opened_things),
+        front_test(test_what_comes_too_early_or_twice),
         front_test(test_a_close_that_would_take_long),
         front_test(test_the_limits_of_one_client),
         front_test(test_the_limit_of_all),

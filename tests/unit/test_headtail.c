@@ -366,6 +366,52 @@ static void test_a_view_without_room_leaves_the_buffer_as_it_was(void **state)
     }
 }
 
+static void test_what_is_kept_can_be_looked_at_in_place(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 40; n++) {
+        auto_headtail struct sp_headtail h = empty(10);
+
+        for (size_t i = 0; i < n; i++)
+            assert_true(sp_headtail_push(&h, (struct sp_str){&"0123456789abcdefghij"[i % 20], 1}));
+        for (int is_trimmed = 0; is_trimmed < 2; is_trimmed++) {
+            auto_buf struct sp_buf raw = {0};
+            auto_buf struct sp_buf seen = {0};
+            struct sp_str head;
+            struct sp_str tail[2];
+
+            assert_true(sp_headtail_add_raw(&h, &raw));
+            sp_headtail_view(&h, &head, tail);
+            assert_true(sp_buf_add_str(&seen, head) && sp_buf_add_str(&seen, tail[0]) &&
+                        sp_buf_add_str(&seen, tail[1]));
+            assert_int_equal(raw.len, seen.len);
+            assert_true(raw.len == 0 || memcmp(raw.data, seen.data, raw.len) == 0);
+            assert_int_equal(sp_headtail_total(&h), n);
+            sp_headtail_trim(&h);
+            assert_int_equal(h.head.cap, h.head.len);
+            assert_true(h.tail_size == h.tail_len || h.tail_from != 0);
+        }
+    }
+}
+
+static void test_a_trim_without_memory_changes_nothing(void **state)
+{
+    auto_headtail struct sp_headtail h = empty(1000);
+    auto_buf struct sp_buf raw = {0};
+
+    (void)state;
+    for (int i = 0; i < 60; i++)
+        push(&h, "0123456789");
+    for (long n = 1; n <= 2; n++) {
+        end_memory_at(n);
+        sp_headtail_trim(&h);
+        (void)did_memory_end();
+    }
+    assert_true(sp_headtail_add_raw(&h, &raw));
+    assert_int_equal(raw.len, 600);
+    assert_memory_equal(raw.data + 590, "0123456789", 10);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_first_and_last_bytes_stay_and_the_rest_is_counted),
     cmocka_unit_test(test_the_smallest_capacities_count_what_they_cannot_keep),
@@ -385,6 +431,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_push_without_memory_takes_nothing),
     cmocka_unit_test(test_a_merge_without_memory_leaves_both),
     cmocka_unit_test(test_a_view_without_room_leaves_the_buffer_as_it_was),
+    cmocka_unit_test(test_what_is_kept_can_be_looked_at_in_place),
+    cmocka_unit_test(test_a_trim_without_memory_changes_nothing),
 };
 
 TEST_MAIN(tests)

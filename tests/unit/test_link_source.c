@@ -134,6 +134,52 @@ static void test_a_closing_link_takes_none_and_sends_the_rest(void **state)
     (void)expect_frame(c, SP_WS_CLOSE, &(const char *){""});
 }
 
+static bool has_newest_pong(void)
+{
+    return fx.link->has_pong && fx.link->pong_len == 6;
+}
+
+/* Who asks whether we live while something long is sent is told so, once, between two parts. */
+static void test_a_ping_is_answered_between_two_fragments(void **state)
+{
+    enum { FRAGMENTS = 40 };
+    struct client *c = connect_websocket();
+    struct made a = made_of('a', FRAGMENTS * MIB, SIZE_MAX);
+    size_t texts = 0;
+    size_t before = 0;
+    unsigned pongs = 0;
+
+    (void)state;
+    c->is_reading = false;
+    sp_link_send(fx.link, &a.source);
+    put_frame(c, 0x80 | SP_WS_PING, "first", 5);
+    put_frame(c, 0x80 | SP_WS_PING, "newest", 6);
+    until(has_newest_pong);
+    c->is_reading = true;
+    while (texts < FRAGMENTS) {
+        const char *p = "";
+        const struct sp_ws_header h = expect_any_frame(c, &p);
+
+        if (h.opcode == SP_WS_PONG) {
+            assert_bytes(p, (size_t)h.len, "newest");
+            pongs++;
+            before = texts;
+            continue;
+        }
+        assert_int_equal(h.opcode, texts == 0 ? SP_WS_TEXT : SP_WS_CONTINUATION);
+        assert_int_equal(h.len, MIB);
+        assert_int_equal(p[0], 'a' + texts * MIB % 7);
+        texts++;
+        assert_int_equal(h.is_final, texts == FRAGMENTS);
+    }
+    assert_int_equal(pongs, 1);
+    assert_true(before < FRAGMENTS - 1);
+    put_frame(c, 0x80 | SP_WS_PING, "later", 5);
+    const char *p = "";
+    const struct sp_ws_header h = expect_frame(c, SP_WS_PONG, &p);
+    assert_bytes(p, (size_t)h.len, "later");
+}
+
 #define WS(test) cmocka_unit_test_setup_teardown(test, set_up_ws, tear_down)
 
 int main(void)
@@ -143,6 +189,7 @@ int main(void)
         WS(test_link_is_full_until_it_is_made),
         WS(test_a_link_that_ends_is_the_end_of_what_it_sends),
         WS(test_a_closing_link_takes_none_and_sends_the_rest),
+        WS(test_a_ping_is_answered_between_two_fragments),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -275,6 +275,38 @@ static void test_without_anybody_to_ask_every_question_is_denied(void **state)
     assert_int_equal(a.fault, SP_FAULT_REJECTED);
 }
 
+/* Of one call alone: nobody sees its questions. */
+static void test_a_call_that_nobody_answers_for_is_judged_so(void **state)
+{
+    struct sp_exec_ask ask = command("touch x");
+    struct answer a;
+
+    (void)state;
+    confine(SP_APPROVAL_ON_FAILURE);
+    ask.nobody_answers = true;
+    exec_ask(&a, &ask);
+    until(job_count == 1);
+    say_started(0);
+    say(0, "touch: Permission denied\n");
+    end_with(0, 1);
+    until(a.is_there); /* the denial is the result, and its words are not lost */
+    assert_exit(&a, 1);
+    assert_true(a.was_denied);
+    assert_string_equal(a.output, "touch: Permission denied\n");
+    confine(SP_APPROVAL_ON_REQUEST);
+    ask.has_permissions = true;
+    ask.permissions = SP_PERMISSIONS_ESCALATED;
+    exec_ask(&a, &ask);
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_REJECTED);
+    assert_int_equal(questions, 0);
+    ask.nobody_answers = false; /* others can be asked about all the same */
+    exec_ask(&a, &ask);
+    until(questions == 1);
+    decide(last_question.id, SP_DECISION_DENIED);
+    until(a.is_there);
+}
+
 static void test_who_is_free_already_is_not_asked(void **state)
 {
     struct sp_exec_ask ask = command("x");
@@ -483,6 +515,7 @@ int main(void)
         asks_test(test_a_refusal_is_told_and_leaves_nothing),
         asks_test(test_an_abort_interrupts_the_others),
         asks_test(test_without_anybody_to_ask_every_question_is_denied),
+        asks_test(test_a_call_that_nobody_answers_for_is_judged_so),
         asks_test(test_who_is_free_already_is_not_asked),
         asks_test(test_additional_permissions_widen_the_sandbox),
         asks_test(test_a_denial_is_an_ordinary_result),

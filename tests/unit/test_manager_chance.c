@@ -16,7 +16,7 @@ static struct answer answers[CALLS_MAX];
 static size_t answer_count;
 static enum puppet_life lives[JOBS_MAX];
 static uint64_t chance;
-static unsigned pauses, orders, orders_told;
+static unsigned pauses, orders, orders_told, looks, looks_told;
 static uint64_t covered[100000]; /* by id: up to where its output was answered */
 
 static uint32_t below(uint32_t n)
@@ -42,6 +42,28 @@ static void on_order(void *user, bool was_done)
     orders_told++;
 }
 
+static void on_look(void *user, const struct sp_look *look)
+{
+    (void)user;
+    (void)look;
+    looks_told++;
+}
+
+/* Some of these, perhaps none. */
+static const struct sp_until *any_until(uint32_t *count)
+{
+    static struct sp_until items[3];
+    static const char *const patterns[] = {"a", "hello$", "(denied|a)\n", "never", "^.l"};
+
+    *count = below(2) == 0 ? 0 : below(4);
+    for (uint32_t i = 0; i < *count; i++)
+        items[i] = (struct sp_until){.kind = (enum sp_until_kind)below(4),
+                                     .pattern = sp_str_of(patterns[below(5)]),
+                                     .quiet_ms = below(2000),
+                                     .port = (uint16_t)(1 + below(3))};
+    return items;
+}
+
 static void begin_exec(void)
 {
     struct sp_exec_ask ask = command("x");
@@ -55,6 +77,9 @@ static void begin_exec(void)
     ask.is_tty = below(2) == 0;
     ask.yield = (struct sp_yield_ask){true, below(2000)};
     ask.is_compat = below(8) == 0;
+    ask.until = any_until(&ask.until_count);
+    ask.timeout_ms = below(4) == 0 ? 1 + below(5000) : 0;
+    ask.waits_for_end = below(10) == 0;
     if (below(20) == 0)
         (void)sp_fail(&start_error, SP_E_SYSTEM, ENOENT, "x");
     assert_int_equal(sp_manager_exec(manager, &ask, on_any_reply, a, &a->call, NULL), 0);
@@ -76,10 +101,11 @@ static int any_id(void)
 static void begin_write(void)
 {
     static const char *const texts[] = {"", "", "x", "\003"};
-    const struct sp_write_ask ask = {
+    struct sp_write_ask ask = {
         .session_id = any_id(), .chars = sp_str_of(texts[below(4)]), .yield = {true, below(8000)}};
     struct answer *a = &answers[answer_count++];
 
+    ask.until = any_until(&ask.until_count);
     *a = (struct answer){0};
     assert_int_equal(sp_manager_write(manager, &ask, on_any_reply, a, &a->call, NULL), 0);
 }
@@ -135,7 +161,16 @@ static void meddle(void)
 {
     const int id = any_id();
 
-    switch (below(9)) {
+    next_look.listening = below(4) == 0 ? (uint16_t)(1 + below(3)) : 0;
+    switch (below(12)) {
+    case 9:
+    case 10:
+        sp_manager_answer_now(manager, below((uint32_t)answer_count + 1));
+        break;
+    case 11:
+        looks++;
+        sp_manager_look(manager, id, on_look, NULL);
+        break;
     case 0:
         orders++;
         sp_manager_terminate(manager, id, on_order, NULL);
@@ -223,6 +258,7 @@ static void end_everything(void)
     for (size_t i = 0; i < answer_count; i++)
         assert_true(answers[i].is_there);
     assert_int_equal(orders, orders_told);
+    assert_int_equal(looks, looks_told);
     while (manager->stored != 0) {
         const struct sp_process *p = manager->first;
         struct answer a;
@@ -234,7 +270,7 @@ static void end_everything(void)
         assert_true(a.fault == SP_FAULT_FAILED || a.answer.fate == SP_ANSWER_EXITED);
     }
     run_for(300);
-    assert_int_equal(sp_manager_reserved(manager), 0);
+    assert_int_equal(sp_manager_reserved(manager), manager->remembered_count);
     assert_null(manager->first);
     size_t begun = 0;
     size_t ended = 0;
@@ -248,12 +284,16 @@ static void end_everything(void)
 /* No number is used twice, so that every answer is known to be of its process. */
 static void begin_round(void **state)
 {
-    answer_count = pauses = orders = orders_told = 0;
+    answer_count = pauses = orders = orders_told = looks = looks_told = 0;
     memset(lives, 0, sizeof lives);
     memset(covered, 0, sizeof covered);
     assert_int_equal(begin_puppets(state), 0);
     options.has_deterministic_ids = false;
+    options.remembers_ended = chance % 2 == 0;
+    options.exited_ttl_ms = chance % 3 == 0 ? 0 : 3000;
+    options.idle_ttl_ms = chance % 5 == 0 ? 2000 : 0;
     remake_manager();
+    can_look = chance % 4 != 1;
     is_mute = true;
 }
 
@@ -281,6 +321,7 @@ static void test_the_end_may_come_at_any_time(void **state)
         for (size_t i = 0; i < answer_count; i++)
             assert_true(answers[i].is_there);
         assert_int_equal(orders, orders_told);
+        assert_int_equal(looks, looks_told);
     }
 }
 

@@ -2,6 +2,10 @@
 /*
  * The manager over real processes.
  */
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/auto.h"
 #include "engine/local.h"
 #include "manager_fixture.h"
 
@@ -214,8 +218,135 @@ static void test_the_environment_is_plain_and_says_who_runs_it(void **state)
     assert_string_equal(a.output, "dumb cat thread session call 1\n");
 }
 
-int main(void)
+/* ---- waits, and what is left of an end ---- */
+
+static void exec_until(struct answer *a, const char *cmd, const struct sp_until *items,
+                       uint32_t count)
 {
+    struct sp_exec_ask ask = command(cmd);
+
+    ask.yield = (struct sp_yield_ask){true, 20000};
+    ask.is_tty = true;
+    ask.until = items;
+    ask.until_count = count;
+    exec_ask(a, &ask);
+    until(a->is_there);
+}
+
+static void test_words_and_silence_end_a_wait(void **state)
+{
+    const struct sp_until words[] = {{.kind = SP_UNTIL_QUIET, .quiet_ms = 15000},
+                                     {.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("^up [0-9]+")}};
+    const struct sp_until prompt[] = {{.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("name: $")}};
+    const struct sp_until silence[] = {{.kind = SP_UNTIL_QUIET, .quiet_ms = 400}};
+    struct answer a;
+
+    (void)state;
+    exec_until(&a, "sleep 0.3; echo starting; printf 'up '; sleep 0.2; echo 17; sleep 600", words,
+               2);
+    assert_running(&a, 1000);
+    assert_int_equal(a.woken_by, 1);
+    assert_true(a.answer.wall_ns < 10000000000);
+    exec_until(&a, "sleep 0.3; printf 'name: '; read x; sleep 600", prompt, 1);
+    assert_running(&a, 1001);
+    assert_int_equal(a.woken_by, 0);
+    exec_until(&a, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done; sleep 600", silence, 1);
+    assert_running(&a, 1002);
+    assert_int_equal(a.woken_by, 0);
+    assert_non_null(strstr(a.output, "6"));
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    auto_close int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(s >= 0 && bind(s, (struct sockaddr *)&at, n) == 0);
+    assert_int_equal(getsockname(s, (struct sockaddr *)&at, &n), 0);
+    return ntohs(at.sin_port);
+}
+
+/* What the command of the next test runs. */
+static int listen_on(const char *number)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)atoi(number)),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int s = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (s < 0 || bind(s, (const struct sockaddr *)&at, sizeof at) < 0 || listen(s, 1) < 0)
+        return 1;
+    (void)pause();
+    return 0;
+}
+
+static void test_a_port_ends_a_wait(void **state)
+{
+    const uint16_t number = free_port();
+    const struct sp_until port[] = {{.kind = SP_UNTIL_PORT, .port = number}};
+    char path[4096] = "";
+    char cmd[4200];
+    struct answer a;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", path, sizeof path - 1) > 0);
+    (void)snprintf(cmd, sizeof cmd, "sleep 0.5; '%s' %u", path, number);
+    exec_until(&a, cmd, port, 1);
+    assert_running(&a, 1000);
+    assert_int_equal(a.woken_by, 0);
+    assert_true(a.answer.wall_ns > 500000000 && a.answer.wall_ns < 10000000000);
+}
+
+static void test_a_timeout_ends_the_whole_tree(void **state)
+{
+    struct sp_exec_ask ask = command("sleep 601 & sleep 602");
+    struct answer a;
+
+    (void)state;
+    options.remembers_ended = true;
+    end_manager();
+    make_manager();
+    ask.timeout_ms = 500;
+    ask.waits_for_end = true;
+    exec_ask(&a, &ask);
+    until(a.is_there);
+    assert_exit(&a, 137);
+    assert_int_equal(a.end_reason, SP_END_TIMEOUT);
+    assert_int_equal(a.signal, SIGKILL);
+    assert_true(a.has_kernel);
+    assert_false(a.is_output_held); /* nobody is left who could */
+    struct sp_manager_view v;
+    assert_true(sp_manager_view(manager, 1000, &v));
+    assert_int_equal(v.end_reason, SP_END_TIMEOUT);
+}
+
+static void on_look(void *user, const struct sp_look *look)
+{
+    *(struct sp_look *)user = look != NULL ? *look : (struct sp_look){.doing = SP_DOING_MAX};
+}
+
+static void test_it_is_seen_what_a_command_does(void **state)
+{
+    struct sp_look look = {.doing = SP_DOING_MAX + 1};
+    struct answer a;
+
+    (void)state;
+    exec_for(&a, "/bin/cat", true, 500);
+    until(a.is_there);
+    assert_running(&a, 1000);
+    sp_manager_look(manager, 1000, on_look, &look);
+    until(look.doing != SP_DOING_MAX + 1);
+    if (look.doing == SP_DOING_UNKNOWN)
+        printf("# the kernel does not tell what it does here\n");
+    else
+        assert_int_equal(look.doing, SP_DOING_READING_TERMINAL);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2)
+        return listen_on(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_command_answers_with_its_output_and_code, begin,
                                         end),
@@ -229,6 +360,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stdin_on_pipes_is_typed_into_and_closed, begin, end),
         cmocka_unit_test_setup_teardown(test_the_environment_is_plain_and_says_who_runs_it, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_words_and_silence_end_a_wait, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_port_ends_a_wait, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_timeout_ends_the_whole_tree, begin, end),
+        cmocka_unit_test_setup_teardown(test_it_is_seen_what_a_command_does, begin, end),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -24,9 +24,13 @@ static void live_a_life(void)
     static char much[70000];
     struct sp_error e = {0};
     struct sp_exec_ask ask = command("x");
+    const struct sp_until items[] = {{.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("never")},
+                                     {.kind = SP_UNTIL_PORT, .port = 80}};
 
     ask.is_tty = true;
     ask.yield = (struct sp_yield_ask){true, 250};
+    ask.until = items;
+    ask.until_count = 2;
     a = (struct answer){0};
     if (sp_manager_exec(manager, &ask, on_reply, &a, &a.call, &e) < 0) {
         assert_int_equal(e.sys, ENOMEM);
@@ -73,14 +77,19 @@ static void live_a_life(void)
     assert_int_equal(a.from, heard);
     assert_true(a.to >= 11 + 3);
     until(events[event_count - 1].type == SP_EVENT_END);
-    assert_int_equal(sp_manager_reserved(manager), 0);
+    run_for(200); /* if it is remembered, it is by now */
+    assert_int_equal(sp_manager_reserved(manager), manager->remembered_count);
 }
 
-static void test_a_life_survives_the_loss_of_any_memory(void **state)
+static void lose_memory(void **state, bool remembers_ended)
 {
-    (void)state;
     for (long n = 1;; n++) {
         assert_int_equal(begin_puppets(state), 0);
+        can_look = true;
+        options.remembers_ended = remembers_ended;
+        options.exited_ttl_ms = remembers_ended ? 600000 : 0;
+        options.idle_ttl_ms = remembers_ended ? 600000 : 0;
+        remake_manager();
         run_for(1);
         end_memory_at(n);
         live_a_life();
@@ -91,6 +100,12 @@ static void test_a_life_survives_the_loss_of_any_memory(void **state)
             return;
         }
     }
+}
+
+static void test_a_life_survives_the_loss_of_any_memory(void **state)
+{
+    lose_memory(state, false);
+    lose_memory(state, true);
 }
 
 static void test_a_manager_is_made_whole_or_not_at_all(void **state)

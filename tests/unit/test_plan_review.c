@@ -72,6 +72,26 @@ static void test_hooks_without_opinion_leave_it_to_the_next(void **state)
     expect_log("\"decided_by\":\"user\"");
 }
 
+static void test_hooks_are_asked_where_no_person_can_be(void **state)
+{
+    struct sp_exec_ask ask = command("make");
+    struct answer a;
+
+    (void)state;
+    use_hooks(1);
+    confine(SP_APPROVAL_UNTRUSTED);
+    ask.nobody_answers = true;
+    exec_ask(&a, &ask);
+    until(first_hook.asked == 1);
+    answer_kind(&first_hook, SP_DECISION_APPROVED);
+    run_to_end(&a, 1);
+    exec_ask(&a, &ask);
+    until(first_hook.asked == 2);
+    answer_kind(&first_hook, SP_DECISION_NO_OPINION);
+    expect_rejection(&a, SP_NOBODY_ANSWERS);
+    assert_int_equal(questions, 0);
+}
+
 static void test_hooks_come_before_what_is_remembered(void **state)
 {
     struct answer a;
@@ -590,6 +610,7 @@ int main(void)
         asking_test(test_a_hook_allows_once),
         asking_test(test_a_hook_denies_in_its_words),
         asking_test(test_hooks_without_opinion_leave_it_to_the_next),
+        asking_test(test_hooks_are_asked_where_no_person_can_be),
         asking_test(test_hooks_come_before_what_is_remembered),
         asking_test(test_a_broken_hook_is_a_denial_that_names_it),
         asking_test(test_a_hook_has_a_deadline),

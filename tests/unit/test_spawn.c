@@ -335,6 +335,39 @@ static void test_five_thousand_open_descriptors_are_not_inherited(void **state)
     said_line("fds=0,1,2,");
 }
 
+static void test_one_apart_uses_what_is_reserved(void **state)
+{
+    struct sp_spawn s = plan(puppet, ARGS(S("puppet"), S("report")));
+    const int extra = dup(1); /* without close-on-exec */
+
+    (void)state;
+    s.is_apart = true;
+    const int r = hear(&s);
+    (void)close(extra);
+    assert_int_equal(r, 0);
+    said_line("sid=%d", (int)s.pid);
+    said_line("fds=0,1,2,");
+    const char *blocked = strstr(said, "SigBlk=");
+    assert_non_null(blocked);
+    assert_true(strncmp(blocked, "SigBlk=fffffff", 14) == 0); /* as it is promised */
+}
+
+static void test_low_numbers_are_filled_for_good(void **state)
+{
+    struct sp_spawn s = plan(puppet, ARGS(S("puppet"), S("report")));
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        sp_spawn_fill_low();
+        const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        assert_true(fd == 64);
+        (void)close(fd);
+    }
+    fds_before = open_fds(); /* they stay */
+    assert_int_equal(hear(&s), 0);
+    said_line("fds=0,1,2,");
+}
+
 static void test_a_pipe_reads_as_ended_once_the_child_is_gone(void **state)
 {
     struct sp_spawn s = plan("/bin/true", ARGS(S("true")));
@@ -667,6 +700,7 @@ static const struct CMUnitTest tests[] = {
     spawn_test(test_limits_directory_and_guardianship_are_as_asked),
     spawn_test(test_what_dies_with_us_does),
     spawn_test(test_five_thousand_open_descriptors_are_not_inherited),
+    spawn_test(test_one_apart_uses_what_is_reserved),
     spawn_test(test_a_pipe_reads_as_ended_once_the_child_is_gone),
     path_test(test_the_first_program_in_the_path_runs),
     path_test(test_what_may_not_be_executed_is_passed_over_and_remembered),
@@ -682,6 +716,7 @@ static const struct CMUnitTest tests[] = {
     spawn_test(test_every_step_has_a_name),
     spawn_test(test_every_fault_is_told_and_leaves_nothing),
     spawn_test(test_a_failed_start_does_not_disturb_the_next),
+    spawn_test(test_low_numbers_are_filled_for_good), /* the last: they stay */
 };
 
 int main(void)

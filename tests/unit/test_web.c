@@ -3,16 +3,36 @@
  * The front's side of HTTP requests, with a worker that says what no worker of ours says: this
  * program itself, told by LANG what to be.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "core/http.h"
+#include "core/http_priv.h"
 #include "test.h"
 
 #define TURNS 2000 /* of 10 ms */
+
+/* What the socket answers to the next sends, 0: what it answers. */
+static int refusals[2];
+
+int __real_sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
+                        size_t tail_len, const int *fds, int fd_count);
+int __wrap_sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
+                        size_t tail_len, const int *fds, int fd_count);
+int __wrap_sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
+                        size_t tail_len, const int *fds, int fd_count)
+{
+    const int refusal = refusals[0];
+
+    refusals[0] = refusals[1];
+    refusals[1] = 0;
+    return refusal != 0
+               ? -refusal
+               : __real_sp_wire_send(socket, can_wait, msg, len, tail, tail_len, fds, fd_count);
+}
 
 /* ---- the worker ---- */
 
@@ -71,9 +91,23 @@ static void say_well(uint64_t number)
     say(SP_WEB_DONE, number, 0, SP_STR(""));
 }
 
+/* At work on something that takes long. */
+static int answer_pings(void)
+{
+    struct sp_web_order o;
+
+    for (ssize_t n; (n = recv(STDIN_FILENO, &o, sizeof o, 0)) > 0;)
+        if (o.head.op == SP_WEB_PING)
+            say(SP_WEB_PONG, o.head.number, 0, SP_STR(""));
+    return 0;
+}
+
 static int worker(const char *how)
 {
     static char piece[SP_WEB_PIECE];
+
+    if (strcmp(how, "pongs") == 0)
+        return answer_pings();
 
     for (;;) {
         const uint64_t n = hear_order();
@@ -324,6 +358,98 @@ static void test_more_than_at_once(void **state)
     free(a);
 }
 
+static void test_one_that_hangs_is_ended(void **state)
+{
+    struct front f;
+
+    (void)state;
+    open_front(&f, "silent");
+    f.web->ping_ms = 5;
+    for (int again = 0; again < 2; again++) {
+        struct asked a = {0};
+        struct asked b = {0};
+
+        begin(&f, &a, SP_WEB_NO_TIMEOUT);
+        begin(&f, &b, SP_WEB_NO_TIMEOUT);
+        await_end(&f, &a);
+        await_end(&f, &b);
+        assert_string_equal(a.why, "the process that did this request does not answer and was "
+                                   "ended; try it again");
+        assert_int_equal(f.client.working, 0);
+    }
+    close_front(&f);
+}
+
+static void test_one_that_takes_long_is_not(void **state)
+{
+    struct front f;
+    struct asked a = {0};
+
+    (void)state;
+    open_front(&f, "pongs");
+    f.web->ping_ms = 100; /* for a process that has to begin */
+    begin(&f, &a, SP_WEB_NO_TIMEOUT);
+    const struct sp_web_child *first = f.web->child;
+    for (int i = 0; i < 100; i++)
+        turn(&f);
+    assert_int_equal(a.ends, 0);
+    assert_ptr_equal(f.web->child, first);
+    assert_true(f.web->child->ping.slot != 0);
+    sp_web_drop(&a.call);
+    for (int i = 0; f.web->child->ping.slot != 0 && i < TURNS; i++)
+        turn(&f);
+    assert_int_equal(f.web->child->ping.slot, 0); /* nothing to do: it is left alone */
+    close_front(&f);
+}
+
+/* A request that cannot be handed over fails, alone. */
+static void test_what_cannot_be_sent_is_told(void **state)
+{
+    const struct sp_web_ask ask = {.method = SP_STR("GET"),
+                                   .url = SP_STR("http://site.example/"),
+                                   .timeout_ms = SP_WEB_NO_TIMEOUT};
+    struct front f;
+    struct asked a = {.takes = true, .call.ops = &ops};
+    struct asked b = {.takes = true};
+    struct sp_error e = {0};
+
+    (void)state;
+    open_front(&f, "well");
+    refusals[0] = ETOOMANYREFS;
+    assert_int_equal(sp_web_ask(f.web, &f.client, &ask, &a.call, &e), -SP_E_FAILED);
+    assert_int_equal(e.sys, ETOOMANYREFS);
+    assert_int_equal(f.client.working, 0);
+    begin(&f, &b, SP_WEB_NO_TIMEOUT);
+    await_end(&f, &b);
+    assert_string_equal(b.why, "");
+    close_front(&f);
+}
+
+static void test_what_is_queued_is_sent_or_told(void **state)
+{
+    static const struct {
+        int then;
+        const char *why;
+    } ways[] = {
+        {EAGAIN, ""},
+        {ENOBUFS, ""},
+        {ETOOMANYREFS, "requests could not be handed to the process that does them; try it again"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct front f;
+        struct asked a = {.takes = true};
+
+        open_front(&f, "well");
+        refusals[0] = EAGAIN;
+        refusals[1] = ways[i].then;
+        begin(&f, &a, SP_WEB_NO_TIMEOUT);
+        await_end(&f, &a);
+        assert_string_equal(a.why, ways[i].why);
+        close_front(&f);
+    }
+}
+
 static void test_what_is_refused_at_once(void **state)
 {
     static char large[SP_WEB_MAX_URL + 1];
@@ -348,9 +474,16 @@ static void test_what_is_refused_at_once(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_a_response),        cmocka_unit_test(test_a_worker_that_is_not_ours),
-    cmocka_unit_test(test_failures),          cmocka_unit_test(test_drops),
-    cmocka_unit_test(test_more_than_at_once), cmocka_unit_test(test_what_is_refused_at_once),
+    cmocka_unit_test(test_a_response),
+    cmocka_unit_test(test_a_worker_that_is_not_ours),
+    cmocka_unit_test(test_failures),
+    cmocka_unit_test(test_drops),
+    cmocka_unit_test(test_more_than_at_once),
+    cmocka_unit_test(test_what_is_refused_at_once),
+    cmocka_unit_test(test_one_that_hangs_is_ended),
+    cmocka_unit_test(test_one_that_takes_long_is_not),
+    cmocka_unit_test(test_what_cannot_be_sent_is_told),
+    cmocka_unit_test(test_what_is_queued_is_sent_or_told),
 };
 
 int main(int argc, char **argv)

@@ -143,6 +143,32 @@ static void test_fields_in_order(void **state)
     assert_true(sp_web_fields_are_whole(SP_STR("")));
 }
 
+static void test_a_private_field_stays_one(void **state)
+{
+    const struct sp_web_field given = {SP_STR("x-key"), SP_STR("secret"), true};
+    auto_buf struct sp_buf b = {0};
+    struct sp_web_field f;
+    struct sp_str name;
+    struct sp_str value;
+
+    (void)state;
+    assert_true(sp_web_field_put(&b, &given));
+    assert_true(sp_web_field_add(&b, SP_STR("x-a"), SP_STR("1")));
+    struct sp_str rest = {b.data, b.len};
+    assert_true(sp_web_fields_are_whole(rest));
+    assert_true(sp_web_field_take(&rest, &f));
+    assert_bytes(f.name.p, f.name.n, "x-key");
+    assert_bytes(f.value.p, f.value.n, "secret");
+    assert_true(f.is_private);
+    assert_true(sp_web_field_take(&rest, &f));
+    assert_bytes(f.name.p, f.name.n, "x-a");
+    assert_false(f.is_private);
+    rest = (struct sp_str){b.data, b.len};
+    assert_true(sp_web_field_next(&rest, &name, &value)); /* to others it is one like any other */
+    assert_bytes(name.p, name.n, "x-key");
+    assert_bytes(value.p, value.n, "secret");
+}
+
 static void test_fields_that_are_none(void **state)
 {
     static const struct {
@@ -190,6 +216,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_what_else_the_front_says),
     cmocka_unit_test(test_what_the_worker_says),
     cmocka_unit_test(test_fields_in_order),
+    cmocka_unit_test(test_a_private_field_stays_one),
     cmocka_unit_test(test_fields_that_are_none),
     cmocka_unit_test(test_words),
 };

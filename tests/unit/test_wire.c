@@ -229,7 +229,8 @@ static void test_an_empty_message_keeps_no_descriptor(void **state)
 /* A full table of descriptors: the message arrives, what it carried does not, and that is told. */
 static void test_descriptors_without_a_place_are_told(void **state)
 {
-    const struct sp_wire_call call = a_call(SP_WIRE_VERSION, SP_WIRE_STARTED);
+    const struct sp_wire_started started = {
+        .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_STARTED}};
     const int before = open_fds();
     struct rlimit was;
 
@@ -237,7 +238,7 @@ static void test_descriptors_without_a_place_are_told(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
     const int next = dup(far_end);
     (void)close(next);
-    send_raw(&call, sizeof call, 3);
+    send_raw(&started, sizeof started, 3);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next + 1, was.rlim_max}), 0);
     const int r = receive();
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);

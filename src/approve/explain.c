@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "approve/explain.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "rpc/policy_words.h"
+#include "sandbox/canonical.h"
+#include "sandbox/compile.h"
+#include "sandbox/glob.h"
+
+#define FULL_LANDLOCK 9
+
+struct sp_explainer {
+    const struct sp_policy *policy;
+    struct sp_resolved resolved;
+    struct sp_survey survey;
+    struct sp_buf plan;
+};
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a policy");
+}
+
+/* ---- where a path leads ---- */
+
+/* The real path of what there is of it, and the rest as it is written. */
+static int find_real(const char *path, char **ret, struct sp_error *e)
+{
+    auto_free char *head = strdup(path);
+    size_t n = strlen(path);
+
+    for (;;) {
+        auto_canonical struct sp_canonical at = {0};
+
+        if (head == NULL)
+            return no_memory(e);
+        const int r = sp_canonical_find(n == 0 ? "/" : head, &at, e);
+        if (r < 0)
+            return sp_wrap(e, "%s", path);
+        if (at.way == SP_WAY_FOUND || n == 0) {
+            const bool is_root = strcmp(at.path, "/") == 0;
+
+            if (asprintf(ret, "%s%s", is_root && path[n] != 0 ? "" : at.path, path + n) < 0)
+                return no_memory(e);
+            return 0;
+        }
+        while (n > 0 && head[n - 1] != '/')
+            n--;
+        n -= n > 0;
+        head[n] = 0;
+    }
+}
+
+/* ---- what decides ---- */
+
+static const struct sp_spot *find_spot(const struct sp_explainer *q, const char *path)
+{
+    const struct sp_spot *best = NULL;
+
+    for (size_t i = 0; i < q->survey.count; i++) {
+        const struct sp_spot *s = &q->survey.spots[i];
+
+        if (sp_path_is_in(path, s->path) && (best == NULL || strlen(s->path) >= strlen(best->path)))
+            best = s;
+    }
+    return best;
+}
+
+static bool has_spot_at(const struct sp_explainer *q, const char *path)
+{
+    const struct sp_spot *s = find_spot(q, path);
+
+    return s != NULL && strcmp(s->path, path) == 0;
+}
+
+/* A directory that every sandbox keeps empty, though no entry says so; NULL: not one. */
+static const char *find_kept_empty(const struct sp_explainer *q, const char *path)
+{
+    const struct sp_plan *p = (const void *)q->plan.data;
+    const char *best = "";
+    bool is_empty = false;
+
+    for (uint32_t i = 0; i < p->op_count; i++) {
+        const char *at = sp_plan_string(p, p->ops[i].path);
+
+        if (p->ops[i].op == SP_OP_ALIAS || !sp_path_is_in(path, at) || strlen(at) < strlen(best))
+            continue;
+        best = at;
+        is_empty = p->ops[i].op == SP_OP_EMPTY && !has_spot_at(q, at);
+    }
+    return is_empty ? best : NULL;
+}
+
+static const char *find_pattern(const struct sp_explainer *q, const char *path)
+{
+    for (size_t i = 0; i < q->resolved.glob_count; i++)
+        if (sp_glob_covers(q->resolved.globs[i], path))
+            return q->resolved.globs[i];
+    return NULL;
+}
+
+/* ---- in words ---- */
+
+static bool say_entry(const struct sp_explainer *q, size_t index, struct sp_buf *out)
+{
+    if (index >= q->policy->profile.count)
+        return sp_buf_printf(out, "the policy");
+    const struct sp_entry *en = &q->policy->profile.entries[index];
+    const char *access = sp_word_name(sp_words_access, en->access);
+    bool ok = sp_buf_printf(out, "entry %zu (", index);
+
+    switch (en->place) {
+    case SP_PLACE_PATH:
+        ok = ok && sp_buf_printf(out, "path %s", en->text);
+        break;
+    case SP_PLACE_GLOB:
+        ok = ok && sp_buf_printf(out, "glob_pattern %s", en->text);
+        break;
+    case SP_PLACE_ROOT:
+    case SP_PLACE_MINIMAL:
+    case SP_PLACE_PROJECT:
+    case SP_PLACE_TMPDIR:
+    case SP_PLACE_SLASH_TMP:
+    case SP_PLACE_UNKNOWN:
+        ok = ok && sp_buf_printf(out, "special %s%s%s", sp_word_name(sp_words_special, en->place),
+                                 en->text != NULL ? " " : "", en->text != NULL ? en->text : "");
+        break;
+    }
+    return ok && sp_buf_printf(out, ": %s)", access);
+}
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? path : slash + 1;
+}
+
+static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
+                     struct sp_buf *out)
+{
+    const char *pattern = find_pattern(q, path);
+
+    switch (s->why) {
+    case SP_WHY_ENTRY:
+        return say_entry(q, s->entry, out);
+    case SP_WHY_PROTECTED:
+        return sp_buf_printf(out, "protected name %s below a writable root of ",
+                             last_name(s->path)) &&
+               say_entry(q, s->entry, out);
+    case SP_WHY_GITDIR:
+        return sp_buf_printf(out, "%s belongs to the repository of a writable root of ", s->path) &&
+               say_entry(q, s->entry, out);
+    case SP_WHY_GLOB:
+        return sp_buf_printf(out, "pattern %s matches %s", pattern != NULL ? pattern : "", s->path);
+    case SP_WHY_COVER:
+        return sp_buf_printf(out, "%s is kept from every confined command", s->path);
+    }
+    return false;
+}
+
+static bool say_reason(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
+                       struct sp_buf *out)
+{
+    if (s != NULL)
+        return say_spot(q, s, path, out);
+    return sp_buf_printf(out, "%s",
+                         q->survey.is_open ? "the policy restricts no files" : "no entry names it");
+}
+
+/* A pattern denies what it matches when the sandbox is made. */
+static bool say_future_match(const struct sp_explainer *q, const struct sp_spot *s,
+                             const char *path, struct sp_buf *notes)
+{
+    const char *pattern = find_pattern(q, path);
+
+    if (pattern == NULL || (s != NULL && s->why == SP_WHY_GLOB))
+        return true;
+    return sp_buf_printf(notes,
+                         "  note: pattern %s matches it, but nothing is there: what appears while "
+                         "a command runs is not denied to it\n",
+                         pattern);
+}
+
+static bool answer_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
+                        struct sp_explained *ret)
+{
+    const bool is_stand_in = s != NULL && s->kind == SP_SPOT_MISSING && s->access != SP_ACCESS_DENY;
+
+    ret->can_read = s == NULL ? q->survey.is_open : s->access != SP_ACCESS_DENY;
+    ret->can_write = s == NULL ? q->survey.is_open : !is_stand_in && s->access == SP_ACCESS_WRITE;
+    return say_reason(q, s, path, &ret->reason) &&
+           (s == NULL || say_future_match(q, s, path, &ret->notes)) &&
+           (!is_stand_in || sp_buf_printf(&ret->notes,
+                                          "  note: nothing is there: an empty directory stands at "
+                                          "%s while commands run\n",
+                                          s->path));
+}
+
+static bool answer(const struct sp_explainer *q, struct sp_explained *ret)
+{
+    static const char *const own[] = {"/dev", "/proc"};
+    const char *empty = find_kept_empty(q, ret->real);
+
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (!q->survey.is_open && sp_path_is_in(ret->real, own[i])) {
+            ret->can_read = true;
+            ret->can_write = i == 0;
+            return sp_buf_printf(&ret->reason, "commands get a %s of their own", own[i]);
+        }
+    if (empty != NULL)
+        return sp_buf_printf(&ret->reason, "%.64s is empty for confined commands", empty);
+    return answer_spot(q, find_spot(q, ret->real), ret->real, ret);
+}
+
+/* ---- the whole ---- */
+
+void sp_explained_done(struct sp_explained *x)
+{
+    free(x->path);
+    free(x->real);
+    sp_buf_done(&x->reason);
+    sp_buf_done(&x->notes);
+    *x = (struct sp_explained){0};
+}
+
+/* Both texts end in a NUL that their length does not count. */
+static bool end_texts(struct sp_explained *x)
+{
+    if (!sp_buf_add(&x->reason, "", 1) || !sp_buf_add(&x->notes, "", 1))
+        return false;
+    x->reason.len--;
+    x->notes.len--;
+    return true;
+}
+
+int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
+                    struct sp_explained *ret, struct sp_error *e)
+{
+    struct sp_explained x
+        __attribute__((cleanup(sp_explained_done))) = {.path = sp_path_normalise(path, cwd)};
+
+    if (x.path == NULL)
+        return errno == EINVAL ? sp_fail(e, SP_E_INVALID, 0, "%s: no such path", path)
+                               : no_memory(e);
+    const int r = find_real(x.path, &x.real, e);
+    if (r < 0)
+        return r;
+    if (x.real == NULL || !answer(q, &x) || !end_texts(&x))
+        return no_memory(e);
+    *ret = x;
+    x = (struct sp_explained){0};
+    return 0;
+}
+
+void sp_explainer_free(struct sp_explainer *q)
+{
+    if (q == NULL)
+        return;
+    sp_buf_done(&q->plan);
+    sp_survey_done(&q->survey);
+    sp_resolved_done(&q->resolved);
+    free(q);
+}
+
+static int look(struct sp_explainer *q, const char *const *covers, struct sp_error *e)
+{
+    static const struct sp_powers all = {.has_cells = true,
+                                         .has_own_network = true,
+                                         .has_filter = true,
+                                         .has_notices = true,
+                                         .landlock = FULL_LANDLOCK};
+    /* Without a sandbox nothing is kept from anybody. */
+    const bool is_disabled = q->policy->profile.kind == SP_PROFILE_DISABLED;
+    int r = sp_resolve(q->policy, &q->resolved, e);
+
+    if (r == 0)
+        r = sp_survey_make(q->policy, &q->resolved, is_disabled ? NULL : covers, &q->survey, e);
+    if (r == 0)
+        r = sp_plan_compile(&q->survey, q->policy->profile.has_network, &all, &q->plan, e);
+    return r;
+}
+
+int sp_explainer_new(const struct sp_policy *p, const char *const *covers,
+                     struct sp_explainer **ret, struct sp_error *e)
+{
+    struct sp_explainer *q = calloc(1, sizeof *q);
+
+    if (q == NULL)
+        return no_memory(e);
+    q->policy = p;
+    const int r = look(q, covers, e);
+    if (r < 0)
+        sp_explainer_free(q);
+    else
+        *ret = q;
+    return r;
+}
+
+static bool add_explained(struct sp_buf *out, const struct sp_explained *x)
+{
+    return sp_buf_printf(out, "%s\n", x->path) &&
+           (strcmp(x->path, x->real) == 0 || sp_buf_printf(out, "  leads to %s\n", x->real)) &&
+           sp_buf_printf(out, "  read: %s, %s\n", x->can_read ? "yes" : "no", x->reason.data) &&
+           sp_buf_printf(out, "  write: %s, %s\n", x->can_write ? "yes" : "no", x->reason.data) &&
+           sp_buf_add(out, x->notes.data, x->notes.len);
+}
+
+int sp_explain(const struct sp_policy *p, const char *const *covers, const char *cwd,
+               char *const *paths, struct sp_buf *out, struct sp_error *e)
+{
+    struct sp_explainer *q = NULL;
+    int r = sp_explainer_new(p, covers, &q, e);
+
+    for (; r == 0 && q != NULL && *paths != NULL; paths++) {
+        struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
+
+        r = sp_explain_path(q, cwd, *paths, &x, e);
+        if (r == 0 && (x.path == NULL || !add_explained(out, &x)))
+            r = no_memory(e);
+    }
+    sp_explainer_free(q);
+    return r;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * explain: whether a policy lets a path be read and be written, and what in it says so.
+ *
+ * The answer comes from the same survey and plan that a sandbox is made of, as if this host could
+ * do everything. Ordinary permissions of files count besides; nothing is said about them.
+ */
+#ifndef SP_APPROVE_EXPLAIN_H
+#define SP_APPROVE_EXPLAIN_H
+
+#include "sandbox/profile.h"
+
+/* A policy held against the disk as it is now. */
+struct sp_explainer;
+/* The policy is borrowed. covers: as for sp_survey_make. */
+int sp_explainer_new(const struct sp_policy *p, const char *const *covers,
+                     struct sp_explainer **ret, struct sp_error *e);
+void sp_explainer_free(struct sp_explainer *q); /* NULL is fine */
+
+struct sp_explained {
+    char *path, *real; /* as it was written, made absolute; and where it leads */
+    bool can_read, can_write;
+    struct sp_buf reason; /* of both; terminated */
+    struct sp_buf notes;  /* lines; terminated, and often empty */
+};
+void sp_explained_done(struct sp_explained *x);
+/* A relative path is taken from `cwd`; NULL: refused. */
+int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
+                    struct sp_explained *ret, struct sp_error *e);
+
+/* The answers for all paths (NULL at the end), as text. */
+int sp_explain(const struct sp_policy *p, const char *const *covers, const char *cwd,
+               char *const *paths, struct sp_buf *out, struct sp_error *e);
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/mcp_selftest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/plain.h"
+#include "mcp/mcp.h"
+#include "rpc/json.h"
+
+#define ANSWER_MS  30000
+#define ANSWER_MAX (8U << 20)
+
+/* A server of our own, and what it last said. */
+struct host {
+    pid_t pid;
+    int to, from; /* -1: not there */
+    struct sp_buf in;
+    struct sp_json json;
+    unsigned id;
+    unsigned tried, failed;
+};
+
+/* ---- the server ---- */
+
+static int start(struct host *h, int argc, char **argv)
+{
+    auto_free char **args = calloc((size_t)argc + 3, sizeof *args);
+    posix_spawn_file_actions_t actions;
+    int to[2];
+    int from[2];
+    int n = 0;
+
+    if (args == NULL || pipe2(to, O_CLOEXEC) < 0)
+        return -1;
+    if (pipe2(from, O_CLOEXEC) < 0) {
+        (void)close(to[0]);
+        (void)close(to[1]);
+        return -1;
+    }
+    args[n++] = (char *)(uintptr_t) "sallyport";
+    args[n++] = (char *)(uintptr_t) "mcp";
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--selftest") != 0)
+            args[n++] = argv[i];
+    int err = posix_spawn_file_actions_init(&actions);
+    if (err == 0) {
+        err = posix_spawn_file_actions_adddup2(&actions, to[0], 0);
+        if (err == 0)
+            err = posix_spawn_file_actions_adddup2(&actions, from[1], 1);
+        if (err == 0)
+            err = posix_spawn(&h->pid, "/proc/self/exe", &actions, NULL, args, environ);
+        (void)posix_spawn_file_actions_destroy(&actions);
+    }
+    (void)close(to[0]);
+    (void)close(from[1]);
+    h->to = to[1];
+    h->from = from[0];
+    errno = err;
+    return err == 0 ? 0 : -1;
+}
+
+/* Its input ends, and so must it. */
+static bool end(struct host *h)
+{
+    int status = 0;
+
+    if (h->to >= 0)
+        (void)close(TAKE_FD(h->to));
+    for (int i = 0; h->pid > 0 && i < 100; i++) {
+        if (waitpid(h->pid, &status, WNOHANG) == h->pid)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        (void)poll(NULL, 0, 100);
+    }
+    if (h->pid > 0) {
+        (void)kill(h->pid, SIGKILL);
+        (void)waitpid(h->pid, NULL, 0);
+    }
+    return false;
+}
+
+/* ---- asking it ---- */
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Reads until a line is there: its length, 0 if there will be none. */
+static size_t read_line(struct host *h)
+{
+    const int64_t deadline = now_ms() + ANSWER_MS;
+
+    for (;;) {
+        const char *end_of_line = h->in.len == 0 ? NULL : memchr(h->in.data, '\n', h->in.len);
+        const int64_t left = deadline - now_ms();
+        struct pollfd p = {.fd = h->from, .events = POLLIN};
+
+        if (end_of_line != NULL)
+            return (size_t)(end_of_line - h->in.data);
+        char *room = sp_buf_room(&h->in, 65536);
+        if (room == NULL || left <= 0 || poll(&p, 1, (int)left) <= 0)
+            return 0;
+        const ssize_t n = read(h->from, room, 65536);
+        if (n <= 0)
+            return 0;
+        h->in.len += (size_t)n;
+    }
+}
+
+static bool write_all(int fd, const struct sp_buf *text)
+{
+    for (size_t at = 0; at < text->len;) {
+        const ssize_t n = write(fd, text->data + at, text->len - at);
+
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n < 0 ? 0 : (size_t)n;
+    }
+    return true;
+}
+
+/* The token of the answer's `result`; SP_JSON_NONE: there is none. `params` is what follows
+ * "params":{ and ends before the last brace. */
+static uint32_t ask(struct host *h, const char *method, const char *params, bool is_modern)
+{
+    static const char modern[] =
+        "\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"" SP_MCP_MODERN "\","
+        "\"io.modelcontextprotocol/clientCapabilities\":{},"
+        "\"io.modelcontextprotocol/clientInfo\":{\"name\":\"selftest\",\"version\":\"1\"}}";
+    auto_buf struct sp_buf out = {0};
+    const bool ok = sp_buf_printf(
+        &out, "{\"jsonrpc\":\"2.0\",\"id\":%u,\"method\":\"%s\",\"params\":{%s%s%s}}\n", ++h->id,
+        method, params, is_modern && params[0] != 0 ? "," : "", is_modern ? modern : "");
+    struct sp_error e = {0};
+
+    h->in.len = 0; /* one question at a time: what is left over is nobody's */
+    if (!ok || !write_all(h->to, &out))
+        return SP_JSON_NONE;
+    const size_t n = read_line(h);
+    if (n == 0 || sp_json_parse(&h->json, h->in.data, n, &e) < 0)
+        return SP_JSON_NONE;
+    return sp_json_get(&h->json, 0, "result");
+}
+
+static uint32_t call(struct host *h, const char *tool, const char *arguments)
+{
+    auto_buf struct sp_buf params = {0};
+
+    if (!sp_buf_printf(&params, "\"name\":\"%s\",\"arguments\":{%s}", tool, arguments) ||
+        !sp_buf_add(&params, "", 1))
+        return SP_JSON_NONE;
+    const uint32_t result = ask(h, "tools/call", params.data, true);
+    return result == SP_JSON_NONE ? SP_JSON_NONE
+                                  : sp_json_get(&h->json, result, "structuredContent");
+}
+
+static bool has_text(struct host *h, uint32_t object, const char *key, const char *part)
+{
+    const uint32_t token = object == SP_JSON_NONE ? object : sp_json_get(&h->json, object, key);
+
+    if (token == SP_JSON_NONE || sp_json_type(&h->json, token) != SP_JSON_STRING)
+        return false;
+    const struct sp_str text = sp_json_str(&h->json, token);
+    return memmem(text.p, text.n, part, strlen(part)) != NULL;
+}
+
+static bool get_number(struct host *h, uint32_t object, const char *key, int64_t *ret)
+{
+    const uint32_t token = object == SP_JSON_NONE ? object : sp_json_get(&h->json, object, key);
+
+    return token != SP_JSON_NONE && sp_json_i64(&h->json, token, ret);
+}
+
+/* ---- what is tried ---- */
+
+static void tell(struct host *h, bool is_good, const char *what)
+{
+    h->tried++;
+    h->failed += !is_good;
+    (void)printf("%s %u - %s\n", is_good ? "ok" : "not ok", h->tried, what);
+    if (!is_good && h->in.len > 0) {
+        auto_buf struct sp_buf shown = {0};
+        const size_t n = strnlen(h->in.data, h->in.len < 600 ? h->in.len : 600);
+
+        if (sp_plain_add(&shown, (struct sp_str){h->in.data, n}))
+            (void)printf("# %.*s\n", (int)shown.len, shown.data);
+    }
+}
+
+static void try_protocol(struct host *h)
+{
+    uint32_t r = ask(h, "server/discover", "", true);
+
+    tell(h, r != SP_JSON_NONE && sp_json_get(&h->json, r, "supportedVersions") != SP_JSON_NONE,
+         "server/discover answers (" SP_MCP_MODERN ")");
+    r = ask(h, "initialize",
+            "\"protocolVersion\":\"" SP_MCP_LEGACY_NEWEST
+            "\",\"capabilities\":{},\"clientInfo\":{\"name\":\"selftest\",\"version\":\"1\"}",
+            false);
+    tell(h, has_text(h, r, "protocolVersion", SP_MCP_LEGACY_NEWEST),
+         "initialize answers (" SP_MCP_LEGACY_NEWEST ")");
+    r = ask(h, "tools/list", "", true);
+    const uint32_t tools = r == SP_JSON_NONE ? r : sp_json_get(&h->json, r, "tools");
+    tell(h, tools != SP_JSON_NONE && h->json.tokens[tools].children == 8, "tools/list has 8 tools");
+}
+
+static void try_command(struct host *h)
+{
+    int64_t code = -1;
+    const uint32_t r = call(h, "exec_command", "\"cmd\":\"echo it $((20 + 3)) runs\"");
+
+    tell(h,
+         has_text(h, r, "output", "it 23 runs") && get_number(h, r, "exit_code", &code) &&
+             code == 0,
+         "exec_command runs a command");
+}
+
+static void try_terminal(struct host *h)
+{
+    char arguments[200];
+    int64_t session = 0;
+    uint32_t r =
+        call(h, "exec_command", "\"argv\":[\"cat\"],\"tty\":true,\"until\":{\"quiet_ms\":300}");
+
+    (void)get_number(h, r, "session_id", &session);
+    tell(h, has_text(h, r, "state", "reading_terminal"),
+         "a program that waits for input is seen to wait");
+    (void)snprintf(arguments, sizeof arguments,
+                   "\"session_id\":%lld,\"chars\":\"typed\\n\",\"yield_time_ms\":5000,"
+                   "\"until\":{\"pattern\":\"typed[[:space:]]+typed\"}",
+                   (long long)session);
+    r = call(h, "write_stdin", arguments);
+    tell(h, has_text(h, r, "output", "typed"), "write_stdin types, and waits for a pattern");
+    (void)snprintf(arguments, sizeof arguments, "\"session_id\":%lld", (long long)session);
+    r = call(h, "signal_session", arguments);
+    tell(h, has_text(h, r, "state", "exited"), "signal_session ends it");
+    r = call(h, "read_output", arguments);
+    tell(h, has_text(h, r, "output", "typed"), "read_output has its output after its end");
+}
+
+int sp_mcp_selftest(int argc, char **argv)
+{
+    struct host h = {.to = -1, .from = -1, .in.max = ANSWER_MAX};
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (start(&h, argc, argv) < 0) {
+        (void)fprintf(stderr, "sallyport mcp: cannot start a server: %s\n", strerror(errno));
+        return SP_EXIT_FAILED;
+    }
+    try_protocol(&h);
+    try_command(&h);
+    try_terminal(&h);
+    h.in.len = 0;
+    tell(&h, end(&h), "the server ends with its input");
+    (void)printf("1..%u\n", h.tried);
+    if (h.from >= 0)
+        (void)close(h.from);
+    sp_buf_done(&h.in);
+    sp_json_done(&h.json);
+    return h.failed == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
+}

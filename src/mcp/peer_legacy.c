@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peer_legacy: the era of `initialize` (mcp-and-acp.md 3): what it agrees on holds for every
+ * message of the peer that says nothing else.
+ */
+#include "mcp/peer_priv.h"
+
+static bool add_welcome(struct sp_buf *b, const struct sp_mcp_turn *t)
+{
+    const char *instructions = sp_mcp_options(t->peer->mcp)->instructions;
+
+    if (!(sp_buf_printf(b,
+                        "\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{}},"
+                        "\"serverInfo\":",
+                        t->to.revision->name) &&
+          sp_mcp_add_server_info(b)))
+        return false;
+    return instructions == NULL || (sp_buf_add_str(b, SP_STR(",\"instructions\":")) &&
+                                    sp_json_add_str(b, sp_str_of(instructions)));
+}
+
+static void initialize(struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_mcp_peer *p = t->peer;
+    struct sp_mcp_message *m = t->message;
+    struct sp_json *j = &m->json;
+    struct sp_error e = {0};
+    struct sp_str version = {0};
+    uint32_t capabilities = SP_JSON_NONE;
+
+    if (m->params == SP_JSON_NONE ||
+        sp_json_need_str(j, m->params, "protocolVersion", &version, &e) < 0) {
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "initialize needs a protocolVersion, a string");
+        return;
+    }
+    if (sp_json_opt_object(j, m->params, "capabilities", &capabilities, &e) < 0) {
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "capabilities: %s", e.msg);
+        return;
+    }
+    t->to.revision = sp_mcp_legacy_of(version);
+    if (t->to.revision == NULL)
+        t->to.revision = sp_mcp_legacy_of(SP_STR(SP_MCP_LEGACY_NEWEST));
+    if (!add_welcome(&b, t)) {
+        sp_mcp_say_no_memory(&t->to);
+        return;
+    }
+    p->legacy = t->to.revision;
+    p->is_initialized = false;
+    p->elicits = p->legacy->has_elicitation && sp_mcp_can_elicit(j, capabilities);
+    sp_mcp_say_result(&t->to, "complete", (struct sp_str){b.data, b.len});
+}
+
+static void ping(const struct sp_mcp_turn *t)
+{
+    struct sp_mcp_to to = t->to;
+
+    to.revision = sp_mcp_legacy_of(SP_STR(SP_MCP_LEGACY_NEWEST)); /* it looks the same in all */
+    sp_mcp_say_result(&to, "complete", (struct sp_str){0});
+}
+
+void sp_mcp_take_legacy(const struct sp_mcp_turn *t)
+{
+    const struct sp_str method = t->message->method;
+    struct sp_mcp_turn own = *t;
+
+    if (sp_str_eq(method, SP_STR("initialize")))
+        initialize(&own);
+    else if (sp_str_eq(method, SP_STR("ping")))
+        ping(t);
+    else if (t->to.revision == NULL || t->to.revision->is_modern)
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "params._meta has no io.modelcontextprotocol/protocolVersion, and "
+                         "initialize has not been called");
+    else if (sp_str_eq(method, SP_STR("tools/list")))
+        sp_mcp_list_tools(t);
+    else if (sp_str_eq(method, SP_STR("tools/call")))
+        sp_mcp_call(t);
+    else
+        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_NO_METHOD, (struct sp_str){0},
+                         "unknown method: " SP_STR_FMT, SP_STR_ARG(method));
+}

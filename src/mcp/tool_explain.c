@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * explain_denial: what the sandbox has denied a session, or would deny a path or a host; what in
+ * the policy says so, and what to do about it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "mcp/tool_priv.h"
+
+struct explaining {
+    struct sp_buf text, structured;
+    bool is_error;
+};
+
+static void free_explaining(struct sp_mcp_run *r)
+{
+    struct explaining *x = r->data;
+
+    sp_buf_done(&x->text);
+    sp_buf_done(&x->structured);
+    free(x);
+}
+
+static void tell(struct sp_deferred *d)
+{
+    struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
+    const struct explaining *x = r->data;
+    const struct sp_mcp_result result = {.is_error = x->is_error,
+                                         .text = sp_mcp_view(&x->text),
+                                         .structured = x->is_error ? SP_STR("")
+                                                                   : sp_mcp_view(&x->structured)};
+
+    sp_mcp_run_done(r, &result);
+}
+
+/* ---- what to do ---- */
+
+static bool add_workspace(struct sp_buf *out, const struct sp_policy *p)
+{
+    bool ok = true;
+
+    for (size_t i = 0; ok && p != NULL && i < p->root_count; i++)
+        ok = sp_buf_add_str(out, i == 0 ? SP_STR(" (") : SP_STR(", ")) &&
+             sp_question_add_visible(out, sp_str_of(p->roots[i]), false);
+    return ok && (p == NULL || p->root_count == 0 || sp_buf_add(out, ")", 1));
+}
+
+static bool add_other_way(struct sp_buf *out, const struct sp_mcp_options *o,
+                          const struct sp_mcp_denial *x)
+{
+    if (strcmp(x->layer, "network") == 0)
+        return sp_buf_add_str(out, SP_STR("do without the network"));
+    if (strcmp(x->layer, "seccomp") == 0)
+        return sp_buf_printf(out, "do without %s", x->access);
+    return sp_buf_add_str(out, SP_STR("work inside the workspace")) &&
+           add_workspace(out, o->manager->policy);
+}
+
+static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
+                       const struct sp_mcp_denials *d)
+{
+    const struct sp_mcp_options *o = sp_mcp_run_options(r);
+    const struct sp_approval_policy *policy =
+        sp_approvals_policy(sp_manager_approvals(r->caller->manager));
+    const char *amendment = NULL;
+
+    for (uint32_t i = 0; amendment == NULL && i < d->count; i++)
+        amendment = d->items[i].amendment;
+    if (!sp_buf_add_str(out, SP_STR("What to do: ")) || !add_other_way(out, o, &d->items[0]))
+        return false;
+    if (policy->kind == SP_APPROVAL_NEVER)
+        return sp_buf_add_str(out, SP_STR("; nobody can be asked under this approval policy, so "
+                                          "anything else needs another configuration.\n"));
+    if (amendment != NULL && o->tools.has_additional_permissions)
+        return sp_buf_printf(out,
+                             ", or ask: repeat the command with sandbox_permissions "
+                             "\"with_additional_permissions\" and additional_permissions %s.\n",
+                             amendment);
+    return sp_buf_add_str(out, SP_STR(", or ask: repeat the command with sandbox_permissions "
+                                      "\"require_escalated\" and a justification.\n"));
+}
+
+static bool add_denials(struct explaining *x, const struct sp_mcp_run *r,
+                        const struct sp_mcp_denials *d)
+{
+    for (uint32_t i = 0; i < d->count; i++)
+        if (!sp_buf_add_str(&x->text, SP_STR("Sandbox denied: ")) ||
+            !sp_mcp_denial_add(&x->text, &d->items[i]) ||
+            !sp_buf_printf(&x->text, " [%s; known by: %s]\n", d->items[i].layer,
+                           d->items[i].evidence))
+            return false;
+    return (d->count == 0 || add_advice(&x->text, r, d)) && sp_buf_add(&x->structured, "{", 1) &&
+           sp_mcp_denials_add_json(&x->structured, d) && sp_buf_add(&x->structured, "}", 1);
+}
+
+/* ---- of what ---- */
+
+static bool explain_session(struct explaining *x, const struct sp_mcp_run *r, int id,
+                            struct sp_mcp_denials *d)
+{
+    struct sp_manager_view v;
+
+    if (!sp_manager_view(r->caller->manager, id, &v)) {
+        x->is_error = true;
+        return sp_buf_printf(&x->text, "Unknown process id %d. " SP_MCP_UNKNOWN_HINT, id);
+    }
+    const struct sp_mcp_denied what = {v.kernel, v.denial, v.was_denied, v.cwd};
+    if (!sp_mcp_denials_find(d, r->caller->mcp, &what))
+        return false;
+    if (d->count != 0)
+        return true;
+    if (!v.has_exited)
+        return sp_buf_add_str(&x->text, SP_STR("It still runs: what it was denied is known when it "
+                                               "has ended.\n"));
+    return sp_buf_add_str(&x->text, SP_STR("Nothing points to the sandbox: what went wrong is in "
+                                           "the command's own output (read_output).\n"));
+}
+
+static bool say_wrong(struct explaining *x, const char *why)
+{
+    x->is_error = true;
+    return sp_buf_add_str(&x->text, sp_str_of(why));
+}
+
+static bool explain_path(struct explaining *x, const struct sp_mcp_run *r, struct sp_str path,
+                         struct sp_mcp_denials *d)
+{
+    const struct sp_mcp_options *o = sp_mcp_run_options(r);
+    struct sp_explained found __attribute__((cleanup(sp_explained_done))) = {0};
+    auto_free char *text = sp_mcp_tool_copy(path);
+    struct sp_error e = {0};
+    char why[512];
+
+    if (text == NULL)
+        return false;
+    if (path.n == 0 || sp_str_has_nul(path))
+        return say_wrong(x, "`path` is no path");
+    if (o->manager->policy == NULL)
+        return sp_buf_add_str(&x->text, SP_STR("Commands run without a sandbox: nothing is denied "
+                                               "to them.\n"));
+    if (o->is_remote)
+        return say_wrong(x, "the files are on another host, and only its sandbox knows; ask by "
+                            "session_id about a command that was denied something");
+    if (sp_mcp_denials_of_path(d, r->caller->mcp, text, &found, &e) < 0)
+        return !(e.code == SP_E_SYSTEM && e.sys == ENOMEM) &&
+               say_wrong(x, sp_error_text(&e, why, sizeof why));
+    return sp_question_add_visible(&x->text, sp_str_of(found.path), false) &&
+           sp_buf_printf(&x->text, "\nread: %s, write: %s, by ", found.can_read ? "yes" : "no",
+                         found.can_write ? "yes" : "no") &&
+           sp_question_add_visible(&x->text, sp_mcp_view(&found.reason), false) &&
+           sp_buf_add(&x->text, "\n", 1);
+}
+
+/* The last rule of a host wins. */
+static const char *rule_of_host(const struct sp_rules *rules, struct sp_str host,
+                                struct sp_network_rule *ret)
+{
+    struct sp_network_rule one;
+    const char *found = NULL;
+
+    for (uint32_t i = 0; rules != NULL && sp_rules_network(rules, i, &one); i++)
+        if (sp_str_eq(one.host, host)) {
+            *ret = one;
+            found = "";
+        }
+    return found;
+}
+
+static bool explain_host(struct explaining *x, const struct sp_mcp_run *r, struct sp_str host,
+                         struct sp_mcp_denials *d)
+{
+    const struct sp_mcp_options *o = sp_mcp_run_options(r);
+    auto_free char *room = calloc(1, host.n + 1);
+    auto_buf struct sp_buf rule = {0};
+    struct sp_network_rule found;
+    struct sp_str normal = {0};
+
+    if (room == NULL)
+        return false;
+    const char *wrong = sp_rules_normal_host(host, room, &normal);
+    if (wrong != NULL)
+        return say_wrong(x, wrong);
+    if (o->manager->policy == NULL || o->manager->policy->profile.has_network)
+        return sp_buf_add_str(&x->text, SP_STR("Commands may use the network: the sandbox denies "
+                                               "them no host.\n"));
+    room[normal.n] = 0;
+    if (!sp_buf_add_str(&rule, SP_STR("the policy gives commands no network")) ||
+        (rule_of_host(o->manager->approvals.rules, normal, &found) != NULL &&
+         !sp_buf_printf(&rule, "; a rule for this host says " SP_STR_FMT,
+                        SP_STR_ARG(found.decision))) ||
+        !sp_buf_add(&rule, "", 1))
+        return false;
+    return sp_mcp_denials_of_host(d, r->caller->mcp, normal.p, rule.data);
+}
+
+/* ---- the beginning ---- */
+
+struct asked {
+    bool has_id;
+    int id;
+    struct sp_str path, host;
+};
+
+static bool explain(struct explaining *x, const struct sp_mcp_run *r, const struct asked *a)
+{
+    struct sp_mcp_denials d __attribute__((cleanup(sp_mcp_denials_done))) = {0};
+    const bool ok = a->has_id           ? explain_session(x, r, a->id, &d)
+                    : a->path.p != NULL ? explain_path(x, r, a->path, &d)
+                                        : explain_host(x, r, a->host, &d);
+
+    return ok && (x->is_error || add_denials(x, r, &d));
+}
+
+int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+{
+    auto_arguments struct sp_arguments a = {0};
+    struct asked asked = {0};
+    const struct sp_slot slots[] = {
+        {.name = "session_id", .type = SP_SLOT_I32, .to = &asked.id, .has = &asked.has_id},
+        {.name = "path", .type = SP_SLOT_STRING, .to = &asked.path},
+        {.name = "host", .type = SP_SLOT_STRING, .to = &asked.host},
+    };
+    const struct sp_slots all = {slots, sizeof slots / sizeof slots[0]};
+
+    if (sp_mcp_tool_read_arguments(&a, arguments, all, e) < 0)
+        return sp_mcp_tool_refuse_arguments(r, e);
+    if (asked.has_id + (asked.path.p != NULL) + (asked.host.p != NULL) != 1)
+        return sp_mcp_tool_refuse(r, e, "give one of `session_id`, `path` and `host`");
+    struct explaining *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");
+    r->data = x;
+    r->free_data = free_explaining;
+    if (!explain(x, r, &asked))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");
+    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, tell);
+    return 0;
+}

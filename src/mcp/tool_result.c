@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The answer of exec_command and write_stdin: unified-exec.md 3.5 and 3.6, and what mcp-and-acp.md
+ * 6 adds to them. What the manager replied is kept while the kernel is asked what the process is
+ * doing.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/utf8.h"
+#include "mcp/tool_priv.h"
+#include "tools/reply.h"
+
+/* ---- what a call keeps ---- */
+
+static void forget_item(struct sp_mcp_work *c)
+{
+    if (c->item != NULL && c->item->run == c->run)
+        sp_mcp_memory_forget(c->run->caller, c->item);
+    c->item = NULL;
+}
+
+static void free_call(struct sp_mcp_run *r)
+{
+    struct sp_mcp_work *c = r->data;
+
+    forget_item(c);
+    sp_mcp_memory_unwait(&c->wait);
+    sp_mcp_glance_forget(c->glance);
+    sp_mcp_denials_done(&c->denials);
+    sp_arguments_done(&c->arguments);
+    sp_buf_done(&c->typed);
+    sp_buf_done(&c->output);
+    free(c);
+}
+
+struct sp_mcp_work *sp_mcp_work_new(struct sp_mcp_run *r)
+{
+    struct sp_mcp_work *c = calloc(1, sizeof *c);
+
+    if (c == NULL)
+        return NULL;
+    c->run = c->wait.run = r;
+    r->data = c;
+    r->free_data = free_call;
+    return c;
+}
+
+/* ---- errors ---- */
+
+/* The manager says itself whether its output can still be read. */
+static void answer_fault(struct sp_mcp_work *c, const struct sp_reply *reply)
+{
+    struct sp_mcp_run *r = c->run;
+    struct sp_mcp_result result = {.is_error = true, .text = reply->text};
+    struct sp_manager_view v;
+
+    if (reply->fault == SP_FAULT_UNKNOWN &&
+        !sp_manager_view(r->caller->manager, c->write.session_id, &v))
+        result.note = SP_STR(SP_MCP_UNKNOWN_HINT);
+    sp_mcp_run_done(r, &result);
+}
+
+static void fail_now(struct sp_deferred *d)
+{
+    struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
+    const struct sp_mcp_work *c = r->data;
+
+    sp_mcp_run_fail(r, SP_STR_FMT, SP_STR_ARG(sp_mcp_view(&c->output)));
+}
+
+int sp_mcp_work_refuse(struct sp_mcp_work *c, const char *prefix, struct sp_error *e)
+{
+    if (e->code == SP_E_SYSTEM)
+        return -SP_E_SYSTEM;
+    const struct sp_error why = *e;
+    if (!sp_buf_printf(&c->output, "%s%s", prefix, why.msg))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "refuse a call");
+    sp_loop_defer(sp_mcp_run_options(c->run)->loop, &c->run->deferred, fail_now);
+    return 0;
+}
+
+/* ---- the text ---- */
+
+static struct sp_answer_limits limits_of(const struct sp_mcp_work *c)
+{
+    const struct sp_allowance configured = sp_mcp_run_options(c->run)->manager->output_allowance;
+    const struct sp_allowance usual = {SP_ALLOWANCE_TOKENS, SP_ANSWER_DEFAULT_TOKENS};
+    const bool is_given = configured.limit != 0 || configured.unit != SP_ALLOWANCE_BYTES;
+
+    return (struct sp_answer_limits){c->reply.has_max_tokens, c->reply.max_tokens,
+                                     is_given ? configured : usual};
+}
+
+static bool is_alive(const struct sp_mcp_work *c)
+{
+    return c->reply.answer.fate == SP_ANSWER_RUNNING;
+}
+
+static bool is_held(const struct sp_mcp_work *c, const struct sp_look *look)
+{
+    return sp_mcp_is_held(c->reply.is_output_held, look);
+}
+
+static const char *state_of(const struct sp_mcp_work *c, const struct sp_look *look)
+{
+    const bool is_over = !is_alive(c) || c->reply.has_exited;
+
+    return sp_mcp_state_name(is_over, c->reply.is_output_held, look);
+}
+
+static bool has_ended(const struct sp_mcp_work *c)
+{
+    return c->reply.answer.fate == SP_ANSWER_EXITED || c->reply.has_exited;
+}
+
+static bool add_lines(struct sp_buf *out, const struct sp_mcp_work *c, const struct sp_look *look)
+{
+    if ((is_alive(c) || is_held(c, look)) && !sp_buf_printf(out, "State: %s\n", state_of(c, look)))
+        return false;
+    if (c->until.count != 0 &&
+        !(sp_buf_add_str(out, SP_STR("Woken by: ")) &&
+          sp_mcp_until_add_text(out, &c->until, c->reply.woken_by, has_ended(c)) &&
+          sp_buf_add(out, "\n", 1)))
+        return false;
+    return sp_mcp_denials_add_lines(out, &c->denials);
+}
+
+static bool add_text(struct sp_buf *out, struct sp_mcp_work *c, const struct sp_look *look)
+{
+    const struct sp_answer_limits limits = limits_of(c);
+    auto_buf struct sp_buf more = {0};
+
+    if (!add_lines(&more, c, look))
+        return false;
+    c->reply.answer.more = sp_mcp_view(&more);
+    const bool ok = sp_answer_add_text(out, &c->reply.answer, &limits);
+    c->reply.answer.more = (struct sp_str){0};
+    return ok;
+}
+
+/* ---- the structured form ---- */
+
+static bool add_end(struct sp_buf *out, const struct sp_mcp_work *c)
+{
+    const char *reason = sp_mcp_end_reason_name(c->reply.end_reason);
+    char room[16];
+
+    if (c->reply.signal > 0 &&
+        !sp_buf_printf(out, ",\"signal\":\"%s\"", sp_mcp_signal_name(c->reply.signal, room)))
+        return false;
+    return reason == NULL || sp_buf_printf(out, ",\"end_reason\":\"%s\"", reason);
+}
+
+static bool add_woken_by(struct sp_buf *out, const struct sp_mcp_work *c)
+{
+    return c->until.count == 0 ||
+           (sp_buf_add_str(out, SP_STR(",\"woken_by\":")) &&
+            sp_mcp_until_add_json(out, &c->until, c->reply.woken_by, has_ended(c)));
+}
+
+static bool add_holders(struct sp_buf *out, const struct sp_mcp_work *c, const struct sp_look *look)
+{
+    if (!is_held(c, look) || look == NULL)
+        return true;
+    bool ok = sp_buf_add_str(out, SP_STR(",\"holders\":["));
+    for (uint32_t i = 0; ok && i < look->holder_count && i < SP_LOOK_HOLDERS; i++)
+        ok = sp_buf_printf(out, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",",
+                           look->holders[i].pid) &&
+             sp_json_add_str(out, sp_str_of(look->holders[i].name)) && sp_buf_add(out, "}", 1);
+    return ok && sp_buf_add(out, "]", 1);
+}
+
+static bool add_structured(struct sp_buf *out, const struct sp_mcp_work *c,
+                           const struct sp_look *look)
+{
+    if (!sp_tools_add_structured(out, &c->reply))
+        return false;
+    out->len--; /* its last brace: there is more */
+    return sp_buf_printf(out,
+                         ",\"state\":\"%s\",\"from_byte\":%" PRIu64 ",\"next_byte\":%" PRIu64
+                         ",\"omitted_bytes\":%" PRIu64,
+                         state_of(c, look), c->reply.from, c->reply.to, c->reply.answer.omitted) &&
+           add_end(out, c) && add_woken_by(out, c) && add_holders(out, c, look) &&
+           sp_buf_add(out, ",", 1) && sp_mcp_denials_add_json(out, &c->denials) &&
+           sp_buf_add(out, "}", 1);
+}
+
+static void compose(struct sp_mcp_work *c, const struct sp_look *look)
+{
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf structured = {0};
+
+    if (!add_text(&text, c, look) || !add_structured(&structured, c, look)) {
+        sp_mcp_tool_no_memory(c->run);
+        return;
+    }
+    const struct sp_mcp_result result = {.text = sp_mcp_view(&text),
+                                         .structured = sp_mcp_view(&structured)};
+    sp_mcp_run_done(c->run, &result);
+}
+
+static void on_look(void *user, const struct sp_look *look)
+{
+    struct sp_mcp_work *c = user;
+
+    c->glance = NULL;
+    compose(c, look);
+}
+
+/* ---- what was replied ---- */
+
+/* What the reply borrows is the call's from now on. */
+static bool keep_reply(struct sp_mcp_work *c, const struct sp_reply *reply)
+{
+    c->reply = *reply;
+    c->reply.text = c->reply.error = (struct sp_str){0};
+    c->reply.denial = NULL;
+    c->reply.kernel = NULL;
+    (void)snprintf(c->chunk_id, sizeof c->chunk_id, SP_STR_FMT, SP_STR_ARG(reply->answer.chunk_id));
+    c->reply.answer.chunk_id = sp_str_of(c->chunk_id);
+    c->reply.answer.more = (struct sp_str){0};
+    c->output.len = 0;
+    if (!sp_buf_add_str(&c->output, reply->answer.output))
+        return false;
+    c->reply.answer.output = sp_mcp_view(&c->output);
+    return true;
+}
+
+static bool find_denials(struct sp_mcp_work *c, const struct sp_reply *reply)
+{
+    struct sp_manager_view v = {0};
+    struct sp_mcp_denied what = {reply->kernel, reply->denial, reply->was_denied, {0}};
+
+    if (sp_manager_view(c->run->caller->manager, reply->process_id, &v))
+        what.cwd = v.cwd;
+    return sp_mcp_denials_find(&c->denials, c->run->caller->mcp, &what);
+}
+
+void sp_mcp_work_answer(struct sp_mcp_work *c, const struct sp_reply *reply)
+{
+    c->run->engine_call = 0;
+    if (reply->fault != SP_FAULT_NONE) {
+        answer_fault(c, reply);
+        return;
+    }
+    if (!keep_reply(c, reply) || !find_denials(c, reply)) {
+        sp_mcp_tool_no_memory(c->run);
+        return;
+    }
+    if (is_alive(c) || reply->is_output_held)
+        c->glance = sp_mcp_glance(c->run->caller, reply->process_id, on_look, c);
+    if (c->glance == NULL)
+        compose(c, NULL);
+}
+
+/* ---- a process whose end was answered before ---- */
+
+static bool add_kept(struct sp_buf *out, const struct sp_manager_view *v)
+{
+    auto_buf struct sp_buf bytes = {0};
+    bool ok = sp_buf_add_str(&bytes, v->head);
+
+    if (v->omitted != 0)
+        ok = ok && sp_buf_printf(&bytes, "\n" SP_HEADTAIL_MARKER "\n", v->omitted);
+    return ok && sp_buf_add_str(&bytes, v->tail[0]) && sp_buf_add_str(&bytes, v->tail[1]) &&
+           sp_utf8_add_lossy(out, sp_mcp_view(&bytes));
+}
+
+void sp_mcp_work_answer_view(struct sp_mcp_work *c, const struct sp_manager_view *v)
+{
+    auto_buf struct sp_buf output = {0};
+
+    if (!add_kept(&output, v)) {
+        sp_mcp_tool_no_memory(c->run);
+        return;
+    }
+    const struct sp_reply reply = {
+        .answer = {.fate = SP_ANSWER_EXITED,
+                   .exit_code = v->exit_code,
+                   .has_token_count = true,
+                   .token_count = sp_allowance_tokens_of(v->total),
+                   .omitted = v->omitted,
+                   .output = sp_mcp_view(&output)},
+        .has_max_tokens = c->exec.has_max_tokens,
+        .max_tokens = c->exec.max_tokens,
+        .was_denied = v->was_denied,
+        .process_id = v->process_id,
+        .signal = v->signal,
+        .to = v->total,
+        .woken_by = -1,
+        .has_exited = true,
+        .is_output_held = v->is_output_held,
+        .end_reason = v->end_reason,
+        .denial = v->denial,
+        .kernel = v->kernel,
+    };
+    sp_mcp_work_answer(c, &reply);
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mcp_stand_ins: runs that do what the test says, and a clock that moves when the test says so.
+ * Link with --wrap of what is defined here (mcp_stand_ins in meson.build).
+ */
+#ifndef SP_MCP_STAND_INS_H
+#define SP_MCP_STAND_INS_H
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/auto.h"
+#include "mcp/parking.h"
+#include "mcp/run.h"
+#include "mcp/tool.h"
+#include "test.h"
+
+/* ---- the clock ---- */
+
+#define TIMERS_MAX 1024
+static struct sp_timer *timers[TIMERS_MAX];
+static uint32_t timer_count;
+static uint64_t now_ms;
+static bool has_no_timers;
+
+bool __wrap_sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms,
+                          void (*fn)(struct sp_timer *));
+void __wrap_sp_loop_cancel(struct sp_loop *l, struct sp_timer *t);
+uint64_t __wrap_sp_loop_now(const struct sp_loop *l);
+
+bool __wrap_sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms,
+                          void (*fn)(struct sp_timer *))
+{
+    (void)l;
+    if (t->slot == 0) {
+        if (has_no_timers)
+            return false;
+        assert_true(timer_count < TIMERS_MAX);
+        timers[timer_count++] = t;
+        t->slot = timer_count;
+    }
+    t->due_ms = due_ms;
+    t->fn = fn;
+    return true;
+}
+
+void __wrap_sp_loop_cancel(struct sp_loop *l, struct sp_timer *t)
+{
+    (void)l;
+    if (t->slot == 0)
+        return;
+    timers[t->slot - 1] = timers[--timer_count];
+    timers[t->slot - 1]->slot = t->slot;
+    t->slot = 0;
+}
+
+uint64_t __wrap_sp_loop_now(const struct sp_loop *l)
+{
+    (void)l;
+    return now_ms;
+}
+
+static inline void turn(void);
+
+static inline void pass(uint64_t ms)
+{
+    const uint64_t end = now_ms + ms;
+
+    for (;;) {
+        struct sp_timer *first = NULL;
+
+        for (uint32_t i = 0; i < timer_count; i++)
+            if (timers[i]->due_ms <= end && (first == NULL || timers[i]->due_ms < first->due_ms))
+                first = timers[i];
+        if (first == NULL)
+            break;
+        now_ms = first->due_ms > now_ms ? first->due_ms : now_ms;
+        __wrap_sp_loop_cancel(NULL, first);
+        first->fn(first);
+        turn();
+    }
+    now_ms = end;
+}
+
+/* ---- runs ---- */
+
+#define RUNS_MAX 2048
+struct fake_run {
+    struct sp_mcp_run run; /* first */
+    bool is_gone;          /* cancelled, or done */
+    bool is_cancelled, was_hurried, is_untold;
+    bool is_held, has_kept, cannot_ask_host;
+    struct sp_question question; /* id 0: none */
+    unsigned decided;            /* how often */
+    enum sp_decision_kind decision;
+    char arguments[128];
+};
+static struct fake_run *runs[RUNS_MAX];
+static uint32_t run_count;
+static bool has_approver, is_run_limit;
+static int terminated; /* the last process that was */
+static uint64_t next_question;
+
+static struct sp_manager_options manager_options;
+static struct sp_mcp_options options;
+static struct sp_mcp_caller caller, other_caller;
+static const char *last_line; /* of output */
+
+const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
+int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+                            const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
+                            struct sp_error *e);
+void __wrap_sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
+void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r);
+void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r);
+bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
+bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
+const struct sp_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
+void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
+void __wrap_sp_mcp_run_ask_approver(struct sp_mcp_run *r);
+bool __wrap_sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r);
+const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
+bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
+                                  struct sp_mcp_tool_words words);
+void __wrap_sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
+                                 void *user);
+
+const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m)
+{
+    (void)m;
+    return &options;
+}
+
+static inline struct fake_run *fake_of(const struct sp_mcp_run *r)
+{
+    uint32_t i = 0;
+
+    while (i < run_count && &runs[i]->run != r)
+        i++;
+    assert_true(i < run_count); /* no run that there is not */
+    return runs[i];
+}
+
+int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+                            const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
+                            struct sp_error *e)
+{
+    if (is_run_limit)
+        return sp_fail(e, SP_E_LIMIT, 0, "too many calls wait already");
+    struct fake_run *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    assert_true(run_count < RUNS_MAX);
+    f->run.caller = c;
+    f->run.ops = ops;
+    f->run.user = user;
+    f->run.waits_for_end = ask->waits_for_end;
+    f->cannot_ask_host = ask->cannot_ask_host;
+    (void)snprintf(f->arguments, sizeof f->arguments, SP_STR_FMT, SP_STR_ARG(ask->arguments));
+    runs[run_count++] = f;
+    *ret = &f->run;
+    return 0;
+}
+
+void __wrap_sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user)
+{
+    struct fake_run *f = fake_of(r);
+
+    assert_false(f->is_gone);
+    r->ops = ops;
+    r->user = user;
+    f->is_untold = f->question.id != 0 && !f->has_kept;
+    f->is_held = false;
+    if (f->has_kept)
+        f->question.id = 0;
+    f->has_kept = false;
+}
+
+void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r)
+{
+    struct fake_run *f = fake_of(r);
+
+    assert_false(f->is_gone);
+    f->is_gone = f->is_cancelled = true;
+    f->question.id = 0;
+}
+
+void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r)
+{
+    assert_false(fake_of(r)->is_gone);
+    fake_of(r)->was_hurried = true;
+}
+
+bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out)
+{
+    assert_false(fake_of(r)->is_gone);
+    return sp_buf_add_str(out, sp_str_of(last_line));
+}
+
+bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments)
+{
+    return sp_str_eq(tool, SP_STR("exec_command")) && arguments.n != 0 &&
+           memmem(arguments.p, arguments.n, "\"exit\":true", 11) != NULL;
+}
+
+const struct sp_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r)
+{
+    const struct fake_run *f = fake_of(r);
+
+    assert_false(f->is_gone);
+    return f->question.id != 0 && !f->has_kept ? &f->question : NULL;
+}
+
+void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
+{
+    struct fake_run *f = fake_of(r);
+
+    assert_false(f->is_gone);
+    assert_true(f->question.id != 0 && !f->has_kept);
+    f->decided++;
+    f->decision = d->kind;
+    f->run.is_asking_approver = false;
+    f->has_kept = f->is_held;
+    if (!f->is_held)
+        f->question.id = 0;
+}
+
+void __wrap_sp_mcp_run_ask_approver(struct sp_mcp_run *r)
+{
+    if (has_approver)
+        r->is_asking_approver = true;
+    else
+        __wrap_sp_mcp_run_decide(r, &(struct sp_decision){.kind = SP_DECISION_DENIED});
+}
+
+bool __wrap_sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r)
+{
+    return r->is_asking_approver;
+}
+
+const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
+{
+    static const struct sp_mcp_tool exec = {.name = "exec_command"};
+
+    (void)m;
+    return sp_str_eq(name, SP_STR("exec_command")) ? &exec : NULL;
+}
+
+bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
+                                  struct sp_mcp_tool_words words)
+{
+    (void)m;
+    return sp_buf_printf(out, "[%d,%d]", words.has_annotations, words.has_output_schema);
+}
+
+void __wrap_sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
+                                 void *user)
+{
+    (void)m;
+    (void)fn;
+    (void)user;
+    terminated = process_id;
+}
+
+/* ---- parking ---- */
+
+#define PARKED_MAX 64
+struct parked {
+    struct sp_mcp_run *run;
+    uint64_t number;
+    struct sp_mcp_digest digest;
+    bool wants_repeat;
+};
+static struct parked parked[PARKED_MAX];
+static uint64_t next_parked;
+
+bool __wrap_sp_mcp_park(struct sp_mcp_run *r, const struct sp_mcp_digest *d, bool wants_repeat,
+                        uint64_t *ret_number);
+struct sp_mcp_run *__wrap_sp_mcp_unpark(struct sp_mcp_caller *c, uint64_t number);
+struct sp_mcp_run *__wrap_sp_mcp_parked(const struct sp_mcp_caller *c, uint64_t number);
+struct sp_mcp_run *__wrap_sp_mcp_unpark_same(struct sp_mcp_caller *c,
+                                             const struct sp_mcp_digest *d);
+bool __wrap_sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c, uint64_t number,
+                              const struct sp_mcp_digest *d);
+int __wrap_sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
+                              const struct sp_mcp_digest *d, uint64_t *ret_number,
+                              struct sp_error *e);
+
+bool __wrap_sp_mcp_park(struct sp_mcp_run *r, const struct sp_mcp_digest *d, bool wants_repeat,
+                        uint64_t *ret_number)
+{
+    uint32_t i = 0;
+    void *room = malloc(1);
+
+    if (room == NULL) {
+        __wrap_sp_mcp_run_cancel(r);
+        return false;
+    }
+    free(room);
+    while (parked[i].run != NULL)
+        i++;
+    assert_true(i < PARKED_MAX);
+    fake_of(r)->is_held = true;
+    fake_of(r)->is_untold = false;
+    r->ops = NULL;
+    r->user = NULL;
+    parked[i] = (struct parked){r, ++next_parked, *d, wants_repeat};
+    *ret_number = next_parked;
+    return true;
+}
+
+static inline struct parked *parked_with(const struct sp_mcp_caller *c, uint64_t number)
+{
+    for (uint32_t i = 0; i < PARKED_MAX; i++)
+        if (parked[i].run != NULL && parked[i].number == number && parked[i].run->caller == c)
+            return &parked[i];
+    return NULL;
+}
+
+struct sp_mcp_run *__wrap_sp_mcp_unpark(struct sp_mcp_caller *c, uint64_t number)
+{
+    struct parked *p = parked_with(c, number);
+
+    return p != NULL ? TAKE_PTR(p->run) : NULL;
+}
+
+struct sp_mcp_run *__wrap_sp_mcp_parked(const struct sp_mcp_caller *c, uint64_t number)
+{
+    const struct parked *p = parked_with(c, number);
+
+    return p != NULL ? p->run : NULL;
+}
+
+struct sp_mcp_run *__wrap_sp_mcp_unpark_same(struct sp_mcp_caller *c, const struct sp_mcp_digest *d)
+{
+    for (uint32_t i = 0; i < PARKED_MAX; i++)
+        if (parked[i].run != NULL && parked[i].run->caller == c && parked[i].wants_repeat &&
+            memcmp(&parked[i].digest, d, sizeof *d) == 0)
+            return TAKE_PTR(parked[i].run);
+    return NULL;
+}
+
+bool __wrap_sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c, uint64_t number,
+                              const struct sp_mcp_digest *d)
+{
+    return sp_buf_printf(out, "v1.%d.%02x%02x.%03u", c == &caller, d->bytes[0], d->bytes[1],
+                         (unsigned)number);
+}
+
+int __wrap_sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
+                              const struct sp_mcp_digest *d, uint64_t *ret_number,
+                              struct sp_error *e)
+{
+    char want[32];
+
+    (void)snprintf(want, sizeof want, "v1.%d.%02x%02x.", c == &caller, d->bytes[0], d->bytes[1]);
+    if (state.n != strlen(want) + 3 || memcmp(state.p, want, strlen(want)) != 0)
+        return sp_fail(e, SP_E_INVALID, 0, "it is not of this call");
+    char number[4] = {state.p[state.n - 3], state.p[state.n - 2], state.p[state.n - 1], 0};
+    *ret_number = strtoull(number, NULL, 10);
+    return 0;
+}
+
+/* ---- what the loop would tell ---- */
+
+static inline void turn(void)
+{
+    for (uint32_t i = 0; i < run_count; i++)
+        if (!runs[i]->is_gone && runs[i]->is_untold && runs[i]->run.ops != NULL) {
+            runs[i]->is_untold = false;
+            if (runs[i]->question.id != 0)
+                runs[i]->run.ops->question(runs[i]->run.user);
+        }
+}
+
+static inline struct fake_run *newest_run(void)
+{
+    assert_true(run_count != 0);
+    return runs[run_count - 1];
+}
+
+static inline void finish(struct fake_run *f, const char *text, bool is_error)
+{
+    const struct sp_mcp_result r = {
+        .is_error = is_error, .text = sp_str_of(text), .structured = SP_STR("{\"n\":1}")};
+
+    assert_false(f->is_gone);
+    f->is_gone = true;
+    f->run.ops->done(f->run.user, &r);
+}
+
+static inline void ask_something(struct fake_run *f)
+{
+    static const struct sp_str argv[] = {{"npm", 3}, {"publish", 7}};
+
+    f->question = (struct sp_question){.id = ++next_question,
+                                       .kind = SP_QUESTION_RUN,
+                                       .call_id = SP_STR("c"),
+                                       .command = SP_STR("npm publish"),
+                                       .argv = {argv, 2},
+                                       .cwd = SP_STR("/site/w")};
+    f->is_untold = true;
+    turn();
+}
+
+static inline void begin_process(struct fake_run *f, int id)
+{
+    f->run.ops->started(f->run.user, id);
+    turn();
+}
+
+#endif

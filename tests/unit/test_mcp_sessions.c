@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mcp-and-acp.md 6: sessions are listed, signalled and resized; files are patched. */
+#include <sys/stat.h>
+
+#include "mcp_tools_fixture.h"
+
+static void test_sessions_are_listed_with_what_they_do(void **state)
+{
+    auto_called struct called c = {0};
+
+    (void)state;
+    call(&c, "list_sessions", "");
+    assert_string_equal(c.text, "There are no sessions.\n");
+    assert_string_equal(c.json, "{\"sessions\":[]}");
+    call(&c, "exec_command", "{\"argv\":[\"sleep\",\"300\"],\"yield_time_ms\":250}");
+    call(&c, "exec_command", "{\"argv\":[\"cat\"],\"tty\":true,\"yield_time_ms\":250}");
+    call(&c, "exec_command", "{\"argv\":[\"sh\",\"-c\",\"exit 7\"],\"workdir\":\"/tmp\"}");
+    call(&c, "list_sessions", "{}");
+    assert_has(c.text,
+               "1000 sleeping: sleep 300\n1001 reading_terminal tty: cat\n1002 exited (code "
+               "7): sh -c 'exit 7'\n");
+    assert_has(c.json, "{\"session_id\":1000,\"command\":\"sleep 300\",\"cwd\":\"/\",\"tty\":false,"
+                       "\"state\":\"sleeping\",\"started_at_ms\":1");
+    assert_has(c.json, "\"cwd\":\"/tmp\",\"tty\":false,\"state\":\"exited\",\"exit_code\":7,");
+}
+
+static void test_a_session_is_ended_by_default(void **state)
+{
+    auto_called struct called c = {0};
+
+    (void)state;
+    call(&c, "exec_command", "{\"argv\":[\"sleep\",\"300\"],\"yield_time_ms\":250}");
+    call(&c, "signal_session", "{\"session_id\":1000}");
+    assert_has(c.text, "State: exited\nProcess exited with code 143\n");
+    assert_has(c.json, "{\"state\":\"exited\",\"exit_code\":143,\"signal\":\"SIGTERM\"");
+    call(&c, "signal_session", "{\"session_id\":1000}");
+    assert_false(c.is_error);
+    assert_has(c.json, "\"state\":\"exited\",\"exit_code\":143");
+    call(&c, "write_stdin", "{\"session_id\":1000}");
+    assert_has(c.json, "\"exit_code\":143");
+    call(&c, "signal_session", "{\"session_id\":1000,\"signal\":\"KILL\"}");
+    assert_has(c.json, "\"state\":\"exited\",\"exit_code\":143");
+}
+
+static void test_who_ignores_the_end_is_killed_with_its_children(void **state)
+{
+    auto_called struct called c = {0};
+    const uint64_t before = test_now_ms();
+
+    (void)state;
+    call(&c, "exec_command",
+         "{\"argv\":[\"sh\",\"-c\",\"trap '' TERM; echo $$; while :; do sleep 300 & wait; done\"],"
+         "\"yield_time_ms\":250,\"until\":{\"pattern\":\"[0-9]\\\\n\"}}");
+    call(&c, "signal_session", "{\"session_id\":1000,\"signal\":\"SIGTERM\"}");
+    assert_hasnt(c.json, "exited");
+    call(&c, "signal_session", "{\"session_id\":1000}");
+    assert_true(test_now_ms() - before >= 2000);
+    assert_has(c.json, "\"state\":\"exited\",\"exit_code\":137");
+    assert_has(c.json, "\"end_reason\":\"terminated\"");
+}
+
+static void test_other_signals_are_sent_by_name(void **state)
+{
+    auto_called struct called c = {0};
+
+    (void)state;
+    call(&c, "exec_command", "{\"argv\":[\"sleep\",\"300\"],\"yield_time_ms\":250}");
+    call(&c, "signal_session", "{\"session_id\":1000,\"signal\":\"stop\"}");
+    assert_string_equal(c.json, "{\"state\":\"stopped\"}");
+    call(&c, "signal_session", "{\"session_id\":1000,\"signal\":\"SIGCONT\"}");
+    assert_string_equal(c.json, "{\"state\":\"sleeping\"}");
+    call(&c, "signal_session", "{\"session_id\":1000,\"signal\":\"USR1\"}");
+    assert_has(c.json, "\"signal\":\"SIGUSR1\"");
+}
+
+static void test_a_terminal_is_resized(void **state)
+{
+    auto_called struct called c = {0};
+
+    (void)state;
+    call(&c, "exec_command",
+         "{\"argv\":[\"sh\",\"-c\",\"read x; stty size\"],\"tty\":true,"
+         "\"yield_time_ms\":250}");
+    call(&c, "resize_session", "{\"session_id\":1000,\"rows\":50,\"cols\":132.0}");
+    assert_false(c.is_error);
+    assert_string_equal(c.text, "The terminal of session 1000 has 50 rows and 132 columns.");
+    call(&c, "write_stdin", "{\"session_id\":1000,\"keys\":[\"Enter\"],\"yield_time_ms\":20000}");
+    assert_has(c.text, "50 132");
+    assert_fails(&c, "resize_session", "{\"session_id\":1000,\"rows\":50,\"cols\":132}", "ended");
+    call(&c, "exec_command", "{\"argv\":[\"sleep\",\"300\"],\"yield_time_ms\":250}");
+    assert_fails(&c, "resize_session", "{\"session_id\":1001,\"rows\":50,\"cols\":132}",
+                 "has no terminal; start it with tty=true");
+}
+
+/* ---- patches ---- */
+
+static char directory[64];
+
+static int begin_below(void **state)
+{
+    (void)state;
+    (void)snprintf(directory, sizeof directory, "/tmp/mcp-patch.XXXXXX");
+    if (mkdtemp(directory) == NULL || begin_at(directory) < 0)
+        return -1;
+    make_server();
+    return 0;
+}
+
+static int end_below(void **state)
+{
+    char path[128];
+
+    for (const char *const *name = (const char *const[]){"new.txt", "moved.txt", "old.txt", NULL};
+         *name != NULL; name++) {
+        (void)snprintf(path, sizeof path, "%s/%s", directory, *name);
+        (void)unlink(path);
+    }
+    return end(state) == 0 && rmdir(directory) == 0 ? 0 : -1;
+}
+
+static void test_a_patch_changes_files(void **state)
+{
+    auto_called struct called c = {0};
+    char want[256];
+
+    (void)state;
+    call(&c, "apply_patch",
+         "{\"input\":\"*** Begin Patch\\n*** Add File: new.txt\\n+one\\n*** End "
+         "Patch\"}");
+    assert_false(c.is_error);
+    assert_string_equal(c.text, "Success. Updated the following files:\nA new.txt\n");
+    (void)snprintf(
+        want, sizeof want,
+        "{\"changes\":[{\"path\":\"%s/new.txt\",\"kind\":\"add\"}],\"output\":\"Success.",
+        directory);
+    assert_has(c.json, want);
+    call(&c, "apply_patch",
+         "{\"input\":\"*** Begin Patch\\n*** Update File: new.txt\\n*** Move to: moved.txt\\n@@\\n"
+         "-one\\n+two\\n*** End Patch\",\"workdir\":\".\"}");
+    assert_has(c.json, "\"kind\":\"update\",\"move_to\":\"");
+    callf(&c, "exec_command", "{\"argv\":[\"cat\",\"moved.txt\"]}");
+    assert_has(c.json, "\"output\":\"two\\n\"");
+    assert_fails(&c, "apply_patch",
+                 "{\"input\":\"*** Begin Patch\\n*** Delete File: none.txt\\n*** End Patch\"}",
+                 "apply_patch verification failed: ");
+    callf(&c, "apply_patch",
+          "{\"input\":\"*** Begin Patch\\n*** Delete File: moved.txt\\n*** End Patch\","
+          "\"workdir\":\"%s\"}",
+          directory);
+    assert_has(c.json, "\"kind\":\"delete\"");
+}
+
+/* A patch in a command is the engine's too, and is no session: a key does not do it again. */
+static void test_a_patch_in_a_command_is_no_session(void **state)
+{
+    static const char patch[] =
+        "{\"cmd\":\"apply_patch <<'EOF'\\n*** Begin Patch\\n*** Add File: old.txt\\n+1\\n*** End "
+        "Patch\\nEOF\\n\",\"key\":\"p\",\"login\":false}";
+    auto_called struct called c = {0};
+
+    (void)state;
+    call(&c, "exec_command", patch);
+    assert_false(c.is_error);
+    assert_has(c.text, "Wall time: 0.0000 seconds\nOutput:\nSuccess.");
+    assert_has(c.json, "\"state\":\"exited\"");
+    assert_fails(&c, "exec_command", patch, "did its work without a session");
+}
+
+static const struct CMUnitTest tests[] = {
+    tools_test(test_sessions_are_listed_with_what_they_do),
+    tools_test(test_a_session_is_ended_by_default),
+    tools_test(test_who_ignores_the_end_is_killed_with_its_children),
+    tools_test(test_other_signals_are_sent_by_name),
+    tools_test(test_a_terminal_is_resized),
+    cmocka_unit_test_setup_teardown(test_a_patch_changes_files, begin_below, end_below),
+    cmocka_unit_test_setup_teardown(test_a_patch_in_a_command_is_no_session, begin_below,
+                                    end_below),
+};
+
+TEST_MAIN(tests)
