@@ -34,3 +34,23 @@ bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret)
     *ret = v;
     return true;
 }
+
+struct sp_str sp_str_trim(struct sp_str s)
+{
+    while (s.n != 0 && (s.p[0] == ' ' || s.p[0] == '\t'))
+        s = (struct sp_str){s.p + 1, s.n - 1};
+    while (s.n != 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
+        s.n--;
+    return s;
+}
+
+struct sp_str sp_str_cut(struct sp_str *rest, char end)
+{
+    const char *at = rest->n == 0 ? NULL : memchr(rest->p, end, rest->n);
+    const size_t n = at == NULL ? rest->n : (size_t)(at - rest->p);
+    const size_t gone = at == NULL ? n : n + 1;
+    const struct sp_str part = {rest->p, n};
+
+    *rest = (struct sp_str){rest->p + gone, rest->n - gone};
+    return part;
+}

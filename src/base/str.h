@@ -32,6 +32,11 @@ static inline bool sp_str_eq(struct sp_str a, struct sp_str b)
 }
 
 /* ASCII case ignored. */
+/* Without the spaces and tabs at both ends. */
+struct sp_str sp_str_trim(struct sp_str s);
+/* Cuts the part before the first `end` off *rest; what follows `end` stays there. */
+struct sp_str sp_str_cut(struct sp_str *rest, char end);
+
 bool sp_str_eq_nocase(struct sp_str a, struct sp_str b);
 
 static inline bool sp_str_has_nul(struct sp_str s)

@@ -73,10 +73,10 @@ static void on_told(struct sp_plan *p)
     sp_call_changed(&SP_CONTAINER(p, struct sp_exec, plan)->call);
 }
 
-static void begin_plan(struct sp_exec *x)
+static bool begin_plan(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
-    const struct sp_plan_ask ask = {
+    struct sp_plan_ask ask = {
         .call_id = x->ask.call_id,
         .turn_id = x->ask.turn_id,
         .environment = sp_str_of(x->home->id),
@@ -98,8 +98,11 @@ static void begin_plan(struct sp_exec *x)
         .nobody_answers = x->ask.nobody_answers,
     };
 
+    if (!sp_exec_say_env(x, &ask))
+        return sp_exec_refuse_without_memory(x);
     sp_plan_begin(&x->plan, m->approvals, &ask, on_told);
     x->stage = SP_EXEC_ASKING;
+    return true;
 }
 
 static bool intercept(struct sp_exec *x)
@@ -131,16 +134,14 @@ static bool prepare(struct sp_exec *x)
         x->stage = SP_EXEC_VERIFYING;
         return sp_exec_verify_patch(x);
     }
-    begin_plan(x);
-    return true;
+    return begin_plan(x);
 }
 
 static bool await_changes(struct sp_exec *x)
 {
     if (!sp_exec_has_changes(x))
         return false;
-    begin_plan(x);
-    return true;
+    return begin_plan(x);
 }
 
 /* The attempt that was: nothing of it is told. */

@@ -29,14 +29,15 @@ static void add_marks(struct sp_exec_environ *env, const struct sp_exec *x)
         add_mark(env, "SALLYPORT_SANDBOX", "linux");
 }
 
-/* The plain variables, and what the caller lays over them. */
+/* The plain variables, and what the caller lays over them. A patch is our own program's work, and
+ * nobody has judged what they would make of that. */
 static bool add_plain(struct sp_exec_environ *env, struct sp_exec *x)
 {
     const uint32_t count = sp_environ_plain.count + x->ask.env.count;
     struct sp_environ_var *all;
 
     env->ask.plain = sp_environ_plain;
-    if (x->ask.env.count == 0)
+    if (x->ask.env.count == 0 || x->patch.is_one)
         return true;
     all = sp_keep_alloc(&x->call.keep, count * sizeof *all);
     if (all == NULL)

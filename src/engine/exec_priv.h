@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exec_priv: what the files of exec_command share: its way (exec.c), what it demands before
- * anything runs (exec_checks.c), how an attempt is started (exec_launch.c), and patches, which are
- * verified (exec_verify.c) and applied (exec_patch.c) instead.
+ * anything runs (exec_checks.c), the variables it is given (exec_env.c), how an attempt is started
+ * (exec_launch.c), and patches, which are verified (exec_verify.c) and applied (exec_patch.c)
+ * instead.
  */
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
@@ -98,6 +99,9 @@ bool sp_exec_refuse_without_memory(struct sp_exec *x); /* false */
 bool sp_exec_apply_patch(struct sp_exec *x);
 bool sp_exec_await_patch(struct sp_exec *x); /* as a stage */
 void sp_exec_patch_done(struct sp_exec_patch *p);
+
+/* exec_env.c: what the caller says of the environment, into what is judged. false: no memory. */
+bool sp_exec_say_env(struct sp_exec *x, struct sp_plan_ask *ask);
 
 /* exec_launch.c */
 /* The environment of the next attempt. */

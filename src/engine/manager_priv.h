@@ -59,9 +59,12 @@ struct sp_until_set {
     bool is_on;                                  /* the wait has begun */
     bool is_blind;                               /* nobody can tell who listens on what */
     bool is_line_open; /* something was heard, and not yet taken for the end of a line */
+    bool is_late;      /* its patterns take too much time: they are looked for no more */
+    bool was_told;     /* that they do */
     int woken_by;      /* -1: nothing has been met yet */
     uint64_t quiet_since_ms;
-    uint64_t next_look_ms; /* UINT64_MAX: one is under way */
+    uint64_t spent_ns, allowed_ns; /* of CPU time, on the patterns */
+    uint64_t next_look_ms;         /* UINT64_MAX: one is under way */
 };
 
 /* Whether one of these ports is listened on: asked on behalf of a call, which may be gone when the

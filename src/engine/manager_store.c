@@ -57,9 +57,10 @@ void sp_manager_remove(struct sp_process *p)
     sp_process_changed(p);
 }
 
+/* A call waits for it, the creating one too: whoever starts many at once loses none of them. */
 static bool is_busy(const struct sp_process *p)
 {
-    return p->interaction != NULL || p->waiting != NULL ||
+    return p->initial != NULL || p->interaction != NULL || p->waiting != NULL ||
            (sp_process_has_exited(p) && !p->has_ended);
 }
 
@@ -108,7 +109,7 @@ static void on_ttl(struct sp_timer *t)
 {
     struct sp_process *p = SP_CONTAINER(t, struct sp_process, ttl_timer);
 
-    if (p->initial != NULL || is_busy(p)) {
+    if (is_busy(p)) {
         sp_manager_wait_ttl(p);
         return;
     }

@@ -4,9 +4,11 @@
  *
  * A pattern hears every byte once, as it comes in, and first what was pending when the wait began.
  * Whatever was met first is what woke the call; of two at one moment, the one that was named first.
+ * Everybody waits while a pattern is looked for: one that takes too much time ends its wait.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/auto.h"
 #include "base/ere.h"
@@ -98,11 +100,57 @@ static void be_due(uint64_t *due_ms, uint64_t at_ms)
 
 /* ---- patterns ---- */
 
+#define SLICE_BYTES   4096      /* between two looks at the clock */
+#define CPU_FREE_NS   500000000 /* for the patterns of a call, and besides ... */
+#define CPU_NS_A_BYTE 100       /* ... for each byte that each of them hears; few need a tenth */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* Linux has it */
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+static bool feed(struct sp_until_set *u, struct sp_ere *pattern, struct sp_str bytes)
+{
+    bool is_found = false;
+
+    while (bytes.n != 0 && !is_found && !u->is_late) {
+        const struct sp_str slice = {bytes.p, bytes.n < SLICE_BYTES ? bytes.n : SLICE_BYTES};
+        const uint64_t from_ns = cpu_ns();
+
+        is_found = sp_ere_feed(pattern, slice);
+        u->allowed_ns += slice.n * CPU_NS_A_BYTE;
+        u->spent_ns += cpu_ns() - from_ns;
+        u->is_late = u->spent_ns > CPU_FREE_NS + u->allowed_ns;
+        bytes = (struct sp_str){bytes.p + slice.n, bytes.n - slice.n};
+    }
+    return is_found;
+}
+
 static void hear(struct sp_until_set *u, struct sp_str bytes)
 {
     for (uint32_t i = 0; i < u->count && u->woken_by < 0 && bytes.n != 0; i++)
-        if (u->patterns[i] != NULL && sp_ere_feed(u->patterns[i], bytes))
+        if (u->patterns[i] != NULL && feed(u, u->patterns[i], bytes))
             u->woken_by = (int)i;
+}
+
+/* It waits no longer, and says why. */
+static bool is_given_up(struct sp_call *c)
+{
+    struct sp_until_set *u = c->until;
+    const struct sp_event e = {
+        .type = SP_EVENT_WARNING,
+        .message = SP_STR("`until`: looking for its `pattern` takes too long, so the wait has "
+                          "ended; a simpler expression does not: fewer and smaller repetitions "
+                          "{m,n}")};
+
+    if (u->is_late && !u->was_told && u->woken_by < 0) {
+        u->was_told = true;
+        sp_manager_event(c->m, &e);
+    }
+    return u->is_late;
 }
 
 /* What comes next has no connection with what was heard. */
@@ -118,7 +166,7 @@ static void end_line(struct sp_until_set *u, uint64_t now_ms, uint64_t *due_ms)
 {
     const uint64_t at_ms = u->quiet_since_ms + SP_PROMPT_MS;
 
-    if (!u->is_line_open)
+    if (!u->is_line_open || u->is_late)
         return;
     if (now_ms < at_ms) {
         be_due(due_ms, at_ms);
@@ -155,7 +203,7 @@ static void hear_in(struct sp_call *c, struct sp_str bytes)
     if (u->woken_by >= 0)
         return;
     hear(u, bytes);
-    if (u->woken_by >= 0 || !u->is_line_open) /* its timer is to be set */
+    if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* its timer is to be set */
         sp_call_changed(c);
     u->is_line_open = true;
 }
@@ -300,7 +348,7 @@ bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
             u->woken_by = (int)i;
     }
     end_line(u, now_ms, ret_due_ms);
-    if (u->woken_by >= 0)
+    if (u->woken_by >= 0 || is_given_up(c))
         return true;
     if (has_ports)
         look_at_ports(c, now_ms, ret_due_ms);
@@ -311,7 +359,7 @@ bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
 static bool ends_with(const struct sp_until_set *u, uint32_t i)
 {
     return u->items[i].kind == SP_UNTIL_EXIT ||
-           (u->patterns[i] != NULL && sp_ere_finish(u->patterns[i]));
+           (u->patterns[i] != NULL && !u->is_late && sp_ere_finish(u->patterns[i]));
 }
 
 int sp_until_woken_by(struct sp_call *c)

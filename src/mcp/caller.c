@@ -135,9 +135,40 @@ static void unlink_caller(struct sp_mcp *m, struct sp_mcp_caller *c)
     m->caller_count--;
 }
 
+void sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c)
+{
+    g->caller = c;
+    g->prev = NULL;
+    g->next = c->guests;
+    if (g->next != NULL)
+        g->next->prev = g;
+    c->guests = g;
+}
+
+void sp_mcp_guest_leave(struct sp_mcp_guest *g)
+{
+    if (g->caller == NULL)
+        return;
+    *(g->prev != NULL ? &g->prev->next : &g->caller->guests) = g->next;
+    if (g->next != NULL)
+        g->next->prev = g->prev;
+    g->caller = NULL;
+}
+
+static void see_guests_off(struct sp_mcp_caller *c)
+{
+    while (c->guests != NULL) {
+        struct sp_mcp_guest *g = c->guests;
+
+        sp_mcp_guest_leave(g);
+        g->caller_ends(g);
+    }
+}
+
 /* Not from within anything that its manager tells. */
 static void end_caller(struct sp_mcp_caller *c)
 {
+    see_guests_off(c);
     sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);
     sp_loop_undefer(c->mcp->options.loop, &c->ending);
     sp_mcp_tasks_free(c->tasks);

@@ -27,6 +27,7 @@ struct sp_mcp_caller {
     struct sp_mcp_looking *lookings; /* run.c's: what was asked of the manager */
     struct sp_buf warnings;          /* of the manager, about no call: for the next result */
     unsigned held;
+    struct sp_mcp_guest *guests;
     struct sp_deferred ending;
     struct sp_timer detached_timer;
 };

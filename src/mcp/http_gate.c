@@ -130,32 +130,11 @@ static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_reque
 
 /* ---- in which form ---- */
 
-static struct sp_str trim(struct sp_str s)
-{
-    while (s.n != 0 && (s.p[0] == ' ' || s.p[0] == '\t'))
-        s = (struct sp_str){s.p + 1, s.n - 1};
-    while (s.n != 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
-        s.n--;
-    return s;
-}
-
-/* Cuts the part before the first `end` off *rest. */
-static struct sp_str cut(struct sp_str *rest, char end)
-{
-    const char *at = rest->n == 0 ? NULL : memchr(rest->p, end, rest->n);
-    const size_t n = at == NULL ? rest->n : (size_t)(at - rest->p);
-    const size_t gone = at == NULL ? n : n + 1;
-    const struct sp_str part = {rest->p, n};
-
-    *rest = (struct sp_str){rest->p + gone, rest->n - gone};
-    return trim(part);
-}
-
 /* `q=0`, `q=0.0`: named to be refused. */
 static bool is_refused(struct sp_str parameters)
 {
     while (parameters.n != 0) {
-        const struct sp_str p = cut(&parameters, ';');
+        const struct sp_str p = sp_str_cut(&parameters, ';');
 
         if (p.n < 3 || (p.p[0] | 0x20) != 'q' || p.p[1] != '=' || p.p[2] != '0')
             continue;
@@ -170,8 +149,8 @@ static bool is_refused(struct sp_str parameters)
 static bool is_type_in(struct sp_str list, const char *type, const char *any_of_kind)
 {
     while (list.n != 0) {
-        struct sp_str range = cut(&list, ',');
-        const struct sp_str name = cut(&range, ';');
+        struct sp_str range = sp_str_cut(&list, ',');
+        const struct sp_str name = sp_str_cut(&range, ';');
 
         if ((sp_str_eq_nocase(name, sp_str_of(type)) ||
              sp_str_eq_nocase(name, sp_str_of(any_of_kind)) || sp_str_eq(name, SP_STR("*/*"))) &&
@@ -199,7 +178,7 @@ static bool is_json(const struct sp_http_request *r)
     struct sp_str coding = SP_STR("identity");
 
     return sp_http_header(r, "content-type", &type) == 1 &&
-           sp_str_eq_nocase(cut(&type, ';'), SP_STR("application/json")) &&
+           sp_str_eq_nocase(sp_str_cut(&type, ';'), SP_STR("application/json")) &&
            sp_http_header(r, "content-encoding", &coding) <= 1 &&
            sp_str_eq_nocase(coding, SP_STR("identity"));
 }

@@ -57,7 +57,7 @@ const char *sp_mcp_gate_headers(const struct sp_http_request *r, struct sp_buf *
 struct sp_mcp_session {
     struct sp_mcp_http *http;
     struct sp_mcp_session *prev, *next; /* while is_known */
-    struct sp_mcp_caller *caller;
+    struct sp_mcp_guest guest;          /* of its caller, which it holds while it has users */
     struct sp_mcp_peer *peer;
     uint64_t used_ms;
     unsigned token; /* whose it is; to all others it is unknown */

@@ -2,6 +2,8 @@
 /*
  * http_session: what a legacy client calls its session: a peer that outlives its requests, found
  * by a name that nobody can guess and that only its token may use.
+ *
+ * One that nobody uses is no connection: its caller may end meanwhile, and it goes on with the next.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -57,14 +59,40 @@ static void touch(struct sp_mcp_session *s)
 
 static void destroy(struct sp_mcp_session *s)
 {
+    struct sp_mcp_caller *held = s->users != 0 ? s->guest.caller : NULL;
+
     if (s->is_known) {
         unlink_session(s);
         s->http->session_count--;
     }
     sp_mcp_peer_free(s->peer);
-    if (s->caller != NULL)
-        sp_mcp_caller_release(s->caller);
+    sp_mcp_guest_leave(&s->guest);
+    if (held != NULL)
+        sp_mcp_caller_release(held);
     free(s);
+}
+
+/* ---- its caller ---- */
+
+static void on_caller_ends(struct sp_mcp_guest *g)
+{
+    sp_mcp_peer_move(SP_CONTAINER(g, struct sp_mcp_session, guest)->peer, NULL);
+}
+
+/* For its first user. */
+static int hold_caller(struct sp_mcp_session *s, struct sp_error *e)
+{
+    struct sp_mcp_caller *c = NULL;
+    const int r = sp_mcp_http_hold(s->http, s->token, &c, e);
+
+    if (r < 0)
+        return r;
+    if (s->guest.caller == NULL) {
+        sp_mcp_guest_enter(&s->guest, c);
+        if (s->peer != NULL)
+            sp_mcp_peer_move(s->peer, c);
+    }
+    return 0;
 }
 
 /* ---- time ---- */
@@ -138,14 +166,15 @@ int sp_mcp_session_new(struct sp_mcp_http *h, unsigned token, struct sp_mcp_sess
     }
     s->http = h;
     s->token = token;
-    s->users = 1;
+    s->guest.caller_ends = on_caller_ends;
     s->used_ms = sp_loop_now(h->loop);
-    const int r = sp_mcp_http_hold(h, token, &s->caller, e);
+    const int r = hold_caller(s, e);
     if (r < 0) {
         free(s);
         return r;
     }
-    s->peer = sp_mcp_peer_new(h->mcp, s->caller);
+    s->users = 1;
+    s->peer = sp_mcp_peer_new(h->mcp, s->guest.caller);
     if (s->peer == NULL) {
         destroy(s);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make session");
@@ -174,19 +203,20 @@ struct sp_mcp_session *sp_mcp_session_use(struct sp_mcp_http *h, unsigned token,
     for (struct sp_mcp_session *s = h->sessions; s != NULL; s = s->next)
         if (sp_same_secret(id, (struct sp_str){s->id, SP_MCP_HTTP_ID_LEN}) && s->token == token)
             found = s;
-    if (found != NULL) {
-        found->users++;
-        touch(found);
-    }
+    if (found == NULL || (found->users == 0 && hold_caller(found, NULL) < 0))
+        return NULL;
+    found->users++;
+    touch(found);
     return found;
 }
 
 void sp_mcp_session_leave(struct sp_mcp_session *s)
 {
-    s->users--;
     touch(s);
-    if (!s->is_known && s->users == 0)
+    if (!s->is_known && s->users == 1)
         destroy(s);
+    else if (--s->users == 0)
+        sp_mcp_caller_release(s->guest.caller);
 }
 
 void sp_mcp_session_end(struct sp_mcp_session *s)

@@ -74,25 +74,31 @@ static bool is_out_full(const struct sp_mcp_out *o)
 
 /* ---- what is heard ---- */
 
-static void hear(struct conn *c, char *text, size_t len)
+static void take(struct conn *c)
 {
     struct sp_mcp_message *m = &c->lines->message;
 
-    sp_mcp_message_read(m, text, len);
     (void)sp_mcp_take(c->peer, &c->out, NULL, m);
     sp_json_trim(&m->json);
 }
 
 static void on_message(void *user, char *text, size_t len)
 {
-    hear(user, text, len);
+    struct conn *c = user;
+
+    sp_mcp_message_read(&c->lines->message, text, len);
+    take(c);
 }
 
 static void on_not_text(void *user)
 {
+    struct conn *c = user;
+    struct sp_mcp_message *m = &c->lines->message;
     char text[] = "?"; /* as little a message as what came */
 
-    hear(user, text, 1);
+    sp_mcp_message_read(m, text, 1);
+    (void)sp_fail(&m->why, SP_E_MALFORMED, 0, "the line is not UTF-8, or longer than 16 MiB");
+    take(c);
 }
 
 static void on_drained(void *user)

@@ -59,4 +59,14 @@ int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_c
                        struct sp_error *e);
 void sp_mcp_caller_release(struct sp_mcp_caller *c);
 
+/* Whoever knows a caller without holding it is told when it ends. */
+struct sp_mcp_guest {
+    struct sp_mcp_guest *prev, *next;
+    struct sp_mcp_caller *caller; /* NULL: of none */
+    /* It is of none now, and what it began in the caller's name has to go. */
+    void (*caller_ends)(struct sp_mcp_guest *g);
+};
+void sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c);
+void sp_mcp_guest_leave(struct sp_mcp_guest *g); /* of none: nothing happens */
+
 #endif

@@ -125,9 +125,13 @@ int sp_mcp_memory_take(struct sp_mcp_caller *c, int scope, struct sp_str id,
 
 void sp_mcp_memory_wait(struct sp_mcp_memory_item *i, struct sp_mcp_memory_wait *w)
 {
+    struct sp_mcp_memory_wait **at = &i->waits;
+
+    while (*at != NULL) /* first come, first served */
+        at = &(*at)->next;
     w->item = i;
-    w->next = i->waits;
-    i->waits = w;
+    w->next = NULL;
+    *at = w;
 }
 
 void sp_mcp_memory_unwait(struct sp_mcp_memory_wait *w)

@@ -47,14 +47,20 @@ struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)
     return p;
 }
 
-void sp_mcp_peer_free(struct sp_mcp_peer *p)
+void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 {
-    if (p == NULL)
-        return;
     while (p->open != NULL)
         p->open->drop(p->open);
     sp_mcp_asked_free(p);
     sp_mcp_batches_free(p);
+    p->caller = c;
+}
+
+void sp_mcp_peer_free(struct sp_mcp_peer *p)
+{
+    if (p == NULL)
+        return;
+    sp_mcp_peer_move(p, NULL);
     free(p);
 }
 

@@ -37,6 +37,9 @@ struct sp_mcp_headers {
 struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
 /* Open requests are cancelled: their processes go on. Not from within `send`. */
 void sp_mcp_peer_free(struct sp_mcp_peer *p);
+/* The same, and what `initialize` agreed on goes on with another caller. NULL: with none, and the
+ * peer is not to be used before it has one. */
+void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c);
 
 /*
  * One message. true: it is a request (or broken), and its answer goes to `out`, or went already.

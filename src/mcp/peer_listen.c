@@ -4,7 +4,6 @@
  * is tasks: those that are there when the subscription begins. What a full connection misses is
  * what tasks/get has.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "mcp/task_priv.h"
@@ -136,9 +135,13 @@ static void take_ids(struct sp_mcp_listen *l, struct sp_json *j, uint32_t ids)
 
 static bool add_ids(struct sp_buf *b, const struct sp_mcp_listen *l)
 {
-    for (uint32_t i = 0; i < l->count; i++)
-        if (!sp_buf_printf(b, "%s\"task-%" PRIu64 "\"", i != 0 ? "," : "", l->numbers[i]))
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct sp_mcp_task_id id;
+
+        sp_mcp_task_id(l->request.peer->caller->tasks, l->numbers[i], &id);
+        if (!sp_buf_printf(b, "%s\"%s\"", i != 0 ? "," : "", id.text))
             return false;
+    }
     return true;
 }
 

@@ -8,11 +8,11 @@
  */
 #include "mcp/task.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/auto.h"
+#include "base/sha.h"
 #include "mcp/task_priv.h"
 
 static void arm(struct sp_mcp_tasks *all);
@@ -140,15 +140,14 @@ static struct sp_mcp_task *add_task(struct sp_mcp_caller *c)
 
 struct sp_mcp_task *sp_mcp_task_find(const struct sp_mcp_caller *c, struct sp_str id)
 {
-    static const struct sp_str prefix = {"task-", 5};
     struct sp_mcp_task *t = c->tasks != NULL ? c->tasks->newest : NULL;
-    uint64_t number = 0;
+    struct sp_mcp_task_id own;
 
-    if (id.n <= prefix.n || memcmp(id.p, prefix.p, prefix.n) != 0 || id.p[prefix.n] == '0' ||
-        !sp_str_to_u64((struct sp_str){id.p + prefix.n, id.n - prefix.n}, UINT64_MAX, &number))
-        return NULL;
-    while (t != NULL && t->number != number)
-        t = t->next;
+    for (; t != NULL; t = t->next) {
+        sp_mcp_task_id(t->all, t->number, &own);
+        if (sp_same_secret(id, sp_str_of(own.text)))
+            break;
+    }
     return t;
 }
 

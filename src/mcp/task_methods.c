@@ -38,7 +38,7 @@ static bool add_outcome(struct sp_buf *b, const struct sp_mcp_task *t)
     const struct sp_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
 
     if (t->status == SP_MCP_TASK_COMPLETED)
-        return sp_buf_add_str(b, SP_STR(",\"result\":{")) &&
+        return sp_buf_add_str(b, SP_STR(",\"result\":{\"resultType\":\"complete\",")) &&
                sp_buf_add(b, t->result.data, t->result.len) && sp_buf_add(b, "}", 1);
     if (t->status == SP_MCP_TASK_FAILED)
         return sp_buf_add_str(b, SP_STR(",\"error\":{\"code\":-32603,\"message\":"
@@ -53,7 +53,10 @@ static bool add_outcome(struct sp_buf *b, const struct sp_mcp_task *t)
 
 bool sp_mcp_task_add(struct sp_buf *b, const struct sp_mcp_task *t, bool is_brief)
 {
-    return sp_buf_printf(b, "\"taskId\":\"task-%" PRIu64 "\",\"status\":\"%s\"", t->number,
+    struct sp_mcp_task_id id;
+
+    sp_mcp_task_id(t->all, t->number, &id);
+    return sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\"", id.text,
                          status_name[t->status]) &&
            sp_buf_printf(b, ",\"statusMessage\":\"session %d\"", t->session_id) &&
            add_time(b, "createdAt", t->created_at_ms) &&

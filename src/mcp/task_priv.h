@@ -44,6 +44,11 @@ struct sp_mcp_tasks {
 
 /* Made when it is first needed; NULL: no memory. */
 struct sp_mcp_tasks *sp_mcp_tasks_of(struct sp_mcp_caller *c);
+struct sp_mcp_task_id {
+    char text[64];
+};
+/* How it is called on the wire (task_id.c). */
+void sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number, struct sp_mcp_task_id *ret);
 /* NULL: there is none (any more). */
 struct sp_mcp_task *sp_mcp_task_find(const struct sp_mcp_caller *c, struct sp_str id);
 /* `"taskId":...` and all the rest; without what came of it where is_brief. */

@@ -12,6 +12,7 @@
 #include "approve/explain.h"
 #include "base/auto.h"
 #include "base/utf8.h"
+#include "core/denial.h"
 #include "mcp/tool_priv.h"
 #include "os/seccomp.h"
 
@@ -146,9 +147,29 @@ static int explain(const struct finder *f, const char *cwd, const char *path,
 
 /* ---- what its output says ---- */
 
-static bool add_words(struct finder *f, const struct sp_mcp_denied *what)
+/* Who runs it elsewhere tells that it was denied something, not what: there is only its output. */
+static struct sp_denial_facts read_words(struct sp_str output, int exit_code)
 {
-    const struct sp_denial_facts *facts = what->denial;
+    struct sp_denial_facts facts = {.has_words = true};
+    struct sp_denial words;
+
+    sp_denial_init(&words);
+    sp_denial_feed(&words, SP_STREAM_STDOUT, output.p, output.n);
+    facts.reason = sp_denial_reason(&words, exit_code);
+    memcpy(facts.path, words.path, sizeof facts.path);
+    return facts;
+}
+
+static bool add_rule(struct sp_buf *out, const char *reason)
+{
+    return (reason == NULL ? sp_buf_add_str(out, SP_STR("the executor says so"))
+                           : sp_buf_printf(out, "the words of its output say so (%s)", reason)) &&
+           sp_buf_add(out, "", 1);
+}
+
+static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
+                      const struct sp_denial_facts *facts)
+{
     struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
     struct sp_mcp_denial denial = {
         .access = "access", .target = "", .layer = "words", .evidence = "words"};
@@ -166,9 +187,7 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what)
     if (facts->path[0] == 0 && f->d->count != 0)
         return true; /* the kernel has told what they are about */
     if (!sp_utf8_add_lossy(&target, sp_str_of(facts->path)) || !sp_buf_add(&target, "", 1) ||
-        !sp_buf_printf(&rule, "the words of its output say so (%s)",
-                       facts->reason != NULL ? facts->reason : "its exit code") ||
-        !sp_buf_add(&rule, "", 1))
+        !add_rule(&rule, facts->reason))
         return false;
     denial.target = target.data;
     denial.rule = rule.data;
@@ -193,8 +212,12 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
         return true;
     if (what->kernel != NULL && !add_kernel(&f, what->kernel))
         return false;
-    return !what->was_denied || what->denial == NULL || !what->denial->has_words ||
-           add_words(&f, what);
+    if (!what->was_denied)
+        return true;
+    if (what->denial != NULL)
+        return !what->denial->has_words || add_words(&f, what, what->denial);
+    const struct sp_denial_facts facts = read_words(what->output, what->exit_code);
+    return add_words(&f, what, &facts);
 }
 
 int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *path,

@@ -107,7 +107,12 @@ static bool explain_session(struct explaining *x, const struct sp_mcp_run *r, in
         x->is_error = true;
         return sp_buf_printf(&x->text, "Unknown process id %d. " SP_MCP_UNKNOWN_HINT, id);
     }
-    const struct sp_mcp_denied what = {v.kernel, v.denial, v.was_denied, v.cwd};
+    const struct sp_mcp_denied what = {.kernel = v.kernel,
+                                       .denial = v.denial,
+                                       .was_denied = v.was_denied,
+                                       .cwd = v.cwd,
+                                       .output = v.head,
+                                       .exit_code = v.exit_code};
     if (!sp_mcp_denials_find(d, r->caller->mcp, &what))
         return false;
     if (d->count != 0)

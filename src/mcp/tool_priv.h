@@ -78,6 +78,9 @@ struct sp_mcp_denied {
     const struct sp_denial_facts *denial; /* NULL: none */
     bool was_denied;
     struct sp_str cwd; /* n 0: not known */
+    /* For what is denied by an executor that does not tell what. */
+    struct sp_str output;
+    int exit_code;
 };
 /* false: no memory. */
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,

@@ -221,8 +221,11 @@ static bool keep_reply(struct sp_mcp_work *c, const struct sp_reply *reply)
     c->reply.text = c->reply.error = (struct sp_str){0};
     c->reply.denial = NULL;
     c->reply.kernel = NULL;
-    (void)snprintf(c->chunk_id, sizeof c->chunk_id, SP_STR_FMT, SP_STR_ARG(reply->answer.chunk_id));
-    c->reply.answer.chunk_id = sp_str_of(c->chunk_id);
+    const struct sp_str id = reply->answer.chunk_id;
+    const size_t n = id.n < sizeof c->chunk_id ? id.n : sizeof c->chunk_id;
+    if (n != 0)
+        memcpy(c->chunk_id, id.p, n);
+    c->reply.answer.chunk_id = (struct sp_str){c->chunk_id, n};
     c->reply.answer.more = (struct sp_str){0};
     c->output.len = 0;
     if (!sp_buf_add_str(&c->output, reply->answer.output))
@@ -234,7 +237,11 @@ static bool keep_reply(struct sp_mcp_work *c, const struct sp_reply *reply)
 static bool find_denials(struct sp_mcp_work *c, const struct sp_reply *reply)
 {
     struct sp_manager_view v = {0};
-    struct sp_mcp_denied what = {reply->kernel, reply->denial, reply->was_denied, {0}};
+    struct sp_mcp_denied what = {.kernel = reply->kernel,
+                                 .denial = reply->denial,
+                                 .was_denied = reply->was_denied,
+                                 .output = reply->answer.output,
+                                 .exit_code = reply->answer.exit_code};
 
     if (sp_manager_view(c->run->caller->manager, reply->process_id, &v))
         what.cwd = v.cwd;

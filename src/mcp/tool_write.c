@@ -45,13 +45,14 @@ static int add_typed(struct sp_mcp_work *c, const struct extra *x, struct sp_err
     return r;
 }
 
-/* Keys are a terminal's. That there is no such session is the manager's to say. */
+/* Keys are a terminal's. That there is no such session any more is the manager's to say. */
 static int check_terminal(const struct sp_mcp_work *c, const struct extra *x, struct sp_error *e)
 {
     struct sp_manager_view v;
 
     if ((x->keys == SP_JSON_NONE && !x->eof) ||
-        !sp_manager_view(c->run->caller->manager, c->write.session_id, &v) || v.is_tty)
+        !sp_manager_view(c->run->caller->manager, c->write.session_id, &v) || v.is_tty ||
+        v.is_answered)
         return 0;
     return sp_fail(e, SP_E_INVALID, 0,
                    "write_stdin failed: `keys` and `eof` need a terminal; rerun exec_command with "

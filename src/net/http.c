@@ -129,36 +129,15 @@ enum sp_http_result sp_http_parse(struct sp_http_parser *p, const char *bytes, s
     return SP_HTTP_DONE;
 }
 
-static struct sp_str trim(struct sp_str s)
-{
-    while (s.n != 0 && (s.p[0] == ' ' || s.p[0] == '\t'))
-        s = (struct sp_str){s.p + 1, s.n - 1};
-    while (s.n != 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
-        s.n--;
-    return s;
-}
-
-/* Cuts the part before the first `end` off *rest; what follows `end` stays there. */
-static struct sp_str cut(struct sp_str *rest, char end)
-{
-    const char *at = memchr(rest->p, end, rest->n);
-    const size_t n = at == NULL ? rest->n : (size_t)(at - rest->p);
-    const struct sp_str part = {rest->p, n};
-    const size_t gone = at == NULL ? n : n + 1;
-
-    *rest = (struct sp_str){rest->p + gone, rest->n - gone};
-    return part;
-}
-
 /* The next header of this name in *rest. */
 static bool next_of(struct sp_str *rest, struct sp_str name, struct sp_str *ret_value)
 {
     while (rest->n != 0) {
-        struct sp_str line = cut(rest, '\n');
+        struct sp_str line = sp_str_cut(rest, '\n');
 
         line.n--; /* its CR */
-        if (sp_str_eq_nocase(cut(&line, ':'), name)) {
-            *ret_value = trim(line);
+        if (sp_str_eq_nocase(sp_str_cut(&line, ':'), name)) {
+            *ret_value = sp_str_trim(line);
             return true;
         }
     }
@@ -184,7 +163,7 @@ bool sp_http_has_word(const struct sp_http_request *r, const char *name, const c
 
     while (next_of(&rest, sp_str_of(name), &value))
         while (value.n != 0)
-            if (sp_str_eq_nocase(trim(cut(&value, ',')), sp_str_of(word)))
+            if (sp_str_eq_nocase(sp_str_trim(sp_str_cut(&value, ',')), sp_str_of(word)))
                 return true;
     return false;
 }

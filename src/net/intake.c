@@ -208,19 +208,22 @@ static enum sp_intake_what next_line(struct sp_intake *in, bool may_deliver,
         in->searched = n;
         if (n != 0 && line[n - 1] == '\r')
             n--;
-        if (n > in->max_message)
+        if (n > in->max_message && !in->keeps_on)
             return bad(ret, SP_WS_TOO_BIG, "line above the size limit");
+        in->is_skipping |= n > in->max_message;
         if (lf == NULL) {
             in->need = in->max_message + 2;
+            in->used = in->is_skipping ? left : 0;
             return SP_INTAKE_MORE;
         }
         if (!may_deliver)
             return SP_INTAKE_HELD;
         in->used = in->searched + 1;
-        if (is_blank((struct sp_str){line, n}))
+        if (!in->is_skipping && is_blank((struct sp_str){line, n}))
             continue;
-        const bool is_text = sp_utf8_is_valid((struct sp_str){line, n});
+        const bool is_text = !in->is_skipping && sp_utf8_is_valid((struct sp_str){line, n});
         if (!is_text && in->keeps_on) {
+            in->is_skipping = false;
             *ret = (struct sp_intake_event){0};
             return SP_INTAKE_NOT_TEXT;
         }

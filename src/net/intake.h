@@ -38,7 +38,8 @@ struct sp_intake {
     bool is_last;     /* the frame that is taken, or was taken last, ends the message */
     bool is_done;     /* the last event was the message put together */
     bool is_borrowed; /* data is the scratch memory */
-    bool keeps_on;    /* a line that is not UTF-8 is told like a binary message, and forgotten */
+    bool keeps_on;    /* a line that is too long or not UTF-8 is told like a binary message */
+    bool is_skipping; /* keeps_on: this line is too long, and thrown away as it comes */
     uint8_t mode;
     uint8_t role;   /* enum sp_ws_role */
     uint8_t opcode; /* of the unfinished message; 0: there is none */

@@ -15,7 +15,7 @@ struct sp_link_host {
     struct sp_loop *loop;
     uint64_t ping_every_ms, silence_ms, handshake_ms;
     size_t max_line;       /* received; 0: SP_LINK_MAX_MESSAGE */
-    bool keeps_on;         /* a line that is not UTF-8 goes to ops.not_text, and the link lives */
+    bool keeps_on;         /* a line too long or not UTF-8 goes to ops.not_text; the link lives */
     char *scratch;         /* SP_INTAKE_SCRATCH + 1 bytes to receive into */
     struct sp_link *first; /* all of them */
     unsigned total;        /* their number */

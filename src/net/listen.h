@@ -35,7 +35,7 @@ struct sp_listen_options {
     bool has_metrics;           /* GET /metrics is answered */
     bool is_own_user_only;      /* unix: not even root, unless that is who we are */
     bool is_lines_only;         /* unix: no WebSocket, no HTTP */
-    bool keeps_on;              /* a line that is not UTF-8 is ops.not_text, and not the end */
+    bool keeps_on;              /* a line too long or not UTF-8 is ops.not_text, not the end */
     size_t max_line;            /* received; 0: SP_LINK_MAX_MESSAGE */
     unsigned max_connections;   /* beyond: 503 (unix lines: closed at once) */
     uint64_t ping_every_ms;     /* 30000 */

@@ -4,7 +4,6 @@ leads to, and that nothing runs that nobody allowed, nor twice what was allowed 
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -273,6 +272,13 @@ class Modern(Asking):
             self.assertRan(self.come_back(host, note(str(n)), asked[n], ONCE))
         self.assertEqual(self.runs(), ['65', '2'])
 
+    def test_the_time_for_an_answer_is_over(self):
+        host = self.wary('--set', 'approval_timeout_s=1')
+        asked = self.ask(host, note('a'))
+        time.sleep(2)
+        self.assertRefused(self.come_back(host, note('a'), asked, ONCE), 'approval request timed out')
+        self.assertEqual(self.runs(), [])
+
     def test_elicitation_without_forms(self):
         host = self.wary()
         self.asked(host.call('exec_command', note('a'), capabilities={'elicitation': {}}))
@@ -350,7 +356,7 @@ class Modern(Asking):
         self.assertTrue(os.path.exists(made))
 
     def test_a_patch_outside_of_the_workspace(self):
-        host = self.mcp()
+        host = self.mcp(env=mcp.PATCHES)
         made = os.path.join(self.beside, 'made')
         patch = {'input': '*** Begin Patch\n*** Add File: %s\n+hello\n*** End Patch\n' % made}
         _, form, _ = asked = self.ask(host, patch, tool='apply_patch')
@@ -368,6 +374,7 @@ class Modern(Asking):
         host = self.wary()
         arguments = {**note('a'), 'key': 'k'}
         asked = self.ask(host, arguments)
+        self.assertRefused(host.call('exec_command', arguments, capabilities=FORM), 'waits for an approval')
         self.assertRan(self.come_back(host, arguments, asked, ONCE))
         r = host.call('exec_command', arguments, capabilities=FORM)
         self.assertFalse(r.kind == 'input_required' or r.failed, r)
@@ -426,6 +433,23 @@ class Others(Asking):
             self.assertRefused(host.call('exec_command', note('a')), text)
         self.assertEqual(self.runs(), [])
 
+    def test_a_program_ends_with_the_call(self):
+        approver = self.program('approver', 'echo x >> %s/asked; exec sleep 1000\n' % self.base)
+        asked = os.path.join(self.base, 'asked')
+
+        def is_asked():
+            return any('sleep 1000' == server.name_of(pid) for pid in server.marked(self.mark.encode()))
+        for version in (None, '2025-11-25'):
+            host = self.wary('--approver', 'program:' + approver)
+            if version is not None:
+                host.open(version)
+            id = host.call_later('exec_command', note('a'))
+            wait_until(lambda: os.path.exists(asked) and is_asked(), 'the program')
+            host.notify('notifications/cancelled', {'requestId': id})
+            wait_until(lambda: not is_asked(), 'the end of the program')
+            self.assertRan(host.call('exec_command', {'argv': ['ls']}))
+        self.assertEqual(self.runs(), [])
+
     def test_a_hook_comes_before_the_question(self):
         hook = self.program('hook', 'case $(cat) in\n*\'"./note","yes"\'*) echo \'{"decision":"approved"}\' ;;\n'
                             '*\'"./note","no"\'*) echo \'{"decision":{"denied":{"rejection":"the hook says no"}}}\' ;;\nesac\n')
@@ -479,7 +503,7 @@ class Others(Asking):
         self.allow(host, note('no'), DECLINE)
         self.allow(host, note('stop'), CANCEL)
         self.allow(host, note('session'), SESSION)
-        self.assertRan(host.call('exec_command', note('session')))
+        self.assertRan(host.call('exec_command', note('session'), capabilities=FORM))
         self.allow(host, note('rule'), RULE)
         host.call('exec_command', note('nobody'))
         self.ask(host, note('never'))
@@ -609,6 +633,30 @@ class Legacy(Asking):
         self.assertRan(two.result(id))
         self.assertEqual(self.runs(), ['a'])
 
+    def test_the_time_for_an_answer_is_over(self):
+        host = self.begin('--approve', 'untrusted', '--set', 'approval_timeout_s=1')
+        id, q = self.later(host, 'a')
+        self.assertRefused(host.result(id), 'approval request timed out')
+        self.assertIn(('notifications/cancelled', q['id']),
+                      [(n['method'], n['params'].get('requestId')) for n in host.notifications])
+        host.answer(q, ONCE)
+        self.assertEqual(host.ask('ping')['result'], {})
+        self.assertEqual(self.runs(), [])
+
+    def test_an_answer_in_another_session_of_the_same_token(self):
+        one = self.http('--approve', 'untrusted')
+        two = mcp.Http(one.url, one.token)
+        for host in (one, two):
+            host.open(capabilities={'elicitation': {}})
+        self.assertNotEqual(one.session, two.session)
+        id, q = self.later(one, 'a')
+        two.answer(q, ONCE)
+        self.assertEqual(two.ask('ping')['result'], {})
+        self.assertEqual(self.runs(), [])
+        one.answer(q, DECLINE)
+        self.assertRefused(one.result(id), 'rejected by user')
+        self.assertEqual(self.runs(), [])
+
     def test_before_the_handshake_is_over_nobody_is_asked(self):
         host = self.wary()
         host.ask('initialize', {'protocolVersion': '2025-11-25', 'capabilities': {'elicitation': {}},
@@ -683,9 +731,12 @@ class Pending(Asking):
         legacy, other = self.begin('legacy'), self.begin('other')
         late, program = self.begin('late'), self.begin('program', '--approver', 'program:' + slow)
         heard = self.begin('heard')
+        hook = self.program('hook', 'cat > %s/hooked\nsleep 27\n' % self.base)
+        hooked = self.begin('hooked', '--set', 'permission_hook=["%s","%s"]' % (hook, hook))
+        hooked.open(capabilities={'elicitation': {}})
         for host in (legacy, other, late, heard):
             host.open(capabilities={'elicitation': {}})
-        calls = [(h, self.post(h)) for h in (legacy, other, late, program)]
+        calls = [(h, self.post(h)) for h in (legacy, other, late, program, hooked)]
         patient = self.post(heard, progress='p')
         questions = {h.name: h.question() for h in (legacy, other, late, heard)}
         for host, id in calls:
@@ -734,6 +785,12 @@ class Pending(Asking):
         late.answer(questions['late'], ONCE)
         self.assertRan(late.result(id))
         self.assertEqual(self.lines(late), ['late'])
+
+        # Whatever takes so long: hooks were asked here, and now it is somebody's turn.
+        id = self.post(hooked)
+        hooked.answer(hooked.question(), ONCE)
+        self.assertRan(hooked.result(id))
+        self.assertEqual(self.lines(hooked), ['hooked'])
 
 
 if __name__ == '__main__':

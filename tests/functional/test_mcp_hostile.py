@@ -103,18 +103,21 @@ class Malformed(Wire):
         deep = json.loads('[' * 200 + ']' * 200)
         self.assertEqual(len(self.said(modern(4, 'tools/list', {'x': deep}))), 1)
 
-    def test_too_large_a_message_ends_the_conversation(self):
-        """There is no way to find the next line that is honest about what was missed; and nothing grows without end."""
-        chunk = b'x' * (1 << 20)
-        try:
-            for _ in range(64):
-                self.host.send_raw(chunk)
-            self.host.send_raw(b'\n')
-        except BrokenPipeError:
-            pass
-        self.host.until(lambda: self.host.ended or self.host.log, 'an answer or the end')
-        for m in self.host.log:
-            self.assertIn(m['error']['code'], (-32700, -32600))
+    def test_too_large_a_message_is_skipped(self):
+        """It is thrown away as it comes, said to be too large, and whatever runs goes on."""
+        session = self.host.exec('sleep', '600', yield_time_ms=250)['session_id']
+        too_large = 'the line is not UTF-8, or longer than 16 MiB'
+        for size in ((16 << 20) + 1, 40 << 20):
+            for end in (b'\n', b'\r\n', b'\n' + json.dumps({'jsonrpc': '2.0', 'method': 'x'}).encode() + b'\n'):
+                self.check(b'x' * size + end, error(None, -32700, too_large))
+        line = json.dumps(request(1, 'ping', {'x': ''})).encode()
+        full = line.replace(b'""', b'"%s"' % (b'x' * ((16 << 20) - len(line))))
+        self.assertEqual(len(full), 16 << 20)
+        self.check(full + b'\n', result(1))
+        self.check(full + b' \n', error(None, -32700, too_large))
+        self.check(b'x' * (17 << 20) + b'\n' + line + b'\n', error(None, -32700, too_large), result(1))
+        self.assertLess(memory_of(self.host.process.pid), (900 if server.SANITIZED else 120) << 20)
+        self.assertIn(session, self.host.sessions())
 
 
 class Mutations(Wire):

@@ -147,7 +147,7 @@ async function task(order) {
     executions.set(order.id, execution);
     say({ event: 'task', of: order.id, kind: execution.kind });
     const { outcome } = await execution.settle();
-    return { status: outcome.status, result: outcome.result, kind: execution.kind };
+    return { status: outcome.status, result: outcome.result, error: outcome.error && String(outcome.error) + String(outcome.error.cause ?? '') };
 }
 
 const deeds = {

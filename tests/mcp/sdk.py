@@ -237,14 +237,15 @@ class Case(mcp.Case):
         super().setUp()
         self.addCleanup(self.assertNothingLeft)
 
-    def client(self, kind, over, *args, capabilities=None):
+    def client(self, kind, over, *args, capabilities=None, env=None):
         """A server with these arguments, and a client of it that has seen its tools."""
         if over == 'http' and not hasattr(self, 'url'):
-            self.url = self.http(*args, tokens=(TOKEN,)).url
+            self.url = self.http(*args, tokens=(TOKEN,), env=env).url
         if over == 'http':
             how = {'url': self.url, 'token': TOKEN}
         else:
-            how = {'stdio': {'command': server.PROGRAM, 'args': ['mcp', *args], 'cwd': self.work, 'env': self.environ()}}
+            how = {'stdio': {'command': server.PROGRAM, 'args': ['mcp', *args], 'cwd': self.work,
+                             'env': self.environ(**(env or {}))}}
         c = Client(kind, capabilities=capabilities or {}, **how)
         self.addCleanup(c.close)
         self.assertEqual(c.about['era'], kind.era)

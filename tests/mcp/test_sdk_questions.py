@@ -84,9 +84,11 @@ class Questions(sdk.Case):
         order = self.begin(c)
         question = c.question()
         c.do('abort', of=order)
+        if kind.era == 'legacy':  # on its way before the answer; in the newer era the client keeps the answer to itself
+            c.call('list_sessions')
+        c.answer(question, 'accept', decision='once')
         with self.assertRaises(sdk.Failed):
             c.result(order)
-        c.answer(question, 'accept', decision='once')
         self.assertEqual(c.run('echo still here')['output'], 'still here\n')
         self.assertEqual(self.ran(), '')
 

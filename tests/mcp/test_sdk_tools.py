@@ -6,6 +6,7 @@ import os
 import sdk
 from sdk import TOOLS
 
+import mcp
 import tap
 
 PATCH = '*** Begin Patch\n*** Add File: new.txt\n+text\n*** End Patch\n'
@@ -30,7 +31,7 @@ class Tools(sdk.Case):
 
     def check_each_tool(self, kind, over):
         """Eight tools, each of whose results the client's validator has seen and found good."""
-        c = self.client(kind, over)
+        c = self.client(kind, over, env=mcp.PATCHES)
         made = 0
 
         def call(tool, **arguments):

@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "mcp/parking.h"
 #include "mcp/run.h"
+#include "mcp/task_priv.h"
 #include "mcp/tool.h"
 #include "test.h"
 
@@ -106,6 +107,8 @@ static struct sp_mcp_options options;
 static struct sp_mcp_caller caller, other_caller;
 static const char *last_line; /* of output */
 
+void __wrap_sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number,
+                           struct sp_mcp_task_id *ret);
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
 int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
@@ -124,6 +127,14 @@ bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
                                   struct sp_mcp_tool_words words);
 void __wrap_sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
                                  void *user);
+
+/* Without what nobody can guess. */
+void __wrap_sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number,
+                           struct sp_mcp_task_id *ret)
+{
+    (void)all;
+    (void)snprintf(ret->text, sizeof ret->text, "task-%llu", (unsigned long long)number);
+}
 
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m)
 {

@@ -28,6 +28,7 @@ static struct {
     struct sp_mcp_peer *newest; /* who was asked last */
     struct sp_mcp_out *out;     /* of the last that is open */
     bool has_no_callers, has_no_peers, keeps_no_log;
+    struct sp_mcp_guest *guest; /* who entered last */
     char callers[8][32];
 } mcp;
 
@@ -42,6 +43,9 @@ int __wrap_sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct s
 void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c);
 struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
 void __wrap_sp_mcp_peer_free(struct sp_mcp_peer *p);
+void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c);
+void __wrap_sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c);
+void __wrap_sp_mcp_guest_leave(struct sp_mcp_guest *g);
 bool __wrap_sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                         const struct sp_mcp_headers *headers, struct sp_mcp_message *m);
 void __wrap_sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out);
@@ -76,6 +80,25 @@ void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c)
 {
     assert_non_null(c);
     assert_true(mcp.held-- != 0);
+}
+
+void __wrap_sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c)
+{
+    assert_null(g->caller);
+    g->caller = c;
+    mcp.guest = g;
+}
+
+void __wrap_sp_mcp_guest_leave(struct sp_mcp_guest *g)
+{
+    g->caller = NULL;
+    if (mcp.guest == g)
+        mcp.guest = NULL;
+}
+
+void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
+{
+    p->caller = c;
 }
 
 struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)

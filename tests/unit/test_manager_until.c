@@ -3,6 +3,8 @@
  * What ends a wait before its deadline: the end, a pattern, a silence, a port; and a deadline that
  * holds for all of them.
  */
+#include <time.h>
+
 #include "memory_fixture.h"
 #include "until_fixture.h"
 
@@ -54,6 +56,34 @@ static void test_a_pattern_is_sought_in_what_is_pending(void **state)
     until(a.is_there);
     assert_int_equal(a.woken_by, 1);
     assert_string_equal(a.output, "after\n");
+}
+
+/* Nobody else is heard while it is looked for, so it must not be looked for for ever. */
+static void test_a_pattern_that_takes_too_long_ends_its_wait(void **state)
+{
+    const struct sp_until items[] = {pattern("1[01]{1900}z"), pattern("last")};
+    static char text[1 << 20];
+    uint32_t random = 1;
+    struct answer a;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof text - 1; i++) { /* nothing that could be learnt */
+        random = random * 1664525 + 1013904223;
+        text[i] = (random >> 31) != 0 ? '1' : '0';
+    }
+    (void)exec_background("x", false);
+    say(0, text);
+    const clock_t from = clock();
+    write_until(&a, "", items, 2, 60000);
+    until(a.is_there);
+    assert_true((double)(clock() - from) / CLOCKS_PER_SEC < 5);
+    assert_int_equal(a.woken_by, -1);
+    assert_running(&a, 1000);
+    assert_non_null(strstr(story, "warning:`until`: looking for its `pattern` takes too long"));
+    write_until(&a, "", items + 1, 1, 60000); /* the next is its own master */
+    say(0, "the last");
+    until(a.is_there);
+    assert_int_equal(a.woken_by, 0);
 }
 
 static void test_a_pattern_never_spans_what_was_omitted(void **state)
@@ -431,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         puppet_test(test_a_pattern_answers_at_once),
         puppet_test(test_a_pattern_is_sought_in_what_is_pending),
+        puppet_test(test_a_pattern_that_takes_too_long_ends_its_wait),
         puppet_test(test_a_pattern_never_spans_what_was_omitted),
         puppet_test(test_a_stream_that_goes_on_does_not_hold_up_the_answer),
         puppet_test(test_a_prompt_is_the_end_of_a_line_after_a_moment),

@@ -177,7 +177,7 @@ static void test_what_the_kernel_told_comes_first(void **state)
         .refusal_count = 2,
         .refusals = {{.call = SYS_mount, .count = 1}, {.call = SYS_socket, .count = 3}}};
     static const struct sp_denial_facts words = {.has_words = true, .reason = "permission_denied"};
-    const struct sp_mcp_denied what = {&how, &words, true, {0}};
+    const struct sp_mcp_denied what = {.kernel = &how, .denial = &words, .was_denied = true};
     auto_free char *lines = told(&what, true);
     auto_free char *json = told(&what, false);
 
@@ -190,7 +190,7 @@ static void test_what_the_kernel_told_comes_first(void **state)
     assert_has(json, "\"layer\":\"seccomp\",\"evidence\":\"kernel\"}");
     assert_has(json, "ends whoever makes it (SIGSYS)");
     assert_hasnt(json, "words");
-    const struct sp_mcp_denied guess = {NULL, &words, true, {0}};
+    const struct sp_mcp_denied guess = {.denial = &words, .was_denied = true};
     auto_free char *guessed = told(&guess, false);
     assert_has(guessed, "\"access\":\"access\",\"target\":\"\",\"rule\":\"the words of its output "
                         "say so (permission_denied)\",\"layer\":\"words\",\"evidence\":\"words\"}");
@@ -199,7 +199,7 @@ static void test_what_the_kernel_told_comes_first(void **state)
 static void test_a_path_of_words_is_hostile(void **state)
 {
     struct sp_denial_facts words = {.has_words = true, .reason = "permission_denied"};
-    const struct sp_mcp_denied what = {NULL, &words, true, SP_STR("/usr")};
+    const struct sp_mcp_denied what = {.denial = &words, .was_denied = true, .cwd = SP_STR("/usr")};
 
     (void)state;
     (void)strcpy(words.path, "a\033[2J\nb\xff");
@@ -215,7 +215,26 @@ static void test_a_path_of_words_is_hostile(void **state)
     assert_string_equal(nothing, "");
 }
 
+static void test_without_facts_there_is_the_output(void **state)
+{
+    const struct sp_mcp_denied read = {.was_denied = true,
+                                       .output = SP_STR("sh: /site/a: Read-only file system\n"),
+                                       .exit_code = 1};
+    const struct sp_mcp_denied unread = {.was_denied = true, .exit_code = 1};
+    const struct sp_mcp_denied allowed = {.output = read.output, .exit_code = 1};
+    auto_free char *lines = told(&read, true);
+    auto_free char *silent = told(&unread, true);
+    auto_free char *nothing = told(&allowed, true);
+
+    (void)state;
+    assert_has(lines, "Sandbox denied: ");
+    assert_has(lines, "/site/a: ");
+    assert_string_equal(silent, "Sandbox denied: access: the executor says so\n");
+    assert_string_equal(nothing, "");
+}
+
 static const struct CMUnitTest tests[] = {
+    confined_test(test_without_facts_there_is_the_output),
     confined_test(test_a_denied_write_is_told_in_both_forms),
     confined_test(test_a_path_is_explained),
     confined_test(test_a_host_is_explained),

@@ -112,7 +112,7 @@ static void test_initialize_makes_a_session(void **state)
     (void)state;
     open_session(TO_MCP ALL, session);
     assert_int_equal(mcp.peers, 1);
-    assert_int_equal(mcp.held, 1);
+    assert_int_equal(mcp.held, 0); /* nobody is there now */
     asks(with_session(TO_MCP ALL, session), OLD("now", "1"), 200);
     assert_null(strstr(got.head, "mcp-session-id"));
     asks(with_session(TO_MCP ALL, session), "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}",
@@ -129,6 +129,38 @@ static void test_initialize_makes_a_session(void **state)
     asks(TO_MCP ALL "MCP-Protocol-Version: 2031-01-01\r\n", OLD("now400", "1"), 400);
     assert_int_equal(mcp.takes, 7);
     assert_int_equal(mcp.peers, 1);
+}
+
+static void test_a_session_outlives_its_caller(void **state)
+{
+    struct sp_mcp_guest *g;
+    struct client *c;
+
+    (void)state;
+    open_session(TO_MCP ALL, session);
+    g = mcp.guest;
+    assert_non_null(g);
+    for (unsigned i = 0; i < 3; i++) {
+        g->caller = NULL;
+        g->caller_ends(g);
+        asks(with_session(TO_MCP ALL, session), OLD("now", "1"), 200);
+        assert_ptr_equal(mcp.guest, g);
+        assert_string_equal((const char *)g->caller, "token 1");
+        assert_int_equal(mcp.held, 0);
+    }
+    c = dial();
+    post(c, with_session(TO_MCP ALL, session), OLD("later", "1"));
+    until(is_open);
+    asks(with_session(TO_MCP ALL, session), OLD("now", "2"), 200);
+    assert_int_equal(mcp.held, 1); /* one for all that use it */
+    g->caller_ends(g);
+    mcp.has_no_callers = true;
+    asks(with_session(TO_MCP ALL, session), OLD("now", "2"), 200); /* it is held already */
+    finish_open(200, "1");
+    gets(200, "1");
+    assert_int_equal(mcp.held, 0);
+    asks(with_session(TO_MCP ALL, session), OLD("now", "2"), 404);
+    mcp.has_no_callers = false;
 }
 
 static void test_a_failed_initialize_makes_none(void **state)
@@ -650,6 +682,7 @@ static const struct CMUnitTest tests[] = {
     http_test(test_a_request_that_waits_says_nothing),
     http_test(test_a_cancelled_request_ends_without_an_answer),
     http_test(test_initialize_makes_a_session),
+    http_test(test_a_session_outlives_its_caller),
     http_test(test_a_failed_initialize_makes_none),
     http_test(test_a_session_is_unknown_to_all_others),
     http_test(test_delete_ends_a_session),

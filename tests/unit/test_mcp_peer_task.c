@@ -19,7 +19,8 @@ static void test_a_call_to_completion_becomes_a_task_once_it_runs(void **state)
     hears_nothing();
     assert_true(say(GET("3", "task-1")));
     hears_of(200, "\"status\":\"completed\"",
-             "\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"built\"}],"
+             "\"result\":{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":"
+             "\"built\"}],"
              "\"structuredContent\":{\"n\":1},\"isError\":false}",
              NULL);
 }

@@ -172,6 +172,41 @@ static void test_what_a_rule_allows_runs_free_and_unasked(void **state)
     assert_true(jobs[1].is_confined);
 }
 
+/* Which program it is, and what code that loads, depends on them. */
+static void test_variables_are_judged_with_the_command(void **state)
+{
+    const struct sp_environ_var path = {SP_STR("PATH"), SP_STR("/site/evil:/bin")};
+    const struct sp_environ_var other = {SP_STR("PATH"), SP_STR("/site/other:/bin")};
+    struct sp_exec_ask ask = command("touch x");
+    struct answer a;
+
+    (void)state;
+    confine(SP_APPROVAL_UNTRUSTED, "prefix_rule(pattern=[\"touch\"])\n");
+    ask.yield = (struct sp_yield_ask){true, 3000};
+    ask.env = (struct sp_environ_vars){&path, 1};
+    exec_ask(&a, &ask);
+    until(questions == 1);
+    assert_true(sp_str_eq(last_question.command, SP_STR("env 'PATH=/site/evil:/bin' touch x")));
+    assert_int_equal(last_question.amendment.count, 0);
+    decide(last_question.id, SP_DECISION_APPROVED_FOR_SESSION);
+    run_to_end(&a, 1, 0);
+    assert_true(jobs[0].is_confined);
+    exec_ask(&a, &ask); /* the same: it was approved */
+    run_to_end(&a, 2, 0);
+    assert_true(jobs[1].is_confined);
+    ask.env.items = &other;
+    exec_ask(&a, &ask);
+    until(questions == 2);
+    decide(last_question.id, SP_DECISION_DENIED);
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_REJECTED);
+    ask.env.count = 0;
+    exec_ask(&a, &ask);
+    run_to_end(&a, 3, 0);
+    assert_false(jobs[2].is_confined);
+    assert_int_equal(questions, 2);
+}
+
 static void test_denied_reads_are_never_free(void **state)
 {
     struct answer a;
@@ -725,6 +760,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         plan_test(test_what_a_rule_forbids_does_not_run),
         plan_test(test_what_a_rule_allows_runs_free_and_unasked),
+        plan_test(test_variables_are_judged_with_the_command),
         plan_test(test_denied_reads_are_never_free),
         plan_test(test_untrusted_asks_for_what_is_not_known_to_be_safe),
         plan_test(test_nobody_to_answer_is_said),
