@@ -36,12 +36,25 @@ static int find_covers(struct sp_mcp_server *s, struct sp_error *e)
     return r;
 }
 
+/* Hosts kill their servers: what stands in somebody's directory for one that is gone goes before
+ * anything is run, and not with the first command. */
+static void sweep(void)
+{
+    struct sp_placeholders *left = NULL;
+    char runtime_dir[512];
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    if (sp_placeholders_new(runtime_dir, &left, NULL) == 0)
+        sp_placeholders_free(left);
+}
+
 static int open_here(struct sp_mcp_server *s, struct sp_error *e)
 {
     const int r = find_covers(s, e);
 
     if (r < 0)
         return r;
+    sweep();
     s->cwd = sp_place_dir(s->flags->cwd, e);
     return s->cwd == NULL ? -(int)e->code
                           : sp_place_here_for_many(s->loop, s->cwd, &s->covers, &s->backend, e);

@@ -173,9 +173,26 @@ static void skip_to_quoted(const char **p, size_t *n)
     }
 }
 
+/* "cannot create /x": what a shell says of a redirection, without quotes. */
+static void skip_verb(const char **p, size_t *n)
+{
+    static const char *const verbs[] = {"cannot create ", "cannot open "};
+
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        const size_t len = strlen(verbs[i]);
+
+        if (*n > len && memcmp(*p, verbs[i], len) == 0 && !is_quote((*p)[*n - 1])) {
+            *p += len;
+            *n -= len;
+            return;
+        }
+    }
+}
+
 static void take_path(struct sp_denial *d, const char *p, size_t n)
 {
     skip_to_quoted(&p, &n);
+    skip_verb(&p, &n);
     for (; n != 0 && is_quote(p[0]); n--)
         p++;
     while (n != 0 && is_quote(p[n - 1]))

@@ -228,9 +228,6 @@ void sp_manager_terminate_all(struct sp_manager *m);
 /* Straight to the process, from the loop; no fn: nobody wants to know. */
 void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_manager_done_fn *fn,
                        void *user);
-/* SIGTERM from somebody who means its end, and sees to it: it counts as terminated, not as ended by
- * a signal. */
-void sp_manager_ask_to_end(struct sp_manager *m, int process_id);
 void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint16_t cols,
                        sp_manager_done_fn *fn, void *user);
 void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,

@@ -3,7 +3,6 @@
  * What is asked of processes past the model's calls: terminate, signal, resize, close stdin; and
  * what somebody outside has found about them (unified-exec.md 4.7, 4.10).
  */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -131,16 +130,6 @@ void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_mana
 
     if (o != NULL && can_ask(o, true))
         sp_job_signal(&o->process->job, &o->job_call, signal);
-}
-
-void sp_manager_ask_to_end(struct sp_manager *m, int process_id)
-{
-    struct sp_order *o = begin(m, SIGNAL, process_id, NULL, NULL);
-
-    if (o == NULL || !can_ask(o, true))
-        return;
-    sp_process_blame(o->process, SP_END_TERMINATED);
-    sp_job_signal(&o->process->job, &o->job_call, SIGTERM);
 }
 
 void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint16_t cols,

@@ -20,6 +20,8 @@
 #include "mcp/tool.h"
 
 #define HURRY_MS 2000 /* for an answer, once it is asked for at once */
+#define SLACK_MS 500  /* for it to get there */
+#define WAIT_MS  (SP_MCP_PATIENCE_MS - HURRY_MS - SLACK_MS)
 
 static const struct sp_mcp_run_ops run_ops;
 
@@ -106,11 +108,12 @@ static void on_impatient(struct sp_timer *t)
         sp_mcp_run_answer_now(c->run);
 }
 
-static bool wait_at_most(struct sp_mcp_call *c, uint64_t ms)
+/* So that it is answered within SP_MCP_PATIENCE_MS, whatever comes of the hurry. */
+static bool be_patient(struct sp_mcp_call *c)
 {
     struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
 
-    return sp_loop_timer(l, &c->timer, sp_loop_now(l) + ms, on_impatient);
+    return sp_loop_timer(l, &c->timer, sp_loop_now(l) + WAIT_MS, on_impatient);
 }
 
 /* Nobody hears how it goes, so nobody waits longer than any other. */
@@ -121,7 +124,7 @@ static void unheard(struct sp_mcp_request *r)
     if (c->token_len == 0 || c->is_overdue)
         return;
     c->token_len = 0;
-    (void)wait_at_most(c, SP_MCP_PATIENCE_MS); /* its timer is armed: that needs no memory */
+    (void)be_patient(c); /* its timer is armed: that needs no memory */
 }
 
 static bool add_progress(struct sp_buf *b, const struct sp_mcp_call *c)
@@ -255,7 +258,7 @@ static bool start_clock(struct sp_mcp_call *c)
     struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
 
     if (c->token_len == 0)
-        return wait_at_most(c, SP_MCP_PATIENCE_MS);
+        return be_patient(c);
     return sp_loop_timer(l, &c->timer, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress);
 }
 

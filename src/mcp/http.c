@@ -28,14 +28,35 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
 }
 
+/* Whoever has not shown a token must not keep others out: of those that say nothing, the one that
+ * came first goes. true: there is a place now. */
+static bool make_place(struct sp_mcp_http *h)
+{
+    struct sp_mcp_conn *oldest = NULL;
+
+    for (struct sp_mcp_conn *c = h->conns; c != NULL; c = c->next)
+        if (!c->is_trusted && !c->is_over && c->phase == SP_MCP_CONN_HEAD)
+            oldest = c;
+    if (oldest != NULL)
+        sp_mcp_conn_drop(oldest);
+    return oldest != NULL;
+}
+
 static void welcome(struct sp_mcp_http *h, int fd)
 {
+    const bool is_full = h->total - h->over >= h->max;
+
+    if (is_full && make_place(h)) {
+        tune(fd);
+        sp_mcp_conn_new(h, fd, false);
+        return;
+    }
     if (h->total >= SP_MCP_HTTP_SPARE && h->total - SP_MCP_HTTP_SPARE >= h->max) {
         (void)close(fd);
         return;
     }
     tune(fd);
-    sp_mcp_conn_new(h, fd, h->total - h->over >= h->max);
+    sp_mcp_conn_new(h, fd, is_full);
 }
 
 static void on_breath(struct sp_timer *t)

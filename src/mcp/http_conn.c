@@ -90,6 +90,7 @@ static bool answer_head(struct sp_mcp_conn *c, enum sp_http_body_result body)
         return true;
     }
     c->verdict = sp_mcp_gate_judge(&c->http->gate, &c->request);
+    c->is_trusted |= v->token != 0;
     if (v->status != 0 || v->verb == SP_MCP_PREFLIGHT) {
         c->is_last |= body != SP_HTTP_BODY_DONE;
         if (v->status != 0)

@@ -134,7 +134,7 @@ static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_reque
 static bool is_refused(struct sp_str parameters)
 {
     while (parameters.n != 0) {
-        const struct sp_str p = sp_str_cut(&parameters, ';');
+        const struct sp_str p = sp_str_trim(sp_str_cut(&parameters, ';'));
 
         if (p.n < 3 || (p.p[0] | 0x20) != 'q' || p.p[1] != '=' || p.p[2] != '0')
             continue;
@@ -149,8 +149,8 @@ static bool is_refused(struct sp_str parameters)
 static bool is_type_in(struct sp_str list, const char *type, const char *any_of_kind)
 {
     while (list.n != 0) {
-        struct sp_str range = sp_str_cut(&list, ',');
-        const struct sp_str name = sp_str_cut(&range, ';');
+        struct sp_str range = sp_str_trim(sp_str_cut(&list, ','));
+        const struct sp_str name = sp_str_trim(sp_str_cut(&range, ';'));
 
         if ((sp_str_eq_nocase(name, sp_str_of(type)) ||
              sp_str_eq_nocase(name, sp_str_of(any_of_kind)) || sp_str_eq(name, SP_STR("*/*"))) &&
@@ -178,7 +178,7 @@ static bool is_json(const struct sp_http_request *r)
     struct sp_str coding = SP_STR("identity");
 
     return sp_http_header(r, "content-type", &type) == 1 &&
-           sp_str_eq_nocase(sp_str_cut(&type, ';'), SP_STR("application/json")) &&
+           sp_str_eq_nocase(sp_str_trim(sp_str_cut(&type, ';')), SP_STR("application/json")) &&
            sp_http_header(r, "content-encoding", &coding) <= 1 &&
            sp_str_eq_nocase(coding, SP_STR("identity"));
 }

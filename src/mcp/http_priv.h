@@ -130,6 +130,7 @@ struct sp_mcp_conn {
     uint8_t phase;
     bool is_over;      /* above the limit: told so, and nothing else */
     bool has_served;   /* a request, already */
+    bool is_trusted;   /* a request on it had a token */
     bool is_last;      /* the connection ends after this answer */
     bool is_streaming; /* the answer's head said: a stream */
     bool is_blocked;   /* the kernel took less than we had */

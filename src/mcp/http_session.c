@@ -3,7 +3,8 @@
  * http_session: what a legacy client calls its session: a peer that outlives its requests, found
  * by a name that nobody can guess and that only its token may use.
  *
- * One that nobody uses is no connection: its caller may end meanwhile, and it goes on with the next.
+ * One that nobody uses is no connection: its caller may end meanwhile, and it goes on with the
+ * next.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -227,6 +228,7 @@ void sp_mcp_session_end(struct sp_mcp_session *s)
         if (c->is_asked) {
             sp_mcp_peer_out_gone(s->peer, &c->out);
             sp_mcp_http_abandon(c, 404, "the session was ended");
+            c->is_asked = false; /* also if it has just broken */
         }
         c->session = NULL;
         c->peer = NULL;

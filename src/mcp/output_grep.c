@@ -19,8 +19,8 @@
 #define CUT_ROOM       64 /* for a mark, the number and the line feed */
 
 /* An expression may be as slow as it likes to be; everybody waits for it. */
-#define CPU_MAX_NS  1000000000U
-#define SLICE_BYTES 16384 /* between two looks at the clock */
+#define CPU_MAX_NS  250000000U
+#define SLICE_BYTES 4096 /* between two looks at the clock */
 
 struct line {
     struct sp_str bytes; /* without its line end */

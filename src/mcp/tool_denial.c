@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "approve/explain.h"
 #include "base/auto.h"
@@ -114,10 +115,26 @@ static bool add_kernel(struct finder *f, const struct sp_exit *how)
 
 /* ---- a path ---- */
 
+/* What is not there cannot be granted: who is to make it needs the directory. n 0: none but the
+ * root, which nobody should be asked for. */
+static struct sp_str nearest_there(const char *path)
+{
+    auto_free char *at = sp_mcp_tool_copy(sp_str_of(path));
+    struct stat st;
+    char *slash = NULL;
+
+    while (at != NULL && at[0] != 0 && lstat(at, &st) < 0 && (slash = strrchr(at, '/')) != NULL)
+        *slash = 0;
+    const size_t n = at != NULL ? strlen(at) : 0;
+    return (struct sp_str){path, n > 1 ? n : 0};
+}
+
 static bool add_path_amendment(struct sp_buf *out, const char *access, const char *path)
 {
-    return sp_buf_printf(out, "{\"file_system\":{\"%s\":[", access) &&
-           sp_json_add_str(out, sp_str_of(path)) && sp_buf_add_str(out, SP_STR("]}}"));
+    const struct sp_str there = nearest_there(path);
+
+    return there.n == 0 || (sp_buf_printf(out, "{\"file_system\":{\"%s\":[", access) &&
+                            sp_json_add_str(out, there) && sp_buf_add_str(out, SP_STR("]}}")));
 }
 
 static bool add_path(struct finder *f, const char *access, const struct sp_explained *x,

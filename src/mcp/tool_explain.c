@@ -74,7 +74,8 @@ static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
     if (policy->kind == SP_APPROVAL_NEVER)
         return sp_buf_add_str(out, SP_STR("; nobody can be asked under this approval policy, so "
                                           "anything else needs another configuration.\n"));
-    if (amendment != NULL && o->tools.has_additional_permissions)
+    if (amendment != NULL && o->tools.has_additional_permissions &&
+        policy->kind == SP_APPROVAL_ON_REQUEST) /* no other asks for that */
         return sp_buf_printf(out,
                              ", or ask: repeat the command with sandbox_permissions "
                              "\"with_additional_permissions\" and additional_permissions %s.\n",

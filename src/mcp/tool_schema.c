@@ -23,68 +23,27 @@
     "\"exit_code\":{\"type\":\"number\",\"description\":\"There once the process has ended.\"}"
 #define NUMBER(name, text) "\"" name "\":{\"type\":\"integer\",\"description\":\"" text "\"}"
 #define TEXT(name, text)   "\"" name "\":{\"type\":\"string\",\"description\":\"" text "\"}"
-#define DENIALS                                                                                    \
-    "\"denials\":{\"type\":\"array\",\"description\":\"What the sandbox refused.\",\"items\":{"    \
-    "\"type\":\"object\",\"properties\":{" TEXT(                                                   \
-        "access",                                                                                  \
-        "What was tried: read, write, connect, "                                                   \
-        "or the name of a system call.") "," TEXT("target",                                        \
-                                                  "The path or host; empty: "                      \
-                                                  "not known.") "," TEXT("rul"                     \
-                                                                         "e",                      \
-                                                                         "Wha"                     \
-                                                                         "t "                      \
-                                                                         "in "                     \
-                                                                         "the"                     \
-                                                                         " po"                     \
-                                                                         "lic"                     \
-                                                                         "y "                      \
-                                                                         "say"                     \
-                                                                         "s "                      \
-                                                                         "so"                      \
-                                                                         ".") ","                  \
-                                                                              "\"layer\":{"        \
-                                                                              "\"type\":"          \
-                                                                              "\"string\","        \
-                                                                              "\"enum\":["         \
-                                                                              "\"seccomp\","       \
-                                                                              "\"network\","       \
-                                                                              "\"landlock/"        \
-                                                                              "mounts\","          \
-                                                                              "\"words\"],"        \
-                                                                              "\"description\":"   \
-                                                                              "\"What refused "    \
-                                                                              "it.\"},"            \
-                                                                              "\"evidence\":{"     \
-                                                                              "\"type\":"          \
-                                                                              "\"string\","        \
-                                                                              "\"enum\":["         \
-                                                                              "\"kernel\","        \
-                                                                              "\"words\","         \
-                                                                              "\"policy\"],"       \
-                                                                              "\"description\":"   \
-                                                                              "\"How it is "       \
-                                                                              "known: the kernel " \
-                                                                              "told, the output "  \
-                                                                              "reads so, or the "  \
-                                                                              "policy was "        \
-                                                                              "asked.\"},"         \
-                                                                              "\"proposed_"        \
-                                                                              "amendment\":{"      \
-                                                                              "\"type\":"          \
-                                                                              "\"object\","        \
-                                                                              "\"description\":"   \
-                                                                              "\"Permissions "     \
-                                                                              "that would allow "  \
-                                                                              "it.\"}},"           \
-                                                                              "\"required\":["     \
-                                                                              "\"access\","        \
-                                                                              "\"target\","        \
-                                                                              "\"rule\","          \
-                                                                              "\"layer\","         \
-                                                                              "\"evidence\"],"     \
-                                                                              "\"additionalProper" \
-                                                                              "ties\":false}}"
+#define DENIED_ACCESS \
+    TEXT("access", "What was tried: read, write, connect, or the name of a system call.")
+#define DENIED_TARGET TEXT("target", "The path or host; empty: not known.")
+#define DENIED_RULE   TEXT("rule", "What in the policy says so.")
+#define DENIED_LAYER                                                                        \
+    "\"layer\":{\"type\":\"string\",\"enum\":[\"seccomp\",\"network\",\"landlock/mounts\"," \
+    "\"words\"],\"description\":\"What refused it.\"}"
+#define DENIED_EVIDENCE                                                                       \
+    "\"evidence\":{\"type\":\"string\",\"enum\":[\"kernel\",\"words\",\"policy\"],"           \
+    "\"description\":\"How it is known: the kernel told, the output reads so, or the policy " \
+    "was asked.\"}"
+#define DENIED_AMENDMENT                                           \
+    "\"proposed_amendment\":{\"type\":\"object\",\"description\":" \
+    "\"Permissions that would allow it.\"}"
+#define DENIED                                                                           \
+    DENIED_ACCESS "," DENIED_TARGET "," DENIED_RULE "," DENIED_LAYER "," DENIED_EVIDENCE \
+                  "," DENIED_AMENDMENT
+#define DENIALS                                                           \
+    "\"denials\":{\"type\":\"array\",\"description\":\"What the sandbox " \
+    "refused.\",\"items\":" OBJECT(DENIED,                                \
+                                   "\"access\",\"target\",\"rule\",\"layer\",\"evidence\"") "}"
 #define OBJECT(properties, required)                                                    \
     "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]," \
     "\"additionalProperties\":false}"
@@ -94,21 +53,12 @@
 #define NEXT_BYTE NUMBER("next_byte", "Position behind the last byte: where read_output goes on.")
 #define OMITTED   NUMBER("omitted_bytes", "Bytes between these positions that are not in output.")
 
-#define CONDITION                                                                                                    \
-    "\"properties\":{\"exit\":{\"type\":\"boolean\",\"description\":\"The process ends.\"}," TEXT(                   \
-        "pattern",                                                                                                   \
-        "An extended regular expression that output not yet answered matches.") "," NUMBER("quiet"                   \
-                                                                                           "_ms",                    \
-                                                                                           "No "                     \
-                                                                                           "outpu"                   \
-                                                                                           "t "                      \
-                                                                                           "for "                    \
-                                                                                           "so "                     \
-                                                                                           "many "                   \
-                                                                                           "milli"                   \
-                                                                                           "secon"                   \
-                                                                                           "ds.") "," NUMBER("port", \
-                                                                                                             "The process or its children listen on this TCP port.")
+#define UNTIL_EXIT "\"exit\":{\"type\":\"boolean\",\"description\":\"The process ends.\"}"
+#define UNTIL_PATTERN \
+    TEXT("pattern", "An extended regular expression that output not yet answered matches.")
+#define UNTIL_QUIET NUMBER("quiet_ms", "No output for so many milliseconds.")
+#define UNTIL_PORT  NUMBER("port", "The process or its children listen on this TCP port.")
+#define CONDITION   "\"properties\":{" UNTIL_EXIT "," UNTIL_PATTERN "," UNTIL_QUIET "," UNTIL_PORT
 
 static const char answer_schema[] = OBJECT(
     SP_SCHEMA_ANSWER
@@ -123,16 +73,13 @@ static const char answer_schema[] = OBJECT(
     "\"wall_time_seconds\",\"output\",\"state\",\"from_byte\",\"next_byte\",\"omitted_bytes\","
     "\"denials\"");
 
+#define FIRST_BYTE NUMBER("first_byte", "The first byte that is kept.")
+#define END_BYTE   NUMBER("end_byte", "Behind the last byte that there is.")
+#define MATCHES    NUMBER("matches", "With grep: lines that match in all that is kept.")
+
 static const char read_schema[] = OBJECT(
-    TEXT("output",
-         "What was asked for.") "," FROM_BYTE "," NEXT_BYTE
-                                "," NUMBER("first_byte", "The first byte that is kept.") "," NUMBER(
-                                    "end_byte",
-                                    "Behind the last byte that there "
-                                    "is.") "," OMITTED
-                                           "," NUMBER("matches", "With grep: lines that "
-                                                                 "match in all that is "
-                                                                 "kept.") "," STATE "," EXIT_CODE,
+    TEXT("output", "What was asked for.") "," FROM_BYTE "," NEXT_BYTE "," FIRST_BYTE "," END_BYTE
+                                          "," OMITTED "," MATCHES "," STATE "," EXIT_CODE,
     "\"output\",\"from_byte\",\"next_byte\",\"first_byte\",\"end_byte\",\"omitted_bytes\","
     "\"state\"");
 

@@ -173,8 +173,6 @@ static int begin(struct signalling *x, const struct sp_manager_view *v, struct s
     if (x->number == SIGKILL) {
         x->has_killed = true;
         sp_manager_terminate(m, x->id, NULL, NULL);
-    } else if (x->kills) {
-        sp_manager_ask_to_end(m, x->id);
     } else {
         sp_manager_signal(m, x->id, x->number, NULL, NULL);
     }

@@ -399,3 +399,42 @@ class Case(unittest.TestCase):
             h.process, h.url = p, url
             self.addCleanup(h.close)
         return hosts if len(hosts) > 1 else hosts[0]
+
+
+class Calls(Case):
+    """A server over stdio for each test, as `host`."""
+
+    env = None
+
+    def setUp(self):
+        super().setUp()
+        self.host = self.mcp(env=self.env)
+
+    def refuse(self, r, *words):
+        self.assertTrue(r.failed, r)
+        self.assertIsNone(r.error)
+        for w in words:
+            self.assertIn(w, r.text)
+        return r
+
+    def expect(self, r, **members):
+        self.assertFalse(r.failed, r)
+        self.assertEqual({k: r.get(k) for k in members}, members, r)
+        return r
+
+    def file(self, name):
+        with open(os.path.join(self.work, name)) as f:
+            return f.read()
+
+
+def with_word(word):
+    """Processes that have this word on their command line; others' names for themselves do not matter."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open('/proc/%s/cmdline' % pid, 'rb') as f:
+                if int(pid) != os.getpid() and word.encode() in f.read().split(b'\0'):
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found

@@ -176,7 +176,8 @@ class Agent(mcp.Case):
             self.assertEqual(r.kind, 'input_required', r)
             (key, request), = r.result['inputRequests'].items()
             message = request['params']['message']
-            r = host.call('exec_command', arguments, capabilities=FORM, state=r.result['requestState'], responses={key: ONCE})
+            r = host.call('exec_command', arguments, capabilities=FORM, state=r.result['requestState'],
+                          responses={key: ONCE})
         else:
             id = host.call_later('exec_command', arguments)
             question = host.question()

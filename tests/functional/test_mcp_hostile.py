@@ -7,9 +7,10 @@ import random
 import select
 import time
 
+import mcp
 import server
 import tap
-from mcp import META, TASKS, meta
+from mcp import FORM, META, TASKS, meta
 from mcp_wire import TOOLS, Wire, call, call_modern, error, initialize, modern, request, result
 from wire import wait_until
 
@@ -178,6 +179,7 @@ class Mutations(Wire):
                     self.assertIn(m['error']['code'], (-32700, -32600, -32601, -32602, -32603, -32021, -32022), m)
             del self.host.log[:]
         del self.host.sort_one
+        self.host.next_id = 1 << 40  # which nobody has
         self.assertEqual(self.host.exec('echo', 'hi')['output'], 'hi\n', SEED)
 
     def test_of_arguments(self):
@@ -194,6 +196,72 @@ class Mutations(Wire):
             r = self.host.result(id)
             self.assertTrue(r.content, r)
         self.assertEqual(self.host.exec('echo', 'hi')['output'], 'hi\n', SEED)
+
+
+class Leaving(mcp.Case):
+    """Clients that go away in the middle of everything, again and again; what they began is found, and ends."""
+    ROUNDS = 25
+
+    def message(self, chance, n, sessions):
+        session = chance.choice(sessions or [1000])
+        long = {'yield_time_ms': chance.choice((250, 30000))}
+        tool, arguments = chance.choice((
+            ('exec_command', {'argv': ['sleep', str(chance.choice((0, 0.1, 600)))], **long}),
+            ('exec_command', {'argv': ['sh', '-c', 'seq 1 20000; sleep 600'], **long}),
+            ('exec_command', {'argv': ['cat'], 'tty': True, 'until': {'pattern': 'x'}, **long}),
+            ('exec_command', {'argv': ['sleep', '600'], 'key': 'k%d' % chance.randrange(3), **long}),
+            ('exec_command', {'argv': ['sleep', '600'], 'until': {'exit': True}}),
+            ('exec_command', {'cmd': 'true', 'sandbox_permissions': 'require_escalated', 'justification': 'x', 'login': False}),
+            ('write_stdin', {'session_id': session, 'chars': 'x\n', 'write_id': 'w%d' % chance.randrange(3), **long}),
+            ('write_stdin', {'session_id': session, 'chars': '', 'until': {'quiet_ms': 50}, **long}),
+            ('read_output', {'session_id': session, 'grep': '1+2'}), ('list_sessions', {}),
+            ('signal_session', {'session_id': session}), ('explain_denial', {'session_id': session}),
+            ('apply_patch', {'input': '*** Begin Patch\n*** Add File: f%d\n+x\n*** End Patch\n' % n})))
+        params = {'name': tool, 'arguments': arguments}
+        if chance.random() < 0.5:
+            params['_meta'] = meta({**FORM, **TASKS} if chance.random() < 0.5 else {})
+        if chance.random() < 0.3:
+            params.setdefault('_meta', {})['progressToken'] = n
+        return request(n, 'tools/call', params)
+
+    def goes_away(self, chance, host, sessions):
+        host.send(initialize(0, chance.choice(('2025-03-26', '2025-11-25')), elicitation={}))
+        host.notify('notifications/initialized')
+        for n in range(1, chance.randrange(2, 12)):
+            m = self.message(chance, n, sessions)
+            host.send([m, request('b%d' % n, 'ping')] if chance.random() < 0.2 else m)
+            if chance.random() < 0.2:
+                host.notify('notifications/cancelled', {'requestId': chance.randrange(1, n + 1)})
+            if chance.random() < 0.1:
+                host.send({'jsonrpc': '2.0', 'id': 'elicit-1', 'result': {'action': 'decline'}})
+            if chance.random() < 0.1:
+                host.send(modern('s%d' % n, 'subscriptions/listen', {'notifications': {'taskIds': ['task-1']}}, TASKS))
+            end = time.monotonic() + chance.choice((0, 0, 0.02, 0.1))
+            while time.monotonic() < end:
+                host.pump(0.01)
+        host.close()
+
+    def test_at_any_time(self):
+        chance = random.Random(SEED + 2)
+        path = os.path.join(self.base, 's')
+        self.listening('unix://' + path, args=('--approve', 'on-request'))
+        sessions = []
+        for _ in range(self.ROUNDS):
+            host = mcp.connect_unix(path)
+            host.sort_one = lambda m: None
+            try:
+                self.goes_away(chance, host, sessions)
+            except BrokenPipeError:
+                self.fail('the server went away, not the client; SALLYPORT_TEST_SEED=%d' % SEED)
+            with_eyes = mcp.connect_unix(path)
+            sessions = list(with_eyes.sessions())
+            with_eyes.close()
+        last = mcp.connect_unix(path)
+        self.addCleanup(last.close)
+        for session, about in last.sessions().items():
+            if about['state'] != 'exited':
+                self.assertEqual(last.kill(session)['state'], 'exited', SEED)
+        self.assertEqual(last.exec('echo', 'hi')['output'], 'hi\n')
 
 
 def memory_of(pid):

@@ -10,132 +10,73 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 
 import mcp
 import server
 import tap
 import wire
 from mcp import BOTH, LEGACY, META, MODERN, TASKS, meta
-from mcp_wire import VERSIONS, call, call_modern, initialize, modern, plain, request, result
+from mcp_web import CALL, LIST, TOKENS, Web
+from mcp_wire import SIGNED, VERSIONS, call, call_modern, initialize, modern, plain, request, result
 from wire import wait_until
-
-TOKENS = ('the-first-token-of-this-test', 'the-second-token-of-this-test')
-SLOW = 3 if server.SANITIZED else 1
-
-
-class Web(mcp.Case):
-    """Requests as they are: one by one, over a connection that stays."""
-
-    def setUp(self):
-        super().setUp()
-        self.host, self.other = self.http(tokens=TOKENS)
-        self.connection = None
-
-    def heads(self, message=None, drop=(), **more):
-        """What a good client sends with this message; then without these, or with others (_ is -)."""
-        heads = self.host.heads(message) if message is not None else {
-            'Content-Type': 'application/json', 'Accept': BOTH, 'Authorization': 'Bearer ' + TOKENS[0]}
-        for name, value in more.items():
-            heads = {k: v for k, v in heads.items() if k.lower() != name.replace('_', '-').lower()}
-            heads[name.replace('_', '-')] = value
-        return {k: v for k, v in heads.items() if k.lower() not in {d.lower() for d in drop}}
-
-    def ask(self, body, heads, method='POST', path=None):
-        """(status, headers, body) of one request; the connection is kept while the server does."""
-        if self.connection is None:
-            self.connection = http.client.HTTPConnection(self.host.where, timeout=wire.DEADLINE)
-            self.addCleanup(self.hang_up)
-        body = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
-        self.connection.request(method, path or self.host.path, body, heads)
-        r = self.connection.getresponse()
-        text = r.read()
-        if r.will_close:
-            self.hang_up()
-        return r.status, {k.lower(): v for k, v in r.getheaders()}, text
-
-    def hang_up(self):
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
-    def post(self, message, drop=(), **more):
-        return self.ask(message, self.heads(message, drop, **more))
-
-    def check(self, message, status, code=None, drop=(), **more):
-        """The status, and the code of the error in the body; its id is that of the message."""
-        got, heads, text = self.post(message, drop, **more)
-        self.assertEqual(got, status, (text, more, drop))
-        if code is not None:
-            self.assertEqual(heads['content-type'], 'application/json')
-            self.assertEqual(json.loads(text)['error']['code'], code, text)
-        return json.loads(text) if text else None
-
-    def fine(self, message, drop=(), **more):
-        return self.check(message, 200, drop=drop, **more)['result']
 
 
 class Headers(Web):
-    LIST = modern(1, 'tools/list')
-    CALL = call_modern(2, 'list_sessions')
-
     def test_as_they_should_be(self):
-        self.assertEqual(self.fine(self.LIST)['resultType'], 'complete')
-        status, heads, text = self.post(self.CALL)
+        self.assertEqual(self.fine(LIST)['resultType'], 'complete')
+        status, heads, text = self.post(CALL)
         self.assertEqual((status, heads['content-type'], heads['cache-control']), (200, 'application/json', 'no-store'))
         self.assertEqual(json.loads(text)['id'], 2)
         self.assertNotIn('mcp-session-id', heads)
 
     def test_each_one_missing(self):
-        self.check(self.LIST, 400, -32020, drop=['MCP-Protocol-Version'])
-        self.check(self.LIST, 400, -32020, drop=['Mcp-Method'])
-        self.check(self.CALL, 400, -32020, drop=['Mcp-Name'])
-        self.check(self.CALL, 400, -32020, drop=['Mcp-Name', 'Mcp-Method', 'MCP-Protocol-Version'])
-        self.check(self.CALL, 400, -32020, MCP_Protocol_Version='')
-        self.check(self.CALL, 400, -32020, Mcp_Method='')
-        self.check(self.CALL, 400, -32020, Mcp_Name='')
+        self.check(LIST, 400, -32020, drop=['MCP-Protocol-Version'])
+        self.check(LIST, 400, -32020, drop=['Mcp-Method'])
+        self.check(CALL, 400, -32020, drop=['Mcp-Name'])
+        self.check(CALL, 400, -32020, drop=['Mcp-Name', 'Mcp-Method', 'MCP-Protocol-Version'])
+        self.check(CALL, 400, -32020, MCP_Protocol_Version='')
+        self.check(CALL, 400, -32020, Mcp_Method='')
+        self.check(CALL, 400, -32020, Mcp_Name='')
 
     def test_each_one_unlike_the_body(self):
         for version in (LEGACY[0], '2099-01-01', 'x', MODERN + 'x'):
-            self.check(self.LIST, 400, -32020, MCP_Protocol_Version=version)
+            self.check(LIST, 400, -32020, MCP_Protocol_Version=version)
         for method in ('tools/call', 'TOOLS/LIST', 'tools/list2', 'tools'):
-            self.check(self.LIST, 400, -32020, Mcp_Method=method)
+            self.check(LIST, 400, -32020, Mcp_Method=method)
         for name in ('exec_command', 'LIST_SESSIONS', 'list_sessions,list_sessions', 'list_session'):
-            self.check(self.CALL, 400, -32020, Mcp_Name=name)
+            self.check(CALL, 400, -32020, Mcp_Name=name)
         self.check(modern(1, 'tasks/get', {'taskId': 'a', 'name': 'b'}, TASKS), 400, -32020, Mcp_Name='b')
         self.check(modern(1, 'tasks/get', {'taskId': 'a', 'name': 'b'}, TASKS), 200, -32602, Mcp_Name='a')
 
     def test_names_are_in_any_case_and_values_may_have_space_around(self):
-        heads = {k.upper(): '  %s\t' % v for k, v in self.heads(self.CALL).items()}
-        self.assertEqual(self.ask(self.CALL, heads)[0], 200)
-        heads = {k.lower(): v for k, v in self.heads(self.CALL).items()}
-        self.assertEqual(self.ask(self.CALL, heads)[0], 200)
+        heads = {k.upper(): '  %s\t' % v for k, v in self.heads(CALL).items()}
+        self.assertEqual(self.ask(CALL, heads)[0], 200)
+        heads = {k.lower(): v for k, v in self.heads(CALL).items()}
+        self.assertEqual(self.ask(CALL, heads)[0], 200)
 
     def test_a_name_in_base64(self):
         def code(text):
             return '=?base64?%s?=' % base64.b64encode(text.encode()).decode()
-        self.fine(self.CALL, Mcp_Name=code('list_sessions'))
+        self.fine(CALL, Mcp_Name=code('list_sessions'))
         for name in (code('exec_command'), '=?base64?????=', '=?base64?bGlzdF9zZXNzaW9ucw?=', '=?base64??=',
                      code('list_sessions') + 'x', '=?BASE64?bGlzdF9zZXNzaW9ucw==?='):
-            self.check(self.CALL, 400, -32020, Mcp_Name=name)
+            self.check(CALL, 400, -32020, Mcp_Name=name)
         strange = call_modern(1, 'wörk')
         self.check(strange, 200, -32602, Mcp_Name=code('wörk'))
         self.check(call_modern(1, code('x')), 200, -32602, Mcp_Name=code(code('x')))
 
     def test_twice(self):
         for name in ('mcp-protocol-version', 'mcp-method', 'mcp-name'):
-            heads = self.heads(self.CALL)
+            heads = self.heads(CALL)
             c = self.raw()
             lines = ['%s: %s' % i for i in heads.items()] + ['%s: %s' % i for i in heads.items() if i[0].lower() == name]
-            body = json.dumps(self.CALL)
+            body = json.dumps(CALL)
             c.sendall(('POST /mcp HTTP/1.1\r\nhost: x\r\n'.replace('x', self.host.where) + '\r\n'.join(lines)
                        + '\r\ncontent-length: %d\r\n\r\n%s' % (len(body), body)).encode())
             self.assertEqual(self.status(c), 400)
 
-    raw = None  # below: shared with Hostile
-
     def test_a_name_for_a_method_without_one_is_not_looked_at(self):
-        self.fine(self.LIST, Mcp_Name='whatever')
+        self.fine(LIST, Mcp_Name='whatever')
 
     def test_unsupported_versions(self):
         answer = self.check(modern(1, 'tools/list', version='2099-01-01'), 400, -32022)
@@ -161,11 +102,11 @@ class Headers(Web):
 
     def test_broken_bodies(self):
         for body, code in (('', -32700), ('x', -32700), ('{', -32700), (b'\xff', -32700), ('[]', -32600), ('1', -32600),
-                           ('[' + json.dumps(self.LIST) + ']', -32600), ('{}', -32600), ('{"jsonrpc":"2.0"}', -32600)):
-            status, _, text = self.ask(body, self.heads(self.LIST))
+                           ('[' + json.dumps(LIST) + ']', -32600), ('{}', -32600), ('{"jsonrpc":"2.0"}', -32600)):
+            status, _, text = self.ask(body, self.heads(LIST))
             self.assertEqual((status, json.loads(text)['error']['code']), (400, code), body)
             self.assertIsNone(json.loads(text)['id'])
-        self.fine(self.LIST)
+        self.fine(LIST)
 
     def test_notifications_and_responses(self):
         for message in ({'jsonrpc': '2.0', 'method': 'notifications/cancelled', 'params': {'requestId': 1, '_meta': meta()}},
@@ -175,20 +116,21 @@ class Headers(Web):
 
     def test_accept(self):
         for accept in (BOTH, '*/*', 'application/*, text/*', 'text/event-stream,application/json', 'APPLICATION/JSON, */*',
-                       'application/json;q=0.9, text/event-stream;q=0.1', 'text/html, */*;q=0.1'):
-            self.fine(self.LIST, Accept=accept)
+                       'application/json;q=0.9, text/event-stream;q=0.1', 'text/html, */*;q=0.1',
+                       'Text/Event-Stream ;q=0.05\t,  application/json ; q=1'):
+            self.fine(LIST, Accept=accept)
         for accept in ('application/json', 'text/event-stream', 'text/html', '', 'application/json;q=0, text/event-stream',
                        'application/jsonx, text/event-stream', 'json'):
-            self.assertEqual(self.post(self.LIST, Accept=accept)[0], 406, accept)
-        self.assertEqual(self.post(self.LIST, drop=['Accept'])[0], 406)
+            self.assertEqual(self.post(LIST, Accept=accept)[0], 406, accept)
+        self.assertEqual(self.post(LIST, drop=['Accept'])[0], 406)
 
     def test_content_type(self):
         for kind in ('application/json', 'Application/JSON; charset=utf-8', 'application/json ; charset=UTF-8'):
-            self.fine(self.LIST, Content_Type=kind)
+            self.fine(LIST, Content_Type=kind)
         for kind in ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data', '', 'application/jsonx'):
-            self.assertEqual(self.post(self.LIST, Content_Type=kind)[0], 415, kind)
-        self.assertEqual(self.post(self.LIST, drop=['Content-Type'])[0], 415)
-        self.assertEqual(self.post(self.LIST, Content_Encoding='gzip')[0], 415)
+            self.assertEqual(self.post(LIST, Content_Type=kind)[0], 415, kind)
+        self.assertEqual(self.post(LIST, drop=['Content-Type'])[0], 415)
+        self.assertEqual(self.post(LIST, Content_Encoding='gzip')[0], 415)
 
     def test_other_verbs(self):
         for verb in ('GET', 'PUT', 'PATCH', 'OPTIONS', 'TRACE', 'BREW', 'post'):
@@ -199,9 +141,19 @@ class Headers(Web):
         self.assertEqual(self.ask(None, self.heads(), 'DELETE')[0], 400)
 
     def test_other_paths(self):
-        self.assertEqual(self.ask(self.LIST, self.heads(self.LIST), path='/mcp?x=1')[0], 200)
+        self.assertEqual(self.ask(LIST, self.heads(LIST), path='/mcp?x=1')[0], 200)
         for path in ('/', '/mcp/', '/MCP', '/mcp2', '//mcp', '/./mcp', '/%6dcp'):
-            self.assertEqual(self.ask(self.LIST, self.heads(self.LIST), path=path)[0], 404, path)
+            self.assertEqual(self.ask(LIST, self.heads(LIST), path=path)[0], 404, path)
+
+    def test_a_subscription_is_a_stream_until_the_end(self):
+        message = modern('s', 'subscriptions/listen', {'notifications': {}})
+        c, r = self.host.exchange(json.dumps(message), self.heads(message))
+        self.addCleanup(c.close)
+        self.assertEqual(r.getheader('Content-Type'), 'text/event-stream')
+        self.assertIn(b'acknowledged', r.readline() + r.readline())
+        self.host.process.send_signal(signal.SIGTERM)
+        answer = plain(json.loads(r.read().split(b'data: ', 1)[1]))
+        self.assertEqual(answer, result('s', resultType='complete', _meta={META + 'subscriptionId': 's', **SIGNED}))
 
     def test_stream(self):
         """A call that speaks before its answer is a stream of events, and ends with its answer."""
@@ -214,37 +166,35 @@ class Headers(Web):
         progress, answer = map(json.loads, events)
         self.assertEqual(progress['params']['progressToken'], 't')
         self.assertEqual(answer['result']['structuredContent']['output'], 'hi\n')
-        self.fine(self.LIST)  # on the same connection
+        self.fine(LIST)  # on the same connection
 
 
 class Doors(Web):
-    LIST = Headers.LIST
-
     def test_no_token_and_wrong_tokens(self):
         for value in (None, '', 'Bearer', 'Bearer ', 'Bearer x', 'Basic ' + TOKENS[0], TOKENS[0], 'Bearer ' + TOKENS[0] + 'x',
                       'Bearer ' + TOKENS[0][:-1], 'Bearer ' + TOKENS[0].upper(), 'Bearer %s %s' % TOKENS,
                       'Bearer "%s"' % TOKENS[0]):
-            heads = self.heads(self.LIST, drop=['Authorization'])
+            heads = self.heads(LIST, drop=['Authorization'])
             if value is not None:
                 heads['Authorization'] = value
             for path in ('/mcp', '/', '/nowhere'):
-                status, got, text = self.ask(self.LIST, heads, path=path)
+                status, got, text = self.ask(LIST, heads, path=path)
                 self.assertEqual((status, got['www-authenticate'], text), (401, 'Bearer', b''), value)
-        self.fine(self.LIST, Authorization='bearer  ' + TOKENS[0])
+        self.fine(LIST, Authorization='bearer  ' + TOKENS[0])
         for verb in ('GET', 'DELETE', 'OPTIONS', 'HEAD'):
             self.assertEqual(self.ask(None, {}, verb)[0], 401)
 
     def test_origin(self):
         for origin in ('http://evil.example', 'null', '', 'http://127.0.0.1', 'http://localhost:1', 'https://x'):
-            self.assertEqual(self.post(self.LIST, Origin=origin)[0], 403, origin)
+            self.assertEqual(self.post(LIST, Origin=origin)[0], 403, origin)
 
     def test_host(self):
         port = self.host.where.split(':')[1]
         for name in ('127.0.0.1:' + port, 'localhost:' + port, '127.0.0.1', 'LOCALHOST', '[::1]:' + port, '10.0.0.1'):
-            self.assertEqual(self.post(self.LIST, Host=name)[0], 200, name)
+            self.assertEqual(self.post(LIST, Host=name)[0], 200, name)
         for name in ('evil.example', 'evil.example:' + port, '127.0.0.1.evil.example', 'localhost.evil.example', '',
                      '127.0.0.1@evil.example'):
-            self.assertEqual(self.post(self.LIST, Host=name)[0], 403, name)
+            self.assertEqual(self.post(LIST, Host=name)[0], 403, name)
 
     def test_no_id_of_another_caller_is_found(self):
         session = self.host.exec('sleep', '600', yield_time_ms=250)['session_id']
@@ -392,7 +342,6 @@ class Sessions(Web):
 
     def test_deleted_while_a_call_waits(self):
         session = self.begin()
-        got = []
         c = http.client.HTTPConnection(self.host.where, timeout=wire.DEADLINE)
         self.addCleanup(c.close)
         c.request('POST', '/mcp', json.dumps(call(1, 'exec_command', argv=['sleep', '600'], yield_time_ms=30000)),
@@ -485,234 +434,6 @@ class Tokens(mcp.Case):
         s.listen()
         self.refused('--listen', 'http://127.0.0.1:%d/mcp' % s.getsockname()[1], '--token-file', self.file(TOKENS[0].encode()),
                      text='in use')
-
-
-def raw(self):
-    s = socket.create_connection(self.host.where.split(':'), wire.DEADLINE)
-    self.addCleanup(s.close)
-    return s
-
-
-def status(self, s):
-    """Of the answer on a bare socket; 0: it ended without one."""
-    s.settimeout(wire.DEADLINE)
-    data = b''
-    try:
-        while b'\r\n' not in data:
-            part = s.recv(4096)
-            if not part:
-                break
-            data += part
-    except ConnectionResetError:
-        pass
-    return int(data.split()[1]) if data.startswith(b'HTTP/1.1 ') else 0
-
-
-Headers.raw, Headers.status = raw, status
-
-
-class Hostile(Web):
-    raw, status = raw, status
-
-    def head(self, message=None, *more, drop=(), first='POST /mcp HTTP/1.1'):
-        lines = [first, 'Host: ' + self.host.where] + ['%s: %s' % i for i in self.heads(message, drop).items()] + list(more)
-        return ('\r\n'.join(lines) + '\r\n\r\n').encode('latin-1')
-
-    def body(self):
-        return json.dumps(Headers.LIST).encode()
-
-    def send(self, data):
-        s = self.raw()
-        s.sendall(data)
-        return self.status(s)
-
-    def fine_after(self):
-        self.hang_up()
-        self.fine(Headers.LIST)
-
-    def test_two_lengths(self):
-        body = self.body()
-        n = 'Content-Length: %d' % len(body)
-        chunked = 'Transfer-Encoding: chunked'
-        for lines in ([n, chunked], [chunked, n], [n, n], [n, 'Content-Length: 1'], [chunked, chunked],
-                      ['Transfer-Encoding: gzip, chunked'], ['Transfer-Encoding: identity'], ['Transfer-Encoding: chunked, identity'],
-                      ['Transfer-Encoding: xchunked'], ['Transfer-Encoding:'], ['Content-Length: -1'], ['Content-Length: +5'],
-                      ['Content-Length: 0x10'], ['Content-Length: 1 1'], ['Content-Length:'], ['Content-Length: 5, 5'],
-                      ['Content-Length : 5'], ['Transfer-Encoding : chunked'], [' Content-Length: 5'],
-                      ['Transfer-Encoding: chunked\r\n Content-Length: 5']):
-            hidden = self.head(None, 'Content-Length: 0') * 2  # what a smuggler would hide behind it
-            s = self.raw()
-            s.sendall(self.head(Headers.LIST, *lines) + body + hidden)
-            s.settimeout(wire.DEADLINE)
-            data = b''
-            try:
-                for part in iter(lambda: s.recv(65536), b''):
-                    data += part
-            except ConnectionResetError:
-                pass
-            self.assertRegex(data, b'^HTTP/1.1 400 ', lines)
-            self.assertEqual(data.count(b'HTTP/1.1 '), 1, (lines, data))
-        self.fine_after()
-
-    def test_too_much(self):
-        self.assertEqual(self.send(self.head(Headers.LIST, 'Content-Length: %d' % (17 << 20))), 413)
-        self.assertEqual(self.send(self.head(Headers.LIST, 'Content-Length: 99999999999999999999999')), 413)
-        self.assertEqual(self.send(self.head(Headers.LIST, 'Transfer-Encoding: chunked') + b'2000000\r\n'), 413)
-        self.assertEqual(self.send(self.head(Headers.LIST, 'X: ' + 'x' * 20000)), 431)
-        self.assertEqual(self.send(self.head(Headers.LIST, *['X%d: y' % n for n in range(3000)])), 431)
-        self.assertEqual(self.send(b'GET /' + b'x' * 100000), 431)
-        self.fine_after()
-
-    def test_large_bodies(self):
-        message = modern(1, 'tools/list', {'x': 'x' * (15 << 20)})
-        self.fine(message)
-        self.fine(Headers.LIST)
-
-    def test_chunks(self):
-        body, head = self.body(), self.head(Headers.LIST, 'Transfer-Encoding: chunked')
-        good = b''.join(b'%x\r\n%s\r\n' % (len(body[i:i + 7]), body[i:i + 7]) for i in range(0, len(body), 7)) + b'0\r\n\r\n'
-        self.assertEqual(self.send(head + good), 200)
-        self.assertEqual(self.send(head + good.replace(b'7\r\n', b'0007;a="b"\r\n', 1)), 200)
-        self.assertEqual(self.send(head + good[:-2] + b'trailer: x\r\n\r\n'), 200)
-        for bad in (b'x\r\n', b'\r\n', b'-1\r\n', b'7\n' + body[:7], b'3\r\nabcd\r\n', b' 3\r\nabc\r\n0\r\n\r\n', b'0x3\r\nabc\r\n',
-                    b'3\r\nabc\n0\r\n\r\n', b'3\r\nabc\r\n0\r\nbad trailer\r\n\r\n', b'3;' + b'x' * 20000 + b'\r\nabc\r\n',
-                    b'3\rabc', b'3\r\nabc\r\n0\r\n' + b'a: b\r\n' * 20000, b'3;\x00\r\n'):
-            self.assertEqual(self.send(head + bad), 400, bad[:40])
-        self.assertIn(self.send(head + b'f' * 100 + b'\r\n'), (400, 413))
-        self.fine_after()
-
-    def test_heads_that_are_none(self):
-        for data in (b'\x16\x03\x01\x00\xa5\x01\x00\x00', b'GET\r\n\r\n', b'POST /mcp\r\n\r\n', b'POST /mcp HTTP/2.0\r\n\r\n',
-                     b'POST  /mcp HTTP/1.1\r\n\r\n', b'POST /mcp HTTP/1.1\r\nno colon\r\n\r\n', b'POST /mcp HTTP/1.1\nHost: x\n\n',
-                     b'POST /mcp HTTP/1.1\r\nA: b\r\n folded\r\n\r\n', b'POST /mcp HTTP/1.1\r\n: x\r\n\r\n',
-                     b'POST /m\x00cp HTTP/1.1\r\n\r\n', b'POST /mcp HTTP/1.1\r\nA: \x00\r\n\r\n', b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
-                     b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n\r\n\r\n'):
-            s = self.raw()
-            s.sendall(data)
-            s.shutdown(socket.SHUT_WR)
-            self.assertIn(self.status(s), (0, 400, 401, 403, 505), data)
-        self.fine_after()
-
-    def test_torn_everywhere(self):
-        data = self.head(Headers.LIST, 'Content-Length: %d' % len(self.body())) + self.body()
-        s = self.raw()
-        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in data:
-            s.sendall(bytes([byte]))
-        self.assertEqual(self.status(s), 200)
-        for cut in range(0, len(data), 23):
-            s = self.raw()
-            s.sendall(data[:cut])
-            s.close()
-        self.fine_after()
-
-    def test_pipelining(self):
-        data = self.head(Headers.LIST, 'Content-Length: %d' % len(self.body())) + self.body()
-        wrong = self.head(Headers.LIST, 'Content-Length: 1', drop=['Mcp-Method']) + b'x'
-        s = self.raw()
-        count = 40
-        sender = threading.Thread(target=s.sendall, args=((data + wrong) * count,))
-        sender.start()
-        file = s.makefile('rb')
-        got = []
-        for _ in range(2 * count):
-            got.append(int(file.readline().split()[1]))
-            length = 0
-            for line in iter(file.readline, b'\r\n'):
-                if line.lower().startswith(b'content-length:'):
-                    length = int(line.split(b':')[1])
-            file.read(length)
-        sender.join()
-        self.assertEqual(got, [200, 400] * count)
-
-    def test_expect(self):
-        s = self.raw()
-        s.sendall(self.head(Headers.LIST, 'Expect: 100-continue', 'Content-Length: %d' % len(self.body())))
-        self.assertEqual(self.status(s), 100)
-        s.sendall(self.body())
-        self.assertEqual(self.status(s), 200)
-        self.assertEqual(self.send(self.head(Headers.LIST, 'Expect: wonders', 'Content-Length: 9')), 417)
-        self.assertEqual(self.send(self.head(Headers.LIST, 'Expect: 100-continue', 'Content-Length: 9', drop=['Authorization'])), 401)
-
-    def test_http_1_0(self):
-        body = self.body()
-        s = self.raw()
-        s.sendall(self.head(Headers.LIST, 'Content-Length: %d' % len(body), first='POST /mcp HTTP/1.0') + body)
-        data = b''.join(iter(lambda: s.recv(65536), b''))
-        self.assertIn(b' 200 ', data.split(b'\r\n')[0])
-        message = modern('c', 'tools/call', {'name': 'exec_command', 'arguments': {'argv': ['true']}}, progressToken='t')
-        body = json.dumps(message).encode()
-        s = self.raw()
-        s.sendall(self.head(message, 'Content-Length: %d' % len(body), first='POST /mcp HTTP/1.0') + body)
-        data = b''.join(iter(lambda: s.recv(65536), b''))
-        self.assertNotIn(b'chunked', data)
-        self.assertEqual(data.count(b'event: message\ndata: '), 2)
-
-    def test_many_connections(self):
-        """Those above the bound are told so or closed; with room again there is service again."""
-        many = []
-        for _ in range(300):
-            try:
-                many.append(socket.create_connection(self.host.where.split(':'), wire.DEADLINE))
-            except OSError:
-                break
-        self.assertGreater(len(many), 200)
-        for s in many:
-            self.addCleanup(s.close)
-        data = self.head(Headers.LIST, 'Content-Length: %d' % len(self.body())) + self.body()
-        for s in many:
-            try:
-                s.sendall(data)
-            except OSError:
-                pass
-        got = [self.status(s) for s in many]
-        self.assertEqual(got[:200], [200] * 200)
-        self.assertEqual(set(got) - {200, 503, 0}, set())
-        self.assertIn(503, got)
-        for s in many:
-            s.close()
-        wait_until(lambda: self.send(data) == 200, 'room')
-
-    def test_slow_ones_are_not_waited_for(self):
-        """Somebody who sends a byte a second gets 408 in the end, and meanwhile is in nobody's way."""
-        slow = [self.raw() for _ in range(20)]
-        for s in slow:
-            s.sendall(b'POST /mcp HTTP/1.1\r\nHost: x')
-        began = time.monotonic()
-        for _ in range(3):
-            self.fine(Headers.LIST)
-        self.assertLess(time.monotonic() - began, 8)
-        idle = self.raw()
-        end = time.monotonic() + 11
-        while time.monotonic() < end:
-            time.sleep(1)
-            for s in slow:
-                try:
-                    s.send(b'x')
-                except OSError:
-                    pass
-        for s in slow:
-            self.assertIn(self.status(s), (408, 0))
-        self.assertEqual(self.status(idle), 0)
-        self.fine_after()
-
-    def test_a_reader_that_does_not_read(self):
-        """The next request is not looked at before its answer is with the kernel: nothing piles up."""
-        s = self.raw()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        data = self.head(Headers.LIST, 'Content-Length: %d' % len(self.body())) + self.body()
-        s.settimeout(1)
-        sent = 0
-        try:
-            while sent < 20000:
-                s.sendall(data * 10)
-                sent += 10
-        except socket.timeout:
-            pass
-        self.assertLess(sent, 20000)
-        memory = int(server.status_of(self.host.process.pid)['VmRSS'].split()[0])
-        self.assertLess(memory, 600 << 10 if server.SANITIZED else 60 << 10)
-        self.fine_after()
 
 
 if __name__ == '__main__':

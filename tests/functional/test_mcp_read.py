@@ -2,7 +2,6 @@
 """read_output: every address, over an omitted middle, of the living and of the dead."""
 
 import time
-import unittest
 
 import mcp
 import server

@@ -8,8 +8,8 @@ import tempfile
 import time
 
 import mcp
+import server
 import tap
-import wire
 from mcp import FORM, META, TASKS
 from wire import wait_until
 
@@ -25,7 +25,7 @@ def sh(script):
     return {'argv': ['sh', '-c', script], **TO_THE_END}
 
 
-class Tasks(mcp.Case):
+class Case(mcp.Case):
     def create(self, host, arguments, capabilities=TASKS, **more):
         r = host.call('exec_command', arguments, capabilities=capabilities, **more)
         self.assertEqual(r.kind, 'task', r)
@@ -70,6 +70,8 @@ class Tasks(mcp.Case):
     def open_gate(self):
         open(self.at('go'), 'w').close()
 
+
+class Tasks(Case):
     # -- a life
 
     def test_created_and_found_and_completed(self):
@@ -84,15 +86,11 @@ class Tasks(mcp.Case):
         self.assertEqual(self.get(host, id), self.get(host, id))  # for as long as it is kept
 
     def test_found_right_after_it_was_created(self):
-        """Asked for before the answer that made it was read, under the id that it will have."""
         host = self.mcp()
-        self.create(host, sh('true'))
-        for n in range(20):
-            call = host.call_later('exec_command', sh('true'), capabilities=TASKS)
-            r = host.result(call)
-            self.assertEqual(r.kind, 'task', r)
-            self.assertIn(self.get(host, r.result['taskId'])['status'], ('working', 'completed'))
-            self.assertEqual(self.completed(host, r.result['taskId'])['exit_code'], 0)
+        for _ in range(20):
+            id = self.create(host, sh('true'))
+            self.assertIn(self.get(host, id)['status'], ('working', 'completed'))
+            self.assertEqual(self.completed(host, id)['exit_code'], 0)
 
     def test_what_fails_in_the_tool_is_completed_too(self):
         host = self.mcp()
@@ -121,8 +119,8 @@ class Tasks(mcp.Case):
 
     def test_who_did_not_say_so_gets_none(self):
         host = self.mcp()
-        for capabilities in (None, FORM, {'extensions': {}}, {'extensions': {'other': {}}}, {'extensions': {META + 'tasks': None}},
-                             {'tasks': {}}):
+        for capabilities in (None, FORM, {'extensions': {}}, {'extensions': {'other': {}}},
+                             {'extensions': {META + 'tasks': None}}, {'tasks': {}}):
             r = host.call('exec_command', sh('echo plain'), capabilities=capabilities)
             self.assertEqual((r.kind, r.get('output')), ('complete', 'plain\n'), (capabilities, r))
         self.create(host, sh('true'))
@@ -133,8 +131,8 @@ class Tasks(mcp.Case):
     def test_calls_that_are_none(self):
         host = self.mcp()
         plain = {'argv': ['true']}
-        for arguments in (plain, {**plain, 'until': [{'exit': True}, {'quiet_ms': 100}]}, {**plain, 'until': {'quiet_ms': 100}},
-                          {**plain, **TO_THE_END, 'yield_time_ms': 1000}):
+        for arguments in (plain, {**plain, 'until': [{'exit': True}, {'quiet_ms': 100}]},
+                          {**plain, 'until': {'quiet_ms': 100}}, {**plain, **TO_THE_END, 'yield_time_ms': 1000}):
             r = host.call('exec_command', arguments, capabilities=TASKS)
             self.assertEqual(r.kind, 'complete', (arguments, r))
         self.assertEqual(host.call('list_sessions', capabilities=TASKS).kind, 'complete')
@@ -171,8 +169,7 @@ class Tasks(mcp.Case):
         for method, more in (('get', {}), ('update', {'inputResponses': {'approve_1': ONCE}}), ('cancel', {})):
             self.assertEqual(self.task(two, method, id, **more)['error']['code'], INVALID)
         self.assertEqual(self.get(one, id)['status'], 'working')
-        listening = two.post(two.request('subscriptions/listen', {'notifications': {'taskIds': [id]}, '_meta': mcp.meta(TASKS)}))
-        two.until(lambda: two.notifications, 'the acknowledgement')
+        listening = self.listen(two, id)
         self.assertEqual(two.notifications[0]['params']['notifications'], {'taskIds': []})
         self.open_gate()
         self.assertEqual(self.completed(one, id)['output'], 'mine\n')
@@ -228,13 +225,13 @@ class Tasks(mcp.Case):
     # -- time
 
     def test_it_goes_when_its_time_is_over(self):
-        host = self.mcp('--set', 'exited_ttl_s=2')
+        host = self.mcp('--set', 'exited_ttl_s=4')
         id = self.create(host, sh('true'))
         self.completed(host, id)
         wait_until(lambda: 'error' in self.task(host, 'get', id), 'the end of its time', step=0.1)
         self.assertEqual(self.task(host, 'get', id)['error']['code'], INVALID)
         other = self.create(host, sh('exec sleep 1000'))
-        time.sleep(3)
+        time.sleep(5)
         self.assertEqual(self.get(host, other)['status'], 'working')  # while it lives, it stays
         self.assertNotEqual(id, other)
 
@@ -296,7 +293,7 @@ class Tasks(mcp.Case):
     def test_answers_that_nobody_asked_for(self):
         host = self.mcp()
         id = self.create(host, sh(self.gate() + '; echo over'), ASKING)
-        for n, responses in enumerate(({}, {'approve_0': ONCE, 'approve_1': ONCE}, {'x': 7}, {'approve_1': {'action': 'cancel'}})):
+        for responses in ({}, {'approve_0': ONCE, 'approve_1': ONCE}, {'x': 7}, {'approve_1': {'action': 'cancel'}}):
             answer = self.task(host, 'update', id, inputResponses=responses)
             self.assertEqual({k for k in answer['result'] if k != '_meta'}, {'resultType'}, answer)
             self.assertEqual(self.get(host, id)['status'], 'working')
@@ -335,7 +332,8 @@ class Tasks(mcp.Case):
     # -- hearing of them
 
     def listen(self, host, *ids):
-        id = host.post(host.request('subscriptions/listen', {'notifications': {'taskIds': list(ids)}, '_meta': mcp.meta(ASKING)}))
+        id = host.post(host.request('subscriptions/listen', {'notifications': {'taskIds': list(ids)},
+                                                             '_meta': mcp.meta(ASKING)}))
         host.until(lambda: self.notes(host, 'notifications/subscriptions/acknowledged', id), 'the acknowledgement')
         return id
 
@@ -388,6 +386,22 @@ class Tasks(mcp.Case):
         self.assertEqual(self.heard(host, id)[-1]['result']['structuredContent']['output'], 'over\n')
         host.process.terminate()
         self.assertEqual(host.wait(id)['result']['resultType'], 'complete')
+
+
+class Elsewhere(Case, server.Case):
+    def setUp(self):
+        server.Case.setUp(self)
+        Case.setUp(self)
+
+    def test_on_a_server(self):
+        remote = self.server()
+        host = self.mcp('--on', remote.url, '--cwd', remote.work)
+        id = self.create(host, sh('echo one; sleep 0.5; echo two'))
+        self.assertEqual(self.completed(host, id)['output'], 'one\ntwo\n')
+        id = self.create(host, sh('exec sleep 1000'))
+        self.task(host, 'cancel', id)
+        self.assertEqual(self.get(host, id)['status'], 'cancelled')
+        wait_until(lambda: {s['state'] for s in host.call('list_sessions')['sessions']} <= {'exited'}, 'its end', step=0.1)
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ the model the structured result alone, or the text of one that failed. It runs h
 
 import json
 import os
+import subprocess
 
 import codex
 import server
@@ -36,18 +37,29 @@ def told(model, call_id):
 
 
 class Case(codex.Case):
+    def setUp(self):
+        super().setUp()
+        self.home = os.path.join(self.base, 'home')
+        os.mkdir(self.home, 0o700)
+
+    def sweep(self):
+        """Codex leaves its servers a moment between SIGTERM and SIGKILL. What one of them could not clear away by then, the
+        next that confines a command does."""
+        env = dict(os.environ, SALLYPORT_HOME=self.home, XDG_RUNTIME_DIR=self.home)
+        subprocess.run([server.PROGRAM, 'exec', '--on', 'local', '--sandbox', ':workspace', '--', 'true'], cwd=self.ws, env=env,
+                       stdin=subprocess.DEVNULL, check=True)
+
     def table(self, *args):
         """Lines of config.toml: Codex asks nobody on its own account, and hands on what of its surroundings is named."""
-        home = os.path.join(self.base, 'home')
-        os.makedirs(home, exist_ok=True)
         return '''
 [mcp_servers.sallyport]
 command = "%s"
 args = %s
 default_tools_approval_mode = "approve"
-env = { SALLYPORT_HOME = "%s" }
+env = { SALLYPORT_HOME = "%s", XDG_RUNTIME_DIR = "%s" }
 env_vars = %s
-''' % (server.PROGRAM, json.dumps(['mcp', '--cwd', self.ws, *args]), home, json.dumps([server.MARK, *server.PASS_ON]))
+''' % (server.PROGRAM, json.dumps(['mcp', '--cwd', self.ws, *args]), self.home, self.home,
+       json.dumps([server.MARK, *server.PASS_ON]))
 
     def host(self, *turns, args=(), **how):
         return self.play(*turns, tables=self.table(*args), url=None, **how)
@@ -74,17 +86,18 @@ class Exec(Case):
         self.assertEqual([d['target'] for d in told(m, 'c4')['denials']], ['/usr/denied'])
         self.assertEqual([d['target'] for d in told(m, 'c5')['denials']], ['/usr/denied'])
         self.assertOutcome(m, 'c6', 0, 'beside\n')
+        self.sweep()
         self.assertTree({'new.txt': 'text\n'})
 
     def test_a_session(self):
         """Typed into, polled, resized, read again, and ended."""
         def script(m):
             yield [tool('c1', 'exec_command', argv=['sh', '-c', 'printf "name? "; read n; echo hello $n; exec cat'], tty=True,
-                        until={'pattern': 'name\\? $'})]
+                        until={'pattern': 'name\\? $'}, yield_time_ms=30000)]
             session = told(m, 'c1')['session_id']
             yield [tool('c2', 'write_stdin', session_id=session, chars='world\n', until={'pattern': 'hello world'},
                         yield_time_ms=20000)]
-            yield [tool('c3', 'write_stdin', session_id=session, until={'quiet_ms': 300}, yield_time_ms=20000)]
+            yield [tool('c3', 'write_stdin', session_id=session, until={'quiet_ms': 800}, yield_time_ms=20000)]
             yield [tool('c4', 'resize_session', session_id=session, rows=40, cols=100)]
             yield [tool('c5', 'read_output', session_id=session, grep='hello'), tool('c6', 'list_sessions')]
             yield [tool('c7', 'signal_session', session_id=session)]

@@ -75,7 +75,7 @@ async function connect(order) {
     entry.client.onclose = () => say({ event: 'closed', client: order.client });
     entry.client.onerror = error => say({ event: 'trouble', client: order.client, message: String(error) });
     await entry.client.connect(entry.transport);
-    entry.transport._process?.once('exit', (code, signal) => say({ event: 'exit', client: order.client, code, signal }));
+    entry.transport._process?.once('exit', code => say({ event: 'exit', client: order.client, code }));
     return {
         version: entry.client.getNegotiatedProtocolVersion?.(),
         era: entry.client.getProtocolEra?.() ?? 'legacy', server: entry.client.getServerVersion(),
@@ -147,11 +147,17 @@ async function task(order) {
     executions.set(order.id, execution);
     say({ event: 'task', of: order.id, kind: execution.kind });
     const { outcome } = await execution.settle();
-    return { status: outcome.status, result: outcome.result, error: outcome.error && String(outcome.error) + String(outcome.error.cause ?? '') };
+    return { status: outcome.status, result: outcome.result, error: outcome.error && String(outcome.error) };
+}
+
+async function listen(order) {
+    const subscription = await clients.get(order.client).client.listen({ toolsListChanged: true });
+    void subscription.closed.then(how => say({ event: 'unsubscribed', client: order.client, how }));
+    return subscription.honoredFilter;
 }
 
 const deeds = {
-    connect, call, task,
+    connect, call, task, listen,
     list: async order => (await clients.get(order.client).client.listTools()).tools,
     ping: async order => await clients.get(order.client).client.ping(),
     checked: async order => clients.get(order.client).checked,
@@ -176,4 +182,6 @@ async function obey(order) {
     }
 }
 
-createInterface({ input: process.stdin }).on('line', line => void obey(JSON.parse(line))).on('close', () => process.exit(0));
+const orders = createInterface({ input: process.stdin });
+orders.on('line', line => void obey(JSON.parse(line)));
+orders.on('close', () => process.exit(0));

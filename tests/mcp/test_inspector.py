@@ -27,8 +27,9 @@ class Inspector(sdk.Case):
                 self.url = self.http(tokens=(sdk.TOKEN,)).url
             target = ['--server-url', self.url, '--transport', 'http', '--header', 'Authorization: Bearer ' + sdk.TOKEN,
                       '--stored-auth-only']
-        r = subprocess.run(['node', program, '--cli', *target, '--connect-timeout', '40000', '--protocol-era', era, *words],
-                           env=self.environ(), cwd=self.work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+        line = ['node', program, '--cli', *target, '--connect-timeout', '40000', '--protocol-era', era, *words]
+        r = subprocess.run(line, env=self.environ(), cwd=self.work, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=LIMIT)
         self.assertEqual(r.returncode, status, r.stdout + r.stderr)
         return json.loads(r.stdout)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of the official SDKs that take their time: progress, cancelling, time-outs, many at once, lost connections."""
 
+import signal
+
 import sdk
 import wire
 
@@ -59,7 +61,7 @@ class Calls(sdk.Case):
         with self.assertRaises(sdk.Failed) as e:
             c.result(order)
         self.assertRegex(str(e.exception), '(?i)timed? ?out')
-        r = c.call('exec_command', **start, until={'quiet_ms': 300})
+        r = c.call('exec_command', **start, until={'pattern': 'begun'})
         self.assertEqual([s['session_id'] for s in c.call('list_sessions')['sessions']], [r['session_id']])
         r = c.call('read_output', session_id=r['session_id'], from_byte=0)
         self.assertEqual(r['output'], 'begun\n')
@@ -93,6 +95,45 @@ class Calls(sdk.Case):
         self.assertEqual(r['session_id'], session)
         r = c.call('read_output', session_id=session, from_byte=0, limit=14)
         self.assertEqual(r['output'], 'line 0\nline 1\n')
+
+
+@sdk.each(sdk.ERAS, ('relay',))
+class Relay(sdk.Case):
+    def check_a_session_that_outlives_its_client(self, kind, over):
+        c = self.client(kind, over)
+        session = c.call('exec_command', argv=['cat'], tty=True, yield_time_ms=300)['session_id']
+        c.close()
+        c = self.client(kind, over)
+        r = c.call('write_stdin', session_id=session, chars='again\n', yield_time_ms=20000,
+                   until={'pattern': 'again\\s+again'})
+        self.assertEqual(r['output'], 'again\r\nagain\r\n')
+
+    def check_a_question(self, kind, over):
+        c = self.client(kind, over, capabilities=sdk.FORM)
+        order = c.call_later('exec_command', {'argv': ['echo', 'asked'], 'sandbox_permissions': 'require_escalated',
+                                              'justification': 'May it?'})
+        c.answer(c.question(), 'accept', decision='once')
+        self.assertEqual(sdk.Result(c.result(order))['output'], 'asked\n')
+
+
+@sdk.each([k for k in sdk.KINDS if k.era == 'modern'][:1], ('stdio', 'http', 'relay'))
+class Listen(sdk.Case):
+    def check_nothing_to_hear_of(self, kind, over):
+        """The list of tools never changes: the subscription is acknowledged, honours nothing, and is in nobody's way."""
+        c = self.client(kind, over)
+        self.assertEqual(c.do('listen'), {})
+        self.assertEqual(c.run('echo beside')['output'], 'beside\n')
+        c.close()
+        c.node.event('unsubscribed', client=c.id)
+
+    def test_the_end_of_the_server(self):
+        """It says that it leaves."""
+        server = self.http(tokens=(sdk.TOKEN,))
+        self.url = server.url
+        c = self.client(sdk.KINDS[2], 'http')
+        c.do('listen')
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(c.node.event('unsubscribed', client=c.id)['how'], 'graceful')
 
 
 class Http(sdk.Case):
@@ -132,7 +173,8 @@ class Http(sdk.Case):
         """A session begun by a client of one era is served on by one of the other, of the same caller."""
         old, new = self.client(sdk.ERAS[0], 'http'), self.client(sdk.ERAS[1], 'http')
         session = old.call('exec_command', argv=['cat'], tty=True, yield_time_ms=300)['session_id']
-        r = new.call('write_stdin', session_id=session, chars='across\n', until={'pattern': 'across\\s+across'}, yield_time_ms=20000)
+        r = new.call('write_stdin', session_id=session, chars='across\n', yield_time_ms=20000,
+                     until={'pattern': 'across\\s+across'})
         self.assertEqual(r['output'], 'across\r\nacross\r\n')
         r = old.call('write_stdin', session_id=session, eof=True, until={'exit': True}, yield_time_ms=20000)
         self.assertEqual(r['exit_code'], 0)

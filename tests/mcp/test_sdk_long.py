@@ -14,7 +14,7 @@ class Long(sdk.Case):
         for over in ('http', 'stdio'):
             for kind in sdk.KINDS:
                 c = self.client(kind, over)
-                order = c.call_later('exec_command', {'argv': ['sleep', '25'], 'yield_time_ms': 30000, 'until': {'exit': True}},
+                order = c.call_later('exec_command', {'argv': ['sleep', '24'], 'yield_time_ms': 30000, 'until': {'exit': True}},
                                      progress=True, reset=True, timeout=22000)
                 begun.append((c, order))
         for c, order in begun:

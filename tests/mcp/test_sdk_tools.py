@@ -45,7 +45,8 @@ class Tools(sdk.Case):
         r = call('exec_command', argv=['sh', '-c', 'echo out; exit 3'])
         self.assertEqual((r['exit_code'], r['output'], r['state']), (3, 'out\n', 'exited'))
         self.assertIn('Process exited with code 3', r.text)
-        r = call('exec_command', argv=['sh', '-c', 'stty size; cat'], tty=True, rows=30, cols=90, until={'pattern': '30 90'})
+        r = call('exec_command', argv=['sh', '-c', 'stty size; cat'], tty=True, rows=30, cols=90, until={'pattern': '30 90'},
+                 yield_time_ms=30000)
         session = r['session_id']
         r = call('write_stdin', session_id=session, chars='typed\n', until={'pattern': 'typed\\s+typed'}, yield_time_ms=20000)
         self.assertEqual(r['woken_by'], {'pattern': 'typed\\s+typed'})
@@ -83,7 +84,8 @@ class Tools(sdk.Case):
     def check_big_output(self, kind, over):
         """More than any of the buffers between, whole by reading on, and not ASCII."""
         c = self.client(kind, over)
-        r = c.run("i=0; while [ $i -lt 20000 ]; do echo \"$i äöü€\"; i=$((i+1)); done", until={'exit': True}, yield_time_ms=30000)
+        r = c.run('i=0; while [ $i -lt 20000 ]; do echo "$i äöü€"; i=$((i+1)); done', until={'exit': True},
+                  yield_time_ms=30000)
         self.assertEqual(r['exit_code'], 0)
         whole = ''.join('%d äöü€\n' % i for i in range(20000))
         self.assertEqual(r['next_byte'], len(whole.encode()))

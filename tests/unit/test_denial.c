@@ -140,7 +140,7 @@ static void test_a_word_before_a_torn_one_does_not_hide_it(void **state)
 
 static void test_bytes_one_by_one_make_words_and_paths(void **state)
 {
-    static const char text[] = "x\nsh: 1: cannot create /etc/hosts: Read-Only File System\n";
+    static const char text[] = "x\nsh: 1: could not make /etc/hosts: Read-Only File System\n";
     static const char clean[] = "x\nsh: 1: \"/etc/hosts\": Read-Only File System\n";
     struct sp_denial d;
 
@@ -175,6 +175,19 @@ static void test_the_path_may_be_quoted_at_the_end_of_a_sentence(void **state)
 
         assert_string_equal(d.path, cases[i].path);
     }
+}
+
+static void test_a_shell_names_the_path_behind_its_verb(void **state)
+{
+    (void)state;
+    has_path("sh: 1: cannot create /usr/a b: Read-only file system\n", "/usr/a b");
+    has_path("sh: 1: cannot create ./.git/x: Permission denied\n", "./.git/x");
+    has_path("sh: 1: cannot open ../x: Permission denied\n", "../x");
+    has_path("cannot create /x: Permission denied", "/x");
+    has_path("sh: 1: cannot create name: Permission denied\n", "");
+    has_path("sh: 1: cannot create : Permission denied\n", "");
+    has_path("sh: 1: cannot create: Permission denied\n", "");
+    has_path("sh: 1: they cannot create /x: Permission denied\n", "");
 }
 
 static void test_the_path_stands_before_the_phrase(void **state)
@@ -463,6 +476,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_of_two_words_torn_at_once_the_first_to_end_counts),
     cmocka_unit_test(test_a_word_before_a_torn_one_does_not_hide_it),
     cmocka_unit_test(test_bytes_one_by_one_make_words_and_paths),
+    cmocka_unit_test(test_a_shell_names_the_path_behind_its_verb),
     cmocka_unit_test(test_the_path_stands_before_the_phrase),
     cmocka_unit_test(test_a_path_is_of_its_own_stream),
     cmocka_unit_test(test_a_path_of_512_bytes_is_the_longest),

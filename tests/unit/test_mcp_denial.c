@@ -65,7 +65,7 @@ static void test_a_denied_write_is_told_in_both_forms(void **state)
                "entry ");
     assert_has(c.json,
                "\"layer\":\"landlock/mounts\",\"evidence\":\"words\",\"proposed_amendment\":"
-               "{\"file_system\":{\"write\":[\"/usr/mcp-denied\"]}}}]");
+               "{\"file_system\":{\"write\":[\"/usr\"]}}}]");
     callf(&c, "explain_denial", "{\"session_id\":%d}", 1001);
     assert_has(c.text, "Sandbox denied: write /usr/mcp-denied: entry ");
     assert_has(c.text, "[landlock/mounts; known by: words]\nWhat to do: work inside the workspace");

@@ -151,14 +151,11 @@ static void test_a_session_outlives_its_caller(void **state)
     c = dial();
     post(c, with_session(TO_MCP ALL, session), OLD("later", "1"));
     until(is_open);
-    asks(with_session(TO_MCP ALL, session), OLD("now", "2"), 200);
-    assert_int_equal(mcp.held, 1); /* one for all that use it */
-    g->caller_ends(g);
-    mcp.has_no_callers = true;
-    asks(with_session(TO_MCP ALL, session), OLD("now", "2"), 200); /* it is held already */
+    assert_int_equal(mcp.held, 1);
     finish_open(200, "1");
     gets(200, "1");
     assert_int_equal(mcp.held, 0);
+    mcp.has_no_callers = true;
     asks(with_session(TO_MCP ALL, session), OLD("now", "2"), 404);
     mcp.has_no_callers = false;
 }
@@ -241,6 +238,30 @@ static void test_delete_ends_what_is_open(void **state)
     assert_int_equal(mcp.gone, 2);
     post(streams, TO_MCP ALL, NOW);
     gets(200, OK_BODY);
+}
+
+/* Both are told in one turn: first that the call's connection broke, then that its session ends. */
+static void test_delete_ends_what_has_just_broken(void **state)
+{
+    struct client *waits;
+    struct client *deletes;
+    const char *text;
+
+    (void)state;
+    open_session(TO_MCP ALL, session);
+    waits = dial();
+    post(waits, with_session(TO_MCP ALL, session), OLD("later", "1"));
+    until(is_open);
+    deletes = dial();
+    post(deletes, TO_MCP ALL, NOW);
+    gets(200, OK_BODY);
+    hang_up(waits);
+    text = with_session(HEAD("DELETE /mcp") TOKEN, session);
+    assert_int_equal(send(deletes->fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    assert_int_equal(send(deletes->fd, "\r\n", 2, MSG_NOSIGNAL), 2);
+    gets(204, "");
+    assert_int_equal(mcp.gone, 1);
+    assert_int_equal(mcp.peers, 0);
 }
 
 static bool has_no_peers(void)
@@ -557,6 +578,33 @@ static void test_one_connection_too_many_is_told(void **state)
     asks(TO_MCP ALL, NOW, 503);
 }
 
+static void test_who_has_no_token_keeps_nobody_out(void **state)
+{
+    struct client *silent;
+    struct client *refused;
+    struct client *known;
+
+    (void)state;
+    options.max_connections = 3;
+    start_server();
+    silent = dial();
+    refused = dial();
+    known = dial();
+    fx.watched = refused;
+    put_text(refused, "GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    gets(401, "");
+    post(known, TO_MCP ALL, NOW);
+    fx.watched = known;
+    gets(200, OK_BODY);
+    asks(TO_MCP ALL, NOW, 200); /* in the place of the first */
+    fx.watched = silent;
+    until(has_ended);
+    asks(TO_MCP ALL, NOW, 200);
+    post(known, TO_MCP ALL, NOW); /* which has shown one, and stays */
+    fx.watched = known;
+    gets(200, OK_BODY);
+}
+
 static bool is_one_open(void)
 {
     return mcp.peers >= 200;
@@ -687,6 +735,7 @@ static const struct CMUnitTest tests[] = {
     http_test(test_a_session_is_unknown_to_all_others),
     http_test(test_delete_ends_a_session),
     http_test(test_delete_ends_what_is_open),
+    http_test(test_delete_ends_what_has_just_broken),
     http_test(test_unused_sessions_end),
     http_test(test_the_session_unused_for_longest_makes_room),
     http_test(test_too_many_callers_are_told),
@@ -700,6 +749,7 @@ static const struct CMUnitTest tests[] = {
     http_test(test_slow_requests_are_given_up),
     http_test(test_idle_connections_end),
     late_test(test_one_connection_too_many_is_told),
+    late_test(test_who_has_no_token_keeps_nobody_out),
     late_test(test_many_connections_are_served),
     late_test(test_urls),
     late_test(test_the_real_url_is_known),

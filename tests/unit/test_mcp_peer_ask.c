@@ -250,7 +250,7 @@ static void test_a_question_open_for_50_seconds_waits_for_the_same_call(void **s
     struct fake_run *f = newest_run();
     pass(20000);
     ask_something(f);
-    pass(29999);
+    pass(27499);
     hears_nothing();
     pass(1);
     hears_of(200, "\"id\":1,", PENDING, "\"isError\":true", NULL);
@@ -265,7 +265,7 @@ static void test_a_question_open_for_50_seconds_waits_for_the_same_call(void **s
     assert_int_equal(run_count, 2); /* the same */
     assert_true(f->run.is_asking_approver);
     assert_false(f->is_held);
-    pass(50000);
+    pass(47500);
     hears_of(200, "\"id\":3,", PENDING, NULL);
     assert_true(runs[1]->was_hurried);
     /* The approver says yes while nobody waits: it is kept for the next, which runs it. */
@@ -284,14 +284,14 @@ static void test_a_question_that_comes_after_50_seconds_ends_the_call(void **sta
     (void)state;
     has_approver = true;
     assert_true(say(CALL("1", "")));
-    pass(50000);
+    pass(47500);
     assert_true(newest_run()->was_hurried);
     ask_something(newest_run());
     assert_true(newest_run()->run.is_asking_approver);
     hears_of(200, PENDING, NULL);
     has_approver = false;
     assert_true(say(REQUEST("2", "tools/call", "\"name\":\"exec_command\"," META(""))));
-    pass(50000);
+    pass(47500);
     ask_something(newest_run()); /* denied at once: the result comes of its own */
     hears_nothing();
     finish(newest_run(), "denied", true);

@@ -78,7 +78,7 @@ static void test_without_a_token_a_call_is_answered_by_50_seconds(void **state)
 {
     (void)state;
     assert_true(say(CALL("1", "")));
-    pass(49999);
+    pass(47499);
     assert_false(newest_run()->was_hurried);
     pass(1);
     assert_true(newest_run()->was_hurried);
@@ -93,7 +93,7 @@ static void test_a_call_that_cannot_be_hurried_is_left_to_a_repeat(void **state)
     (void)state;
     assert_true(say(CALL("1", "")));
     struct fake_run *f = newest_run();
-    pass(51999);
+    pass(49499);
     assert_true(f->was_hurried);
     hears_nothing();
     pass(1);
@@ -103,7 +103,7 @@ static void test_a_call_that_cannot_be_hurried_is_left_to_a_repeat(void **state)
     assert_true(say(CALL("2", "")));
     assert_int_equal(run_count, 1);
     f->run.session_id = 1000;
-    pass(52000);
+    pass(49500);
     hears_of(200, "\"id\":2,", "there is no answer yet; repeat the same call", NULL);
     assert_true(say(CALL("3", "")));
     assert_int_equal(run_count, 1);
@@ -118,7 +118,7 @@ static void test_a_token_that_cannot_be_kept_is_none(void **state)
     (void)state;
     initialize("2025-11-25", "");
     assert_true(say(REQUEST("1", "tools/call", EXEC ",\"_meta\":{\"progressToken\":1.5}")));
-    pass(50000);
+    pass(47500);
     assert_true(newest_run()->was_hurried);
     hears_nothing();
 }
@@ -161,7 +161,7 @@ static void test_a_hurried_call_can_still_be_cancelled(void **state)
 {
     (void)state;
     assert_true(say(CALL("1", "")));
-    pass(50000);
+    pass(47500);
     assert_false(say(CANCEL("1")));
     assert_true(newest_run()->is_cancelled);
     hears_nothing();
@@ -192,7 +192,7 @@ static void test_a_legacy_call_goes_on_unheard(void **state)
     assert_false(newest_run()->is_cancelled);
     assert_true(say(LEGACY_CALL("1"))); /* its id is not free */
     hears_of(400, "-32600", NULL);
-    pass(49999);
+    pass(47499);
     assert_false(newest_run()->was_hurried);
     pass(1);
     assert_true(newest_run()->was_hurried); /* nothing waits for ever */

@@ -133,7 +133,7 @@ static void test_a_late_answer_is_kept_for_the_same_call(void **state)
     (void)state;
     initialize("2025-06-18", FORMS);
     struct fake_run *f = ask_by_request("1", "1");
-    pass(50000);
+    pass(47500);
     hears_of(200, "\"id\":1,", PENDING, "\"isError\":true", NULL);
     pass(100000);
     assert_false(say(ACCEPT("elicit-1", "once")));
@@ -151,7 +151,7 @@ static void test_the_same_call_finds_its_question_still_open(void **state)
     (void)state;
     initialize("2025-06-18", FORMS);
     struct fake_run *f = ask_by_request("1", "1");
-    pass(50000);
+    pass(47500);
     hears_of(200, PENDING, NULL);
     assert_true(say(LEGACY_CALL("2")));
     hears_nothing(); /* the form is there already */
@@ -167,7 +167,7 @@ static void test_a_parked_question_survives_its_peer(void **state)
     (void)state;
     initialize("2025-06-18", FORMS);
     struct fake_run *f = ask_by_request("1", "1");
-    pass(50000);
+    pass(47500);
     hears_of(200, PENDING, NULL);
     sp_mcp_peer_free(peer);
     peer = sp_mcp_peer_new(NULL, &caller);
@@ -183,7 +183,7 @@ static void test_an_answer_finds_nothing_once_the_run_is_gone(void **state)
     (void)state;
     initialize("2025-06-18", FORMS);
     struct fake_run *f = ask_by_request("1", "1");
-    pass(50000);
+    pass(47500);
     hears_of(200, PENDING, NULL);
     parked[0].run = NULL; /* it was there for too long */
     __wrap_sp_mcp_run_cancel(&f->run);
@@ -229,7 +229,7 @@ static void test_a_client_may_be_found_gone_while_it_is_asked(void **state)
     assert_false(newest_run()->is_cancelled);
     assert_int_equal(newest_run()->decided, 0);
     gone_on_send = NULL;
-    pass(50000);
+    pass(47500);
     assert_true(newest_run()->is_held); /* for whoever calls again */
     hears_nothing();
 }
@@ -239,7 +239,7 @@ static void test_a_question_after_50_seconds_is_sent_and_waits_parked(void **sta
     (void)state;
     initialize("2025-06-18", FORMS);
     assert_true(say(LEGACY_CALL("1")));
-    pass(50000);
+    pass(47500);
     ask_something(newest_run());
     hears_of(0, ELICIT("1"), NULL);
     hears_of(200, "\"id\":1,", PENDING, NULL);

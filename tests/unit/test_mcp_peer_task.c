@@ -87,7 +87,7 @@ static void test_a_call_that_must_be_answered_is_no_task_any_more(void **state)
 {
     (void)state;
     assert_true(say(CALL_TO_END("1", TASKS)));
-    pass(50000);
+    pass(47500);
     assert_true(newest_run()->was_hurried);
     begin_process(newest_run(), 1000);
     hears_nothing();
@@ -101,7 +101,7 @@ static void test_a_run_with_a_deadline_does_not_become_a_task(void **state)
     has_approver = true;
     assert_true(say(CALL_TO_END("1", "")));
     ask_something(newest_run());
-    pass(50000);
+    pass(47500);
     hears_of(200, PENDING, NULL);
     assert_true(say(CALL_TO_END("2", TASKS)));
     assert_int_equal(run_count, 1);
