@@ -2,8 +2,11 @@
 #include "approve/explain.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "rpc/policy_words.h"
@@ -68,6 +71,88 @@ static const struct sp_spot *find_spot(const struct sp_explainer *q, const char 
             best = s;
     }
     return best;
+}
+
+/* ---- what nobody may look into ---- */
+
+#define LINKS_MAX 40
+
+/* A walk along a path: `at` is real, `rest` is to come. Both fit: longer ones lead nowhere. */
+struct walk {
+    char at[PATH_MAX];
+    char rest[2 * PATH_MAX];
+};
+
+static void go_up(struct walk *w)
+{
+    char *slash = strrchr(w->at, '/');
+
+    if (slash != NULL)
+        *slash = 0;
+}
+
+/* One name further, through a link if it is one: *links counts them. false: it becomes too long. */
+static bool go_on(struct walk *w, const char *name, const char *rest, int *links)
+{
+    char target[PATH_MAX];
+    char next[sizeof w->rest];
+    const size_t old = strlen(w->at);
+
+    if (old + 1 + strlen(name) >= sizeof w->at)
+        return false;
+    (void)snprintf(w->at + old, sizeof w->at - old, "/%s", name);
+    const ssize_t n = readlink(w->at, target, sizeof target - 1);
+    if (n < 0) {
+        (void)memmove(w->rest, rest, strlen(rest) + 1);
+        return true;
+    }
+    target[n] = 0;
+    ++*links;
+    if ((size_t)snprintf(next, sizeof next, "%s%s", target, rest) >= sizeof next)
+        return false;
+    w->at[target[0] == '/' ? 0 : old] = 0;
+    memcpy(w->rest, next, strlen(next) + 1);
+    return true;
+}
+
+/* Whether a path leads through a directory that commands cannot look into: what is in there, and
+ * where its links lead, is not for them to know. w then ends there. */
+static bool is_hidden(const struct sp_explainer *q, const char *path, struct walk *w)
+{
+    char name[NAME_MAX + 1];
+    int links = 0;
+
+    w->at[0] = 0;
+    if ((size_t)snprintf(w->rest, sizeof w->rest, "%s", path) >= PATH_MAX)
+        return false;
+    while (links <= LINKS_MAX) {
+        const struct sp_spot *s = find_spot(q, w->at[0] == 0 ? "/" : w->at);
+        const char *from = w->rest + strspn(w->rest, "/");
+        const size_t n = strcspn(from, "/");
+
+        if (n == 0 || n > NAME_MAX)
+            return false;
+        if (s != NULL && s->access == SP_ACCESS_DENY)
+            return true;
+        memcpy(name, from, n);
+        name[n] = 0;
+        if (strcmp(name, "..") == 0)
+            go_up(w);
+        if (strcmp(name, "..") == 0 || strcmp(name, ".") == 0)
+            (void)memmove(w->rest, from + n, strlen(from + n) + 1);
+        else if (!go_on(w, name, from + n, &links))
+            return false;
+    }
+    return false;
+}
+
+/* As far as it was seen, and the rest as it is written. */
+static int keep_hidden(const struct walk *w, char **ret, struct sp_error *e)
+{
+    if (asprintf(ret, "%s/%s", w->at, w->rest + strspn(w->rest, "/")) >= 0)
+        return 0;
+    *ret = NULL;
+    return no_memory(e);
 }
 
 static bool has_spot_at(const struct sp_explainer *q, const char *path)
@@ -247,7 +332,9 @@ int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *p
     if (x.path == NULL)
         return errno == EINVAL ? sp_fail(e, SP_E_INVALID, 0, "%s: no such path", path)
                                : no_memory(e);
-    const int r = find_real(x.path, &x.real, e);
+    struct walk w;
+    const int r =
+        is_hidden(q, x.path, &w) ? keep_hidden(&w, &x.real, e) : find_real(x.path, &x.real, e);
     if (r < 0)
         return r;
     if (x.real == NULL || !answer(q, &x) || !end_texts(&x))

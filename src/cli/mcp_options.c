@@ -141,7 +141,7 @@ static int complain(const char *text)
 
 static bool listens_by_http(const struct sp_mcp_flags *f)
 {
-    for (size_t i = 0; i < f->listen_count; i++)
+    for (size_t i = 0; f->listen[i] != NULL; i++)
         if (strncmp(f->listen[i], "http:", 5) == 0)
             return true;
     return false;

@@ -5,8 +5,8 @@
 #ifndef SP_CLI_MCP_SELFTEST_H
 #define SP_CLI_MCP_SELFTEST_H
 
-/* The verb's arguments; the server gets all but --selftest. A line for each thing tried; returns the
- * exit status. */
+/* The verb's arguments; the server gets all but --selftest. A line for each thing tried; returns
+ * the exit status. */
 int sp_mcp_selftest(int argc, char **argv);
 
 #endif

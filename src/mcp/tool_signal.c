@@ -175,6 +175,8 @@ static int begin(struct signalling *x, const struct sp_manager_view *v, struct s
         sp_manager_terminate(m, x->id, NULL, NULL);
     } else {
         sp_manager_signal(m, x->id, x->number, NULL, NULL);
+        if (x->kills) /* one that is stopped hears it when it goes on */
+            sp_manager_signal(m, x->id, SIGCONT, NULL, NULL);
     }
     return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a sandbox denies is told with the rule that says so, in the answer and when it is asked. */
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cell/ring.h"
 #include "config/policy.h"
@@ -93,6 +94,39 @@ static void test_a_path_is_explained(void **state)
     assert_has(c.text, "protected name .git below a writable root");
     assert_fails(&c, "explain_denial", "{\"path\":\"\"}", "`path` is no path");
     assert_fails(&c, "explain_denial", "{\"path\":\"a\\u0000b\"}", "`path` is no path");
+}
+
+/* Neither whether something is there nor where its links lead. */
+static void test_what_is_hidden_stays_so(void **state)
+{
+    auto_called struct called c = {0};
+    char hidden[80];
+    char inside[96];
+    char beside[80];
+
+    (void)state;
+    (void)snprintf(hidden, sizeof hidden, "%s/hidden", directory);
+    (void)snprintf(inside, sizeof inside, "%s/link", hidden);
+    (void)snprintf(beside, sizeof beside, "%s/beside", directory);
+    assert_int_equal(mkdir(hidden, 0700), 0);
+    assert_int_equal(symlink("/usr/bin", inside), 0);
+    assert_int_equal(symlink("hidden/link", beside), 0);
+    assert_int_equal(sp_profile_add(&policy.profile, SP_PLACE_PATH, SP_ACCESS_DENY, false,
+                                    sp_str_of(hidden), (struct sp_str){0}, NULL),
+                     0);
+    callf(&c, "explain_denial", "{\"path\":\"%s\"}", inside);
+    assert_has(c.text, "/hidden/link\nread: no, write: no, by entry ");
+    assert_null(strstr(c.json, "/usr/bin"));
+    callf(&c, "explain_denial", "{\"path\":\"%s\"}", beside);
+    assert_has(c.text, "/beside\nread: no, write: no, by entry ");
+    assert_null(strstr(c.json, "/usr/bin"));
+    assert_int_equal(unlink(beside), 0);
+    assert_int_equal(symlink("/usr/../usr/bin", beside), 0);
+    callf(&c, "explain_denial", "{\"path\":\"%s\"}", beside);
+    assert_has(c.text, "read: yes, write: no, by entry ");
+    assert_int_equal(unlink(beside), 0);
+    assert_int_equal(unlink(inside), 0);
+    assert_int_equal(rmdir(hidden), 0);
 }
 
 static void test_a_host_is_explained(void **state)
@@ -237,6 +271,7 @@ static const struct CMUnitTest tests[] = {
     confined_test(test_without_facts_there_is_the_output),
     confined_test(test_a_denied_write_is_told_in_both_forms),
     confined_test(test_a_path_is_explained),
+    confined_test(test_what_is_hidden_stays_so),
     confined_test(test_a_host_is_explained),
     confined_test(test_advice_depends_on_who_may_be_asked),
     confined_test(test_elsewhere_paths_are_not_looked_at),
