@@ -83,14 +83,16 @@ static inline size_t take_chunks(const char *p, size_t n)
     size_t at = 0;
 
     for (;;) {
-        const char *cr = at == n ? NULL : memmem(p + at, n - at, "\r\n", 2);
+        size_t line = at;
         char *end;
 
-        if (cr == NULL)
+        while (line + 1 < n && (p[line] != '\r' || p[line + 1] != '\n'))
+            line++;
+        if (line + 1 >= n)
             return 0;
         const size_t size = strtoul(p + at, &end, 16);
-        assert_ptr_equal(end, cr);
-        at = (size_t)(cr - p) + 2;
+        assert_ptr_equal(end, p + line);
+        at = line + 2;
         if (n - at < size + 2)
             return 0;
         assert_true(sp_buf_add(&got.body, p + at, size));
