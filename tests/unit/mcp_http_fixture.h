@@ -204,6 +204,19 @@ static inline void asks(const char *head, const char *body, unsigned status)
 
 #define TO_MCP HEAD("POST /mcp")
 
+static inline bool has_no_peers(void)
+{
+    return mcp.peers == 0;
+}
+
+static inline const char *with_session(const char *start, const char *id)
+{
+    static char head[512];
+
+    (void)snprintf(head, sizeof head, "%sMCP-Session-Id: %s\r\n", start, id);
+    return head;
+}
+
 /* A session for the token of this head. */
 static inline void open_session(const char *head, char ret[40])
 {
