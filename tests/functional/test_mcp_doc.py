@@ -4,8 +4,6 @@
 import json
 import os
 import re
-import sys
-import unittest
 
 import mcp
 import tap
@@ -45,7 +43,8 @@ class Examples(mcp.Case):
             self.assertEqual(real, shown, at)
 
     def play(self, calls):
-        host, session = self.mcp(), None
+        patches = any(tool == 'apply_patch' for tool, _, _ in calls)
+        host, session = self.mcp(env=mcp.PATCHES if patches else None), None
         for tool, arguments, shown in calls:
             result = host.call(tool, json.loads(arguments.replace('SESSION', str(session))))
             session = result.get('session_id', session)
