@@ -92,7 +92,7 @@ class Hooks(Case):
             self.assertEqual(self.last_logged(), ('ask', 'denied', 'hook', []))
 
     def test_a_hook_that_hangs_is_killed(self):
-        a = self.begin('untrusted', '--hook-timeout', '400',
+        a = self.begin('untrusted', '--hook-timeout', '4000',
                        hooks=['echo $$ > %s/pid; sleep 1000 & sleep 1000' % self.dir])
         answer = a.ec('make')
         self.assertTrue(answer.failed)
