@@ -17,6 +17,7 @@
 #include "core/placeholder.h"
 #include "mcp/http.h"
 #include "mcp/lines.h"
+#include "sandbox/resolve.h"
 
 #define MAX_CONNECTIONS 256
 
@@ -148,12 +149,31 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_error *e)
     return r;
 }
 
+/* Hosts that people start from a desktop start their servers in /. */
+static bool is_everything_the_workspace(const struct sp_mcp_server *s)
+{
+    struct sp_resolved r = {0};
+
+    if (s->is_open || s->flags->cwd != NULL || !s->place.is_local || strcmp(s->cwd, "/") != 0)
+        return false;
+    const bool can_write =
+        sp_resolve(&s->policy, &r, NULL) < 0 || sp_resolved_can_write(&r, "/", NULL, NULL);
+    sp_resolved_done(&r);
+    return can_write;
+}
+
 static int find_policy(struct sp_mcp_server *s, struct sp_error *e)
 {
     s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
                      : s->config.default_permissions != NULL ? s->config.default_permissions
                                                              : ":workspace";
-    return sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    const int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    return r < 0 || !is_everything_the_workspace(s)
+               ? r
+               : sp_fail(e, SP_E_INVALID, 0,
+                         "started in /, so everything would be the workspace, and the sandbox `%s` "
+                         "would protect nothing: give --cwd DIR (or --cwd / if you mean it)",
+                         s->policy_name);
 }
 
 /* Without them commands run as they were asked, only slower: so a failure is none. */
