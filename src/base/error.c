@@ -73,7 +73,8 @@ const char *sp_error_text(const struct sp_error *e, char *buf, unsigned long siz
 {
     char cause[128];
 
-    if (e->sys != 0)
+    /* A start that the kernel refused has the text of its errno in msg already, as on the wire. */
+    if (e->sys != 0 && strstr(e->msg, "(os error ") == NULL)
         (void)snprintf(buf, size, "%s: %s", e->msg, strerror_r(e->sys, cause, sizeof cause));
     else
         (void)snprintf(buf, size, "%s", e->msg);

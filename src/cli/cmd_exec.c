@@ -261,13 +261,31 @@ static int refusal_status(const struct job *j, const struct sp_error *why, char 
     return status;
 }
 
+/* Lines after the first are indented, so that a command's newline never begins a message of ours.
+ */
+static bool add_lines(struct sp_buf *out, struct sp_str text)
+{
+    bool ok = true;
+
+    for (bool is_first = true; ok; is_first = false) {
+        const char *end = text.n == 0 ? NULL : memchr(text.p, '\n', text.n);
+        const size_t n = end != NULL ? (size_t)(end - text.p) : text.n;
+
+        ok = (is_first || sp_buf_printf(out, "\n    ")) &&
+             sp_plain_add(out, (struct sp_str){text.p, n});
+        if (end == NULL)
+            break;
+        text = (struct sp_str){end + 1, text.n - n - 1};
+    }
+    return ok;
+}
+
 /* Cut in the middle if need be: what was refused is at the beginning, why is at the end. */
 static void put_reason(struct sp_str reason, char *text, size_t size)
 {
     auto_buf struct sp_buf line = {0};
 
-    /* One line, whatever the command looks like: nobody is to forge another. */
-    if (sp_plain_add(&line, reason))
+    if (add_lines(&line, reason))
         reason = (struct sp_str){line.len == 0 ? "" : line.data, line.len};
     const struct sp_split cut = sp_truncate_split(reason, size / 2 - 4, size / 2 - 4);
     if (reason.n < size)

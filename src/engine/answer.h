@@ -32,7 +32,7 @@ struct sp_answer {
     struct sp_str chunk_id; /* empty: none; borrowed */
     uint64_t wall_ns;
     enum sp_answer_fate fate;
-    int exit_code;  /* of SP_ANSWER_EXITED; -1: unknown */
+    int exit_code;  /* of SP_ANSWER_EXITED: -1: unknown; of SP_ANSWER_NO_PROCESS: 0 or 1 */
     int session_id; /* of SP_ANSWER_RUNNING */
     bool has_token_count;
     uint64_t token_count; /* of everything received, with what was omitted */

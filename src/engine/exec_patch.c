@@ -39,6 +39,7 @@ static void on_result(void *user, const struct sp_run_result *r)
     p->run = NULL; /* gone after this */
     p->was_denied = r->class == SP_RUN_DENIED;
     p->is_guess = r->denial == NULL || !r->denial->has_evidence;
+    p->is_applied = r->kind == SP_RUN_EXITED && r->exit_code == 0;
     p->output.len = 0;
     p->is_over = sp_utf8_add_lossy(&p->output, r->aggregated) &&
                  (r->error == NULL || sp_run_add_message(&p->output, r));
@@ -92,7 +93,8 @@ bool sp_exec_await_patch(struct sp_exec *x)
         return true;
     }
     sp_call_answer_hook(&x->call,
-                        (struct sp_str){p->output.len == 0 ? "" : p->output.data, p->output.len});
+                        (struct sp_str){p->output.len == 0 ? "" : p->output.data, p->output.len},
+                        p->is_applied ? 0 : 1);
     return false;
 }
 

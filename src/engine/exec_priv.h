@@ -42,7 +42,7 @@ struct sp_exec_patch {
     struct sp_run *run; /* NULL: not now */
     struct sp_buf output;
     struct sp_buf refusal; /* it cannot be: why; empty: it can */
-    bool is_over, was_denied, is_guess, is_out_of_memory;
+    bool is_over, is_applied, was_denied, is_guess, is_out_of_memory;
 };
 
 struct sp_exec {

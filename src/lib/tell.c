@@ -216,7 +216,7 @@ void sp_lib_tell_reply(void *user, const struct sp_reply *r)
     if (r->fault == SP_FAULT_NONE) {
         if (r->answer.fate == SP_ANSWER_RUNNING)
             a.session = r->answer.session_id;
-        if (r->answer.fate == SP_ANSWER_EXITED)
+        else
             a.exit_code = r->answer.exit_code;
         a.wall_ns = r->answer.wall_ns;
         a.output = or_empty(r->answer.output);

@@ -95,6 +95,32 @@ static void test_what_cannot_be_started_is_said(void **state)
     assert_int_equal(h.outcome, SP_OUTCOME_FAILED);
 }
 
+static void test_a_patch_has_an_exit_code(void **state)
+{
+    static const char *const argv[] = {
+        "apply_patch", "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch\n", NULL};
+    static const char *const bad_argv[] = {
+        "apply_patch", "*** Begin Patch\n*** Add File: /proc/no/a.txt\n+hello\n*** End Patch\n",
+        NULL};
+    const struct sp_exec_options o = {.size = sizeof o, .argv = argv, .cwd = test_dir};
+    const struct sp_exec_options bad = {.size = sizeof o, .argv = bad_argv, .cwd = test_dir};
+    char path[sizeof test_dir + 8];
+    struct heard h = {0};
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/a.txt", test_dir);
+    assert_ok(sp_engine_exec(engine, &o, on_heard, &h, NULL, e));
+    until_heard(&h);
+    assert_int_equal(h.outcome, SP_OUTCOME_EXITED);
+    assert_int_equal(h.exit_code, 0);
+    assert_int_equal(unlink(path), 0);
+    memset(&h, 0, sizeof h);
+    assert_ok(sp_engine_exec(engine, &bad, on_heard, &h, NULL, e));
+    until_heard(&h);
+    assert_int_equal(h.outcome, SP_OUTCOME_EXITED);
+    assert_int_equal(h.exit_code, 1);
+}
+
 /* ---- talking ---- */
 
 /* Types the line, again and again if it must be, until the text comes back. */
@@ -330,6 +356,7 @@ static const struct CMUnitTest tests[] = {
     lib_test(test_a_command_that_lives_on_has_a_session),
     lib_test(test_a_script_goes_to_the_shell_and_has_the_variables_it_was_given),
     lib_test(test_what_cannot_be_started_is_said),
+    lib_test(test_a_patch_has_an_exit_code),
     lib_test(test_a_terminal_is_typed_into_polled_and_resized),
     lib_test(test_pipes_have_an_open_stdin_if_that_was_asked_for),
     lib_test(test_the_end_of_input_comes_after_all_that_was_written),
