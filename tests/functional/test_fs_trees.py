@@ -250,9 +250,13 @@ class Walk(FsCase):
     def test_names_of_any_bytes(self):
         os.mkdir(self.at('n'))
         for name in (b'caf\xe9', b'tab\there', b'line\nfeed', b'%41'):
-            with open(os.path.join(os.fsencode(self.at('n')), name), 'wb'):
-                pass
-        self.assertEqual([n for n, _k in self.tree('n')[0]], ['n/%2541', 'n/caf%E9', 'n/line%0Afeed', 'n/tab%09here'])
+            with open(os.path.join(os.fsencode(self.at('n')), name), 'wb') as f:
+                f.write(name)
+        names, errors, cut = self.tree('n')
+        self.assertEqual([n for n, _k in names], ['n/%2541', 'n/caf%E9', 'n/line%0Afeed', 'n/tab%09here'])
+        self.assertEqual((errors, cut), ([], False))
+        self.assertEqual([self.fs.read(e['path']) for e in self.fs.walk(self.at('n'))['entries']],
+                         [b'%41', b'caf\xe9', b'line\nfeed', b'tab\there'])  # each URI leads to its own file
 
     def test_the_size_of_the_answer(self):
         self.use_memory()
