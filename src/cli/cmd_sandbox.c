@@ -19,6 +19,7 @@
 #include "core/covers.h"
 #include "core/placeholder.h"
 #include "os/spawn.h"
+#include "sandbox/seatbelt.h"
 
 static const char help[] =
     "Usage: sallyport sandbox [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
@@ -43,6 +44,7 @@ static const char help[] =
     "\n"
     "Instead of running:\n"
     "  --print-plan       show how the sandbox would be made\n"
+    "  --for SYSTEM       with --print-plan: on linux (the default) or macos\n"
     "  --explain          say for each PATH whether it can be read and written, and why\n"
     "  --help             show this text\n"
     "\n"
@@ -63,7 +65,7 @@ struct options {
     const char *writable[MAX_DIRS];
     const char *cwd; /* as given */
     enum what what;
-    bool is_tty, is_not_tty, is_verbose;
+    bool is_tty, is_not_tty, is_verbose, is_for_macos, has_system;
     char **operands; /* the command or the paths; NULL at the end */
 };
 
@@ -78,6 +80,7 @@ enum {
     OPT_TTY,
     OPT_NO_TTY,
     OPT_PRINT_PLAN,
+    OPT_FOR,
     OPT_EXPLAIN,
     OPT_HELP,
 };
@@ -92,6 +95,7 @@ static const struct option known[] = {
     {"no-tty", no_argument, NULL, OPT_NO_TTY},
     {"verbose", no_argument, NULL, 'v'},
     {"print-plan", no_argument, NULL, OPT_PRINT_PLAN},
+    {"for", required_argument, NULL, OPT_FOR},
     {"explain", no_argument, NULL, OPT_EXPLAIN},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
@@ -143,6 +147,11 @@ static bool take(struct options *o, int opt)
         return true;
     case OPT_PRINT_PLAN:
         return choose(o, WHAT_PLAN);
+    case OPT_FOR:
+        o->has_system = true;
+        o->is_for_macos = strcmp(optarg, "macos") == 0;
+        return o->is_for_macos || strcmp(optarg, "linux") == 0 ||
+               complain("--for: the system is linux or macos");
     case OPT_EXPLAIN:
         return choose(o, WHAT_EXPLAIN);
     default: /* getopt has said what is wrong */
@@ -154,6 +163,8 @@ static bool check_operands(const struct options *o)
 {
     const bool has_any = o->operands[0] != NULL;
 
+    if (o->has_system && o->what != WHAT_PLAN)
+        return complain("--for is for --print-plan");
     switch (o->what) {
     case WHAT_RUN:
         if (has_any && o->operands[0][0] == 0)
@@ -339,6 +350,20 @@ static int show_plan(const struct sp_policy *policy, const struct sp_covers *cov
     return sp_plan_print((const void *)plan.data, &text) ? print(&text) : EXIT_OURS;
 }
 
+static int show_macos(const struct sp_policy *policy)
+{
+    auto_seatbelt struct sp_seatbelt seatbelt = {0};
+    auto_buf struct sp_buf text = {0};
+    struct sp_error e = {0};
+
+    if (policy->profile.kind == SP_PROFILE_DISABLED) /* nothing is put around the command */
+        return print_no_plan(&text) ? print(&text) : EXIT_OURS;
+    if (sp_seatbelt_make(policy, &seatbelt, &e) < 0)
+        return complain_of(&e);
+    return sp_seatbelt_print(&seatbelt, policy->profile.has_network, &text) ? print(&text)
+                                                                            : EXIT_OURS;
+}
+
 static int explain(const struct options *o, const char *cwd, const struct sp_policy *policy,
                    const struct sp_covers *covers)
 {
@@ -373,6 +398,8 @@ static int do_it(struct options *o)
     o->policy.cwd = cwd;
     if (cwd == NULL || sp_policy_from_args(&o->policy, &policy, &e) < 0)
         return complain_of(&e);
+    if (o->is_for_macos)
+        return show_macos(&policy);
     return o->what == WHAT_RUN ? run(o, cwd, &policy) : show(o, cwd, &policy);
 }
 
