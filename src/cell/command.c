@@ -167,6 +167,8 @@ static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct 
         .cgroup = c->leaf_fd,
         .cwd = strings->cwd,
         .file = strings->file,
+        .dev = s->dev,
+        .ino = s->ino,
         .search_path = path_of(strings->envp),
         .argv = strings->argv,
         .envp = strings->envp,

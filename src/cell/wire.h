@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-#define SP_WIRE_VERSION 1
+#define SP_WIRE_VERSION 2
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* the most descriptors with one */
 #define SP_WIRE_STRINGS \
@@ -71,6 +71,7 @@ struct sp_wire_start {
     uint32_t argc, envc;
     uint32_t string_bytes;
     uint32_t zero;
+    uint64_t dev, ino; /* of file; ino 0: any. Another one there does not start */
 };
 
 struct sp_wire_call {

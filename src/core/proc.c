@@ -244,10 +244,20 @@ static void fail_start(struct sp_proc *p, const struct sp_error *e)
     sp_proc_free(p);
 }
 
+/* The strings begin with the working directory. */
+static const char *file_of(const struct sp_proc *p)
+{
+    return p->strings.data + strlen(p->strings.data) + 1;
+}
+
 /* Whose fault it is: the sandbox's own steps are not the command's. */
 static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_error *e)
 {
-    if (p->is_confined && m->step != SP_STEP_CWD && m->step != SP_STEP_EXEC)
+    if (m->step == SP_STEP_PROGRAM)
+        (void)sp_fail(e, SP_E_FAILED, 0,
+                      "%.200s is not the file that was allowed to run: %s; run the command again",
+                      file_of(p), m->err == ESTALE ? "it was replaced" : strerrordesc_np(m->err));
+    else if (p->is_confined && m->step != SP_STEP_CWD && m->step != SP_STEP_EXEC)
         (void)sp_fail(e, SP_E_INVALID, 0, "failed to prepare process sandbox: %s: %s",
                       sp_step_name(m->step), strerrordesc_np(m->err));
     else
@@ -415,6 +425,8 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
         .cols = o->cols,
         .argc = o->argc,
         .envc = o->envc,
+        .dev = o->dev,
+        .ino = o->ino,
     };
     struct sp_cell *cell = NULL;
 

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -148,6 +149,23 @@ static int search_and_exec(const struct sp_spawn *s)
     }
 }
 
+/*
+ * The file that was judged. Between this look and execve nothing can take its place: a program with
+ * an expected inode is only ever one that no confined command can replace (approve/program.h). The
+ * comparison catches what is outside of that reasoning: a package upgraded, a file system mounted.
+ */
+static void check_program(struct sp_spawn *s)
+{
+    struct stat st;
+
+    if (s->ino == 0)
+        return;
+    if (stat(s->file, &st) < 0)
+        die(s, SP_STEP_PROGRAM, errno);
+    if (st.st_dev != s->dev || st.st_ino != s->ino)
+        die(s, SP_STEP_PROGRAM, ESTALE);
+}
+
 /* While the parent stands still its table is ours: what is opened here is closed here. */
 static bool join_cgroup(int dir)
 {
@@ -237,6 +255,7 @@ static int child_main(void *arg)
     sigemptyset(&none);
     if (!s->is_apart)
         sigprocmask(SIG_SETMASK, &none, NULL);
+    check_program(s);
     die(s, SP_STEP_EXEC, search_and_exec(s));
 }
 

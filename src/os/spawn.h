@@ -15,6 +15,7 @@
 #define SP_OS_SPAWN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -31,6 +32,7 @@
     X(LIMITS, "limits")                 \
     X(CONFINE, "sandbox")               \
     X(CWD, "working directory")         \
+    X(PROGRAM, "program")               \
     X(EXEC, "execute")                  \
     X(PREPARE, "prepare")
 
@@ -55,6 +57,8 @@ struct sp_spawn {
     int cgroup;              /* descriptor of a cgroup directory to be born in; -1: ours */
     const char *cwd;         /* NULL: ours */
     const char *file;        /* looked up in search_path if it has no slash */
+    uint64_t dev, ino;       /* of the file, which has a slash; ino 0: any. Another one there fails
+                                with step PROGRAM and ESTALE */
     const char *search_path; /* NULL: the C library's default */
     char *const *argv;
     char *const *envp;

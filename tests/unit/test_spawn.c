@@ -602,6 +602,27 @@ static void test_each_failing_step_is_named_with_its_errno(void **state)
     refuses(&s, SP_STEP_CLONE, EBADF);
 }
 
+static void test_a_program_of_another_inode_does_not_start(void **state)
+{
+    struct sp_spawn s = plan("/bin/true", ARGS(S("a name")));
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(stat(s.file, &st), 0);
+    s.dev = st.st_dev;
+    s.ino = st.st_ino;
+    assert_int_equal(hear(&s), 0);
+    s = plan("/bin/true", ARGS(S("a name")));
+    s.dev = st.st_dev;
+    s.ino = st.st_ino + 1;
+    refuses(&s, SP_STEP_PROGRAM, ESTALE);
+    s.dev = st.st_dev + 1;
+    s.ino = st.st_ino;
+    refuses(&s, SP_STEP_PROGRAM, ESTALE);
+    s.file = "/bin/nowhere";
+    refuses(&s, SP_STEP_PROGRAM, ENOENT);
+}
+
 static void test_too_many_arguments_are_the_kernels_error(void **state)
 {
     const size_t size = 8U << 20;
@@ -712,6 +733,7 @@ static const struct CMUnitTest tests[] = {
     path_test(test_an_empty_name_is_not_found),
     path_test(test_broken_programs_are_errors),
     spawn_test(test_each_failing_step_is_named_with_its_errno),
+    spawn_test(test_a_program_of_another_inode_does_not_start),
     spawn_test(test_too_many_arguments_are_the_kernels_error),
     spawn_test(test_every_step_has_a_name),
     spawn_test(test_every_fault_is_told_and_leaves_nothing),
