@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 PEER  := $(BUILD)/peer
 SERVE := $(BUILD)/sallyport serve --listen ws://127.0.0.1:0
 
-.PHONY: help build run test test-quick test-peer bench bench-peer format lint fuzz install clean
+.PHONY: help build run test test-all test-quick test-peer test-hosts bench bench-peer format lint fuzz install clean
 
 help:
 	@echo 'make build       the binary, at $(BUILD)/sallyport'
@@ -16,6 +16,8 @@ help:
 	@echo 'make test        build, run every test, count them'
 	@echo 'make test-quick  the unit tests and the fuzz corpora alone'
 	@echo 'make test-peer   the engine, and the interop tests, against codex exec-server (from npm)'
+	@echo 'make test-hosts  eight agent hosts (from npm) with scripted models and `sallyport mcp`'
+	@echo 'make test-all    test, test-peer and test-hosts'
 	@echo 'make bench       measure the server beside the raw kernel limits'
 	@echo 'make bench-peer  ... and beside codex exec-server (from npm)'
 	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
@@ -51,6 +53,12 @@ test-peer: build
 	   python3 tests/functional/test_$${t}_peer.py || exit 1; done && \
 	 for t in tests/interop/test_*.py; do CODEX="$$peer" SALLYPORT_PEER="$$peer" PYTHONDONTWRITEBYTECODE=1 \
 	   python3 $$t || exit 1; done
+
+test-hosts: build
+	@tools/install-packages build test
+	@SALLYPORT=$(CURDIR)/$(BUILD)/sallyport tests/hosts/run "$$(tests/hosts/install $(BUILD)/hosts)" $(T)
+
+test-all: test test-peer test-hosts
 
 bench: build
 	@ninja -C $(BUILD) bench/sallyport-bench
