@@ -264,7 +264,9 @@ static int open_target(const char *path, struct sp_file_answer *a)
     if (r < 0)
         return r;
     const int fd = open(path, HOLD | (is_new ? O_NOFOLLOW : 0));
-    return fd < 0 ? -errno : fd;
+    if (fd < 0) /* a file in the way is told as mkdir tells it */
+        return !is_new && errno == ENOTDIR ? -EEXIST : -errno;
+    return fd;
 }
 
 int sp_copy_tree(const struct sp_file_ask *ask, struct sp_file_answer *a)

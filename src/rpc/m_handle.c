@@ -140,11 +140,20 @@ static int read_mode(struct sp_call *c, bool *ret_is_replace, struct sp_error *e
                          SP_STR_ARG(mode));
 }
 
-static int check_id(const struct sp_call *c, struct sp_str id, struct sp_error *e)
+static int check_id_length(struct sp_str id, struct sp_error *e)
 {
-    if (id.n > SP_FS_MAX_HANDLE_ID)
-        return sp_fail(e, SP_E_STATE, 0, "file handle ID must not exceed %d bytes",
-                       SP_FS_MAX_HANDLE_ID);
+    return id.n <= SP_FS_MAX_HANDLE_ID
+               ? 0
+               : sp_fail(e, SP_E_STATE, 0, "file handle ID must not exceed %d bytes",
+                         SP_FS_MAX_HANDLE_ID);
+}
+
+static int check_new_id(const struct sp_call *c, struct sp_str id, struct sp_error *e)
+{
+    const int r = check_id_length(id, e);
+
+    if (r < 0)
+        return r;
     if (find(c->conn, id) != NULL)
         return sp_fail(e, SP_E_STATE, 0, "file handle `" SP_STR_FMT "` already exists",
                        SP_STR_ARG(id));
@@ -172,7 +181,7 @@ int sp_m_fs_open(struct sp_call *c, struct sp_error *e)
     if (r == 0)
         r = sp_call_check(c, e);
     if (r == 0)
-        r = check_id(c, id, e);
+        r = check_new_id(c, id, e);
     if (r == 0)
         r = reserve(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e);
     if (r < 0)
@@ -259,6 +268,8 @@ int sp_m_fs_read_block(struct sp_call *c, struct sp_error *e)
         r = sp_json_need_u64(c->json, c->params, "len", UINT64_MAX, &len, e);
     if (r == 0)
         r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_id_length(id, e);
     if (r < 0)
         return r;
     if (len == 0 || len > SP_FILE_MAX_BLOCK)
@@ -282,6 +293,8 @@ int sp_m_fs_write_block(struct sp_call *c, struct sp_error *e)
         r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);
     if (r == 0)
         r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_id_length(id, e);
     if (r < 0)
         return r;
     if (n == 0 || n > SP_FILE_MAX_BLOCK)
@@ -321,6 +334,8 @@ int sp_m_fs_close(struct sp_call *c, struct sp_error *e)
         r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
     if (r == 0)
         r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_id_length(id, e);
     if (r < 0)
         return r;
     struct sp_fs_handle *h = find(c->conn, id);

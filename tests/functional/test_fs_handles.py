@@ -27,6 +27,9 @@ class Handles(FsCase):
         too_long = (-32600, 'file handle ID must not exceed 32 bytes')
         self.assertEqual(self.fs.refused('open', a, handleId='h' * 33), too_long)
         self.assertEqual(self.fs.refused('open', a, handleId='\u00e9' * 16 + 'x'), too_long)
+        for method, more in (('readBlock', {'offset': 0, 'len': 1}), ('writeBlock', {'offset': 0, 'chunk': 'YQ=='}), ('close', {})):
+            error = self.client.error('fs/' + method, dict(more, handleId='h' * 33))
+            self.assertEqual((error['code'], error['message']), too_long)
         for bad in (None, 5, ['x']):
             self.assertEqual(self.fs.refused('open', a, handleId=bad)[0], -32602)
         self.assertEqual(self.client.error('fs/open', {'path': Calls.path(a)})['code'], -32602)
