@@ -43,8 +43,9 @@ static bool add_canonical(struct sp_buf *out, struct sp_words argv)
         return add(out, SP_STR("argv")) && add_words(out, argv);
     if (sp_segments_read(&s, argv, NULL) < 0)
         return false;
+    /* The flag stays: -lc is a login shell, which reads the profile files before the command. */
     if (!s.is_opaque && s.count == 1)
-        return add(out, SP_STR("plain")) && add_words(out, s.items[0]);
+        return add(out, SP_STR("plain")) && add(out, argv.items[1]) && add_words(out, s.items[0]);
     const struct sp_str words[] = {argv.items[1], script};
     return add(out, SP_STR("script")) && add_words(out, (struct sp_words){words, 2});
 }

@@ -40,6 +40,15 @@ class Modern(Asking):
         self.assertEqual(self.runs(), [])
         self.assertRan(host.call('exec_command', {'argv': ['ls']}))  # the caller goes on
 
+    def test_an_approval_without_a_login_shell_is_none_for_one(self):
+        """A login shell reads files of the home directory before the command."""
+        host = self.wary()
+        once, login = ({'cmd': './note a', 'login': login} for login in (False, True))
+        self.assertRan(self.allow(host, once, SESSION))
+        self.assertRan(host.call('exec_command', once, capabilities=FORM))
+        self.ask(host, login)
+        self.assertEqual(self.runs(), ['a', 'a'])
+
     def test_an_approval_is_for_these_arguments_alone(self):
         host = self.wary()
         asked = self.ask(host, note('a'))

@@ -68,8 +68,9 @@ static void test_commands(void **state)
     const struct sp_str bare[] = {SP_STR("bash"), SP_STR("-lc"), SP_STR("cargo test")};
     const struct sp_str two[] = {cargo_test[0], SP_STR("-lc"), SP_STR("cargo test; ls")};
     const struct sp_str joined[] = {cargo_test[0], SP_STR("-lc"), SP_STR("'cargo test'")};
+    const struct sp_str no_login[] = {cargo_test[0], SP_STR("-c"), SP_STR("cargo test")};
     struct sp_cache *cache = sp_cache_new();
-    struct sp_cache_command other[9];
+    struct sp_cache_command other[10];
 
     (void)state;
     assert_non_null(cache);
@@ -77,7 +78,7 @@ static void test_commands(void **state)
     store_command(cache, &plain);
     const struct sp_cache_command same = with_argv(one_blank, 3);
     assert_true(has_command(cache, &same)); /* 102 */
-    for (size_t i = 0; i < 9; i++)
+    for (size_t i = 0; i < 10; i++)
         other[i] = plain;
     other[0] = with_argv(bare, 3);          /* 103 */
     other[1].cwd = SP_STR("file:///other"); /* 104 */
@@ -88,7 +89,8 @@ static void test_commands(void **state)
     other[6].fingerprint = SP_STR("rules of another day"); /* 108 */
     other[7] = with_argv(two, 3);
     other[8] = with_argv(joined, 3);
-    for (size_t i = 0; i < 9; i++)
+    other[9] = with_argv(no_login, 3);
+    for (size_t i = 0; i < 10; i++)
         if (has_command(cache, &other[i]))
             fail_msg("command %zu is taken for the one that was approved", i);
     sp_cache_free(cache);
