@@ -291,18 +291,44 @@ static bool is_inside(unsigned char c)
     return (c & 0xc0) == 0x80;
 }
 
-bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines)
+bool sp_question_add_whole(struct sp_buf *out, struct sp_str text, bool keeps_lines)
 {
-    size_t head = SP_QUESTION_VISIBLE_MAX / 2;
-    size_t tail = text.n - head;
+    return add_escaped(out, text, keeps_lines);
+}
 
-    if (text.n <= SP_QUESTION_VISIBLE_MAX)
-        return add_escaped(out, text, keeps_lines);
+struct sp_str sp_question_middle(struct sp_str text, size_t keep)
+{
+    size_t head = keep / 2;
+    size_t tail = text.n - keep / 2;
+
+    if (text.n <= keep)
+        return (struct sp_str){text.p, 0};
     while (head > 0 && is_inside((unsigned char)text.p[head]))
         head--;
     while (tail < text.n && is_inside((unsigned char)text.p[tail]))
         tail++;
+    return (struct sp_str){text.p + head, tail - head};
+}
+
+bool sp_question_add_ends(struct sp_buf *out, struct sp_str text, struct sp_str middle,
+                          bool keeps_lines)
+{
+    if (middle.n == 0)
+        return add_escaped(out, text, keeps_lines);
+    const struct sp_str tail = {middle.p + middle.n,
+                                text.n - (size_t)(middle.p - text.p) - middle.n};
+    return add_escaped(out, (struct sp_str){text.p, (size_t)(middle.p - text.p)}, keeps_lines) &&
+           sp_buf_printf(out, "\nNOT SHOWN: %zu bytes\n", middle.n) &&
+           add_escaped(out, tail, keeps_lines);
+}
+
+bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines)
+{
+    const struct sp_str middle = sp_question_middle(text, SP_QUESTION_VISIBLE_MAX);
+    const size_t head = middle.n == 0 ? text.n : (size_t)(middle.p - text.p);
+    const size_t tail = middle.n == 0 ? text.n : head + middle.n;
+
     return add_escaped(out, (struct sp_str){text.p, head}, keeps_lines) &&
-           sp_buf_printf(out, " [... %zu bytes left out ...] ", tail - head) &&
+           (middle.n == 0 || sp_buf_printf(out, " [... %zu bytes left out ...] ", middle.n)) &&
            add_escaped(out, (struct sp_str){text.p + tail, text.n - tail}, keeps_lines);
 }

@@ -102,11 +102,22 @@ void sp_decision_read_opinion(struct sp_str json, struct sp_decision_text *ret);
 bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g);
 
 /*
- * For a person's eyes (7.6): control characters, bytes that are not UTF-8, and marks that change
- * the direction of text or are not seen, are escaped; line feeds too unless keeps_lines. More than
- * 4 KiB is cut in the middle. false: no memory.
+ * For a person's eyes: control characters, bytes that are not UTF-8, and marks that change the
+ * direction of text or are not seen, are escaped; line feeds too unless keeps_lines. false: no
+ * memory.
  */
+bool sp_question_add_whole(struct sp_buf *out, struct sp_str text, bool keeps_lines);
+/* The same for messages: more than 4 KiB is cut in the middle. */
 bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines);
 #define SP_QUESTION_VISIBLE_MAX 4096
+
+/* What has to be left out of the middle so that about `keep` bytes stay, cut between characters;
+ * n 0: nothing. */
+struct sp_str sp_question_middle(struct sp_str text, size_t keep);
+/* The text as above without its middle, which a line of its own counts: "NOT SHOWN: n bytes". A
+ * person who has not seen the middle is offered neither an answer that is kept nor one that runs
+ * without a sandbox. */
+bool sp_question_add_ends(struct sp_buf *out, struct sp_str text, struct sp_str middle,
+                          bool keeps_lines);
 
 #endif

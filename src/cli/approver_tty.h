@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * approver_tty: a person at our controlling terminal answers (approvals.md 7.6), one question at a
- * time, with one key and no Enter. Never on stdin or stdout, which are the command's.
+ * approver_tty: a person at our controlling terminal answers, one question at a time. Never on
+ * stdin or stdout, which are the command's.
  *
- * What was typed before a question was seen is no answer to it, and neither is what comes as more
- * than one byte: a paste, or a key that sends a sequence.
+ * A key alone, with silence before and after it, answers "no", and "yes" to what runs in a sandbox.
+ * A yes that runs a command without one, or that keeps a rule, is a word and Enter. What was typed
+ * before the keys were shown is no answer, and neither is what a terminal types by itself
+ * (tty_input.h). A terminal that another program reads key by key is not used.
  */
 #ifndef SP_CLI_APPROVER_TTY_H
 #define SP_CLI_APPROVER_TTY_H

@@ -1,12 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/question_text.h"
 
+#include <string.h>
+
 #include "base/auto.h"
 
-static bool add_line(struct sp_buf *out, const char *label, struct sp_str text)
+/* Where a question is written to. */
+struct page {
+    struct sp_buf *out;
+    struct sp_buf *rest; /* what was left out, for the pages that follow */
+};
+
+static bool add_cut(const struct page *p, const char *label, struct sp_str text, bool keeps_lines)
 {
-    return text.n == 0 || (sp_buf_printf(out, "  %-12s ", label) &&
-                           sp_question_add_visible(out, text, false) && sp_buf_add(out, "\n", 1));
+    const struct sp_str middle = sp_question_middle(text, SP_QUESTION_TEXT_MAX);
+
+    return sp_question_add_ends(p->out, text, middle, keeps_lines) &&
+           (middle.n == 0 ||
+            (sp_buf_printf(p->rest, "%s the %zu bytes that were not shown:\n", label, middle.n) &&
+             sp_question_add_whole(p->rest, middle, keeps_lines) && sp_buf_add(p->rest, "\n", 1)));
+}
+
+static bool add_line(const struct page *p, const char *label, struct sp_str text)
+{
+    return text.n == 0 || (sp_buf_printf(p->out, "  %-12s ", label) &&
+                           add_cut(p, label, text, false) && sp_buf_add(p->out, "\n", 1));
 }
 
 bool sp_question_text_offers_rule(const struct sp_question *q)
@@ -16,7 +34,7 @@ bool sp_question_text_offers_rule(const struct sp_question *q)
     if (sp_question_offers_host(q))
         return true;
     return sp_question_offers_amendment(q) && sp_words_add_quoted(&words, q->amendment) &&
-           words.len <= SP_QUESTION_VISIBLE_MAX;
+           words.len <= SP_QUESTION_TEXT_MAX;
 }
 
 static const char *headline(const struct sp_question *q)
@@ -53,7 +71,7 @@ static struct sp_str name_of(const struct sp_entry *entry)
     return sp_str_of(entry->text != NULL ? entry->text : names[entry->place]);
 }
 
-static bool add_paths(struct sp_buf *out, const struct sp_grant *g)
+static bool add_paths(const struct page *out, const struct sp_grant *g)
 {
     static const char *const labels[] = {
         [SP_ACCESS_DENY] = "  not", [SP_ACCESS_READ] = "+ read", [SP_ACCESS_WRITE] = "+ write"};
@@ -64,17 +82,7 @@ static bool add_paths(struct sp_buf *out, const struct sp_grant *g)
     return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
 }
 
-/* What commands may do from now on, and where. */
-static bool add_permissions(struct sp_buf *out, const struct sp_question *q)
-{
-    return (q->additional == NULL || add_paths(out, q->additional)) &&
-           add_line(out, "in:", q->cwd) && add_line(out, "environment:", q->environment) &&
-           add_line(out, "reason:", q->reason) &&
-           sp_buf_printf(out,
-                         "  y yes for this turn, a yes for this session, n no, q no and stop: ");
-}
-
-static bool add_allowed(struct sp_buf *out, const struct sp_question *q)
+static bool add_allowed(const struct page *out, const struct sp_question *q)
 {
     auto_buf struct sp_buf text = {0};
     const bool is_confined = q->profile != NULL && !q->is_free;
@@ -93,7 +101,7 @@ static bool add_allowed(struct sp_buf *out, const struct sp_question *q)
 }
 
 /* The rule, and what comes of it: it says more than this one question. */
-static bool add_rule(struct sp_buf *out, const struct sp_question *q)
+static bool add_rule(const struct page *out, const struct sp_question *q)
 {
     static const char free_from_now[] = "this, and all that begins with it, runs unasked and "
                                         "WITHOUT A SANDBOX";
@@ -111,7 +119,7 @@ static bool add_rule(struct sp_buf *out, const struct sp_question *q)
                 sp_str_of(sp_judge_may_run_free(q->profile) ? free_from_now : unasked_from_now)));
 }
 
-static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
+static bool add_change(const struct page *out, const struct sp_patch_change *c)
 {
     static const char *const labels[] = {
         [SP_PATCH_ADD] = "add:", [SP_PATCH_DELETE] = "delete:", [SP_PATCH_UPDATE] = "update:"};
@@ -120,11 +128,11 @@ static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
     return add_line(out, labels[c->kind], sp_str_of(c->full_path)) &&
            (c->full_target == NULL || add_line(out, "  move to:", sp_str_of(c->full_target))) &&
            sp_patch_add_diff(&diff, c) &&
-           sp_question_add_visible(out, (struct sp_str){diff.len == 0 ? "" : diff.data, diff.len},
-                                   true);
+           add_cut(out, c->full_path, (struct sp_str){diff.len == 0 ? "" : diff.data, diff.len},
+                   true);
 }
 
-static bool add_changes(struct sp_buf *out, const struct sp_question *q)
+static bool add_changes(const struct page *out, const struct sp_question *q)
 {
     bool ok = true;
 
@@ -134,27 +142,129 @@ static bool add_changes(struct sp_buf *out, const struct sp_question *q)
 }
 
 /* Who wants to reach what. */
-static bool add_host(struct sp_buf *out, const struct sp_question *q)
+static bool add_host(const struct page *out, const struct sp_question *q)
 {
     return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
            add_line(out, "command:", q->asking_command);
 }
 
-bool sp_question_text_add(struct sp_buf *out, const struct sp_question *q)
+/* What the question is about. */
+static bool add_subject(const struct page *out, const struct sp_question *q)
 {
-    const bool is_patch = q->kind == SP_QUESTION_PATCH;
+    switch (q->kind) {
+    case SP_QUESTION_PERMISSIONS:
+        return q->additional == NULL || add_paths(out, q->additional);
+    case SP_QUESTION_PATCH:
+        return add_changes(out, q);
+    case SP_QUESTION_NETWORK:
+        return add_host(out, q);
+    case SP_QUESTION_RUN:
+    case SP_QUESTION_ESCALATE:
+    case SP_QUESTION_ADDITIONAL:
+    case SP_QUESTION_RETRY:
+        break;
+    }
+    return add_line(out, "command:", q->command);
+}
 
-    if (!sp_buf_printf(out, "\nsallyport: %s\n", headline(q)))
+bool sp_question_text_add(struct sp_buf *out, const struct sp_question *q, struct sp_buf *rest)
+{
+    const struct page page = {out, rest};
+
+    return sp_buf_printf(out, "\nsallyport: %s\n", headline(q)) && add_subject(&page, q) &&
+           add_line(&page, "in:", q->cwd) && add_line(&page, "environment:", q->environment) &&
+           add_line(&page, "reason:", q->reason) &&
+           (q->kind == SP_QUESTION_PERMISSIONS || (add_allowed(&page, q) && add_rule(&page, q)));
+}
+
+/* ---- answers ---- */
+
+#define ALLOWS_ONCE    "yes"
+#define ALLOWS_SESSION "session"
+#define KEEPS_RULE     "always"
+
+static bool runs_free(const struct sp_question *q)
+{
+    return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
+                          q->kind != SP_QUESTION_NETWORK);
+}
+
+bool sp_question_text_add_keys(struct sp_buf *out, const struct sp_question *q, bool is_all_shown)
+{
+    const bool is_free = runs_free(q);
+
+    if (is_all_shown && is_free &&
+        !sp_buf_printf(out, "  type " ALLOWS_ONCE " and Enter: yes, WITHOUT A SANDBOX\n"
+                            "  type " ALLOWS_SESSION
+                            " and Enter: yes for this session, WITHOUT A SANDBOX\n"))
         return false;
-    if (q->kind == SP_QUESTION_PERMISSIONS)
-        return add_permissions(out, q);
-    return (is_patch                         ? add_changes(out, q)
-            : q->kind == SP_QUESTION_NETWORK ? add_host(out, q)
-                                             : add_line(out, "command:", q->command)) &&
-           add_line(out, "in:", q->cwd) && add_line(out, "environment:", q->environment) &&
-           add_line(out, "reason:", q->reason) && add_allowed(out, q) && add_rule(out, q) &&
-           sp_buf_printf(out, "  y yes, a yes for this session, %sn no, q no and stop: ",
-                         sp_question_text_offers_rule(q) ? "p yes and keep the rule, " : "");
+    if (is_all_shown && sp_question_text_offers_rule(q) &&
+        !sp_buf_printf(out, "  type " KEEPS_RULE " and Enter: yes and keep the rule\n"))
+        return false;
+    if (!is_all_shown &&
+        !sp_buf_printf(out, "  NOT ALL IS SHOWN: m shows more%s\n",
+                       is_free ? "; yes can be said after that"
+                               : "; yes for more than this once can be said after that"))
+        return false;
+    if (is_free)
+        return sp_buf_printf(out, "  n no, q no and stop: ");
+    return sp_buf_printf(out, "  y yes%s, %sn no, q no and stop: ",
+                         q->kind == SP_QUESTION_PERMISSIONS ? " for this turn" : "",
+                         is_all_shown ? "a yes for this session, " : "");
+}
+
+enum sp_decision_kind sp_question_text_key(const struct sp_question *q, bool is_all_shown, char key)
+{
+    switch (key) {
+    case 'y':
+        return runs_free(q) ? SP_DECISION_MAX : SP_DECISION_APPROVED;
+    case 'a':
+        return runs_free(q) || !is_all_shown ? SP_DECISION_MAX : SP_DECISION_APPROVED_FOR_SESSION;
+    case 'n':
+        return SP_DECISION_DENIED;
+    case 'q':
+    case SP_QUESTION_TEXT_ABORT:
+        return SP_DECISION_ABORT;
+    default:
+        return SP_DECISION_MAX;
+    }
+}
+
+static const struct word {
+    struct sp_str text;
+    enum sp_decision_kind kind;
+} words[] = {
+    {SP_STR(ALLOWS_ONCE), SP_DECISION_APPROVED},
+    {SP_STR(ALLOWS_SESSION), SP_DECISION_APPROVED_FOR_SESSION},
+    {SP_STR(KEEPS_RULE), SP_DECISION_AMENDMENT},
+};
+
+static bool is_offered(const struct sp_question *q, const struct word *w)
+{
+    return w->kind != SP_DECISION_AMENDMENT || sp_question_text_offers_rule(q);
+}
+
+enum sp_decision_kind sp_question_text_word(const struct sp_question *q, bool is_all_shown,
+                                            struct sp_str text)
+{
+    if (text.n == 1)
+        return sp_question_text_key(q, is_all_shown, text.p[0]);
+    for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)
+        if (sp_str_eq(text, words[i].text) && is_offered(q, &words[i]))
+            return words[i].kind == SP_DECISION_AMENDMENT && sp_question_offers_host(q)
+                       ? SP_DECISION_NETWORK_AMENDMENT
+                       : words[i].kind;
+    return SP_DECISION_MAX;
+}
+
+bool sp_question_text_may_become_word(const struct sp_question *q, bool is_all_shown,
+                                      struct sp_str begun)
+{
+    for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)
+        if (begun.n <= words[i].text.n && memcmp(begun.p, words[i].text.p, begun.n) == 0 &&
+            is_offered(q, &words[i]))
+            return true;
+    return false;
 }
 
 struct sp_str sp_question_text_of(enum sp_decision_kind kind)

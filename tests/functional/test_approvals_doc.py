@@ -5,7 +5,7 @@ Each section (## ...) has a directory and a home of its own, shown as /site/work
 in order; /site/examples is ours. What a fence says:
 
   console            commands behind `$ `, each with what it prints; `...` stands for anything, here and below
-  console keys=KEYS  one command at a terminal, with one of the keys at each question
+  console keys=KEYS  one command at a terminal, with one of the keys at each question; a word is typed with Enter
   ... file=PATH      a file that is put there, executable if it begins with #!
   json question      what the approver of the session before was told: question.json
   json audit         the last line of the log
@@ -118,7 +118,7 @@ class Document(Verb):
         (line, want), = commands(body)
         screen = Screen(self, ['sh', '-c', self.real(line)], cols=200)
         got = b''
-        for key in keys:
+        for key in [keys + '\r'] if len(keys) > 1 else keys:
             got += screen.wait_for(PROMPT)
             screen.type(key.encode())
         self.status = screen.wait()

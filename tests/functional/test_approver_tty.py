@@ -3,10 +3,12 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import termios
+import threading
 import time
 
 import tap
@@ -15,6 +17,39 @@ from server import PROGRAM
 from test_sandbox_verb import Screen, Verb
 
 PROMPT = rb'q no and stop: '
+CONFINED = ('--sandbox', ':read-only')
+
+
+class Answering(threading.Thread):
+    """A terminal that answers queries as xterm does: `pace` makes chunks of its replies, each with the time before it."""
+
+    def __init__(self, screen, pace):
+        super().__init__(daemon=True)
+        self.screen, self.pace, self.shown, self.replies = screen, pace, b'', 0
+        self.stopped = False
+        self.start()
+
+    def run(self):
+        owed, at = b'', 0
+        while not self.stopped:
+            try:
+                if select.select([self.screen.master], [], [], 0.02)[0]:
+                    self.shown += os.read(self.screen.master, 65536)
+                for m in re.finditer(rb'\x1b\[(?:\?(\d+)\$p|c)', self.shown[at:]):
+                    owed += b'\x1b[?%s;2$y' % m[1] if m[1] else b'\x1b[?62;22c'
+                    end = m.end()
+                    self.replies += 1
+                at += 0 if not owed else end if self.replies else 0
+                if owed:
+                    for wait, part in self.pace(owed):
+                        time.sleep(wait)
+                        os.write(self.screen.master, part)
+                    owed = b''
+            except OSError:
+                return
+
+    def wait_for(self, pattern):
+        return wire.wait_until(lambda: re.search(pattern, self.shown), 'pattern')
 
 
 class Terminal(Verb):
@@ -44,7 +79,8 @@ class Terminal(Verb):
         self.assertIn(b'in:          ' + self.work.encode(), shown)
         self.assertIn(b'environment: local', shown)
         self.assertIn(b'allowed:     everything: no sandbox', shown)
-        s.type(b'y')
+        self.assertRegex(shown, rb'type yes and Enter: yes, WITHOUT A SANDBOX\r\n')
+        s.type(b'yes\r')
         s.wait_for(rb'yes\r?\nit ran')
         self.assertEqual(s.wait(), 0)
         self.assertTrue(self.is_as_before(s))
@@ -60,12 +96,19 @@ class Terminal(Verb):
             self.assertTrue(self.is_as_before(s))
             self.assertEqual(self.log()[-1]['decision'], decision)
 
+    def test_one_key_is_enough_for_what_runs_in_a_sandbox(self):
+        s = self.screen('printf', 'it %s', 'ran', flags=CONFINED)
+        self.assertIn(b'y yes, a yes for this session, n no', s.wait_for(PROMPT))
+        s.type(b'y')
+        s.wait_for(rb'yes\r?\nit ran')
+        self.assertEqual(s.wait(), 0)
+
     def test_a_key_and_enter_after_somebody_set_the_terminal_back(self):
-        s = self.screen('printf', 'ran')
+        s = self.screen('printf', 'ran', flags=CONFINED)
         s.wait_for(PROMPT)
         termios.tcsetattr(s.slave, termios.TCSANOW, s.before)  # as a shell does that stops its jobs
-        s.type(b'yes\n')
-        time.sleep(0.2)
+        s.type(b'yes please\n')
+        time.sleep(0.3)
         self.assertIsNone(s.p.poll())
         termios.tcsetattr(s.slave, termios.TCSANOW, s.before)
         s.type(b'y\n')
@@ -76,9 +119,57 @@ class Terminal(Verb):
     def test_a_command_cannot_hide_the_question_about_it(self):
         s = Screen(self, ['env', 'TERM=xterm', PROGRAM, 'exec', '--no-stdin', '--approve', 'on-failure', '--sandbox',
                           ':read-only', '--', 'sh', '-c', r"printf '\033[8m'; touch made"])
-        self.assertRegex(s.wait_for(PROMPT), rb'(?s)\x1b\[8m.*\x1b\[!p\x1b\(B\x1b\[0m\r?\nsallyport: ')
+        self.assertRegex(s.wait_for(PROMPT), rb'(?s)\x1b\[8m.*\x1b\[!p\x1b\(B\x1b\[0m\x1b\[\?[\d;]+l\r?\nsallyport: ')
         s.type(b'n')
         self.assertEqual(s.wait(), 1)
+
+    # Queries whose replies all end in `y`. The first: 257 bytes, of which a reader of 256 has the last one alone. The second:
+    # some come after a query for the terminal's identity, so that its reply is not the last.
+    ODD = r"printf '\033[?25$p'; for i in 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q r s t u v; do printf '\033[?7$p'; done; touch made"
+    MIXED = r"for i in 1 2 3 4 5 6 7 8; do printf '\033[?25$p\033[?7$p'; done; printf '\033[c\033[?25$p\033[?7$p'; touch made"
+
+    def attack(self, queries, pace):
+        s = Screen(self, ['env', 'TERM=xterm', PROGRAM, 'exec', '--no-stdin', '--approve', 'on-failure', *CONFINED,
+                          '--', 'sh', '-c', queries])
+        terminal = Answering(s, pace)
+        terminal.wait_for(PROMPT)
+        self.assertGreater(terminal.replies, 18)
+        time.sleep(0.3)
+        self.assertIsNone(s.p.poll(), terminal.shown)
+        self.press_at(s, terminal, b'n')
+        self.assertEqual(s.wait(), 1)
+        terminal.stopped = True
+        terminal.join()
+        self.assertFalse(os.path.exists(os.path.join(self.work, 'made')))
+
+    def press_at(self, s, terminal, key):
+        end = wire.deadline()
+        while s.p.poll() is None and time.monotonic() < end:
+            s.type(key)
+            time.sleep(0.4)
+
+    def test_a_command_cannot_answer_by_replies_that_come_late(self):
+        for late in (0.05, 0.15, 0.4):
+            with self.subTest(late=late):
+                self.attack(self.ODD, lambda owed: [(late, owed)])
+        self.attack(self.MIXED, lambda owed: [(0.4, owed)])
+
+    def test_a_command_cannot_answer_by_replies_in_bursts(self):
+        self.attack(self.MIXED, lambda owed: [(0.16, owed[i:i + 61]) for i in range(0, len(owed), 61)])
+        self.attack(self.ODD, lambda owed: [(0.16, owed[i:i + 64]) for i in range(0, len(owed), 64)])
+
+    def test_a_command_cannot_answer_by_replies_byte_by_byte(self):
+        self.attack(self.MIXED, lambda owed: [(0.16 if i % 9 == 0 else 0.01, owed[i:i + 1]) for i in range(len(owed))])
+
+    def test_the_terminal_says_what_it_is(self):
+        """One that does needs no waiting."""
+        s = Screen(self, ['env', 'TERM=xterm', PROGRAM, 'exec', '--no-stdin', '--approve', 'untrusted', *CONFINED, '--', 'printf', 'x'])
+        terminal = Answering(s, lambda owed: [(0, owed)])
+        terminal.wait_for(PROMPT)
+        self.press_at(s, terminal, b'y')
+        self.assertEqual(s.wait(), 0)
+        terminal.stopped = True
+        terminal.join()
 
     def test_no_confined_command_holds_the_log(self):
         hold = 'exec 9< "$SALLYPORT_HOME/audit.jsonl" && flock -x 9 && echo held'
@@ -89,11 +180,15 @@ class Terminal(Verb):
         self.assertEqual(len(self.log()), 1)
 
     def test_other_keys_count_for_nothing(self):
-        s = self.screen('printf', 'ran')
+        s = self.screen('printf', 'ran', flags=CONFINED)
         s.wait_for(PROMPT)
         for keys in (b'x', b'\r', b'Y', b'\x04', b'\x1bOp', b'yes please\n', b'\x1by', b'p' * 30):
             s.type(keys)
             time.sleep(0.05)
+        for keys in (b'Y', b'\x1by', b'\x1bOy', b'yy', b'\x1b[My y'):
+            time.sleep(0.2)
+            s.type(keys)
+        time.sleep(0.2)
         self.assertIsNone(s.p.poll())
         self.press(s, b'y')
         s.wait_for(rb'ran')
@@ -109,21 +204,29 @@ class Terminal(Verb):
                 return
 
     def test_what_was_typed_before_is_no_answer(self):
-        master_first = Screen(self, ['/bin/sh', '-c', 'stty -icanon; printf ready; sleep 0.5; exec "$@"', 'sh',
-                                     PROGRAM, 'exec', '--no-stdin', '--approve', 'untrusted', '--', 'make'])
+        master_first = Screen(self, ['/bin/sh', '-c', 'printf ready; sleep 0.5; exec "$@"', 'sh',
+                                     PROGRAM, 'exec', '--no-stdin', '--approve', 'untrusted', *CONFINED, '--', 'make'])
         master_first.wait_for(rb'ready')
-        master_first.type(b'y')
+        master_first.type(b'y\n')
         master_first.wait_for(PROMPT)
         self.assertIsNone(master_first.p.poll())
         master_first.type(b'n')
         self.assertEqual(master_first.wait(), 122)
 
+    def test_a_terminal_that_another_program_reads_is_not_used(self):
+        s = Screen(self, ['/bin/sh', '-c', 'stty -icanon -echo; "$@"; echo ended $?; cat', 'sh', PROGRAM, 'exec',
+                          '--no-stdin', '--approve', 'untrusted', '--approver', 'terminal', '--', 'make'])
+        shown = s.wait_for(rb'ended \d+')
+        self.assertIn(b'another program uses the terminal', shown)
+        self.assertTrue(shown.endswith(b'ended 122'), shown)
+        self.assertNotIn(b'may this run', shown)
+
     def test_the_rule_is_kept(self):
         s = self.screen('printf', 'ran')
         shown = s.wait_for(PROMPT)
         self.assertIn(b'rule:        printf ran', shown)
-        self.assertIn(b'p yes and keep the rule', shown)
-        s.type(b'p')
+        self.assertIn(b'type always and Enter: yes and keep the rule', shown)
+        s.type(b'always\r')
         s.wait_for(rb'ran')
         self.assertEqual(s.wait(), 0)
         with open(os.path.join(self.home, 'rules', 'default.rules')) as f:
@@ -136,7 +239,8 @@ class Terminal(Verb):
     def test_a_prefix_that_would_allow_anything_is_not_offered(self):
         s = self.screen('git')
         self.assertNotIn(b'rule:', s.wait_for(PROMPT))
-        s.type(b'p')
+        s.type(b'always\r')
+        s.wait_for(PROMPT)
         self.press(s, b'q')
         self.assertEqual(s.wait(), 122)
 
@@ -154,16 +258,39 @@ class Terminal(Verb):
         s.type(b'n')
         self.assertEqual(s.wait(), 122)
 
-    def test_much_is_cut_in_the_middle(self):
-        s = self.screen('printf', 'A' * 20000 + 'end')
+    def test_nothing_that_was_not_shown_is_allowed_for_longer(self):
+        s = self.screen('env', 'true', 'A' * 9000 + '; rm -r x' + 'A' * 9000 + 'end', flags=CONFINED)
         shown = s.wait_for(PROMPT)
-        self.assertRegex(shown, rb'A{1000}')
-        self.assertRegex(shown, rb'\[\.\.\. 159\d\d bytes left out \.\.\.\]')
+        self.assertRegex(shown, rb'A{1000}\r\nNOT SHOWN: 139\d\d bytes\r\nA{1000}')
         self.assertIn(b'Aend', shown)
         self.assertLess(len(shown), 6000)
         self.assertNotIn(b'rule:', shown)
-        s.type(b'n')
-        self.assertEqual(s.wait(), 122)
+        self.assertNotIn(b'session', shown)
+        s.type(b'a')
+        s.wait_for(PROMPT)
+        self.assertIsNone(s.p.poll())
+        seen = b''
+        while b'session' not in shown:
+            self.press(s, b'm')
+            shown = s.wait_for(PROMPT)
+            seen += shown
+        self.assertIn(b'; rm -r x', seen.replace(b'\r\n', b''))
+        self.press(s, b'a')
+        s.wait_for(rb'for this session')
+        self.assertEqual(s.wait(), 0)
+
+    def test_nothing_that_was_not_shown_runs_free(self):
+        s = self.screen('env', 'true', 'A' * 8000)
+        self.assertIn(b'yes can be said after that', s.wait_for(PROMPT))
+        s.type(b'yes\r')
+        self.assertNotIn(b'yes\r\nA', s.wait_for(PROMPT))
+        self.assertIsNone(s.p.poll())
+        for _ in range(2):
+            self.press(s, b'm')
+            shown = s.wait_for(PROMPT)
+        self.assertIn(b'type yes and Enter', shown)
+        s.type(b'yes\r')
+        self.assertEqual(s.wait(), 0)
 
     # -- denials
 
@@ -173,6 +300,9 @@ class Terminal(Verb):
         self.assertIn(b'Once more, without it?', shown)
         self.assertIn(b'reason:      command failed; retry without sandbox?', shown)
         s.type(b'y')
+        time.sleep(0.3)
+        self.assertIsNone(s.p.poll())
+        s.type(b'es\r')
         self.assertEqual(s.wait(), 0)
         self.assertTrue(os.path.exists(os.path.join(self.work, 'made')))
         self.assertEqual([e['attempts'] for e in self.log()], [['confined'], ['free']])

@@ -6,9 +6,12 @@
 static void expect(const struct sp_question *q, const char *want)
 {
     auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf rest = {0};
 
-    assert_true(sp_question_text_add(&text, q) && sp_buf_add(&text, "", 1));
+    assert_true(sp_question_text_add(&text, q, &rest) &&
+                sp_question_text_add_keys(&text, q, true) && sp_buf_add(&text, "", 1));
     assert_string_equal(text.data, want);
+    assert_int_equal(rest.len, 0);
 }
 
 static void test_a_permission_request_shows_all_that_is_asked(void **state)
@@ -58,8 +61,9 @@ static void test_places_that_are_words_are_shown_as_well(void **state)
 
 static const struct sp_str touch[] = {SP_STR("touch"), SP_STR("x")};
 
-#define KEYS_WITH_RULE \
-    "  y yes, a yes for this session, p yes and keep the rule, n no, q no and stop: "
+#define KEYS_WITH_RULE                                 \
+    "  type always and Enter: yes and keep the rule\n" \
+    "  y yes, a yes for this session, n no, q no and stop: "
 
 static struct sp_question about_touch(enum sp_question_kind kind)
 {
@@ -104,14 +108,72 @@ static void test_who_says_that_something_was_denied(void **state)
     struct sp_question q = about_touch(SP_QUESTION_RETRY);
     auto_buf struct sp_buf known = {0};
     auto_buf struct sp_buf guessed = {0};
+    auto_buf struct sp_buf rest = {0};
 
     (void)state;
     q.is_free = true;
-    assert_true(sp_question_text_add(&known, &q) && sp_buf_add(&known, "", 1));
+    assert_true(sp_question_text_add(&known, &q, &rest) && sp_buf_add(&known, "", 1));
     q.is_guess = true;
-    assert_true(sp_question_text_add(&guessed, &q) && sp_buf_add(&guessed, "", 1));
+    assert_true(sp_question_text_add(&guessed, &q, &rest) && sp_buf_add(&guessed, "", 1));
     assert_non_null(strstr(known.data, "the sandbox got in the way of this. Once more"));
     assert_non_null(strstr(guessed.data, "this says that its sandbox got in the way. Once more"));
+}
+
+/* What runs without a sandbox, or is kept, is no single key. */
+static void test_what_a_key_and_a_word_stand_for(void **state)
+{
+    struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
+    struct sp_question q = about_touch(SP_QUESTION_RUN);
+
+    (void)state;
+    q.profile = &profile;
+    assert_int_equal(sp_question_text_key(&q, true, 'y'), SP_DECISION_APPROVED);
+    assert_int_equal(sp_question_text_key(&q, true, 'a'), SP_DECISION_APPROVED_FOR_SESSION);
+    assert_int_equal(sp_question_text_key(&q, true, 'p'), SP_DECISION_MAX);
+    assert_int_equal(sp_question_text_word(&q, true, SP_STR("always")), SP_DECISION_AMENDMENT);
+    q.is_free = true;
+    assert_int_equal(sp_question_text_key(&q, true, 'y'), SP_DECISION_MAX);
+    assert_int_equal(sp_question_text_key(&q, true, 'a'), SP_DECISION_MAX);
+    assert_int_equal(sp_question_text_key(&q, true, 'n'), SP_DECISION_DENIED);
+    assert_int_equal(sp_question_text_word(&q, true, SP_STR("y")), SP_DECISION_MAX);
+    assert_int_equal(sp_question_text_word(&q, true, SP_STR("yes")), SP_DECISION_APPROVED);
+    assert_int_equal(sp_question_text_word(&q, true, SP_STR("session")),
+                     SP_DECISION_APPROVED_FOR_SESSION);
+}
+
+/* Nothing is allowed for longer, or without a sandbox, by a person who has not seen all of it. */
+static void test_what_was_not_shown(void **state)
+{
+    static const char *const free_words[] = {"yes", "session", "always"};
+    struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
+    struct sp_question q = about_touch(SP_QUESTION_RUN);
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf rest = {0};
+    char command[10000];
+
+    (void)state;
+    memset(command, 'a', sizeof command);
+    memcpy(command + 5000, "; rm -r x", 9);
+    q.command = (struct sp_str){command, sizeof command};
+    q.profile = &profile;
+    assert_true(sp_question_text_add(&text, &q, &rest) &&
+                sp_question_text_add_keys(&text, &q, false) && sp_buf_add(&text, "", 1) &&
+                sp_buf_add(&rest, "", 1));
+    assert_non_null(strstr(text.data, "a\nNOT SHOWN: 5904 bytes\na"));
+    assert_non_null(strstr(text.data, "m shows more"));
+    assert_null(strstr(text.data, "session"));
+    assert_null(strstr(text.data, "always"));
+    assert_null(strstr(text.data, "rm -r x"));
+    assert_non_null(strstr(rest.data, "command: the 5904 bytes that were not shown:\na"));
+    assert_non_null(strstr(rest.data, "; rm -r x"));
+    assert_int_equal(sp_question_text_key(&q, false, 'y'), SP_DECISION_APPROVED);
+    assert_int_equal(sp_question_text_key(&q, false, 'a'), SP_DECISION_MAX);
+    q.is_free = true;
+    assert_int_equal(sp_question_text_key(&q, false, 'y'), SP_DECISION_MAX);
+    for (size_t i = 0; i < sizeof free_words / sizeof free_words[0]; i++)
+        assert_int_equal(sp_question_text_word(&q, false, sp_str_of(free_words[i])),
+                         SP_DECISION_MAX);
+    assert_int_equal(sp_question_text_key(&q, false, 'n'), SP_DECISION_DENIED);
 }
 
 int main(void)
@@ -121,6 +183,8 @@ int main(void)
         cmocka_unit_test(test_places_that_are_words_are_shown_as_well),
         cmocka_unit_test(test_what_comes_of_a_rule),
         cmocka_unit_test(test_who_says_that_something_was_denied),
+        cmocka_unit_test(test_what_a_key_and_a_word_stand_for),
+        cmocka_unit_test(test_what_was_not_shown),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
