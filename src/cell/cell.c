@@ -34,6 +34,8 @@
 #define MAX_ABOVE         64 /* parents that are asked who a refused call belongs to */
 #define SWEEP_INTERVAL_MS 100
 #define END_WAIT_MS       3000
+#define END_ROUND_MS      10
+#define REAPED_AT_ONCE    256
 
 struct cell {
     int control;
@@ -182,6 +184,8 @@ static int resize(const struct sp_command *c, const struct sp_wire_call *call)
 
 static void forget(struct cell *cell, struct sp_command *c)
 {
+    if (c->life == SP_LIFE_RUNNING)
+        sp_strays_note_forgotten(cell->strays, c);
     sp_command_forget(&cell->yard, c);
     sp_strays_leave_leaf(cell->strays, c, true);
     cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
@@ -555,29 +559,52 @@ static int prepare(struct cell *cell, struct sp_error *e)
     return 0;
 }
 
-/* Everything below us ends with us. */
-static void end_all(struct cell *cell)
+/* true: no child is left. */
+static bool reap_all(void)
+{
+    siginfo_t info = {0};
+
+    for (int i = 0; i < REAPED_AT_ONCE; i++) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0)
+            return true;
+        if (info.si_pid == 0)
+            return false;
+    }
+    return false;
+}
+
+/* Everything below us ends with us. false: something does not, and is the front's now. */
+static bool end_all(struct cell *cell)
 {
     const uint64_t deadline = clock_ms() + END_WAIT_MS;
-    const struct timespec wait = {.tv_nsec = 20000000};
+    const struct timespec wait = {.tv_nsec = END_ROUND_MS * 1000000};
+    uint64_t next_ms = 0;
+    bool is_empty = false;
     sigset_t child;
 
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sp_yard_free_spare(&cell->yard);
-    if (cell->yard.cgroup.dir >= 0)
+    if (cell->yard.cgroup.dir >= 0) {
         sp_cgroup_kill(cell->yard.cgroup.dir);
-    else
-        sp_tree_kill(getpid(), false);
-    while (clock_ms() < deadline) {
-        siginfo_t info = {0};
-
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0)
-            break; /* no child is left */
-        if (info.si_pid == 0 && sigtimedwait(&child, NULL, &wait) < 0)
-            sp_tree_kill(getpid(), false); /* somebody takes his time, or was missed */
+        next_ms = clock_ms() + END_ROUND_MS;
+    }
+    /* In rounds: one that goes on forking while it is looked for may escape one of them, and its
+     * dead ancestors keep coming. */
+    while (!(is_empty = reap_all()) && clock_ms() < deadline) {
+        if (clock_ms() >= next_ms) {
+            sp_tree_kill(getpid(), false);
+            next_ms = clock_ms() + END_ROUND_MS;
+        }
+        (void)sigtimedwait(&child, NULL, &wait);
     }
     sp_cgroup_free(&cell->yard.cgroup);
+    /* Their numbers are free by now: nothing is sent to them any more. */
+    for (uint32_t i = 0; i < cell->slots; i++)
+        if (cell->commands[i].life == SP_LIFE_RUNNING)
+            cell->commands[i].life = SP_LIFE_EXITED;
+    return is_empty;
 }
 
 int sp_cell_run(int control, struct sp_error *e)
@@ -603,10 +630,12 @@ int sp_cell_run(int control, struct sp_error *e)
         sp_yard_take_spare(&cell->yard);
         while (one_turn(cell)) {
         }
-        if (getpid() != 1) /* else the kernel does it */
-            end_all(cell);
+        const bool has_ended = getpid() == 1 /* the kernel does it */ || end_all(cell);
+        if (!has_ended)
+            r = sp_fail(e, SP_E_FAILED, 0, "some processes of commands do not end");
         if (cell->yard.is_confined)
-            _exit(0); /* nothing of ours is left to tidy up, and the filter is no place for it */
+            _exit(has_ended ? 0 : 1); /* nothing of ours is left to tidy up, and the filter is no
+                                         place for it */
     }
     for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)

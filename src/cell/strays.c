@@ -7,11 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "os/tree.h"
 
-#define MAX_READY    32
-#define NO_SESSION   0  /* sessions count from 1 */
-#define LOOK_AT_ONCE 64 /* with fewer commands than this, one exit is one look at our children */
+#define MAX_READY      32
+#define NO_SESSION     0  /* sessions count from 1 */
+#define ROUNDS_AT_ONCE 16 /* of the end of a session, before others have their turn */
+#define ENDING_MS      10000
+#define LOOK_AT_ONCE   64 /* with fewer commands than this, one exit is one look at our children */
 
 /* FREE and NONE leaves are listed: a FREE one is empty and ready, a NONE one has yet to be made. */
 enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
@@ -28,8 +31,12 @@ struct leaf {
 struct stray {
     pid_t pid;
     uint64_t session;
-    bool is_own; /* no stray: we made it, and it leaves nothing */
+    uint64_t or_session; /* which of the two is not known; NO_SESSION: it is */
+    bool is_own;         /* no stray: we made it, and it leaves nothing */
 };
+
+/* Sessions that a new stray may belong to; of more, it belongs to the server. */
+#define MAX_EXITED 2
 
 struct sp_strays {
     struct sp_yard *yard;
@@ -44,10 +51,13 @@ struct sp_strays {
     /* Without cgroups: */
     struct stray *list;
     size_t count, cap;
-    uint64_t exited_session; /* of those who died since the last look */
-    pid_t exited_pid;        /* the latest of them */
-    bool is_mixed;           /* they were of several sessions */
-    bool has_exits;
+    uint64_t exited[MAX_EXITED]; /* sessions of those that died since the last look */
+    uint32_t exited_count;       /* more than MAX_EXITED: there were others */
+    uint64_t last_session;       /* of the latest of them, ... */
+    pid_t last_pid;              /* ... which was this */
+    uint64_t *ending;            /* sessions whose strays are to be killed */
+    size_t ending_count, ending_cap;
+    uint64_t ending_until_ms;
 };
 
 struct sp_strays *sp_strays_new(struct sp_yard *y, struct sp_command *commands, uint32_t slots)
@@ -69,6 +79,7 @@ void sp_strays_free(struct sp_strays *s)
             (void)close(s->leaves[i].fd);
     free(s->leaves);
     free(s->list);
+    free(s->ending);
     free(s);
 }
 
@@ -162,7 +173,7 @@ static void free_emptied(struct sp_strays *s)
 
 bool sp_strays_has_dying(const struct sp_strays *s)
 {
-    return s->has_dying;
+    return s->has_dying || s->ending_count > 0;
 }
 
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten)
@@ -224,12 +235,18 @@ void sp_strays_note_own(struct sp_strays *s, pid_t pid)
 
 static void adopt(struct sp_strays *s, pid_t pid)
 {
+    struct stray new = {.pid = pid};
+
     if (!has_room(s))
         return; /* ends with the cell at the latest */
     /* After several deaths its kernel session tells, if it has not made itself one of its own. */
-    const bool is_certain = !s->is_mixed || getsid(pid) == s->exited_pid;
-    s->list[s->count++] =
-        (struct stray){.pid = pid, .session = is_certain ? s->exited_session : NO_SESSION};
+    if (s->exited_count > 1 && getsid(pid) == s->last_pid) {
+        new.session = s->last_session;
+    } else if (s->exited_count <= MAX_EXITED) {
+        new.session = s->exited[0];
+        new.or_session = s->exited_count > 1 ? s->exited[1] : NO_SESSION;
+    }
+    s->list[s->count++] = new;
 }
 
 static void learn_adopted(struct sp_strays *s)
@@ -252,16 +269,22 @@ static void learn_adopted(struct sp_strays *s)
             adopt(s, pids[i]);
     if (pids != few)
         free(pids);
-    s->has_exits = s->is_mixed = false;
+    s->exited_count = 0;
 }
 
-/* Whoever dies leaves its children to us: they belong where it belonged. */
+/* A process that dies leaves its children to us: they belong where it belonged. */
 static void note_death(struct sp_strays *s, uint64_t session, pid_t pid)
 {
-    s->is_mixed = s->has_exits && (s->is_mixed || s->exited_session != session);
-    s->exited_session = session;
-    s->exited_pid = pid;
-    s->has_exits = true;
+    uint32_t i = session == NO_SESSION ? MAX_EXITED : 0; /* it may have been of any */
+
+    while (i < s->exited_count && i < MAX_EXITED && s->exited[i] != session)
+        i++;
+    if (i < MAX_EXITED)
+        s->exited[i] = session;
+    if (i >= s->exited_count)
+        s->exited_count = i + 1;
+    s->last_session = session;
+    s->last_pid = pid;
 }
 
 static void note_stray_death(struct sp_strays *s, pid_t pid)
@@ -270,6 +293,8 @@ static void note_stray_death(struct sp_strays *s, pid_t pid)
         if (s->list[i].pid == pid) {
             if (!s->list[i].is_own)
                 note_death(s, s->list[i].session, pid);
+            if (!s->list[i].is_own && s->list[i].or_session != NO_SESSION)
+                note_death(s, s->list[i].or_session, pid);
             s->list[i] = s->list[--s->count];
             return;
         }
@@ -278,6 +303,12 @@ static void note_stray_death(struct sp_strays *s, pid_t pid)
 void sp_strays_note_reaped(struct sp_strays *s, pid_t pid)
 {
     note_stray_death(s, pid);
+}
+
+void sp_strays_note_forgotten(struct sp_strays *s, const struct sp_command *c)
+{
+    if (s->yard->cgroup.dir < 0 && has_room(s))
+        s->list[s->count++] = (struct stray){.pid = c->pid, .session = c->session};
 }
 
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
@@ -322,12 +353,88 @@ static void reap_dead(struct sp_strays *s)
     }
 }
 
+static bool is_ending(const struct sp_strays *s, uint64_t session)
+{
+    for (size_t i = 0; i < s->ending_count; i++)
+        if (s->ending[i] == session)
+            return true;
+    return false;
+}
+
+/* Of a session that ends and another: it is the other's from now on. */
+static void narrow(struct sp_strays *s, struct stray *stray)
+{
+    if (stray->or_session == NO_SESSION)
+        return;
+    if (is_ending(s, stray->session))
+        stray->session = stray->or_session;
+    else if (!is_ending(s, stray->or_session))
+        return;
+    stray->or_session = NO_SESSION;
+}
+
+/* One round: kills what is known of the sessions that end. false: there was nothing. */
+static bool kill_known(struct sp_strays *s)
+{
+    bool has_found = false;
+
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->list[i].is_own)
+            continue;
+        narrow(s, &s->list[i]);
+        if (!is_ending(s, s->list[i].session) || s->list[i].or_session != NO_SESSION)
+            continue;
+        has_found = true;
+        sp_yard_free_spare(s->yard);
+        sp_tree_kill(s->list[i].pid, true);
+        sp_yard_take_spare(s->yard);
+    }
+    return has_found;
+}
+
+/*
+ * A stray that goes on forking and ends is another process in the next moment, so one look does not
+ * catch it. When a round finds nothing, all are dead and reaped: the children of a dead process are
+ * ours before it can be reaped.
+ */
+static void end_sessions(struct sp_strays *s)
+{
+    for (int round = 0; round < ROUNDS_AT_ONCE && s->ending_count > 0; round++) {
+        reap_dead(s);
+        if (s->exited_count > 0)
+            learn_adopted(s);
+        if (!kill_known(s))
+            s->ending_count = 0;
+    }
+    if (s->ending_count > 0 && s->yard->now_ms >= s->ending_until_ms) {
+        sp_log(SP_LOG_ERROR, "processes that commands of an ended session left do not end: they "
+                             "do not die of SIGKILL or belong to another user");
+        s->ending_count = 0;
+    }
+}
+
 void sp_strays_sweep(struct sp_strays *s)
 {
     reap_dead(s);
-    if (s->yard->cgroup.dir < 0 && s->has_exits)
+    if (s->yard->cgroup.dir < 0 && s->exited_count > 0)
         learn_adopted(s);
+    end_sessions(s);
     free_emptied(s);
+}
+
+static void add_ending(struct sp_strays *s, uint64_t session)
+{
+    if (s->ending_count == s->ending_cap) {
+        const size_t cap = s->ending_cap == 0 ? 8 : s->ending_cap * 2;
+        uint64_t *ending = realloc(s->ending, cap * sizeof *ending);
+
+        if (ending == NULL)
+            return; /* its strays end with the cell */
+        s->ending = ending;
+        s->ending_cap = cap;
+    }
+    s->ending[s->ending_count++] = session;
+    s->ending_until_ms = s->yard->now_ms + ENDING_MS;
 }
 
 void sp_strays_end_session(struct sp_strays *s, uint64_t session)
@@ -340,12 +447,6 @@ void sp_strays_end_session(struct sp_strays *s, uint64_t session)
     free_emptied(s); /* the killed take a moment: a sweep finds the rest */
     if (s->yard->cgroup.dir >= 0)
         return;
-    sp_strays_sweep(s);
-    for (size_t i = 0; i < s->count; i++)
-        if (s->list[i].session == session && !s->list[i].is_own) {
-            sp_yard_free_spare(s->yard);
-            sp_tree_kill(s->list[i].pid, true);
-            sp_yard_take_spare(s->yard);
-        }
-    reap_dead(s);
+    add_ending(s, session);
+    end_sessions(s); /* a sweep goes on where this ends */
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "os/own.h"
 
 #define GRACE_MS 2000U
 #define TERM_MS  500U
@@ -156,6 +157,8 @@ int sp_program_start(struct sp_program *p, struct sp_loop *loop, const char *con
         return sp_fail(e, SP_E_SYSTEM, err, "run %s", argv[0]);
     *p = (struct sp_program){.loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .pid = pid};
     p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1: it was reaped by somebody else */
+    if (p->pidfd >= 0)
+        sp_own_add(pid);
     return 0;
 }
 
@@ -188,6 +191,7 @@ static bool reap(struct sp_program *p, int options)
     while (r < 0 && errno == EINTR);
     if (r == 0 && info.si_pid == 0)
         return false;
+    sp_own_remove(p->pid);
     sp_loop_unwatch(p->loop, &p->watch);
     sp_loop_cancel(p->loop, &p->timer);
     (void)close(TAKE_FD(p->pidfd));

@@ -18,6 +18,7 @@
 #include "cell/bell.h"
 #include "cell/plan.h"
 #include "os/fd.h"
+#include "os/own.h"
 #include "os/spawn.h"
 
 #define ANSWER_MS 5000 /* a trial's */
@@ -66,10 +67,16 @@ int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *re
     if (sp_spawn(&s) < 0)
         return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s",
                        sp_step_name(s.failed_step));
-    ret->pid = s.pid;
-    ret->pidfd = s.pidfd;
+    sp_cell_child_set(ret, s.pid, s.pidfd);
     *ret_socket = TAKE_FD(ours);
     return 0;
+}
+
+void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd)
+{
+    child->pid = pid;
+    child->pidfd = pidfd;
+    sp_own_add(pid);
 }
 
 void sp_cell_child_kill(const struct sp_cell_child *child)
@@ -102,15 +109,21 @@ bool sp_cell_child_await(const struct sp_cell_child *child, int ms)
     return await(child->pidfd, ms);
 }
 
-void sp_cell_child_reap(struct sp_cell_child *child)
+bool sp_cell_child_reap(struct sp_cell_child *child)
 {
+    siginfo_t info = {0};
+    int r;
+
     if (child->pidfd < 0)
-        return;
-    /* ECHILD: our host ignores SIGCHLD, or reaps whatever it finds. */
-    while (waitid(P_PIDFD, (id_t)child->pidfd, &(siginfo_t){0}, WEXITED) < 0 && errno == EINTR) {
-    }
+        return true;
+    do
+        r = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
+    while (r < 0 && errno == EINTR);
     (void)close(child->pidfd);
     child->pidfd = -1;
+    sp_own_remove(child->pid);
+    /* ECHILD: our host ignores SIGCHLD, or reaps whatever it finds. */
+    return r < 0 || (info.si_code == CLD_EXITED && info.si_status == 0);
 }
 
 /* The maker has ended: whom it made, it has told. */
@@ -120,8 +133,7 @@ void sp_cell_hear_of_birth(int socket, struct sp_wire_message *m, struct sp_cell
         const struct sp_wire_born *born = (const void *)m->bytes;
 
         if (born->head.op == SP_WIRE_BORN && m->fd_count == 1) {
-            ret->pid = born->pid;
-            ret->pidfd = sp_fd_lift(m->fds[0]);
+            sp_cell_child_set(ret, born->pid, sp_fd_lift(m->fds[0]));
             m->fd_count = 0;
         }
         sp_wire_close_fds(m);
@@ -149,8 +161,7 @@ static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_ch
         const struct sp_wire_head *h = (const void *)m->bytes;
 
         if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
-            ret_cell->pid = ((const struct sp_wire_born *)h)->pid;
-            ret_cell->pidfd = m->fds[0];
+            sp_cell_child_set(ret_cell, ((const struct sp_wire_born *)h)->pid, m->fds[0]);
             m->fd_count = 0;
         }
         if (h->op == SP_WIRE_READY) {
@@ -168,10 +179,10 @@ static void end_trial(int socket, struct sp_wire_message *m, bool is_forked_one,
 {
     if (!is_forked_one || (maker->pidfd >= 0 && !await(maker->pidfd, ANSWER_MS)))
         sp_cell_child_kill(maker);
-    sp_cell_child_reap(maker);
+    (void)sp_cell_child_reap(maker);
     sp_cell_hear_of_birth(socket, m, cell);
     sp_cell_child_kill(cell);
-    sp_cell_child_reap(cell);
+    (void)sp_cell_child_reap(cell);
 }
 
 static int send_trial(int socket, int plan, struct sp_error *e)

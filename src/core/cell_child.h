@@ -23,9 +23,12 @@ int sp_cell_seal(const char *name, const struct sp_buf *bytes);
 /* Runs ourselves (`program`) as a cell at the other end of a new socket. */
 int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *ret,
                   struct sp_error *e);
+/* A process that was started: it is noted as ours (os/own.h) until it is reaped. */
+void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd);
 void sp_cell_child_kill(const struct sp_cell_child *child);          /* none: fine */
 bool sp_cell_child_await(const struct sp_cell_child *child, int ms); /* false: it lives on */
-void sp_cell_child_reap(struct sp_cell_child *child);                /* waits for its end */
+/* Waits for its end. false: it was killed, or says that it has failed. */
+bool sp_cell_child_reap(struct sp_cell_child *child);
 /* The maker has ended: whom it made, it has told. Reads the socket until then. */
 void sp_cell_hear_of_birth(int socket, struct sp_wire_message *m, struct sp_cell_child *ret);
 /* Why a cell could not be confined. SP_E_STATE: another plan may do. */

@@ -10,13 +10,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/plan.h"
 #include "core/cell_child.h"
+#include "core/orphans.h"
 #include "core/outbox.h"
 #include "os/cgroup.h"
 #include "os/fd.h"
@@ -30,6 +30,7 @@ struct sp_cells {
     struct sp_loop *loop;
     bool is_guest;
     struct sp_cell *first;
+    struct sp_orphans orphans;
 };
 
 struct sp_cell {
@@ -309,8 +310,7 @@ static void on_born(struct sp_cell *c)
 
     if (c->maker.pidfd < 0 || c->self.pidfd >= 0 || c->message.fd_count != 1)
         return;
-    c->self.pid = m->pid;
-    c->self.pidfd = sp_fd_lift(c->message.fds[0]);
+    sp_cell_child_set(&c->self, m->pid, sp_fd_lift(c->message.fds[0]));
     c->message.fd_count = 0;
 }
 
@@ -414,7 +414,7 @@ static void on_maker_end(struct sp_watch *w, uint32_t events)
 
     (void)events;
     sp_loop_unwatch(c->loop, w);
-    sp_cell_child_reap(&c->maker);
+    (void)sp_cell_child_reap(&c->maker);
     if (c->is_killed)
         end_self(c);
 }
@@ -449,6 +449,38 @@ static int launch(struct sp_cell *c, struct sp_error *e)
 
 /* ---- the group ---- */
 
+/* A cell whose end came too soon is a zombie until somebody needs another one. */
+static bool has_reaped_lost(void *user)
+{
+    bool is_settled = true;
+
+    for (struct sp_cell *c = ((struct sp_cells *)user)->first; c != NULL; c = c->next) {
+        if (is_forked(c) || c->socket >= 0 || c->self.pidfd < 0)
+            continue;
+        if (sp_cell_child_await(&c->self, 0)) {
+            sp_loop_unwatch(c->loop, &c->self.on_end);
+            (void)sp_cell_child_reap(&c->self);
+        } else {
+            is_settled = false;
+        }
+    }
+    return is_settled;
+}
+
+static bool has_maker(void *user)
+{
+    for (const struct sp_cell *c = ((struct sp_cells *)user)->first; c != NULL; c = c->next)
+        if (c->maker.pidfd >= 0 || (is_forked(c) && c->self.pidfd < 0 && c->socket >= 0))
+            return true;
+    return false;
+}
+
+static void end_orphans(struct sp_cells *g)
+{
+    if (!g->is_guest) /* else what is below us is our host's */
+        sp_orphans_end(&g->orphans);
+}
+
 int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e)
 {
     if (sp_loop_has_sleeper(loop))
@@ -458,6 +490,8 @@ int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, str
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cells' table");
     g->loop = loop;
     g->is_guest = is_guest;
+    g->orphans = (struct sp_orphans){
+        .loop = loop, .is_settled = has_reaped_lost, .may_be_unknown = has_maker, .user = g};
     /* What outlives a cell that was killed comes to us, to be killed too. */
     if (!is_guest)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -473,6 +507,7 @@ void sp_cells_free(struct sp_cells *g)
         return;
     while (g->first != NULL)
         sp_cell_free(g->first);
+    sp_orphans_done(&g->orphans);
     sp_loop_before_sleep(g->loop, NULL, NULL, NULL);
     sp_loop_peek(g->loop, NULL, NULL);
     free(g);
@@ -542,32 +577,6 @@ fail:
 
 /* ---- ends ---- */
 
-static bool is_a_cell(const struct sp_cells *g, pid_t pid)
-{
-    for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
-        if (c->socket >= 0 && (c->self.pid == pid || c->maker.pid == pid))
-            return true;
-    return false;
-}
-
-/* Whoever is below us and no living cell's: what a cell that was killed has left. */
-static void kill_strays(const struct sp_cells *g)
-{
-    pid_t pids[256];
-
-    if (g->is_guest)
-        return; /* what else is below us is our host's */
-    int n = sp_tree_children(getpid(), pids, 256);
-    for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
-        if (c->maker.pidfd >= 0)
-            return; /* one of them may be a cell that we have not heard of yet */
-
-    n = n > 256 ? 256 : n; /* the rest comes to us when these are gone, at the next end */
-    for (int i = 0; i < n; i++)
-        if (!is_a_cell(g, pids[i]))
-            sp_tree_kill(pids[i], true);
-}
-
 static void lose_seats(struct sp_cell *c)
 {
     for (uint32_t i = 0; c->seats != NULL && i < c->options.slots; i++)
@@ -594,7 +603,7 @@ static void bury(struct sp_deferred *d)
                (int)c->self.pid);
     sp_cell_child_kill(&c->self);
     if (!is_forked(c)) { /* else the kernel has done it */
-        kill_strays(c->group);
+        end_orphans(c->group);
         sp_cgroup_clean_up(c->cgroup);
     }
     if (is_forked(c)) {
@@ -614,12 +623,11 @@ static void await_end(struct sp_cell *c, struct sp_cell_child *child)
     if (!sp_cell_child_await(child, END_WAIT_MS)) {
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
         sp_cell_child_kill(child);
-        if (!is_forked(c)) {
-            kill_strays(c->group);
+        if (!is_forked(c))
             sp_cgroup_clean_up(c->cgroup);
-        }
     }
-    sp_cell_child_reap(child);
+    if (!sp_cell_child_reap(child) && !is_forked(c))
+        end_orphans(c->group);
 }
 
 /* Nothing is heard of it any more. */
@@ -659,10 +667,6 @@ void sp_cell_free(struct sp_cell *c)
     }
     hang_up(c);
     await_end(c, &c->self);
-    /* Normally none: strays of a cell that had to be killed. */
-    while (!is_forked(c) && !c->group->is_guest && c->group->first == c && c->next == NULL &&
-           waitpid(-1, NULL, WNOHANG) > 0) {
-    }
     release(c);
 }
 

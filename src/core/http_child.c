@@ -47,7 +47,7 @@ static void on_end(struct sp_watch *w, uint32_t events)
 
     (void)events;
     sp_loop_unwatch(c->http->loop, &c->process.on_end);
-    sp_cell_child_reap(&c->process);
+    (void)sp_cell_child_reap(&c->process);
     if (c->socket < 0)
         sp_loop_defer(c->http->loop, &c->end, free_child);
 }
@@ -79,7 +79,7 @@ void sp_web_children_free(struct sp_web *h)
         sp_web_child_hang_up(c, true);
         sp_loop_unwatch(h->loop, &c->process.on_end);
         sp_cell_child_kill(&c->process);
-        sp_cell_child_reap(&c->process);
+        (void)sp_cell_child_reap(&c->process);
         sp_loop_undefer(h->loop, &c->end);
         free_child(&c->end);
     }
@@ -246,8 +246,7 @@ static int spawn(struct sp_web_child *c, struct sp_error *e)
     if (sp_spawn(&s) < 0)
         return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start a process for HTTP requests: %s",
                        sp_step_name(s.failed_step));
-    c->process.pid = s.pid;
-    c->process.pidfd = s.pidfd;
+    sp_cell_child_set(&c->process, s.pid, s.pidfd);
     return 0;
 }
 
@@ -271,7 +270,7 @@ int sp_web_child_start(struct sp_web *h, struct sp_error *e)
     }
     if (c->process.pidfd >= 0) {
         sp_cell_child_kill(&c->process);
-        sp_cell_child_reap(&c->process);
+        (void)sp_cell_child_reap(&c->process);
     }
     sp_loop_unwatch(h->loop, &c->watch);
     if (c->socket >= 0)

@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "os/own.h"
 
 struct sp_approver_program {
     struct sp_approver approver;
@@ -125,6 +126,7 @@ static bool reap(struct query *q, int options)
     if (r == 0 && info.si_pid == 0)
         return false;
     q->status = r == 0 && info.si_code == CLD_EXITED ? info.si_status : -1;
+    sp_own_remove(q->pid);
     sp_loop_unwatch(q->by->loop, &q->exit_watch);
     (void)close(TAKE_FD(q->pidfd));
     return true;
@@ -273,6 +275,7 @@ static int start(struct query *q, const struct sp_question *question, struct sp_
     q->pidfd = (int)syscall(SYS_pidfd_open, q->pid, 0);
     if (q->pidfd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "watch %s", q->by->path);
+    sp_own_add(q->pid);
     r = sp_loop_watch(q->by->loop, &q->out_watch, q->out, EPOLLIN, on_out, e);
     return r < 0 ? r
                  : sp_loop_watch(q->by->loop, &q->exit_watch, q->pidfd, EPOLLIN, on_exit_seen, e);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -156,8 +155,6 @@ void sp_cgroup_free(struct sp_cgroup *c)
             remove_below(c->dir, ".", 0);
             if (rmdir(c->path) == 0 || errno != EBUSY)
                 break;
-            while (waitpid(-1, NULL, WNOHANG) > 0) {
-            }
             (void)poll(NULL, 0, 5); /* the dying have no descriptor to wait on here */
         }
         (void)close(c->dir);

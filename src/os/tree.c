@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -141,8 +143,30 @@ static bool add_pid(struct pids *l, pid_t pid)
     return true;
 }
 
+/* What is to be killed, and what is not. */
+struct hunt {
+    pid_t root;
+    sp_tree_spare *is_spared; /* of the root's children; NULL: none is */
+    const void *user;
+    int64_t due_ns; /* INT64_MAX: none */
+    struct pids met;
+};
+
+static int64_t clock_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool is_late(const struct hunt *h)
+{
+    return h->due_ns != INT64_MAX && clock_ns() >= h->due_ns;
+}
+
 /* Adds the children of `parent` that were not met before, and stops them. */
-static void meet_children(pid_t parent, struct pids *met)
+static void meet_children(struct hunt *h, pid_t parent)
 {
     pid_t few[AT_ONCE];
     pid_t *pids = few;
@@ -161,46 +185,64 @@ static void meet_children(pid_t parent, struct pids *met)
             n = AT_ONCE; /* the rest in a later round */
         }
     }
-    for (int i = 0; i < n; i++)
-        if (!has_pid(met, pids[i]) && add_pid(met, pids[i]))
+    for (int i = 0; i < n; i++) {
+        if (has_pid(&h->met, pids[i]) ||
+            (parent == h->root && h->is_spared != NULL && h->is_spared(h->user, pids[i])))
+            continue;
+        if (add_pid(&h->met, pids[i]))
             (void)kill(pids[i], SIGSTOP);
+    }
     free(many);
 }
 
-/* Everyone below `root`, however deep: those who were met are the queue of those to be looked at.
- */
-static bool stop_new(pid_t root, struct pids *met)
+/* Everything below the root, however deep: what was met is the queue of what is to be inspected. */
+static bool stop_new(struct hunt *h)
 {
-    const size_t before = met->count;
+    const size_t before = h->met.count;
 
-    meet_children(root, met);
-    for (size_t i = 0; i < met->count; i++)
-        meet_children(met->pid[i], met);
-    return met->count != before;
+    meet_children(h, h->root);
+    for (size_t i = 0; i < h->met.count && !is_late(h); i++)
+        meet_children(h, h->met.pid[i]);
+    return h->met.count != before;
 }
 
 /*
- * Who has been told to stop or to die starts nobody any more: a fork that is under way is taken
- * back when a signal is pending. So the tree is complete when a round meets nobody new. Passes are
+ * A process that was told to stop or to die starts no other: a fork that is under way is taken back
+ * when a signal is pending. So the tree is complete when a round meets no new process. Passes are
  * repeated, for one of them may have been told to go on by another.
  */
+static void kill_all(struct hunt *h)
+{
+    for (int pass = 0; pass < MAX_PASSES; pass++) {
+        const size_t before = h->met.count;
+
+        for (int round = 0; round < MAX_ROUNDS && stop_new(h) && !is_late(h); round++) {
+        }
+        for (size_t i = before; i < h->met.count; i++)
+            (void)kill(h->met.pid[i], SIGKILL);
+        if (h->met.count == before || is_late(h))
+            break;
+    }
+    free(h->met.pid);
+}
+
 void sp_tree_kill(pid_t root, bool with_root)
 {
-    struct pids met = {0};
+    struct hunt h = {.root = root, .due_ns = INT64_MAX};
 
     if (with_root)
         (void)kill(root, SIGSTOP); /* a stopped parent starts nothing and stays the subreaper */
-    for (int pass = 0; pass < MAX_PASSES; pass++) {
-        const size_t before = met.count;
-
-        for (int round = 0; round < MAX_ROUNDS && stop_new(root, &met); round++) {
-        }
-        for (size_t i = before; i < met.count; i++)
-            (void)kill(met.pid[i], SIGKILL);
-        if (met.count == before)
-            break;
-    }
+    kill_all(&h);
     if (with_root)
         (void)kill(root, SIGKILL);
-    free(met.pid);
+}
+
+void sp_tree_kill_below(pid_t root, sp_tree_spare *is_spared, const void *user, int budget_ms)
+{
+    struct hunt h = {.root = root,
+                     .is_spared = is_spared,
+                     .user = user,
+                     .due_ns = clock_ns() + (int64_t)budget_ms * 1000000};
+
+    kill_all(&h);
 }
