@@ -30,10 +30,13 @@ build:
 	@ninja -C $(BUILD) sallyport
 
 run: build
-	@echo 'serving on ws://127.0.0.1:$(PORT); Ctrl-C ends it and every process it runs. Try, from another shell:'
-	@echo '  curl -i http://127.0.0.1:$(PORT)/readyz'
-	@echo '  python3 examples/run.py ws://127.0.0.1:$(PORT) -- sh -c "echo hello from $$(uname -s)"'
-	@exec $(BUILD)/sallyport serve --listen ws://127.0.0.1:$(PORT) --log-level info
+	@$(BUILD)/sallyport serve --listen ws://127.0.0.1:$(PORT) --log-level info | { \
+	   read -r url && echo "serving; Ctrl-C ends it and every process it runs. Whoever has this URL can run commands here:" && \
+	   echo "  URL='$$url'" && echo 'Try, from another shell, after that line:' && \
+	   echo '  curl -i http://127.0.0.1:$(PORT)/readyz' && \
+	   echo '  python3 examples/run.py "$$URL" -- sh -c "echo hello from $$(uname -s)"' && \
+	   echo '  $(BUILD)/sallyport exec --on "$$URL" -- uname -a' && \
+	   echo '  CODEX_EXEC_SERVER_URL="$$URL" codex exec "What is in this directory?"' && cat; }
 
 test:
 	@tools/install-packages build test

@@ -251,12 +251,13 @@ static bool is_loopback(const struct sockaddr_storage *a)
     return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-/* "IP:PORT" or "[IP]:PORT" */
+/* "IP:PORT" or "[IP]:PORT", and the path and query of the request, which has the token */
 static bool parse_tcp(const char *text, struct sockaddr_storage *ret, socklen_t *ret_len)
 {
     struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)ret;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)ret;
-    const char *colon = strrchr(text, ':');
+    const size_t n = strcspn(text, "/?");
+    const char *colon = memrchr(text, ':', n);
     char host[64];
     uint64_t port;
 
@@ -264,11 +265,7 @@ static bool parse_tcp(const char *text, struct sockaddr_storage *ret, socklen_t 
         return false;
     memcpy(host, text, (size_t)(colon - text));
     host[colon - text] = 0;
-
-    struct sp_str digits = sp_str_of(colon + 1);
-    if (digits.n > 0 && digits.p[digits.n - 1] == '/')
-        digits.n--;
-    if (!sp_str_to_u64(digits, 65535, &port))
+    if (!sp_str_to_u64((struct sp_str){colon + 1, (size_t)(text + n - colon - 1)}, 65535, &port))
         return false;
     *ret = (struct sockaddr_storage){0};
     if (host[0] == '[' && host[strlen(host) - 1] == ']') {
@@ -315,11 +312,12 @@ static int dial(struct bench_client *c, const char *url, struct sp_error *e)
 static int upgrade(struct bench_client *c, const char *url, struct sp_error *e)
 {
     const char *host = c->is_tcp ? url + 5 : "localhost";
+    const char *target = host + strcspn(host, "/");
     const int n = snprintf(c->out, OUT,
-                           "GET / HTTP/1.1\r\nHost: %.*s\r\nUpgrade: websocket\r\n"
+                           "GET %s HTTP/1.1\r\nHost: %.*s\r\nUpgrade: websocket\r\n"
                            "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                            "Sec-WebSocket-Version: 13\r\n\r\n",
-                           (int)strcspn(host, "/"), host);
+                           target[0] == 0 ? "/" : target, (int)strcspn(host, "/"), host);
     int r = bench_client_send_all(c, c->out, (size_t)n, e);
 
     while (r == 0) {

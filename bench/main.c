@@ -27,7 +27,7 @@ static const char help[] =
     "Without a server it measures the raw limits alone.\n"
     "\n"
     "  --server CMD     command line of the server; its first line of output is its URL\n"
-    "  --url URL        a server that runs already (ws://IP:PORT on loopback, unix:///PATH)\n"
+    "  --url URL        a server that runs already (as it printed it, on loopback; unix:///PATH)\n"
     "  --peer CMD       another server, measured in turn with the first\n"
     "  --binary PATH    the server's file, for its stripped size (default: what runs)\n"
     "  --only NAME,…    these cases only:\n";
@@ -204,7 +204,8 @@ static void print_top(const struct bench *b, double busy)
         (void)printf("%s %s, %ld processors, %.0f %% busy before the run%s\n", u.sysname, u.release,
                      sysconf(_SC_NPROCESSORS_ONLN), busy * 100, busy > 0.1 ? ": expect noise" : "");
     if (b->command[BENCH_OURS] != NULL || b->url != NULL)
-        (void)printf("ours: %s\n", b->url != NULL ? b->url : b->command[BENCH_OURS]);
+        (void)printf("ours: %s\n",
+                     b->url != NULL ? "a server that runs already" : b->command[BENCH_OURS]);
     if (b->command[BENCH_PEER] != NULL)
         (void)printf("peer: %s\n", b->command[BENCH_PEER]);
     (void)fputc('\n', stdout);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one command on an exec-server and behaves like it: its output, its exit code.
 
-    python3 examples/run.py ws://127.0.0.1:8765 [--tty] -- sh -c 'echo hello'
+    python3 examples/run.py 'ws://127.0.0.1:8765/?token=...' [--tty] -- sh -c 'echo hello'
 
 A first lesson in the protocol (docs/PROTOCOL.md), in the order in which things happen:
 connect, upgrade to WebSocket, initialize, initialized, process/start, then notifications
@@ -23,10 +23,11 @@ class WebSocket:
     def __init__(self, url):
         where = urllib.parse.urlsplit(url)
         if where.scheme != 'ws' or where.hostname is None:
-            sys.exit('expected ws://HOST:PORT, not ' + url)
+            sys.exit('expected ws://HOST:PORT/?token=..., as the server printed it')
         self.socket = socket.create_connection((where.hostname, where.port or 80))
         self.stream = self.socket.makefile('rb')
-        headers = ['GET / HTTP/1.1', 'Host: ' + where.netloc.rpartition('@')[2], 'Connection: Upgrade',
+        target = (where.path or '/') + ('?' + where.query if where.query else '')  # the query has the token
+        headers = ['GET %s HTTP/1.1' % target, 'Host: ' + where.netloc.rpartition('@')[2], 'Connection: Upgrade',
                    'Upgrade: websocket', 'Sec-WebSocket-Version: 13',
                    'Sec-WebSocket-Key: ' + base64.b64encode(os.urandom(16)).decode()]
         if os.environ.get('SALLYPORT_TOKEN'):  # a server with --token-file wants it here
@@ -110,7 +111,7 @@ def main(args):
     try:
         return run(args[0], rest[1:], tty)
     except OSError as e:
-        sys.exit('run.py: %s: %s' % (args[0], e))
+        sys.exit('run.py: %s: %s' % (args[0].partition('?')[0], e))
 
 
 if __name__ == '__main__':

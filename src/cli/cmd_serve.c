@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -29,6 +30,7 @@ struct serve {
     struct sp_server *server;
     struct sp_rpc rpc;
     struct sp_auth *auth;
+    char token[SP_AUTH_TOKEN_LEN + 1]; /* made here; "": none, or it was printed */
     struct sp_listener *listener;
     struct sp_listener *local; /* NULL: none */
     struct sp_ending ending;
@@ -39,8 +41,8 @@ struct serve {
 
 /* ---- authority ---- */
 
-static int check_authority(struct sp_serve_options *o, const struct sp_listen_url *url,
-                           struct sp_auth **ret, struct sp_error *e)
+static int check_authority(struct serve *s, struct sp_serve_options *o,
+                           const struct sp_listen_url *url, struct sp_error *e)
 {
     if (o->auth.mode == NULL && o->auth.token_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -53,19 +55,39 @@ static int check_authority(struct sp_serve_options *o, const struct sp_listen_ur
         o->auth.mode = "capability-token";
         o->auth.token_file = o->own_token_file;
     }
-    const int r = sp_auth_new(&o->auth, ret, e);
+    const int r = sp_auth_new(&o->auth, &s->auth, e);
     if (r < 0)
         return r;
-    if (*ret != NULL && url->kind == SP_LISTEN_STDIO)
+    if (s->auth != NULL && url->kind == SP_LISTEN_STDIO)
         return sp_fail(e, SP_E_INVALID, 0,
                        "WebSocket auth requires a WebSocket listener, not stdio");
-    if (*ret == NULL && !url->is_loopback && !o->is_anonymous_allowed)
+    if (s->auth != NULL || url->kind != SP_LISTEN_WS)
+        return 0;
+    if (!o->has_no_auth && !o->is_anonymous_allowed)
+        return sp_auth_make(&s->auth, s->token, e);
+    if (!url->is_loopback && !o->is_anonymous_allowed)
         return sp_fail(e, SP_E_INVALID, 0,
-                       "`%s` is reachable from other machines: give `--token-file FILE`, or "
-                       "`--allow-anonymous` "
-                       "if everybody may run commands here",
+                       "`%s` is reachable from other machines: leave out `--no-auth`, or give "
+                       "`--allow-anonymous` if every machine that reaches it may run commands here",
                        o->listen);
     return 0;
+}
+
+/* The first line of stdout. The token is not needed after it. */
+static int print_url(struct serve *s, struct sp_error *e)
+{
+    const bool has_token = s->token[0] != 0;
+    struct stat st;
+
+    if (has_token && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode))
+        (void)fputs("Warning: the URL with the token goes to a file: every reader of that file can "
+                    "run commands here; use --token-file or --listen unix:///PATH instead\n",
+                    stderr);
+    const int n =
+        printf("%s%s%s\n", sp_listener_url(s->listener), has_token ? "/?token=" : "", s->token);
+    explicit_bzero(s->token, sizeof s->token);
+    return n < 0 || fflush(stdout) != 0 ? sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout")
+                                        : 0;
 }
 
 /* ---- events ---- */
@@ -199,7 +221,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
     if (r == 0)
         r = sp_listen_parse(o->listen, &url, e);
     if (r == 0)
-        r = check_authority(o, &url, &s->auth, e);
+        r = check_authority(s, o, &url, e);
     if (r == 0)
         r = find_covers(s, o, &url, e);
     if (r == 0)
@@ -255,10 +277,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
     r = sp_listener_new(s->loop, &url, &lo, &s->listener, e);
     if (r == 0 && url.kind != SP_LISTEN_STDIO && !o->has_no_local_socket)
         listen_locally(s, &lo);
-    if (r == 0 && url.kind != SP_LISTEN_STDIO &&
-        (printf("%s\n", sp_listener_url(s->listener)) < 0 || fflush(stdout) != 0))
-        r = sp_fail(e, SP_E_SYSTEM, errno, "say the URL on stdout");
-    return r;
+    return r == 0 && url.kind != SP_LISTEN_STDIO ? print_url(s, e) : r;
 }
 
 static void end(struct serve *s)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/redact.h"
 #include "cli/cli.h"
 #include "cli/plain.h"
 
@@ -35,8 +36,28 @@ int sp_cli_complain(const struct sp_error *e)
     return SP_EXIT_FAILED;
 }
 
+/* Other users can read /proc/PID/cmdline: each URL there loses its query, which may hold a token.
+ * false: no memory for the copies that are used instead. */
+static bool hide_tokens(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!sp_redact_is_needed(argv[i]))
+            continue;
+        char *copy = strdup(argv[i]);
+        if (copy == NULL)
+            return false;
+        sp_redact_in_place(argv[i]);
+        argv[i] = copy; /* lives as long as the process */
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!hide_tokens(argc, argv)) {
+        (void)fputs("sallyport: no memory\n", stderr);
+        return SP_EXIT_FAILED;
+    }
     const char *verb = argc > 1 ? argv[1] : "";
 
     if (strcmp(verb, "serve") == 0)

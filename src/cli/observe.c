@@ -112,10 +112,10 @@ static int begin(struct sp_observe *o, const struct sp_observe_flags *f, struct 
         *e = o->death;
         return -(int)e->code;
     }
-    return o->can_observe
-               ? 0
-               : sp_fail(e, SP_E_FAILED, 0,
-                         "the server at %s does not let its processes be observed", o->server.url);
+    return o->can_observe ? 0
+                          : sp_fail(e, SP_E_FAILED, 0,
+                                    "the server at %s does not let its processes be observed",
+                                    o->server.shown);
 }
 
 int sp_observe_open(const struct sp_observe_flags *f, struct sp_observe **ret)
@@ -161,7 +161,7 @@ struct sp_client *sp_observe_client(struct sp_observe *o)
 
 const char *sp_observe_url(const struct sp_observe *o)
 {
-    return o->server.url;
+    return o->server.shown;
 }
 
 void sp_observe_set_ops(struct sp_observe *o, const struct sp_observe_ops *ops, void *user)

@@ -67,6 +67,7 @@ int sp_observe_args(const struct sp_verb *v, int argc, char **argv, void *user,
 
 struct sp_observe_server {
     char *url, *token; /* token NULL: none */
+    char *shown;       /* the URL without its query */
     uint64_t connect_timeout_ms;
 };
 int sp_observe_find(const struct sp_observe_flags *f, struct sp_observe_server *ret,
@@ -91,7 +92,7 @@ void sp_observe_free(struct sp_observe *o); /* NULL is fine */
 
 struct sp_loop *sp_observe_loop(struct sp_observe *o);
 struct sp_client *sp_observe_client(struct sp_observe *o);
-const char *sp_observe_url(const struct sp_observe *o);
+const char *sp_observe_url(const struct sp_observe *o); /* for people: without its query */
 void sp_observe_set_ops(struct sp_observe *o, const struct sp_observe_ops *ops, void *user);
 /* Why there is no connection any more; NULL: there is one. */
 const struct sp_error *sp_observe_death(const struct sp_observe *o);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/redact.h"
 #include "cli/observe.h"
 #include "cli/sockets.h"
 #include "config/config.h"
@@ -20,7 +21,7 @@ static bool copy(const char *text, char **ret)
 static int set_place(const char *url, const char *token_file, struct sp_observe_server *ret,
                      struct sp_error *e)
 {
-    if (!copy(url, &ret->url))
+    if (!copy(url, &ret->url) || (ret->shown = sp_redact_url(url)) == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the server");
     return token_file == NULL ? 0 : sp_config_read_token(token_file, &ret->token, e);
 }
@@ -112,6 +113,7 @@ int sp_observe_find(const struct sp_observe_flags *f, struct sp_observe_server *
 void sp_observe_server_done(struct sp_observe_server *s)
 {
     free(s->url);
+    free(s->shown);
     free(s->token);
     *s = (struct sp_observe_server){0};
 }

@@ -22,9 +22,13 @@ static const char help[] =
     "  --no-local-socket         do not listen for `sallyport ps`, `logs`, `attach` and `kill`\n"
     "                            in the runtime folder of this user, too\n"
     "\n"
-    "Who may connect (ws://):\n"
-    "  --token-file FILE         require `Authorization: Bearer TOKEN`, the token is in FILE\n"
-    "  --allow-anonymous         listen beyond loopback without a token\n"
+    "Who may connect (ws://): clients that have the token, as `?token=TOKEN` in the URL or as\n"
+    "`Authorization: Bearer TOKEN`. Without these flags a token is made at the start and is part\n"
+    "of the URL that is printed.\n"
+    "  --token-file FILE         the token is in FILE, and the URL is printed without it\n"
+    "  --no-auth                 no token: every user and program of this machine may run\n"
+    "                            commands here\n"
+    "  --allow-anonymous         as --no-auth, also when listening beyond loopback\n"
     "  --ws-auth MODE            capability-token or signed-bearer-token\n"
     "  --ws-token-file FILE      the capability token\n"
     "  --ws-token-sha256 HEX     or its SHA-256\n"
@@ -37,7 +41,7 @@ static const char help[] =
     "  --session-ttl SECONDS     keep the session of a lost connection (default 30)\n"
     "  --closed-ttl SECONDS      keep a closed process readable (default 30)\n"
     "  --no-cgroups              find a command's processes by parentage, not by cgroup\n"
-    "  --expose-to-sandboxes     without a token: run confined commands with network, too,\n"
+    "  --expose-to-sandboxes     with --no-auth: run confined commands with network, too,\n"
     "                            though they can reach this server and ask for anything\n"
     "  --concurrent-requests N   accepted for compatibility: no request ever stalls another\n"
     "\n"
@@ -64,6 +68,7 @@ enum {
     OPT_MAX_CONNECTIONS,
     OPT_NO_LOCAL_SOCKET,
     OPT_TOKEN_FILE,
+    OPT_NO_AUTH,
     OPT_ALLOW_ANONYMOUS,
     OPT_WS_AUTH,
     OPT_WS_TOKEN_FILE,
@@ -93,6 +98,7 @@ static const struct option known[] = {
     {"max-connections", required_argument, NULL, OPT_MAX_CONNECTIONS},
     {"no-local-socket", no_argument, NULL, OPT_NO_LOCAL_SOCKET},
     {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
+    {"no-auth", no_argument, NULL, OPT_NO_AUTH},
     {"allow-anonymous", no_argument, NULL, OPT_ALLOW_ANONYMOUS},
     {"ws-auth", required_argument, NULL, OPT_WS_AUTH},
     {"ws-token-file", required_argument, NULL, OPT_WS_TOKEN_FILE},
@@ -162,6 +168,9 @@ static bool take(struct sp_serve_options *o, int opt)
     case OPT_TOKEN_FILE:
         o->own_token_file = optarg;
         return true;
+    case OPT_NO_AUTH:
+        o->has_no_auth = true;
+        return true;
     case OPT_ALLOW_ANONYMOUS:
         o->is_anonymous_allowed = true;
         return true;
@@ -229,6 +238,15 @@ static bool take(struct sp_serve_options *o, int opt)
 
 static bool fits_together(const struct sp_serve_options *o)
 {
+    const bool has_token = o->own_token_file != NULL || o->auth.mode != NULL ||
+                           o->auth.token_file != NULL || o->auth.token_sha256 != NULL ||
+                           o->auth.shared_secret_file != NULL;
+
+    if (has_token && (o->has_no_auth || o->is_anonymous_allowed)) {
+        (void)fprintf(stderr, "sallyport serve: %s cannot be combined with a token\n",
+                      o->has_no_auth ? "--no-auth" : "--allow-anonymous");
+        return false;
+    }
     if (o->approve != NULL || (o->rule_count == 0 && o->approver == NULL))
         return true;
     (void)fprintf(stderr,

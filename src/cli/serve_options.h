@@ -16,7 +16,9 @@ struct sp_serve_options {
     const char *listen;
     struct sp_auth_options auth;
     const char *own_token_file;
-    bool is_anonymous_allowed, has_metrics, has_no_cgroups, accepts_exposure;
+    bool has_no_auth;          /* ws:// without a token */
+    bool is_anonymous_allowed; /* the same, also beyond loopback */
+    bool has_metrics, has_no_cgroups, accepts_exposure;
     bool has_no_local_socket;
     const char *hosts[SP_SERVE_MAX_HOSTS + 1];
     unsigned host_count;

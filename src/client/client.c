@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/redact.h"
 #include "client/client_priv.h"
 
 #define CONNECT_MS   10000U
@@ -440,6 +441,7 @@ static void destroy(struct sp_client *c)
     if (c->token != NULL)
         explicit_bzero(c->token, strlen(c->token));
     free(c->token);
+    explicit_bzero(c->target.path, sizeof c->target.path);
     free_list(c->program);
     free_list(c->env);
     free(c);
@@ -473,7 +475,8 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                                     .opened = on_opened,
                                     .failed = on_failed,
                                     .gone = on_gone};
-    if (!copy_text(o->url != NULL ? o->url : o->program[0], &c->where) ||
+    c->where = o->url != NULL ? sp_redact_url(o->url) : strdup(o->program[0]);
+    if (c->where == NULL ||
         !copy_text(o->client_name != NULL ? o->client_name : "sallyport", &c->name) ||
         !copy_text(o->token, &c->token) ||
         !copy_list(o->url != NULL ? NULL : o->program, &c->program) ||

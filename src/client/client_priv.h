@@ -31,7 +31,7 @@ struct sp_client {
     void *user;
     enum sp_client_state state;
 
-    char *where; /* the URL, or the program's name */
+    char *where; /* the URL without its query, or the program's name */
     char **program, **env;
     char *token, *name;
     uint64_t connect_ms, resume_ms;

@@ -5,7 +5,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/redact.h"
 #include "base/str.h"
+
+#define SHOWN 300 /* bytes of a URL in a message */
 
 static bool begins(const char *text, const char *with)
 {
@@ -67,13 +70,16 @@ static int parse_ws(const char *url, struct sp_target *ret, struct sp_error *e)
 {
     const char *text = url + strlen("ws://");
     const size_t n = strcspn(text, "/?#");
+    char shown[SHOWN];
     const char *path = text + n;
 
     if (!is_plain(text) || memchr(text, '@', n) != NULL || strchr(path, '#') != NULL ||
         !split((struct sp_str){text, n}, ret))
-        return sp_fail(e, SP_E_INVALID, 0, "`%s` is no URL of a server; write ws://HOST:PORT", url);
+        return sp_fail(e, SP_E_INVALID, 0, "`%s` is no URL of a server; write ws://HOST:PORT",
+                       sp_redact_url_to(url, shown, sizeof shown));
     if (strlen(path) > SP_TARGET_MAX_PATH - 1)
-        return sp_fail(e, SP_E_INVALID, 0, "the path of `%.60s...` is too long", url);
+        return sp_fail(e, SP_E_INVALID, 0, "the path of `%.60s...` is too long",
+                       sp_redact_url_to(url, shown, sizeof shown));
     (void)snprintf(ret->path, sizeof ret->path, "%s%s", path[0] == '?' ? "/" : "", path);
     return 0;
 }
@@ -81,21 +87,23 @@ static int parse_ws(const char *url, struct sp_target *ret, struct sp_error *e)
 int sp_target_parse(const char *url, struct sp_target *ret, struct sp_error *e)
 {
     struct sp_target t = {0};
+    char shown[SHOWN];
     int r;
 
+    (void)sp_redact_url_to(url, shown, sizeof shown);
     if (begins(url, "wss://"))
         return sp_fail(e, SP_E_INVALID, 0,
                        "`%s`: TLS is not spoken here; run the server through ssh (program = ssh, "
                        "HOST, sallyport, serve, --listen, stdio), or forward its socket with "
                        "ssh -L and use unix:///PATH",
-                       url);
+                       shown);
     if (begins(url, "unix://"))
         r = parse_unix(url, &t, e);
     else if (begins(url, "ws://"))
         r = parse_ws(url, &t, e);
     else
         r = sp_fail(e, SP_E_INVALID, 0,
-                    "`%s` is no URL of a server; write ws://HOST:PORT or unix:///PATH", url);
+                    "`%s` is no URL of a server; write ws://HOST:PORT or unix:///PATH", shown);
     if (r == 0)
         *ret = t;
     return r;

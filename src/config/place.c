@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/redact.h"
 #include "config/config_priv.h"
 
 #define CONNECT_MS 10000
@@ -12,6 +13,7 @@ void sp_config_place_done(struct sp_config_place *p)
     if (p->token != NULL)
         explicit_bzero(p->token, strlen(p->token));
     free(p->token);
+    free(p->own_name);
     *p = (struct sp_config_place){0};
 }
 
@@ -76,13 +78,21 @@ int sp_config_place(const struct sp_config *c, const char *name_or_url, struct s
     else if (!is_url)
         return refuse_name(c, name, e);
     const char *trouble = p.url == NULL ? NULL : sp_config_check_url(p.url);
+    char shown[128];
     if (trouble != NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "`%.120s`: %s", p.url, trouble);
+        return sp_fail(e, SP_E_INVALID, 0, "`%s`: %s", sp_redact_url_to(p.url, shown, sizeof shown),
+                       trouble);
     if (token_file == NULL && is_server(c, &p))
         token_file = c->token_file;
     if (token_file != NULL)
         r = sp_config_read_token(token_file, &p.token, e);
-    if (r == 0)
+    if (r == 0 && env == NULL) {
+        p.name = p.own_name = sp_redact_url(p.url);
+        r = p.name == NULL ? sp_config_no_memory(e) : 0;
+    }
+    if (r < 0)
+        sp_config_place_done(&p);
+    else
         *ret = p;
     return r;
 }

@@ -8,15 +8,16 @@
 #include "config/config.h"
 
 /* Local, or what a connection needs to know; the strings are the configuration's or the caller's,
- * the token alone is owned. */
+ * but for the token and own_name. */
 struct sp_config_place {
     bool is_local;
-    const char *name;           /* "local", the environment's, or the URL */
+    const char *name;           /* "local", the environment's, or the URL without its query */
     const char *url;            /* NULL: program, or local */
     const char *const *program; /* NULL: url, or local */
     const char *const *env;     /* NAME=VALUE for the program; NULL: none */
     const char *cwd;            /* default directory of commands there; NULL: none */
     char *token;                /* bearer; NULL: none */
+    char *own_name;             /* owns `name` of a URL; NULL: the name is borrowed */
     uint64_t connect_timeout_ms;
 };
 void sp_config_place_done(struct sp_config_place *p);

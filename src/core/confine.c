@@ -430,7 +430,7 @@ int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy
         return sp_fail(
             e, SP_E_INVALID, 0,
             "sandbox intent cannot be enforced on this executor: with network the command "
-            "could ask this server for anything; give it a token (--token-file), let it "
+            "could ask this server for anything; start the server without --no-auth, let it "
             "listen on a unix socket, or accept that (--expose-to-sandboxes)");
 
     for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++)

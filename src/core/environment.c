@@ -8,11 +8,18 @@ static const char *const core_names[] = {"PATH", "SHELL",  "TMPDIR",   "TEMP",  
 
 static const char *const default_excludes[] = {"*KEY*", "*SECRET*", "*TOKEN*"};
 
-/* Secrets and switches of the executor itself. */
+/* Secrets and switches of the executor itself; the URL of a server may hold its token. */
 static const char *const never_inherited[] = {
-    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN", "NODE_REPL_AUTH_TOKEN",
-    "OPENAI_FEDERATION_RULE_ID",          "OPENAI_IDENTITY_TOKEN_FILE",
-    "OPENAI_WORKLOAD_IDENTITY_CONTEXT",   "CODEX_GUARDIAN_DECISIONS_API_KEY",
+    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+    "NODE_REPL_AUTH_TOKEN",
+    "OPENAI_FEDERATION_RULE_ID",
+    "OPENAI_IDENTITY_TOKEN_FILE",
+    "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
+    "CODEX_GUARDIAN_DECISIONS_API_KEY",
+    "CODEX_EXEC_SERVER_URL",
+    "SALLYPORT_TOKEN",
+    "SALLYPORT_SERVER",
+    "SALLYPORT_DEFAULT_ENVIRONMENT",
 };
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])

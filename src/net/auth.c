@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -15,11 +17,16 @@
 #define DEFAULT_SKEW_S 30
 #define MAX_SKEW_S     (INT64_C(1) << 40) /* so that sums with a time do not overflow */
 
+#define MAX_TOKEN 4096 /* in a query, decoded */
+
 #define INVALID_HEADER "invalid authorization header"
 #define INVALID_TOKEN  "invalid websocket bearer token"
+#define MISSING_TOKEN  "missing websocket bearer token"
+#define USE_PRINTED    "; use the URL the server printed"
 
 struct sp_auth {
     bool is_signed;
+    bool is_made;             /* the token is part of the URL that the server printed */
     uint8_t token_sha256[32]; /* capability token: its digest is all we keep */
     struct sp_jwt_rules jwt;  /* signed: views of what follows */
     char *secret, *issuer, *audience;
@@ -228,6 +235,26 @@ int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp
     return 0;
 }
 
+int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_error *e)
+{
+    uint8_t bytes[SP_AUTH_TOKEN_LEN / 2];
+    struct sp_auth *a = calloc(1, sizeof *a);
+
+    if (a == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a token");
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
+        free(a);
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a token: getrandom");
+    }
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(ret_token + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
+    a->is_made = true;
+    sp_sha256((struct sp_str){ret_token, SP_AUTH_TOKEN_LEN}, a->token_sha256);
+    *ret = a;
+    return 0;
+}
+
 void sp_auth_free(struct sp_auth *a)
 {
     if (a == NULL)
@@ -251,10 +278,23 @@ static bool is_capability(const struct sp_auth *a, struct sp_str token)
                           (struct sp_str){(const char *)a->token_sha256, sizeof a->token_sha256});
 }
 
-const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, int64_t now_s)
+static bool is_valid(const struct sp_auth *a, struct sp_str token, int64_t now_s)
 {
-    if (header.p == NULL)
-        return "missing websocket bearer token";
+    return a->is_signed ? sp_jwt_is_valid(&a->jwt, token, now_s) : is_capability(a, token);
+}
+
+static const char *missing(const struct sp_auth *a)
+{
+    return a->is_made ? MISSING_TOKEN USE_PRINTED : MISSING_TOKEN;
+}
+
+static const char *invalid(const struct sp_auth *a)
+{
+    return a->is_made ? INVALID_TOKEN USE_PRINTED : INVALID_TOKEN;
+}
+
+static const char *check_header(const struct sp_auth *a, struct sp_str header, int64_t now_s)
+{
     for (size_t i = 0; i < header.n; i++)
         if (header.p[i] < ' ' || header.p[i] > '~')
             return INVALID_HEADER;
@@ -270,7 +310,66 @@ const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, int64_t
         token.n--;
     if (token.n == 0)
         return INVALID_HEADER;
-    const bool may_pass =
-        a->is_signed ? sp_jwt_is_valid(&a->jwt, token, now_s) : is_capability(a, token);
-    return may_pass ? NULL : INVALID_TOKEN;
+    return is_valid(a, token, now_s) ? NULL : invalid(a);
+}
+
+/* %XX becomes its byte; everything else, `+` too, stays as it is. false: malformed or too long. */
+static bool decode(struct sp_str from, char ret[MAX_TOKEN], size_t *ret_len)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < from.n; i++, n++) {
+        if (n == MAX_TOKEN)
+            return false;
+        ret[n] = from.p[i];
+        if (from.p[i] != '%')
+            continue;
+        const int high = i + 2 < from.n ? hex_digit(from.p[i + 1]) : -1;
+        const int low = i + 2 < from.n ? hex_digit(from.p[i + 2]) : -1;
+        if (high < 0 || low < 0)
+            return false;
+        ret[n] = (char)(high << 4 | low);
+        i += 2;
+    }
+    *ret_len = n;
+    return true;
+}
+
+/* The value of the parameter `token`. false: there is none, or more than one. */
+static bool find_token(struct sp_str query, struct sp_str *ret, bool *ret_is_there)
+{
+    *ret_is_there = false;
+    while (query.n != 0) {
+        struct sp_str value = sp_str_cut(&query, '&');
+        const bool has_value = value.n != 0 && memchr(value.p, '=', value.n) != NULL;
+        const struct sp_str name = sp_str_cut(&value, '=');
+
+        if (!sp_str_eq(name, SP_STR("token")) || !has_value)
+            continue;
+        if (*ret_is_there)
+            return false;
+        *ret_is_there = true;
+        *ret = value;
+    }
+    return *ret_is_there;
+}
+
+static const char *check_query(const struct sp_auth *a, struct sp_str query, int64_t now_s)
+{
+    struct sp_str value = {0};
+    char token[MAX_TOKEN];
+    size_t n = 0;
+    bool is_there;
+
+    if (!find_token(query, &value, &is_there))
+        return is_there ? invalid(a) : missing(a);
+    const bool may_pass = decode(value, token, &n) && is_valid(a, (struct sp_str){token, n}, now_s);
+    explicit_bzero(token, n);
+    return may_pass ? NULL : invalid(a);
+}
+
+const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, struct sp_str query,
+                          int64_t now_s)
+{
+    return header.p != NULL ? check_header(a, header, now_s) : check_query(a, query, now_s);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auth: may this upgrade pass? Bearer tokens: a capability token, its SHA-256, or an HS256 JWT.
+ * auth: may this upgrade pass? Bearer tokens: one made when the server starts, a capability token,
+ * its SHA-256, or an HS256 JWT.
  */
 #ifndef SP_NET_AUTH_H
 #define SP_NET_AUTH_H
@@ -11,6 +12,8 @@
 #include "base/str.h"
 
 struct sp_auth;
+
+#define SP_AUTH_TOKEN_LEN 64 /* of a token that is made: 32 random bytes in hexadecimal */
 
 /* The command line's words, all optional (NULL). exec-server-protocol.md 1.1 and 1.4. */
 struct sp_auth_options {
@@ -25,10 +28,18 @@ struct sp_auth_options {
 /* *ret is NULL and 0 is returned if the options ask for no authentication. Refusals name the
  * missing or conflicting flag: SP_E_INVALID. */
 int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_error *e);
+/* Makes a random token; *ret keeps its digest only. The caller shows the token to the user and then
+ * overwrites it. */
+int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_error *e);
 void sp_auth_free(struct sp_auth *a);
 
-/* `header` is the value of Authorization (p NULL: absent). NULL: it may pass; else the text of the
- * 401 body. Comparison takes constant time. now_s: seconds since 1970. */
-const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, int64_t now_s);
+/*
+ * `header` is the value of Authorization (p NULL: absent), `query` the query of the request's
+ * target without its `?`. Authorization decides where there is one, else the parameter `token` of
+ * the query, percent-decoded. NULL: it may pass; else the text of the 401 body. Comparison takes
+ * constant time. now_s: seconds since 1970.
+ */
+const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, struct sp_str query,
+                          int64_t now_s);
 
 #endif

@@ -71,12 +71,16 @@ static const char *unauthorized(const struct sp_gate *g, const struct sp_http_re
                                 int64_t now_s)
 {
     struct sp_str header = {NULL, 0};
+    const size_t before = r->path.n + 1; /* the `?` */
+    const struct sp_str query = r->target.n < before
+                                    ? (struct sp_str){"", 0}
+                                    : (struct sp_str){r->target.p + before, r->target.n - before};
 
     if (g->auth == NULL)
         return NULL;
     if (sp_http_header(r, "authorization", &header) > 1)
         return "invalid authorization header";
-    return sp_auth_check(g->auth, header, now_s);
+    return sp_auth_check(g->auth, header, query, now_s);
 }
 
 /* What keeps this from being the opening of a WebSocket; NULL: nothing. */

@@ -241,11 +241,15 @@ class Proxy:
         self.listener.bind(os.path.join(self.folder, 's') if is_unix else ('127.0.0.1', 0))
         self.listener.listen(64)
         self.address = self.listener.getsockname()
+        if not is_unix:  # who goes through here shows the token of the server behind
+            self.address = wire.Address(self.address, getattr(target, 'token', ''))
         self.thread = threading.Thread(target=self._accept, daemon=True)
         self.thread.start()
 
-    def url(self, path=''):
-        return 'unix://' + self.address if self.folder else 'ws://%s:%d%s' % (*self.address, path)
+    def url(self, path=None):
+        if self.folder:
+            return 'unix://' + self.address
+        return 'ws://%s:%d%s' % (*self.address, wire.query_of(self.address) if path is None else path)
 
     def judge(self, direction, message):
         """Counts a message; where it is cut, or None."""

@@ -155,7 +155,7 @@ class Server:
     """One server process. `stop` is the judge of what it leaves behind."""
 
     def __init__(self, *args, listen='ws://127.0.0.1:0', env=None, replace_env=None, cwd=None,
-                 before_exec=None, pass_fds=(), home=None, prefix=(), expose=True):
+                 before_exec=None, pass_fds=(), home=None, prefix=()):
         self.base = tempfile.mkdtemp(prefix='sallyport-test-')
         self.tmp = os.path.join(self.base, 'tmp')      # TMPDIR of the server: stays empty
         self.work = os.path.join(self.base, 'work')    # cwd of commands: belongs to the test
@@ -176,13 +176,11 @@ class Server:
             os.makedirs(os.path.join(self.base, 'codex'), exist_ok=True)
         self.env.update(env or {})
         self.args = [*prefix, *PREFIX, PROGRAM, 'exec-server' if PEER else 'serve', '--listen', listen, *MORE_ARGS, *args]
-        if expose and not PEER and listen.startswith('ws:'):
-            self.args.append('--expose-to-sandboxes')  # loopback is the tests' own
         self.listen = listen
         self.tracked = {}
         self.cgroups = set()
         self.clients = []
-        self.url = None
+        self.url = None  # with the token, as it was printed
         self.stopped = False
         self.stdout_rest = None
         self.err_path = os.path.join(self.base, 'stderr')
@@ -214,10 +212,11 @@ class Server:
     def _address(self):
         if self.url.startswith('unix://'):
             return self.url[len('unix://'):]
-        match = re.fullmatch(r'ws://\[?([0-9a-f.:]+?)\]?:([0-9]+)', self.url)
-        if not match or match.group(2) == '0':
+        match = re.fullmatch(r'(ws://\[?([0-9a-f.:]+?)\]?:([0-9]+))(?:/\?token=([0-9a-f]{64}))?', self.url)
+        if not match or match.group(3) == '0':
             raise AssertionError('the URL line is %r' % self.url)
-        return (match.group(1), int(match.group(2)))
+        self.bare_url = match.group(1)
+        return wire.Address((match.group(2), int(match.group(3))), match.group(4) or '')
 
     # -- connections
 

@@ -13,6 +13,7 @@ import time
 
 import agent
 import server
+import wire
 from agent import PYTHON, Agent, Case
 from wire import wait_until
 
@@ -143,7 +144,7 @@ class Proxy:
     def __init__(self, address):
         self.address, self.is_deaf, self.pairs, self.is_over = address, False, [], False
         self.listener = socket.create_server(('127.0.0.1', 0))
-        self.url = 'ws://127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.url = 'ws://127.0.0.1:%d%s' % (self.listener.getsockname()[1], wire.query_of(address))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):

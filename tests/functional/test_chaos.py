@@ -351,7 +351,7 @@ class Away(Case):
         srv, proxy, run = self.through_proxy(*RESUME)
         polled = run.start('polled', LASTING)
         poll = run.agent.ws_later(polled, yield_time_ms=WAIT)
-        other = server.Server()
+        other = server.Server('--no-auth')  # any token will do there
         self.addCleanup(other.stop)
         proxy.target = other.address
         srv.stop(how=signal.SIGKILL, status=-signal.SIGKILL)

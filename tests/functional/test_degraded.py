@@ -6,6 +6,7 @@ REFUSE  path of the program that makes system calls fail (default: beside the se
 """
 
 import os
+import re
 import socket
 
 import tap
@@ -13,7 +14,7 @@ from sandbox_policy import (CANNOT, MINIMAL, ROOT, SandboxCase, context, pattern
                             read_only,
                             restricted, special, unrestricted, workspace_write)
 from server import PROGRAM, ours_only
-from wire import WebSocket, file_uri
+from wire import Address, WebSocket, file_uri
 
 REFUSE = os.environ.get('REFUSE') or os.path.join(os.path.dirname(PROGRAM), 'tests', 'unit', 'refuse')
 CELL_ONLY = 'namespaces cannot be used, which this policy needs; '
@@ -245,8 +246,9 @@ class Nested(Degraded):
         argv = [PROGRAM, 'serve', '--listen', 'ws://127.0.0.1:0', '--log-level', 'info']
         self.start(outer, 'inner', argv, policy, env={'HOME': self.w,
                                                       **{k: v for k, v in self.srv.env.items() if 'SAN' in k}})
-        host, port = outer.wait_output('inner', '\n', 'stdout').strip()[len('ws://'):].rsplit(':', 1)
-        return self.srv.client(WebSocket.connect((host, int(port)))).handshake()
+        host, port, token = re.fullmatch(r'ws://(.*):(\d+)/\?token=(\w+)',
+                                         outer.wait_output('inner', '\n', 'stdout').strip()).groups()
+        return self.srv.client(WebSocket.connect(Address((host, int(port)), token))).handshake()
 
     def judged(self, client, policy):
         """How a start that tries to write outside ends: 'refused', or 'confined'."""

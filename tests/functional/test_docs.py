@@ -104,6 +104,7 @@ class Example(Case):
             f.write('secret\n')
         srv = self.server('--token-file', path)
         self.assertNotEqual(self.run_py('--', 'true', url=srv.url).returncode, 0)
+        self.assertNotEqual(self.run_py('--', 'true', url=self.srv.bare_url).returncode, 0)
         self.assertEqual(self.run_py('--', 'true', url=srv.url, env={'SALLYPORT_TOKEN': 'secret'}).returncode, 0)
 
     def test_it_stays_a_first_lesson(self):
@@ -215,7 +216,8 @@ class Protocol(Case):
             f.write('right')
         servers = {'plain': self.server(), 'token': self.server('--token-file', token)}
         channel, count = None, 0
-        for words, body in fences(read('docs/PROTOCOL.md')):
+        for words, body in fences(read('docs/PROTOCOL.md').replace('TOKEN HTTP', servers['plain'].address.token + ' HTTP').replace(
+                'Bearer TOKEN\n', 'Bearer %s\n' % servers['plain'].address.token)):
             if words[:2] == ['http', 'request']:
                 channel = wire.Channel.connect(servers['token' if 'token' in words else 'plain'].address)
                 channel.write(body.strip().replace('\n', '\r\n').encode() + b'\r\n\r\n')

@@ -5,16 +5,18 @@ import tap
 from server import MARK, PASS_ON, PEER, Case, ours_only
 from wire import unb64
 
+URLS = ['CODEX_EXEC_SERVER_URL', 'SALLYPORT_SERVER', 'SALLYPORT_DEFAULT_ENVIRONMENT', 'SALLYPORT_TOKEN']
 SERVER = {'PATH': '/usr/bin:/bin', 'HOME': '/h', 'LANG': 'C', 'USER': 'u', 'FOO': 'bar', 'MY_API_KEY': 'k',
           'GITHUB_TOKEN': 't', 'DB_SECRET': 's', 'MONKEY': 'm', 'secretive': 'x', 'Path2': 'p', 'home': 'lower',
           'LC_ALL': 'C', 'LC_CTYPE': 'C', 'LC_TIME': 'C', 'TMP': '/t', 'TEMP': '/t', 'LOGNAME': 'l', 'SHELL': '/bin/sh',
           'EMPTY': '', 'EQUALS': 'a=b=c', 'CODEX_TOOL_CALL_ID': 'inherited', 'CODEX_THREAD_ID': 'inherited',
           'CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE': 'false', 'CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN': '1',
           'NODE_REPL_AUTH_TOKEN': '1', 'OPENAI_FEDERATION_RULE_ID': '1', 'OPENAI_IDENTITY_TOKEN_FILE': '1',
-          'OPENAI_WORKLOAD_IDENTITY_CONTEXT': '1', 'CODEX_GUARDIAN_DECISIONS_API_KEY': '1'}
+          'OPENAI_WORKLOAD_IDENTITY_CONTEXT': '1', 'CODEX_GUARDIAN_DECISIONS_API_KEY': '1',
+          **{name: 'ws://127.0.0.1:1/?token=x' for name in URLS}}
 NEVER = ['CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE', 'CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN', 'NODE_REPL_AUTH_TOKEN',
          'OPENAI_FEDERATION_RULE_ID', 'OPENAI_IDENTITY_TOKEN_FILE', 'OPENAI_WORKLOAD_IDENTITY_CONTEXT',
-         'CODEX_GUARDIAN_DECISIONS_API_KEY']
+         'CODEX_GUARDIAN_DECISIONS_API_KEY'] + (URLS if not PEER else [])
 CORE = ['PATH', 'SHELL', 'TMPDIR', 'TEMP', 'TMP', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'LOGNAME', 'USER']
 THREAD = '0190f0d0-0000-7000-8000-000000000000'
 

@@ -372,28 +372,47 @@ class Strays(Outside):
 class Listener(Outside):
     """115: the server's own listener on the loopback, and a command that may use the network."""
 
-    ASK = ('exec 3<>/dev/tcp/127.0.0.1/%d; printf "GET /readyz HTTP/1.1\\r\\nHost: localhost\\r\\n'
-           'Connection: close\\r\\n\\r\\n" >&3; head -n 1 <&3')
+    ASK = ('exec 3<>/dev/tcp/127.0.0.1/%d; printf "GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: Upgrade\\r\\n'
+           'Upgrade: websocket\\r\\nSec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\\r\\n\\r\\n"'
+           ' >&3; head -n 1 <&3')
+    # Where a token could be found: what processes show, and files. The pattern does not match itself.
+    SEEK = ('cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | grep -ac "[%s]%s"; '
+            'grep -ral "[%s]%s" /run "$HOME" "$TMPDIR" 2>/dev/null | wc -l')
 
-    def ask(self, net):
+    def listening(self, *args):
         g = self.g
-        self.srv = g.server = UserServer(self.uid, home=g.path('home'), expose=False)
+        self.srv = g.server = UserServer(self.uid, *args, home=g.path('home'))
         self._servers.append(self.srv)
         self.addCleanup(self.srv.stop)
-        c = self.srv.session()
-        return self.run_in(c, ['/bin/bash', '-c', self.ASK % self.srv.address[1]], g.sandbox(net=net))
+        return self.srv.session()
+
+    def ask(self, net, *args):
+        c = self.listening(*args)
+        return self.run_in(c, ['/bin/bash', '-c', self.ASK % self.srv.address[1]], self.g.sandbox(net=net))
 
     @ours_only
     def test_115_a_command_without_network_does_not_reach_it(self):
         self.assertEqual(self.ask('restricted').stdout, b'')
+        self.srv.stop()
+        self.assertEqual(self.ask('restricted', '--no-auth').stdout, b'')
 
     @ours_only
-    def test_115_a_command_with_network_does_not_reach_it(self):
-        """Without a token it would, so it is not run at all."""
+    def test_115_a_command_with_network_has_no_token(self):
+        self.assertEqual(self.ask('enabled').stdout, b'HTTP/1.1 401 Unauthorized\r\n')
+        token = self.srv.address.token
+        r = self.run_in(self.srv.session(), ['/bin/bash', '-c', self.SEEK % ((token[0], token[1:]) * 2)],
+                        self.g.sandbox(net='enabled'))
+        self.assertEqual(r.stdout.split(), [b'0', b'0'])
+
+    @ours_only
+    def test_115_without_a_token_a_command_with_network_is_not_run(self):
         with self.assertRaises(Refused) as caught:
-            self.ask('enabled')
+            self.ask('enabled', '--no-auth')
         self.assertEqual(caught.exception.code, -32602)
-        self.assertIn('--token-file', str(caught.exception))
+        self.assertIn('--no-auth', str(caught.exception))
+        self.srv.stop()
+        self.assertEqual(self.ask('enabled', '--no-auth', '--expose-to-sandboxes').stdout,
+                         b'HTTP/1.1 101 Switching Protocols\r\n')
 
 
 class SecondPath(Outside):

@@ -11,7 +11,7 @@ import time
 
 import tap
 from server import PEER, PROGRAM, Case, Server, ours_only
-from wire import Channel, WebSocket, frame, read_http, upgrade_headers, wait_until
+from wire import Address, Channel, WebSocket, frame, query_of, read_http, upgrade_headers, wait_until
 
 
 class Paths(Case):
@@ -86,7 +86,7 @@ class Paths(Case):
 
     def test_frames_sent_with_the_upgrade_are_not_lost(self):
         channel = Channel.connect(self.srv.address)
-        head = 'GET / HTTP/1.1\r\nHost: localhost\r\n' + ''.join(
+        head = 'GET %s HTTP/1.1\r\nHost: localhost\r\n' % (query_of(self.srv.address) or '/') + ''.join(
             '%s: %s\r\n' % h for h in upgrade_headers().items()) + '\r\n'
         message = b'{"id":1,"method":"initialize","params":{"clientName":"eager"}}'
         channel.write(head.encode() + frame(1, message))
@@ -172,11 +172,11 @@ class Tokens(Case):
         os.chmod(path, 0o600)
         return path
 
-    def attempt(self, srv, authorization=None):
+    def attempt(self, srv, authorization=None, path='/'):
         headers = upgrade_headers()
         if authorization is not None:
             headers['Authorization'] = authorization
-        reply = srv.http('GET', '/', headers)
+        reply = srv.http('GET', path, headers, anonymous=True)
         return (101,) if reply.status == 101 else (reply.status, reply.body.decode())
 
     def judge(self, srv, token):
@@ -207,7 +207,57 @@ class Tokens(Case):
 
     @ours_only
     def test_token_file_is_enough(self):
-        self.judge(self.server('--token-file', self.token_file('just-a-token\n')), 'just-a-token')
+        srv = self.server('--token-file', self.token_file('just-a-token\n'))
+        self.judge(srv, 'just-a-token')
+        self.assertEqual(srv.url, srv.bare_url, 'what is in a file is not printed')
+        self.assertEqual(self.attempt(srv, path='/?token=just-a-token'), (101,))
+        self.assertEqual(self.attempt(srv, path='/?token=just%2da%2Dtoken'), (101,))
+
+    MISSING = (401, 'missing websocket bearer token; use the URL the server printed')
+    INVALID = (401, 'invalid websocket bearer token; use the URL the server printed')
+
+    @ours_only
+    def test_the_printed_url_is_the_key(self):
+        srv = self.server()
+        self.assertRegex(srv.url, r'^ws://127\.0\.0\.1:\d+/\?token=[0-9a-f]{64}$')
+        token = srv.address.token
+        self.assertEqual(self.attempt(srv), self.MISSING)
+        for query in ('token', 'x=1', 'Token=' + token, 'x=token=' + token, 'xtoken=' + token):
+            self.assertEqual(self.attempt(srv, path='/?' + query), self.MISSING, query)
+        for query in ('token=', 'token=' + token[:-1], 'token=%sx' % token, 'token=' + token.upper() + '0',
+                      'token=%s&token=%s' % (token, token), 'token=%', 'token=%4', 'token=%zz', 'token=' + 'a' * 9000):
+            self.assertEqual(self.attempt(srv, path='/?' + query), self.INVALID, query)
+        for query in ('token=' + token, 'a=b&token=%s&c' % token, 'token=%%%02x%s' % (ord(token[0]), token[1:])):
+            self.assertEqual(self.attempt(srv, path='/?' + query), (101,), query)
+        self.assertEqual(self.attempt(srv, 'Bearer ' + token), (101,))
+        self.assertEqual(self.attempt(srv, 'Bearer wrong', '/?token=' + token), self.INVALID, 'the header decides')
+        self.assertEqual(srv.http('GET', '/?token=' + token, upgrade_headers(Origin='http://x')).status, 403)
+        self.assertEqual(srv.http('GET', '/?token=' + token, upgrade_headers(), host='evil.example').status, 403)
+        self.assertNotEqual(self.server().address.token, token)
+        self.assertEqual(srv.session().fence(), {'status': 'ready'})
+
+    @ours_only
+    def test_metrics_need_the_token_and_readyz_does_not(self):
+        srv = self.server()
+        self.assertEqual(srv.http('GET', '/readyz', anonymous=True).status, 200)
+        self.assertEqual(srv.http('GET', '/metrics', anonymous=True).status, 401)
+        reply = srv.http('GET', '/metrics?token=' + srv.address.token, anonymous=True)
+        self.assertEqual(reply.status, 200)
+        self.assertNotIn(srv.address.token.encode(), reply.body)
+
+    @ours_only
+    def test_no_auth_is_for_loopback(self):
+        srv = self.server('--no-auth')
+        self.assertEqual(srv.url, srv.bare_url)
+        self.assertEqual(self.attempt(srv), (101,))
+        self.assertEqual(srv.http('GET', '/metrics').status, 200)
+        code, text = self.refused('--no-auth', listen='ws://0.0.0.0:0')
+        self.assertEqual(code, 1)
+        self.assertIn('--allow-anonymous', text)
+        for flag in ('--no-auth', '--allow-anonymous'):
+            code, text = self.refused(flag, '--token-file', self.token_file('token'))
+            self.assertEqual(code, 2)
+            self.assertIn(flag + ' cannot be combined', text)
 
     SECRET = 'a shared secret of at least 32 bytes!'
 
@@ -297,13 +347,16 @@ class Tokens(Case):
 
     @ours_only
     def test_an_open_listener_needs_a_token(self):
-        code, text = self.refused(listen='ws://0.0.0.0:0')
-        self.assertEqual(code, 1)
-        self.assertIn('--allow-anonymous', text)
-        code, text = self.refused(listen='ws://[::]:0')
-        self.assertNotEqual(code, 0)
-        Server('--allow-anonymous', listen='ws://0.0.0.0:0').stop()
-        Server('--token-file', self.token_file('token'), listen='ws://0.0.0.0:0').stop()
+        for listen in ('ws://0.0.0.0:0', 'ws://[::]:0'):
+            srv = self.server(listen=listen)
+            where = '127.0.0.1' if '0.0.0.0' in listen else '::1'
+            srv.address = Address((where, srv.address[1]), srv.address.token)
+            self.assertEqual(self.attempt(srv), self.MISSING)
+            self.assertEqual(self.attempt(srv, path='/?token=' + srv.address.token), (101,))
+        srv = self.server('--allow-anonymous', listen='ws://0.0.0.0:0')
+        self.assertEqual(srv.url, srv.bare_url)
+        srv.address = Address(('127.0.0.1', srv.address[1]))
+        self.assertEqual(self.attempt(srv), (101,))
 
 
 class Many(Case):

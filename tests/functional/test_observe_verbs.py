@@ -97,7 +97,7 @@ class Proxy(threading.Thread):
         super().__init__(daemon=True)
         self.to, self.pairs, self.is_up = to, [], True
         self.listener = socket.create_server(('127.0.0.1', 0))
-        self.url = 'ws://127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.url = 'ws://127.0.0.1:%d%s' % (self.listener.getsockname()[1], wire.query_of(to))
         self.start()
 
     def run(self):
@@ -291,16 +291,18 @@ class Finding(Verbs):
         self.assertEqual(sorted(os.listdir(folder)), before)
 
     def test_a_url(self):
-        self.assertEqual(json.loads(self.ok('ps', '--json', '--server', self.srv.url))['server'], self.srv.url)
-        self.assertEqual(json.loads(self.ok('ps', '--json', '--set', 'server="%s"' % self.srv.url))['server'], self.srv.url)
-        self.assertEqual(json.loads(self.ok('ps', '--json', env={'SALLYPORT_SERVER': self.srv.url}))['server'], self.srv.url)
+        shown = self.srv.bare_url + '/?...'
+        self.assertEqual(json.loads(self.ok('ps', '--json', '--server', self.srv.url))['server'], shown)
+        self.assertEqual(json.loads(self.ok('ps', '--json', '--set', 'server="%s"' % self.srv.url))['server'], shown)
+        self.assertEqual(json.loads(self.ok('ps', '--json', env={'SALLYPORT_SERVER': self.srv.url}))['server'], shown)
 
     def test_a_name_of_the_configuration(self):
         path = os.path.join(self.scratch(), 'conf')
         with open(path, 'w') as f:
             f.write('[environments.box]\nurl = "%s"\n[environments.prog]\nprogram = "true"\n' % self.srv.url)
         os.chmod(path, 0o600)
-        self.assertEqual(json.loads(self.ok('ps', '--json', '--config', path, '--server', 'box'))['server'], self.srv.url)
+        self.assertEqual(json.loads(self.ok('ps', '--json', '--config', path, '--server', 'box'))['server'],
+                         self.srv.bare_url + '/?...')
         self.assertIn('a program', self.refused(1, 'ps', '--config', path, '--server', 'prog'))
         self.assertIn('no such server', self.refused(1, 'ps', '--config', path, '--server', 'nobody'))
 

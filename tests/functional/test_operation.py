@@ -33,7 +33,7 @@ class CommandLine(Case):
         for flag in ('--listen', '--concurrent-requests', '--ws-auth', '--ws-token-file', '--ws-token-sha256'):
             self.assertIn(flag, text)
         if not PEER:
-            for flag in ('--token-file', '--allow-anonymous', '--session-ttl', '--closed-ttl', '--max-processes', '--log-format'):
+            for flag in ('--token-file', '--no-auth', '--allow-anonymous', '--session-ttl', '--closed-ttl', '--max-processes', '--log-format'):
                 self.assertIn(flag, text)
 
     @ours_only
@@ -97,7 +97,7 @@ class CommandLine(Case):
         except OSError:
             self.skipTest('no IPv6 here')
         srv = self.server(listen='ws://[::1]:0')
-        self.assertRegex(srv.url, r'^ws://\[::1\]:[0-9]+$')
+        self.assertRegex(srv.bare_url, r'^ws://\[::1\]:[0-9]+$')
         self.assertEqual(srv.session().fence(), {'status': 'ready'})
 
     def test_a_port_in_use_is_an_error(self):

@@ -268,17 +268,17 @@ class Network(SandboxCase):
         """With the network a command could ask it for a command without a sandbox."""
         for permissions in (restricted([ROOT], 'enabled'), unrestricted('enabled'),
                             {'type': 'external', 'network': 'enabled'}):
-            error = self.refusal(self.session(expose=False), 'true', context(permissions, self.w))
+            error = self.refusal(self.session('--no-auth'), 'true', context(permissions, self.w))
             self.assertError(error, -32602)
-            self.assertTrue(error['message'].startswith(CANNOT) and '--token-file' in error['message'], error)
+            self.assertTrue(error['message'].startswith(CANNOT) and '--no-auth' in error['message'], error)
             self.srv.stop()
-        self.assertEqual(self.said(self.session(expose=False), 'echo ok', read_only(self.w)), 'ok\n')
+        self.assertEqual(self.said(self.session('--no-auth'), 'echo ok', read_only(self.w)), 'ok\n')
 
     def test_a_server_that_asks_for_a_token(self):
         with open(self.o + '/token', 'w') as f:
             f.write('t' * 64)
         os.chmod(self.o + '/token', 0o600)
-        self.srv = self.server('--token-file', self.o + '/token', expose=False)
+        self.srv = self.server('--token-file', self.o + '/token')
         c = self.srv.session(headers={'Authorization': 'Bearer ' + 't' * 64})
         policy = context(restricted([ROOT], 'enabled'), self.w)
         self.assertEqual(self.said(c, 'echo ok', policy), 'ok\n')

@@ -275,14 +275,38 @@ def read_http(channel, method='GET', timeout=None):
     return HttpReply(status, headers, body)
 
 
-def http(address, method='GET', path='/', headers=None, host='localhost', version='HTTP/1.1'):
-    """One request on a connection of its own."""
+class Address(tuple):
+    """(host, port) of a server, with the token that its URL has; '': none."""
+
+    token = ''
+
+    def __new__(cls, pair, token=''):
+        self = super().__new__(cls, pair)
+        self.token = token
+        return self
+
+
+def query_of(address):
+    """What follows the address in a URL: '', or '/?token=...'."""
+    token = getattr(address, 'token', '')
+    return '/?token=' + token if token else ''
+
+
+def _shows_a_token(headers):
+    return any(name.lower() == 'authorization' for name in headers or {})
+
+
+def http(address, method='GET', path='/', headers=None, host='localhost', version='HTTP/1.1', anonymous=False):
+    """One request on a connection of its own, with the token of the address unless it is anonymous."""
     channel = Channel.connect(address)
+    headers = dict(headers or {})
+    if query_of(address) and not anonymous and not _shows_a_token(headers):
+        headers['Authorization'] = 'Bearer ' + address.token
     try:
         lines = ['%s %s %s' % (method, path, version)]
         if host is not None:
             lines.append('Host: ' + host)
-        lines += ['%s: %s' % item for item in (headers or {}).items()]
+        lines += ['%s: %s' % item for item in headers.items()]
         channel.write(('\r\n'.join(lines) + '\r\n\r\n').encode('latin-1'))
         return read_http(channel, method)
     finally:
@@ -334,7 +358,9 @@ class WebSocket:
         self.close_frame = None   # payload of the server's close frame
 
     @classmethod
-    def connect(cls, address, path='/', headers=None, host='localhost', rcvbuf=None):
+    def connect(cls, address, path=None, headers=None, host='localhost', rcvbuf=None):
+        if path is None:  # as the URL of the server has it
+            path = '/' if _shows_a_token(headers) else query_of(address) or '/'
         channel = Channel.connect(address, rcvbuf)
         try:
             fields = upgrade_headers()

@@ -135,13 +135,20 @@ class Lost(codex.Case):
             yield [command('c2', 'echo there again')]
             yield [say()]
 
-        first = self.serve()
+        token, flags = '', []
+        if not server.PEER:  # a token that is made is another one after a restart
+            token, path = 'a-token-of-this-test-0123456789', os.path.join(self.base, 'secret')
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
+                f.write(token)
+            flags = ['--token-file', path]
+        first = self.serve(*flags)
         self.wire_to(first)
+        self.wire.address = wire.Address(self.wire.address, token)
         run = self.codex(script)
         wire.wait_until(lambda: self.wire.notes('process/output'), 'output')
         self.wire.shut()
         first.stop(signal.SIGKILL, -signal.SIGKILL)
-        second = self.serve()
+        second = self.serve(*flags)
         self.wire.target = second.address
         self.wire.open()
         m = run.wait()

@@ -7,6 +7,7 @@ import threading
 import uuid
 
 import codex
+import server
 from model import command, outcome, say, told_all, type_into, until_said
 
 import chaos
@@ -89,6 +90,24 @@ class WorkspaceWrite(Sandboxed):
         self.assertEqual(os.listdir(self.srv.home), [])
         self.assertRanThere(5)
         self.assertEqual([n['params']['sandboxDenied'] for n in self.wire.notes('process/exited')][:3], [True] * 3)
+
+    @server.ours_only
+    def test_network_access_with_the_printed_url(self):
+        """The server as it comes, reached by nothing but the URL that it prints."""
+        srv = self.serve()
+        ask = ("bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; printf \"GET /metrics HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n\" >&3; "
+               "head -n 1 <&3'" % srv.address[1])
+        env = 'env | grep -c %s; env | grep -c CODEX_EXEC_SERVER_URL; true' % srv.address.token
+        reach = self.listener()
+        for mode, table in (('workspace-write', '[sandbox_workspace_write]\nnetwork_access = true'), ('danger-full-access', '')):
+            with self.subTest(mode):
+                m = self.play([command('c1', reach)], [command('c2', ask)], [command('c3', env)], [say()],
+                              sandbox=mode, tables=table, url=srv.url)
+                self.assertOutcome(m, 'c1', 0, 'reached\n')
+                self.assertOutcome(m, 'c2', 0, 'HTTP/1.1 401 Unauthorized\r\n')
+                self.assertOutcome(m, 'c3', 0, '0\n0\n')
+        m = self.play([command('c1', 'echo never')], [say()], url=srv.bare_url)
+        self.assertIn('No usable execution environment', m.told('c1'))
 
     def test_a_link_out_of_the_workspace(self):
         os.symlink('..', os.path.join(self.ws, 'link'))

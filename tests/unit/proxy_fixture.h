@@ -19,7 +19,7 @@ static struct proxy {
     struct sp_watch watch;
     struct way ways[WAYS];
     struct sockaddr_in target;
-    char url[64];
+    char url[128];
     unsigned accepted, cuts;
     size_t up, down;         /* bytes so far, over all ways */
     size_t cut_up, cut_down; /* cut once so many have passed; 0: never */
@@ -152,7 +152,9 @@ static inline void open_proxy(void)
     assert_int_equal(bind(px.listener, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(px.listener, 16), 0);
     assert_int_equal(getsockname(px.listener, (struct sockaddr *)&a, &size), 0);
-    (void)snprintf(px.url, sizeof px.url, "ws://127.0.0.1:%u", ntohs(a.sin_port));
+    const char *query = strstr(fx.url, "/?"); /* the token */
+    (void)snprintf(px.url, sizeof px.url, "ws://127.0.0.1:%u%s", ntohs(a.sin_port),
+                   query == NULL ? "" : query);
     assert_int_equal(sp_loop_watch(fx.loop, &px.watch, px.listener, EPOLLIN, px_accept, &e), 0);
 }
 

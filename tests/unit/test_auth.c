@@ -111,7 +111,8 @@ static void test_empty_and_short_files_are_refused(void **state)
 static void answers(const struct sp_auth *a, const char *header, const char *want)
 {
     const char *got =
-        sp_auth_check(a, header == NULL ? (struct sp_str){NULL, 0} : sp_str_of(header), NOW);
+        sp_auth_check(a, header == NULL ? (struct sp_str){NULL, 0} : sp_str_of(header),
+                      (struct sp_str){"", 0}, NOW);
 
     assert_string_equal(got == NULL ? "pass" : got, want == NULL ? "pass" : want);
 }
