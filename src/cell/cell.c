@@ -22,10 +22,10 @@
 #include "cell/command.h"
 #include "cell/confine.h"
 #include "cell/files.h"
+#include "cell/start.h"
 #include "cell/strays.h"
 #include "os/pty.h"
 #include "os/seccomp.h"
-#include "os/spawn.h"
 #include "os/tree.h"
 
 #define BATCH             64
@@ -44,14 +44,13 @@ struct cell {
     struct sp_command *commands;
     uint32_t slots;
     struct sp_strays *strays;
+    struct sp_starts starts;
     int child_signals;
     int plan;     /* -1: none, we are the open cell */
     int listener; /* where refused calls are told; -1: none */
     bool is_sweep_due;
     uint64_t last_sweep_ms;
-    char **pointers; /* argv and envp of the start at hand */
-    size_t pointer_cap;
-    struct sp_wire_message message;
+    struct sp_wire_message *message;
 };
 
 static uint64_t clock_ms(void)
@@ -70,100 +69,7 @@ static struct sp_command *find(struct cell *cell, const struct sp_wire_head *h)
     return c != NULL && c->life != SP_LIFE_NONE && c->number == h->number ? c : NULL;
 }
 
-/* ---- START ---- */
-
-/* The strings of a START, in the message or mapped from its memfd (then *ret_map is to be
- * unmapped). */
-static char *strings_of(struct cell *cell, const struct sp_wire_start *s, size_t *ret_len,
-                        void **ret_map)
-{
-    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    struct stat st;
-
-    if ((s->flags & SP_START_MEMFD) == 0) {
-        *ret_len = cell->message.len - sizeof *s;
-        return *ret_len == s->string_bytes ? cell->message.bytes + sizeof *s : NULL;
-    }
-    if (cell->message.fd_count != 1 || fstat(cell->message.fds[0], &st) < 0 || st.st_size <= 0 ||
-        st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
-        return NULL;
-    /* Sealed: nobody can change or cut it between our look and the child's use. */
-    const int seals = fcntl(cell->message.fds[0], F_GET_SEALS);
-    if (seals < 0 || (seals & want) != want)
-        return NULL;
-    void *map =
-        mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, cell->message.fds[0], 0);
-    if (map == MAP_FAILED)
-        return NULL;
-    *ret_len = s->string_bytes;
-    *ret_map = map;
-    return map;
-}
-
-static bool have_pointers(struct cell *cell, uint64_t n)
-{
-    if (n > SP_WIRE_STRINGS)
-        return false;
-    if (n > cell->pointer_cap) {
-        char **p = realloc(cell->pointers, n * sizeof *p);
-
-        if (p == NULL)
-            return false;
-        cell->pointers = p;
-        cell->pointer_cap = n;
-    }
-    return true;
-}
-
-static void prepare_and_start(struct cell *cell, const struct sp_wire_start *s,
-                              struct sp_wire_started *reply, int *ret_input)
-{
-    struct sp_command *c = s->head.slot < cell->slots ? &cell->commands[s->head.slot] : NULL;
-    struct sp_wire_strings strings;
-    void *map = NULL;
-    size_t len = 0;
-
-    reply->step = SP_STEP_PREPARE;
-    reply->err = EINVAL;
-    if (c == NULL || c->life != SP_LIFE_NONE || cell->message.is_cut)
-        return;
-    char *text = strings_of(cell, s, &len, &map);
-    if (text != NULL && have_pointers(cell, (uint64_t)s->argc + s->envc + 2) &&
-        sp_wire_read_strings(s, text, len, cell->pointers, &strings)) {
-        c->slot = s->head.slot;
-        if (sp_strays_take_leaf(cell->strays, c)) {
-            reply->step = SP_STEP_NONE;
-            reply->err = 0;
-            sp_command_start(&cell->yard, c, s, &strings, reply, ret_input);
-            if (reply->step == SP_STEP_CLONE)
-                c->is_terminated = true; /* the leaf may be the reason: it is not used again */
-            if (reply->step != SP_STEP_NONE)
-                sp_strays_leave_leaf(cell->strays, c, true);
-        } else {
-            reply->err = errno;
-        }
-    }
-    if (map != NULL)
-        (void)munmap(map, len);
-}
-
-static void on_start(struct cell *cell, const struct sp_wire_start *s)
-{
-    struct sp_wire_started reply = {.head = s->head};
-    int input = -1;
-
-    reply.head.op = SP_WIRE_STARTED;
-    prepare_and_start(cell, s, &reply, &input);
-    const struct sp_command *c = find(cell, &s->head);
-    const int fds[2] = {c != NULL ? c->ring.fd : -1, input};
-    const int fd_count = reply.step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
-    /* Waiting is safe: the front never waits for us, and if it is gone this fails. */
-    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, fds, fd_count);
-    if (input >= 0 && c != NULL && !c->is_tty)
-        (void)close(input);
-}
-
-/* ---- the other messages ---- */
+/* ---- messages ---- */
 
 static void done(struct cell *cell, const struct sp_wire_call *call, int err)
 {
@@ -208,18 +114,19 @@ static void let_go(struct cell *cell)
         if (cell->commands[i].life != SP_LIFE_NONE)
             sp_ring_free(&cell->commands[i].ring);
     sp_bell_free(&cell->yard.bell);
-    explicit_bzero(cell->message.bytes, sizeof cell->message.bytes);
+    explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
+    sp_starts_wipe(&cell->starts);
 }
 
 /* A process for file operations. It fails: the front finds the socket ended. */
 static void on_files(struct cell *cell)
 {
-    if (cell->message.fd_count != 1)
+    if (cell->message->fd_count != 1)
         return;
     const pid_t pid = fork();
     if (pid == 0) {
         let_go(cell);
-        sp_files_begin(cell->message.fds[0], cell->yard.scope);
+        sp_files_begin(cell->message->fds[0], cell->yard.scope);
     }
     if (pid > 0)
         sp_strays_note_own(cell->strays, pid);
@@ -227,13 +134,13 @@ static void on_files(struct cell *cell)
 
 static void on_message(struct cell *cell)
 {
-    const struct sp_wire_head *h = (const void *)cell->message.bytes;
-    const struct sp_wire_call *call = (const void *)cell->message.bytes;
+    const struct sp_wire_head *h = (const void *)cell->message->bytes;
+    const struct sp_wire_call *call = (const void *)cell->message->bytes;
     struct sp_command *c = find(cell, h);
 
     switch (h->op) {
     case SP_WIRE_START:
-        on_start(cell, (const void *)cell->message.bytes);
+        sp_starts_begin(&cell->starts, &cell->message);
         break;
     case SP_WIRE_SIGNAL:
         done(cell, call, c != NULL ? sp_command_signal(&cell->yard, c, call->a) : 0);
@@ -258,7 +165,7 @@ static void on_message(struct cell *cell)
     default: /* nothing a front says */
         break;
     }
-    sp_wire_close_fds(&cell->message);
+    sp_wire_close_fds(cell->message);
 }
 
 /* ---- the loop ---- */
@@ -365,7 +272,7 @@ static void sweep_if_due(struct cell *cell)
 static bool read_messages(struct cell *cell)
 {
     for (int i = 0; i < MESSAGES_AT_ONCE; i++) {
-        const int r = sp_wire_recv(cell->control, false, &cell->message, NULL);
+        const int r = sp_wire_recv(cell->control, false, cell->message, NULL);
 
         if (r <= 0)
             return r == 0;
@@ -374,14 +281,22 @@ static bool read_messages(struct cell *cell)
     return true;
 }
 
+static int sleep_ms(const struct cell *cell)
+{
+    const int other = cell->yard.resting_count > 0   ? 1
+                      : cell->yard.exiting_count > 0 ? 5
+                      : cell->is_sweep_due           ? SWEEP_INTERVAL_MS
+                                                     : -1;
+    const int starts = sp_starts_timeout(&cell->starts);
+
+    return starts < 0 || (other >= 0 && other < starts) ? other : starts;
+}
+
 static bool one_turn(struct cell *cell)
 {
     struct epoll_event batch[BATCH];
     bool has_message = false;
-    int timeout = cell->yard.resting_count > 0   ? 1
-                  : cell->yard.exiting_count > 0 ? 5
-                  : cell->is_sweep_due           ? SWEEP_INTERVAL_MS
-                                                 : -1;
+    int timeout = sleep_ms(cell);
 
     sp_bell_wake(&cell->yard.bell);
     if (!sp_bell_may_sleep(&cell->yard.bell))
@@ -413,6 +328,8 @@ static bool one_turn(struct cell *cell)
         else
             on_command_event(cell, kind, what);
     }
+    if (cell->starts.count > 0)
+        sp_starts_poll(&cell->starts);
     sweep_if_due(cell);
     /* Last: a message may give a slot away that an event of this turn still means. */
     return !has_message || read_messages(cell);
@@ -435,21 +352,21 @@ static void own_signals(void)
 
 static int hello(struct cell *cell, struct sp_error *e)
 {
-    const int r = sp_wire_recv(cell->control, true, &cell->message, e);
-    const struct sp_wire_hello *h = (const void *)cell->message.bytes;
+    const int r = sp_wire_recv(cell->control, true, cell->message, e);
+    const struct sp_wire_hello *h = (const void *)cell->message->bytes;
 
     if (r < 0)
         return r;
-    if (h->head.op != SP_WIRE_HELLO || cell->message.fd_count < 2 || cell->message.fd_count > 3 ||
+    if (h->head.op != SP_WIRE_HELLO || cell->message->fd_count < 2 || cell->message->fd_count > 3 ||
         h->slots == 0 || h->slots > (1U << 20)) {
-        sp_wire_close_fds(&cell->message);
+        sp_wire_close_fds(cell->message);
         return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
     }
     cell->slots = h->slots;
     cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
     cell->yard.nofile = &cell->nofile;
-    const int *fds = cell->message.fds;
-    if (cell->message.fd_count == 3)
+    const int *fds = cell->message->fds;
+    if (cell->message->fd_count == 3)
         cell->plan = fds[2];
     const int joined = sp_bell_join(fds[0], h->slots, -1, fds[1], &cell->yard.bell, e);
     (void)close(fds[0]);
@@ -527,6 +444,11 @@ static int prepare(struct cell *cell, struct sp_error *e)
     cell->strays = sp_strays_new(&cell->yard, cell->commands, cell->slots);
     if (cell->commands == NULL || cell->strays == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
+    cell->starts = (struct sp_starts){.yard = &cell->yard,
+                                      .commands = cell->commands,
+                                      .slots = cell->slots,
+                                      .strays = cell->strays,
+                                      .control = cell->control};
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "become subreaper");
     sigemptyset(&child);
@@ -611,8 +533,12 @@ int sp_cell_run(int control, struct sp_error *e)
 {
     struct cell *cell = calloc(1, sizeof *cell);
 
-    if (cell == NULL)
+    if (cell != NULL)
+        cell->message = malloc(sizeof *cell->message);
+    if (cell == NULL || cell->message == NULL) {
+        free(cell);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell");
+    }
     cell->control = control;
     cell->child_signals = cell->yard.epoll = cell->plan = cell->listener = -1;
     cell->yard.scope = cell->yard.net_count = -1;
@@ -647,7 +573,8 @@ int sp_cell_run(int control, struct sp_error *e)
         (void)close(cell->child_signals);
     if (cell->yard.epoll >= 0)
         (void)close(cell->yard.epoll);
-    free(cell->pointers);
+    sp_starts_free(&cell->starts);
+    free(cell->message);
     free(cell->commands);
     free(cell);
     return r;

@@ -17,7 +17,6 @@
 
 #include "base/auto.h"
 #include "os/pty.h"
-#include "os/spawn.h"
 #include "os/tree.h"
 
 #define DROP_BYTES    2048
@@ -56,6 +55,8 @@ static void close_stream(struct sp_yard *y, struct sp_command *c, int which)
 }
 
 /* ---- starting ---- */
+
+static void kill_tree(struct sp_yard *y, struct sp_command *c);
 
 struct plumbing {
     int child[3]; /* what becomes 0, 1, 2 */
@@ -144,55 +145,74 @@ static uint64_t count_no_routes(const struct sp_yard *y)
     return at == NULL ? 0 : strtoull(at, NULL, 10);
 }
 
-static enum sp_step start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
-                          const struct sp_wire_strings *strings, struct plumbing *p, int *ret_err)
+/* Its child may take its time to end: whoever keeps *p reaps it. */
+static void abandon_child(struct sp_yard *y, struct sp_command *c, struct sp_pending_start *p)
+{
+    c->is_terminated = true;
+    kill_tree(y, c);
+    (void)epoll_ctl(y->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
+    p->pidfd = c->pidfd;
+    c->pidfd = -1;
+    c->pending = NULL;
+}
+
+/* 0: it runs; 1: it is on its way; -1: *ret_step and *ret_err say why not. */
+static int start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
+                 struct sp_pending_start *p, struct plumbing *pipes, enum sp_step *ret_step,
+                 int *ret_err)
 {
     struct sp_error e = {0};
+    char *stack = p->spawn.stack;
 
+    *ret_step = SP_STEP_PREPARE;
     if (sp_ring_new(&c->ring, &e) < 0) {
         *ret_err = e.sys;
-        return SP_STEP_PREPARE;
+        return -1;
     }
-    *ret_err = c->is_tty ? open_terminal(c, s, p) : open_pipes(c, s, p);
+    *ret_step = SP_STEP_STDIO;
+    *ret_err = c->is_tty ? open_terminal(c, s, pipes) : open_pipes(c, s, pipes);
     if (*ret_err != 0)
-        return SP_STEP_STDIO;
+        return -1;
 
-    struct sp_spawn spawn = {
-        .stdio = {p->child[0], p->child[1], p->child[2]},
+    p->spawn = (struct sp_spawn){
+        .stdio = {pipes->child[0], pipes->child[1], pipes->child[2]},
         .is_tty = c->is_tty,
         .dies_with_us = true,
         .is_subreaper = c->leaf_fd < 0,
         .has_no_new_privs = (s->flags & SP_START_NO_NEW_PRIVS) != 0,
         .scope = y->scope,
         .cgroup = c->leaf_fd,
-        .cwd = strings->cwd,
-        .file = strings->file,
+        .cwd = p->strings.cwd,
+        .file = p->strings.file,
         .dev = s->dev,
         .ino = s->ino,
-        .search_path = path_of(strings->envp),
-        .argv = strings->argv,
-        .envp = strings->envp,
+        .search_path = path_of(p->strings.envp),
+        .argv = p->strings.argv,
+        .envp = p->strings.envp,
         .nofile = y->nofile,
+        .patience_ms = p->patience_ms,
+        .stack = stack,
     };
-    if (sp_spawn(&spawn) < 0) {
-        *ret_err = spawn.failed_errno;
-        return spawn.failed_step;
+    const int r = sp_spawn_begin(&p->spawn);
+    if (r < 0) {
+        *ret_step = p->spawn.failed_step;
+        *ret_err = p->spawn.failed_errno;
+        return -1;
     }
-    c->pid = spawn.pid;
-    c->pidfd = spawn.pidfd;
+    c->pid = p->spawn.pid;
+    c->pidfd = p->spawn.pidfd;
     if (watch(y, c->stream[0], SP_EV_OUT, c->slot) &&
         (c->stream[1] < 0 || watch(y, c->stream[1], SP_EV_ERR, c->slot)) &&
         watch(y, c->pidfd, SP_EV_EXIT, c->slot)) {
         c->is_watched = true;
-        return SP_STEP_NONE;
+        return r;
     }
 
-    /* It runs and cannot be watched: end it, for nobody would hear of it. */
+    /* It cannot be watched: end it, for its end would never be told. */
+    *ret_step = SP_STEP_PREPARE;
     *ret_err = errno;
-    c->life = SP_LIFE_RUNNING;
-    sp_command_terminate(y, c);
-    (void)waitid(P_PIDFD, (id_t)c->pidfd, &(siginfo_t){0}, WEXITED);
-    return SP_STEP_PREPARE;
+    abandon_child(y, c, p);
+    return -1;
 }
 
 /* By which its output is known in /proc, to whoever asks who holds it. */
@@ -230,16 +250,42 @@ static void tell_not_run(struct sp_yard *y, struct sp_command *c, const char *fi
     sp_bell_mark(&y->bell, c->slot);
 }
 
-void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
-                      const struct sp_wire_strings *strings, struct sp_wire_started *ret,
-                      int *ret_input)
+/* It did not start: *c is free again. */
+static void fail_start(struct sp_yard *y, struct sp_command *c, struct sp_pending_start *p,
+                       enum sp_step step, int err)
 {
-    struct plumbing p = {.child = {-1, -1, -1}, .input = -1};
+    c->pending = NULL;
+    if (!c->is_tty)
+        close_fd(&p->input);
+    p->input = -1;
+    if (step == SP_STEP_EXEC && y->is_confined && err != ETIMEDOUT) {
+        tell_not_run(y, c, p->strings.file, err);
+        return;
+    }
+    release(y, c);
+    p->reply.step = (uint32_t)step;
+    p->reply.err = err;
+}
+
+static void tell_running(const struct sp_command *c, struct sp_pending_start *p)
+{
+    p->reply.pid = c->pid;
+    p->reply.has_input = p->input >= 0;
+    p->reply.leaf = c->leaf_number;
+    tell_streams(c, &p->reply);
+}
+
+bool sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
+                      struct sp_pending_start *p)
+{
+    struct plumbing pipes = {.child = {-1, -1, -1}, .input = -1};
+    enum sp_step step = SP_STEP_NONE;
     int err = 0;
 
     c->number = s->head.number;
     c->session = s->session;
     c->pid = 0;
+    c->pending = NULL;
     c->is_tty = (s->flags & SP_START_TTY) != 0;
     c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
     c->drops = c->refusal_count = 0;
@@ -249,28 +295,47 @@ void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
     c->ring.fd = -1;
 
-    const enum sp_step step = start(y, c, s, strings, &p, &err);
-    close_childs_ends(c, &p);
-    if (step == SP_STEP_NONE) {
-        c->life = SP_LIFE_RUNNING;
-        y->running++;
-        ret->pid = c->pid;
-        ret->has_input = p.input >= 0;
-        ret->leaf = c->leaf_number;
-        tell_streams(c, ret);
-        *ret_input = p.input;
-        return;
+    const int r = start(y, c, s, p, &pipes, &step, &err);
+    close_childs_ends(c, &pipes);
+    p->input = pipes.input;
+    if (r < 0) {
+        fail_start(y, c, p, step, err);
+        return true;
     }
-    if (!c->is_tty)
-        close_fd(&p.input);
-    *ret_input = -1;
-    if (step == SP_STEP_EXEC && y->is_confined) {
-        tell_not_run(y, c, strings->file, err);
-        return;
+    c->life = SP_LIFE_RUNNING;
+    c->pending = r > 0 ? p : NULL;
+    y->running++;
+    if (r == 0)
+        tell_running(c, p);
+    return r == 0;
+}
+
+bool sp_command_poll_start(struct sp_yard *y, struct sp_command *c)
+{
+    struct sp_pending_start *p = c->pending;
+    const int r = sp_spawn_poll(&p->spawn);
+
+    if (r > 0)
+        return false;
+    c->pending = NULL;
+    if (r == 0) {
+        tell_running(c, p);
+        return true;
     }
-    release(y, c);
-    ret->step = (uint32_t)step;
-    ret->err = err;
+    c->pidfd = -1; /* reaped and closed */
+    y->running--;
+    fail_start(y, c, p, p->spawn.failed_step, p->spawn.failed_errno);
+    return true;
+}
+
+void sp_command_give_up(struct sp_yard *y, struct sp_command *c)
+{
+    struct sp_pending_start *p = c->pending;
+    const enum sp_step step = p->spawn.step;
+
+    abandon_child(y, c, p);
+    y->running--;
+    fail_start(y, c, p, step, ETIMEDOUT);
 }
 
 /* ---- reading ---- */
@@ -556,6 +621,10 @@ void sp_command_exited(struct sp_yard *y, struct sp_command *c)
 
     if (c->life != SP_LIFE_RUNNING)
         return;
+    if (c->pending != NULL) { /* its start is answered first, then we come here again */
+        __atomic_store_n(&c->pending->spawn.is_busy, 0, __ATOMIC_RELEASE);
+        return;
+    }
     /* The system call has a fifth argument that the C library hides. */
     const long r = syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG, &use);
     if (r == 0 && info.si_pid == 0)
@@ -645,7 +714,14 @@ void sp_command_terminate(struct sp_yard *y, struct sp_command *c)
 
 void sp_command_forget(struct sp_yard *y, struct sp_command *c)
 {
-    if (c->life == SP_LIFE_RUNNING) {
+    struct sp_pending_start *p = c->pending;
+
+    if (p != NULL) {
+        abandon_child(y, c, p);
+        y->running--;
+        if (!c->is_tty)
+            close_fd(&p->input);
+    } else if (c->life == SP_LIFE_RUNNING) {
         struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(SP_EV_REAP, c->pidfd)};
 
         sp_command_terminate(y, c);

@@ -2,7 +2,7 @@
 /*
  * command: one process in its cell, from START to FORGET.
  *
- *   starting --exec--> running --exit--> (exiting -->) exited --streams end--> closed
+ *   pending --exec--> running --exit--> (exiting -->) exited --streams end--> closed
  *
  * Exit and the end of the streams are two facts: a grandchild may hold a stream for hours, and a
  * program may close its output and live on. Both become records in the ring as they happen.
@@ -18,6 +18,7 @@
 #include "cell/ring.h"
 #include "cell/wire.h"
 #include "os/cgroup.h"
+#include "os/spawn.h"
 
 struct rlimit;
 
@@ -25,8 +26,19 @@ struct rlimit;
  * alone, for its output is looked through when the exit is told. */
 enum sp_life { SP_LIFE_NONE, SP_LIFE_RUNNING, SP_LIFE_EXITING, SP_LIFE_EXITED, SP_LIFE_CLOSED };
 
+/* A start under way, and all that its child uses until it has executed its program. */
+struct sp_pending_start {
+    struct sp_spawn spawn;
+    struct sp_wire_strings strings;
+    struct sp_wire_started reply;
+    unsigned patience_ms; /* so long the cell may stand still for it */
+    int input;            /* what feeds it; -1: none */
+    int pidfd;            /* it was given up, and its child has not ended yet; else -1 */
+};
+
 struct sp_command {
-    enum sp_life life; /* NONE: the slot is free */
+    enum sp_life life;                /* NONE: the slot is free */
+    struct sp_pending_start *pending; /* RUNNING, but its program is not executed yet; else NULL */
     bool is_tty;
     bool is_watched;    /* its streams are; they are not while it is paused or resting */
     bool is_paused;     /* waits for its reader */
@@ -91,14 +103,17 @@ enum sp_cell_event {
 #define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
 
 /*
- * Starts what the message asks for into the free slot *c. The leaf is the caller's choice. On
- * success *ret_input is the descriptor that feeds it, or -1; for a terminal it is the master, which
- * stays the command's, for a pipe it is the caller's. On failure ret->step and err say why and *c
- * is free again.
+ * Starts what the message and p->strings ask for into the free slot *c. The leaf is the caller's
+ * choice. true: p->reply says how it went. After a success p->input is the descriptor that feeds
+ * it, or -1; for a terminal it is the master, which stays the command's, for a pipe it is the
+ * caller's. After a failure *c is free again. false: the child waits for a disk; *p stays in use.
  */
-void sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
-                      const struct sp_wire_strings *strings, struct sp_wire_started *ret,
-                      int *ret_input);
+bool sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
+                      struct sp_pending_start *p);
+/* The same answer for a start under way. */
+bool sp_command_poll_start(struct sp_yard *y, struct sp_command *c);
+/* Kills a start under way, because it takes too long; p->reply says so, p->pidfd is the child's. */
+void sp_command_give_up(struct sp_yard *y, struct sp_command *c);
 
 /* A stream is readable or has ended. */
 void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which);
@@ -120,7 +135,8 @@ void sp_yard_take_spare(struct sp_yard *y);
 /* 0 or errno. Ended: 0; a KILL then ends what is left of its group, if it comes soon. */
 int sp_command_signal(const struct sp_yard *y, struct sp_command *c, int signal);
 void sp_command_terminate(struct sp_yard *y, struct sp_command *c);
-/* Frees the slot. A live one is killed with its tree and reaped later (SP_EV_REAP, its pidfd). */
+/* Frees the slot. A live one is killed with its tree and reaped later (SP_EV_REAP, its pidfd); of a
+ * start under way the pidfd is in its sp_pending_start. */
 void sp_command_forget(struct sp_yard *y, struct sp_command *c);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/plan.h"
+#include "cell/start.h"
 #include "core/observer.h"
 #include "core/session.h"
 #include "os/spawn.h"
@@ -253,7 +254,21 @@ static const char *file_of(const struct sp_proc *p)
 /* Whose fault it is: the sandbox's own steps are not the command's. */
 static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_error *e)
 {
-    if (m->step == SP_STEP_PROGRAM)
+    const char *cwd = p->strings.data;
+
+    if (m->err == ETIMEDOUT && m->step == SP_STEP_CWD)
+        (void)sp_fail(e, SP_E_SYSTEM, m->err,
+                      "working directory %s: its file system did not answer for %d s (os error %d)",
+                      cwd, SP_START_DEADLINE_MS / 1000, m->err);
+    else if (m->err == ETIMEDOUT && m->step == SP_STEP_EXEC)
+        (void)sp_fail(e, SP_E_SYSTEM, m->err,
+                      "program %s: its file system did not answer for %d s (os error %d)",
+                      file_of(p), SP_START_DEADLINE_MS / 1000, m->err);
+    else if (m->err == EBUSY && m->step == SP_STEP_PREPARE)
+        (void)sp_fail(e, SP_E_FAILED, 0,
+                      "%d earlier starts still wait for a file system that does not answer",
+                      SP_MAX_PENDING);
+    else if (m->step == SP_STEP_PROGRAM)
         (void)sp_fail(e, SP_E_FAILED, 0,
                       "%.200s is not the file that was allowed to run: %s; run the command again",
                       file_of(p), m->err == ESTALE ? "it was replaced" : strerrordesc_np(m->err));

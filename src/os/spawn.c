@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -14,23 +17,23 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "os/fd.h"
 #include "os/landlock.h"
+#include "os/raw.h"
 
 #define SLOT       3 /* 3, 4, 5: what becomes 0, 1, 2 */
 #define SCOPE_SLOT 6
 #define SLOTS_END  7
 #define LOW_END    64 /* so many the kernel copies into a table of one's own, wanted or not */
 
-#define STACK_BYTES (64UL << 10) /* the child's */
-
 /* The address sanitizer marks what lies between the variables of a frame. A child that executes
  * another program leaves its frames without a return, and their marks would stay. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
-#define FORGET_FRAMES(stack) __asan_unpoison_memory_region((stack), STACK_BYTES)
+#define FORGET_FRAMES(stack) __asan_unpoison_memory_region((stack), SP_SPAWN_STACK)
 #else
 #define FORGET_FRAMES(stack) (void)(stack)
 #endif
@@ -97,7 +100,13 @@ int sp_spawn_renew_null(void)
     return r < 0 ? -err : 0;
 }
 
-/* ---- child: our memory, its own stack; no malloc, no locks, no stdio until execve ---- */
+/*
+ * ---- child: our memory, its own stack; no malloc, no locks, no stdio until execve ----
+ *
+ * The parent stands still until the child is about to ask a disk (is_at_disk). From there on the
+ * parent may run, and errno is the parent's too: the child makes system calls without the C
+ * library (os/raw.h).
+ */
 
 struct child {
     struct sp_spawn *s;
@@ -109,7 +118,13 @@ static SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
 {
     s->failed_step = step;
     s->failed_errno = err;
-    _exit(127);
+    for (;;)
+        (void)sp_raw(SYS_exit_group, 127, 0, 0, 0);
+}
+
+static int raw_execve(const char *path, const struct sp_spawn *s)
+{
+    return (int)sp_raw(SYS_execve, (long)path, (long)s->argv, (long)s->envp, 0);
 }
 
 /* execvp's rule: an entry that may not be executed is remembered, a missing one skipped. */
@@ -120,10 +135,8 @@ static int search_and_exec(const struct sp_spawn *s)
     char full[4096];
     int err = ENOENT;
 
-    if (strchr(s->file, '/') != NULL) {
-        (void)execve(s->file, s->argv, s->envp);
-        return errno;
-    }
+    if (strchr(s->file, '/') != NULL)
+        return -raw_execve(s->file, s);
     if (file_len == 0)
         return ENOENT;
     if (file_len > 255)
@@ -137,11 +150,12 @@ static int search_and_exec(const struct sp_spawn *s)
             if (n != 0)
                 full[n] = '/';
             memcpy(full + n + (n != 0), s->file, file_len + 1);
-            (void)execve(full, s->argv, s->envp);
-            if (errno == EACCES)
+            const int r = raw_execve(full, s);
+
+            if (r == -EACCES)
                 err = EACCES;
-            else if (errno != ENOENT && errno != ENOTDIR)
-                return errno;
+            else if (r != -ENOENT && r != -ENOTDIR)
+                return -r;
         }
         if (*colon == 0)
             return err;
@@ -156,14 +170,35 @@ static int search_and_exec(const struct sp_spawn *s)
  */
 static void check_program(struct sp_spawn *s)
 {
-    struct stat st;
+    struct stat st = {0};
 
     if (s->ino == 0)
         return;
-    if (stat(s->file, &st) < 0)
-        die(s, SP_STEP_PROGRAM, errno);
+    const int r = (int)sp_raw(SYS_newfstatat, AT_FDCWD, (long)s->file, (long)&st, 0);
+    if (r < 0)
+        die(s, SP_STEP_PROGRAM, -r);
     if (st.st_dev != s->dev || st.st_ino != s->ino)
         die(s, SP_STEP_PROGRAM, ESTALE);
+}
+
+/* All that asks a file system. */
+static SP_NORETURN void go_to_disk(struct sp_spawn *s)
+{
+    static const uint64_t none; /* the kernel's own signal set, empty */
+
+    s->step = SP_STEP_CWD;
+    __atomic_store_n(&s->is_at_disk, true, __ATOMIC_RELEASE);
+    if (s->cwd != NULL) {
+        const int r = (int)sp_raw(SYS_chdir, (long)s->cwd, 0, 0, 0);
+
+        if (r < 0)
+            die(s, SP_STEP_CWD, -r);
+    }
+    s->step = SP_STEP_EXEC;
+    if (!s->is_apart)
+        (void)sp_raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof none);
+    check_program(s);
+    die(s, SP_STEP_EXEC, search_and_exec(s));
 }
 
 /* While the parent stands still its table is ours: what is opened here is closed here. */
@@ -208,19 +243,18 @@ static int apart_main(void *arg)
         die(s, SP_STEP_SESSION, errno);
     if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
         die(s, SP_STEP_LIMITS, errno);
-    if (s->cwd != NULL && chdir(s->cwd) < 0)
-        die(s, SP_STEP_CWD, errno);
     if (close_range(SLOT, ~0U, 0) < 0)
         die(s, SP_STEP_FDS, errno);
-    die(s, SP_STEP_EXEC, search_and_exec(s));
+    go_to_disk(s);
 }
 
 static int child_main(void *arg)
 {
     struct child *c = arg;
     struct sp_spawn *s = c->s;
-    sigset_t none;
 
+    if (s->stack != NULL)
+        (void)sp_raw(SYS_set_tid_address, (long)&s->is_busy, 0, 0, 0);
     if (c->joins_cgroup && !join_cgroup(s->cgroup))
         die(s, SP_STEP_CLONE, errno);
     /* Our own table first: before this, a dup2 here would be the parent's. */
@@ -240,8 +274,6 @@ static int child_main(void *arg)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* refused only by kernels before 3.4 */
     if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
         die(s, SP_STEP_LIMITS, errno);
-    if (s->cwd != NULL && chdir(s->cwd) < 0)
-        die(s, SP_STEP_CWD, errno);
     if (s->has_no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         die(s, SP_STEP_CONFINE, errno);
     if (s->scope > 0) {
@@ -252,11 +284,7 @@ static int child_main(void *arg)
     }
     if (close_range(SLOT, ~0U, 0) < 0)
         die(s, SP_STEP_FDS, errno);
-    sigemptyset(&none);
-    if (!s->is_apart)
-        sigprocmask(SIG_SETMASK, &none, NULL);
-    check_program(s);
-    die(s, SP_STEP_EXEC, search_and_exec(s));
+    go_to_disk(s);
 }
 
 /* ---- parent ---- */
@@ -313,12 +341,14 @@ static bool has_no_clone3;
 
 static long start_child(struct child *c, int *pidfd)
 {
-    static _Alignas(64) char stack[STACK_BYTES];
-    const long flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD;
+    static _Alignas(64) char own_stack[SP_SPAWN_STACK];
+    const bool waits = c->s->stack == NULL;
+    char *stack = waits ? own_stack : c->s->stack;
+    const long flags = CLONE_VM | (waits ? CLONE_VFORK : 0) | CLONE_FILES | CLONE_PIDFD;
 
     if (c->s->cgroup < 0 || has_no_clone3) {
         c->joins_cgroup = c->s->cgroup >= 0;
-        return clone_call(SYS_clone, flags | SIGCHLD, (long)(stack + sizeof stack), (long)pidfd,
+        return clone_call(SYS_clone, flags | SIGCHLD, (long)(stack + SP_SPAWN_STACK), (long)pidfd,
                           child_main, c);
     }
     struct clone_args args = {
@@ -326,7 +356,7 @@ static long start_child(struct child *c, int *pidfd)
         .pidfd = (unsigned long)pidfd,
         .exit_signal = SIGCHLD,
         .stack = (unsigned long)stack,
-        .stack_size = sizeof stack,
+        .stack_size = SP_SPAWN_STACK,
         .cgroup = (unsigned long)c->s->cgroup,
     };
     const long pid = clone_call(SYS_clone3, (long)&args, sizeof args, 0, child_main, c);
@@ -361,24 +391,62 @@ static int result_of(struct sp_spawn *s, long pid, int pidfd)
     return -(int)SP_E_SYSTEM;
 }
 
+/*
+ * 0: the child has executed its program, or has failed. 1: it still waits for a disk. The kernel
+ * clears is_busy, and wakes us, when the child lets go of our memory: the moment for which
+ * CLONE_VFORK would wait, but with a timeout.
+ */
+static int wait_a_moment(struct sp_spawn *s)
+{
+    const struct timespec moment = {.tv_nsec = (long)s->patience_ms * 1000000};
+
+    while (__atomic_load_n(&s->is_busy, __ATOMIC_ACQUIRE) != 0) {
+        const long r = syscall(SYS_futex, &s->is_busy, FUTEX_WAIT, 1, &moment, NULL, 0);
+        struct pollfd p = {.fd = s->pidfd, .events = POLLIN};
+
+        if (r == 0 || errno != ETIMEDOUT)
+            continue;
+        if (poll(&p, 1, 0) > 0) /* killed before it could say what to clear */
+            break;
+        if (__atomic_load_n(&s->is_at_disk, __ATOMIC_ACQUIRE))
+            return 1;
+    }
+    FORGET_FRAMES(s->stack);
+    return 0;
+}
+
+char *sp_spawn_new_stack(void)
+{
+    char *stack = mmap(NULL, SP_SPAWN_STACK, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+
+    return stack == MAP_FAILED ? NULL : stack;
+}
+
+void sp_spawn_free_stack(char *stack)
+{
+    if (stack == NULL)
+        return;
+    FORGET_FRAMES(stack);
+    (void)munmap(stack, SP_SPAWN_STACK);
+}
+
 static int spawn_apart(struct sp_spawn *s)
 {
     struct child c = {.s = s};
     sigset_t all;
     sigset_t old;
     int pidfd = -1;
-    char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    char *stack = sp_spawn_new_stack();
 
-    if (stack == MAP_FAILED)
+    if (stack == NULL)
         return result_of(s, -errno, -1);
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &old);
     const long pid = clone_call(SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD,
-                                (long)(stack + STACK_BYTES), (long)&pidfd, apart_main, &c);
+                                (long)(stack + SP_SPAWN_STACK), (long)&pidfd, apart_main, &c);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    FORGET_FRAMES(stack);
-    (void)munmap(stack, STACK_BYTES);
+    sp_spawn_free_stack(stack);
     return result_of(s, pid, pidfd);
 }
 
@@ -388,6 +456,7 @@ static int spawn_with_slots(struct sp_spawn *s)
     sigset_t all;
     sigset_t old;
     int pidfd = -1;
+    int r = 0;
 
     for (int i = 0; i < 3; i++)
         if (s->stdio[i] >= 0 && dup3(s->stdio[i], SLOT + i, O_CLOEXEC) < 0) {
@@ -409,23 +478,49 @@ static int spawn_with_slots(struct sp_spawn *s)
         }
         s->pid = (pid_t)pid;
         s->pidfd = pidfd;
+        r = pid > 0 && s->stack != NULL ? wait_a_moment(s) : 0;
     }
 
     /* The slots keep nothing open: a pipe's end held here would never read as ended. */
     for (int i = 0; i < 3; i++)
         if (s->stdio[i] >= 0)
             (void)dup3(null_fd, SLOT + i, O_CLOEXEC);
-    if (s->failed_step == SP_STEP_NONE)
-        return 0;
+    if (r > 0 || s->failed_step == SP_STEP_NONE)
+        return r;
     if (s->failed_step != SP_STEP_CLONE && pidfd >= 0)
         reap_failed(s);
     return -(int)SP_E_SYSTEM;
 }
 
-int sp_spawn(struct sp_spawn *s)
+static void reset(struct sp_spawn *s)
 {
-    s->failed_step = SP_STEP_NONE;
+    s->failed_step = s->step = SP_STEP_NONE;
     s->failed_errno = 0;
     s->pidfd = -1;
+    s->is_at_disk = false;
+    s->is_busy = 1;
+}
+
+int sp_spawn(struct sp_spawn *s)
+{
+    reset(s);
+    s->stack = NULL;
     return s->is_apart && null_fd < 0 ? spawn_apart(s) : spawn_with_slots(s);
+}
+
+int sp_spawn_begin(struct sp_spawn *s)
+{
+    reset(s);
+    return spawn_with_slots(s);
+}
+
+int sp_spawn_poll(struct sp_spawn *s)
+{
+    if (__atomic_load_n(&s->is_busy, __ATOMIC_ACQUIRE) != 0)
+        return 1;
+    FORGET_FRAMES(s->stack);
+    if (s->failed_step == SP_STEP_NONE)
+        return 0;
+    reap_failed(s);
+    return -(int)SP_E_SYSTEM;
 }

@@ -4,8 +4,12 @@
  *
  * The child shares our memory and descriptor table until it has made itself a table of its own with
  * the first seven entries only, so 3 to 6 belong to the spawner: sp_spawn_reserve claims them
- * before anything else is opened. The parent stands still until the child has called execve or
- * failed; a failure comes back as the step and its errno. One spawner at a time.
+ * before anything else is opened. With sp_spawn the parent stands still until the child has called
+ * execve or failed; a failure comes back as the step and its errno. One spawner at a time.
+ *
+ * The working directory or the program may lie on a file system that does not answer (a dead NFS
+ * server, a FUSE daemon that hangs). With sp_spawn_begin the child alone waits for it: the parent
+ * goes on after a moment and polls.
  *
  * A spawner in somebody else's program has no numbers of its own there (is_apart, and nothing was
  * reserved): the child then gets a copy of the whole table, which takes a little longer, and any
@@ -20,6 +24,8 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+
+#define SP_SPAWN_STACK (64UL << 10)
 
 #define SP_STEPS(X)                     \
     X(NONE, "none")                     \
@@ -64,11 +70,17 @@ struct sp_spawn {
     char *const *envp;
     const struct rlimit *nofile; /* NULL: ours */
 
-    /* filled by sp_spawn */
+    unsigned patience_ms; /* sp_spawn_begin: so long it waits for the child to execute */
+    char *stack; /* sp_spawn_begin: SP_SPAWN_STACK bytes, the child's until it is no longer busy */
+
+    /* filled by sp_spawn and sp_spawn_begin */
     pid_t pid;
     int pidfd;
     enum sp_step failed_step;
     int failed_errno;
+    enum sp_step step; /* CWD or EXEC: what the child waits for */
+    bool is_at_disk;   /* nothing but these two steps is left */
+    uint32_t is_busy;  /* cleared by the kernel when the child has executed, or has ended */
 };
 
 /* Puts /dev/null on 3 to 6. Call first thing in main. */
@@ -86,5 +98,15 @@ int sp_spawn_renew_null(void); /* 0 or minus errno */
 
 /* 0: the program runs. Otherwise failed_step and failed_errno say why; nothing is left behind. */
 int sp_spawn(struct sp_spawn *s);
+
+/*
+ * As sp_spawn, but waits patience_ms only once the child has come to the file system. 1: it is not
+ * done yet; *s, all that it points to and the stack stay in use until sp_spawn_poll answers
+ * something else, or the child was reaped. pid and pidfd are there already.
+ */
+char *sp_spawn_new_stack(void); /* NULL: no memory */
+void sp_spawn_free_stack(char *stack);
+int sp_spawn_begin(struct sp_spawn *s);
+int sp_spawn_poll(struct sp_spawn *s); /* as sp_spawn_begin; does not wait */
 
 #endif

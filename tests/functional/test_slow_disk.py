@@ -9,7 +9,8 @@ import slow_disk
 import tap
 from fs_ground import Calls, FsSandboxCase
 from sandbox_policy import read_only, workspace_write
-from wire import RpcError, wait_until
+from server import descendants, name_of
+from wire import RpcError, file_uri, wait_until
 
 
 @unittest.skipUnless(slow_disk.is_possible(), 'no file system of our own can be mounted here')
@@ -121,6 +122,98 @@ class Handles(SlowDiskCase):
         self.disk.fails = {}
         self.assertEqual(self.fs.ask('close', handleId='h'), {})
         self.assertEqual(self.disk.content, b'newmore')
+
+
+class Starts(SlowDiskCase):
+    """The child of a start waits for the disk, the cell that all sessions share does not."""
+
+    PENDING = 64     # starts that a cell lets wait
+    DEADLINE = 10    # seconds after which a start fails
+
+    def setUp(self):
+        super().setUp()
+        self.all_is_well()  # the cell and the process for files are there
+        self.at_rest = sorted(map(name_of, descendants(self.srv.pid)))
+
+    def at(self, name):
+        return file_uri(os.path.join(self.disk.path, name))
+
+    def nothing_is_left(self):
+        wait_until(lambda: sorted(map(name_of, descendants(self.srv.pid))) == self.at_rest, 'the end of all children')
+
+    def test_the_others_go_on_and_the_start_fails_at_its_deadline(self):
+        self.other.start('cat', ['cat'], pipeStdin=True)
+        self.disk.hold(slow_disk.LOOKUP)
+        began = time.monotonic()
+        hung = [self.client.post_start('cwd', ['/bin/true'], cwd=self.at('sub')),
+                self.client.post_start('program', [self.file]),
+                self.client.post_start('tty', ['/bin/true'], cwd=self.at('sub'), tty=True)]
+        early = self.client.post_read('cwd', waitMs=0)  # waits for the start, as always
+        self.disk.wait_kept()
+        self.all_is_well()
+        self.assertEqual(self.other.write('cat', b'text\n'), 'accepted')
+        self.other.wait_output('cat', 'text\n')
+        self.assertTrue(self.other.terminate('cat'))
+        self.other.wait_closed('cat')
+        self.assertEqual(self.client.sh('echo mine').text, 'mine\n')
+        self.assertLess(time.monotonic() - began, self.DEADLINE, 'too slow to show anything')
+        self.assertTrue(all(self.is_open(n) for n in hung))
+        for number, what in zip(hung, ('working directory %s/sub' % self.disk.path, 'program %s' % self.file,
+                                       'working directory %s/sub' % self.disk.path)):
+            error = self.client.reply(number, 30)['error']
+            self.assertEqual(error['code'], -32603, error)
+            self.assertEqual(error['message'], what + ': its file system did not answer for 10 s (os error 110)')
+        self.assertGreater(time.monotonic() - began, self.DEADLINE - 1)
+        self.assertIn('error', self.client.reply(early))
+        self.all_is_well()
+        self.disk.release()  # what could not be killed ends now
+        self.nothing_is_left()
+        self.assertEqual(self.client.sh('pwd', 'cwd', cwd=self.at('sub')).text, self.disk.path + '/sub\n')
+
+    def test_a_disk_that_answers_late(self):
+        self.disk.hold(slow_disk.LOOKUP)
+        ok = self.client.post_start('ok', ['/bin/sh', '-c', 'pwd; cat; exit 3'], cwd=self.at('sub'), pipeStdin=True)
+        missing = self.client.post_start('missing', ['/bin/true'], cwd=self.at('nothing'))
+        refused = self.client.post_start('refused', [self.file])
+        typed = self.client.post_write('ok', b'typed early\n')
+        self.disk.wait_kept()
+        self.all_is_well()
+        self.disk.release()
+        self.assertEqual(self.client.result(ok)['processId'], 'ok')
+        self.assertEqual(self.client.reply(missing)['error']['message'], 'No such file or directory (os error 2)')
+        self.assertEqual(self.client.reply(refused)['error']['message'], 'Permission denied (os error 13)')
+        self.assertEqual(self.client.result(typed)['status'], 'accepted')
+        self.client.wait_output('ok', 'typed early\n')
+        self.client.request('process/closeStdin', {'processId': 'ok'})
+        process = self.client.wait_closed('ok')
+        self.assertEqual((process.text, process.exit_code), (self.disk.path + '/sub\ntyped early\n', 3))
+        self.nothing_is_left()
+
+    def test_so_many_wait_and_no_more(self):
+        self.disk.hold(slow_disk.LOOKUP)
+        numbers = [self.client.post_start('p%d' % i, ['/bin/true'], cwd=self.at('sub')) for i in range(self.PENDING)]
+        over = self.client.post_start('over', ['/bin/true'])
+        self.assertEqual(self.client.reply(over)['error'], {
+            'code': -32603, 'message': '64 earlier starts still wait for a file system that does not answer'})
+        self.assertTrue(all(self.is_open(n) for n in numbers))
+        self.disk.release()
+        for number in numbers:
+            self.client.result(number)
+        for i in range(self.PENDING):
+            self.assertEqual(self.client.wait_closed('p%d' % i).exit_code, 0)
+        self.all_is_well()
+        self.nothing_is_left()
+
+    def test_the_session_ends_meanwhile(self):
+        self.disk.hold(slow_disk.LOOKUP)
+        for i in range(3):
+            self.client.post_start('p%d' % i, ['/bin/true'], cwd=self.at('sub'), tty=i == 2)
+        self.disk.wait_kept()
+        self.assertEqual(self.client.request('session/end'), {})
+        self.all_is_well()
+        self.disk.release()
+        self.nothing_is_left()
+        self.all_is_well()
 
 
 if __name__ == '__main__':

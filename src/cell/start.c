@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The cell stands still for a start so long: a program is normally executed within 1 ms, later on a
+ * busy machine. Once a disk hangs, its starts must not stop the others' work in turn. */
+#define PATIENCE_MS   10
+#define IMPATIENCE_MS 1
+
+#define YOUNG_MS        50 /* so long a pending start is looked after ... */
+#define YOUNG_POLL_MS   1
+#define PENDING_POLL_MS 10
+#define DYING_POLL_MS   100
+
+struct sp_start_room {
+    struct sp_pending_start start; /* its spawn has our stack */
+    struct sp_command *command;    /* NULL: given up or forgotten, until the child was reaped */
+    struct sp_wire_message *message;
+    void *map; /* strings that came in a memfd; NULL: none */
+    size_t map_len;
+    char **pointers; /* argv and envp */
+    size_t pointer_cap;
+    uint64_t began_ms;
+};
+
+/* ---- rooms ---- */
+
+static void free_room(struct sp_start_room *r)
+{
+    if (r == NULL)
+        return;
+    if (r->map != NULL)
+        (void)munmap(r->map, r->map_len);
+    sp_spawn_free_stack(r->start.spawn.stack);
+    free(r->message);
+    free(r->pointers);
+    free(r);
+}
+
+static struct sp_start_room *new_room(void)
+{
+    struct sp_start_room *r = calloc(1, sizeof *r);
+
+    if (r == NULL)
+        return NULL;
+    r->message = malloc(sizeof *r->message);
+    r->start.spawn.stack = sp_spawn_new_stack();
+    if (r->message == NULL || r->start.spawn.stack == NULL) {
+        free_room(r);
+        return NULL;
+    }
+    r->message->fd_count = 0;
+    return r;
+}
+
+/* Its child has let go of it. */
+static void give_back(struct sp_starts *s, struct sp_start_room *r)
+{
+    if (r->map != NULL)
+        (void)munmap(r->map, r->map_len);
+    r->map = NULL;
+    r->command = NULL;
+    if (s->ready == NULL)
+        s->ready = r;
+    else
+        free_room(r);
+}
+
+/* ---- the strings ---- */
+
+/* In the message or mapped from its memfd. NULL: *ret_err says why. */
+static char *strings_of(struct sp_start_room *r, const struct sp_wire_message *m,
+                        const struct sp_wire_start *s, size_t *ret_len, int *ret_err)
+{
+    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    struct stat st;
+
+    *ret_err = EINVAL;
+    if ((s->flags & SP_START_MEMFD) == 0) {
+        *ret_len = m->len - sizeof *s;
+        return *ret_len == s->string_bytes ? (char *)(uintptr_t)m->bytes + sizeof *s : NULL;
+    }
+    if (m->fd_count != 1 || fstat(m->fds[0], &st) < 0 || st.st_size <= 0 ||
+        st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
+        return NULL;
+    /* Sealed: it cannot be changed or cut between our check and the child's use. */
+    const int seals = fcntl(m->fds[0], F_GET_SEALS);
+    if (seals < 0 || (seals & want) != want)
+        return NULL;
+    void *map = mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, m->fds[0], 0);
+    if (map == MAP_FAILED) {
+        *ret_err = errno;
+        return NULL;
+    }
+    r->map = map;
+    r->map_len = *ret_len = s->string_bytes;
+    return map;
+}
+
+static int have_pointers(struct sp_start_room *r, uint64_t n)
+{
+    if (n > SP_WIRE_STRINGS)
+        return EINVAL;
+    if (n > r->pointer_cap) {
+        char **p = realloc(r->pointers, n * sizeof *p);
+
+        if (p == NULL)
+            return ENOMEM;
+        r->pointers = p;
+        r->pointer_cap = n;
+    }
+    return 0;
+}
+
+/* 0 or errno */
+static int read_strings(struct sp_start_room *r, const struct sp_wire_message *m,
+                        const struct sp_wire_start *s)
+{
+    size_t len = 0;
+    int err = 0;
+    char *text = strings_of(r, m, s, &len, &err);
+
+    if (text == NULL)
+        return err;
+    err = have_pointers(r, (uint64_t)s->argc + s->envc + 2);
+    if (err != 0)
+        return err;
+    return sp_wire_read_strings(s, text, len, r->pointers, &r->start.strings) ? 0 : EINVAL;
+}
+
+/* ---- the answer ---- */
+
+static void tell(struct sp_starts *s, const struct sp_wire_started *reply, int ring, int input)
+{
+    const int fds[2] = {ring, input};
+    const int fd_count = reply->step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
+
+    /* Waiting is safe: the front never waits for us, and if it is gone this fails. */
+    (void)sp_wire_send(s->control, true, reply, sizeof *reply, NULL, 0, fds, fd_count);
+}
+
+static void answer(struct sp_starts *s, struct sp_command *c, struct sp_pending_start *p)
+{
+    const bool is_tty = c->is_tty;
+
+    if (p->reply.step == SP_STEP_CLONE)
+        c->is_terminated = true; /* the leaf may be the reason: it is not used again */
+    if (p->reply.step != SP_STEP_NONE)
+        sp_strays_leave_leaf(s->strays, c, true);
+    tell(s, &p->reply, c->ring.fd, p->input);
+    if (p->input >= 0 && !is_tty)
+        (void)close(p->input);
+    p->input = -1;
+}
+
+static void refuse(struct sp_starts *s, const struct sp_wire_head *head, int err)
+{
+    struct sp_wire_started reply = {.head = *head, .step = SP_STEP_PREPARE, .err = err};
+
+    reply.head.op = SP_WIRE_STARTED;
+    tell(s, &reply, -1, -1);
+}
+
+/* ---- starting ---- */
+
+static int take_room(struct sp_starts *s, struct sp_start_room **ret)
+{
+    if (s->count == SP_MAX_PENDING)
+        return EBUSY;
+    *ret = s->ready != NULL ? s->ready : new_room();
+    s->ready = NULL;
+    return *ret == NULL ? ENOMEM : 0;
+}
+
+/* The child may still use the room; and its strings may be in the message. */
+static void keep(struct sp_starts *s, struct sp_start_room *r, struct sp_wire_message **message)
+{
+    struct sp_wire_message *fresh = r->message;
+
+    r->message = *message;
+    *message = fresh;
+    fresh->fd_count = 0;
+    sp_wire_close_fds(r->message);
+    s->pending[s->count++] = r;
+}
+
+void sp_starts_begin(struct sp_starts *s, struct sp_wire_message **message)
+{
+    const struct sp_wire_start *m = (const void *)(*message)->bytes;
+    struct sp_command *c = m->head.slot < s->slots ? &s->commands[m->head.slot] : NULL;
+    struct sp_start_room *r = NULL;
+    int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : (*message)->is_cut ? EMFILE : 0;
+
+    if (err == 0)
+        err = take_room(s, &r);
+    if (err == 0)
+        err = read_strings(r, *message, m);
+    if (err == 0) {
+        c->slot = m->head.slot;
+        err = sp_strays_take_leaf(s->strays, c) ? 0 : errno;
+    }
+    if (err != 0) {
+        refuse(s, &m->head, err);
+        if (r != NULL)
+            give_back(s, r);
+        return;
+    }
+    struct sp_pending_start *p = &r->start;
+    p->reply = (struct sp_wire_started){.head = m->head};
+    p->reply.head.op = SP_WIRE_STARTED;
+    p->input = p->pidfd = -1;
+    p->patience_ms = s->count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
+    if (sp_command_start(s->yard, c, m, p)) {
+        answer(s, c, p);
+        if (p->pidfd < 0) {
+            give_back(s, r);
+            return;
+        }
+        r->command = NULL;
+    } else {
+        r->command = c;
+        r->began_ms = s->yard->now_ms;
+    }
+    keep(s, r, message);
+}
+
+/* ---- afterwards ---- */
+
+/* true: the room's child is gone. */
+static bool is_reaped(struct sp_starts *s, struct sp_start_room *r)
+{
+    struct sp_pending_start *p = &r->start;
+    siginfo_t info = {0};
+
+    if (waitid(P_PIDFD, (id_t)p->pidfd, &info, WEXITED | WNOHANG) == 0) {
+        if (info.si_pid == 0)
+            return false;
+        sp_strays_note_reaped(s->strays, info.si_pid);
+    } /* else a sweep has reaped it */
+    (void)close(p->pidfd);
+    p->pidfd = -1;
+    return true;
+}
+
+/* true: nothing uses the room any more. */
+static bool poll_room(struct sp_starts *s, struct sp_start_room *r)
+{
+    struct sp_command *c = r->command;
+
+    if (c != NULL && c->pending != &r->start)
+        c = r->command = NULL; /* forgotten */
+    if (c == NULL)
+        return is_reaped(s, r);
+    if (sp_command_poll_start(s->yard, c)) {
+        answer(s, c, &r->start);
+        return true;
+    }
+    if (s->yard->now_ms - r->began_ms < SP_START_DEADLINE_MS)
+        return false;
+    sp_command_give_up(s->yard, c);
+    answer(s, c, &r->start);
+    r->command = NULL;
+    return false;
+}
+
+void sp_starts_poll(struct sp_starts *s)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        if (poll_room(s, s->pending[i]))
+            give_back(s, s->pending[i]);
+        else
+            s->pending[left++] = s->pending[i];
+    }
+    s->count = left;
+}
+
+int sp_starts_timeout(const struct sp_starts *s)
+{
+    int timeout = s->count > 0 ? DYING_POLL_MS : -1;
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct sp_start_room *r = s->pending[i];
+
+        if (r->command != NULL && s->yard->now_ms - r->began_ms < YOUNG_MS)
+            return YOUNG_POLL_MS;
+        if (r->command != NULL)
+            timeout = PENDING_POLL_MS;
+    }
+    return timeout;
+}
+
+void sp_starts_wipe(struct sp_starts *s)
+{
+    if (s->ready != NULL)
+        explicit_bzero(s->ready->message->bytes, sizeof s->ready->message->bytes);
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sp_start_room *r = s->pending[i];
+
+        explicit_bzero(r->message->bytes, sizeof r->message->bytes);
+        if (r->map != NULL)
+            (void)munmap(r->map, r->map_len);
+    }
+}
+
+void sp_starts_free(struct sp_starts *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->pending[i]->command == NULL && is_reaped(s, s->pending[i]))
+            free_room(s->pending[i]); /* else it is the child's, which dies with us */
+    free_room(s->ready);
+}
