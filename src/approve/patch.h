@@ -75,14 +75,33 @@ void sp_patch_changes_done(struct sp_patch_changes *c);
 /* What a patch says of its files, which are not looked at: kinds, paths, what new ones contain. */
 int sp_patch_list(const struct sp_patch *p, const char *cwd, struct sp_patch_changes *ret,
                   struct sp_error *e);
+/* What is at a path, links followed. */
+enum sp_patch_there {
+    SP_PATCH_THERE_FILE,
+    SP_PATCH_THERE_DIR,
+    SP_PATCH_THERE_OTHER,
+    SP_PATCH_THERE_DANGLING, /* a link that leads nowhere */
+};
+
+/* Where the files are, if not on the disk of this process. Both functions return 0 or -errno. */
+struct sp_patch_source {
+    void *user;
+    int (*look)(void *user, const char *path, enum sp_patch_there *ret);
+    /* A regular file of at most max bytes, appended; EFBIG: it has more. */
+    int (*read)(void *user, const char *path, uint64_t max, struct sp_buf *out);
+    uint64_t max_file, max_all, max_steps; /* instead of the bounds below */
+};
+
 /*
- * Holds the patch against the files below cwd (absolute): the reads are made as whoever calls.
+ * Holds the patch against the files below cwd (absolute): the reads are made as whoever calls, or
+ * by `source` (NULL: the disk).
  * ret_why (may be NULL): the whole story of lines that were not found, of which an error holds the
  * beginning; else it stays empty. Bounds: 64 MiB and 4 Mi lines a file, 256 MiB all files, and
  * 2^29 lines looked at: a search is one pass over the rest of a file at each of four levels.
  */
 int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
-                    struct sp_patch_changes *ret, struct sp_buf *ret_why, struct sp_error *e);
+                    const struct sp_patch_source *source, struct sp_patch_changes *ret,
+                    struct sp_buf *ret_why, struct sp_error *e);
 
 /*
  * Verified by another process, which may read less than we: it tells what would become of the

@@ -14,6 +14,7 @@
 struct verifier {
     const struct sp_patch *patch;
     bool keeps_endings;
+    const struct sp_patch_source *source;
     struct sp_patch_store *store;
     uint64_t steps, bytes; /* what is left of our bounds */
     struct sp_buf *why;
@@ -44,9 +45,9 @@ static int open_file(const char *path, uint64_t max)
     return r < 0 ? r : TAKE_FD(fd);
 }
 
-/* A regular file of at most max bytes. -errno; EFBIG: it has more. */
-static int read_file(const char *path, uint64_t max, struct sp_buf *out)
+static int read_disk(void *user, const char *path, uint64_t max, struct sp_buf *out)
 {
+    (void)user;
     auto_close int fd = open_file(path, max);
 
     if (fd < 0)
@@ -70,19 +71,43 @@ static int read_file(const char *path, uint64_t max, struct sp_buf *out)
     }
 }
 
+static int look_at_disk(void *user, const char *path, enum sp_patch_there *ret)
+{
+    struct stat st;
+
+    (void)user;
+    if (lstat(path, &st) < 0)
+        return -errno;
+    if (S_ISLNK(st.st_mode) && stat(path, &st) < 0)
+        *ret = SP_PATCH_THERE_DANGLING;
+    else
+        *ret = S_ISREG(st.st_mode)   ? SP_PATCH_THERE_FILE
+               : S_ISDIR(st.st_mode) ? SP_PATCH_THERE_DIR
+                                     : SP_PATCH_THERE_OTHER;
+    return 0;
+}
+
+static const struct sp_patch_source disk = {
+    .look = look_at_disk,
+    .read = read_disk,
+    .max_file = SP_PATCH_FILE_BYTES,
+    .max_all = SP_PATCH_ALL_BYTES,
+    .max_steps = SP_PATCH_MAX_STEPS,
+};
+
 static struct sp_str text_of(const struct sp_buf *b)
 {
     return b->len == 0 ? SP_STR("") : (struct sp_str){b->data, b->len};
 }
 
-static int unreadable(const char *path, int err, struct sp_error *e)
+static int unreadable(const struct verifier *v, const char *path, int err, struct sp_error *e)
 {
     if (err == EFBIG)
         return sp_fail(
             e, SP_E_LIMIT, 0,
             "Failed to read file to update %s: it is larger than %u MiB, or all files of "
             "the patch are larger than %u MiB",
-            path, SP_PATCH_FILE_BYTES >> 20, SP_PATCH_ALL_BYTES >> 20);
+            path, (unsigned)(v->source->max_file >> 20), (unsigned)(v->source->max_all >> 20));
     if (err == EINVAL)
         return sp_fail(e, SP_E_FAILED, 0,
                        "Failed to read file to update %s: it is not a regular file", path);
@@ -93,11 +118,11 @@ static int read_source(struct verifier *v, uint32_t i, struct sp_error *e)
 {
     struct sp_patch_change *c = &v->store->items[i];
     struct sp_buf *text = &v->store->before[i];
-    const uint64_t max = v->bytes < SP_PATCH_FILE_BYTES ? v->bytes : SP_PATCH_FILE_BYTES;
-    const int r = read_file(c->full_path, max, text);
+    const uint64_t max = v->bytes < v->source->max_file ? v->bytes : v->source->max_file;
+    const int r = v->source->read(v->source->user, c->full_path, max, text);
 
     if (r < 0)
-        return unreadable(c->full_path, -r, e);
+        return unreadable(v, c->full_path, -r, e);
     c->before = text_of(text);
     v->bytes -= text->len;
     if (!sp_utf8_is_valid(c->before))
@@ -108,13 +133,14 @@ static int read_source(struct verifier *v, uint32_t i, struct sp_error *e)
 
 /* ---- each kind ---- */
 
-static int check_target(const char *path, struct sp_error *e)
+static int check_target(const struct verifier *v, const char *path, struct sp_error *e)
 {
-    struct stat st;
+    enum sp_patch_there there = SP_PATCH_THERE_DANGLING;
 
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    if (v->source->look(v->source->user, path, &there) == 0 &&
+        (there == SP_PATCH_THERE_DIR || there == SP_PATCH_THERE_OTHER))
         return sp_fail(e, SP_E_FAILED, 0, "Failed to write file %s: %s", path,
-                       S_ISDIR(st.st_mode) ? "Is a directory" : "it is not a regular file");
+                       there == SP_PATCH_THERE_DIR ? "Is a directory" : "it is not a regular file");
     return 0;
 }
 
@@ -127,7 +153,7 @@ static int verify_update(struct verifier *v, uint32_t i, struct sp_error *e)
         r = sp_patch_update(c->before, &v->patch->hunks[i], c->full_path, v->keeps_endings,
                             &v->steps, &v->store->after[i], v->why, e);
     if (r == 0 && c->full_target != NULL)
-        r = check_target(c->full_target, e);
+        r = check_target(v, c->full_target, e);
     if (r == 0)
         c->after = text_of(&v->store->after[i]);
     return r;
@@ -137,17 +163,19 @@ static int verify_delete(struct verifier *v, uint32_t i, struct sp_error *e)
 {
     struct sp_patch_change *c = &v->store->items[i];
     struct sp_buf *text = &v->store->before[i];
-    struct stat st;
+    enum sp_patch_there there = SP_PATCH_THERE_DANGLING;
+    const int r = v->source->look(v->source->user, c->full_path, &there);
 
-    if (lstat(c->full_path, &st) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "Failed to delete file %s", c->full_path);
-    if (S_ISLNK(st.st_mode) && stat(c->full_path, &st) < 0)
-        return 0; /* it leads nowhere, and goes as it is */
-    if (S_ISDIR(st.st_mode))
+    if (r < 0)
+        return sp_fail(e, SP_E_SYSTEM, -r, "Failed to delete file %s", c->full_path);
+    if (there == SP_PATCH_THERE_DANGLING)
+        return 0; /* it goes as it is */
+    if (there == SP_PATCH_THERE_DIR)
         return sp_fail(e, SP_E_FAILED, 0, "Failed to delete file %s: path is a directory",
                        c->full_path);
     const uint64_t max = v->bytes < SP_PATCH_SHOWN_BYTES ? v->bytes : SP_PATCH_SHOWN_BYTES;
-    if (read_file(c->full_path, max, text) == 0 && sp_utf8_is_valid(text_of(text))) {
+    if (v->source->read(v->source->user, c->full_path, max, text) == 0 &&
+        sp_utf8_is_valid(text_of(text))) {
         c->before = text_of(text);
         v->bytes -= text->len;
     } else {
@@ -160,7 +188,7 @@ static int verify_one(struct verifier *v, uint32_t i, struct sp_error *e)
 {
     switch (v->store->items[i].kind) {
     case SP_PATCH_ADD:
-        return check_target(v->store->items[i].full_path, e);
+        return check_target(v, v->store->items[i].full_path, e);
     case SP_PATCH_DELETE:
         return verify_delete(v, i, e);
     case SP_PATCH_UPDATE:
@@ -170,18 +198,20 @@ static int verify_one(struct verifier *v, uint32_t i, struct sp_error *e)
 }
 
 int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
-                    struct sp_patch_changes *ret, struct sp_buf *ret_why, struct sp_error *e)
+                    const struct sp_patch_source *source, struct sp_patch_changes *ret,
+                    struct sp_buf *ret_why, struct sp_error *e)
 {
     struct sp_patch_changes found = {0};
     int r = sp_patch_list(p, cwd, &found, e);
     struct verifier v = {
         .patch = p,
         .keeps_endings = keeps_line_endings,
+        .source = source != NULL ? source : &disk,
         .store = found.impl,
-        .steps = SP_PATCH_MAX_STEPS,
-        .bytes = SP_PATCH_ALL_BYTES,
         .why = ret_why,
     };
+    v.steps = v.source->max_steps;
+    v.bytes = v.source->max_all;
     for (uint32_t i = 0; r == 0 && i < found.count; i++)
         r = verify_one(&v, i, e);
     if (r < 0)

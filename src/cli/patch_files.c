@@ -164,7 +164,7 @@ static int patch_files(const struct sp_patch *p, struct sp_str digests,
     struct sp_error e = {0};
     int status;
 
-    if (sp_patch_verify(p, w->cwd, w->keeps_endings, &changes, &why, &e) == 0) {
+    if (sp_patch_verify(p, w->cwd, w->keeps_endings, NULL, &changes, &why, &e) == 0) {
         status = apply(&changes, digests, w);
     } else if (why.len > 0) {
         (void)print(stderr, why.data, why.len);

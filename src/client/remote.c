@@ -150,6 +150,7 @@ static void destroy(struct sp_remote *r)
     r->depth++; /* what is heard meanwhile ends nothing once more */
     take_leave(r);
     sp_client_free(TAKE_PTR(r->client));
+    sp_remote_drop_files(r);
     while (r->farewells != NULL)
         sp_remote_end_farewell(r->farewells);
     while (r->graves != NULL)
@@ -175,6 +176,7 @@ static void free_remote(struct sp_backend *b)
         sp_job_release(r->jobs->job);
     while (r->waits != NULL)
         sp_remote_forget_wait(r->waits);
+    sp_remote_drop_files(r);
     if (r->depth == 0)
         destroy(r);
 }
@@ -233,6 +235,8 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
         .ask_facts = sp_remote_ask_facts,
         .forget_facts = sp_remote_forget_wait,
         .free = free_remote,
+        .file = sp_remote_ask_file,
+        .forget_file = sp_remote_forget_file,
     };
     struct sp_remote *r = calloc(1, sizeof *r);
 

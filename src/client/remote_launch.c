@@ -252,10 +252,10 @@ static void put_roots(struct writer *w, const struct sp_policy *p)
 static void put_sandbox(struct writer *w, const struct sp_policy *p)
 {
     if (p == NULL) {
-        put(w, ",\"sandbox\":null");
+        put(w, "null");
         return;
     }
-    put(w, ",\"sandbox\":{\"permissions\":");
+    put(w, "{\"permissions\":");
     if (w->r == 0)
         w->r = sp_profile_write(w->out, &p->profile, SP_PATH_URI, w->e);
     if (p->cwd != NULL) {
@@ -268,6 +268,22 @@ static void put_sandbox(struct writer *w, const struct sp_policy *p)
         put_uri(w, sp_str_of(p->home));
     }
     put(w, ",\"windowsSandboxLevel\":\"disabled\",\"useLegacyLandlock\":false}");
+}
+
+int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_error *e)
+{
+    struct writer w = {.out = out, .e = e};
+
+    put_uri(&w, path);
+    return w.r;
+}
+
+int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e)
+{
+    struct writer w = {.out = out, .e = e};
+
+    put_sandbox(&w, p);
+    return w.r;
 }
 
 /* Servers that know no sizes ignore them. */
@@ -303,6 +319,7 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_l
     else
         put_text(&w, l->arg0, "arg0");
     put_size(&w, l);
+    put(&w, ",\"sandbox\":");
     put_sandbox(&w, l->policy);
     put(&w, "}");
     return w.r;

@@ -2,7 +2,8 @@
 /*
  * remote_priv: the remote backend from inside. remote.c has its life and its connection,
  * remote_facts.c what the server is, remote_launch.c how a start is said, remote_job.c one process,
- * remote_calls.c and remote_look.c what is asked of it; nobody else includes this.
+ * remote_calls.c and remote_look.c what is asked of it, remote_file.c its files; nobody else
+ * includes this.
  */
 #ifndef SP_CLIENT_REMOTE_PRIV_H
 #define SP_CLIENT_REMOTE_PRIV_H
@@ -40,7 +41,8 @@ struct sp_remote {
 
     struct sp_remote_job *jobs, *graves;
     struct sp_remote_farewell *farewells;
-    uint32_t full; /* jobs with more output than their owners take */
+    struct sp_remote_file *files; /* operations that are not answered */
+    uint32_t full;                /* jobs with more output than their owners take */
 
     unsigned depth; /* callbacks we are in */
     bool is_freed;
@@ -96,6 +98,15 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_l
 /* The name and a random UUID, to be freed: a server keeps an ended process for a while, under its
  * name. NULL: no memory, or no chance. */
 char *sp_remote_make_id(struct sp_str name);
+
+/* Each appends one member's value; 0 or why it has no spelling. */
+int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_error *e);
+int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e);
+
+/* remote_file.c */
+int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e);
+void sp_remote_forget_file(struct sp_backend_file *f);
+void sp_remote_drop_files(struct sp_remote *r); /* none of them is told */
 
 /* remote_job.c */
 int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,

@@ -189,7 +189,8 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_
     return false;
 }
 
-void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code)
+void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
+                         const struct sp_patch_changes *changes)
 {
     const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
     auto_buf struct sp_buf text = {0};
@@ -197,6 +198,7 @@ void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code)
 
     r.answer.fate = SP_ANSWER_NO_PROCESS;
     r.answer.exit_code = exit_code;
+    r.changes = changes;
     r.answer.output = output;
     if (!sp_answer_add_text(&text, &r.answer, &limits)) {
         sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s",

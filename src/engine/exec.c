@@ -112,7 +112,7 @@ static bool intercept(struct sp_exec *x)
 
     if (m->ops.intercept == NULL || !m->ops.intercept(m->user, &x->ask, &out))
         return false;
-    sp_call_answer_hook(&x->call, (struct sp_str){out.len == 0 ? "" : out.data, out.len}, 0);
+    sp_call_answer_hook(&x->call, (struct sp_str){out.len == 0 ? "" : out.data, out.len}, 0, NULL);
     return true;
 }
 

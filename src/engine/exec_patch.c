@@ -58,6 +58,8 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     struct sp_error e = {0};
 
     p->is_over = p->was_denied = false;
+    if (x->facts.is_remote)
+        return sp_exec_write_files(x);
     if (!sp_exec_make_environ(x, &env) ||
         !sp_patch_add_approved(&input, &p->changes, (struct sp_str){p->text.data, p->text.len}))
         return sp_exec_refuse_without_memory(x);
@@ -94,13 +96,14 @@ bool sp_exec_await_patch(struct sp_exec *x)
     }
     sp_call_answer_hook(&x->call,
                         (struct sp_str){p->output.len == 0 ? "" : p->output.data, p->output.len},
-                        p->is_applied ? 0 : 1);
+                        p->is_applied ? 0 : 1, p->is_applied ? &p->changes : NULL);
     return false;
 }
 
 void sp_exec_patch_done(struct sp_exec_patch *p)
 {
     sp_run_free(p->run);
+    sp_exec_files_free(p->files);
     if (p->is_one) {
         sp_patch_done(&p->patch);
         sp_patch_changes_done(&p->changes);

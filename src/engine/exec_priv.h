@@ -3,7 +3,7 @@
  * exec_priv: what the files of exec_command share: its way (exec.c), what it demands before
  * anything runs (exec_checks.c), the variables it is given (exec_env.c), how an attempt is started
  * (exec_launch.c), and patches, which are verified (exec_verify.c) and applied (exec_patch.c)
- * instead.
+ * instead, behind a server by exec_files.c.
  */
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
@@ -31,6 +31,7 @@ enum sp_exec_stage {
 
 #define SP_EXEC_VERIFY_MS 30000 /* for a patch to be held against its files */
 #define SP_EXEC_PATCH_MS  60000 /* for it to be applied */
+#define SP_EXEC_FILES_MAX 256   /* of one patch, behind a server */
 
 /* A command that is a patch. */
 struct sp_exec_patch {
@@ -39,7 +40,8 @@ struct sp_exec_patch {
     struct sp_str base; /* of relative paths */
     struct sp_patch patch;
     struct sp_patch_changes changes;
-    struct sp_run *run; /* NULL: not now */
+    struct sp_run *run;          /* NULL: not now */
+    struct sp_exec_files *files; /* the same, where the files are behind a server */
     struct sp_buf output;
     struct sp_buf refusal; /* it cannot be: why; empty: it can */
     bool is_over, is_applied, was_denied, is_guess, is_out_of_memory;
@@ -88,6 +90,14 @@ bool sp_exec_add_snapshot_script(const struct sp_exec *x, const struct sp_enviro
 bool sp_exec_find_patch(struct sp_exec *x);   /* x->patch.is_one: the command is a patch */
 bool sp_exec_verify_patch(struct sp_exec *x); /* begins to hold it against its files */
 bool sp_exec_has_changes(struct sp_exec *x);  /* false, too: not yet */
+
+bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why); /* false: no memory */
+
+/* exec_files.c: a patch whose files are behind a server. Each begins, and changes p->is_over at its
+ * end, or answers the call and returns false. */
+bool sp_exec_read_files(struct sp_exec *x, const struct sp_policy *policy);
+bool sp_exec_write_files(struct sp_exec *x);
+void sp_exec_files_free(struct sp_exec_files *f); /* NULL is fine */
 
 /* exec_patch.c */
 /* The words that make our own program work on a patch; the input goes to its stdin. */

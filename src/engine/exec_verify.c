@@ -29,11 +29,14 @@ static bool refuse(struct sp_exec *x, const char *why)
     return false;
 }
 
-static bool refuse_remote(struct sp_exec *x)
+/* Paths of another kind of host are not ours to take apart. */
+static bool check_place(struct sp_exec *x)
 {
+    if (!x->facts.is_remote || (sp_backend_has_files(x->home->backend) && x->cwd.p[0] == '/'))
+        return true;
     sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
-                  FAILED "environment `%s` is remote, and patches there need file methods, which "
-                         "are not used yet; change its files with commands",
+                  FAILED "environment `%s` has no files that a patch could change; change them "
+                         "with commands",
                   x->home->id);
     return false;
 }
@@ -56,7 +59,8 @@ static bool check_environment(struct sp_exec *x)
 {
     const struct sp_str id = x->patch.patch.environment_id;
 
-    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->home->id)) || sp_str_eq(id, SP_STR("local")))
+    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->home->id)) ||
+        (!x->facts.is_remote && sp_str_eq(id, SP_STR("local"))))
         return true;
     sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
                   FAILED "the patch is for environment `" SP_STR_FMT
@@ -73,6 +77,13 @@ static bool read_patch(struct sp_exec *x)
     if (sp_patch_parse((struct sp_str){p->text.data, p->text.len}, &p->patch, &e) < 0 ||
         sp_patch_list(&p->patch, p->base.p, &p->changes, &e) < 0)
         return refuse(x, e.msg);
+    if (x->facts.is_remote && p->patch.hunk_count > SP_EXEC_FILES_MAX) {
+        (void)sp_fail(&e, SP_E_LIMIT, 0,
+                      "the patch changes %u files, and at most %d on another machine; make several "
+                      "patches of it",
+                      p->patch.hunk_count, SP_EXEC_FILES_MAX);
+        return refuse(x, e.msg);
+    }
     return check_environment(x);
 }
 
@@ -88,8 +99,8 @@ bool sp_exec_find_patch(struct sp_exec *x)
         return sp_exec_refuse_without_memory(x);
     if (call == SP_PATCH_CALL_NONE)
         return true;
-    if (x->facts.is_remote)
-        return refuse_remote(x);
+    if (!check_place(x))
+        return false;
     if (call == SP_PATCH_CALL_BARE)
         return refuse(x, HINT);
     p->is_one = true;
@@ -121,7 +132,7 @@ static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp
     return 0;
 }
 
-static bool keep_refusal(struct sp_exec_patch *p, struct sp_str why)
+bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why)
 {
     while (why.n > 0 && why.p[why.n - 1] == '\n')
         why.n--;
@@ -138,19 +149,19 @@ static bool take_report(struct sp_exec_patch *p, const struct sp_run_result *r)
         (void)snprintf(text, sizeof text,
                        "the files could not be read within %d s; is their file system reachable?",
                        SP_EXEC_VERIFY_MS / 1000);
-        return keep_refusal(p, sp_str_of(text));
+        return sp_exec_keep_refusal(p, sp_str_of(text));
     }
     if (r->kind == SP_RUN_FAILED && r->error != NULL)
         return sp_buf_printf(&p->refusal, "the sallyport program, which reads the files, could not "
                                           "be run: ") &&
-               keep_refusal(p, sp_str_of(sp_error_text(r->error, text, sizeof text)));
+               sp_exec_keep_refusal(p, sp_str_of(sp_error_text(r->error, text, sizeof text)));
     if (r->kind != SP_RUN_EXITED) {
         (void)snprintf(text, sizeof text, "the program that reads the files was ended (code %d)",
                        r->exit_code);
-        return keep_refusal(p, sp_str_of(text));
+        return sp_exec_keep_refusal(p, sp_str_of(text));
     }
     if (r->exit_code != 0 && r->err.n != 0)
-        return keep_refusal(p, r->err);
+        return sp_exec_keep_refusal(p, r->err);
     if (r->has_lost_output || r->out_total != r->out.n || r->exit_code != 0)
         (void)sp_fail(&e, SP_E_LIMIT, 0,
                       "the program that reads the files has not told what would change, or more "
@@ -158,7 +169,7 @@ static bool take_report(struct sp_exec_patch *p, const struct sp_run_result *r)
                       SP_PATCH_REPORT_BYTES >> 20, r->exit_code);
     else if (sp_patch_read_report(r->out, &p->changes, &e) == 0)
         return true;
-    return keep_refusal(p, sp_str_of(e.msg));
+    return sp_exec_keep_refusal(p, sp_str_of(e.msg));
 }
 
 static void on_report(void *user, const struct sp_run_result *r)
@@ -180,6 +191,8 @@ static bool start(struct sp_exec *x, const struct sp_policy *policy)
     struct sp_exec_environ env;
     struct sp_error e = {0};
 
+    if (x->facts.is_remote)
+        return sp_exec_read_files(x, policy);
     if (!sp_exec_make_environ(x, &env))
         return sp_exec_refuse_without_memory(x);
     sp_exec_patch_words(x, "report", false, words);

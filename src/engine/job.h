@@ -152,6 +152,36 @@ struct sp_backend_wait {
     struct sp_backend *backend; /* NULL: not waiting */
 };
 
+/* ---- files of the place where commands run ---- */
+
+enum sp_backend_file_op {
+    SP_BACKEND_STAT,
+    SP_BACKEND_READ,
+    SP_BACKEND_WRITE,    /* creates or replaces, in place */
+    SP_BACKEND_MAKE_DIR, /* with its parents; one that is there is fine */
+    SP_BACKEND_COPY,     /* a file, with its mode, to `target` */
+    SP_BACKEND_REMOVE,   /* a file */
+};
+
+/* One operation, embedded in the asker. What is asked is borrowed for the call; fn is called once,
+ * from the loop. */
+struct sp_backend_file {
+    void (*fn)(struct sp_backend_file *f);
+    enum sp_backend_file_op op;
+    const char *path, *target;
+    struct sp_str data;             /* WRITE */
+    const struct sp_policy *policy; /* NULL: no sandbox */
+    bool refuses_links;             /* in any component; not of COPY */
+
+    struct sp_error error; /* code NONE: it was done. sys: errno, where the place tells it */
+    bool is_file, is_dir;  /* STAT */
+    uint64_t size;
+    struct sp_buf text; /* READ; the asker's, to be freed */
+
+    struct sp_backend *backend; /* NULL: not asked */
+    void *impl;                 /* the backend's */
+};
+
 struct sp_backend_ops {
     int (*start)(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
                  struct sp_error *e);
@@ -167,6 +197,8 @@ struct sp_backend_ops {
     void (*free)(struct sp_backend *b);                     /* every job has been released */
     void (*flush)(struct sp_job *j, struct sp_job_call *c); /* NULL: see sp_job_flush */
     bool (*look)(struct sp_job *j, struct sp_job_look *l);  /* NULL: it cannot tell */
+    int (*file)(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e); /* or NULL */
+    void (*forget_file)(struct sp_backend_file *f);
 };
 
 struct sp_backend {
@@ -176,6 +208,11 @@ struct sp_backend {
 
 void sp_backend_ask_facts(struct sp_backend *b, struct sp_backend_wait *w);
 void sp_backend_forget_facts(struct sp_backend_wait *w);
-void sp_backend_free(struct sp_backend *b); /* NULL is fine */
+/* Whether files are asked of it; those of a local one are on our own disk. */
+bool sp_backend_has_files(const struct sp_backend *b);
+/* 0: fn will be called. -SP_E_...: it will not. */
+int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e);
+void sp_backend_forget_file(struct sp_backend_file *f); /* its end is not told; not asked is fine */
+void sp_backend_free(struct sp_backend *b);             /* NULL is fine */
 
 #endif

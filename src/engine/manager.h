@@ -134,8 +134,9 @@ struct sp_reply {
     bool is_output_held; /* ... which is this */
     bool has_typed;      /* its characters have gone to the process, or may have */
     enum sp_end_reason end_reason;
-    const struct sp_denial_facts *denial; /* NULL: nothing points to one */
-    const struct sp_exit *kernel;         /* all that the kernel said of its end; NULL: not known */
+    const struct sp_denial_facts *denial;   /* NULL: nothing points to one */
+    const struct sp_patch_changes *changes; /* of a patch that was applied; else NULL. Borrowed */
+    const struct sp_exit *kernel; /* all that the kernel said of its end; NULL: not known */
 };
 typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 

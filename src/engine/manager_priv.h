@@ -283,7 +283,8 @@ void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t
 /* What was collected, about c->process: it has exited, or runs. false: no memory; nothing was
  * answered and nothing is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_for_denial);
-void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code);
+void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
+                         const struct sp_patch_changes *changes);
 
 /* write.c */
 /* Serves the interactions of a process, one after the other. */

@@ -9,9 +9,6 @@
 #include "approve/patch.h"
 #include "base/auto.h"
 #include "mcp/tool_priv.h"
-#include "sandbox/resolve.h"
-
-#define DONE "Success."
 
 struct patching {
     struct sp_mcp_run *run;
@@ -61,40 +58,13 @@ static bool add_changes(struct sp_buf *out, const struct sp_patch_changes *c)
     return ok && sp_buf_add(out, "]", 1);
 }
 
-/* Where its relative paths begin. */
-static char *find_base(const struct patching *x)
+static bool add_structured(struct sp_buf *out, const struct sp_reply *reply)
 {
-    const char *cwd = sp_mcp_tool_cwd(x->run->caller->mcp);
-    auto_free char *own = cwd == NULL ? realpath(".", NULL) : NULL;
-    auto_free char *workdir = sp_mcp_tool_copy(x->workdir.n == 0 ? SP_STR(".") : x->workdir);
-
-    return workdir == NULL ? NULL : sp_path_normalise(workdir, cwd != NULL ? cwd : own);
-}
-
-/* The files that were verified are those that the patch names. */
-static bool add_structured(struct sp_buf *out, const struct patching *x, struct sp_str output)
-{
-    auto_free char *base = find_base(x);
-    struct sp_patch_changes changes = {0};
-    struct sp_patch patch = {0};
-    struct sp_error e = {0};
-    bool ok = false;
-
-    if (base != NULL && sp_patch_parse(x->input, &patch, &e) == 0) {
-        ok = sp_patch_list(&patch, base, &changes, &e) == 0 && add_changes(out, &changes);
-        sp_patch_changes_done(&changes);
-    }
-    sp_patch_done(&patch);
-    return ok && sp_buf_add_str(out, SP_STR(",\"output\":")) && sp_json_add_str(out, output) &&
-           sp_buf_add(out, "}", 1);
+    return add_changes(out, reply->changes) && sp_buf_add_str(out, SP_STR(",\"output\":")) &&
+           sp_json_add_str(out, reply->answer.output) && sp_buf_add(out, "}", 1);
 }
 
 /* ---- what came of it ---- */
-
-static bool has_succeeded(struct sp_str output)
-{
-    return output.n >= sizeof DONE - 1 && memcmp(output.p, DONE, sizeof DONE - 1) == 0;
-}
 
 static void tell_fault(struct sp_mcp_run *r, const struct sp_reply *reply)
 {
@@ -120,9 +90,9 @@ static void on_reply(void *user, const struct sp_reply *reply)
         return;
     }
     struct sp_mcp_result result = {.text = reply->answer.output};
-    if (reply->answer.fate != SP_ANSWER_NO_PROCESS || !has_succeeded(reply->answer.output)) {
+    if (reply->changes == NULL) {
         result.is_error = true;
-    } else if (add_structured(&structured, x, reply->answer.output)) {
+    } else if (add_structured(&structured, reply)) {
         result.structured = sp_mcp_view(&structured);
     } else {
         sp_mcp_run_fail(x->run, "the patch was applied, but there is no memory to say what it has "

@@ -544,9 +544,10 @@ class Remote(Patches):
 
     def test_a_remote_environment(self):
         a = self.agent('--approval', 'on-request')
-        for words in (patch('*** Add File: x', '+x'), '*** Begin Patch\n*** Add File: x\n+x\n*** End Patch'):
-            self.refused(a, words, FAILED + 'environment `main` is remote, and patches there need file methods')
+        self.refused(a, '*** Begin Patch\n*** Add File: x\n+x\n*** End Patch', FAILED + 'patch detected without explicit call')
         self.assertFalse(os.path.exists(a.path('x')))
+        self.assertIn('Success. Updated the following files:\nA x\n', a.ec(patch('*** Add File: x', '+x')).text)
+        self.assertEqual(self.get(a.path('x')), 'x\n')
         self.assertExited(a.ec(patch('*** Add File: x', '+x') + '\necho done'))  # an ordinary command, for its shell
 
 

@@ -96,7 +96,7 @@ static inline int verify_text(const char *text, bool keeps, struct sp_patch_chan
     int r = sp_patch_parse(sp_str_of(text), &p, e);
 
     if (r == 0)
-        r = sp_patch_verify(&p, patch_base, keeps, ret, why, e);
+        r = sp_patch_verify(&p, patch_base, keeps, NULL, ret, why, e);
     sp_patch_done(&p); /* changes stand on their own */
     return r;
 }

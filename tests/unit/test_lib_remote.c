@@ -81,6 +81,32 @@ static void test_a_command_runs_there(void **state)
     until(&ended_events, 1);
 }
 
+static void test_a_patch_is_applied_there(void **state)
+{
+    static const char *const argv[] = {
+        "apply_patch", "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch\n", NULL};
+    static const char *const again[] = {
+        "apply_patch", "*** Begin Patch\n*** Update File: a.txt\n@@\n-other\n+x\n*** End Patch\n",
+        NULL};
+    const struct sp_exec_options o = {.size = sizeof o, .argv = argv, .cwd = directory};
+    const struct sp_exec_options bad = {.size = sizeof o, .argv = again, .cwd = directory};
+    char path[sizeof directory + 8];
+    struct heard h = {0};
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/a.txt", directory);
+    assert_ok(sp_engine_exec(engine, &o, on_heard, &h, NULL, e));
+    until_heard(&h);
+    assert_int_equal(h.outcome, SP_OUTCOME_EXITED);
+    assert_int_equal(h.exit_code, 0);
+    memset(&h, 0, sizeof h);
+    assert_ok(sp_engine_exec(engine, &bad, on_heard, &h, NULL, e));
+    until_heard(&h);
+    assert_int_equal(h.outcome, SP_OUTCOME_FAILED);
+    assert_non_null(strstr(h.error, "Failed to find expected lines"));
+    assert_int_equal(unlink(path), 0);
+}
+
 static void test_a_run_has_its_directory_from_the_server(void **state)
 {
     char here[4096];
@@ -188,6 +214,7 @@ static void test_a_server_that_has_forgotten_everything_is_told_of(void **state)
 
 static const struct CMUnitTest tests[] = {
     lib_test(test_a_command_runs_there),
+    lib_test(test_a_patch_is_applied_there),
     lib_test(test_a_run_has_its_directory_from_the_server),
     lib_test(test_a_run_can_be_cancelled_before_the_connection_is_there),
     lib_test(test_a_session_is_typed_into_and_terminated),
