@@ -37,6 +37,10 @@ static const char help[] =
     "                     (default: one is made, and the file that has it is named on stderr)\n"
     "  --allow-origin O   http: a web page of this origin may call (repeatable)\n"
     "  --allow-remote     http: an address that other machines can reach\n"
+    "  --structured-output WHEN  repeat output in structured results: auto (by the host's name), "
+    "always\n"
+    "                     or never (default: mcp_structured_output, else auto)\n"
+    "  --keep-cancelled   a cancelled exec_command leaves its process running (default: it ends)\n"
     "  --connect URL      carry stdio to a server that listens on unix:///PATH, and do nothing "
     "else\n"
     "\n"
@@ -60,6 +64,8 @@ enum {
     OPT_ALLOW_ORIGIN,
     OPT_ALLOW_REMOTE,
     OPT_CONNECT,
+    OPT_STRUCTURED_OUTPUT,
+    OPT_KEEP_CANCELLED,
     OPT_SELFTEST,
     OPT_CONFIG,
     OPT_SET,
@@ -78,6 +84,8 @@ static const struct option known[] = {
     {"allow-origin", required_argument, NULL, OPT_ALLOW_ORIGIN},
     {"allow-remote", no_argument, NULL, OPT_ALLOW_REMOTE},
     {"connect", required_argument, NULL, OPT_CONNECT},
+    {"structured-output", required_argument, NULL, OPT_STRUCTURED_OUTPUT},
+    {"keep-cancelled", no_argument, NULL, OPT_KEEP_CANCELLED},
     {"selftest", no_argument, NULL, OPT_SELFTEST},
     {"config", required_argument, NULL, OPT_CONFIG},
     {"set", required_argument, NULL, OPT_SET},
@@ -103,6 +111,8 @@ static const char **place_of(struct sp_mcp_flags *f, int opt)
         return &f->token_file;
     case OPT_CONNECT:
         return &f->connect;
+    case OPT_STRUCTURED_OUTPUT:
+        return &f->structured_output;
     case OPT_CONFIG:
         return &f->config_file;
     default:
@@ -126,6 +136,8 @@ static bool take(struct sp_mcp_flags *f, int opt)
         f->origins[f->origin_count++] = optarg;
     else if (opt == OPT_ALLOW_REMOTE)
         f->allows_remote = true;
+    else if (opt == OPT_KEEP_CANCELLED)
+        f->keeps_cancelled = true;
     else if (opt == OPT_SELFTEST)
         f->is_selftest = true;
     else /* getopt has said what is wrong */
@@ -161,6 +173,9 @@ static int check(const struct sp_mcp_flags *f)
         return complain("--token-file is for --listen http://...");
     if (!is_http && (f->origin_count > 0 || f->allows_remote))
         return complain("--allow-origin and --allow-remote are for --listen http://...");
+    if (f->structured_output != NULL && strcmp(f->structured_output, "auto") != 0 &&
+        strcmp(f->structured_output, "always") != 0 && strcmp(f->structured_output, "never") != 0)
+        return complain("--structured-output: want auto, always or never");
     return SP_EXIT_OK;
 }
 

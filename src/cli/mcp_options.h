@@ -9,10 +9,11 @@
 #include <stddef.h>
 
 struct sp_mcp_flags {
-    const char *sandbox, *approve, *approver, *cwd, *on, *token_file, *connect, *config_file;
+    const char *sandbox, *approve, *approver, *cwd, *on, *token_file, *connect, *config_file,
+        *structured_output;
     const char **rules, **sets, **listen, **origins; /* NULL at the end */
     size_t rule_count, set_count, listen_count, origin_count;
-    bool is_selftest, allows_remote;
+    bool is_selftest, allows_remote, keeps_cancelled;
 };
 
 /* SP_EXIT_OK: go on; -1: help was given; else it was said what is wrong. *ret is zero, and to be

@@ -192,6 +192,17 @@ static void open_snapshots(struct sp_mcp_server *s)
     (void)sp_snapshots_new(&o, &s->snapshots, NULL);
 }
 
+/* Both the flag and the key have been checked. */
+static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s)
+{
+    const char *when = s->flags->structured_output != NULL ? s->flags->structured_output
+                                                           : s->config.mcp_structured_output;
+
+    return strcmp(when, "always") == 0  ? SP_MCP_OUTPUT_ALWAYS
+           : strcmp(when, "never") == 0 ? SP_MCP_OUTPUT_NEVER
+                                        : SP_MCP_OUTPUT_AUTO;
+}
+
 static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
 {
     auto_free char *instructions = sp_mcp_instructions(s);
@@ -228,6 +239,8 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
         .cwd = s->cwd,
         .instructions = instructions,
         .is_remote = !s->place.is_local,
+        .keeps_cancelled = s->flags->keeps_cancelled || s->config.mcp_keep_cancelled,
+        .structured_output = choose_output(s),
         .detached_ttl_ms = s->config.detached_ttl_s * 1000,
     };
     return sp_mcp_new(&o, &s->mcp, e);

@@ -88,6 +88,7 @@ static struct sp_config defaults(void)
     static char on_request[] = "on-request";
     static char list[] = "list";
     static char local[] = "local";
+    static char automatic[] = "auto";
 
     return (struct sp_config){
         .approval_policy = on_request,
@@ -101,6 +102,7 @@ static struct sp_config defaults(void)
         .exited_ttl_s = 600,
         .detached_ttl_s = 600,
         .report_denied_start = true,
+        .mcp_structured_output = automatic,
     };
 }
 

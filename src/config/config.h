@@ -63,6 +63,8 @@ struct sp_config {
     bool allow_login_shell;
     uint64_t poll_max_ms, tool_output_token_limit, exited_ttl_s, detached_ttl_s, idle_ttl_s;
     uint32_t notify_at;
+    char *mcp_structured_output; /* auto, always or never */
+    bool mcp_keep_cancelled;
     bool report_denied_start;
     bool has_exec_permission_approvals, has_write_stdin_no_timeout, has_unified_exec,
         has_shell_snapshot;

@@ -12,6 +12,7 @@
 
 static const char *const known_safe_words[] = {"off", "list", "list+git", NULL};
 static const char *const inherit_words[] = {"all", "core", "none", NULL};
+static const char *const structured_words[] = {"auto", "always", "never", NULL};
 static const char *const isolation_words[] = {"session", "command", NULL};
 
 #define AT(member)    offsetof(struct sp_config_top, config.member)
@@ -48,6 +49,8 @@ static const struct sp_config_key top_keys[] = {
     {"exited_ttl_s", SP_KEY_INTEGER, AT(exited_ttl_s), "600", NULL},
     {"detached_ttl_s", SP_KEY_INTEGER, AT(detached_ttl_s), "600", NULL},
     {"idle_ttl_s", SP_KEY_INTEGER, AT(idle_ttl_s), "0", NULL},
+    {"mcp_structured_output", SP_KEY_STRING, AT(mcp_structured_output), "auto", structured_words},
+    {"mcp_keep_cancelled", SP_KEY_BOOLEAN, AT(mcp_keep_cancelled), "false", NULL},
     {"features", SP_KEY_TABLE, ASIDE(features), "", NULL},
     {0},
 };

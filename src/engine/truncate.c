@@ -125,8 +125,8 @@ static bool add_marker(struct sp_buf *out, struct sp_str text, struct sp_allowan
     return sp_buf_printf(out, ELLIPSIS "%zu chars truncated" ELLIPSIS, removed);
 }
 
-/* How a text over its allowance is split; with an allowance of 0 nothing of it stays. */
-static struct sp_split split_for(struct sp_str text, struct sp_allowance max)
+/* With an allowance of 0 nothing of the text stays. */
+struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max)
 {
     const uint64_t bytes = sp_allowance_bytes(max);
 
@@ -153,7 +153,7 @@ bool sp_truncate_add(struct sp_buf *out, struct sp_str text, struct sp_allowance
 
     if (is_within(text, sp_allowance_bytes(max)))
         return sp_buf_add_str(out, text);
-    return undo_unless(add_split(out, text, max, split_for(text, max)), out, mark);
+    return undo_unless(add_split(out, text, max, sp_truncate_gap(text, max)), out, mark);
 }
 
 static bool add_warning(struct sp_buf *out, uint64_t tokens)
@@ -168,7 +168,7 @@ static bool add_complete(struct sp_buf *out, struct sp_str text, struct sp_allow
         return sp_buf_add_str(out, text);
     return add_warning(out, sp_allowance_tokens_of(text.n)) &&
            sp_buf_printf(out, "Total output lines: %zu\n\n", sp_truncate_lines(text)) &&
-           add_split(out, text, max, split_for(text, max));
+           add_split(out, text, max, sp_truncate_gap(text, max));
 }
 
 struct gap_line {
@@ -199,7 +199,7 @@ static bool add_gapped(struct sp_buf *out, struct sp_str text, struct sp_allowan
         return (has_gap(text.p, text.n, &line) || sp_buf_add(out, line.text, line.n)) &&
                sp_buf_add_str(out, text);
 
-    const struct sp_split s = split_for(text, max);
+    const struct sp_split s = sp_truncate_gap(text, max);
     /* It cannot lie across the cut: there, the other marker is between. */
     const bool survives = has_gap(text.p, s.prefix_end, &line) ||
                           has_gap(text.p + s.suffix_start, text.n - s.suffix_start, &line);

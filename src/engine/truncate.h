@@ -53,6 +53,9 @@ struct sp_split {
 /* At most `left` bytes from the beginning and `right` from the end, whole characters only. */
 struct sp_split sp_truncate_split(struct sp_str text, uint64_t left, uint64_t right);
 
+/* What of a text over its allowance sp_truncate_add keeps. */
+struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max);
+
 /* LF ends a line; a last one without it counts. */
 size_t sp_truncate_lines(struct sp_str text);
 

@@ -17,6 +17,7 @@
 
 #include "base/auto.h"
 #include "mcp/elicit.h"
+#include "mcp/host.h"
 #include "mcp/tool.h"
 
 #define HURRY_MS 2000 /* for an answer, once it is asked for at once */
@@ -78,6 +79,15 @@ static void drop(struct sp_mcp_request *r)
 
     if (c->run != NULL)
         sp_mcp_run_cancel(c->run);
+    close_call(c);
+}
+
+static void cancel(struct sp_mcp_request *r)
+{
+    struct sp_mcp_call *c = (struct sp_mcp_call *)r;
+
+    if (c->run != NULL)
+        sp_mcp_run_abandon(c->run);
     close_call(c);
 }
 
@@ -292,7 +302,11 @@ static bool resume(struct sp_mcp_call *c, const struct sp_mcp_turn *t, const str
 
         to.id = t->to.id; /* of the message, which outlives the call */
         close_call(c);
-        sp_mcp_say_failed(&to, "requestState: %s; repeat the call without requestState", e.msg);
+        if (e.code == SP_E_MALFORMED)
+            sp_mcp_say_error(&to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                             "requestState: %s; repeat the call without it", e.msg);
+        else
+            sp_mcp_say_failed(&to, "requestState: %s; repeat the call without requestState", e.msg);
         return false;
     }
     struct sp_mcp_run *r = sp_mcp_unpark(caller, number);
@@ -320,12 +334,22 @@ static void refuse_start(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
                          e->msg);
 }
 
+static bool repeats_output(const struct sp_mcp_turn *t)
+{
+    const struct sp_mcp_options *o = sp_mcp_options(t->peer->mcp);
+
+    return t->to.revision->is_modern
+               ? sp_mcp_host_repeats_output(o->structured_output, t->message->client)
+               : t->peer->repeats_output;
+}
+
 static bool start(struct sp_mcp_call *c, const struct sp_mcp_turn *t)
 {
     struct sp_mcp_run *parked = sp_mcp_unpark_same(t->peer->caller, &c->digest);
     const struct sp_mcp_run_ask ask = {.tool = t->message->name,
                                        .arguments = t->message->arguments,
                                        .waits_for_end = c->wants_task,
+                                       .repeats_output = repeats_output(t),
                                        .cannot_ask_host = !c->elicits};
     struct sp_error e = {0};
 
@@ -347,6 +371,7 @@ static void begin(const struct sp_mcp_turn *t, const struct retry *retry)
     if (c == NULL)
         return;
     c->request.unheard = unheard;
+    c->request.cancel = cancel;
     take_abilities(c, t);
     if (sp_mcp_digest_of(t->message->name, t->message->arguments, &c->digest, &e) < 0) {
         refuse_start(c, t, &e);

@@ -27,6 +27,13 @@ struct sp_mcp_caller;
 #define SP_MCP_PATIENCE_MS   50000 /* a call without a progress token is open no longer */
 #define SP_MCP_PROGRESS_MS   15000 /* between two progress messages */
 
+/* Whether structured results repeat the output that their text has. */
+enum sp_mcp_structured_output {
+    SP_MCP_OUTPUT_AUTO, /* by the name of the host (host.h) */
+    SP_MCP_OUTPUT_ALWAYS,
+    SP_MCP_OUTPUT_NEVER,
+};
+
 struct sp_mcp_options {
     struct sp_loop *loop;
     /* Of every caller's manager; ops, user, remembers_ended and the like are set here. What it
@@ -38,7 +45,9 @@ struct sp_mcp_options {
     const char *cwd;              /* where commands run; NULL: the server's own, elsewhere */
     const char *instructions;     /* for models */
     bool is_remote;               /* commands run elsewhere */
-    uint64_t detached_ttl_ms;     /* a caller without a connection for so long ends; 0: never */
+    bool keeps_cancelled;         /* a cancelled exec_command leaves its process running */
+    enum sp_mcp_structured_output structured_output;
+    uint64_t detached_ttl_ms; /* a caller without a connection for so long ends; 0: never */
 };
 
 /* Strings are copied. */

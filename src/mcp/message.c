@@ -2,6 +2,7 @@
 #include "mcp/message.h"
 
 #define VERSION_KEY      "io.modelcontextprotocol/protocolVersion"
+#define CLIENT_KEY       "io.modelcontextprotocol/clientInfo"
 #define CAPABILITIES_KEY "io.modelcontextprotocol/clientCapabilities"
 
 static void clear(struct sp_mcp_message *m, uint32_t root)
@@ -56,6 +57,9 @@ static void read_meta(struct sp_mcp_message *m)
     const uint32_t capabilities = sp_json_get(j, meta, CAPABILITIES_KEY);
     if (is_type(j, capabilities, SP_JSON_OBJECT))
         m->capabilities = capabilities;
+    const uint32_t client = sp_json_get(j, meta, CLIENT_KEY);
+    if (is_type(j, client, SP_JSON_OBJECT))
+        m->client = member_str(j, client, "name");
     const uint32_t progress = sp_json_get(j, meta, "progressToken");
     if (progress != SP_JSON_NONE)
         m->progress = read_id(j, progress);

@@ -142,6 +142,11 @@ struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r)
                               .is_subscription = r->is_subscription};
 }
 
+static void cancel(struct sp_mcp_request *r)
+{
+    (r->cancel != NULL ? r->cancel : r->drop)(r);
+}
+
 void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
 {
     struct sp_mcp_request *next;
@@ -152,7 +157,7 @@ void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
             continue;
         r->out = NULL;
         if (r->revision->is_modern)
-            r->drop(r);
+            cancel(r);
         else if (r->unheard != NULL)
             r->unheard(r);
     }
@@ -195,7 +200,7 @@ static void take_cancelled(struct sp_mcp_peer *p, struct sp_mcp_message *m)
     if (r == NULL)
         return;
     struct sp_mcp_out *out = r->out;
-    r->drop(r);
+    cancel(r);
     if (out != NULL && out->cancelled != NULL)
         out->cancelled(out);
 }

@@ -3,6 +3,7 @@
  * peer_legacy: the era of `initialize` (mcp-and-acp.md 3): what it agrees on holds for every
  * message of the peer that says nothing else.
  */
+#include "mcp/host.h"
 #include "mcp/peer_priv.h"
 
 static bool add_welcome(struct sp_buf *b, const struct sp_mcp_turn *t)
@@ -17,6 +18,18 @@ static bool add_welcome(struct sp_buf *b, const struct sp_mcp_turn *t)
         return false;
     return instructions == NULL || (sp_buf_add_str(b, SP_STR(",\"instructions\":")) &&
                                     sp_json_add_str(b, sp_str_of(instructions)));
+}
+
+/* n 0: it has none. */
+static struct sp_str client_name(struct sp_json *j, uint32_t params)
+{
+    struct sp_str name = {0};
+    uint32_t info = SP_JSON_NONE;
+    struct sp_error e = {0};
+
+    if (sp_json_opt_object(j, params, "clientInfo", &info, &e) == 0 && info != SP_JSON_NONE)
+        (void)sp_json_opt_str(j, info, "name", &name, &e);
+    return name;
 }
 
 static void initialize(struct sp_mcp_turn *t)
@@ -49,6 +62,8 @@ static void initialize(struct sp_mcp_turn *t)
     }
     p->legacy = t->to.revision;
     p->is_initialized = false;
+    p->repeats_output = sp_mcp_host_repeats_output(sp_mcp_options(p->mcp)->structured_output,
+                                                   client_name(j, m->params));
     p->elicits = p->legacy->has_elicitation && sp_mcp_can_elicit(j, capabilities);
     sp_mcp_say_result(&t->to, "complete", (struct sp_str){b.data, b.len});
 }

@@ -83,8 +83,9 @@ struct sp_mcp_request {
     struct sp_mcp_out *out; /* NULL: gone */
     const struct sp_mcp_revision *revision;
     bool is_subscription;
-    /* Ends what it is about, says nothing, and frees it. */
+    /* Ends the wait, says nothing, and frees the request. */
     void (*drop)(struct sp_mcp_request *r);
+    void (*cancel)(struct sp_mcp_request *r);  /* the same because the client said so; NULL: drop */
     void (*unheard)(struct sp_mcp_request *r); /* legacy: its out is gone */
     uint32_t id_len;
     char id[SP_MCP_ID_MAX];
@@ -102,6 +103,7 @@ struct sp_mcp_peer {
     const struct sp_mcp_revision *legacy; /* that was agreed on; NULL: not yet */
     bool is_initialized;                  /* the client said so */
     bool elicits;                         /* it shows forms */
+    bool repeats_output;                  /* host.h, for its name */
     struct sp_mcp_asked *asked;           /* newest first */
     uint32_t asked_count;
     uint64_t next_asked;

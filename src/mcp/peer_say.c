@@ -120,6 +120,18 @@ static bool add_text_block(struct sp_buf *b, struct sp_str text)
            sp_buf_add(b, "}", 1);
 }
 
+/* There are hosts that show models nothing but this form: it has the note, too. */
+static bool add_structured(struct sp_buf *b, const struct sp_mcp_result *r)
+{
+    if (!(sp_buf_add_str(b, SP_STR(",\"structuredContent\":")) && sp_buf_add_str(b, r->structured)))
+        return false;
+    if (r->note.n == 0)
+        return true;
+    b->len--; /* its last brace */
+    return sp_buf_add_str(b, SP_STR(",\"note\":")) && sp_json_add_str(b, r->note) &&
+           sp_buf_add(b, "}", 1);
+}
+
 bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
                        const struct sp_mcp_result *r)
 {
@@ -129,8 +141,7 @@ bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
         return false;
     if (!sp_buf_add(b, "]", 1))
         return false;
-    if (v->has_structured && r->structured.n != 0 &&
-        !(sp_buf_add_str(b, SP_STR(",\"structuredContent\":")) && sp_buf_add_str(b, r->structured)))
+    if (v->has_structured && r->structured.n != 0 && !add_structured(b, r))
         return false;
     return sp_buf_printf(b, ",\"isError\":%s", r->is_error ? "true" : "false");
 }

@@ -222,6 +222,7 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
     r->user = user;
     r->tool = tool;
     r->waits_for_end = ask->waits_for_end;
+    r->repeats_output = ask->repeats_output;
     r->nobody_answers = ask->cannot_ask_host && c->mcp->options.approver == NULL;
     r->warnings.max = SP_MCP_WARNINGS_MAX;
     (void)snprintf(r->call_id, sizeof r->call_id, "mcp-%" PRIu32 "-%" PRIu64, (uint32_t)c->number,
@@ -265,8 +266,20 @@ void sp_mcp_run_cancel(struct sp_mcp_run *r)
         hurry(r); /* or, if it has a result already, it is freed there */
 }
 
+void sp_mcp_run_abandon(struct sp_mcp_run *r)
+{
+    const int orphan =
+        r->owns_process && !r->caller->mcp->options.keeps_cancelled ? r->session_id : 0;
+    struct sp_manager *m = r->caller->manager;
+
+    sp_mcp_run_cancel(r);
+    if (orphan != 0)
+        sp_manager_terminate(m, orphan, NULL, NULL);
+}
+
 void sp_mcp_run_answer_now(struct sp_mcp_run *r)
 {
+    r->was_cut_short = true;
     if (r->engine_call != 0)
         sp_manager_answer_now(r->caller->manager, r->engine_call);
     else

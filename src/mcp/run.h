@@ -40,6 +40,7 @@ struct sp_mcp_run_ask {
     struct sp_str arguments; /* the JSON object as it came; n 0: none */
     bool waits_for_end;      /* of exec_command: no deadline (a task) */
     bool cannot_ask_host;    /* whoever called has no way to ask a person */
+    bool repeats_output;     /* the structured form has the output, too (host.h) */
 };
 
 /* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many at a time. Bad arguments are a result. */
@@ -52,6 +53,9 @@ void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, v
 /* Nobody waits any more, and nothing is told: a process that was started lives on, one that was not
  * is never started. */
 void sp_mcp_run_cancel(struct sp_mcp_run *r);
+/* The same for a caller that gives the call up: a process that this call has started, and that no
+ * answer or key has named, ends, unless the options keep it. */
+void sp_mcp_run_abandon(struct sp_mcp_run *r);
 /* Answers with what there is, soon. An open question stays open. */
 void sp_mcp_run_answer_now(struct sp_mcp_run *r);
 
@@ -85,9 +89,12 @@ struct sp_mcp_run {
     char call_id[40];
     const struct sp_mcp_tool *tool;
     bool waits_for_end;
+    bool repeats_output;
+    bool was_cut_short;   /* sp_mcp_run_answer_now ended its wait */
     bool nobody_answers;  /* neither the host nor an approver: for sp_exec_ask */
     uint64_t engine_call; /* of the manager; 0: none */
     int session_id;       /* of the process that it is about; 0: none, or not yet */
+    bool owns_process;    /* it has started that, and its answer is the first to name it */
     void *data;           /* the tool's; freed with free_data */
     void (*free_data)(struct sp_mcp_run *r);
     struct sp_deferred deferred; /* the tool's, to do something from the loop */

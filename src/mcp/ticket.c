@@ -173,7 +173,8 @@ int sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
     struct payload p = {0};
 
     if (!is_ours(c, state, bytes, &text) || !read_payload(text, &p))
-        return sp_fail(e, SP_E_INVALID, 0, "it was not made by this server, or was changed since");
+        return sp_fail(e, SP_E_MALFORMED, 0,
+                       "it was not made by this server, or was changed since");
     if (p.caller != c->number || !sp_str_eq(p.identity, sp_str_of(c->identity)))
         return sp_fail(e, SP_E_INVALID, 0, "it belongs to another caller");
     if (p.expires_ms <= sp_loop_now(c->mcp->options.loop))

@@ -68,7 +68,14 @@ int sp_mcp_tool_refuse_arguments(struct sp_mcp_run *r, struct sp_error *e)
 int sp_mcp_tool_read_arguments(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
                                struct sp_error *e)
 {
+    slots.names_members = true;
     return sp_slots_read(a, text.n == 0 ? SP_STR("{}") : text, slots, e);
+}
+
+bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output)
+{
+    return !r->repeats_output ||
+           (sp_buf_add_str(out, SP_STR(",\"output\":")) && sp_json_add_str(out, output));
 }
 
 void sp_mcp_tool_no_memory(struct sp_mcp_run *r)

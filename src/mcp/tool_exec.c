@@ -173,6 +173,7 @@ static int start(struct sp_mcp_work *c, struct sp_error *e)
 
     if (c->item != NULL)
         r->begun = on_begun;
+    r->owns_process = c->item == NULL; /* with a key its caller can find the process again */
     return sp_manager_exec(r->caller->manager, &c->exec, on_reply, c, &r->engine_call, e);
 }
 
@@ -284,9 +285,9 @@ static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct sp_e
         {.name = "timeout_ms", .type = SP_SLOT_U64, .to = &c->exec.timeout_ms},
         {.name = "key", .type = SP_SLOT_STRING, .to = &c->id},
     };
-    int r =
-        sp_arguments_exec_with(&c->arguments, text.n == 0 ? SP_STR("{}") : text, &o->tools,
-                               (struct sp_slots){more, sizeof more / sizeof more[0]}, &c->exec, e);
+    int r = sp_arguments_exec_with(&c->arguments, text.n == 0 ? SP_STR("{}") : text, &o->tools,
+                                   (struct sp_slots){more, sizeof more / sizeof more[0], true},
+                                   &c->exec, e);
 
     if (r == 0)
         r = check_command(c, has_argv, e);

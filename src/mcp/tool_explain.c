@@ -229,7 +229,7 @@ int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp
         {.name = "path", .type = SP_SLOT_STRING, .to = &asked.path},
         {.name = "host", .type = SP_SLOT_STRING, .to = &asked.host},
     };
-    const struct sp_slots all = {slots, sizeof slots / sizeof slots[0]};
+    const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
 
     if (sp_mcp_tool_read_arguments(&a, arguments, all, e) < 0)
         return sp_mcp_tool_refuse_arguments(r, e);

@@ -58,10 +58,11 @@ static bool add_changes(struct sp_buf *out, const struct sp_patch_changes *c)
     return ok && sp_buf_add(out, "]", 1);
 }
 
-static bool add_structured(struct sp_buf *out, const struct sp_reply *reply)
+static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
+                           const struct sp_reply *reply)
 {
-    return add_changes(out, reply->changes) && sp_buf_add_str(out, SP_STR(",\"output\":")) &&
-           sp_json_add_str(out, reply->answer.output) && sp_buf_add(out, "}", 1);
+    return add_changes(out, reply->changes) &&
+           sp_mcp_run_add_output(out, r, reply->answer.output) && sp_buf_add(out, "}", 1);
 }
 
 /* ---- what came of it ---- */
@@ -92,7 +93,7 @@ static void on_reply(void *user, const struct sp_reply *reply)
     struct sp_mcp_result result = {.text = reply->answer.output};
     if (reply->changes == NULL) {
         result.is_error = true;
-    } else if (add_structured(&structured, reply)) {
+    } else if (add_structured(&structured, x->run, reply)) {
         result.structured = sp_mcp_view(&structured);
     } else {
         sp_mcp_run_fail(x->run, "the patch was applied, but there is no memory to say what it has "
@@ -129,7 +130,7 @@ int sp_mcp_tool_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_e
         {.name = "input", .type = SP_SLOT_STRING, .to = &input, .is_needed = true},
         {.name = "workdir", .type = SP_SLOT_STRING, .to = &workdir},
     };
-    const struct sp_slots all = {slots, sizeof slots / sizeof slots[0]};
+    const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
 
     if (sp_mcp_tool_read_arguments(&a, arguments, all, e) < 0)
         return sp_mcp_tool_refuse_arguments(r, e);

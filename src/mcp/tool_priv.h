@@ -47,6 +47,12 @@ const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct
 char *sp_mcp_tool_copy(struct sp_str s);
 /* Where commands run: absolute, or NULL if nobody here knows. */
 const char *sp_mcp_tool_cwd(const struct sp_mcp *m);
+/* `,"output":...`, or nothing where the host shows its model the text. false: no memory. */
+bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output);
+/* Why an answer comes before its deadline. */
+#define SP_MCP_EARLY                                                                              \
+    "the host sent no progress token, so this call could wait no longer; call write_stdin again " \
+    "to go on waiting"
 /* The run ends: nothing else can be said. */
 void sp_mcp_tool_no_memory(struct sp_mcp_run *r);
 /* For an id that means nothing: what to do about it. */

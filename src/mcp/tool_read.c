@@ -50,17 +50,15 @@ static bool add_structured(struct sp_buf *out, const struct reading *x, const ch
 {
     const struct sp_mcp_output *o = &x->found;
 
-    return sp_buf_add_str(out, SP_STR("{\"output\":")) &&
-           sp_json_add_str(out, sp_mcp_view(&o->text)) &&
+    return sp_buf_printf(out, "{\"state\":\"%s\"", state) &&
+           (!x->has_exited || sp_buf_printf(out, ",\"exit_code\":%d", x->exit_code)) &&
            sp_buf_printf(
                out,
                ",\"from_byte\":%" PRIu64 ",\"next_byte\":%" PRIu64 ",\"first_byte\":%" PRIu64
                ",\"end_byte\":%" PRIu64 ",\"omitted_bytes\":%" PRIu64,
                o->from_byte, o->next_byte, o->first_byte, o->end_byte, o->omitted_bytes) &&
            (!o->has_matches || sp_buf_printf(out, ",\"matches\":%" PRIu64, o->matches)) &&
-           sp_buf_printf(out, ",\"state\":\"%s\"", state) &&
-           (!x->has_exited || sp_buf_printf(out, ",\"exit_code\":%d", x->exit_code)) &&
-           sp_buf_add(out, "}", 1);
+           sp_mcp_run_add_output(out, x->run, sp_mcp_view(&o->text)) && sp_buf_add(out, "}", 1);
 }
 
 static void tell(struct reading *x, const struct sp_look *look)
@@ -138,7 +136,7 @@ static int read_arguments(struct sp_arguments *a, struct sp_str text, struct ask
         {.name = "limit", .type = SP_SLOT_U64, .to = &ask->limit},
         {.name = "view", .type = SP_SLOT_STRING, .to = &ret->view},
     };
-    const struct sp_slots all = {slots, sizeof slots / sizeof slots[0]};
+    const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
     const int r = sp_mcp_tool_read_arguments(a, text, all, e);
 
     return r < 0 ? r : check(ret, e);

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The answer of exec_command and write_stdin: unified-exec.md 3.5 and 3.6, and what mcp-and-acp.md
- * 6 adds to them. What the manager replied is kept while the kernel is asked what the process is
- * doing.
+ * exec_command and write_stdin from the manager's reply to their result. The reply is kept while
+ * the kernel is asked what the process is doing; tool_answer.c words it.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/utf8.h"
-#include "mcp/tool_priv.h"
-#include "tools/reply.h"
+#include "mcp/tool_answer.h"
 
 /* ---- what a call keeps ---- */
 
@@ -84,118 +80,14 @@ int sp_mcp_work_refuse(struct sp_mcp_work *c, const char *prefix, struct sp_erro
     return 0;
 }
 
-/* ---- the text ---- */
-
-static struct sp_answer_limits limits_of(const struct sp_mcp_work *c)
-{
-    const struct sp_allowance configured = sp_mcp_run_options(c->run)->manager->output_allowance;
-    const struct sp_allowance usual = {SP_ALLOWANCE_TOKENS, SP_ANSWER_DEFAULT_TOKENS};
-    const bool is_given = configured.limit != 0 || configured.unit != SP_ALLOWANCE_BYTES;
-
-    return (struct sp_answer_limits){c->reply.has_max_tokens, c->reply.max_tokens,
-                                     is_given ? configured : usual};
-}
-
-static bool is_alive(const struct sp_mcp_work *c)
-{
-    return c->reply.answer.fate == SP_ANSWER_RUNNING;
-}
-
-static bool is_held(const struct sp_mcp_work *c, const struct sp_look *look)
-{
-    return sp_mcp_is_held(c->reply.is_output_held, look);
-}
-
-static const char *state_of(const struct sp_mcp_work *c, const struct sp_look *look)
-{
-    const bool is_over = !is_alive(c) || c->reply.has_exited;
-
-    return sp_mcp_state_name(is_over, c->reply.is_output_held, look);
-}
-
-static bool has_ended(const struct sp_mcp_work *c)
-{
-    return c->reply.answer.fate == SP_ANSWER_EXITED || c->reply.has_exited;
-}
-
-static bool add_lines(struct sp_buf *out, const struct sp_mcp_work *c, const struct sp_look *look)
-{
-    if ((is_alive(c) || is_held(c, look)) && !sp_buf_printf(out, "State: %s\n", state_of(c, look)))
-        return false;
-    if (c->until.count != 0 &&
-        !(sp_buf_add_str(out, SP_STR("Woken by: ")) &&
-          sp_mcp_until_add_text(out, &c->until, c->reply.woken_by, has_ended(c)) &&
-          sp_buf_add(out, "\n", 1)))
-        return false;
-    return sp_mcp_denials_add_lines(out, &c->denials);
-}
-
-static bool add_text(struct sp_buf *out, struct sp_mcp_work *c, const struct sp_look *look)
-{
-    const struct sp_answer_limits limits = limits_of(c);
-    auto_buf struct sp_buf more = {0};
-
-    if (!add_lines(&more, c, look))
-        return false;
-    c->reply.answer.more = sp_mcp_view(&more);
-    const bool ok = sp_answer_add_text(out, &c->reply.answer, &limits);
-    c->reply.answer.more = (struct sp_str){0};
-    return ok;
-}
-
-/* ---- the structured form ---- */
-
-static bool add_end(struct sp_buf *out, const struct sp_mcp_work *c)
-{
-    const char *reason = sp_mcp_end_reason_name(c->reply.end_reason);
-    char room[16];
-
-    if (c->reply.signal > 0 &&
-        !sp_buf_printf(out, ",\"signal\":\"%s\"", sp_mcp_signal_name(c->reply.signal, room)))
-        return false;
-    return reason == NULL || sp_buf_printf(out, ",\"end_reason\":\"%s\"", reason);
-}
-
-static bool add_woken_by(struct sp_buf *out, const struct sp_mcp_work *c)
-{
-    return c->until.count == 0 ||
-           (sp_buf_add_str(out, SP_STR(",\"woken_by\":")) &&
-            sp_mcp_until_add_json(out, &c->until, c->reply.woken_by, has_ended(c)));
-}
-
-static bool add_holders(struct sp_buf *out, const struct sp_mcp_work *c, const struct sp_look *look)
-{
-    if (!is_held(c, look) || look == NULL)
-        return true;
-    bool ok = sp_buf_add_str(out, SP_STR(",\"holders\":["));
-    for (uint32_t i = 0; ok && i < look->holder_count && i < SP_LOOK_HOLDERS; i++)
-        ok = sp_buf_printf(out, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",",
-                           look->holders[i].pid) &&
-             sp_json_add_str(out, sp_str_of(look->holders[i].name)) && sp_buf_add(out, "}", 1);
-    return ok && sp_buf_add(out, "]", 1);
-}
-
-static bool add_structured(struct sp_buf *out, const struct sp_mcp_work *c,
-                           const struct sp_look *look)
-{
-    if (!sp_tools_add_structured(out, &c->reply))
-        return false;
-    out->len--; /* its last brace: there is more */
-    return sp_buf_printf(out,
-                         ",\"state\":\"%s\",\"from_byte\":%" PRIu64 ",\"next_byte\":%" PRIu64
-                         ",\"omitted_bytes\":%" PRIu64,
-                         state_of(c, look), c->reply.from, c->reply.to, c->reply.answer.omitted) &&
-           add_end(out, c) && add_woken_by(out, c) && add_holders(out, c, look) &&
-           sp_buf_add(out, ",", 1) && sp_mcp_denials_add_json(out, &c->denials) &&
-           sp_buf_add(out, "}", 1);
-}
+/* ---- the answer ---- */
 
 static void compose(struct sp_mcp_work *c, const struct sp_look *look)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf structured = {0};
 
-    if (!add_text(&text, c, look) || !add_structured(&structured, c, look)) {
+    if (!sp_mcp_answer_add(&text, &structured, c, look)) {
         sp_mcp_tool_no_memory(c->run);
         return;
     }
@@ -259,7 +151,7 @@ void sp_mcp_work_answer(struct sp_mcp_work *c, const struct sp_reply *reply)
         sp_mcp_tool_no_memory(c->run);
         return;
     }
-    if (is_alive(c) || reply->is_output_held)
+    if (reply->answer.fate == SP_ANSWER_RUNNING || reply->is_output_held)
         c->glance = sp_mcp_glance(c->run->caller, reply->process_id, on_look, c);
     if (c->glance == NULL)
         compose(c, NULL);

@@ -1,176 +1,192 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `tools/list` says of the tools. Descriptions and arguments that unified-exec.md 3 has are
- * that text; schemas are plain objects, for there are hosts that refuse anything else.
+ * What `tools/list` says of the tools, in words for models; the engine's own schema
+ * (tools/schema.c) keeps the reference's text. Schemas are plain objects, because some hosts refuse
+ * unions. Models pay for every byte of this list in every conversation: test_mcp_forms.py bounds it
+ * at 12 kB. Most hosts show models no output schema, so it has types and hardly a description.
  */
+#include <string.h>
+
 #include "mcp/tool_priv.h"
 #include "tools/schema.h"
 
-#define STATES                                                                   \
-    "\"enum\":[\"running\",\"sleeping\",\"reading_terminal\",\"reading_stdin\"," \
-    "\"waiting_for_child\",\"stopped\",\"output_held\",\"exited\",\"unknown\"]"
-#define STATE                                                                                  \
-    "\"state\":{\"type\":\"string\"," STATES ",\"description\":\"What the process is doing. "  \
-    "reading_terminal and reading_stdin: it waits for input. output_held: it has exited, and " \
-    "another process keeps its output open.\"}"
-#define SIGNAL                                                                         \
-    "\"signal\":{\"type\":\"string\",\"description\":\"The signal that ended it, for " \
-    "example SIGKILL.\"}"
-#define END_REASON                                                                   \
-    "\"end_reason\":{\"type\":\"string\",\"enum\":[\"exit\",\"signal\",\"timeout\"," \
-    "\"terminated\",\"idle_ttl\",\"lost\"],\"description\":\"Why the process is no more.\"}"
-#define EXIT_CODE \
-    "\"exit_code\":{\"type\":\"number\",\"description\":\"There once the process has ended.\"}"
-#define NUMBER(name, text) "\"" name "\":{\"type\":\"integer\",\"description\":\"" text "\"}"
-#define TEXT(name, text)   "\"" name "\":{\"type\":\"string\",\"description\":\"" text "\"}"
-#define DENIED_ACCESS \
-    TEXT("access", "What was tried: read, write, connect, or the name of a system call.")
-#define DENIED_TARGET TEXT("target", "The path or host; empty: not known.")
-#define DENIED_RULE   TEXT("rule", "What in the policy says so.")
-#define DENIED_LAYER                                                                        \
-    "\"layer\":{\"type\":\"string\",\"enum\":[\"seccomp\",\"network\",\"landlock/mounts\"," \
-    "\"words\"],\"description\":\"What refused it.\"}"
-#define DENIED_EVIDENCE                                                                       \
-    "\"evidence\":{\"type\":\"string\",\"enum\":[\"kernel\",\"words\",\"policy\"],"           \
-    "\"description\":\"How it is known: the kernel told, the output reads so, or the policy " \
-    "was asked.\"}"
-#define DENIED_AMENDMENT                                           \
-    "\"proposed_amendment\":{\"type\":\"object\",\"description\":" \
-    "\"Permissions that would allow it.\"}"
-#define DENIED                                                                           \
-    DENIED_ACCESS "," DENIED_TARGET "," DENIED_RULE "," DENIED_LAYER "," DENIED_EVIDENCE \
-                  "," DENIED_AMENDMENT
-#define DENIALS                                                           \
-    "\"denials\":{\"type\":\"array\",\"description\":\"What the sandbox " \
-    "refused.\",\"items\":" OBJECT(DENIED,                                \
-                                   "\"access\",\"target\",\"rule\",\"layer\",\"evidence\"") "}"
-#define OBJECT(properties, required)                                                    \
-    "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]," \
-    "\"additionalProperties\":false}"
+/* ---- results ---- */
 
-#define FROM_BYTE \
-    NUMBER("from_byte", "Position in the session's output of the first byte of output.")
-#define NEXT_BYTE NUMBER("next_byte", "Position behind the last byte: where read_output goes on.")
-#define OMITTED   NUMBER("omitted_bytes", "Bytes between these positions that are not in output.")
+/* A member of a structured result. The first of a list is always there; a name of NULL ends it. */
+struct member {
+    const char *name, *type;
+};
 
-#define UNTIL_EXIT "\"exit\":{\"type\":\"boolean\",\"description\":\"The process ends.\"}"
-#define UNTIL_PATTERN \
-    TEXT("pattern", "An extended regular expression that output not yet answered matches.")
-#define UNTIL_QUIET NUMBER("quiet_ms", "No output for so many milliseconds.")
-#define UNTIL_PORT  NUMBER("port", "The process or its children listen on this TCP port.")
-#define CONDITION   "\"properties\":{" UNTIL_EXIT "," UNTIL_PATTERN "," UNTIL_QUIET "," UNTIL_PORT
-
-static const char answer_schema[] = OBJECT(
-    SP_SCHEMA_ANSWER
-    "," STATE "," SIGNAL "," END_REASON
-    ",\"woken_by\":{\"type\":\"object\",\"description\":\"With `until`: the "
-    "condition that ended the wait.\"," CONDITION
-    ",\"deadline\":{\"type\":\"boolean\",\"description\":\"None of them: the time "
-    "was over.\"}},\"additionalProperties\":false}," FROM_BYTE "," NEXT_BYTE "," OMITTED "," DENIALS
-    ",\"holders\":{\"type\":\"array\",\"description\":\"Who keeps the output open "
-    "after the end of the process.\",\"items\":" OBJECT(
-        NUMBER("pid", "Its process id.") "," TEXT("name", "Its name."), "\"pid\",\"name\"") "}",
-    "\"wall_time_seconds\",\"output\",\"state\",\"from_byte\",\"next_byte\",\"omitted_bytes\","
-    "\"denials\"");
-
-#define FIRST_BYTE NUMBER("first_byte", "The first byte that is kept.")
-#define END_BYTE   NUMBER("end_byte", "Behind the last byte that there is.")
-#define MATCHES    NUMBER("matches", "With grep: lines that match in all that is kept.")
-
-static const char read_schema[] = OBJECT(
-    TEXT("output", "What was asked for.") "," FROM_BYTE "," NEXT_BYTE "," FIRST_BYTE "," END_BYTE
-                                          "," OMITTED "," MATCHES "," STATE "," EXIT_CODE,
-    "\"output\",\"from_byte\",\"next_byte\",\"first_byte\",\"end_byte\",\"omitted_bytes\","
-    "\"state\"");
-
-static const char list_schema[] = OBJECT(
-    "\"sessions\":{\"type\":\"array\",\"items\":" OBJECT(
-        NUMBER("session_id", "What the other tools take.") "," TEXT(
-            "command", "What runs.") "," TEXT("cwd",
-                                              "Where it runs.") ",\"tty\":{\"type\":\"boolean\","
-                                                                "\"description\":\"It has a "
-                                                                "terminal.\"}," STATE "," EXIT_CODE
-                                                                "," NUMBER("started_at_ms",
-                                                                           "Since 1970."),
-        "\"session_id\",\"command\",\"cwd\",\"tty\",\"state\",\"started_at_ms\"") "}",
-    "\"sessions\"");
-
-static const char signal_schema[] =
-    OBJECT(STATE "," EXIT_CODE "," SIGNAL "," END_REASON, "\"state\"");
-static const char explain_schema[] = OBJECT(DENIALS, "\"denials\"");
-
-static const char patch_schema[] = OBJECT(
-    "\"changes\":{\"type\":\"array\",\"items\":" OBJECT(
-        TEXT("path", "The file, an absolute path.") ",\"kind\":{\"type\":\"string\",\"enum\":["
-                                                    "\"add\",\"delete\",\"update\"]}," TEXT(
-                                                        "move_to", "Where an updated file is now."),
-        "\"path\",\"kind\"") "}," TEXT("output", "What was done, for people."),
-    "\"changes\",\"output\"");
-
-/* ---- arguments ---- */
-
-#define UNTIL                                                                                  \
-    {                                                                                          \
-        "until", "object",                                                                     \
-            "Ends the wait early, when this holds: {\"exit\":true} (always implied), "         \
-            "{\"pattern\":\"ERE\"}, {\"quiet_ms\":2000} or {\"port\":3000}. An array of such " \
-            "objects: any one of them. yield_time_ms stays the deadline.",                     \
-            CONDITION "},\"additionalProperties\":false", SP_SCHEMA_ALWAYS                     \
-    }
-#define SESSION_ID                                                                   \
-    {                                                                                \
-        "session_id", "number", "Identifier of the session.", NULL, SP_SCHEMA_ALWAYS \
-    }
-
-static const struct sp_parameter exec_more[] = {
-    {"argv", "array", "The program and its arguments, run without a shell. Instead of `cmd`.",
-     SP_SCHEMA_STRINGS, SP_SCHEMA_ALWAYS},
-    {"env", "object", "Environment variables for the command, over those it would have.",
-     "\"additionalProperties\":{\"type\":\"string\"}", SP_SCHEMA_ALWAYS},
-    {"rows", "integer", "Height of the terminal, with `tty`. Defaults to 24.", NULL,
-     SP_SCHEMA_ALWAYS},
-    {"cols", "integer", "Width of the terminal, with `tty`. Defaults to 80.", NULL,
-     SP_SCHEMA_ALWAYS},
-    UNTIL,
-    {"timeout_ms", "integer",
-     "The command and all that it started are killed after so long. Defaults to never.", NULL,
-     SP_SCHEMA_ALWAYS},
-    {"key", "string",
-     "A name of your choice for this start. A call with the same key within 10 minutes starts "
-     "nothing and answers for the same session: safe to repeat.",
-     NULL, SP_SCHEMA_ALWAYS},
+static const struct member answer_members[] = {
+    {"state", "string"},
+    {"exit_code", "integer"},
+    {"signal", "string"},
+    {"end_reason", "string"},
+    {"session_id", "integer"},
+    {"ended_session_id", "integer"},
+    {"from_byte", "integer"},
+    {"next_byte", "integer"},
+    {"omitted_bytes", "integer"},
+    {"omitted_from_byte", "integer"},
+    {"woken_by", "object"},
+    {"early", "string"},
+    {"denials", "array"},
+    {"holders", "array"},
+    {"chunk_id", "string"},
+    {"wall_time_seconds", "number"},
+    {"original_token_count", "integer"},
+    {"output", "string"},
+    {"note", "string"},
     {0},
 };
 
-static const struct sp_parameter write_more[] = {
-    {"keys", "array",
-     "Keys to press after `chars`, by name: Enter, Tab, Escape, Backspace, Delete, Up, Down, Left, "
-     "Right, Home, End, PageUp, PageDown, F1 to F12, C-a to C-z. Needs a tty.",
-     SP_SCHEMA_STRINGS, SP_SCHEMA_ALWAYS},
-    {"eof", "boolean", "True sends end-of-file after all else. Needs a tty.", NULL,
-     SP_SCHEMA_ALWAYS},
+static const struct member read_members[] = {
+    {"state", "string"},
+    {"exit_code", "integer"},
+    {"from_byte", "integer"},
+    {"next_byte", "integer"},
+    {"first_byte", "integer"},
+    {"end_byte", "integer"},
+    {"omitted_bytes", "integer"},
+    {"matches", "integer"},
+    {"output", "string"},
+    {"note", "string"},
+    {0},
+};
+
+static const struct member list_members[] = {{"sessions", "array"}, {"note", "string"}, {0}};
+
+static const struct member signal_members[] = {
+    {"state", "string"},      {"exit_code", "integer"}, {"signal", "string"},
+    {"end_reason", "string"}, {"note", "string"},       {0},
+};
+
+static const struct member explain_members[] = {
+    {"denials", "array"},     {"allowed", "boolean"}, {"read", "boolean"},
+    {"write", "boolean"},     {"target", "string"},   {"rule", "string"},
+    {"what_to_do", "string"}, {"note", "string"},     {0},
+};
+
+static const struct member patch_members[] = {
+    {"changes", "array"}, {"output", "string"}, {"note", "string"}, {0}};
+
+/* ---- arguments ---- */
+
+#define ARGUMENT(name, type, text, more)         \
+    {                                            \
+        name, type, text, more, SP_SCHEMA_ALWAYS \
+    }
+#define UNTIL                                                                                  \
+    ARGUMENT("until", "object",                                                                \
+             "End the wait early, at the first of these that happens (the end of the process " \
+             "always ends it).",                                                               \
+             "\"properties\":{\"exit\":{\"type\":\"boolean\",\"description\":\"The process "   \
+             "ends.\"},\"pattern\":{\"type\":\"string\",\"description\":\"New output matches " \
+             "this extended regular expression.\"},\"quiet_ms\":{\"type\":\"integer\","        \
+             "\"description\":\"No output for this long.\"},\"port\":{\"type\":\"integer\","   \
+             "\"description\":\"The process or a child listens on this TCP port.\"}},"         \
+             "\"additionalProperties\":false")
+#define SESSION_ID ARGUMENT("session_id", "integer", "Id of the session.", NULL)
+#define MAX_OUTPUT_TOKENS                                                                       \
+    ARGUMENT("max_output_tokens", "integer",                                                    \
+             "Most tokens of output in the answer. Default 4500; the configuration has a cap. " \
+             "read_output has the rest.",                                                       \
+             NULL)
+
+static const char additional_permissions[] =
+    "\"properties\":{\"network\":{\"type\":\"object\",\"description\":\"Network access.\","
+    "\"properties\":{\"enabled\":{\"type\":\"boolean\",\"description\":\"true: wanted.\"}},"
+    "\"additionalProperties\":false},\"file_system\":{\"type\":\"object\",\"description\":"
+    "\"Access to files.\",\"properties\":{\"read\":{\"type\":\"array\"," SP_SCHEMA_STRINGS
+    ",\"description\":\"Absolute paths to read.\"},\"write\":{\"type\":\"array\"," SP_SCHEMA_STRINGS
+    ",\"description\":\"Absolute paths to write.\"}},\"additionalProperties\":false}},"
+    "\"additionalProperties\":false";
+
+static const struct sp_parameter exec_parameters[] = {
+    ARGUMENT("cmd", "string", "A script for the shell, for example `make test`.", NULL),
+    ARGUMENT("argv", "array", "Instead of cmd: a program and its arguments, without a shell.",
+             SP_SCHEMA_STRINGS),
+    ARGUMENT("workdir", "string", "Directory to run in. Default: the workspace.", NULL),
+    ARGUMENT("env", "object", "Environment variables to set.",
+             "\"additionalProperties\":{\"type\":\"string\"}"),
+    ARGUMENT("tty", "boolean",
+             "true: in a terminal, needed to type into the command. Default: pipes, and its stdin "
+             "is empty.",
+             NULL),
+    ARGUMENT("rows", "integer", "Height of the terminal. Default 24.", NULL),
+    ARGUMENT("cols", "integer", "Width of the terminal. Default 80.", NULL),
+    ARGUMENT("yield_time_ms", "integer",
+             "How long to wait for the command to end before answering: 250 to 30000. Default "
+             "10000.",
+             NULL),
     UNTIL,
-    {"write_id", "string",
-     "A name of your choice for this write. A call with the same one for the same session within "
-     "10 minutes types nothing and polls: safe to repeat.",
-     NULL, SP_SCHEMA_ALWAYS},
+    ARGUMENT("timeout_ms", "integer",
+             "Kill the command and its children after this long. Default: never.", NULL),
+    MAX_OUTPUT_TOKENS,
+    {"shell", "string", "Shell for cmd. Default: the user's.", NULL, SP_SCHEMA_WITHOUT_FIXED_SHELL},
+    {"login", "boolean", "false: the shell reads no login files, which is faster. Default true.",
+     NULL, SP_SCHEMA_WITH_LOGIN},
+    {"environment_id", "string", "Name of the environment to run in. Default: the first.", NULL,
+     SP_SCHEMA_WITH_SEVERAL_ENVIRONMENTS},
+    {"sandbox_permissions", "string",
+     "`require_escalated`: ask for permission to run without a sandbox. Default `use_default`.",
+     "\"enum\":[\"use_default\",\"require_escalated\"]", SP_SCHEMA_WITHOUT_ADDITIONAL_PERMISSIONS},
+    {"sandbox_permissions", "string",
+     "`with_additional_permissions`: ask for additional_permissions. `require_escalated`: ask for "
+     "permission to run without a sandbox. Default `use_default`.",
+     "\"enum\":[\"use_default\",\"with_additional_permissions\",\"require_escalated\"]",
+     SP_SCHEMA_WITH_ADDITIONAL_PERMISSIONS},
+    {"additional_permissions", "object", "What the command needs beyond its sandbox.",
+     additional_permissions, SP_SCHEMA_WITH_ADDITIONAL_PERMISSIONS},
+    ARGUMENT("justification", "string", "When asking for permission: why, for the person asked.",
+             NULL),
+    ARGUMENT("prefix_rule", "array",
+             "With require_escalated: offer to allow all commands that begin so, for example "
+             "[\"git\",\"pull\"].",
+             SP_SCHEMA_STRINGS),
+    ARGUMENT("key", "string",
+             "A name of your choice for this start. Repeating the call with the same key within 10 "
+             "minutes starts nothing and answers for the same session.",
+             NULL),
+    {0},
+};
+
+static const struct sp_parameter write_parameters[] = {
+    SESSION_ID,
+    ARGUMENT("chars", "string", "Text to type, exactly; end a line with \\n.", NULL),
+    ARGUMENT("keys", "array",
+             "Keys to press after chars: Enter Tab Escape Backspace Delete Up Down Left Right Home "
+             "End PageUp PageDown F1-F12 C-a-C-z. Needs a tty.",
+             SP_SCHEMA_STRINGS),
+    ARGUMENT("eof", "boolean", "true: send end of file last. Needs a tty.", NULL),
+    ARGUMENT("yield_time_ms", "integer",
+             "How long to wait. After typing: default 250, at most 30000. Otherwise 5000 to "
+             "300000, default 5000; a host that sends no progress token gets its answer after "
+             "47000 at the latest (`early` says so): call again.",
+             NULL),
+    UNTIL,
+    MAX_OUTPUT_TOKENS,
+    {"no_timeout", "boolean",
+     "true: wait until the process has ended. Without chars and "
+     "yield_time_ms only.",
+     NULL, SP_SCHEMA_WITH_NO_TIMEOUT},
+    ARGUMENT("write_id", "string",
+             "A name of your choice for this write. Repeating the call with it within 10 minutes "
+             "types nothing and waits.",
+             NULL),
     {0},
 };
 
 static const struct sp_parameter read_parameters[] = {
     SESSION_ID,
-    {"from_byte", "integer", "Read from this byte, counted from the session's first.", NULL,
-     SP_SCHEMA_ALWAYS},
-    {"line", "integer", "Read from this line, counted from 1.", NULL, SP_SCHEMA_ALWAYS},
-    {"grep", "string",
-     "Only lines that match this extended regular expression, with their numbers. With from_byte: "
-     "from there on.",
-     NULL, SP_SCHEMA_ALWAYS},
-    {"context", "integer", "With grep: lines around each match. Defaults to 2.", NULL,
-     SP_SCHEMA_ALWAYS},
-    {"limit", "integer", "Most bytes to return. Defaults to 16384.", NULL, SP_SCHEMA_ALWAYS},
-    {"view", "string", "`plain` is without escape sequences. Defaults to `raw`.",
-     "\"enum\":[\"raw\",\"plain\"]", SP_SCHEMA_ALWAYS},
+    ARGUMENT("from_byte", "integer", "Read from this byte of the session's output.", NULL),
+    ARGUMENT("line", "integer", "Read from this line; the first is 1.", NULL),
+    ARGUMENT("grep", "string",
+             "Only lines that match this extended regular expression, with their numbers.", NULL),
+    ARGUMENT("context", "integer", "With grep: lines around each match. Default 2.", NULL),
+    ARGUMENT("limit", "integer", "Most bytes to return. Default 16384.", NULL),
+    ARGUMENT("view", "string", "`plain`: without escape sequences. Default `raw`.",
+             "\"enum\":[\"raw\",\"plain\"]"),
     {0},
 };
 
@@ -178,31 +194,30 @@ static const struct sp_parameter no_parameters[] = {{0}};
 
 static const struct sp_parameter signal_parameters[] = {
     SESSION_ID,
-    {"signal", "string",
-     "Name of the signal, for example INT. Without it: TERM, and after 2 seconds the process and "
-     "all that it started are killed.",
-     NULL, SP_SCHEMA_ALWAYS},
+    ARGUMENT("signal", "string",
+             "For example INT. Default: TERM, and after 2 seconds KILL for the process and its "
+             "children.",
+             NULL),
     {0},
 };
 
 static const struct sp_parameter resize_parameters[] = {
     SESSION_ID,
-    {"rows", "integer", "Height in lines.", NULL, SP_SCHEMA_ALWAYS},
-    {"cols", "integer", "Width in columns.", NULL, SP_SCHEMA_ALWAYS},
+    ARGUMENT("rows", "integer", "Height in lines.", NULL),
+    ARGUMENT("cols", "integer", "Width in columns.", NULL),
     {0},
 };
 
 static const struct sp_parameter explain_parameters[] = {
-    {"session_id", "number", "What was this session denied?", NULL, SP_SCHEMA_ALWAYS},
-    {"path", "string", "May commands read and write this path?", NULL, SP_SCHEMA_ALWAYS},
-    {"host", "string", "May commands reach this host?", NULL, SP_SCHEMA_ALWAYS},
+    ARGUMENT("session_id", "integer", "What was this session denied?", NULL),
+    ARGUMENT("path", "string", "May commands read and write this path?", NULL),
+    ARGUMENT("host", "string", "May commands connect to this host?", NULL),
     {0},
 };
 
 static const struct sp_parameter patch_parameters[] = {
-    {"input", "string", "The patch: `*** Begin Patch` to `*** End Patch`.", NULL, SP_SCHEMA_ALWAYS},
-    {"workdir", "string", "Where its relative paths begin. Defaults to the turn cwd.", NULL,
-     SP_SCHEMA_ALWAYS},
+    ARGUMENT("input", "string", "The patch: `*** Begin Patch` to `*** End Patch`.", NULL),
+    ARGUMENT("workdir", "string", "Directory of its relative paths. Default: the workspace.", NULL),
     {0},
 };
 
@@ -210,55 +225,63 @@ static const struct sp_parameter patch_parameters[] = {
 
 struct schema {
     const char *name, *title, *description;
-    const struct sp_parameter *parameters, *more; /* more: NULL: none */
-    const char *required;                         /* "": none */
+    const struct sp_parameter *parameters;
+    const char *required; /* "": none */
     bool is_read_only, is_destructive, is_idempotent, is_open_world;
-    const char *output; /* NULL: it has no structured result */
+    bool is_main;                /* a host that loads tools on demand loads this one always */
+    const struct member *result; /* NULL: it has no structured one */
 };
 
 static const struct schema schemas[] = {
     {.name = "exec_command",
      .title = "Run a command",
-     .description = sp_schema_exec_description,
-     .parameters = sp_schema_exec,
-     .more = exec_more,
+     .description =
+         "Runs a command and returns its output and exit code. If it has not ended after "
+         "yield_time_ms, it runs on as a session: the answer has a session_id, "
+         "write_stdin types into it or waits for more output, and signal_session ends "
+         "it. Give cmd or argv.",
+     .parameters = exec_parameters,
      .required = "",
      .is_destructive = true,
      .is_open_world = true,
-     .output = answer_schema},
+     .is_main = true,
+     .result = answer_members},
     {.name = "write_stdin",
      .title = "Type into a session",
-     .description = sp_schema_write_description,
-     .parameters = sp_schema_write,
-     .more = write_more,
+     .description = "Types into a running session, or, without chars, keys and eof, waits for its "
+                    "output or end. Returns what it printed since the last answer, and its exit "
+                    "code once it has ended.",
+     .parameters = write_parameters,
      .required = "\"session_id\"",
      .is_destructive = true,
-     .output = answer_schema},
+     .is_main = true,
+     .result = answer_members},
     {.name = "read_output",
      .title = "Read a session's output again",
-     .description = "Reads what a session has printed, by byte, by line, or by what it says; also "
-                    "after its end, and what earlier answers left out.",
+     .description = "Reads a session's output again, by byte, by line or by search: what an answer "
+                    "left out, also after the end of the process.",
      .parameters = read_parameters,
      .required = "\"session_id\"",
      .is_read_only = true,
      .is_idempotent = true,
-     .output = read_schema},
+     .result = read_members},
     {.name = "list_sessions",
      .title = "List sessions",
-     .description = "Lists the sessions that run, and those that have ended and can still be read.",
+     .description = "Lists the sessions that run and those that have ended and can still be read, "
+                    "oldest first, and marks those that ended since the last list.",
      .parameters = no_parameters,
      .required = "",
      .is_read_only = true,
      .is_idempotent = true,
-     .output = list_schema},
+     .result = list_members},
     {.name = "signal_session",
      .title = "Send a signal to a session",
-     .description = "Ends a session's process, or sends it a signal, and tells what became of it.",
+     .description = "Ends a session's process, or sends it a signal, and says what became of it.",
      .parameters = signal_parameters,
      .required = "\"session_id\"",
      .is_destructive = true,
      .is_idempotent = true,
-     .output = signal_schema},
+     .result = signal_members},
     {.name = "resize_session",
      .title = "Resize a session's terminal",
      .description = "Changes the size of a session's terminal.",
@@ -267,13 +290,13 @@ static const struct schema schemas[] = {
      .is_idempotent = true},
     {.name = "explain_denial",
      .title = "Explain what the sandbox denies",
-     .description = "Tells what the sandbox denied a session, or whether a path or host is within "
-                    "its reach, which rule says so, and what to do. Give one argument.",
+     .description = "Says what the sandbox denied a session, or whether commands may use a path or "
+                    "a host; by which rule, and what to do. Give one argument.",
      .parameters = explain_parameters,
      .required = "",
      .is_read_only = true,
      .is_idempotent = true,
-     .output = explain_schema},
+     .result = explain_members},
     {.name = "apply_patch",
      .title = "Apply a patch",
      .description = "Changes files by a patch (*** Begin Patch ... *** End Patch). All of it is "
@@ -281,7 +304,7 @@ static const struct schema schemas[] = {
      .parameters = patch_parameters,
      .required = "\"input\"",
      .is_destructive = true,
-     .output = patch_schema},
+     .result = patch_members},
 };
 
 static const char *word(bool b)
@@ -292,11 +315,21 @@ static const char *word(bool b)
 static bool add_input(struct sp_buf *out, const struct schema *s, const struct sp_tools_options *o)
 {
     return sp_buf_add_str(out, SP_STR(",\"inputSchema\":{\"type\":\"object\",\"properties\":{")) &&
-           sp_schema_add_parameters(out, s->parameters, o, false) &&
-           (s->more == NULL || sp_schema_add_parameters(out, s->more, o, true)) &&
-           sp_buf_add(out, "}", 1) &&
+           sp_schema_add_parameters(out, s->parameters, o, false) && sp_buf_add(out, "}", 1) &&
            (s->required[0] == 0 || sp_buf_printf(out, ",\"required\":[%s]", s->required)) &&
            sp_buf_add_str(out, SP_STR(",\"additionalProperties\":false}"));
+}
+
+static bool add_result(struct sp_buf *out, const struct member *list)
+{
+    bool ok =
+        sp_buf_add_str(out, SP_STR(",\"outputSchema\":{\"type\":\"object\",\"properties\":{"));
+
+    for (const struct member *m = list; ok && m->name != NULL; m++)
+        ok = sp_buf_printf(out, "%s\"%s\":{\"type\":\"%s\"%s}", m == list ? "" : ",", m->name,
+                           m->type,
+                           strcmp(m->type, "array") == 0 ? ",\"items\":{\"type\":\"object\"}" : "");
+    return ok && sp_buf_printf(out, "},\"required\":[\"%s\"]}", list->name);
 }
 
 static bool add_annotations(struct sp_buf *out, const struct schema *s)
@@ -313,10 +346,11 @@ static bool add_tool(struct sp_buf *out, const struct schema *s, const struct sp
 {
     return sp_buf_printf(out, "{\"name\":\"%s\",\"description\":", s->name) &&
            sp_json_add_str(out, sp_str_of(s->description)) && add_input(out, s, o) &&
-           (!words.has_output_schema || s->output == NULL ||
-            (sp_buf_add_str(out, SP_STR(",\"outputSchema\":")) &&
-             sp_buf_add_str(out, sp_str_of(s->output)))) &&
-           (!words.has_annotations || add_annotations(out, s)) && sp_buf_add(out, "}", 1);
+           (!words.has_output_schema || s->result == NULL || add_result(out, s->result)) &&
+           (!words.has_annotations || add_annotations(out, s)) &&
+           (!words.has_output_schema || !s->is_main ||
+            sp_buf_add_str(out, SP_STR(",\"_meta\":{\"anthropic/alwaysLoad\":true}"))) &&
+           sp_buf_add(out, "}", 1);
 }
 
 bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,

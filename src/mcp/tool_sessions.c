@@ -246,7 +246,7 @@ int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
         {.name = "rows", .type = SP_SLOT_U16, .to = &asked.rows, .is_needed = true},
         {.name = "cols", .type = SP_SLOT_U16, .to = &asked.cols, .is_needed = true},
     };
-    const struct sp_slots all = {slots, sizeof slots / sizeof slots[0]};
+    const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
     char why[160];
 
     if (sp_mcp_tool_read_arguments(&a, arguments, all, e) < 0)

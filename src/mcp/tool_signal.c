@@ -190,7 +190,7 @@ int sp_mcp_tool_signal(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
         {.name = "session_id", .type = SP_SLOT_I32, .to = &id, .is_needed = true},
         {.name = "signal", .type = SP_SLOT_STRING, .to = &name},
     };
-    const struct sp_slots all = {slots, sizeof slots / sizeof slots[0]};
+    const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
     struct sp_manager_view v;
 
     if (sp_mcp_tool_read_arguments(&a, arguments, all, e) < 0)

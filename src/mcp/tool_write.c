@@ -70,7 +70,7 @@ static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct extr
         {.name = "write_id", .type = SP_SLOT_STRING, .to = &c->id},
     };
     int r = sp_arguments_write_with(&c->arguments, text.n == 0 ? SP_STR("{}") : text, &o->tools,
-                                    (struct sp_slots){more, sizeof more / sizeof more[0]},
+                                    (struct sp_slots){more, sizeof more / sizeof more[0], true},
                                     &c->write, e);
 
     if (r == 0)

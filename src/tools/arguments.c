@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#define ALL(slots) ((struct sp_slots){(slots), sizeof(slots) / sizeof(slots)[0]})
+#define ALL(slots) ((struct sp_slots){.items = (slots), .count = sizeof(slots) / sizeof(slots)[0]})
 
 static int read_both(struct sp_arguments *a, struct sp_str text, struct sp_slots own,
                      struct sp_slots more, struct sp_error *e)
@@ -14,7 +14,8 @@ static int read_both(struct sp_arguments *a, struct sp_str text, struct sp_slots
     memcpy(all, own.items, own.count * sizeof *all);
     if (more.count != 0)
         memcpy(all + own.count, more.items, more.count * sizeof *all);
-    return sp_slots_read(a, text, (struct sp_slots){all, own.count + more.count}, e);
+    return sp_slots_read(a, text,
+                         (struct sp_slots){all, own.count + more.count, more.names_members}, e);
 }
 
 static int read_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,

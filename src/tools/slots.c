@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "approve/judge.h"
 #include "base/auto.h"
@@ -35,6 +36,9 @@ static int fail_at(const struct reader *r, size_t at, struct sp_error *e)
     size_t begin = 0;
     const struct sp_error why = *e;
 
+    if (r->slots.names_members)
+        return -(int)e->code;
+
     for (size_t i = 0; i < at; i++)
         if (r->text.p[i] == '\n') {
             line++;
@@ -61,6 +65,25 @@ static size_t place_of(const struct reader *r, uint32_t token)
 
 /* ---- refusals ---- */
 
+/* In a reader's words, unless the reference's are wanted. */
+static const char *plain(const struct reader *r, const char *expected)
+{
+    static const struct {
+        const char *reference, *plain;
+    } words[] = {
+        {"i32", "a whole number"},
+        {"u64", "a whole number, 0 or more"},
+        {"usize", "a whole number, 0 or more"},
+        {"a sequence", "an array"},
+        {"a map", "an object"},
+    };
+
+    for (size_t i = 0; r->slots.names_members && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(expected, words[i].reference) == 0)
+            return words[i].plain;
+    return expected;
+}
+
 static struct sp_str raw_number(const struct reader *r, uint32_t token)
 {
     struct sp_str s = sp_json_raw(r->j, token);
@@ -82,6 +105,7 @@ static int wrong_type(const struct reader *r, uint32_t token, const char *expect
 {
     const size_t at = place_of(r, token);
 
+    expected = plain(r, expected);
     if (is_number(r, token))
         (void)sp_fail(e, SP_E_INVALID, 0, "invalid type: %s `" SP_STR_FMT "`, expected %s",
                       sp_json_type(r->j, token) == SP_JSON_REAL ? "floating point" : "integer",
@@ -95,7 +119,7 @@ static int wrong_value(const struct reader *r, uint32_t token, const char *expec
                        struct sp_error *e)
 {
     (void)sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `" SP_STR_FMT "`, expected %s",
-                  SP_STR_ARG(raw_number(r, token)), expected);
+                  SP_STR_ARG(raw_number(r, token)), plain(r, expected));
     return fail_at(r, place_of(r, token), e);
 }
 
@@ -285,6 +309,13 @@ static const struct sp_slot *find_slot(const struct reader *r, struct sp_str nam
     return NULL;
 }
 
+static int name_member(const struct sp_slot *s, struct sp_error *e)
+{
+    const struct sp_error why = *e;
+
+    return sp_fail(e, why.code, why.sys, "`%s`: %s", s->name, why.msg);
+}
+
 static int take_members(const struct reader *r, uint64_t *seen, struct sp_error *e)
 {
     for (uint32_t key = sp_json_first(r->j, 0); key != SP_JSON_NONE;
@@ -296,7 +327,7 @@ static int take_members(const struct reader *r, uint64_t *seen, struct sp_error 
             continue;
         const int result = take_value(r, value, s, e);
         if (result < 0)
-            return result;
+            return r->slots.names_members && e->code != SP_E_SYSTEM ? name_member(s, e) : result;
         if (s->has != NULL)
             *s->has = true;
         *seen |= UINT64_C(1) << (s - r->slots.items);

@@ -48,6 +48,9 @@ struct sp_slot {
 struct sp_slots {
     const struct sp_slot *items;
     size_t count; /* at most SP_SLOTS_MAX */
+    /* What is wrong is said with the member's name and in plain words, not as the reference does
+     * with a place in the text. */
+    bool names_members;
 };
 #define SP_SLOTS_MAX 32
 

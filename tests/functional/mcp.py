@@ -112,10 +112,10 @@ class Host:
     def modern(self, method, params=None, capabilities=None, timeout=None, **more):
         return self.ask(method, {**(params or {}), '_meta': meta(capabilities, **more)}, timeout)
 
-    def open(self, version=LEGACY[0], capabilities=None):
+    def open(self, version=LEGACY[0], capabilities=None, name='test'):
         """The handshake of the legacy era; what `call` does from now on is legacy too."""
         answer = self.ask('initialize', {'protocolVersion': version, 'capabilities': capabilities or {},
-                                         'clientInfo': {'name': 'test', 'version': '1'}})
+                                         'clientInfo': {'name': name, 'version': '1'}})
         self.version = answer['result']['protocolVersion']
         self.notify('notifications/initialized')
         return answer['result']

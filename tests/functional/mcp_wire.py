@@ -25,7 +25,7 @@ def plain(value, name=None):
     if isinstance(value, list):
         return [plain(v) for v in value]
     if name == 'text' and isinstance(value, str):
-        return re.sub(r'(?m)^Wall time: [0-9.]+', 'Wall time: N', re.sub('Chunk ID: [0-9a-f]{6}', 'Chunk ID: CHUNK', value))
+        return re.sub(r'(?m)^Wall time: [0-9.]+', 'Wall time: N', value)
     return value
 
 
@@ -64,9 +64,8 @@ def text_of(*lines):
     return [{'type': 'text', 'text': '\n'.join(lines)}]
 
 
-def ended(output, tokens):
-    return text_of('Chunk ID: CHUNK', 'Wall time: N seconds', 'Process exited with code 0',
-                   'Original token count: %d' % tokens, 'Output:', output)
+def ended(output):
+    return text_of('Process exited with code 0', 'Wall time: N seconds', 'Output:', output)
 
 
 def structured(output, tokens):

@@ -106,7 +106,9 @@ class Modern(Asking):
 
     def test_a_state_of_a_former_server(self):
         asked = self.ask(self.wary(), note('a'))
-        self.assertRefused(self.come_back(self.wary(), note('a'), asked, ONCE), 'it was not made by this server')
+        r = self.come_back(self.wary(), note('a'), asked, ONCE)
+        self.assertEqual(r.error['code'], -32602)
+        self.assertIn('it was not made by this server', r.error['message'])
         self.assertEqual(self.runs(), [])
 
     def test_every_changed_bit_of_a_state_is_seen(self):
@@ -134,7 +136,9 @@ class Modern(Asking):
 
     def all_refused(self, host, ids):
         for id in ids:
-            self.assertRefused(host.result(id), 'it was not made by this server, or was changed since')
+            r = host.result(id)
+            self.assertEqual(r.error['code'], -32602)
+            self.assertIn('it was not made by this server, or was changed since', r.error['message'])
         ids.clear()
 
     def test_what_is_no_state_at_all(self):

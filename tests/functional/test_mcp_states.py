@@ -193,7 +193,6 @@ class Until(mcp.Case):
         self.assertEqual(r.get('woken_by'), by, r)
         header = lines_of(r.text)
         self.assertIn('Woken by: ' + text, header)
-        self.assertTrue(header[-1].startswith('Woken by: '), header)
         return r
 
     def test_none_is_not_told(self):
@@ -316,9 +315,8 @@ class Until(mcp.Case):
         self.woken(r, {'deadline': True}, 'deadline')
 
     def test_invalid(self):
-        for until, words in (({}, 'each condition is one of'),
-                             ({'exit': True, 'port': 1}, 'each condition is one of'),
-                             ({'what': 1}, 'each condition is one of'),
+        for until, words in (({}, 'has one or more of'),
+                             ({'what': 1}, 'has one or more of'),
                              ({'exit': False}, '`exit` is true'),
                              ({'exit': 1}, '`exit` is true'),
                              ({'pattern': 5}, '`pattern` is a regular expression'),

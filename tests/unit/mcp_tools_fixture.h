@@ -222,7 +222,8 @@ static const struct sp_mcp_run_ops run_ops = {
 static inline int try_call(struct called *c, const char *tool, const char *arguments,
                            struct sp_error *e)
 {
-    const struct sp_mcp_run_ask ask = {.tool = sp_str_of(tool), .arguments = sp_str_of(arguments)};
+    const struct sp_mcp_run_ask ask = {
+        .tool = sp_str_of(tool), .arguments = sp_str_of(arguments), .repeats_output = true};
 
     *c = (struct called){.tool = tool};
     const int r = sp_mcp_run_start(caller, &ask, &run_ops, c, &c->run, e);

@@ -133,7 +133,7 @@ static void test_a_cancelled_call_is_heard_of_no_more(void **state)
     assert_false(say(CANCEL("\"7\""))); /* another id */
     assert_false(newest_run()->is_cancelled);
     assert_false(say(CANCEL("7")));
-    assert_true(newest_run()->is_cancelled);
+    assert_true(newest_run()->is_abandoned);
     assert_int_equal(cancelled_count, 1);
     pass(100000);
     hears_nothing();
@@ -175,7 +175,7 @@ static void test_a_modern_call_is_cancelled_when_nobody_reads(void **state)
     assert_true(say(TOKEN_CALL("1")));
     (void)next_sent();
     sp_mcp_peer_out_gone(peer, &out);
-    assert_true(newest_run()->is_cancelled);
+    assert_true(newest_run()->is_abandoned);
     assert_int_equal(cancelled_count, 0);
     pass(100000);
     hears_nothing();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/list: the same order each time, unified-exec.md 3 word for word, and plain schemas. */
+/* tools/list: the same order each time, the arguments of the engine, and plain schemas. */
 #include "mcp_tools_fixture.h"
 #include "tools/tools.h"
 
@@ -97,8 +97,9 @@ static void test_schemas_are_plain_objects(void **state)
     sp_json_done(&j);
 }
 
-/* What both publish is the same text. */
-static void test_shared_arguments_are_those_of_the_engine(void **state)
+/* The words are others, the names are the same: what a model knows of one it can use with the
+ * other. */
+static void test_shared_arguments_have_the_names_of_the_engines(void **state)
 {
     auto_free char *text = list_with((struct sp_mcp_tool_words){true, true});
     auto_buf struct sp_buf own = {0};
@@ -117,15 +118,9 @@ static void test_shared_arguments_are_those_of_the_engine(void **state)
         const uint32_t there = member(&theirs, member(&theirs, t, "parameters"), "properties");
         const uint32_t here = member(&mine, member(&mine, tool, "inputSchema"), "properties");
 
-        assert_true(sp_str_eq(sp_json_raw(&theirs, member(&theirs, t, "description")),
-                              sp_json_raw(&mine, member(&mine, tool, "description"))));
         for (uint32_t k = sp_json_first(&theirs, there); k != SP_JSON_NONE;
-             k = sp_json_next(&theirs, there, k)) {
-            const uint32_t same = find_member(&mine, here, sp_json_str(&theirs, k));
-
-            assert_int_not_equal(same, SP_JSON_NONE);
-            assert_true(sp_str_eq(sp_json_raw(&theirs, k + 1), sp_json_raw(&mine, same)));
-        }
+             k = sp_json_next(&theirs, there, k))
+            assert_int_not_equal(find_member(&mine, here, sp_json_str(&theirs, k)), SP_JSON_NONE);
     }
     sp_json_done(&mine);
     sp_json_done(&theirs);
@@ -198,7 +193,7 @@ static void test_no_room_adds_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     tools_test(test_all_tools_are_there_in_their_order),
     tools_test(test_schemas_are_plain_objects),
-    tools_test(test_shared_arguments_are_those_of_the_engine),
+    tools_test(test_shared_arguments_have_the_names_of_the_engines),
     tools_test(test_options_decide_what_is_offered),
     tools_test(test_old_revisions_hear_of_less),
     tools_test(test_no_room_adds_nothing),

@@ -161,7 +161,7 @@ static void test_a_patch_in_a_command_is_no_session(void **state)
     (void)state;
     call(&c, "exec_command", patch);
     assert_false(c.is_error);
-    assert_has(c.text, "Wall time: 0.0000 seconds\nOutput:\nSuccess.");
+    assert_has(c.text, "Wall time: 0.00 seconds\nOutput:\nSuccess.");
     assert_has(c.json, "\"state\":\"exited\"");
     assert_fails(&c, "exec_command", patch, "did its work without a session");
 }

@@ -9,12 +9,14 @@ static void test_a_command_answers_in_text_and_structure(void **state)
     (void)state;
     call(&c, "exec_command", "{\"cmd\":\"echo hello; exit 3\",\"login\":false}");
     assert_false(c.is_error);
-    assert_has(c.text, "\nProcess exited with code 3\nOriginal token count: 2\nOutput:\nhello\n");
+    assert_memory_equal(c.text, "Process exited with code 3\nWall time: ", 38);
+    assert_has(c.text, " seconds\nOutput:\nhello\n");
     assert_hasnt(c.text, "State:");
     assert_hasnt(c.text, "Woken by:");
     assert_has(c.json, "\"exit_code\":3,");
     assert_has(c.json, "\"output\":\"hello\\n\"");
-    assert_has(c.json, "\"state\":\"exited\",\"from_byte\":0,\"next_byte\":6,\"omitted_bytes\":0");
+    assert_has(c.json, "{\"state\":\"exited\",\"exit_code\":3,");
+    assert_has(c.json, "\"from_byte\":0,\"next_byte\":6,\"omitted_bytes\":0");
     assert_has(c.json, "\"end_reason\":\"exit\"");
     assert_has(c.json, "\"denials\":[]");
     assert_hasnt(c.json, "woken_by");
@@ -46,26 +48,28 @@ static void test_wrong_arguments_are_results(void **state)
         {"exec_command", "{\"cmd\":\"a\",\"env\":[]}", "`env` is an object"},
         {"exec_command", "{\"cmd\":\"a\",\"env\":{\"a=b\":\"\"}}", "`a=b` is no variable"},
         {"exec_command", "{\"cmd\":\"a\",\"env\":{\"a\":1}}", "`a` is no variable"},
-        {"exec_command", "{\"cmd\":\"a\",\"rows\":0}", "expected 1 to 65535 at line 1 column 19"},
+        {"exec_command", "{\"cmd\":\"a\",\"rows\":0}",
+         "`rows`: invalid value: integer `0`, expected 1 to 65535"},
         {"exec_command", "{\"cmd\":\"a\",\"cols\":70000}", "expected 1 to 65535"},
-        {"exec_command", "{\"cmd\":\"a\",\"timeout_ms\":-1}", "expected u64"},
+        {"exec_command", "{\"cmd\":\"a\",\"timeout_ms\":-1}",
+         "`timeout_ms`: invalid value: integer `-1`, expected a whole number"},
         {"exec_command", "{\"cmd\":\"a\",\"key\":\"\"}", "`key` has 1 to 256 bytes"},
         {"exec_command", "{\"cmd\":\"a\",\"until\":3}", "`until` is an object"},
-        {"exec_command", "{\"cmd\":\"a\",\"until\":{}}", "each condition is one of"},
-        {"exec_command", "{\"cmd\":\"a\",\"until\":{\"exit\":true,\"port\":1}}", "one of"},
+        {"exec_command", "{\"cmd\":\"a\",\"until\":{}}", "has one or more of"},
         {"exec_command", "{\"cmd\":\"a\",\"until\":{\"exit\":false}}", "`exit` is true"},
         {"exec_command", "{\"cmd\":\"a\",\"until\":{\"port\":0}}", "from 1 to 65535"},
         {"exec_command", "{\"cmd\":\"a\",\"until\":{\"quiet_ms\":\"1\"}}",
          "`quiet_ms` is a number"},
         {"exec_command", "{\"cmd\":\"a\",\"until\":{\"pattern\":\"(\"}}", "`pattern`"},
-        {"exec_command", "{\"cmd\":\"a\",\"until\":[{\"exit\":true},7]}", "list of objects"},
-        {"exec_command", "{\"cmd\":1}", "invalid type: integer `1`, expected a string at line 1"},
+        {"exec_command", "{\"cmd\":\"a\",\"until\":[{\"exit\":true},7]}", "is an object"},
+        {"exec_command", "{\"cmd\":1}", "invalid type: integer `1`, expected a string"},
         {"exec_command", "nonsense", "failed to parse function arguments: "},
         {"exec_command", "{\"cmd\":\"a\",\"justification\":\"x\"}", "`justification` requires"},
         {"exec_command", "{\"cmd\":\"a\",\"workdir\":\"/site/none\"}",
          "exec_command failed: Failed to create unified exec process"},
-        {"write_stdin", "{}", "missing field `session_id` at line 1 column 2"},
-        {"write_stdin", "{\"session_id\":\"1\"}", "expected i32"},
+        {"write_stdin", "{}", "missing field `session_id`"},
+        {"write_stdin", "{\"session_id\":\"1\"}",
+         "`session_id`: invalid type: string \"1\", expected a whole number"},
         {"write_stdin", "{\"session_id\":7}", "write_stdin failed: Unknown process id 7"},
         {"write_stdin", "{\"session_id\":7,\"keys\":[\"Return\"]}", "unknown key `Return`"},
         {"write_stdin", "{\"session_id\":7,\"keys\":[1]}", "`keys` is a list"},
@@ -116,7 +120,7 @@ static void test_a_terminal_says_that_it_is_waited_for_and_takes_keys(void **sta
          "{\"argv\":[\"sh\",\"-c\",\"stty size; stty -echo; echo ready; cat -v\"],\"tty\":true,"
          "\"rows\":33,\"cols\":99,\"until\":{\"pattern\":\"rea.y\"},\"yield_time_ms\":20000}");
     assert_false(c.is_error);
-    assert_has(c.text, "\nProcess running with session ID 1000\n");
+    assert_has(c.text, "Process running with session ID 1000\n");
     assert_has(c.text, "\nWoken by: pattern \"rea.y\"\nOutput:\n33 99\r\n");
     assert_has(c.json, "\"woken_by\":{\"pattern\":\"rea.y\"}");
     assert_has(c.json, "\"session_id\":1000,");
@@ -146,7 +150,7 @@ static void test_a_terminal_says_that_it_is_waited_for_and_takes_keys(void **sta
     assert_string_equal(c.text, "write_stdin failed: Unknown process id 4711");
     assert_has(c.note, "list_sessions names those that there are");
     call(&c, "read_output", "{\"session_id\":1000,\"grep\":\"^ready\",\"context\":0}");
-    assert_has(c.json, "\"matches\":1,\"state\":\"exited\",\"exit_code\":0");
+    assert_has(c.json, "{\"state\":\"exited\",\"exit_code\":0,");
 }
 
 static void test_keys_are_a_terminals(void **state)
@@ -210,10 +214,10 @@ static void test_output_is_read_again(void **state)
     assert_has(c.text, "Bytes: 0-22 of 22\nState: ");
     assert_has(c.text, "\nOutput:\none\n\033[1mtwo\033[0m\nthree\n");
     assert_has(c.json, "\"from_byte\":0,\"next_byte\":22,\"first_byte\":0,\"end_byte\":22,"
-                       "\"omitted_bytes\":0,\"state\":");
+                       "\"omitted_bytes\":0");
     assert_hasnt(c.json, "exit_code");
     call(&c, "read_output", "{\"session_id\":1000,\"line\":2,\"view\":\"plain\"}");
-    assert_has(c.json, "{\"output\":\"two\\nthree\\n\"");
+    assert_has(c.json, "\"output\":\"two\\nthree\\n\"");
     call(&c, "read_output", "{\"session_id\":1000,\"from_byte\":4,\"limit\":3}");
     assert_has(c.json, "\"from_byte\":4,\"next_byte\":7,");
     call(&c, "read_output", "{\"session_id\":1000,\"line\":99}");
