@@ -2,12 +2,8 @@
 #include "approve/judge.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "approve/judge_priv.h"
-#include "base/auto.h"
-#include "sandbox/resolve.h"
 
 /* ---- what no rule knows (6.3) ---- */
 
@@ -95,13 +91,18 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
 
         if (ask->rules != NULL && !sp_rules_match(ask->rules, *segment, true, &q->matches))
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
-        if (k == q->matches.count)
-            r = evaluate_by_guess(ask, segment, v, e);
+        bool is_known = false;
         for (; k < q->matches.count; k++) {
-            raise(v, q->matches.items[k].verdict);
-            v->has_rule_prompt =
-                v->has_rule_prompt || q->matches.items[k].verdict == SP_VERDICT_PROMPT;
+            const enum sp_verdict verdict = q->matches.items[k].verdict;
+
+            if (verdict == SP_VERDICT_ALLOW && ask->ignores_allow)
+                continue;
+            is_known = true;
+            raise(v, verdict);
+            v->has_rule_prompt = v->has_rule_prompt || verdict == SP_VERDICT_PROMPT;
         }
+        if (!is_known)
+            r = evaluate_by_guess(ask, segment, v, e);
     }
     return r;
 }
@@ -228,45 +229,13 @@ static bool may_ask(const struct sp_judge_ask *ask, const struct sp_evaluation *
                               : sp_approval_may_ask_by_guess(&ask->policy);
 }
 
-/* What matched by its base name alone, and is where commands may write: anybody's program may stand
- * there under that name. */
-static bool can_be_planted(const struct sp_resolved *r, struct sp_str program)
-{
-    auto_free char *text = strndup(program.p, program.n);
-    auto_free char *path = text == NULL ? NULL : sp_path_normalise(text, NULL);
-    auto_free char *real = text == NULL ? NULL : realpath(text, NULL);
-
-    return path == NULL || sp_resolved_can_write(r, path, NULL, NULL) ||
-           (real != NULL && sp_resolved_can_write(r, real, NULL, NULL));
-}
-
-static bool has_planted(const struct sp_judge_ask *ask, const struct sp_requirement *q)
-{
-    struct sp_resolved r = {0};
-    bool has_resolved = false;
-    bool is_planted = false;
-
-    for (uint32_t i = 0; ask->profile != NULL && !is_planted && i < q->matches.count; i++) {
-        const struct sp_str program = q->matches.items[i].resolved_program;
-
-        if (program.p == NULL)
-            continue;
-        if (!has_resolved && sp_resolve(ask->profile, &r, NULL) < 0)
-            return true;
-        has_resolved = true;
-        is_planted = !r.is_open && can_be_planted(&r, program);
-    }
-    sp_resolved_done(&r);
-    return is_planted;
-}
-
 static bool decide(const struct sp_judge_ask *ask, struct sp_requirement *q,
                    const struct sp_evaluation *v)
 {
     if (v->verdict == SP_VERDICT_ALLOW) {
         q->kind = SP_REQUIRE_NOTHING;
         q->is_free = !v->has_guess && ask->rules != NULL && sp_rules_are_complete(ask->rules) &&
-                     sp_judge_may_run_free(ask->profile) && !has_planted(ask, q);
+                     sp_judge_may_run_free(ask->profile);
         return true;
     }
     if (v->verdict == SP_VERDICT_PROMPT && may_ask(ask, v)) {
@@ -306,7 +275,9 @@ static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struc
         return r;
     if (!decide(ask, q, &v))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
-    return q->kind == SP_REQUIRE_REFUSAL || ask->preface.count != 0 ? 0 : offer(ask, q, &v, e);
+    if (q->kind == SP_REQUIRE_REFUSAL || ask->preface.count != 0 || ask->ignores_allow)
+        return 0;
+    return offer(ask, q, &v, e);
 }
 
 int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_error *e)

@@ -63,7 +63,10 @@ struct sp_judge_ask {
      * rule is offered. count 0: none. */
     struct sp_words preface;
     enum sp_known_safe known_safe;
-    const char *shell;   /* the configured one; NULL: none */
+    const char *shell; /* the configured one; NULL: none */
+    /* Rules that allow count as none, and no rule is offered: what runs may be another program than
+     * the one they name (program.h). */
+    bool ignores_allow;
     bool nobody_answers; /* questions cannot be answered: M13 instead of M2 and M9 */
 };
 
@@ -71,7 +74,8 @@ enum sp_requirement_kind { SP_REQUIRE_NOTHING, SP_REQUIRE_ANSWER, SP_REQUIRE_REF
 
 struct sp_requirement {
     enum sp_requirement_kind kind;
-    bool is_free;              /* NOTHING: every segment has an allow rule of its own */
+    bool is_free; /* NOTHING: every segment has an allow rule of its own. Of the files that would
+                     run, program.h knows */
     struct sp_buf reason;      /* of the question (empty: none) or of the refusal */
     struct sp_words amendment; /* offered; count 0: none */
     struct sp_segments segments;

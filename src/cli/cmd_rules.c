@@ -390,10 +390,21 @@ static int find_shell(struct sp_shell *ret, struct sp_error *e)
     return r < 0 ? r : sp_shell_of_user(&places, ret, e);
 }
 
+/* As `sallyport exec` would run it: with all of our environment. */
+static bool add_environ(struct sp_buf *out)
+{
+    bool ok = sp_buf_add(out, "", 0);
+
+    for (char **word = environ; ok && *word != NULL; word++)
+        ok = sp_buf_add(out, *word, strlen(*word) + 1);
+    return ok;
+}
+
 static int explain_under(const struct options *o, const struct configured *c,
                          const struct sp_rules *rules, struct sp_buf *out, struct sp_error *e)
 {
     auto_free struct sp_str *items = NULL;
+    auto_buf struct sp_buf variables = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_shell shell __attribute__((cleanup(sp_shell_done))) = {0};
     const char *configured = c->config.default_permissions;
@@ -405,6 +416,8 @@ static int explain_under(const struct options *o, const struct configured *c,
 
     if (r == 0)
         r = find_shell(&shell, e);
+    if (r == 0 && !add_environ(&variables))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
     if (r < 0)
         return r;
     const struct sp_explain_ask ask = {.argv = words_of(o->command, &items),
@@ -413,6 +426,7 @@ static int explain_under(const struct options *o, const struct configured *c,
                                        .profile_name = name,
                                        .shell = shell.path,
                                        .known_safe = c->approvals.options.known_safe,
+                                       .environ = {variables.data, variables.len},
                                        .is_open = is_open,
                                        .is_json = o->is_json};
     if (items == NULL)

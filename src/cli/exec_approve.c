@@ -81,6 +81,7 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
         r = -(int)e->code;
     }
     a->is_open = true;
+    a->is_local = ask->cwd != NULL;
     a->carry = ask->carry;
     a->launch = ask->launch;
     a->environment = ask->environment;
@@ -105,6 +106,7 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
 void sp_exec_approve_done(struct sp_exec_approve *a)
 {
     sp_plan_done(&a->plan);
+    sp_buf_done(&a->made);
     sp_approvals_free(a->approvals);
     sp_approver_free(a->approver);
     sp_hooks_done(&a->hooks);
@@ -122,6 +124,8 @@ static void on_told(struct sp_plan *p)
 static void begin(struct sp_exec_approve *a)
 {
     const struct sp_launch *l = a->launch;
+    uint32_t count;
+    const bool is_known = a->is_local && sp_environ_make(l->environ, &a->made, &count, NULL) == 0;
     const struct sp_plan_ask ask = {
         .call_id = sp_str_of(a->call_id),
         .environment = sp_str_of(a->environment),
@@ -131,9 +135,20 @@ static void begin(struct sp_exec_approve *a)
         .policy = l->policy,
         .policy_name = a->policy_name,
         .shell = a->shell.path,
+        .environ = {is_known ? a->made.data : NULL, is_known ? a->made.len : 0},
     };
 
     sp_plan_begin(&a->plan, a->approvals, &ask, on_told);
+}
+
+static void apply(struct sp_exec_approve *a)
+{
+    sp_plan_apply(&a->plan, a->launch);
+    if (!a->plan.is_free || a->plan.free.mark_count == 0)
+        return;
+    a->environ = *a->launch->environ;
+    a->environ.marks = (struct sp_environ_vars){a->plan.free.marks, a->plan.free.mark_count};
+    a->launch->environ = &a->environ;
 }
 
 enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_error *e)
@@ -144,7 +159,7 @@ enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct 
     case SP_PLAN_ASKING:
         return SP_CARRY_WAIT;
     case SP_PLAN_GO:
-        a->launch->policy = sp_plan_is_confined(&a->plan) ? &a->plan.policy : NULL;
+        apply(a);
         return SP_CARRY_GO;
     case SP_PLAN_FAILED:
         *e = a->plan.error;

@@ -24,8 +24,10 @@ struct sp_exec_approve {
     struct sp_shell shell; /* whose scripts are read; none where it is another host's */
     char call_id[32];
     const char *const *rules;
-    struct sp_error bad_rules; /* of a file that was named */
-    bool is_open;
+    struct sp_error bad_rules;     /* of a file that was named */
+    struct sp_environ_ask environ; /* of a run without its sandbox */
+    struct sp_buf made;            /* the environment, as the plan sees it */
+    bool is_open, is_local;
 };
 
 struct sp_exec_approve_ask {
@@ -37,7 +39,7 @@ struct sp_exec_approve_ask {
     const char *environment;
     const char *policy_name;
     struct sp_carry *carry;
-    struct sp_launch *launch; /* whose policy is changed to what the plan says */
+    struct sp_launch *launch; /* which is changed to what the plan says */
 };
 
 /* *a is zero, and to be ended also after a failure. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "approve/program.h"
 #include "base/auto.h"
 #include "cli/plain.h"
 #include "rpc/json.h"
@@ -181,6 +182,18 @@ static bool add_plain(struct sp_buf *out, const struct sp_explain_ask *ask,
     return is_good;
 }
 
+/* A rule alone does not take the sandbox away: the file that would run counts. */
+static void look_at_programs(const struct sp_explain_ask *ask, struct sp_requirement *r)
+{
+    const struct sp_program_ask files = {
+        .argv = ask->argv, .judged = r, .profile = ask->profile, .environ = ask->environ};
+    struct sp_program program = {0};
+
+    if (r->is_free && !ask->is_open)
+        r->is_free = sp_program_find(&files, &program);
+    sp_program_done(&program);
+}
+
 int sp_rules_explain(const struct sp_explain_ask *ask, struct sp_buf *out, struct sp_error *e)
 {
     struct sp_requirement all[POLICIES] = {0};
@@ -195,6 +208,8 @@ int sp_rules_explain(const struct sp_explain_ask *ask, struct sp_buf *out, struc
                                          .shell = ask->shell};
 
         r = sp_judge(&one, &all[i], e);
+        if (r == 0)
+            look_at_programs(ask, &all[i]);
     }
     if (r == 0 && !(ask->is_json ? add_json : add_plain)(out, ask, all))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");

@@ -13,7 +13,8 @@ struct sp_explain_ask {
     const struct sp_policy *profile;
     const char *profile_name, *shell;
     enum sp_known_safe known_safe;
-    bool is_open; /* the profile confines nothing */
+    struct sp_str environ; /* of the command: NAME=VALUE strings with their NULs */
+    bool is_open;          /* the profile confines nothing */
     bool is_json;
 };
 /* Writes it down. */

@@ -274,6 +274,7 @@ static void begin(struct trial *t, const struct sp_gate_case *s)
         .keeps_policy = true,
         .key_more = {t->key.len == 0 ? "" : t->key.data, t->key.len},
         .shell = t->desk->by->shell,
+        .environ = {s->envc == 0 ? "" : s->env->data, s->env->len},
         .preface = t->environ.words,
         .cannot_ask = is_one_too_many ? SP_STR(TOO_MANY) : (struct sp_str){0},
     };

@@ -348,7 +348,8 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
 
 static bool lay_strings(struct sp_proc *p, const struct sp_start *o)
 {
-    bool ok = add_string(&p->strings, o->cwd) && add_string(&p->strings, o->argv[0]) &&
+    bool ok = add_string(&p->strings, o->cwd) &&
+              add_string(&p->strings, o->file.p != NULL ? o->file : o->argv[0]) &&
               add_string(&p->strings, o->arg0.p != NULL ? o->arg0 : o->argv[0]);
 
     for (uint32_t i = 1; ok && i < o->argc; i++)

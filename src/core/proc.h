@@ -115,7 +115,8 @@ struct sp_start {
     struct sp_str arg0; /* p NULL: argv[0] */
     const struct sp_str *argv;
     uint32_t argc;
-    uint64_t dev, ino;        /* of argv[0], an absolute path; ino 0: any file */
+    struct sp_str file;       /* what is executed, an absolute path; p NULL: argv[0], looked up */
+    uint64_t dev, ino;        /* of file; ino 0: any file may be there */
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
     const struct sp_policy *policy; /* NULL: no sandbox */

@@ -76,6 +76,13 @@ static inline bool sp_plan_is_patch(const struct sp_plan *p)
     return p->ask.changes != NULL;
 }
 
+/* plan_free.c */
+/* Holds what the rules allow against the files that would run, and judges anew if they may be
+ * others. */
+int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct sp_error *e);
+bool sp_plan_make_free(struct sp_plan *p); /* of a free one. false: no memory */
+void sp_plan_free_done(struct sp_plan_free *f);
+
 /* plan_patch.c: the same questions about a patch (14.4). */
 /* Fills the assessment and, by it, the requirement's kind. */
 int sp_plan_assess_patch(struct sp_plan *p, struct sp_error *e);

@@ -73,6 +73,22 @@ static void on_told(struct sp_plan *p)
     sp_call_changed(&SP_CONTAINER(p, struct sp_exec, plan)->call);
 }
 
+/* What programs are looked up with, and what code they load. Elsewhere that cannot be known. */
+static bool make_environ(struct sp_exec *x, struct sp_str *ret)
+{
+    struct sp_exec_environ env;
+    uint32_t count;
+
+    if (x->facts.is_remote || x->patch.is_one)
+        return true;
+    if (!sp_exec_make_environ(x, &env))
+        return false;
+    if (sp_environ_make(&env.ask, &x->environ, &count, NULL) < 0)
+        return true; /* the start will say why */
+    *ret = (struct sp_str){x->environ.data, x->environ.len};
+    return true;
+}
+
 static bool begin_plan(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
@@ -98,7 +114,7 @@ static bool begin_plan(struct sp_exec *x)
         .nobody_answers = x->ask.nobody_answers,
     };
 
-    if (!sp_exec_say_env(x, &ask))
+    if (!sp_exec_say_env(x, &ask) || !make_environ(x, &ask.environ))
         return sp_exec_refuse_without_memory(x);
     sp_plan_begin(&x->plan, m->approvals, &ask, on_told);
     x->stage = SP_EXEC_ASKING;
@@ -363,6 +379,7 @@ static void release(struct sp_call *c)
     sp_backend_forget_facts(&x->facts_wait);
     sp_snapshots_forget(&x->snapshot_wait);
     sp_plan_done(&x->plan);
+    sp_buf_done(&x->environ);
     sp_exec_patch_done(&x->patch);
     sp_shell_done(&x->shell);
     sp_grant_done(&x->grant);

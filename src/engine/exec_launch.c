@@ -21,6 +21,8 @@ static void add_marks(struct sp_exec_environ *env, const struct sp_exec *x)
     const struct sp_profile *profile = &x->plan.policy.profile;
 
     env->ask.marks.items = env->marks;
+    for (uint32_t i = 0; x->plan.is_free && i < x->plan.free.mark_count; i++)
+        env->marks[env->ask.marks.count++] = x->plan.free.marks[i];
     if (!x->plan.has_policy || x->plan.is_free)
         return;
     if (profile->kind != SP_PROFILE_DISABLED && !profile->has_network)
@@ -104,9 +106,9 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_error *e
         .argv = x->argv,
         .argc = x->argc,
         .environ = &env.ask,
-        .policy = sp_plan_is_confined(&x->plan) ? &x->plan.policy : NULL,
         .inherited_fds = x->ask.inherited_fds,
     };
+    sp_plan_apply(&x->plan, &launch);
     if (x->snapshot != NULL && sp_exec_add_snapshot_script(x, &env.ask, &script)) {
         rewritten[0] = x->argv[0];
         rewritten[1] = SP_STR("-c");

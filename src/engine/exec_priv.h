@@ -65,6 +65,7 @@ struct sp_exec {
     const char *snapshot; /* NULL: none */
     struct sp_snapshot_wait snapshot_wait;
     struct sp_plan plan;
+    struct sp_buf environ; /* as the plan sees it */
     struct sp_exec_patch patch;
 
     uint32_t argc;
@@ -117,7 +118,7 @@ bool sp_exec_say_env(struct sp_exec *x, struct sp_plan_ask *ask);
 /* The environment of the next attempt. */
 struct sp_exec_environ {
     struct sp_environ_ask ask;
-    struct sp_environ_var marks[2];
+    struct sp_environ_var marks[2 + SP_PLAN_MARKS];
 };
 bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *ret); /* false: no memory */
 /* Starts the attempt as c->process, or answers the call and returns false. */

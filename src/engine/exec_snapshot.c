@@ -8,11 +8,14 @@
 #include "base/auto.h"
 #include "engine/exec_priv.h"
 
-/* Exactly [shell, "-lc", cmd] of a shell that we know how to capture, in its own directory. */
+/* Exactly [shell, "-lc", cmd] of a shell that we know how to capture, in its own directory; and not
+ * where commands may have written the profile of a run without a sandbox. */
 static bool is_wanted(const struct sp_exec *x)
 {
     const enum sp_shell_type type = x->shell.type;
 
+    if (x->plan.is_free && x->plan.free.drops_login)
+        return false;
     return x->call.m->options.snapshots != NULL && !x->facts.is_remote && x->shell.path != NULL &&
            x->is_login && (type == SP_SHELL_BASH || type == SP_SHELL_ZSH || type == SP_SHELL_SH) &&
            x->home_cwd != NULL && sp_str_eq(x->cwd, sp_str_of(x->home_cwd));

@@ -71,7 +71,8 @@ struct sp_launch {
     struct sp_str arg0;  /* p NULL: argv[0] */
     const struct sp_str *argv;
     uint32_t argc;
-    uint64_t dev, ino; /* local: of argv[0], an absolute path; ino 0: any file may be there */
+    struct sp_str file; /* local: what is executed, an absolute path; p NULL: argv[0], looked up */
+    uint64_t dev, ino;  /* of file; ino 0: any file may be there */
     const struct sp_environ_ask *environ; /* local: made here. Remote: as policy and overlay */
     const struct sp_policy *policy;       /* NULL: no sandbox */
     bool is_own_program;                  /* argv[0] is /proc/self/exe: found in any sandbox */

@@ -14,6 +14,7 @@ struct sp_judged {
     struct sp_keep keep;
     sp_run_fn *fn;
     void *user;
+    struct sp_buf made; /* the environment, as the plan sees it */
     struct sp_plan plan;
     struct sp_run *run; /* NULL: not now */
     struct sp_deferred later;
@@ -27,6 +28,7 @@ void sp_judged_free(struct sp_judged *j)
     sp_run_free(j->run);
     sp_loop_undefer(j->backend->loop, &j->later);
     sp_plan_done(&j->plan);
+    sp_buf_done(&j->made);
     sp_keep_done(&j->keep);
     free(j);
 }
@@ -89,9 +91,9 @@ static void start(struct sp_judged *j)
 
     ask.event = ask.event == NULL ? NULL : on_event;
     ask.launch.environ = &environ;
-    ask.launch.policy = sp_plan_is_confined(&j->plan) ? &j->plan.policy : NULL;
+    sp_plan_apply(&j->plan, &ask.launch);
     if (ask.launch.policy == NULL) { /* what is said of the sandbox is not true of this one */
-        environ.marks = (struct sp_environ_vars){0};
+        environ.marks = (struct sp_environ_vars){j->plan.free.marks, j->plan.free.mark_count};
         environ.permission_profile = (struct sp_str){0};
     }
     if (sp_run_start(j->backend, &ask, on_result, j, &j->run, &e) < 0)
@@ -188,6 +190,9 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
     }
     const struct sp_launch *l = &j->ask.run.launch;
+    uint32_t count;
+    const bool is_known =
+        j->ask.is_local && sp_environ_make(&j->environ, &j->made, &count, NULL) == 0;
     const struct sp_plan_ask plan = {
         .call_id = j->ask.run.call_id,
         .turn_id = j->ask.run.turn_id,
@@ -198,6 +203,7 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
         .justification = j->ask.justification,
         .policy = ask->run.launch.policy, /* copied by the plan */
         .policy_name = j->ask.policy_name,
+        .environ = {is_known ? j->made.data : NULL, is_known ? j->made.len : 0},
     };
     sp_plan_begin(&j->plan, a, &plan, on_told);
     j->plan.ask.policy = NULL;

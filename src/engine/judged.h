@@ -16,6 +16,7 @@ struct sp_judged;
 struct sp_judged_ask {
     struct sp_run_ask run;     /* its launch's policy is the profile; marks are of that one alone */
     struct sp_str environment; /* which the backend is */
+    bool is_local;             /* it runs here: its programs can be found before it starts */
     const char *policy_name;   /* NULL: none */
     enum sp_permissions permissions; /* DEFAULT or ESCALATED */
     struct sp_str justification;

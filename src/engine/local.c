@@ -124,6 +124,7 @@ static int start_process(struct sp_local_task *t, const struct sp_launch *o, str
         .arg0 = o->arg0,
         .argv = o->argv,
         .argc = o->argc,
+        .file = o->file,
         .dev = o->dev,
         .ino = o->ino,
         .env = &env,

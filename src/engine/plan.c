@@ -66,6 +66,10 @@ void sp_plan_go(struct sp_plan *p, const char *decision, enum sp_decider by)
         return;
     }
     p->is_free = sp_plan_would_be_free(p);
+    if (p->is_free && !sp_plan_make_free(p)) {
+        sp_plan_fail_without_memory(p);
+        return;
+    }
     p->state = SP_PLAN_GO;
     const bool is_asked = p->is_retry || p->requirement.kind == SP_REQUIRE_ANSWER;
     (void)sp_plan_audit(p, is_asked ? "ask" : "skip", decision, by, true);
@@ -147,7 +151,7 @@ static bool can_ask(const struct sp_plan *p)
 static int judge(struct sp_plan *p, struct sp_error *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
-    const struct sp_judge_ask ask = {
+    struct sp_judge_ask ask = {
         .argv = p->ask.argv,
         .rules = p->rules,
         .policy = p->approval,
@@ -161,7 +165,11 @@ static int judge(struct sp_plan *p, struct sp_error *e)
         .nobody_answers = !can_ask(p),
     };
 
-    return sp_judge(&ask, &p->requirement, e);
+    /* Which `ls` is known to be safe, if it is looked for in the directory the command is in? */
+    if (sp_path_is_relative(sp_environ_value(p->ask.environ, "PATH")))
+        ask.known_safe = SP_KNOWN_SAFE_OFF;
+    const int r = sp_judge(&ask, &p->requirement, e);
+    return r < 0 ? r : sp_plan_judge_programs(p, &ask, e);
 }
 
 static struct sp_str refusal_of_patch(const struct sp_plan *p)
@@ -271,6 +279,7 @@ void sp_plan_done(struct sp_plan *p)
     sp_rules_unref(p->rules);
     if (p->has_policy)
         sp_policy_done(&p->policy);
+    sp_plan_free_done(&p->free);
     sp_grant_done(&p->granted);
     sp_buf_done(&p->reason);
     sp_buf_done(&p->key);

@@ -12,8 +12,10 @@
 #define SP_ENGINE_PLAN_H
 
 #include "approve/patch_assess.h"
+#include "approve/program.h"
 #include "engine/approvals.h"
 #include "engine/asking.h"
+#include "engine/job.h"
 
 enum sp_plan_state {
     SP_PLAN_NEW,
@@ -42,9 +44,22 @@ struct sp_plan_ask {
     const char *shell;        /* the configured one; NULL: none */
     struct sp_str cannot_ask; /* why no question can be asked now; n 0: it can */
     bool nobody_answers;      /* no person would: only hooks and a reviewer are asked */
+    struct sp_str environ;    /* of the command: NAME=VALUE strings with their NULs; p NULL: it runs
+                                 elsewhere, and no rule takes its sandbox away */
     struct sp_words preface;  /* is judged, and shown, before argv; count 0: nothing */
     const struct sp_patch_changes
         *changes; /* a patch: what would become of which file; else NULL */
+};
+
+/* How a command runs whose sandbox was taken away (plan_free.c). */
+#define SP_PLAN_MARKS 3
+struct sp_plan_free {
+    struct sp_program program; /* by a rule: the file that it allows; path NULL: as it is found */
+    struct sp_str *argv;       /* NULL: as it was asked */
+    uint32_t argc;
+    bool drops_login; /* no login shell, no snapshot of one */
+    struct sp_environ_var marks[SP_PLAN_MARKS];
+    uint32_t mark_count;
 };
 
 struct sp_plan {
@@ -55,7 +70,8 @@ struct sp_plan {
     bool is_abort;   /* REFUSED: the turn is to be interrupted */
     bool has_policy; /* and this is it, with all that was granted: */
     struct sp_policy policy;
-    struct sp_buf reason; /* REFUSED; short enough for a caller */
+    struct sp_plan_free free; /* is_free: how */
+    struct sp_buf reason;     /* REFUSED; short enough for a caller */
     struct sp_error error;
 
     /* its own */
@@ -86,6 +102,10 @@ static inline bool sp_plan_is_confined(const struct sp_plan *p)
 {
     return p->has_policy && !p->is_free && sp_profile_needs_sandbox(&p->policy.profile);
 }
+
+/* Lays the decision of GO over a launch: the sandbox, or how it runs without one. What is laid
+ * there lives as long as the plan. The variables in free.marks are the caller's to add. */
+void sp_plan_apply(const struct sp_plan *p, struct sp_launch *l);
 
 /* An open question is withdrawn. Zero or done already is fine. */
 void sp_plan_done(struct sp_plan *p);

@@ -105,6 +105,7 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
     struct sp_lib_id id = {0};
     struct sp_judged_ask judged = {
         .environment = SP_STR("primary"),
+        .is_local = engine->is_local,
         .policy_name = engine->policy_name,
         .interrupt = on_interrupt,
     };

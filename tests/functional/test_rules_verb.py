@@ -180,17 +180,19 @@ class Explain(Rules):
                              '`rm -rf x` rejected: rm -f style commands are not permitted. Use a safer approach')
 
     def test_a_rule_makes_it_free_and_another_forbids_it(self):
-        f = self.write('a.rules', 'prefix_rule(["a"])\nprefix_rule(["b"], "forbidden", justification="no")\n')
-        for v in self.explain('-r', f, '--', 'a', 'x')['requirements'].values():
+        f = self.write('a.rules', 'prefix_rule([["touch", "a"]])\nprefix_rule(["b"], "forbidden", justification="no")\n')
+        for v in self.explain('-r', f, '--', 'touch', 'x')['requirements'].values():
             self.assertEqual(v, {'requirement': 'skip', 'free': True})
+        for v in self.explain('-r', f, '--', 'a', 'x')['requirements'].values():  # which is not installed
+            self.assertEqual(v, {'requirement': 'skip', 'free': False})
         for v in self.explain('-r', f, '--', 'b', 'x')['requirements'].values():
             self.assertEqual(v, {'requirement': 'forbidden', 'reason': '`b x` rejected: no'})
 
     def test_an_incomplete_policy_makes_nothing_free(self):
-        self.write('home/rules/a.rules', 'prefix_rule(["a"])\n')
-        self.assertTrue(self.explain('--', 'a')['requirements']['never']['free'])
+        self.write('home/rules/a.rules', 'prefix_rule(["touch"])\n')
+        self.assertTrue(self.explain('--', 'touch')['requirements']['never']['free'])
         self.write('home/rules/b.rules', 'prefix_rule(')
-        status, out, err = self.rules('explain', '--json', '--', 'a')
+        status, out, err = self.rules('explain', '--json', '--', 'touch')
         self.assertEqual(status, 0)
         self.assertIn('/rules/b.rules:1:13: ', err)
         self.assertFalse(json.loads(out)['complete'])

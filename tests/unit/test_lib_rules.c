@@ -180,6 +180,37 @@ static void test_an_approver_that_a_library_does_not_have(void **state)
     assert_int_equal(warning_count, 0);
 }
 
+static bool does_make(const char *program, const char *cwd)
+{
+    const char *const argv[] = {program, "made", NULL};
+    const struct sp_run_options o = {.size = sizeof o, .argv = argv, .cwd = cwd};
+    static struct heard h;
+
+    memset(&h, 0, sizeof h);
+    assert_ok(sp_engine_run(engine, &o, on_heard, &h, NULL, e));
+    until_heard(&h);
+    return unlink(at("made")) == 0;
+}
+
+/* A rule sets free the file that its name stands for, and no other of that name. */
+static void test_a_rule_is_for_the_program_that_it_names(void **state)
+{
+    struct sp_engine_options o = default_options();
+
+    (void)state;
+    write_file("rules/a.rules", "prefix_rule(pattern=[\"touch\"], decision=\"allow\")\n");
+    write_file("touch", "#!/bin/sh\n: > made\n");
+    assert_int_equal(chmod(at("touch"), 0755), 0);
+    o.sandbox = "read-only";
+    o.approve = "never";
+    engine = make_engine(&o);
+    assert_true(does_make("touch", test_home));
+    assert_true(does_make("/usr/bin/touch", test_home));
+    assert_false(does_make("/proc/self/cwd/touch", test_home));
+    assert_false(does_make("./touch", test_home));
+    (void)unlink(at("touch"));
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
@@ -187,6 +218,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_file_that_is_broken_at_the_beginning),
     TEST(test_warnings_nobody_came_for),
     TEST(test_an_approver_that_a_library_does_not_have),
+    TEST(test_a_rule_is_for_the_program_that_it_names),
 };
 
 TEST_MAIN(tests)

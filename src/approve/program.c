@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "approve/program.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "approve/script_priv.h"
+#include "base/auto.h"
+
+#define SHEBANG_BYTES 256 /* as the kernel */
+#define MAX_SCRIPTS   5   /* that interpret one another; as the kernel */
+
+void sp_program_done(struct sp_program *p)
+{
+    free(p->path);
+    free(p->search_path);
+    *p = (struct sp_program){0};
+}
+
+struct sp_str sp_environ_value(struct sp_str environ, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (size_t at = 0; at < environ.n; at += strnlen(environ.p + at, environ.n - at) + 1) {
+        const char *word = environ.p + at;
+        const size_t left = environ.n - at;
+
+        if (left > n && memcmp(word, name, n) == 0 && word[n] == '=')
+            return (struct sp_str){word + n + 1, strnlen(word + n + 1, left - n - 1)};
+    }
+    return (struct sp_str){NULL, 0};
+}
+
+/* ---- PATH ---- */
+
+/* The next entry; false: there is none. An empty PATH has one empty entry, as in a shell. */
+static bool next_entry(struct sp_str *rest, struct sp_str *ret)
+{
+    if (rest->p == NULL)
+        return false;
+    const char *colon = rest->n == 0 ? NULL : memchr(rest->p, ':', rest->n);
+    *ret = (struct sp_str){rest->p, colon == NULL ? rest->n : (size_t)(colon - rest->p)};
+    *rest =
+        colon == NULL ? (struct sp_str){NULL, 0} : (struct sp_str){colon + 1, rest->n - ret->n - 1};
+    return true;
+}
+
+static bool is_absolute(struct sp_str s)
+{
+    return s.n != 0 && s.p[0] == '/';
+}
+
+bool sp_path_is_relative(struct sp_str path)
+{
+    struct sp_str entry;
+
+    while (next_entry(&path, &entry))
+        if (!is_absolute(entry))
+            return true;
+    return false;
+}
+
+/* Whether what is found by this entry stays. (One shell reads `%` in an entry as an option.) */
+static bool does_entry_stay(const struct sp_writable *w, struct sp_str entry)
+{
+    auto_free char *path = strndup(entry.p, entry.n);
+    auto_canonical struct sp_canonical at = {0};
+
+    return path != NULL && is_absolute(entry) && memchr(entry.p, '%', entry.n) == NULL &&
+           sp_writable_stays(w, path, &at);
+}
+
+/* PATH without the entries that commands may write. *ret is NULL if that is all of it. false: no
+ * memory. */
+static bool keep_entries(const struct sp_writable *w, struct sp_str path, char **ret)
+{
+    auto_buf struct sp_buf kept = {0};
+    struct sp_str rest = path;
+    struct sp_str entry;
+    bool ok = true;
+
+    *ret = NULL;
+    while (ok && next_entry(&rest, &entry))
+        if (does_entry_stay(w, entry))
+            ok = (kept.len == 0 || sp_buf_add(&kept, ":", 1)) && sp_buf_add_str(&kept, entry);
+    if (!ok)
+        return false;
+    if (kept.len == path.n)
+        return true;
+    *ret = strndup(kept.len == 0 ? "" : kept.data, kept.len);
+    return *ret != NULL;
+}
+
+/* ---- files ---- */
+
+static bool does_stay(const struct sp_writable *w, const char *path, unsigned scripts,
+                      struct sp_program *ret);
+
+/* The path behind #!, and that is a program, too. */
+static bool does_interpreter_stay(const struct sp_writable *w, char *line, unsigned scripts)
+{
+    struct sp_program interpreter = {0};
+    char *path = line + 2 + strspn(line + 2, " \t");
+
+    path[strcspn(path, " \t\n")] = 0;
+    const bool ok = does_stay(w, path, scripts + 1, &interpreter);
+    sp_program_done(&interpreter);
+    return ok;
+}
+
+/* Whether the file is a program that stays. */
+static bool does_stay(const struct sp_writable *w, const char *path, unsigned scripts,
+                      struct sp_program *ret)
+{
+    auto_canonical struct sp_canonical at = {0};
+    char begin[SHEBANG_BYTES + 1] = "";
+
+    if (scripts > MAX_SCRIPTS || !sp_writable_stays(w, path, &at) || at.way != SP_WAY_FOUND ||
+        !S_ISREG(at.who.mode) || access(path, X_OK) < 0)
+        return false;
+    auto_close int fd = open(at.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    /* One that may be executed but not read is no script: its interpreter would not read it. */
+    if (fd >= 0 && read(fd, begin, SHEBANG_BYTES) < 0)
+        return false;
+    if (begin[0] == '#' && begin[1] == '!' && !does_interpreter_stay(w, begin, scripts))
+        return false;
+    *ret = (struct sp_program){.path = strdup(path), .dev = at.who.dev, .ino = at.who.ino};
+    return ret->path != NULL;
+}
+
+enum found { FOUND, NOT_HERE, NOT_SURE };
+
+static enum found look_in(const struct sp_writable *w, struct sp_str entry, struct sp_str name,
+                          struct sp_program *ret)
+{
+    auto_free char *path = NULL;
+    auto_canonical struct sp_canonical at = {0};
+
+    if (!does_entry_stay(w, entry) ||
+        asprintf(&path, SP_STR_FMT "/" SP_STR_FMT, SP_STR_ARG(entry), SP_STR_ARG(name)) < 0 ||
+        !sp_writable_stays(w, path, &at))
+        return NOT_SURE;
+    if (at.way != SP_WAY_FOUND || !S_ISREG(at.who.mode) || access(path, X_OK) < 0)
+        return NOT_HERE;
+    return does_stay(w, path, 0, ret) ? FOUND : NOT_SURE;
+}
+
+/* As execvp and every shell do it: the first entry that has an executable file of this name. */
+static bool find(const struct sp_writable *w, struct sp_str word, struct sp_str path,
+                 struct sp_program *ret)
+{
+    enum found found = NOT_HERE;
+    struct sp_str entry;
+
+    if (word.n == 0)
+        return false;
+    if (memchr(word.p, '/', word.n) != NULL) {
+        auto_free char *copy = strndup(word.p, word.n);
+
+        return copy != NULL && does_stay(w, copy, 0, ret);
+    }
+    while (found == NOT_HERE && next_entry(&path, &entry))
+        found = look_in(w, entry, word, ret);
+    return found == FOUND;
+}
+
+static bool is_found(const struct sp_writable *w, struct sp_str word, struct sp_str path)
+{
+    struct sp_program program = {0};
+    const bool ok = find(w, word, path, &program);
+
+    sp_program_done(&program);
+    return ok;
+}
+
+/* ---- scripts ---- */
+
+/*
+ * In a script a shell takes a builtin before any file. These do nothing but print or change the
+ * directory, which matters to no absolute entry of PATH. The others stand for anything (`eval`,
+ * `.`, `command`), or can change what the next name means (`alias`, `hash`, `read PATH`,
+ * `printf -v PATH`), or compute (`test -v`, `let`).
+ */
+static bool is_harmless(struct sp_str name)
+{
+    static const char *const names[] = {":", "cd", "echo", "false", "pwd", "true"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sp_str_eq(name, sp_str_of(names[i])))
+            return true;
+    return false;
+}
+
+static bool is_builtin(struct sp_str name)
+{
+    static const char *const names[] = {
+        ".",         "[",        "alias",      "autoload", "bg",         "bind",    "break",
+        "builtin",   "bye",      "caller",     "chdir",    "command",    "compgen", "complete",
+        "compopt",   "continue", "dirs",       "disable",  "disown",     "echotc",  "echoti",
+        "emulate",   "enable",   "eval",       "exec",     "exit",       "fc",      "fg",
+        "functions", "getln",    "getopts",    "hash",     "help",       "history", "jobs",
+        "kill",      "let",      "limit",      "log",      "logout",     "mapfile", "noglob",
+        "popd",      "print",    "printf",     "pushd",    "pushln",     "r",       "read",
+        "readarray", "rehash",   "return",     "sched",    "set",        "setopt",  "shift",
+        "shopt",     "source",   "suspend",    "test",     "times",      "trap",    "ttyctl",
+        "type",      "ulimit",   "umask",      "unalias",  "unfunction", "unhash",  "unlimit",
+        "unsetopt",  "vared",    "wait",       "whence",   "where",      "which",   "zcompile",
+        "zle",       "zmodload", "zparseopts", "zstyle",   "-",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sp_str_eq(name, sp_str_of(names[i])))
+            return true;
+    return false;
+}
+
+static bool do_segments_stay(const struct sp_writable *w, const struct sp_segments *s,
+                             struct sp_str path)
+{
+    if (!s->is_wrapper || s->is_opaque)
+        return true; /* one command, whose program is argv[0] */
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct sp_str name = s->items[i].items[0];
+
+        if (!is_harmless(name) && (is_builtin(name) || !is_found(w, name, path)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the environment ---- */
+
+/* Code that every program loads, and what a shell reads before its script. */
+static bool does_code_stay(const struct sp_writable *w, struct sp_str environ)
+{
+    static const char *const places[] = {"/etc", "/lib", "/lib64", "/usr"};
+    static const char *const names[] = {"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
+                                        "GCONV_PATH", "BASH_ENV",        "ENV"};
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (sp_writable_has(w, places[i]))
+            return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct sp_str rest = sp_environ_value(environ, names[i]);
+        struct sp_str entry;
+
+        while (rest.n != 0 && next_entry(&rest, &entry))
+            if (!does_entry_stay(w, entry))
+                return false;
+    }
+    return true;
+}
+
+bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str environ)
+{
+    static const char *const files[] = {".bash_profile", ".bash_login", ".profile", ".bashrc",
+                                        ".zshenv",       ".zprofile",   ".zshrc",   ".zlogin"};
+    static const char *const homes[] = {"HOME", "ZDOTDIR"};
+    auto_writable struct sp_writable w = {0};
+
+    sp_writable_find(profile, &w);
+    if (!does_code_stay(&w, environ))
+        return true;
+    for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) {
+        const struct sp_str home = sp_environ_value(environ, homes[i]);
+
+        for (size_t k = 0; home.n != 0 && k < sizeof files / sizeof *files; k++) {
+            auto_canonical struct sp_canonical at = {0};
+            auto_free char *path = NULL;
+
+            if (asprintf(&path, SP_STR_FMT "/%s", SP_STR_ARG(home), files[k]) < 0 ||
+                !sp_writable_stays(&w, path, &at))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* ---- a command ---- */
+
+/* A shell that gets more than a script reads files of the user's first, as a login shell or as an
+ * interactive one. (One that gets a script runs it without them: engine/plan_free.c.) */
+static bool reads_startup(const struct sp_program_ask *ask)
+{
+    static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh"};
+    const struct sp_str name = sp_base_name(ask->argv.items[0]);
+
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++)
+        if (sp_str_eq(name, sp_str_of(shells[i])))
+            return !ask->judged->segments.is_wrapper &&
+                   sp_startup_is_writable(ask->profile, ask->environ);
+    return false;
+}
+
+bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
+{
+    const struct sp_str path = sp_environ_value(ask->environ, "PATH");
+    auto_writable struct sp_writable w = {0};
+    struct sp_program program = {0};
+
+    *ret = program;
+    if (ask->environ.p == NULL || path.p == NULL || ask->argv.count == 0)
+        return false;
+    sp_writable_find(ask->profile, &w);
+    if (!reads_startup(ask) && find(&w, ask->argv.items[0], path, &program) &&
+        does_code_stay(&w, ask->environ) && do_segments_stay(&w, &ask->judged->segments, path) &&
+        keep_entries(&w, path, &program.search_path)) {
+        *ret = program;
+        return true;
+    }
+    sp_program_done(&program);
+    return false;
+}
+
+/* The path leads to the file that its last component names. */
+static bool is_same_file(struct sp_str program, struct sp_str path)
+{
+    const struct sp_writable none = {0};
+    struct sp_program by_path = {0};
+    struct sp_program by_name = {0};
+    const bool is_same = find(&none, program, path, &by_path) &&
+                         find(&none, sp_base_name(program), path, &by_name) &&
+                         by_path.dev == by_name.dev && by_path.ino == by_name.ino;
+
+    sp_program_done(&by_path);
+    sp_program_done(&by_name);
+    return is_same;
+}
+
+bool sp_program_is_named(const struct sp_program_ask *ask)
+{
+    const struct sp_rule_matches *all = &ask->judged->matches;
+    struct sp_str path = sp_environ_value(ask->environ, "PATH");
+
+    if (path.p == NULL && ask->environ.p != NULL)
+        path = SP_STR("/bin:/usr/bin"); /* as os/spawn.h */
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct sp_rule_match *m = &all->items[i];
+        const struct sp_str name = m->prefix.items[0];
+
+        if (m->verdict != SP_VERDICT_ALLOW)
+            continue;
+        if (m->resolved_program.p != NULL ? !is_same_file(m->resolved_program, path)
+                                          : memchr(name.p, '/', name.n) == NULL && path.p != NULL &&
+                                                sp_path_is_relative(path))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/writable.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "sandbox/resolve.h"
+
+void sp_writable_done(struct sp_writable *w)
+{
+    for (size_t i = 0; i < w->count; i++)
+        free(w->roots[i]);
+    free(w->roots);
+    *w = (struct sp_writable){0};
+}
+
+/* ---- the places ---- */
+
+static bool add_root(struct sp_writable *w, const char *path)
+{
+    char *copy = strdup(path);
+
+    if (w->count == w->cap) {
+        const size_t cap = w->cap == 0 ? 8 : w->cap * 2;
+        char **roots = realloc(w->roots, cap * sizeof *roots);
+
+        if (roots == NULL) {
+            free(copy);
+            return false;
+        }
+        w->roots = roots;
+        w->cap = cap;
+    }
+    if (copy != NULL)
+        w->roots[w->count++] = copy;
+    return copy != NULL;
+}
+
+/* As it is written, and where it really is. Of a place that is missing: from the first component on
+ * that is, since the rest may be made there. */
+static bool add_place(struct sp_writable *w, const char *path)
+{
+    auto_canonical struct sp_canonical at = {0};
+
+    return add_root(w, path) && sp_canonical_find(path, &at, NULL) == 0 && add_root(w, at.path);
+}
+
+void sp_writable_find(const struct sp_policy *p, struct sp_writable *ret)
+{
+    struct sp_resolved r = {0};
+    bool ok = true;
+
+    *ret = (struct sp_writable){0};
+    if (p == NULL || !sp_profile_needs_sandbox(&p->profile))
+        return;
+    if (sp_resolve(p, &r, NULL) < 0) {
+        ret->is_all = true;
+        return;
+    }
+    for (size_t i = 0; ok && !r.is_open && i < r.count; i++)
+        if (r.facts[i].access == SP_ACCESS_WRITE)
+            ok = add_place(ret, r.facts[i].path);
+    ret->is_all = !ok || r.is_open || r.is_full_write;
+    sp_resolved_done(&r);
+}
+
+bool sp_writable_has(const struct sp_writable *w, const char *path)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (sp_path_is_in(path, w->roots[i]))
+            return true;
+    return w->is_all;
+}
+
+/* ---- paths ---- */
+
+/* These belong to processes, or hold links that lead elsewhere for each of them. */
+static bool is_of_kernel(const char *path)
+{
+    return sp_path_is_in(path, "/proc") || sp_path_is_in(path, "/dev") ||
+           sp_path_is_in(path, "/sys");
+}
+
+/* Whether `..` undoes a component before it: that one was on the way, too, and the place where the
+ * walk ends does not say so. */
+static bool turns_back(const char *text)
+{
+    bool has_name = *text == '/';
+
+    for (const char *p = text; *p != 0;) {
+        p += strspn(p, "/");
+        const size_t n = strcspn(p, "/");
+
+        if (n == 2 && p[0] == '.' && p[1] == '.') {
+            if (has_name)
+                return true;
+        } else if (n != 0 && !(n == 1 && p[0] == '.')) {
+            has_name = true;
+        }
+        p += n;
+    }
+    return false;
+}
+
+static bool stays(const struct sp_writable *w, const char *path, const struct sp_canonical *at)
+{
+    if (turns_back(path) || sp_writable_has(w, at->path) || is_of_kernel(at->path))
+        return false;
+    for (size_t i = 0; i < at->link_count; i++)
+        if (turns_back(at->links[i].target) || sp_writable_has(w, at->links[i].path) ||
+            is_of_kernel(at->links[i].path))
+            return false;
+    return true;
+}
+
+bool sp_writable_stays(const struct sp_writable *w, const char *path, struct sp_canonical *ret)
+{
+    *ret = (struct sp_canonical){0};
+    if (path[0] != '/' || sp_canonical_find(path, ret, NULL) < 0)
+        return false;
+    if (stays(w, path, ret))
+        return true;
+    sp_canonical_done(ret);
+    return false;
+}
