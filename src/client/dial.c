@@ -46,6 +46,37 @@ static void give_up(struct sp_dial *d)
         sp_loop_defer(d->loop, &d->step, on_step);
 }
 
+/* Whoever listens on a unix socket gets commands, files and tokens: only a process of our own user,
+ * or of root, may. */
+static bool is_peer_trusted(struct sp_dial *d)
+{
+    struct ucred c = {.uid = (uid_t)-1};
+    socklen_t size = sizeof c;
+
+    if (!d->target->is_unix)
+        return true;
+    if (getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0) {
+        (void)sp_fail(&d->error, SP_E_SYSTEM, errno, "read the user of the server");
+        return false;
+    }
+    if (c.uid == geteuid() || c.uid == 0)
+        return true;
+    (void)sp_fail(&d->error, SP_E_INVALID, 0,
+                  "the server there runs as uid %u (pid %d), not as uid %u or root: it is not "
+                  "trusted; run this command as that user, or the server as this one",
+                  (unsigned)c.uid, (int)c.pid, (unsigned)geteuid());
+    return false;
+}
+
+/* The socket is connected: the caller's, unless the server is another user's. */
+static void take(struct sp_dial *d)
+{
+    if (is_peer_trusted(d))
+        finish(d, TAKE_FD(d->fd));
+    else
+        give_up(d);
+}
+
 static void on_connected(struct sp_watch *w, uint32_t events)
 {
     struct sp_dial *d = SP_CONTAINER(w, struct sp_dial, watch);
@@ -56,7 +87,7 @@ static void on_connected(struct sp_watch *w, uint32_t events)
     if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &err, &size) < 0)
         err = errno;
     if (err == 0) {
-        finish(d, TAKE_FD(d->fd));
+        take(d);
         return;
     }
     (void)sp_fail(&d->error, SP_E_SYSTEM, err, "connect");
@@ -118,7 +149,7 @@ static void try_address(struct sp_dial *d)
 
     d->fd = open_socket(a);
     if (d->fd >= 0 && connect(d->fd, &a->any, size_of(a)) == 0) {
-        finish(d, TAKE_FD(d->fd));
+        take(d);
         return;
     }
     if (d->fd >= 0 && errno == EAGAIN && a->any.sa_family == AF_UNIX) {

@@ -2,12 +2,15 @@
 """A unix socket carries WebSocket or JSON lines; the first byte tells which."""
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
+import unittest
 
 import tap
-from server import PROGRAM, Case, ours_only
+from sandbox_policy import IS_ROOT
+from server import PROGRAM, PYTHON, Case, ours_only
 from wire import Channel, Lines, WebSocket, http, upgrade_headers
 
 
@@ -121,6 +124,54 @@ class Paths(Case):
         s.close()
         srv = self.server(listen='unix://' + path)
         self.assertEqual(srv.lines().handshake().fence(), {'status': 'ready'})
+
+
+@ours_only
+@unittest.skipUnless(IS_ROOT, 'another user is needed')
+class Strangers(Case):
+    """A client looks who listens before it says a word."""
+
+    STRANGER = 61790
+
+    def listen(self, uid):
+        """A socket of this user, which everybody may open; and what came in there."""
+        folder = self.scratch()
+        os.chmod(folder, 0o777)
+        path = os.path.join(folder, 'socket')
+        code = ('import os, socket, sys\nos.setresuid(%d, %d, %d)\ns = socket.socket(socket.AF_UNIX)\ns.bind(%r)\n'
+                'os.chmod(%r, 0o666)\ns.listen()\nprint("up", flush=True)\nc = s.accept()[0]\nprint(c.recv(100))' % (
+                    uid, uid, uid, path, path))
+        listener = subprocess.Popen([PYTHON, '-c', code], stdout=subprocess.PIPE)
+        self.addCleanup(listener.stdout.close)
+        self.addCleanup(listener.wait)
+        self.addCleanup(listener.kill)
+        self.assertEqual(listener.stdout.readline(), b'up\n')
+        return 'unix://' + path, listener.stdout
+
+    def ask(self, url, *words, uid=0):
+        def lead():
+            os.setresuid(uid, uid, uid)
+        return subprocess.run([PROGRAM, *words, url] + (['--', 'true'] if words[0] == 'exec' else []), stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=60, preexec_fn=lead, cwd='/', env={'PATH': '/usr/bin:/bin', 'HOME': '/'})
+
+    def test_a_server_of_another_user_is_not_trusted(self):
+        for words in (['exec', '--on'], ['ps', '--server']):
+            url, heard = self.listen(self.STRANGER)
+            run = self.ask(url, *words)
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn('runs as uid %d' % self.STRANGER, run.stderr.decode())
+            self.assertIn(heard.readline(), (b"b''\n", b''))
+
+    def test_a_server_of_root_is(self):
+        url, heard = self.listen(0)
+        program = shutil.copy(PROGRAM, self.scratch())
+        os.chmod(os.path.dirname(program), 0o755)
+        popen = subprocess.Popen(
+            [program, 'ps', '--server', url], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd='/',
+            preexec_fn=lambda: os.setresuid(self.STRANGER, self.STRANGER, self.STRANGER), env={'PATH': '/usr/bin:/bin', 'HOME': '/'})
+        self.addCleanup(popen.wait)
+        self.addCleanup(popen.kill)
+        self.assertIn(b'initialize', heard.readline())
 
 
 if __name__ == '__main__':
