@@ -9,10 +9,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/base64.h"
 #include "cli/note.h"
+#include "cli/plain.h"
 
 static const char help[] =
     "Usage: sallyport logs [OPTIONS] PROC\n"
@@ -23,27 +25,30 @@ static const char help[] =
     "  --follow            go on with what it writes, until it has ended\n"
     "  --tail LINES        of what is there, only so many lines from the end\n"
     "  --json              one JSON object a line: output, gap, exited, closed\n"
+    "  --raw               also to a terminal, write every byte as it is\n"
     "\n" SP_OBSERVE_HELP_TEXT "\n"
     "Its stdout and a terminal's output go to stdout, its stderr to stderr; what is missing is\n"
-    "told on stderr.\n"
+    "told on stderr. Where these are a terminal, control characters but line ends and tabs are\n"
+    "shown as escapes (\\x1b): output must not steer the terminal of its reader.\n"
     "Exit status: 0; 1 if it failed or there is no such process; 2 for a wrong flag; 123 if the\n"
     "server cannot be reached.\n"
     "Example: sallyport logs --follow --tail 20 build\n";
 
 #define MAX_KEPT (256U << 20) /* bytes that are collected; a server keeps far less */
 
-enum { OPT_FOLLOW = 256, OPT_TAIL, OPT_JSON };
+enum { OPT_FOLLOW = 256, OPT_TAIL, OPT_JSON, OPT_RAW };
 
 static const struct option known[] = {
     SP_OBSERVE_OPTIONS,
     {"follow", no_argument, NULL, OPT_FOLLOW},
     {"tail", required_argument, NULL, OPT_TAIL},
     {"json", no_argument, NULL, OPT_JSON},
+    {"raw", no_argument, NULL, OPT_RAW},
     {NULL, 0, NULL, 0},
 };
 
 struct options {
-    bool follows, is_json;
+    bool follows, is_json, is_raw;
     uint64_t tail; /* UINT64_MAX: all of it */
 };
 
@@ -60,7 +65,8 @@ struct logs {
     uint64_t target; /* the last record that was there when we looked */
     uint64_t last;   /* the last one that came */
     bool is_attached, is_collecting, is_over;
-    struct sp_buf items, bytes; /* struct kept; output */
+    struct sp_buf items, bytes;   /* struct kept; output */
+    struct sp_plain_rest rest[2]; /* of stdout and stderr, where they are terminals */
     struct sp_client_request again;
     struct sp_error error;
     int failed;
@@ -76,6 +82,9 @@ static bool take(void *user, int opt)
         return true;
     case OPT_JSON:
         o->is_json = true;
+        return true;
+    case OPT_RAW:
+        o->is_raw = true;
         return true;
     default:
         if (sp_str_to_u64(sp_str_of(optarg), UINT64_MAX - 1, &o->tail))
@@ -136,7 +145,18 @@ static bool write_json(const struct sp_note *n)
     return ok && printf("{\"type\":\"closed\",\"seq\":%" PRIu64 "}\n", n->seq) >= 0;
 }
 
-static bool write_text(const struct sp_note *n)
+/* A terminal obeys what it is sent: it gets escapes in place of control characters. */
+static bool write_bytes(struct logs *l, FILE *out, struct sp_str bytes, bool is_end)
+{
+    auto_buf struct sp_buf plain = {0};
+
+    if (l->options.is_raw || isatty(fileno(out)) == 0)
+        return fwrite(bytes.p, 1, bytes.n, out) == bytes.n;
+    return sp_plain_add_output(&plain, bytes, is_end, &l->rest[out == stderr]) &&
+           (plain.len == 0 || fwrite(plain.data, 1, plain.len, out) == plain.len);
+}
+
+static bool write_text(struct logs *l, const struct sp_note *n)
 {
     char gap[160];
     FILE *out = n->is_stderr ? stderr : stdout;
@@ -150,12 +170,12 @@ static bool write_text(const struct sp_note *n)
         return true;
     if (n->is_stderr)
         (void)fflush(stdout); /* in the order in which it was written */
-    return fwrite(n->bytes.p, 1, n->bytes.n, out) == n->bytes.n;
+    return write_bytes(l, out, n->bytes, false);
 }
 
 static void write_note(struct logs *l, const struct sp_note *n)
 {
-    if (!(l->options.is_json ? write_json(n) : write_text(n)))
+    if (!(l->options.is_json ? write_json(n) : write_text(l, n)))
         fail(l, sp_fail(&l->error, SP_E_SYSTEM, errno, "write the output"));
 }
 
@@ -343,6 +363,9 @@ static int run(struct logs *l, const char *word, struct sp_error *e)
         l->target = l->proc->next_seq > 0 ? l->proc->next_seq - 1 : 0;
         r = follow(l, e);
     }
+    if (!l->options.is_json)
+        (void)(write_bytes(l, stderr, SP_STR(""), true) &&
+               write_bytes(l, stdout, SP_STR(""), true));
     if (fflush(stdout) != 0 && r == 0)
         r = sp_fail(e, SP_E_SYSTEM, errno, "write the output");
     sp_buf_done(&l->items);

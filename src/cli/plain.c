@@ -65,6 +65,60 @@ bool sp_plain_add(struct sp_buf *out, struct sp_str text)
     return ok;
 }
 
+/* Bytes at the end that may become something else with those that follow. */
+static size_t open_end(struct sp_str s)
+{
+    if (s.n > 0 && s.p[s.n - 1] == '\r')
+        return 1;
+    for (size_t k = 1; k <= 3 && k <= s.n; k++) {
+        const unsigned char c = (unsigned char)s.p[s.n - k];
+
+        if (c < 0x80)
+            return 0;
+        if (c >= 0xC0)
+            return c >= (k == 1 ? 0xC2 : k == 2 ? 0xE0 : 0xF0) && c <= 0xF4 ? k : 0;
+    }
+    return 0;
+}
+
+/* Lines, each with its end if it has one; CR LF ends one too. */
+static bool add_lines(struct sp_buf *out, struct sp_str text)
+{
+    bool ok = true;
+
+    while (ok && text.n > 0) {
+        const char *end = text.p;
+
+        while (end < text.p + text.n && *end != '\n' && *end != '\t')
+            end++;
+        const bool has_end = end < text.p + text.n;
+        size_t n = (size_t)(end - text.p);
+        const size_t used = has_end ? n + 1 : n;
+
+        if (has_end && *end == '\n' && n > 0 && text.p[n - 1] == '\r')
+            n--;
+        ok = sp_plain_add(out, (struct sp_str){text.p, n}) && (!has_end || sp_buf_add(out, end, 1));
+        text = (struct sp_str){text.p + used, text.n - used};
+    }
+    return ok;
+}
+
+bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
+                         struct sp_plain_rest *rest)
+{
+    auto_buf struct sp_buf all = {0};
+
+    if (rest->n > 0) {
+        if (!sp_buf_add(&all, rest->bytes, rest->n) || !sp_buf_add_str(&all, piece))
+            return false;
+        piece = (struct sp_str){all.data, all.len};
+    }
+    rest->n = is_end ? 0 : open_end(piece);
+    if (rest->n > 0)
+        memcpy(rest->bytes, piece.p + piece.n - rest->n, rest->n);
+    return add_lines(out, (struct sp_str){piece.p, piece.n - rest->n});
+}
+
 static bool is_word(struct sp_str s)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

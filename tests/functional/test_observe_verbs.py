@@ -372,6 +372,26 @@ class Naming(Verbs):
 
 @ours_only
 class Logs(Verbs):
+    HOSTILE = (r"printf 'tab\there\r\n\033]0;title\007\033[6n\rover\n\302'; sleep 0.2; printf '\251 \342\200\256x \303 \377\n'; "
+               r"printf '\033[31mred\n' >&2; printf 'end\303'")
+
+    def test_a_terminal_is_not_steered(self):
+        self.shell(self.HOSTILE)
+        said = self.c.wait_closed('p')
+        for words in (['logs', 'p'], ['logs', '--follow', 'p']):
+            s = self.screen(*words)
+            self.assertEqual(s.end(), 0)
+            self.assertIn(b'tab\there\r\n', s.seen)
+            self.assertIn(b'\\x1b]0;title\\x07\\x1b[6n\\rover\r\n', s.seen)
+            self.assertIn('\u00a9 \\u202ex \\xc3 \\xff\r\n'.encode(), s.seen)
+            self.assertIn(b'\\x1b[31mred\r\n', s.seen)
+            self.assertTrue(s.seen.endswith(b'\\xc3'), s.seen)
+            self.assertNotIn(b'\x1b', s.seen)
+        s = self.screen('logs', '--raw', 'p')
+        self.assertEqual(s.end(), 0)
+        self.assertIn(b'\x1b]0;title\x07\x1b[6n\rover\r\n', s.seen)
+        self.assertEqual(self.ok('logs', 'p'), said.stdout)  # a pipe gets every byte
+
     def test_both_streams(self):
         self.shell('echo out; echo err >&2; exit 2')
         self.c.wait_closed('p')

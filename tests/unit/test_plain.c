@@ -70,11 +70,45 @@ static void test_width_counts_characters(void **state)
     assert_int_equal(sp_plain_width(SP_STR("\xf0\x9f\x98\x80")), 1);
 }
 
+static void add_piece(struct sp_buf *out, struct sp_str piece, bool is_end,
+                      struct sp_plain_rest *rest)
+{
+    char *exact = test_copy(piece);
+
+    assert_true(sp_plain_add_output(out, (struct sp_str){exact, piece.n}, is_end, rest));
+    free(exact);
+}
+
+static void test_output_may_be_cut_anywhere(void **state)
+{
+    static const char want[] =
+        "a\tb\n\\rc\\x1b[2J\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\\xc3x\\xff\n\n\\r"
+        "\\xe2\\x82";
+    const struct sp_str text =
+        SP_STR("a\tb\r\n\rc\x1b[2J\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc3x\xff\n\r\n\r\xe2\x82");
+
+    (void)state;
+    for (size_t i = 0; i <= text.n; i++)
+        for (size_t j = i; j <= text.n; j++) {
+            auto_buf struct sp_buf out = {0};
+            struct sp_plain_rest rest = {0};
+
+            add_piece(&out, (struct sp_str){text.p, i}, false, &rest);
+            add_piece(&out, (struct sp_str){text.p + i, j - i}, false, &rest);
+            add_piece(&out, (struct sp_str){text.p + j, text.n - j}, false, &rest);
+            assert_true(rest.n <= 3);
+            add_piece(&out, (struct sp_str){"", 0}, true, &rest);
+            assert_int_equal(out.len, sizeof want - 1);
+            assert_memory_equal(out.data, want, out.len);
+        }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_what_does_something_is_escaped),
     cmocka_unit_test(test_bytes_that_are_not_text_are_shown),
     cmocka_unit_test(test_words_are_quoted_where_they_must_be),
     cmocka_unit_test(test_width_counts_characters),
+    cmocka_unit_test(test_output_may_be_cut_anywhere),
 };
 
 TEST_MAIN(tests)
