@@ -293,6 +293,61 @@ static void test_every_changed_character_is_noticed(void **state)
     sp_auth_free(a);
 }
 
+/* ---- a token that is made ---- */
+
+static const char *check_query(const struct sp_auth *a, const char *query)
+{
+    char *copy = test_copy(sp_str_of(query));
+    const char *got =
+        sp_auth_check(a, (struct sp_str){NULL, 0}, (struct sp_str){copy, strlen(query)}, NOW);
+
+    free(copy);
+    return got;
+}
+
+static void test_a_made_token_opens_by_query_or_header(void **state)
+{
+    static const char missing[] = "missing websocket bearer token; use the URL the server printed";
+    static const char invalid[] = "invalid websocket bearer token; use the URL the server printed";
+    struct sp_auth *a = NULL;
+    struct sp_auth *b = NULL;
+    struct sp_error e = {0};
+    char token[SP_AUTH_TOKEN_LEN + 1];
+    char other[SP_AUTH_TOKEN_LEN + 1];
+    char text[256];
+
+    (void)state;
+    assert_int_equal(sp_auth_make(&a, token, &e), 0);
+    assert_int_equal(sp_auth_make(&b, other, &e), 0);
+    assert_int_equal(strlen(token), SP_AUTH_TOKEN_LEN);
+    assert_int_equal(strspn(token, "0123456789abcdef"), SP_AUTH_TOKEN_LEN);
+    assert_string_not_equal(token, other);
+    (void)snprintf(text, sizeof text, "Bearer %s", token);
+    answers(a, text, NULL);
+    answers(b, text, invalid);
+    answers(a, NULL, missing);
+    (void)snprintf(text, sizeof text, "x=1&token=%s&y", token);
+    assert_null(check_query(a, text));
+    assert_string_equal(check_query(b, text), invalid);
+    for (size_t n = strlen(text); n > 0; n--) {
+        text[n - 1] = 0;
+        const char *got = check_query(a, text);
+        if (n > 10 + SP_AUTH_TOKEN_LEN)
+            assert_null(got);
+        else
+            assert_string_equal(got, n > 10 ? invalid : missing);
+    }
+    (void)snprintf(text, sizeof text, "token=%s&token=%s", token, token);
+    assert_string_equal(check_query(a, text), invalid);
+    assert_string_equal(check_query(a, "token=%"), invalid);
+    assert_string_equal(check_query(a, "token=%4"), invalid);
+    assert_string_equal(check_query(a, "token=%4g"), invalid);
+    assert_string_equal(check_query(a, "token"), missing);
+    assert_string_equal(check_query(a, "&&=&"), missing);
+    sp_auth_free(a);
+    sp_auth_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +361,7 @@ int main(void)
         cmocka_unit_test_teardown(test_other_algorithms_and_secrets_are_refused, remove_file),
         cmocka_unit_test_teardown(test_issuer_and_audience_must_match_when_asked_for, remove_file),
         cmocka_unit_test_teardown(test_every_changed_character_is_noticed, remove_file),
+        cmocka_unit_test(test_a_made_token_opens_by_query_or_header),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
