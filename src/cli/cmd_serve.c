@@ -23,7 +23,9 @@
 #include "rpc/metrics.h"
 #include "rpc/watches.h"
 
-#define MAX_LOCAL 128 /* connections on the local socket */
+#define MAX_LOCAL            128          /* connections on the local socket */
+#define MAX_UNFINISHED       (256U << 20) /* bytes of unfinished input of all connections */
+#define MAX_LOCAL_UNFINISHED (64U << 20)  /* ... on the local socket */
 
 struct serve {
     struct sp_loop *loop;
@@ -178,6 +180,7 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
 
     o.auth = NULL;
     o.max_connections = MAX_LOCAL;
+    o.max_unfinished = MAX_LOCAL_UNFINISHED;
     int r = sp_sockets_own_url(name, sizeof name, &e);
     if (r == 0)
         r = sp_listen_parse(name, &url, &e);
@@ -265,6 +268,8 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
         .auth = s->auth,
         .hosts = o->hosts,
         .has_metrics = o->has_metrics || url.is_loopback,
+        .is_narrow = true,
+        .max_unfinished = MAX_UNFINISHED,
         .max_connections = (unsigned)o->max_connections,
         .ping_every_ms = 30000,
         .silence_ms = 60000,

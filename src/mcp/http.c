@@ -28,14 +28,14 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
 }
 
-/* Whoever has not shown a token must not keep others out: of those that say nothing, the one that
- * came first goes. true: there is a place now. */
+/* A connection that has shown no token must not keep others out: the oldest that waits for its head
+ * or was refused goes. true: there is a place now. */
 static bool make_place(struct sp_mcp_http *h)
 {
     struct sp_mcp_conn *oldest = NULL;
 
     for (struct sp_mcp_conn *c = h->conns; c != NULL; c = c->next)
-        if (!c->is_trusted && !c->is_over && c->phase == SP_MCP_CONN_HEAD)
+        if (!c->is_trusted && !c->is_over && c->phase != SP_MCP_CONN_GONE)
             oldest = c;
     if (oldest != NULL)
         sp_mcp_conn_drop(oldest);

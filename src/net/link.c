@@ -149,6 +149,7 @@ static void destroy(struct sp_link *l)
     if (l->owns_out)
         (void)close(l->fd_out);
     sp_intake_done(&l->intake);
+    sp_link_count_unfinished(l);
     sp_link_end_sources(l);
     sp_outq_done(&l->outq);
     free(l->asked);
@@ -323,6 +324,16 @@ const char *sp_link_peer(const struct sp_link *l)
 
 /* ---- for the host ---- */
 
+static size_t max_message(const struct sp_link_host *h)
+{
+    return h->max_line != 0 ? h->max_line : SP_LINK_MAX_MESSAGE;
+}
+
+void sp_link_widen(struct sp_link *l)
+{
+    l->intake.max_message = max_message(l->host);
+}
+
 struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char *peer)
 {
     struct sp_link *l = calloc(1, sizeof *l);
@@ -335,7 +346,7 @@ struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char
     l->flags_in = l->flags_out = -1;
     l->heard_ms = sp_loop_now(h->loop);
     sp_intake_init(&l->intake, SP_WS_SERVER, SP_LINK_MAX_FRAME,
-                   h->max_line != 0 ? h->max_line : SP_LINK_MAX_MESSAGE);
+                   h->is_narrow ? SP_LINK_MAX_FIRST : max_message(h));
     l->intake.keeps_on = h->keeps_on;
     (void)snprintf(l->peer, sizeof l->peer, "%s", peer);
     l->at = &h->first;
@@ -445,4 +456,16 @@ void sp_link_end_now(struct sp_link *l, const char *why)
 struct sp_link *sp_link_next(const struct sp_link *l)
 {
     return l->next;
+}
+
+bool sp_link_evict(const struct sp_link_host *h)
+{
+    struct sp_link *oldest = NULL;
+
+    for (struct sp_link *l = h->first; l != NULL; l = l->next) /* the newest is first */
+        if (l->ops == NULL && l->phase != GONE)
+            oldest = l;
+    if (oldest != NULL)
+        sp_link_drop(oldest, "displaced by a newer connection");
+    return oldest != NULL;
 }

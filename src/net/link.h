@@ -20,6 +20,7 @@ struct sp_link;
 
 #define SP_LINK_MAX_MESSAGE (64U << 20)  /* received, sum of fragments, or one line */
 #define SP_LINK_MAX_FRAME   (16U << 20)  /* received, one frame's payload */
+#define SP_LINK_MAX_FIRST   (64U << 10)  /* received before the layer above calls sp_link_widen */
 #define SP_LINK_FRAGMENT    (1U << 20)   /* sent: larger messages go in fragments of this size */
 #define SP_LINK_FULL        (256U << 10) /* queued bytes from which the link counts as full */
 
@@ -75,6 +76,10 @@ void sp_link_close(struct sp_link *l, const char *why);
 
 /* Pings now (WebSocket) and drops the link unless the peer gives a sign of life within 2 s. */
 void sp_link_challenge(struct sp_link *l);
+
+/* The peer has introduced itself: where its messages were bounded by SP_LINK_MAX_FIRST so far, they
+ * may have the full size now. */
+void sp_link_widen(struct sp_link *l);
 
 enum sp_link_kind sp_link_kind(const struct sp_link *l);
 const char *sp_link_peer(const struct sp_link *l); /* "127.0.0.1:34346", "unix", "stdio" */

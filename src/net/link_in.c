@@ -171,12 +171,47 @@ static void hear_end(struct sp_link *l)
     sp_link_begin_close(l, 0, "closed by the peer");
 }
 
+/* Small ones are not counted: they are bounded by the number of links. */
+void sp_link_count_unfinished(struct sp_link *l)
+{
+    const size_t n = sp_intake_size(&l->intake);
+    const size_t counted = n > SP_LINK_MAX_FIRST ? n : 0;
+
+    l->host->unfinished += counted - l->unfinished;
+    l->unfinished = counted;
+}
+
+/* Closing the largest one lets the others finish; to stop reading could stop all of them. */
+static void close_largest(const struct sp_link_host *h)
+{
+    struct sp_link *largest = NULL;
+
+    for (struct sp_link *l = h->first; l != NULL; l = l->next)
+        if (sp_link_is_open(l) && (largest == NULL || l->unfinished > largest->unfinished))
+            largest = l;
+    if (largest == NULL)
+        return;
+    sp_link_begin_close(largest, SP_WS_TOO_BIG, "too much unfinished input of all connections");
+    sp_intake_done(&largest->intake);
+    sp_link_count_unfinished(largest);
+}
+
+static void bound_unfinished(struct sp_link *l)
+{
+    const struct sp_link_host *h = l->host;
+
+    sp_link_count_unfinished(l);
+    if (l->unfinished != 0 && h->max_unfinished != 0 && h->unfinished > h->max_unfinished)
+        close_largest(h);
+}
+
 static void settle(struct sp_link *l)
 {
     if (!sp_intake_settle(&l->intake)) {
         sp_intake_done(&l->intake);
         sp_link_drop(l, "no memory");
     }
+    bound_unfinished(l);
     if (sp_intake_is_idle(&l->intake))
         sp_link_at_turn_end(l); /* which sees to it that it is given back */
 }

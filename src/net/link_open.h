@@ -16,6 +16,9 @@ struct sp_link_host {
     uint64_t ping_every_ms, silence_ms, handshake_ms;
     size_t max_line;       /* received; 0: SP_LINK_MAX_MESSAGE */
     bool keeps_on;         /* a line too long or not UTF-8 goes to ops.not_text; the link lives */
+    bool is_narrow;        /* messages have SP_LINK_MAX_FIRST bytes until sp_link_widen */
+    size_t max_unfinished; /* bytes, see `unfinished`; above it the largest link closes. 0: none */
+    size_t unfinished;     /* received and not yet delivered, of links above SP_LINK_MAX_FIRST */
     char *scratch;         /* SP_INTAKE_SCRATCH + 1 bytes to receive into */
     struct sp_link *first; /* all of them */
     unsigned total;        /* their number */
@@ -67,5 +70,9 @@ void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user)
 void sp_link_end_now(struct sp_link *l, const char *why);
 
 struct sp_link *sp_link_next(const struct sp_link *l);
+
+/* Drops the oldest link that carries no messages: one still in its HTTP head, or answered and not
+ * yet gone. false: there is none. */
+bool sp_link_evict(const struct sp_link_host *h);
 
 #endif

@@ -56,6 +56,7 @@ struct sp_link {
     struct sp_link_source *sources; /* each sent after `before` bytes of outq */
     struct sp_http_parser parser;
     size_t lingered;
+    size_t unfinished; /* of this link in host->unfinished */
 
     int fd_in, fd_out;
     int flags_in, flags_out; /* to restore; -1: not changed */
@@ -106,6 +107,7 @@ void sp_link_hear_answer(struct sp_link *l, bool is_end);
 void sp_link_tell_failed(struct sp_link *l);
 
 /* link_in.c */
+void sp_link_count_unfinished(struct sp_link *l);
 void sp_link_on_in(struct sp_watch *w, uint32_t events);
 void sp_link_on_again(struct sp_deferred *d);
 void sp_link_begin_lines(struct sp_link *l);

@@ -137,8 +137,9 @@ static void welcome(struct sp_listener *li, int fd, const struct sockaddr_storag
     char peer[SP_BIND_NAME];
 
     li->accepted++;
-    if ((li->host.total >= SPARE && li->host.total - SPARE >= li->o.max_connections) ||
-        (is_unix && !is_peer_trusted(li, fd))) {
+    const bool is_full = li->host.total >= SPARE && li->host.total - SPARE >= li->o.max_connections;
+    /* A peer that has shown no token must not keep out one that has it. */
+    if ((is_unix && !is_peer_trusted(li, fd)) || (is_full && !sp_link_evict(&li->host))) {
         li->refused++;
         (void)close(fd);
         return;
@@ -309,6 +310,8 @@ int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
                                      .handshake_ms = o->handshake_ms,
                                      .max_line = o->max_line,
                                      .keeps_on = o->keeps_on,
+                                     .is_narrow = o->is_narrow,
+                                     .max_unfinished = o->max_unfinished,
                                      .scratch = li->scratch,
                                      .user = li,
                                      .request = on_request,

@@ -37,6 +37,8 @@ struct sp_listen_options {
     bool is_lines_only;         /* unix: no WebSocket, no HTTP */
     bool keeps_on;              /* a line too long or not UTF-8 is ops.not_text, not the end */
     size_t max_line;            /* received; 0: SP_LINK_MAX_MESSAGE */
+    bool is_narrow;             /* SP_LINK_MAX_FIRST bytes a message until sp_link_widen */
+    size_t max_unfinished;      /* unfinished input of all connections; 0: no bound */
     unsigned max_connections;   /* beyond: 503 (unix lines: closed at once) */
     uint64_t ping_every_ms;     /* 30000 */
     uint64_t silence_ms;        /* 60000: drop a WebSocket peer not heard from for so long */

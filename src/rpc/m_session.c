@@ -99,6 +99,7 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
     if (r < 0)
         return r;
     conn->state = SP_CONN_GREETED;
+    sp_link_widen(conn->link);
     conn->takes_approvals = takes_approvals;
     sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %.8s", SP_STR_ARG(name),
            conn->session->id);

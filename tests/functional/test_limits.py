@@ -6,7 +6,7 @@ import unittest
 
 import tap
 from server import SANITIZED, Case, ours_only
-from wire import MIB, Channel, Closed, RpcError, Timeout, frame, upgrade_headers, wait_until
+from wire import MIB, TEXT, Channel, Closed, RpcError, Timeout, frame, read_http, upgrade_headers, wait_until
 
 
 @ours_only
@@ -129,6 +129,88 @@ class Connections(Case):
             self.assertEqual(c.fence(), {'status': 'ready'})
         clients.pop().close()
         wait_until(lambda: srv.http('GET', '/', upgrade_headers()).status == 101, 'room')
+
+    def crowd(self, srv, text, count=200):
+        """So many connections, more than the limit and its spare, that say this and then nothing."""
+        found = []
+        self.addCleanup(lambda: [one.close() for one in found])
+        for _ in range(count):
+            found.append(Channel.connect(srv.address))
+            if text:
+                try:
+                    found[-1].write(text)
+                except Closed:
+                    pass
+        return found
+
+    def test_silent_connections_lock_nobody_out(self):
+        """Neither those without a request, nor with half of one, nor those that were refused and stay."""
+        srv = self.server('--max-connections', '8')
+        c = srv.session()
+        for text in (b'', b'GET / HTTP/1.1\r\nHost: loc', b'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'):
+            with self.subTest(text):
+                self.crowd(srv, text)
+                other = srv.session()
+                self.assertEqual(other.fence(), {'status': 'ready'})
+                other.close()
+                self.assertEqual(srv.http('GET', '/readyz').status, 200)
+                self.assertEqual(c.fence(), {'status': 'ready'})
+
+    def test_the_first_message_has_64_kib(self):
+        srv = self.server()
+        hello = b'{"id":1,"method":"initialize","params":{"clientName":"%s"}}'
+        c = srv.connect()
+        c.transport.send_frame(TEXT, hello % (b'x' * (64 * 1024 - len(hello) + 2)))
+        self.assertIn('sessionId', c.result(1))
+        c.send({'method': 'initialized'})
+        c.transport.send_frame(TEXT, b'{"id":2,"method":"environment/status"}'.ljust(16 * MIB))  # and now any size
+        self.assertEqual(c.result(2), {'status': 'ready'})
+        for attempt in (lambda t: t.send_frame(TEXT, b'', length=64 * 1024 + 1),
+                        lambda t: [t.send_frame(TEXT if i == 0 else 0, b' ' * 30000, fin=False) for i in range(3)],
+                        lambda t: t.send_frame(TEXT, (hello % b'x')[:-1].ljust(64 * 1024) + b'}')):
+            c = srv.connect()
+            attempt(c.transport)
+            c.wait_end()
+            self.assertEqual(c.transport.close_frame[:2], (1009).to_bytes(2, 'big'))
+            self.assertEqual(c.replies, {})
+
+    def test_the_first_line_has_64_kib(self):
+        srv = self.server(listen='unix://' + self.scratch() + '/socket')
+        c = srv.lines()
+        c.transport.channel.write(b' ' * (64 * 1024 + 2))
+        c.wait_end()
+        self.assertEqual(srv.lines().handshake().fence(), {'status': 'ready'})
+
+    def test_unfinished_messages_have_a_bound_together(self):
+        """The largest goes, also when another one is the last straw; the others finish."""
+        srv = self.server()
+        part = b' ' * (16 * MIB)
+
+        def send(client, parts, first=False):
+            for i in range(parts):
+                client.transport.send_frame(TEXT if first and i == 0 else 0, part, fin=False)
+
+        other, largest, crowd = srv.session(), srv.session(), [srv.session() for _ in range(13)]
+        send(largest, 3, first=True)
+        for c in crowd:
+            send(c, 1, first=True)
+        self.assertEqual(other.fence(), {'status': 'ready'})
+        self.assertIn(b'sallyport_connections_active 15', srv.http('GET', '/metrics').body)  # 256 MiB, and frame heads
+        send(crowd[0], 1)
+        largest.wait_end()
+        self.assertEqual(largest.transport.close_frame[:2], (1009).to_bytes(2, 'big'))
+        for c in crowd[:2]:
+            c.transport.send_frame(0, b'{"id":77,"method":"environment/status"}')
+            self.assertEqual(c.result(77), {'status': 'ready'})
+        self.assertEqual(other.fence(), {'status': 'ready'})
+
+    def test_the_oldest_silent_connection_goes_first(self):
+        srv = self.server('--max-connections', '8')
+        crowd = self.crowd(srv, b'', 136)
+        self.assertEqual(srv.session().fence(), {'status': 'ready'})
+        crowd[0].end_of_stream()
+        crowd[-1].write(b'GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n')
+        self.assertEqual(read_http(crowd[-1]).status, 200)
 
 
 @ours_only

@@ -366,6 +366,20 @@ static void test_who_has_no_token_keeps_nobody_out(void **state)
     gets(200, OK_BODY);
 }
 
+static void test_a_refused_connection_that_stays_keeps_nobody_out(void **state)
+{
+    struct client *refused;
+
+    (void)state;
+    options.max_connections = 1;
+    start_server();
+    refused = dial();
+    put_text(refused, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    fx.watched = refused;
+    gets(401, "");
+    asks(TO_MCP ALL, NOW, 200); /* though the other side has not hung up */
+}
+
 static bool is_one_open(void)
 {
     return mcp.peers >= 200;
@@ -501,6 +515,7 @@ static const struct CMUnitTest tests[] = {
     http_test(test_idle_connections_end),
     late_test(test_one_connection_too_many_is_told),
     late_test(test_who_has_no_token_keeps_nobody_out),
+    late_test(test_a_refused_connection_that_stays_keeps_nobody_out),
     late_test(test_many_connections_are_served),
     late_test(test_urls),
     late_test(test_the_real_url_is_known),
