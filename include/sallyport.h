@@ -188,7 +188,7 @@ enum sp_outcome {
     SP_OUTCOME_REFUSED = 5,   /* by a person or a policy: nothing ran */
     SP_OUTCOME_UNKNOWN = 6,   /* there is no such session: it never was, or its end has been told */
     SP_OUTCOME_FAILED = 7,    /* could not be started, written to, or the connection was lost */
-    SP_OUTCOME_DONE = 8       /* of terminate: it has been ended */
+    SP_OUTCOME_DONE = 8       /* of terminate: it has been ended; of request_permissions: granted */
 };
 
 struct sp_answer {
@@ -221,6 +221,7 @@ struct sp_answer {
     const char *text;
     size_t text_size;
     const char *error; /* REFUSED, UNKNOWN, FAILED: why; else NULL */
+    const char *json;  /* of a tool: its structured answer, an object; NULL: none */
 };
 
 /* Called once for each call that was begun. */
@@ -292,6 +293,36 @@ struct sp_run_options {
  */
 SP_API int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options,
                          sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e);
+
+/* ---- tools of a language model ---- */
+
+/*
+ * The tools that an agent can offer its model as they are: exec_command and write_stdin, and if the
+ * configuration switches them on (features.exec_permission_approvals, features.unified_exec)
+ * request_permissions and unified_exec. fn is called once, before this returns, with a JSON array
+ * of
+ * {"type":"function","name","description","strict","parameters","output_schema"}.
+ */
+SP_API int sp_engine_tools(struct sp_engine *engine,
+                           void (*fn)(void *user, const char *json, size_t n), void *user,
+                           struct sp_error *e);
+
+struct sp_tool_options {
+    size_t size;
+    const char *tool;      /* its name */
+    const char *arguments; /* a JSON object, as the model wrote it */
+    const char *turn;      /* the turn of the conversation, any text: what was granted for a turn is
+                              for calls of the same text; NULL: none, and it can be granted for the
+                              session alone */
+};
+
+/*
+ * Calls a tool. The answer's `text` is for the model, also if the arguments are wrong (FAILED); its
+ * `json` is the same for programs. NOT_FOUND: there is no such tool, or it is not switched on.
+ */
+SP_API int sp_engine_call_tool(struct sp_engine *engine, const struct sp_tool_options *options,
+                               sp_answer_fn *fn, void *user, uint64_t *ret_call,
+                               struct sp_error *e);
 
 /* ---- at once ---- */
 

@@ -6,6 +6,7 @@
  *   place.c      where its commands run, and under what policy
  *   calls.c      calls, from their beginning to their answer
  *   call_run.c   ... of one-shot runs
+ *   call_tool.c  ... of tools of a language model
  *   tell.c       events, answers and questions in the words of sallyport.h
  *   warn.c       warnings about the engine as a whole
  *   binary.c     the program that runs commands
@@ -22,11 +23,12 @@
 #include "engine/run.h"
 #include "engine/snapshot.h"
 #include "lib/public.h"
+#include "tools/tools.h"
 
 #define SP_LIB_BUCKETS      64
 #define SP_LIB_WARNINGS_MAX 64 /* that wait for the first dispatch; more are dropped */
 
-enum sp_lib_call_kind { SP_LIB_EXEC, SP_LIB_WRITE, SP_LIB_TERMINATE, SP_LIB_RUN };
+enum sp_lib_call_kind { SP_LIB_EXEC, SP_LIB_WRITE, SP_LIB_TERMINATE, SP_LIB_RUN, SP_LIB_TOOL };
 
 /* One call that has not been answered. */
 struct sp_lib_call {
@@ -37,7 +39,8 @@ struct sp_lib_call {
     sp_answer_fn *fn; /* NULL: nobody wants to know */
     void *user;
     uint64_t began_ms;
-    uint64_t manager_call; /* EXEC, WRITE */
+    uint64_t manager_call; /* EXEC, WRITE, TOOL */
+    bool starts_nothing;   /* TOOL: request_permissions */
     int session;           /* TERMINATE */
 
     /* RUN */
@@ -151,6 +154,7 @@ void sp_lib_warnings_free(struct sp_engine *engine); /* before the loop */
 void sp_lib_tell_event(void *engine, const struct sp_event *ev);
 void sp_lib_tell_question(void *engine, const struct sp_question *q);
 void sp_lib_tell_reply(void *call, const struct sp_reply *r);
+void sp_lib_tell_tool(void *call, const struct sp_tool_reply *r);
 void sp_lib_tell_result(void *call, const struct sp_run_result *r);
 int sp_lib_tell_list(struct sp_engine *engine,
                      void (*fn)(void *user, const struct sp_session_info *info), void *user);

@@ -194,9 +194,9 @@ static const char *or_empty(struct sp_str s)
     return s.p != NULL ? s.p : "";
 }
 
-void sp_lib_tell_reply(void *user, const struct sp_reply *r)
+static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct sp_str text,
+                       const char *json)
 {
-    struct sp_lib_call *c = user;
     auto_free char *error = NULL;
     struct sp_public_answer a = {
         .outcome = outcome_of(r),
@@ -209,11 +209,14 @@ void sp_lib_tell_reply(void *user, const struct sp_reply *r)
         .err = "",
         .from = r->from,
         .to = r->to,
-        .text = or_empty(r->text),
-        .text_size = r->text.n,
+        .text = or_empty(text),
+        .text_size = text.n,
+        .json = json,
     };
 
-    if (r->fault == SP_FAULT_NONE) {
+    if (r->fault == SP_FAULT_NONE && c->starts_nothing) {
+        a.outcome = SP_OUTCOME_DONE;
+    } else if (r->fault == SP_FAULT_NONE) {
         if (r->answer.fate == SP_ANSWER_RUNNING)
             a.session = r->answer.session_id;
         else
@@ -226,6 +229,23 @@ void sp_lib_tell_reply(void *user, const struct sp_reply *r)
         a.error = text_of(r->error.n != 0 ? r->error : r->text, &error);
     }
     sp_lib_call_answer(c, &a);
+}
+
+void sp_lib_tell_reply(void *user, const struct sp_reply *r)
+{
+    tell_reply(user, r, r->text, NULL);
+}
+
+void sp_lib_tell_tool(void *user, const struct sp_tool_reply *r)
+{
+    /* Arguments that could not be read, or no memory to answer. */
+    const struct sp_reply refused = {
+        .fault = SP_FAULT_ARGUMENTS, .text = r->text, .error = r->text, .woken_by = -1};
+    auto_free char *json = NULL;
+
+    if (r->structured.n != 0)
+        (void)text_of(r->structured, &json);
+    tell_reply(user, r->from != NULL ? r->from : &refused, r->text, json);
 }
 
 static enum sp_outcome outcome_of_run(const struct sp_run_result *r)

@@ -11,18 +11,31 @@
 #include "base/auto.h"
 #include "mcp/tool_priv.h"
 
+#define PERMISSIONS  "request_permissions"
+#define UNIFIED_EXEC "unified_exec"
+
 static const struct sp_mcp_tool tools[] = {
     {"exec_command", sp_mcp_tool_exec},      {"write_stdin", sp_mcp_tool_write},
     {"read_output", sp_mcp_tool_read},       {"list_sessions", sp_mcp_tool_list},
     {"signal_session", sp_mcp_tool_signal},  {"resize_session", sp_mcp_tool_resize},
     {"explain_denial", sp_mcp_tool_explain}, {"apply_patch", sp_mcp_tool_patch},
+    {PERMISSIONS, sp_mcp_tool_permissions},  {UNIFIED_EXEC, sp_mcp_tool_unified_exec},
 };
+
+/* Two are there only if the configuration switches them on. */
+bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name)
+{
+    const struct sp_tools_options *o = &sp_mcp_options(m)->tools;
+
+    if (strcmp(name, PERMISSIONS) == 0)
+        return o->has_additional_permissions;
+    return strcmp(name, UNIFIED_EXEC) != 0 || o->has_unified_exec;
+}
 
 const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
 {
-    (void)m;
     for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
-        if (sp_str_eq(name, sp_str_of(tools[i].name)))
+        if (sp_str_eq(name, sp_str_of(tools[i].name)) && sp_mcp_tool_is_offered(m, tools[i].name))
             return &tools[i];
     return NULL;
 }
@@ -85,6 +98,38 @@ void sp_mcp_tool_no_memory(struct sp_mcp_run *r)
                                                         "what a session has printed")};
 
     sp_mcp_run_done(r, &result);
+}
+
+/* ---- tools that are the engine's own, with their texts ---- */
+
+static void on_tool(void *user, const struct sp_tool_reply *reply)
+{
+    struct sp_mcp_run *r = user;
+    const struct sp_mcp_result result = {
+        .is_error = reply->has_failed, .text = reply->text, .structured = reply->structured};
+
+    r->engine_call = 0;
+    sp_mcp_run_done(r, &result);
+}
+
+static int start_tool(struct sp_mcp_run *r, struct sp_str turn_id, struct sp_str arguments,
+                      struct sp_error *e)
+{
+    return sp_tools_call(r->caller->manager, &sp_mcp_run_options(r)->tools,
+                         sp_str_of(r->tool->name), sp_str_of(r->call_id), turn_id,
+                         arguments.n == 0 ? SP_STR("{}") : arguments, on_tool, r, &r->engine_call,
+                         e);
+}
+
+/* The protocol has no turns, so a permission can be for the session alone. */
+int sp_mcp_tool_permissions(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+{
+    return start_tool(r, (struct sp_str){0}, arguments, e);
+}
+
+int sp_mcp_tool_unified_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+{
+    return start_tool(r, sp_str_of(r->call_id), arguments, e);
 }
 
 /* ---- names ---- */

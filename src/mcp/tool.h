@@ -18,6 +18,8 @@ struct sp_mcp_tool {
 /* NULL: there is none of that name, or it is not offered here. */
 const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
 
+bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name);
+
 /* What a revision of the protocol knows of. */
 struct sp_mcp_tool_words {
     bool has_annotations;   /* since 2025-03-26 */

@@ -14,7 +14,8 @@
 /* tool_*.c: how each begins. */
 typedef int sp_mcp_tool_start(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e);
 sp_mcp_tool_start sp_mcp_tool_exec, sp_mcp_tool_write, sp_mcp_tool_read, sp_mcp_tool_list,
-    sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain, sp_mcp_tool_patch;
+    sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain, sp_mcp_tool_patch,
+    sp_mcp_tool_permissions, sp_mcp_tool_unified_exec;
 
 /* ---- tool.c ---- */
 

@@ -70,6 +70,12 @@ static const struct member explain_members[] = {
 static const struct member patch_members[] = {
     {"changes", "array"}, {"output", "string"}, {"note", "string"}, {0}};
 
+static const struct member permissions_members[] = {
+    {"permissions", "object"}, {"scope", "string"}, {"strict_auto_review", "boolean"}, {0}};
+
+/* session_id is a string or null, for which there is no plain type. */
+static const struct member compat_members[] = {{"output", "string"}, {0}};
+
 /* ---- arguments ---- */
 
 #define ARGUMENT(name, type, text, more)         \
@@ -305,6 +311,22 @@ static const struct schema schemas[] = {
      .required = "\"input\"",
      .is_destructive = true,
      .result = patch_members},
+    {.name = "request_permissions",
+     .title = "Ask for more permissions",
+     .description = "Asks a person to let all later commands of this session read, write or reach "
+                    "more than the sandbox allows. Returns what was granted.",
+     .parameters = sp_schema_permissions,
+     .required = "\"permissions\"",
+     .result = permissions_members},
+    {.name = "unified_exec",
+     .title = "Run a command (older tool)",
+     .description =
+         "Runs a command in a PTY. Provide a session_id to reuse an existing interactive session.",
+     .parameters = sp_schema_compat,
+     .required = "\"input\"",
+     .is_destructive = true,
+     .is_open_world = true,
+     .result = compat_members},
 };
 
 static const char *word(bool b)
@@ -362,7 +384,8 @@ bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
 
     o.has_several_environments = false; /* there is one for all */
     for (size_t i = 0; ok && i < sizeof schemas / sizeof schemas[0]; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) && add_tool(out, &schemas[i], &o, words);
+        ok = !sp_mcp_tool_is_offered(m, schemas[i].name) ||
+             ((i == 0 || sp_buf_add(out, ",", 1)) && add_tool(out, &schemas[i], &o, words));
     ok = ok && sp_buf_add(out, "]", 1);
     if (!ok)
         out->len = mark;

@@ -96,7 +96,7 @@ const struct sp_parameter sp_schema_write[] = {
     {0},
 };
 
-static const struct sp_parameter permissions_parameters[] = {
+const struct sp_parameter sp_schema_permissions[] = {
     {"permissions", "object",
      "Filesystem or network access that commands need beyond their sandbox.",
      additional_permissions, SP_SCHEMA_ALWAYS},
@@ -107,7 +107,7 @@ static const struct sp_parameter permissions_parameters[] = {
     {0},
 };
 
-static const struct sp_parameter compat_parameters[] = {
+const struct sp_parameter sp_schema_compat[] = {
     {"input", "array",
      "Without session_id: the program to run and its arguments. With it: text for the session, "
      "joined with spaces where it has none.",
@@ -154,12 +154,12 @@ static const struct tool permissions_tool = {
     "request_permissions",
     "Asks the user for filesystem or network access beyond the sandbox, for all commands of this "
     "turn or session. Returns what was granted; commands get it without asking again.",
-    permissions_parameters, "permissions", permissions_schema};
+    sp_schema_permissions, "permissions", permissions_schema};
 
 static const struct tool compat_tool = {
     "unified_exec",
     "Runs a command in a PTY. Provide a session_id to reuse an existing interactive session.",
-    compat_parameters, "input", compat_schema};
+    sp_schema_compat, "input", compat_schema};
 
 static bool is_published(enum sp_schema_when when, const struct sp_tools_options *o)
 {

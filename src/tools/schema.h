@@ -27,7 +27,8 @@ struct sp_parameter {
 };
 
 /* Lists end with a name of NULL. */
-extern const struct sp_parameter sp_schema_exec[], sp_schema_write[];
+extern const struct sp_parameter sp_schema_exec[], sp_schema_write[], sp_schema_permissions[],
+    sp_schema_compat[];
 extern const char sp_schema_exec_description[], sp_schema_write_description[];
 
 /* The members of a schema's `properties` that are published. `follows`: there are some before. */

@@ -71,6 +71,7 @@ int main(void)
     MEMBER(sp_answer, text);
     MEMBER(sp_answer, text_size);
     MEMBER(sp_answer, error);
+    MEMBER(sp_answer, json);
 
     SIZE(sp_exec_options);
     MEMBER(sp_exec_options, script);
@@ -95,6 +96,11 @@ int main(void)
     MEMBER(sp_run_options, timeout_ms);
     MEMBER(sp_run_options, keeps_all);
     MEMBER(sp_run_options, is_silent);
+
+    SIZE(sp_tool_options);
+    MEMBER(sp_tool_options, tool);
+    MEMBER(sp_tool_options, arguments);
+    MEMBER(sp_tool_options, turn);
 
     SIZE(sp_session_info);
     MEMBER(sp_session_info, session);
