@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Programs that only look, with arguments that keep it so (approvals.md 6.1). Where a program has
- * options that write or start something, whatever could be one of them in any spelling makes the
- * command unknown: then it is asked about.
+ * options or operands that write or start something, whatever could be one of them in any spelling
+ * makes the command unknown: then it is asked about. The programs that may have any arguments have
+ * none that do: GNU and busybox write nothing but standard output and start nothing.
  *
  * Stricter than 6.1, which goes by the base name alone: a program that is named by a path counts
  * only if it lies in a directory of the system, for a project may bring an ./ls of its own.
@@ -62,6 +63,50 @@ static bool is_safe_rg(struct sp_words w)
             is_option(w.items[i], "--hostname-bin") || is_option(w.items[i], "--search-zip"))
             return false;
     return true;
+}
+
+/* Of the options of uniq one by one: 0: no option, 1: it stands alone, 2: the next word is its
+ * value, -1: not known. */
+static int take_uniq_option(struct sp_str s)
+{
+    static const char *const alone[] = {"--count",           "--repeated", "--all-repeated",
+                                        "--ignore-case",     "--unique",   "--group",
+                                        "--zero-terminated", NULL};
+
+    if (s.n < 2 || s.p[0] != '-')
+        return 0;
+    if (s.p[1] == '-')
+        return is_any_of(s, alone) || begins_with(s, "--skip-fields=") ||
+                       begins_with(s, "--skip-chars=") || begins_with(s, "--check-chars=") ||
+                       begins_with(s, "--all-repeated=") || begins_with(s, "--group=")
+                   ? 1
+                   : -1;
+    for (size_t i = 1; i < s.n; i++) {
+        if (memchr("fsw", s.p[i], 3) != NULL)
+            return i + 1 == s.n ? 2 : 1;
+        if (memchr("cDdiuz0123456789", s.p[i], 16) == NULL)
+            return -1;
+    }
+    return 1;
+}
+
+/* The second operand is a file that it writes. */
+static bool is_safe_uniq(struct sp_words w)
+{
+    uint32_t operands = 0;
+    bool is_end = false;
+
+    for (uint64_t i = 1; i < w.count; i++) {
+        const bool is_mark = !is_end && sp_str_eq(w.items[i], SP_STR("--"));
+        const int how = is_end || is_mark ? 0 : take_uniq_option(w.items[i]);
+
+        if (how < 0)
+            return false;
+        is_end = is_end || is_mark;
+        operands += how == 0 && !is_mark;
+        i += how == 2;
+    }
+    return operands <= 1;
 }
 
 /* 10p or 1,5p */
@@ -163,17 +208,15 @@ static struct sp_str name_of(struct sp_str program)
 bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how)
 {
     static const char *const looking[] = {
-        "cat",  "cd",    "cut",   "echo", "expr",  "false",  "grep",   "head", "id",
-        "ls",   "nl",    "paste", "pwd",  "rev",   "seq",    "stat",   "tail", "tr",
-        "true", "uname", "uniq",  "wc",   "which", "whoami", "numfmt", "tac",  NULL};
+        "cat",  "cd",    "cut",   "echo",  "expr",   "false",  "grep", "head", "id",
+        "ls",   "nl",    "paste", "pwd",   "rev",    "seq",    "stat", "tail", "tr",
+        "true", "uname", "wc",    "which", "whoami", "numfmt", "tac",  NULL};
     static const struct {
         const char *program;
         bool (*is_safe)(struct sp_words w);
     } picky[] = {
-        {"base64", is_safe_base64},
-        {"find", is_safe_find},
-        {"rg", is_safe_rg},
-        {"sed", is_safe_sed},
+        {"base64", is_safe_base64}, {"find", is_safe_find}, {"rg", is_safe_rg},
+        {"sed", is_safe_sed},       {"uniq", is_safe_uniq},
     };
 
     if (how == SP_KNOWN_SAFE_OFF || segment.count == 0)

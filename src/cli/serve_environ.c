@@ -5,9 +5,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/program.h"
 #include "base/auto.h"
 
 /* ---- names ---- */
@@ -30,15 +32,53 @@ static bool ends_with(struct sp_str s, const char *end)
  * There are more of them than anybody knows: this finds the usual ones. */
 static bool is_steering(struct sp_str name)
 {
-    static const char *const families[] = {"LD_",    "BASH_FUNC_", "GCONV_", "GIT_",
-                                           "PYTHON", "PERL5",      "RUBY",   "NODE_"};
-    static const char *const names[] = {
-        "BASH_ENV", "ENV",    "SHELLOPTS",     "BASHOPTS",         "IFS",
-        "PS4",      "HOME",   "ZDOTDIR",       "XDG_CONFIG_HOME",  "GLIBC_TUNABLES",
-        "EDITOR",   "VISUAL", "LESSOPEN",      "LESSCLOSE",        "BROWSER",
-        "LUA_INIT", "SHELL",  "_JAVA_OPTIONS", "MAKEFLAGS",        "JAVA_TOOL_OPTIONS",
-        "PHPRC",    "CDPATH", "SSH_ASKPASS",   "PHP_INI_SCAN_DIR", "RIPGREP_CONFIG_PATH",
+    static const char *const families[] = {
+        "LD_",   "BASH_FUNC_", "GCONV_", "GIT_",     "PYTHON",   "PERL",      "RUBY",
+        "NODE_", "RUSTC",      "CARGO_", "LUA_INIT", "LUA_PATH", "LUA_CPATH", "OPENSSL_",
     };
+    static const char *const names[] = {
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "IFS",
+        "PS4",
+        "HOME",
+        "ZDOTDIR",
+        "XDG_CONFIG_HOME",
+        "GLIBC_TUNABLES",
+        "EDITOR",
+        "VISUAL",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "BROWSER",
+        "SHELL",
+        "MAKEFLAGS",
+        "_JAVA_OPTIONS",
+        "MAKEFILES",
+        "JAVA_TOOL_OPTIONS",
+        "PHPRC",
+        "CDPATH",
+        "SSH_ASKPASS",
+        "SUDO_ASKPASS",
+        "RIPGREP_CONFIG_PATH",
+        "GNUMAKEFLAGS",
+        "GOFLAGS",
+        "PHP_INI_SCAN_DIR",
+        "KUBECONFIG",
+        "DOTNET_STARTUP_HOOKS",
+        "DOCKER_CONFIG",
+        "CURL_HOME",
+        "FPATH",
+        "RUSTFLAGS",
+        "PROMPT_COMMAND",
+        "TAR_OPTIONS",
+        "RSYNC_RSH",
+        "MFLAGS",
+        "GOENV",
+        "WGETRC",
+    };
+    static const char npm[] = "npm_config_"; /* in any case */
 
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (begins_with(name, families[i]))
@@ -46,7 +86,8 @@ static bool is_steering(struct sp_str name)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (sp_str_eq(name, sp_str_of(names[i])))
             return true;
-    return ends_with(name, "PAGER");
+    return ends_with(name, "PAGER") ||
+           (name.n >= sizeof npm - 1 && strncasecmp(name.p, npm, sizeof npm - 1) == 0);
 }
 
 /* Agents have it so, in order to see all at once. */
@@ -133,13 +174,16 @@ static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_g
     const struct sp_str value = {equals == NULL ? word.p + word.n : equals + 1,
                                  equals == NULL ? 0 : word.n - name.n - 1};
     bool counts = is_steering(name) && !is_no_pager(name, value);
+    bool is_relative = false;
     int r = 0;
 
     if (sp_str_eq(name, SP_STR("PATH"))) {
         v->path = value;
+        /* Which program a name is then depends on where a script has gone by `cd`. */
+        is_relative = sp_path_is_relative(value);
         r = is_path_steering(c, value, ours, &counts, e);
     }
-    if (r == 0 && counts && !is_ours(word, ours))
+    if (r == 0 && (is_relative || (counts && !is_ours(word, ours))))
         v->items[v->words.count++] = word;
     return r;
 }

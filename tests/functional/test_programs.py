@@ -130,6 +130,15 @@ class Exec(Case, Ground):
         self.assertFalse(self.escaped())
         self.assertEqual((code, said.splitlines()[0]), (127, self.bin + ':' + SYSTEM))
 
+    def test_no_program_is_known_to_be_safe_in_a_relative_path(self):
+        self.plant(self.ws + '/bin/ls')
+        wary = ('--approve', 'untrusted')
+        for script in ('ls', 'cd bin && ls'):
+            code, said = self.exec('/bin/sh', '-c', script, path='.:' + SYSTEM, rules=(), flags=wary)
+            self.assertEqual(code, 122, said)
+            code, said = self.exec('/bin/sh', '-c', script, rules=(), flags=wary)
+            self.assertEqual((code, said), (0, 'bin\n' if script == 'ls' else 'ls\n'))
+
     # -- shells
 
     def test_a_profile_in_a_writable_home(self):

@@ -74,6 +74,52 @@ class Answers(Judged):
             c.decide(number, 'denied')
             self.assertRefused(c.reply(request), BY_USER)
 
+    def test_a_known_program_in_a_path_that_is_relative(self):
+        c = self.asked(rules='prefix_rule(pattern=["printf"], decision="allow")\n')
+        os.mkdir(os.path.join(self.srv.work, 'bin'))
+        for name in ('ls', 'printf'):
+            write_program(os.path.join(self.srv.work, 'bin', name), '#!/bin/sh\necho evil\n')
+        for i, path in enumerate(('.:/bin', ':/bin', '/bin:', '/bin::/usr/bin', '/bin:bin', '')):
+            for k, script in enumerate(('cd bin && ls', 'cd bin && printf x')):
+                name, argv = 'q%d.%d' % (i, k), ['/bin/sh', '-c', script]
+                request = c.post_start(name, argv, env={'PATH': path})
+                number, q = c.question()
+                self.assertEqual((q['command'], q['env']), (argv, ['PATH=' + path]))
+                c.decide(number, 'denied')
+                self.assertRefused(c.reply(request), BY_USER)
+        c.run(['/bin/sh', '-c', 'cd bin && ls'], 'fine', env={'PATH': '/usr/bin:/bin'})
+        self.assertEqual(c.questions, [])
+
+    def test_a_known_program_that_would_write(self):
+        c = self.asked()
+        for name in ('in', 'out'):
+            with open(os.path.join(self.srv.work, name), 'w') as f:
+                f.write('a\na\n')
+        for i, argv in enumerate((['uniq', 'in', 'out'], ['uniq', '-c', 'in', 'out'], ['uniq', '--', '-', 'out'])):
+            self.assertRefused(c.try_start('q%d' % i, argv, 'denied'), BY_USER)
+        self.assertEqual(c.run(['uniq', '-c', 'in'], 'fine').stdout.split(), [b'2', b'a'])
+        self.assertEqual(c.questions, [])
+
+    def test_variables_that_steer_programs(self):
+        c = self.asked()
+        for i, name in enumerate(('OPENSSL_CONF', 'MAKEFILES', 'GNUMAKEFLAGS', 'GOFLAGS', 'CARGO_HOME', 'RUSTC_WRAPPER',
+                                  'npm_config_script_shell', 'NPM_CONFIG_PREFIX', 'KUBECONFIG', 'DOCKER_CONFIG',
+                                  'CURL_HOME', 'LUA_INIT_5_4', 'PERLLIB', 'DOTNET_STARTUP_HOOKS', 'FPATH')):
+            request = c.post_start('q%d' % i, ['ls'], env={'PATH': '/usr/bin:/bin', name: '/site/x'})
+            number, q = c.question()
+            self.assertEqual(q['env'], [name + '=/site/x'])
+            c.decide(number, 'denied')
+            self.assertRefused(c.reply(request), BY_USER)
+
+    def test_a_path_stands_for_a_name_if_it_is_the_same_file(self):
+        c = self.asked(rules='prefix_rule(pattern=["printf"], decision="allow")\n')
+        write_program(os.path.join(self.srv.work, 'printf'), '#!/bin/sh\necho evil\n')
+        for i, path in enumerate((os.path.join(self.srv.work, 'printf'), '/proc/self/cwd/printf', '/nowhere/printf')):
+            self.assertRefused(c.try_start('q%d' % i, [path, 'x'], 'denied', env={'PATH': '/usr/bin:/bin'}), BY_USER)
+        for i, path in enumerate(('printf', '/usr/bin/printf', '/bin/printf')):
+            c.run([path, 'x'], 'r%d' % i, env={'PATH': '/usr/bin:/bin'})
+        self.assertEqual(c.questions, [])
+
     def test_an_approval_is_for_the_environment_that_it_was_given_for(self):
         c = self.asked()
         argv = ['/bin/sh', '-c', 'printf ran > "$OUT"']
