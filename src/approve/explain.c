@@ -242,6 +242,9 @@ static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, cons
                say_entry(q, s->entry, out);
     case SP_WHY_GLOB:
         return sp_buf_printf(out, "pattern %s matches %s", pattern != NULL ? pattern : "", s->path);
+    case SP_WHY_OWN:
+        return sp_buf_printf(out, "%s decides about commands, so no confined command writes it",
+                             s->path);
     case SP_WHY_COVER:
         return sp_buf_printf(out, "%s is kept from every confined command", s->path);
     }
@@ -354,7 +357,7 @@ void sp_explainer_free(struct sp_explainer *q)
     free(q);
 }
 
-static int look(struct sp_explainer *q, const char *const *covers, struct sp_error *e)
+static int look(struct sp_explainer *q, const struct sp_fixed_places *fixed, struct sp_error *e)
 {
     static const struct sp_powers all = {.has_cells = true,
                                          .has_own_network = true,
@@ -366,13 +369,13 @@ static int look(struct sp_explainer *q, const char *const *covers, struct sp_err
     int r = sp_resolve(q->policy, &q->resolved, e);
 
     if (r == 0)
-        r = sp_survey_make(q->policy, &q->resolved, is_disabled ? NULL : covers, &q->survey, e);
+        r = sp_survey_make(q->policy, &q->resolved, is_disabled ? NULL : fixed, &q->survey, e);
     if (r == 0)
         r = sp_plan_compile(&q->survey, q->policy->profile.has_network, &all, &q->plan, e);
     return r;
 }
 
-int sp_explainer_new(const struct sp_policy *p, const char *const *covers,
+int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                      struct sp_explainer **ret, struct sp_error *e)
 {
     struct sp_explainer *q = calloc(1, sizeof *q);
@@ -380,7 +383,7 @@ int sp_explainer_new(const struct sp_policy *p, const char *const *covers,
     if (q == NULL)
         return no_memory(e);
     q->policy = p;
-    const int r = look(q, covers, e);
+    const int r = look(q, fixed, e);
     if (r < 0)
         sp_explainer_free(q);
     else
@@ -397,11 +400,11 @@ static bool add_explained(struct sp_buf *out, const struct sp_explained *x)
            sp_buf_add(out, x->notes.data, x->notes.len);
 }
 
-int sp_explain(const struct sp_policy *p, const char *const *covers, const char *cwd,
+int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
                char *const *paths, struct sp_buf *out, struct sp_error *e)
 {
     struct sp_explainer *q = NULL;
-    int r = sp_explainer_new(p, covers, &q, e);
+    int r = sp_explainer_new(p, fixed, &q, e);
 
     for (; r == 0 && q != NULL && *paths != NULL; paths++) {
         struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};

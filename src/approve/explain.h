@@ -8,12 +8,12 @@
 #ifndef SP_APPROVE_EXPLAIN_H
 #define SP_APPROVE_EXPLAIN_H
 
-#include "sandbox/profile.h"
+#include "sandbox/survey.h"
 
 /* A policy held against the disk as it is now. */
 struct sp_explainer;
-/* The policy is borrowed. covers: as for sp_survey_make. */
-int sp_explainer_new(const struct sp_policy *p, const char *const *covers,
+/* The policy is borrowed. fixed: as for sp_survey_make. */
+int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                      struct sp_explainer **ret, struct sp_error *e);
 void sp_explainer_free(struct sp_explainer *q); /* NULL is fine */
 
@@ -29,7 +29,7 @@ int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *p
                     struct sp_explained *ret, struct sp_error *e);
 
 /* The answers for all paths (NULL at the end), as text. */
-int sp_explain(const struct sp_policy *p, const char *const *covers, const char *cwd,
+int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
                char *const *paths, struct sp_buf *out, struct sp_error *e);
 
 #endif

@@ -2,8 +2,11 @@
 #include "approve/judge.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "approve/judge_priv.h"
+#include "base/auto.h"
+#include "sandbox/writable.h"
 
 /* ---- what no rule knows (6.3) ---- */
 
@@ -80,6 +83,35 @@ static int evaluate_by_guess(const struct sp_judge_ask *ask, const struct sp_wor
     return 0;
 }
 
+/*
+ * Whether commands under the profile may write the file of a rule: then a command may have written
+ * the rule. A second name of the file may be anywhere.
+ */
+static bool is_doubtful(const struct sp_policy *profile, const char *file)
+{
+    struct stat st;
+
+    if (profile == NULL || file == NULL)
+        return false;
+    return stat(file, &st) < 0 || st.st_nlink > 1 || sp_policy_may_write(profile, file);
+}
+
+/* Whether some rule allows the segment (its matches begin at `from`) and no command wrote it. */
+static bool has_sound_rule(const struct sp_judge_ask *ask, struct sp_rule_matches *m, uint32_t from)
+{
+    bool is_sound = false;
+
+    for (uint32_t i = from; i < m->count; i++) {
+        struct sp_rule_match *match = &m->items[i];
+
+        if (match->verdict != SP_VERDICT_ALLOW)
+            continue;
+        match->is_doubtful = is_doubtful(ask->profile, match->file);
+        is_sound = is_sound || !match->is_doubtful;
+    }
+    return is_sound;
+}
+
 static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
                     struct sp_evaluation *v, struct sp_error *e)
 {
@@ -92,6 +124,9 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
         if (ask->rules != NULL && !sp_rules_match(ask->rules, *segment, true, &q->matches))
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
         bool is_known = false;
+
+        if (k < q->matches.count && !has_sound_rule(ask, &q->matches, k))
+            v->has_doubtful = true;
         for (; k < q->matches.count; k++) {
             const enum sp_verdict verdict = q->matches.items[k].verdict;
 
@@ -234,8 +269,8 @@ static bool decide(const struct sp_judge_ask *ask, struct sp_requirement *q,
 {
     if (v->verdict == SP_VERDICT_ALLOW) {
         q->kind = SP_REQUIRE_NOTHING;
-        q->is_free = !v->has_guess && ask->rules != NULL && sp_rules_are_complete(ask->rules) &&
-                     sp_judge_may_run_free(ask->profile);
+        q->is_free = !v->has_guess && !v->has_doubtful && ask->rules != NULL &&
+                     sp_rules_are_complete(ask->rules) && sp_judge_may_run_free(ask->profile);
         return true;
     }
     if (v->verdict == SP_VERDICT_PROMPT && may_ask(ask, v)) {
@@ -309,4 +344,23 @@ bool sp_judge_may_run_free(const struct sp_policy *profile)
         if (profile->profile.entries[i].access == SP_ACCESS_DENY)
             return false;
     return true;
+}
+
+void sp_judge_tell_doubtful(const struct sp_rules *rules, const struct sp_policy *profile,
+                            void (*warn)(void *user, const char *text), void *user)
+{
+    const char *file;
+
+    for (uint32_t i = 0; rules != NULL && sp_rules_allowing_file(rules, i, &file); i++) {
+        auto_buf struct sp_buf text = {0};
+
+        if (is_doubtful(profile, file) &&
+            sp_buf_printf(
+                &text,
+                "%s: commands in this sandbox may write it, so what it allows runs in the "
+                "sandbox; keep rules where commands cannot write",
+                file) &&
+            sp_buf_add(&text, "", 1))
+            warn(user, text.data);
+    }
 }

@@ -74,8 +74,9 @@ enum sp_requirement_kind { SP_REQUIRE_NOTHING, SP_REQUIRE_ANSWER, SP_REQUIRE_REF
 
 struct sp_requirement {
     enum sp_requirement_kind kind;
-    bool is_free; /* NOTHING: every segment has an allow rule of its own. Of the files that would
-                     run, program.h knows */
+    bool
+        is_free; /* NOTHING: every segment has an allow rule of its own, from a file that no command
+                    under the profile may write. Of the files that would run, program.h knows */
     struct sp_buf reason;      /* of the question (empty: none) or of the refusal */
     struct sp_words amendment; /* offered; count 0: none */
     struct sp_segments segments;
@@ -86,6 +87,10 @@ void sp_requirement_done(struct sp_requirement *r);
 
 /* Fails only without memory. */
 int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_error *e);
+
+/* A warning for each file of rules whose allow rules do not take this profile's sandbox away. */
+void sp_judge_tell_doubtful(const struct sp_rules *rules, const struct sp_policy *profile,
+                            void (*warn)(void *user, const char *text), void *user);
 
 /* Whether a denied confined run may lead to a question (table of 2, 10.2). */
 bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch);

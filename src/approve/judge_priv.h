@@ -14,7 +14,8 @@ struct sp_evaluation {
     enum sp_verdict verdict; /* the strictest */
     enum sp_danger danger;   /* the worst that no rule knew; then a guess is among the verdicts */
     bool has_rule_prompt;
-    bool has_guess; /* some segment that no rule matched */
+    bool has_guess;    /* some segment that no rule matched */
+    bool has_doubtful; /* some segment is allowed by nothing but files that a command may write */
     /* The first segments that no rule matched and that are to be asked about, or allowed. */
     const struct sp_words *first_prompt, *first_allowed;
 };

@@ -129,6 +129,17 @@ bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_na
     return true;
 }
 
+bool sp_rules_allowing_file(const struct sp_rules *r, uint32_t index, const char **ret)
+{
+    *ret = NULL;
+    if (index >= r->parts.count)
+        return false;
+    for (uint32_t i = 0; i < r->parts.items[index]->rule_count; i++)
+        if (r->parts.items[index]->rules[i].verdict == SP_VERDICT_ALLOW)
+            *ret = r->parts.items[index]->file;
+    return true;
+}
+
 /* ---- making the index ---- */
 
 static bool number_word(struct sp_rules *r, struct sp_str word, uint32_t *ret)
@@ -227,7 +238,7 @@ static bool fill_programs(struct sp_rules *r, const struct sp_rules_part *p)
             rest = number_rest(r, say);
         if (rest == NULL)
             return false;
-        l->rules[program->first + program->count++] = (struct sp_set_rule){say, rest};
+        l->rules[program->first + program->count++] = (struct sp_set_rule){say, rest, p->file};
         if (say->rest_count > program->longest)
             program->longest = say->rest_count;
     }

@@ -64,6 +64,8 @@ struct sp_rule_match {
     enum sp_verdict verdict;
     struct sp_str justification;    /* p NULL: none */
     struct sp_str resolved_program; /* p NULL: the name matched as it is */
+    const char *file;               /* where the rule was read; NULL: it is from no file */
+    bool is_doubtful;               /* ALLOW, judged: a command may have written it */
 };
 
 struct sp_rule_matches {
@@ -88,6 +90,9 @@ uint32_t sp_rules_count(const struct sp_rules *r);
 /* The texts it is made of, in their order, each with its number of rules. false: no such index. */
 bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
                    uint32_t *ret_count);
+
+/* The same: the file that it was read from if it allows a command, else NULL. */
+bool sp_rules_allowing_file(const struct sp_rules *r, uint32_t index, const char **ret);
 
 /* Appends what tells these managed rules from others, whatever their order; nothing if there are
  * none. false: no memory. */
@@ -119,10 +124,9 @@ bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *
 struct sp_rules_places {
     const char *system_dir; /* /etc/sallyport */
     const char *user_dir;   /* $SALLYPORT_HOME; NULL: none */
-    const char *cwd;        /* whose project may have rules; NULL: none */
-    bool is_project_trusted;
-    const char *trusted_root; /* what was trusted: cwd is in it, and nothing above it is read. NULL:
-                                 the repository's root */
+    /* The roots of trusted projects, the outermost first; NULL at the end, or NULL. The rules of a
+     * project are those of its root alone: a folder further down is written by commands. */
+    const char *const *projects;
     bool ignores_user_and_project;
     const char *const *files; /* --rules; NULL at the end, or NULL */
 };
@@ -138,8 +142,6 @@ int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
                   void (*warn)(void *user, const char *text), void *user, struct sp_rules **ret,
                   struct sp_error *e);
 
-/* The length of the project's root in `cwd`: from there down to the cwd folders may have rules. */
-size_t sp_rules_project_root(const char *cwd, const char *trusted_root);
 /* Whether there is nothing, or no more than what a sandbox puts where a protected name is missing:
  * an empty directory that is nobody's to write. It comes and goes with commands. */
 bool sp_rules_is_nothing(const char *path);

@@ -16,7 +16,7 @@
 #include "approve/rules_priv.h"
 #include "base/auto.h"
 
-#define MAX_PLACES 256 /* folders between a repository's root and the cwd */
+#define MAX_FOLDERS 256 /* of which we remember that they were read */
 
 /* ---- files ---- */
 
@@ -72,7 +72,7 @@ int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
                                &p, e);
     if (r < 0)
         return r;
-    if (!sp_rules_parts_add(&m->parts, p))
+    if (!sp_rules_part_set_file(p, path) || !sp_rules_parts_add(&m->parts, p))
         r = fail_read(path, ENOMEM, e);
     sp_rules_part_unref(p);
     return r;
@@ -96,7 +96,7 @@ struct loading {
     void (*warn)(void *user, const char *text);
     void *user;
     struct sp_error *e;
-    struct identity seen[MAX_PLACES * 2 + 4]; /* folders that were read: none is read twice */
+    struct identity seen[MAX_FOLDERS]; /* folders that were read: none is read twice */
     size_t seen_count;
 };
 
@@ -163,7 +163,7 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
         return keep_previous(l, path, is_managed);
     }
     p->is_managed = is_managed;
-    if (!sp_rules_parts_add(&l->maker->parts, p))
+    if (!sp_rules_part_set_file(p, path) || !sp_rules_parts_add(&l->maker->parts, p))
         r = fail_read(path, ENOMEM, l->e);
     sp_rules_part_unref(p);
     return r;
@@ -328,60 +328,11 @@ bool sp_rules_is_nothing(const char *path)
            (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
 }
 
-static bool is_root(const char *dir)
+static int load_project(struct loading *l, const char *root)
 {
-    auto_buf struct sp_buf path = {0};
+    const int r = load_folder(l, root, "/.sallyport");
 
-    return sp_buf_printf(&path, "%s/.git", dir) && sp_buf_add(&path, "", 1) &&
-           !sp_rules_is_nothing(path.data);
-}
-
-/*
- * It is not looked for above what was trusted: anybody may make a repository of /tmp. Without one,
- * what was trusted is the root, or else the cwd.
- */
-size_t sp_rules_project_root(const char *cwd, const char *trusted)
-{
-    auto_free char *dir = strdup(cwd);
-    size_t n = strlen(cwd);
-    size_t least = trusted == NULL ? 0 : strlen(trusted);
-
-    while (least > 0 && (least > n || trusted[least - 1] == '/'))
-        least--;
-    while (dir != NULL && n >= least) {
-        dir[n] = 0;
-        if (is_root(dir))
-            return n;
-        if (n == 0)
-            break;
-        while (n > 0 && dir[n - 1] != '/')
-            n--;
-        while (n > 0 && dir[n - 1] == '/')
-            n--;
-    }
-    return trusted == NULL ? strlen(cwd) : least;
-}
-
-/* From the root down to the cwd, both included. */
-static int load_project(struct loading *l, const char *cwd, const char *trusted)
-{
-    auto_free char *dir = strdup(cwd);
-    size_t n = sp_rules_project_root(cwd, trusted);
-    int r = 0;
-
-    if (dir == NULL)
-        return fail_folder(l, cwd, ENOMEM);
-    for (int i = 0; r == 0 && i < MAX_PLACES; i++) {
-        (void)snprintf(dir, n + 1, "%s", cwd);
-        r = load_folder(l, dir, "/.sallyport");
-        if (r == 0)
-            r = load_folder(l, dir, "/.codex");
-        if (cwd[n] == 0)
-            return r;
-        n += 1 + strcspn(cwd + n + 1, "/");
-    }
-    return r < 0 ? r
-                 : sp_fail(l->e, SP_E_LIMIT, 0, "%s: more than %d folders deep", cwd, MAX_PLACES);
+    return r < 0 ? r : load_folder(l, root, "/.codex");
 }
 
 /* ---- the administrator's ---- */
@@ -439,9 +390,9 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
         r = load_folder(l, places->user_dir, "");
     if (r == 0)
         r = load_named_files(l, places->files);
-    if (r == 0 && places->cwd != NULL && places->cwd[0] == '/' && places->is_project_trusted &&
-        !places->ignores_user_and_project)
-        r = load_project(l, places->cwd, places->trusted_root);
+    for (const char *const *i = places->projects;
+         r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++)
+        r = load_project(l, *i);
     if (r == 0 && places->system_dir != NULL)
         r = load_managed(l, places->system_dir);
     return r;

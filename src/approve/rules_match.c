@@ -58,6 +58,12 @@ static bool copy(struct query *q, struct sp_str s, struct sp_str *ret)
     return ret->p != NULL;
 }
 
+static bool copy_file(struct query *q, const char *file, const char **ret)
+{
+    *ret = file == NULL ? NULL : sp_arena_copy(q->arena, sp_str_of(file));
+    return file == NULL || *ret != NULL;
+}
+
 static bool add_match(struct query *q, const struct sp_set_rule *rule)
 {
     const struct sp_prefix_rule *say = rule->say;
@@ -75,7 +81,7 @@ static bool add_match(struct query *q, const struct sp_set_rule *rule)
         sp_rules_grow(q->out->items, q->out->count, &q->out->cap, sizeof m, &array);
     q->out->items = array;
     if (place == NULL || !copy(q, say->justification, &m.justification) ||
-        !copy(q, q->resolved, &m.resolved_program))
+        !copy(q, q->resolved, &m.resolved_program) || !copy_file(q, rule->file, &m.file))
         return false;
     *place = m;
     q->out->count++;

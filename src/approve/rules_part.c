@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a set of rules: each what one text says. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "approve/rules_priv.h"
+#include "base/auto.h"
 #include "base/utf8.h"
 
 /* ---- parts ---- */
@@ -22,6 +25,17 @@ struct sp_rules_part *sp_rules_part_new(const char *name)
     return p;
 }
 
+bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path)
+{
+    auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+    if (path[0] != '/' && here == NULL)
+        return false;
+    if (asprintf(&p->file, "%s%s%s", here == NULL ? "" : here, here == NULL ? "" : "/", path) < 0)
+        p->file = NULL;
+    return p->file != NULL;
+}
+
 struct sp_rules_part *sp_rules_part_ref(struct sp_rules_part *p)
 {
     p->refs++;
@@ -34,6 +48,7 @@ void sp_rules_part_unref(struct sp_rules_part *p)
         return;
     sp_arena_done(&p->arena);
     free(p->name);
+    free(p->file);
     free(p->rules);
     free(p->hosts);
     free(p->network);

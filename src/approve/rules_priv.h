@@ -59,6 +59,7 @@ struct sp_rules_part {
     unsigned refs;
     struct sp_arena arena;
     char *name;
+    char *file; /* the absolute path that it was read from; NULL: from no file */
     bool is_managed;
     bool is_amendment; /* one rule that was accepted, without a file */
     struct sp_prefix_rule *rules;
@@ -68,6 +69,9 @@ struct sp_rules_part {
 };
 
 struct sp_rules_part *sp_rules_part_new(const char *name); /* NULL: no memory */
+/* Where it was read; a relative path is taken from our working directory. false: no memory, or that
+ * directory is gone. */
+bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path);
 struct sp_rules_part *sp_rules_part_ref(struct sp_rules_part *p);
 void sp_rules_part_unref(struct sp_rules_part *p);
 

@@ -20,6 +20,7 @@ struct sp_set_element {
 struct sp_set_rule {
     const struct sp_prefix_rule *say;
     const struct sp_set_element *rest;
+    const char *file; /* of its part; NULL: none */
 };
 
 /* The rules of one first word: those from `first` on. */

@@ -10,9 +10,9 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/covers.h"
 #include "cli/layers.h"
 #include "cli/port.h"
+#include "core/covers.h"
 #include "core/placeholder.h"
 #include "core/probe.h"
 #include "os/landlock.h"
@@ -61,8 +61,8 @@ static int make_policy(enum sp_mode mode, const char *cwd, struct sp_policy *ret
     return r;
 }
 
-static int try_mode(enum sp_mode mode, const struct sp_powers *powers, const char *const *covers,
-                    struct sp_error *e)
+static int try_mode(enum sp_mode mode, const struct sp_powers *powers,
+                    const struct sp_fixed_places *fixed, struct sp_error *e)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_resolved resolved __attribute__((cleanup(sp_resolved_done))) = {0};
@@ -74,7 +74,7 @@ static int try_mode(enum sp_mode mode, const struct sp_powers *powers, const cha
         return r; /* nothing is to be enforced */
     r = sp_resolve(&policy, &resolved, e);
     if (r == 0)
-        r = sp_survey_make(&policy, &resolved, covers, &survey, e);
+        r = sp_survey_make(&policy, &resolved, fixed, &survey, e);
     return r < 0 ? r : sp_plan_compile(&survey, false, powers, &plan, e);
 }
 
@@ -87,12 +87,13 @@ static void judge(struct findings *f)
 
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
     (void)sp_covers_find(runtime_dir, &covers); /* no memory: fewer than a server has */
+    const struct sp_fixed_places fixed = sp_covers_places(&covers);
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         struct verdict *v = &f->verdicts[i];
         struct sp_error e = {0};
 
         v->mode = modes[i];
-        v->is_enforced = try_mode(modes[i], &f->powers, (const char *const *)covers.paths, &e) == 0;
+        v->is_enforced = try_mode(modes[i], &f->powers, &fixed, &e) == 0;
         if (!v->is_enforced)
             memcpy(v->why_not, e.msg, sizeof v->why_not);
     }

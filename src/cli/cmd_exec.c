@@ -450,8 +450,10 @@ static int prepare_here(struct job *j, struct sp_error *e)
     if (j->cwd == NULL)
         return -(int)e->code;
     j->launch.cwd = sp_str_of(j->cwd);
+    const struct sp_own_places_ask own = {
+        .config = &j->config, .rules = j->o->rules, .approver = j->o->approver};
     const int r = make_policy(j, j->cwd, e);
-    return r < 0 ? r : sp_place_here(sp_carry_loop(j->carry), j->cwd, &j->config, &j->backend, e);
+    return r < 0 ? r : sp_place_here(sp_carry_loop(j->carry), j->cwd, &own, &j->backend, e);
 }
 
 /* Here all of our environment counts; there, what the server's own becomes by the policy. */

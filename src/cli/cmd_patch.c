@@ -145,12 +145,13 @@ static int put_on_stdin(struct sp_str text, struct sp_error *e)
 static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
                  struct sp_error *e)
 {
+    static const struct sp_own_places_ask usual = {0};
     struct sp_carry *c = NULL;
     struct sp_carry_options how = {.launch = launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
     int r = sp_carry_new(&c, e);
 
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, NULL, &how.backend, e);
+        r = sp_place_here(sp_carry_loop(c), cwd, &usual, &how.backend, e);
     if (r == 0)
         r = sp_carry_run(c, &how, ret, e);
     sp_backend_free(how.backend);

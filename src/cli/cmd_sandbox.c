@@ -16,8 +16,6 @@
 #include "cli/policy_args.h"
 #include "cli/terminal.h"
 #include "core/confine.h"
-#include "core/covers.h"
-#include "core/placeholder.h"
 #include "os/spawn.h"
 #include "sandbox/seatbelt.h"
 
@@ -267,12 +265,13 @@ static int status_of(const struct options *o, const struct sp_policy *policy,
 static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
                  struct sp_error *e)
 {
+    static const struct sp_own_places_ask usual = {0};
     struct sp_carry *c = NULL;
     struct sp_carry_options how = {.launch = launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
     int r = sp_carry_new(&c, e);
 
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, NULL, &how.backend, e);
+        r = sp_place_here(sp_carry_loop(c), cwd, &usual, &how.backend, e);
     if (r == 0)
         r = sp_carry_run(c, &how, ret, e);
     sp_backend_free(how.backend);
@@ -313,11 +312,10 @@ static bool print_no_plan(struct sp_buf *out)
                          sp_tier_name(SP_TIER_NONE));
 }
 
-static int make_plan(const struct sp_policy *policy, const struct sp_covers *covers,
+static int make_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed,
                      struct sp_buf *ret, struct sp_error *e)
 {
-    const struct sp_wards_options o = {.cell = {.program = "/proc/self/exe"},
-                                       .covers = (const char *const *)covers->paths};
+    const struct sp_wards_options o = {.cell = {.program = "/proc/self/exe"}, .fixed = *fixed};
     struct sp_loop *loop = NULL;
     struct sp_cells *cells = NULL;
     struct sp_wards *wards = NULL;
@@ -337,7 +335,7 @@ static int make_plan(const struct sp_policy *policy, const struct sp_covers *cov
     return r;
 }
 
-static int show_plan(const struct sp_policy *policy, const struct sp_covers *covers)
+static int show_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed)
 {
     auto_buf struct sp_buf plan = {0};
     auto_buf struct sp_buf text = {0};
@@ -345,7 +343,7 @@ static int show_plan(const struct sp_policy *policy, const struct sp_covers *cov
 
     if (policy->profile.kind == SP_PROFILE_DISABLED)
         return print_no_plan(&text) ? print(&text) : EXIT_OURS;
-    if (make_plan(policy, covers, &plan, &e) < 0)
+    if (make_plan(policy, fixed, &plan, &e) < 0)
         return complain_of(&e);
     return sp_plan_print((const void *)plan.data, &text) ? print(&text) : EXIT_OURS;
 }
@@ -365,26 +363,30 @@ static int show_macos(const struct sp_policy *policy)
 }
 
 static int explain(const struct options *o, const char *cwd, const struct sp_policy *policy,
-                   const struct sp_covers *covers)
+                   const struct sp_fixed_places *fixed)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_error e = {0};
 
-    if (sp_explain(policy, (const char *const *)covers->paths, cwd, o->operands, &text, &e) < 0)
+    if (sp_explain(policy, fixed, cwd, o->operands, &text, &e) < 0)
         return complain_of(&e);
     return print(&text);
 }
 
 static int show(const struct options *o, const char *cwd, const struct sp_policy *policy)
 {
+    static const struct sp_own_places_ask usual = {0};
     struct sp_covers covers = {0};
-    char runtime_dir[512];
+    struct sp_error e = {0};
     int status = EXIT_OURS;
 
-    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (sp_covers_find(runtime_dir, &covers))
-        status =
-            o->what == WHAT_PLAN ? show_plan(policy, &covers) : explain(o, cwd, policy, &covers);
+    if (sp_place_covers(&usual, &covers, &e) < 0) {
+        status = complain_of(&e);
+    } else {
+        const struct sp_fixed_places fixed = sp_covers_places(&covers);
+
+        status = o->what == WHAT_PLAN ? show_plan(policy, &fixed) : explain(o, cwd, policy, &fixed);
+    }
     sp_covers_done(&covers);
     return status;
 }

@@ -15,6 +15,7 @@
 #include "cli/serve_approve.h"
 #include "cli/serve_options.h"
 #include "cli/sockets.h"
+#include "config/own_places.h"
 #include "core/covers.h"
 #include "core/placeholder.h"
 #include "net/listen.h"
@@ -163,7 +164,6 @@ static int find_covers(struct serve *s, const struct sp_serve_options *o,
                        url->addr.un.sun_path);
     const bool ok = sp_covers_find(s->runtime_dir, &s->covers) &&
                     sp_covers_add(&s->covers, socket) &&
-                    sp_covers_add_real(&s->covers, o->auth.token_file) &&
                     sp_covers_add_real(&s->covers, o->auth.shared_secret_file);
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
 }
@@ -190,8 +190,7 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
         sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
 }
 
-/* The shell is the one that clients are told of. Whoever can read the log can lock it: no confined
- * command may, or all starts would wait for it. */
+/* The shell is the one that clients are told of. */
 static int open_approvals(struct serve *s, const struct sp_serve_options *o, struct sp_error *e)
 {
     const struct sp_serve_approve_ask ask = {
@@ -209,9 +208,21 @@ static int open_approvals(struct serve *s, const struct sp_serve_options *o, str
     if (r < 0)
         return r;
     s->rpc.gate = sp_serve_approve_gate(s->approve);
-    return sp_covers_add(&s->covers, sp_serve_approve_audit_log(s->approve))
-               ? 0
-               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    return 0;
+}
+
+/* What decides about the commands of this and any other sallyport of the user. A process that can
+ * read the audit log can lock it, and all starts would wait for that. */
+static int find_own_places(struct serve *s, const struct sp_serve_options *o, struct sp_error *e)
+{
+    const struct sp_own_places_ask ask = {
+        .config = s->approve == NULL ? NULL : sp_serve_approve_config(s->approve),
+        .rules = o->rules,
+        .approver = o->approver,
+        .token_file = o->auth.token_file,
+    };
+
+    return sp_own_places_find(&ask, &s->covers, e);
 }
 
 static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e)
@@ -234,6 +245,8 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
     sp_host_detect(&s->rpc.host);
     if (r == 0)
         r = open_approvals(s, o, e);
+    if (r == 0)
+        r = find_own_places(s, o, e);
     if (r < 0)
         return r;
 #ifndef __SANITIZE_ADDRESS__         /* which looks at itself from outside when it ends */
@@ -248,7 +261,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e
         .use_cgroups = !o->has_no_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
-        .covers = (const char *const *)s->covers.paths,
+        .fixed = sp_covers_places(&s->covers),
         .runtime_dir = s->runtime_dir,
         .is_exposed = url.kind == SP_LISTEN_WS && s->auth == NULL && !o->accepts_exposure,
         .user = s,

@@ -80,6 +80,8 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
         *e = a->bad_rules;
         r = -(int)e->code;
     }
+    if (r == 0)
+        sp_judge_tell_doubtful(a->found.options.rules, ask->launch->policy, warn, a);
     a->is_open = true;
     a->is_local = ask->cwd != NULL;
     a->carry = ask->carry;

@@ -26,8 +26,12 @@
 /* What would let a confined command ask us for an unconfined one. */
 static int find_covers(struct sp_mcp_server *s, struct sp_error *e)
 {
-    int r = sp_place_covers(&s->config, &s->covers, e);
-    bool ok = sp_covers_add_real(&s->covers, s->flags->token_file);
+    const struct sp_own_places_ask own = {.config = &s->config,
+                                          .rules = s->flags->rules,
+                                          .approver = s->flags->approver,
+                                          .token_file = s->flags->token_file};
+    int r = sp_place_covers(&own, &s->covers, e);
+    bool ok = true;
 
     for (size_t i = 0; ok && i < s->flags->listen_count; i++)
         if (strncmp(s->flags->listen[i], "unix://", 7) == 0)
@@ -117,6 +121,7 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 {
     const struct sp_mcp_server *s = user;
 
+    sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, warn, user);
     return s->mcp == NULL || sp_mcp_set_rules(s->mcp, rules, fingerprint);
 }
 
@@ -141,6 +146,8 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_error *e)
     };
     int r = sp_config_approvals(&s->config, &ask, &s->approvals, e);
 
+    if (r == 0)
+        sp_judge_tell_doubtful(s->approvals.options.rules, s->is_open ? NULL : &s->policy, warn, s);
     if (r == 0)
         r = sp_exec_approver_open(choose_approver(s), s->loop, &s->approver, e);
     if (r == 0)
@@ -236,7 +243,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
                   .has_no_timeout = s->config.has_write_stdin_no_timeout,
                   .has_unified_exec = s->config.has_unified_exec},
         .approver = s->approver,
-        .covers = (const char *const *)s->covers.paths,
+        .fixed = sp_covers_places(&s->covers),
         .cwd = s->cwd,
         .instructions = instructions,
         .is_remote = !s->place.is_local,

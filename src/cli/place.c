@@ -8,25 +8,20 @@
 
 #include "base/auto.h"
 #include "client/remote.h"
-#include "config/approvals.h"
 #include "core/covers.h"
 #include "core/placeholder.h"
 #include "engine/local.h"
 
 #define MAX_PROCESSES 16 /* there is one */
 
-int sp_place_covers(const struct sp_config *config, struct sp_covers *ret, struct sp_error *e)
+int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_error *e)
 {
-    auto_free char *audit_log = NULL;
     char runtime_dir[512];
-    const int r = config == NULL ? 0 : sp_config_audit_log(config, &audit_log, e);
 
-    if (r < 0)
-        return r;
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    return sp_covers_find(runtime_dir, ret) && sp_covers_add(ret, audit_log)
-               ? 0
-               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    if (!sp_covers_find(runtime_dir, ret))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    return sp_own_places_find(ask, ret, e);
 }
 
 static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
@@ -39,7 +34,7 @@ static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_cove
         .program = "/proc/self/exe",
         .max_processes = is_for_many ? 0 : MAX_PROCESSES,
         .use_cgroups = is_for_many, /* one leaves few processes, and parentage finds them */
-        .covers = (const char *const *)covers->paths,
+        .fixed = sp_covers_places(covers),
         .runtime_dir = runtime_dir,
         .cwd = cwd,
         .owns_program = true,
@@ -53,11 +48,11 @@ int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct s
     return open_here(loop, cwd, covers, true, ret, e);
 }
 
-int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_config *config,
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
                   struct sp_backend **ret, struct sp_error *e)
 {
     struct sp_covers covers = {0};
-    int r = sp_place_covers(config, &covers, e);
+    int r = sp_place_covers(own, &covers, e);
 
     if (r == 0)
         r = open_here(loop, cwd, &covers, false, ret, e);

@@ -5,23 +5,23 @@
 #ifndef SP_CLI_PLACE_H
 #define SP_CLI_PLACE_H
 
+#include "config/own_places.h"
 #include "config/place.h"
-#include "core/covers.h"
 #include "engine/job.h"
 
 /*
  * Here. The whole program is ours: whatever commands leave behind is killed at the end. No confined
- * command reaches the audit log that the configuration names (NULL: there is none): whoever can
- * read it could lock it, and nothing would be written down any more.
+ * command writes what `own` finds, nor reaches the audit log and the tokens: a process that can
+ * read the log can lock it, and nothing would be written down any more.
  */
-int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_config *config,
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
                   struct sp_backend **ret, struct sp_error *e);
 /* The same for one that runs many commands, with what is to be covered as sp_place_covers found it,
  * and perhaps more. */
 int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
                            struct sp_backend **ret, struct sp_error *e);
 /* What no confined command may reach; *ret is zero, and to be ended also after a failure. */
-int sp_place_covers(const struct sp_config *config, struct sp_covers *ret, struct sp_error *e);
+int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_error *e);
 /* On the server that the place names, which is not here. Nothing is connected yet. */
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_error *e);

@@ -111,6 +111,11 @@ static bool add_plain_match(struct sp_buf *out, const struct sp_rule_match *m)
     if (m->justification.p != NULL)
         is_good =
             is_good && sp_buf_add_str(out, SP_STR(": ")) && sp_plain_add(out, m->justification);
+    if (m->is_doubtful)
+        is_good = is_good &&
+                  sp_buf_add_str(out, SP_STR("\n             in the sandbox, since "
+                                             "commands may write ")) &&
+                  sp_plain_add(out, sp_str_of(m->file));
     return is_good && sp_buf_add(out, "\n", 1);
 }
 

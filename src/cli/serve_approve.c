@@ -418,7 +418,7 @@ struct sp_gate *sp_serve_approve_gate(struct sp_serve_approve *a)
     return &a->gate;
 }
 
-const char *sp_serve_approve_audit_log(const struct sp_serve_approve *a)
+const struct sp_config *sp_serve_approve_config(const struct sp_serve_approve *a)
 {
-    return a->found.audit_log;
+    return &a->config;
 }

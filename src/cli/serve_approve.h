@@ -10,6 +10,7 @@
 #ifndef SP_CLI_SERVE_APPROVE_H
 #define SP_CLI_SERVE_APPROVE_H
 
+#include "config/config.h"
 #include "core/loop.h"
 #include "rpc/gate.h"
 
@@ -32,7 +33,7 @@ void sp_serve_approve_free(struct sp_serve_approve *a); /* after all connections
 
 struct sp_gate *sp_serve_approve_gate(struct sp_serve_approve *a);
 
-const char *sp_serve_approve_audit_log(const struct sp_serve_approve *a); /* NULL: none is kept */
+const struct sp_config *sp_serve_approve_config(const struct sp_serve_approve *a);
 
 /* The session of this number has ended: what was approved for it is forgotten. */
 void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session);

@@ -65,25 +65,33 @@ static int find_audit_log(const struct sp_config *c, struct sp_config_approvals 
     return r;
 }
 
-/* The outermost trusted project that cwd is in; NULL: none. */
-static const char *trusted_root(const struct sp_config *c, const char *cwd)
+static int by_length(const void *a, const void *b)
 {
-    const char *root = NULL;
+    const size_t n = strlen(*(const char *const *)a);
+    const size_t m = strlen(*(const char *const *)b);
 
-    for (size_t i = 0; cwd != NULL && c->trusted_projects != NULL && c->trusted_projects[i] != NULL;
-         i++) {
-        const char *one = c->trusted_projects[i];
-
-        if (one[0] == '/' && sp_path_is_in(cwd, one) &&
-            (root == NULL || strlen(one) < strlen(root)))
-            root = one;
-    }
-    return root;
+    return (n > m) - (n < m);
 }
 
-bool sp_config_trusts(const struct sp_config *c, const char *cwd)
+/* The trusted projects that cwd is in, the outermost first; the list is to be freed. */
+static int find_projects(const struct sp_config *c, const char *cwd, const char ***ret,
+                         struct sp_error *e)
 {
-    return trusted_root(c, cwd) != NULL;
+    char *const *trusted = c->trusted_projects;
+    size_t n = 0;
+
+    while (trusted != NULL && trusted[n] != NULL)
+        n++;
+    const char **projects = calloc(n + 1, sizeof *projects);
+    if (projects == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+    *ret = projects;
+    size_t found = 0;
+    for (size_t i = 0; cwd != NULL && i < n; i++)
+        if (trusted[i][0] == '/' && sp_path_is_in(cwd, trusted[i]))
+            projects[found++] = trusted[i];
+    qsort(projects, found, sizeof *projects, by_length);
+    return 0;
 }
 
 static void say_nothing(void *user, const char *text)
@@ -128,16 +136,18 @@ static int watch_rules(const struct sp_rules_places *places,
 static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
                       struct sp_config_approvals *ret, struct sp_error *e)
 {
+    auto_free const char **projects = NULL;
+    const int r = find_projects(c, ask->cwd, &projects, e);
     const struct sp_rules_places places = {
         .system_dir = ask->system_dir != NULL ? ask->system_dir : SYSTEM_DIR,
         .user_dir = c->home,
-        .cwd = ask->cwd,
-        .is_project_trusted = sp_config_trusts(c, ask->cwd),
-        .trusted_root = trusted_root(c, ask->cwd),
+        .projects = projects,
         .ignores_user_and_project = c->ignore_user_and_project_rules,
         .files = ask->files,
     };
 
+    if (r < 0)
+        return r;
     return ask->loop == NULL ? read_rules(&places, ask, ret, e) : watch_rules(&places, ask, ret, e);
 }
 

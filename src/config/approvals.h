@@ -48,7 +48,4 @@ void sp_config_approvals_done(struct sp_config_approvals *a);
 /* The path of the log, to be freed; *ret is NULL: none is kept. */
 int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_error *e);
 
-/* Whether cwd is in a project that the user trusts. */
-bool sp_config_trusts(const struct sp_config *c, const char *cwd);
-
 #endif

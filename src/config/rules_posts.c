@@ -187,12 +187,11 @@ static void take_file(struct taking *t, const char *path)
     (void)stand(t, path, NULL, SP_NOTIFY_CONTENTS, true); /* where a link leads, too */
 }
 
-static void take_project_folder(struct taking *t, const char *dir)
+static void take_project(struct taking *t, const char *root)
 {
     static const char *const names[] = {".sallyport", ".codex"};
-    const char *here = dir[0] == 0 ? "/" : dir;
+    const char *dir = strcmp(root, "/") == 0 ? "" : root;
 
-    (void)stand(t, here, ".git", SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER, false);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         auto_buf struct sp_buf place = {0};
 
@@ -200,26 +199,8 @@ static void take_project_folder(struct taking *t, const char *dir)
             t->error = -ENOMEM;
             return;
         }
-        (void)stand(t, here, names[i], SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER, false);
+        (void)stand(t, root, names[i], SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER, false);
         take_folder(t, place.data, SP_NOTIFY_OWN_LINKS);
-    }
-}
-
-/* As they are read: from the root down to the cwd. */
-static void take_project(struct taking *t, const char *cwd, const char *trusted_root)
-{
-    size_t n = sp_rules_project_root(cwd, trusted_root);
-
-    while (t->error == 0 && !t->posts->is_cut) {
-        auto_free char *dir = strndup(cwd, n);
-
-        if (dir == NULL)
-            t->error = -ENOMEM;
-        else
-            take_project_folder(t, dir);
-        if (cwd[n] == 0)
-            return;
-        n += 1 + strcspn(cwd + n + 1, "/");
     }
 }
 
@@ -233,9 +214,9 @@ static void take_all(struct taking *t, const struct sp_rules_places *places)
     }
     for (size_t i = 0; places->files != NULL && places->files[i] != NULL; i++)
         take_file(t, places->files[i]);
-    if (places->cwd != NULL && places->cwd[0] == '/' && places->is_project_trusted &&
-        !places->ignores_user_and_project)
-        take_project(t, places->cwd, places->trusted_root);
+    for (const char *const *i = places->projects;
+         !places->ignores_user_and_project && i != NULL && *i != NULL; i++)
+        take_project(t, *i);
 }
 
 static bool has_id(const struct sp_rules_posts *p, int id)

@@ -4,8 +4,7 @@
  *
  * For each folder PLACE/rules: the folder itself for its files, PLACE for the name `rules`, what
  * is above for the name of PLACE, and if that is missing, as far up as something is there. For a
- * file that was named: the file, and its folder. For a project: each of its folders, besides, for
- * what makes a repository's root.
+ * file that was named: the file, and its folder.
  */
 #ifndef SP_CONFIG_RULES_POSTS_H
 #define SP_CONFIG_RULES_POSTS_H

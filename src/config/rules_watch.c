@@ -79,8 +79,7 @@ static bool copy_places(struct sp_rules_places *p)
     bool ok = copy_text(&p->system_dir);
 
     ok = copy_text(&p->user_dir) && ok;
-    ok = copy_text(&p->cwd) && ok;
-    ok = copy_text(&p->trusted_root) && ok;
+    ok = copy_list(&p->projects) && ok;
     return copy_list(&p->files) && ok;
 }
 
@@ -88,8 +87,7 @@ static void drop_places(struct sp_rules_places *p)
 {
     free((char *)(uintptr_t)p->system_dir);
     free((char *)(uintptr_t)p->user_dir);
-    free((char *)(uintptr_t)p->cwd);
-    free((char *)(uintptr_t)p->trusted_root);
+    drop_list(p->projects);
     drop_list(p->files);
 }
 

@@ -2,14 +2,18 @@
 #include "core/confine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/log.h"
 #include "core/placeholder.h"
 #include "core/probe.h"
 #include "sandbox/canonical.h"
+#include "sandbox/spots.h"
 
 #define FAILED_PROBE_MS 5000 /* a host that refused cells is asked again */
 #define TRIES           8    /* the disk may change between the look and the making */
@@ -240,11 +244,76 @@ static int make_survey(const struct sp_wards *w, const struct sp_policy *p, stru
     int r = sp_resolve(p, &resolved, e);
 
     if (r == 0)
-        r = sp_survey_make(p, &resolved, w->options.covers, ret, e);
+        r = sp_survey_make(p, &resolved, &w->options.fixed, ret, e);
     sp_resolved_done(&resolved);
     if (r == 0)
         overlook_placeholders(ret);
     return r;
+}
+
+#define MAX_MADE 64 /* components of a path */
+
+static bool is_own_dir(const struct sp_wards *w, const char *path)
+{
+    for (const char *const *i = w->options.fixed.own_dirs; i != NULL && *i != NULL; i++)
+        if (strcmp(*i, path) == 0)
+            return true;
+    return false;
+}
+
+/* One directory on the way to one of ours, or that itself, for good. 1: neither we nor a command of
+ * ours can make it. */
+static int make_own_dir(const struct sp_wards *w, const char *path, struct sp_error *e)
+{
+    auto_free char *parent = strndup(path, sp_path_parent(path));
+    struct stat st;
+
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+        const int err = errno;
+
+        if ((err == EACCES || err == EROFS || err == EPERM) && parent != NULL &&
+            stat(parent, &st) == 0 && (st.st_uid != geteuid() || err == EROFS))
+            return 1;
+        return sp_fail(e, SP_E_SYSTEM, err,
+                       "make %.200s, so that no command makes it (SALLYPORT_HOME can name another "
+                       "directory)",
+                       path);
+    }
+    auto_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 ||
+        (fstat(dir, &st) == 0 && (st.st_mode & S_IRWXU) != S_IRWXU && fchmod(dir, 0700) < 0))
+        return sp_fail(e, SP_E_SYSTEM, errno, "make %.200s a directory of ours", path);
+    if (is_own_dir(w, path))
+        (void)mkdirat(dir, "rules", 0700); /* an empty one may be taken for a placeholder */
+    return 0;
+}
+
+/* The next one that is missing where a command could make it. 1: one was made. */
+static int make_own_dirs(const struct sp_wards *w, const struct sp_survey *s, struct sp_error *e)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        const struct sp_spot *spot = &s->spots[i];
+        const bool is_missing = spot->kind == SP_SPOT_MISSING && spot->why == SP_WHY_OWN;
+        const int r = is_missing ? make_own_dir(w, spot->path, e) : 1;
+
+        if (r != 1)
+            return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
+static int make_survey_and_dirs(const struct sp_wards *w, const struct sp_policy *p,
+                                struct sp_survey *ret, struct sp_error *e)
+{
+    int r = 1;
+
+    for (int i = 0; r == 1 && i < MAX_MADE; i++) {
+        sp_survey_done(ret);
+        r = make_survey(w, p, ret, e);
+        if (r == 0)
+            r = make_own_dirs(w, ret, e);
+    }
+    return r < 0 ? r : 0;
 }
 
 int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
@@ -407,7 +476,7 @@ static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_
         *ret = w;
         return 0;
     }
-    const int r = make_survey(all, p, &survey, e);
+    const int r = make_survey_and_dirs(all, p, &survey, e);
     if (r < 0)
         return r;
     if (w != NULL && w->survey.has_globs && sp_survey_equal(&w->survey, &survey) &&

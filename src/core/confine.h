@@ -20,10 +20,10 @@
 struct sp_wards;
 
 struct sp_wards_options {
-    struct sp_cell_options cell; /* without plan and callbacks */
-    const char *const *covers;   /* paths that no command may reach; NULL at the end */
-    const char *runtime_dir;     /* NULL: none */
-    bool is_exposed;             /* whoever has network can ask us for anything */
+    struct sp_cell_options cell;  /* without plan and callbacks */
+    struct sp_fixed_places fixed; /* borrowed */
+    const char *runtime_dir;      /* NULL: none */
+    bool is_exposed;              /* whoever has network can ask us for anything */
     void *user;
     void (*drained)(void *user);
 };

@@ -7,20 +7,82 @@
 
 #include "base/auto.h"
 
-bool sp_covers_add(struct sp_covers *c, const char *path)
+/* ---- lists ---- */
+
+static bool has(const struct sp_cover_list *l, const char *path)
 {
-    if (path == NULL || path[0] != '/' || path[1] == 0 || c->count == SP_MAX_COVERS)
-        return true;
-    c->paths[c->count] = strdup(path);
-    return c->paths[c->count] != NULL && ++c->count > 0;
+    for (size_t i = 0; i < l->count; i++)
+        if (strcmp(l->paths[i], path) == 0)
+            return true;
+    return false;
 }
+
+bool sp_cover_list_add(struct sp_cover_list *l, const char *path)
+{
+    if (path == NULL || path[0] != '/' || path[1] == 0 || has(l, path))
+        return true;
+    if (l->count + 1 >= l->cap) {
+        const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
+        char **paths = realloc(l->paths, cap * sizeof *paths);
+
+        if (paths == NULL)
+            return false;
+        l->paths = paths;
+        l->cap = cap;
+    }
+    l->paths[l->count] = strdup(path);
+    if (l->paths[l->count] == NULL)
+        return false;
+    l->paths[++l->count] = NULL;
+    return true;
+}
+
+static void list_done(struct sp_cover_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free(l->paths[i]);
+    free(l->paths);
+    *l = (struct sp_cover_list){0};
+}
+
+static bool copy_list(const char *const *from, struct sp_cover_list *to)
+{
+    for (; from != NULL && *from != NULL; from++)
+        if (!sp_cover_list_add(to, *from))
+            return false;
+    return true;
+}
+
+/* ---- all of them ---- */
 
 void sp_covers_done(struct sp_covers *c)
 {
-    for (unsigned i = 0; i < c->count; i++)
-        free(c->paths[i]);
-    c->count = 0;
+    list_done(&c->hidden);
+    list_done(&c->own_dirs);
+    list_done(&c->read_only);
+    list_done(&c->names);
 }
+
+struct sp_fixed_places sp_covers_places(const struct sp_covers *c)
+{
+    return (struct sp_fixed_places){.hidden = (const char *const *)c->hidden.paths,
+                                    .own_dirs = (const char *const *)c->own_dirs.paths,
+                                    .read_only = (const char *const *)c->read_only.paths,
+                                    .names = (const char *const *)c->names.paths};
+}
+
+bool sp_covers_copy(const struct sp_fixed_places *from, struct sp_covers *ret)
+{
+    return copy_list(from->hidden, &ret->hidden) && copy_list(from->own_dirs, &ret->own_dirs) &&
+           copy_list(from->read_only, &ret->read_only) && copy_list(from->names, &ret->names);
+}
+
+bool sp_covers_add(struct sp_covers *c, const char *path)
+{
+    return sp_cover_list_add(&c->hidden, path);
+}
+
+/* ---- the session's ---- */
 
 /* The path in unix:path=/x, unix:///x, unix:/x; NULL: none. */
 static const char *path_in_address(const char *address)

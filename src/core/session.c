@@ -48,10 +48,9 @@ static int make_cell(struct sp_server *s, struct sp_error *e)
 
 static int make_wards(struct sp_server *s, struct sp_error *e)
 {
-    static const char *const none[] = {NULL};
     const struct sp_wards_options o = {
         .cell = cell_options(s),
-        .covers = s->options.covers != NULL ? s->options.covers : none,
+        .fixed = s->options.fixed,
         .runtime_dir = s->options.runtime_dir,
         .is_exposed = s->options.is_exposed,
         .user = s,

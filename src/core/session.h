@@ -53,9 +53,9 @@ struct sp_server_options {
     uint64_t session_ttl_ms, closed_ttl_ms;
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;
-    const char *const *covers; /* paths that no confined command may reach; NULL at the end */
-    const char *runtime_dir;   /* NULL: none */
-    bool is_exposed;           /* whoever has network can ask us for anything */
+    struct sp_fixed_places fixed; /* what no policy opens; borrowed */
+    const char *runtime_dir;      /* NULL: none */
+    bool is_exposed;              /* whoever has network can ask us for anything */
     bool is_guest; /* in somebody else's program; the cell is made for the first command */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */

@@ -56,7 +56,7 @@ static int make_server(struct sp_local *l, struct sp_error *e)
         .use_cgroups = l->options.use_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
-        .covers = l->options.covers,
+        .fixed = l->options.fixed,
         .runtime_dir = l->options.runtime_dir,
         .is_guest = !l->options.owns_program,
         .user = l,
@@ -300,9 +300,7 @@ static void free_local(struct sp_backend *b)
     if (l->session != NULL)
         sp_session_detach(l->session, false); /* what commands left behind is killed */
     sp_server_free(l->server);
-    for (size_t i = 0; l->covers != NULL && l->covers[i] != NULL; i++)
-        free(l->covers[i]);
-    free((void *)l->covers);
+    sp_covers_done(&l->covers);
     free((void *)(uintptr_t)l->options.program);
     free((void *)(uintptr_t)l->options.runtime_dir);
     free((void *)(uintptr_t)l->options.cwd);
@@ -331,20 +329,12 @@ static bool copy_text(const char *from, const char **ret)
     return from == NULL || *ret != NULL;
 }
 
-static bool copy_covers(struct sp_local *l, const char *const *from)
+static bool copy_covers(struct sp_local *l, const struct sp_fixed_places *from)
 {
-    size_t n = 0;
-
-    while (from != NULL && from[n] != NULL)
-        n++;
-    l->covers = calloc(n + 1, sizeof *l->covers);
-    for (size_t i = 0; l->covers != NULL && i < n; i++) {
-        l->covers[i] = strdup(from[i]);
-        if (l->covers[i] == NULL)
-            return false;
-    }
-    l->options.covers = (const char *const *)l->covers;
-    return l->covers != NULL;
+    if (!sp_covers_copy(from, &l->covers))
+        return false;
+    l->options.fixed = sp_covers_places(&l->covers);
+    return true;
 }
 
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
@@ -361,7 +351,7 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
     l->options.owns_program = o->owns_program;
     if (!copy_text(o->program, &l->options.program) ||
         !copy_text(o->runtime_dir, &l->options.runtime_dir) ||
-        !copy_text(o->cwd, &l->options.cwd) || !copy_covers(l, o->covers)) {
+        !copy_text(o->cwd, &l->options.cwd) || !copy_covers(l, &o->fixed)) {
         free_local(&l->backend);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
     }

@@ -10,14 +10,15 @@
 #define SP_ENGINE_LOCAL_H
 
 #include "engine/job.h"
+#include "sandbox/survey.h"
 
 struct sp_local_options {
     const char *program;    /* the sallyport binary, run as `PROGRAM cell` */
     uint32_t max_processes; /* 0: 1024 */
     bool use_cgroups;
-    const char *const *covers; /* paths that no confined command may reach; NULL at the end */
-    const char *runtime_dir;   /* NULL: none */
-    const char *cwd;           /* the default one of commands; absolute */
+    struct sp_fixed_places fixed; /* what no policy opens */
+    const char *runtime_dir;      /* NULL: none */
+    const char *cwd;              /* the default one of commands; absolute */
     bool owns_program; /* the whole program is ours: what a killed cell leaves comes to us, and is
                           killed. For a guest, with use_cgroups alone */
 };

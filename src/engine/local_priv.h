@@ -8,13 +8,14 @@
 #ifndef SP_ENGINE_LOCAL_PRIV_H
 #define SP_ENGINE_LOCAL_PRIV_H
 
+#include "core/covers.h"
 #include "core/session.h"
 #include "engine/local.h"
 
 struct sp_local {
     struct sp_backend backend;
     struct sp_local_options options; /* strings are ours */
-    char **covers;
+    struct sp_covers covers;
     struct sp_server *server;   /* NULL before the first command */
     struct sp_session *session; /* the only one */
     struct sp_client client;

@@ -10,6 +10,7 @@
 #include "base/auto.h"
 #include "client/remote.h"
 #include "config/manager.h"
+#include "config/own_places.h"
 #include "config/policy.h"
 #include "core/placeholder.h"
 #include "engine/approver_program.h"
@@ -38,23 +39,22 @@ static int open_local(struct sp_engine *engine, const struct sp_engine_options *
                       struct sp_error *e)
 {
     auto_free char *program = NULL;
-    auto_free char *audit_log = NULL;
+    const struct sp_own_places_ask own = {.config = &engine->config};
     int r = find_cwd(engine, o->cwd, e);
 
     if (r == 0)
         r = sp_binary_find(o->program, &program, e);
+    sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
+    if (r == 0 && !sp_covers_find(engine->runtime_dir, &engine->covers))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     if (r == 0)
-        r = sp_config_audit_log(&engine->config, &audit_log, e);
+        r = sp_own_places_find(&own, &engine->covers, e);
     if (r < 0)
         return r;
-    sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
-    if (!sp_covers_find(engine->runtime_dir, &engine->covers) ||
-        !sp_covers_add(&engine->covers, audit_log))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     const struct sp_local_options lo = {
         .program = program,
         .use_cgroups = true,
-        .covers = (const char *const *)engine->covers.paths,
+        .fixed = sp_covers_places(&engine->covers),
         .runtime_dir = engine->runtime_dir,
         .cwd = engine->cwd,
     };
@@ -155,10 +155,17 @@ static int open_approver(struct sp_engine *engine, struct sp_error *e)
     return 0;
 }
 
+static void tell_doubtful(struct sp_engine *engine, const struct sp_rules *rules)
+{
+    sp_judge_tell_doubtful(rules, engine->is_confined ? &engine->policy : NULL, sp_lib_warn,
+                           engine);
+}
+
 static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
-    const struct sp_engine *engine = user;
+    struct sp_engine *engine = user;
 
+    tell_doubtful(engine, rules);
     return sp_approvals_set_rules(sp_manager_approvals(engine->manager), rules, fingerprint);
 }
 
@@ -177,6 +184,7 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
 
     if (r < 0)
         return r;
+    tell_doubtful(engine, ret->options.rules);
     const int opened = open_approver(engine, e);
     ret->options.approver = engine->approver;
     return opened < 0 ? opened

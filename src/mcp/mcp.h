@@ -15,6 +15,7 @@
 #define SP_MCP_MCP_H
 
 #include "engine/manager.h"
+#include "sandbox/survey.h"
 #include "tools/tools.h"
 
 struct sp_mcp;
@@ -41,7 +42,7 @@ struct sp_mcp_options {
     const struct sp_manager_options *manager;
     struct sp_tools_options tools;
     struct sp_approver *approver; /* who is asked where the host cannot be; NULL: nobody */
-    const char *const *covers;    /* as for sp_survey_make: explain_denial needs them */
+    struct sp_fixed_places fixed; /* as for sp_survey_make: explain_denial needs them */
     const char *cwd;              /* where commands run; NULL: the server's own, elsewhere */
     const char *instructions;     /* for models */
     bool is_remote;               /* commands run elsewhere */

@@ -23,7 +23,7 @@
 struct finder {
     struct sp_mcp_denials *d;
     const struct sp_policy *policy; /* of first attempts */
-    const char *const *covers;
+    const struct sp_fixed_places *fixed;
     bool is_remote;
 };
 
@@ -154,7 +154,7 @@ static int explain(const struct finder *f, const char *cwd, const char *path,
                    struct sp_explained *ret, struct sp_error *e)
 {
     struct sp_explainer *q = NULL;
-    int r = sp_explainer_new(f->policy, f->covers, &q, e);
+    int r = sp_explainer_new(f->policy, f->fixed, &q, e);
 
     if (r == 0)
         r = sp_explain_path(q, cwd, path, ret, e);
@@ -217,7 +217,7 @@ static struct finder finder(struct sp_mcp_denials *d, const struct sp_mcp *m)
 {
     const struct sp_mcp_options *o = sp_mcp_options(m);
 
-    return (struct finder){d, o->manager->policy, o->covers, o->is_remote};
+    return (struct finder){d, o->manager->policy, &o->fixed, o->is_remote};
 }
 
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,

@@ -73,9 +73,11 @@ bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *li
 
 static int access_rank(const struct sp_spot *s)
 {
-    static const int ranks[] = {[SP_ACCESS_DENY] = 2, [SP_ACCESS_WRITE] = 1, [SP_ACCESS_READ] = 0};
+    static const int ranks[] = {[SP_ACCESS_DENY] = 3, [SP_ACCESS_WRITE] = 1, [SP_ACCESS_READ] = 0};
 
-    return s->why == SP_WHY_COVER ? 3 : ranks[s->access];
+    if (s->why == SP_WHY_COVER)
+        return 4;
+    return s->why == SP_WHY_OWN && s->access == SP_ACCESS_READ ? 2 : ranks[s->access];
 }
 
 static bool is_temporary(const struct sp_policy *p, size_t entry)
@@ -182,6 +184,22 @@ bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n)
     const struct sp_spot *s = sp_spots_over(t, path, n);
 
     return s != NULL && s->access == SP_ACCESS_WRITE;
+}
+
+void sp_spots_close_below(struct sp_spots *t, const char *path)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->settled; i++) {
+        struct sp_spot *s = &t->items[i];
+
+        if (s->access == SP_ACCESS_WRITE && sp_path_is_in(s->path, path))
+            free(s->path);
+        else
+            t->items[kept++] = *s;
+    }
+    t->count = kept;
+    t->settled = kept;
 }
 
 void sp_spots_sink_covered(struct sp_spots *t)

@@ -22,9 +22,9 @@ int sp_path_order(const char *a, const char *b);
 /* The path is copied. false: no memory */
 bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *like);
 
-/* Sorts, and leaves one spot a path: a cover before all, then deny over write over read; among
- * equals the one whose reason is the later in enum sp_spot_why, and the entry that is not about a
- * temporary directory (p). Refused: two that saw different things at one path. */
+/* Sorts, and leaves one spot a path: a cover before all, then deny, places of our own, write, read;
+ * among equals the one whose reason is the later in enum sp_spot_why, and the entry that is not
+ * about a temporary directory (p). Refused: two that saw different things at one path. */
 int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_error *e);
 
 /* NULL: none */
@@ -37,6 +37,9 @@ bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n);
 
 /* The bytes of path before its last component: 1 for "/a", 0 for "/". */
 size_t sp_path_parent(const char *path);
+
+/* Takes away what may be written at or below the path, so that what is around it decides. */
+void sp_spots_close_below(struct sp_spots *t, const char *path);
 
 /* Takes everything below a cover away. */
 void sp_spots_sink_covered(struct sp_spots *t);

@@ -316,6 +316,88 @@ static int add_covers(struct sp_making *m, const char *const *covers)
     return r;
 }
 
+/* ---- places of our own ---- */
+
+/* A symlink that a command can replace leads to another file the next time. */
+static int check_own_links(struct sp_making *m, const char *path, const struct sp_canonical *at)
+{
+    const struct sp_link *link = sp_making_writable_link(m, at);
+
+    return link == NULL
+               ? 0
+               : sp_fail(m->e, SP_E_INVALID, 0,
+                         "cannot protect %.200s: a command could replace the symlink %.200s on the "
+                         "way to it; name it without that symlink",
+                         path, link->path);
+}
+
+enum own_kind { OWN_DIR, OWN_READ_ONLY, OWN_NAME };
+
+/* at->path is missing, barred or no directory. */
+static int add_own_unfound(struct sp_making *m, const char *path, const struct sp_canonical *at,
+                           enum own_kind kind)
+{
+    const char *last = at->parent != NULL ? at->parent : at->path;
+
+    if (at->way == SP_WAY_IMPOSSIBLE || !sp_spots_can_write(&m->spots, last, strlen(last)))
+        return 0;
+    if (at->way == SP_WAY_NO_DIR)
+        return sp_fail(m->e, SP_E_INVALID, 0,
+                       "cannot protect %.200s because %.200s is not a directory", path, at->path);
+    if (at->way == SP_WAY_BARRED)
+        return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
+    if (kind == OWN_READ_ONLY)
+        return 0;
+    return sp_making_add_missing(m, at->path, &at->who, SP_ACCESS_READ,
+                                 kind == OWN_DIR ? SP_WHY_OWN : SP_WHY_PROTECTED, SP_NO_ENTRY);
+}
+
+static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
+{
+    auto_free char *path = sp_path_normalise(named, NULL);
+    auto_canonical struct sp_canonical at = {0};
+
+    if (path == NULL)
+        return errno == ENOMEM
+                   ? sp_making_no_memory(m)
+                   : sp_fail(m->e, SP_E_INVALID, 0, "%.300s is not an absolute path", named);
+    int r = sp_canonical_find(path, &at, m->e);
+    if (r == 0)
+        r = sp_making_mark_way(m, path, &at);
+    if (r == 0)
+        r = check_own_links(m, path, &at);
+    if (r < 0)
+        return r;
+    if (at.way != SP_WAY_FOUND)
+        r = add_own_unfound(m, path, &at, kind);
+    else if (sp_spots_can_write(&m->spots, at.path, strlen(at.path)))
+        r = sp_making_add(m, at.path, &at.who, SP_ACCESS_READ, SP_WHY_OWN, SP_NO_ENTRY);
+    if (r == 0)
+        r = sp_making_settle(m); /* what lies in it is asked about it */
+    if (r == 0 && kind != OWN_DIR && at.way == SP_WAY_FOUND)
+        sp_spots_close_below(&m->spots, at.path);
+    return r;
+}
+
+static int add_own_list(struct sp_making *m, const char *const *paths, enum own_kind kind)
+{
+    int r = 0;
+
+    for (; r == 0 && paths != NULL && *paths != NULL; paths++)
+        r = add_own(m, *paths, kind);
+    return r;
+}
+
+static int add_own_places(struct sp_making *m, const struct sp_fixed_places *fixed)
+{
+    if (m->resolved->is_open)
+        return 0;
+    int r = add_own_list(m, fixed->own_dirs, OWN_DIR);
+    if (r == 0)
+        r = add_own_list(m, fixed->read_only, OWN_READ_ONLY);
+    return r < 0 ? r : add_own_list(m, fixed->names, OWN_NAME);
+}
+
 /* ---- aliases ---- */
 
 static bool is_known_alias(const struct sp_survey *s, const char *path)
@@ -382,7 +464,7 @@ static void making_done(struct sp_making *m)
     sp_survey_done(&m->out);
 }
 
-static int make(struct sp_making *m, const char *const *covers)
+static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
 {
     int r = look_at_facts(m);
 
@@ -397,7 +479,9 @@ static int make(struct sp_making *m, const char *const *covers)
     if (r == 0)
         r = check_strict_links(m); /* when it is known what can be written */
     if (r == 0)
-        r = add_covers(m, covers);
+        r = add_own_places(m, fixed);
+    if (r == 0)
+        r = add_covers(m, fixed->hidden);
     if (r == 0)
         r = add_aliases(m);
     if (r == 0)
@@ -406,8 +490,9 @@ static int make(struct sp_making *m, const char *const *covers)
 }
 
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
-                   const char *const *covers, struct sp_survey *ret, struct sp_error *e)
+                   const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_error *e)
 {
+    static const struct sp_fixed_places none = {0};
     struct sp_error unheard = {0};
     struct sp_making m = {.policy = p, .resolved = r, .e = e != NULL ? e : &unheard};
 
@@ -415,7 +500,7 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
     m.out.is_full_read = r->is_full_read;
     m.out.has_globs = r->glob_count != 0;
     sp_budget_begin(SP_SURVEY_MS);
-    const int err = make(&m, covers);
+    const int err = make(&m, fixed != NULL ? fixed : &none);
     if (err == 0) {
         m.out.spots = TAKE_PTR(m.spots.items);
         m.out.count = m.spots.count;

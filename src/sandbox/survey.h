@@ -22,7 +22,14 @@ enum sp_spot_kind {
     SP_SPOT_DIR,
     SP_SPOT_FILE
 }; /* FILE: whatever is no directory */
-enum sp_spot_why { SP_WHY_ENTRY, SP_WHY_PROTECTED, SP_WHY_GITDIR, SP_WHY_GLOB, SP_WHY_COVER };
+enum sp_spot_why {
+    SP_WHY_ENTRY,
+    SP_WHY_PROTECTED,
+    SP_WHY_GITDIR,
+    SP_WHY_GLOB,
+    SP_WHY_OWN, /* rules, configuration, credentials and programs of sallyport itself */
+    SP_WHY_COVER,
+};
 
 struct sp_spot {
     char *path; /* no symlink in it; of a MISSING one: the first component that is not there */
@@ -77,10 +84,31 @@ struct sp_survey {
 };
 void sp_survey_done(struct sp_survey *s);
 
-/* covers: absolute paths (NULL at the end) that no command may reach whatever the policy says, and
- * nothing below them either; missing ones are skipped. Also when everything is open. */
+/*
+ * Absolute paths that no policy opens; each list has NULL at its end, or is NULL.
+ *
+ * What decides about commands must not be written by one: a rule or a configuration that a confined
+ * command left behind would let the next command run without a sandbox. A policy that restricts no
+ * files at all (is_open) is not changed by `own_dirs` and `read_only`.
+ */
+struct sp_fixed_places {
+    /* No command may reach them, nor anything below; missing ones are skipped. Also when everything
+     * is open. */
+    const char *const *hidden;
+    /* Directories of ours: read-only, except for entries of the policy below them. One that is
+     * missing where a command could make it is a MISSING spot with SP_WHY_OWN: the caller makes it,
+     * for good. */
+    const char *const *own_dirs;
+    /* Files and directories: read-only with all that is below them; missing ones are skipped. */
+    const char *const *read_only;
+    /* The same, but one that is missing where a command could make it is held as a protected name
+     * is. */
+    const char *const *names;
+};
+
+/* fixed may be NULL. */
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
-                   const char *const *covers, struct sp_survey *ret, struct sp_error *e);
+                   const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_error *e);
 
 /* Whether everything still looks as it did. */
 bool sp_survey_holds(const struct sp_survey *s);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "sandbox/budget.h"
 #include "sandbox/resolve.h"
 
 void sp_writable_done(struct sp_writable *w)
@@ -123,4 +124,46 @@ bool sp_writable_stays(const struct sp_writable *w, const char *path, struct sp_
         return true;
     sp_canonical_done(ret);
     return false;
+}
+
+/* ---- files ---- */
+
+/* The facts with the paths that they lead to; what leads nowhere stays as it is written. */
+static bool make_canonical(struct sp_resolved *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        auto_canonical struct sp_canonical at = {0};
+
+        if (sp_canonical_find(r->facts[i].path, &at, NULL) < 0)
+            return false;
+        if (at.way != SP_WAY_FOUND)
+            continue;
+        free(r->facts[i].path);
+        r->facts[i].path = TAKE_PTR(at.path);
+    }
+    return true;
+}
+
+static bool can_write(const struct sp_resolved *r, const struct sp_canonical *at)
+{
+    bool can = sp_resolved_can_write(r, at->path, NULL, NULL);
+
+    for (size_t i = 0; !can && i < at->link_count; i++)
+        can = sp_resolved_can_write(r, at->links[i].path, NULL, NULL);
+    return can;
+}
+
+bool sp_policy_may_write(const struct sp_policy *p, const char *path)
+{
+    struct sp_resolved r __attribute__((cleanup(sp_resolved_done))) = {0};
+    auto_canonical struct sp_canonical at = {0};
+
+    if (!sp_profile_needs_sandbox(&p->profile))
+        return false;
+    sp_budget_begin(SP_SURVEY_MS);
+    if (path[0] != '/' || sp_resolve(p, &r, NULL) < 0)
+        return true;
+    if (r.is_open || sp_canonical_find(path, &at, NULL) < 0 || at.way != SP_WAY_FOUND)
+        return true;
+    return can_write(&r, &at) || !make_canonical(&r) || can_write(&r, &at);
 }

@@ -34,4 +34,12 @@ bool sp_writable_has(const struct sp_writable *w, const char *path);
  * it is empty if the answer is no. Below /proc, /dev and /sys nothing stays. */
 bool sp_writable_stays(const struct sp_writable *w, const char *path, struct sp_canonical *ret);
 
+/*
+ * Whether a command under the policy could have written the file: for rules, which say what the
+ * next command may do. true also if that cannot be found out (it is relative, missing, or cannot be
+ * looked at). Unlike above, a protected name below a writable root counts as out of reach: every
+ * sandbox holds it, with the directories on the way. A policy that confines nothing writes nothing.
+ */
+bool sp_policy_may_write(const struct sp_policy *p, const char *path);
+
 #endif

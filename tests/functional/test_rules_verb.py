@@ -181,16 +181,23 @@ class Explain(Rules):
 
     def test_a_rule_makes_it_free_and_another_forbids_it(self):
         f = self.write('a.rules', 'prefix_rule([["touch", "a"]])\nprefix_rule(["b"], "forbidden", justification="no")\n')
-        for v in self.explain('-r', f, '--', 'touch', 'x')['requirements'].values():
+        for v in self.explain('--sandbox', ':read-only', '-r', f, '--', 'touch', 'x')['requirements'].values():
             self.assertEqual(v, {'requirement': 'skip', 'free': True})
         for v in self.explain('-r', f, '--', 'a', 'x')['requirements'].values():  # which is not installed
             self.assertEqual(v, {'requirement': 'skip', 'free': False})
         for v in self.explain('-r', f, '--', 'b', 'x')['requirements'].values():
             self.assertEqual(v, {'requirement': 'forbidden', 'reason': '`b x` rejected: no'})
 
+    def test_a_file_that_commands_may_write_makes_nothing_free(self):
+        f = self.write('a.rules', 'prefix_rule(["a"])\n')
+        for v in self.explain('-r', f, '--', 'a', 'x')['requirements'].values():
+            self.assertEqual(v, {'requirement': 'skip', 'free': False})
+        out = self.rules('explain', '-r', f, '--', 'a', 'x')[1]
+        self.assertIn('  allow      a\n             in the sandbox, since commands may write %s\n' % f, out)
+
     def test_an_incomplete_policy_makes_nothing_free(self):
         self.write('home/rules/a.rules', 'prefix_rule(["touch"])\n')
-        self.assertTrue(self.explain('--', 'touch')['requirements']['never']['free'])
+        self.assertTrue(self.explain('--sandbox', ':read-only', '--', 'touch')['requirements']['never']['free'])
         self.write('home/rules/b.rules', 'prefix_rule(')
         status, out, err = self.rules('explain', '--json', '--', 'touch')
         self.assertEqual(status, 0)

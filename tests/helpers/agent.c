@@ -83,6 +83,7 @@ static void on_warning(void *user, const char *text)
 
 static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struct sp_error *e)
 {
+    const char *const projects[] = {a->o.cwd, NULL};
     auto_free char *system_dir = NULL;
 
     if (a->o.rules_in == NULL)
@@ -93,9 +94,7 @@ static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struc
     const struct sp_rules_places places = {
         .system_dir = system_dir,
         .user_dir = a->rules_user_dir,
-        .cwd = a->o.cwd,
-        .trusted_root = a->o.cwd,
-        .is_project_trusted = true,
+        .projects = projects,
     };
     const struct sp_rules_watch_options o = {
         .loop = a->loop, .places = &places, .changed = on_rules, .warn = on_warning, .user = a};

@@ -13,7 +13,9 @@ static struct sp_policy policy;
 static struct sp_resolved resolved;
 static struct sp_survey survey;
 static struct sp_error error;
-static const char *covers[8];
+static const char *covers[8], *own_dirs[4], *own_files[4], *own_names[4];
+static const struct sp_fixed_places fixed = {
+    .hidden = covers, .own_dirs = own_dirs, .read_only = own_files, .names = own_names};
 
 static inline void survey_reset(void)
 {
@@ -22,6 +24,9 @@ static inline void survey_reset(void)
     sp_policy_done(&policy);
     policy = (struct sp_policy){0};
     memset(covers, 0, sizeof covers);
+    memset(own_dirs, 0, sizeof own_dirs);
+    memset(own_files, 0, sizeof own_files);
+    memset(own_names, 0, sizeof own_names);
     error = (struct sp_error){0};
 }
 
@@ -67,7 +72,7 @@ static inline int survey_try(void)
     sp_resolved_done(&resolved);
     error = (struct sp_error){0};
     assert_int_equal(sp_resolve(&policy, &resolved, &error), 0);
-    return sp_survey_make(&policy, &resolved, covers, &survey, &error);
+    return sp_survey_make(&policy, &resolved, &fixed, &survey, &error);
 }
 
 static inline void check_there(const char *path, dev_t dev, ino_t ino, struct stat *ret)
@@ -149,7 +154,7 @@ static inline void survey_now(void)
     if (survey_try() < 0)
         fail_msg("%s (%s)", error.msg, strerror(error.sys));
     check_survey();
-    assert_int_equal(sp_survey_make(&policy, &resolved, covers, &again, &error), 0);
+    assert_int_equal(sp_survey_make(&policy, &resolved, &fixed, &again, &error), 0);
     assert_true(sp_survey_equal(&survey, &again));
     sp_survey_done(&again);
     assert_int_equal(sp_survey_holds(&survey), !survey.has_globs);

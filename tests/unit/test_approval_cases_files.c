@@ -141,14 +141,15 @@ static void test_with_a_broken_file_nothing_runs_free(void **state)
 static void test_a_projects_rules_need_trust(void **state)
 {
     char cwd[512];
-    struct sp_rules_places places = {.cwd = cwd};
+    const char *const projects[] = {cwd, NULL};
+    struct sp_rules_places places = {0};
 
     (void)state;
     (void)snprintf(cwd, sizeof cwd, "%s", at("p"));
     write_file("p/.git/HEAD", "");
     write_file("p/.sallyport/rules/a.rules", "prefix_rule([\"ls\"], \"forbidden\")\n");
     expect(&places, SP_APPROVAL_ON_REQUEST, "ls", SKIP, "");
-    places.is_project_trusted = true;
+    places.projects = projects;
     expect(&places, SP_APPROVAL_ON_REQUEST, "ls", REJ,
            "`ls` rejected: policy forbids commands starting with `ls`");
 }
@@ -158,8 +159,8 @@ static void test_rules_of_two_files_add_up(void **state)
 {
     char home[512];
     char cwd[512];
-    const struct sp_rules_places places = {
-        .user_dir = home, .cwd = cwd, .is_project_trusted = true};
+    const char *const projects[] = {cwd, NULL};
+    const struct sp_rules_places places = {.user_dir = home, .projects = projects};
 
     (void)state;
     (void)snprintf(home, sizeof home, "%s", at("home"));
@@ -316,7 +317,8 @@ static void test_a_named_file_that_is_no_file(void **state)
 static void test_links_in_the_work_tree(void **state)
 {
     char cwd[512];
-    const struct sp_rules_places places = {.cwd = cwd, .is_project_trusted = true};
+    const char *const projects[] = {cwd, NULL};
+    const struct sp_rules_places places = {.projects = projects};
 
     (void)state;
     (void)snprintf(cwd, sizeof cwd, "%s", at("p"));

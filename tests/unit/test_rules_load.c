@@ -95,10 +95,9 @@ static struct sp_rules *load(const struct sp_rules_places *places, struct sp_rul
 
 static void test_nothing_there_is_no_rules(void **state)
 {
-    const struct sp_rules_places places = {.system_dir = at("none"),
-                                           .user_dir = at("neither"),
-                                           .cwd = root,
-                                           .is_project_trusted = true};
+    const char *const projects[] = {root, NULL};
+    const struct sp_rules_places places = {
+        .system_dir = at("none"), .user_dir = at("neither"), .projects = projects};
 
     (void)state;
     struct sp_rules *r = load(&places, NULL);
@@ -153,7 +152,6 @@ static void test_folders_are_read_in_their_order(void **state)
         "extra.rules",
         "src/repo/.sallyport/rules/r.rules",
         "src/repo/.codex/rules/r.rules",
-        "src/repo/a/.sallyport/rules/a.rules",
         "src/repo/a/b/.sallyport/rules/b.rules",
         NULL,
     };
@@ -163,16 +161,18 @@ static void test_folders_are_read_in_their_order(void **state)
                                            NULL};
     char extra[512];
     const char *const files[] = {extra, NULL};
-    char cwd[512];
+    char outer[512];
+    char inner[512];
+    const char *const projects[] = {outer, inner, NULL};
 
     (void)state;
     (void)snprintf(extra, sizeof extra, "%s", at("extra.rules"));
     write_all();
-    (void)snprintf(cwd, sizeof cwd, "%s", at("src/repo/a/b"));
+    (void)snprintf(outer, sizeof outer, "%s", at("src/repo"));
+    (void)snprintf(inner, sizeof inner, "%s", at("src/repo/a/b"));
     struct sp_rules_places places = {.system_dir = strdup(at("etc")),
                                      .user_dir = strdup(at("home")),
-                                     .cwd = cwd,
-                                     .is_project_trusted = true,
+                                     .projects = projects,
                                      .files = files};
     struct sp_rules *r = load(&places, NULL);
     assert_files(r, all);
@@ -182,11 +182,12 @@ static void test_folders_are_read_in_their_order(void **state)
                 "allow x here (/u/x)");
     assert_said(r, "/e/x", ""); /* the last word on x is the user's */
     sp_rules_unref(r);
-    places.is_project_trusted = false;
+    places.projects = NULL;
     r = load(&places, NULL);
     assert_files(r, untrusted);
     sp_rules_unref(r);
-    places.is_project_trusted = places.ignores_user_and_project = true;
+    places.projects = projects;
+    places.ignores_user_and_project = true;
     r = load(&places, NULL);
     assert_files(r, ignoring);
     sp_rules_unref(r);
@@ -194,57 +195,33 @@ static void test_folders_are_read_in_their_order(void **state)
     free((char *)(uintptr_t)places.user_dir);
 }
 
-static void test_without_a_repository_only_the_cwd_counts(void **state)
+/* Neither what is above nor what is below it: commands in a folder below may write there. */
+static void test_only_the_root_of_a_project_has_rules(void **state)
 {
-    static const char *const expected[] = {"p/q/.codex/rules/x.rules", NULL};
-    char cwd[512];
-
-    (void)state;
-    if (access("/tmp/.git", F_OK) == 0 || access("/.git", F_OK) == 0) {
-        print_message("# the temporary directory is in somebody's repository: not tried\n");
-        return;
-    }
-    write_file("p/.sallyport/rules/x.rules", "prefix_rule(['x'])");
-    write_file("p/q/.codex/rules/x.rules", "prefix_rule(['x'])");
-    (void)snprintf(cwd, sizeof cwd, "%s", at("p/q"));
-    const struct sp_rules_places places = {.cwd = cwd, .is_project_trusted = true};
-    struct sp_rules *r = load(&places, NULL);
-    assert_files(r, expected);
-    sp_rules_unref(r);
-}
-
-static void test_nothing_above_what_was_trusted_is_read(void **state)
-{
-    static const char *const expected[] = {"o/.sallyport/rules/o.rules", "o/p/.codex/rules/x.rules",
-                                           NULL};
-    static const char *const inner[] = {"o/p/.codex/rules/x.rules", NULL};
-    char cwd[512];
+    static const char *const expected[] = {"o/p/.codex/rules/x.rules", NULL};
+    static const char *const roots[] = {"o/p", "o/p/", "o/p//"};
     char trusted[512];
+    const char *const projects[] = {trusted, NULL};
+    const struct sp_rules_places places = {.projects = projects};
 
     (void)state;
-    write_file("o/.git/HEAD", ""); /* whoever made that */
+    write_file("o/.git/HEAD", "");
     write_file("o/.sallyport/rules/o.rules", "prefix_rule(['x'])");
     write_file("o/p/.codex/rules/x.rules", "prefix_rule(['x'])");
-    (void)snprintf(cwd, sizeof cwd, "%s", at("o/p"));
-    (void)snprintf(trusted, sizeof trusted, "%s", at("o"));
-    const struct sp_rules_places places = {
-        .cwd = cwd, .is_project_trusted = true, .trusted_root = trusted};
-    struct sp_rules *r = load(&places, NULL);
-    assert_files(r, expected);
-    sp_rules_unref(r);
-    static const char *const roots[] = {"o/p", "o/p/", "o/p//"};
+    write_file("o/p/q/.git/HEAD", "");
+    write_file("o/p/q/.sallyport/rules/x.rules", "prefix_rule(['x'])");
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+        const char *name;
+        uint32_t count;
+
         (void)snprintf(trusted, sizeof trusted, "%s", at(roots[i]));
-        r = load(&places, NULL);
-        assert_files(r, inner);
+        struct sp_rules *r = load(&places, NULL);
+        if (i == 0)
+            assert_files(r, expected);
+        assert_true(sp_rules_file(r, 0, &name, &count));
+        assert_false(sp_rules_file(r, 1, &name, &count));
         sp_rules_unref(r);
     }
-    assert_int_equal(remove(at("o/.git/HEAD")), 0);
-    assert_int_equal(remove(at("o/.git")), 0);
-    (void)snprintf(trusted, sizeof trusted, "%s/", at("o")); /* no repository: it is the root */
-    r = load(&places, NULL);
-    assert_files(r, expected);
-    sp_rules_unref(r);
 }
 
 static void test_no_folder_is_read_twice(void **state)
@@ -257,8 +234,8 @@ static void test_no_folder_is_read_twice(void **state)
     write_file("h/.sallyport/rules/x.rules", "prefix_rule(['x'])");
     (void)snprintf(cwd, sizeof cwd, "%s", at("h"));
     (void)snprintf(home, sizeof home, "%s", at("h/.sallyport"));
-    const struct sp_rules_places places = {
-        .user_dir = home, .cwd = cwd, .is_project_trusted = true};
+    const char *const projects[] = {cwd, NULL};
+    const struct sp_rules_places places = {.user_dir = home, .projects = projects};
     struct sp_rules *r = load(&places, NULL);
     assert_files(r, expected);
     sp_rules_unref(r);
@@ -627,8 +604,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_there_is_no_rules),
         cmocka_unit_test(test_folders_are_read_in_their_order),
-        cmocka_unit_test(test_without_a_repository_only_the_cwd_counts),
-        cmocka_unit_test(test_nothing_above_what_was_trusted_is_read),
+        cmocka_unit_test(test_only_the_root_of_a_project_has_rules),
         cmocka_unit_test(test_no_folder_is_read_twice),
         cmocka_unit_test(test_links_are_skipped_aloud),
         cmocka_unit_test(test_a_broken_file_keeps_its_last_version),

@@ -517,75 +517,57 @@ static void test_named_files(void **state)
 
 /* ---- projects ---- */
 
+/* Of places that outlive the test's own. */
+static struct sp_rules_places project(const char *below)
+{
+    static char trusted[128];
+    static const char *const projects[] = {trusted, NULL};
+    struct sp_rules_places p = places();
+
+    (void)snprintf(trusted, sizeof trusted, "%s/%s", root, below);
+    p.projects = projects;
+    return p;
+}
+
 static void test_a_project(void **state)
 {
-    struct sp_rules_places p = places();
-    char cwd[128], trusted[128];
-
     (void)state;
-    make_folders("p/a/b/");
-    (void)snprintf(cwd, sizeof cwd, "%s/p/a/b", root);
-    (void)snprintf(trusted, sizeof trusted, "%s/p", root);
-    p.cwd = cwd;
-    p.trusted_root = trusted;
-    p.is_project_trusted = true;
-    start_at(p);
+    make_folders("p/a/");
+    start_at(project("p"));
+    write_file("p/a/.sallyport/rules/x.rules", ALLOW("one")); /* not the project's root */
+    stay_quiet();
+    assert_int_equal(told, 0);
     write_file("p/.sallyport/rules/x.rules", ALLOW("one"));
     becomes("one", "allow one");
-    write_file("p/a/b/.codex/rules/x.rules", ALLOW("two"));
+    write_file("p/.codex/rules/x.rules", ALLOW("two"));
     becomes("two", "allow two");
-    write_file("p/a/.git/HEAD", ""); /* a repository of its own: nothing above it is read */
-    becomes("one", "");
-    becomes("two", "allow two");
-    assert_int_equal(unlink(at("p/a/.git/HEAD")), 0);
-    assert_int_equal(rmdir(at("p/a/.git")), 0);
-    becomes("one", "allow one");
     assert_warned("");
 }
 
 /* What stands where a protected name is missing while a sandboxed command runs. */
 static void test_placeholders_of_sandboxes_are_nothing(void **state)
 {
-    struct sp_rules_places p = places();
-    char cwd[128], trusted[128];
-
     (void)state;
     write_file("p/.sallyport/rules/x.rules", ALLOW("one"));
-    make_folders("p/a/");
-    (void)snprintf(cwd, sizeof cwd, "%s/p/a", root);
-    (void)snprintf(trusted, sizeof trusted, "%s/p", root);
-    p.cwd = cwd;
-    p.trusted_root = trusted;
-    p.is_project_trusted = true;
-    start_at(p);
-    assert_int_equal(mkdir(at("p/a/.codex"), 0555), 0);
-    assert_int_equal(mkdir(at("p/a/.git"), 0555), 0);
+    start_at(project("p"));
+    assert_int_equal(mkdir(at("p/.codex"), 0555), 0);
     stay_quiet();
     assert_int_equal(told, 0);
-    write_file("p/.sallyport/rules/x.rules", ALLOW("two")); /* while they stand */
+    write_file("p/.sallyport/rules/x.rules", ALLOW("two")); /* while it stands */
     becomes("two", "allow two");
-    assert_int_equal(rmdir(at("p/a/.git")), 0);
-    stay_quiet();
-    assert_int_equal(told, 1);
-    assert_int_equal(rmdir(at("p/a/.codex")), 0);
-    write_file("p/a/.codex/rules/x.rules", ALLOW("three"));
+    assert_int_equal(rmdir(at("p/.codex")), 0);
+    write_file("p/.codex/rules/x.rules", ALLOW("three"));
     becomes("three", "allow three");
     becomes("two", "allow two");
 }
 
 static void test_links_of_a_project_are_not_followed(void **state)
 {
-    struct sp_rules_places p = places();
-    char cwd[128];
-
     (void)state;
     make_folders("p/");
     make_folders("victim/rules/");
-    (void)snprintf(cwd, sizeof cwd, "%s/p", root);
-    p.cwd = p.trusted_root = cwd;
-    p.is_project_trusted = true;
     assert_int_equal(symlink(at("victim"), at("p/.sallyport")), 0);
-    start_at(p);
+    start_at(project("p"));
     write_file("victim/rules/x.txt", "x");
     write_file("victim/rules/x.rules", "x");
     stay_quiet();
@@ -594,34 +576,31 @@ static void test_links_of_a_project_are_not_followed(void **state)
 
 static void test_an_untrusted_project_is_not_watched(void **state)
 {
-    struct sp_rules_places p = places();
-    char cwd[128];
-
     (void)state;
     make_folders("p/");
-    (void)snprintf(cwd, sizeof cwd, "%s/p", root);
-    p.cwd = cwd;
-    start_at(p);
+    start_at(places());
     write_file("p/.sallyport/rules/x.rules", ALLOW("one"));
     stay_quiet();
     assert_int_equal(told, 0);
 }
 
-static void test_a_deep_project_has_a_bound(void **state)
+static void test_many_projects_have_a_bound(void **state)
 {
+    enum { MANY = 300 };
     struct sp_rules_places p = places();
     auto_buf struct sp_buf path = {0};
+    char *projects[MANY + 1] = {0};
 
     (void)state;
-    for (int i = 0; i < 220; i++)
-        assert_true(sp_buf_printf(&path, "%s", "d/"));
-    assert_true(sp_buf_add(&path, "", 1));
+    for (int i = 0; i < MANY; i++) {
+        assert_true(sp_buf_printf(&path, "%s", i == 0 ? "d" : "/d"));
+        assert_true(sp_buf_add(&path, "", 1));
+        path.len--;
+        projects[i] = strdup(at(path.data));
+    }
     make_folders(path.data);
-    char *cwd = strdup(at(path.data));
-    cwd[strlen(cwd) - 1] = 0;
-    p.cwd = cwd;
-    p.trusted_root = root;
-    p.is_project_trusted = true;
+    assert_int_equal(mkdir(projects[MANY - 1], 0700), 0);
+    p.projects = (const char *const *)projects;
     start_at(p);
     assert_true(adds <= 2 * SP_RULES_WATCH_MAX);
     assert_warned("rules are in more than 512 places: changes in the last of them, those of the "
@@ -629,7 +608,8 @@ static void test_a_deep_project_has_a_bound(void **state)
     write_file("d/.sallyport/rules/x.rules", ALLOW("one"));
     becomes("one", "allow one");
     assert_warned("");
-    free(cwd);
+    for (int i = 0; i < MANY; i++)
+        free(projects[i]);
 }
 
 /* ---- much at once ---- */
@@ -916,7 +896,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_placeholders_of_sandboxes_are_nothing),
     TEST(test_links_of_a_project_are_not_followed),
     TEST(test_an_untrusted_project_is_not_watched),
-    TEST(test_a_deep_project_has_a_bound),
+    TEST(test_many_projects_have_a_bound),
     TEST(test_a_burst_is_one_change),
     TEST(test_what_comes_on_and_on_does_not_hold_up_reading),
     TEST(test_an_amendment_of_our_own),

@@ -130,7 +130,7 @@ static void test_every_fault_is_an_error_or_harmless(void **state)
 
         has_fired = false;
         calls_left = n;
-        const int r = sp_survey_make(&policy, &resolved, covers, &s, &error);
+        const int r = sp_survey_make(&policy, &resolved, &fixed, &s, &error);
         calls_left = -1;
         assert_int_equal(open_fds(), fds);
         if (r == 0 && !sp_survey_equal(&whole, &s))

@@ -40,7 +40,7 @@ static inline void make_wards(const char *of_program)
     (void)snprintf(run, sizeof run, "%s/run", tree);
     const struct sp_wards_options o = {
         .cell = {.program = of_program, .slots = SLOTS, .nofile_soft = 64, .nofile_hard = 64},
-        .covers = covers,
+        .fixed = {.hidden = covers},
         .runtime_dir = run,
         .drained = on_drained};
 

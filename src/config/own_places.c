@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/own_places.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "config/approvals.h"
+#include "sandbox/resolve.h"
+
+#define SYSTEM_DIR "/etc/sallyport"
+
+static const char *absolute_or_none(const char *path)
+{
+    return path != NULL && path[0] == '/' ? path : NULL;
+}
+
+/* dir/name, or dir itself; a relative path is taken from our own working directory. */
+static bool add(struct sp_cover_list *l, const char *dir, const char *name)
+{
+    auto_free char *here = dir == NULL || dir[0] == '/' ? NULL : getcwd(NULL, 0);
+    auto_free char *path = NULL;
+
+    if (dir == NULL || dir[0] == 0)
+        return true;
+    if (asprintf(&path, "%s%s%s%s%s", here == NULL ? "" : here, here == NULL ? "" : "/", dir,
+                 name == NULL ? "" : "/", name == NULL ? "" : name) < 0) {
+        path = NULL;
+        return false;
+    }
+    auto_free char *normal = sp_path_normalise(path, NULL);
+    return normal != NULL ? sp_cover_list_add(l, normal) : errno == EINVAL;
+}
+
+/* Where rules and a configuration are looked for by this or another sallyport of the user. */
+static bool add_home(struct sp_covers *c, const char *home, const char *below)
+{
+    auto_free char *dir = NULL;
+
+    if (home == NULL)
+        return true;
+    if (asprintf(&dir, "%s%s", home, below) < 0) {
+        dir = NULL;
+        return false;
+    }
+    return add(&c->own_dirs, dir, NULL) && add(&c->read_only, dir, "rules") &&
+           add(&c->read_only, dir, "sallyport.conf");
+}
+
+/* program:PATH */
+static bool add_program(struct sp_covers *c, const char *words)
+{
+    return words == NULL || strncmp(words, "program:", 8) != 0 ||
+           add(&c->read_only, words + 8, NULL);
+}
+
+/* Nobody but us reads a token; and it is the file that is named, not one put in its place. */
+static bool add_token(struct sp_covers *c, const char *path)
+{
+    return sp_covers_add_real(c, path) && add(&c->read_only, path, NULL);
+}
+
+static bool add_environments(struct sp_covers *c, const struct sp_config *config)
+{
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < config->environment_count; i++) {
+        const struct sp_config_environment *env = &config->environments[i];
+        const char *program = env->program == NULL ? NULL : env->program[0];
+
+        ok = add_token(c, env->token_file) &&
+             (program == NULL || program[0] != '/' || add(&c->read_only, program, NULL));
+    }
+    return ok;
+}
+
+/* Of every trusted project: a command in one directory must not write what the next command in
+ * another directory is judged by. */
+static bool add_projects(struct sp_covers *c, char *const *projects)
+{
+    bool ok = true;
+
+    for (; ok && projects != NULL && *projects != NULL; projects++)
+        ok = add(&c->names, *projects, ".sallyport") && add(&c->names, *projects, ".codex");
+    return ok;
+}
+
+static bool add_configured(struct sp_covers *c, const struct sp_config *config)
+{
+    bool ok = add_home(c, config->home, "") && add(&c->read_only, config->path, NULL) &&
+              add_program(c, config->approver) && add_program(c, config->reviewer) &&
+              add_token(c, config->token_file) && add_environments(c, config) &&
+              add_projects(c, config->trusted_projects);
+
+    for (size_t i = 0;
+         ok && config->permission_hooks != NULL && config->permission_hooks[i] != NULL; i++)
+        ok = add(&c->read_only, config->permission_hooks[i], NULL);
+    return ok;
+}
+
+/* A log that is missing cannot be hidden, and a command would be the first to make it. */
+static void make_log(const char *path)
+{
+    auto_free char *folder = strdup(path);
+    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+
+    if (slash == NULL || slash == folder)
+        return;
+    *slash = 0;
+    (void)mkdir(folder, 0700); /* what is wrong is said by the first entry that cannot be written */
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static int add_audit_log(struct sp_covers *c, const struct sp_config *config, struct sp_error *e)
+{
+    auto_free char *path = NULL;
+    const int r = sp_config_audit_log(config, &path, e);
+
+    if (r < 0 || path == NULL)
+        return r;
+    if (config->audit_log != NULL) /* else it is in our home, which no command writes */
+        make_log(path);
+    return sp_covers_add(c, path) && add(&c->read_only, path, NULL)
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "protect the audit log");
+}
+
+int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret,
+                       struct sp_error *e)
+{
+    const struct sp_config *config = ask->config;
+    bool ok = add_home(ret, SYSTEM_DIR, "") && add(&ret->read_only, SYSTEM_DIR, "managed.rules") &&
+              add_home(ret, absolute_or_none(getenv("SALLYPORT_HOME")), "") &&
+              add_home(ret, absolute_or_none(getenv("HOME")), "/.sallyport") &&
+              add(&ret->read_only, absolute_or_none(getenv("SALLYPORT_CONFIG")), NULL) &&
+              add_program(ret, ask->approver) && add_token(ret, ask->token_file) &&
+              (config == NULL || add_configured(ret, config));
+
+    for (size_t i = 0; ok && ask->rules != NULL && ask->rules[i] != NULL; i++)
+        ok = add(&ret->read_only, ask->rules[i], NULL);
+    if (!ok)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to protect");
+    return config == NULL ? 0 : add_audit_log(ret, config, e);
+}

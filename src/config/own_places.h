@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * own_places: the files that decide about commands, as what no sandbox lets a command write: rules,
+ * configuration, tokens, the audit log, and the programs that answer questions.
+ */
+#ifndef SP_CONFIG_OWN_PLACES_H
+#define SP_CONFIG_OWN_PLACES_H
+
+#include "config/config.h"
+#include "core/covers.h"
+
+struct sp_own_places_ask {
+    const struct sp_config *config; /* NULL: none was read; the usual places are protected */
+    const char *const *rules;       /* --rules; NULL at the end, or NULL */
+    const char *approver;           /* --approver; NULL: as configured */
+    const char *token_file;         /* --token-file; NULL: none */
+};
+
+/*
+ * Added to *ret, which has been filled by sp_covers_find. A configured audit log that is missing is
+ * made, empty: a command would otherwise be the first to open it.
+ */
+int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret,
+                       struct sp_error *e);
+
+#endif
