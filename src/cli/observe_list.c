@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/redact.h"
 #include "base/uri.h"
 #include "cli/observe.h"
 #include "cli/plain.h"
@@ -66,6 +67,19 @@ static int read_cwd(struct sp_str text, struct sp_listed *p, struct sp_error *e)
     return keep_plain(sp_str_of(uri.path), &p->cwd, e);
 }
 
+/* One word of a command line. The query of a server's URL may be a token. */
+static bool add_word(struct sp_buf *b, struct sp_str word)
+{
+    auto_free char *copy = strndup(word.p, word.n); /* up to a NUL, which no argument has */
+
+    if (copy == NULL)
+        return false;
+    if (!sp_redact_is_needed(copy))
+        return sp_plain_add_word(b, word);
+    sp_redact_in_place(copy);
+    return sp_plain_add_word(b, sp_str_of(copy));
+}
+
 static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, struct sp_error *e)
 {
     auto_buf struct sp_buf b = {0};
@@ -75,7 +89,7 @@ static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, s
          t = sp_json_next(j, argv, t)) {
         if (sp_json_type(j, t) != SP_JSON_STRING)
             return sp_json_wrong_type(j, t, "a string", e);
-        ok = (b.len == 0 || sp_buf_add(&b, " ", 1)) && sp_plain_add_word(&b, sp_json_str(j, t));
+        ok = (b.len == 0 || sp_buf_add(&b, " ", 1)) && add_word(&b, sp_json_str(j, t));
     }
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");

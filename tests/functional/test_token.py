@@ -57,6 +57,12 @@ class Clients(TokenCase):
         listed = self.run_program('ps', '--json', '--server', self.srv.url)
         self.assertEqual(json.loads(listed.stdout)['server'], self.srv.bare_url + '/?...')
 
+    def test_the_list_of_processes_shows_no_token_of_others(self):
+        self.srv.session().start('p', ['sleep', '600', 'ws://h:1/?token=secret', 'http://h/?a=b'])
+        text = self.run_program('ps', '--server', self.srv.url).stdout
+        self.assertIn(b"'ws://h:1/?************' 'http://h/?a=b'", text)
+        self.assertNotIn(b'secret', text)
+
     def test_by_the_configuration(self):
         self.configure('[environments.box]\nurl = "%s"\n' % self.srv.url)
         self.passes('exec', '--on', 'box', '--', 'echo', 'hello')
