@@ -82,9 +82,9 @@ static int take_uniq_option(struct sp_str s)
                    ? 1
                    : -1;
     for (size_t i = 1; i < s.n; i++) {
-        if (memchr("fsw", s.p[i], 3) != NULL)
+        if (sp_is_one_of(s.p[i], "fsw"))
             return i + 1 == s.n ? 2 : 1;
-        if (memchr("cDdiuz0123456789", s.p[i], 16) == NULL)
+        if (!sp_is_one_of(s.p[i], "cDdiuz0123456789"))
             return -1;
     }
     return 1;

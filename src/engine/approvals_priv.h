@@ -80,6 +80,9 @@ static inline bool sp_plan_is_patch(const struct sp_plan *p)
 /* Holds what the rules allow against the files that would run, and judges anew if they may be
  * others. */
 int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct sp_error *e);
+/* Whether a yes that was given before, for the session, is still about the same programs: one that
+ * lets them run free is not if a confined command could have replaced them since. */
+bool sp_plan_does_approval_hold(const struct sp_plan *p);
 bool sp_plan_make_free(struct sp_plan *p); /* of a free one. false: no memory */
 void sp_plan_free_done(struct sp_plan_free *f);
 

@@ -83,7 +83,8 @@ static bool is_cached(struct sp_asking *q)
 
     if (sp_plan_is_patch(p))
         return !p->is_retry && sp_plan_is_patch_cached(p);
-    return sp_cache_has(p->approvals->cache, view(&p->key), p->is_retry);
+    return sp_cache_has(p->approvals->cache, view(&p->key), p->is_retry) &&
+           sp_plan_does_approval_hold(p);
 }
 
 static enum sp_question_kind kind_of(const struct sp_plan *p)

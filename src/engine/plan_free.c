@@ -51,6 +51,24 @@ int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct s
     return sp_judge(ask, q, e);
 }
 
+bool sp_plan_does_approval_hold(const struct sp_plan *p)
+{
+    const struct sp_program_ask files = {.argv = p->ask.argv,
+                                         .judged = &p->requirement,
+                                         .profile = &p->policy,
+                                         .environ = p->ask.environ};
+    struct sp_program program = {0};
+
+    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
+        !sp_plan_would_be_free(p) || p->ask.environ.p == NULL)
+        return true;
+    /* Which programs an opaque script runs is not known: all of its PATH has to be out of reach. */
+    const bool holds = sp_program_find(&files, &program) &&
+                       (program.search_path == NULL || !p->requirement.segments.is_opaque);
+    sp_program_done(&program);
+    return holds;
+}
+
 /* ---- starting ---- */
 
 static void add_mark(struct sp_plan_free *f, const char *name, const char *value)

@@ -247,6 +247,27 @@ class Mcp(mcp.Case, Ground):
         r, escaped = self.call(host, {'argv': ['touch', self.mark_file], **more})
         self.assertEqual((r.get('exit_code'), escaped), (0, True))
 
+    def test_an_approval_for_the_session_is_for_the_program_that_was_there(self):
+        host = self.host(names=(), env={'PATH': '%s:%s/bin' % (SYSTEM, self.ws)})
+        more = {'sandbox_permissions': 'require_escalated', 'justification': 'x', 'login': False}
+
+        def ask(arguments):
+            r = host.call('exec_command', {**arguments, **more}, capabilities=FORM)
+            if r.kind != 'input_required':
+                return r, False
+            (key, _), = r.result['inputRequests'].items()
+            return host.call('exec_command', {**arguments, **more}, capabilities=FORM, state=r.result['requestState'],
+                             responses={key: {'action': 'accept', 'content': {'decision': 'session'}}}), True
+
+        for arguments in ({'cmd': 'touch ' + self.mark_file}, {'argv': ['touch', self.mark_file]}):
+            for is_asked in (True, False):
+                r, asked = ask(arguments)
+                self.assertEqual((r.get('exit_code'), self.escaped(), asked), (0, True, is_asked), arguments)
+        self.plant(self.ws + '/bin/mine')
+        for arguments in ({'cmd': 'mine'}, {'argv': ['mine']}, {'cmd': 'mine > /dev/null'}):
+            for _ in range(2):
+                self.assertEqual(ask(arguments)[1], True, arguments)
+
     def test_the_login_shell_of_a_free_run(self):
         with open(os.path.join(self.ws, '.bash_profile'), 'w') as f:
             f.write(': > %s 2>/dev/null\ngit() { : > %s; }\n' % (self.mark_file, self.mark_file))
