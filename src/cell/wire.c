@@ -5,7 +5,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
+
+/* While the kernel has no memory for a message. */
+#define SHORT_MS    5
+#define SHORT_TRIES 1000
 
 static const size_t least_size[SP_WIRE_OP_MAX] = {
     [SP_WIRE_HELLO] = sizeof(struct sp_wire_hello),
@@ -89,6 +94,11 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     return 1;
 }
 
+bool sp_wire_is_short(int r)
+{
+    return r == -ENOMEM || r == -ENOBUFS;
+}
+
 int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
                  size_t tail_len, const int *fds, int fd_count)
 {
@@ -110,10 +120,14 @@ int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const v
         c->cmsg_len = CMSG_LEN(bytes);
         memcpy(CMSG_DATA(c), fds, bytes);
     }
-    do
-        n = sendmsg(socket, &h, MSG_NOSIGNAL | (can_wait ? 0 : MSG_DONTWAIT));
-    while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : 0;
+    for (int tries = 0;; tries++) {
+        do
+            n = sendmsg(socket, &h, MSG_NOSIGNAL | (can_wait ? 0 : MSG_DONTWAIT));
+        while (n < 0 && errno == EINTR);
+        if (n >= 0 || !can_wait || tries == SHORT_TRIES || !sp_wire_is_short(-errno))
+            return n < 0 ? -errno : 0;
+        (void)nanosleep(&(struct timespec){.tv_nsec = SHORT_MS * 1000000L}, NULL);
+    }
 }
 
 bool sp_wire_read_strings(const struct sp_wire_start *s, char *strings, size_t len, char **pointers,

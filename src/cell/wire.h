@@ -125,9 +125,12 @@ struct sp_wire_message {
 int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_error *e);
 void sp_wire_close_fds(struct sp_wire_message *m);
 
-/* 0, or minus errno (-EAGAIN: full). tail may be NULL. */
+/* 0, or minus errno (-EAGAIN: full). tail may be NULL. Can it wait, it waits for memory, too, some
+ * seconds at most. */
 int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
                  size_t tail_len, const int *fds, int fd_count);
+/* The kernel has no memory for a message now: the same one may be sent later. */
+bool sp_wire_is_short(int r);
 
 /*
  * Checks a START's counts against its strings and lays pointers to them: argv and envp (argc + 1

@@ -140,15 +140,25 @@ void sp_cell_hear_of_birth(int socket, struct sp_wire_message *m, struct sp_cell
     }
 }
 
+bool sp_cell_is_passing(int err)
+{
+    return err == EAGAIN || err == ENOMEM || err == ENOBUFS || err == EMFILE || err == ENFILE;
+}
+
 void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_error *ret)
 {
     /* Somebody moved what the plan names while it was carried out: another plan may do. */
     const bool has_changed = step == SP_BUILD_CHANGED ||
                              (where[0] != 0 && (err == ENOENT || err == ENOTDIR || err == ELOOP));
 
-    (void)sp_fail(ret, has_changed ? SP_E_STATE : SP_E_INVALID, 0,
-                  "failed to prepare process sandbox: %s%s%s: %s", sp_build_step_name(step),
-                  where[0] != 0 ? ":" : "", where, strerror(err));
+    const bool is_passing = sp_cell_is_passing(err);
+
+    (void)sp_fail(ret,
+                  has_changed  ? SP_E_STATE
+                  : is_passing ? SP_E_FAILED
+                               : SP_E_INVALID,
+                  0, "failed to prepare process sandbox: %s%s%s: %s%s", sp_build_step_name(step),
+                  where[0] != 0 ? ":" : "", where, strerror(err), is_passing ? "; try again" : "");
 }
 
 /* ---- a trial ---- */
@@ -210,8 +220,10 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
     struct sp_cell_child cell = {.pidfd = -1};
     struct sp_wire_ready ready = {.step = SP_BUILD_PLAN, .err = ETIMEDOUT};
 
-    if (memory < 0 || m == NULL)
+    if (memory < 0 || m == NULL) {
+        *ret_err = errno;
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    }
     int r = sp_cell_spawn(program, &socket, &maker, e);
     if (r == 0)
         r = send_trial(socket, memory, e);
@@ -219,7 +231,7 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
     const struct sp_plan *p = (const void *)plan->data;
     end_trial(socket, m, p->tier == SP_TIER_CELL, &maker, &cell);
     *ret_step = ready.step;
-    *ret_err = ready.err;
+    *ret_err = r < 0 && e->sys != 0 ? e->sys : ready.err;
     if (r == 0 && !has_answer)
         r = sp_fail(e, SP_E_FAILED, 0, "failed to prepare process sandbox: cell died");
     if (r == 0 && ready.step != SP_BUILD_NONE) {

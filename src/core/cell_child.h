@@ -32,6 +32,8 @@ bool sp_cell_child_reap(struct sp_cell_child *child);
 /* The maker has ended: whom it made, it has told. Reads the socket until then. */
 void sp_cell_hear_of_birth(int socket, struct sp_wire_message *m, struct sp_cell_child *ret);
 /* Why a cell could not be confined. SP_E_STATE: another plan may do. */
+/* It fails now for want of something that others hold: the same may work in a moment. */
+bool sp_cell_is_passing(int err);
 void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_error *ret);
 
 /* Makes a cell by a plan and ends it at once: 0 if it could be made, or -SP_E_...; the step (enum

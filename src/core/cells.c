@@ -24,11 +24,14 @@
 #include "os/tree.h"
 
 #define END_WAIT_MS      5000
+#define STALL_MS         5000 /* a cell that takes no message for so long does not answer */
+#define SHORT_MS         10   /* while the kernel has no memory for a message */
 #define MESSAGES_AT_ONCE 64
 
 struct sp_cells {
     struct sp_loop *loop;
     bool is_guest;
+    uint64_t pushes; /* messages that were queued for a cell whose outbox was full */
     struct sp_cell *first;
     struct sp_orphans orphans;
 };
@@ -56,6 +59,8 @@ struct sp_cell {
 
     struct sp_cell_guest *guests;
     struct sp_outbox outbox;
+    struct sp_timer on_stall, on_short;
+    bool is_stalled; /* it has taken nothing from the outbox for STALL_MS, or was suspected */
     struct sp_wire_message message;
 };
 
@@ -79,38 +84,112 @@ static void set_dead(struct sp_cell *c)
         return;
     sp_loop_unwatch(c->loop, &c->on_socket);
     sp_loop_unwatch(c->loop, &c->on_bell);
+    sp_loop_cancel(c->loop, &c->on_stall);
+    sp_loop_cancel(c->loop, &c->on_short);
     hang_up(c);
     sp_loop_defer(c->loop, &c->burial, bury);
 }
 
-/* false: out of memory, or the cell is dead. */
-static bool send_message(struct sp_cell *c, const void *msg, size_t len, const void *tail,
-                         size_t tail_len, int fd)
+static void flush_outbox(struct sp_cell *c);
+
+static void set_stalled(struct sp_cell *c)
+{
+    if (c->is_stalled)
+        return;
+    c->is_stalled = true;
+    sp_log(SP_LOG_ERROR, "the cell (pid %d) does not answer; its starts are refused until it does",
+           (int)c->self.pid);
+    c->options.drained(c->options.user); /* connections that wait for it are answered */
+}
+
+static void on_stall(struct sp_timer *t)
+{
+    set_stalled(SP_CONTAINER(t, struct sp_cell, on_stall));
+}
+
+void sp_cell_suspect(struct sp_seat *s)
+{
+    if (s->cell != NULL && s->cell->socket >= 0)
+        set_stalled(s->cell);
+}
+
+static void on_short(struct sp_timer *t)
+{
+    struct sp_cell *c = SP_CONTAINER(t, struct sp_cell, on_short);
+
+    if (c->socket >= 0)
+        flush_outbox(c);
+}
+
+/* Waits for what lets the first message of the outbox go: room in the socket, or memory. */
+static void watch_outbox(struct sp_cell *c)
+{
+    const uint64_t now = sp_loop_now(c->loop);
+    const bool waits_for_memory = c->outbox.first != NULL && c->outbox.is_short &&
+                                  sp_loop_timer(c->loop, &c->on_short, now + SHORT_MS, on_short);
+
+    sp_loop_rewatch(c->loop, &c->on_socket,
+                    EPOLLIN | (c->outbox.first != NULL && !waits_for_memory ? EPOLLOUT : 0U));
+    if (c->outbox.first == NULL)
+        sp_loop_cancel(c->loop, &c->on_stall);
+    else if (!c->is_stalled && c->on_stall.slot == 0)
+        (void)sp_loop_timer(c->loop, &c->on_stall, now + STALL_MS, on_stall);
+}
+
+/* 0, or minus errno; -EPIPE: the cell is dead. */
+static int send_message(struct sp_cell *c, const void *msg, size_t len, const void *tail,
+                        size_t tail_len, int fd)
 {
     if (c->socket < 0)
-        return false;
+        return -EPIPE;
     if (c->outbox.first == NULL) {
         const int r = sp_wire_send(c->socket, false, msg, len, tail, tail_len, &fd, fd >= 0);
 
         if (r == 0)
-            return true;
-        if (r != -EAGAIN && r != -ENOBUFS)
-            return false; /* it has ended: what it said last is read before that is dealt with */
+            return 0;
+        if (r != -EAGAIN && !sp_wire_is_short(r))
+            return r == -ECONNRESET ? -EPIPE : r; /* what it said last is read before its end */
+        c->outbox.is_short = r != -EAGAIN;
     }
     if (!sp_outbox_add(&c->outbox, msg, len, tail, tail_len, fd))
-        return false;
-    sp_loop_rewatch(c->loop, &c->on_socket, EPOLLIN | EPOLLOUT);
-    return true;
+        return -ENOMEM;
+    if (sp_outbox_is_full(&c->outbox) && !c->is_stalled)
+        c->group->pushes++;
+    watch_outbox(c);
+    return 0;
 }
 
 static void flush_outbox(struct sp_cell *c)
 {
+    const size_t before = c->outbox.bytes;
     const bool has_drained = sp_outbox_send(&c->outbox, c->socket);
 
-    if (c->outbox.first == NULL)
-        sp_loop_rewatch(c->loop, &c->on_socket, EPOLLIN);
+    if (c->outbox.bytes < before) {
+        c->is_stalled = false;
+        sp_loop_cancel(c->loop, &c->on_stall);
+    }
+    watch_outbox(c);
     if (has_drained)
         c->options.drained(c->options.user);
+}
+
+/* Why a new message for the cell is refused; 0: it is not. */
+static int check_answers(const struct sp_cell *c, struct sp_error *e)
+{
+    if (c->socket < 0)
+        return sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again");
+    if (c->is_stalled)
+        return sp_fail(e, SP_E_FAILED, 0,
+                       "the cell (pid %d) does not answer; `kill -KILL %d` ends it and its "
+                       "processes, and the next start makes a new one",
+                       (int)c->self.pid, (int)c->self.pid);
+    return 0;
+}
+
+static int explain_unsent(int r, struct sp_error *e)
+{
+    return r == -EPIPE ? sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again")
+                       : sp_fail(e, SP_E_SYSTEM, -r, "ask the cell");
 }
 
 static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b)
@@ -125,7 +204,7 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
         .b = b,
     };
 
-    return s->cell != NULL && send_message(s->cell, &m, sizeof m, NULL, 0, -1);
+    return s->cell != NULL && send_message(s->cell, &m, sizeof m, NULL, 0, -1) == 0;
 }
 
 /* ---- seats ---- */
@@ -164,8 +243,10 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     auto_close int fd = -1;
     const bool is_inline = strings->len <= SP_WIRE_MAX - sizeof *m;
 
-    if (c->socket < 0)
-        return sp_fail(e, SP_E_FAILED, 0, "the cell that runs commands has ended");
+    int r = check_answers(c, e);
+
+    if (r < 0)
+        return r;
     if (strings->len > SP_WIRE_STRINGS)
         return sp_fail(e, SP_E_SYSTEM, E2BIG, "arguments and environment");
     if (c->free_count == 0)
@@ -188,22 +269,32 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     m->string_bytes = (uint32_t)strings->len;
     if (!is_inline)
         m->flags |= SP_START_MEMFD;
-    if (!send_message(c, m, sizeof *m, strings->data, is_inline ? strings->len : 0, fd)) {
+    r = send_message(c, m, sizeof *m, strings->data, is_inline ? strings->len : 0, fd);
+    if (r < 0) {
         give_back(s);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the cell to start");
+        return explain_unsent(r, e);
     }
     return 0;
 }
 
+static bool is_stalled(const struct sp_seat *s)
+{
+    return s->cell != NULL && s->cell->is_stalled;
+}
+
 void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal)
 {
-    if (!send_call(s, SP_WIRE_SIGNAL, token, signal, 0))
+    if (is_stalled(s))
+        s->ops->done(s, token, ETIMEDOUT);
+    else if (!send_call(s, SP_WIRE_SIGNAL, token, signal, 0))
         s->ops->done(s, token, EIO);
 }
 
 void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols)
 {
-    if (!send_call(s, SP_WIRE_RESIZE, token, rows, cols))
+    if (is_stalled(s))
+        s->ops->done(s, token, ETIMEDOUT);
+    else if (!send_call(s, SP_WIRE_RESIZE, token, rows, cols))
         s->ops->done(s, token, EIO);
 }
 
@@ -247,8 +338,13 @@ int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct 
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
 
-    if (c->socket < 0 || !send_message(c, &m, sizeof m, NULL, 0, socket))
-        return sp_fail(e, SP_E_FAILED, 0, "the cell for file operations has ended");
+    int r = check_answers(c, e);
+
+    if (r < 0)
+        return r;
+    r = send_message(c, &m, sizeof m, NULL, 0, socket);
+    if (r < 0)
+        return explain_unsent(r, e);
     g->cell = c;
     g->prev = NULL;
     g->next = c->guests;
@@ -339,6 +435,7 @@ static void on_socket(struct sp_watch *w, uint32_t events)
             set_dead(c);
         if (r <= 0)
             return;
+        c->is_stalled = false;
         if (done->head.op == SP_WIRE_STARTED) {
             on_started(c);
         } else if (done->head.op == SP_WIRE_BORN) {
@@ -513,12 +610,9 @@ void sp_cells_free(struct sp_cells *g)
     free(g);
 }
 
-bool sp_cells_are_congested(const struct sp_cells *g)
+uint64_t sp_cells_pushes(const struct sp_cells *g)
 {
-    for (const struct sp_cell *c = g->first; c != NULL; c = c->next)
-        if (sp_outbox_is_full(&c->outbox))
-            return true;
-    return false;
+    return g->pushes;
 }
 
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
@@ -555,7 +649,8 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         c->free_slots[c->free_count] = o->slots - 1 - c->free_count;
         c->free_count++;
     }
-    r = sp_bell_new(o->slots, &c->bell, e);
+    r = sp_outbox_reserve(&c->outbox) ? sp_bell_new(o->slots, &c->bell, e)
+                                      : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
     if (r == 0)
         r = launch(c, e);
     if (r == 0)
@@ -589,6 +684,10 @@ static void lose_seats(struct sp_cell *c)
         g->lost(g, &c->why);
     }
     sp_outbox_drop(&c->outbox);
+    if (c->outbox.was_full) {
+        c->outbox.was_full = false;
+        c->options.drained(c->options.user); /* nothing is waited for any more */
+    }
 }
 
 /* The cell ended though we wanted it: its processes are told, what it left is ended. */
@@ -636,6 +735,8 @@ static void ignore(struct sp_cell *c)
     sp_loop_unwatch(c->loop, &c->on_socket);
     sp_loop_unwatch(c->loop, &c->on_bell);
     sp_loop_undefer(c->loop, &c->burial);
+    sp_loop_cancel(c->loop, &c->on_stall);
+    sp_loop_cancel(c->loop, &c->on_short);
 }
 
 static void release(struct sp_cell *c)
@@ -648,7 +749,7 @@ static void release(struct sp_cell *c)
         c->next->prev = c->prev;
     if (c->options.gone != NULL)
         c->options.gone(c->options.user);
-    sp_outbox_drop(&c->outbox);
+    sp_outbox_free(&c->outbox);
     sp_bell_free(&c->bell);
     free(c->seats);
     free(c->free_slots);

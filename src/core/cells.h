@@ -56,7 +56,7 @@ struct sp_cell_options {
     uint64_t nofile_soft, nofile_hard; /* what commands get */
     const struct sp_buf *plan;         /* how it confines itself; NULL: an open cell */
     void *user;
-    void (*drained)(void *user); /* the cell was congested and is not any more */
+    void (*drained)(void *user); /* the cell was congested and is not any more, or is given up */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
     void (*idle)(void *user);    /* the last process has closed; NULL: nobody asks */
     void (*gone)(void *user);    /* after sp_cell_kill: no process of it is left; may be NULL */
@@ -67,8 +67,9 @@ struct sp_cell_options {
 int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e);
 /* Ends those that are left, too. */
 void sp_cells_free(struct sp_cells *g);
-/* More is queued for a cell than it takes at once: read no more requests for now. */
-bool sp_cells_are_congested(const struct sp_cells *g);
+/* Counts messages that were queued for a cell which has more queued than it takes at once: who
+ * caused one reads no more requests until options.drained was called. */
+uint64_t sp_cells_pushes(const struct sp_cells *g);
 
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
                 struct sp_error *e);
@@ -91,6 +92,9 @@ bool sp_cell_is_busy(const struct sp_cell *c);
 /* Takes a seat and asks for the start; m's head is filled in here. Strings as in sp_wire_start. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
                   const struct sp_buf *strings, bool is_attached, struct sp_error *e);
+/* The start was not answered for too long: further ones are refused until the cell says something.
+ */
+void sp_cell_suspect(struct sp_seat *s);
 void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal);
 void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols);
 void sp_cell_terminate(struct sp_seat *s);

@@ -100,7 +100,7 @@ int sp_web_child_say(struct sp_web_child *c, const void *message, size_t n, int 
 
         if (r == 0 || r == -EPIPE || r == -ECONNRESET)
             return 0;
-        if (r != -EAGAIN && r != -ENOBUFS)
+        if (r != -EAGAIN && !sp_wire_is_short(r))
             return r;
     }
     if (!sp_outbox_add(&c->outbox, message, n, NULL, 0, fd))

@@ -10,6 +10,8 @@
 
 #include "base/auto.h"
 
+#define SHORT_MS 10 /* while the kernel has no memory for a write */
+
 struct sp_input_chunk {
     struct sp_input_chunk *next;
     size_t at, len;
@@ -45,6 +47,7 @@ static void drop_queue(struct sp_input *in)
 static void close_input(struct sp_input *in)
 {
     sp_loop_unwatch(in->loop, &in->watch);
+    sp_loop_cancel(in->loop, &in->retry);
     drop_queue(in);
     if (in->fd >= 0)
         (void)close(in->fd);
@@ -148,6 +151,7 @@ static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
 {
     size_t at = 0;
 
+    in->is_short = false;
     while (at < len) {
         const ssize_t n = in->is_guest && !in->is_tty
                               ? write_unsignalled(in->fd, bytes + at, len - at)
@@ -159,6 +163,9 @@ static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
             continue;
         } else if (n < 0 && errno == EAGAIN) {
             break;
+        } else if (n < 0 && (errno == ENOMEM || errno == ENOBUFS)) {
+            in->is_short = true;
+            break;
         } else {
             if (in->state == SP_INPUT_OPEN)
                 in->state = SP_INPUT_GONE;
@@ -166,6 +173,17 @@ static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
         }
     }
     return at;
+}
+
+static void on_retry(struct sp_timer *t);
+
+/* Until it may be written to again; a pipe that only lacks memory counts as writable. */
+static void await_room(struct sp_input *in)
+{
+    const bool is_timed = in->is_short && sp_loop_timer(in->loop, &in->retry,
+                                                        sp_loop_now(in->loop) + SHORT_MS, on_retry);
+
+    sp_loop_rewatch(in->loop, &in->watch, is_timed ? 0U : EPOLLOUT);
 }
 
 static void flush(struct sp_input *in)
@@ -176,8 +194,10 @@ static void flush(struct sp_input *in)
 
         c->at += n;
         in->bytes -= n;
-        if (c->at < c->len)
+        if (c->at < c->len) {
+            await_room(in);
             return;
+        }
         in->first = c->next;
         if (in->first == NULL)
             in->end = &in->first;
@@ -200,6 +220,11 @@ static void on_writable(struct sp_watch *w, uint32_t events)
     in->has_room(in);
 }
 
+static void on_retry(struct sp_timer *t)
+{
+    on_writable(&SP_CONTAINER(t, struct sp_input, retry)->watch, 0);
+}
+
 static bool enqueue(struct sp_input *in, const char *bytes, size_t len)
 {
     struct sp_input_chunk *c = malloc(sizeof *c + len);
@@ -217,6 +242,8 @@ static bool enqueue(struct sp_input *in, const char *bytes, size_t len)
     in->end = &c->next;
     in->chunks++;
     in->bytes += len;
+    if (in->is_short)
+        await_room(in);
     return true;
 }
 

@@ -39,6 +39,8 @@ struct sp_input {
     bool is_guest; /* SIGPIPE is our host's business: none is raised */
     int fd;        /* -1: none */
     struct sp_watch watch;
+    struct sp_timer retry; /* while the kernel has no memory for a write */
+    bool is_short;         /* ... as the last one found */
     struct sp_input_chunk *first, **end;
     unsigned chunks;
     size_t bytes;

@@ -50,6 +50,12 @@ static bool try_without_extras(struct trial *t)
     return ok;
 }
 
+/* Nothing was learnt of this host: it is not said of it, and asked again. */
+static int fail_for_now(const struct trial *t, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_FAILED, t->err, "failed to prepare process sandbox; try again");
+}
+
 int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_error *e)
 {
     const uint32_t landlock = (uint32_t)sp_landlock_abi();
@@ -57,13 +63,16 @@ int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_error 
         .program = program,
         .plan = {.tier = SP_TIER_CELL, .net = SP_NET_OWN, .landlock = landlock, .notifies = 1}};
 
-    (void)e;
     *ret = (struct sp_powers){.landlock = (int)landlock};
     ret->has_own_network = ret->has_cells = try_without_extras(&t);
+    if (!ret->has_cells && sp_cell_is_passing(t.err))
+        return fail_for_now(&t, e);
     if (!ret->has_cells && (t.step == SP_BUILD_NAMESPACES || t.step == SP_BUILD_LOOPBACK)) {
         /* The network's namespace alone may be what is refused. */
         t.plan.net = SP_NET_FILTER;
         ret->has_cells = try_without_extras(&t);
+        if (!ret->has_cells && sp_cell_is_passing(t.err))
+            return fail_for_now(&t, e);
     }
     if (!ret->has_cells) {
         ret->failed_step = t.step;
@@ -71,6 +80,8 @@ int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_error 
         t.plan = (struct sp_plan){
             .tier = SP_TIER_THIN, .net = SP_NET_FILTER, .landlock = landlock, .notifies = 1};
         ret->has_filter = try_without_extras(&t);
+        if (!ret->has_filter && sp_cell_is_passing(t.err))
+            return fail_for_now(&t, e);
         if (!ret->has_filter && t.step != SP_BUILD_SECCOMP) {
             ret->has_filter = true; /* it is something else: Landlock */
             ret->landlock = 0;

@@ -24,6 +24,8 @@
 #define DEFAULT_ROWS 24 /* of a terminal whose size nobody gave, as the cell makes it */
 #define DEFAULT_COLS 80
 
+#define ANSWER_MS 30000 /* a cell may take to answer a start; its own deadline is shorter */
+
 #define MAX_TRIES 8 /* of a start whose sandbox finds the disk changed */
 
 /* ---- what is known ---- */
@@ -188,10 +190,8 @@ static void on_lost(struct sp_seat *seat, const struct sp_error *why)
             return;
         if (e.code == SP_E_STATE)
             e.code = SP_E_INVALID; /* it goes on changing */
-        if (p->is_confined && why->code == SP_E_NONE)
-            (void)sp_fail(&e, SP_E_INVALID, 0, "failed to prepare process sandbox: cell died");
-        else if (why->code == SP_E_NONE)
-            (void)sp_fail(&e, SP_E_SYSTEM, EIO, "%s (os error %d)", strerrordesc_np(EIO), EIO);
+        if (why->code == SP_E_NONE)
+            (void)sp_fail(&e, SP_E_FAILED, 0, "the cell was lost; try again");
         fail_start(p, &e);
         return;
     }
@@ -251,6 +251,20 @@ static const char *file_of(const struct sp_proc *p)
     return p->strings.data + strlen(p->strings.data) + 1;
 }
 
+static void on_no_answer(struct sp_timer *t)
+{
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
+    struct sp_error e = {0};
+    const int pid = p->seat.cell != NULL ? (int)sp_cell_pid(p->seat.cell) : 0;
+
+    sp_cell_suspect(&p->seat);
+    (void)sp_fail(&e, SP_E_FAILED, 0,
+                  "the cell (pid %d) has not answered for %d s; `kill -KILL %d` ends it and its "
+                  "processes, and the next start makes a new one",
+                  pid, ANSWER_MS / 1000, pid);
+    fail_start(p, &e);
+}
+
 /* Whose fault it is: the sandbox's own steps are not the command's. */
 static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_error *e)
 {
@@ -298,6 +312,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     }
     p->start_wait = NULL;
     p->is_answered = true;
+    sp_loop_cancel(p->session->server->loop, &p->forget_timer);
     count_starting(p, -1);
     forget_again(p);
     p->life = SP_PROC_RUNNING;
@@ -515,6 +530,8 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     count_starting(p, 1);
     s->server->stats.live++;
     s->server->held_bytes += held_bytes(p);
+    (void)sp_loop_timer(s->server->loop, &p->forget_timer, sp_loop_now(s->server->loop) + ANSWER_MS,
+                        on_no_answer);
     expect_if_alone(p, START_US);
     *ret = p;
     return 0;

@@ -105,9 +105,9 @@ int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e
     return 0;
 }
 
-bool sp_server_is_congested(const struct sp_server *s)
+uint64_t sp_server_pushes(const struct sp_server *s)
 {
-    return sp_cells_are_congested(s->cells);
+    return sp_cells_pushes(s->cells);
 }
 
 /* ---- making and ending ---- */

@@ -89,7 +89,7 @@ void sp_server_free(struct sp_server *s);
 
 /* An open cell that takes starts: the one there is, or a new one if that was lost. */
 int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e);
-bool sp_server_is_congested(const struct sp_server *s);
+uint64_t sp_server_pushes(const struct sp_server *s); /* as sp_cells_pushes */
 
 int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret,
                    struct sp_error *e);

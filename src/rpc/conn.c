@@ -268,8 +268,7 @@ static void pause_if_full(struct sp_conn *conn)
 {
     if (conn->is_paused || conn->is_closing)
         return;
-    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED ||
-        sp_server_is_congested(conn->rpc->server)) {
+    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED || conn->waits_for_cell) {
         conn->is_paused = true;
         sp_link_pause(conn->link, true);
     }
@@ -277,8 +276,7 @@ static void pause_if_full(struct sp_conn *conn)
 
 static void resume_if_room(struct sp_conn *conn)
 {
-    if (conn->is_paused && !sp_link_is_full(conn->link) &&
-        !sp_server_is_congested(conn->rpc->server)) {
+    if (conn->is_paused && !sp_link_is_full(conn->link) && !conn->waits_for_cell) {
         conn->is_paused = false;
         sp_link_pause(conn->link, false);
     }
@@ -286,8 +284,10 @@ static void resume_if_room(struct sp_conn *conn)
 
 void sp_conn_resume_all(struct sp_rpc *rpc)
 {
-    for (struct sp_conn *c = rpc->first; c != NULL; c = c->next)
+    for (struct sp_conn *c = rpc->first; c != NULL; c = c->next) {
+        c->waits_for_cell = false; /* whose cell is still full finds out with its next request */
         resume_if_room(c);
+    }
 }
 
 static void on_message(void *user, char *text, size_t len)
@@ -296,7 +296,9 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
+    const uint64_t pushes = sp_server_pushes(conn->rpc->server);
     dispatch(conn, text, len, sp_conn_clock_us());
+    conn->waits_for_cell = conn->waits_for_cell || sp_server_pushes(conn->rpc->server) != pushes;
     pause_if_full(conn);
 }
 

@@ -71,6 +71,7 @@ struct sp_conn {
     enum sp_conn_state state;
     bool is_closing;
     bool is_paused;       /* reads no requests: too much is queued */
+    bool waits_for_cell;  /* ... for a cell that it asked for something */
     bool ends_session;    /* its client has no use for the session any more */
     bool takes_approvals; /* its client answers approval/request */
     struct sp_session *session;

@@ -7,13 +7,67 @@ import signal
 import time
 
 import tap
-from server import PYTHON, Case, cgroup_of, cgroup_roots, descendants, name_of, ours_only
+from server import PYTHON, Case, cgroup_of, cgroup_roots, descendants, is_alive, name_of, ours_only
 from wire import BINARY, MIB, frame, wait_until
 
 
 def metric(srv, name):
     text = srv.http('GET', '/metrics').body.decode()
     return int(re.search(r'^sallyport_%s (\d+)' % name, text, re.M).group(1))
+
+
+@ours_only
+class StoppedCell(Case):
+    """The cell without a sandbox, which all sessions share, stands still."""
+
+    def setUp(self):
+        super().setUp()
+        self.c = self.session()
+        self.c.sh('true')
+        self.cell = next(p for p in descendants(self.srv.pid) if name_of(p) == 'sallyport cell')
+        self.other = self.srv.session()
+
+    def stop(self):
+        os.kill(self.cell, signal.SIGSTOP)
+        self.addCleanup(lambda: is_alive(self.cell) and os.kill(self.cell, signal.SIGCONT))
+
+    def test_who_fills_it_waits_and_the_others_go_on(self):
+        sandbox = {'permissions': {'type': 'managed', 'network': 'restricted', 'file_system': {'type': 'unrestricted'}},
+                   'cwd': 'file:///', 'workspaceRoots': [], 'windowsSandboxLevel': 'disabled',
+                   'windowsSandboxProxySettingsMode': 'reconcile', 'useLegacyLandlock': False}
+        self.other.sh('true', sandbox=sandbox)
+        self.other.request('fs/getMetadata', {'path': 'file:///'})  # the process for it is there
+        self.stop()
+        env = {'PATH': '/bin', 'BIG': 'x' * 50000}
+        began = time.monotonic()
+        ids = [self.c.post_start('p%d' % i, ['true'], env=env) for i in range(60)]  # 3 MB
+        self.assertEqual(self.other.sh('echo here', sandbox=sandbox).text, 'here\n')
+        self.assertEqual(self.other.request('fs/getMetadata', {'path': 'file:///'})['isDirectory'], True)
+        self.assertEqual(self.srv.session().fence(), {'status': 'ready'})
+        self.assertLess(time.monotonic() - began, 5)
+        # After five seconds its starts are refused, and the connection that waited is read again.
+        for i in ids[-10:]:
+            error = self.c.reply(i)['error']
+            self.assertEqual(error['code'], -32603)
+            self.assertIn('the cell (pid %d) does not answer' % self.cell, error['message'])
+        self.assertIn('does not answer', self.other.start_error('q', ['true'])['message'])
+        self.assertEqual(self.c.fence(), {'status': 'ready'})
+        self.assertIn('does not answer; its starts are refused', self.srv.stderr())
+        os.kill(self.cell, signal.SIGCONT)
+        answers = [self.c.reply(i) for i in ids[:-10]]
+        self.assertTrue(all('result' in a for a in answers[:5]))
+        for i, answer in enumerate(answers):
+            if 'result' in answer:
+                self.assertEqual(self.c.wait_closed('p%d' % i).exit_code, 0)
+        self.assertEqual(self.other.sh('echo again').text, 'again\n')
+
+    def test_a_start_that_races_its_end_may_be_tried_again(self):
+        self.stop()
+        number = self.c.post_start('p', ['true'])
+        self.c.fence()
+        os.kill(self.cell, signal.SIGKILL)
+        self.assertEqual(self.c.reply(number)['error'], {'code': -32603, 'message': 'the cell was lost; try again'})
+        self.assertEqual(self.c.sh('echo again', 'p').text, 'again\n')
 
 
 @ours_only

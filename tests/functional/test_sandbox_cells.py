@@ -3,6 +3,7 @@
 needs them, and gone with all they made whatever happens."""
 
 import os
+import resource
 import shutil
 import signal
 import time
@@ -115,6 +116,21 @@ class Identity(Cells):
 
 
 @ours_only
+class Shortage(Cells):
+    def test_what_passes_is_not_said_of_the_host(self):
+        """No descriptor is free while the server finds out what sandboxes can do here."""
+        c = self.serve()
+        c.sh('true')
+        soft, hard = resource.prlimit(self.srv.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self.srv.pid, resource.RLIMIT_NOFILE, (3, hard))
+        error = c.start_error('p', ['/bin/true'], sandbox=read_only(self.w))
+        self.assertEqual(error['code'], -32603, error)
+        self.assertIn('Too many open files', error['message'])
+        self.assertNotIn('cannot be enforced', error['message'])
+        resource.prlimit(self.srv.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        self.assertEqual(self.said(c, ['echo', 'at once'], read_only(self.w)), 'at once\n')
+
+
 class Disk(Cells):
     """What a policy looked at is looked at again before each start."""
 

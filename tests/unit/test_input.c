@@ -13,6 +13,22 @@ static int fds_before;
 static unsigned room_calls;
 static struct sp_timer turn_timer;
 
+static int short_writes; /* so many answer ENOMEM */
+static int write_calls;
+
+ssize_t __real_write(int fd, const void *bytes, size_t len);
+ssize_t __wrap_write(int fd, const void *bytes, size_t len);
+ssize_t __wrap_write(int fd, const void *bytes, size_t len)
+{
+    if (fd == input.fd)
+        write_calls++;
+    if (fd != input.fd || short_writes == 0)
+        return __real_write(fd, bytes, len);
+    short_writes--;
+    errno = ENOMEM;
+    return -1;
+}
+
 static void has_room(struct sp_input *in)
 {
     assert_ptr_equal(in, &input);
@@ -447,6 +463,28 @@ static void test_a_terminal_in_raw_mode_gets_no_end_character(void **state)
     (void)close(master);
 }
 
+static void test_bytes_are_kept_while_the_kernel_has_no_memory(void **state)
+{
+    char got[16] = {0};
+
+    (void)state;
+    short_writes = 3;
+    write_calls = 0;
+    assert_int_equal(put("1", "first "), SP_INPUT_ACCEPTED);
+    assert_int_equal(put("2", "second"), SP_INPUT_ACCEPTED);
+    assert_int_equal(sp_input_close(&input), SP_INPUT_ACCEPTED);
+    for (int i = 0; i < 1000 && input.first != NULL; i++) {
+        turn();
+        (void)poll(NULL, 0, 1);
+    }
+    assert_null(input.first);
+    assert_int_equal(short_writes, 0);
+    assert_true(write_calls < 20); /* tried now and then, not in a loop */
+    assert_int_equal(read(reader, got, sizeof got), 12);
+    assert_string_equal(got, "first second");
+    assert_int_equal(read(reader, got, sizeof got), 0);
+}
+
 #define input_test(f) cmocka_unit_test_setup_teardown(f, open_pipe_input, done)
 
 static const struct CMUnitTest tests[] = {
@@ -460,6 +498,7 @@ static const struct CMUnitTest tests[] = {
     input_test(test_a_reader_who_left_is_no_error),
     input_test(test_a_reader_who_leaves_empties_the_queue),
     input_test(test_the_end_comes_after_what_is_queued),
+    input_test(test_bytes_are_kept_while_the_kernel_has_no_memory),
     input_test(test_without_a_stdin_everything_is_closed),
     input_test(test_after_a_terminate_writes_fail_and_the_stdin_stays_open),
     input_test(test_after_an_exit_writes_go_nowhere),

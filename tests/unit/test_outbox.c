@@ -13,6 +13,19 @@ static int fds_before;
 static struct sp_wire_message message;
 static struct sp_error error;
 
+static int short_sends; /* so many answer ENOMEM */
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *h, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags)
+{
+    if (short_sends == 0)
+        return __real_sendmsg(socket, h, flags);
+    short_sends--;
+    errno = ENOMEM;
+    return -1;
+}
+
 static int begin(void **state)
 {
     int pair[2];
@@ -141,6 +154,37 @@ static void test_no_memory_and_no_room(void **state)
     sp_outbox_drop(&box);
 }
 
+/* The kernel has none for a message: it stays first. malloc has none: the reserve has. */
+static void test_memory_comes_back(void **state)
+{
+    (void)state;
+    assert_true(sp_outbox_reserve(&box));
+    for (uint64_t i = 1; i <= SP_OUTBOX_RESERVE; i++) {
+        end_memory_at(1);
+        assert_true(add(i, 0, -1));
+        assert_true(did_memory_end());
+    }
+    end_memory_at(1);
+    assert_false(add(99, 0, -1));
+    assert_true(did_memory_end());
+    short_sends = 1;
+    assert_false(sp_outbox_send(&box, near_end));
+    assert_true(box.is_short);
+    assert_int_equal(box.bytes, SP_OUTBOX_RESERVE * sizeof(struct sp_wire_call));
+    for (uint64_t heard = 0; heard < SP_OUTBOX_RESERVE;) {
+        (void)sp_outbox_send(&box, near_end);
+        assert_false(box.is_short);
+        while (sp_wire_recv(far_end, false, &message, &error) == 1)
+            assert_int_equal(((const struct sp_wire_head *)(void *)message.bytes)->number, ++heard);
+    }
+    assert_null(box.first);
+    end_memory_at(1);
+    assert_true(add(1, 0, -1)); /* what was taken is there again */
+    assert_true(did_memory_end());
+    sp_outbox_free(&box);
+    assert_null(box.reserve);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +193,7 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(test_nobody_is_there_any_more, begin, end),
         cmocka_unit_test_setup_teardown(test_no_memory_and_no_room, begin, end),
+        cmocka_unit_test_setup_teardown(test_memory_comes_back, begin, end),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

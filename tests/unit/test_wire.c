@@ -10,6 +10,19 @@ static int fds_before;
 static struct sp_wire_message message;
 static struct sp_error error;
 
+static int short_sends; /* so many answer ENOMEM */
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *h, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags)
+{
+    if (short_sends == 0)
+        return __real_sendmsg(socket, h, flags);
+    short_sends--;
+    errno = ENOMEM;
+    return -1;
+}
+
 static int make_pair(void **state)
 {
     int pair[2];
@@ -363,6 +376,22 @@ static void test_counts_that_overflow_are_refused(void **state)
     }
 }
 
+static void test_memory_is_waited_for_by_who_can_wait(void **state)
+{
+    const struct sp_wire_done m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_DONE},
+                                   .token = 7};
+
+    (void)state;
+    short_sends = 1;
+    assert_int_equal(sp_wire_send(near_end, false, &m, sizeof m, NULL, 0, NULL, 0), -ENOMEM);
+    assert_true(sp_wire_is_short(-ENOMEM));
+    short_sends = 3;
+    assert_int_equal(sp_wire_send(near_end, true, &m, sizeof m, NULL, 0, NULL, 0), 0);
+    assert_int_equal(short_sends, 0);
+    assert_int_equal(sp_wire_recv(far_end, false, &message, &error), 1);
+    assert_int_equal(((const struct sp_wire_done *)(const void *)message.bytes)->token, 7);
+}
+
 static void test_more_strings_than_the_most_are_refused(void **state)
 {
     const size_t size = SP_WIRE_STRINGS + 1U;
@@ -396,6 +425,7 @@ static const struct CMUnitTest tests[] = {
     wire_test(test_descriptors_without_a_place_are_told),
     wire_test(test_the_end_of_the_other_side_is_no_system_error),
     wire_test(test_a_full_socket_says_so),
+    wire_test(test_memory_is_waited_for_by_who_can_wait),
     cmocka_unit_test(test_strings_are_laid_out_in_their_order),
     cmocka_unit_test(test_bad_counts_of_strings_are_refused),
     cmocka_unit_test(test_counts_that_overflow_are_refused),
