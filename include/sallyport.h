@@ -176,6 +176,34 @@ SP_API int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct s
 /* "0.1.0": of the library that is in use. */
 SP_API const char *sp_engine_version(void);
 
+/* ---- environments ---- */
+
+/*
+ * An engine begins with one environment, "primary", as its options say: a place to run commands in,
+ * a working directory, and a sandbox for what runs there. There may be more, each with a name:
+ * commands name the one they are for (`environment`, or `environment_id` in the arguments of a
+ * tool). What was approved or granted in one counts for that one alone.
+ */
+struct sp_environment_options {
+    size_t size;
+    const char *name; /* 1 to 64 letters, digits, - and _; NULL: "primary" */
+    const char *on;   /* as in sp_engine_options; NULL: where it is; of a new one: the environment
+                         of the configuration that has this name, else local */
+    const char *sandbox; /* the same; NULL: as it is; of a new one: as the primary one's */
+    const char *cwd;     /* the same; NULL: as it is; of a new one: as for an engine */
+};
+
+/*
+ * Adds an environment, or changes one for commands that begin from now on; those that run keep what
+ * they have. At most 64.
+ */
+SP_API int sp_engine_update_environment(struct sp_engine *engine,
+                                        const struct sp_environment_options *options,
+                                        struct sp_error *e);
+/* Its sessions are killed. Not the primary one: NOT_FOUND. */
+SP_API int sp_engine_remove_environment(struct sp_engine *engine, const char *name,
+                                        struct sp_error *e);
+
 /* ---- calls ---- */
 
 /* How a call ended. */
@@ -239,9 +267,10 @@ struct sp_exec_options {
     bool is_no_login;        /* a script: not as a login shell would run it */
     bool is_unconfined;      /* asks for no sandbox: `ask` is asked with the reason */
     uint16_t rows, cols;
-    uint64_t yield_ms;   /* answer at the latest after so long: 250 to 30000; 0: 10000 */
-    uint64_t max_tokens; /* of the answer's text; 0: as configured */
-    const char *reason;  /* with is_unconfined: the question to a person; NULL: none */
+    uint64_t yield_ms;       /* answer at the latest after so long: 250 to 30000; 0: 10000 */
+    uint64_t max_tokens;     /* of the answer's text; 0: as configured */
+    const char *reason;      /* with is_unconfined: the question to a person; NULL: none */
+    const char *environment; /* where; NULL: the primary one */
 };
 
 /*
@@ -284,6 +313,7 @@ struct sp_run_options {
     uint64_t timeout_ms;     /* 0: 10000; SP_FOREVER: none */
     bool keeps_all;          /* all output instead of 1 MiB: for what you trust. No time-out. */
     bool is_silent;          /* no events */
+    const char *environment; /* where; NULL: the primary one */
 };
 
 /*
@@ -346,6 +376,7 @@ struct sp_session_info {
     uint64_t call;
     const char *command, *cwd;
     bool is_tty;
+    const char *environment; /* where it runs */
 };
 /* Calls fn, before it returns, for each session that lives, by number. */
 SP_API int sp_engine_list(struct sp_engine *engine,

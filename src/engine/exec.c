@@ -106,8 +106,8 @@ static bool begin_plan(struct sp_exec *x)
         .additional = x->patch.is_one ? NULL : x->ask.additional,
         .justification = x->ask.justification,
         .prefix = {x->ask.prefix_rule, x->ask.prefix_rule_count},
-        .policy = m->has_policy ? &m->policy : NULL,
-        .policy_name = m->options.policy_name,
+        .policy = sp_home_policy(x->home),
+        .policy_name = x->home->policy_name,
         .policy_cwd = x->home_cwd,
         .shell = x->shell.path,
         .changes = x->patch.is_one ? &x->patch.changes : NULL,
@@ -382,6 +382,7 @@ static void release(struct sp_call *c)
     sp_buf_done(&x->environ);
     sp_exec_patch_done(&x->patch);
     sp_shell_done(&x->shell);
+    sp_home_unref(x->home);
     sp_grant_done(&x->grant);
 }
 

@@ -28,24 +28,17 @@ static bool fail_without_memory(struct sp_exec *x)
 
 /* ---- before the environment is asked ---- */
 
-static const struct sp_home *find_home(const struct sp_manager *m, struct sp_str id)
-{
-    for (uint32_t i = 0; i < m->home_count; i++)
-        if (id.p == NULL || sp_str_eq(sp_str_of(m->homes[i].id), id))
-            return &m->homes[i];
-    return NULL;
-}
-
 bool sp_exec_check_ask(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
 
     if (m->home_count == 0)
         return REFUSE(x, "unified exec is unavailable in this session");
-    x->home = find_home(m, x->ask.environment_id);
-    if (x->home == NULL)
+    struct sp_home *home = sp_manager_find_home(m, x->ask.environment_id);
+    if (home == NULL)
         return REFUSE(x, "unknown turn environment id `" SP_STR_FMT "`",
                       SP_STR_ARG(x->ask.environment_id));
+    x->home = sp_home_ref(home);
     if (x->ask.justification.p != NULL && !x->ask.has_permissions)
         return REFUSE(x, "`justification` requires an explicit `sandbox_permissions`; use "
                          "`sandbox_permissions: \"require_escalated\"` for unsandboxed execution, "
@@ -90,7 +83,7 @@ static bool is_granted(const struct sp_exec *x)
 
     return x->ask.permissions == SP_PERMISSIONS_ADDITIONAL && x->ask.additional != NULL &&
            sp_plan_is_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id,
-                              x->ask.additional, m->has_policy ? &m->policy : NULL);
+                              x->ask.additional, sp_home_policy(x->home));
 }
 
 /* A text with the policy's name in it. */

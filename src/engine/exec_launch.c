@@ -65,7 +65,7 @@ bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *env)
     if (x->ask.call_id.n != 0)
         env->ask.call_id = x->ask.call_id;
     if (!x->plan.is_free)
-        env->ask.permission_profile = optional(m->options.policy_name);
+        env->ask.permission_profile = optional(x->home->policy_name);
     add_marks(env, x);
     return add_plain(env, x);
 }
@@ -74,6 +74,7 @@ bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *env)
 
 static bool describe(struct sp_process *p, const struct sp_exec *x)
 {
+    p->home = sp_home_ref(x->home);
     p->is_remote = x->facts.is_remote;
     p->is_tty = x->ask.is_tty;
     p->has_stdin = x->ask.wants_stdin;

@@ -53,7 +53,7 @@ struct sp_exec {
     struct sp_grant grant;  /* what ask.additional points to */
     uint64_t yield_ms, early_ms;
 
-    const struct sp_home *home;
+    struct sp_home *home; /* a reference; NULL: not found yet */
     struct sp_backend_wait facts_wait;
     struct sp_backend_facts facts;
     struct sp_error unreachable; /* code NONE: it is not */

@@ -16,8 +16,9 @@ static bool is_wanted(const struct sp_exec *x)
 
     if (x->plan.is_free && x->plan.free.drops_login)
         return false;
-    return x->call.m->options.snapshots != NULL && !x->facts.is_remote && x->shell.path != NULL &&
-           x->is_login && (type == SP_SHELL_BASH || type == SP_SHELL_ZSH || type == SP_SHELL_SH) &&
+    return x->call.m->options.snapshots != NULL && x->home->has_snapshots && !x->facts.is_remote &&
+           x->shell.path != NULL && x->is_login &&
+           (type == SP_SHELL_BASH || type == SP_SHELL_ZSH || type == SP_SHELL_SH) &&
            x->home_cwd != NULL && sp_str_eq(x->cwd, sp_str_of(x->home_cwd));
 }
 

@@ -117,7 +117,7 @@ static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp
     struct sp_profile wider;
     int r;
 
-    if (!sp_policy_copy(&m->policy, ret))
+    if (!sp_policy_copy(&x->home->policy, ret))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
     if (ret->cwd == NULL && x->home_cwd != NULL && (ret->cwd = strdup(x->home_cwd)) == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
@@ -237,7 +237,7 @@ bool sp_exec_verify_patch(struct sp_exec *x)
         p->is_over = true;
         return true;
     }
-    return x->call.m->has_policy ? start_confined(x) : start(x, NULL);
+    return x->home->has_policy ? start_confined(x) : start(x, NULL);
 }
 
 bool sp_exec_has_changes(struct sp_exec *x)

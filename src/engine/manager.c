@@ -35,23 +35,6 @@ int sp_manager_admit(const struct sp_manager *m, struct sp_error *e)
 
 /* ---- making ---- */
 
-static bool keep_homes(struct sp_manager *m, const struct sp_manager_options *o)
-{
-    struct sp_home *homes = sp_keep_alloc(&m->keep, o->environment_count * sizeof *homes);
-
-    if (homes == NULL)
-        return false;
-    for (uint32_t i = 0; i < o->environment_count; i++) {
-        homes[i].backend = o->environments[i].backend;
-        if (!sp_keep_text(&m->keep, o->environments[i].id, &homes[i].id) ||
-            !sp_keep_text(&m->keep, o->environments[i].cwd, &homes[i].cwd))
-            return false;
-    }
-    m->homes = homes;
-    m->home_count = o->environment_count;
-    return true;
-}
-
 static bool keep_environ(struct sp_manager *m, const struct sp_environ_ask *ask)
 {
     const struct sp_environ_ask usual = {
@@ -73,7 +56,7 @@ static bool keep_options(struct sp_manager *m, const struct sp_manager_options *
     m->has_policy = o->policy != NULL;
     if (m->has_policy && !sp_policy_copy(o->policy, &m->policy))
         return false;
-    return keep_homes(m, o) && keep_environ(m, o->environ) &&
+    return keep_environ(m, o->environ) &&
            sp_keep_text(&m->keep, o->policy_name, &m->options.policy_name) &&
            sp_keep_text(&m->keep, o->thread_id, &m->options.thread_id) &&
            sp_keep_text(&m->keep, o->session_id, &m->options.session_id);
@@ -149,6 +132,7 @@ void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_
 
 static void free_parts(struct sp_manager *m)
 {
+    sp_manager_close_homes(m);
     sp_ids_free(m->ids);
     sp_approvals_free(m->approvals);
     sp_policy_done(&m->policy);
@@ -174,6 +158,8 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
     int r = m->ids != NULL && keep_options(m, o)
                 ? 0
                 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
+    if (r == 0)
+        r = sp_manager_open_homes(m, o, e);
     if (r == 0)
         r = find_account(m, e);
     if (r == 0)

@@ -18,11 +18,16 @@
 struct sp_manager;
 struct sp_snapshots;
 
+#define SP_ENVIRONMENTS_MAX 64
+
 /* A place to run commands in. The first is the primary one. */
 struct sp_environment {
     const char *id;
-    struct sp_backend *backend; /* borrowed; outlives the manager */
+    struct sp_backend *backend; /* borrowed; outlives its use, see sp_manager_uses */
     const char *cwd;            /* absolute, of that host; NULL: the backend's */
+    bool has_own_policy;        /* the next two count; else those of the manager's options */
+    const struct sp_policy *policy;
+    const char *policy_name;
 };
 
 /* What ends a wait before its deadline, besides the end of the process. */
@@ -216,6 +221,19 @@ void sp_manager_interrupt(struct sp_manager *m);
 /* The call waits no longer: it answers with what there is as soon as it has a process. */
 void sp_manager_answer_now(struct sp_manager *m, uint64_t call);
 
+/*
+ * An environment of a new id is added; one of a known id is replaced for calls that begin from now
+ * on: its processes live on as they are. All is copied. SP_E_LIMIT: there are too many.
+ */
+int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment *environment,
+                               struct sp_error *e);
+/* Its processes are terminated; calls under way go on. false: there is none, or it is the primary
+ * one. */
+bool sp_manager_remove_environment(struct sp_manager *m, const char *id);
+uint32_t sp_manager_environment_count(const struct sp_manager *m);
+/* Whether a call, a process or an environment still needs this backend. */
+bool sp_manager_uses(const struct sp_manager *m, const struct sp_backend *b);
+
 /* The answer to a question; one that is not asked any more: nothing happens. */
 void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d);
 /* All the manager knows of leave to run things: to change its rules, or to grant more. */
@@ -249,6 +267,7 @@ struct sp_manager_entry {
     int process_id;
     struct sp_str command, cwd;
     bool is_tty;
+    const char *environment; /* its id */
 };
 /* The live ones by id; each is borrowed for its call. */
 void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_entry *e),
@@ -258,6 +277,9 @@ void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct s
 struct sp_manager_view {
     int process_id;
     struct sp_str call_id, command, cwd;
+    const char *environment;        /* its id */
+    const struct sp_policy *policy; /* of its first attempt; NULL: no sandbox */
+    bool is_remote;
     bool is_tty;
     int64_t started_at_ms; /* since 1970 */
     bool has_exited;

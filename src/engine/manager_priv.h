@@ -160,6 +160,7 @@ struct sp_process {
     struct sp_keep keep; /* of what follows */
     struct sp_str call_id, turn_id, command, cwd;
     const struct sp_str *argv;
+    struct sp_home *home; /* a reference */
 
     struct sp_call *initial;     /* the creating call, while it is active */
     struct sp_call *interaction; /* the one in progress */
@@ -295,12 +296,33 @@ void sp_exec_step(struct sp_call *c);
 
 /* ---- the manager (manager.c, manager_store.c) ---- */
 
-/* A place to run commands in. */
+/* ---- environments (home.c) ---- */
+
+/* A place to run commands in, as it was when a call began: it never changes. */
 struct sp_home {
-    const char *id;
+    struct sp_manager *m;
+    struct sp_home *prev, *next; /* of all that are referred to */
+    uint32_t refs;
+    char *id;
     struct sp_backend *backend;
-    const char *cwd;
+    char *cwd; /* NULL: the backend's */
+    struct sp_policy policy;
+    bool has_policy;
+    char *policy_name;  /* NULL: none */
+    bool has_snapshots; /* those of the options are of this place, and of its policy */
 };
+struct sp_home *sp_home_ref(struct sp_home *h);
+void sp_home_unref(struct sp_home *h); /* NULL is fine */
+/* The primary one if id.p is NULL; NULL: there is none of that id. */
+struct sp_home *sp_manager_find_home(const struct sp_manager *m, struct sp_str id);
+int sp_manager_open_homes(struct sp_manager *m, const struct sp_manager_options *o,
+                          struct sp_error *e);
+void sp_manager_close_homes(struct sp_manager *m);
+
+static inline const struct sp_policy *sp_home_policy(const struct sp_home *h)
+{
+    return h->has_policy ? &h->policy : NULL;
+}
 
 struct sp_manager {
     struct sp_loop *loop;
@@ -314,8 +336,9 @@ struct sp_manager {
     struct sp_allowance allowance;
     uint64_t poll_max_ms;
     const char *account_shell;
-    const struct sp_home *homes; /* the first is the primary one */
+    struct sp_home *homes[SP_ENVIRONMENTS_MAX]; /* the first is the primary one */
     uint32_t home_count;
+    struct sp_home *all_homes; /* with those that were replaced and are still in use */
 
     struct sp_ids *ids;
     struct sp_process *first, *last;

@@ -141,11 +141,13 @@ void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct s
         if (next == NULL)
             return;
         last = next->id;
-        fn(user, &(struct sp_manager_entry){.call_id = next->call_id,
-                                            .process_id = next->id,
-                                            .command = next->command,
-                                            .cwd = next->cwd,
-                                            .is_tty = next->is_tty});
+        fn(user,
+           &(struct sp_manager_entry){.call_id = next->call_id,
+                                      .process_id = next->id,
+                                      .command = next->command,
+                                      .cwd = next->cwd,
+                                      .is_tty = next->is_tty,
+                                      .environment = next->home == NULL ? "" : next->home->id});
     }
 }
 

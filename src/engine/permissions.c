@@ -22,7 +22,7 @@ struct request {
     struct sp_call call;
     struct sp_permissions_ask ask; /* its strings are the call's */
     struct sp_grant asked;         /* what ask.permissions points to */
-    const struct sp_home *home;
+    struct sp_home *home;          /* a reference; NULL: none */
     struct sp_asking asking;
     struct sp_buf answer; /* once it is decided: JSON, or the refusal */
     bool is_begun, is_decided, is_granted, is_abort;
@@ -129,7 +129,7 @@ static int work_out(const struct request *r, const struct sp_decision *d, struct
                        "it was granted for the turn, and the call names none: it can be granted "
                        "for the session alone");
     return sp_grant_intersect(&r->asked, d->permissions != NULL ? d->permissions : &r->asked,
-                              m->has_policy ? &m->policy : &nothing, ret, e);
+                              r->home->has_policy ? &r->home->policy : &nothing, ret, e);
 }
 
 /* The last step is the one that cannot be undone. */
@@ -180,14 +180,6 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
 
 /* ---- the question ---- */
 
-static const struct sp_home *find_home(const struct sp_manager *m, struct sp_str id)
-{
-    for (uint32_t i = 0; i < m->home_count; i++)
-        if (id.p == NULL || sp_str_eq(sp_str_of(m->homes[i].id), id))
-            return &m->homes[i];
-    return NULL;
-}
-
 static bool may_ask(const struct sp_approval_policy *p)
 {
     return p->kind != SP_APPROVAL_NEVER &&
@@ -217,7 +209,9 @@ static bool refuse_arguments(struct request *r)
     struct sp_manager *m = r->call.m;
     struct sp_error e = {0};
 
-    r->home = find_home(m, r->ask.environment_id);
+    r->home = sp_manager_find_home(m, r->ask.environment_id);
+    if (r->home != NULL)
+        (void)sp_home_ref(r->home);
     if (!m->options.has_additional_permissions)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS,
                       "permission requests are disabled; enable "
@@ -253,8 +247,8 @@ static void begin(struct request *r)
                      .cwd = {r->home->cwd, r->home->cwd == NULL ? 0 : strlen(r->home->cwd)},
                      .reason = r->ask.reason,
                      .additional = &r->asked,
-                     .profile = m->has_policy ? &m->policy : NULL,
-                     .profile_name = m->options.policy_name},
+                     .profile = sp_home_policy(r->home),
+                     .profile_name = r->home->policy_name},
         .told = on_decision,
     };
     if (!may_ask(sp_approvals_policy(m->approvals)))
@@ -313,6 +307,7 @@ static void release(struct sp_call *c)
     sp_asking_done(&r->asking);
     if (is_open)
         (void)audit(r, "ask", sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, NULL);
+    sp_home_unref(r->home);
     sp_grant_done(&r->asked);
     sp_buf_done(&r->answer);
 }

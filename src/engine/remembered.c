@@ -15,6 +15,7 @@ struct sp_remembered {
     size_t bytes;
     struct sp_keep keep;
     struct sp_headtail transcript;
+    struct sp_home *home;        /* a reference, for view.policy */
     struct sp_manager_view view; /* but for the output */
 };
 
@@ -32,6 +33,7 @@ static void forget(struct sp_remembered *r)
     m->remembered_bytes -= r->bytes;
     sp_manager_unreserve(m, r->view.process_id);
     sp_headtail_done(&r->transcript);
+    sp_home_unref(r->home);
     sp_keep_done(&r->keep);
     free(r);
 }
@@ -92,6 +94,9 @@ static void show(const struct sp_process *p, struct sp_manager_view *ret)
         .call_id = p->call_id,
         .command = p->command,
         .cwd = p->cwd,
+        .environment = p->home == NULL ? "" : p->home->id,
+        .policy = p->home == NULL ? NULL : sp_home_policy(p->home),
+        .is_remote = p->is_remote,
         .is_tty = p->is_tty,
         .started_at_ms = p->started_at_ms,
         .has_exited = has_exited,
@@ -223,6 +228,7 @@ static struct sp_remembered *make(struct sp_process *p)
         return NULL;
     }
     r->m = p->m;
+    r->home = p->home == NULL ? NULL : sp_home_ref(p->home);
     r->transcript = sp_headtail_drain(&p->transcript);
     sp_headtail_trim(&r->transcript);
     r->bytes =

@@ -82,13 +82,13 @@ static void on_interrupt(void *user)
 #define MAX_MARKS 2
 
 /* What a command is told of its sandbox. */
-static uint32_t make_marks(const struct sp_engine *engine, struct sp_environ_var ret[MAX_MARKS])
+static uint32_t make_marks(const struct sp_lib_place *place, struct sp_environ_var ret[MAX_MARKS])
 {
     uint32_t n = 0;
 
-    if (engine->is_confined && !engine->policy.profile.has_network)
+    if (place->is_confined && !place->policy.profile.has_network)
         ret[n++] = (struct sp_environ_var){SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1")};
-    if (engine->is_confined)
+    if (place->is_confined)
         ret[n++] = (struct sp_environ_var){SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux")};
     return n;
 }
@@ -97,22 +97,23 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
                  struct sp_error *e)
 {
     struct sp_engine *engine = c->engine;
+    const struct sp_lib_place *place = c->place;
     auto_free char *cwd = sp_path_normalise(o->cwd != NULL ? o->cwd : base, base);
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_environ_var *vars = NULL;
-    struct sp_environ_ask environ_ask = sp_lib_environ(engine);
+    struct sp_environ_ask environ_ask = sp_lib_environ(engine, place);
     struct sp_environ_var marks[MAX_MARKS];
     struct sp_lib_id id = {0};
     struct sp_judged_ask judged = {
-        .environment = SP_STR("primary"),
-        .is_local = engine->is_local,
-        .policy_name = engine->policy_name,
+        .environment = sp_str_of(place->name),
+        .is_local = place->where->is_local,
+        .policy_name = place->policy_name,
         .interrupt = on_interrupt,
     };
     struct sp_run_ask ask = {
         .launch = {.name = SP_STR("shell"),
                    .environ = &environ_ask,
-                   .policy = engine->is_confined ? &engine->policy : NULL},
+                   .policy = place->is_confined ? &place->policy : NULL},
         .timeout_ms = o->timeout_ms,
         .capture = o->keeps_all ? SP_RUN_FULL_BUFFER : SP_RUN_SHELL_TOOL,
         .event = engine->event == NULL || o->is_silent ? NULL : on_event,
@@ -132,11 +133,11 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
         return r;
     environ_ask.plain.items = vars;
     environ_ask.call_id = ask.call_id;
-    environ_ask.marks = (struct sp_environ_vars){marks, make_marks(engine, marks)};
+    environ_ask.marks = (struct sp_environ_vars){marks, make_marks(place, marks)};
     ask.launch.argv = argv;
     ask.launch.cwd = sp_str_of(cwd);
     judged.run = ask;
-    return sp_judged_start(sp_manager_approvals(engine->manager), engine->backend, &judged,
+    return sp_judged_start(sp_manager_approvals(engine->manager), place->where->backend, &judged,
                            sp_lib_tell_result, c, &c->run, e);
 }
 
@@ -188,23 +189,28 @@ void sp_lib_run_free(struct sp_lib_call *c)
     sp_loop_undefer(c->engine->loop, &c->later);
     sp_judged_free(c->run);
     free_launch(c->launch);
+    sp_lib_place_unref(c->place);
 }
 
 /* ---- the call ---- */
 
 static int begin(struct sp_lib_call *c, const struct sp_run_options *o, struct sp_error *e)
 {
-    struct sp_engine *engine = c->engine;
+    const struct sp_engine *engine = c->engine;
 
     if (o->argv == NULL || o->argv[0] == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
-    if (engine->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
-        return start(c, o, engine->cwd, e);
+    struct sp_lib_place *place = sp_lib_place_find(engine, o->environment);
+    if (place == NULL)
+        return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
+    c->place = sp_lib_place_ref(place);
+    if (place->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
+        return start(c, o, place->cwd, e);
     c->launch = copy_launch(o);
     if (c->launch == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the command");
     c->facts.fn = on_facts;
-    sp_backend_ask_facts(engine->backend, &c->facts);
+    sp_backend_ask_facts(place->where->backend, &c->facts);
     return 0;
 }
 

@@ -13,6 +13,7 @@ static struct sp_tools_options options_of(const struct sp_engine *engine)
         .has_additional_permissions = engine->config.has_exec_permission_approvals,
         .has_no_timeout = engine->config.has_write_stdin_no_timeout,
         .has_unified_exec = engine->config.has_unified_exec,
+        .has_several_environments = engine->place_count > 1,
     };
 }
 

@@ -207,6 +207,7 @@ static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct s
         .has_permissions = o->is_unconfined,
         .permissions = o->is_unconfined ? SP_PERMISSIONS_ESCALATED : SP_PERMISSIONS_DEFAULT,
         .justification = optional(o->is_unconfined ? o->reason : NULL),
+        .environment_id = optional(o->environment),
     };
 
     if ((o->script == NULL) == (o->argv == NULL))

@@ -85,16 +85,14 @@ static void free_now(struct sp_engine *engine)
     sp_approver_free(engine->approver);
     sp_hooks_done(&engine->hooks);
     sp_snapshots_free(engine->snapshots);
-    sp_backend_free(engine->backend);
+    sp_lib_places_free(engine);
+    sp_lib_wheres_free(engine);
     sp_config_approvals_done(&engine->approvals);
     sp_lib_warnings_free(engine);
     sp_loop_free(engine->loop);
-    if (engine->is_confined)
-        sp_policy_done(&engine->policy);
     sp_covers_done(&engine->covers);
     sp_config_done(&engine->config);
-    free(engine->policy_name);
-    free(engine->cwd);
+    free(engine->program);
     free(engine);
 }
 
@@ -103,12 +101,14 @@ static int begin(struct sp_engine *engine, const struct sp_engine_options *o, st
     const struct sp_config_ask ask = {.file = o->config, .environment = environ};
     int r = sp_loop_new(&engine->loop, e);
 
+    if (r == 0 && o->program != NULL && (engine->program = strdup(o->program)) == NULL)
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make an engine");
     if (r == 0)
         r = sp_loop_fd(engine->loop, &engine->fd, e);
     if (r == 0)
         r = sp_config_load(&ask, &engine->config, e);
     if (r == 0)
-        r = sp_lib_open_place(engine, o, e);
+        r = sp_lib_open_primary(engine, o, e);
     if (r == 0)
         r = sp_lib_open_manager(engine, o, e);
     return r;
@@ -165,8 +165,12 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_publi
     if (engine == NULL || engine->owner != getpid() || engine->is_doomed)
         return sp_lib_enter(engine, e);
     r = sp_loop_dispatch(engine->loop, timeout_ms, &why);
-    if (engine->is_doomed && !sp_loop_is_inside(engine->loop))
+    if (sp_loop_is_inside(engine->loop))
+        return sp_lib_give(r, &why, e);
+    if (engine->is_doomed)
         free_now(engine);
+    else
+        sp_lib_drop_unused(engine);
     return sp_lib_give(r, &why, e);
 }
 

@@ -3,7 +3,8 @@
  * engine_priv: what an engine of the library is made of; for src/lib/ alone.
  *
  *   engine.c     its beginning, its end, and the door: who may call what when
- *   place.c      where its commands run, and under what policy
+ *   environment.c  where its commands run, and under what policy
+ *   place.c      its manager, and who says what may run
  *   calls.c      calls, from their beginning to their answer
  *   call_run.c   ... of one-shot runs
  *   call_tool.c  ... of tools of a language model
@@ -30,6 +31,28 @@
 
 enum sp_lib_call_kind { SP_LIB_EXEC, SP_LIB_WRITE, SP_LIB_TERMINATE, SP_LIB_RUN, SP_LIB_TOOL };
 
+#define SP_LIB_PRIMARY "primary"
+
+/* A backend; those that are local share one. */
+struct sp_lib_where {
+    struct sp_lib_where *next;
+    struct sp_backend *backend;
+    bool is_local;
+    char *on;      /* as it was asked for; NULL: as configured */
+    uint32_t refs; /* of places */
+};
+
+/* An environment, as it is since its last update. */
+struct sp_lib_place {
+    uint32_t refs;
+    char *name;
+    struct sp_lib_where *where;
+    char *cwd; /* absolute, where commands run; NULL: not known before the server says so */
+    struct sp_policy policy;
+    bool is_confined;  /* there is a policy */
+    char *policy_name; /* NULL: none */
+};
+
 /* One call that has not been answered. */
 struct sp_lib_call {
     struct sp_engine *engine;
@@ -44,6 +67,7 @@ struct sp_lib_call {
     int session;           /* TERMINATE */
 
     /* RUN */
+    struct sp_lib_place *place;   /* a reference */
     struct sp_judged *run;        /* NULL: not started yet */
     struct sp_backend_wait facts; /* while it waits for the server's directory */
     struct sp_lib_launch *launch; /* what it will start then */
@@ -66,7 +90,6 @@ struct sp_engine {
     struct sp_loop *loop;
     int fd;
     struct sp_config config;
-    struct sp_backend *backend;
     struct sp_manager *manager;
     struct sp_snapshots *snapshots; /* NULL: none */
     struct sp_approver *approver;   /* NULL: the host answers, or nobody */
@@ -74,12 +97,10 @@ struct sp_engine {
     struct sp_config_approvals approvals; /* keeps an eye on the rules */
     struct sp_lib_warnings warnings;
     struct sp_deferred warn_later;
-    bool is_local;
-    char *cwd; /* absolute, where commands run; NULL: not known before the server says so */
-
-    struct sp_policy policy;
-    bool is_confined;  /* there is a policy */
-    char *policy_name; /* NULL: none */
+    char *program; /* as asked; NULL: found */
+    struct sp_lib_where *wheres;
+    struct sp_lib_place *places[SP_ENVIRONMENTS_MAX]; /* references; the first is the primary one */
+    uint32_t place_count;
     struct sp_covers covers;
     char runtime_dir[512];
 
@@ -104,14 +125,27 @@ int sp_lib_take(const void *from, void *to, size_t size, size_t least, const cha
 /* How long the struct was in the first version, where that was its last member. */
 #define SP_LIB_LEAST(type, last) (offsetof(type, last) + sizeof(((const type *)NULL)->last))
 
+/* ---- environment.c ---- */
+
+int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
+                        struct sp_error *e);
+void sp_lib_places_free(struct sp_engine *engine);
+void sp_lib_wheres_free(struct sp_engine *engine); /* after the manager and all calls */
+/* Connections that nothing needs any more. */
+void sp_lib_drop_unused(struct sp_engine *engine);
+struct sp_lib_place *sp_lib_place_ref(struct sp_lib_place *p);
+void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
+/* NULL: the primary one. */
+struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const char *name);
+struct sp_environment sp_lib_place_environment(const struct sp_lib_place *p); /* borrowed */
+
 /* ---- place.c ---- */
 
-int sp_lib_open_place(struct sp_engine *engine, const struct sp_engine_options *o,
-                      struct sp_error *e);
 int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_error *e);
 /* What commands inherit, as the configuration has it; borrowed from the engine. */
-struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine);
+struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
+                                     const struct sp_lib_place *place);
 
 /* ---- calls.c ---- */
 

@@ -307,7 +307,7 @@ void sp_lib_tell_result(void *user, const struct sp_run_result *r)
 
 struct listing {
     struct sp_session_info *items;
-    char **owned; /* command and cwd of each */
+    char **owned; /* command, cwd and environment of each */
     size_t count, cap;
     bool is_short; /* no memory */
 };
@@ -322,7 +322,7 @@ static void add(void *user, const struct sp_manager_entry *entry)
 
         if (items != NULL)
             l->items = items;
-        char **owned = items == NULL ? NULL : realloc(l->owned, cap * 2 * sizeof *owned);
+        char **owned = items == NULL ? NULL : realloc(l->owned, cap * 3 * sizeof *owned);
         if (owned == NULL) {
             l->is_short = true;
             return;
@@ -334,9 +334,10 @@ static void add(void *user, const struct sp_manager_entry *entry)
         .size = sizeof *l->items,
         .session = entry->process_id,
         .call = number_of(entry->call_id),
-        .command = text_of(entry->command, &l->owned[2 * l->count]),
-        .cwd = text_of(entry->cwd, &l->owned[2 * l->count + 1]),
+        .command = text_of(entry->command, &l->owned[3 * l->count]),
+        .cwd = text_of(entry->cwd, &l->owned[3 * l->count + 1]),
         .is_tty = entry->is_tty,
+        .environment = text_of(sp_str_of(entry->environment), &l->owned[3 * l->count + 2]),
     };
     l->count++;
 }
@@ -351,8 +352,8 @@ int sp_lib_tell_list(struct sp_engine *engine,
     for (size_t i = 0; i < l.count; i++) {
         if (!l.is_short)
             fn(user, &l.items[i]);
-        free(l.owned[2 * i]);
-        free(l.owned[2 * i + 1]);
+        for (size_t k = 0; k < 3; k++)
+            free(l.owned[3 * i + k]);
     }
     free(l.items);
     free(l.owned);

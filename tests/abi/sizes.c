@@ -88,6 +88,7 @@ int main(void)
     MEMBER(sp_exec_options, yield_ms);
     MEMBER(sp_exec_options, max_tokens);
     MEMBER(sp_exec_options, reason);
+    MEMBER(sp_exec_options, environment);
 
     SIZE(sp_run_options);
     MEMBER(sp_run_options, argv);
@@ -96,6 +97,13 @@ int main(void)
     MEMBER(sp_run_options, timeout_ms);
     MEMBER(sp_run_options, keeps_all);
     MEMBER(sp_run_options, is_silent);
+    MEMBER(sp_run_options, environment);
+
+    SIZE(sp_environment_options);
+    MEMBER(sp_environment_options, name);
+    MEMBER(sp_environment_options, on);
+    MEMBER(sp_environment_options, sandbox);
+    MEMBER(sp_environment_options, cwd);
 
     SIZE(sp_tool_options);
     MEMBER(sp_tool_options, tool);
@@ -108,5 +116,6 @@ int main(void)
     MEMBER(sp_session_info, command);
     MEMBER(sp_session_info, cwd);
     MEMBER(sp_session_info, is_tty);
+    MEMBER(sp_session_info, environment);
     return 0;
 }

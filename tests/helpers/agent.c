@@ -137,7 +137,8 @@ static int begin(struct agent *a, struct sp_error *e)
 
     for (uint32_t i = 0; r == 0 && i < a->o.place_count; i++) {
         r = make_backend(a, &a->o.places[i], &a->backends[i], e);
-        places[i] = (struct sp_environment){a->o.places[i].id, a->backends[i], a->o.cwd};
+        places[i] = (struct sp_environment){
+            .id = a->o.places[i].id, .backend = a->backends[i], .cwd = a->o.cwd};
     }
     if (r == 0 && a->o.snapshots != NULL)
         r = sp_snapshots_new(

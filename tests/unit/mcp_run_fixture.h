@@ -283,7 +283,7 @@ static inline int begin_without_server(void **state)
     fds_before = open_fds();
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)
         return -1;
-    place = (struct sp_environment){"local", backend, "/"};
+    place = (struct sp_environment){.id = "local", .backend = backend, .cwd = "/"};
     manager_options = (struct sp_manager_options){.environments = &place,
                                                   .environment_count = 1,
                                                   .has_deterministic_ids = true,

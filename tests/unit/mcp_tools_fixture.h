@@ -362,7 +362,7 @@ static inline int begin_at(const char *cwd)
     fds_before = open_fds();
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)
         return -1;
-    place = (struct sp_environment){"local", backend, cwd};
+    place = (struct sp_environment){.id = "local", .backend = backend, .cwd = cwd};
     manager_options = (struct sp_manager_options){.loop = loop,
                                                   .environments = &place,
                                                   .environment_count = 1,

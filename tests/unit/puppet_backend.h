@@ -363,7 +363,7 @@ static inline int begin_puppets(void **state)
     puppet_facts = (struct sp_backend_facts){.cwd = "/site"};
     puppets.loop = loop;
     begin_manager();
-    puppet_place = (struct sp_environment){"local", &puppets, "/site"};
+    puppet_place = (struct sp_environment){.id = "local", .backend = &puppets, .cwd = "/site"};
     options.environments = &puppet_place;
     options.environment_count = 1;
     make_manager();

@@ -23,7 +23,7 @@ static int begin(void **state)
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)
         return -1;
     begin_manager();
-    place = (struct sp_environment){"local", backend, "/"};
+    place = (struct sp_environment){.id = "local", .backend = backend, .cwd = "/"};
     options.environments = &place;
     options.environment_count = 1;
     make_manager();
