@@ -12,6 +12,7 @@
 
 struct explaining {
     struct sp_buf text, structured;
+    struct sp_buf verdict; /* members of the structured form, each with its comma */
     bool is_error;
 };
 
@@ -21,6 +22,7 @@ static void free_explaining(struct sp_mcp_run *r)
 
     sp_buf_done(&x->text);
     sp_buf_done(&x->structured);
+    sp_buf_done(&x->verdict);
     free(x);
 }
 
@@ -34,6 +36,31 @@ static void tell(struct sp_deferred *d)
                                                                    : sp_mcp_view(&x->structured)};
 
     sp_mcp_run_done(r, &result);
+}
+
+/* ---- yes or no ---- */
+
+static const char *word(bool b)
+{
+    return b ? "true" : "false";
+}
+
+/* rule: what says so. */
+static bool add_verdict(struct explaining *x, bool is_allowed, struct sp_str target,
+                        struct sp_str rule)
+{
+    return sp_buf_printf(&x->verdict, "\"allowed\":%s,\"target\":", word(is_allowed)) &&
+           sp_json_add_str(&x->verdict, target) &&
+           sp_buf_add_str(&x->verdict, SP_STR(",\"rule\":")) &&
+           sp_json_add_str(&x->verdict, rule) && sp_buf_add(&x->verdict, ",", 1);
+}
+
+static bool add_path_verdict(struct explaining *x, bool can_read, bool can_write,
+                             struct sp_str target, struct sp_str rule)
+{
+    return sp_buf_printf(&x->verdict, "\"read\":%s,\"write\":%s,", word(can_read),
+                         word(can_write)) &&
+           add_verdict(x, can_read && can_write, target, rule);
 }
 
 /* ---- what to do ---- */
@@ -69,19 +96,33 @@ static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
 
     for (uint32_t i = 0; amendment == NULL && i < d->count; i++)
         amendment = d->items[i].amendment;
-    if (!sp_buf_add_str(out, SP_STR("What to do: ")) || !add_other_way(out, o, &d->items[0]))
+    if (!add_other_way(out, o, &d->items[0]))
         return false;
     if (policy->kind == SP_APPROVAL_NEVER)
-        return sp_buf_add_str(out, SP_STR("; nobody can be asked under this approval policy, so "
-                                          "anything else needs another configuration.\n"));
+        return sp_buf_add_str(out, SP_STR("; no person is asked under this approval policy, so "
+                                          "anything else needs another configuration."));
+    if (r->nobody_answers)
+        return sp_buf_add_str(out, SP_STR("; this host cannot ask a person and no approver is "
+                                          "configured (--approver), so anything else is refused."));
     if (amendment != NULL && o->tools.has_additional_permissions &&
         policy->kind == SP_APPROVAL_ON_REQUEST) /* no other asks for that */
         return sp_buf_printf(out,
                              ", or ask: repeat the command with sandbox_permissions "
-                             "\"with_additional_permissions\" and additional_permissions %s.\n",
+                             "\"with_additional_permissions\" and additional_permissions %s.",
                              amendment);
     return sp_buf_add_str(out, SP_STR(", or ask: repeat the command with sandbox_permissions "
-                                      "\"require_escalated\" and a justification.\n"));
+                                      "\"require_escalated\" and a justification."));
+}
+
+static bool say_what_to_do(struct explaining *x, const struct sp_mcp_run *r,
+                           const struct sp_mcp_denials *d)
+{
+    auto_buf struct sp_buf advice = {0};
+
+    return add_advice(&advice, r, d) && sp_buf_add_str(&x->text, SP_STR("What to do: ")) &&
+           sp_buf_add_str(&x->text, sp_mcp_view(&advice)) && sp_buf_add(&x->text, "\n", 1) &&
+           sp_buf_add_str(&x->structured, SP_STR(",\"what_to_do\":")) &&
+           sp_json_add_str(&x->structured, sp_mcp_view(&advice));
 }
 
 static bool add_denials(struct explaining *x, const struct sp_mcp_run *r,
@@ -93,8 +134,11 @@ static bool add_denials(struct explaining *x, const struct sp_mcp_run *r,
             !sp_buf_printf(&x->text, " [%s; known by: %s]\n", d->items[i].layer,
                            d->items[i].evidence))
             return false;
-    return (d->count == 0 || add_advice(&x->text, r, d)) && sp_buf_add(&x->structured, "{", 1) &&
-           sp_mcp_denials_add_json(&x->structured, d) && sp_buf_add(&x->structured, "}", 1);
+    if (!sp_buf_add(&x->structured, "{", 1) ||
+        !sp_buf_add_str(&x->structured, sp_mcp_view(&x->verdict)) ||
+        !sp_mcp_denials_add_json(&x->structured, d))
+        return false;
+    return (d->count == 0 || say_what_to_do(x, r, d)) && sp_buf_add(&x->structured, "}", 1);
 }
 
 /* ---- of what ---- */
@@ -145,7 +189,8 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r, struc
     if (path.n == 0 || sp_str_has_nul(path))
         return say_wrong(x, "`path` is no path");
     if (o->manager->policy == NULL)
-        return sp_buf_add_str(&x->text, SP_STR("Commands run without a sandbox: nothing is denied "
+        return add_path_verdict(x, true, true, path, SP_STR("commands run without a sandbox")) &&
+               sp_buf_add_str(&x->text, SP_STR("Commands run without a sandbox: nothing is denied "
                                                "to them.\n"));
     if (o->is_remote)
         return say_wrong(x, "the files are on another host, and only its sandbox knows; ask by "
@@ -153,7 +198,9 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r, struc
     if (sp_mcp_denials_of_path(d, r->caller->mcp, text, &found, &e) < 0)
         return !(e.code == SP_E_SYSTEM && e.sys == ENOMEM) &&
                say_wrong(x, sp_error_text(&e, why, sizeof why));
-    return sp_question_add_visible(&x->text, sp_str_of(found.path), false) &&
+    return add_path_verdict(x, found.can_read, found.can_write, sp_str_of(found.path),
+                            sp_str_of(found.reason.data)) &&
+           sp_question_add_visible(&x->text, sp_str_of(found.path), false) &&
            sp_buf_printf(&x->text, "\nread: %s, write: %s, by ", found.can_read ? "yes" : "no",
                          found.can_write ? "yes" : "no") &&
            sp_question_add_visible(&x->text, sp_mcp_view(&found.reason), false) &&
@@ -190,7 +237,8 @@ static bool explain_host(struct explaining *x, const struct sp_mcp_run *r, struc
     if (wrong != NULL)
         return say_wrong(x, wrong);
     if (o->manager->policy == NULL || o->manager->policy->profile.has_network)
-        return sp_buf_add_str(&x->text, SP_STR("Commands may use the network: the sandbox denies "
+        return add_verdict(x, true, normal, SP_STR("commands may use the network")) &&
+               sp_buf_add_str(&x->text, SP_STR("Commands may use the network: the sandbox denies "
                                                "them no host.\n"));
     room[normal.n] = 0;
     if (!sp_buf_add_str(&rule, SP_STR("the policy gives commands no network")) ||
@@ -199,7 +247,8 @@ static bool explain_host(struct explaining *x, const struct sp_mcp_run *r, struc
                         SP_STR_ARG(found.decision))) ||
         !sp_buf_add(&rule, "", 1))
         return false;
-    return sp_mcp_denials_of_host(d, r->caller->mcp, normal.p, rule.data);
+    return add_verdict(x, false, normal, sp_str_of(rule.data)) &&
+           sp_mcp_denials_of_host(d, r->caller->mcp, normal.p, rule.data);
 }
 
 /* ---- the beginning ---- */

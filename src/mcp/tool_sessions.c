@@ -127,6 +127,17 @@ static void take_one(void *user, const struct sp_manager_view *v)
         l->is_out_of_memory = true;
 }
 
+/* Oldest first; ids are random. */
+static int by_start(const void *a, const void *b)
+{
+    const struct session *x = a;
+    const struct session *y = b;
+
+    if (x->started_at_ms != y->started_at_ms)
+        return x->started_at_ms < y->started_at_ms ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
 int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
 {
     auto_arguments struct sp_arguments a = {0};
@@ -147,6 +158,8 @@ int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_er
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list sessions");
     l->room = count;
     sp_manager_each(r->caller->manager, take_one, l);
+    if (l->count > 1)
+        qsort(l->sessions, l->count, sizeof *l->sessions, by_start);
     for (uint32_t i = 0; i < l->count; i++) {
         struct session *s = &l->sessions[i];
 

@@ -302,18 +302,30 @@ class Denials(mcp.Calls):
         self.assertEqual([(d['access'], d['target']) for d in r['denials']], [('write', self.OUTSIDE)])
         self.assertEqual(r['denials'][0]['proposed_amendment'], {'file_system': {'write': ['/usr']}})
         self.assertIn('read: yes, write: no', r.text)
-        r = self.expect(self.host.call('explain_denial', {'path': 'inside'}), denials=[])
+        self.expect(r, allowed=False, read=True, write=False, target=self.OUTSIDE, rule=r['denials'][0]['rule'])
+        self.assertIn('work inside the workspace (%s' % self.work, r['what_to_do'])
+        self.assertIn('this host cannot ask a person', r['what_to_do'])
+        able = self.host.call('explain_denial', {'path': self.OUTSIDE}, capabilities=mcp.FORM)
+        self.assertIn('or ask: repeat the command with sandbox_permissions "require_escalated"', able['what_to_do'])
+        r = self.expect(self.host.call('explain_denial', {'path': 'inside'}), denials=[], allowed=True, read=True, write=True,
+                        target=os.path.join(self.work, 'inside'))
+        self.assertIn('entry', r['rule'])
+        self.assertNotIn('what_to_do', r.structured)
         self.assertIn(os.path.join(self.work, 'inside'), r.text)
         self.assertIn('read: yes, write: yes', r.text)
 
     def test_a_host(self):
         r = self.host.call('explain_denial', {'host': 'example.org'})
         self.assertEqual([(d['access'], d['target'], d['layer']) for d in r['denials']], [('connect', 'example.org', 'network')])
+        self.expect(r, allowed=False, target='example.org', rule='the policy gives commands no network')
+        self.assertIn('do without the network', r['what_to_do'])
         for host in ('', 'a b', '*'):
             self.refuse(self.host.call('explain_denial', {'host': host}))
         open_host = self.mcp('--sandbox', ':danger-full-access')
-        self.expect(open_host.call('explain_denial', {'host': 'example.org'}), denials=[])
-        self.expect(open_host.call('explain_denial', {'path': self.OUTSIDE}), denials=[])
+        self.expect(open_host.call('explain_denial', {'host': 'example.org'}), denials=[], allowed=True,
+                    rule='commands may use the network')
+        self.expect(open_host.call('explain_denial', {'path': self.OUTSIDE}), denials=[], allowed=True, write=True,
+                    rule='commands run without a sandbox')
 
     def test_what_is_no_question(self):
         self.refuse(self.host.call('explain_denial', {}), 'give one of')

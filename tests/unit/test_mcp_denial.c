@@ -70,7 +70,7 @@ static void test_a_denied_write_is_told_in_both_forms(void **state)
     callf(&c, "explain_denial", "{\"session_id\":%d}", 1001);
     assert_has(c.text, "Sandbox denied: write /usr/mcp-denied: entry ");
     assert_has(c.text, "[landlock/mounts; known by: words]\nWhat to do: work inside the workspace");
-    assert_has(c.text, "nobody can be asked under this approval policy");
+    assert_has(c.text, "no person is asked under this approval policy");
     call(&c, "explain_denial", "{\"session_id\":1000}");
     assert_has(c.text, "Nothing points to the sandbox");
     assert_string_equal(c.json, "{\"denials\":[]}");
@@ -83,12 +83,14 @@ static void test_a_path_is_explained(void **state)
     (void)state;
     callf(&c, "explain_denial", "{\"path\":\"%s/x\"}", directory);
     assert_has(c.text, "read: yes, write: yes, by entry ");
-    assert_string_equal(c.json, "{\"denials\":[]}");
+    assert_has(c.json, "{\"read\":true,\"write\":true,\"allowed\":true,\"target\":\"");
+    assert_has(c.json, "/x\",\"rule\":\"entry ");
+    assert_has(c.json, ",\"denials\":[]}");
     call(&c, "explain_denial", "{\"path\":\"x/../y\"}");
     assert_has(c.text, "/y\nread: yes, write: yes");
     call(&c, "explain_denial", "{\"path\":\"/usr/bin\"}");
     assert_has(c.text, "/usr/bin\nread: yes, write: no, by entry ");
-    assert_has(c.json, "{\"denials\":[{\"access\":\"write\",\"target\":\"/usr/bin\",");
+    assert_has(c.json, ",\"denials\":[{\"access\":\"write\",\"target\":\"/usr/bin\",");
     assert_has(c.json, "\"evidence\":\"policy\"");
     callf(&c, "explain_denial", "{\"path\":\"%s/.git\"}", directory);
     assert_has(c.text, "protected name .git below a writable root");
