@@ -34,14 +34,20 @@ static bool add_sandbox(struct sp_buf *out, const struct sp_mcp_server *s)
                has_network ? "open" : "closed");
 }
 
-static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s)
+static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
 {
     if (s->approvals.options.policy.kind == SP_APPROVAL_NEVER)
-        return sp_buf_printf(out, "Nobody is asked for leave: what is not allowed is refused.\n");
-    return sp_buf_printf(out, "To run a command outside of the sandbox, call exec_command with "
-                              "sandbox_permissions \"require_escalated\" and a justification: a "
-                              "person is asked. An answer that approval is pending means: repeat "
-                              "the same call.\n");
+        return sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
+                                  "refused.\n");
+    if (!host_asks && s->approver == NULL)
+        return sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
+                                  "what the sandbox and the rules do not allow is refused, so do "
+                                  "not ask for it.\n");
+    return sp_buf_printf(out,
+                         "To run a command outside of the sandbox, call exec_command with "
+                         "sandbox_permissions \"require_escalated\" and a justification: %s is "
+                         "asked. An answer that approval is pending means: repeat the same call.\n",
+                         host_asks ? "a person" : "the configured approver");
 }
 
 static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
@@ -50,9 +56,13 @@ static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
         out, "A command that has not ended when a call answers is a session: write_stdin types "
              "into it or, without characters, waits for more; `until` ends a wait at a pattern, "
              "after silence, or when a port is open. `State:` says what the process is doing: "
-             "`reading_terminal` waits for input. Cancelling a call does not end its process: "
-             "signal_session does.\n");
+             "`reading_terminal` waits for input. A call of a host that sends no progress token "
+             "waits 47 s at most, whatever yield_time_ms says; its answer says so, and write_stdin "
+             "waits on.\n");
 
+    ok = ok && (s->flags->keeps_cancelled || s->config.mcp_keep_cancelled ||
+                sp_buf_printf(out, "An exec_command that is cancelled before its answer ends its "
+                                   "process; a later call does not.\n"));
     if (s->config.exited_ttl_s > 0)
         ok = ok && sp_buf_printf(out,
                                  "The output of a session stays readable with read_output for "
@@ -71,11 +81,11 @@ static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
                : ok;
 }
 
-char *sp_mcp_instructions(const struct sp_mcp_server *s)
+char *sp_mcp_instructions(const struct sp_mcp_server *s, bool host_asks)
 {
     auto_buf struct sp_buf out = {0};
 
-    if (!add_place(&out, s) || !add_sandbox(&out, s) || !add_approvals(&out, s) ||
+    if (!add_place(&out, s) || !add_sandbox(&out, s) || !add_approvals(&out, s, host_asks) ||
         !add_sessions(&out, s))
         return NULL;
     return strndup(out.data, out.len);

@@ -212,9 +212,10 @@ static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s
 
 static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
 {
-    auto_free char *instructions = sp_mcp_instructions(s);
+    auto_free char *instructions = sp_mcp_instructions(s, true);
+    auto_free char *without_asking = sp_mcp_instructions(s, false);
 
-    if (instructions == NULL)
+    if (instructions == NULL || without_asking == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the instructions");
     s->environ = (struct sp_environ_ask){
         .own = environ,
@@ -246,6 +247,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
         .fixed = sp_covers_places(&s->covers),
         .cwd = s->cwd,
         .instructions = instructions,
+        .instructions_without_asking = without_asking,
         .is_remote = !s->place.is_local,
         .keeps_cancelled = s->flags->keeps_cancelled || s->config.mcp_keep_cancelled,
         .structured_output = choose_output(s),

@@ -57,7 +57,8 @@ int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_error *e);
 int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_error *e);
 void sp_mcp_server_end(struct sp_mcp_server *s);
 
-/* What a model is told about the place; to be freed. NULL: no memory. */
-char *sp_mcp_instructions(const struct sp_mcp_server *s);
+/* What a model is told about the place, by a host that can ask a person or not; to be freed. NULL:
+ * no memory. */
+char *sp_mcp_instructions(const struct sp_mcp_server *s, bool host_asks);
 
 #endif

@@ -178,6 +178,15 @@ static void on_progress(struct sp_timer *t)
     say_progress(c);
 }
 
+/* Something has happened that is worth a message: the loop sends it. */
+static void hasten_progress(struct sp_mcp_call *c)
+{
+    struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
+
+    if (c->token_len != 0 && !c->is_overdue)
+        (void)sp_loop_timer(l, &c->timer, sp_loop_now(l), on_progress); /* it is armed already */
+}
+
 /* ---- what the run tells ---- */
 
 static void on_done(void *user, const struct sp_mcp_result *r)
@@ -194,6 +203,7 @@ static void on_done(void *user, const struct sp_mcp_result *r)
 
 static void on_question(void *user)
 {
+    hasten_progress(user); /* the call may be answered by what follows */
     sp_mcp_call_ask(user);
 }
 
@@ -206,8 +216,9 @@ static void on_started(void *user, int session_id)
 {
     struct sp_mcp_call *c = user;
 
-    if (c->wants_task && !c->is_overdue)
-        (void)sp_mcp_task_adopt(c, session_id); /* no: it is answered as any other */
+    if (c->wants_task && !c->is_overdue && sp_mcp_task_adopt(c, session_id))
+        return; /* no: it is answered as any other */
+    hasten_progress(c);
 }
 
 static const struct sp_mcp_run_ops run_ops = {

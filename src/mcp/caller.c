@@ -45,7 +45,8 @@ int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_er
     m->options.manager = &m->manager;
     const bool has_cwd = keep_text(&m->options.cwd);
     const bool has_instructions = keep_text(&m->options.instructions);
-    if (!has_cwd || !has_instructions) {
+    const bool has_others = keep_text(&m->options.instructions_without_asking);
+    if (!has_cwd || !has_instructions || !has_others) {
         sp_mcp_free(m);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the MCP server");
     }
@@ -71,6 +72,7 @@ void sp_mcp_free(struct sp_mcp *m)
     free(m->fingerprint);
     free_text(m->options.cwd);
     free_text(m->options.instructions);
+    free_text(m->options.instructions_without_asking);
     explicit_bzero(m->key, sizeof m->key);
     free(m);
 }
@@ -171,6 +173,7 @@ static void end_caller(struct sp_mcp_caller *c)
     see_guests_off(c);
     sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);
     sp_loop_undefer(c->mcp->options.loop, &c->ending);
+    sp_loop_undefer(c->mcp->options.loop, &c->logging);
     sp_mcp_tasks_free(c->tasks);
     sp_mcp_parking_free(c->parking);
     sp_mcp_runs_let_go(c);

@@ -11,6 +11,22 @@ struct sp_mcp_run;
 struct sp_mcp_parking;
 struct sp_mcp_tasks;
 struct sp_mcp_memory;
+struct sp_mcp_peer;
+
+#define SP_MCP_ENDED_MAX  64 /* sessions */
+#define SP_MCP_EVENTS_MAX 64 /* that wait for the loop to tell them; more are left out */
+
+/* ended.h: a session that ended while no call waited for it. */
+struct sp_mcp_ended {
+    int session_id;
+    bool is_noted;
+};
+
+/* log.h: what a host that wants log messages is told. */
+struct sp_mcp_event {
+    int session_id;
+    bool has_ended; /* else it has begun */
+};
 
 struct sp_mcp_caller {
     struct sp_mcp *mcp;
@@ -26,6 +42,12 @@ struct sp_mcp_caller {
     struct sp_mcp_memory *memory;    /* memory.h: keys and write ids; made when first needed */
     struct sp_mcp_looking *lookings; /* run.c's: what was asked of the manager */
     struct sp_buf warnings;          /* of the manager, about no call: for the next result */
+    struct sp_mcp_ended ended[SP_MCP_ENDED_MAX]; /* oldest first */
+    uint32_t ended_count;
+    struct sp_mcp_peer *peers; /* log.h: those that may want log messages */
+    struct sp_mcp_event events[SP_MCP_EVENTS_MAX];
+    uint32_t event_count;
+    struct sp_deferred logging;
     unsigned held;
     struct sp_mcp_guest *guests;
     struct sp_deferred ending;

@@ -152,6 +152,7 @@ static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **
         return false;
     }
     c->out = (struct sp_mcp_out){.send = on_send, .is_full = is_out_full};
+    sp_mcp_peer_set_out(c->peer, &c->out);
     c->lines = lines;
     c->link = l;
     c->next = lines->conns;

@@ -45,8 +45,9 @@ struct sp_mcp_options {
     struct sp_fixed_places fixed; /* as for sp_survey_make: explain_denial needs them */
     const char *cwd;              /* where commands run; NULL: the server's own, elsewhere */
     const char *instructions;     /* for models */
-    bool is_remote;               /* commands run elsewhere */
-    bool keeps_cancelled;         /* a cancelled exec_command leaves its process running */
+    const char *instructions_without_asking; /* for those whose host cannot ask a person */
+    bool is_remote;                          /* commands run elsewhere */
+    bool keeps_cancelled; /* a cancelled exec_command leaves its process running */
     enum sp_mcp_structured_output structured_output;
     uint64_t detached_ttl_ms; /* a caller without a connection for so long ends; 0: never */
 };

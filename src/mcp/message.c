@@ -2,6 +2,7 @@
 #include "mcp/message.h"
 
 #define VERSION_KEY      "io.modelcontextprotocol/protocolVersion"
+#define LOG_KEY          "io.modelcontextprotocol/logLevel"
 #define CLIENT_KEY       "io.modelcontextprotocol/clientInfo"
 #define CAPABILITIES_KEY "io.modelcontextprotocol/clientCapabilities"
 
@@ -57,6 +58,7 @@ static void read_meta(struct sp_mcp_message *m)
     const uint32_t capabilities = sp_json_get(j, meta, CAPABILITIES_KEY);
     if (is_type(j, capabilities, SP_JSON_OBJECT))
         m->capabilities = capabilities;
+    m->log_level = member_str(j, meta, LOG_KEY);
     const uint32_t client = sp_json_get(j, meta, CLIENT_KEY);
     if (is_type(j, client, SP_JSON_OBJECT))
         m->client = member_str(j, client, "name");

@@ -30,6 +30,7 @@ struct sp_mcp_message {
     bool is_modern;          /* it names a protocol version */
     struct sp_str version;   /* if it is a string */
     uint32_t capabilities;   /* an object, or SP_JSON_NONE */
+    struct sp_str log_level; /* n 0: none */
     struct sp_str client;    /* clientInfo.name; n 0: none */
     struct sp_str progress;  /* the progress token as it was written; n 0: none */
     struct sp_str name;      /* params.name, params.uri or params.taskId; n 0: none */

@@ -43,8 +43,13 @@ struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)
     if (p == NULL)
         return NULL;
     p->mcp = m;
-    p->caller = c;
+    sp_mcp_log_enter(p, c);
     return p;
+}
+
+void sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out)
+{
+    p->out = out;
 }
 
 void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
@@ -53,7 +58,7 @@ void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
         p->open->drop(p->open);
     sp_mcp_asked_free(p);
     sp_mcp_batches_free(p);
-    p->caller = c;
+    sp_mcp_log_enter(p, c);
 }
 
 void sp_mcp_peer_free(struct sp_mcp_peer *p)
@@ -109,6 +114,7 @@ void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
     r->peer = p;
     r->out = t->to.out;
     r->revision = t->to.revision;
+    r->log_level = sp_mcp_log_level_of(t->message->log_level);
     r->drop = drop;
     r->id_len = (uint32_t)t->to.id.n; /* no request has a longer one than fits */
     memcpy(r->id, t->to.id.p, t->to.id.n);

@@ -35,6 +35,9 @@ struct sp_mcp_headers {
 
 /* NULL: no memory. The caller is held by the transport. */
 struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
+/* What belongs to no request goes to `out`, which outlives the peer. Without it, with HTTP, it goes
+ * with a request that is open, or nowhere. */
+void sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out);
 /* Open requests are cancelled: their processes go on. Not from within `send`. */
 void sp_mcp_peer_free(struct sp_mcp_peer *p);
 /* The same, and what `initialize` agreed on goes on with another caller. NULL: with none, and the

@@ -6,18 +6,15 @@
 #include "mcp/host.h"
 #include "mcp/peer_priv.h"
 
-static bool add_welcome(struct sp_buf *b, const struct sp_mcp_turn *t)
+static bool add_welcome(struct sp_buf *b, const struct sp_mcp_turn *t, bool elicits)
 {
-    const char *instructions = sp_mcp_options(t->peer->mcp)->instructions;
-
-    if (!(sp_buf_printf(b,
-                        "\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{}},"
-                        "\"serverInfo\":",
-                        t->to.revision->name) &&
-          sp_mcp_add_server_info(b)))
-        return false;
-    return instructions == NULL || (sp_buf_add_str(b, SP_STR(",\"instructions\":")) &&
-                                    sp_json_add_str(b, sp_str_of(instructions)));
+    return sp_buf_printf(
+               b,
+               "\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{},\"logging\":{}},"
+               "\"serverInfo\":",
+               t->to.revision->name) &&
+           sp_mcp_add_server_info(b) &&
+           sp_mcp_add_instructions(b, sp_mcp_options(t->peer->mcp), elicits);
 }
 
 /* n 0: it has none. */
@@ -56,15 +53,17 @@ static void initialize(struct sp_mcp_turn *t)
     t->to.revision = sp_mcp_legacy_of(version);
     if (t->to.revision == NULL)
         t->to.revision = sp_mcp_legacy_of(SP_STR(SP_MCP_LEGACY_NEWEST));
-    if (!add_welcome(&b, t)) {
+    const bool elicits = t->to.revision->has_elicitation && sp_mcp_can_elicit(j, capabilities);
+    if (!add_welcome(&b, t, elicits)) {
         sp_mcp_say_no_memory(&t->to);
         return;
     }
     p->legacy = t->to.revision;
     p->is_initialized = false;
+    p->log_level = SP_MCP_LOG_NONE;
     p->repeats_output = sp_mcp_host_repeats_output(sp_mcp_options(p->mcp)->structured_output,
                                                    client_name(j, m->params));
-    p->elicits = p->legacy->has_elicitation && sp_mcp_can_elicit(j, capabilities);
+    p->elicits = elicits;
     sp_mcp_say_result(&t->to, "complete", (struct sp_str){b.data, b.len});
 }
 
@@ -74,6 +73,25 @@ static void ping(const struct sp_mcp_turn *t)
 
     to.revision = sp_mcp_legacy_of(SP_STR(SP_MCP_LEGACY_NEWEST)); /* it looks the same in all */
     sp_mcp_say_result(&to, "complete", (struct sp_str){0});
+}
+
+static void set_level(const struct sp_mcp_turn *t)
+{
+    struct sp_mcp_message *m = t->message;
+    struct sp_str name = {0};
+    struct sp_error e = {0};
+
+    if (m->params != SP_JSON_NONE)
+        (void)sp_json_opt_str(&m->json, m->params, "level", &name, &e);
+    const enum sp_mcp_log_level level = sp_mcp_log_level_of(name);
+    if (level == SP_MCP_LOG_NONE) {
+        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "level is one of debug, info, notice, warning, error, critical, alert and "
+                         "emergency");
+        return;
+    }
+    t->peer->log_level = level;
+    sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
 }
 
 void sp_mcp_take_legacy(const struct sp_mcp_turn *t)
@@ -91,6 +109,8 @@ void sp_mcp_take_legacy(const struct sp_mcp_turn *t)
                          "initialize has not been called");
     else if (sp_str_eq(method, SP_STR("tools/list")))
         sp_mcp_list_tools(t);
+    else if (sp_str_eq(method, SP_STR("logging/setLevel")))
+        set_level(t);
     else if (sp_str_eq(method, SP_STR("tools/call")))
         sp_mcp_call(t);
     else

@@ -99,23 +99,23 @@ void sp_mcp_take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers
 
 /* ---- server/discover ---- */
 
-static bool add_discovered(struct sp_buf *b, const char *instructions)
+static bool add_discovered(struct sp_buf *b, const struct sp_mcp_turn *t)
 {
     if (!(sp_buf_add_str(b, SP_STR("\"supportedVersions\":")) && sp_mcp_add_versions(b) &&
-          sp_buf_add_str(b, SP_STR(",\"capabilities\":{\"tools\":{},\"extensions\":{"
+          sp_buf_add_str(b, SP_STR(",\"capabilities\":{\"tools\":{},\"logging\":{},\"extensions\":{"
                                    "\"" SP_MCP_TASKS_EXTENSION "\":{}}}"))))
         return false;
-    if (instructions != NULL && !(sp_buf_add_str(b, SP_STR(",\"instructions\":")) &&
-                                  sp_json_add_str(b, sp_str_of(instructions))))
-        return false;
-    return sp_buf_add_str(b, SP_STR(",\"ttlMs\":3600000,\"cacheScope\":\"private\""));
+    return sp_mcp_add_instructions(
+               b, sp_mcp_options(t->peer->mcp),
+               sp_mcp_can_elicit(&t->message->json, t->message->capabilities)) &&
+           sp_buf_add_str(b, SP_STR(",\"ttlMs\":3600000,\"cacheScope\":\"private\""));
 }
 
 static void discover(const struct sp_mcp_turn *t)
 {
     auto_buf struct sp_buf b = {0};
 
-    if (add_discovered(&b, sp_mcp_options(t->peer->mcp)->instructions))
+    if (add_discovered(&b, t))
         sp_mcp_say_result(&t->to, "complete", (struct sp_str){b.data, b.len});
     else
         sp_mcp_say_no_memory(&t->to);

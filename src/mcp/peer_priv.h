@@ -12,6 +12,7 @@
 #ifndef SP_MCP_PEER_PRIV_H
 #define SP_MCP_PEER_PRIV_H
 
+#include "mcp/log.h"
 #include "mcp/parking.h"
 #include "mcp/peer.h"
 #include "mcp/run.h"
@@ -83,6 +84,7 @@ struct sp_mcp_request {
     struct sp_mcp_out *out; /* NULL: gone */
     const struct sp_mcp_revision *revision;
     bool is_subscription;
+    enum sp_mcp_log_level log_level; /* modern: what it wants to hear while it is open */
     /* Ends the wait, says nothing, and frees the request. */
     void (*drop)(struct sp_mcp_request *r);
     void (*cancel)(struct sp_mcp_request *r);  /* the same because the client said so; NULL: drop */
@@ -97,12 +99,15 @@ struct sp_mcp_batch;
 struct sp_mcp_peer {
     struct sp_mcp *mcp;
     struct sp_mcp_caller *caller;
+    struct sp_mcp_peer *prev, *next; /* of the same caller */
+    struct sp_mcp_out *out;          /* for what belongs to no request; NULL: there is none */
     struct sp_mcp_request *open;
     uint32_t open_count;
     /* Of the legacy era */
     const struct sp_mcp_revision *legacy; /* that was agreed on; NULL: not yet */
     bool is_initialized;                  /* the client said so */
     bool elicits;                         /* it shows forms */
+    enum sp_mcp_log_level log_level;      /* what logging/setLevel asked for */
     bool repeats_output;                  /* host.h, for its name */
     struct sp_mcp_asked *asked;           /* newest first */
     uint32_t asked_count;
@@ -145,6 +150,8 @@ void sp_mcp_task_cancel(const struct sp_mcp_turn *t);
 
 /* Whether these capabilities (a token, or SP_JSON_NONE) have forms, and tasks. */
 bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities);
+/* `,"instructions":...` for a client that shows forms or not; nothing where there are none. */
+bool sp_mcp_add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, bool elicits);
 bool sp_mcp_can_task(struct sp_json *j, uint32_t capabilities);
 /* Whether this request may speak of tasks. false: it has been refused. */
 bool sp_mcp_need_tasks(const struct sp_mcp_turn *t);

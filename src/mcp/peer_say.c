@@ -26,6 +26,16 @@ bool sp_mcp_add_server_info(struct sp_buf *b)
     return sp_buf_printf(b, "{\"name\":\"%s\",\"version\":\"%s\"}", SP_MCP_NAME, SP_VERSION);
 }
 
+bool sp_mcp_add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, bool elicits)
+{
+    const char *text = elicits || o->instructions_without_asking == NULL
+                           ? o->instructions
+                           : o->instructions_without_asking;
+
+    return text == NULL ||
+           (sp_buf_add_str(b, SP_STR(",\"instructions\":")) && sp_json_add_str(b, sp_str_of(text)));
+}
+
 bool sp_mcp_add_versions(struct sp_buf *b)
 {
     return sp_buf_add_str(b, SP_STR("[\"" SP_MCP_MODERN "\",\"" SP_MCP_LEGACY_NEWEST

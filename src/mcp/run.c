@@ -13,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/utf8.h"
+#include "mcp/ended.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/tool.h"
 
@@ -171,8 +172,8 @@ void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
         sp_mcp_run_free(r);
         return;
     }
-    if ((r->warnings.len != 0 || c->warnings.len != 0) && add_line(&note, result->note) &&
-        add_line(&note, view(&c->warnings)) && add_line(&note, view(&r->warnings))) {
+    if (add_line(&note, result->note) && add_line(&note, view(&c->warnings)) &&
+        add_line(&note, view(&r->warnings)) && sp_mcp_ended_add_note(c, r->session_id, &note)) {
         full.note = view(&note);
         sp_buf_done(&c->warnings);
     }

@@ -16,6 +16,8 @@
 #include "approve/approver.h"
 #include "base/auto.h"
 #include "base/log.h"
+#include "mcp/ended.h"
+#include "mcp/log.h"
 #include "mcp/mcp_priv.h"
 
 #define ABORTED "aborted by user"
@@ -299,16 +301,43 @@ static void on_begin(struct sp_mcp_caller *c, const struct sp_event *e)
     if (r == NULL)
         return;
     r->session_id = e->process_id;
+    if (e->process_id != 0)
+        sp_mcp_log(c, e->process_id, false);
     if (r->begun != NULL)
         r->begun(r);
     if (r->ops != NULL && r->ops->started != NULL)
         r->ops->started(r->user, r->session_id);
 }
 
+/* A call that waits for the process tells its end. */
+static bool is_waited_for(const struct sp_mcp_caller *c, int session_id)
+{
+    const struct sp_mcp_run *r = c->runs;
+
+    while (r != NULL && (r->session_id != session_id || r->is_cancelled))
+        r = r->next;
+    return r != NULL;
+}
+
+static void on_end(struct sp_mcp_caller *c, const struct sp_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (e->process_id == 0)
+        return;
+    sp_mcp_log(c, e->process_id, true);
+    /* What a call has ended, or its cancellation, is no news. */
+    if (!is_waited_for(c, e->process_id) && sp_manager_view(c->manager, e->process_id, &v) &&
+        v.end_reason != SP_END_TERMINATED)
+        sp_mcp_ended_add(c, e->process_id);
+}
+
 static void on_event(void *user, const struct sp_event *e)
 {
     if (e->type == SP_EVENT_BEGIN)
         on_begin(user, e);
+    else if (e->type == SP_EVENT_END)
+        on_end(user, e);
     else if (e->type == SP_EVENT_WARNING)
         on_warning(user, e);
 }

@@ -7,6 +7,7 @@
 
 #include "base/auto.h"
 #include "base/utf8.h"
+#include "mcp/ended.h"
 #include "mcp/tool_priv.h"
 
 /* ---- list_sessions ---- */
@@ -18,6 +19,7 @@ struct session {
     int id, exit_code;
     struct sp_str command, cwd;
     bool is_tty, has_exited, is_held;
+    bool is_news; /* it has ended since the last list, and no call has told so */
     int64_t started_at_ms;
     struct sp_mcp_glance *glance; /* NULL: nobody is asked, or has answered */
     const char *state;
@@ -51,6 +53,7 @@ static bool add_json(struct sp_buf *out, const struct session *s)
            sp_buf_printf(out, ",\"tty\":%s,\"state\":\"%s\"", s->is_tty ? "true" : "false",
                          s->state) &&
            (!s->has_exited || sp_buf_printf(out, ",\"exit_code\":%d", s->exit_code)) &&
+           (!s->is_news || sp_buf_add_str(out, SP_STR(",\"ended_since_last_list\":true"))) &&
            sp_buf_printf(out, ",\"started_at_ms\":%" PRId64 "}", s->started_at_ms);
 }
 
@@ -59,7 +62,9 @@ static bool add_line(struct sp_buf *out, const struct session *s)
     return sp_buf_printf(out, "%d %s", s->id, s->state) &&
            (!s->has_exited || sp_buf_printf(out, " (code %d)", s->exit_code)) &&
            sp_buf_printf(out, "%s: ", s->is_tty ? " tty" : "") &&
-           sp_question_add_visible(out, s->command, false) && sp_buf_add(out, "\n", 1);
+           sp_question_add_visible(out, s->command, false) &&
+           (!s->is_news || sp_buf_add_str(out, SP_STR(" [ended since the last list]"))) &&
+           sp_buf_add(out, "\n", 1);
 }
 
 static bool add_all(struct sp_buf *text, struct sp_buf *structured, const struct list *l)
@@ -119,6 +124,8 @@ static void take_one(void *user, const struct sp_manager_view *v)
                           .is_tty = v->is_tty,
                           .has_exited = v->has_exited,
                           .is_held = v->is_output_held,
+                          .is_news =
+                              sp_mcp_ended_list(l->run->caller, v->process_id) && !v->is_answered,
                           .started_at_ms = v->started_at_ms,
                           .state = sp_mcp_state_name(v->has_exited, v->is_output_held, NULL)};
     if (sp_keep_str(&l->keep, v->command, &s->command) && sp_keep_str(&l->keep, v->cwd, &s->cwd))

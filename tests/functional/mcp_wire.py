@@ -80,7 +80,7 @@ def initialize(id, version, **capabilities):
 
 
 def welcome(id, version):
-    return result(id, protocolVersion=version, capabilities={'tools': {}}, serverInfo=INFO, instructions='WORDS')
+    return result(id, protocolVersion=version, capabilities={'tools': {}, 'logging': {}}, serverInfo=INFO, instructions='WORDS')
 
 
 class Any(str):

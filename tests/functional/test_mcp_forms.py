@@ -138,6 +138,39 @@ class Budget(mcp.Case):
         self.assertLess(size(r.structured), 50000)
 
 
+class Instructions(mcp.Case):
+    """They promise a person only where one can be asked."""
+
+    def told(self, *args, capabilities=None, legacy=True):
+        host = self.mcp(*args)
+        if legacy:
+            return host.open(capabilities=capabilities)['instructions']
+        return host.modern('server/discover', capabilities=capabilities)['result']['instructions']
+
+    def test_by_what_the_host_can_do(self):
+        program = os.path.join(self.home, 'approve')
+        with open(os.open(program, os.O_WRONLY | os.O_CREAT, 0o700), 'w') as f:
+            f.write('#!/bin/sh\n')
+        for legacy in (True, False):
+            able = self.told(capabilities=mcp.FORM, legacy=legacy)
+            self.assertIn('a person is asked', able)
+            alone = self.told(legacy=legacy)
+            self.assertNotIn('person is asked', alone)
+            self.assertNotIn('require_escalated', alone)
+            self.assertIn('cannot ask a person', alone)
+            self.assertIn('the configured approver is asked', self.told('--approver', 'program:' + program, legacy=legacy))
+            self.assertNotIn('is asked', self.told('--approve', 'never', capabilities=mcp.FORM, legacy=legacy))
+
+    def test_the_longest_wait(self):
+        self.assertIn('no progress token waits 47 s at most', self.told())
+        write = self.mcp().modern('tools/list')['result']['tools'][1]
+        self.assertIn('no progress token gets its answer after 47000', write['inputSchema']['properties']['yield_time_ms']['description'])
+
+    def test_cancelling(self):
+        self.assertIn('cancelled before its answer ends its process', self.told())
+        self.assertNotIn('cancelled', self.told('--keep-cancelled'))
+
+
 class Ends(mcp.Calls):
     def test_how_it_ended_is_in_the_text(self):
         r = self.host.exec('sleep', '600', timeout_ms=200)

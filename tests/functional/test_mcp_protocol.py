@@ -16,7 +16,7 @@ class Modern(Wire):
     def test_discover(self):
         self.check(modern('d1', 'server/discover'), complete(
             'd1', supportedVersions=VERSIONS,
-            capabilities={'tools': {}, 'extensions': {META + 'tasks': {}}}, instructions='WORDS', ttlMs=3600000,
+            capabilities={'tools': {}, 'logging': {}, 'extensions': {META + 'tasks': {}}}, instructions='WORDS', ttlMs=3600000,
             cacheScope='private'))
 
     def test_list(self):
@@ -219,7 +219,7 @@ class Legacy(Wire):
     def test_unknown_methods(self):
         self.said(initialize(1, LEGACY[0]))
         for method in ('no/such', 'server/discover', 'subscriptions/listen', 'tasks/get', 'tasks/list', 'resources/list',
-                       'prompts/list', 'logging/setLevel', 'completion/complete', 'roots/list'):
+                       'prompts/list', 'completion/complete', 'roots/list'):
             self.check(request(1, method, {}), error(1, -32601, 'unknown method: ' + method))
 
     def test_notifications_are_not_answered(self):
@@ -361,9 +361,11 @@ class Progress(Wire):
     def test_none_after_the_answer_nor_after_a_cancellation(self):
         self.host.send(self.call('t', argv=['sleep', '600'], yield_time_ms=30000))
         self.host.until(lambda: self.host.notifications, 'progress')
+        wait_until(lambda: self.host.sessions(), 'the session')
+        self.host.until(lambda: len(self.host.notifications) == 2, 'progress of its start')
         self.silent({'jsonrpc': '2.0', 'method': 'notifications/cancelled', 'params': {'requestId': 'c'}})
         self.host.pump(0.5)
-        self.assertEqual(len(self.host.notifications), 1)
+        self.assertEqual(len(self.host.notifications), 2)
 
     def test_other_methods_say_nothing(self):
         (answer,) = self.said(modern(1, 'tools/list', progressToken='t'))

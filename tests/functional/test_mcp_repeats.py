@@ -254,6 +254,9 @@ class Time(mcp.Calls):
             self.assertFalse(r.failed, r)
             self.assertEqual(r['session_id'], session or r['session_id'])
             self.assertEqual(r['state'], 'sleeping')
+            self.assertEqual('\nAnswered early: ' in r.text, 'early' in r.structured, r)
+            if name[0] != 'key':  # 300 s were asked for
+                self.assertIn('no progress token', r['early'])
         self.assertGreater(spent['modern', 0], 40)  # it does wait
         self.expect(self.host.result(token), exit_code=0, output='over\n')
         self.check_progress(heard)

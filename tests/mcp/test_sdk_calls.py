@@ -13,9 +13,9 @@ TALK = 'i=0; while :; do echo line $i; i=$((i+1)); sleep 0.2; done'
 
 @sdk.each()
 class Calls(sdk.Case):
-    def busy(self, c):
+    def busy(self, c, **more):
         """A call that is under way: its order, and the session that it started."""
-        order = c.call_later('exec_command', {'argv': ['sh', '-c', TALK], 'yield_time_ms': 30000}, progress=True)
+        order = c.call_later('exec_command', {'argv': ['sh', '-c', TALK], 'yield_time_ms': 30000, **more}, progress=True)
         c.progress(order)
 
         def find():
@@ -33,10 +33,20 @@ class Calls(sdk.Case):
         self.assertEqual(sdk.Result(c.result(order))['exit_code'], 0)
         self.assertEqual(c.troubles(), [])
 
-    def check_abort(self, kind, over):
-        """The wait ends, the process does not: nothing of its output is lost, and it can be waited for again."""
+    def check_abort_of_a_start(self, kind, over):
+        """The process ends with the call: its id was never told."""
         c = self.client(kind, over)
         order, session = self.busy(c)
+        c.do('abort', of=order)
+        with self.assertRaises(sdk.Failed):
+            c.result(order)
+        wire.wait_until(lambda: [s['state'] for s in c.call('list_sessions')['sessions']] == ['exited'], 'its end')
+
+    def check_abort(self, kind, over):
+        """Of a start with a key, or of a later call, the wait ends and the process does not: nothing of its output is
+        lost, and it can be waited for again."""
+        c = self.client(kind, over)
+        order, session = self.busy(c, key='kept')
         c.do('abort', of=order)
         with self.assertRaises(sdk.Failed):
             c.result(order)
@@ -81,9 +91,10 @@ class Calls(sdk.Case):
         self.assertEqual(c.troubles(), [])
 
     def check_leaving(self, kind, over):
-        """With a call open. Over stdio everything ends; over HTTP the next client of the same caller finds it all."""
+        """With a call open. Over stdio everything ends; over HTTP the next client of the same caller finds what has a
+        key."""
         c = self.client(kind, over)
-        order, session = self.busy(c)
+        order, session = self.busy(c, key='kept')
         c.close()
         with self.assertRaises(sdk.Failed):
             c.result(order)

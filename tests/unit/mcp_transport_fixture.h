@@ -44,6 +44,7 @@ void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c);
 struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
 void __wrap_sp_mcp_peer_free(struct sp_mcp_peer *p);
 void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c);
+void __wrap_sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out);
 void __wrap_sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c);
 void __wrap_sp_mcp_guest_leave(struct sp_mcp_guest *g);
 bool __wrap_sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
@@ -99,6 +100,12 @@ void __wrap_sp_mcp_guest_leave(struct sp_mcp_guest *g)
 void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 {
     p->caller = c;
+}
+
+void __wrap_sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out)
+{
+    (void)p;
+    (void)out;
 }
 
 struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)

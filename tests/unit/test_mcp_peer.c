@@ -6,6 +6,7 @@
     "{\"jsonrpc\":\"2.0\",\"id\":" id                                                              \
     ",\"result\":{\"resultType\":\"complete\",\"supportedVersions\":[\"2026-07-28\","              \
     "\"2025-11-25\",\"2025-06-18\",\"2025-03-26\",\"2024-11-05\"],\"capabilities\":{\"tools\":{}," \
+    "\"logging\":{},"                                                                              \
     "\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},\"instructions\":\"be \\\"kind\\\"\"," \
     "\"ttlMs\":3600000,\"cacheScope\":\"private\"," INFO "}}"
 #define DONE_MODERN(id, text)                                                                   \
@@ -19,9 +20,10 @@
 #define DONE_OLD(id, text)            \
     "{\"jsonrpc\":\"2.0\",\"id\":" id \
     ",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"" text "\"}],\"isError\":false}}"
-#define WELCOME(version)                                                                     \
-    "{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"result\":{\"protocolVersion\":\"" version           \
-    "\",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"sallyport\",\"version\":" \
+#define WELCOME(version)                                                                        \
+    "{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"result\":{\"protocolVersion\":\"" version              \
+    "\",\"capabilities\":{\"tools\":{},\"logging\":{}},\"serverInfo\":{\"name\":\"sallyport\"," \
+    "\"version\":"                                                                              \
     "\"" SP_VERSION "\"},\"instructions\":\"be \\\"kind\\\"\"}}"
 #define INITIALIZE(version)                                            \
     REQUEST("\"i\"", "initialize",                                     \
