@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,6 +58,7 @@ enum label {
     REFUSE,     /* EPERM */
     TELL,       /* EPERM, or a notification */
     NO_SUCH,    /* ENOSYS */
+    PRETEND,    /* 0, and nothing is done */
     BY_NUMBER,  /* the tree */
     TEST_FIRST, /* tests of arguments, as enum sp_call_test */
     TEST_UNSHARE_HIGH = TEST_FIRST + SP_TEST_MAX,
@@ -64,6 +66,11 @@ enum label {
     TEST_UNIX_TYPE,
     TEST_NETLINK,
     TEST_SUBREAPER,
+    TEST_LIMIT,
+    TEST_LIMIT_NEW,
+    TEST_LIMIT_NEW_HIGH,
+    TEST_LIMIT_OLD,
+    TEST_LIMIT_OLD_HIGH,
     LABEL_MAX,
 };
 
@@ -215,9 +222,32 @@ static void put_ioctl_test(struct maker *m, bool denies_metadata)
                denies_metadata ? COUNT(requests) : 2, ALLOW);
 }
 
+/*
+ * RLIMIT_CORE stays what it is, and may be read. Programs that handle secrets (gpg) set it to 0 and
+ * give up if that fails: they are told that it worked. A request for the old value as well cannot
+ * be answered so.
+ */
+static void put_limit_tests(struct maker *m)
+{
+    static const struct check is_core[] = {{BPF_JEQ, RLIMIT_CORE, TEST_LIMIT_NEW}};
+    static const struct check sets_core[] = {{BPF_JEQ, RLIMIT_CORE, PRETEND}};
+    static const struct check own_limits[] = {{BPF_JEQ, 0, TEST_LIMIT}};
+    static const struct check no_new_high[] = {{BPF_JEQ, 0, ALLOW}};
+    static const struct check no_new[] = {{BPF_JEQ, 0, TEST_LIMIT_NEW_HIGH}};
+    static const struct check no_old_high[] = {{BPF_JEQ, 0, PRETEND}};
+    static const struct check no_old[] = {{BPF_JEQ, 0, TEST_LIMIT_OLD_HIGH}};
+
+    put_checks(m, TEST_LIMIT_OLD_HIGH, high_half(3), NO_MASK, no_old_high, 1, REFUSE);
+    put_checks(m, TEST_LIMIT_OLD, low_half(3), NO_MASK, no_old, 1, REFUSE);
+    put_checks(m, TEST_LIMIT_NEW_HIGH, high_half(2), NO_MASK, no_new_high, 1, TEST_LIMIT_OLD);
+    put_checks(m, TEST_LIMIT_NEW, low_half(2), NO_MASK, no_new, 1, TEST_LIMIT_OLD);
+    put_checks(m, TEST_LIMIT, low_half(1), NO_MASK, is_core, 1, ALLOW);
+    put_checks(m, label_of_test(SP_TEST_PRLIMIT), low_half(0), NO_MASK, own_limits, 1, REFUSE);
+    put_checks(m, label_of_test(SP_TEST_SETRLIMIT), low_half(0), NO_MASK, sets_core, 1, ALLOW);
+}
+
 static void put_tests(struct maker *m, const struct sp_filter_options *o)
 {
-    static const struct check own_limits[] = {{BPF_JEQ, 0, ALLOW}};
     static const struct check prctls[] = {{BPF_JEQ, PR_SET_CHILD_SUBREAPER, TEST_SUBREAPER}};
     static const struct check no_subreaper[] = {{BPF_JEQ, 0, REFUSE}};
     static const struct check fcntls[] = {{BPF_JEQ, F_SETLEASE, REFUSE},
@@ -235,8 +265,7 @@ static void put_tests(struct maker *m, const struct sp_filter_options *o)
     put_checks(m, TEST_SUBREAPER, low_half(1), NO_MASK, no_subreaper, COUNT(no_subreaper), ALLOW);
     put_checks(m, label_of_test(SP_TEST_PRCTL), low_half(0), NO_MASK, prctls, COUNT(prctls), ALLOW);
     put_checks(m, label_of_test(SP_TEST_FCNTL), low_half(1), NO_MASK, fcntls, COUNT(fcntls), ALLOW);
-    put_checks(m, label_of_test(SP_TEST_PRLIMIT), low_half(0), NO_MASK, own_limits,
-               COUNT(own_limits), REFUSE);
+    put_limit_tests(m);
     if (o->notifies)
         put_checks(m, label_of_test(SP_TEST_SECCOMP), low_half(1), NO_MASK, filter_flags,
                    COUNT(filter_flags), ALLOW);
@@ -339,6 +368,7 @@ void sp_filter_make(const struct sp_filter_options *o, struct sp_filter *ret)
 
     ret->count = 0;
     m.at[NO_SUCH] = put_return(&m, SECCOMP_RET_ERRNO | ENOSYS);
+    m.at[PRETEND] = put_return(&m, SECCOMP_RET_ERRNO);
     m.at[REFUSE] = put_return(&m, SECCOMP_RET_ERRNO | EPERM);
     m.at[TELL] = o->notifies ? put_return(&m, SECCOMP_RET_USER_NOTIF) : m.at[REFUSE];
     m.at[ALLOW] = put_return(&m, SECCOMP_RET_ALLOW);

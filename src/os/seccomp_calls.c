@@ -102,9 +102,10 @@ const struct sp_call sp_calls[] = {
     {REFUSED(kcmp), SILENT},
     {REFUSED(migrate_pages), SILENT},
     {REFUSED(move_pages), SILENT},
-    {TESTED(prlimit64, PRLIMIT), SILENT}, /* the kernel asks for the same user alone */
-    {TESTED(prctl, PRCTL), SILENT},       /* who stops being a subreaper leaves its tree behind */
-    {TESTED(fcntl, FCNTL), SILENT},       /* a lease makes those outside wait who write the file */
+    {TESTED(prlimit64, PRLIMIT), SILENT},   /* the kernel asks for the same user alone */
+    {TESTED(setrlimit, SETRLIMIT), SILENT}, /* with RLIMIT_CORE 0 the host's core handler runs */
+    {TESTED(prctl, PRCTL), SILENT},         /* who stops being a subreaper leaves its tree behind */
+    {TESTED(fcntl, FCNTL), SILENT}, /* a lease makes those outside wait who write the file */
     /* rings: they make calls that no filter sees */
     {MISSING(io_uring_setup)},
     {MISSING(io_uring_enter)},

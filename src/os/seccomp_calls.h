@@ -27,6 +27,7 @@ enum sp_call_test {
     SP_TEST_SOCKETPAIR,
     SP_TEST_SECCOMP,
     SP_TEST_PRLIMIT,
+    SP_TEST_SETRLIMIT,
     SP_TEST_PRCTL,
     SP_TEST_FCNTL,
     SP_TEST_MAX,

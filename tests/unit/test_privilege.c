@@ -203,7 +203,7 @@ static void forbid_core(void)
 
     CHILD_CHECK(sp_privilege_no_core() == 0);
     CHILD_CHECK(sp_privilege_drop() == 0);
-    CHILD_CHECK(getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0 && limit.rlim_max == 0);
+    CHILD_CHECK(getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 1 && limit.rlim_max == 1);
     limit = (struct rlimit){1 << 20, 1 << 20};
     CHILD_CHECK(setrlimit(RLIMIT_CORE, &limit) < 0 && errno == EPERM);
 }

@@ -99,6 +99,14 @@ static void try_arguments(const struct sp_filter_options *o)
     CHILD_CHECK(syscall(SYS_personality, 0xffffffffL) == 0);
     CHILD_CHECK(syscall(SYS_personality, 0L) == 0);
     CHILD_CHECK(syscall(SYS_prlimit64, 0L, RLIMIT_CPU, NULL, NULL) == 0);
+    struct rlimit core;
+    CHILD_CHECK(getrlimit(RLIMIT_CORE, &core) == 0);
+    const struct rlimit other = {.rlim_cur = core.rlim_cur != 0 ? 0 : 1, .rlim_max = core.rlim_max};
+    struct rlimit now;
+    CHILD_CHECK(setrlimit(RLIMIT_CORE, &other) == 0); /* it says so */
+    CHILD_CHECK(syscall(SYS_setrlimit, RLIMIT_CORE, &other) == 0);
+    CHILD_CHECK(error_of(prlimit(0, RLIMIT_CORE, &other, &now)) == EPERM);
+    CHILD_CHECK(getrlimit(RLIMIT_CORE, &now) == 0 && now.rlim_cur == core.rlim_cur);
     CHILD_CHECK(error_of(syscall(SYS_prlimit64, (long)getppid(), RLIMIT_CPU, NULL, NULL)) == EPERM);
     CHILD_CHECK(error_of(syscall(SYS_prlimit64, (long)getpid(), RLIMIT_CPU, NULL, NULL)) == EPERM);
 

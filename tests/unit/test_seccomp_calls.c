@@ -227,9 +227,9 @@ static bool has(const int *list, size_t count, int nr)
 
 static bool is_tested(int nr, const struct sp_filter_options *o)
 {
-    static const int tested[] = {SYS_clone,     SYS_unshare, SYS_personality,
-                                 SYS_ioctl,     SYS_socket,  SYS_socketpair,
-                                 SYS_prlimit64, SYS_prctl,   SYS_fcntl};
+    static const int tested[] = {SYS_clone,  SYS_unshare,    SYS_personality, SYS_ioctl,
+                                 SYS_socket, SYS_socketpair, SYS_prlimit64,   SYS_prctl,
+                                 SYS_fcntl,  SYS_setrlimit};
 
     return HAS(tested, nr) || (o->notifies && nr == SYS_seccomp);
 }

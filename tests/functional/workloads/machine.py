@@ -179,7 +179,7 @@ class Processes(unittest.TestCase):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         self.assertGreater(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0)
         if CONFINED:
-            self.assertEqual(resource.getrlimit(resource.RLIMIT_CORE), (0, 0))
+            self.assertEqual(resource.getrlimit(resource.RLIMIT_CORE), (1, 1))
 
     def test_no_core_is_left(self):
         with tempfile.TemporaryDirectory() as d:
