@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "os/namespace.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -63,5 +64,17 @@ int sp_namespaces_raise_loopback(void)
     if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &r) < 0)
         return -errno;
     r.ifr_flags = (short)(r.ifr_flags | IFF_UP | IFF_RUNNING);
-    return ioctl(fd, SIOCSIFFLAGS, &r) < 0 ? -errno : 0;
+    if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
+        return -errno;
+    /* getaddrinfo with AI_ADDRCONFIG does not count 127.0.0.1 as an IPv4 address: without another
+     * one it does not even find localhost. */
+    struct ifreq second = {.ifr_name = "lo:1"};
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_addr.s_addr = htonl(0x7F400001)}; /* 127.64.0.1 */
+    const struct sockaddr_in mask = {.sin_family = AF_INET, .sin_addr.s_addr = 0xFFFFFFFF};
+    memcpy(&second.ifr_addr, &address, sizeof address);
+    if (ioctl(fd, SIOCSIFADDR, &second) < 0)
+        return -errno;
+    memcpy(&second.ifr_netmask, &mask, sizeof mask);
+    return ioctl(fd, SIOCSIFNETMASK, &second) < 0 ? -errno : 0;
 }
