@@ -428,6 +428,7 @@ static void confine(struct cell *cell)
     if (plan == NULL || built.step != SP_BUILD_NONE)
         _exit(1); /* the front knows why */
     cell->yard.is_confined = true;
+    cell->yard.hides_cwds = plan->view == SP_VIEW_NEW;
     cell->yard.scope = confined.scope;
     cell->listener = confined.listener;
     if (plan->net == SP_NET_OWN)

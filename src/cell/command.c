@@ -121,12 +121,23 @@ static void release(struct sp_yard *y, struct sp_command *c)
     c->life = SP_LIFE_NONE;
 }
 
-static const char *path_of(char *const *envp)
+/* NULL: it is not set. */
+static const char *variable(char *const *envp, const char *name)
 {
+    const size_t len = strlen(name);
+
     for (; *envp != NULL; envp++)
-        if (strncmp(*envp, "PATH=", 5) == 0)
-            return *envp + 5;
+        if (strncmp(*envp, name, len) == 0 && (*envp)[len] == '=')
+            return *envp + len + 1;
     return NULL;
+}
+
+/* As the reference's sandbox helper (bubblewrap): $HOME, or the root. */
+static const char *other_cwd(const struct sp_yard *y, char *const *envp)
+{
+    const char *home = variable(envp, "HOME");
+
+    return !y->hides_cwds ? NULL : home != NULL && home[0] == '/' ? home : "/";
 }
 
 /* How often somebody found no route: "Ip: ... OutNoRoutes", the twelfth number of the second line.
@@ -183,10 +194,11 @@ static int start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_s
         .scope = y->scope,
         .cgroup = c->leaf_fd,
         .cwd = p->strings.cwd,
+        .other_cwd = other_cwd(y, p->strings.envp),
         .file = p->strings.file,
         .dev = s->dev,
         .ino = s->ino,
-        .search_path = path_of(p->strings.envp),
+        .search_path = variable(p->strings.envp, "PATH"),
         .argv = p->strings.argv,
         .envp = p->strings.envp,
         .nofile = y->nofile,

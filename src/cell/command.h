@@ -84,8 +84,9 @@ struct sp_yard {
 
     /* A confined cell: */
     bool is_confined;
-    int scope;     /* each command's own Landlock scope; -1: none */
-    int net_count; /* the kernel's counters of a network of our own; -1: none */
+    bool hides_cwds; /* the view has only what its policy names: a directory may be missing in it */
+    int scope;       /* each command's own Landlock scope; -1: none */
+    int net_count;   /* the kernel's counters of a network of our own; -1: none */
     uint32_t exiting[SP_MAX_EXITING], exiting_count; /* slots */
 };
 

@@ -189,8 +189,13 @@ static SP_NORETURN void go_to_disk(struct sp_spawn *s)
     s->step = SP_STEP_CWD;
     __atomic_store_n(&s->is_at_disk, true, __ATOMIC_RELEASE);
     if (s->cwd != NULL) {
-        const int r = (int)sp_raw(SYS_chdir, (long)s->cwd, 0, 0, 0);
+        int r = (int)sp_raw(SYS_chdir, (long)s->cwd, 0, 0, 0);
 
+        if (r == -ENOENT && s->other_cwd != NULL) {
+            r = (int)sp_raw(SYS_chdir, (long)s->other_cwd, 0, 0, 0);
+            if (r < 0)
+                r = (int)sp_raw(SYS_chdir, (long)"/", 0, 0, 0);
+        }
         if (r < 0)
             die(s, SP_STEP_CWD, -r);
     }

@@ -62,6 +62,7 @@ struct sp_spawn {
     int scope;               /* a Landlock rule set it enters; 0 or -1: none */
     int cgroup;              /* descriptor of a cgroup directory to be born in; -1: ours */
     const char *cwd;         /* NULL: ours */
+    const char *other_cwd;   /* if cwd is not there; then /. NULL: cwd has to be there */
     const char *file;        /* looked up in search_path if it has no slash */
     uint64_t dev, ino;       /* of the file, which has a slash; ino 0: any. Another one there fails
                                 with step PROGRAM and ESTALE */
