@@ -162,6 +162,9 @@ static void on_message(struct cell *cell)
     case SP_WIRE_FILES:
         on_files(cell);
         break;
+    case SP_WIRE_HOLD:
+        cell->message->fd_count = 0; /* never closed: its lock outlives the front */
+        break;
     default: /* nothing a front says */
         break;
     }

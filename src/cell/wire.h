@@ -33,6 +33,8 @@ enum sp_wire_op {
                             left */
     SP_WIRE_FILES,       /* front: struct sp_wire_call + a socket; a process that does file
                             operations begins at its other end (cell/files.h) */
+    SP_WIRE_HOLD,        /* front: struct sp_wire_call + a descriptor, which stays open (and what it
+                            locks, locked) for as long as the cell lives */
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
     SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
     SP_WIRE_BORN,        /* who makes a confined cell: struct sp_wire_born + the cell's pidfd */

@@ -13,7 +13,7 @@
 #include "cli/layers.h"
 #include "cli/port.h"
 #include "core/covers.h"
-#include "core/placeholder.h"
+#include "core/journal.h"
 #include "core/probe.h"
 #include "os/landlock.h"
 #include "os/spawn.h"

@@ -17,7 +17,7 @@
 #include "cli/sockets.h"
 #include "config/own_places.h"
 #include "core/covers.h"
-#include "core/placeholder.h"
+#include "core/journal.h"
 #include "net/listen.h"
 #include "os/spawn.h"
 #include "rpc/conn.h"

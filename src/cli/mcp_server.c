@@ -14,7 +14,7 @@
 #include "cli/plain.h"
 #include "config/manager.h"
 #include "config/policy.h"
-#include "core/placeholder.h"
+#include "core/journal.h"
 #include "mcp/http.h"
 #include "mcp/lines.h"
 #include "sandbox/resolve.h"
@@ -45,12 +45,12 @@ static int find_covers(struct sp_mcp_server *s, struct sp_error *e)
  * anything is run, and not with the first command. */
 static void sweep(void)
 {
-    struct sp_placeholders *left = NULL;
+    struct sp_journal *journal = NULL;
     char runtime_dir[512];
 
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (sp_placeholders_new(runtime_dir, &left, NULL) == 0)
-        sp_placeholders_free(left);
+    if (sp_journal_new(runtime_dir, &journal, NULL) == 0)
+        sp_journal_free(journal);
 }
 
 static int open_here(struct sp_mcp_server *s, struct sp_error *e)

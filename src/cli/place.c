@@ -9,7 +9,7 @@
 #include "base/auto.h"
 #include "client/remote.h"
 #include "core/covers.h"
-#include "core/placeholder.h"
+#include "core/journal.h"
 #include "engine/local.h"
 
 #define MAX_PROCESSES 16 /* there is one */

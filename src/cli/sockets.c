@@ -15,7 +15,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "core/placeholder.h"
+#include "core/journal.h"
 
 /* ---- the folder ---- */
 

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "cell/plan.h"
 #include "core/cell_child.h"
+#include "core/journal.h"
 #include "core/orphans.h"
 #include "core/outbox.h"
 #include "os/cgroup.h"
@@ -49,6 +50,7 @@ struct sp_cell {
     uint32_t busy;               /* seats whose process has not closed, and guests */
     int socket;                  /* -1: it has died */
     char cgroup[SP_CGROUP_NAME]; /* its directory's name; "": none */
+    char cgroup_path[512];       /* as it is written down; "": it is not */
     struct sp_bell bell;
     struct sp_watch on_socket, on_bell;
     struct sp_deferred burial;
@@ -355,6 +357,14 @@ int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct 
     return 0;
 }
 
+void sp_cell_hold(struct sp_cell *c, int fd)
+{
+    const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HOLD}};
+
+    if (fd >= 0) /* not sent: it ends with us */
+        (void)send_message(c, &m, sizeof m, NULL, 0, fd);
+}
+
 void sp_cell_leave(struct sp_cell_guest *g)
 {
     struct sp_cell *c = g->cell;
@@ -639,6 +649,10 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     g->first = c;
     if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
         c->cgroup[0] = 0;
+    if (c->cgroup[0] != 0 && sp_cgroup_path(c->cgroup, c->cgroup_path, sizeof c->cgroup_path))
+        sp_journal_add_cgroup(o->journal, c->cgroup_path);
+    else
+        c->cgroup_path[0] = 0;
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
     c->free_slots = calloc(o->slots, sizeof *c->free_slots);
     if (c->seats == NULL || c->free_slots == NULL) {
@@ -661,6 +675,8 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         r = sp_loop_watch(c->loop, &c->maker.on_end, c->maker.pidfd, EPOLLIN, on_maker_end, e);
     if (r < 0)
         goto fail;
+    if (c->cgroup_path[0] != 0)
+        sp_cell_hold(c, sp_journal_fd(o->journal));
     c->options.plan = NULL;
     *ret = c;
     return 0;
@@ -749,6 +765,8 @@ static void release(struct sp_cell *c)
         c->next->prev = c->prev;
     if (c->options.gone != NULL)
         c->options.gone(c->options.user);
+    if (c->cgroup_path[0] != 0)
+        sp_journal_remove_cgroup(c->options.journal, c->cgroup_path);
     sp_outbox_free(&c->outbox);
     sp_bell_free(&c->bell);
     free(c->seats);

@@ -15,6 +15,7 @@
 #include "cell/wire.h"
 #include "core/loop.h"
 
+struct sp_journal;
 struct sp_cells;
 struct sp_cell;
 struct sp_seat;
@@ -53,6 +54,7 @@ struct sp_cell_options {
     const char *program; /* our own binary, run as `PROGRAM cell` */
     uint32_t slots;      /* the most processes */
     bool use_cgroups;
+    struct sp_journal *journal;        /* where its cgroup is written down; NULL: nowhere */
     uint64_t nofile_soft, nofile_hard; /* what commands get */
     const struct sp_buf *plan;         /* how it confines itself; NULL: an open cell */
     void *user;
@@ -107,6 +109,8 @@ void sp_cell_end_session(struct sp_cell *c, uint64_t session);
 /* Asks for a process that serves the other end of `socket`, which stays the caller's to close. If
  * there is none, that end is closed. */
 int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e);
+/* The cell keeps a duplicate open, with the lock on it, until it ends. */
+void sp_cell_hold(struct sp_cell *c, int fd);
 void sp_cell_leave(struct sp_cell_guest *g); /* it is over; left already is fine */
 
 /* How far the attached client has been served. */

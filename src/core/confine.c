@@ -30,6 +30,7 @@ struct ward {
     struct sp_buf key; /* the policy as it was asked for */
     struct sp_survey survey;
     char **placeholders;
+    int *locks; /* a descriptor of each, which is the table's */
     size_t placeholder_count;
     struct sp_timer idle;
 };
@@ -116,6 +117,7 @@ static void free_ward(struct ward *w)
         free(w->placeholders[i]);
     }
     free(w->placeholders);
+    free(w->locks);
     sp_survey_done(&w->survey);
     sp_buf_done(&w->key);
     free(w);
@@ -334,12 +336,16 @@ int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *
 static int take_placeholder(struct ward *w, const char *path, struct sp_place_op *op,
                             struct sp_error *e)
 {
-    const int r = sp_placeholder_take(w->all->placeholders, path, &op->dev, &op->ino, e);
+    struct sp_placeholder_at at = {0};
+    const int r = sp_placeholder_take(w->all->placeholders, path, &at, e);
 
     if (r > 0)
         op->op = SP_OP_NOTHING;
     if (r != 0)
         return r < 0 ? r : 0;
+    op->dev = at.dev;
+    op->ino = at.ino;
+    w->locks[w->placeholder_count] = at.fd;
     w->placeholders[w->placeholder_count] = strdup(path);
     if (w->placeholders[w->placeholder_count] == NULL) {
         sp_placeholder_drop(w->all->placeholders, path);
@@ -365,7 +371,8 @@ static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_erro
                        wanted, SP_MAX_WARD_PLACEHOLDERS);
 
     w->placeholders = calloc(p->op_count + 1, sizeof(char *));
-    if (w->placeholders == NULL)
+    w->locks = calloc(p->op_count + 1, sizeof *w->locks);
+    if (w->placeholders == NULL || w->locks == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make placeholders");
     for (uint32_t i = 0; r == 0 && i < p->op_count; i++)
         if (p->ops[i].op == SP_OP_EMPTY && p->ops[i].ino == 0)
@@ -393,7 +400,10 @@ static int build(struct ward *w, struct sp_error *e)
     o.idle = on_idle;
     o.gone = on_gone;
     o.drained = on_drained;
-    return sp_cell_new(w->all->cells, &o, &w->cell, e);
+    r = sp_cell_new(w->all->cells, &o, &w->cell, e);
+    for (size_t i = 0; r == 0 && i < w->placeholder_count; i++)
+        sp_cell_hold(w->cell, w->locks[i]);
+    return r;
 }
 
 /* The least recently used one in which nothing runs makes room. */
@@ -528,7 +538,7 @@ int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_w
     w->loop = loop;
     w->cells = cells;
     w->options = *o;
-    const int r = sp_placeholders_new(o->runtime_dir, &w->placeholders, e);
+    const int r = sp_placeholders_new(o->cell.journal, &w->placeholders, e);
     if (r < 0) {
         free(w);
         return r;

@@ -22,7 +22,6 @@ struct sp_wards;
 struct sp_wards_options {
     struct sp_cell_options cell;  /* without plan and callbacks */
     struct sp_fixed_places fixed; /* borrowed */
-    const char *runtime_dir;      /* NULL: none */
     bool is_exposed;              /* whoever has network can ask us for anything */
     void *user;
     void (*drained)(void *user);

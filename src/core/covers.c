@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "core/journal.h"
 
 /* ---- lists ---- */
 
@@ -115,6 +116,9 @@ bool sp_covers_find(const char *runtime_dir, struct sp_covers *ret)
               sp_covers_add(ret, getenv("SSH_AUTH_SOCK")) && add_address(ret, "DOCKER_HOST") &&
               add_address(ret, "DBUS_SESSION_BUS_ADDRESS");
 
+    /* Also what another server of this user, with another environment, may have chosen. */
+    for (const char *const *i = sp_runtime_candidates(); ok && *i != NULL; i++)
+        ok = sp_covers_add(ret, *i);
     for (size_t i = 0; ok && gpg != NULL && i < sizeof gpg_sockets / sizeof gpg_sockets[0]; i++) {
         char path[4096];
 

@@ -4,37 +4,26 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/buf.h"
 #include "base/log.h"
+#include "core/journal.h"
 #include "sandbox/canonical.h"
 
-#define MODE         0555
-#define JOURNAL      "placeholders."
-#define JOURNAL_MAX  (1U << 20)
-#define LOCK_TRIES   5000 /* LOCK_REST_NS apart: often, for it is free for moments only */
+/* Only its owner can open it: anyone who can may lock it. */
+#define MODE         0500
+#define LOCK_TRIES   50 /* LOCK_REST_NS apart: another server removes it at this moment */
 #define LOCK_REST_NS 200000
-#define MAX_LEFTOVER 65536 /* files of dead servers that are looked at */
-
-/* The directory of some placeholders: they are removed from it, wherever it has been moved. */
-struct parent {
-    int fd;
-    unsigned users;
-};
 
 struct placeholder {
     struct placeholder *next;
-    struct parent *parent; /* NULL: not made yet */
+    int fd; /* locked (LOCK_SH); -1: not made yet */
     unsigned users;
     struct sp_identity who; /* of the one that was taken */
     char path[];
@@ -43,33 +32,10 @@ struct placeholder {
 struct sp_placeholders {
     struct placeholder *first;
     unsigned count;
-    off_t written; /* of the journal */
-    int dir;       /* -1: nothing is written down */
-    int lock;      /* held while placeholders of several servers come and go */
-    int journal;   /* ours, locked for as long as we live */
-    char name[64];
+    struct sp_journal *journal;
 };
 
-void sp_runtime_dir(char *ret, unsigned long size)
-{
-    const char *xdg = getenv("XDG_RUNTIME_DIR");
-
-    if (geteuid() == 0)
-        (void)snprintf(ret, size, "/run/sallyport");
-    else if (xdg != NULL && xdg[0] == '/')
-        (void)snprintf(ret, size, "%s/sallyport", xdg);
-    else
-        (void)snprintf(ret, size, "/tmp/sallyport-%u", (unsigned)geteuid());
-}
-
-/* ---- what is written down ---- */
-
-static bool is_ours_alone(int fd)
-{
-    struct stat st;
-
-    return fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
-}
+/* ---- what is there ---- */
 
 /* 1: yes; 0: no; -1: it cannot be looked at, errno. */
 static int is_empty_and_ours(int fd)
@@ -153,246 +119,72 @@ static bool is_still(const struct where *w, int fd, struct stat *ret)
            now.st_dev == ret->st_dev && now.st_ino == ret->st_ino;
 }
 
-/* false: it may still be there, and could not be looked at. */
-static bool remove_from(const struct where *w)
-{
-    auto_close int fd = open_placeholder(w);
-    struct stat st;
+/* ---- removing ---- */
 
-    if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+/* Nobody has it, or locks cannot be had on this file system. */
+static bool has_no_user(int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+/* `fd` is what was opened there. false: it may still be there, and could not be looked at. */
+static bool remove_from(const struct where *w, int fd)
+{
+    struct stat st;
     const int is_one = is_placeholder(fd);
-    if (is_one > 0 && is_still(w, fd, &st))
-        (void)unlinkat(w->parent, w->name, AT_REMOVEDIR); /* not empty: it is not ours any more */
+
+    /* Not empty: it is not ours any more. */
+    if (is_one > 0 && has_no_user(fd) && is_still(w, fd, &st))
+        (void)unlinkat(w->parent, w->name, AT_REMOVEDIR);
     return is_one >= 0;
 }
 
-static bool remove_placeholder(const char *path)
+bool sp_placeholder_remove(const char *path)
 {
     auto_where struct where w = find_where(path);
+    auto_close int fd = open_placeholder(&w);
 
-    return remove_from(&w);
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+    return remove_from(&w, fd);
 }
 
-/* The paths of a journal, each with its NUL; false: none to be had. */
-static bool read_journal(int fd, struct sp_buf *ret)
+/* From its directory, wherever that has been moved. */
+static bool remove_held(const struct placeholder *p)
 {
-    struct stat st;
+    const struct where w = {.parent = openat(p->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC),
+                            .name = strrchr(p->path, '/') + 1};
 
-    if (fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)JOURNAL_MAX)
-        return false;
-    char *room = sp_buf_room(ret, (size_t)st.st_size + 1);
-    const ssize_t n = room == NULL ? -1 : pread(fd, room, (size_t)st.st_size, 0);
-    if (n <= 0)
-        return false;
-    room[n] = 0;
-    ret->len = (size_t)n + 1;
-    return true;
-}
-
-static bool lists(int fd, const char *path)
-{
-    auto_buf struct sp_buf text = {0};
-
-    if (!read_journal(fd, &text))
-        return false;
-    for (const char *at = text.data; at < text.data + text.len; at += strlen(at) + 1)
-        if (strcmp(at, path) == 0)
-            return true;
-    return false;
-}
-
-/* Opens the next journal of another server; -1: there is none. */
-static int next_journal(const struct sp_placeholders *t, DIR *d, char name[NAME_MAX + 1])
-{
-    for (const struct dirent *i; (i = readdir(d)) != NULL;) {
-        if (strncmp(i->d_name, JOURNAL, sizeof JOURNAL - 1) != 0 || strcmp(i->d_name, t->name) == 0)
-            continue;
-        const int fd = openat(t->dir, i->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (fd < 0)
-            continue;
-        (void)snprintf(name, NAME_MAX + 1, "%s", i->d_name);
-        return fd;
-    }
-    return -1;
-}
-
-static DIR *list_journals(const struct sp_placeholders *t)
-{
-    const int copy = t->dir < 0 ? -1 : openat(t->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = copy < 0 ? NULL : fdopendir(copy);
-
-    if (d == NULL && copy >= 0)
-        (void)close(copy);
-    return d;
-}
-
-/* A journal that nobody has locked is a dead server's. */
-static bool is_dead(int journal)
-{
-    return flock(journal, LOCK_EX | LOCK_NB) == 0;
-}
-
-/* `dead` (NULL: none) is locked, but by us: we clean up after it. */
-static bool is_used_by_another(const struct sp_placeholders *t, const char *path, const char *dead)
-{
-    char name[NAME_MAX + 1];
-    DIR *d = list_journals(t);
-    bool is_used = false;
-
-    for (int fd; d != NULL && !is_used && (fd = next_journal(t, d, name)) >= 0;) {
-        is_used = (dead == NULL || strcmp(name, dead) != 0) && !is_dead(fd) && lists(fd, path);
-        (void)close(fd);
-    }
-    if (d != NULL)
-        (void)closedir(d);
-    return is_used;
-}
-
-static struct placeholder *find(const struct sp_placeholders *t, const char *path);
-
-static void clean_up_after(const struct sp_placeholders *t, int journal, const char *name)
-{
-    auto_buf struct sp_buf text = {0};
-
-    if (!read_journal(journal, &text))
-        return;
-    for (const char *at = text.data; at < text.data + text.len; at += strlen(at) + 1)
-        if (at[0] == '/' && find(t, at) == NULL && !is_used_by_another(t, at, name))
-            (void)remove_placeholder(at);
-}
-
-static void clean_up_after_the_dead(const struct sp_placeholders *t)
-{
-    char name[NAME_MAX + 1];
-    DIR *d = list_journals(t);
-
-    for (int fd, seen = 0; d != NULL && seen < MAX_LEFTOVER && (fd = next_journal(t, d, name)) >= 0;
-         seen++) {
-        if (is_dead(fd)) {
-            clean_up_after(t, fd, name);
-            (void)unlinkat(t->dir, name, 0);
-        }
-        (void)close(fd);
-    }
-    if (d != NULL)
-        (void)closedir(d);
-}
-
-/* Not for long, and not twice: whoever has it may have been stopped, and others wait for us. */
-static void take_lock(struct sp_placeholders *t)
-{
-    const struct timespec wait = {.tv_nsec = LOCK_REST_NS};
-
-    for (int i = 0; t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) < 0; i++) {
-        if (i < LOCK_TRIES) {
-            (void)nanosleep(&wait, NULL);
-            continue;
-        }
-        sp_log(SP_LOG_WARN, "another process keeps the lock on this user's placeholders: we go on "
-                            "without it");
-        (void)close(t->lock);
-        t->lock = -1;
-    }
-}
-
-static void leave_lock(const struct sp_placeholders *t)
-{
-    if (t->lock >= 0)
-        (void)flock(t->lock, LOCK_UN);
-}
-
-static void warn_of_journal(void)
-{
-    sp_log(SP_LOG_WARN, "cannot write down placeholders: a crash would leave them behind");
-}
-
-/* A line more; those that are gone stay until it is written anew. */
-static void append_journal(struct sp_placeholders *t, const char *path)
-{
-    const size_t n = strlen(path) + 1;
-
-    if (t->journal < 0)
-        return;
-    if (t->written + (off_t)n > (off_t)JOURNAL_MAX ||
-        pwrite(t->journal, path, n, t->written) != (ssize_t)n)
-        warn_of_journal();
-    else
-        t->written += (off_t)n;
-}
-
-static void write_journal(struct sp_placeholders *t)
-{
-    auto_buf struct sp_buf text = {.max = JOURNAL_MAX};
-    bool ok = true;
-
-    if (t->journal < 0)
-        return;
-    for (const struct placeholder *p = t->first; p != NULL; p = p->next)
-        ok = ok && sp_buf_add(&text, p->path, strlen(p->path) + 1);
-    if (!ok || (text.len > 0 && pwrite(t->journal, text.data, text.len, 0) != (ssize_t)text.len) ||
-        ftruncate(t->journal, (off_t)text.len) < 0)
-        warn_of_journal();
-    else
-        t->written = (off_t)text.len;
-}
-
-static void let_go(struct placeholder *p);
-
-/* ---- beginning and end ---- */
-
-static bool open_dir(struct sp_placeholders *t, const char *dir)
-{
-    unsigned random = 0;
-
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-        return false;
-    t->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (t->dir < 0 || !is_ours_alone(t->dir))
-        return false;
-    t->lock = openat(t->dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (t->lock < 0 || getrandom(&random, sizeof random, 0) < 0)
-        return false;
-    take_lock(t);
-    clean_up_after_the_dead(t);
-    (void)snprintf(t->name, sizeof t->name, JOURNAL "%d.%08x", (int)getpid(), random);
-    t->journal = openat(t->dir, t->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    const bool ok = t->journal >= 0 && flock(t->journal, LOCK_EX | LOCK_NB) == 0;
-    leave_lock(t);
+    if (w.parent < 0)
+        return sp_placeholder_remove(p->path);
+    const bool ok = remove_from(&w, p->fd);
+    (void)close(w.parent);
     return ok;
 }
 
-/* What is not ours alone is not used at all. */
-static void close_dir(struct sp_placeholders *t)
-{
-    int *const fds[] = {&t->journal, &t->lock, &t->dir};
+/* ---- beginning and end ---- */
 
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0)
-            (void)close(*fds[i]);
-        *fds[i] = -1;
-    }
-}
-
-int sp_placeholders_new(const char *dir, struct sp_placeholders **ret, struct sp_error *e)
+int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret,
+                        struct sp_error *e)
 {
     struct sp_placeholders *t = calloc(1, sizeof *t);
 
     if (t == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the table of placeholders");
-    t->dir = t->lock = t->journal = -1;
-    if (dir != NULL && !open_dir(t, dir)) {
-        close_dir(t);
-        sp_log(SP_LOG_WARN, "cannot use %s: a crash would leave placeholders behind", dir);
-    }
+    t->journal = journal;
     *ret = t;
     return 0;
 }
 
+static void free_placeholder(struct placeholder *p)
+{
+    if (p->fd >= 0)
+        (void)close(p->fd);
+    free(p);
+}
+
 void sp_placeholders_free(struct sp_placeholders *t)
 {
-    bool has_left = false;
-
     if (t == NULL)
         return;
     while (t->first != NULL) {
@@ -400,16 +192,11 @@ void sp_placeholders_free(struct sp_placeholders *t)
 
         p->users = 1;
         sp_placeholder_drop(t, p->path);
-        if (t->first == p) { /* for the next server */
+        if (t->first == p) { /* stays in the journal, for the next server */
             t->first = p->next;
-            has_left = true;
-            let_go(p);
-            free(p);
+            free_placeholder(p);
         }
     }
-    if (t->journal >= 0 && !has_left)
-        (void)unlinkat(t->dir, t->name, 0);
-    close_dir(t);
     free(t);
 }
 
@@ -432,8 +219,9 @@ static int make(const struct where *w, bool *ret_is_new)
     return r < 0 && errno != EEXIST ? -1 : 0;
 }
 
-/* Makes or finds it: 0, or errno. EEXIST: something else is there. */
-static int make_or_find(const struct where *w, struct sp_identity *ret)
+/* Makes or finds it, and locks it: 0, or errno. EEXIST: something else is there. EAGAIN: another
+ * server was removing it. */
+static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret_fd)
 {
     bool is_new = false;
     struct stat st;
@@ -442,7 +230,7 @@ static int make_or_find(const struct where *w, struct sp_identity *ret)
         return errno;
     auto_close int fd = open_placeholder(w);
     if (fd < 0)
-        return errno == ENOTDIR || errno == ELOOP || errno == ENOENT ? EEXIST : errno;
+        return errno == ENOENT ? EAGAIN : errno == ENOTDIR || errno == ELOOP ? EEXIST : errno;
     /* The umask or an access list may have taken bits from it. It is what we made, or at worst
      * an empty directory of ours. */
     if (is_new && is_empty_and_ours(fd) > 0)
@@ -450,51 +238,31 @@ static int make_or_find(const struct where *w, struct sp_identity *ret)
     const int is_one = is_placeholder(fd);
     if (is_one < 0)
         return errno;
-    if (is_one == 0 || !is_still(w, fd, &st))
+    if (is_one == 0)
         return EEXIST;
-    return sp_identity_get(fd, "", false, ret);
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return EAGAIN;
+    if (!is_still(w, fd, &st))
+        return EAGAIN;
+    const int err = sp_identity_get(fd, "", false, ret);
+    if (err == 0)
+        *ret_fd = TAKE_FD(fd);
+    return err;
 }
 
-static void let_go(struct placeholder *p)
+static int take(const char *path, struct sp_identity *ret, int *ret_fd)
 {
-    struct parent *d = p->parent;
+    const struct timespec wait = {.tv_nsec = LOCK_REST_NS};
+    int err = EAGAIN;
 
-    p->parent = NULL;
-    if (d == NULL || --d->users > 0)
-        return;
-    (void)close(d->fd);
-    free(d);
-}
+    for (int i = 0; err == EAGAIN && i < LOCK_TRIES; i++) {
+        auto_where struct where w = find_where(path);
 
-static bool is_same_dir(int a, int b)
-{
-    struct stat x;
-    struct stat y;
-
-    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-/* One descriptor for all names of a directory. */
-static bool hold_parent(const struct sp_placeholders *t, struct placeholder *p, struct where *w)
-{
-    struct parent *d = NULL;
-
-    if (p->parent != NULL && is_same_dir(p->parent->fd, w->parent))
-        return true;
-    let_go(p); /* another directory is there by now: the old one has lost its place */
-    for (const struct placeholder *i = t->first; d == NULL && i != NULL; i = i->next)
-        if (i->parent != NULL && is_same_dir(i->parent->fd, w->parent))
-            d = i->parent;
-    if (d == NULL) {
-        d = calloc(1, sizeof *d);
-        if (d == NULL)
-            return false;
-        d->fd = TAKE_FD(w->parent);
-        w->parent = d->fd;
+        if (i > 0)
+            (void)nanosleep(&wait, NULL);
+        err = make_or_find(&w, ret, ret_fd);
     }
-    d->users++;
-    p->parent = d;
-    return true;
+    return err;
 }
 
 /* We may not make it, and cannot give ourselves the right. */
@@ -539,17 +307,18 @@ static struct placeholder *add(struct sp_placeholders *t, const char *path)
 
     if (p == NULL)
         return NULL;
+    p->fd = -1;
     memcpy(p->path, path, strlen(path) + 1);
     p->next = t->first;
     t->first = p;
     t->count++;
-    append_journal(t, path); /* before it exists */
+    sp_journal_add(t->journal, path); /* before it exists */
     return p;
 }
 
 static int refuse(const char *path, int err, struct sp_error *e)
 {
-    if (err == EEXIST || err == ELOOP || err == ENOTDIR)
+    if (err == EEXIST || err == ELOOP || err == ENOTDIR || err == EAGAIN)
         return sp_fail(e, SP_E_STATE, 0, "%s has appeared while the sandbox was made", path);
     if (err == EMFILE || err == ENFILE || err == ENOMEM)
         return sp_fail(e, SP_E_SYSTEM, err, "make a placeholder at %s", path);
@@ -557,34 +326,32 @@ static int refuse(const char *path, int err, struct sp_error *e)
                    path, strerror(err));
 }
 
-int sp_placeholder_take(struct sp_placeholders *t, const char *path, uint64_t *ret_dev,
-                        uint64_t *ret_ino, struct sp_error *e)
+int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
+                        struct sp_error *e)
 {
     struct placeholder *p = find(t, path);
+    int fd = -1;
+    int err = 0;
 
     if (p == NULL && t->count >= SP_MAX_PLACEHOLDERS)
         return sp_fail(e, SP_E_LIMIT, 0, "sandboxes need more than %d placeholders at once",
                        SP_MAX_PLACEHOLDERS);
-    take_lock(t);
     if (p == NULL)
         p = add(t, path);
-    auto_where struct where w = find_where(path);
-    int err = p == NULL ? ENOMEM : make_or_find(&w, &p->who);
-    if (err == 0 && !hold_parent(t, p, &w))
-        err = ENOMEM;
-    if (err == 0 && p->parent->fd == w.parent)
-        w.parent = -1; /* the placeholder's now */
-    leave_lock(t);
-    if (p != NULL)
-        p->users++;
+    if (p == NULL)
+        return refuse(path, ENOMEM, e);
+    p->users++;
+    err = take(path, &p->who, &fd);
     if (err == 0) {
-        *ret_dev = p->who.dev;
-        *ret_ino = p->who.ino;
+        /* The new one, if another is there by now: the old one has lost its place. */
+        if (p->fd >= 0)
+            (void)close(p->fd);
+        p->fd = fd;
+        *ret = (struct sp_placeholder_at){.dev = p->who.dev, .ino = p->who.ino, .fd = fd};
         return 0;
     }
     const bool is_needed = !is_out_of_reach(path, err);
-    if (p != NULL)
-        sp_placeholder_drop(t, path);
+    sp_placeholder_drop(t, path);
     return is_needed ? refuse(path, err, e) : 1;
 }
 
@@ -597,18 +364,11 @@ void sp_placeholder_drop(struct sp_placeholders *t, const char *path)
     struct placeholder *p = *at;
     if (p == NULL || p->users == 0 || --p->users > 0)
         return;
-    take_lock(t);
-    /* One that cannot be looked at now stays in the list: it is removed with another, or by the
-     * next server. */
-    const struct where w = {.parent = p->parent == NULL ? -1 : p->parent->fd,
-                            .name = strrchr(p->path, '/') + 1};
-    if (is_used_by_another(t, p->path, NULL) ||
-        (w.parent >= 0 ? remove_from(&w) : remove_placeholder(p->path))) {
-        *at = p->next;
-        t->count--;
-        let_go(p);
-        write_journal(t);
-        free(p);
-    }
-    leave_lock(t);
+    /* One that cannot be looked at now stays in the journal: the next server removes it. */
+    if (p->fd >= 0 ? !remove_held(p) : !sp_placeholder_remove(p->path))
+        return;
+    *at = p->next;
+    t->count--;
+    sp_journal_remove(t->journal, p->path);
+    free_placeholder(p);
 }

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "core/files.h"
+#include "core/journal.h"
 
 /* ---- the server ---- */
 
@@ -31,6 +32,7 @@ static struct sp_cell_options cell_options(struct sp_server *s)
         .program = s->options.program,
         .slots = s->options.max_processes,
         .use_cgroups = s->options.use_cgroups,
+        .journal = s->journal,
         .nofile_soft = s->options.nofile_soft,
         .nofile_hard = s->options.nofile_hard,
         .user = s,
@@ -51,7 +53,6 @@ static int make_wards(struct sp_server *s, struct sp_error *e)
     const struct sp_wards_options o = {
         .cell = cell_options(s),
         .fixed = s->options.fixed,
-        .runtime_dir = s->options.runtime_dir,
         .is_exposed = s->options.is_exposed,
         .user = s,
         .drained = on_drained,
@@ -69,7 +70,9 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
     s->loop = loop;
     s->options = *o;
-    int r = sp_cells_new(loop, o->is_guest, &s->cells, e);
+    int r = sp_journal_new(o->runtime_dir, &s->journal, e);
+    if (r == 0)
+        r = sp_cells_new(loop, o->is_guest, &s->cells, e);
     if (r == 0 && !o->is_guest)
         r = make_cell(s, e);
     if (r == 0)
@@ -161,6 +164,7 @@ void sp_server_free(struct sp_server *s)
     sp_files_free(s->files);
     sp_wards_free(s->wards);
     sp_cells_free(s->cells);
+    sp_journal_free(s->journal);
     free(s);
 }
 

@@ -71,6 +71,7 @@ struct sp_server {
     struct sp_cells *cells;
     struct sp_cell *cell; /* the open one */
     bool has_lost_cell;   /* the next start makes a new one */
+    struct sp_journal *journal;
     struct sp_wards *wards;
     struct sp_files *files; /* file operations (files.h) */
     struct sp_session *first;

@@ -14,7 +14,7 @@
 #include "config/own_places.h"
 #include "config/place.h"
 #include "config/policy.h"
-#include "core/placeholder.h"
+#include "core/journal.h"
 #include "engine/local.h"
 #include "lib/binary.h"
 #include "lib/engine_priv.h"

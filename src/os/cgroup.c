@@ -4,17 +4,20 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 
 #define MAX_DEPTH 32
+#define OUR_NAMES "sallyport-"
 
 static bool read_file(const char *path, char *text, size_t size)
 {
@@ -97,8 +100,33 @@ bool sp_cgroup_name(char ret[SP_CGROUP_NAME])
 
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         return false;
-    return snprintf(ret, SP_CGROUP_NAME, "sallyport-%d-%016llx", (int)getpid(),
+    return snprintf(ret, SP_CGROUP_NAME, OUR_NAMES "%d-%016llx", (int)getpid(),
                     (unsigned long long)random) < SP_CGROUP_NAME;
+}
+
+bool sp_cgroup_path(const char *name, char *ret, size_t size)
+{
+    struct sp_cgroup c = {.dir = -1};
+
+    return find_path(name, &c) && snprintf(ret, size, "%s", c.path) < (int)size;
+}
+
+void sp_cgroup_remove(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct sp_cgroup c = {.dir = -1};
+    struct statfs fs;
+
+    if (slash == NULL || strncmp(slash + 1, OUR_NAMES, sizeof OUR_NAMES - 1) != 0 ||
+        snprintf(c.path, sizeof c.path, "%s", path) >= (int)sizeof c.path)
+        return;
+    c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (c.dir < 0)
+        return;
+    if (fstatfs(c.dir, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
+        sp_cgroup_free(&c);
+    else
+        (void)close(c.dir);
 }
 
 void sp_cgroup_clean_up(const char *name)

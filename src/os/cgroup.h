@@ -24,8 +24,13 @@ bool sp_cgroup_name(char ret[SP_CGROUP_NAME]);
 
 /* Makes the directory and tries every step on a leaf. false: this host does not let us. */
 bool sp_cgroup_new(const char *name, struct sp_cgroup *ret);
+/* Where the directory with this name is, or would be. false: there are no cgroups to be had. */
+bool sp_cgroup_path(const char *name, char *ret, size_t size);
 /* Ends and removes what another process of ours made and could not remove itself. */
 void sp_cgroup_clean_up(const char *name);
+/* The same by its path; nothing that does not lie in a cgroup file system or is not named as ours.
+ */
+void sp_cgroup_remove(const char *path);
 /* Ends whoever is left, then removes the directory; waits up to a second for them to be gone. */
 void sp_cgroup_free(struct sp_cgroup *c);
 

@@ -270,7 +270,7 @@ class Ground:
                      route6=has_route(socket.AF_INET6, '2001:db8::1'))
         return ['%s=%s' % item for item in words.items()]
 
-    def serve(self):
+    def serve(self, runtime='runtime'):
         fd = os.open(self.path('o/f'), os.O_RDWR)
         extra = fcntl.fcntl(fd, fcntl.F_DUPFD, INHERITED)
         os.close(fd)
@@ -280,7 +280,7 @@ class Ground:
         try:
             self.server = UserServer(
                 self.uid, listen='unix://' + self.path('run/socket'), pass_fds=(extra,), home=self.path('home'),
-                env={'XDG_RUNTIME_DIR': self.path('runtime'), 'SSH_AUTH_SOCK': self.path('agent/sock')})
+                env={'XDG_RUNTIME_DIR': self.path(runtime), 'SSH_AUTH_SOCK': self.path('agent/sock')})
         finally:
             os.close(extra)
         return self.server

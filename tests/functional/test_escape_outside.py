@@ -34,12 +34,12 @@ class Outside(Case):
         self.g = Ground(self.uid)
         self.addCleanup(self.g.close)
 
-    def serve(self, prepare=None):
+    def serve(self, prepare=None, **how):
         """A server and a session on it."""
         if prepare:
             prepare()
         self.g.own()
-        self.srv = self.g.serve()
+        self.srv = self.g.serve(**how)
         self._servers.append(self.srv)
         self.addCleanup(self.srv.stop)
         return self.g.connect()
@@ -247,6 +247,33 @@ class Names(Outside):
         c.wait_closed('long')
         self.assertFalse(os.path.exists(self.g.path('w/.codex/x')))
         os.rename(self.g.path('run/first'), self.g.path('run/socket'))
+        first.stop()
+        self.without_placeholders()
+
+    @ours_only
+    def test_120_two_servers_with_different_runtime_directories_keep_the_names_protected(self):
+        c = self.serve()
+        first = self.srv
+        self.start(c, 'long', ['/bin/sh', '-c', 'read x; mkdir .codex .codex/x; exit 0'], pipeStdin=True)
+        self.assertTrue(os.path.isdir(self.g.path('w/.codex')))
+        for runtime, is_ours in (('runtime2', True), ('runtime3', False)):
+            os.rename(self.g.path('run/socket'), self.g.path('run/first'))
+            os.makedirs(self.g.path(runtime + '/sallyport'), 0o700)
+            self.g.own()
+            if IS_ROOT and not is_ours:  # another user was there first
+                os.chown(self.g.path(runtime + '/sallyport'), 1 if self.uid == 0 else 0, 0)
+            self.srv = self.g.serve(runtime)
+            self._servers.append(self.srv)
+            other = self.g.connect()
+            self.assertEqual(self.run_in(other, ['/bin/true']).exit_code, 0)
+            self.srv.stop()
+            if IS_ROOT and not is_ours and self.uid != 0:
+                self.assertIn('it belongs to another user', self.srv.last_stderr)
+            self.assertTrue(os.path.isdir(self.g.path('w/.codex')))
+            os.rename(self.g.path('run/first'), self.g.path('run/socket'))
+        self.assertEqual(c.write('long', b'go\n'), 'accepted')
+        c.wait_closed('long')
+        self.assertFalse(os.path.exists(self.g.path('w/.codex/x')))
         first.stop()
         self.without_placeholders()
 

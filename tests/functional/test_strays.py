@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import tap
 import wire
 from sandbox_policy import read_only
-from server import PROGRAM, PYTHON, Case, descendants, is_alive, name_of, ours_only, stat_of
+from server import PROGRAM, PYTHON, Case, cgroup_of, cgroup_roots, descendants, is_alive, name_of, ours_only, stat_of
 from wire import wait_until
 
 # 120 daemons: a third has a child of its own, a third ignores signals, a third is stopped.
@@ -212,6 +213,90 @@ class SessionEnds(Strays):
         self.assertNoneLeft()
         self.assertEqual(len(having(other_mark)), 1)
         self.assertFalse(other.read('q')['exited'])
+
+
+@ours_only
+class BothKilled(Strays):
+    """Front and cell get SIGKILL together: with cgroups the next server ends what they left."""
+
+    ARGS = ()
+    SIZE = 6
+
+    def setUp(self):
+        super().setUp()
+        if os.getuid() != 0:
+            self.skipTest('cgroups are made by root')
+        self.ground = None
+        if not cgroup_roots():
+            self.ground = tempfile.mkdtemp(prefix='sallyport-cgroup-')
+            self.addCleanup(os.rmdir, self.ground)
+            if subprocess.run(['mount', '-t', 'cgroup2', 'none', self.ground], stderr=subprocess.DEVNULL).returncode != 0:
+                self.skipTest('there is no cgroup version 2')
+            self.addCleanup(subprocess.run, ['umount', self.ground])
+
+    def begin_server(self):
+        """A server whose journals are those of this test: others would clean up, too."""
+        if not hasattr(self, 'run_dir'):
+            self.run_dir = tempfile.mkdtemp(prefix='sallyport-run-')
+            self.addCleanup(shutil.rmtree, self.run_dir, True)
+        return self.session(*self.ARGS, prefix=(
+            'unshare', '-m', '--propagation', 'private', 'sh', '-c', 'mount --bind "$0" /run && exec "$@"', self.run_dir))
+
+    def begin(self):
+        c = self.begin_server()
+        self.leave(c, CROWD)
+        group = cgroup_of(having(self.mark)[0])
+        group = os.path.dirname(group)
+        if not os.path.basename(group).startswith('sallyport-'):
+            self.skipTest('this host lets us have no cgroups')
+        path, = [root + group for root in cgroup_roots() if os.path.isdir(root + group)]
+        return c, path
+
+    def kill(self, *pids):
+        """Together: none has the time to hear of the other's end."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.srv.popen.wait()
+        self.srv.kill()
+
+    def test_the_next_server_ends_what_is_left(self):
+        c, path = self.begin()
+        before = len(having(self.mark))
+        self.kill(self.open_cell(), self.srv.pid)
+        time.sleep(0.2)
+        self.assertEqual(len(having(self.mark)), before)  # what it is about
+        self.assertTrue(os.path.isdir(path))
+        d = self.begin_server()
+        self.assertNoneLeft()
+        self.assertFalse(os.path.exists(path))
+        self.assertEqual(d.sh('echo fine').text, 'fine\n')
+
+    def test_what_a_living_server_has_is_left_alone(self):
+        c, path = self.begin()
+        first, before = self.srv, len(having(self.mark))
+        d = self.begin_server()
+        self.assertEqual(d.sh('echo fine').text, 'fine\n')
+        self.assertEqual(len(having(self.mark)), before)
+        self.assertTrue(os.path.isdir(path))
+        self.srv.stop()
+        self.srv = first
+        self.assertEqual(c.sh('echo here').text, 'here\n')
+
+    def test_the_cell_alone_still_has_the_lock(self):
+        c, path = self.begin()
+        cell, before = self.open_cell(), len(having(self.mark))
+        os.kill(cell, signal.SIGSTOP)
+        self.srv.popen.kill()
+        self.srv.popen.wait()
+        self.srv.kill()
+        self.begin_server()
+        self.assertEqual(len(having(self.mark)), before)
+        self.assertTrue(os.path.isdir(path))
+        os.kill(cell, signal.SIGCONT)  # reads that the front is gone, and ends all it has
+        self.assertNoneLeft()
+        wait_until(lambda: not os.path.exists(path), 'end of the cgroup')
 
 
 def become_ordinary():

@@ -8,17 +8,61 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "core/journal.h"
 #include "core/placeholder.h"
 #include "tree_fixture.h"
 
 static struct sp_placeholders *table, *other;
 static struct sp_error error;
 
+/* A table with a journal of its own, as each server has them. */
+static struct {
+    struct sp_placeholders *table;
+    struct sp_journal *journal;
+} servers[16];
+
+static inline int table_new(const char *dir, struct sp_placeholders **ret, struct sp_error *e)
+{
+    size_t i = 0;
+
+    while (servers[i].table != NULL)
+        i++;
+    assert_true(i < sizeof servers / sizeof servers[0]);
+    const int r = sp_journal_new(dir, &servers[i].journal, e);
+    if (r < 0)
+        return r;
+    assert_int_equal(sp_placeholders_new(servers[i].journal, &servers[i].table, e), 0);
+    *ret = servers[i].table;
+    return 0;
+}
+
+static inline void table_free(struct sp_placeholders *t)
+{
+    sp_placeholders_free(t);
+    for (size_t i = 0; t != NULL && i < sizeof servers / sizeof servers[0]; i++)
+        if (servers[i].table == t) {
+            sp_journal_free(servers[i].journal);
+            servers[i].table = NULL;
+            return;
+        }
+}
+
+static inline int take_at(struct sp_placeholders *t, const char *path, uint64_t *ret_dev,
+                          uint64_t *ret_ino, struct sp_error *e)
+{
+    struct sp_placeholder_at at = {0};
+    const int r = sp_placeholder_take(t, path, &at, e);
+
+    *ret_dev = at.dev;
+    *ret_ino = at.ino;
+    return r;
+}
+
 static inline struct sp_placeholders *new_table(const char *dir)
 {
     struct sp_placeholders *t = NULL;
 
-    assert_int_equal(sp_placeholders_new(dir, &t, &error), 0);
+    assert_int_equal(table_new(dir, &t, &error), 0);
     assert_non_null(t);
     return t;
 }
@@ -34,9 +78,9 @@ static inline int tables_begin(void **state)
 
 static inline int tables_end(void **state)
 {
-    sp_placeholders_free(table);
-    sp_placeholders_free(other);
-    sp_placeholders_free(NULL);
+    table_free(table);
+    table_free(other);
+    table_free(NULL);
     table = other = NULL;
     return tree_end(state);
 }
@@ -57,14 +101,14 @@ static inline int take(struct sp_placeholders *t, const char *below)
     uint64_t ino = 0;
 
     error = (struct sp_error){0};
-    const int r = sp_placeholder_take(t, at(below), &dev, &ino, &error);
+    const int r = take_at(t, at(below), &dev, &ino, &error);
     if (r != 0) {
         assert_int_equal(dev, 0);
         assert_int_equal(ino, 0);
         return r;
     }
     assert_int_equal(lstat(at(below), &st), 0);
-    assert_int_equal(st.st_mode & (mode_t)~S_ISGID, S_IFDIR | 0555);
+    assert_int_equal(st.st_mode & (mode_t)~S_ISGID, S_IFDIR | 0500);
     assert_true(st.st_dev == dev && st.st_ino == ino);
     assert_true(sp_placeholder_is_at(at(below)));
     assert_true(sp_placeholder_stands(t, at(below)));

@@ -17,16 +17,16 @@ static void serve(const char *dir, const char *const *below, int said, int hold)
     struct sp_placeholders *t = NULL;
     char byte = 0;
 
-    CHILD_CHECK(sp_placeholders_new(dir, &t, &error) == 0);
+    CHILD_CHECK(table_new(dir, &t, &error) == 0);
     for (; *below != NULL; below++) {
         uint64_t dev;
         uint64_t ino;
 
-        CHILD_CHECK(sp_placeholder_take(t, at(*below), &dev, &ino, &error) == 0);
+        CHILD_CHECK(take_at(t, at(*below), &dev, &ino, &error) == 0);
     }
     CHILD_CHECK(write(said, "x", 1) == 1);
     CHILD_CHECK(read(hold, &byte, 1) >= 0);
-    sp_placeholders_free(t);
+    table_free(t);
     _exit(0);
 }
 
@@ -92,10 +92,10 @@ static void starts_in_time(const char *dir)
         uint64_t dev;
         uint64_t ino;
 
-        CHILD_CHECK(sp_placeholders_new(dir, &t, &error) == 0);
-        CHILD_CHECK(sp_placeholder_take(t, at("w/.trial"), &dev, &ino, &error) == 0);
+        CHILD_CHECK(table_new(dir, &t, &error) == 0);
+        CHILD_CHECK(take_at(t, at("w/.trial"), &dev, &ino, &error) == 0);
         sp_placeholder_drop(t, at("w/.trial"));
-        sp_placeholders_free(t);
+        table_free(t);
         _exit(0);
     }
     assert_int_equal(reap(pid, DEADLINE_MS), 0);
@@ -111,7 +111,7 @@ static void test_the_next_server_removes_what_a_killed_one_has_left(void **state
     kill_server(SERVER("w/.git", "w/.codex", "w/sub/.git"));
     assert_true(is_there("w/.git"));
     assert_int_equal(journals(), 3);
-    sp_placeholders_free(table);
+    table_free(table);
     table = new_table(at("run"));
     assert_false(is_there("w/.git"));
     assert_false(is_there("w/.codex"));
@@ -127,15 +127,15 @@ static void test_what_is_no_placeholder_any_more_is_left_to_its_owner(void **sta
     assert_int_equal(chmod(at("w/a"), 0755), 0);
     assert_int_equal(chmod(at("w/b"), 0755), 0);
     make_file("w/b/f", "");
-    assert_int_equal(chmod(at("w/b"), 0555), 0);
+    assert_int_equal(chmod(at("w/b"), 0500), 0);
     assert_int_equal(rmdir(at("w/c")), 0);
     make_file("w/c", "text");
     assert_int_equal(rmdir(at("w/d")), 0);
     make_link(at("keep"), "w/d");
-    assert_int_equal(chmod(at("keep"), 0555), 0);
+    assert_int_equal(chmod(at("keep"), 0500), 0);
     assert_int_equal(rmdir(at("w/e")), 0);
     kill_server(s);
-    sp_placeholders_free(table);
+    table_free(table);
     table = new_table(at("run"));
     assert_true(is_there("w/a"));
     assert_true(is_there("w/b/f"));
@@ -151,12 +151,12 @@ static void test_no_symlink_leads_the_next_server_astray(void **state)
     (void)state;
     make_dir("w/sub");
     make_dir("precious/.git");
-    assert_int_equal(chmod(at("precious/.git"), 0555), 0);
+    assert_int_equal(chmod(at("precious/.git"), 0500), 0);
     const struct server s = SERVER("w/sub/.git");
     assert_int_equal(rename(at("w/sub"), at("w/moved")), 0);
     make_link("../precious", "w/sub");
     kill_server(s);
-    sp_placeholders_free(table);
+    table_free(table);
     table = new_table(at("run"));
     assert_true(is_there("precious/.git"));
 }
@@ -212,8 +212,8 @@ static void test_a_server_that_ends_leaves_no_journal(void **state)
     (void)state;
     end_server(SERVER("w/.git"));
     assert_int_equal(journals(), 2);
-    sp_placeholders_free(table);
-    sp_placeholders_free(other);
+    table_free(table);
+    table_free(other);
     table = other = NULL;
     assert_int_equal(journals(), 0);
 }
@@ -243,7 +243,7 @@ static void test_garbage_in_journals_removes_nothing_else(void **state)
     make_dir("w/keep");
     make_file("w/file", "");
     make_dir("w/.left");
-    assert_int_equal(chmod(at("w/.left"), 0555), 0);
+    assert_int_equal(chmod(at("w/.left"), 0500), 0);
     for (size_t i = 0; i < sizeof noise; i++)
         noise[i] = (char)test_random(&seed);
     put_journal("lines", lines, sizeof lines);
@@ -279,7 +279,7 @@ static void works_without_journal(const char *dir)
     drop(t, "w/.git");
     assert_false(is_there("w/.git"));
     takes(t, "w/.git");
-    sp_placeholders_free(t);
+    table_free(t);
     assert_false(is_there("w/.git"));
     starts_in_time(dir);
 }
@@ -298,7 +298,7 @@ static void test_a_directory_that_is_not_ours_alone_is_not_used(void **state)
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
     make_link("nowhere", "dangling");
     make_dir("w/.left");
-    assert_int_equal(chmod(at("w/.left"), 0555), 0);
+    assert_int_equal(chmod(at("w/.left"), 0500), 0);
     for (size_t i = 0; i < 2; i++) {
         const char *const dirs[] = {"group", "all"};
         char path[64];
@@ -336,7 +336,7 @@ static void test_a_directory_of_somebody_else_is_not_used(void **state)
     make_dir("his");
     make_file("his/placeholders.1", at("w/.left"));
     make_dir("w/.left");
-    assert_int_equal(chmod(at("w/.left"), 0555), 0);
+    assert_int_equal(chmod(at("w/.left"), 0500), 0);
     assert_int_equal(chmod(at("his"), 0755), 0);
     assert_int_equal(chown(at("his"), 65534, 65534), 0);
     works_without_journal(at("his"));
@@ -344,18 +344,53 @@ static void test_a_directory_of_somebody_else_is_not_used(void **state)
     assert_true(is_there("his/placeholders.1"));
 }
 
-/* flock asks for no right but to open: a stopped server, or somebody who only reads. */
-static void test_a_lock_that_somebody_keeps_stops_nobody(void **state)
+/* A journal tells nothing to a server that has another runtime directory: the lock does. */
+static void test_servers_with_different_directories_leave_each_others_alone(void **state)
+{
+    struct sp_placeholders *third = new_table(at("elsewhere"));
+    struct sp_placeholders *fourth = new_table(NULL);
+
+    (void)state;
+    takes(table, "w/.git");
+    takes(third, "w/.git");
+    takes(fourth, "w/.git");
+    drop(third, "w/.git");
+    assert_true(sp_placeholder_stands(table, at("w/.git")));
+    table_free(third);
+    assert_true(sp_placeholder_stands(table, at("w/.git")));
+    drop(table, "w/.git");
+    assert_true(sp_placeholder_stands(fourth, at("w/.git")));
+    table_free(fourth);
+    assert_false(is_there("w/.git"));
+}
+
+/* The duplicate of a cell that outlives its front. */
+static void test_a_duplicate_of_the_lock_keeps_it(void **state)
+{
+    struct sp_placeholder_at in_use = {0};
+
+    (void)state;
+    assert_int_equal(sp_placeholder_take(table, at("w/.git"), &in_use, &error), 0);
+    auto_close int cell = dup(in_use.fd);
+    auto_close int front = open(at("w/.git"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(front, LOCK_EX | LOCK_NB), -1);
+    assert_true(sp_placeholder_remove(at("w/.git")));
+    assert_true(is_there("w/.git"));
+    drop(table, "w/.git"); /* our own duplicates are no reason to leave it */
+    assert_false(is_there("w/.git"));
+}
+
+/* Whoever keeps it locked could remove it in the middle of a command. */
+static void test_one_that_cannot_be_locked_is_refused(void **state)
 {
     (void)state;
-    auto_close int lock = open(at("run/lock"), O_RDONLY | O_CLOEXEC);
-    if (lock < 0)
-        return; /* there is none */
+    make_dir("w/.git");
+    assert_int_equal(chmod(at("w/.git"), 0500), 0);
+    auto_close int lock = open(at("w/.git"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
-    starts_in_time(at("run"));
+    assert_int_equal(take(table, "w/.git"), -(int)SP_E_STATE);
+    assert_int_equal(flock(lock, LOCK_UN), 0);
     takes(table, "w/.git");
-    drop(table, "w/.git");
-    assert_false(is_there("w/.git"));
 }
 
 /* ---- at the same time ---- */
@@ -369,12 +404,12 @@ static void come_and_go(const char *dir, const char *path, unsigned seed_start)
     uint64_t seed = seed_start;
     int late = 0;
 
-    CHILD_CHECK(sp_placeholders_new(dir, &t, &error) == 0);
+    CHILD_CHECK(table_new(dir, &t, &error) == 0);
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t dev;
         uint64_t ino;
         struct stat st;
-        const int r = sp_placeholder_take(t, path, &dev, &ino, &error);
+        const int r = take_at(t, path, &dev, &ino, &error);
 
         if (r == -(int)SP_E_STATE && ++late < ROUNDS / 10)
             continue; /* it was going that moment */
@@ -383,11 +418,11 @@ static void come_and_go(const char *dir, const char *path, unsigned seed_start)
             CHILD_CHECK(lstat(path, &st) == 0 && st.st_ino == ino && st.st_dev == dev);
         sp_placeholder_drop(t, path);
         if (test_random(&seed) % 256 == 0) { /* a server ends, another starts */
-            sp_placeholders_free(t);
-            CHILD_CHECK(sp_placeholders_new(dir, &t, &error) == 0);
+            table_free(t);
+            CHILD_CHECK(table_new(dir, &t, &error) == 0);
         }
     }
-    sp_placeholders_free(t);
+    table_free(t);
     _exit(0);
 }
 
@@ -398,8 +433,8 @@ static void test_what_is_held_never_vanishes(void **state)
     char path[PATH_MAX + 16];
 
     (void)state;
-    sp_placeholders_free(table);
-    sp_placeholders_free(other);
+    table_free(table);
+    table_free(other);
     table = other = NULL;
     (void)snprintf(dir, sizeof dir, "%s/run", tree);
     (void)snprintf(path, sizeof path, "%s/w/.git", tree);
@@ -444,7 +479,9 @@ static const struct CMUnitTest tests[] = {
     placeholder_test(test_garbage_in_journals_removes_nothing_else),
     placeholder_test(test_a_directory_that_is_not_ours_alone_is_not_used),
     placeholder_test(test_a_directory_of_somebody_else_is_not_used),
-    placeholder_test(test_a_lock_that_somebody_keeps_stops_nobody),
+    placeholder_test(test_servers_with_different_directories_leave_each_others_alone),
+    placeholder_test(test_a_duplicate_of_the_lock_keeps_it),
+    placeholder_test(test_one_that_cannot_be_locked_is_refused),
     placeholder_test(test_what_is_held_never_vanishes),
     placeholder_test(test_what_is_held_survives_the_deaths_of_others),
 };

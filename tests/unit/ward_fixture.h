@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cell/ring.h"
 #include "core/confine.h"
+#include "core/journal.h"
 #include "core/probe.h"
 #include "os/spawn.h"
 #include "tree_fixture.h"
@@ -22,6 +23,7 @@ static const char *program;
 static struct sp_loop *loop;
 static struct sp_cells *cells;
 static struct sp_wards *wards;
+static struct sp_journal *journal;
 static struct sp_error error;
 static int ward_fds;
 
@@ -38,11 +40,15 @@ static inline void make_wards(const char *of_program)
     static const char *const covers[] = {run, NULL};
 
     (void)snprintf(run, sizeof run, "%s/run", tree);
-    const struct sp_wards_options o = {
-        .cell = {.program = of_program, .slots = SLOTS, .nofile_soft = 64, .nofile_hard = 64},
-        .fixed = {.hidden = covers},
-        .runtime_dir = run,
-        .drained = on_drained};
+    if (journal == NULL)
+        assert_int_equal(sp_journal_new(run, &journal, &error), 0);
+    const struct sp_wards_options o = {.cell = {.program = of_program,
+                                                .slots = SLOTS,
+                                                .nofile_soft = 64,
+                                                .nofile_hard = 64,
+                                                .journal = journal},
+                                       .fixed = {.hidden = covers},
+                                       .drained = on_drained};
 
     if (sp_wards_new(loop, cells, &o, &wards, &error) < 0)
         fail_msg("%s", error.msg);
@@ -86,8 +92,10 @@ static inline int wards_end(void **state)
     sp_wards_free(wards);
     sp_wards_free(NULL);
     sp_cells_free(cells);
+    sp_journal_free(journal);
     sp_loop_free(loop);
     wards = NULL;
+    journal = NULL;
     assert_no_children(); /* we are a subreaper: whoever got away would be ours */
     assert_int_equal(open_fds(), ward_fds);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/journal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/log.h"
+#include "core/placeholder.h"
+#include "os/cgroup.h"
+
+#define PREFIX       "placeholders." /* as versions that knew nothing else have named them */
+#define CGROUP       "cgroup:"
+#define MAX_LEFTOVER 65536 /* files of dead servers that are looked at */
+#define NAME_TRIES   8
+
+struct entry {
+    struct entry *next;
+    char text[];
+};
+
+struct sp_journal {
+    struct entry *first;
+    off_t written;
+    int dir; /* -1: nothing is written down */
+    int fd;  /* locked for as long as we live */
+    char name[64];
+};
+
+/* ---- the runtime directory ---- */
+
+static bool is_own_dir(const char *path)
+{
+    struct stat st;
+
+    return path != NULL && path[0] == '/' && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+           st.st_uid == geteuid();
+}
+
+/* The system's own directory before the one that a variable names: two servers of one user with
+ * different environments have the same. */
+void sp_runtime_dir(char *ret, unsigned long size)
+{
+    const char *xdg = getenv("XDG_RUNTIME_DIR");
+    char run[64];
+
+    (void)snprintf(run, sizeof run, "/run/user/%u", (unsigned)geteuid());
+    if (geteuid() == 0)
+        (void)snprintf(ret, size, "/run/sallyport");
+    else if (is_own_dir(run))
+        (void)snprintf(ret, size, "%s/sallyport", run);
+    else if (is_own_dir(xdg))
+        (void)snprintf(ret, size, "%s/sallyport", xdg);
+    else
+        (void)snprintf(ret, size, "/tmp/sallyport-%u", (unsigned)geteuid());
+}
+
+const char *const *sp_runtime_candidates(void)
+{
+    static char run[64];
+    static char xdg[PATH_MAX];
+    static char tmp[64];
+    static const char *const all[] = {"/run/sallyport", run, xdg, tmp, NULL};
+    const char *named = getenv("XDG_RUNTIME_DIR");
+
+    (void)snprintf(run, sizeof run, "/run/user/%u/sallyport", (unsigned)geteuid());
+    (void)snprintf(tmp, sizeof tmp, "/tmp/sallyport-%u", (unsigned)geteuid());
+    xdg[0] = 0;
+    if (named != NULL && named[0] == '/' && strlen(named) < sizeof xdg - sizeof "/sallyport")
+        (void)snprintf(xdg, sizeof xdg, "%s/sallyport", named);
+    return all;
+}
+
+/* ---- reading ---- */
+
+/* The entries of a journal, each with its NUL; false: there are none. */
+static bool read_entries(int fd, struct sp_buf *ret)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)SP_JOURNAL_MAX)
+        return false;
+    char *room = sp_buf_room(ret, (size_t)st.st_size + 1);
+    const ssize_t n = room == NULL ? -1 : pread(fd, room, (size_t)st.st_size, 0);
+    if (n <= 0)
+        return false;
+    room[n] = 0;
+    ret->len = (size_t)n + 1;
+    return true;
+}
+
+static void clean_up_after(int journal)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (!read_entries(journal, &text))
+        return;
+    for (const char *at = text.data; at < text.data + text.len; at += strlen(at) + 1) {
+        if (at[0] == '/')
+            (void)sp_placeholder_remove(at);
+        else if (strncmp(at, CGROUP, sizeof CGROUP - 1) == 0)
+            sp_cgroup_remove(at + sizeof CGROUP - 1);
+    }
+}
+
+/* Whoever has the lock of a journal is its server, or cleans up after it. */
+static void clean_up_after_the_dead(const struct sp_journal *j)
+{
+    const int copy = openat(j->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    int seen = 0;
+
+    if (d == NULL && copy >= 0)
+        (void)close(copy);
+    for (const struct dirent *i; d != NULL && seen < MAX_LEFTOVER && (i = readdir(d)) != NULL;) {
+        if (strncmp(i->d_name, PREFIX, sizeof PREFIX - 1) != 0)
+            continue;
+        auto_close int fd = openat(j->dir, i->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        struct stat st;
+
+        seen++;
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink == 0 ||
+            flock(fd, LOCK_EX | LOCK_NB) < 0)
+            continue;
+        clean_up_after(fd);
+        (void)unlinkat(j->dir, i->d_name, 0);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+}
+
+/* ---- beginning and end ---- */
+
+/* Between its making and its lock another server may take it for a dead one's. */
+static bool open_file(struct sp_journal *j)
+{
+    for (int i = 0; i < NAME_TRIES; i++) {
+        unsigned random = 0;
+        struct stat st;
+
+        if (getrandom(&random, sizeof random, 0) < 0)
+            return false;
+        (void)snprintf(j->name, sizeof j->name, PREFIX "%d.%08x", (int)getpid(), random);
+        j->fd = openat(j->dir, j->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (j->fd < 0 && errno != EEXIST)
+            return false;
+        if (j->fd >= 0 && flock(j->fd, LOCK_EX | LOCK_NB) == 0 && fstat(j->fd, &st) == 0 &&
+            st.st_nlink > 0)
+            return true;
+        if (j->fd >= 0)
+            (void)close(j->fd);
+        j->fd = -1;
+    }
+    errno = EAGAIN;
+    return false;
+}
+
+static void warn(const char *dir, const char *why)
+{
+    sp_log(SP_LOG_WARN,
+           "cannot use %s: %s; if this server is killed, placeholders and cgroups of its commands "
+           "are left behind; set XDG_RUNTIME_DIR to a directory of your own",
+           dir, why);
+}
+
+static bool open_dir(struct sp_journal *j, const char *dir)
+{
+    struct stat st;
+
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
+        warn(dir, strerror(errno));
+        return false;
+    }
+    /* By name first, for what belongs to another user cannot even be opened. */
+    if (lstat(dir, &st) == 0 && st.st_uid != geteuid()) {
+        warn(dir, "it belongs to another user");
+        return false;
+    }
+    j->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (j->dir < 0 || fstat(j->dir, &st) < 0) {
+        warn(dir, strerror(errno));
+        return false;
+    }
+    if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
+        warn(dir, st.st_uid != geteuid() ? "it belongs to another user" : "others may write to it");
+        return false;
+    }
+    clean_up_after_the_dead(j);
+    if (open_file(j))
+        return true;
+    warn(dir, strerror(errno));
+    return false;
+}
+
+static void close_dir(struct sp_journal *j)
+{
+    int *const fds[] = {&j->fd, &j->dir};
+
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0)
+            (void)close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_error *e)
+{
+    struct sp_journal *j = calloc(1, sizeof *j);
+
+    if (j == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a journal");
+    j->dir = j->fd = -1;
+    if (dir != NULL && !open_dir(j, dir))
+        close_dir(j);
+    *ret = j;
+    return 0;
+}
+
+void sp_journal_free(struct sp_journal *j)
+{
+    if (j == NULL)
+        return;
+    if (j->fd >= 0 && j->first == NULL)
+        (void)unlinkat(j->dir, j->name, 0);
+    while (j->first != NULL) {
+        struct entry *i = j->first;
+
+        j->first = i->next;
+        free(i);
+    }
+    close_dir(j);
+    free(j);
+}
+
+int sp_journal_fd(const struct sp_journal *j)
+{
+    return j == NULL ? -1 : j->fd;
+}
+
+/* ---- entries ---- */
+
+static void warn_of_write(void)
+{
+    sp_log(SP_LOG_WARN, "cannot write the journal: if this server is killed, placeholders and "
+                        "cgroups of its commands are left behind");
+}
+
+static void add(struct sp_journal *j, const char *kind, const char *path)
+{
+    const size_t n = strlen(kind) + strlen(path) + 1;
+    struct entry *i = j == NULL || j->fd < 0 ? NULL : malloc(sizeof *i + n);
+
+    if (i == NULL) {
+        if (j != NULL && j->fd >= 0)
+            warn_of_write();
+        return;
+    }
+    (void)snprintf(i->text, n, "%s%s", kind, path);
+    i->next = j->first;
+    j->first = i;
+    /* Entries that are gone stay in the file until it is written anew. */
+    if (j->written + (off_t)n > (off_t)SP_JOURNAL_MAX ||
+        pwrite(j->fd, i->text, n, j->written) != (ssize_t)n)
+        warn_of_write();
+    else
+        j->written += (off_t)n;
+}
+
+static void rewrite(struct sp_journal *j)
+{
+    auto_buf struct sp_buf text = {.max = SP_JOURNAL_MAX};
+    bool ok = true;
+
+    for (const struct entry *i = j->first; i != NULL; i = i->next)
+        ok = ok && sp_buf_add(&text, i->text, strlen(i->text) + 1);
+    if (!ok || (text.len > 0 && pwrite(j->fd, text.data, text.len, 0) != (ssize_t)text.len) ||
+        ftruncate(j->fd, (off_t)text.len) < 0)
+        warn_of_write();
+    else
+        j->written = (off_t)text.len;
+}
+
+static void remove_entry(struct sp_journal *j, const char *kind, const char *path)
+{
+    const size_t n = strlen(kind);
+
+    for (struct entry **at = j == NULL ? NULL : &j->first; at != NULL && *at != NULL;
+         at = &(*at)->next)
+        if (strncmp((*at)->text, kind, n) == 0 && strcmp((*at)->text + n, path) == 0) {
+            struct entry *i = *at;
+
+            *at = i->next;
+            free(i);
+            rewrite(j);
+            return;
+        }
+}
+
+void sp_journal_add(struct sp_journal *j, const char *path)
+{
+    add(j, "", path);
+}
+
+void sp_journal_remove(struct sp_journal *j, const char *path)
+{
+    remove_entry(j, "", path);
+}
+
+void sp_journal_add_cgroup(struct sp_journal *j, const char *path)
+{
+    add(j, CGROUP, path);
+}
+
+void sp_journal_remove_cgroup(struct sp_journal *j, const char *path)
+{
+    remove_entry(j, CGROUP, path);
+}
