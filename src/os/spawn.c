@@ -108,13 +108,17 @@ int sp_spawn_renew_null(void)
  * library (os/raw.h).
  */
 
+/* The address sanitizer keeps out: what it notes of a frame that is never left, and what it does
+ * before a call that does not return, is about the stack of the parent. */
+#define SP_CHILD __attribute__((no_sanitize("address")))
+
 struct child {
     struct sp_spawn *s;
     pid_t parent;
     bool joins_cgroup; /* it could not be born there */
 };
 
-static SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
+static SP_CHILD SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
 {
     s->failed_step = step;
     s->failed_errno = err;
@@ -122,13 +126,13 @@ static SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
         (void)sp_raw(SYS_exit_group, 127, 0, 0, 0);
 }
 
-static int raw_execve(const char *path, const struct sp_spawn *s)
+static SP_CHILD int raw_execve(const char *path, const struct sp_spawn *s)
 {
     return (int)sp_raw(SYS_execve, (long)path, (long)s->argv, (long)s->envp, 0);
 }
 
 /* execvp's rule: an entry that may not be executed is remembered, a missing one skipped. */
-static int search_and_exec(const struct sp_spawn *s)
+static SP_CHILD int search_and_exec(const struct sp_spawn *s)
 {
     const size_t file_len = strlen(s->file);
     const char *path = s->search_path != NULL ? s->search_path : "/bin:/usr/bin";
@@ -168,7 +172,7 @@ static int search_and_exec(const struct sp_spawn *s)
  * an expected inode is only ever one that no confined command can replace (approve/program.h). The
  * comparison catches what is outside of that reasoning: a package upgraded, a file system mounted.
  */
-static void check_program(struct sp_spawn *s)
+static SP_CHILD void check_program(struct sp_spawn *s)
 {
     struct stat st = {0};
 
@@ -182,7 +186,7 @@ static void check_program(struct sp_spawn *s)
 }
 
 /* All that asks a file system. */
-static SP_NORETURN void go_to_disk(struct sp_spawn *s)
+static SP_CHILD SP_NORETURN void go_to_disk(struct sp_spawn *s)
 {
     static const uint64_t none; /* the kernel's own signal set, empty */
 
@@ -207,7 +211,7 @@ static SP_NORETURN void go_to_disk(struct sp_spawn *s)
 }
 
 /* While the parent stands still its table is ours: what is opened here is closed here. */
-static bool join_cgroup(int dir)
+static SP_CHILD bool join_cgroup(int dir)
 {
     const int fd = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC);
 
@@ -221,7 +225,7 @@ static bool join_cgroup(int dir)
 }
 
 /* The table is ours alone from the beginning: its numbers are free to be chosen. */
-static void take_stdio_apart(struct sp_spawn *s)
+static SP_CHILD void take_stdio_apart(struct sp_spawn *s)
 {
     int fds[3];
 
@@ -238,7 +242,7 @@ static void take_stdio_apart(struct sp_spawn *s)
 }
 
 /* No signal is let through: a handler of the host's would run in the host's memory. */
-static int apart_main(void *arg)
+static SP_CHILD int apart_main(void *arg)
 {
     struct child *c = arg;
     struct sp_spawn *s = c->s;
@@ -253,7 +257,7 @@ static int apart_main(void *arg)
     go_to_disk(s);
 }
 
-static int child_main(void *arg)
+static SP_CHILD int child_main(void *arg)
 {
     struct child *c = arg;
     struct sp_spawn *s = c->s;
