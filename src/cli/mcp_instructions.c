@@ -15,6 +15,19 @@ static bool add_place(struct sp_buf *out, const struct sp_mcp_server *s)
            sp_buf_printf(out, ".\n");
 }
 
+static bool add_environments(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    bool ok = s->place_count == 0 || (sp_buf_printf(out, "That is the environment ") &&
+                                      sp_plain_add(out, sp_str_of(s->place.name)) &&
+                                      sp_buf_printf(out, "; others, by environment_id:"));
+
+    for (size_t i = 0; ok && i < s->place_count; i++)
+        ok = sp_buf_printf(out, i == 0 ? " " : ", ") &&
+             sp_plain_add(out, sp_str_of(s->places[i].place.name)) && sp_buf_printf(out, " (") &&
+             sp_plain_add(out, sp_str_of(s->places[i].cwd)) && sp_buf_printf(out, ")");
+    return ok && (s->place_count == 0 || sp_buf_printf(out, ".\n"));
+}
+
 static bool add_sandbox(struct sp_buf *out, const struct sp_mcp_server *s)
 {
     const bool has_network = s->is_open || s->policy.profile.has_network;
@@ -85,8 +98,8 @@ char *sp_mcp_instructions(const struct sp_mcp_server *s, bool host_asks)
 {
     auto_buf struct sp_buf out = {0};
 
-    if (!add_place(&out, s) || !add_sandbox(&out, s) || !add_approvals(&out, s, host_asks) ||
-        !add_sessions(&out, s))
+    if (!add_place(&out, s) || !add_environments(&out, s) || !add_sandbox(&out, s) ||
+        !add_approvals(&out, s, host_asks) || !add_sessions(&out, s))
         return NULL;
     return strndup(out.data, out.len);
 }

@@ -27,7 +27,8 @@ static const char help[] =
     "Where they run:\n"
     "  --cwd DIR          the workspace (default: here; on a server: what it says)\n"
     "  --on NAME|URL      `local`, an environment of the configuration, ws://HOST:PORT or\n"
-    "                     unix:///PATH (default: default_environment, else local)\n"
+    "                     unix:///PATH (default: default_environment, else local). Given again:\n"
+    "                     one more environment, by name; tools then have environment_id\n"
     "\n"
     "Who asks:\n"
     "  --listen URL       unix:///PATH or http://127.0.0.1:PORT/PATH instead of stdio\n"
@@ -105,8 +106,6 @@ static const char **place_of(struct sp_mcp_flags *f, int opt)
         return &f->approver;
     case OPT_CWD:
         return &f->cwd;
-    case OPT_ON:
-        return &f->on;
     case OPT_TOKEN_FILE:
         return &f->token_file;
     case OPT_CONNECT:
@@ -132,6 +131,8 @@ static bool take(struct sp_mcp_flags *f, int opt)
         f->sets[f->set_count++] = optarg;
     else if (opt == OPT_LISTEN)
         f->listen[f->listen_count++] = optarg;
+    else if (opt == OPT_ON)
+        f->on[f->on_count++] = optarg;
     else if (opt == OPT_ALLOW_ORIGIN)
         f->origins[f->origin_count++] = optarg;
     else if (opt == OPT_ALLOW_REMOTE)
@@ -189,8 +190,9 @@ int sp_mcp_flags_read(int argc, char **argv, struct sp_mcp_flags *ret)
     ret->sets = calloc(room, sizeof *ret->sets);
     ret->listen = calloc(room, sizeof *ret->listen);
     ret->origins = calloc(room, sizeof *ret->origins);
+    ret->on = calloc(room, sizeof *ret->on);
     if (args == NULL || ret->rules == NULL || ret->sets == NULL || ret->listen == NULL ||
-        ret->origins == NULL)
+        ret->origins == NULL || ret->on == NULL)
         return SP_EXIT_FAILED;
     args[0] = (char *)(uintptr_t) "sallyport mcp"; /* what getopt's complaints begin with */
     for (int i = 0; i < argc; i++)
@@ -215,4 +217,5 @@ void sp_mcp_flags_done(struct sp_mcp_flags *f)
     free(f->sets);
     free(f->listen);
     free(f->origins);
+    free(f->on);
 }

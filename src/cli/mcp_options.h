@@ -9,10 +9,10 @@
 #include <stddef.h>
 
 struct sp_mcp_flags {
-    const char *sandbox, *approve, *approver, *cwd, *on, *token_file, *connect, *config_file,
+    const char *sandbox, *approve, *approver, *cwd, *token_file, *connect, *config_file,
         *structured_output;
-    const char **rules, **sets, **listen, **origins; /* NULL at the end */
-    size_t rule_count, set_count, listen_count, origin_count;
+    const char **rules, **sets, **listen, **origins, **on; /* NULL at the end */
+    size_t rule_count, set_count, listen_count, origin_count, on_count;
     bool is_selftest, allows_remote, keeps_cancelled;
 };
 

@@ -223,11 +223,10 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
         .set = s->config.env_set,
         .permission_profile = sp_str_of(s->policy_name),
     };
-    s->environment = (struct sp_environment){.id = "primary", .backend = s->backend, .cwd = s->cwd};
     s->manager = (struct sp_manager_options){
         .loop = s->loop,
-        .environments = &s->environment,
-        .environment_count = 1,
+        .environments = s->environments,
+        .environment_count = (uint32_t)s->place_count + 1,
         .approvals = s->approvals.options,
         .policy = s->is_open ? NULL : &s->policy,
         .policy_name = s->policy_name,
@@ -269,7 +268,7 @@ int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_error *e)
 #ifndef __SANITIZE_ADDRESS__         /* which looks at itself from outside when it ends */
     (void)prctl(PR_SET_DUMPABLE, 0); /* tokens and everybody's output are in our memory */
 #endif
-    r = sp_config_place(&s->config, s->flags->on, &s->place, e);
+    r = sp_config_place(&s->config, s->flags->on[0], &s->place, e);
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
@@ -280,6 +279,8 @@ int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_error *e)
         r = find_policy(s, e);
     if (r == 0)
         r = open_approvals(s, e);
+    if (r == 0)
+        r = sp_mcp_places_open(s, e);
     if (r < 0)
         return r;
     open_snapshots(s);
@@ -381,6 +382,7 @@ void sp_mcp_server_end(struct sp_mcp_server *s)
     sp_hooks_done(&s->hooks);
     sp_approver_free(s->approver);
     sp_config_approvals_done(&s->approvals);
+    sp_mcp_places_done(s);
     sp_backend_free(s->backend);
     sp_ending_done(&s->ending);
     sp_loop_free(s->loop);

@@ -19,6 +19,14 @@
 struct sp_mcp_lines;
 struct sp_mcp_http;
 
+/* An environment besides the first. */
+struct sp_mcp_place {
+    struct sp_config_place place;
+    struct sp_backend *backend;
+    char *cwd;
+    struct sp_policy policy;
+};
+
 struct sp_mcp_server {
     const struct sp_mcp_flags *flags;
     struct sp_loop *loop;
@@ -40,7 +48,9 @@ struct sp_mcp_server {
     struct sp_hooks hooks;
     struct sp_snapshots *snapshots; /* NULL: none */
     struct sp_environ_ask environ;
-    struct sp_environment environment;
+    struct sp_mcp_place *places; /* further environments */
+    size_t place_count;
+    struct sp_environment *environments; /* with the first */
     struct sp_manager_options manager;
     struct sp_mcp *mcp;
 
@@ -56,6 +66,10 @@ int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_error *e);
 /* Whoever asks may ask from now on. */
 int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_error *e);
 void sp_mcp_server_end(struct sp_mcp_server *s);
+
+/* mcp_places.c: the further environments of --on, after the first; s->environments is made. */
+int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_error *e);
+void sp_mcp_places_done(struct sp_mcp_server *s);
 
 /* What a model is told about the place, by a host that can ask a person or not; to be freed. NULL:
  * no memory. */

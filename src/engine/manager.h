@@ -25,6 +25,7 @@ struct sp_environment {
     const char *id;
     struct sp_backend *backend; /* borrowed; outlives its use, see sp_manager_uses */
     const char *cwd;            /* absolute, of that host; NULL: the backend's */
+    bool is_remote;             /* for whoever describes it */
     bool has_own_policy;        /* the next two count; else those of the manager's options */
     const struct sp_policy *policy;
     const char *policy_name;

@@ -187,6 +187,23 @@ char *sp_mcp_tool_copy(struct sp_str s)
     return copy;
 }
 
+const struct sp_environment *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id)
+{
+    const struct sp_manager_options *o = sp_mcp_options(m)->manager;
+
+    for (uint32_t i = 0; i < o->environment_count; i++)
+        if (id.p == NULL || sp_str_eq(sp_str_of(o->environments[i].id), id))
+            return &o->environments[i];
+    return NULL;
+}
+
+const struct sp_policy *sp_mcp_tool_policy(const struct sp_mcp *m,
+                                           const struct sp_environment *environment)
+{
+    return environment != NULL && environment->has_own_policy ? environment->policy
+                                                              : sp_mcp_options(m)->manager->policy;
+}
+
 const char *sp_mcp_tool_cwd(const struct sp_mcp *m)
 {
     const struct sp_mcp_options *o = sp_mcp_options(m);

@@ -213,17 +213,19 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
 
 /* ---- all of it ---- */
 
-static struct finder finder(struct sp_mcp_denials *d, const struct sp_mcp *m)
+static struct finder finder(struct sp_mcp_denials *d, const struct sp_mcp *m,
+                            const struct sp_environment *where)
 {
-    const struct sp_mcp_options *o = sp_mcp_options(m);
-
-    return (struct finder){d, o->manager->policy, &o->fixed, o->is_remote};
+    return (struct finder){d, sp_mcp_tool_policy(m, where), &sp_mcp_options(m)->fixed,
+                           sp_mcp_tool_is_remote(m, where)};
 }
 
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
                          const struct sp_mcp_denied *what)
 {
-    struct finder f = finder(d, m);
+    const struct sp_str id = {what->environment,
+                              what->environment == NULL ? 0 : strlen(what->environment)};
+    struct finder f = finder(d, m, sp_mcp_tool_environment(m, id));
 
     if (f.policy == NULL)
         return true;
@@ -237,11 +239,13 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
     return add_words(&f, what, &facts);
 }
 
-int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *path,
+int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
+                           const struct sp_environment *where, const char *path,
                            struct sp_explained *ret, struct sp_error *e)
 {
-    struct finder f = finder(d, m);
-    const int r = explain(&f, sp_mcp_tool_cwd(m), path, ret, e);
+    struct finder f = finder(d, m, where);
+    const int r = explain(&f, where != NULL && where->cwd != NULL ? where->cwd : sp_mcp_tool_cwd(m),
+                          path, ret, e);
 
     if (r < 0)
         return r;
@@ -254,7 +258,7 @@ int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m, con
 bool sp_mcp_denials_of_host(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *host,
                             const char *rule)
 {
-    struct finder f = finder(d, m);
+    struct finder f = finder(d, m, NULL);
     auto_buf struct sp_buf amendment = {0};
     const struct sp_mcp_denial x = {.access = "connect",
                                     .target = host,

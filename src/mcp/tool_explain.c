@@ -156,6 +156,7 @@ static bool explain_session(struct explaining *x, const struct sp_mcp_run *r, in
                                        .denial = v.denial,
                                        .was_denied = v.was_denied,
                                        .cwd = v.cwd,
+                                       .environment = v.environment,
                                        .output = v.head,
                                        .exit_code = v.exit_code};
     if (!sp_mcp_denials_find(d, r->caller->mcp, &what))
@@ -175,10 +176,11 @@ static bool say_wrong(struct explaining *x, const char *why)
     return sp_buf_add_str(&x->text, sp_str_of(why));
 }
 
-static bool explain_path(struct explaining *x, const struct sp_mcp_run *r, struct sp_str path,
+static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
+                         const struct sp_environment *where, struct sp_str path,
                          struct sp_mcp_denials *d)
 {
-    const struct sp_mcp_options *o = sp_mcp_run_options(r);
+    const struct sp_mcp *m = r->caller->mcp;
     struct sp_explained found __attribute__((cleanup(sp_explained_done))) = {0};
     auto_free char *text = sp_mcp_tool_copy(path);
     struct sp_error e = {0};
@@ -188,14 +190,14 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r, struc
         return false;
     if (path.n == 0 || sp_str_has_nul(path))
         return say_wrong(x, "`path` is no path");
-    if (o->manager->policy == NULL)
+    if (sp_mcp_tool_policy(m, where) == NULL)
         return add_path_verdict(x, true, true, path, SP_STR("commands run without a sandbox")) &&
                sp_buf_add_str(&x->text, SP_STR("Commands run without a sandbox: nothing is denied "
                                                "to them.\n"));
-    if (o->is_remote)
+    if (sp_mcp_tool_is_remote(m, where))
         return say_wrong(x, "the files are on another host, and only its sandbox knows; ask by "
                             "session_id about a command that was denied something");
-    if (sp_mcp_denials_of_path(d, r->caller->mcp, text, &found, &e) < 0)
+    if (sp_mcp_denials_of_path(d, m, where, text, &found, &e) < 0)
         return !(e.code == SP_E_SYSTEM && e.sys == ENOMEM) &&
                say_wrong(x, sp_error_text(&e, why, sizeof why));
     return add_path_verdict(x, found.can_read, found.can_write, sp_str_of(found.path),
@@ -222,10 +224,12 @@ static const char *rule_of_host(const struct sp_rules *rules, struct sp_str host
     return found;
 }
 
-static bool explain_host(struct explaining *x, const struct sp_mcp_run *r, struct sp_str host,
+static bool explain_host(struct explaining *x, const struct sp_mcp_run *r,
+                         const struct sp_environment *where, struct sp_str host,
                          struct sp_mcp_denials *d)
 {
     const struct sp_mcp_options *o = sp_mcp_run_options(r);
+    const struct sp_policy *policy = sp_mcp_tool_policy(r->caller->mcp, where);
     auto_free char *room = calloc(1, host.n + 1);
     auto_buf struct sp_buf rule = {0};
     struct sp_network_rule found;
@@ -236,7 +240,7 @@ static bool explain_host(struct explaining *x, const struct sp_mcp_run *r, struc
     const char *wrong = sp_rules_normal_host(host, room, &normal);
     if (wrong != NULL)
         return say_wrong(x, wrong);
-    if (o->manager->policy == NULL || o->manager->policy->profile.has_network)
+    if (policy == NULL || policy->profile.has_network)
         return add_verdict(x, true, normal, SP_STR("commands may use the network")) &&
                sp_buf_add_str(&x->text, SP_STR("Commands may use the network: the sandbox denies "
                                                "them no host.\n"));
@@ -256,15 +260,16 @@ static bool explain_host(struct explaining *x, const struct sp_mcp_run *r, struc
 struct asked {
     bool has_id;
     int id;
-    struct sp_str path, host;
+    struct sp_str path, host, environment_id;
 };
 
 static bool explain(struct explaining *x, const struct sp_mcp_run *r, const struct asked *a)
 {
     struct sp_mcp_denials d __attribute__((cleanup(sp_mcp_denials_done))) = {0};
+    const struct sp_environment *where = sp_mcp_tool_environment(r->caller->mcp, a->environment_id);
     const bool ok = a->has_id           ? explain_session(x, r, a->id, &d)
-                    : a->path.p != NULL ? explain_path(x, r, a->path, &d)
-                                        : explain_host(x, r, a->host, &d);
+                    : a->path.p != NULL ? explain_path(x, r, where, a->path, &d)
+                                        : explain_host(x, r, where, a->host, &d);
 
     return ok && (x->is_error || add_denials(x, r, &d));
 }
@@ -277,6 +282,7 @@ int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp
         {.name = "session_id", .type = SP_SLOT_I32, .to = &asked.id, .has = &asked.has_id},
         {.name = "path", .type = SP_SLOT_STRING, .to = &asked.path},
         {.name = "host", .type = SP_SLOT_STRING, .to = &asked.host},
+        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &asked.environment_id},
     };
     const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
 
@@ -284,6 +290,9 @@ int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp
         return sp_mcp_tool_refuse_arguments(r, e);
     if (asked.has_id + (asked.path.p != NULL) + (asked.host.p != NULL) != 1)
         return sp_mcp_tool_refuse(r, e, "give one of `session_id`, `path` and `host`");
+    if (sp_mcp_tool_environment(r->caller->mcp, asked.environment_id) == NULL)
+        return sp_mcp_tool_refuse(r, e, "unknown turn environment id `" SP_STR_FMT "`",
+                                  SP_STR_ARG(asked.environment_id));
     struct explaining *x = calloc(1, sizeof *x);
     if (x == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");

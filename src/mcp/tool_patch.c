@@ -13,7 +13,7 @@
 struct patching {
     struct sp_mcp_run *run;
     struct sp_arguments arguments;
-    struct sp_str input, workdir;
+    struct sp_str input, workdir, environment_id;
 };
 
 static void free_patching(struct sp_mcp_run *r)
@@ -115,6 +115,7 @@ static int start(struct patching *x, struct sp_error *e)
         .argv = argv,
         .argc = 2,
         .workdir = x->workdir,
+        .environment_id = x->environment_id,
         .nobody_answers = r->nobody_answers,
     };
 
@@ -126,9 +127,11 @@ int sp_mcp_tool_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_e
     auto_arguments struct sp_arguments a = {0};
     struct sp_str input = {0};
     struct sp_str workdir = {0};
+    struct sp_str environment_id = {0};
     const struct sp_slot slots[] = {
         {.name = "input", .type = SP_SLOT_STRING, .to = &input, .is_needed = true},
         {.name = "workdir", .type = SP_SLOT_STRING, .to = &workdir},
+        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &environment_id},
     };
     const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
 
@@ -137,7 +140,7 @@ int sp_mcp_tool_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_e
     struct patching *x = calloc(1, sizeof *x);
     if (x == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "apply a patch");
-    *x = (struct patching){r, a, input, workdir};
+    *x = (struct patching){r, a, input, workdir, environment_id};
     a = (struct sp_arguments){0};
     r->data = x;
     r->free_data = free_patching;

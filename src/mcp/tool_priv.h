@@ -46,8 +46,20 @@ bool sp_mcp_is_held(bool is_output_held, const struct sp_look *look);
 const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *look);
 /* A copy with a NUL behind it, to be freed; NULL: no memory. */
 char *sp_mcp_tool_copy(struct sp_str s);
-/* Where commands run: absolute, or NULL if nobody here knows. */
+/* Where commands of the first environment run: absolute, or NULL if nobody here knows. */
 const char *sp_mcp_tool_cwd(const struct sp_mcp *m);
+/* The first one if id.p is NULL; NULL: there is none of that name. */
+const struct sp_environment *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id);
+/* Of first attempts there; NULL: no sandbox. */
+const struct sp_policy *sp_mcp_tool_policy(const struct sp_mcp *m,
+                                           const struct sp_environment *environment);
+static inline bool sp_mcp_tool_is_remote(const struct sp_mcp *m,
+                                         const struct sp_environment *environment)
+{
+    return environment != NULL && sp_mcp_options(m)->manager->environment_count > 1
+               ? environment->is_remote
+               : sp_mcp_options(m)->is_remote;
+}
 /* `,"output":...`, or nothing where the host shows its model the text. false: no memory. */
 bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output);
 /* Why an answer comes before its deadline. */
@@ -84,7 +96,8 @@ struct sp_mcp_denied {
     const struct sp_exit *kernel;         /* NULL: not known */
     const struct sp_denial_facts *denial; /* NULL: none */
     bool was_denied;
-    struct sp_str cwd; /* n 0: not known */
+    struct sp_str cwd;       /* n 0: not known */
+    const char *environment; /* its id; NULL: the first */
     /* For what is denied by an executor that does not tell what. */
     struct sp_str output;
     int exit_code;
@@ -93,7 +106,8 @@ struct sp_mcp_denied {
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
                          const struct sp_mcp_denied *what);
 /* A path under the policy, whoever tried it; *ret says all of it. */
-int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *path,
+int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
+                           const struct sp_environment *where, const char *path,
                            struct sp_explained *ret, struct sp_error *e);
 bool sp_mcp_denials_of_host(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *host,
                             const char *rule);

@@ -137,6 +137,7 @@ static bool find_denials(struct sp_mcp_work *c, const struct sp_reply *reply)
 
     if (sp_manager_view(c->run->caller->manager, reply->process_id, &v))
         what.cwd = v.cwd;
+    what.environment = v.environment;
     return sp_mcp_denials_find(&c->denials, c->run->caller->mcp, &what);
 }
 

@@ -82,6 +82,11 @@ static const struct member compat_members[] = {{"output", "string"}, {0}};
     {                                            \
         name, type, text, more, SP_SCHEMA_ALWAYS \
     }
+#define ENVIRONMENT_ID                                                                    \
+    {                                                                                     \
+        "environment_id", "string", "Name of the environment. Default: the first.", NULL, \
+            SP_SCHEMA_WITH_SEVERAL_ENVIRONMENTS                                           \
+    }
 #define UNTIL                                                                                  \
     ARGUMENT("until", "object",                                                                \
              "End the wait early, at the first of these that happens (the end of the process " \
@@ -132,8 +137,7 @@ static const struct sp_parameter exec_parameters[] = {
     {"shell", "string", "Shell for cmd. Default: the user's.", NULL, SP_SCHEMA_WITHOUT_FIXED_SHELL},
     {"login", "boolean", "false: the shell reads no login files, which is faster. Default true.",
      NULL, SP_SCHEMA_WITH_LOGIN},
-    {"environment_id", "string", "Name of the environment to run in. Default: the first.", NULL,
-     SP_SCHEMA_WITH_SEVERAL_ENVIRONMENTS},
+    ENVIRONMENT_ID,
     {"sandbox_permissions", "string",
      "`require_escalated`: ask for permission to run without a sandbox. Default `use_default`.",
      "\"enum\":[\"use_default\",\"require_escalated\"]", SP_SCHEMA_WITHOUT_ADDITIONAL_PERMISSIONS},
@@ -218,12 +222,14 @@ static const struct sp_parameter explain_parameters[] = {
     ARGUMENT("session_id", "integer", "What was this session denied?", NULL),
     ARGUMENT("path", "string", "May commands read and write this path?", NULL),
     ARGUMENT("host", "string", "May commands connect to this host?", NULL),
+    ENVIRONMENT_ID,
     {0},
 };
 
 static const struct sp_parameter patch_parameters[] = {
     ARGUMENT("input", "string", "The patch: `*** Begin Patch` to `*** End Patch`.", NULL),
     ARGUMENT("workdir", "string", "Directory of its relative paths. Default: the workspace.", NULL),
+    ENVIRONMENT_ID,
     {0},
 };
 
@@ -382,7 +388,7 @@ bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
     const size_t mark = out->len;
     bool ok = sp_buf_add(out, "[", 1);
 
-    o.has_several_environments = false; /* there is one for all */
+    o.has_several_environments = sp_mcp_options(m)->manager->environment_count > 1;
     for (size_t i = 0; ok && i < sizeof schemas / sizeof schemas[0]; i++)
         ok = !sp_mcp_tool_is_offered(m, schemas[i].name) ||
              ((i == 0 || sp_buf_add(out, ",", 1)) && add_tool(out, &schemas[i], &o, words));

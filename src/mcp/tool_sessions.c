@@ -18,6 +18,7 @@ struct session {
     struct list *list;
     int id, exit_code;
     struct sp_str command, cwd;
+    struct sp_str environment; /* n 0: there is only one */
     bool is_tty, has_exited, is_held;
     bool is_news; /* it has ended since the last list, and no call has told so */
     int64_t started_at_ms;
@@ -50,6 +51,8 @@ static bool add_json(struct sp_buf *out, const struct session *s)
     return sp_buf_printf(out, "{\"session_id\":%d,\"command\":", s->id) &&
            sp_json_add_str(out, s->command) && sp_buf_add_str(out, SP_STR(",\"cwd\":")) &&
            sp_json_add_str(out, s->cwd) &&
+           (s->environment.n == 0 || (sp_buf_add_str(out, SP_STR(",\"environment_id\":")) &&
+                                      sp_json_add_str(out, s->environment))) &&
            sp_buf_printf(out, ",\"tty\":%s,\"state\":\"%s\"", s->is_tty ? "true" : "false",
                          s->state) &&
            (!s->has_exited || sp_buf_printf(out, ",\"exit_code\":%d", s->exit_code)) &&
@@ -61,6 +64,8 @@ static bool add_line(struct sp_buf *out, const struct session *s)
 {
     return sp_buf_printf(out, "%d %s", s->id, s->state) &&
            (!s->has_exited || sp_buf_printf(out, " (code %d)", s->exit_code)) &&
+           (s->environment.n == 0 ||
+            sp_buf_printf(out, " in " SP_STR_FMT, SP_STR_ARG(s->environment))) &&
            sp_buf_printf(out, "%s: ", s->is_tty ? " tty" : "") &&
            sp_question_add_visible(out, s->command, false) &&
            (!s->is_news || sp_buf_add_str(out, SP_STR(" [ended since the last list]"))) &&
@@ -128,7 +133,9 @@ static void take_one(void *user, const struct sp_manager_view *v)
                               sp_mcp_ended_list(l->run->caller, v->process_id) && !v->is_answered,
                           .started_at_ms = v->started_at_ms,
                           .state = sp_mcp_state_name(v->has_exited, v->is_output_held, NULL)};
-    if (sp_keep_str(&l->keep, v->command, &s->command) && sp_keep_str(&l->keep, v->cwd, &s->cwd))
+    if (sp_keep_str(&l->keep, v->command, &s->command) && sp_keep_str(&l->keep, v->cwd, &s->cwd) &&
+        (sp_mcp_run_options(l->run)->manager->environment_count < 2 ||
+         sp_keep_str(&l->keep, sp_str_of(v->environment), &s->environment)))
         l->count++;
     else
         l->is_out_of_memory = true;
