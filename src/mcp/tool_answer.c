@@ -11,6 +11,7 @@
 
 #define DEFAULT_TOKENS 4500 /* 18 kB: fits the limit of every host that is known to have one */
 #define HEADER_BYTES   1536 /* what the lines before the output may add to the budget */
+#define DEFAULT_LINES  1900 /* opencode cuts at 2,000 lines */
 #define FIT_ROUNDS     8
 #define REPLACEMENT    "\xEF\xBF\xBD" /* U+FFFD: stands for 1 to 3 bytes */
 
@@ -122,6 +123,9 @@ static bool measure(const struct sp_mcp_work *c, const struct body *b, uint64_t 
     *ret = 1024;
     if (b->text.len > text_max)
         *ret = text_max * 1024 / b->text.len;
+    const size_t lines = c->reply.has_max_tokens ? 0 : sp_truncate_lines(sp_mcp_view(&b->text));
+    if (lines > DEFAULT_LINES && DEFAULT_LINES * UINT64_C(1024) / lines < *ret)
+        *ret = DEFAULT_LINES * UINT64_C(1024) / lines;
     if (!c->run->repeats_output)
         return true;
     if (!count_escaped(sp_mcp_view(&b->text), &json))
