@@ -10,6 +10,7 @@
 struct sp_approver_client {
     struct sp_approver approver;
     struct sp_conn *conn;
+    bool is_able;
     struct query *first;
 };
 
@@ -61,10 +62,16 @@ static void ask(struct sp_approver *a, const struct sp_question *question, sp_ap
 {
     static const struct sp_decision failed = {
         .kind = SP_DECISION_FAILED,
-        .rejection = {"approval required, but the question could not be sent to the client", 67}};
+        .rejection = SP_STR("the question could not be sent to the client")};
     struct sp_approver_client *by = SP_CONTAINER(a, struct sp_approver_client, approver);
-    struct query *q = calloc(1, sizeof *q);
+    static const struct sp_decision unable = {.kind = SP_DECISION_FAILED,
+                                              .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+    struct query *q = by->is_able ? calloc(1, sizeof *q) : NULL;
 
+    if (!by->is_able) {
+        done(user, question->id, &unable);
+        return;
+    }
     if (q != NULL) {
         *q = (struct query){
             .by = by, .next = by->first, .question = question->id, .done = done, .user = user};
@@ -113,6 +120,11 @@ int sp_approver_client_new(struct sp_approver_client **ret, struct sp_error *e)
 struct sp_approver *sp_approver_client_approver(struct sp_approver_client *a)
 {
     return &a->approver;
+}
+
+void sp_approver_client_set_able(struct sp_approver_client *a, bool is_able)
+{
+    a->is_able = is_able;
 }
 
 void sp_approver_client_set_conn(struct sp_approver_client *a, struct sp_conn *conn)

@@ -19,6 +19,8 @@ struct sp_conn;
 int sp_approver_client_new(struct sp_approver_client **ret, struct sp_error *e);
 struct sp_approver *sp_approver_client_approver(struct sp_approver_client *a);
 
+/* Whether it has said that it answers; else it is not asked. */
+void sp_approver_client_set_able(struct sp_approver_client *a, bool is_able);
 /* Who is asked from now on. No question may outlive its connection: whoever asks withdraws it. */
 void sp_approver_client_set_conn(struct sp_approver_client *a, struct sp_conn *conn);
 

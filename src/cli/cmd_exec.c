@@ -41,7 +41,9 @@ static const char help[] =
     "                     JSON of granular; and what the policy asks is asked\n"
     "  --rules FILE       rules besides those of the usual places (repeatable); implies a "
     "judgement\n"
-    "  --approver WHO     who answers: terminal, program:PATH or deny (default: approver, else "
+    "  --approver WHO     who answers: terminal, program:PATH or deny; A,B: both are asked at "
+    "once;\n"
+    "                     given again: the next, if nobody answered (default: approver, else "
     "the\n"
     "                     terminal if there is one)\n"
     "  --config FILE      the configuration (default: the usual one)\n"
@@ -59,14 +61,16 @@ enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125
 #define MAX_TIMEOUT_S 1e9
 
 struct options {
-    const char *on, *cwd, *sandbox, *config_file, *approve, *approver;
+    const char *on, *cwd, *sandbox, *config_file, *approve;
     bool is_tty, has_no_stdin, is_json;
     uint64_t timeout_ms; /* 0: none */
     struct sp_environ_var *env;
     uint32_t env_count;
     const char **sets; /* NULL at the end */
     size_t set_count;
-    const char **rules; /* NULL at the end */
+    const char **rules;     /* NULL at the end */
+    const char **approvers; /* the same */
+    size_t approver_count;
     size_t rule_count;
     char **operands; /* the command; NULL at the end */
 };
@@ -196,7 +200,7 @@ static bool take(struct options *o, int opt)
         o->rules[o->rule_count++] = optarg;
         return true;
     case OPT_APPROVER:
-        o->approver = optarg;
+        o->approvers[o->approver_count++] = optarg;
         return true;
     default: /* getopt has said what is wrong */
         return false;
@@ -231,7 +235,7 @@ static int read_options(int argc, char **argv, char **args, struct options *o)
         return complain("no command") ? 0 : EXIT_OURS;
     if (o->operands[0][0] == 0)
         return complain("the command's name is empty") ? 0 : EXIT_OURS;
-    if (o->approver != NULL && !is_judged(o))
+    if (o->approver_count != 0 && !is_judged(o))
         return complain("--approver answers nothing without --approve or --rules") ? 0 : EXIT_OURS;
     return 0;
 }
@@ -371,7 +375,7 @@ static int open_approvals(struct job *j, const char *cwd, struct sp_error *e)
         .config = &j->config,
         .policy = j->o->approve,
         .rules = j->o->rules,
-        .approver = j->o->approver,
+        .approvers = j->o->approver_count != 0 ? j->o->approvers : NULL,
         .cwd = is_here(j) ? cwd : NULL,
         .environment = j->place.name,
         .policy_name = j->policy_name,
@@ -451,7 +455,7 @@ static int prepare_here(struct job *j, struct sp_error *e)
         return -(int)e->code;
     j->launch.cwd = sp_str_of(j->cwd);
     const struct sp_own_places_ask own = {
-        .config = &j->config, .rules = j->o->rules, .approver = j->o->approver};
+        .config = &j->config, .rules = j->o->rules, .approvers = j->o->approvers};
     const int r = make_policy(j, j->cwd, e);
     return r < 0 ? r : sp_place_here(sp_carry_loop(j->carry), j->cwd, &own, &j->backend, e);
 }
@@ -562,12 +566,14 @@ int sp_cmd_exec(int argc, char **argv)
     auto_free struct sp_environ_var *env = calloc((size_t)argc + 1, sizeof *env);
     auto_free const char **sets = calloc((size_t)argc + 1, sizeof *sets);
     auto_free const char **rules = calloc((size_t)argc + 1, sizeof *rules);
+    auto_free const char **approvers = calloc((size_t)argc + 1, sizeof *approvers);
 
-    if (args == NULL || env == NULL || sets == NULL || rules == NULL)
+    if (args == NULL || env == NULL || sets == NULL || rules == NULL || approvers == NULL)
         return EXIT_OURS;
     o.env = env;
     o.sets = sets;
     o.rules = rules;
+    o.approvers = approvers;
     const int usage = read_options(argc, argv, args, &o);
     if (usage != 0)
         return usage < 0 ? SP_EXIT_OK : usage;

@@ -197,7 +197,7 @@ static int open_approvals(struct serve *s, const struct sp_serve_options *o, str
         .loop = s->loop,
         .policy = o->approve,
         .rules = o->rules,
-        .approver = o->approver,
+        .approvers = o->approver_count != 0 ? o->approvers : NULL,
         .shell = s->rpc.host.shell_path,
         .environ = environ,
     };
@@ -218,7 +218,7 @@ static int find_own_places(struct serve *s, const struct sp_serve_options *o, st
     const struct sp_own_places_ask ask = {
         .config = s->approve == NULL ? NULL : sp_serve_approve_config(s->approve),
         .rules = o->rules,
-        .approver = o->approver,
+        .approvers = o->approvers,
         .token_file = o->auth.token_file,
     };
 

@@ -9,7 +9,7 @@
 #include "base/auto.h"
 #include "cli/approver_tty.h"
 #include "cli/plain.h"
-#include "engine/approver_program.h"
+#include "engine/approvers.h"
 
 /* A file that was named and does not parse: nothing runs without its rules. */
 static bool is_about_named(const struct sp_exec_approve *a, const char *text)
@@ -33,30 +33,34 @@ static void warn(void *user, const char *text)
         sp_plain_say("sallyport", text);
 }
 
-int sp_exec_approver_open(const char *name, struct sp_loop *loop, struct sp_approver **ret,
-                          struct sp_error *e)
+/* `client` in the configuration is for servers: alone it is as if nothing were configured. */
+static bool names_only_client(char *const *words)
 {
-    *ret = NULL;
-    if (name == NULL)
-        return sp_approver_tty_exists() ? sp_approver_tty_new(loop, ret, e) : 0;
-    if (strcmp(name, "deny") == 0)
-        return 0;
-    if (strcmp(name, "terminal") == 0)
-        return sp_approver_tty_new(loop, ret, e);
-    if (strncmp(name, "program:", 8) == 0)
-        return sp_approver_program_new(loop, name + 8, ret, e);
-    return sp_fail(e, SP_E_INVALID, 0, "--approver: `%s` is not deny, terminal or program:PATH",
-                   name);
+    return words != NULL && words[0] != NULL && words[1] == NULL && strcmp(words[0], "client") == 0;
 }
 
-/* `client` is for servers: here it is as if nothing were configured. */
-static const char *choose_approver(const struct sp_exec_approve_ask *ask)
+static int open_approvers(struct sp_exec_approve *a, const struct sp_exec_approve_ask *ask,
+                          struct sp_error *e)
 {
-    const char *configured = ask->config->approver;
+    static const char *const terminal[] = {"terminal", NULL};
+    struct sp_approvers_ask asked = {
+        .loop = sp_carry_loop(ask->carry),
+        .words = ask->approvers,
+        .choices = "deny, terminal or program:PATH",
+        .open_terminal = sp_approver_tty_new,
+        .timeout_ms = a->found.options.timeout_ms,
+    };
 
-    if (ask->approver != NULL)
-        return ask->approver;
-    return configured != NULL && strcmp(configured, "client") == 0 ? NULL : configured;
+    if (asked.words == NULL && !names_only_client(ask->config->approvers)) {
+        asked.words = (const char *const *)ask->config->approvers;
+        asked.is_configured = true;
+    }
+    if (asked.words == NULL && sp_approver_tty_exists())
+        asked.words = terminal;
+    int r = sp_approvers_open(&asked, &a->approvers, e);
+    if (r < 0)
+        return sp_wrap(e, asked.is_configured ? "`approver` of the configuration" : "--approver");
+    return a->approvers == NULL ? 0 : sp_approvers_chain(a->approvers, NULL, &a->approver, e);
 }
 
 static int find_shell(struct sp_shell *ret, struct sp_error *e)
@@ -89,7 +93,7 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
     a->environment = ask->environment;
     a->policy_name = ask->policy_name;
     if (r == 0)
-        r = sp_exec_approver_open(choose_approver(ask), sp_carry_loop(ask->carry), &a->approver, e);
+        r = open_approvers(a, ask, e);
     if (r == 0 && ask->cwd != NULL)
         r = find_shell(&a->shell, e);
     if (r == 0)
@@ -99,6 +103,7 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
         return r;
     a->found.options.loop = sp_carry_loop(ask->carry);
     a->found.options.approver = a->approver;
+    a->found.options.timeout_ms = sp_approvers_timeout_ms(a->approvers);
     a->found.options.warn = warn;
     a->found.options.user = a;
     (void)snprintf(a->call_id, sizeof a->call_id, "exec-%d", (int)getpid());
@@ -111,6 +116,7 @@ void sp_exec_approve_done(struct sp_exec_approve *a)
     sp_buf_done(&a->made);
     sp_approvals_free(a->approvals);
     sp_approver_free(a->approver);
+    sp_approvers_free(a->approvers);
     sp_hooks_done(&a->hooks);
     sp_config_approvals_done(&a->found);
     sp_shell_done(&a->shell);

@@ -14,7 +14,8 @@
 
 struct sp_exec_approve {
     struct sp_config_approvals found;
-    struct sp_approver *approver;
+    struct sp_approvers *approvers; /* NULL: nobody answers */
+    struct sp_approver *approver;   /* all of them */
     struct sp_hooks hooks;
     struct sp_approvals *approvals;
     struct sp_plan plan;
@@ -32,10 +33,11 @@ struct sp_exec_approve {
 
 struct sp_exec_approve_ask {
     const struct sp_config *config;
-    const char *policy;       /* --approve; NULL: as configured */
-    const char *const *rules; /* --rules; NULL at the end */
-    const char *approver; /* --approver; NULL: as configured, else the terminal if there is one */
-    const char *cwd;      /* here; NULL: it runs elsewhere */
+    const char *policy;           /* --approve; NULL: as configured */
+    const char *const *rules;     /* --rules; NULL at the end */
+    const char *const *approvers; /* --approver; NULL: as configured, else the terminal if there is
+                                     one */
+    const char *cwd;              /* here; NULL: it runs elsewhere */
     const char *environment;
     const char *policy_name;
     struct sp_carry *carry;
@@ -52,10 +54,5 @@ enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct 
 /* Why it said no. */
 struct sp_str sp_exec_approve_reason(const struct sp_exec_approve *a);
 bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r);
-
-/* An approver of this name: deny (NULL), terminal, program:PATH. NULL: the terminal, if there is
- * one. */
-int sp_exec_approver_open(const char *name, struct sp_loop *loop, struct sp_approver **ret,
-                          struct sp_error *e);
 
 #endif

@@ -52,7 +52,7 @@ static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, boo
     if (s->approvals.options.policy.kind == SP_APPROVAL_NEVER)
         return sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
                                   "refused.\n");
-    if (!host_asks && s->approver == NULL)
+    if (!host_asks && !sp_approvers_has_others(s->approvers))
         return sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
                                   "what the sandbox and the rules do not allow is refused, so do "
                                   "not ask for it.\n");

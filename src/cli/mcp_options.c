@@ -21,8 +21,10 @@ static const char help[] =
     "  --approve POLICY   what is asked: untrusted, on-failure, on-request, never, or the JSON of\n"
     "                     granular (default: approval_policy, else on-request)\n"
     "  --rules FILE       rules besides those of the usual places (repeatable)\n"
-    "  --approver WHO     who answers where the host cannot ask: terminal, program:PATH or deny\n"
-    "                     (default: approver, else deny)\n"
+    "  --approver WHO     who answers: client (the host's user, first unless named), "
+    "program:PATH,\n"
+    "                     terminal (with --listen) or deny; A,B: both are asked at once; given\n"
+    "                     again: the next, if nobody answered (default: approver, else deny)\n"
     "\n"
     "Where they run:\n"
     "  --cwd DIR          the workspace (default: here; on a server: what it says)\n"
@@ -102,8 +104,6 @@ static const char **place_of(struct sp_mcp_flags *f, int opt)
         return &f->sandbox;
     case OPT_APPROVE:
         return &f->approve;
-    case OPT_APPROVER:
-        return &f->approver;
     case OPT_CWD:
         return &f->cwd;
     case OPT_TOKEN_FILE:
@@ -127,6 +127,8 @@ static bool take(struct sp_mcp_flags *f, int opt)
         *place = optarg;
     else if (opt == OPT_RULES)
         f->rules[f->rule_count++] = optarg;
+    else if (opt == OPT_APPROVER)
+        f->approvers[f->approver_count++] = optarg;
     else if (opt == OPT_SET)
         f->sets[f->set_count++] = optarg;
     else if (opt == OPT_LISTEN)
@@ -187,12 +189,13 @@ int sp_mcp_flags_read(int argc, char **argv, struct sp_mcp_flags *ret)
     int opt;
 
     ret->rules = calloc(room, sizeof *ret->rules);
+    ret->approvers = calloc(room, sizeof *ret->approvers);
     ret->sets = calloc(room, sizeof *ret->sets);
     ret->listen = calloc(room, sizeof *ret->listen);
     ret->origins = calloc(room, sizeof *ret->origins);
     ret->on = calloc(room, sizeof *ret->on);
-    if (args == NULL || ret->rules == NULL || ret->sets == NULL || ret->listen == NULL ||
-        ret->origins == NULL || ret->on == NULL)
+    if (args == NULL || ret->rules == NULL || ret->approvers == NULL || ret->sets == NULL ||
+        ret->listen == NULL || ret->origins == NULL || ret->on == NULL)
         return SP_EXIT_FAILED;
     args[0] = (char *)(uintptr_t) "sallyport mcp"; /* what getopt's complaints begin with */
     for (int i = 0; i < argc; i++)
@@ -214,6 +217,7 @@ int sp_mcp_flags_read(int argc, char **argv, struct sp_mcp_flags *ret)
 void sp_mcp_flags_done(struct sp_mcp_flags *f)
 {
     free(f->rules);
+    free(f->approvers);
     free(f->sets);
     free(f->listen);
     free(f->origins);

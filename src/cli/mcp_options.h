@@ -9,10 +9,9 @@
 #include <stddef.h>
 
 struct sp_mcp_flags {
-    const char *sandbox, *approve, *approver, *cwd, *token_file, *connect, *config_file,
-        *structured_output;
-    const char **rules, **sets, **listen, **origins, **on; /* NULL at the end */
-    size_t rule_count, set_count, listen_count, origin_count, on_count;
+    const char *sandbox, *approve, *cwd, *token_file, *connect, *config_file, *structured_output;
+    const char **rules, **approvers, **sets, **listen, **origins, **on; /* NULL at the end */
+    size_t rule_count, approver_count, set_count, listen_count, origin_count, on_count;
     bool is_selftest, allows_remote, keeps_cancelled;
 };
 

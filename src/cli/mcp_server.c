@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "cli/exec_approve.h"
+#include "cli/approver_tty.h"
 #include "cli/place.h"
 #include "cli/plain.h"
 #include "config/manager.h"
@@ -28,7 +28,7 @@ static int find_covers(struct sp_mcp_server *s, struct sp_error *e)
 {
     const struct sp_own_places_ask own = {.config = &s->config,
                                           .rules = s->flags->rules,
-                                          .approver = s->flags->approver,
+                                          .approvers = s->flags->approvers,
                                           .token_file = s->flags->token_file};
     int r = sp_place_covers(&own, &s->covers, e);
     bool ok = true;
@@ -125,12 +125,29 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
     return s->mcp == NULL || sp_mcp_set_rules(s->mcp, rules, fingerprint);
 }
 
-static const char *choose_approver(const struct sp_mcp_server *s)
+/* Over stdio the terminal, if there is one, is the host's: it draws there, and reads the keys. */
+static int open_approvers(struct sp_mcp_server *s, struct sp_error *e)
 {
-    const char *name = s->flags->approver != NULL ? s->flags->approver : s->config.approver;
+    const bool is_stdio = s->flags->listen_count == 0;
+    const bool has_flags = s->flags->approver_count != 0;
+    const struct sp_approvers_ask ask = {
+        .loop = s->loop,
+        .words = has_flags ? s->flags->approvers : (const char *const *)s->config.approvers,
+        .is_configured = !has_flags,
+        .choices = "deny, client, terminal or program:PATH",
+        .has_client = true,
+        .begins_with_client = true,
+        .open_terminal = is_stdio ? NULL : sp_approver_tty_new,
+        .no_terminal = "terminal: our stdin is the host's MCP channel, and the terminal is the "
+                       "host's too; give --approver program:PATH, or use a host that asks its user "
+                       "(elicitation)",
+        .timeout_ms = s->approvals.options.timeout_ms,
+    };
 
-    /* `client` is for `serve`: here hosts are asked anyway. */
-    return name == NULL || strcmp(name, "client") == 0 ? "deny" : name;
+    if (sp_approvers_open(&ask, &s->approvers, e) < 0)
+        return sp_wrap(e, has_flags ? "--approver" : "`approver` of the configuration");
+    s->approvals.options.timeout_ms = sp_approvers_timeout_ms(s->approvers);
+    return 0;
 }
 
 static int open_approvals(struct sp_mcp_server *s, struct sp_error *e)
@@ -149,7 +166,7 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_error *e)
     if (r == 0)
         sp_judge_tell_doubtful(s->approvals.options.rules, s->is_open ? NULL : &s->policy, warn, s);
     if (r == 0)
-        r = sp_exec_approver_open(choose_approver(s), s->loop, &s->approver, e);
+        r = open_approvers(s, e);
     if (r == 0)
         r = sp_hooks_open(&s->hooks, s->loop, s->config.permission_hooks, s->config.reviewer,
                           &s->approvals.options, e);
@@ -242,7 +259,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
                   .has_additional_permissions = s->config.has_exec_permission_approvals,
                   .has_no_timeout = s->config.has_write_stdin_no_timeout,
                   .has_unified_exec = s->config.has_unified_exec},
-        .approver = s->approver,
+        .approvers = s->approvers,
         .fixed = sp_covers_places(&s->covers),
         .cwd = s->cwd,
         .instructions = instructions,
@@ -380,7 +397,7 @@ void sp_mcp_server_end(struct sp_mcp_server *s)
     sp_mcp_free(s->mcp);
     sp_snapshots_free(s->snapshots);
     sp_hooks_done(&s->hooks);
-    sp_approver_free(s->approver);
+    sp_approvers_free(s->approvers);
     sp_config_approvals_done(&s->approvals);
     sp_mcp_places_done(s);
     sp_backend_free(s->backend);

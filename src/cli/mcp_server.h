@@ -12,6 +12,7 @@
 #include "config/approvals.h"
 #include "config/place.h"
 #include "core/covers.h"
+#include "engine/approvers.h"
 #include "engine/hooks.h"
 #include "engine/snapshot.h"
 #include "mcp/mcp.h"
@@ -44,7 +45,7 @@ struct sp_mcp_server {
     const char *policy_name; /* of the sandbox, as it was asked for */
     bool is_open;            /* there is none */
     struct sp_config_approvals approvals;
-    struct sp_approver *approver; /* NULL: nobody */
+    struct sp_approvers *approvers;
     struct sp_hooks hooks;
     struct sp_snapshots *snapshots; /* NULL: none */
     struct sp_environ_ask environ;

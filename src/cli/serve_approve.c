@@ -11,7 +11,7 @@
 #include "cli/approver_client.h"
 #include "cli/serve_environ.h"
 #include "config/approvals.h"
-#include "engine/approver_program.h"
+#include "engine/approvers.h"
 #include "engine/hooks.h"
 #include "engine/plan.h"
 #include "rpc/policy_json.h"
@@ -27,9 +27,8 @@ struct sp_serve_approve {
     const char *shell;
     char *const *environ;
     struct sp_hooks hooks;
-    struct sp_approver *program; /* NULL: another kind answers */
-    bool asks_client;
-    struct desk *first; /* the one that was busy last is in front */
+    struct sp_approvers *approvers; /* NULL: nobody answers */
+    struct desk *first;             /* the one that was busy last is in front */
 };
 
 /* What one session has. */
@@ -38,7 +37,8 @@ struct desk {
     struct desk *prev, *next;
     uint64_t session;
     struct sp_approvals *approvals;
-    struct sp_approver_client *client; /* if that is who answers; else NULL */
+    struct sp_approver_client *client; /* if it is among those who answer; else NULL */
+    struct sp_approver *approver;      /* all who answer; NULL: nobody */
     unsigned open;                     /* questions */
 };
 
@@ -77,6 +77,7 @@ static void free_desk(struct desk *d)
 {
     unlink_desk(d);
     sp_approvals_free(d->approvals);
+    sp_approver_free(d->approver);
     if (d->client != NULL)
         sp_approver_free(sp_approver_client_approver(d->client));
     free(d);
@@ -95,12 +96,14 @@ static struct desk *make_desk(struct sp_serve_approve *a, uint64_t session, stru
     }
     d->by = a;
     d->session = session;
-    o.approver = a->program;
     link_first(d);
-    if (a->asks_client)
+    if (sp_approvers_has_client(a->approvers))
         r = sp_approver_client_new(&d->client, e);
-    if (r == 0 && d->client != NULL)
-        o.approver = sp_approver_client_approver(d->client);
+    if (r == 0 && a->approvers != NULL)
+        r = sp_approvers_chain(a->approvers,
+                               d->client == NULL ? NULL : sp_approver_client_approver(d->client),
+                               &d->approver, e);
+    o.approver = d->approver;
     if (r == 0)
         r = sp_approvals_new(&o, &d->approvals, e);
     if (r == 0)
@@ -132,7 +135,9 @@ static struct desk *need_desk(struct sp_serve_approve *a, const struct sp_gate_c
     }
     if (d != NULL && d->client != NULL) {
         sp_approver_client_set_conn(d->client, c->conn);
-        sp_approvals_set_nobody_answers(d->approvals, !c->takes_approvals);
+        sp_approver_client_set_able(d->client, c->takes_approvals);
+        sp_approvals_set_nobody_answers(d->approvals, !c->takes_approvals &&
+                                                          !sp_approvers_has_others(a->approvers));
     }
     return d;
 }
@@ -332,24 +337,22 @@ static void warn(void *user, const char *text)
     sp_log(SP_LOG_WARN, "%s", text);
 }
 
-static int open_approver(struct sp_serve_approve *a, const char *name, struct sp_error *e)
+static int open_approvers(struct sp_serve_approve *a, const char *const *flags, struct sp_error *e)
 {
-    if (name == NULL || strcmp(name, "deny") == 0)
-        return 0;
-    if (strcmp(name, "client") == 0) {
-        a->asks_client = true;
-        return 0;
-    }
-    if (strncmp(name, "program:", 8) == 0)
-        return sp_approver_program_new(a->loop, name + 8, &a->program, e) < 0
-                   ? sp_wrap(e, "--approver")
-                   : 0;
-    if (strcmp(name, "terminal") == 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "a server asks nobody at a terminal: --approver is deny, program:PATH or "
-                       "client (`approver` in the configuration is `terminal`, or --approver)");
-    return sp_fail(e, SP_E_INVALID, 0, "--approver: `%s` is not deny, program:PATH or client",
-                   name);
+    const struct sp_approvers_ask ask = {
+        .loop = a->loop,
+        .words = flags != NULL ? flags : (const char *const *)a->config.approvers,
+        .is_configured = flags == NULL,
+        .choices = "deny, program:PATH or client",
+        .has_client = true,
+        .no_terminal = "a server asks nobody at a terminal: give deny, program:PATH or client",
+        .timeout_ms = a->found.options.timeout_ms,
+    };
+
+    if (sp_approvers_open(&ask, &a->approvers, e) < 0)
+        return sp_wrap(e, ask.is_configured ? "`approver` of the configuration" : "--approver");
+    a->found.options.timeout_ms = sp_approvers_timeout_ms(a->approvers);
+    return 0;
 }
 
 static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_ask *ask,
@@ -370,7 +373,7 @@ static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_
         warn(NULL, a->config.warnings[i]);
     r = sp_config_approvals(&a->config, &rules_ask, &a->found, e);
     if (r == 0)
-        r = open_approver(a, ask->approver != NULL ? ask->approver : a->config.approver, e);
+        r = open_approvers(a, ask->approvers, e);
     if (r == 0)
         r = sp_hooks_open(&a->hooks, ask->loop, a->config.permission_hooks, a->config.reviewer,
                           &a->found.options, e);
@@ -406,7 +409,7 @@ void sp_serve_approve_free(struct sp_serve_approve *a)
         return;
     while (a->first != NULL)
         free_desk(a->first);
-    sp_approver_free(a->program);
+    sp_approvers_free(a->approvers);
     sp_hooks_done(&a->hooks);
     sp_config_approvals_done(&a->found);
     sp_config_done(&a->config);

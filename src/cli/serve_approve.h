@@ -20,10 +20,10 @@ struct sp_serve_approve;
 
 struct sp_serve_approve_ask {
     struct sp_loop *loop;
-    const char *policy;       /* --approve */
-    const char *const *rules; /* --rules; NULL at the end */
-    const char *approver;     /* --approver; NULL: as configured, else deny */
-    const char *shell;        /* the one that clients are told of; it outlives this */
+    const char *policy;           /* --approve */
+    const char *const *rules;     /* --rules; NULL at the end */
+    const char *const *approvers; /* --approver; NULL: as configured, else deny */
+    const char *shell;            /* the one that clients are told of; it outlives this */
     char *const *environ;
 };
 

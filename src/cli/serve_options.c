@@ -50,8 +50,10 @@ static const char help[] =
     "never,\n"
     "                            or the JSON of granular (default: the client has decided)\n"
     "  --rules FILE              rules besides those of the usual places (repeatable)\n"
-    "  --approver WHO            who answers questions: deny, program:PATH or client (default:\n"
-    "                            approver in the configuration, else deny)\n"
+    "  --approver WHO            who answers questions: deny, program:PATH or client; A,B: both "
+    "are\n"
+    "                            asked at once; given again: the next, if nobody answered\n"
+    "                            (default: approver in the configuration, else deny)\n"
     "\n"
     "Operation:\n"
     "  --metrics                 answer GET /metrics also beyond loopback\n"
@@ -216,7 +218,7 @@ static bool take(struct sp_serve_options *o, int opt)
         o->rules[o->rule_count++] = optarg;
         return true;
     case OPT_APPROVER:
-        o->approver = optarg;
+        o->approvers[o->approver_count++] = optarg;
         return true;
     case OPT_METRICS:
         o->has_metrics = true;
@@ -247,7 +249,7 @@ static bool fits_together(const struct sp_serve_options *o)
                       o->has_no_auth ? "--no-auth" : "--allow-anonymous");
         return false;
     }
-    if (o->approve != NULL || (o->rule_count == 0 && o->approver == NULL))
+    if (o->approve != NULL || (o->rule_count == 0 && o->approver_count == 0))
         return true;
     (void)fprintf(stderr,
                   "sallyport serve: --rules and --approver judge nothing without --approve\n");
@@ -266,7 +268,8 @@ int sp_serve_options_read(int argc, char **argv, struct sp_serve_options *o)
                                    .session_ttl_s = 30,
                                    .closed_ttl_s = 30};
     o->rules = calloc((size_t)argc + 1, sizeof *o->rules);
-    if (args == NULL || o->rules == NULL) {
+    o->approvers = calloc((size_t)argc + 1, sizeof *o->approvers);
+    if (args == NULL || o->rules == NULL || o->approvers == NULL) {
         free(args);
         return SP_EXIT_FAILED;
     }
@@ -296,4 +299,5 @@ int sp_serve_options_read(int argc, char **argv, struct sp_serve_options *o)
 void sp_serve_options_done(struct sp_serve_options *o)
 {
     free(o->rules);
+    free(o->approvers);
 }

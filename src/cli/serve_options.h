@@ -24,8 +24,9 @@ struct sp_serve_options {
     unsigned host_count;
     uint64_t max_connections, max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
     uint64_t clock_skew_s;
-    const char *approve, *approver; /* NULL: not given */
-    const char **rules;             /* NULL at the end */
+    const char *approve;             /* NULL: not given */
+    const char **rules, **approvers; /* NULL at the end */
+    size_t approver_count;
     unsigned rule_count;
 };
 

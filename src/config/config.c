@@ -11,6 +11,7 @@
 #include "config/config_keys.h"
 #include "config/config_layers.h"
 #include "config/policy.h"
+#include "engine/approvers.h"
 #include "rpc/json.h"
 
 #define LEAST_POLL_MAX_MS 5000 /* unified-exec.md 4 */
@@ -134,16 +135,19 @@ static int check_approval_policy(const struct sp_config_loading *l, const struct
 
 static int check_approver(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
-    static const char *const names[] = {"deny", "terminal", "client"};
+    struct sp_error why = {0};
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (sp_str_eq(v->text, sp_str_of(names[i])))
-            return 0;
-    if (strncmp(v->text.p, "program:/", 9) == 0 && v->text.n > 9)
-        return 0;
-    return sp_toml_refuse(v, l->e,
-                          "`approver`: expected `deny`, `terminal`, `client` or "
-                          "`program:/PATH`");
+    if (v->type == SP_TOML_ARRAY) {
+        int r = v->count == 0 ? sp_toml_refuse(v, l->e, "`approver`: it names nobody") : 0;
+
+        for (const struct sp_toml_value *item = v->first; r == 0 && item != NULL; item = item->next)
+            r = check_approver(l, item);
+        return r;
+    }
+    if (sp_approvers_check(v->text.p, "`deny`, `terminal`, `client` or `program:/PATH`", true,
+                           &why) < 0)
+        return sp_toml_refuse(v, l->e, "`approver`: %s", why.msg);
+    return 0;
 }
 
 static int check_reviewer(const struct sp_config_loading *l, const struct sp_toml_value *v)

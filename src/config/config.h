@@ -43,7 +43,7 @@ struct sp_config {
     struct sp_config_profile *profiles;
     size_t profile_count;
     char *approval_policy;   /* a name of approvals.md 2, or the JSON of `granular` */
-    char *approver;          /* NULL: not set: terminal for exec at one, else deny */
+    char **approvers;        /* as --approver; NULL: not set: terminal for exec at one, else deny */
     char **permission_hooks; /* programs; NULL at the end, or NULL */
     char *reviewer;          /* program:PATH; NULL: none */
     char *audit_log;         /* NULL: not set: audit.jsonl in home; "": none */

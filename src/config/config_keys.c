@@ -23,7 +23,7 @@ static const struct sp_config_key top_keys[] = {
     {"permissions", SP_KEY_TABLE, ASIDE(permissions), "", NULL},
     {"sandbox", SP_KEY_TABLE, ASIDE(sandbox), "", NULL},
     {"approval_policy", SP_KEY_STRING, AT(approval_policy), "on-request", NULL},
-    {"approver", SP_KEY_STRING, AT(approver), "deny", NULL},
+    {"approver", SP_KEY_SOME_STRINGS, AT(approvers), "deny", NULL},
     {"approval_timeout_s", SP_KEY_INTEGER, AT(approval_timeout_s), "0", NULL},
     {"permission_hook", SP_KEY_SOME_PATHS, AT(permission_hooks), "[]", NULL},
     {"reviewer", SP_KEY_STRING, AT(reviewer), "", NULL},
@@ -301,14 +301,16 @@ static int read_list(const struct place *p)
     for (const struct sp_toml_value *v = p->v->first; r == 0 && v != NULL; v = v->next, n++) {
         const struct place item = {.l = p->l, .key = p->key, .v = v, .to = &list[n]};
 
-        r = p->key->type == SP_KEY_STRINGS ? read_string(&item) : read_path(&item);
+        r = p->key->type == SP_KEY_STRINGS || p->key->type == SP_KEY_SOME_STRINGS
+                ? read_string(&item)
+                : read_path(&item);
     }
     if (r == 0)
         *(char ***)p->to = list;
     return r;
 }
 
-static int read_some_paths(const struct place *p)
+static int read_some(const struct place *p)
 {
     if (p->v->type != SP_TOML_STRING)
         return p->v->type == SP_TOML_ARRAY ? read_list(p)
@@ -317,7 +319,7 @@ static int read_some_paths(const struct place *p)
     if (list == NULL)
         return sp_config_no_memory(p->l->e);
     const struct place item = {.l = p->l, .key = p->key, .v = p->v, .to = &list[0]};
-    const int r = read_path(&item);
+    const int r = p->key->type == SP_KEY_SOME_PATHS ? read_path(&item) : read_string(&item);
     if (r == 0)
         *(char ***)p->to = list;
     return r;
@@ -350,7 +352,8 @@ static int read_value(const struct place *p)
     case SP_KEY_PATHS:
         return read_list(p);
     case SP_KEY_SOME_PATHS:
-        return read_some_paths(p);
+    case SP_KEY_SOME_STRINGS:
+        return read_some(p);
     case SP_KEY_TABLE:
         return read_table(p);
     }

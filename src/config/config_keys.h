@@ -16,8 +16,9 @@ enum sp_key_type {
     SP_KEY_BOOLEAN, /* bool */
     SP_KEY_STRINGS, /* char **, NULL at the end */
     SP_KEY_PATHS,
-    SP_KEY_SOME_PATHS, /* the same, or one alone */
-    SP_KEY_TABLE,      /* const struct sp_toml_value *: for a closer look */
+    SP_KEY_SOME_PATHS,   /* the same, or one alone */
+    SP_KEY_SOME_STRINGS, /* strings, or one alone */
+    SP_KEY_TABLE,        /* const struct sp_toml_value *: for a closer look */
 };
 
 struct sp_config_key {

@@ -71,7 +71,8 @@ static const char *variable_of(const char *key, char *room, size_t size)
 static int add_variable(struct sp_config_layers *y, const struct sp_config_key *key,
                         const char *name, const char *value, struct sp_error *e)
 {
-    const bool is_string = key->type == SP_KEY_STRING || key->type == SP_KEY_PATH;
+    const bool is_string =
+        key->type == SP_KEY_STRING || key->type == SP_KEY_PATH || key->type == SP_KEY_SOME_STRINGS;
     auto_buf struct sp_buf text = {0};
     struct sp_toml *doc = &y->docs[y->count];
 

@@ -11,6 +11,7 @@
 
 #include "base/auto.h"
 #include "config/approvals.h"
+#include "engine/approvers.h"
 #include "sandbox/resolve.h"
 
 #define SYSTEM_DIR "/etc/sallyport"
@@ -53,10 +54,25 @@ static bool add_home(struct sp_covers *c, const char *home, const char *below)
 }
 
 /* program:PATH */
-static bool add_program(struct sp_covers *c, const char *words)
+static bool add_program(struct sp_covers *c, const char *word)
 {
-    return words == NULL || strncmp(words, "program:", 8) != 0 ||
-           add(&c->read_only, words + 8, NULL);
+    return word == NULL || strncmp(word, "program:", 8) != 0 || add(&c->read_only, word + 8, NULL);
+}
+
+/* Of each word the approvers with commas between them. */
+static bool add_approvers(struct sp_covers *c, const char *const *words)
+{
+    bool ok = true;
+
+    for (; ok && words != NULL && *words != NULL; words++)
+        for (const char *at = *words; ok && *at != 0; at += *at == ',') {
+            const size_t n = sp_approvers_first(at);
+            auto_free char *one = strndup(at, n);
+
+            ok = one != NULL && add_program(c, one);
+            at += n;
+        }
+    return ok;
 }
 
 /* Nobody but us reads a token; and it is the file that is named, not one put in its place. */
@@ -93,9 +109,9 @@ static bool add_projects(struct sp_covers *c, char *const *projects)
 static bool add_configured(struct sp_covers *c, const struct sp_config *config)
 {
     bool ok = add_home(c, config->home, "") && add(&c->read_only, config->path, NULL) &&
-              add_program(c, config->approver) && add_program(c, config->reviewer) &&
-              add_token(c, config->token_file) && add_environments(c, config) &&
-              add_projects(c, config->trusted_projects);
+              add_approvers(c, (const char *const *)config->approvers) &&
+              add_program(c, config->reviewer) && add_token(c, config->token_file) &&
+              add_environments(c, config) && add_projects(c, config->trusted_projects);
 
     for (size_t i = 0;
          ok && config->permission_hooks != NULL && config->permission_hooks[i] != NULL; i++)
@@ -140,7 +156,7 @@ int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *re
               add_home(ret, absolute_or_none(getenv("SALLYPORT_HOME")), "") &&
               add_home(ret, absolute_or_none(getenv("HOME")), "/.sallyport") &&
               add(&ret->read_only, absolute_or_none(getenv("SALLYPORT_CONFIG")), NULL) &&
-              add_program(ret, ask->approver) && add_token(ret, ask->token_file) &&
+              add_approvers(ret, ask->approvers) && add_token(ret, ask->token_file) &&
               (config == NULL || add_configured(ret, config));
 
     for (size_t i = 0; ok && ask->rules != NULL && ask->rules[i] != NULL; i++)

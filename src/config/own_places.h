@@ -12,7 +12,7 @@
 struct sp_own_places_ask {
     const struct sp_config *config; /* NULL: none was read; the usual places are protected */
     const char *const *rules;       /* --rules; NULL at the end, or NULL */
-    const char *approver;           /* --approver; NULL: as configured */
+    const char *const *approvers;   /* --approver; NULL at the end, or NULL */
     const char *token_file;         /* --token-file; NULL: none */
 };
 

@@ -83,6 +83,7 @@ static void free_now(struct sp_engine *engine)
         sp_manager_free(engine->manager);
     sp_lib_calls_free(engine);
     sp_approver_free(engine->approver);
+    sp_approvers_free(engine->approvers);
     sp_hooks_done(&engine->hooks);
     sp_snapshots_free(engine->snapshots);
     sp_lib_places_free(engine);

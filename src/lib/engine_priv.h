@@ -17,6 +17,7 @@
 
 #include "config/approvals.h"
 #include "core/covers.h"
+#include "engine/approvers.h"
 #include "engine/hooks.h"
 #include "engine/job.h"
 #include "engine/judged.h"
@@ -92,7 +93,8 @@ struct sp_engine {
     struct sp_config config;
     struct sp_manager *manager;
     struct sp_snapshots *snapshots; /* NULL: none */
-    struct sp_approver *approver;   /* NULL: the host answers, or nobody */
+    struct sp_approvers *approvers; /* NULL: the host answers, or nobody */
+    struct sp_approver *approver;   /* all of them */
     struct sp_hooks hooks;
     struct sp_config_approvals approvals; /* keeps an eye on the rules */
     struct sp_lib_warnings warnings;

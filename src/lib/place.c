@@ -7,35 +7,54 @@
 
 #include "base/auto.h"
 #include "config/manager.h"
-#include "engine/approver_program.h"
+#include "engine/approvers.h"
 #include "lib/engine_priv.h"
 
 /* A library has no terminal and no client: who is configured to be asked there is not. */
-static void warn_of_approver(struct sp_engine *engine, const char *name)
+static void warn_of_approver(struct sp_engine *engine)
 {
     auto_free char *text = NULL;
+    char *const *names = engine->config.approvers;
 
-    if (strcmp(name, "deny") == 0 || engine->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+    if (strcmp(names[0], "deny") == 0 || engine->approvals.options.policy.kind == SP_APPROVAL_NEVER)
         return;
     if (asprintf(&text,
                  "nobody answers questions: the approver `%s` of the configuration is not for "
-                 "programs that use the library, so what needs leave is refused; set the option "
-                 "`ask`, or approver = \"program:/PATH\"",
-                 name) >= 0)
+                 "programs that use the library, so what needs permission is refused; set the "
+                 "option `ask`, or approver = \"program:/PATH\"",
+                 names[0]) >= 0)
         sp_lib_warn(engine, text);
 }
 
-/* The program of `program:PATH` answers what the host does not. */
-static int open_approver(struct sp_engine *engine, struct sp_error *e)
+/* The programs of the configuration answer if the host does not. */
+static int open_approvers(struct sp_engine *engine, struct sp_approvals_options *o,
+                          struct sp_error *e)
 {
-    const char *name = engine->config.approver;
+    const struct sp_approvers_ask ask = {
+        .loop = engine->loop,
+        .words = (const char *const *)engine->config.approvers,
+        .is_configured = true,
+        .choices = "deny or program:/PATH",
+        .timeout_ms = o->timeout_ms,
+    };
+    struct sp_error why = {0};
 
-    if (engine->ask != NULL || name == NULL)
+    if (engine->ask != NULL || engine->config.approvers == NULL)
         return 0;
-    if (strncmp(name, "program:", 8) == 0)
-        return sp_approver_program_new(engine->loop, name + 8, &engine->approver, e);
-    warn_of_approver(engine, name);
-    return 0;
+    int r = sp_approvers_open(&ask, &engine->approvers, &why);
+    if (r == -SP_E_INVALID) { /* none of them is for a library */
+        warn_of_approver(engine);
+        return 0;
+    }
+    if (r < 0) {
+        *e = why;
+        return r;
+    }
+    if (engine->approvers != NULL)
+        r = sp_approvers_chain(engine->approvers, NULL, &engine->approver, e);
+    o->approver = engine->approver;
+    o->timeout_ms = sp_approvers_timeout_ms(engine->approvers);
+    return r;
 }
 
 static void tell_doubtful(struct sp_engine *engine, const struct sp_rules *rules)
@@ -69,8 +88,7 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
     if (r < 0)
         return r;
     tell_doubtful(engine, ret->options.rules);
-    const int opened = open_approver(engine, e);
-    ret->options.approver = engine->approver;
+    const int opened = open_approvers(engine, &ret->options, e);
     return opened < 0 ? opened
                       : sp_hooks_open(&engine->hooks, engine->loop, engine->config.permission_hooks,
                                       engine->config.reviewer, &ret->options, e);

@@ -295,7 +295,8 @@ static void decide(struct sp_mcp_call *c, struct sp_json *j, uint32_t answer)
     const struct sp_question *q = sp_mcp_run_question(c->run);
     struct sp_decision d = {0};
 
-    if (q != NULL && answer != SP_JSON_NONE && sp_mcp_elicit_read(j, answer, q, &d))
+    if (q != NULL && answer != SP_JSON_NONE && sp_mcp_run_asks_host(c->run) &&
+        sp_mcp_elicit_read(j, answer, q, sp_mcp_run_is_too_quick(c->run), &d))
         sp_mcp_run_decide(c->run, &d);
     /* Else the question is told again, and asked again. */
 }

@@ -26,7 +26,7 @@ void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str m
 void sp_mcp_call_fail(struct sp_mcp_call *c, const char *why); /* a result with isError */
 void sp_mcp_call_out_of_memory(struct sp_mcp_call *c);
 
-/* Its run has a question: the host is asked if it can be, else the approver. */
+/* Its run has a question: if it is the host's turn, the host is asked. */
 void sp_mcp_call_ask(struct sp_mcp_call *c);
 /* It has none any more. */
 void sp_mcp_call_withdraw(struct sp_mcp_call *c);

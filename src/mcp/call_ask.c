@@ -4,8 +4,8 @@
  *
  * Modern with forms: the run is parked and the call ends with `input_required`; the client comes
  * back for it. Legacy with forms: the client is sent a request, and its response decides; if the
- * call cannot wait so long, the response finds the run where it is parked. All others: the
- * configured approver.
+ * call cannot wait so long, the response finds the run where it is parked. A host without forms, or
+ * one that gives no answer: the next approver (engine/approvers.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,6 +64,7 @@ static void ask_by_result(struct sp_mcp_call *c, const struct sp_question *q)
     struct sp_mcp_run *r = TAKE_PTR(c->run);
     uint64_t number = 0;
 
+    sp_mcp_run_is_shown(r);
     /* A run that is parked has its question still. */
     if (sp_mcp_park(r, &c->digest, false, &number) && add_interim(&b, c, q, number))
         sp_mcp_call_answer(c, "input_required", (struct sp_str){b.data, b.len});
@@ -176,6 +177,7 @@ static bool ask_by_request(struct sp_mcp_call *c, const struct sp_question *q)
         forget(c->request.peer, a);
         return false;
     }
+    sp_mcp_run_is_shown(c->run);
     c->request.out->send(c->request.out, (struct sp_str){b.data, b.len}, 0);
     return true;
 }
@@ -206,10 +208,12 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
     const struct sp_question *q = r != NULL ? sp_mcp_run_question(r) : NULL;
     if (q == NULL || q->id != question)
         return;
-    if (m->result != SP_JSON_NONE && sp_mcp_elicit_read(&m->json, m->result, q, &d))
+    if (m->result != SP_JSON_NONE &&
+        sp_mcp_elicit_read(&m->json, m->result, q, sp_mcp_run_is_too_quick(r), &d))
         sp_mcp_run_decide(r, &d);
     else
-        sp_mcp_run_ask_approver(r); /* the host cannot ask, or does not know how */
+        sp_mcp_run_ask_next(r, "it answered with an error, or with something else than the form "
+                               "asks for");
 }
 
 /* The client need not show the form any longer. */
@@ -260,13 +264,13 @@ void sp_mcp_call_ask(struct sp_mcp_call *c)
 
     if (q == NULL)
         return;
-    const bool is_asking = sp_mcp_run_is_asking_approver(c->run);
-    if (!is_asking && c->elicits && c->request.revision->is_modern) {
+    const bool asks_host = sp_mcp_run_asks_host(c->run);
+    if (asks_host && c->elicits && c->request.revision->is_modern) {
         ask_by_result(c, q);
         return;
     }
-    if (!is_asking && !(c->elicits && ask_by_request(c, q)))
-        sp_mcp_run_ask_approver(c->run);
+    if (asks_host && !(c->elicits && ask_by_request(c, q)))
+        sp_mcp_run_ask_next(c->run, SP_NOBODY_ANSWERS);
     if (c->is_overdue && sp_mcp_run_question(c->run) != NULL)
         sp_mcp_call_give_up(c);
 }

@@ -11,6 +11,7 @@
 #include <sys/random.h>
 
 #include "base/auto.h"
+#include "engine/approvers.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/memory.h"
 #include "mcp/parking.h"
@@ -46,10 +47,14 @@ int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_er
     const bool has_cwd = keep_text(&m->options.cwd);
     const bool has_instructions = keep_text(&m->options.instructions);
     const bool has_others = keep_text(&m->options.instructions_without_asking);
-    if (!has_cwd || !has_instructions || !has_others) {
+    if (!has_cwd || !has_instructions || !has_others ||
+        (o->approvers == NULL &&
+         sp_approvers_add(&m->host_alone, o->loop, 0, NULL, false, NULL) < 0)) {
         sp_mcp_free(m);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the MCP server");
     }
+    if (o->approvers == NULL)
+        m->options.approvers = m->host_alone;
     if (getrandom(m->key, sizeof m->key, 0) != (ssize_t)sizeof m->key) {
         const int sys = errno;
 
@@ -68,6 +73,7 @@ void sp_mcp_free(struct sp_mcp *m)
         return;
     while (m->callers != NULL)
         end_caller(m->callers);
+    sp_approvers_free(m->host_alone);
     sp_rules_unref(m->rules);
     free(m->fingerprint);
     free_text(m->options.cwd);
@@ -179,6 +185,7 @@ static void end_caller(struct sp_mcp_caller *c)
     sp_mcp_runs_let_go(c);
     sp_manager_free(c->manager);
     sp_mcp_runs_free(c);
+    sp_approver_free(c->approver);
     sp_mcp_lookings_free(c);
     sp_mcp_memory_free(c->memory);
     unlink_caller(c->mcp, c);
@@ -211,7 +218,8 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
     c->mcp = m;
     c->number = m->caller_total + 1;
     c->warnings.max = SP_MCP_WARNINGS_MAX;
-    if (open_manager(c, e) < 0) {
+    if (sp_mcp_caller_open_approvers(c, e) < 0 || open_manager(c, e) < 0) {
+        sp_approver_free(c->approver);
         free(c->identity);
         free(c);
         return NULL;

@@ -34,7 +34,9 @@ struct sp_mcp_caller {
     uint64_t number; /* among all there were, from 1 */
     char *identity;
     struct sp_manager *manager;
-    struct sp_mcp_run *runs; /* all that have not ended */
+    struct sp_approver host;      /* run_ask.c's: asks the host of a run */
+    struct sp_approver *approver; /* all who answer, the host among them */
+    struct sp_mcp_run *runs;      /* all that have not ended */
     uint32_t run_count;
     uint64_t next_run;               /* for the call ids */
     struct sp_mcp_parking *parking;  /* parking.h: runs whose question waits for an answer */

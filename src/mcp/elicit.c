@@ -387,18 +387,24 @@ static struct sp_decision decision_of(enum choice c, const struct sp_question *q
     return (struct sp_decision){.kind = SP_DECISION_DENIED};
 }
 
+static struct sp_decision no_answer(struct sp_str why)
+{
+    return (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = why};
+}
+
 bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_question *q,
-                        struct sp_decision *ret)
+                        bool is_too_quick, struct sp_decision *ret)
 {
     const struct sp_str action = text_of(j, answer, "action");
     enum choice c = DENY;
 
     if (sp_str_eq(action, SP_STR("decline"))) {
-        *ret = (struct sp_decision){.kind = SP_DECISION_DENIED};
+        *ret = is_too_quick ? no_answer(SP_STR("it declined faster than a person reads"))
+                            : (struct sp_decision){.kind = SP_DECISION_DENIED};
         return true;
     }
     if (sp_str_eq(action, SP_STR("cancel"))) {
-        *ret = (struct sp_decision){.kind = SP_DECISION_ABORT};
+        *ret = no_answer(SP_STR("it cancelled the question"));
         return true;
     }
     if (!sp_str_eq(action, SP_STR("accept")) ||

@@ -12,9 +12,14 @@
  * (since 2025-11-25). What is shown of the command is escaped (7.6). false: no room. */
 bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_question *q, bool with_mode);
 
-/* Reads {action, content} (any token; SP_JSON_NONE: there is none). false: that is no answer: ask
- * again. The amendment is the question's own. */
+/*
+ * Reads {action, content} (any token; SP_JSON_NONE: there is none). false: that is no answer: ask
+ * again. The amendment is the question's own.
+ *
+ * SP_DECISION_FAILED: no person answered. Hosts that run without a person say `cancel`, or
+ * `decline` at once (is_too_quick).
+ */
 bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_question *q,
-                        struct sp_decision *ret);
+                        bool is_too_quick, struct sp_decision *ret);
 
 #endif

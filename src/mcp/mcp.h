@@ -41,7 +41,8 @@ struct sp_mcp_options {
      * points to outlives the server. */
     const struct sp_manager_options *manager;
     struct sp_tools_options tools;
-    struct sp_approver *approver; /* who is asked where the host cannot be; NULL: nobody */
+    /* Who answers, the host (`client`) among them; NULL: the host alone. */
+    struct sp_approvers *approvers;
     struct sp_fixed_places fixed; /* as for sp_survey_make: explain_denial needs them */
     const char *cwd;              /* where commands run; NULL: the server's own, elsewhere */
     const char *instructions;     /* for models */

@@ -10,6 +10,7 @@
 struct sp_mcp {
     struct sp_mcp_options options; /* its strings are owned */
     struct sp_manager_options manager;
+    struct sp_approvers *host_alone;        /* who answers if the options do not say; else NULL */
     struct sp_rules *rules;                 /* a reference; NULL: those of the options */
     char *fingerprint;                      /* of these rules */
     struct sp_mcp_caller *callers, *newest; /* in the order they came */
@@ -33,6 +34,8 @@ void sp_mcp_run_free(struct sp_mcp_run *r);
 void sp_mcp_run_tell_kept(struct sp_mcp_run *r);
 
 /* run_ask.c */
+/* Who answers the caller's questions: its host, and those who were configured. */
+int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_error *e);
 /* The question is nobody's any more, as far as we are concerned. */
 void sp_mcp_run_close_question(struct sp_mcp_run *r);
 /* What is to be told is told in this turn of the loop. */

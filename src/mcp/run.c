@@ -13,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/utf8.h"
+#include "engine/approvers.h"
 #include "mcp/ended.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/tool.h"
@@ -224,7 +225,7 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
     r->tool = tool;
     r->waits_for_end = ask->waits_for_end;
     r->repeats_output = ask->repeats_output;
-    r->nobody_answers = ask->cannot_ask_host && c->mcp->options.approver == NULL;
+    r->nobody_answers = ask->cannot_ask_host && !sp_approvers_has_others(c->mcp->options.approvers);
     r->warnings.max = SP_MCP_WARNINGS_MAX;
     (void)snprintf(r->call_id, sizeof r->call_id, "mcp-%" PRIu32 "-%" PRIu64, (uint32_t)c->number,
                    ++c->next_run);

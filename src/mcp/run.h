@@ -10,6 +10,7 @@
 #ifndef SP_MCP_RUN_H
 #define SP_MCP_RUN_H
 
+#include "approve/approver.h"
 #include "base/buf.h"
 #include "mcp/caller.h"
 
@@ -27,8 +28,8 @@ struct sp_mcp_result {
 struct sp_mcp_run_ops {
     /* The last call; the run is gone after it. */
     void (*done)(void *user, const struct sp_mcp_result *r);
-    /* Somebody has to be asked; sp_mcp_run_question has it. Leads to sp_mcp_run_decide or
-     * sp_mcp_run_ask_approver, or the run is parked or cancelled. */
+    /* There is a question: sp_mcp_run_question. If sp_mcp_run_asks_host, the host has to be asked;
+     * that leads to sp_mcp_run_decide or sp_mcp_run_ask_next, or the run is parked or cancelled. */
     void (*question)(void *user);
     void (*withdrawn)(void *user); /* nobody need be asked any more */
     /* Its process has begun, and has this id. May be NULL. */
@@ -70,16 +71,28 @@ bool sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
 
 /* NULL: none is open. */
 const struct sp_question *sp_mcp_run_question(const struct sp_mcp_run *r);
-/* The answer; while the run is held it waits until it is not. */
+/* Whether it is the host's turn to answer; else another approver's. */
+bool sp_mcp_run_asks_host(const struct sp_mcp_run *r);
+/* The host's answer; while the run is held it waits until it is not. One that is not asked: nothing
+ * happens. */
 void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
-/* The configured approver is asked; nobody is: denied at once with M13 of approvals.md. */
-void sp_mcp_run_ask_approver(struct sp_mcp_run *r);
-bool sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r);
+/* The host is shown the question now; what it answers faster than a person reads is its own. */
+void sp_mcp_run_is_shown(struct sp_mcp_run *r);
+bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r);
+/* The host gives no answer: the next approver is asked, and if there is none it is denied. */
+void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
 /* A held run starts nothing: an answer is kept for when it is held no more. A result that comes
  * all the same (nobody answered in time) is kept for whoever is attached. */
 void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held);
 
 /* ---- for the tools (tool.h) ---- */
+
+/* What waits for the host's answer; done NULL: nothing does. */
+struct sp_mcp_host {
+    sp_approver_fn *done;
+    void *user;
+    uint64_t shown_ms; /* when it was last shown the question; 0: not yet */
+};
 
 struct sp_mcp_run {
     struct sp_mcp_caller *caller;
@@ -107,7 +120,8 @@ struct sp_mcp_run {
     /* run_ask.c's */
     uint64_t question; /* 0: none is open */
     uint32_t asked;    /* questions so far: a ticket is good for one of them */
-    bool is_held, is_told, is_asking_approver, was_withdrawn, is_cancelled, is_in_hurry;
+    bool is_held, is_told, was_withdrawn, is_cancelled, is_in_hurry;
+    struct sp_mcp_host host;
     struct sp_decision_text *kept;     /* an answer that came while it was held */
     struct sp_mcp_kept_result *result; /* the same of a result */
     struct sp_buf warnings;            /* of the manager, for the result's note */

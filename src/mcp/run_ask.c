@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The questions of a run: from its manager to whoever can answer, and the answer back.
+ * The questions of a run: from its manager to all who answer (approvers.h), of whom the host is
+ * one, and the answer back.
  *
  *   none --ask--> open --told--> told --decide----------------> none
  *                   ^              '--decide, while held--> kept --held no more--> none
@@ -13,14 +14,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "approve/approver.h"
 #include "base/auto.h"
 #include "base/log.h"
+#include "engine/approvers.h"
 #include "mcp/ended.h"
 #include "mcp/log.h"
 #include "mcp/mcp_priv.h"
 
-#define ABORTED "aborted by user"
+#define ABORTED    "aborted by user"
+#define READING_MS 500 /* a person needs at least that for a question */
 
 static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_t question)
 {
@@ -29,11 +31,6 @@ static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_
     while (r != NULL && r->question != question)
         r = r->next;
     return r;
-}
-
-static struct sp_approver *approver_of(const struct sp_mcp_run *r)
-{
-    return r->caller->mcp->options.approver;
 }
 
 /* ---- telling ---- */
@@ -137,20 +134,17 @@ static bool keep_decision(struct sp_mcp_run *r, const struct sp_decision *d)
 
 /* ---- answering ---- */
 
-static void stop_asking_approver(struct sp_mcp_run *r)
-{
-    if (!r->is_asking_approver)
-        return;
-    r->is_asking_approver = false;
-    approver_of(r)->ops->withdraw(approver_of(r), r->question, r->caller);
-}
-
 void sp_mcp_run_close_question(struct sp_mcp_run *r)
 {
-    stop_asking_approver(r);
-    drop_kept(r);
+    struct sp_approver *chain = r->caller->approver;
+    const uint64_t question = r->question;
+
     r->question = 0;
+    r->host = (struct sp_mcp_host){0};
+    drop_kept(r);
     r->is_told = false;
+    if (question != 0)
+        chain->ops->withdraw(chain, question, r->caller);
 }
 
 /* Who stops a call stops that one: there is no turn here that all calls belong to. */
@@ -174,14 +168,12 @@ const struct sp_question *sp_mcp_run_question(const struct sp_mcp_run *r)
                : sp_approvals_question(sp_manager_approvals(r->caller->manager), r->question);
 }
 
-void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
+/* What all who were asked came to. */
+static void settle(struct sp_mcp_run *r, const struct sp_decision *d)
 {
     const struct sp_decision no_memory = {
         .kind = SP_DECISION_DENIED, .rejection = SP_STR("there was no memory to keep the answer")};
 
-    if (r->question == 0 || r->kept != NULL)
-        return;
-    stop_asking_approver(r);
     if (!r->is_held)
         pass_on(r, d);
     else if (!keep_decision(r, d))
@@ -199,56 +191,86 @@ void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held)
     free(kept);
 }
 
-/* ---- the configured approver ---- */
+/* ---- the host, as one of those who answer ---- */
 
-/* As the engine words it of an approver of its own. */
-static void decide_by_broken_approver(struct sp_mcp_run *r, struct sp_str why)
+bool sp_mcp_run_asks_host(const struct sp_mcp_run *r)
 {
-    const char *name = approver_of(r)->name;
-    struct sp_decision d = {.kind = SP_DECISION_DENIED, .rejection = why};
-    auto_buf struct sp_buf text = {0};
+    return r->host.done != NULL;
+}
 
-    if (name != NULL && sp_buf_printf(&text, "approval required, but %s did not answer: ", name) &&
-        sp_buf_add_str(&text, why))
-        d.rejection = (struct sp_str){text.data, text.len};
+void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
+{
+    const struct sp_mcp_host host = r->host;
+
+    if (host.done == NULL)
+        return;
+    r->host = (struct sp_mcp_host){0};
+    host.done(host.user, r->question, d);
+}
+
+void sp_mcp_run_is_shown(struct sp_mcp_run *r)
+{
+    r->host.shown_ms = sp_loop_now(r->caller->mcp->options.loop);
+}
+
+bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r)
+{
+    return sp_loop_now(r->caller->mcp->options.loop) < r->host.shown_ms + READING_MS;
+}
+
+void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why)
+{
+    const struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = sp_str_of(why)};
+
     sp_mcp_run_decide(r, &d);
 }
 
-static void on_approver(void *user, uint64_t question, const struct sp_decision *d)
+static void ask_host(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
+                     void *user)
 {
-    struct sp_mcp_run *r = run_of_question(user, question);
+    static const struct sp_decision gone = {.kind = SP_DECISION_FAILED,
+                                            .rejection = SP_STR("the call has ended")};
+    struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, host);
+    struct sp_mcp_run *r = run_of_question(c, q->id);
 
-    if (r == NULL || !r->is_asking_approver)
-        return;
-    r->is_asking_approver = false;
-    if (d->kind == SP_DECISION_FAILED)
-        decide_by_broken_approver(r, d->rejection);
-    else if (d->kind == SP_DECISION_NO_OPINION)
-        decide_by_broken_approver(r, SP_STR("it said nothing"));
-    else
-        sp_mcp_run_decide(r, d);
-}
-
-void sp_mcp_run_ask_approver(struct sp_mcp_run *r)
-{
-    const struct sp_decision nobody = {.kind = SP_DECISION_DENIED,
-                                       .rejection = SP_STR(SP_NOBODY_ANSWERS)};
-    const struct sp_question *q = sp_mcp_run_question(r);
-    struct sp_approver *a = approver_of(r);
-
-    if (q == NULL || r->is_asking_approver)
-        return;
-    if (a == NULL) {
-        sp_mcp_run_decide(r, &nobody);
+    if (r == NULL) {
+        done(user, q->id, &gone);
         return;
     }
-    r->is_asking_approver = true;
-    a->ops->ask(a, q, on_approver, r->caller);
+    r->host = (struct sp_mcp_host){.done = done, .user = user};
+    r->is_told = false;
+    sp_mcp_run_tell_soon(r);
 }
 
-bool sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r)
+/* Somebody else was faster. */
+static void withdraw_from_host(struct sp_approver *a, uint64_t question, void *user)
 {
-    return r->is_asking_approver;
+    struct sp_mcp_run *r = run_of_question(SP_CONTAINER(a, struct sp_mcp_caller, host), question);
+
+    if (r == NULL || r->host.user != user)
+        return;
+    r->host = (struct sp_mcp_host){0};
+    r->was_withdrawn = r->was_withdrawn || r->is_told;
+    if (r->was_withdrawn)
+        sp_mcp_run_tell_soon(r);
+}
+
+int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_error *e)
+{
+    static const struct sp_approver_ops ops = {.ask = ask_host, .withdraw = withdraw_from_host};
+    struct sp_approvers *all = c->mcp->options.approvers;
+
+    c->host = (struct sp_approver){.ops = &ops, .name = "the host"};
+    return sp_approvers_chain(all, &c->host, &c->approver, e);
+}
+
+static void on_answer(void *user, uint64_t question, const struct sp_decision *d)
+{
+    struct sp_mcp_run *r = run_of_question(user, question);
+    const struct sp_decision no = {.kind = SP_DECISION_DENIED, .rejection = d->rejection};
+
+    if (r != NULL && r->kept == NULL)
+        settle(r, d->kind == SP_DECISION_FAILED ? &no : d);
 }
 
 /* ---- what the manager tells ---- */
@@ -268,6 +290,7 @@ static void on_ask(void *user, const struct sp_question *q)
     r->question = q->id;
     r->asked++;
     sp_mcp_run_tell_soon(r);
+    c->approver->ops->ask(c->approver, q, on_answer, c);
 }
 
 static void on_withdraw(void *user, uint64_t question)

@@ -198,13 +198,14 @@ static void on_question(void *user)
 {
     struct sp_mcp_task *t = user;
 
-    if (sp_mcp_run_question(t->run) == NULL || sp_mcp_run_is_asking_approver(t->run))
+    if (sp_mcp_run_question(t->run) == NULL || !sp_mcp_run_asks_host(t->run))
         return;
     if (!t->elicits) {
-        sp_mcp_run_ask_approver(t->run);
+        sp_mcp_run_ask_next(t->run, SP_NOBODY_ANSWERS);
         return;
     }
     t->asked++;
+    sp_mcp_run_is_shown(t->run);
     sp_mcp_task_changed(t, SP_MCP_TASK_INPUT_REQUIRED);
 }
 

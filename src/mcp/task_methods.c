@@ -112,13 +112,14 @@ static void take_answer(struct sp_mcp_task *task, struct sp_json *j, uint32_t an
 
     if (task->status != SP_MCP_TASK_INPUT_REQUIRED || q == NULL || answer == SP_JSON_NONE)
         return;
-    if (!sp_mcp_elicit_read(j, answer, q, &d)) {
+    if (!sp_mcp_elicit_read(j, answer, q, sp_mcp_run_is_too_quick(task->run), &d)) {
         task->asked++;
+        sp_mcp_run_is_shown(task->run);
         sp_mcp_task_changed(task, SP_MCP_TASK_INPUT_REQUIRED);
         return;
     }
-    sp_mcp_run_decide(task->run, &d);
     sp_mcp_task_changed(task, SP_MCP_TASK_WORKING);
+    sp_mcp_run_decide(task->run, &d);
 }
 
 void sp_mcp_task_update(const struct sp_mcp_turn *t)

@@ -12,7 +12,9 @@ from mcp import FORM
 M13 = ('approval required, but the client cannot answer questions; allow it by a rule, configure an approver, or change '
        'the approval policy')
 ONCE, SESSION, RULE, DENY = ({'action': 'accept', 'content': {'decision': d}} for d in ('once', 'session', 'rule', 'deny'))
-DECLINE, CANCEL = {'action': 'decline'}, {'action': 'cancel'}
+DECLINE, CANCEL = {'action': 'decline'}, {'action': 'cancel'}  # by themselves, at once, no person's answer
+NO_PERSON = 'approval required, but no person answered: the host: '
+READING = 0.6  # seconds after which a refusal is a person's
 
 
 def note(*words):

@@ -41,6 +41,31 @@ class Program(Verb):
                          (1, 'exec_approval_request', ['printf', 'ran'], self.work, 'local'))
         self.assertEqual(q['proposed_execpolicy_amendment'], ['printf', 'ran'])
 
+    def test_one_after_the_other_and_at_once(self):
+        def program(name, body):
+            return 'program:' + wire.write_program(os.path.join(self.beside, name), '#!/bin/sh\n' + body + '\n')
+        broken, yes = program('broken', 'exit 3'), program('yes', 'echo \'{"decision":"approved"}\'')
+        no, never = program('no', 'echo \'{"decision":"denied"}\''), program('never', 'sleep 1000')
+
+        def run(*approvers, conf=''):
+            flags = [w for a in approvers for w in ('--approver', a)]
+            r = subprocess.run([PROGRAM, 'exec', '--no-stdin', '--approve', 'untrusted', *flags, *conf, '--', 'printf', 'ran'],
+                               env=self.env, cwd=self.work, capture_output=True, timeout=wire.DEADLINE)
+            return r.returncode, r.stdout, r.stderr.decode()
+        self.assertEqual(run(broken, yes), (0, b'ran', ''))
+        self.assertEqual(run(no, yes)[:2], (122, b''))  # which was an answer
+        self.assertEqual(run(never + ',' + yes), (0, b'ran', ''))
+        self.assertEqual(run(never + ',' + no)[:2], (122, b''))
+        self.assertEqual(run(never, yes, conf=('--set', 'approval_timeout_s=1')), (0, b'ran', ''))
+        self.assertEqual(run(conf=('--set', 'approver=["%s", "client", "%s"]' % (broken, yes))), (0, b'ran', ''))
+        code, _, err = run(broken, broken)
+        self.assertIn('no person answered: ' + broken[8:] + ': it ended with exit status 3; ', err)
+        for bad, text in (((yes, 'deny'), '`deny` stands alone'), (('client',), '`client` is not deny, terminal or program:PATH'),
+                          (('deny,me',), '`deny,me` is not'), (('',), 'is not'), ((yes,) * 9, 'more than 8')):
+            code, _, err = run(*bad)
+            self.assertNotIn(code, (0, 122), bad)
+            self.assertIn(text, err)
+
     def test_its_refusal_is_told(self):
         code, out, err = self.judge('echo \'{"decision":{"denied":{"rejection":"not on a Sunday"}}}\'', 'make')
         self.assertEqual((code, out, err), (122, b'', b'sallyport: not on a Sunday\n'))
@@ -53,7 +78,7 @@ class Program(Verb):
             code, out, err = self.judge(body, 'printf', 'ran')
             self.assertEqual((code, out), (122, b''), body)
             self.assertIn(b'approval required, but ', err, body) # nobody said no
-            self.assertIn(b' did not answer: ', err, body)
+            self.assertIn(b' no person answered: ', err, body)
 
     def test_a_rule_that_was_not_offered_is_no(self):
         answer = '{"decision":{"approved_execpolicy_amendment":{"proposed_execpolicy_amendment":["printf"]}}}'
@@ -131,7 +156,7 @@ class Program(Verb):
         code, out, _ = self.judge('', 'make', flags=('--json',))
         last = json.loads(out.splitlines()[-1])
         self.assertEqual((code, last['type'], last['kind'], last['exit_code']), (122, 'result', 'refused', 122))
-        self.assertIn('did not answer: it said nothing', last['message'])
+        self.assertIn('approver: it said nothing', last['message'])
 
     def test_rules_alone_judge(self):
         path = os.path.join(self.beside, 'a.rules')

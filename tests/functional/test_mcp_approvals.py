@@ -9,7 +9,7 @@ import time
 import mcp
 import tap
 from mcp import FORM
-from mcp_asking import CANCEL, DECLINE, DENY, M13, ONCE, RULE, SESSION, Asking, choices, note
+from mcp_asking import CANCEL, DECLINE, DENY, M13, NO_PERSON, ONCE, RULE, SESSION, Asking, choices, note
 
 BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
 
@@ -34,8 +34,8 @@ class Modern(Asking):
 
     def test_refused_it_does_not_run(self):
         host = self.wary()
-        for answer, text in ((DECLINE, 'exec command rejected by user'), (DENY, 'exec command rejected by user'),
-                             (CANCEL, 'aborted by user')):
+        for answer, text in ((DECLINE, NO_PERSON), (DENY, 'exec command rejected by user'),
+                             (CANCEL, NO_PERSON)):
             self.assertRefused(self.allow(host, note('a'), answer), text)
         self.assertEqual(self.runs(), [])
         self.assertRan(host.call('exec_command', {'argv': ['ls']}))  # the caller goes on
@@ -76,10 +76,10 @@ class Modern(Asking):
         host = self.wary()
         asked = self.ask(host, note('a'))
         self.assertRan(self.come_back(host, note('a'), asked, ONCE))
-        for answer in (ONCE, SESSION, DECLINE):
+        for answer in (ONCE, SESSION, DENY):
             self.assertRefused(self.come_back(host, note('a'), asked, answer), 'requestState was used before')
         declined = self.ask(host, note('b'))
-        self.assertRefused(self.come_back(host, note('b'), declined, DECLINE), 'rejected by user')
+        self.assertRefused(self.come_back(host, note('b'), declined, DENY), 'rejected by user')
         self.assertRefused(self.come_back(host, note('b'), declined, ONCE), 'requestState was used before')
         self.assertEqual(self.runs(), ['a'])
 
@@ -287,7 +287,7 @@ class Modern(Asking):
         self.assertRefused(self.come_back(host, arguments, first, ONCE), 'requestState was used before')
         self.assertRefused(host.call('exec_command', arguments, capabilities=FORM, state=first[2],
                                      responses={second[0]: ONCE}), 'requestState was used before')
-        self.assertRefused(self.come_back(host, arguments, second, DECLINE), 'rejected by user')
+        self.assertRefused(self.come_back(host, arguments, second, DENY), 'rejected by user')
         self.assertEqual(self.runs(), ['try'])
         self.assertFalse(os.path.exists(made))
 
@@ -300,7 +300,7 @@ class Modern(Asking):
         self.assertIn('without a sandbox', form['message'])
         self.assertIn('reason: May I leave\\u{202e} a \\x1b[31mmark?', form['message'])
         self.assertNotIn('\x1b', form['message'])
-        self.assertRefused(self.come_back(host, arguments, asked, DECLINE), 'rejected by user')
+        self.assertRefused(self.come_back(host, arguments, asked, DENY), 'rejected by user')
         self.assertFalse(os.path.exists(made))
         self.assertRan(self.allow(host, arguments))
         self.assertTrue(os.path.exists(made))
@@ -327,7 +327,7 @@ class Modern(Asking):
         _, form, _ = asked = self.ask(host, patch, tool='apply_patch')
         self.assertIn(made, form['message'])
         self.assertIn('hello', form['message'])
-        self.assertRefused(self.come_back(host, patch, asked, DECLINE, tool='apply_patch'), 'patch rejected by user')
+        self.assertRefused(self.come_back(host, patch, asked, DENY, tool='apply_patch'), 'patch rejected by user')
         self.assertFalse(os.path.exists(made))
         asked = self.ask(host, patch, tool='apply_patch')
         r = self.come_back(host, patch, asked, ONCE, tool='apply_patch')

@@ -4,11 +4,12 @@
 import json
 import os
 import subprocess
+import time
 
 import server
 import tap
 from mcp import FORM
-from mcp_asking import CANCEL, DECLINE, M13, ONCE, RULE, SESSION, Asking, choices, note
+from mcp_asking import CANCEL, DECLINE, DENY, M13, NO_PERSON, ONCE, READING, RULE, SESSION, Asking, choices, note
 from wire import wait_until
 
 
@@ -52,12 +53,65 @@ class Approvers(Asking):
     def test_the_host_is_asked_before_the_program(self):
         approver = self.program('approver', 'touch %s/told; echo \'{"decision":"approved"}\'\n' % self.base)
         host = self.wary('--approver', 'program:' + approver)
-        self.assertRefused(self.allow(host, note('a'), DECLINE), 'rejected by user')
+        self.assertRefused(self.allow(host, note('a'), DENY), 'rejected by user')
+        asked = self.ask(host, note('a'))
+        time.sleep(READING)
+        self.assertRefused(self.come_back(host, note('a'), asked, DECLINE), 'rejected by user')
         self.assertFalse(os.path.exists(os.path.join(self.base, 'told')))
         self.assertEqual(self.runs(), [])
 
+    def test_a_host_without_a_person_leaves_it_to_the_next(self):
+        """As hosts do that run unattended: they cancel, or decline at once."""
+        for kind in ('modern', '2025-11-25'):
+            for answer in (CANCEL, DECLINE):
+                for word, text in (('"approved"', None), ('{"denied":{"rejection":"not today"}}', 'not today')):
+                    approver = self.program('approver', 'echo \'{"decision":%s}\'\n' % word)
+                    host = self.wary('--approver', 'program:' + approver)
+                    if kind == 'modern':
+                        r = self.allow(host, note('a'), answer)
+                    else:
+                        host.open(kind, FORM)
+                        id = host.call_later('exec_command', note('a'))
+                        host.answer(host.question(), answer)
+                        r = host.result(id)
+                    self.assertRan(r) if text is None else self.assertRefused(r, text)
+        self.assertEqual(self.runs(), ['a'] * 4)
+        self.assertRefused(self.allow(self.wary(), note('b'), CANCEL), NO_PERSON + 'it cancelled the question')
+
+    def test_one_after_the_other(self):
+        broken = self.program('broken', 'exit 3\n')
+        silent = self.program('silent', 'echo {}\n')
+        good = self.program('good', 'echo \'{"decision":"approved"}\'\n')
+        flags = [w for p in (broken, silent, good) for w in ('--approver', 'program:' + p)]
+        self.assertRan(self.wary(*flags).call('exec_command', note('a')))
+        self.assertRefused(self.wary(*flags[:4]).call('exec_command', note('a')),
+                           'no person answered: %s: it ended with exit status 3; %s: it said nothing' % (broken, silent))
+        self.configure('approver = ["program:%s", "terminal", "program:%s"]\n' % (broken, good))
+        self.assertRan(self.wary().call('exec_command', note('a')))
+        self.assertEqual(self.runs(), ['a', 'a'])
+
+    def test_the_host_and_a_program_at_once(self):
+        slow = self.program('slow', 'exec sleep 1000\n')
+        fast = self.program('fast', 'echo \'{"decision":{"denied":{"rejection":"I was faster"}}}\'\n')
+        self.assertRan(self.allow(self.wary('--approver', 'client,program:' + slow), note('a')))
+        wait_until(lambda: not any('sleep 1000' == server.name_of(pid) for pid in server.marked(self.mark.encode())),
+                   'the end of the other one')
+        host = self.wary('--approver', 'program:%s,client' % fast)
+        host.open('2025-11-25', FORM)
+        id = host.call_later('exec_command', note('a'))
+        self.assertRefused(host.result(id), 'I was faster')
+        self.assertEqual(self.runs(), ['a'])
+
+    def test_the_terminal_is_the_hosts(self):
+        for flags in (['--approver', 'terminal'], ['--approver', 'program:/bin/true', '--approver', 'client,terminal']):
+            p = subprocess.run([*server.PREFIX, server.PROGRAM, 'mcp', *flags], env=self.environ(), cwd=self.work,
+                               capture_output=True, stdin=subprocess.DEVNULL)
+            self.assertEqual(p.returncode, 1)
+            self.assertIn(b"our stdin is the host's MCP channel", p.stderr)
+            self.assertIn(b'--approver program:PATH', p.stderr)
+
     def test_a_program_that_breaks_is_no_leave(self):
-        for body, text in (('exit 3', 'did not answer'), ('echo yes', 'did not answer'), ('kill -9 $$', 'did not answer')):
+        for body, text in (('exit 3', 'it ended with exit status 3'), ('echo yes', 'no person answered'), ('kill -9 $$', 'it was killed')):
             host = self.wary('--approver', 'program:' + self.program('approver', body + '\n'))
             self.assertRefused(host.call('exec_command', note('a')), text)
         self.assertEqual(self.runs(), [])
@@ -132,7 +186,7 @@ esac
     def test_every_decision_is_in_the_log(self):
         host = self.wary()
         self.assertRan(self.allow(host, note('yes')))
-        self.allow(host, note('no'), DECLINE)
+        self.allow(host, note('no'), DENY)
         self.allow(host, note('stop'), CANCEL)
         self.allow(host, note('session'), SESSION)
         self.assertRan(host.call('exec_command', note('session'), capabilities=FORM))

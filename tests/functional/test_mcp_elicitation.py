@@ -10,7 +10,7 @@ import mcp
 import tap
 import wire
 from mcp import FORM
-from mcp_asking import CANCEL, DECLINE, DENY, M13, ONCE, SESSION, Asking, choices, note
+from mcp_asking import CANCEL, DECLINE, DENY, M13, NO_PERSON, ONCE, SESSION, Asking, choices, note
 from wire import wait_until
 
 PENDING = 'approval is still pending; repeat the same call'
@@ -44,8 +44,8 @@ class Legacy(Asking):
             self.assertRan(r)
             self.assertIsNone(r.kind)
             self.assertEqual(self.runs(), before + [version])
-            for answer, text in ((DECLINE, 'exec command rejected by user'), (DENY, 'exec command rejected by user'),
-                                 (CANCEL, 'aborted by user')):
+            for answer, text in ((DECLINE, NO_PERSON), (DENY, 'exec command rejected by user'),
+                                 (CANCEL, NO_PERSON)):
                 id, q = self.later(host, 'no')
                 host.answer(q, answer)
                 self.assertRefused(host.result(id), text)
@@ -65,7 +65,7 @@ class Legacy(Asking):
         for answer in answers:
             id, q = self.later(host, 'a')
             host.send({'jsonrpc': '2.0', 'id': q['id'], **answer})
-            self.assertRefused(host.result(id), M13)
+            self.assertRefused(host.result(id), NO_PERSON)
         self.assertEqual(self.runs(), [])
 
     def test_what_is_no_answer_goes_to_the_program(self):
@@ -87,7 +87,7 @@ class Legacy(Asking):
         self.assertRan(host.result(two))
         self.assertEqual(self.runs(), ['two'])
         host.answer(q2, ONCE)  # twice
-        host.answer(q1, DECLINE)
+        host.answer(q1, DENY)
         self.assertRefused(host.result(one), 'rejected by user')
         host.answer(q1, ONCE)
         self.assertRan(host.call('exec_command', {'argv': ['ls']}))
@@ -148,7 +148,7 @@ class Legacy(Asking):
         two.answer(q, ONCE)
         self.assertEqual(two.ask('ping')['result'], {})
         self.assertEqual(self.runs(), [])
-        one.answer(q, DECLINE)
+        one.answer(q, DENY)
         self.assertRefused(one.result(id), 'rejected by user')
         self.assertEqual(self.runs(), [])
 
@@ -190,7 +190,7 @@ class Legacy(Asking):
         ids = [host.call_later('exec_command', note(str(n))) for n in range(150)]
         host.until(lambda: len(host.questions) == 150, 'all questions')
         for n, q in enumerate(reversed(host.questions)):
-            host.answer(q, ONCE if n % 2 else DECLINE)
+            host.answer(q, ONCE if n % 2 else DENY)
         self.assertEqual(sum(host.result(id).failed for id in ids), 75)
         self.assertEqual((len(self.runs()), len(set(self.runs()))), (75, 75))
 
@@ -226,7 +226,7 @@ class Legacy(Asking):
         host.answer(q, ONCE)
         self.assertRan(host.result(id))
         id, q = self.later(host, 'b')
-        host.answer(q, DECLINE)
+        host.answer(q, DENY)
         self.assertRefused(host.result(id), 'rejected by user')
         self.assertEqual(self.runs(), ['a'])
 
@@ -283,14 +283,14 @@ class Pending(Asking):
         # An answer that comes meanwhile is held: nothing starts until somebody comes back.
         legacy.answer(questions['legacy'], ONCE)
         open(gate, 'w').close()
-        other.answer(questions['other'], DECLINE)
+        other.answer(questions['other'], DENY)
         time.sleep(1.5)
         self.assertEqual([line for line in self.runs() if not line.startswith('heard')], [])
 
         # A call that is another does not get it, and is asked about by itself.
         id = self.post(legacy, 'more')
         q = legacy.question()
-        legacy.answer(q, DECLINE)
+        legacy.answer(q, DENY)
         self.assertRefused(legacy.result(id), 'rejected by user')
         self.assertEqual(self.lines(legacy), [])
 
@@ -303,7 +303,7 @@ class Pending(Asking):
 
         # It was for one call: the next is asked about again.
         id = self.post(legacy)
-        legacy.answer(legacy.question(), DECLINE)
+        legacy.answer(legacy.question(), DENY)
         self.assertRefused(legacy.result(id), 'rejected by user')
         self.assertEqual(self.lines(legacy), ['legacy'])
 

@@ -282,7 +282,7 @@ class Tasks(Case):
 
     def test_what_is_refused_is_no_task(self):
         host = self.begin_asking()
-        for answer, text in (({'action': 'decline'}, 'rejected by user'), ({'action': 'cancel'}, 'aborted by user')):
+        for answer, text in (({'action': 'accept', 'content': {'decision': 'deny'}}, 'rejected by user'), ({'action': 'cancel'}, 'no person answered')):
             key, state = self.ask(host, self.denied())
             r = host.call('exec_command', self.denied(), capabilities=ASKING, state=state, responses={key: answer})
             self.assertEqual((r.kind, r.failed), ('complete', True), r)

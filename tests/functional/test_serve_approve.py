@@ -437,7 +437,8 @@ class Waiting(Judged):
     def test_a_question_that_is_too_long_is_not_put(self):
         c = self.asked()
         self.assertError(c.start_error('p', ['printf', 'x' * (6 << 20)]), -32600,
-                         'approval required, but the question could not be sent to the client')
+                         'approval required, but no person answered: the question could not be sent to the client. Name one more '
+                         'approver (--approver), allow it by a rule, or change the approval policy')
         self.assertEqual(c.questions, [])
 
     def test_a_client_that_does_not_read_is_no_trouble(self):

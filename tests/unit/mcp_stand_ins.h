@@ -90,7 +90,7 @@ struct fake_run {
     struct sp_mcp_run run; /* first */
     bool is_gone;          /* cancelled, or done */
     bool is_cancelled, is_abandoned, was_hurried, is_untold;
-    bool is_held, has_kept, cannot_ask_host;
+    bool is_held, has_kept, cannot_ask_host, asks_next;
     struct sp_question question; /* id 0: none */
     unsigned decided;            /* how often */
     enum sp_decision_kind decision;
@@ -121,8 +121,10 @@ bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
 bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
 const struct sp_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
-void __wrap_sp_mcp_run_ask_approver(struct sp_mcp_run *r);
-bool __wrap_sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r);
+void __wrap_sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
+bool __wrap_sp_mcp_run_asks_host(const struct sp_mcp_run *r);
+void __wrap_sp_mcp_run_is_shown(struct sp_mcp_run *r);
+bool __wrap_sp_mcp_run_is_too_quick(const struct sp_mcp_run *r);
 const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
 bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
                                   struct sp_mcp_tool_words words);
@@ -237,23 +239,35 @@ void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
     assert_true(f->question.id != 0 && !f->has_kept);
     f->decided++;
     f->decision = d->kind;
-    f->run.is_asking_approver = false;
+    f->asks_next = false;
     f->has_kept = f->is_held;
     if (!f->is_held)
         f->question.id = 0;
 }
 
-void __wrap_sp_mcp_run_ask_approver(struct sp_mcp_run *r)
+void __wrap_sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why)
 {
+    (void)why;
     if (has_approver)
-        r->is_asking_approver = true;
+        fake_of(r)->asks_next = true;
     else
         __wrap_sp_mcp_run_decide(r, &(struct sp_decision){.kind = SP_DECISION_DENIED});
 }
 
-bool __wrap_sp_mcp_run_is_asking_approver(const struct sp_mcp_run *r)
+bool __wrap_sp_mcp_run_asks_host(const struct sp_mcp_run *r)
 {
-    return r->is_asking_approver;
+    return !fake_of(r)->asks_next;
+}
+
+void __wrap_sp_mcp_run_is_shown(struct sp_mcp_run *r)
+{
+    (void)r;
+}
+
+bool __wrap_sp_mcp_run_is_too_quick(const struct sp_mcp_run *r)
+{
+    (void)r;
+    return false;
 }
 
 const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)

@@ -15,7 +15,7 @@ static void test_without_a_file_there_are_defaults(void **state)
     assert_true(c.path == NULL || strcmp(c.path, "/etc/sallyport/sallyport.conf") == 0);
     assert_string_equal(c.home, test_home);
     assert_null(c.default_permissions);
-    assert_null(c.approver);
+    assert_null(c.approvers);
     assert_null(c.audit_log);
     assert_null(c.warnings);
     assert_string_equal(c.approval_policy, "on-request");
@@ -57,7 +57,8 @@ static void test_every_key_goes_where_it_belongs(void **state)
     assert_string_equal(c.path, test_file);
     assert_string_equal(c.default_permissions, "read-only");
     assert_string_equal(c.approval_policy, "never");
-    assert_string_equal(c.approver, "program:/bin/ask");
+    assert_string_equal(c.approvers[0], "program:/bin/ask");
+    assert_null(c.approvers[1]);
     assert_int_equal(c.approval_timeout_s, 30);
     (void)snprintf(path, sizeof path, "%s/audit", test_home);
     assert_string_equal(c.audit_log, path);
@@ -119,7 +120,9 @@ static void test_what_is_wrong_is_refused_with_its_place(void **state)
     refused("approval_policy = '{\"granular\":1}'\n",
             ": line 1, column 19: `approval_policy`: expected");
     refused("approval_policy = '{'\n", ": line 1, column 19: `approval_policy`: EOF");
-    refused("approver = 'program:ask'\n", ": line 1, column 12: `approver`: expected");
+    refused("approver = 'program:ask'\n",
+            ": line 1, column 12: `approver`: `program:ask` is not `deny`, "
+            "`terminal`, `client` or `program:/PATH`");
     refused("default_permissions = 'build'\n",
             ": line 1, column 23: `default_permissions`: there is no profile `build`");
     refused("default_environment = 'far'\n",

@@ -70,7 +70,7 @@ static void test_every_choice_is_understood(void **state)
         {"{\"action\":\"accept\",\"content\":{\"decision\":\"session\"}}",
          SP_DECISION_APPROVED_FOR_SESSION},
         {"{\"action\":\"decline\"}", SP_DECISION_DENIED},
-        {"{\"action\":\"cancel\"}", SP_DECISION_ABORT},
+        {"{\"action\":\"cancel\"}", SP_DECISION_FAILED},
     };
     char response[200];
 
@@ -238,7 +238,7 @@ static void test_without_forms_the_approver_decides(void **state)
     has_approver = true;
     assert_true(say(CALL("2", "\"elicitation\":{\"url\":{}}")));
     ask_something(newest_run());
-    assert_true(newest_run()->run.is_asking_approver);
+    assert_true(newest_run()->asks_next);
     hears_nothing();
 }
 
@@ -263,7 +263,7 @@ static void test_a_question_open_for_50_seconds_waits_for_the_same_call(void **s
     assert_int_equal(run_count, 2); /* another call */
     assert_true(say(CALL("3", "")));
     assert_int_equal(run_count, 2); /* the same */
-    assert_true(f->run.is_asking_approver);
+    assert_true(f->asks_next);
     assert_false(f->is_held);
     pass(47500);
     hears_of(200, "\"id\":3,", PENDING, NULL);
@@ -287,7 +287,7 @@ static void test_a_question_that_comes_after_50_seconds_ends_the_call(void **sta
     pass(47500);
     assert_true(newest_run()->was_hurried);
     ask_something(newest_run());
-    assert_true(newest_run()->run.is_asking_approver);
+    assert_true(newest_run()->asks_next);
     hears_of(200, PENDING, NULL);
     has_approver = false;
     assert_true(say(REQUEST("2", "tools/call", "\"name\":\"exec_command\"," META(""))));

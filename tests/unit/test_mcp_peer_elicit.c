@@ -37,7 +37,7 @@ static void test_a_legacy_client_is_sent_the_form(void **state)
     hears_of(0, ELICIT("2"), NULL);
     assert_false(
         say("{\"jsonrpc\":\"2.0\",\"id\":\"elicit-2\",\"result\":{\"action\":\"cancel\"}}"));
-    assert_int_equal(f->decision, SP_DECISION_ABORT);
+    assert_int_equal(f->decision, SP_DECISION_FAILED);
     finish(f, "aborted by user", true);
     hears_of(200, "\"id\":1,", "aborted by user", NULL);
 }

@@ -169,7 +169,7 @@ static void test_without_forms_the_approver_is_asked_for_a_task(void **state)
     begin_process(newest_run(), 1000);
     hears_of(200, "\"resultType\":\"task\"", NULL);
     ask_something(newest_run());
-    assert_true(newest_run()->run.is_asking_approver);
+    assert_true(newest_run()->asks_next);
     assert_true(say(GET("2", "task-1")));
     hears_of(200, "\"status\":\"working\"", NULL);
 }

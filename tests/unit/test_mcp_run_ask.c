@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "approve/approver.h"
+#include "engine/approvers.h"
 #include "mcp/mcp_priv.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"
@@ -63,9 +64,9 @@ static void test_where_nobody_is_there_the_answer_is_no(void **state)
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
     is_calling = true;
-    sp_mcp_run_ask_approver(r);
+    sp_mcp_run_ask_next(r, SP_NOBODY_ANSWERS);
     is_calling = false;
-    assert_false(sp_mcp_run_is_asking_approver(r));
+    assert_false(sp_mcp_run_asks_host(r));
     until(w.is_done);
     assert_true(w.is_error);
     assert_string_equal(w.text, PREFIX SP_NOBODY_ANSWERS);
@@ -276,17 +277,41 @@ static void withdraw_from_person(struct sp_approver *a, uint64_t question, void 
 static const struct sp_approver_ops person_ops = {.ask = ask_person,
                                                   .withdraw = withdraw_from_person};
 static struct person person;
+static struct sp_approvers *people;
+static bool is_asked_at_once;
 
 static int begin_with_person(void **state)
 {
     if (begin_without_server(state) < 0)
         return -1;
     person = (struct person){.approver = {.ops = &person_ops, .name = "the porter"}};
-    mcp_options.approver = &person.approver;
+    people = NULL;
+    if (sp_approvers_add(&people, loop, 0, NULL, false, NULL) < 0 ||
+        sp_approvers_add(&people, loop, is_asked_at_once ? 0 : 1, &person.approver, false, NULL) <
+            0)
+        return -1;
+    mcp_options.approvers = people;
     make_server();
     return 0;
 }
-#define person_test(f) cmocka_unit_test_setup_teardown(f, begin_with_person, end)
+
+static int begin_with_both(void **state)
+{
+    is_asked_at_once = true;
+    const int r = begin_with_person(state);
+    is_asked_at_once = false;
+    return r;
+}
+
+static int end_with_person(void **state)
+{
+    const int r = end(state);
+
+    sp_approvers_free(people);
+    return r;
+}
+#define person_test(f) cmocka_unit_test_setup_teardown(f, begin_with_person, end_with_person)
+#define both_test(f)   cmocka_unit_test_setup_teardown(f, begin_with_both, end_with_person)
 
 static void say(enum sp_decision_kind kind, const char *rejection)
 {
@@ -302,17 +327,17 @@ static void test_the_approvers_answer_counts(void **state)
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
     assert_int_equal(person.asked, 0);
-    sp_mcp_run_ask_approver(r);
-    sp_mcp_run_ask_approver(r); /* once */
-    assert_true(sp_mcp_run_is_asking_approver(r));
+    assert_true(sp_mcp_run_asks_host(r));
+    sp_mcp_run_ask_next(r, "it is deaf");
+    sp_mcp_run_ask_next(r, "it is deaf"); /* once */
+    assert_false(sp_mcp_run_asks_host(r));
     assert_int_equal(person.asked, 1);
     assert_non_null(sp_mcp_run_question(r));
     say(SP_DECISION_APPROVED, "");
-    assert_false(sp_mcp_run_is_asking_approver(r));
+    assert_null(sp_mcp_run_question(r));
     until(w.is_done);
     assert_false(w.is_error);
     assert_int_equal(person.withdrawn, 0);
-    say(SP_DECISION_APPROVED, ""); /* the run is gone: that is nobody's answer */
 }
 
 static void test_an_approver_may_answer_at_once(void **state)
@@ -324,27 +349,30 @@ static void test_an_approver_may_answer_at_once(void **state)
     person.at_once = &no;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
     is_calling = true;
-    sp_mcp_run_ask_approver(r);
+    sp_mcp_run_ask_next(r, "it is deaf");
     is_calling = false;
     until(w.is_done);
     assert_string_equal(w.text, PREFIX "never");
 }
+
+#define REMEDY \
+    ". Name one more approver (--approver), allow it by a rule, or change the approval policy"
 
 static void test_an_approver_that_does_not_answer_is_named(void **state)
 {
     struct waiter w;
 
     (void)state;
-    sp_mcp_run_ask_approver(start_asking(&w, nice_true));
+    sp_mcp_run_ask_next(start_asking(&w, nice_true), "it is deaf");
     say(SP_DECISION_FAILED, "it exited with code 1");
     until(w.is_done);
-    assert_string_equal(w.text, PREFIX "approval required, but the porter did not answer: it "
-                                       "exited with code 1");
-    sp_mcp_run_ask_approver(start_asking(&w, nice_true));
+    assert_string_equal(w.text, PREFIX "approval required, but no person answered: the host: it is "
+                                       "deaf; the porter: it exited with code 1" REMEDY);
+    sp_mcp_run_ask_next(start_asking(&w, nice_true), "it is deaf");
     say(SP_DECISION_NO_OPINION, "");
     until(w.is_done);
-    assert_string_equal(w.text,
-                        PREFIX "approval required, but the porter did not answer: it said nothing");
+    assert_string_equal(w.text, PREFIX "approval required, but no person answered: the host: it is "
+                                       "deaf; the porter: it said nothing" REMEDY);
 }
 
 static void test_the_approver_is_let_go_when_its_answer_is_not_needed(void **state)
@@ -353,20 +381,43 @@ static void test_the_approver_is_let_go_when_its_answer_is_not_needed(void **sta
 
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
-    sp_mcp_run_ask_approver(r);
-    decide(r, SP_DECISION_DENIED); /* somebody else was faster */
-    assert_int_equal(person.withdrawn, 1);
-    until(w.is_done);
-    r = start_asking(&w, nice_true);
-    sp_mcp_run_ask_approver(r);
+    sp_mcp_run_ask_next(r, "it is deaf");
     sp_mcp_run_cancel(r);
-    assert_int_equal(person.withdrawn, 2);
-    say(SP_DECISION_APPROVED, "");
+    assert_int_equal(person.withdrawn, 1);
     until(caller->runs == NULL);
-    sp_mcp_run_ask_approver(start_asking(&w, nice_true));
+    sp_mcp_run_ask_next(start_asking(&w, nice_true), "it is deaf");
     sp_mcp_free(mcp);
     mcp = NULL;
-    assert_int_equal(person.withdrawn, 3);
+    assert_int_equal(person.withdrawn, 2);
+}
+
+/* Both were asked at once: whoever is first counts, and the other is told so. */
+static void test_the_first_of_two_counts(void **state)
+{
+    struct waiter w;
+
+    (void)state;
+    struct sp_mcp_run *r = start_asking(&w, nice_true);
+    assert_int_equal(person.asked, 1);
+    assert_true(sp_mcp_run_asks_host(r));
+    decide(r, SP_DECISION_APPROVED);
+    assert_int_equal(person.withdrawn, 1);
+    until(w.is_done);
+    assert_false(w.is_error);
+
+    r = start_asking(&w, nice_true);
+    say(SP_DECISION_DENIED, "never");
+    assert_false(sp_mcp_run_asks_host(r));
+    until(w.is_done);
+    assert_string_equal(w.text, PREFIX "never");
+    assert_non_null(strstr(w.story, "withdrawn"));
+
+    r = start_asking(&w, nice_true);
+    say(SP_DECISION_FAILED, "it is broken"); /* the other may still answer */
+    assert_true(sp_mcp_run_asks_host(r));
+    decide(r, SP_DECISION_APPROVED);
+    until(w.is_done);
+    assert_false(w.is_error);
 }
 
 static void test_the_approvers_answer_to_a_held_call_waits(void **state)
@@ -376,7 +427,7 @@ static void test_the_approvers_answer_to_a_held_call_waits(void **state)
 
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
-    sp_mcp_run_ask_approver(r);
+    sp_mcp_run_ask_next(r, "it is deaf");
     sp_mcp_run_hold(r, true);
     say(SP_DECISION_APPROVED, "");
     run_for(200);
@@ -418,6 +469,7 @@ int main(void)
         person_test(test_an_approver_may_answer_at_once),
         person_test(test_an_approver_that_does_not_answer_is_named),
         person_test(test_the_approver_is_let_go_when_its_answer_is_not_needed),
+        both_test(test_the_first_of_two_counts),
         person_test(test_the_approvers_answer_to_a_held_call_waits),
         person_test(test_a_host_that_cannot_be_asked_leaves_it_to_the_approver),
     };
