@@ -4,10 +4,12 @@
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -334,7 +336,9 @@ class Confined(Link):
 
     def test_the_token_file(self):
         real = os.path.join(self.work, 'tokens')
-        link = os.path.join(self.base, 'link')
+        far = tempfile.mkdtemp(prefix='sallyport-token-', dir='/var/tmp')  # no policy here may write it
+        self.addCleanup(shutil.rmtree, far, True)
+        link = os.path.join(far, 'link')
         with open(os.open(real, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
             f.write(TOKENS[0] + '\n')
         os.symlink(real, link)
@@ -348,6 +352,24 @@ class Confined(Link):
         r = host.run('ln tokens other; cp tokens other; mv tokens other; cat other; grep -r %s .' % TOKENS[0][:12],
                      login=False)
         self.assertNotIn(TOKENS[0], r['output'])
+        host.run('echo x > tokens; rm -f tokens %s; ln -sf /dev/null %s' % (link, link), login=False)
+        self.assertEqual(os.readlink(link), real)
+        with open(link) as f:
+            self.assertEqual(f.read(), TOKENS[0] + '\n')
+
+    def test_a_token_file_whose_link_a_command_could_replace(self):
+        """The next server would take its tokens from another file."""
+        real = os.path.join(self.base, 'tokens')
+        link = os.path.join(self.work, 'link')
+        with open(os.open(real, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
+            f.write(TOKENS[0] + '\n')
+        os.symlink(real, link)
+        _, (url,) = self.listening('http://127.0.0.1:0/mcp', args=('--token-file', link))
+        host = mcp.Http(url, TOKENS[0])
+        self.addCleanup(host.close)
+        r = host.exec('true')
+        self.assertTrue(r.failed)
+        self.assertIn('could replace the symlink ' + link, r.text)
 
     def test_the_port(self):
         ask = 'import http.client, sys\nc = http.client.HTTPConnection(sys.argv[1], timeout=20)\nc.request("POST", "/mcp")\n' \
