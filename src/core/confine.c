@@ -255,12 +255,18 @@ static int make_survey(const struct sp_wards *w, const struct sp_policy *p, stru
 
 #define MAX_MADE 64 /* components of a path */
 
-static bool is_own_dir(const struct sp_wards *w, const char *path)
+static bool is_in_list(const char *const *list, const char *path)
 {
-    for (const char *const *i = w->options.fixed.own_dirs; i != NULL && *i != NULL; i++)
-        if (strcmp(*i, path) == 0)
+    for (; list != NULL && *list != NULL; list++)
+        if (strcmp(*list, path) == 0)
             return true;
     return false;
+}
+
+/* Not a runtime directory, which nothing else looks into. */
+static bool has_rules(const struct sp_fixed_places *fixed, const char *path)
+{
+    return is_in_list(fixed->own_dirs, path) && !is_in_list(fixed->hidden, path);
 }
 
 /* One directory on the way to one of ours, or that itself, for good. 1: neither we nor a command of
@@ -285,7 +291,7 @@ static int make_own_dir(const struct sp_wards *w, const char *path, struct sp_er
     if (dir < 0 ||
         (fstat(dir, &st) == 0 && (st.st_mode & S_IRWXU) != S_IRWXU && fchmod(dir, 0700) < 0))
         return sp_fail(e, SP_E_SYSTEM, errno, "make %.200s a directory of ours", path);
-    if (is_own_dir(w, path))
+    if (has_rules(&w->options.fixed, path))
         (void)mkdirat(dir, "rules", 0700); /* an empty one may be taken for a placeholder */
     return 0;
 }

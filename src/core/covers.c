@@ -116,9 +116,10 @@ bool sp_covers_find(const char *runtime_dir, struct sp_covers *ret)
               sp_covers_add(ret, getenv("SSH_AUTH_SOCK")) && add_address(ret, "DOCKER_HOST") &&
               add_address(ret, "DBUS_SESSION_BUS_ADDRESS");
 
-    /* Also what another server of this user, with another environment, may have chosen. */
+    /* Also what another server of this user, with another environment, may have chosen, or will: a
+     * directory that a command has made would give it that server's tokens, sockets and journal. */
     for (const char *const *i = sp_runtime_candidates(); ok && *i != NULL; i++)
-        ok = sp_covers_add(ret, *i);
+        ok = sp_covers_add(ret, *i) && sp_cover_list_add(&ret->own_dirs, *i);
     for (size_t i = 0; ok && gpg != NULL && i < sizeof gpg_sockets / sizeof gpg_sockets[0]; i++) {
         char path[4096];
 

@@ -74,8 +74,9 @@ const char *const *sp_runtime_candidates(void)
     const char *named = getenv("XDG_RUNTIME_DIR");
 
     (void)snprintf(run, sizeof run, "/run/user/%u/sallyport", (unsigned)geteuid());
-    (void)snprintf(tmp, sizeof tmp, "/tmp/sallyport-%u", (unsigned)geteuid());
-    xdg[0] = 0;
+    tmp[0] = xdg[0] = 0;
+    if (geteuid() != 0)
+        (void)snprintf(tmp, sizeof tmp, "/tmp/sallyport-%u", (unsigned)geteuid());
     if (named != NULL && named[0] == '/' && strlen(named) < sizeof xdg - sizeof "/sallyport")
         (void)snprintf(xdg, sizeof xdg, "%s/sallyport", named);
     return all;

@@ -225,6 +225,40 @@ class Exec(Ground):
 
 
 @ours_only
+class Runtime(Ground):
+    """Tokens, sockets and journals: a command must not make the directory that the next server keeps them in."""
+
+    SCRIPT = 'mkdir -p "$1" && echo BAD > "$1/placeholders.x" && echo planted; ls "$1"; mv "$1" "$1.old"; mv "$2" "$2.old"; ' \
+             'echo tried'
+
+    def attack_dir(self, path, program=PROGRAM, env=None, **how):
+        r = subprocess.run([program, 'exec', '--sandbox', ':workspace', '--', 'sh', '-c', self.SCRIPT, 'sh', path,
+                            os.path.dirname(path)], env={**self.env, **(env or {})}, cwd=self.work, stdin=subprocess.DEVNULL,
+                           capture_output=True, text=True, timeout=wire.DEADLINE, **how)
+        self.assertEqual(r.stdout, 'tried\n', r.stderr)
+
+    def test_the_one_that_a_variable_names(self):
+        run = os.path.join(self.base, 'no/such/run')
+        self.attack_dir(run + '/sallyport', env={'XDG_RUNTIME_DIR': run})
+        self.assertEqual(os.listdir(run), [])  # it is hidden as a whole
+        self.assertEqual(os.stat(run).st_mode & 0o777, 0o700)
+
+    def test_the_one_below_tmp(self):
+        if os.geteuid() != 0:
+            self.skipTest('needs a user of its own')
+        uid = 61000 + os.getpid() % 4000
+        path = '/tmp/sallyport-%d' % uid
+        self.addCleanup(shutil.rmtree, path, True)
+        program = shutil.copy(PROGRAM, os.path.join(self.far, 'sallyport'))
+        os.chmod(self.far, 0o755)
+        for each in (self.base, self.work, self.home, self.runtime):
+            os.chown(each, uid, uid)
+        for variable in (self.runtime, ''):
+            self.attack_dir(path, program, {'XDG_RUNTIME_DIR': variable}, user=uid, group=uid, extra_groups=[])
+            self.assertEqual((os.stat(path).st_uid, os.stat(path).st_mode & 0o777), (uid, 0o700))
+
+
+@ours_only
 class Sandbox(Exec):
     """The same by `sallyport sandbox`, as far as it reads files."""
 
