@@ -233,12 +233,18 @@ static bool do_segments_stay(const struct sp_writable *w, const struct sp_segmen
 
 /* ---- the environment ---- */
 
-/* Code that every program loads, and what a shell reads before its script. */
+/* Code that every program loads, what a shell reads before its script, and where the usual
+ * interpreters look for modules first: each a list of paths. Separators besides the colon, which
+ * one of them knows, make no path that stays. */
 static bool does_code_stay(const struct sp_writable *w, struct sp_str environ)
 {
     static const char *const places[] = {"/etc", "/lib", "/lib64", "/usr"};
-    static const char *const names[] = {"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
-                                        "GCONV_PATH", "BASH_ENV",        "ENV"};
+    static const char *const names[] = {"LD_PRELOAD",        "LD_LIBRARY_PATH",  "LD_AUDIT",
+                                        "GCONV_PATH",        "BASH_ENV",         "ENV",
+                                        "PYTHONPATH",        "PYTHONHOME",       "PERL5LIB",
+                                        "PERLLIB",           "RUBYLIB",          "NODE_PATH",
+                                        "CLASSPATH",         "GIT_EXEC_PATH",    "GIT_TEMPLATE_DIR",
+                                        "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"};
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (sp_writable_has(w, places[i]))
@@ -247,8 +253,11 @@ static bool does_code_stay(const struct sp_writable *w, struct sp_str environ)
         struct sp_str rest = sp_environ_value(environ, names[i]);
         struct sp_str entry;
 
-        while (rest.n != 0 && next_entry(&rest, &entry))
-            if (!does_entry_stay(w, entry))
+        if (rest.n == 0)
+            continue;
+        while (next_entry(&rest, &entry))
+            if (memchr(entry.p, ' ', entry.n) != NULL || memchr(entry.p, ';', entry.n) != NULL ||
+                !does_entry_stay(w, entry))
                 return false;
     }
     return true;

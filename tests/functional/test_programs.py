@@ -12,7 +12,7 @@ import mcp
 import tap
 import wire
 from mcp import FORM
-from server import PASS_ON, PROGRAM, Case, ours_only
+from server import PASS_ON, PROGRAM, PYTHON, Case, ours_only
 
 SYSTEM = '/usr/bin:/bin'
 
@@ -167,6 +167,22 @@ class Exec(Case, Ground):
         self.assertFalse(self.escaped())
         self.assertConfined('touch', self.mark_file, planted=False, LD_LIBRARY_PATH=self.ws)
         self.assertFree('touch', self.mark_file, LD_LIBRARY_PATH=self.bin)
+        for value in ('/usr/lib:', ':/usr/lib', '/usr/lib;' + self.ws):  # an empty entry is the working directory
+            self.assertConfined('touch', self.mark_file, planted=False, LD_LIBRARY_PATH=value)
+        self.assertConfined('touch', self.mark_file, planted=False, LD_PRELOAD='/usr/lib/none.so ' + self.ws + '/x.so')
+
+    def test_modules_that_a_variable_of_ours_names(self):
+        """A tool of the system, in an environment made for the work on a project."""
+        wire.write_program(self.bin + '/tool', '#!%s\nimport json\nprint("ran")\n' % PYTHON)
+        with open(os.path.join(self.ws, 'json.py'), 'w') as f:
+            f.write('open(%r, "w")\n' % self.mark_file)
+        path = self.bin + ':' + SYSTEM
+        for value in (self.ws, '/usr/lib:' + self.ws, '.', '/usr/lib:'):
+            self.exec('tool', path=path, PYTHONPATH=value)
+            self.assertFalse(self.escaped(), value)
+        for name in ('PYTHONHOME', 'PERL5LIB', 'RUBYLIB', 'NODE_PATH', 'CLASSPATH', 'GIT_EXEC_PATH', 'GIT_CONFIG_GLOBAL'):
+            self.assertConfined('touch', self.mark_file, planted=False, **{name: self.ws})
+            self.assertFree('touch', self.mark_file, **{name: self.bin})
 
     def test_builtins_that_change_what_a_name_means(self):
         self.plant(self.ws + '/bin/git')
