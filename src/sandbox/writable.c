@@ -53,6 +53,7 @@ void sp_writable_find(const struct sp_policy *p, struct sp_writable *ret)
     bool ok = true;
 
     *ret = (struct sp_writable){0};
+    sp_budget_begin(SP_SURVEY_MS); /* for the paths that are asked about next, too */
     if (p == NULL || !sp_profile_needs_sandbox(&p->profile))
         return;
     if (sp_resolve(p, &r, NULL) < 0) {

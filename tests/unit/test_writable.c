@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/budget.h"
 #include "sandbox/writable.h"
 #include "tree_fixture.h"
 
@@ -105,13 +106,27 @@ static void test_all_and_nothing(void **state)
     assert_false(stays("/usr/bin/env"));
 }
 
+/* Between a command's judgement and this a person may have thought for an hour. */
+static void test_each_look_has_time_of_its_own(void **state)
+{
+    (void)state;
+    make_file("bin/f", "");
+    add(SP_ACCESS_READ, "/");
+    for (int i = 0; i < 100; i++) {
+        sp_budget_begin(0);
+        sp_writable_done(&writable);
+        sp_writable_find(&policy, &writable);
+        for (int k = 0; k < 10; k++)
+            assert_true(stays(at("bin/f")));
+    }
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, tree_begin, end)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_what_lies_in_a_writable_place),
-    TEST(test_symlinks_on_the_way),
-    TEST(test_a_place_that_is_not_there_yet),
-    TEST(test_all_and_nothing),
+    TEST(test_what_lies_in_a_writable_place), TEST(test_symlinks_on_the_way),
+    TEST(test_a_place_that_is_not_there_yet), TEST(test_all_and_nothing),
+    TEST(test_each_look_has_time_of_its_own),
 };
 
 TEST_MAIN(tests)
