@@ -12,6 +12,7 @@
 
 #define SHEBANG_BYTES 256 /* as the kernel */
 #define MAX_SCRIPTS   5   /* that interpret one another; as the kernel */
+#define NO_PROGRAMS   "/nonexistent"
 
 void sp_program_done(struct sp_program *p)
 {
@@ -74,7 +75,7 @@ static bool does_entry_stay(const struct sp_writable *w, struct sp_str entry)
 }
 
 /* PATH without the entries that commands may write. *ret is NULL if that is all of it. false: no
- * memory. */
+ * memory. An empty PATH would be the working directory. */
 static bool keep_entries(const struct sp_writable *w, struct sp_str path, char **ret)
 {
     auto_buf struct sp_buf kept = {0};
@@ -88,9 +89,9 @@ static bool keep_entries(const struct sp_writable *w, struct sp_str path, char *
             ok = (kept.len == 0 || sp_buf_add(&kept, ":", 1)) && sp_buf_add_str(&kept, entry);
     if (!ok)
         return false;
-    if (kept.len == path.n)
+    if (kept.len == path.n && kept.len != 0)
         return true;
-    *ret = strndup(kept.len == 0 ? "" : kept.data, kept.len);
+    *ret = kept.len == 0 ? strdup(NO_PROGRAMS) : strndup(kept.data, kept.len);
     return *ret != NULL;
 }
 
@@ -234,31 +235,99 @@ static bool do_segments_stay(const struct sp_writable *w, const struct sp_segmen
 /* ---- the environment ---- */
 
 /* Code that every program loads, what a shell reads before its script, and where the usual
- * interpreters look for modules first: each a list of paths. Separators besides the colon, which
- * one of them knows, make no path that stays. */
+ * interpreters look for modules first: each a list of paths. */
+static const char *const code_variables[] = {
+    "LD_PRELOAD",        "LD_LIBRARY_PATH",   "LD_AUDIT",
+    "GCONV_PATH",        "BASH_ENV",          "ENV",
+    "PYTHONPATH",        "PYTHONHOME",        "PERL5LIB",
+    "PERLLIB",           "RUBYLIB",           "NODE_PATH",
+    "CLASSPATH",         "GIT_EXEC_PATH",     "GIT_TEMPLATE_DIR",
+    "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
+};
+#define CODE_VARIABLES (sizeof code_variables / sizeof *code_variables)
+
+/* The loader has more separators than the colon: what is behind one is not looked at, so nothing
+ * with one in it counts. */
+static bool does_list_stay(const struct sp_writable *w, struct sp_str list)
+{
+    struct sp_str entry;
+
+    if (list.n == 0)
+        return true;
+    while (next_entry(&list, &entry))
+        if (memchr(entry.p, ' ', entry.n) != NULL || memchr(entry.p, ';', entry.n) != NULL ||
+            !does_entry_stay(w, entry))
+            return false;
+    return true;
+}
+
 static bool does_code_stay(const struct sp_writable *w, struct sp_str environ)
 {
     static const char *const places[] = {"/etc", "/lib", "/lib64", "/usr"};
-    static const char *const names[] = {"LD_PRELOAD",        "LD_LIBRARY_PATH",  "LD_AUDIT",
-                                        "GCONV_PATH",        "BASH_ENV",         "ENV",
-                                        "PYTHONPATH",        "PYTHONHOME",       "PERL5LIB",
-                                        "PERLLIB",           "RUBYLIB",          "NODE_PATH",
-                                        "CLASSPATH",         "GIT_EXEC_PATH",    "GIT_TEMPLATE_DIR",
-                                        "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"};
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (sp_writable_has(w, places[i]))
             return false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct sp_str rest = sp_environ_value(environ, names[i]);
-        struct sp_str entry;
+    for (size_t i = 0; i < CODE_VARIABLES; i++)
+        if (!does_list_stay(w, sp_environ_value(environ, code_variables[i])))
+            return false;
+    return true;
+}
 
-        if (rest.n == 0)
+/* Whether `word`, NAME=VALUE, names code that commands may write. */
+static bool leads_astray(const struct sp_writable *w, const char *word)
+{
+    for (size_t i = 0; i < CODE_VARIABLES; i++) {
+        const size_t n = strlen(code_variables[i]);
+
+        if (strncmp(word, code_variables[i], n) == 0 && word[n] == '=')
+            return !does_list_stay(w, sp_str_of(word + n + 1));
+    }
+    return false;
+}
+
+void sp_decider_environ_done(struct sp_decider_environ *v)
+{
+    free(v->items);
+    free(v->path);
+    *v = (struct sp_decider_environ){0};
+}
+
+/* PATH=... for one of ours. false: no memory. */
+static bool write_path(const struct sp_writable *w, const char *value, char **ret)
+{
+    auto_free char *kept = NULL;
+
+    if (!keep_entries(w, sp_str_of(value), &kept))
+        return false;
+    if (asprintf(ret, "PATH=%s", kept == NULL ? value : kept) < 0)
+        *ret = NULL;
+    return *ret != NULL;
+}
+
+bool sp_decider_environ_make(const struct sp_policy *profile, char *const *own,
+                             struct sp_decider_environ *ret)
+{
+    auto_writable struct sp_writable w = {0};
+    size_t count = 0;
+
+    while (own[count] != NULL)
+        count++;
+    *ret = (struct sp_decider_environ){.items = calloc(count + 1, sizeof *ret->items)};
+    if (ret->items == NULL)
+        return false;
+    sp_writable_find(profile, &w);
+    count = 0;
+    for (; *own != NULL; own++) {
+        const bool is_path = strncmp(*own, "PATH=", 5) == 0;
+
+        if (leads_astray(&w, *own) || (is_path && ret->path != NULL))
             continue;
-        while (next_entry(&rest, &entry))
-            if (memchr(entry.p, ' ', entry.n) != NULL || memchr(entry.p, ';', entry.n) != NULL ||
-                !does_entry_stay(w, entry))
-                return false;
+        if (is_path && !write_path(&w, *own + 5, &ret->path)) {
+            sp_decider_environ_done(ret);
+            return false;
+        }
+        ret->items[count++] = is_path ? ret->path : *own;
     }
     return true;
 }
@@ -327,9 +396,11 @@ bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
 /* The path leads to the file that its last component names. */
 static bool is_same_file(struct sp_str program, struct sp_str path)
 {
-    const struct sp_writable none = {0};
+    struct sp_writable none;
     struct sp_program by_path = {0};
     struct sp_program by_name = {0};
+
+    sp_writable_find(NULL, &none);
     const bool is_same = find(&none, program, path, &by_path) &&
                          find(&none, sp_base_name(program), path, &by_name) &&
                          by_path.dev == by_name.dev && by_path.ino == by_name.ino;

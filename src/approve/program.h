@@ -52,6 +52,19 @@ bool sp_path_is_relative(struct sp_str path);
 /* The value of a variable; p NULL: it is not set. */
 struct sp_str sp_environ_value(struct sp_str environ, const char *name);
 
+/*
+ * The environment of a program that decides about commands, and so runs without a sandbox: an
+ * approver, a hook, a reviewer. It is that of the server, without the entries of PATH, and without
+ * the variables, that lead to code which commands under the profile may have written.
+ */
+struct sp_decider_environ {
+    char **items; /* NULL at the end; borrowed but for `path` */
+    char *path;
+};
+bool sp_decider_environ_make(const struct sp_policy *profile, char *const *own,
+                             struct sp_decider_environ *ret); /* false: no memory */
+void sp_decider_environ_done(struct sp_decider_environ *v);
+
 /* Whether a login shell, or any, would read a file of the user's that commands may write. */
 bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str environ);
 

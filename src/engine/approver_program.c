@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "approve/program.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "os/own.h"
@@ -220,7 +221,7 @@ static int lift(int fd)
     return higher;
 }
 
-static int spawn(const char *path, int in, int out, pid_t *ret)
+static int spawn(const char *path, char *const *variables, int in, int out, pid_t *ret)
 {
     char *const argv[] = {(char *)(uintptr_t)path, NULL};
     posix_spawn_file_actions_t actions;
@@ -246,7 +247,7 @@ static int spawn(const char *path, int in, int out, pid_t *ret)
         if (err == 0)
             err = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
         if (err == 0)
-            err = posix_spawn(ret, path, &actions, &attr, argv, environ);
+            err = posix_spawn(ret, path, &actions, &attr, argv, variables);
         (void)posix_spawn_file_actions_destroy(&actions);
     }
     (void)posix_spawnattr_destroy(&attr);
@@ -269,7 +270,11 @@ static int start(struct query *q, const struct sp_question *question, struct sp_
     its_out = lift(ends[1]);
     if (its_out < 0 || fcntl(q->out, F_SETFL, O_NONBLOCK) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "run %s", q->by->path);
-    r = spawn(q->by->path, in, its_out, &q->pid);
+    struct sp_decider_environ variables;
+    if (!sp_decider_environ_make(question->profile, environ, &variables))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run %s", q->by->path);
+    r = spawn(q->by->path, variables.items, in, its_out, &q->pid);
+    sp_decider_environ_done(&variables);
     if (r != 0)
         return sp_fail(e, SP_E_SYSTEM, r, "run %s", q->by->path);
     q->pidfd = (int)syscall(SYS_pidfd_open, q->pid, 0);

@@ -130,6 +130,13 @@ class Exec(Case, Ground):
         self.assertFalse(self.escaped())
         self.assertEqual((code, said.splitlines()[0]), (127, self.bin + ':' + SYSTEM))
 
+    def test_a_path_of_which_nothing_is_left_is_not_the_working_directory(self):
+        self.plant(self.ws + '/helper')
+        wire.write_program(self.bin + '/tool', '#!/bin/sh\necho "PATH=$PATH"\nhelper\n')
+        for path in (self.ws + '/bin', '.', ''):
+            code, said = self.exec(self.bin + '/tool', path=path)
+            self.assertFalse(self.escaped(), path)
+
     def test_no_program_is_known_to_be_safe_in_a_relative_path(self):
         self.plant(self.ws + '/bin/ls')
         wary = ('--approve', 'untrusted')
@@ -192,6 +199,29 @@ class Exec(Case, Ground):
             self.assertFalse(self.escaped(), script)
         self.assertFree('/bin/bash', '-c', 'cd bin && pwd && echo x && touch ' + self.mark_file,
                         rules=('cd', 'pwd', 'echo', 'touch'))
+
+    # -- programs that decide
+
+    def test_who_decides_runs_nothing_from_the_workspace(self):
+        """An approver, a hook and a reviewer run without a sandbox, in the environment of the server."""
+        yes = 'print(\'{"decision":"approved"}\')\n'
+        decider = wire.write_program(self.ground + '/decider', '#!/usr/bin/env python3\nimport json\n' + yes)
+        os.symlink(PYTHON, self.bin + '/python3')
+        path = '%s/bin:%s:.' % (self.ws, self.bin)
+        doors = (('--approver', 'program:' + decider), ('--set', 'permission_hook="%s"' % decider),
+                 ('--set', 'reviewer="program:%s"' % decider, '--set', 'strict_review=true'))
+        for door in doors:
+            flags = (*door, '--approve', 'untrusted')
+            code, said = self.exec('printf', 'ran', path=path + ':' + SYSTEM, rules=(), flags=flags)
+            self.assertEqual((code, said), (0, 'ran'), door)
+            self.plant(self.ws + '/bin/python3')
+            with open(os.path.join(self.ws, 'json.py'), 'w') as f:
+                f.write('open(%r, "w")\n' % self.mark_file)
+            for env in ({}, {'PYTHONPATH': self.ws}, {'PYTHONPATH': '/usr/lib:.'}):
+                code, said = self.exec('printf', 'ran', path=path + ':' + SYSTEM, rules=(), flags=flags, **env)
+                self.assertEqual((code, said, self.escaped()), (0, 'ran', False), (door, env))
+            os.unlink(self.ws + '/bin/python3')
+            os.unlink(self.ws + '/json.py')
 
     # -- what goes on working
 
