@@ -211,10 +211,19 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
 
 /* ---- seats ---- */
 
+static uint32_t resting_guests(const struct sp_cell *c)
+{
+    uint32_t n = 0;
+
+    for (const struct sp_cell_guest *g = c->guests; g != NULL; g = g->next)
+        n += g->is_resting;
+    return n;
+}
+
 static void set_free(struct sp_cell *c)
 {
     c->busy--;
-    if (c->busy == 0 && c->options.idle != NULL)
+    if (c->busy == resting_guests(c) && c->options.idle != NULL)
         c->options.idle(c->options.user);
 }
 
@@ -225,6 +234,8 @@ void sp_cell_rest(struct sp_seat *s)
     if (c == NULL || s->is_idle)
         return;
     s->is_idle = true;
+    if (c->options.rested != NULL)
+        c->options.rested(c->options.user);
     set_free(c);
 }
 
@@ -841,12 +852,10 @@ void sp_cell_kill(struct sp_cell *c)
 
 bool sp_cell_is_deserted(const struct sp_cell *c)
 {
-    uint32_t resting = 0;
+    const uint32_t resting = resting_guests(c);
 
-    for (const struct sp_cell_guest *g = c->guests; g != NULL; g = g->next)
-        resting += g->is_resting;
     return c->busy == resting && c->self.pidfd >= 0 &&
-           sp_tree_children(c->self.pid, NULL, 0) <= (int)resting;
+           sp_tree_living(c->self.pid) <= (int)resting;
 }
 
 bool sp_cell_is_ready(const struct sp_cell *c)

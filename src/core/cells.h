@@ -60,7 +60,8 @@ struct sp_cell_options {
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more, or is given up */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
-    void (*idle)(void *user);    /* the last process has closed; NULL: nobody asks */
+    void (*rested)(void *user);  /* a process has closed; NULL: nobody asks */
+    void (*idle)(void *user);    /* the same, and none is left but guests at rest; NULL likewise */
     void (*gone)(void *user);    /* after sp_cell_kill: no process of it is left; may be NULL */
 };
 

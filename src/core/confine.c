@@ -11,12 +11,15 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "core/placeholder.h"
+#include "core/planted.h"
 #include "core/probe.h"
 #include "sandbox/canonical.h"
 #include "sandbox/spots.h"
 
 #define FAILED_PROBE_MS 5000 /* a host that refused cells is asked again */
 #define TRIES           8    /* the disk may change between the look and the making */
+#define FIRST_LOOK_MS   10   /* for the end of what commands have left; then twice as long, ... */
+#define LAST_LOOK_MS    500  /* ... up to this */
 
 /* A cell with what it stands for. */
 struct ward {
@@ -32,7 +35,9 @@ struct ward {
     char **placeholders;
     int *locks; /* a descriptor of each, which is the table's */
     size_t placeholder_count;
-    struct sp_timer idle;
+    struct sp_watched watched;
+    struct sp_timer idle, look;
+    uint64_t pause_ms; /* between looks for the end of what commands have left */
 };
 
 struct sp_wards {
@@ -40,7 +45,9 @@ struct sp_wards {
     struct sp_cells *cells;
     struct sp_wards_options options;
     struct ward *first;
-    uint32_t count; /* of those that are not ending */
+    uint32_t count;                   /* of those that are not ending */
+    uint64_t burst_session, burst_ms; /* who started last, and when */
+    uint32_t burst_count;             /* so often in a row */
     bool has_powers;
     uint64_t powers_until_ms;
     struct sp_powers powers;
@@ -109,15 +116,24 @@ static void link_first(struct ward *w)
     w->all->first = w;
 }
 
-static void free_ward(struct ward *w)
+static void drop_placeholders(struct ward *w)
 {
-    sp_loop_cancel(w->all->loop, &w->idle);
     for (size_t i = 0; i < w->placeholder_count; i++) {
         sp_placeholder_drop(w->all->placeholders, w->placeholders[i]);
         free(w->placeholders[i]);
     }
+    w->placeholder_count = 0;
+}
+
+static void free_ward(struct ward *w)
+{
+    sp_loop_cancel(w->all->loop, &w->idle);
+    sp_loop_cancel(w->all->loop, &w->look);
+    drop_placeholders(w);
     free(w->placeholders);
     free(w->locks);
+    sp_watched_look(&w->watched); /* the last of its processes is gone */
+    sp_watched_done(&w->watched);
     sp_survey_done(&w->survey);
     sp_buf_done(&w->key);
     free(w);
@@ -153,7 +169,45 @@ static void on_drained(void *user)
     o->drained(o->user);
 }
 
+static void on_rested(void *user)
+{
+    sp_watched_look(&((struct ward *)user)->watched);
+}
+
+/* While commands run. */
+static void on_look(struct sp_timer *t)
+{
+    struct ward *w = SP_CONTAINER(t, struct ward, look);
+
+    sp_watched_look(&w->watched);
+    if (sp_cell_is_busy(w->cell) || !sp_cell_is_deserted(w->cell))
+        (void)sp_loop_timer(w->all->loop, t, sp_loop_now(w->all->loop) + SP_PLANTED_LOOK_MS,
+                            on_look);
+}
+
 static void on_idle_timer(struct sp_timer *t);
+
+static void end_in(struct ward *w, uint64_t ms)
+{
+    (void)sp_loop_timer(w->all->loop, &w->idle, sp_loop_now(w->all->loop) + ms, on_idle_timer);
+}
+
+static bool is_in_burst(const struct ward *w)
+{
+    const struct sp_wards *all = w->all;
+
+    return all->burst_session == w->session && all->burst_count >= SP_BURST_STARTS &&
+           sp_loop_now(all->loop) - all->burst_ms < SP_BURST_MS;
+}
+
+/* No process is in the cell but its own, and no start comes any more: placeholders protect nothing.
+ * They are gone before anybody hears that the last command has closed. */
+static void retire(struct ward *w)
+{
+    w->is_stale = true;
+    drop_placeholders(w);
+    end_in(w, 0); /* not in the middle of what the command's end means to others */
+}
 
 /* Nothing asked for runs in it. What a command has left may: then it stays, and is asked again. */
 static void on_idle(void *user)
@@ -162,24 +216,32 @@ static void on_idle(void *user)
 
     if (w->is_ending)
         return;
-    const uint64_t ms = w->is_stale                ? 0
-                        : w->placeholder_count > 0 ? SP_CELL_IDLE_FAST_MS
-                                                   : SP_CELL_IDLE_MS;
-
-    (void)sp_loop_timer(w->all->loop, &w->idle, sp_loop_now(w->all->loop) + ms, on_idle_timer);
+    w->pause_ms = FIRST_LOOK_MS;
+    if (w->is_stale)
+        end_in(w, 0);
+    else if (w->placeholder_count == 0)
+        end_in(w, SP_CELL_IDLE_MS);
+    else if (is_in_burst(w))
+        end_in(w, SP_BURST_MS);
+    else if (sp_cell_is_deserted(w->cell))
+        retire(w);
+    else
+        end_in(w, w->pause_ms);
 }
 
 static void on_idle_timer(struct sp_timer *t)
 {
     struct ward *w = SP_CONTAINER(t, struct ward, idle);
 
-    if (sp_cell_is_busy(w->cell))
-        return;
-    if (sp_cell_is_deserted(w->cell))
+    if (sp_cell_is_deserted(w->cell)) {
+        drop_placeholders(w);
         end_ward(w);
-    else
-        (void)sp_loop_timer(w->all->loop, t, sp_loop_now(w->all->loop) + SP_CELL_IDLE_FAST_MS,
-                            on_idle_timer);
+        return;
+    }
+    if (sp_cell_is_busy(w->cell))
+        return; /* on_idle comes again */
+    end_in(w, w->pause_ms);
+    w->pause_ms = w->pause_ms * 2 > LAST_LOOK_MS ? LAST_LOOK_MS : w->pause_ms * 2;
 }
 
 /* ---- making ---- */
@@ -399,10 +461,13 @@ static int build(struct ward *w, struct sp_error *e)
         r = take_placeholders(w, &plan, e);
     if (r < 0)
         return r;
+    if (!sp_watched_make(&w->survey, &w->watched))
+        return sp_fail(e, SP_E_SYSTEM, errno, "watch for protected names");
     o.plan = &plan;
     o.use_cgroups = false;
     o.user = w;
     o.died = on_died;
+    o.rested = on_rested;
     o.idle = on_idle;
     o.gone = on_gone;
     o.drained = on_drained;
@@ -412,21 +477,60 @@ static int build(struct ward *w, struct sp_error *e)
     return r;
 }
 
-/* The least recently used one in which nothing runs makes room. */
-static int make_room(struct sp_wards *w, struct sp_error *e)
+/* Cells of a session that are not ending. */
+static uint32_t cells_of(const struct sp_wards *w, uint64_t session)
 {
-    struct ward *last = NULL;
+    uint32_t n = 0;
 
-    if (w->count < SP_MAX_CONFINED)
+    for (const struct ward *i = w->first; i != NULL; i = i->next)
+        n += !i->is_ending && i->session == session;
+    return n;
+}
+
+/* Of the session that has most of them, the least recently used cell in which nothing runs; one
+ * that is its session's only one only for a session that has none. */
+static struct ward *find_spare(const struct sp_wards *w, bool may_be_only)
+{
+    struct ward *best = NULL;
+    uint32_t most = may_be_only ? 1 : 2;
+
+    for (struct ward *i = w->first; i != NULL; i = i->next) {
+        const uint32_t n = i->is_ending ? 0 : cells_of(w, i->session);
+
+        if (n >= most && sp_cell_is_deserted(i->cell)) {
+            best = i;
+            most = n;
+        }
+    }
+    return best;
+}
+
+/* Each session has one cell for itself; what there is beyond goes to whoever comes first. */
+static int make_room(struct sp_wards *w, uint64_t session, struct sp_error *e)
+{
+    const uint32_t own = cells_of(w, session);
+    uint32_t more = 0; /* beyond the first of each session */
+
+    for (const struct ward *i = w->first; i != NULL; i = i->next) {
+        bool is_first = !i->is_ending;
+
+        for (const struct ward *k = w->first; is_first && k != i; k = k->next)
+            is_first = k->is_ending || k->session != i->session;
+        more += !i->is_ending && !is_first;
+    }
+    if (w->count < SP_MAX_CONFINED && (own == 0 || more < SP_MAX_CONFINED_MORE))
         return 0;
-    for (struct ward *i = w->first; i != NULL; i = i->next)
-        if (!i->is_ending && sp_cell_is_deserted(i->cell))
-            last = i;
-    if (last == NULL)
+    struct ward *spare = find_spare(w, own == 0);
+    if (spare == NULL && own == 0)
         return sp_fail(e, SP_E_LIMIT, 0,
                        "at most %d sandboxes with different policies may be busy at once",
                        SP_MAX_CONFINED);
-    end_ward(last);
+    if (spare == NULL)
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "at most %d sandboxes with different policies may be busy at once beyond "
+                       "the first of each session",
+                       SP_MAX_CONFINED_MORE);
+    end_ward(spare);
     return 0;
 }
 
@@ -434,7 +538,7 @@ static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_pol
                      struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
                      struct sp_error *e)
 {
-    int r = make_room(all, e);
+    int r = make_room(all, session, e);
     struct ward *w = r < 0 ? NULL : calloc(1, sizeof *w);
 
     if (r < 0)
@@ -455,7 +559,7 @@ static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_pol
     }
     link_first(w);
     all->count++;
-    on_idle(w); /* in case that the first start fails */
+    end_in(w, SP_CELL_UNUSED_MS); /* in case that the first start fails */
     *ret = w;
     return 0;
 }
@@ -505,6 +609,18 @@ static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_
     return make_ward(all, session, p, &key, &survey, ret, e);
 }
 
+static void note_start(struct sp_wards *all, uint64_t session)
+{
+    const uint64_t now = sp_loop_now(all->loop);
+
+    if (all->burst_session != session || now - all->burst_ms >= SP_BURST_MS)
+        all->burst_count = 0;
+    all->burst_session = session;
+    all->burst_ms = now;
+    if (all->burst_count < SP_BURST_STARTS)
+        all->burst_count++;
+}
+
 int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
                   struct sp_cell **ret, struct sp_error *e)
 {
@@ -526,6 +642,10 @@ int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy
     }
     if (r < 0 || w == NULL)
         return r;
+    note_start(all, session);
+    if (w->watched.count > 0 && w->look.slot == 0)
+        (void)sp_loop_timer(all->loop, &w->look, sp_loop_now(all->loop) + SP_PLANTED_LOOK_MS,
+                            on_look);
     unlink_ward(w);
     link_first(w);
     *ret = w->cell;

@@ -3,8 +3,8 @@
  * confine: the confined cells of a server, one for each session and policy.
  *
  * A cell is made for the first command of its kind and used again while everything that its policy
- * looked at on the disk is still the same. It ends when nothing has run in it for a while, with its
- * session, or when another one needs its place.
+ * looked at on the disk is still the same. It ends when nothing has run in it for a while, at once
+ * if placeholders stand somewhere for it; with its session; or when another one needs its place.
  */
 #ifndef SP_CORE_CONFINE_H
 #define SP_CORE_CONFINE_H
@@ -12,10 +12,15 @@
 #include "core/cells.h"
 #include "sandbox/compile.h"
 
-#define SP_MAX_CONFINED          64
+#define SP_MAX_CONFINED          80
+#define SP_MAX_CONFINED_MORE     63  /* beyond the first of each session, of all sessions */
 #define SP_MAX_WARD_PLACEHOLDERS 256 /* of one policy */
 #define SP_CELL_IDLE_MS          60000
-#define SP_CELL_IDLE_FAST_MS     2000 /* with placeholders, which are in people's way */
+#define SP_CELL_UNUSED_MS        2000 /* made, and its first start has failed */
+/* With placeholders, which are in people's way, a cell ends with its last command; but not between
+ * so many starts in a row, each so soon after the last: it would be made anew for each. */
+#define SP_BURST_STARTS 16
+#define SP_BURST_MS     50
 
 struct sp_wards;
 

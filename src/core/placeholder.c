@@ -341,13 +341,17 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
     if (p == NULL)
         return refuse(path, ENOMEM, e);
     p->users++;
-    err = take(path, &p->who, &fd);
+    /* All our cells have one lock, so that they are not in each other's way when it is removed. */
+    const bool is_held = p->fd >= 0 && sp_placeholder_stands(t, path) && is_placeholder(p->fd) > 0;
+    if (!is_held)
+        err = take(path, &p->who, &fd);
     if (err == 0) {
-        /* The new one, if another is there by now: the old one has lost its place. */
-        if (p->fd >= 0)
+        /* Another is there by now: the old one has lost its place. */
+        if (!is_held && p->fd >= 0)
             (void)close(p->fd);
-        p->fd = fd;
-        *ret = (struct sp_placeholder_at){.dev = p->who.dev, .ino = p->who.ino, .fd = fd};
+        if (!is_held)
+            p->fd = fd;
+        *ret = (struct sp_placeholder_at){.dev = p->who.dev, .ino = p->who.ino, .fd = p->fd};
         return 0;
     }
     const bool is_needed = !is_out_of_reach(path, err);

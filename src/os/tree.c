@@ -21,7 +21,8 @@
 
 /* ---- who is whose child ---- */
 
-pid_t sp_tree_parent(pid_t pid)
+/* false: there is no such process (any more). */
+static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
 {
     char path[40];
     char text[512];
@@ -30,13 +31,18 @@ pid_t sp_tree_parent(pid_t pid)
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (n <= 0)
-        return -1;
+        return false;
     text[n] = 0;
     const char *after_name = strrchr(text, ')'); /* the name may hold anything, also a bracket */
-    int parent = -1;
-    if (after_name == NULL || sscanf(after_name, ") %*c %d", &parent) != 1)
-        return -1;
-    return parent;
+    return after_name != NULL && sscanf(after_name, ") %c %d", ret_state, ret_parent) == 2;
+}
+
+pid_t sp_tree_parent(pid_t pid)
+{
+    pid_t parent;
+    char state;
+
+    return read_stat(pid, &state, &parent) ? parent : -1;
 }
 
 /* For kernels without /proc/PID/task/TID/children. */
@@ -113,6 +119,25 @@ int sp_tree_children(pid_t parent, pid_t *pids, int max)
     return n < 0 ? children_by_scan(parent, pids, max) : n;
 }
 
+static bool is_living(pid_t pid)
+{
+    pid_t parent;
+    char state;
+
+    return read_stat(pid, &state, &parent) && state != 'Z' && state != 'X';
+}
+
+int sp_tree_living(pid_t parent)
+{
+    pid_t pids[AT_ONCE];
+    const int n = sp_tree_children(parent, pids, AT_ONCE);
+    int living = n;
+
+    for (int i = 0; i < n && i < AT_ONCE; i++)
+        living -= !is_living(pids[i]);
+    return living;
+}
+
 /* ---- stop all, then kill all ---- */
 
 struct pids {
@@ -122,8 +147,8 @@ struct pids {
 
 static bool has_pid(const struct pids *l, pid_t pid)
 {
-    for (size_t i = 0; i < l->count; i++)
-        if (l->pid[i] == pid)
+    for (size_t i = l->count; i > 0; i--)
+        if (l->pid[i - 1] == pid)
             return true;
     return false;
 }
@@ -150,6 +175,8 @@ struct hunt {
     const void *user;
     int64_t due_ns; /* INT64_MAX: none */
     struct pids met;
+    struct pids living; /* of those, as far as is known */
+    size_t asked;       /* so many of them were asked for their children before */
 };
 
 static int64_t clock_ns(void)
@@ -185,12 +212,14 @@ static void meet_children(struct hunt *h, pid_t parent)
             n = AT_ONCE; /* the rest in a later round */
         }
     }
-    for (int i = 0; i < n; i++) {
+    /* The newest first: one that forks and ends all the time is the last, behind its dead. */
+    for (int i = n - 1; i >= 0; i--) {
         if (has_pid(&h->met, pids[i]) ||
             (parent == h->root && h->is_spared != NULL && h->is_spared(h->user, pids[i])))
             continue;
-        if (add_pid(&h->met, pids[i]))
-            (void)kill(pids[i], SIGSTOP);
+        /* One of another user (EPERM) may have children that are ours. */
+        if (add_pid(&h->met, pids[i]) && (kill(pids[i], SIGSTOP) == 0 || errno == EPERM))
+            (void)add_pid(&h->living, pids[i]);
     }
     free(many);
 }
@@ -199,10 +228,21 @@ static void meet_children(struct hunt *h, pid_t parent)
 static bool stop_new(struct hunt *h)
 {
     const size_t before = h->met.count;
+    size_t living = 0;
 
     meet_children(h, h->root);
-    for (size_t i = 0; i < h->met.count && !is_late(h); i++)
-        meet_children(h, h->met.pid[i]);
+    for (size_t i = 0; i < h->living.count && !is_late(h); i++) {
+        const pid_t pid = h->living.pid[i];
+
+        meet_children(h, pid);
+        /* The dead have no children and get none: they are not asked again. */
+        if (i >= h->asked || is_living(pid))
+            h->living.pid[living++] = pid;
+    }
+    if (!is_late(h)) {
+        h->living.count = living;
+        h->asked = living;
+    }
     return h->met.count != before;
 }
 
@@ -224,6 +264,7 @@ static void kill_all(struct hunt *h)
             break;
     }
     free(h->met.pid);
+    free(h->living.pid);
 }
 
 void sp_tree_kill(pid_t root, bool with_root)

@@ -18,6 +18,9 @@ pid_t sp_tree_parent(pid_t pid);
  * was cut), or -1 if the kernel does not tell. */
 int sp_tree_children(pid_t parent, pid_t *pids, int max);
 
+/* How many of them are not dead already. */
+int sp_tree_living(pid_t parent);
+
 /* SIGKILL to everything below `root` and, if asked for, `root` itself, which is stopped meanwhile.
  * The processes are dying when this returns: none of them can start another. */
 void sp_tree_kill(pid_t root, bool with_root);

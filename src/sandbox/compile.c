@@ -170,7 +170,7 @@ static bool draft_spot(struct draft *d, const struct sp_spot *s)
     const enum sp_access around = d->levels[d->depth - 1].access;
 
     if (s->kind == SP_SPOT_MISSING) /* nobody makes it where nothing can be written */
-        return around != SP_ACCESS_WRITE || draft_empty(d, s);
+        return around != SP_ACCESS_WRITE || s->is_watched || draft_empty(d, s);
     switch (s->access) {
     case SP_ACCESS_DENY:
         return around == SP_ACCESS_DENY || draft_empty(d, s);

@@ -275,6 +275,71 @@ static int add_missing(struct sp_making *m)
     return sp_making_settle(m);
 }
 
+/* ---- names that are watched ---- */
+
+static bool is_temporary_entry(const struct sp_making *m, size_t entry)
+{
+    const struct sp_profile *f = &m->policy->profile;
+
+    return entry < f->count && (f->entries[entry].place == SP_PLACE_TMPDIR ||
+                                f->entries[entry].place == SP_PLACE_SLASH_TMP);
+}
+
+/* Everybody's directories: whatever stands there is in somebody's way. */
+static bool is_temporary(const struct sp_making *m, const char *root)
+{
+    if (strcmp(root, "/tmp") == 0 || strcmp(root, "/var/tmp") == 0)
+        return true;
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+
+        if (v->at.way == SP_WAY_FOUND && is_temporary_entry(m, v->fact->entry) &&
+            strcmp(v->at.path, root) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* An entry that is not a generated default wants it to stay missing. */
+static bool is_asked_for(const struct sp_making *m, const char *path)
+{
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_view *v = &m->views[i];
+
+        if (v->at.way == SP_WAY_MISSING && !v->fact->skips_missing &&
+            v->fact->access != SP_ACCESS_WRITE && strcmp(v->at.path, path) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The names that make programs run something when a person works there. */
+static bool deserves_placeholder(const char *name)
+{
+    static const char *const names[] = {".git", ".agents", ".codex"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static int set_watched(struct sp_making *m)
+{
+    for (size_t i = 0; i < m->spots.count; i++) {
+        struct sp_spot *s = &m->spots.items[i];
+
+        if (s->kind != SP_SPOT_MISSING || s->why != SP_WHY_PROTECTED || is_asked_for(m, s->path))
+            continue;
+        const size_t n = sp_path_parent(s->path);
+        auto_free char *root = strndup(s->path, n == 0 ? 1 : n);
+        if (root == NULL)
+            return sp_making_no_memory(m);
+        s->is_watched = !deserves_placeholder(strrchr(s->path, '/') + 1) || is_temporary(m, root);
+    }
+    return 0;
+}
+
 /* ---- covers ---- */
 
 /* The thing itself is covered, so it does not matter whether a symlink on the way can be changed.
@@ -476,6 +541,8 @@ static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
         r = sp_making_expand(m);
     if (r == 0)
         r = add_missing(m);
+    if (r == 0)
+        r = set_watched(m);
     if (r == 0)
         r = check_strict_links(m); /* when it is known what can be written */
     if (r == 0)

@@ -40,6 +40,7 @@ struct sp_spot {
     ino_t ino;
     struct timespec born; /* with dev and ino: numbers are given again; zero where it is not kept */
     size_t entry;         /* of the profile, or SP_NO_ENTRY; PROTECTED, GITDIR: the root's */
+    bool is_watched;      /* MISSING, PROTECTED: no placeholder, but what appears is renamed */
 };
 
 /* A directory, no spot itself, that lies in a writable place and leads to a spot which may not be

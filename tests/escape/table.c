@@ -116,8 +116,8 @@ const struct row workspace_rows[] = {
     {"30", "link-git-head-and-write", "EXDEV", try_link, "w/.git/HEAD", "w/h30", 0, 0},
     {"31", "mkdir-codex", "EEXIST/EROFS", try_mkdir, "w/.codex", NULL, 0, 0},
     {"31", "mkdir-agents", "EEXIST/EROFS", try_mkdir, "w/.agents", NULL, 0, 0},
-    {"31", "mkdir-aws", "EEXIST/EROFS", try_mkdir, "w/.aws", NULL, 0, 0},
-    {"31", "mkdir-sallyport", "EEXIST/EROFS", try_mkdir, "w/.sallyport", NULL, 0, 0},
+    {"31", "mkdir-aws", "ok", try_mkdir, "w/.aws", NULL, 0, TWIN}, /* and renamed afterwards */
+    {"31", "mkdir-sallyport", "ok", try_mkdir, "w/.sallyport", NULL, 0, TWIN},
     {"31", "create-in-codex", "EROFS", try_create, "w/.codex/config.toml", NULL, 0, 0},
     {"31", "create-codex-as-file", "EEXIST/EISDIR", try_create, "w/.codex", NULL, 0, 0},
     {"31", "mkdir-codex-deeper", "ok", try_mkdir, "w/d/.codex", NULL, 0, TWIN},

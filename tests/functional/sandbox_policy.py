@@ -13,6 +13,7 @@ from wire import file_uri
 
 CANNOT = 'sandbox intent cannot be enforced on this executor: '
 PROTECTED = ('.git', '.agents', '.codex', '.aws')
+PLACEHOLDERS = ('.git', '.agents', '.codex')  # the others are watched
 IS_ROOT = os.getuid() == 0
 NESTED = status_of(os.getpid())['NSpid'].split()  # we may be in a namespace ourselves
 

@@ -229,10 +229,41 @@ class Names(Outside):
     @ours_only
     def test_31_no_name_is_planted_in_the_temporary_directory(self):
         c = self.serve()
-        for name in ('.codex', '.git'):
+        for n, name in enumerate(('.codex', '.git')):
+            before = os.listdir(self.g.t)
             script = 'mkdir -p $TMPDIR/{0}/hooks && echo x > $TMPDIR/{0}/hooks/y'.format(name)
-            self.assertNotEqual(self.run_in(c, ['/bin/sh', '-c', script]).exit_code, 0, name)
+            self.run_in(c, ['/bin/sh', '-c', script])
+            self.assertFalse(os.path.lexists(os.path.join(self.g.t, name)), name)
+            found, = set(os.listdir(self.g.t)) - set(before)  # nothing is deleted
+            self.assertTrue(found.startswith(name + '.made-in-sandbox-'))
+            self.assertTrue(os.path.exists(os.path.join(self.g.t, found, 'hooks/y')))
         self.without_placeholders()
+
+    @ours_only
+    def test_31_what_others_have_in_the_temporary_directory_is_left_alone(self):
+        """Made by another user, or there before: neither renamed nor written."""
+        if not IS_ROOT or self.uid == 0:
+            self.skipTest('another user is needed')
+        c = self.serve()
+        os.chmod(self.g.t, 0o1777)
+        self.start(c, 'long', [ESCAPE, 'pause'])
+        c.wait_line('long')
+        os.mkdir(os.path.join(self.g.t, '.git'))  # root's
+        self.assertEqual(self.run_in(c, ['/bin/true']).exit_code, 0)
+        time.sleep(0.8)
+        c.terminate('long')
+        c.wait_closed('long')
+        self.assertEqual(os.listdir(self.g.t), ['.git'])
+
+    @ours_only
+    def test_31_a_name_is_renamed_while_its_command_runs(self):
+        c = self.serve()
+        self.start(c, 'long', ['/bin/sh', '-c', 'mkdir -p $TMPDIR/.git .aws; echo made; exec sleep 1000'])
+        c.wait_line('long')
+        planted = [os.path.join(self.g.t, '.git'), self.g.path('w/.aws')]
+        wait_until(lambda: not any(map(os.path.lexists, planted)), 'end of what was planted')
+        c.terminate('long')
+        c.wait_closed('long')
 
     @ours_only
     def test_120_two_servers_on_one_workspace_keep_the_names_protected(self):

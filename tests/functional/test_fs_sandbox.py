@@ -5,7 +5,7 @@ import os
 
 import tap
 from fs_ground import DENIED, NO_FILE, READ_ONLY, WALK, Calls, FsSandboxCase, workers
-from sandbox_policy import (MINIMAL, PROTECTED, ROOT, confined_cells, context, place, project_write, read_only, restricted,
+from sandbox_policy import (MINIMAL, PLACEHOLDERS, ROOT, confined_cells, context, place, project_write, read_only, restricted,
                             special, unrestricted, workspace_write)
 from server import ours_only, status_of
 from wire import RpcError, b64, file_uri, unb64, wait_until
@@ -133,12 +133,14 @@ class EveryMethod(FsSandboxCase):
     def test_protected_names(self):
         os.mkdir(os.path.join(self.w, '.git'))
         policy = workspace_write(self.w)
-        for name in PROTECTED:
+        for name in PLACEHOLDERS:
             path = os.path.join(self.w, name)
             self.assertEqual(self.fs.no_write(path + '/x', b'', sandbox=policy), READ_ONLY, name)
             self.assertIn(self.fs.refused('createDirectory', path + '/x', sandbox=policy), (READ_ONLY,), name)
             self.assertNotEqual(self.fs.refused('remove', path, sandbox=policy)[0], 0)
             self.assertNotIn(name + '.moved', os.listdir(self.w))
+        self.fs.ask('createDirectory', os.path.join(self.w, '.aws'), sandbox=policy)
+        wait_until(lambda: not os.path.lexists(os.path.join(self.w, '.aws')), 'end of what was planted')
         self.assertEqual(os.listdir(os.path.join(self.w, '.git')), [])
         below = context(restricted([ROOT, special('project_roots', 'write'), place(os.path.join(self.w, '.git'), 'write')]), self.w)
         self.fs.write(os.path.join(self.w, '.git/x'), b'1', sandbox=below)

@@ -11,7 +11,7 @@ import time
 import tap
 import wire
 from sandbox_policy import (IS_ROOT, ROOT, SandboxCase, confined_cells, context, place, project_write,
-                            read_only, restricted)
+                            read_only, restricted, workspace_write)
 from server import Gate, descendants, is_alive, name_of, ours_only, stat_of
 from wire import file_uri, wait_until
 
@@ -35,6 +35,11 @@ class Cells(SandboxCase):
     def confined(self):
         return confined_cells(self.srv)
 
+    def put_names(self):
+        """So that no placeholder is needed, with which a cell ends at once."""
+        for name in ('.git', '.agents', '.codex'):
+            os.mkdir(os.path.join(self.w, name))
+
     def names(self, path=None):
         return sorted(os.listdir(path or self.w))
 
@@ -50,6 +55,7 @@ class Cells(SandboxCase):
 @ours_only
 class Identity(Cells):
     def test_one_for_each_session_and_policy(self):
+        self.put_names()
         c = self.serve()
         other = self.srv.session()
         policies = (read_only(self.w), project_write(self.w), project_write(self.w, network='enabled'))
@@ -106,7 +112,13 @@ class Identity(Cells):
         for request in posted:
             c.result(request)
         error = self.refusal(c, 'true', policies[MOST])
-        self.assertError(error, -32603, 'at most 64 sandboxes with different policies may be busy at once')
+        self.assertError(error, -32603, 'at most 63 sandboxes with different policies may be busy at once beyond the '
+                         'first of each session')
+        others = [self.srv.session() for _ in range(3)]
+        for n, other in enumerate(others):  # each session has one for itself
+            self.start(other, 'q', 'echo ready; exec sleep 1000', policies[n])
+            other.wait_output('q', 'ready')
+            self.assertError(self.refusal(other, 'true', policies[MOST]), -32603)
         self.assertEqual(self.said(c, 'echo old', policies[0]), 'old\n')
         self.assertEqual(self.said(c, 'echo open', None), 'open\n')
         c.terminate('p7')
@@ -136,6 +148,7 @@ class Disk(Cells):
 
     def test_a_protected_name_appears(self):
         c, policy = self.serve(), project_write(self.w)
+        self.start(c, 'p', ['sleep', '1000'], policy)
         before = self.cell(c, policy)
         os.rmdir(self.w + '/.git')
         self.put('w/.git/HEAD', 'ref\n')
@@ -167,6 +180,7 @@ class Disk(Cells):
         secret = self.w + '/secret'
         policy = project_write(self.w, more_entries=[place(secret, 'deny')])
         c = self.serve()
+        self.start(c, 'p', ['sleep', '1000'], policy)
         before = self.cell(c, policy)
         os.rmdir(secret)
         self.put('w/secret', 'secret\n')
@@ -174,6 +188,7 @@ class Disk(Cells):
         self.assertNotEqual(self.run_in(c, 'cat secret', policy).exit_code, 0)
 
     def test_what_is_written_inside_changes_nothing(self):
+        self.put_names()
         c, policy = self.serve(), project_write(self.w)
         before = self.cell(c, policy)
         self.said(c, 'mkdir -p a/b; echo x > a/b/c; mv a d; rm -r d; echo y > y', policy)
@@ -192,13 +207,39 @@ class Disk(Cells):
 
 @ours_only
 class End(Cells):
-    def test_an_idle_cell_with_placeholders_ends_soon(self):
+    def test_placeholders_are_gone_when_the_last_command_has_closed(self):
         c, policy = self.serve(), project_write(self.w)
-        self.said(c, 'true', policy)
-        self.assertEqual(self.names(), ['.agents', '.aws', '.codex', '.git', '.sallyport'])
+        for tty in (False, True):
+            self.start(c, 'long%d' % tty, 'echo ready; exec sleep 1000', policy, tty=tty)
+            c.wait_output('long%d' % tty, 'ready')
+            self.assertEqual(self.names(), ['.agents', '.codex', '.git'])
+            self.said(c, 'true', policy)
+            self.assertEqual(self.names(), ['.agents', '.codex', '.git'])
+            c.terminate('long%d' % tty)
+            c.wait_closed('long%d' % tty)
+            self.assertEqual(self.names(), [])
+        for how in ('true', 'false', 'sleep 0.05 & exit 3', 'kill -9 $$'):
+            self.run_in(c, how, policy)
+            wait_until(lambda: not self.names(), 'end of the placeholders')
         wait_until(lambda: not self.confined(), 'end of the idle cell', 20 * wire.SCALE)
-        wait_until(lambda: not self.names(), 'end of the placeholders', 20 * wire.SCALE)
         self.assertEqual(self.said(c, 'echo again', policy), 'again\n')
+
+    def test_a_cell_is_used_again_in_a_row_of_quick_starts(self):
+        c, policy = self.serve(), project_write(self.w)
+        cells = [self.cell(c, policy) for _ in range(60)]
+        self.assertLess(len(set(cells[-20:])), 20, 'a new cell for each')
+        wait_until(lambda: not self.names(), 'end of the placeholders')
+
+    def test_no_placeholder_in_temporary_directories(self):
+        t = self.scratch()
+        c, policy = self.serve(), workspace_write(self.w)
+        before = {name for name in os.listdir('/tmp') if name.startswith('.')}
+        self.start(c, 'p', 'echo ready; exec sleep 1000', policy, env={'TMPDIR': t, 'PATH': '/usr/bin:/bin'})
+        c.wait_output('p', 'ready')
+        self.assertEqual(self.names(t), [])
+        made = {name for name in os.listdir('/tmp') if name.startswith('.')} - before
+        self.assertEqual(made & {'.git', '.agents', '.codex', '.aws', '.sallyport'}, set())
+        self.assertEqual(self.names(), ['.agents', '.codex', '.git'])
 
     def test_a_busy_cell_and_one_without_placeholders_stay(self):
         c = self.serve()
@@ -211,7 +252,7 @@ class End(Cells):
 
     def test_an_own_file_in_a_placeholders_place_is_kept(self):
         c, policy = self.serve(), project_write(self.w)
-        self.said(c, 'true', policy)
+        self.start(c, 'p', ['sleep', '1000'], policy)
         os.chmod(self.w + '/.codex', 0o755)
         self.put('w/.codex/config', 'mine\n')
         self.srv.stop()

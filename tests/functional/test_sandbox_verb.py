@@ -495,7 +495,12 @@ class Policy(Verb):
         os.mkdir(os.path.join(self.work, '.codex'))
         for name in sorted(PROTECTED):
             code, _, _ = self.sh('mkdir -p %s && echo x > %s/made' % (name, name), '--mode', 'workspace-write')
-            self.assertNotEqual(code, 0, name)
+            if name in ('.git', '.agents', '.codex'):
+                self.assertNotEqual(code, 0, name)
+        renamed = [name for name in os.listdir(self.work) if '.made-in-sandbox-' in name]
+        self.assertEqual(len(renamed), 2)
+        for name in renamed:
+            shutil.rmtree(os.path.join(self.work, name))
         self.assertEqual(os.listdir(self.work), ['.codex'])
         self.assertEqual(os.listdir(os.path.join(self.work, '.codex')), [])
         os.rmdir(os.path.join(self.work, '.codex'))

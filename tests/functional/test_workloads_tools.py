@@ -284,7 +284,7 @@ class Refusals(Workload):
         self.assertEqual(os.listdir(self.home), [])
 
     def test_protected_names(self):
-        for name in ('.codex', '.agents', '.aws', '.git'):
+        for name in ('.codex', '.agents', '.git'):
             self.fails('mkdir %s' % name, 'file exists')
             self.fails('echo x > %s/x' % name, 'read-only file system')
             self.fails('mv %s away' % name, 'busy')

@@ -10,6 +10,8 @@ static void writes_all(void)
     say_place(SP_PLACE_ROOT, SP_ACCESS_WRITE, NULL, false);
 }
 
+#define PLACEHOLDERS 3 /* .git, .agents, .codex */
+
 static void test_who_reads_all_has_the_hosts_tree_read_only(void **state)
 {
     (void)state;
@@ -61,7 +63,7 @@ static void test_who_reads_some_has_a_new_root(void **state)
     assert_int_equal(reads("r")->is_dir, 1);
     assert_int_equal(reads("f")->is_dir, 0);
     writes("w");
-    assert_int_equal(plan->op_count, 3 + SP_PROTECTED_COUNT);
+    assert_int_equal(plan->op_count, 3 + PLACEHOLDERS);
 }
 
 static void test_a_denied_root_is_a_new_one(void **state)
@@ -108,9 +110,26 @@ static void test_a_root_is_written_and_its_names_are_held(void **state)
     assert_int_equal(reads("w/.git")->is_dir, 1);
     assert_int_equal(reads("w/.codex")->is_dir, 0);
     holds_place("w/.agents");
-    holds_place("w/.aws");
-    holds_place("w/.sallyport");
-    assert_int_equal(ops_in_tree(), 6);
+    has_no_op("w/.aws"); /* these are watched */
+    has_no_op("w/.sallyport");
+    assert_int_equal(ops_in_tree(), 4);
+}
+
+static void test_temporary_directories_have_no_placeholders(void **state)
+{
+    (void)state;
+    make_dir("w");
+    make_dir("t");
+    policy.tmpdir = strdup(at("t"));
+    reads_all();
+    can_write("w");
+    say_place(SP_PLACE_TMPDIR, SP_ACCESS_WRITE, NULL, false);
+    compile_now();
+    writes("w");
+    writes("t");
+    holds_place("w/.git");
+    has_no_op("t/.git");
+    has_no_op("t/.codex");
 }
 
 static void test_every_directory_on_the_way_to_a_carve_out_is_pinned(void **state)
@@ -133,7 +152,7 @@ static void test_every_directory_on_the_way_to_a_carve_out_is_pinned(void **stat
     denies("w/x/y/f");
     assert_int_equal(sure_op(at("w/x/y/f"), SP_OP_EMPTY)->is_dir, 0);
     has_no_op("w/a/other");
-    assert_int_equal(ops_in_tree(), 1 + 7 + SP_PROTECTED_COUNT);
+    assert_int_equal(ops_in_tree(), 1 + 7 + PLACEHOLDERS);
 }
 
 static void test_nothing_is_pinned_where_nothing_is_written(void **state)
@@ -238,7 +257,7 @@ static void test_roots_in_roots(void **state)
     reads("w/ro");
     writes("w/ro/in");
     reads("w/ro/in/.git");
-    holds_place("w/ro/in/.aws");
+    holds_place("w/ro/in/.agents");
     assert_int_equal(pins("w/f")->is_dir, 0);
 }
 
@@ -386,6 +405,7 @@ static const struct CMUnitTest tests[] = {
     compile_test(test_a_denied_root_is_a_new_one),
     compile_test(test_the_platforms_defaults_are_read_in_a_new_root),
     compile_test(test_a_root_is_written_and_its_names_are_held),
+    compile_test(test_temporary_directories_have_no_placeholders),
     compile_test(test_every_directory_on_the_way_to_a_carve_out_is_pinned),
     compile_test(test_nothing_is_pinned_where_nothing_is_written),
     compile_test(test_the_innermost_entry_decides),

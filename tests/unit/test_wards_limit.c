@@ -43,7 +43,7 @@ static void test_the_least_recently_used_idle_one_makes_room(void **state)
     error = (struct sp_error){0};
     assert_int_equal(sp_wards_cell(wards, 100, &p, &c, &error), -(int)SP_E_LIMIT);
     assert_string_equal(error.msg,
-                        "at most 64 sandboxes with different policies may be busy at once");
+                        "at most 80 sandboxes with different policies may be busy at once");
     assert_null(c);
     assert_int_equal(sp_wards_count(wards), SP_MAX_CONFINED);
 
