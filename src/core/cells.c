@@ -854,8 +854,7 @@ bool sp_cell_is_deserted(const struct sp_cell *c)
 {
     const uint32_t resting = resting_guests(c);
 
-    return c->busy == resting && c->self.pidfd >= 0 &&
-           sp_tree_living(c->self.pid) <= (int)resting;
+    return c->busy == resting && c->self.pidfd >= 0 && sp_tree_living(c->self.pid) <= (int)resting;
 }
 
 bool sp_cell_is_ready(const struct sp_cell *c)

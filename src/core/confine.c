@@ -18,6 +18,7 @@
 
 #define FAILED_PROBE_MS 5000 /* a host that refused cells is asked again */
 #define TRIES           8    /* the disk may change between the look and the making */
+#define BURSTS          16   /* sessions whose starts are counted */
 #define FIRST_LOOK_MS   10   /* for the end of what commands have left; then twice as long, ... */
 #define LAST_LOOK_MS    500  /* ... up to this */
 
@@ -40,14 +41,20 @@ struct ward {
     uint64_t pause_ms; /* between looks for the end of what commands have left */
 };
 
+/* Starts of a session that follow each other closely. */
+struct burst {
+    uint64_t session;
+    uint64_t last_ms; /* the last start, or the last end of a command */
+    uint32_t count;
+};
+
 struct sp_wards {
     struct sp_loop *loop;
     struct sp_cells *cells;
     struct sp_wards_options options;
     struct ward *first;
-    uint32_t count;                   /* of those that are not ending */
-    uint64_t burst_session, burst_ms; /* who started last, and when */
-    uint32_t burst_count;             /* so often in a row */
+    uint32_t count; /* of those that are not ending */
+    struct burst bursts[BURSTS];
     bool has_powers;
     uint64_t powers_until_ms;
     struct sp_powers powers;
@@ -169,9 +176,27 @@ static void on_drained(void *user)
     o->drained(o->user);
 }
 
+/* Of a session that has none, the one that was quiet for longest. */
+static struct burst *burst_of(struct sp_wards *all, uint64_t session)
+{
+    struct burst *oldest = &all->bursts[0];
+
+    for (size_t i = 0; i < BURSTS; i++) {
+        if (all->bursts[i].session == session)
+            return &all->bursts[i];
+        if (all->bursts[i].last_ms < oldest->last_ms)
+            oldest = &all->bursts[i];
+    }
+    *oldest = (struct burst){.session = session};
+    return oldest;
+}
+
 static void on_rested(void *user)
 {
-    sp_watched_look(&((struct ward *)user)->watched);
+    struct ward *w = user;
+
+    burst_of(w->all, w->session)->last_ms = sp_loop_now(w->all->loop);
+    sp_watched_look(&w->watched);
 }
 
 /* While commands run. */
@@ -190,14 +215,6 @@ static void on_idle_timer(struct sp_timer *t);
 static void end_in(struct ward *w, uint64_t ms)
 {
     (void)sp_loop_timer(w->all->loop, &w->idle, sp_loop_now(w->all->loop) + ms, on_idle_timer);
-}
-
-static bool is_in_burst(const struct ward *w)
-{
-    const struct sp_wards *all = w->all;
-
-    return all->burst_session == w->session && all->burst_count >= SP_BURST_STARTS &&
-           sp_loop_now(all->loop) - all->burst_ms < SP_BURST_MS;
 }
 
 /* No process is in the cell but its own, and no start comes any more: placeholders protect nothing.
@@ -221,7 +238,7 @@ static void on_idle(void *user)
         end_in(w, 0);
     else if (w->placeholder_count == 0)
         end_in(w, SP_CELL_IDLE_MS);
-    else if (is_in_burst(w))
+    else if (burst_of(w->all, w->session)->count >= SP_BURST_STARTS)
         end_in(w, SP_BURST_MS);
     else if (sp_cell_is_deserted(w->cell))
         retire(w);
@@ -611,14 +628,14 @@ static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_
 
 static void note_start(struct sp_wards *all, uint64_t session)
 {
+    struct burst *b = burst_of(all, session);
     const uint64_t now = sp_loop_now(all->loop);
+    const uint64_t pause = now - b->last_ms;
 
-    if (all->burst_session != session || now - all->burst_ms >= SP_BURST_MS)
-        all->burst_count = 0;
-    all->burst_session = session;
-    all->burst_ms = now;
-    if (all->burst_count < SP_BURST_STARTS)
-        all->burst_count++;
+    if (pause >= SP_BURST_KEPT_MS || (pause >= SP_BURST_MS && b->count < SP_BURST_STARTS))
+        b->count = 0;
+    b->last_ms = now;
+    b->count += b->count < SP_BURST_STARTS;
 }
 
 int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,

@@ -17,10 +17,12 @@
 #define SP_MAX_WARD_PLACEHOLDERS 256 /* of one policy */
 #define SP_CELL_IDLE_MS          60000
 #define SP_CELL_UNUSED_MS        2000 /* made, and its first start has failed */
-/* With placeholders, which are in people's way, a cell ends with its last command; but not between
- * so many starts in a row, each so soon after the last: it would be made anew for each. */
-#define SP_BURST_STARTS 16
-#define SP_BURST_MS     50
+/* With placeholders, which are in people's way, a cell ends with its last command. Not in a session
+ * that has made so many starts, each so soon after the last command: there it would be made anew
+ * for each, so it stays for that time; until the session has paused for long. */
+#define SP_BURST_STARTS  10
+#define SP_BURST_MS      50
+#define SP_BURST_KEPT_MS 10000
 
 struct sp_wards;
 

@@ -17,7 +17,7 @@
 #include "core/files_priv.h"
 #include "os/fd.h"
 
-#define EXPECTED_US      100  /* for so long its answer is looked out for (sp_loop_expect) */
+#define EXPECTED_US      100 /* for so long its answer is looked out for (sp_loop_expect) */
 #define IDLE_CONFINED_MS 250 /* its cell has to stay for it, and placeholders with that */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)

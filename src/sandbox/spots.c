@@ -128,12 +128,14 @@ int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err
         }
         if (!saw_the_same(last, s))
             r = sp_fail(e, SP_E_FAILED, 0, "%.300s changed while it was looked at", s->path);
+        const bool is_watched = last->is_watched && s->is_watched;
         if (decides_over(s, last, p)) {
             free(last->path);
             *last = *s;
         } else {
             free(s->path);
         }
+        last->is_watched = is_watched;
     }
     t->count = kept;
     t->settled = kept;

@@ -257,7 +257,7 @@ static void test_placeholders_are_gone_with_the_last_command(void **state)
     struct run second;
 
     (void)state;
-    run_in(&first, cell_for(1, &p), 1, "sleep 1000");
+    run_in(&first, cell_for(1, &p), 1, "exec sleep 1000");
     run_in(&second, cell_for(1, &p), 1, "true");
     until(is_true, &second.is_closed);
     assert_true(is_there("w/.git"));
