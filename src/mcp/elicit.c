@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A question as a form with one field, and back. The message says what a yes would mean; whatever
- * in it comes from a command, a path or a model is escaped and has a bound of its own, so that the
- * whole stays below 8 KiB and no part can push another out.
+ * A question as a form with one field, and back. Hosts show as little as three short lines of a
+ * message, so these have what matters: what a yes allows, of what, and why. The labels of the
+ * choices say by themselves what they keep, and that there is no sandbox.
+ *
+ * Whatever in it comes from a command, a path or a model is escaped and has a bound of its own, so
+ * that the whole stays below 8 KiB and no part can push another out. What had to be left out of the
+ * command, the files or the places is counted, and then nothing is offered that is kept, or that
+ * runs without a sandbox.
  */
 #include "mcp/elicit.h"
 
 #include "base/auto.h"
 
 /* Bytes of the message, once they are escaped. */
+#define FIRST_MAX       160 /* of the command in its short line */
 #define COMMAND_MAX     3000
 #define CWD_MAX         600
 #define ENVIRONMENT_MAX 200
-#define REASON_MAX      1000
-#define PROFILE_MAX     200
+#define REASON_MAX      400
+#define PROFILE_MAX     40
 #define PATH_BYTES_MAX  300
 #define PLACES_MAX      1200 /* all paths of a permission together */
 #define FILES_MAX       2400 /* all files of a patch together */
@@ -22,6 +28,14 @@
 
 #define DIFF_READ_MAX 65536 /* so much is made of it before it is cut */
 
+#define FREE "WITHOUT A SANDBOX"
+
+/* Where a message is written to. */
+struct message {
+    struct sp_buf *out;
+    bool is_cut; /* something was left out that a yes would be about */
+};
+
 static struct sp_str view(const struct sp_buf *b)
 {
     return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
@@ -29,55 +43,56 @@ static struct sp_str view(const struct sp_buf *b)
 
 /* ---- text of others ---- */
 
-static bool is_inside_character(char c)
+/* At most n bytes, cut between characters. */
+static struct sp_str beginning_of(struct sp_str text, size_t n)
 {
-    return ((unsigned char)c & 0xc0) == 0x80;
+    if (n >= text.n)
+        return text;
+    while (n > 0 && ((unsigned char)text.p[n] & 0xc0) == 0x80)
+        n--;
+    return (struct sp_str){text.p, n};
 }
 
-/* The first and the last bytes of it, `keep` in all, and how many are missing between them. */
-static bool add_ends(struct sp_buf *out, struct sp_str text, size_t keep, bool keeps_lines)
+/* Escaped, in at most so many bytes, with a line that counts what was left out. Escapes are longer
+ * than what they stand for: less is kept until it fits. */
+static bool add_seen(struct message *m, struct sp_str text, size_t max, bool keeps_lines)
 {
-    size_t head = keep / 2;
-    size_t tail = text.n - keep / 2;
-
-    if (text.n <= keep)
-        return sp_question_add_visible(out, text, keeps_lines);
-    while (head > 0 && is_inside_character(text.p[head]))
-        head--;
-    while (tail < text.n && is_inside_character(text.p[tail]))
-        tail++;
-    return sp_question_add_visible(out, (struct sp_str){text.p, head}, keeps_lines) &&
-           sp_buf_printf(out, " [... %zu bytes left out ...] ", tail - head) &&
-           sp_question_add_visible(out, (struct sp_str){text.p + tail, text.n - tail}, keeps_lines);
-}
-
-/* Escaped, in at most so many bytes. Escapes are longer than what they stand for: less is kept
- * until it fits. */
-static bool add_seen(struct sp_buf *out, struct sp_str text, size_t max, bool keeps_lines)
-{
-    const size_t mark = out->len;
+    const size_t mark = m->out->len;
     size_t keep = text.n < max ? text.n : max;
 
     for (;; keep = keep * 3 / 4) {
-        if (!add_ends(out, text, keep, keeps_lines))
+        const struct sp_str middle = sp_question_middle(text, keep);
+
+        if (!sp_question_add_ends(m->out, text, middle, keeps_lines))
             return false;
-        if (out->len - mark <= max || keep < 16)
+        if (m->out->len - mark <= max || keep < 16) {
+            m->is_cut = m->is_cut || middle.n != 0;
             return true;
-        out->len = mark;
+        }
+        m->out->len = mark;
     }
 }
 
-static bool add_line(struct sp_buf *out, const char *label, struct sp_str text, size_t max)
+static bool add_line(struct message *m, const char *label, struct sp_str text, size_t max)
 {
-    return text.n == 0 || (sp_buf_printf(out, "\n%s: ", label) && add_seen(out, text, max, false));
+    return text.n == 0 || (sp_buf_printf(m->out, "\n%s: ", label) && add_seen(m, text, max, false));
 }
 
-/* ---- what may be answered ---- */
+/* The same of what no yes is about: it ends where its line would become too long. */
+static bool add_note(struct message *m, const char *label, struct sp_str text, size_t max)
+{
+    auto_buf struct sp_buf whole = {0};
 
-enum choice { ONCE, SESSION, RULE, DENY, CHOICE_MAX };
+    if (text.n == 0)
+        return true;
+    if (!sp_question_add_whole(&whole, beginning_of(text, max), false) ||
+        !sp_buf_printf(m->out, "\n%s: ", label) ||
+        !sp_buf_add_str(m->out, beginning_of(view(&whole), max)))
+        return false;
+    return (text.n <= max && whole.len <= max) || sp_buf_printf(m->out, " [...]");
+}
 
-static const char *const names[CHOICE_MAX] = {
-    [ONCE] = "once", [SESSION] = "session", [RULE] = "rule", [DENY] = "deny"};
+/* ---- the rule ---- */
 
 static bool add_rule_words(struct sp_buf *out, const struct sp_question *q)
 {
@@ -98,62 +113,51 @@ static bool offers_rule(const struct sp_question *q)
     return add_rule_words(&words, q) && words.len <= RULE_MAX;
 }
 
-/* A permission for the turn is for no turn if there is none. */
-static bool offers(const struct sp_question *q, enum choice c)
-{
-    if (c == RULE)
-        return offers_rule(q);
-    return c != ONCE || q->kind != SP_QUESTION_PERMISSIONS || q->turn_id.n != 0;
-}
-
-static bool add_title(struct sp_buf *out, const struct sp_question *q, enum choice c)
-{
-    auto_buf struct sp_buf text = {0};
-    bool ok = true;
-
-    switch (c) {
-    case ONCE:
-        ok = sp_buf_printf(&text, q->kind == SP_QUESTION_PERMISSIONS ? "Allow for this turn"
-                                                                     : "Allow once");
-        break;
-    case SESSION:
-        ok = sp_buf_printf(&text, "Allow for this session");
-        break;
-    case RULE:
-        ok = sp_buf_printf(&text, "Always allow: ") && add_rule_words(&text, q);
-        break;
-    case DENY:
-    case CHOICE_MAX:
-        ok = sp_buf_printf(&text, "Deny");
-        break;
-    }
-    return ok && sp_json_add_str(out, view(&text));
-}
-
 /* ---- the message ---- */
 
-static const char *headline(const struct sp_question *q)
+static bool is_free(const struct sp_question *q)
+{
+    return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
+                          q->kind != SP_QUESTION_NETWORK);
+}
+
+static bool add_sandbox(struct message *m, const struct sp_question *q)
+{
+    auto_buf struct sp_buf name = {0};
+
+    if (q->profile_name == NULL)
+        return sp_buf_printf(m->out, "its sandbox");
+    return sp_question_add_whole(&name, sp_str_of(q->profile_name), false) &&
+           sp_buf_printf(m->out, "the sandbox ") &&
+           sp_buf_add_str(m->out, beginning_of(view(&name), PROFILE_MAX));
+}
+
+/* What a yes means. */
+static bool add_headline(struct message *m, const struct sp_question *q)
 {
     switch (q->kind) {
-    case SP_QUESTION_ESCALATE:
-        return "May this command run without a sandbox?";
-    case SP_QUESTION_ADDITIONAL:
-        return "May this command do more than its sandbox allows?";
-    case SP_QUESTION_RETRY:
-        return q->is_guess ? "This command says that its sandbox got in the way. May it run once "
-                             "more, without it?"
-                           : "The sandbox got in the way of this command. May it run once more, "
-                             "without it?";
-    case SP_QUESTION_PATCH:
-        return "May these files be changed?";
     case SP_QUESTION_PERMISSIONS:
-        return "May commands do this from now on?";
+        return sp_buf_printf(m->out, "Let commands do this from now on?");
     case SP_QUESTION_NETWORK:
-        return "May a command reach this host?";
+        return sp_buf_printf(m->out, "Let a command reach this host?");
+    case SP_QUESTION_PATCH:
+        return sp_buf_printf(m->out, "Change these files%s?", is_free(q) ? ", " FREE : "");
+    case SP_QUESTION_RETRY:
+        if (is_free(q))
+            return sp_buf_printf(m->out, "%s Run it again " FREE "?",
+                                 q->is_guess ? "It says that the sandbox denied it something."
+                                             : "The sandbox denied it something.");
+        break;
+    case SP_QUESTION_ADDITIONAL:
+        return sp_buf_printf(m->out, "Run this with more than ") && add_sandbox(m, q) &&
+               sp_buf_printf(m->out, " allows?");
+    case SP_QUESTION_ESCALATE:
     case SP_QUESTION_RUN:
         break;
     }
-    return "May this command run?";
+    if (is_free(q))
+        return sp_buf_printf(m->out, "Run this " FREE "?");
+    return sp_buf_printf(m->out, "Run this in ") && add_sandbox(m, q) && sp_buf_printf(m->out, "?");
 }
 
 static struct sp_str name_of(const struct sp_entry *entry)
@@ -168,36 +172,37 @@ static struct sp_str name_of(const struct sp_entry *entry)
 }
 
 /* What commands get besides. The network comes first: it is never what is left out. */
-static bool add_places(struct sp_buf *out, const struct sp_grant *g)
+static bool add_places(struct message *m, const struct sp_grant *g)
 {
     static const char *const labels[] = {[SP_ACCESS_DENY] = "not allowed",
                                          [SP_ACCESS_READ] = "also allowed to read",
                                          [SP_ACCESS_WRITE] = "also allowed to write"};
-    const size_t mark = out->len;
+    const size_t mark = m->out->len;
     size_t i = 0;
-    bool ok = !g->extra.has_network || sp_buf_printf(out, "\nalso allowed: all of the network");
+    bool ok = !g->extra.has_network || sp_buf_printf(m->out, "\nalso allowed: all of the network");
 
-    for (; ok && i < g->extra.count && out->len - mark < PLACES_MAX; i++) {
+    for (; ok && i < g->extra.count && m->out->len - mark < PLACES_MAX; i++) {
         const struct sp_entry *entry = &g->extra.entries[i];
 
-        ok = add_line(out, labels[entry->access], name_of(entry), PATH_BYTES_MAX);
+        ok = add_line(m, labels[entry->access], name_of(entry), PATH_BYTES_MAX);
     }
-    return ok && (i == g->extra.count ||
-                  sp_buf_printf(out, "\nalso allowed: %zu more places that are not shown",
-                                g->extra.count - i));
+    if (!ok || i == g->extra.count)
+        return ok;
+    m->is_cut = true;
+    return sp_buf_printf(m->out, "\nNOT SHOWN: %zu more places", g->extra.count - i);
 }
 
-static bool add_file(struct sp_buf *out, const struct sp_patch_change *c)
+static bool add_file(struct message *m, const struct sp_patch_change *c)
 {
     static const char *const labels[] = {
         [SP_PATCH_ADD] = "add", [SP_PATCH_DELETE] = "delete", [SP_PATCH_UPDATE] = "update"};
 
-    return add_line(out, labels[c->kind], sp_str_of(c->full_path), PATH_BYTES_MAX) &&
+    return add_line(m, labels[c->kind], sp_str_of(c->full_path), PATH_BYTES_MAX) &&
            (c->full_target == NULL ||
-            add_line(out, "  and move it to", sp_str_of(c->full_target), PATH_BYTES_MAX));
+            add_line(m, "  and move it to", sp_str_of(c->full_target), PATH_BYTES_MAX));
 }
 
-static bool add_diffs(struct sp_buf *out, const struct sp_patch_changes *changes)
+static bool add_diffs(struct message *m, const struct sp_patch_changes *changes)
 {
     auto_buf struct sp_buf diffs = {0};
     bool ok = true;
@@ -207,120 +212,183 @@ static bool add_diffs(struct sp_buf *out, const struct sp_patch_changes *changes
         ok = sp_patch_add_diff(&diffs, &changes->items[i]);
     if (!ok || diffs.len == 0)
         return ok;
-    return sp_buf_add(out, "\n", 1) && add_seen(out, view(&diffs), DIFF_MAX, true) &&
-           (i == changes->count ||
-            sp_buf_printf(out, "\n[... and what changes in %u more files]", changes->count - i));
+    if (!sp_buf_add(m->out, "\n", 1) || !add_seen(m, view(&diffs), DIFF_MAX, true))
+        return false;
+    if (i == changes->count)
+        return true;
+    m->is_cut = true;
+    return sp_buf_printf(m->out, "\nNOT SHOWN: what changes in %u more files", changes->count - i);
 }
 
 /* Every file first: what is in them may be cut. */
-static bool add_changes(struct sp_buf *out, const struct sp_patch_changes *changes)
+static bool add_changes(struct message *m, const struct sp_patch_changes *changes)
 {
-    const size_t mark = out->len;
+    const size_t mark = m->out->len;
     uint32_t i = 0;
     bool ok = true;
 
     if (changes == NULL)
         return true;
-    for (; ok && i < changes->count && out->len - mark < FILES_MAX - 2 * PATH_BYTES_MAX; i++)
-        ok = add_file(out, &changes->items[i]);
-    if (ok && i < changes->count)
-        ok = sp_buf_printf(out, "\nand %u more files that are not shown", changes->count - i);
-    return ok && add_diffs(out, changes);
+    for (; ok && i < changes->count && m->out->len - mark < FILES_MAX - 2 * PATH_BYTES_MAX; i++)
+        ok = add_file(m, &changes->items[i]);
+    if (ok && i < changes->count) {
+        m->is_cut = true;
+        ok = sp_buf_printf(m->out, "\nNOT SHOWN: %u more files", changes->count - i);
+    }
+    return ok && add_diffs(m, changes);
 }
 
-static bool add_allowed(struct sp_buf *out, const struct sp_question *q)
+/* The command in one short line; one that is longer follows as a whole, further down. */
+static bool add_command(struct message *m, struct sp_str command)
 {
-    if (q->kind == SP_QUESTION_NETWORK || q->kind == SP_QUESTION_PERMISSIONS)
-        return true;
-    if (q->profile == NULL || q->is_free)
-        return sp_buf_printf(out, "\nallowed then: everything, without a sandbox");
-    if (q->profile_name == NULL)
-        return sp_buf_printf(out, "\nallowed then: what its sandbox allows");
-    return sp_buf_printf(out, "\nallowed then: what the sandbox ") &&
-           add_seen(out, sp_str_of(q->profile_name), PROFILE_MAX, false) &&
-           sp_buf_printf(out, " allows");
+    auto_buf struct sp_buf whole = {0};
+
+    if (!sp_question_add_whole(&whole, command, false))
+        return false;
+    if (whole.len <= FIRST_MAX)
+        return add_line(m, "command", command, FIRST_MAX);
+    return sp_buf_printf(m->out, "\ncommand: ") &&
+           sp_buf_add_str(m->out, beginning_of(view(&whole), FIRST_MAX - 20)) &&
+           sp_buf_printf(m->out, " [continued below]");
 }
 
-/* The rule, and what comes of it: it says more than this one question. */
-static bool add_rule(struct sp_buf *out, const struct sp_question *q)
+static bool add_whole_command(struct message *m, struct sp_str command)
 {
-    if (!offers_rule(q))
+    auto_buf struct sp_buf whole = {0};
+
+    if (!sp_question_add_whole(&whole, command, false))
+        return false;
+    return whole.len <= FIRST_MAX || add_line(m, "whole command", command, COMMAND_MAX);
+}
+
+/* What is offered besides yes for once, and what comes of it. */
+static bool add_rule(struct message *m, const struct sp_question *q)
+{
+    if (!offers_rule(q) || m->is_cut)
         return true;
     if (sp_question_offers_host(q))
-        return sp_buf_printf(out, "\nrule: allow ") && add_rule_words(out, q);
-    return sp_buf_printf(out, "\nrule: ") && add_rule_words(out, q) &&
-           sp_buf_printf(out, "\nwith the rule: this, and all that begins with it, runs unasked%s",
-                         sp_judge_may_run_free(q->profile) ? " and WITHOUT A SANDBOX" : "");
+        return sp_buf_printf(m->out, "\nrule: allow ") && add_rule_words(m->out, q);
+    return sp_buf_printf(m->out, "\nrule: ") && add_rule_words(m->out, q) &&
+           sp_buf_printf(m->out,
+                         "\nwith the rule: this, and all that begins with it, runs unasked%s",
+                         sp_judge_may_run_free(q->profile) ? " and " FREE : "");
 }
 
-static bool add_subject(struct sp_buf *out, const struct sp_question *q)
+/* Three short lines first: what a yes means, the command, the reason. */
+static bool add_beginning(struct message *m, const struct sp_question *q)
 {
-    switch (q->kind) {
-    case SP_QUESTION_PATCH:
-        return add_changes(out, q->changes);
-    case SP_QUESTION_NETWORK:
-        return add_line(out, "host", q->argv.count > 1 ? q->argv.items[1] : q->host,
-                        PATH_BYTES_MAX) &&
-               add_line(out, "command", q->asking_command, COMMAND_MAX);
-    case SP_QUESTION_PERMISSIONS:
-        return true;
-    case SP_QUESTION_RUN:
-    case SP_QUESTION_ESCALATE:
-    case SP_QUESTION_ADDITIONAL:
-    case SP_QUESTION_RETRY:
-        break;
-    }
-    return add_line(out, "command", q->command, COMMAND_MAX);
+    const bool is_network = q->kind == SP_QUESTION_NETWORK;
+    bool ok = add_headline(m, q);
+
+    if (ok && is_network)
+        ok = add_line(m, "host", q->argv.count > 1 ? q->argv.items[1] : q->host, PATH_BYTES_MAX);
+    else if (ok && q->kind != SP_QUESTION_PATCH && q->kind != SP_QUESTION_PERMISSIONS)
+        ok = add_command(m, q->command);
+    return ok && add_note(m, "reason", q->reason, REASON_MAX);
 }
 
-static bool add_message(struct sp_buf *out, const struct sp_question *q)
+static bool add_message(struct message *m, const struct sp_question *q)
 {
-    return sp_buf_printf(out, "%s", headline(q)) && add_subject(out, q) &&
-           add_line(out, "in", q->cwd, CWD_MAX) &&
-           add_line(out, "environment", q->environment, ENVIRONMENT_MAX) &&
-           add_line(out, "reason", q->reason, REASON_MAX) && add_allowed(out, q) &&
-           (q->additional == NULL || add_places(out, q->additional)) && add_rule(out, q);
+    bool ok = add_beginning(m, q);
+
+    if (ok && q->kind == SP_QUESTION_PATCH)
+        ok = add_changes(m, q->changes);
+    else if (ok && q->kind == SP_QUESTION_NETWORK)
+        ok = add_line(m, "command", q->asking_command, COMMAND_MAX);
+    ok = ok && (q->additional == NULL || add_places(m, q->additional)) &&
+         add_line(m, "in", q->cwd, CWD_MAX) &&
+         add_note(m, "environment", q->environment, ENVIRONMENT_MAX);
+    if (ok && q->kind != SP_QUESTION_PATCH && q->kind != SP_QUESTION_PERMISSIONS &&
+        q->kind != SP_QUESTION_NETWORK)
+        ok = add_whole_command(m, q->command);
+    ok = ok && add_rule(m, q);
+    if (ok && m->is_cut)
+        ok = sp_buf_printf(m->out, "\nNot all is shown, so it can %s",
+                           is_free(q) ? "not be allowed " FREE
+                                        " here: ask for less at once, or put it into a file"
+                                      : "be allowed for this once alone");
+    return ok;
 }
 
-/* ---- the form ---- */
+/* ---- what may be answered ---- */
+
+enum choice { ONCE, SESSION, RULE, DENY, CHOICE_MAX };
+
+static const char *const names[CHOICE_MAX] = {
+    [ONCE] = "once", [SESSION] = "session", [RULE] = "rule", [DENY] = "deny"};
 
 /* What is offered, found out once: both lists of a form have the same. */
 struct offered {
     bool is_there[CHOICE_MAX];
 };
 
-static struct offered find_offered(const struct sp_question *q)
+/* A permission for the turn is for no turn if there is none. */
+static struct offered find_offered(const struct sp_question *q, bool is_cut)
 {
-    struct offered o;
+    const bool has_turn = q->kind != SP_QUESTION_PERMISSIONS || q->turn_id.n != 0;
 
-    for (enum choice c = ONCE; c < CHOICE_MAX; c++)
-        o.is_there[c] = offers(q, c);
-    return o;
+    return (struct offered){.is_there = {
+                                [ONCE] = has_turn && !(is_cut && is_free(q)),
+                                [SESSION] = !is_cut,
+                                [RULE] = !is_cut && offers_rule(q),
+                                [DENY] = true,
+                            }};
 }
 
-/* Before 2025-11-25 a choice had its titles beside it. DENY is always there, and the last. */
-static bool add_choices_of_old(struct sp_buf *out, const struct sp_question *q)
+static bool add_title(struct sp_buf *out, const struct sp_question *q, enum choice c)
 {
-    const struct offered o = find_offered(q);
+    const char *how = is_free(q) ? ", " FREE : "";
+    auto_buf struct sp_buf text = {0};
+    bool ok = true;
+
+    switch (c) {
+    case ONCE:
+        ok = sp_buf_printf(
+            &text, q->kind == SP_QUESTION_PERMISSIONS ? "Allow for this turn%s" : "Allow once%s",
+            how);
+        break;
+    case SESSION:
+        ok = sp_buf_printf(&text, "Allow for this session%s", how);
+        break;
+    case RULE:
+        ok = sp_buf_printf(&text, "Always, unasked%s: ",
+                           !sp_question_offers_host(q) && sp_judge_may_run_free(q->profile)
+                               ? ", " FREE
+                               : "") &&
+             add_rule_words(&text, q);
+        break;
+    case DENY:
+    case CHOICE_MAX:
+        ok = sp_buf_printf(&text, "Deny");
+        break;
+    }
+    return ok && sp_json_add_str(out, view(&text));
+}
+
+/* ---- the form ---- */
+
+/* Before 2025-11-25 a choice had its titles beside it. DENY is always there, and the last. */
+static bool add_choices_of_old(struct sp_buf *out, const struct sp_question *q,
+                               const struct offered *o)
+{
     bool ok = sp_buf_printf(out, "\"enum\":[");
 
     for (enum choice c = ONCE; ok && c < CHOICE_MAX; c++)
-        if (o.is_there[c])
+        if (o->is_there[c])
             ok = sp_buf_printf(out, "\"%s\"%s", names[c], c == DENY ? "" : ",");
     ok = ok && sp_buf_printf(out, "],\"enumNames\":[");
     for (enum choice c = ONCE; ok && c < CHOICE_MAX; c++)
-        if (o.is_there[c])
+        if (o->is_there[c])
             ok = add_title(out, q, c) && (c == DENY || sp_buf_add(out, ",", 1));
     return ok && sp_buf_add(out, "]", 1);
 }
 
-static bool add_choices(struct sp_buf *out, const struct sp_question *q)
+static bool add_choices(struct sp_buf *out, const struct sp_question *q, const struct offered *o)
 {
-    const struct offered o = find_offered(q);
     bool ok = sp_buf_printf(out, "\"oneOf\":[");
 
     for (enum choice c = ONCE; ok && c < CHOICE_MAX; c++)
-        if (o.is_there[c])
+        if (o->is_there[c])
             ok = sp_buf_printf(out, "{\"const\":\"%s\",\"title\":", names[c]) &&
                  add_title(out, q, c) && sp_buf_printf(out, "}%s", c == DENY ? "" : ",");
     return ok && sp_buf_add(out, "]", 1);
@@ -330,14 +398,16 @@ bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_question *q, bool wit
 {
     const size_t mark = out->len;
     auto_buf struct sp_buf message = {0};
+    struct message m = {.out = &message};
+    const bool is_written = add_message(&m, q);
+    const struct offered o = find_offered(q, m.is_cut);
     const bool ok =
-        add_message(&message, q) &&
-        sp_buf_printf(out, "{%s", with_mode ? "\"mode\":\"form\"," : "") &&
+        is_written && sp_buf_printf(out, "{%s", with_mode ? "\"mode\":\"form\"," : "") &&
         sp_buf_printf(out, "\"message\":") && sp_json_add_str(out, view(&message)) &&
         sp_buf_printf(out,
                       ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"decision\":{"
                       "\"type\":\"string\",\"title\":\"Decision\",") &&
-        (with_mode ? add_choices(out, q) : add_choices_of_old(out, q)) &&
+        (with_mode ? add_choices(out, q, &o) : add_choices_of_old(out, q, &o)) &&
         sp_buf_printf(out, "}},\"required\":[\"decision\"]}}");
 
     if (!ok)
@@ -360,10 +430,16 @@ static struct sp_str text_of(struct sp_json *j, uint32_t object, const char *nam
 
 static bool read_choice(struct sp_str word, const struct sp_question *q, enum choice *ret)
 {
+    auto_buf struct sp_buf message = {0};
+    struct message m = {.out = &message};
+
+    if (!add_message(&m, q))
+        m.is_cut = true; /* no memory to find out */
+    const struct offered o = find_offered(q, m.is_cut);
     for (enum choice c = ONCE; c < CHOICE_MAX; c++)
         if (sp_str_eq(word, sp_str_of(names[c]))) {
             *ret = c;
-            return offers(q, c);
+            return o.is_there[c];
         }
     return false;
 }

@@ -23,7 +23,7 @@ class Modern(Asking):
         self.assertIn(self.work, form['message'])
         self.assertEqual((form['requestedSchema']['type'], form['requestedSchema']['required']), ('object', ['decision']))
         self.assertEqual(choices(form), [('once', 'Allow once'), ('session', 'Allow for this session'),
-                                         ('rule', 'Always allow: ./note a'), ('deny', 'Deny')])
+                                         ('rule', 'Always, unasked, WITHOUT A SANDBOX: ./note a'), ('deny', 'Deny')])
         self.assertRegex(state, r'^v1\.[\w-]+\.[\w-]{43}$')
         self.assertRegex(key, r'^approve_[1-9]\d*$')
         r = self.come_back(host, note('a'), asked, ONCE)
@@ -39,6 +39,34 @@ class Modern(Asking):
             self.assertRefused(self.allow(host, note('a'), answer), text)
         self.assertEqual(self.runs(), [])
         self.assertRan(host.call('exec_command', {'argv': ['ls']}))  # the caller goes on
+
+    def test_three_short_lines_have_what_matters(self):
+        """Hosts show as little as that; and labels are cut, so the warning comes first."""
+        host = self.wary()
+        free = {**note('a'), 'sandbox_permissions': 'require_escalated', 'justification': 'May I?'}
+        for arguments, first in ((free, 'Run this WITHOUT A SANDBOX?'), (note('a'), 'Run this in the sandbox :workspace?')):
+            _, form, _ = self.ask(host, arguments)
+            lines = form['message'].splitlines()
+            self.assertEqual(lines[:2], [first, 'command: ./note a'])
+            self.assertEqual(lines[2], 'reason: May I?') if arguments is free else None
+            titles = dict(choices(form))
+            self.assertEqual('WITHOUT A SANDBOX' in titles['once'], arguments is free)
+            self.assertTrue(titles['rule'].startswith('Always, unasked, WITHOUT A SANDBOX: '))
+
+    def test_what_was_not_shown_is_not_allowed_for_longer(self):
+        host = self.wary()
+        hidden = {'argv': ['./note', 'a' * 3000 + '; rm -r x' + 'a' * 3000]}
+        asked = self.ask(host, hidden)
+        self.assertRegex(asked[1]['message'], r'a\nNOT SHOWN: \d+ bytes\na')
+        self.assertNotIn('rm -r x', asked[1]['message'])
+        self.assertEqual([c for c, _ in choices(asked[1])], ['once', 'deny'])
+        asked = self.asked(self.come_back(host, hidden, asked, SESSION))  # which is no answer, so it is asked again
+        self.assertRan(self.come_back(host, hidden, asked, ONCE))
+        free = {**hidden, 'sandbox_permissions': 'require_escalated', 'justification': 'May I?'}
+        asked = self.ask(host, free)
+        self.assertEqual([c for c, _ in choices(asked[1])], ['deny'])
+        self.asked(self.come_back(host, free, asked, ONCE))
+        self.assertEqual(len(self.runs()), 1)
 
     def test_an_approval_without_a_login_shell_is_none_for_one(self):
         """A login shell reads files of the home directory before the command."""
@@ -268,7 +296,7 @@ class Modern(Asking):
         arguments = {'argv': ['sh', '-c', 'echo try >> ran; touch ' + made]}
         first = self.ask(host, arguments)
         self.assertEqual(self.runs(), ['try'])
-        self.assertIn('once more', first[1]['message'])
+        self.assertIn('Run it again WITHOUT A SANDBOX?', first[1]['message'])
         again = self.asked(self.come_back(host, arguments, first, {'action': '?'}))
         self.assertEqual(self.runs(), ['try'])
         self.assertRan(self.come_back(host, arguments, again, ONCE))
@@ -297,7 +325,7 @@ class Modern(Asking):
         arguments = {'argv': ['touch', made], 'sandbox_permissions': 'require_escalated',
                      'justification': 'May I leave\u202e a \x1b[31mmark?'}
         _, form, _ = asked = self.ask(host, arguments)
-        self.assertIn('without a sandbox', form['message'])
+        self.assertTrue(form['message'].startswith('Run this WITHOUT A SANDBOX?'))
         self.assertIn('reason: May I leave\\u{202e} a \\x1b[31mmark?', form['message'])
         self.assertNotIn('\x1b', form['message'])
         self.assertRefused(self.come_back(host, arguments, asked, DENY), 'rejected by user')

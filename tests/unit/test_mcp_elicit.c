@@ -80,6 +80,23 @@ static void expect_choices(const struct sp_question *q, const char *want)
     done_form(&f);
 }
 
+static bool is_too_quick;
+
+static bool read_answer(const char *text, const struct sp_question *q, struct sp_decision *ret)
+{
+    char *copy = strdup(text);
+    struct sp_json j = {0};
+
+    assert_non_null(copy);
+    assert_int_equal(sp_json_parse(&j, copy, strlen(copy), NULL), 0);
+    const bool is_answer = sp_mcp_elicit_read(&j, 0, q, is_too_quick, ret);
+    sp_json_done(&j);
+    free(copy);
+    return is_answer;
+}
+
+#define ACCEPT(word) "{\"action\":\"accept\",\"content\":{\"decision\":\"" word "\"}}"
+
 static const struct sp_str publish[] = {SP_STR("npm"), SP_STR("publish")};
 static struct sp_policy confined = {.profile.kind = SP_PROFILE_MANAGED};
 
@@ -106,14 +123,14 @@ static void test_the_form_has_one_field_with_the_choices_that_are_offered(void *
     assert_true(sp_mcp_elicit_add(&text, &q, true) && sp_buf_add(&text, "", 1));
     assert_string_equal(
         text.data,
-        "{\"mode\":\"form\",\"message\":\"May this command run?\\ncommand: npm publish\\nin: "
-        "/site/w\\nallowed then: everything, without a sandbox\\nrule: npm publish\\nwith the "
+        "{\"mode\":\"form\",\"message\":\"Run this WITHOUT A SANDBOX?\\ncommand: npm publish\\nin: "
+        "/site/w\\nrule: npm publish\\nwith the "
         "rule: this, and all that begins with it, runs unasked and WITHOUT A SANDBOX\","
         "\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"decision\":{\"type\":"
         "\"string\",\"title\":\"Decision\",\"oneOf\":["
-        "{\"const\":\"once\",\"title\":\"Allow once\"},"
-        "{\"const\":\"session\",\"title\":\"Allow for this session\"},"
-        "{\"const\":\"rule\",\"title\":\"Always allow: npm publish\"},"
+        "{\"const\":\"once\",\"title\":\"Allow once, WITHOUT A SANDBOX\"},"
+        "{\"const\":\"session\",\"title\":\"Allow for this session, WITHOUT A SANDBOX\"},"
+        "{\"const\":\"rule\",\"title\":\"Always, unasked, WITHOUT A SANDBOX: npm publish\"},"
         "{\"const\":\"deny\",\"title\":\"Deny\"}]}},\"required\":[\"decision\"]}}");
 }
 
@@ -166,25 +183,20 @@ static void test_what_yes_would_mean(void **state)
     q.reason = SP_STR("`npm publish` requires approval");
     q.environment = SP_STR("local");
     q.profile_name = ":workspace";
-    expect_message(&q, "May this command run?\ncommand: npm publish\nin: /site/w\nenvironment: "
-                       "local\nreason: `npm publish` requires approval\nallowed then: what the "
-                       "sandbox :workspace allows");
+    expect_message(&q, "Run this in the sandbox :workspace?\ncommand: npm publish\nreason: `npm "
+                       "publish` requires approval\nin: /site/w\nenvironment: local");
     q = about(SP_QUESTION_ESCALATE);
     q.is_free = true;
-    expect_message(&q, "May this command run without a sandbox?\ncommand: npm publish\nin: "
-                       "/site/w\nallowed then: everything, without a sandbox");
+    expect_message(&q, "Run this WITHOUT A SANDBOX?\ncommand: npm publish\nin: /site/w");
     q.kind = SP_QUESTION_RETRY;
-    expect_message(&q, "The sandbox got in the way of this command. May it run once more, without "
-                       "it?\ncommand: npm publish\nin: /site/w\nallowed then: everything, without "
-                       "a sandbox");
+    expect_message(&q, "The sandbox denied it something. Run it again WITHOUT A "
+                       "SANDBOX?\ncommand: npm publish\nin: /site/w");
     q.is_guess = true;
-    expect_message(&q, "This command says that its sandbox got in the way. May it run once more, "
-                       "without it?\ncommand: npm publish\nin: /site/w\nallowed then: everything, "
-                       "without a sandbox");
+    expect_message(&q, "It says that the sandbox denied it something. Run it again WITHOUT A "
+                       "SANDBOX?\ncommand: npm publish\nin: /site/w");
     q = about(SP_QUESTION_RUN);
     q.profile = NULL;
-    expect_message(&q, "May this command run?\ncommand: npm publish\nin: /site/w\nallowed then: "
-                       "everything, without a sandbox");
+    expect_message(&q, "Run this WITHOUT A SANDBOX?\ncommand: npm publish\nin: /site/w");
 }
 
 static void add_place(struct sp_grant *g, enum sp_access access, const char *path)
@@ -204,15 +216,14 @@ static void test_every_place_of_a_permission_is_named_or_counted(void **state)
     add_place(&asked, SP_ACCESS_READ, "/site/r\xe2\x80\xae");
     add_place(&asked, SP_ACCESS_WRITE, "/site/w");
     q.additional = &asked;
-    expect_message(&q, "May this command do more than its sandbox allows?\ncommand: npm "
-                       "publish\nin: /site/w\nallowed then: what its sandbox allows\nalso "
-                       "allowed: all of the network\nalso allowed to read: "
-                       "/site/r\\u{202e}\nalso allowed to write: /site/w");
+    expect_message(&q, "Run this with more than its sandbox allows?\ncommand: npm "
+                       "publish\nalso allowed: all of the network\nalso allowed to read: "
+                       "/site/r\\u{202e}\nalso allowed to write: /site/w\nin: /site/w");
     q.kind = SP_QUESTION_PERMISSIONS;
     q.turn_id = SP_STR("turn");
-    expect_message(&q, "May commands do this from now on?\nin: /site/w\nalso allowed: all of the "
+    expect_message(&q, "Let commands do this from now on?\nalso allowed: all of the "
                        "network\nalso allowed to read: /site/r\\u{202e}\nalso allowed to write: "
-                       "/site/w");
+                       "/site/w\nin: /site/w");
     for (int i = 0; i < 200; i++) {
         char path[64];
 
@@ -221,7 +232,7 @@ static void test_every_place_of_a_permission_is_named_or_counted(void **state)
     }
     make_form(&f, &q, true);
     assert_non_null(strstr(f.message, "also allowed: all of the network\n"));
-    assert_non_null(strstr(f.message, " more places that are not shown"));
+    assert_non_null(strstr(f.message, "\nNOT SHOWN: "));
     done_form(&f);
     sp_grant_done(&asked);
 }
@@ -235,7 +246,7 @@ static void test_a_host_and_who_wants_to_reach_it(void **state)
     q.argv = (struct sp_words){argv, 2};
     q.asking_command = SP_STR("curl x");
     q.host = SP_STR("example.org");
-    expect_message(&q, "May a command reach this host?\nhost: https://example.org:443\ncommand: "
+    expect_message(&q, "Let a command reach this host?\nhost: https://example.org:443\ncommand: "
                        "curl x\nin: /site/w\nrule: allow example.org");
 }
 
@@ -258,9 +269,9 @@ static void test_a_patch_shows_its_files_first(void **state)
     q.changes = &changes;
     make_form(&f, &q, true);
     assert_int_equal(strncmp(f.message,
-                             "May these files be changed?\nupdate: /site/a\\x1b\n  and move it to: "
+                             "Change these files?\nupdate: /site/a\\x1b\n  and move it to: "
                              "/site/b\nadd: /site/new\ndelete: /site/old\n",
-                             100),
+                             95),
                      0);
     assert_non_null(strstr(f.message, "\n-one\n+two\n"));
     assert_null(strstr(f.message, "npm"));
@@ -284,9 +295,12 @@ static void test_a_patch_of_many_files_says_how_many_are_not_shown(void **state)
     q.changes = &changes;
     make_form(&f, &q, true);
     assert_non_null(strstr(f.message, "\nadd: /site/file-number-0\n"));
-    assert_non_null(strstr(f.message, " more files that are not shown\n"));
-    assert_non_null(strstr(f.message, " bytes left out ...]"));
+    assert_non_null(strstr(f.message, " more files\n"));
+    assert_non_null(strstr(f.message, "\nNOT SHOWN: "));
     done_form(&f);
+    expect_choices(&q, "once deny ");
+    q.is_free = true;
+    expect_choices(&q, "deny ");
 }
 
 static void test_nothing_in_a_command_plays_with_its_reader(void **state)
@@ -299,7 +313,7 @@ static void test_nothing_in_a_command_plays_with_its_reader(void **state)
                        "evil\xe2\x80\x8b\r\nallowed then: nothing\xff\x00z");
     make_form(&f, &q, true);
     assert_non_null(strstr(f.message, "\ncommand: ls \\x1b[2J\\u{202e}evil\\u{200b}\\r\\nallowed "
-                                      "then: nothing\\xff\\x00z\nin: /site/w\n"));
+                                      "then: nothing\\xff\\x00z\nin: /site/w"));
     done_form(&f);
 }
 
@@ -307,6 +321,7 @@ static void test_no_part_pushes_another_out(void **state)
 {
     static char hostile[65536];
     struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_decision d = {0};
     struct form f;
 
     (void)state;
@@ -316,11 +331,19 @@ static void test_no_part_pushes_another_out(void **state)
     q.command = q.cwd = q.reason = q.environment = (struct sp_str){hostile, sizeof hostile};
     q.is_free = true;
     make_form(&f, &q, true);
-    assert_non_null(strstr(f.message, "\ncommand: first\\x01"));
-    assert_non_null(strstr(f.message, " bytes left out ...] "));
-    assert_non_null(strstr(f.message, "\\x01last\nin: first"));
-    assert_non_null(strstr(f.message, "\nallowed then: everything, without a sandbox"));
+    assert_int_equal(strncmp(f.message, "Run this WITHOUT A SANDBOX?\ncommand: first\\x01", 45), 0);
+    assert_non_null(strstr(f.message, " [continued below]\nreason: first"));
+    assert_non_null(strstr(f.message, "\nwhole command: first\\x01"));
+    assert_non_null(strstr(f.message, "\\x01\nNOT SHOWN: "));
+    assert_non_null(strstr(f.message, " bytes\n\\x01"));
+    assert_non_null(strstr(f.message, "\\x01last\nNot all is shown, so it can not be allowed"));
     done_form(&f);
+    expect_choices(&q, "deny "); /* whatever an answer says */
+    assert_false(read_answer(ACCEPT("once"), &q, &d));
+    q.is_free = false;
+    expect_choices(&q, "once deny ");
+    assert_true(read_answer(ACCEPT("once"), &q, &d));
+    assert_false(read_answer(ACCEPT("session"), &q, &d));
 }
 
 /* ---- the rule ---- */
@@ -339,21 +362,6 @@ static void test_a_rule_is_shown_as_a_whole_or_not_offered(void **state)
 
 /* ---- answers ---- */
 
-static bool is_too_quick;
-
-static bool read_answer(const char *text, const struct sp_question *q, struct sp_decision *ret)
-{
-    char *copy = strdup(text);
-    struct sp_json j = {0};
-
-    assert_non_null(copy);
-    assert_int_equal(sp_json_parse(&j, copy, strlen(copy), NULL), 0);
-    const bool is_answer = sp_mcp_elicit_read(&j, 0, q, is_too_quick, ret);
-    sp_json_done(&j);
-    free(copy);
-    return is_answer;
-}
-
 static void expect_kind(const char *text, const struct sp_question *q, enum sp_decision_kind kind)
 {
     struct sp_decision d = {.kind = SP_DECISION_MAX};
@@ -363,8 +371,6 @@ static void expect_kind(const char *text, const struct sp_question *q, enum sp_d
     assert_int_equal(d.kind, kind);
     assert_null(d.permissions);
 }
-
-#define ACCEPT(word) "{\"action\":\"accept\",\"content\":{\"decision\":\"" word "\"}}"
 
 static void test_each_answer_means_one_decision(void **state)
 {
