@@ -119,6 +119,14 @@ static bool add_configured(struct sp_covers *c, const struct sp_config *config)
     return ok;
 }
 
+/* The program that makes cells may be a part of the project, as below node_modules. */
+static bool add_own_program(struct sp_covers *c, const char *program)
+{
+    auto_free char *real = realpath(program != NULL ? program : "/proc/self/exe", NULL);
+
+    return real == NULL ? errno != ENOMEM : add(&c->read_only, real, NULL);
+}
+
 /* A log that is missing cannot be hidden, and a command would be the first to make it. */
 static void make_log(const char *path)
 {
@@ -157,7 +165,7 @@ int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *re
               add_home(ret, absolute_or_none(getenv("HOME")), "/.sallyport") &&
               add(&ret->read_only, absolute_or_none(getenv("SALLYPORT_CONFIG")), NULL) &&
               add_approvers(ret, ask->approvers) && add_token(ret, ask->token_file) &&
-              (config == NULL || add_configured(ret, config));
+              add_own_program(ret, ask->program) && (config == NULL || add_configured(ret, config));
 
     for (size_t i = 0; ok && ask->rules != NULL && ask->rules[i] != NULL; i++)
         ok = add(&ret->read_only, ask->rules[i], NULL);

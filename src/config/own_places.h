@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * own_places: the files that decide about commands, as what no sandbox lets a command write: rules,
- * configuration, tokens, the audit log, and the programs that answer questions.
+ * configuration, tokens, the audit log, the programs that answer questions, and sallyport itself.
  */
 #ifndef SP_CONFIG_OWN_PLACES_H
 #define SP_CONFIG_OWN_PLACES_H
@@ -14,6 +14,7 @@ struct sp_own_places_ask {
     const char *const *rules;       /* --rules; NULL at the end, or NULL */
     const char *const *approvers;   /* --approver; NULL at the end, or NULL */
     const char *token_file;         /* --token-file; NULL: none */
+    const char *program;            /* the sallyport binary; NULL: the one that runs */
 };
 
 /*

@@ -34,8 +34,8 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
                       struct sp_error *e)
 {
     auto_free char *program = NULL;
-    const struct sp_own_places_ask own = {.config = &engine->config};
     int r = sp_binary_find(engine->program, &program, e);
+    const struct sp_own_places_ask own = {.config = &engine->config, .program = program};
 
     sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
     sp_covers_done(&engine->covers);

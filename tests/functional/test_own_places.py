@@ -194,6 +194,26 @@ class Exec(Ground):
         self.assertTrue(all(line.startswith('{"seq":') for line in open(log)))
         self.assertFalse(self.run_it('exec', '--config', config, '--sandbox', ':workspace', '--', 'cat', 'token')[1])
 
+    def test_the_program_itself(self):
+        """It may be a part of the project, as below node_modules: the next one to run it is outside."""
+        program = os.path.join(self.work, 'tools/bin/sallyport')
+        os.makedirs(os.path.dirname(program))
+        shutil.copy(PROGRAM, program)
+        with open(program, 'rb') as f:
+            before = f.read()
+        example = os.path.join(os.environ.get('EXAMPLES') or os.path.join(os.path.dirname(PROGRAM), 'examples'), 'example-run')
+        doors = ([program, *self.door, '--'], [example])
+        for door in doors:
+            for name, script in ATTACKS.items():
+                if door == [example] and 'rm -' in script:
+                    continue  # is asked about there
+                r = subprocess.run([*door, 'sh', '-c', 'set -- tools/bin/sallyport tools/bin tools; %s; echo tried' % script],
+                                   env={**self.env, 'SALLYPORT_PROGRAM': program, 'SALLYPORT_DEFAULT_PERMISSIONS': ':workspace'},
+                                   cwd=self.work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=wire.DEADLINE)
+                self.assertIn('tried', r.stdout, r.stderr)
+                with open(program, 'rb') as f:
+                    self.assertEqual(f.read(), before, (door, name))
+
     def test_projects(self):
         """A command in one directory, rules for the next one in another."""
         project = os.path.join(self.work, 'p')
