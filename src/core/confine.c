@@ -13,6 +13,7 @@
 #include "core/placeholder.h"
 #include "core/planted.h"
 #include "core/probe.h"
+#include "os/remote_mounts.h"
 #include "sandbox/canonical.h"
 #include "sandbox/spots.h"
 
@@ -33,6 +34,8 @@ struct ward {
     bool has_network;
     struct sp_buf key; /* the policy as it was asked for */
     struct sp_survey survey;
+    bool is_remote;      /* a mark lies on a file system that may not answer ... */
+    uint64_t generation; /* ... as the table of mounts was then; 0: not known yet */
     char **placeholders;
     int *locks; /* a descriptor of each, which is the table's */
     size_t placeholder_count;
@@ -59,6 +62,8 @@ struct sp_wards {
     uint64_t powers_until_ms;
     struct sp_powers powers;
     struct sp_placeholders *placeholders;
+    struct sp_surveyor *surveyor;
+    struct sp_remote_mounts mounts;
 };
 
 /* ---- what makes two policies the same ---- */
@@ -318,14 +323,14 @@ static void mark_placeholder(struct sp_survey *s, const char *path)
     }
 }
 
-static int make_survey(const struct sp_wards *w, const struct sp_policy *p, struct sp_survey *ret,
-                       struct sp_error *e)
+static int make_survey(const struct sp_policy *p, const struct sp_fixed_places *fixed,
+                       struct sp_survey *ret, struct sp_error *e)
 {
     struct sp_resolved resolved = {0};
     int r = sp_resolve(p, &resolved, e);
 
     if (r == 0)
-        r = sp_survey_make(p, &resolved, &w->options.fixed, ret, e);
+        r = sp_survey_make(p, &resolved, fixed, ret, e);
     sp_resolved_done(&resolved);
     if (r == 0)
         overlook_placeholders(ret);
@@ -350,7 +355,7 @@ static bool has_rules(const struct sp_fixed_places *fixed, const char *path)
 
 /* One directory on the way to one of ours, or that itself, for good. 1: neither we nor a command of
  * ours can make it. */
-static int make_own_dir(const struct sp_wards *w, const char *path, struct sp_error *e)
+static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, struct sp_error *e)
 {
     auto_free char *parent = strndup(path, sp_path_parent(path));
     struct stat st;
@@ -370,18 +375,19 @@ static int make_own_dir(const struct sp_wards *w, const char *path, struct sp_er
     if (dir < 0 ||
         (fstat(dir, &st) == 0 && (st.st_mode & S_IRWXU) != S_IRWXU && fchmod(dir, 0700) < 0))
         return sp_fail(e, SP_E_SYSTEM, errno, "make %.200s a directory of ours", path);
-    if (has_rules(&w->options.fixed, path))
+    if (has_rules(fixed, path))
         (void)mkdirat(dir, "rules", 0700); /* an empty one may be taken for a placeholder */
     return 0;
 }
 
 /* The next one that is missing where a command could make it. 1: one was made. */
-static int make_own_dirs(const struct sp_wards *w, const struct sp_survey *s, struct sp_error *e)
+static int make_own_dirs(const struct sp_fixed_places *fixed, const struct sp_survey *s,
+                         struct sp_error *e)
 {
     for (size_t i = 0; i < s->count; i++) {
         const struct sp_spot *spot = &s->spots[i];
         const bool is_missing = spot->kind == SP_SPOT_MISSING && spot->why == SP_WHY_OWN;
-        const int r = is_missing ? make_own_dir(w, spot->path, e) : 1;
+        const int r = is_missing ? make_own_dir(fixed, spot->path, e) : 1;
 
         if (r != 1)
             return r < 0 ? r : 1;
@@ -389,16 +395,17 @@ static int make_own_dirs(const struct sp_wards *w, const struct sp_survey *s, st
     return 0;
 }
 
-static int make_survey_and_dirs(const struct sp_wards *w, const struct sp_policy *p,
+/* In any thread. */
+static int make_survey_and_dirs(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                                 struct sp_survey *ret, struct sp_error *e)
 {
     int r = 1;
 
     for (int i = 0; r == 1 && i < MAX_MADE; i++) {
         sp_survey_done(ret);
-        r = make_survey(w, p, ret, e);
+        r = make_survey(p, fixed, ret, e);
         if (r == 0)
-            r = make_own_dirs(w, ret, e);
+            r = make_own_dirs(fixed, ret, e);
     }
     return r < 0 ? r : 0;
 }
@@ -411,7 +418,7 @@ int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *
     int r = sp_wards_powers(w, &powers, e);
 
     if (r == 0)
-        r = make_survey(w, p, &survey, e);
+        r = make_survey(p, &w->options.fixed, &survey, e);
     if (r == 0)
         r = sp_plan_compile(&survey, p->profile.has_network, powers, ret, e);
     sp_survey_done(&survey);
@@ -598,32 +605,73 @@ static void set_stale(struct ward *w)
         on_idle(w);
 }
 
-static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                        struct ward **ret, struct sp_error *e)
+static struct ward *find_ward(struct sp_wards *all, uint64_t session, const struct sp_buf *key)
 {
-    auto_buf struct sp_buf key = {0};
-    struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
     struct ward *w = all->first;
 
-    if (!make_key(p, &key))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
-    while (w != NULL && !has_key(w, session, &key))
+    while (w != NULL && !has_key(w, session, key))
         w = w->next;
-    if (w != NULL && sp_survey_holds(&w->survey)) {
-        *ret = w;
-        return 0;
+    return w;
+}
+
+/* Whether to look at its marks may take for ever. */
+static bool is_remote(struct ward *w)
+{
+    const struct sp_remote_mounts *m = &w->all->mounts;
+
+    if (w->generation != m->generation + 1) {
+        w->generation = m->generation + 1;
+        w->is_remote = false;
+        for (size_t i = 0; !w->is_remote && i < w->survey.mark_count; i++)
+            w->is_remote = sp_remote_mounts_have(m, w->survey.marks[i].path);
     }
-    const int r = make_survey_and_dirs(all, p, &survey, e);
-    if (r < 0)
-        return r;
-    if (w != NULL && w->survey.has_globs && sp_survey_equal(&w->survey, &survey) &&
-        has_placeholders(w)) {
+    return w->is_remote;
+}
+
+/* A ward for what was surveyed: the one there is if it is still right, or a new one. */
+static int use_survey(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                      struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
+                      struct sp_error *e)
+{
+    struct ward *w = find_ward(all, session, key);
+
+    if (w != NULL && (w->survey.has_globs || is_remote(w))
+            ? sp_survey_equal(&w->survey, survey) && has_placeholders(w)
+            : w != NULL && sp_survey_holds(&w->survey)) {
         *ret = w;
         return 0;
     }
     if (w != NULL)
         set_stale(w);
-    return make_ward(all, session, p, &key, &survey, ret, e);
+    return make_ward(all, session, p, key, survey, ret, e);
+}
+
+static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                        struct ward **ret, struct sp_error *e)
+{
+    auto_buf struct sp_buf key = {0};
+    struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
+
+    if (!make_key(p, &key))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+    struct ward *w = find_ward(all, session, &key);
+    if (w != NULL && sp_survey_holds(&w->survey)) {
+        *ret = w;
+        return 0;
+    }
+    const int r = make_survey_and_dirs(p, &all->options.fixed, &survey, e);
+    return r < 0 ? r : use_survey(all, session, p, &key, &survey, ret, e);
+}
+
+static int check_exposed(const struct sp_wards *all, const struct sp_policy *p, struct sp_error *e)
+{
+    if (p->profile.has_network && all->options.is_exposed)
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "sandbox intent cannot be enforced on this executor: with network the command "
+            "could ask this server for anything; start the server without --no-auth, let it "
+            "listen on a unix socket, or accept that (--expose-to-sandboxes)");
+    return 0;
 }
 
 static void note_start(struct sp_wards *all, uint64_t session)
@@ -638,35 +686,101 @@ static void note_start(struct sp_wards *all, uint64_t session)
     b->count += b->count < SP_BURST_STARTS;
 }
 
-int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_error *e)
+static struct sp_cell *use(struct ward *w)
 {
-    struct ward *w = NULL;
-    int r = -(int)SP_E_STATE;
+    struct sp_wards *all = w->all;
 
-    if (p->profile.has_network && all->options.is_exposed)
-        return sp_fail(
-            e, SP_E_INVALID, 0,
-            "sandbox intent cannot be enforced on this executor: with network the command "
-            "could ask this server for anything; start the server without --no-auth, let it "
-            "listen on a unix socket, or accept that (--expose-to-sandboxes)");
-
-    for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++)
-        r = find_or_make(all, session, p, &w, e);
-    if (r == -(int)SP_E_STATE) {
-        e->code = SP_E_INVALID;
-        return sp_wrap(e, "failed to prepare process sandbox: changed");
-    }
-    if (r < 0 || w == NULL)
-        return r;
-    note_start(all, session);
+    note_start(all, w->session);
     if (w->watched.count > 0 && w->look.slot == 0)
         (void)sp_loop_timer(all->loop, &w->look, sp_loop_now(all->loop) + SP_PLANTED_LOOK_MS,
                             on_look);
     unlink_ward(w);
     link_first(w);
-    *ret = w->cell;
+    return w->cell;
+}
+
+/* The disk changed again and again. */
+static int give_up(struct sp_error *e)
+{
+    e->code = SP_E_INVALID;
+    return sp_wrap(e, "failed to prepare process sandbox: changed");
+}
+
+int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                  struct sp_cell **ret, struct sp_error *e)
+{
+    struct ward *w = NULL;
+    int r = check_exposed(all, p, e);
+
+    if (r < 0)
+        return r;
+    r = -(int)SP_E_STATE;
+    for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++)
+        r = find_or_make(all, session, p, &w, e);
+    if (r == -(int)SP_E_STATE)
+        return give_up(e);
+    if (r < 0 || w == NULL)
+        return r;
+    *ret = use(w);
     return 0;
+}
+
+/* ---- without waiting for the disk ---- */
+
+static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
+                        struct sp_survey *survey, int r, struct sp_error *e)
+{
+    struct sp_ward_ask *a = SP_CONTAINER(s, struct sp_ward_ask, survey);
+    auto_buf struct sp_buf key = {0};
+    struct ward *w = NULL;
+
+    if (r == 0 && !make_key(policy, &key))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+    if (r == 0)
+        r = use_survey(a->wards, a->session, policy, &key, survey, &w, e);
+    if (r == -(int)SP_E_STATE && ++a->tries < TRIES) {
+        r = sp_surveyor_ask(a->wards->surveyor, policy, &a->survey, e);
+        if (r == 0)
+            return;
+    } else if (r == -(int)SP_E_STATE) {
+        (void)give_up(e);
+    }
+    a->done(a, w != NULL ? use(w) : NULL, e);
+}
+
+int sp_wards_find(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                  struct sp_cell **ret, struct sp_error *e)
+{
+    auto_buf struct sp_buf key = {0};
+    const int r = check_exposed(all, p, e);
+
+    *ret = NULL;
+    if (r < 0)
+        return r;
+    if (!make_key(p, &key))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+    struct ward *w = find_ward(all, session, &key);
+    if (w == NULL || w->survey.has_globs)
+        return 0;
+    sp_remote_mounts_refresh(&all->mounts);
+    if (!is_remote(w) && sp_survey_holds(&w->survey))
+        *ret = use(w);
+    return 0;
+}
+
+int sp_wards_ask(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
+                 struct sp_ward_ask *a, struct sp_error *e)
+{
+    a->wards = all;
+    a->session = session;
+    a->tries = 0;
+    a->survey.done = on_surveyed;
+    return sp_surveyor_ask(all->surveyor, p, &a->survey, e);
+}
+
+void sp_wards_cancel(struct sp_ward_ask *a)
+{
+    sp_surveyor_cancel(&a->survey);
 }
 
 /* ---- beginning and end ---- */
@@ -681,9 +795,12 @@ int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_w
     w->loop = loop;
     w->cells = cells;
     w->options = *o;
-    const int r = sp_placeholders_new(o->cell.journal, &w->placeholders, e);
+    sp_remote_mounts_open(&w->mounts);
+    int r = sp_placeholders_new(o->cell.journal, &w->placeholders, e);
+    if (r == 0)
+        r = sp_surveyor_new(loop, make_survey_and_dirs, &o->fixed, &w->surveyor, e);
     if (r < 0) {
-        free(w);
+        sp_wards_free(w);
         return r;
     }
     *ret = w;
@@ -707,7 +824,9 @@ void sp_wards_free(struct sp_wards *all)
         return;
     while (all->first != NULL)
         sp_cell_free(all->first->cell); /* frees the ward by on_gone */
+    sp_surveyor_free(all->surveyor);
     sp_placeholders_free(all->placeholders);
+    sp_remote_mounts_close(&all->mounts);
     free(all);
 }
 

@@ -10,6 +10,7 @@
 #define SP_CORE_CONFINE_H
 
 #include "core/cells.h"
+#include "core/surveyor.h"
 #include "sandbox/compile.h"
 
 #define SP_MAX_CONFINED          80
@@ -44,6 +45,25 @@ void sp_wards_free(struct sp_wards *w);
  * on this host, or there are too many. */
 int sp_wards_cell(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
                   struct sp_cell **ret, struct sp_error *e);
+
+/*
+ * The same without waiting for the disk, in two steps. A cell that is there and is known to be
+ * right at once; *ret NULL: ask.
+ */
+int sp_wards_find(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
+                  struct sp_cell **ret, struct sp_error *e);
+/* The policy is surveyed in a thread; done is called later, with a cell, or NULL and an error.
+ * There is no deadline but the caller's. */
+struct sp_ward_ask {
+    void (*done)(struct sp_ward_ask *a, struct sp_cell *cell, struct sp_error *e);
+    struct sp_wards *wards;
+    uint64_t session;
+    int tries;
+    struct sp_survey_ask survey;
+};
+int sp_wards_ask(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
+                 struct sp_ward_ask *a, struct sp_error *e);
+void sp_wards_cancel(struct sp_ward_ask *a); /* nothing asked: fine */
 void sp_wards_end_session(struct sp_wards *w, uint64_t session);
 
 /* Makes the plan and no cell; the host's powers are probed when they are first needed. */

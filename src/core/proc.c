@@ -24,6 +24,7 @@
 #define DEFAULT_ROWS 24 /* of a terminal whose size nobody gave, as the cell makes it */
 #define DEFAULT_COLS 80
 
+#define SURVEY_MS 10000 /* the disk may take to be looked at for a sandbox */
 #define ANSWER_MS 30000 /* a cell may take to answer a start; its own deadline is shorter */
 
 #define MAX_TRIES 8 /* of a start whose sandbox finds the disk changed */
@@ -160,6 +161,8 @@ static void on_news(struct sp_seat *seat)
 
 /* What a start needs to be asked for again: the sandbox it waits for may find the disk changed. */
 struct sp_again {
+    struct sp_proc *proc;
+    struct sp_ward_ask ask;
     struct sp_policy policy;
     struct sp_wire_start m;
     struct sp_buf strings;
@@ -170,6 +173,7 @@ static void forget_again(struct sp_proc *p)
 {
     if (p->again == NULL)
         return;
+    sp_wards_cancel(&p->again->ask);
     sp_policy_done(&p->again->policy);
     sp_buf_done(&p->again->strings);
     free(p->again);
@@ -262,6 +266,18 @@ static void on_no_answer(struct sp_timer *t)
                   "the cell (pid %d) has not answered for %d s; `kill -KILL %d` ends it and its "
                   "processes, and the next start makes a new one",
                   pid, ANSWER_MS / 1000, pid);
+    fail_start(p, &e);
+}
+
+static void on_no_survey(struct sp_timer *t)
+{
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
+    struct sp_error e = {0};
+
+    (void)sp_fail(&e, SP_E_FAILED, 0,
+                  "failed to prepare process sandbox: a file system that its policy names did not "
+                  "answer for %d s",
+                  SURVEY_MS / 1000);
     fail_start(p, &e);
 }
 
@@ -415,34 +431,84 @@ static bool is_open(const struct sp_start *o)
     return o->policy == NULL || o->policy->profile.kind == SP_PROFILE_DISABLED;
 }
 
-static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell **ret,
-                     struct sp_error *e)
+static int check_count(const struct sp_server *server, struct sp_error *e)
 {
-    struct sp_server *server = p->session->server;
-
-    if (server->proc_count > server->options.max_processes)
-        return sp_fail(
-            e, SP_E_LIMIT, 0,
-            "at most %u processes may exist at once, closed ones included (--max-processes)",
-            server->options.max_processes);
-    return is_open(o) ? sp_server_cell(server, ret, e)
-                      : sp_wards_cell(server->wards, p->session->number, o->policy, ret, e);
+    return server->proc_count <= server->options.max_processes
+               ? 0
+               : sp_fail(e, SP_E_LIMIT, 0,
+                         "at most %u processes may exist at once, closed ones included "
+                         "(--max-processes)",
+                         server->options.max_processes);
 }
 
-static void keep_again(struct sp_proc *p, const struct sp_policy *policy,
+static bool keep_again(struct sp_proc *p, const struct sp_policy *policy,
                        const struct sp_wire_start *m, struct sp_buf *strings)
 {
     struct sp_again *a = calloc(1, sizeof *a);
 
     if (a == NULL || !sp_policy_copy(policy, &a->policy)) {
         free(a);
-        return; /* then there is one try */
+        return false;
     }
+    a->proc = p;
     a->m = *m;
     a->m.flags &= ~(uint32_t)SP_START_MEMFD;
     a->strings = *strings;
     *strings = (struct sp_buf){0};
     p->again = a;
+    return true;
+}
+
+static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_start *m,
+                    const struct sp_buf *strings, struct sp_error *e)
+{
+    if (p->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "sandbox intent cannot be enforced on this executor: without namespaces a "
+                       "sandbox has no terminals of its own; see `sallyport doctor`");
+    p->tier = sp_cell_tier(cell);
+    return sp_cell_start(cell, &p->seat, m, strings, p->session->client != NULL, e);
+}
+
+static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_timer *))
+{
+    struct sp_loop *loop = p->session->server->loop;
+
+    (void)sp_loop_timer(loop, &p->forget_timer, sp_loop_now(loop) + ms, fn);
+}
+
+/* Its sandbox was surveyed: there is a cell, or *e says why not. */
+static void on_ward(struct sp_ward_ask *ask, struct sp_cell *cell, struct sp_error *e)
+{
+    struct sp_again *a = SP_CONTAINER(ask, struct sp_again, ask);
+    struct sp_proc *p = a->proc;
+
+    if (cell != NULL && start_in(p, cell, &a->m, &a->strings, e) == 0)
+        set_deadline(p, ANSWER_MS, on_no_answer);
+    else
+        fail_start(p, e);
+}
+
+/* In a cell of its policy, when that was surveyed. */
+static int ask_ward(struct sp_proc *p, struct sp_error *e)
+{
+    struct sp_again *a = p->again;
+
+    a->ask.done = on_ward;
+    set_deadline(p, SURVEY_MS, on_no_survey);
+    return sp_wards_ask(p->session->server->wards, p->session->number, &a->policy, &a->ask, e);
+}
+
+static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell **ret,
+                     struct sp_error *e)
+{
+    struct sp_server *server = p->session->server;
+    const int r = check_count(server, e);
+
+    if (r < 0)
+        return r;
+    return is_open(o) ? sp_server_cell(server, ret, e)
+                      : sp_wards_find(server->wards, p->session->number, o->policy, ret, e);
 }
 
 static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error *e)
@@ -465,32 +531,29 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     int r = find_cell(p, o, &cell, e);
-    if (r < 0 || cell == NULL)
+    if (r == 0 && cell == NULL)
+        return keep_again(p, o->policy, &m, &strings)
+                   ? ask_ward(p, e)
+                   : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the start");
+    if (r == 0)
+        r = start_in(p, cell, &m, &strings, e);
+    if (r < 0)
         return r;
-    if (o->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "sandbox intent cannot be enforced on this executor: without namespaces a "
-                       "sandbox has no terminals of its own; see `sallyport doctor`");
-    p->tier = sp_cell_tier(cell);
-    r = sp_cell_start(cell, &p->seat, &m, &strings, p->session->client != NULL, e);
-    if (r == 0 && !sp_cell_is_ready(cell))
-        keep_again(p, o->policy, &m, &strings);
-    return r;
+    set_deadline(p, ANSWER_MS, on_no_answer);
+    if (!sp_cell_is_ready(cell))
+        (void)keep_again(p, o->policy, &m, &strings); /* else there is one try */
+    return 0;
 }
 
 /* Not tried, for it was often enough: *e stays as it is. */
 static int start_again(struct sp_proc *p, struct sp_error *e)
 {
     struct sp_again *a = p->again;
-    struct sp_cell *cell = NULL;
 
     if (a == NULL || ++a->tries > MAX_TRIES)
         return -(int)e->code;
     sp_cell_forget(&p->seat);
-    const int r =
-        sp_wards_cell(p->session->server->wards, p->session->number, &a->policy, &cell, e);
-    return r < 0 ? r
-                 : sp_cell_start(cell, &p->seat, &a->m, &a->strings, p->session->client != NULL, e);
+    return ask_ward(p, e);
 }
 
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
@@ -523,6 +586,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     }
     const int r = ask_cell(p, o, e);
     if (r < 0) {
+        sp_loop_cancel(s->server->loop, &p->forget_timer);
         sp_session_remove(s, p);
         release(p);
         return r;
@@ -530,8 +594,6 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     count_starting(p, 1);
     s->server->stats.live++;
     s->server->held_bytes += held_bytes(p);
-    (void)sp_loop_timer(s->server->loop, &p->forget_timer, sp_loop_now(s->server->loop) + ANSWER_MS,
-                        on_no_answer);
     expect_if_alone(p, START_US);
     *ret = p;
     return 0;

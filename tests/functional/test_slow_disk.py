@@ -8,7 +8,7 @@ import unittest
 import slow_disk
 import tap
 from fs_ground import Calls, FsSandboxCase
-from sandbox_policy import read_only, workspace_write
+from sandbox_policy import ROOT, context, pattern, place, read_only, restricted, workspace_write
 from server import descendants, name_of
 from wire import RpcError, file_uri, wait_until
 
@@ -214,6 +214,68 @@ class Starts(SlowDiskCase):
         self.disk.release()
         self.nothing_is_left()
         self.all_is_well()
+
+
+class Surveys(SlowDiskCase):
+    """A policy that names a path on the disk: the server looks at it in a thread."""
+
+    def setUp(self):
+        super().setUp()
+        self.sub = os.path.join(self.disk.path, 'sub')
+        self.plain = workspace_write(self.w)
+        self.assertEqual(self.other.sh('echo here', sandbox=self.plain).text, 'here\n')
+
+    def policy(self, *entries):
+        return context(restricted([ROOT, place(self.sub, 'read'), *entries]), self.w)
+
+    def confined_is_well(self):
+        began = time.monotonic()
+        self.assertEqual(self.other.sh('echo here', sandbox=self.plain).text, 'here\n')
+        self.assertEqual(self.client.sh('echo here', sandbox=read_only(self.w)).text, 'here\n')
+        self.all_is_well()
+        self.assertLess(time.monotonic() - began, 10)
+
+    def test_a_policy_is_new_when_the_disk_hangs(self):
+        self.disk.hold(slow_disk.LOOKUP, slow_disk.GETATTR)
+        began = time.monotonic()
+        number = self.client.post_start('p', ['/bin/true'], sandbox=self.policy())
+        typed = self.client.post_write('p', b'x')
+        globs = self.client.post_start('g', ['/bin/true'], sandbox=self.policy(pattern(self.sub + '/**/*.env')))
+        self.disk.wait_kept()
+        self.confined_is_well()
+        self.assertTrue(self.is_open(number) and self.is_open(typed))
+        for n in (number, globs):
+            self.assertEqual(self.client.reply(n, 30)['error'], {
+                'code': -32603, 'message': 'failed to prepare process sandbox: a file system that its policy names '
+                'did not answer for 10 s'})
+        self.assertGreater(time.monotonic() - began, 9)
+        self.assertEqual(self.client.result(typed)['status'], 'unknownProcess')
+        self.confined_is_well()
+        self.disk.release()
+        self.assertEqual(self.client.sh('echo here', 'p', sandbox=self.policy()).text, 'here\n')
+
+    def test_a_policy_was_surveyed_before(self):
+        self.assertEqual(self.client.sh('echo here', sandbox=self.policy()).text, 'here\n')
+        self.disk.hold(slow_disk.LOOKUP, slow_disk.GETATTR)
+        number = self.client.post_start('p', ['/bin/echo', 'late'], sandbox=self.policy())
+        self.disk.wait_kept()
+        self.confined_is_well()
+        self.assertTrue(self.is_open(number))
+        self.disk.release()
+        self.client.result(number)
+        self.assertEqual(self.client.wait_closed('p').text, 'late\n')
+
+    def test_the_session_and_the_server_end_meanwhile(self):
+        self.disk.hold(slow_disk.LOOKUP, slow_disk.GETATTR)
+        self.client.post_start('p', ['/bin/true'], sandbox=self.policy())
+        self.disk.wait_kept()
+        self.client.fence()
+        self.assertEqual(self.client.request('session/end'), {})
+        self.all_is_well()
+        began = time.monotonic()
+        self.disk.release()
+        self.srv.stop()
+        self.assertLess(time.monotonic() - began, 5)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "os/remote_mounts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "os/fd.h"
+
+static bool is_remote_type(const char *type)
+{
+    static const char *const types[] = {"9p",   "afs",     "autofs", "ceph",    "cifs",
+                                        "fuse", "fuseblk", "gfs2",   "lustre",  "nfs",
+                                        "nfs4", "ocfs2",   "smb3",   "virtiofs"};
+
+    if (strncmp(type, "fuse.", 5) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(type, types[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Blanks and backslashes are written as three octal digits. */
+static void unescape(char *s)
+{
+    char *to = s;
+
+    for (; *s != 0; s++) {
+        if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] != 0 && s[3] != 0) {
+            *to++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0'));
+            s += 3;
+        } else {
+            *to++ = *s;
+        }
+    }
+    *to = 0;
+}
+
+static void forget(struct sp_remote_mounts *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        free(m->points[i]);
+    free(m->points);
+    m->points = NULL;
+    m->count = 0;
+}
+
+static bool add(struct sp_remote_mounts *m, const char *point)
+{
+    char **points = realloc(m->points, (m->count + 1) * sizeof *points);
+
+    if (points == NULL)
+        return false;
+    m->points = points;
+    points[m->count] = strdup(point);
+    return points[m->count] != NULL && ++m->count != 0;
+}
+
+/* "36 35 98:0 /root /point options [fields...] - type source options" */
+static bool add_line(struct sp_remote_mounts *m, char *line)
+{
+    char *type = strstr(line, " - ");
+    char *point = line;
+
+    for (int i = 0; i < 4 && point != NULL; i++) {
+        point = strchr(point, ' ');
+        point += point != NULL;
+    }
+    if (type == NULL || point == NULL)
+        return true;
+    type += 3;
+    type[strcspn(type, " ")] = 0;
+    if (!is_remote_type(type))
+        return true;
+    point[strcspn(point, " ")] = 0;
+    unescape(point);
+    return add(m, point);
+}
+
+static bool read_all(struct sp_remote_mounts *m)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    auto_free char *line = NULL;
+    size_t size = 0;
+    bool ok = f != NULL;
+
+    while (ok && getline(&line, &size, f) > 0)
+        ok = add_line(m, line);
+    if (f != NULL)
+        (void)fclose(f);
+    return ok;
+}
+
+void sp_remote_mounts_open(struct sp_remote_mounts *m)
+{
+    *m = (struct sp_remote_mounts){
+        .fd = sp_fd_lift(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC))};
+    if (m->fd >= 0 && !read_all(m)) {
+        (void)close(m->fd);
+        m->fd = -1;
+    }
+}
+
+void sp_remote_mounts_close(struct sp_remote_mounts *m)
+{
+    forget(m);
+    if (m->fd >= 0)
+        (void)close(m->fd);
+    m->fd = -1;
+}
+
+void sp_remote_mounts_refresh(struct sp_remote_mounts *m)
+{
+    struct pollfd p = {.fd = m->fd, .events = POLLPRI};
+
+    if (m->fd < 0 || poll(&p, 1, 0) <= 0 || (p.revents & (POLLPRI | POLLERR)) == 0)
+        return;
+    const uint64_t generation = m->generation + 1;
+    sp_remote_mounts_close(m);
+    sp_remote_mounts_open(m);
+    m->generation = generation;
+}
+
+bool sp_remote_mounts_have(const struct sp_remote_mounts *m, const char *path)
+{
+    if (m->fd < 0)
+        return true;
+    for (size_t i = 0; i < m->count; i++) {
+        const size_t n = strlen(m->points[i]);
+
+        if (n == 1 || (strncmp(path, m->points[i], n) == 0 && (path[n] == 0 || path[n] == '/')))
+            return true;
+    }
+    return false;
+}
