@@ -220,7 +220,7 @@ static void reap_forgotten(struct cell *cell, int pidfd)
 
 static struct sp_command *running(struct cell *cell, pid_t pid)
 {
-    for (uint32_t i = 0; i < cell->slots; i++)
+    for (uint32_t i = 0; i < cell->starts.slot_end; i++)
         if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
             return &cell->commands[i];
     return NULL;
@@ -247,11 +247,19 @@ static void take_notices(struct cell *cell)
     struct sp_notice n;
 
     for (int i = 0; i < NOTICES_AT_ONCE && sp_notice_take(cell->listener, &n) > 0; i++) {
-        struct sp_command *c = command_above(cell, n.pid);
+        const bool is_connect = n.call == SYS_connect;
+        struct sp_command *c = NULL;
 
-        if (c != NULL)
+        if (!is_connect || sp_notice_leaves_loopback(cell->listener, &n))
+            c = command_above(cell, n.pid);
+        if (c != NULL && is_connect)
+            c->left_network++;
+        else if (c != NULL)
             sp_command_refused(c, n.call);
-        sp_notice_refuse(cell->listener, &n);
+        if (is_connect)
+            sp_notice_allow(cell->listener, &n);
+        else
+            sp_notice_refuse(cell->listener, &n);
     }
 }
 

@@ -300,7 +300,7 @@ bool sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_w
     c->pending = NULL;
     c->is_tty = (s->flags & SP_START_TTY) != 0;
     c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
-    c->drops = c->refusal_count = 0;
+    c->drops = c->refusal_count = c->left_network = 0;
     c->net_before = count_no_routes(y);
     c->start_number = ++y->starts;
     c->was_alone = y->running == 0;
@@ -616,7 +616,9 @@ static void add_evidence(const struct sp_yard *y, struct sp_command *c)
 {
     if (c->how.code == 0)
         return;
-    /* The count is everybody's: it says something of a command that was there alone. */
+    c->how.left_network = c->left_network;
+    /* The kernel's count is the network's. Of a command that was there alone it tells what it sent
+     * without a connect, too. */
     if (c->was_alone && c->start_number == y->starts) {
         const uint64_t left = count_no_routes(y) - c->net_before;
 

@@ -60,6 +60,7 @@ struct sp_command {
     uint64_t net_before;   /* the yard's count of those who found no way out, when it started */
     uint64_t start_number; /* of the yard's starts */
     bool was_alone;        /* nothing else ran when it started */
+    uint32_t left_network; /* connects to what lies beyond its network */
     struct sp_exit how;    /* EXITING */
     uint64_t exit_due_ms;
     uint64_t exited_ms;

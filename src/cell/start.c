@@ -205,6 +205,8 @@ void sp_starts_begin(struct sp_starts *s, struct sp_wire_message **message)
         err = read_strings(r, *message, m);
     if (err == 0) {
         c->slot = m->head.slot;
+        if (c->slot >= s->slot_end)
+            s->slot_end = c->slot + 1;
         err = sp_strays_take_leaf(s->strays, c) ? 0 : errno;
     }
     if (err != 0) {

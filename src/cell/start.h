@@ -22,7 +22,7 @@ struct sp_start_room;
 struct sp_starts {
     struct sp_yard *yard;
     struct sp_command *commands;
-    uint32_t slots;
+    uint32_t slots, slot_end; /* so many there are, and up to here they were used */
     struct sp_strays *strays;
     int control;                 /* where STARTED is sent */
     struct sp_start_room *ready; /* for the next start; NULL: to be made */

@@ -13,8 +13,11 @@
 #include <linux/audit.h>
 #include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -22,6 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "os/seccomp_calls.h"
 
 #if defined(__x86_64__)
@@ -317,6 +321,8 @@ static size_t find_spans(const struct sp_filter_options *o, struct span spans[CA
         assert(sp_calls[i].nr < CALL_LIMIT - 1);
         labels[sp_calls[i].nr] = (uint8_t)label_of_call(&sp_calls[i], o);
     }
+    if (o->net == SP_FILTER_LOOPBACK && o->notifies)
+        labels[SYS_connect] = TELL; /* allowed by the listener, which learns who tries it */
     spans[0] = (struct span){0, labels[0]};
     for (uint32_t nr = 1; nr < CALL_LIMIT; nr++)
         if (labels[nr] != labels[nr - 1])
@@ -446,6 +452,48 @@ void sp_notice_refuse(int listener, const struct sp_notice *n)
     u.answer.id = n->id;
     u.answer.error = err != 0 ? -err : -EPERM;
     (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: nobody waits any more */
+}
+
+void sp_notice_allow(int listener, const struct sp_notice *n)
+{
+    union {
+        struct seccomp_notif_resp answer;
+        char room[256];
+    } u = {.room = {0}};
+
+    u.answer.id = n->id;
+    u.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: nobody waits any more */
+}
+
+static bool is_beyond_loopback(const struct sockaddr_storage *a)
+{
+    const struct sockaddr_in *v4 = (const void *)a;
+    const struct sockaddr_in6 *v6 = (const void *)a;
+    uint32_t host = 0;
+
+    if (a->ss_family == AF_INET)
+        memcpy(&host, &v4->sin_addr, sizeof host);
+    else if (a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+        memcpy(&host, v6->sin6_addr.s6_addr + 12, sizeof host);
+    else
+        return a->ss_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) &&
+               !IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+    return host != 0 && ntohl(host) >> 24 != IN_LOOPBACKNET;
+}
+
+bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n)
+{
+    struct sockaddr_storage address = {0};
+    const uint64_t size = n->args[2] < sizeof address ? n->args[2] : sizeof address;
+    char path[40];
+
+    (void)snprintf(path, sizeof path, "/proc/%d/mem", n->pid);
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* After the read: it was still this process's memory. */
+    return fd >= 0 && pread(fd, &address, size, (off_t)n->args[1]) > 0 &&
+           ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &n->id) == 0 &&
+           is_beyond_loopback(&address);
 }
 
 static const struct sp_call *find_call(int nr)

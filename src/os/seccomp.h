@@ -22,7 +22,8 @@ enum sp_filter_net {
 struct sp_filter_options {
     enum sp_filter_net net;
     bool denies_metadata; /* chmod, chown, xattr, times: where no mount view keeps them out */
-    bool notifies;        /* telling denials (sp_call_is_telling) go to the listener */
+    bool notifies;        /* telling denials (sp_call_is_telling) go to the listener; with
+                             SP_FILTER_LOOPBACK every connect, too, to be allowed */
 };
 
 #define SP_FILTER_MAX 1024 /* instructions */
@@ -53,6 +54,13 @@ struct sp_notice {
 int sp_notice_take(int listener, struct sp_notice *ret);
 /* Answers as the filter would have: with the errno that this call is refused with. */
 void sp_notice_refuse(int listener, const struct sp_notice *n);
+
+/* The call is made as if there were no filter. Only for calls that are allowed to everybody. */
+void sp_notice_allow(int listener, const struct sp_notice *n);
+/* Whether a connect is to an address beyond loopback. What its memory says may be changed before
+ * the kernel reads it: that is good enough to explain a failure, and for nothing else. false also
+ * where we may not read it. */
+bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n);
 
 /* The errno a refused call answers with; 0: the filter refuses no such call. */
 int sp_call_errno(int call);

@@ -320,6 +320,25 @@ class Evidence(Inside):
             self.assertEqual(self.judged(CONNECT % (kind, 1)), (1, True), kind)
             self.assertEqual(self.judged(CONNECT % (kind, 0)), (0, False), kind)
 
+    def test_the_network_of_each_command(self):
+        """Others run in the cell, and connect, too: to what is there."""
+        gate = Gate(self.w)
+        local = ('import os, socket, sys, time\n'
+                 'server = socket.create_server(("127.0.0.1", 0))\n'
+                 'while not os.path.exists("stop"):\n'
+                 '  socket.create_connection(server.getsockname()).close(); server.accept()[0].close(); time.sleep(0.001)\n'
+                 'os._exit(1)')
+        self.start(self.c, 'silent', '%s; exit 1' % gate.wait, self.policy)
+        self.start(self.c, 'local', ['python3', '-S', '-c', local], self.policy)
+        for kind in ('SOCK_STREAM', 'SOCK_DGRAM'):
+            self.assertEqual(self.judged(CONNECT % (kind, 1)), (1, True), kind)
+            self.assertEqual(self.judged('import os; os._exit(1)'), (1, False))
+        gate.open()
+        self.put('w/stop')
+        for name in ('silent', 'local'):
+            process = self.c.wait_closed(name)
+            self.assertEqual((process.exit_code, self.denied(self.c, process)), (1, False), name)
+
     def test_looking_around_is_no_evidence(self):
         self.assertEqual(self.judged(LOOKUPS), (1, False))
         process = self.run_in(self.c, 'getent passwd nosuchuser', self.policy)
