@@ -19,7 +19,7 @@ from mcp import FORM
 PEER = os.environ.get('PATCH_PEER')
 FAILED = 'apply_patch verification failed: '
 ONCE = {'action': 'accept', 'content': {'decision': 'once'}}
-DECLINE = {'action': 'decline'}
+DENY = {'action': 'accept', 'content': {'decision': 'deny'}}
 
 
 class peer:
@@ -122,7 +122,7 @@ class Confined(Remote):
         form, answer = self.ask(host, arguments)
         self.assertIn(made, form['message'])
         self.assertIn('hello', form['message'])
-        self.refuse(answer(DECLINE), 'patch rejected by user')
+        self.refuse(answer(DENY), 'patch rejected by user')
         self.assertFalse(os.path.exists(made))
         _form, answer = self.ask(host, arguments)
         r = answer(ONCE)

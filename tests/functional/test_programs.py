@@ -55,8 +55,10 @@ class Exec(Case, Ground):
 
     def exec(self, *argv, path=SYSTEM, rules=('git', 'touch', 'tool', 'sh'), flags=(), **env):
         keep = {k: os.environ[k] for k in PASS_ON if k in os.environ}
-        r = subprocess.run([PROGRAM, 'exec', '--rules', self.rules(*rules), '--approve', 'never', '--approver', 'deny',
-                            '--sandbox', ':workspace', '--cwd', self.ws, *flags, '--', *argv],
+        if '--approver' not in flags:
+            flags = ('--approver', 'deny', *flags)
+        r = subprocess.run([PROGRAM, 'exec', '--rules', self.rules(*rules), '--approve', 'never', '--sandbox', ':workspace',
+                            '--cwd', self.ws, *flags, '--', *argv],
                            env={**keep, 'PATH': path, 'HOME': self.home_dir, 'SALLYPORT_HOME': self.home_dir, **env},
                            cwd=self.bin, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            timeout=wire.DEADLINE)
