@@ -195,10 +195,12 @@ class Terminal(Verb):
         self.assertEqual(s.wait(), 0)
 
     def press(self, screen, key):
-        """Until it has come alone: what comes together with something else does not count."""
+        """Until it has come alone: what comes together with something else does not count. What was shown for earlier
+        keys is read first, so that it is not taken for an answer to this one."""
         end = wire.deadline()
         while screen.p.poll() is None and time.monotonic() < end:
-            time.sleep(0.2)
+            while select.select([screen.master], [], [], 0.3)[0]:
+                screen.seen += os.read(screen.master, 65536)
             screen.type(key)
             if select.select([screen.master], [], [], 1)[0]:
                 return
