@@ -35,7 +35,7 @@ class Host:
     name = package = version = program = ''
     deferred = None      # how it names our tools if it offers them through a search
     shell = None         # the name of the host's own shell tool, absent where `own_shell` works
-    budget = 1 << 20     # characters of a tool's result that the model gets, at least
+    offers = ('exec_command', 'write_stdin', 'read_output', 'list_sessions', 'signal_session', 'apply_patch', 'explain_denial')
     limit = LIMIT
 
     def __init__(self, home, ws, url, mcp):
@@ -68,6 +68,7 @@ class Claude(Host):
     name, package, version = 'claude', '@anthropic-ai/claude-code', '2.1.325'
     program = '@anthropic-ai/claude-code-linux-x64/claude'
     shell = 'Bash'
+    offers = ('exec_command', 'write_stdin')  # those marked to be loaded always; the others are found by its search
 
     def words(self):
         write(self.home + '/mcp.json', {'mcpServers': {'sallyport': self.server()}})
