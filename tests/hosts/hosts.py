@@ -106,7 +106,7 @@ class Copilot(Host):
         write(self.home + '/mcp.json', {'mcpServers': {'sallyport': dict(self.server(), type='local', tools=['*'])}})
         self.env = {'COPILOT_OFFLINE': 'true', 'COPILOT_PROVIDER_BASE_URL': self.url + '/v1', 'COPILOT_MODEL': 'gpt-4.1',
                     'COPILOT_AUTO_UPDATE': 'false', 'COPILOT_HOME': self.home + '/copilot'}
-        return [self.path(), '-p', 'go', '--allow-all-tools', '--additional-mcp-config', '@' + self.home + '/mcp.json',
+        return [self.path(), '-p', 'go', '--allow-tool', 'sallyport', '--additional-mcp-config', '@' + self.home + '/mcp.json',
                 '--disable-builtin-mcps', '--no-color', '--excluded-tools', 'bash']
 
 
