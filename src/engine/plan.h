@@ -52,7 +52,7 @@ struct sp_plan_ask {
 };
 
 /* How a command runs whose sandbox was taken away (plan_free.c). */
-#define SP_PLAN_MARKS 3
+#define SP_PLAN_MARKS 6
 struct sp_plan_free {
     struct sp_program program; /* by a rule: the file that it allows; path NULL: as it is found */
     struct sp_str *argv;       /* NULL: as it was asked */
@@ -60,6 +60,7 @@ struct sp_plan_free {
     bool drops_login; /* no login shell, no snapshot of one */
     struct sp_environ_var marks[SP_PLAN_MARKS];
     uint32_t mark_count;
+    char git_count[16], git_key[32], git_value[32]; /* of marks */
 };
 
 struct sp_plan {

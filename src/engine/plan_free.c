@@ -8,6 +8,7 @@
  * set another PATH. What a person allows is found as usual; but a login shell, or a snapshot of
  * one, only where no command could have written the files that it reads.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/approvals_priv.h"
@@ -76,6 +77,28 @@ static void add_mark(struct sp_plan_free *f, const char *name, const char *value
     f->marks[f->mark_count++] = (struct sp_environ_var){sp_str_of(name), sp_str_of(value)};
 }
 
+/*
+ * A directory that looks like a bare repository is one to Git, with settings that run programs: any
+ * command can make one in a workspace. So Git looks for a `.git` alone, unless it is told otherwise
+ * by --git-dir or GIT_DIR. What the environment sets already stays in force.
+ */
+static void add_git_marks(struct sp_plan *p)
+{
+    struct sp_plan_free *f = &p->free;
+    const struct sp_str set = sp_environ_value(p->ask.environ, "GIT_CONFIG_COUNT");
+    uint64_t count = 0;
+
+    if (p->ask.environ.p == NULL ||
+        (set.p != NULL && set.n != 0 && !sp_str_to_u64(set, 10000, &count)))
+        return; /* it runs elsewhere; or Git refuses that number anyhow */
+    (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
+    (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
+    (void)snprintf(f->git_value, sizeof f->git_value, "GIT_CONFIG_VALUE_%u", (unsigned)count);
+    add_mark(f, "GIT_CONFIG_COUNT", f->git_count);
+    add_mark(f, f->git_key, "safe.bareRepository");
+    add_mark(f, f->git_value, "explicit");
+}
+
 static bool is_zsh(struct sp_str shell)
 {
     const size_t n = 3;
@@ -109,6 +132,8 @@ bool sp_plan_make_free(struct sp_plan *p)
         return true;
     if (!is_by_rule)
         sp_program_done(&f->program);
+    f->mark_count = 0;
+    add_git_marks(p);
     if (f->program.search_path != NULL)
         add_mark(f, "PATH", f->program.search_path);
     if (!sp_script_is_wrapper(p->ask.argv, &script))

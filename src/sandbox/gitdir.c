@@ -24,12 +24,77 @@ static struct sp_str trim(struct sp_str s)
     return s;
 }
 
+/* ---- core.worktree ---- */
+
+static struct sp_str next_line(const char **text)
+{
+    const struct sp_str line = {*text, strcspn(*text, "\n")};
+
+    *text += line.n + ((*text)[line.n] != 0);
+    return trim(line);
+}
+
+/* The value behind a key's `=`, without quotes, escapes and a comment; at most its own length. */
+static size_t read_value(struct sp_str s, char *out)
+{
+    bool is_quoted = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '"')
+            is_quoted = !is_quoted;
+        else if (!is_quoted && (s.p[i] == '#' || s.p[i] == ';'))
+            break;
+        else if (s.p[i] == '\\' && i + 1 < s.n)
+            out[n++] = s.p[++i];
+        else
+            out[n++] = s.p[i];
+    }
+    return trim((struct sp_str){out, n}).n;
+}
+
+/* The last one counts, as for Git. Returns false if there is none. */
+static bool find_worktree(const char *text, char *out, size_t *ret)
+{
+    bool is_core = false;
+    bool is_found = false;
+
+    while (*text != 0) {
+        const struct sp_str line = next_line(&text);
+        const char *is = line.n == 0 ? NULL : memchr(line.p, '=', line.n);
+        const size_t key = is == NULL ? 0 : (size_t)(is - line.p);
+
+        if (line.n != 0 && line.p[0] == '[')
+            is_core = sp_str_eq_nocase(line, SP_STR("[core]"));
+        else if (is_core && is != NULL &&
+                 sp_str_eq_nocase(trim((struct sp_str){line.p, key}), SP_STR("worktree"))) {
+            *ret = read_value(trim((struct sp_str){is + 1, line.n - key - 1}), out);
+            is_found = true;
+        }
+    }
+    return is_found;
+}
+
+/* ---- all of them ---- */
+
 char *sp_gitdir_parse(const char *text, enum sp_gitdir_file file, const char *base)
 {
     struct sp_str named = trim(sp_str_of(text));
+    auto_free char *value = file == SP_GITDIR_WORKTREE ? malloc(strlen(text) + 1) : NULL;
     char *path = NULL;
 
     errno = 0;
+    if (file == SP_GITDIR_WORKTREE) {
+        size_t n = 0;
+
+        if (value == NULL) {
+            errno = ENOMEM;
+            return NULL;
+        }
+        if (!find_worktree(text, value, &n))
+            return NULL;
+        named = (struct sp_str){value, n};
+    }
     if (file == SP_GITDIR_DOT_GIT) {
         const char *colon = memchr(named.p, ':', named.n);
         const size_t n = colon == NULL ? 0 : (size_t)(colon - named.p);

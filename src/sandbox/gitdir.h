@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gitdir: the two small files by which a repository says where the rest of it is.
+ * gitdir: the small files by which a repository says where the rest of it is.
  */
 #ifndef SP_SANDBOX_GITDIR_H
 #define SP_SANDBOX_GITDIR_H
@@ -13,6 +13,7 @@
 enum sp_gitdir_file {
     SP_GITDIR_DOT_GIT,   /* "gitdir: <path>" */
     SP_GITDIR_COMMONDIR, /* "<path>" */
+    SP_GITDIR_WORKTREE,  /* a repository's config: core.worktree */
 };
 
 /*

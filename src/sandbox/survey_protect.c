@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names that nobody plants below a writable root, and the directories that a .git leads to. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "sandbox/budget.h"
 #include "sandbox/gitdir.h"
 #include "sandbox/survey_priv.h"
 
@@ -25,6 +27,7 @@ struct protecting {
     struct sp_spots granted; /* every path that an entry names or leads to, with its access */
     struct repository *repositories;
     size_t count, cap;
+    unsigned modules; /* submodules so far */
 };
 
 static void protecting_done(struct protecting *p)
@@ -246,6 +249,100 @@ static int protect_common(struct protecting *p, const char *git_dir, size_t entr
     return r < 0 || named == NULL ? r : protect_named(p, named, entry, &common);
 }
 
+/* ---- submodules ---- */
+
+#define MAX_MODULES 1024
+#define MAX_DEPTH   16 /* directories below .git/modules, submodules of submodules included */
+
+static int walk_modules(struct protecting *p, const char *dir, unsigned depth, size_t entry);
+
+/*
+ * The `.git` in the working directory of a submodule says which repository it is. One that a
+ * command put there has settings of the command's, and `git status` by a person further up runs
+ * them.
+ */
+static int protect_module(struct protecting *p, const char *git_dir, unsigned depth, size_t entry)
+{
+    struct sp_making *m = p->m;
+    auto_free char *config = join(git_dir, "config");
+    auto_free char *modules = join(git_dir, "modules");
+    auto_free char *worktree = NULL;
+    auto_free char *dot_git = NULL;
+    auto_canonical struct sp_canonical at = {0};
+    auto_canonical struct sp_canonical link = {0};
+
+    if (config == NULL || modules == NULL)
+        return sp_making_no_memory(m);
+    if (++p->modules > MAX_MODULES)
+        return sp_fail(m->e, SP_E_LIMIT, 0, "%.200s: more than %d submodules to protect", git_dir,
+                       MAX_MODULES);
+    int r = sp_canonical_find(config, &at, m->e);
+    if (r == 0 && at.way == SP_WAY_FOUND && S_ISREG(at.who.mode)) {
+        r = sp_gitdir_read(at.path, SP_GITDIR_WORKTREE, git_dir, &at.who, &worktree, m->e);
+        if (r == 0)
+            r = sp_making_mark(m, at.path, false, true, &at.who);
+    }
+    if (r == 0 && worktree != NULL) {
+        dot_git = join(worktree, ".git");
+        r = dot_git == NULL ? sp_making_no_memory(m) : protect_named(p, dot_git, entry, &link);
+    }
+    return r < 0 ? r : walk_modules(p, modules, depth, entry);
+}
+
+/* Names of submodules have slashes: what is not a repository leads to some. */
+static int walk_entry(struct protecting *p, int dir, const char *path, const char *name,
+                      unsigned depth, size_t entry)
+{
+    auto_free char *below = join(path, name);
+    auto_free char *head = join(name, "HEAD");
+    struct stat st;
+
+    if (below == NULL || head == NULL)
+        return sp_making_no_memory(p->m);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return 0;
+    return fstatat(dir, head, &st, AT_SYMLINK_NOFOLLOW) == 0
+               ? protect_module(p, below, depth + 1, entry)
+               : walk_modules(p, below, depth + 1, entry);
+}
+
+static int walk_modules(struct protecting *p, const char *path, unsigned depth, size_t entry)
+{
+    struct sp_making *m = p->m;
+    const int fd = sp_open_strictly(AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
+    struct sp_identity who;
+    int r = 0;
+
+    if (fd < 0)
+        return errno == ENOENT ? sp_making_mark(m, path, false, false, NULL) : 0;
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL) {
+        (void)close(fd);
+        return sp_making_no_memory(m);
+    }
+    if (depth > MAX_DEPTH || sp_identity_get(fd, "", false, &who) != 0)
+        r = sp_making_changed(m, path);
+    else
+        r = sp_making_mark(m, path, false, true, &who);
+    for (const struct dirent *d; r == 0 && (d = readdir(dir)) != NULL;) {
+        if (sp_budget_is_spent())
+            r = sp_budget_refuse(m->e);
+        else if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+            r = walk_entry(p, fd, path, d->d_name, depth, entry);
+    }
+    (void)closedir(dir);
+    return r;
+}
+
+static int protect_modules(struct protecting *p, const char *git_dir, size_t entry)
+{
+    auto_free char *modules = join(git_dir, "modules");
+
+    return modules == NULL ? sp_making_no_memory(p->m) : walk_modules(p, modules, 0, entry);
+}
+
+/* ---- repositories ---- */
+
 static int protect_repository(struct protecting *p, struct repository *repo)
 {
     struct sp_making *m = p->m;
@@ -255,8 +352,11 @@ static int protect_repository(struct protecting *p, struct repository *repo)
 
     if (dot_git == NULL)
         return sp_making_no_memory(m);
-    if (S_ISDIR(repo->dot_git.mode))
-        return protect_common(p, dot_git, repo->entry);
+    if (S_ISDIR(repo->dot_git.mode)) {
+        const int common = protect_common(p, dot_git, repo->entry);
+
+        return common < 0 ? common : protect_modules(p, dot_git, repo->entry);
+    }
     if (!S_ISREG(repo->dot_git.mode))
         return 0;
     int r = sp_gitdir_read(dot_git, SP_GITDIR_DOT_GIT, repo->root, &repo->dot_git, &named, m->e);
@@ -267,7 +367,8 @@ static int protect_repository(struct protecting *p, struct repository *repo)
     r = protect_named(p, named, repo->entry, &at);
     if (r < 0 || at.way != SP_WAY_FOUND || !S_ISDIR(at.who.mode))
         return r;
-    return protect_common(p, at.path, repo->entry);
+    r = protect_common(p, at.path, repo->entry);
+    return r < 0 ? r : protect_modules(p, at.path, repo->entry);
 }
 
 int sp_making_protect(struct sp_making *m)

@@ -362,6 +362,13 @@ static void test_the_texts_of_the_two_files(void **state)
     parses("/x", SP_GITDIR_COMMONDIR, "/x");
     parses("gitdir: x", SP_GITDIR_COMMONDIR, "/base/gitdir: x");
     parses(" \n", SP_GITDIR_COMMONDIR, NULL);
+    parses("[core]\n\tbare = false\n\tworktree = ../../../a b\n", SP_GITDIR_WORKTREE,
+           "/base/../../../a b");
+    parses("[CORE]\nWorkTree=\"/x # y\" ; z\n", SP_GITDIR_WORKTREE, "/x # y");
+    parses("[core]\nworktree = /a\nworktree = /b\\\\c # d", SP_GITDIR_WORKTREE, "/b\\c");
+    parses("[core \"x\"]\nworktree = /a\n[remote]\nworktree = /a\n", SP_GITDIR_WORKTREE, NULL);
+    parses("worktree = /a\n[core]\nworktree\n", SP_GITDIR_WORKTREE, NULL);
+    parses("", SP_GITDIR_WORKTREE, NULL);
 }
 
 static const struct CMUnitTest tests[] = {
