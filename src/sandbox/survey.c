@@ -413,6 +413,11 @@ static int add_own_unfound(struct sp_making *m, const char *path, const struct s
         return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
     if (kind == OWN_READ_ONLY)
         return 0;
+    int r = sp_making_mark(m, at->path, false, false, NULL);
+    if (r == 0)
+        r = sp_making_mark(m, at->parent, false, false, &at->who);
+    if (r < 0)
+        return r;
     return sp_making_add_missing(m, at->path, &at->who, SP_ACCESS_READ,
                                  kind == OWN_DIR ? SP_WHY_OWN : SP_WHY_PROTECTED, SP_NO_ENTRY);
 }

@@ -284,7 +284,9 @@ class Sandbox(Exec):
 
     door = ('sandbox', '--mode', 'workspace-write')
 
-    test_files_that_were_named = test_projects = None
+    test_files_that_were_named = test_projects = test_a_planted_rule_lifts_no_sandbox = None
+    test_a_rule_from_elsewhere_does = test_what_a_planted_rule_forbids_is_forbidden = None
+    test_a_writable_root_by_another_name = None
 
     def test_it_is_told(self):
         self.put('home/.sallyport/sallyport.conf', '')

@@ -251,6 +251,60 @@ static void test_covers_are_over_everything(void **state)
     assert_false(sp_survey_holds(&survey));
 }
 
+/* ---- places of our own ---- */
+
+static void test_own_places_are_read_only(void **state)
+{
+    (void)state;
+    make_dir("w/home/rules/sub");
+    make_dir("w/home/work");
+    make_file("w/my.rules", "");
+    make_file("r/conf", "");
+    make_dir("w/p/.codex");
+    reads_all();
+    can_write("w");
+    can_write("w/home/work");      /* an entry below a directory of ours stays */
+    can_write("w/home/rules/sub"); /* but not below rules */
+    can_write("w/my.rules");       /* nor for the file itself */
+    own_dirs[0] = at("w/home");
+    own_dirs[1] = at("w/none/deep");
+    own_dirs[2] = at("r/none");
+    own_files[0] = at("w/home/rules");
+    own_files[1] = at("w/my.rules");
+    own_files[2] = at("r/conf");
+    own_names[0] = at("w/p/.codex");
+    own_names[1] = at("w/p/.sallyport");
+    survey_now();
+    has("w/home", READ, DIR, OWN);
+    has("w/home/work", WRITE, DIR, ENTRY);
+    has_no("w/home/rules/sub");
+    has("w/my.rules", READ, FILE, OWN);
+    has("w/none", READ, MISSING, OWN); /* the caller makes it */
+    has_no("r/none");
+    has_no("r/conf");
+    has("w/p/.codex", READ, DIR, OWN);
+    has("w/p/.sallyport", READ, MISSING, PROTECTED);
+    assert_true(sp_survey_holds(&survey));
+    make_dir("w/none");
+    assert_false(sp_survey_holds(&survey));
+}
+
+static void test_a_symlink_to_an_own_place_is_refused_if_it_can_be_replaced(void **state)
+{
+    (void)state;
+    make_dir("w");
+    make_dir("r/home");
+    make_link("r/home", "w/link");
+    make_link("r/home", "r/link");
+    reads_all();
+    can_write("w");
+    own_dirs[0] = at("r/link");
+    survey_now();
+    own_dirs[0] = at("w/link");
+    assert_int_equal(survey_try(), -SP_E_INVALID);
+    assert_non_null(strstr(error.msg, "could replace the symlink"));
+}
+
 static void test_an_open_policy_has_nothing_but_covers(void **state)
 {
     (void)state;
@@ -424,6 +478,8 @@ static const struct CMUnitTest tests[] = {
     survey_test(test_a_file_in_the_way_of_a_carve_out_is_refused),
     survey_test(test_a_name_that_cannot_be_is_not_held),
     survey_test(test_covers_are_over_everything),
+    survey_test(test_own_places_are_read_only),
+    survey_test(test_a_symlink_to_an_own_place_is_refused_if_it_can_be_replaced),
     survey_test(test_an_open_policy_has_nothing_but_covers),
     survey_test(test_the_root_cannot_be_covered),
     survey_test(test_directories_that_lead_to_carve_outs_are_pinned),
