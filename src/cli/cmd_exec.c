@@ -406,7 +406,10 @@ static int make_policy(struct job *j, const char *cwd, struct sp_error *e)
                        : j->config.default_permissions != NULL ? j->config.default_permissions
                                                                : ":danger-full-access";
     bool is_open = false;
-    const int r = sp_config_policy(&j->config, name, cwd, &j->policy, &is_open, e);
+    int r = sp_config_policy(&j->config, name, cwd, &j->policy, &is_open, e);
+
+    if (r == 0 && is_here(j))
+        r = sp_config_keep_dot_files(&j->config, &j->policy, e);
 
     if (r == 0)
         j->launch.policy = is_open ? NULL : &j->policy;

@@ -15,6 +15,7 @@
 #include "cli/place.h"
 #include "cli/policy_args.h"
 #include "cli/terminal.h"
+#include "config/policy.h"
 #include "core/confine.h"
 #include "os/spawn.h"
 #include "sandbox/seatbelt.h"

@@ -173,17 +173,36 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_error *e)
     return r;
 }
 
-/* Hosts that people start from a desktop start their servers in /. */
-static bool is_everything_the_workspace(const struct sp_mcp_server *s)
+/* Whether the policy lets commands write the directory that we were started in. */
+static bool is_all_writable(const struct sp_mcp_server *s)
 {
     struct sp_resolved r = {0};
 
-    if (s->is_open || s->flags->cwd != NULL || !s->place.is_local || strcmp(s->cwd, "/") != 0)
+    if (s->is_open || s->flags->cwd != NULL || !s->place.is_local)
         return false;
     const bool can_write =
-        sp_resolve(&s->policy, &r, NULL) < 0 || sp_resolved_can_write(&r, "/", NULL, NULL);
+        sp_resolve(&s->policy, &r, NULL) < 0 || sp_resolved_can_write(&r, s->cwd, NULL, NULL);
     sp_resolved_done(&r);
     return can_write;
+}
+
+/* Hosts that people start from a desktop start their servers in / or in the home directory. */
+static int check_workspace(const struct sp_mcp_server *s, struct sp_error *e)
+{
+    if (!is_all_writable(s))
+        return 0;
+    if (strcmp(s->cwd, "/") == 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "started in /, so everything would be the workspace, and the sandbox `%s` "
+                       "would protect nothing: give --cwd DIR (or --cwd / if you mean it)",
+                       s->policy_name);
+    if (sp_config_holds_home(&s->config, s->cwd))
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "started in %.200s, so your whole home directory would be the workspace: "
+            "give --cwd DIR, the directory of a project (or --cwd %.200s if you mean it)",
+            s->cwd, s->cwd);
+    return 0;
 }
 
 static int find_policy(struct sp_mcp_server *s, struct sp_error *e)
@@ -191,13 +210,10 @@ static int find_policy(struct sp_mcp_server *s, struct sp_error *e)
     s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
                      : s->config.default_permissions != NULL ? s->config.default_permissions
                                                              : ":workspace";
-    const int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
-    return r < 0 || !is_everything_the_workspace(s)
-               ? r
-               : sp_fail(e, SP_E_INVALID, 0,
-                         "started in /, so everything would be the workspace, and the sandbox `%s` "
-                         "would protect nothing: give --cwd DIR (or --cwd / if you mean it)",
-                         s->policy_name);
+    int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    if (r == 0)
+        r = check_workspace(s, e);
+    return r < 0 || !s->place.is_local ? r : sp_config_keep_dot_files(&s->config, &s->policy, e);
 }
 
 /* Without them commands run as they were asked, only slower: so a failure is none. */

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/policy.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "config/config_priv.h"
@@ -99,4 +104,120 @@ int sp_config_policy(const struct sp_config *c, const char *name, const char *cw
     *ret = p;
     p = (struct sp_policy){0};
     return 0;
+}
+
+/* ---- the home directory as a workspace ---- */
+
+#define MAX_DOT_FILES 1024
+
+/* That of the environment (0), and the account's (1), where another HOME is set. NULL: none; to be
+ * freed. */
+static char *home_at(const struct sp_config *c, int i)
+{
+    const struct sp_config_impl *impl = c->impl;
+    struct passwd *found = NULL;
+    struct passwd entry;
+    char text[4096];
+
+    if (i != 0)
+        (void)getpwuid_r(geteuid(), &entry, text, sizeof text, &found);
+    const char *home = i == 0 ? impl->user_home : found == NULL ? NULL : found->pw_dir;
+    return home == NULL || home[0] != '/' ? NULL : strdup(home);
+}
+
+/* Whether `dir` is `path` or a directory above it. */
+static bool is_on_the_way(const char *path, const struct stat *dir)
+{
+    auto_free char *real = realpath(path, NULL);
+    struct stat st;
+
+    while (real != NULL && real[0] != 0) {
+        if (stat(real, &st) == 0 && st.st_dev == dir->st_dev && st.st_ino == dir->st_ino)
+            return true;
+        *strrchr(real, '/') = 0;
+    }
+    return real != NULL && stat("/", &st) == 0 && st.st_dev == dir->st_dev &&
+           st.st_ino == dir->st_ino;
+}
+
+bool sp_config_holds_home(const struct sp_config *c, const char *dir)
+{
+    struct stat st;
+
+    if (stat(dir, &st) < 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        auto_free char *home = home_at(c, i);
+
+        if (home != NULL && is_on_the_way(home, &st))
+            return true;
+    }
+    return false;
+}
+
+static bool has_entry(const struct sp_profile *f, const char *path)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->entries[i].place == SP_PLACE_PATH && strcmp(f->entries[i].text, path) == 0)
+            return true;
+    return false;
+}
+
+static int keep_dot_file(struct sp_policy *p, const char *home, const struct dirent *d,
+                         struct sp_error *e)
+{
+    auto_free char *path = NULL;
+    struct stat st;
+
+    if (d->d_name[0] != '.' || strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+        return 0;
+    if (asprintf(&path, "%s/%s", home, d->d_name) < 0) {
+        path = NULL;
+        return sp_config_no_memory(e);
+    }
+    if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode) || has_entry(&p->profile, path))
+        return 0;
+    if (p->profile.count > MAX_DOT_FILES)
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "%.200s has too many names with a dot to be a workspace: use the directory "
+                       "of a project",
+                       home);
+    return sp_profile_add(&p->profile, SP_PLACE_PATH, SP_ACCESS_READ, true, sp_str_of(path),
+                          (struct sp_str){0}, e);
+}
+
+static int keep_dot_files_of(struct sp_policy *p, const char *home, struct sp_error *e)
+{
+    auto_free char *real = realpath(home, NULL);
+    DIR *dir = real == NULL ? NULL : opendir(real);
+    int r = 0;
+
+    if (dir == NULL)
+        return real != NULL && errno == ENOMEM ? sp_config_no_memory(e) : 0;
+    for (const struct dirent *d; r == 0 && (d = readdir(dir)) != NULL;)
+        r = keep_dot_file(p, real, d, e);
+    (void)closedir(dir);
+    return r;
+}
+
+int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, struct sp_error *e)
+{
+    int r = 0;
+
+    if (p->profile.kind != SP_PROFILE_MANAGED || p->profile.is_unrestricted)
+        return 0;
+    for (size_t i = 0; r == 0 && i < p->root_count; i++)
+        for (int k = 0; r == 0 && k < 2; k++) {
+            auto_free char *home = home_at(c, k);
+            struct sp_resolved resolved = {0};
+            struct stat st;
+
+            if (home == NULL || stat(p->roots[i], &st) < 0 || !is_on_the_way(home, &st))
+                continue;
+            r = sp_resolve(p, &resolved, e);
+            if (r == 0 && sp_resolved_can_write(&resolved, p->roots[i], NULL, NULL))
+                r = keep_dot_files_of(p, home, e);
+            sp_resolved_done(&resolved);
+        }
+    return r;
 }

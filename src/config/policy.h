@@ -20,4 +20,14 @@ int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_kno
 int sp_config_policy(const struct sp_config *c, const char *name, const char *cwd,
                      struct sp_policy *ret, bool *ret_is_open, struct sp_error *e);
 
+/* Whether the directory, which is there, is the user's home or above it, by whatever path. */
+bool sp_config_holds_home(const struct sp_config *c, const char *dir);
+
+/*
+ * Where a workspace root of the policy holds the user's home: what is there under a name with a dot
+ * (.ssh, .bashrc, .config ...) becomes read-only, but for what an entry of the profile names
+ * itself. Symlinks are left out: they cannot be held.
+ */
+int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, struct sp_error *e);
+
 #endif

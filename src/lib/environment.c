@@ -199,14 +199,16 @@ static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_er
 
 /* The workspace is the working directory; without one only "no sandbox" can be said. */
 static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, const char *name,
-                       struct sp_error *e)
+                       bool is_local, struct sp_error *e)
 {
     bool is_open = true;
 
     if (name == NULL)
         return 0;
-    const int r = sp_config_policy(&engine->config, name, p->cwd != NULL ? p->cwd : "/", &p->policy,
-                                   &is_open, e);
+    int r = sp_config_policy(&engine->config, name, p->cwd != NULL ? p->cwd : "/", &p->policy,
+                             &is_open, e);
+    if (r == 0 && is_local)
+        r = sp_config_keep_dot_files(&engine->config, &p->policy, e);
     if (r < 0 || is_open)
         return r;
     if (p->cwd == NULL)
@@ -231,7 +233,7 @@ static struct sp_lib_where *fill(struct sp_engine *engine, struct sp_lib_place *
         r = place.is_local ? find_local_cwd(p, a->cwd, e)
                            : find_remote_cwd(p, a->cwd != NULL ? a->cwd : place.cwd, e);
     if (r == 0)
-        r = find_policy(engine, p, a->sandbox, e);
+        r = find_policy(engine, p, a->sandbox, place.is_local, e);
     if (r == 0)
         where = a->where != NULL ? a->where : open_where(engine, a->on, p->cwd, &place, e);
     sp_config_place_done(&place);

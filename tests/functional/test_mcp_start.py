@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How `sallyport mcp` begins: where, with which flags, and what it refuses."""
 
+import os
 import subprocess
 
 import mcp
@@ -27,6 +28,42 @@ class Start(mcp.Case):
         for args in (('--cwd', self.work), ('--cwd', '/'), ('--sandbox', ':read-only'),
                      ('--sandbox', ':danger-full-access')):
             self.assertEqual(self.begin(*args, cwd='/'), (0, b'', b''), args)
+
+    def test_in_the_home_directory(self):
+        """By its path, by a link, and from above."""
+        link = os.path.join(self.base, 'link')
+        os.symlink(self.home, link)
+        for home, cwd in ((self.home, self.home), (link, self.home), (self.home, self.base)):
+            p = subprocess.run([server.PROGRAM, 'mcp'], cwd=cwd, env=self.environ(HOME=home), input=b'',
+                               capture_output=True, timeout=wire.DEADLINE)
+            self.assertEqual((p.returncode, p.stdout), (1, b''), (home, cwd))
+            self.assertIn(b'started in %s, so your whole home directory' % cwd.encode(), p.stderr)
+            self.assertIn(b'give --cwd DIR', p.stderr)
+        for args in (('--cwd', self.work), ('--cwd', self.home), ('--sandbox', ':read-only')):
+            self.assertEqual(self.begin(*args, cwd=self.home), (0, b'', b''), args)
+
+    def test_the_home_directory_if_it_is_meant(self):
+        """Names with a dot that are there stay as they are, all else is the workspace."""
+        os.makedirs(os.path.join(self.home, '.ssh'))
+        for name in ('.bashrc', '.ssh/authorized_keys', 'notes'):
+            with open(os.path.join(self.home, name), 'w') as f:
+                f.write('mine\n')
+        host = self.mcp('--cwd', self.home, env={'SALLYPORT_HOME': os.path.join(self.base, 'own')})
+        r = host.run('for f in .bashrc .ssh/authorized_keys .ssh/new notes new; do echo yours > $f; done; mv .ssh s; cat .bashrc')
+        self.assertIn('mine', r.text)
+        got = {name: open(os.path.join(self.home, name)).read() for name in ('.bashrc', '.ssh/authorized_keys', 'notes', 'new')}
+        self.assertEqual(got, {'.bashrc': 'mine\n', '.ssh/authorized_keys': 'mine\n', 'notes': 'yours\n', 'new': 'yours\n'})
+        self.assertEqual(os.listdir(os.path.join(self.home, '.ssh')), ['authorized_keys'])
+
+    def test_a_profile_may_open_one(self):
+        os.makedirs(os.path.join(self.home, '.cache'))
+        config = os.path.join(self.base, 'conf')
+        with open(config, 'w') as f:
+            f.write('[permissions.mine]\nextends = ":workspace"\n[permissions.mine.filesystem]\n"~/.cache" = "write"\n')
+            os.fchmod(f.fileno(), 0o600)
+        host = self.mcp('--cwd', self.home, '--config', config, '--sandbox', 'mine',
+                        env={'SALLYPORT_HOME': os.path.join(self.base, 'own')})
+        self.assertEqual(host.run('echo x > .cache/f')['exit_code'], 0)
 
     def test_elsewhere(self):
         self.assertEqual(self.begin(), (0, b'', b''))
