@@ -81,6 +81,7 @@ struct job {
     struct sp_config config;
     struct sp_config_place place;
     struct sp_environ_ask env;
+    bool has_said_left_out;
     struct sp_launch launch;
     struct sp_str *argv;
     char *cwd;
@@ -386,11 +387,22 @@ static int open_approvals(struct job *j, const char *cwd, struct sp_error *e)
     return sp_exec_approve_open(&j->approve, &ask, e);
 }
 
+/* Once, when it is known that it starts in a sandbox. */
+static void say_left_out(struct job *j)
+{
+    if (is_here(j) && j->launch.policy != NULL && !j->has_said_left_out)
+        sp_place_say_left_out(&j->env);
+    j->has_said_left_out = true;
+}
+
 static enum sp_carry_leave may_start(void *user, struct sp_error *e)
 {
     struct job *j = user;
+    const enum sp_carry_leave leave = sp_exec_approve_may_start(&j->approve, e);
 
-    return sp_exec_approve_may_start(&j->approve, e);
+    if (leave == SP_CARRY_GO)
+        say_left_out(j);
+    return leave;
 }
 
 static bool tries_again(void *user, const struct sp_carry_result *r)
@@ -460,6 +472,8 @@ static int prepare_here(struct job *j, struct sp_error *e)
     const struct sp_own_places_ask own = {
         .config = &j->config, .rules = j->o->rules, .approvers = j->o->approvers};
     const int r = make_policy(j, j->cwd, e);
+    if (r == 0 && !is_judged(j->o))
+        say_left_out(j);
     return r < 0 ? r : sp_place_here(sp_carry_loop(j->carry), j->cwd, &own, &j->backend, e);
 }
 
@@ -471,8 +485,10 @@ static void choose_environment(struct job *j)
     j->env.plain = (struct sp_environ_vars){j->o->env, j->o->env_count};
     if (is_here(j)) {
         j->env.own = environ;
-        j->env.policy =
-            (struct sp_env_policy){.inherit = SP_ENV_ALL, .ignores_default_excludes = true};
+        j->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
+                                               .ignores_default_excludes = true,
+                                               .keep = j->config.env_policy.keep,
+                                               .keep_count = j->config.env_policy.keep_count};
     } else {
         j->env.own = nothing;
         j->env.policy = j->config.env_policy;

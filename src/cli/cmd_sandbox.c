@@ -263,16 +263,16 @@ static int status_of(const struct options *o, const struct sp_policy *policy,
     return EXIT_OURS;
 }
 
-static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
-                 struct sp_error *e)
+static int carry(struct sp_launch *launch, const char *cwd, const struct sp_config *config,
+                 struct sp_carry_result *ret, struct sp_error *e)
 {
-    static const struct sp_own_places_ask usual = {0};
+    const struct sp_own_places_ask own = {.config = config};
     struct sp_carry *c = NULL;
     struct sp_carry_options how = {.launch = launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
     int r = sp_carry_new(&c, e);
 
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, &usual, &how.backend, e);
+        r = sp_place_here(sp_carry_loop(c), cwd, &own, &how.backend, e);
     if (r == 0)
         r = sp_carry_run(c, &how, ret, e);
     sp_backend_free(how.backend);
@@ -280,11 +280,17 @@ static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_resu
     return r;
 }
 
-static int run(const struct options *o, const char *cwd, const struct sp_policy *policy)
+static int run(const struct options *o, const char *cwd, const struct sp_policy *policy,
+               const struct sp_config *config)
 {
     const bool is_on_terminal = sp_terminal_is_ours(STDIN_FILENO) && isatty(STDOUT_FILENO);
     const struct sp_environ_ask everything = {
-        .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
+        .own = environ,
+        .policy = {.inherit = SP_ENV_ALL,
+                   .ignores_default_excludes = true,
+                   .keep = config->env_policy.keep,
+                   .keep_count = config->env_policy.keep_count},
+    };
     struct sp_launch launch = {
         .name = SP_STR("command"),
         .is_tty = o->is_tty || (is_on_terminal && !o->is_not_tty),
@@ -299,7 +305,9 @@ static int run(const struct options *o, const char *cwd, const struct sp_policy 
 
     if (argv == NULL)
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (argv == NULL || carry(&launch, cwd, &result, &e) < 0)
+    else if (policy->profile.kind != SP_PROFILE_DISABLED)
+        sp_place_say_left_out(&everything);
+    if (argv == NULL || carry(&launch, cwd, config, &result, &e) < 0)
         return complain_of(&e);
     report_denial(&result, o->is_verbose);
     return status_of(o, policy, &result);
@@ -374,14 +382,15 @@ static int explain(const struct options *o, const char *cwd, const struct sp_pol
     return print(&text);
 }
 
-static int show(const struct options *o, const char *cwd, const struct sp_policy *policy)
+static int show(const struct options *o, const char *cwd, const struct sp_policy *policy,
+                const struct sp_config *config)
 {
-    static const struct sp_own_places_ask usual = {0};
+    const struct sp_own_places_ask own = {.config = config};
     struct sp_covers covers = {0};
     struct sp_error e = {0};
     int status = EXIT_OURS;
 
-    if (sp_place_covers(&usual, &covers, &e) < 0) {
+    if (sp_place_covers(&own, &covers, &e) < 0) {
         status = complain_of(&e);
     } else {
         const struct sp_fixed_places fixed = sp_covers_places(&covers);
@@ -394,6 +403,8 @@ static int show(const struct options *o, const char *cwd, const struct sp_policy
 
 static int do_it(struct options *o)
 {
+    const struct sp_config_ask ask = {.environment = environ};
+    struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_error e = {0};
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
@@ -403,7 +414,12 @@ static int do_it(struct options *o)
         return complain_of(&e);
     if (o->is_for_macos)
         return show_macos(&policy);
-    return o->what == WHAT_RUN ? run(o, cwd, &policy) : show(o, cwd, &policy);
+    /* For what it protects and lets through; the policy is the command line's alone. */
+    if (sp_config_load(&ask, &config, &e) < 0)
+        return complain_of(&e);
+    if (sp_config_keep_dot_files(&config, &policy, &e) < 0)
+        return complain_of(&e);
+    return o->what == WHAT_RUN ? run(o, cwd, &policy, &config) : show(o, cwd, &policy, &config);
 }
 
 int sp_cmd_sandbox(int argc, char **argv)

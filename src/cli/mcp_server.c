@@ -256,6 +256,8 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
         .set = s->config.env_set,
         .permission_profile = sp_str_of(s->policy_name),
     };
+    if (s->place.is_local && !s->is_open)
+        sp_place_say_left_out(&s->environ);
     s->manager = (struct sp_manager_options){
         .loop = s->loop,
         .environments = s->environments,

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "cli/plain.h"
 #include "client/remote.h"
 #include "core/covers.h"
 #include "core/journal.h"
@@ -73,6 +74,14 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
     };
 
     return sp_remote_new(loop, &o, ret, e);
+}
+
+void sp_place_say_left_out(const struct sp_environ_ask *ask)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (sp_environ_add_left_out(ask, &text) && text.len > 0 && sp_buf_add(&text, "", 1))
+        sp_plain_say("sallyport", text.data);
 }
 
 char *sp_place_dir(const char *given, struct sp_error *e)

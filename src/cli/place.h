@@ -26,6 +26,9 @@ int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, 
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_error *e);
 
+/* On stderr: the names of the variables that commands in a sandbox do not get, if there are any. */
+void sp_place_say_left_out(const struct sp_environ_ask *ask);
+
 /* The directory that a command line names (NULL: ours), which has to be one; to be freed. */
 char *sp_place_dir(const char *given, struct sp_error *e);
 

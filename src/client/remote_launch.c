@@ -141,6 +141,41 @@ static void put_set(struct writer *w, struct sp_environ_vars set)
     put(w, "}");
 }
 
+/* What looks like a credential there; a pattern that would take a name that is to be kept as well
+ * is not sent. */
+static uint32_t add_secrets(const struct sp_environ_ask *ask, struct sp_str *patterns,
+                            uint32_t count)
+{
+    const struct sp_env_policy *p = &ask->policy;
+
+    for (const struct sp_str *i = sp_env_secrets; ask->is_confined && i->p != NULL; i++) {
+        bool is_sent = true;
+
+        for (uint32_t k = 0; is_sent && k < p->keep_count; k++)
+            is_sent = !sp_env_matches(*i, p->keep[k]);
+        for (uint32_t k = 0; is_sent && k < p->include_only_count; k++)
+            is_sent = !sp_env_matches(*i, p->include_only[k]);
+        if (is_sent)
+            patterns[count++] = *i;
+    }
+    return count;
+}
+
+static void put_excludes(struct writer *w, const struct sp_environ_ask *ask)
+{
+    const struct sp_env_policy *p = &ask->policy;
+    uint32_t count = p->exclude_count;
+    auto_free struct sp_str *patterns = calloc(count + (size_t)SP_ENV_SECRETS, sizeof *patterns);
+
+    if (patterns == NULL && w->r == 0)
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+    if (patterns == NULL)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        patterns[i] = p->exclude[i];
+    put_texts(w, patterns, add_secrets(ask, patterns, count), "a pattern of variables");
+}
+
 static void put_policy(struct writer *w, const struct sp_environ_ask *ask)
 {
     const struct sp_env_policy *p = &ask->policy;
@@ -153,7 +188,7 @@ static void put_policy(struct writer *w, const struct sp_environ_ask *ask)
     put(w, "\",\"ignoreDefaultExcludes\":");
     put(w, p->ignores_default_excludes ? "true" : "false");
     put(w, ",\"exclude\":");
-    put_texts(w, p->exclude, p->exclude_count, "a pattern of variables");
+    put_excludes(w, ask);
     put(w, ",\"set\":");
     put_set(w, ask->set);
     put(w, ",\"includeOnly\":");

@@ -101,6 +101,7 @@ static const struct sp_config_key shell_policy_keys[] = {
     {"exclude", SP_KEY_STRINGS, AT(exclude), "[]", NULL},
     {"set", SP_KEY_TABLE, AT(set), "", NULL},
     {"include_only", SP_KEY_STRINGS, AT(include_only), "[]", NULL},
+    {"keep", SP_KEY_STRINGS, AT(keep), "[]", NULL},
     {0},
 };
 

@@ -63,7 +63,7 @@ struct sp_config_raw_network {
 struct sp_config_raw_shell_policy {
     char *inherit;
     bool ignores_default_excludes;
-    char **exclude, **include_only;
+    char **exclude, **include_only, **keep;
     const struct sp_toml_value *set;
 };
 

@@ -71,6 +71,8 @@ int sp_config_read_shell_policy(struct sp_config_loading *l, const struct sp_tom
     if (r == 0)
         r = make_patterns(l, raw.include_only, &p->include_only, &p->include_only_count);
     if (r == 0)
+        r = make_patterns(l, raw.keep, &p->keep, &p->keep_count);
+    if (r == 0)
         r = make_set(l, raw.set);
     p->inherit = inherit_of(raw.inherit);
     p->ignores_default_excludes = raw.ignores_default_excludes;

@@ -8,6 +8,13 @@ static const char *const core_names[] = {"PATH", "SHELL",  "TMPDIR",   "TEMP",  
 
 static const char *const default_excludes[] = {"*KEY*", "*SECRET*", "*TOKEN*"};
 
+/* AUTH is a word between underscores: GIT_AUTHOR_NAME is no credential. */
+const struct sp_str sp_env_secrets[SP_ENV_SECRETS + 1] = {
+    {"*KEY*", 5},    {"*SECRET*", 8},      {"*TOKEN*", 7}, {"*PASSWORD*", 10},
+    {"*PASSWD*", 8}, {"*CREDENTIAL*", 12}, {"AUTH", 4},    {"AUTH_*", 6},
+    {"*_AUTH", 6},   {"*_AUTH_*", 8},      {NULL, 0},
+};
+
 /* Secrets and switches of the executor itself; the URL of a server may hold its token. */
 static const char *const never_inherited[] = {
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -103,6 +110,22 @@ bool sp_env_is_included(const struct sp_env_policy *p, struct sp_str name)
     return p->include_only_count == 0 || matches_any(p->include_only, p->include_only_count, name);
 }
 
+bool sp_env_is_secret(struct sp_str name)
+{
+    for (const struct sp_str *i = sp_env_secrets; i->p != NULL; i++)
+        if (sp_env_matches(*i, name))
+            return true;
+    return false;
+}
+
+bool sp_env_is_kept(const struct sp_env_policy *p, struct sp_str name)
+{
+    for (uint32_t i = 0; i < p->include_only_count; i++)
+        if (sp_str_eq_nocase(p->include_only[i], name))
+            return true;
+    return matches_any(p->keep, p->keep_count, name);
+}
+
 static bool passes(const struct sp_env_policy *p, struct sp_str name)
 {
     if (p->inherit == SP_ENV_NONE)
@@ -113,6 +136,8 @@ static bool passes(const struct sp_env_policy *p, struct sp_str name)
         for (size_t i = 0; i < COUNT(default_excludes); i++)
             if (sp_env_matches(sp_str_of(default_excludes[i]), name))
                 return false;
+    if (p->hides_secrets && sp_env_is_secret(name) && !sp_env_is_kept(p, name))
+        return false;
     return !matches_any(p->exclude, p->exclude_count, name) && sp_env_is_included(p, name);
 }
 

@@ -27,7 +27,19 @@ struct sp_env_policy {
     bool ignores_default_excludes;
     const struct sp_str *exclude, *include_only; /* patterns */
     uint32_t exclude_count, include_only_count;
+    /* Under a sandbox: what looks like a credential is not inherited, unless a pattern of `keep`
+     * matches its name, or include_only has it without a wildcard. */
+    bool hides_secrets;
+    const struct sp_str *keep;
+    uint32_t keep_count;
 };
+
+/* The names that look like a credential; p NULL at the end. */
+#define SP_ENV_SECRETS 10
+extern const struct sp_str sp_env_secrets[SP_ENV_SECRETS + 1];
+bool sp_env_is_secret(struct sp_str name);
+/* Whether the policy names the variable, so that a sandbox lets it through. */
+bool sp_env_is_kept(const struct sp_env_policy *p, struct sp_str name);
 
 /* A list under construction; the strings are borrowed. */
 struct sp_env {

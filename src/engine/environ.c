@@ -67,7 +67,10 @@ static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, s
 
 static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
 {
-    if (!sp_env_inherit(env, &ask->policy, ask->own, RANK_INHERITED))
+    struct sp_env_policy policy = ask->policy;
+
+    policy.hides_secrets = policy.hides_secrets || ask->is_confined;
+    if (!sp_env_inherit(env, &policy, ask->own, RANK_INHERITED))
         return no_memory(e);
     for (uint32_t i = 0; i < ask->set.count; i++) {
         const struct sp_environ_var *v = &ask->set.items[i];
@@ -98,6 +101,17 @@ static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, str
             return r;
     }
     return 0;
+}
+
+static int add_sandbox(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+{
+    int r = 0;
+
+    if (ask->has_no_network)
+        r = add(env, SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1"), RANK_MARK, e);
+    if (r == 0 && ask->is_confined)
+        r = add(env, SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux"), RANK_MARK, e);
+    return r;
 }
 
 /* ---- taking out ---- */
@@ -156,6 +170,8 @@ int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32
         r = add_vars(&env, ask->plain, RANK_PLAIN, e);
     if (r == 0)
         r = add_vars(&env, ask->marks, RANK_MARK, e);
+    if (r == 0)
+        r = add_sandbox(&env, ask, e);
     return r < 0 ? r : write_out(&env, ask, out, ret_count, e);
 }
 
@@ -166,6 +182,39 @@ int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, u
 
     const int r = add_policy(&env, ask, e);
     return r < 0 ? r : write_out(&env, ask, out, ret_count, e);
+}
+
+/* ---- what is left out ---- */
+
+#define MAX_TOLD 20 /* names */
+
+/* That of an agent is never of use there: the socket is hidden. */
+static bool is_told(const struct sp_env_policy *p, struct sp_str name)
+{
+    return sp_env_is_secret(name) && !sp_env_is_kept(p, name) &&
+           !sp_str_eq(name, SP_STR("SSH_AUTH_SOCK")) && !sp_env_is_private(name);
+}
+
+bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *out)
+{
+    struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
+    uint32_t count = 0;
+    bool ok = sp_env_inherit(&env, &ask->policy, ask->own, RANK_INHERITED);
+
+    for (uint32_t i = 0; ok && i < env.count; i++) {
+        const struct sp_str name = env.pairs[i].name;
+
+        if (!is_told(&ask->policy, name) || ++count > MAX_TOLD)
+            continue;
+        ok = sp_buf_add_str(out, count == 1 ? SP_STR("not passed on to commands in the sandbox: ")
+                                            : SP_STR(", ")) &&
+             sp_buf_add_str(out, name);
+    }
+    if (ok && count > MAX_TOLD)
+        ok = sp_buf_printf(out, " and %u more", count - MAX_TOLD);
+    return ok && (count == 0 || sp_buf_add_str(out, SP_STR("; `keep` in "
+                                                           "[shell_environment_policy] of the "
+                                                           "configuration lets a name through")));
 }
 
 /* ---- overlay ---- */

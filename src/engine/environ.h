@@ -39,8 +39,11 @@ struct sp_environ_ask {
     struct sp_str thread_id, session_id, call_id; /* p NULL: not known */
     struct sp_str permission_profile;             /* p NULL: none is active, so none is named */
 
-    struct sp_environ_vars plain;    /* sp_environ_plain, other names, or none */
-    struct sp_environ_vars marks;    /* of this attempt's sandbox; the proxy's variables */
+    struct sp_environ_vars plain; /* sp_environ_plain, other names, or none */
+    struct sp_environ_vars marks; /* of this attempt besides: the proxy's variables */
+    /* Of this attempt's sandbox; sp_job_start sets them for one that has a policy. Under a sandbox
+     * nothing is inherited that looks like a credential (core/environment.h). */
+    bool is_confined, has_no_network;
     const struct sp_str *never_seen; /* names of our own credentials, besides those built in */
     uint32_t never_seen_count;
 };
@@ -51,6 +54,10 @@ struct sp_environ_ask {
  */
 int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
                     struct sp_error *e);
+
+/* Appends a sentence with the names of what a sandbox leaves out of `own`, or nothing. false: no
+ * memory. */
+bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *out);
 
 /* What the policy alone makes of `own`: the measure of an overlay. */
 int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,

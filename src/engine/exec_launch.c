@@ -11,24 +11,17 @@
 
 /* ---- environment ---- */
 
-static void add_mark(struct sp_exec_environ *env, const char *name, const char *value)
-{
-    env->marks[env->ask.marks.count++] = (struct sp_environ_var){sp_str_of(name), sp_str_of(value)};
-}
-
+/* Of a free run, and of the sandbox, also where the executor is told the policy in another way. */
 static void add_marks(struct sp_exec_environ *env, const struct sp_exec *x)
 {
     const struct sp_profile *profile = &x->plan.policy.profile;
 
-    env->ask.marks.items = env->marks;
-    for (uint32_t i = 0; x->plan.is_free && i < x->plan.free.mark_count; i++)
-        env->marks[env->ask.marks.count++] = x->plan.free.marks[i];
+    if (x->plan.is_free)
+        env->ask.marks = (struct sp_environ_vars){x->plan.free.marks, x->plan.free.mark_count};
     if (!x->plan.has_policy || x->plan.is_free)
         return;
-    if (profile->kind != SP_PROFILE_DISABLED && !profile->has_network)
-        add_mark(env, "CODEX_SANDBOX_NETWORK_DISABLED", "1");
-    if (sp_plan_is_confined(&x->plan))
-        add_mark(env, "SALLYPORT_SANDBOX", "linux");
+    env->ask.has_no_network = profile->kind != SP_PROFILE_DISABLED && !profile->has_network;
+    env->ask.is_confined = sp_plan_is_confined(&x->plan);
 }
 
 /* The plain variables, and what the caller lays over them. A patch is our own program's work, and

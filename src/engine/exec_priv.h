@@ -118,7 +118,6 @@ bool sp_exec_say_env(struct sp_exec *x, struct sp_plan_ask *ask);
 /* The environment of the next attempt. */
 struct sp_exec_environ {
     struct sp_environ_ask ask;
-    struct sp_environ_var marks[2 + SP_PLAN_MARKS];
 };
 bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *ret); /* false: no memory */
 /* Starts the attempt as c->process, or answers the call and returns false. */

@@ -2,6 +2,7 @@
 #include "engine/ids.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -219,4 +220,19 @@ bool sp_ids_is_reserved(const struct sp_ids *ids, int id)
 uint32_t sp_ids_count(const struct sp_ids *ids)
 {
     return ids->reserved_count;
+}
+
+bool sp_uuid_make(char ret[SP_UUID_SIZE])
+{
+    uint8_t b[16];
+
+    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+        return false;
+    b[6] = (uint8_t)((b[6] & 0x0F) | 0x40); /* version 4, random */
+    b[8] = (uint8_t)((b[8] & 0x3F) | 0x80);
+    (void)snprintf(ret, SP_UUID_SIZE,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
+    return true;
 }

@@ -43,4 +43,8 @@ void sp_ids_release_all(struct sp_ids *ids, uint64_t now_ms);
 bool sp_ids_is_reserved(const struct sp_ids *ids, int id);
 uint32_t sp_ids_count(const struct sp_ids *ids); /* of the reserved ones */
 
+/* A random UUID, for a conversation: 36 characters and a NUL. */
+#define SP_UUID_SIZE 37
+bool sp_uuid_make(char ret[SP_UUID_SIZE]);
+
 #endif

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job.h"
 
+#include "sandbox/profile.h"
+
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
                  const struct sp_launch *l, struct sp_error *e)
 {
     if (l->argc == 0 || l->argv[0].n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "missing program for %s spawn",
                        l->is_tty ? "PTY" : "pipe");
+    struct sp_launch launch = *l;
+    struct sp_environ_ask environ;
+    if (l->policy != NULL && l->policy->profile.kind != SP_PROFILE_DISABLED && l->environ != NULL) {
+        environ = *l->environ;
+        environ.is_confined = true;
+        environ.has_no_network = environ.has_no_network || !l->policy->profile.has_network;
+        launch.environ = &environ;
+    }
     sp_job_release(j); /* of its life before this one */
     *j = (struct sp_job){.backend = b, .ops = ops};
-    const int r = b->ops->start(b, j, l, e);
+    const int r = b->ops->start(b, j, &launch, e);
     if (r < 0)
         *j = (struct sp_job){0};
     return r;

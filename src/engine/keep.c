@@ -112,6 +112,7 @@ bool sp_keep_environ(struct sp_keep *k, const struct sp_environ_ask *ask,
         !sp_keep_strs(k, ask->policy.exclude, ask->policy.exclude_count, &copy.policy.exclude) ||
         !sp_keep_strs(k, ask->policy.include_only, ask->policy.include_only_count,
                       &copy.policy.include_only) ||
+        !sp_keep_strs(k, ask->policy.keep, ask->policy.keep_count, &copy.policy.keep) ||
         !sp_keep_vars(k, ask->set, &copy.set) ||
         !sp_keep_strs(k, ask->never_seen, ask->never_seen_count, &copy.never_seen))
         return false;

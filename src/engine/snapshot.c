@@ -284,6 +284,8 @@ static bool make_environment(struct entry *n, const struct sp_environ_ask *envir
 
     ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
     ask.marks = (struct sp_environ_vars){0};
+    ask.policy.hides_secrets = ask.is_confined;
+    ask.is_confined = ask.has_no_network = false;
     ask.plain = sp_environ_plain; /* without what the call lays over it */
     return sp_environ_make(&ask, &n->environment, &count, &e) == 0;
 }

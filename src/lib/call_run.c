@@ -79,20 +79,6 @@ static void on_interrupt(void *user)
     sp_manager_interrupt(((struct sp_lib_call *)user)->engine->manager);
 }
 
-#define MAX_MARKS 2
-
-/* What a command is told of its sandbox. */
-static uint32_t make_marks(const struct sp_lib_place *place, struct sp_environ_var ret[MAX_MARKS])
-{
-    uint32_t n = 0;
-
-    if (place->is_confined && !place->policy.profile.has_network)
-        ret[n++] = (struct sp_environ_var){SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1")};
-    if (place->is_confined)
-        ret[n++] = (struct sp_environ_var){SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux")};
-    return n;
-}
-
 static int start(struct sp_lib_call *c, const struct sp_run_options *o, const char *base,
                  struct sp_error *e)
 {
@@ -102,7 +88,6 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_environ_var *vars = NULL;
     struct sp_environ_ask environ_ask = sp_lib_environ(engine, place);
-    struct sp_environ_var marks[MAX_MARKS];
     struct sp_lib_id id = {0};
     struct sp_judged_ask judged = {
         .environment = sp_str_of(place->name),
@@ -133,7 +118,6 @@ static int start(struct sp_lib_call *c, const struct sp_run_options *o, const ch
         return r;
     environ_ask.plain.items = vars;
     environ_ask.call_id = ask.call_id;
-    environ_ask.marks = (struct sp_environ_vars){marks, make_marks(place, marks)};
     ask.launch.argv = argv;
     ask.launch.cwd = sp_str_of(cwd);
     judged.run = ask;

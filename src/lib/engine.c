@@ -104,6 +104,8 @@ static int begin(struct sp_engine *engine, const struct sp_engine_options *o, st
 
     if (r == 0 && o->program != NULL && (engine->program = strdup(o->program)) == NULL)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make an engine");
+    if (r == 0 && !sp_uuid_make(engine->thread_id))
+        r = sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
     if (r == 0)
         r = sp_loop_fd(engine->loop, &engine->fd, e);
     if (r == 0)

@@ -19,6 +19,7 @@
 #include "core/covers.h"
 #include "engine/approvers.h"
 #include "engine/hooks.h"
+#include "engine/ids.h"
 #include "engine/job.h"
 #include "engine/judged.h"
 #include "engine/manager.h"
@@ -104,6 +105,7 @@ struct sp_engine {
     struct sp_lib_place *places[SP_ENVIRONMENTS_MAX]; /* references; the first is the primary one */
     uint32_t place_count;
     struct sp_covers covers;
+    char thread_id[SP_UUID_SIZE]; /* of the conversation, which commands are told */
     char runtime_dir[512];
 
     struct sp_lib_call *calls[SP_LIB_BUCKETS];

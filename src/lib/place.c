@@ -101,6 +101,8 @@ struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
         .own = environ,
         .policy = engine->config.env_policy,
         .set = engine->config.env_set,
+        .thread_id = sp_str_of(engine->thread_id),
+        .session_id = sp_str_of(engine->thread_id),
         .permission_profile = {place->policy_name,
                                place->policy_name == NULL ? 0 : strlen(place->policy_name)},
     };
@@ -124,6 +126,16 @@ static void open_snapshots(struct sp_engine *engine)
     (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
 }
 
+static void say_left_out(struct sp_engine *engine, const struct sp_environ_ask *ask)
+{
+    const struct sp_lib_place *place = engine->places[0];
+    auto_buf struct sp_buf text = {0};
+
+    if (place->where->is_local && place->is_confined && sp_environ_add_left_out(ask, &text) &&
+        text.len > 0 && sp_buf_add(&text, "", 1))
+        sp_lib_warn(engine, text.data);
+}
+
 int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_error *e)
 {
@@ -137,6 +149,7 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
     if (r < 0)
         return r;
     open_snapshots(engine);
+    say_left_out(engine, &environ_ask);
     struct sp_manager_options mo = {
         .loop = engine->loop,
         .environments = &place,
@@ -145,6 +158,8 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
         .user = engine,
         .approvals = engine->approvals.options,
         .environ = &environ_ask,
+        .thread_id = engine->thread_id,
+        .session_id = engine->thread_id,
         .snapshots = engine->snapshots,
     };
     sp_config_manager(&engine->config, &mo);

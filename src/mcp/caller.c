@@ -12,6 +12,7 @@
 
 #include "base/auto.h"
 #include "engine/approvers.h"
+#include "engine/ids.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/memory.h"
 #include "mcp/parking.h"
@@ -197,7 +198,11 @@ static void end_caller(struct sp_mcp_caller *c)
 static int open_manager(struct sp_mcp_caller *c, struct sp_error *e)
 {
     struct sp_manager_options o = c->mcp->manager;
+    char thread_id[SP_UUID_SIZE];
 
+    if (!sp_uuid_make(thread_id))
+        return sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
+    o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
     o.loop = c->mcp->options.loop;
     o.ops = &sp_mcp_manager_ops;
     o.user = c;

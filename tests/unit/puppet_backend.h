@@ -86,14 +86,6 @@ static inline struct job *job_of(const struct sp_job *j)
     return j->impl;
 }
 
-static inline bool has_mark(const struct sp_launch *l, const char *name)
-{
-    for (uint32_t i = 0; i < l->environ->marks.count; i++)
-        if (sp_str_eq(l->environ->marks.items[i].name, sp_str_of(name)))
-            return true;
-    return false;
-}
-
 static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
                                struct sp_error *e)
 {
@@ -105,7 +97,7 @@ static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const str
                       .is_confined = l->policy != NULL,
                       .is_tty = l->is_tty,
                       .wants_stdin = l->wants_stdin,
-                      .has_network_mark = has_mark(l, "CODEX_SANDBOX_NETWORK_DISABLED")};
+                      .has_network_mark = l->environ->has_no_network};
     (void)snprintf(p->script, sizeof p->script, "%.*s", (int)l->argv[l->argc - 1].n,
                    l->argv[l->argc - 1].p);
     (void)snprintf(p->cwd, sizeof p->cwd, "%.*s", (int)l->cwd.n, l->cwd.p);
