@@ -402,9 +402,7 @@ enum own_kind { OWN_DIR, OWN_READ_ONLY, OWN_NAME };
 static int add_own_unfound(struct sp_making *m, const char *path, const struct sp_canonical *at,
                            enum own_kind kind)
 {
-    const char *last = at->parent != NULL ? at->parent : at->path;
-
-    if (at->way == SP_WAY_IMPOSSIBLE || !sp_spots_can_write(&m->spots, last, strlen(last)))
+    if (at->way == SP_WAY_IMPOSSIBLE)
         return 0;
     if (at->way == SP_WAY_NO_DIR)
         return sp_fail(m->e, SP_E_INVALID, 0,
@@ -433,15 +431,19 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
                    : sp_fail(m->e, SP_E_INVALID, 0, "%.300s is not an absolute path", named);
     int r = sp_canonical_find(path, &at, m->e);
     if (r == 0)
-        r = sp_making_mark_way(m, path, &at);
-    if (r == 0)
         r = check_own_links(m, path, &at);
     if (r < 0)
         return r;
-    if (at.way != SP_WAY_FOUND)
-        r = add_own_unfound(m, path, &at, kind);
-    else if (sp_spots_can_write(&m->spots, at.path, strlen(at.path)))
-        r = sp_making_add(m, at.path, &at.who, SP_ACCESS_READ, SP_WHY_OWN, SP_NO_ENTRY);
+    /* What lies out of reach is not looked at again before each command: only a person can bring
+     * it into reach. */
+    const char *last = at.parent != NULL ? at.parent : at.path;
+    const bool is_in_reach = sp_spots_can_write(&m->spots, last, strlen(last));
+    if (is_in_reach)
+        r = sp_making_mark_way(m, path, &at);
+    if (r == 0 && is_in_reach)
+        r = at.way == SP_WAY_FOUND
+                ? sp_making_add(m, at.path, &at.who, SP_ACCESS_READ, SP_WHY_OWN, SP_NO_ENTRY)
+                : add_own_unfound(m, path, &at, kind);
     if (r == 0)
         r = sp_making_settle(m); /* what lies in it is asked about it */
     if (r == 0 && kind != OWN_DIR && at.way == SP_WAY_FOUND)
