@@ -21,9 +21,11 @@ static void on_answer(void *user, const struct sp_answer *answer)
     (void)fwrite(answer->err, 1, answer->err_size, stderr);
     if (answer->outcome == SP_OUTCOME_TIMED_OUT)
         (void)fprintf(stderr, "run: it took too long and was killed\n");
-    if (answer->outcome == SP_OUTCOME_FAILED)
+    if (answer->outcome == SP_OUTCOME_FAILED || answer->outcome == SP_OUTCOME_REFUSED)
         (void)fprintf(stderr, "run: %s\n", answer->error);
-    *exit_code = answer->outcome == SP_OUTCOME_FAILED ? 127 : answer->exit_code;
+    *exit_code = answer->outcome == SP_OUTCOME_FAILED    ? 127
+                 : answer->outcome == SP_OUTCOME_REFUSED ? 126 /* nothing ran */
+                                                         : answer->exit_code;
 }
 
 int main(int argc, char **argv)

@@ -57,6 +57,11 @@ class Examples(Case):
         self.assertIn('No such file or directory', err)
         self.assertEqual(example('run')[0], 2)
 
+    def test_run_ends_when_the_command_is_refused(self):
+        code, out, err = example('run', 'sh', '-c', 'rm -rf none; echo ran', SALLYPORT_DEFAULT_PERMISSIONS=':read-only')
+        self.assertEqual((code, out), (126, ''))
+        self.assertIn('rejected', err)
+
     def test_run_says_where_the_program_is_missing(self):
         code, _, err = example('run', 'true', SALLYPORT_PROGRAM='/nonexistent/sallyport')
         self.assertEqual(code, 125)

@@ -22,15 +22,15 @@ PATH = '/usr/local/bin:/usr/bin:/bin'
 ATTACKS = {
     'write': 'echo BAD > "$1"',
     'append': 'echo BAD >> "$1"',
-    'unlink': 'rm -f "$1" && echo BAD > "$1"',
+    'unlink': 'unlink "$1" && echo BAD > "$1"',
     'rename over it': 'echo BAD > new && mv -f new "$1"',
     'rename it': 'mv "$1" "$1.old" && echo BAD > "$1"',
     'another file beside it': 'echo BAD > "$2/zz.rules"',
     'rename the directory': 'mv "$2" "$2.old" && mkdir -p "$2" && echo BAD > "$1"',
     'rename the one above': 'mv "$3" "$3.old" && mkdir -p "$2" && echo BAD > "$1"',
-    'remove all': 'rm -rf "$3" && mkdir -p "$2" && echo BAD > "$1"',
+    'remove all': 'rm -r "$3"; mkdir -p "$2" && echo BAD > "$1"',
     'a hard link': 'ln "$1" link && echo BAD > link',
-    'a symlink instead': 'mkdir -p other && echo BAD > other/$(basename "$1") && rm -rf "$2" && ln -s "$PWD/other" "$2"',
+    'a symlink instead': 'mkdir -p other && echo BAD > other/$(basename "$1") && rm -r "$2" && ln -s "$PWD/other" "$2"',
     'mount over it': 'mkdir -p m && mount --bind m "$2" && echo BAD > "$1"',
     'change its mode': 'chmod 666 "$1" "$2" && echo BAD > "$1"',
 }
@@ -109,7 +109,7 @@ class Exec(Ground):
                  'echo BAD > "$HOME/.sallyport/sallyport.conf"; echo tried'
         self.sh()(script)
         self.assertEqual(self.tree(self.home), {})
-        self.assertIn('rules', os.listdir(os.path.join(self.home, '.sallyport')))  # it is there for good
+        self.assertTrue(os.path.isdir(os.path.join(self.home, '.sallyport')))  # it is there for good
         self.assertEqual(os.stat(os.path.join(self.home, '.sallyport')).st_mode & 0o777, 0o700)
 
     def test_a_deep_home_that_is_missing(self):
