@@ -79,6 +79,8 @@ class Git(Ground):
         rules = os.path.join(self.far, 'git.rules')
         with open(rules, 'w') as f:
             f.write('prefix_rule(pattern=["git"], decision="allow")\n')
+        self.env['HOME'] = self.far  # no rule sets Git free that may read settings of a command's
+        del self.env['GIT_CONFIG_GLOBAL']
         free = ('exec', '--sandbox', ':workspace', '--rules', rules, '--')
         code, _, err = self.run_it(*free, 'git', 'status', cwd=bare)
         self.assertFalse(os.path.exists(self.ran))
