@@ -114,10 +114,11 @@ size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms)
 
         if (sp_own_has(pids[i]))
             continue;
-        /* One that may be our own is its owner's to reap. */
-        if (is_spared(&may_be_unknown, pids[i]) ||
-            waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
-            left++;
+        /* One that may be our own is its owner's to reap. One that is reaped here counts, too: it
+         * may have died after the list was made, and its children are ours since then. */
+        if (!is_spared(&may_be_unknown, pids[i]))
+            (void)waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG);
+        left++;
     }
     return left;
 }

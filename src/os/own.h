@@ -19,8 +19,8 @@ bool sp_own_has(pid_t pid);
 /*
  * SIGKILL to every orphan that was given to us and to everything below it, and reaps those that are
  * dead. `may_be_unknown`: a process that is not noted yet may be our own if it is the first of a
- * pid namespace; such processes are left alone this time. Returns how many orphans are left: call
- * again until there is none. Takes `budget_ms` at most, or a little more.
+ * pid namespace; such processes are left alone this time. Returns how many orphans were found:
+ * call again until there is none. Takes `budget_ms` at most, or a little more.
  */
 size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms);
 
