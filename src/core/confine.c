@@ -739,7 +739,7 @@ static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
     if (r == 0)
         r = use_survey(a->wards, a->session, policy, &key, survey, &w, e);
     if (r == -(int)SP_E_STATE && ++a->tries < TRIES) {
-        r = sp_surveyor_ask(a->wards->surveyor, policy, &a->survey, e);
+        r = sp_surveyor_ask(a->wards->surveyor, a->session, policy, &a->survey, e);
         if (r == 0)
             return;
     } else if (r == -(int)SP_E_STATE) {
@@ -775,7 +775,7 @@ int sp_wards_ask(struct sp_wards *all, uint64_t session, const struct sp_policy 
     a->session = session;
     a->tries = 0;
     a->survey.done = on_surveyed;
-    return sp_surveyor_ask(all->surveyor, p, &a->survey, e);
+    return sp_surveyor_ask(all->surveyor, session, p, &a->survey, e);
 }
 
 void sp_wards_cancel(struct sp_ward_ask *a)

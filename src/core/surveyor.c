@@ -21,6 +21,8 @@
 struct sp_survey_job {
     struct sp_survey_job *next;
     struct sp_survey_ask *ask; /* the front's; NULL: cancelled */
+    struct sp_surveyor *surveyor;
+    uint64_t session;
     struct sp_policy policy;
     struct sp_survey survey;
     struct sp_error e;
@@ -36,7 +38,8 @@ enum lane_state { LANE_NONE, LANE_RUNS, LANE_GONE };
 struct lane {
     struct sp_surveyor *surveyor;
     pthread_t thread;
-    enum lane_state state; /* under the lock; GONE: to be joined */
+    enum lane_state state;           /* under the lock; GONE: to be joined */
+    const struct sp_survey_job *job; /* under the lock; NULL: idle */
 };
 
 struct sp_surveyor {
@@ -102,20 +105,52 @@ static void destroy(struct sp_surveyor *s)
 
 /* ---- a thread ---- */
 
+static unsigned count_lanes(const struct sp_surveyor *s, uint64_t session)
+{
+    unsigned n = 0;
+
+    for (const struct lane *l = s->lanes; l < s->lanes + SP_SURVEYOR_THREADS; l++)
+        n += l->job != NULL && l->job->session == session;
+    return n;
+}
+
+static void unlink_waiting(struct sp_surveyor *s, struct sp_survey_job *before,
+                           struct sp_survey_job *j)
+{
+    *(before == NULL ? &s->waiting.first : &before->next) = j->next;
+    if (j->next == NULL)
+        s->waiting.last = before;
+    s->waiting_count--;
+}
+
+/* The first one whose session has not all the threads that it may have. */
+static struct sp_survey_job *take_fairly(struct sp_surveyor *s)
+{
+    struct sp_survey_job *before = NULL;
+    struct sp_survey_job *j = s->waiting.first;
+
+    while (j != NULL && count_lanes(s, j->session) >= SP_SURVEYOR_SHARE) {
+        before = j;
+        j = j->next;
+    }
+    if (j != NULL)
+        unlink_waiting(s, before, j);
+    return j;
+}
+
 /* Under the lock. NULL: there was none for a while, or it is over. */
 static struct sp_survey_job *wait_for_job(struct sp_surveyor *s)
 {
+    struct sp_survey_job *j = NULL;
     struct timespec until;
+    int r = 0;
 
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += IDLE_S;
     s->idle++;
-    while (s->waiting.first == NULL && !s->is_over)
-        if (pthread_cond_timedwait(&s->has_work, &s->lock, &until) == ETIMEDOUT)
-            break;
+    while (!s->is_over && (j = take_fairly(s)) == NULL && r != ETIMEDOUT)
+        r = pthread_cond_timedwait(&s->has_work, &s->lock, &until);
     s->idle--;
-    struct sp_survey_job *j = s->is_over ? NULL : take_first(&s->waiting);
-    s->waiting_count -= j != NULL;
     return j;
 }
 
@@ -127,9 +162,11 @@ static void *work(void *arg)
 
     (void)pthread_mutex_lock(&s->lock);
     while ((j = wait_for_job(s)) != NULL) {
+        l->job = j;
         (void)pthread_mutex_unlock(&s->lock);
         j->r = s->fn(&j->policy, &s->fixed, &j->survey, &j->e);
         (void)pthread_mutex_lock(&s->lock);
+        l->job = NULL;
         append(&s->done, j);
         (void)eventfd_write(s->event, 1);
     }
@@ -271,8 +308,8 @@ void sp_surveyor_free(struct sp_surveyor *s)
         destroy(s);
 }
 
-int sp_surveyor_ask(struct sp_surveyor *s, const struct sp_policy *p, struct sp_survey_ask *a,
-                    struct sp_error *e)
+int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_policy *p,
+                    struct sp_survey_ask *a, struct sp_error *e)
 {
     struct sp_survey_job *j = calloc(1, sizeof *j);
     int r = 0;
@@ -282,6 +319,8 @@ int sp_surveyor_ask(struct sp_surveyor *s, const struct sp_policy *p, struct sp_
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "survey the sandbox policy");
     }
     j->ask = a;
+    j->surveyor = s;
+    j->session = session;
     (void)pthread_mutex_lock(&s->lock);
     if (s->idle <= s->waiting_count && s->running < SP_SURVEYOR_THREADS)
         r = start_thread(s);
@@ -301,9 +340,32 @@ int sp_surveyor_ask(struct sp_surveyor *s, const struct sp_policy *p, struct sp_
     return 0;
 }
 
+/* No thread has it yet: it would stay for as long as the threads hang. */
+static bool drop_waiting(struct sp_survey_job *j)
+{
+    struct sp_surveyor *s = j->surveyor;
+    struct sp_survey_job *before = NULL;
+
+    (void)pthread_mutex_lock(&s->lock);
+    struct sp_survey_job *i = s->waiting.first;
+    while (i != NULL && i != j) {
+        before = i;
+        i = i->next;
+    }
+    if (i != NULL)
+        unlink_waiting(s, before, i);
+    (void)pthread_mutex_unlock(&s->lock);
+    return i != NULL;
+}
+
 void sp_surveyor_cancel(struct sp_survey_ask *a)
 {
-    if (a->job != NULL)
-        a->job->ask = NULL; /* no thread looks at it */
+    struct sp_survey_job *j = a->job;
+
     a->job = NULL;
+    if (j == NULL)
+        return;
+    j->ask = NULL; /* no thread looks at it */
+    if (drop_waiting(j))
+        free_job(j);
 }

@@ -2,8 +2,8 @@
 /*
  * surveyor: surveys of policies in threads, because the disk may take long, or not answer at all.
  *
- * A survey that hangs keeps its thread. So many threads may hang; then further surveys wait, and
- * fail by the deadline of who asked.
+ * A survey that hangs keeps its thread. Once SP_SURVEYOR_SHARE threads hang for a session, or all
+ * threads, further surveys wait, and fail by the deadline of the start that asked for them.
  */
 #ifndef SP_CORE_SURVEYOR_H
 #define SP_CORE_SURVEYOR_H
@@ -11,7 +11,8 @@
 #include "core/loop.h"
 #include "sandbox/survey.h"
 
-#define SP_SURVEYOR_THREADS 8
+#define SP_SURVEYOR_THREADS 64
+#define SP_SURVEYOR_SHARE   8 /* of one session: others still find a thread when its disk hangs */
 
 struct sp_surveyor;
 struct sp_survey_job;
@@ -33,8 +34,8 @@ int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixe
 /* Threads that hang are left alone, and clean up when they do not any more. */
 void sp_surveyor_free(struct sp_surveyor *s);
 
-int sp_surveyor_ask(struct sp_surveyor *s, const struct sp_policy *p, struct sp_survey_ask *a,
-                    struct sp_error *e);
+int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_policy *p,
+                    struct sp_survey_ask *a, struct sp_error *e);
 void sp_surveyor_cancel(struct sp_survey_ask *a); /* nothing under way: fine */
 
 #endif

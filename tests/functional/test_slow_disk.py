@@ -219,6 +219,8 @@ class Starts(SlowDiskCase):
 class Surveys(SlowDiskCase):
     """A policy that names a path on the disk: the server looks at it in a thread."""
 
+    SHARE = 8  # threads that may hang for one session
+
     def setUp(self):
         super().setUp()
         self.sub = os.path.join(self.disk.path, 'sub')
@@ -264,6 +266,23 @@ class Surveys(SlowDiskCase):
         self.disk.release()
         self.client.result(number)
         self.assertEqual(self.client.wait_closed('p').text, 'late\n')
+
+    def test_a_session_has_its_share_of_threads(self):
+        """The others' new policies are looked at while all that one session may have hang."""
+        self.disk.hold(slow_disk.LOOKUP, slow_disk.GETATTR)
+        numbers = [self.client.post_start('p%d' % i, ['/bin/echo', 'late'], sandbox=self.policy(place('/x%d' % i, 'read')))
+                   for i in range(self.SHARE + 2)]
+        self.disk.wait_kept()
+        self.client.fence()
+        began = time.monotonic()
+        self.assertEqual(self.other.sh('echo here', sandbox=read_only(self.w)).text, 'here\n')
+        self.assertEqual(self.srv.session().sh('echo here', sandbox=self.plain).text, 'here\n')
+        self.assertLess(time.monotonic() - began, 8)
+        self.assertTrue(all(self.is_open(n) for n in numbers))
+        self.disk.release()
+        for i, number in enumerate(numbers):
+            self.client.result(number)
+            self.assertEqual(self.client.wait_closed('p%d' % i).text, 'late\n')
 
     def test_the_session_and_the_server_end_meanwhile(self):
         self.disk.hold(slow_disk.LOOKUP, slow_disk.GETATTR)
