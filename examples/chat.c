@@ -43,6 +43,7 @@ static void on_event(void *user, const struct sp_event *event)
                       event->exit_code);
         break;
     case SP_EVENT_WARNED:
+    case SP_EVENT_NOTED:
     default: /* a later version may have more */
         break;
     }

@@ -68,7 +68,10 @@ enum sp_event_kind {
     SP_EVENT_OUTPUT = 1,
     SP_EVENT_INPUT = 2, /* something was typed, or it was polled */
     SP_EVENT_ENDED = 3,
-    SP_EVENT_WARNED = 4 /* about the engine as a whole, e.g. that many sessions are open */
+    SP_EVENT_WARNED = 4, /* about the engine as a whole, e.g. that many sessions are open */
+    SP_EVENT_NOTED = 5   /* about a call, before its answer: "Execution failed: ..." before you are
+                            asked for a second attempt, then "retrying command without sandbox".
+                            Later versions may have more kinds: ignore those you do not know */
 };
 
 enum sp_output_stream { SP_OUTPUT_STDOUT = 0, SP_OUTPUT_STDERR = 1 };
@@ -87,8 +90,8 @@ struct sp_event {
     const char *cwd;         /* STARTED, ENDED */
 
     /* OUTPUT: bytes that were printed, cut between characters. INPUT: those that were typed, none
-     * for a poll. ENDED: all that it printed as text, the middle left out beyond 1 MiB. WARNED: a
-     * text. There is no NUL behind. */
+     * for a poll. ENDED: all that it printed as text, the middle left out beyond 1 MiB. WARNED,
+     * NOTED: a text. There is no NUL behind. */
     const char *bytes;
     size_t byte_count;
     enum sp_output_stream stream; /* OUTPUT: of a run; sessions do not tell them apart */
@@ -213,7 +216,8 @@ enum sp_outcome {
     SP_OUTCOME_SIGNALLED = 2, /* it was killed by `signal`; exit_code is 128 + signal */
     SP_OUTCOME_TIMED_OUT = 3, /* of a run, which was killed; exit_code is 124 */
     SP_OUTCOME_CANCELLED = 4, /* the call was; a session lives on, a run has been ended */
-    SP_OUTCOME_REFUSED = 5,   /* by a person or a policy: nothing ran */
+    SP_OUTCOME_REFUSED = 5,   /* by a person or a policy: nothing ran; or, if a second attempt was
+                                 refused, `was_denied`: exit_code and output are the first one's */
     SP_OUTCOME_UNKNOWN = 6,   /* there is no such session: it never was, or its end has been told */
     SP_OUTCOME_FAILED = 7,    /* could not be started, written to, or the connection was lost */
     SP_OUTCOME_DONE = 8       /* of terminate: it has been ended; of request_permissions: granted */
@@ -385,6 +389,14 @@ SP_API int sp_engine_list(struct sp_engine *engine,
 
 /* Kills every session; calls that wait for one are answered. Runs go on. */
 SP_API int sp_engine_terminate_all(struct sp_engine *engine, struct sp_error *e);
+
+/*
+ * Time stands still for calls while you ask a person something of your own: none is answered, and
+ * their yield_ms are longer by that, until it is unpaused as often as it was paused. Questions that
+ * come to `ask` need no pause: while one is open, yields do not run out anyway (at most 60 s).
+ */
+SP_API int sp_engine_pause(struct sp_engine *engine, struct sp_error *e);
+SP_API int sp_engine_unpause(struct sp_engine *engine, struct sp_error *e);
 
 #ifdef __cplusplus
 }

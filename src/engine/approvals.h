@@ -39,6 +39,9 @@ struct sp_approvals_options {
     uint64_t hook_timeout_ms;     /* 0: SP_HOOK_MS */
     uint64_t review_timeout_ms;   /* of one attempt; 0: SP_REVIEW_MS */
     void (*warn)(void *user, const char *text); /* NULL: nobody wants to know */
+    /* A person, or a program in a person's place, is asked something, or is not any more. NULL:
+     * nobody wants to know. */
+    void (*asking)(void *user, bool is_open);
     void *user;
 };
 

@@ -44,9 +44,23 @@ static uint64_t clock_ms(void)
 
 /* ---- the end ---- */
 
+/* Whether the question waits for a person, for whoever stops clocks meanwhile. */
+static void announce(struct sp_asking *q, bool is_open)
+{
+    const struct sp_approvals_options *o = &q->approvals->options;
+
+    if (q->is_announced == is_open)
+        return;
+    q->is_announced = is_open;
+    if (o->asking != NULL)
+        o->asking(o->user, is_open);
+}
+
 static void close_asking(struct sp_asking *q)
 {
     struct sp_approvals *a = q->approvals;
+
+    announce(q, false);
 
     sp_loop_cancel(a->options.loop, &q->timer);
     *(q->prev != NULL ? &q->prev->next : &a->asking) = q->next;
@@ -125,6 +139,7 @@ static void ask_one(struct sp_asking *q, enum sp_asking_stage stage, struct sp_a
     q->stage = stage;
     q->who = who;
     q->question.id = ++a->last_question;
+    announce(q, stage == SP_ASKING_USER);
     if (within_ms != 0 &&
         !sp_loop_timer(a->options.loop, &q->timer, clock_ms() + within_ms, on_too_late)) {
         deny(q, SP_STR(NO_MEMORY), SP_DECIDER_CONFIG);

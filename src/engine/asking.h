@@ -58,6 +58,7 @@ struct sp_asking {
     struct sp_asking *prev, *next; /* that are open */
     enum sp_asking_stage stage;
     struct sp_approver *who; /* is asked now, unless it is closed */
+    bool is_announced;       /* as a question that waits for a person */
     size_t hook;
     unsigned attempt; /* of the reviewer */
     struct sp_timer timer;

@@ -176,9 +176,11 @@ static bool has_waited_enough(struct sp_call *c)
 {
     const struct sp_process *p = c->process;
     const uint64_t now = sp_loop_now(c->m->loop);
-    uint64_t due_ms = c->deadline_ms;
+    const bool is_stopped = c->m->is_clock_stopped;
+    uint64_t due_ms = is_stopped ? UINT64_MAX : c->deadline_ms;
 
-    if (p->life == SP_PROCESS_CLOSED || now >= c->deadline_ms || c->is_due || is_cut_short(c))
+    if (p->life == SP_PROCESS_CLOSED || (now >= c->deadline_ms && !is_stopped) || c->is_due ||
+        is_cut_short(c))
         return true;
     if (p->life == SP_PROCESS_EXITED) { /* its last words are waited for, whatever else is */
         if (are_streams_given_up(c, now))
@@ -214,4 +216,12 @@ void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
     c->deadline_ms = later(c->deadline_ms, by);
     c->post_exit_ms = later(c->post_exit_ms, by);
     sp_until_shift(c, paused_from_ms, now_ms);
+}
+
+void sp_call_prolong(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms)
+{
+    const uint64_t from = c->from_ms > stopped_ms ? c->from_ms : stopped_ms;
+
+    if (c->is_collecting && now_ms > from)
+        c->deadline_ms = later(c->deadline_ms, now_ms - from);
 }

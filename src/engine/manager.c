@@ -103,6 +103,45 @@ static void warn(void *user, const char *text)
     sp_manager_event(m, &e);
 }
 
+/* ---- time, while a person is asked ---- */
+
+static void start_clock(struct sp_manager *m)
+{
+    const uint64_t now_ms = sp_manager_clock_ms();
+
+    if (!m->is_clock_stopped)
+        return;
+    m->is_clock_stopped = false;
+    sp_loop_cancel(m->loop, &m->clock_timer);
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        sp_call_prolong(c, m->stopped_ms, now_ms);
+        sp_call_changed(c);
+    }
+}
+
+static void on_clock(struct sp_timer *t)
+{
+    start_clock(SP_CONTAINER(t, struct sp_manager, clock_timer));
+}
+
+/* Several questions are one stop. It has an end also if nobody ever answers: a question that was
+ * abandoned must not hold up the other calls. */
+static void on_asking(void *user, bool is_open)
+{
+    struct sp_manager *m = user;
+
+    if (!is_open) {
+        if (--m->questions == 0)
+            start_clock(m);
+        return;
+    }
+    if (m->questions++ != 0)
+        return;
+    m->stopped_ms = sp_manager_clock_ms();
+    m->is_clock_stopped =
+        sp_loop_timer(m->loop, &m->clock_timer, m->stopped_ms + SP_QUESTION_MS, on_clock);
+}
+
 static int open_approvals(struct sp_manager *m, const struct sp_manager_options *o,
                           struct sp_error *e)
 {
@@ -112,6 +151,7 @@ static int open_approvals(struct sp_manager *m, const struct sp_manager_options 
     m->callback.ops = &callback_ops;
     a.loop = m->loop;
     a.warn = warn;
+    a.asking = on_asking;
     a.user = m;
     if (m->ops.ask != NULL)
         a.approver = &m->callback;
@@ -132,6 +172,7 @@ void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_
 
 static void free_parts(struct sp_manager *m)
 {
+    sp_loop_cancel(m->loop, &m->clock_timer);
     sp_manager_close_homes(m);
     sp_ids_free(m->ids);
     sp_approvals_free(m->approvals);

@@ -35,7 +35,8 @@ static const char *check_call(const struct sp_call *c)
         return "an answered call among the live ones";
     if (c->reserved_id != 0 && !sp_ids_is_reserved(c->m->ids, c->reserved_id))
         return "I5: a call without its id";
-    if (c->is_collecting && c->m->pauses == 0 && c->deadline_ms <= sp_loop_now(c->m->loop) &&
+    if (c->is_collecting && c->m->pauses == 0 && !c->m->is_clock_stopped &&
+        c->deadline_ms <= sp_loop_now(c->m->loop) &&
         (!sp_process_has_exited(c->process) || sp_process_is_judged(c->process)))
         return "I6: a call waits past its deadline";
     if (c->is_collecting && c->is_hurried && c->process->has_begun &&

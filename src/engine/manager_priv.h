@@ -43,6 +43,7 @@
 #define SP_PROMPT_MS        100     /* of silence, and a line without its end counts as ended */
 #define SP_LOOK_MS          100     /* between two looks at the ports of a process */
 #define SP_LOOK_FAR_MS      300     /* ... of a remote one */
+#define SP_QUESTION_MS      60000   /* a question stops the clock of other calls for that long */
 #define SP_KILL_AGAIN_MS    1000    /* until a refused kill is tried again */
 #define SP_REMEMBERED_MAX   256
 #define SP_REMEMBERED_BYTES 67108864 /* of all that is remembered */
@@ -117,12 +118,13 @@ struct sp_process {
     unsigned quota;              /* of deltas */
     uint32_t argc;
     bool is_remote, is_tty, has_stdin;
-    bool is_job_over;   /* its last word was told */
-    bool is_stored;     /* it has an entry: the id leads to it */
-    bool holds_id;      /* it has none, but will be remembered under its id */
-    bool is_forgotten;  /* it will not be */
-    bool was_denied;    /* as an answer said */
-    bool is_discarded;  /* nobody will ever hear of it */
+    bool is_job_over;  /* its last word was told */
+    bool is_stored;    /* it has an entry: the id leads to it */
+    bool holds_id;     /* it has none, but will be remembered under its id */
+    bool is_forgotten; /* it will not be */
+    bool was_denied;   /* as an answer said */
+    bool is_discarded; /* nobody will ever hear of it */
+    bool was_typed_into;
     bool is_killing;    /* and no answer yet */
     bool has_exit_code; /* perhaps -1; there before the life says that it has exited */
     bool is_code_known; /* somebody told it: it stays */
@@ -236,10 +238,11 @@ struct sp_call {
     void (*step)(struct sp_call *c);    /* without a process */
     void (*release)(struct sp_call *c); /* what it holds; it has been answered, or never will */
     bool is_cancelled, is_answered;
-    bool is_awaited; /* a job will still answer into it */
-    bool is_due;     /* its timer has no memory: it waits no longer */
-    bool is_hurried; /* it is to answer with what there is */
-    bool has_typed;  /* its characters have gone to the job, and were not refused */
+    bool is_awaited;    /* a job will still answer into it */
+    bool is_due;        /* its timer has no memory: it waits no longer */
+    bool is_hurried;    /* it is to answer with what there is */
+    bool shows_attempt; /* a fault is told with what its process has printed */
+    bool has_typed;     /* its characters have gone to the job, and were not refused */
     uint64_t began_ns;
     struct sp_keep keep;
     struct sp_deferred deferred;
@@ -275,6 +278,8 @@ void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);
 /* Whether it is done; if not, its timer is set. */
 bool sp_call_is_done(struct sp_call *c);
 void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
+/* The same of a clock that a question has stopped: the yield alone is longer by that. */
+void sp_call_prolong(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms);
 void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
 
 /* Replies: each is the last thing about a call. */
@@ -283,7 +288,7 @@ void sp_call_abort(struct sp_call *c);
 void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t inherited_fds);
 /* What was collected, about c->process: it has exited, or runs. false: no memory; nothing was
  * answered and nothing is lost. */
-bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_for_denial);
+bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
 void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
                          const struct sp_patch_changes *changes);
 
@@ -359,6 +364,10 @@ struct sp_manager {
     bool is_closing;
     unsigned pauses;
     uint64_t paused_from_ms;
+    unsigned questions;    /* that wait for a person */
+    bool is_clock_stopped; /* by the first of them: yields do not run out ... */
+    uint64_t stopped_ms;   /* ... since then */
+    struct sp_timer clock_timer;
 };
 
 uint64_t sp_manager_clock_ns(void);

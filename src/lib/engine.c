@@ -298,3 +298,21 @@ int sp_engine_terminate_all(struct sp_engine *engine, struct sp_public_error *e)
         sp_manager_terminate_all(engine->manager);
     return r;
 }
+
+int sp_engine_pause(struct sp_engine *engine, struct sp_public_error *e)
+{
+    const int r = sp_lib_enter(engine, e);
+
+    if (r == 0)
+        sp_manager_pause(engine->manager);
+    return r;
+}
+
+int sp_engine_unpause(struct sp_engine *engine, struct sp_public_error *e)
+{
+    const int r = sp_lib_enter(engine, e);
+
+    if (r == 0)
+        sp_manager_unpause(engine->manager);
+    return r;
+}

@@ -68,6 +68,21 @@ class Legacy(Asking):
             self.assertRefused(host.result(id), NO_PERSON)
         self.assertEqual(self.runs(), [])
 
+    def test_a_question_stops_the_clock_of_other_calls(self):
+        """Their time does not run out while the person thinks; what has ended is told."""
+        host = self.begin()
+        session = host.call('exec_command', {'argv': ['cat'], 'tty': True, 'yield_time_ms': 250})['session_id']
+        id, q = self.later(host, 'a')
+        other = host.call_later('write_stdin', {'session_id': session, 'chars': 'x', 'yield_time_ms': 250})
+        ended = host.call_later('exec_command', {'argv': ['ls'], 'yield_time_ms': 250})
+        self.assertRan(host.result(ended))
+        time.sleep(0.6)
+        host.ask('ping')
+        self.assertNotIn(json.dumps(other), host.answers)
+        host.answer(q, ONCE)
+        self.assertEqual(host.result(other).get('session_id'), session)
+        self.assertRan(host.result(id))
+
     def test_what_is_no_answer_goes_to_the_program(self):
         approver = self.program('approver', 'echo \'{"decision":"approved"}\'\n')
         host = self.begin('--approve', 'untrusted', '--approver', 'program:' + approver)
