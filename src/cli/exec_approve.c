@@ -167,6 +167,8 @@ enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct 
     case SP_PLAN_ASKING:
         return SP_CARRY_WAIT;
     case SP_PLAN_GO:
+        if (a->plan.is_retry)
+            sp_plain_say("sallyport", SP_PLAN_RETRY_NOTICE);
         apply(a);
         return SP_CARRY_GO;
     case SP_PLAN_FAILED:
@@ -187,5 +189,12 @@ struct sp_str sp_exec_approve_reason(const struct sp_exec_approve *a)
 
 bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r)
 {
-    return sp_plan_retry(&a->plan, !r->denial.has_evidence);
+    const bool is_guess = !r->denial.has_evidence;
+    char text[128];
+
+    if (!sp_plan_can_retry(&a->plan, is_guess))
+        return false;
+    (void)snprintf(text, sizeof text, SP_PLAN_FAILED_NOTICE, r->exit.code);
+    sp_plain_say("sallyport", text);
+    return sp_plan_retry(&a->plan, is_guess);
 }

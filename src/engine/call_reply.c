@@ -61,14 +61,43 @@ static const char *prefix_of(const struct sp_call *c, enum sp_fault fault)
     return c->is_exec ? "exec_command failed: " : "write_stdin failed: ";
 }
 
-static void finish_with_fault(struct sp_call *c, enum sp_fault fault, struct sp_str text,
+/* Behind the fault, the attempt that has ended: its exit code and its output. */
+static void add_attempt(struct sp_call *c, struct sp_buf *text, struct sp_buf *decoded,
+                        struct sp_reply *r)
+{
+    const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
+    struct sp_process *p = c->process;
+    const size_t mark = text->len;
+
+    if (!c->shows_attempt || p == NULL || !sp_process_has_exited(p))
+        return;
+    r->answer = (struct sp_answer){
+        .wall_ns = p->exited_ns - p->start_ns,
+        .fate = SP_ANSWER_EXITED,
+        .exit_code = p->exit.code,
+    };
+    r->signal = p->exit.signal;
+    if (!sp_answer_decode(decoded, &p->pending))
+        return;
+    sp_answer_set_output(&r->answer, &p->pending, view(decoded));
+    r->was_denied = true;
+    if (!sp_buf_printf(text, "\n\nThe attempt in the sandbox:\n") ||
+        !sp_answer_add_text(text, &r->answer, &limits))
+        text->len = mark;
+}
+
+/* text is the prefix and the error. */
+static void finish_with_fault(struct sp_call *c, enum sp_fault fault, struct sp_buf *text,
                               size_t prefix)
 {
+    auto_buf struct sp_buf decoded = {0};
     struct sp_reply r = form(c);
+    const size_t n = text->len;
 
     r.fault = fault;
-    r.text = text;
-    r.error = (struct sp_str){text.p + prefix, text.n - prefix};
+    add_attempt(c, text, &decoded, &r);
+    r.text = view(text);
+    r.error = (struct sp_str){r.text.p + prefix, n - prefix};
     sp_call_finish(c, &r);
 }
 
@@ -84,12 +113,15 @@ void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
     va_end(args);
     if (n >= 0 && sp_buf_add_str(&text, sp_str_of(prefix)) && sp_buf_add(&text, body, (size_t)n)) {
         free(body);
-        finish_with_fault(c, fault, view(&text), strlen(prefix));
+        finish_with_fault(c, fault, &text, strlen(prefix));
         return;
     }
     if (n >= 0)
         free(body);
-    finish_with_fault(c, fault, SP_STR("Cannot allocate memory (os error 12)"), 0);
+    struct sp_reply r = form(c);
+    r.fault = fault;
+    r.text = r.error = SP_STR("Cannot allocate memory (os error 12)");
+    sp_call_finish(c, &r);
 }
 
 void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t inherited_fds)
@@ -147,7 +179,7 @@ static bool was_denied(const struct sp_process *p, struct sp_str text)
            sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), text);
 }
 
-bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_for_denial)
+bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
 {
     struct sp_process *p = c->process;
     auto_headtail struct sp_headtail out = sp_headtail_drain(&p->pending);
@@ -175,7 +207,7 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate, bool is_judged_
             r.text = view(&text);
             r.from = p->answered;
             r.to = p->answered += sp_headtail_total(&out);
-            r.was_denied = is_judged_for_denial && was_denied(p, view(&decoded));
+            r.was_denied = fate == SP_ANSWER_EXITED && was_denied(p, view(&decoded));
             p->was_denied |= r.was_denied;
             r.woken_by = sp_until_woken_by(c);
             sp_until_forget(p, c);

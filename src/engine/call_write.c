@@ -90,6 +90,7 @@ static void type(struct sp_call *c)
     sp_call_collect(c, sp_manager_clock_ns(), SP_TYPING_MS);
     c->is_awaited = true;
     c->has_typed = true;
+    c->process->was_typed_into = true;
     p->asked++;
     w->job_call.fn = on_typed;
     if (has_stdin(p))
@@ -159,7 +160,7 @@ static void finish(struct sp_call *c)
     }
     if ((c->chars.n != 0 || !has_exited) && !p->has_ended)
         sp_process_tell_interaction(p, c->chars);
-    if (!sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING, false))
+    if (!sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING))
         sp_call_fault(c, SP_FAULT_FAILED,
                       "Unified exec process failed: no memory for the answer; poll again");
 }

@@ -19,6 +19,7 @@ enum sp_event_type {
     SP_EVENT_INTERACTION, /* terminal_interaction */
     SP_EVENT_END,         /* exec_command_end */
     SP_EVENT_WARNING,     /* warning */
+    SP_EVENT_NOTICE,      /* background_event: how a call goes on; process_id is 0 */
 };
 
 enum sp_event_source {
@@ -44,7 +45,7 @@ struct sp_event {
     enum sp_stream stream; /* DELTA: STDOUT or STDERR */
     struct sp_str chunk;   /* DELTA: raw bytes */
     struct sp_str input;   /* INTERACTION: the characters; empty for a poll */
-    struct sp_str message; /* WARNING */
+    struct sp_str message; /* WARNING, NOTICE */
 
     /* END, valid UTF-8 */
     struct sp_str out, err, aggregated, formatted;

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -160,7 +161,15 @@ static bool await_changes(struct sp_exec *x)
     return begin_plan(x);
 }
 
-/* The attempt that was: nothing of it is told. */
+/* The attempt that was. If nothing of it was told yet, nothing ever is; else its end is. */
+static void end_attempt(struct sp_process *p)
+{
+    if (p->has_begun)
+        sp_manager_remove(p);
+    else
+        p->is_discarded = true;
+}
+
 static void discard_process(struct sp_exec *x)
 {
     struct sp_process *p = x->call.process;
@@ -169,8 +178,30 @@ static void discard_process(struct sp_exec *x)
         return;
     x->call.process = NULL;
     p->initial = NULL;
-    p->is_discarded = true;
+    end_attempt(p);
     sp_process_changed(p);
+}
+
+static void tell_notice(const struct sp_exec *x, const char *text)
+{
+    const struct sp_event e = {.type = SP_EVENT_NOTICE,
+                               .call_id = x->ask.call_id,
+                               .turn_id = x->ask.turn_id,
+                               .exit_code = -1,
+                               .message = sp_str_of(text)};
+
+    sp_manager_event(x->call.m, &e);
+}
+
+bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code)
+{
+    char text[128];
+
+    if (!sp_plan_can_retry(&x->plan, is_guess))
+        return false;
+    (void)snprintf(text, sizeof text, SP_PLAN_FAILED_NOTICE, exit_code);
+    tell_notice(x, text);
+    return sp_plan_retry(&x->plan, is_guess);
 }
 
 static void reject(struct sp_exec *x)
@@ -180,11 +211,23 @@ static void reject(struct sp_exec *x)
     auto_buf struct sp_buf reason = x->plan.reason;
 
     x->plan.reason = (struct sp_buf){0};
-    discard_process(x);
+    if (x->call.process != NULL)
+        end_attempt(x->call.process); /* its output is part of the answer */
     sp_call_fault(&x->call, SP_FAULT_REJECTED, "Failed to create unified exec process: %.*s",
                   (int)reason.len, reason.len == 0 ? "" : reason.data);
     if (is_abort)
         sp_manager_interrupt(m);
+}
+
+/* An attempt that was told has its id still: the next one has another. */
+static bool reserve_again(struct sp_exec *x)
+{
+    struct sp_error e = {0};
+
+    if (x->call.reserved_id != 0 || sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) == 0)
+        return true;
+    sp_call_fail_create(&x->call, &e, 0);
+    return false;
 }
 
 static bool await_decision(struct sp_exec *x)
@@ -194,6 +237,10 @@ static bool await_decision(struct sp_exec *x)
         return false;
     case SP_PLAN_GO:
         discard_process(x);
+        if (x->plan.is_retry)
+            tell_notice(x, SP_PLAN_RETRY_NOTICE);
+        if (!reserve_again(x))
+            return false;
         x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
         return !x->patch.is_one || sp_exec_apply_patch(x);
     case SP_PLAN_FAILED:
@@ -285,7 +332,7 @@ static bool watch_early(struct sp_exec *x)
     return false;
 }
 
-/* ---- denied at once ---- */
+/* ---- denied ---- */
 
 enum denial { NOT_DENIED, DENIED_BY_GUESS, DENIED };
 
@@ -304,6 +351,22 @@ static enum denial judge_denial(const struct sp_process *p)
                : NOT_DENIED;
 }
 
+/* Whether the attempt was denied something, and a person is asked for another. What was typed into
+ * it is gone: such a command is not repeated. */
+static bool is_asked_again(struct sp_exec *x)
+{
+    struct sp_process *p = x->call.process;
+    const enum denial denial =
+        can_be_denied(p) && !p->was_typed_into ? judge_denial(p) : NOT_DENIED;
+
+    if (denial == NOT_DENIED || !sp_exec_ask_again(x, denial == DENIED_BY_GUESS, p->exit.code))
+        return false;
+    x->call.is_collecting = false; /* its time does not count for the next one */
+    x->call.shows_attempt = true;
+    x->stage = SP_EXEC_ASKING;
+    return true;
+}
+
 static bool await_stragglers(struct sp_exec *x)
 {
     struct sp_process *p = x->call.process;
@@ -313,15 +376,10 @@ static bool await_stragglers(struct sp_exec *x)
         sp_call_wake_at(&x->call, due_ms);
         return false;
     }
-    const enum denial denial = judge_denial(p);
-    if (denial != NOT_DENIED) {
-        if (sp_plan_retry(&x->plan, denial == DENIED_BY_GUESS)) {
-            x->call.is_collecting = false; /* what has run does not count */
-            x->stage = SP_EXEC_ASKING;
-            return true;
-        }
+    if (is_asked_again(x))
+        return true;
+    if (judge_denial(p) != NOT_DENIED)
         p->is_hidden = x->call.m->options.hides_denied_start;
-    }
     go_on(x);
     return true;
 }
@@ -340,9 +398,11 @@ static bool collect(struct sp_exec *x)
         sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
         return false;
     }
+    if (sp_process_has_exited(p) && is_asked_again(x))
+        return true;
     /* One that lost its entry while this waited is being ended: never an unknown id. */
     const bool is_alive = !sp_process_has_exited(p) && p->is_stored;
-    if (!sp_call_answer(c, is_alive ? SP_ANSWER_RUNNING : SP_ANSWER_EXITED, !is_alive))
+    if (!sp_call_answer(c, is_alive ? SP_ANSWER_RUNNING : SP_ANSWER_EXITED))
         sp_call_fault(c, SP_FAULT_FAILED,
                       "Unified exec process failed: no memory for the answer; poll again");
     return false;
@@ -364,7 +424,9 @@ void sp_exec_step(struct sp_call *c)
     struct sp_exec *x = exec_of(c);
 
     if (c->is_cancelled && !c->is_answered) {
-        if (x->stage != SP_EXEC_COLLECTING)
+        if (x->stage == SP_EXEC_ASKING && c->process != NULL)
+            end_attempt(c->process); /* its output is part of the answer */
+        else if (x->stage != SP_EXEC_COLLECTING)
             discard_process(x); /* a stored one is left alone */
         sp_call_abort(c);
     }

@@ -90,7 +90,7 @@ bool sp_exec_await_patch(struct sp_exec *x)
         return sp_exec_refuse_without_memory(x);
     if (!p->is_over)
         return false;
-    if (p->was_denied && sp_plan_retry(&x->plan, p->is_guess)) {
+    if (p->was_denied && sp_exec_ask_again(x, p->is_guess, 1)) {
         x->stage = SP_EXEC_ASKING;
         return true;
     }

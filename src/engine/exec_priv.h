@@ -75,6 +75,10 @@ struct sp_exec {
     bool is_snapshot_asked, is_snapshot_told;
 };
 
+/* exec.c: an attempt was denied something; is_guess: by its output alone. false: that is the
+ * result. true: the plan says what is next. */
+bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code);
+
 /* exec_checks.c: the checks of 3.4; each answers the call and returns false if it fails. */
 bool sp_exec_check_ask(struct sp_exec *x);   /* C1 to C3; finds the environment */
 bool sp_exec_check_facts(struct sp_exec *x); /* C4 to C12 */

@@ -2,6 +2,7 @@
 #include "engine/judged.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -19,6 +20,9 @@ struct sp_judged {
     struct sp_run *run; /* NULL: not now */
     struct sp_deferred later;
     bool is_cancelled;
+    bool has_first;             /* an attempt was denied, and this is what it came to: */
+    struct sp_run_result first; /* its bytes are these: */
+    struct sp_buf out, err, aggregated;
 };
 
 void sp_judged_free(struct sp_judged *j)
@@ -29,6 +33,9 @@ void sp_judged_free(struct sp_judged *j)
     sp_loop_undefer(j->backend->loop, &j->later);
     sp_plan_done(&j->plan);
     sp_buf_done(&j->made);
+    sp_buf_done(&j->out);
+    sp_buf_done(&j->err);
+    sp_buf_done(&j->aggregated);
     sp_keep_done(&j->keep);
     free(j);
 }
@@ -56,7 +63,55 @@ static void reject(struct sp_judged *j)
                   reason->len == 0 ? "" : reason->data);
     if (j->plan.is_abort && j->ask.interrupt != NULL)
         j->ask.interrupt(j->user);
-    finish(j, SP_RUN_REJECTED, &why);
+    if (!j->has_first) {
+        finish(j, SP_RUN_REJECTED, &why);
+        return;
+    }
+    j->first.kind = SP_RUN_REJECTED;
+    j->first.error = &why;
+    j->fn(j->user, &j->first);
+    sp_judged_free(j);
+}
+
+static void tell_notice(const struct sp_judged *j, const char *text)
+{
+    const struct sp_event e = {.type = SP_EVENT_NOTICE,
+                               .call_id = j->ask.run.call_id,
+                               .exit_code = -1,
+                               .message = sp_str_of(text)};
+
+    if (j->ask.run.event != NULL)
+        j->ask.run.event(j->user, &e);
+}
+
+static bool copy(struct sp_buf *to, struct sp_str *bytes)
+{
+    if (!sp_buf_add_str(to, *bytes))
+        return false;
+    *bytes = (struct sp_str){to->len == 0 ? "" : to->data, to->len};
+    return true;
+}
+
+/* For a second attempt that is refused. Without memory the refusal is told alone. */
+static void keep_first(struct sp_judged *j, const struct sp_run_result *r)
+{
+    j->first = *r;
+    j->first.denial = NULL;
+    j->has_first = copy(&j->out, &j->first.out) && copy(&j->err, &j->first.err) &&
+                   copy(&j->aggregated, &j->first.aggregated);
+}
+
+static bool is_asked_again(struct sp_judged *j, const struct sp_run_result *r)
+{
+    const bool is_guess = r->denial == NULL || !r->denial->has_evidence;
+    char text[128];
+
+    if (j->is_cancelled || r->class != SP_RUN_DENIED || !sp_plan_can_retry(&j->plan, is_guess))
+        return false;
+    (void)snprintf(text, sizeof text, SP_PLAN_FAILED_NOTICE, r->exit_code);
+    tell_notice(j, text);
+    keep_first(j, r);
+    return sp_plan_retry(&j->plan, is_guess);
 }
 
 static void go_on(struct sp_deferred *d);
@@ -67,8 +122,7 @@ static void on_result(void *user, const struct sp_run_result *r)
     struct sp_judged *j = user;
 
     j->run = NULL; /* gone after this */
-    if (!j->is_cancelled && r->class == SP_RUN_DENIED &&
-        sp_plan_retry(&j->plan, r->denial == NULL || !r->denial->has_evidence)) {
+    if (is_asked_again(j, r)) {
         sp_loop_defer(j->backend->loop, &j->later, go_on);
         return;
     }
@@ -110,6 +164,8 @@ static void go_on(struct sp_deferred *d)
     }
     switch (j->plan.state) {
     case SP_PLAN_GO:
+        if (j->plan.is_retry)
+            tell_notice(j, SP_PLAN_RETRY_NOTICE);
         start(j);
         return;
     case SP_PLAN_ASKING:

@@ -242,14 +242,21 @@ bool sp_plan_is_granted(struct sp_approvals *a, struct sp_str environment, struc
 
 /* ---- once more ---- */
 
+bool sp_plan_can_retry(const struct sp_plan *p, bool is_guess)
+{
+    const struct sp_approvals_options *o = &p->approvals->options;
+
+    return !(p->state != SP_PLAN_GO || p->is_retry || !sp_plan_is_confined(p) ||
+             (is_guess && o->ignores_heuristic) ||
+             !sp_judge_may_ask_after_denial(&p->approval, sp_plan_is_patch(p)) ||
+             !sp_judge_may_run_free(&p->policy) || !can_ask(p));
+}
+
 bool sp_plan_retry(struct sp_plan *p, bool is_guess)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
 
-    if (p->state != SP_PLAN_GO || p->is_retry || !sp_plan_is_confined(p) ||
-        (is_guess && o->ignores_heuristic) ||
-        !sp_judge_may_ask_after_denial(&p->approval, sp_plan_is_patch(p)) ||
-        !sp_judge_may_run_free(&p->policy) || !can_ask(p))
+    if (!sp_plan_can_retry(p, is_guess))
         return false;
     p->is_retry = true;
     p->is_guess = is_guess;

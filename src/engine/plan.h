@@ -98,6 +98,10 @@ void sp_plan_begin(struct sp_plan *p, struct sp_approvals *a, const struct sp_pl
  */
 bool sp_plan_retry(struct sp_plan *p, bool is_guess);
 
+/* What is told of an attempt that may be repeated: before the question, and after a yes. */
+#define SP_PLAN_FAILED_NOTICE "Execution failed: the sandbox denied it something (exit code %d)"
+#define SP_PLAN_RETRY_NOTICE  "retrying command without sandbox"
+
 /* Whether the next attempt has a sandbox. */
 static inline bool sp_plan_is_confined(const struct sp_plan *p)
 {
@@ -107,6 +111,9 @@ static inline bool sp_plan_is_confined(const struct sp_plan *p)
 /* Lays the decision of GO over a launch: the sandbox, or how it runs without one. What is laid
  * there lives as long as the plan. The variables in free.marks are the caller's to add. */
 void sp_plan_apply(const struct sp_plan *p, struct sp_launch *l);
+
+/* Whether sp_plan_retry would lead to a second attempt, or a question about one. */
+bool sp_plan_can_retry(const struct sp_plan *p, bool is_guess);
 
 /* An open question is withdrawn. Zero or done already is fine. */
 void sp_plan_done(struct sp_plan *p);

@@ -93,7 +93,8 @@ void sp_lib_tell_event(void *user, const struct sp_event *from)
         set_bytes(&ev, from->input);
         break;
     case SP_EVENT_WARNING:
-        ev.kind = SP_EVENT_WARNED;
+    case SP_EVENT_NOTICE:
+        ev.kind = from->type == SP_EVENT_NOTICE ? SP_EVENT_NOTED : SP_EVENT_WARNED;
         set_bytes(&ev, from->message);
         break;
     case SP_EVENT_END:
@@ -225,7 +226,13 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
         a.output = or_empty(r->answer.output);
         a.output_size = r->answer.output.n;
         a.omitted = r->answer.omitted;
-    } else if (a.outcome != SP_OUTCOME_CANCELLED) {
+    } else if (r->was_denied) { /* the first attempt, when a second one was refused */
+        a.exit_code = r->answer.exit_code;
+        a.output = or_empty(r->answer.output);
+        a.output_size = r->answer.output.n;
+        a.omitted = r->answer.omitted;
+    }
+    if (r->fault != SP_FAULT_NONE && a.outcome != SP_OUTCOME_CANCELLED) {
         a.error = text_of(r->error.n != 0 ? r->error : r->text, &error);
     }
     sp_lib_call_answer(c, &a);

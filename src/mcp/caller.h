@@ -24,8 +24,9 @@ struct sp_mcp_ended {
 
 /* log.h: what a host that wants log messages is told. */
 struct sp_mcp_event {
-    int session_id;
+    int session_id; /* 0: a notice */
     bool has_ended; /* else it has begun */
+    char notice[96];
 };
 
 struct sp_mcp_caller {

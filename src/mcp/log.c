@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mcp/log.h"
 
+#include <stdio.h>
+
 #include "base/auto.h"
 #include "mcp/peer_priv.h"
 
@@ -68,6 +70,9 @@ static bool add_session(struct sp_buf *b, const struct sp_mcp_caller *c,
 {
     struct sp_manager_view v = {0};
 
+    if (e->session_id == 0)
+        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\",\"message\":")) &&
+               sp_json_add_str(b, sp_str_of(e->notice)) && sp_buf_add(b, "}", 1);
     if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
                        e->has_ended ? "session_ended" : "session_started", e->session_id))
         return false;
@@ -114,12 +119,26 @@ static bool is_anybody_listening(const struct sp_mcp_caller *c, enum sp_mcp_log_
     return p != NULL;
 }
 
-void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended)
+static void log_event(struct sp_mcp_caller *c, const struct sp_mcp_event *e)
 {
     if (c->event_count == SP_MCP_EVENTS_MAX ||
-        !is_anybody_listening(c, has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG))
+        !is_anybody_listening(c, e->has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG))
         return;
-    c->events[c->event_count++] =
-        (struct sp_mcp_event){.session_id = session_id, .has_ended = has_ended};
+    c->events[c->event_count++] = *e;
     sp_loop_defer(sp_mcp_options(c->mcp)->loop, &c->logging, on_logging);
+}
+
+void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended)
+{
+    const struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
+
+    log_event(c, &e);
+}
+
+void sp_mcp_log_notice(struct sp_mcp_caller *c, struct sp_str text)
+{
+    struct sp_mcp_event e = {.has_ended = true}; /* as important as an end */
+
+    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(text));
+    log_event(c, &e);
 }

@@ -363,6 +363,8 @@ static void on_event(void *user, const struct sp_event *e)
         on_end(user, e);
     else if (e->type == SP_EVENT_WARNING)
         on_warning(user, e);
+    else if (e->type == SP_EVENT_NOTICE)
+        sp_mcp_log_notice(user, e->message);
 }
 
 const struct sp_manager_ops sp_mcp_manager_ops = {

@@ -12,6 +12,7 @@ static const char *type_name(enum sp_event_type type)
         [SP_EVENT_INTERACTION] = "terminal_interaction",
         [SP_EVENT_END] = "exec_command_end",
         [SP_EVENT_WARNING] = "warning",
+        [SP_EVENT_NOTICE] = "background_event",
     };
 
     return names[type];
@@ -126,6 +127,7 @@ static bool add_members(struct sp_buf *out, const struct sp_event *e)
     case SP_EVENT_END:
         return add_end(out, e);
     case SP_EVENT_WARNING:
+    case SP_EVENT_NOTICE:
         return add_str(out, "message", e->message);
     }
     return true;

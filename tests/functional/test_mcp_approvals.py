@@ -319,6 +319,46 @@ class Modern(Asking):
         self.assertEqual(self.runs(), ['try'])
         self.assertFalse(os.path.exists(made))
 
+    def test_a_denial_after_a_while_is_asked_about_too(self):
+        """Not only what fails at once: a build that was denied something at its end."""
+        host = self.mcp('--approve', 'on-failure')
+        made = os.path.join(self.beside, 'made')
+        arguments = {'argv': ['sh', '-c', 'echo try >> ran; sleep 0.7; echo said; touch ' + made], 'yield_time_ms': 30000}
+        asked = self.ask(host, arguments)
+        self.assertIn('Run it again WITHOUT A SANDBOX?', asked[1]['message'])
+        self.assertEqual(self.runs(), ['try'])
+        refused = self.come_back(host, arguments, asked, DENY)
+        self.assertRefused(refused, 'rejected by user')  # and what the first attempt printed is not lost
+        self.assertRegex(refused.text, r'(?s)The attempt in the sandbox:\n.*Process exited with code 1\n.*said\ntouch: ')
+        self.assertFalse(os.path.exists(made))
+        r = self.come_back(host, arguments, self.ask(host, arguments), ONCE)
+        self.assertRan(r)
+        self.assertEqual((r['output'], self.runs()), ('said\n', ['try'] * 3))
+        self.assertTrue(os.path.exists(made))
+
+    def test_a_denial_after_the_call_was_answered_is_told(self):
+        host = self.mcp('--approve', 'on-failure')
+        made = os.path.join(self.beside, 'made')
+        r = host.call('exec_command', {'argv': ['sh', '-c', 'read x; touch ' + made], 'yield_time_ms': 300, 'tty': True},
+                      capabilities=FORM)
+        r = host.call('write_stdin', {'session_id': r['session_id'], 'chars': '\n', 'yield_time_ms': 5000,
+                                      'until': {'exit': True}}, capabilities=FORM)
+        self.assertEqual((r.kind, r.get('exit_code')), ('complete', 1), r)
+        self.assertIn('Sandbox denied:', r.text)
+        self.assertIn('require_escalated', host.call('explain_denial', {'path': made}, capabilities=FORM).text)
+
+    def test_a_second_attempt_is_logged(self):
+        host = self.mcp('--approve', 'on-failure')
+        host.open('2025-11-25', FORM)
+        host.ask('logging/setLevel', {'level': 'info'})
+        id = host.call_later('exec_command', {'argv': ['touch', os.path.join(self.beside, 'made')]})
+        host.answer(host.question(), ONCE)
+        self.assertRan(host.result(id))
+        self.assertEqual([m['params']['data']['message'] for m in host.notifications
+                          if m['method'] == 'notifications/message' and m['params']['data']['event'] == 'notice'],
+                         ['Execution failed: the sandbox denied it something (exit code 1)',
+                          'retrying command without sandbox'])
+
     def test_without_the_sandbox_from_the_beginning(self):
         host = self.mcp()
         made = os.path.join(self.beside, 'made')

@@ -64,11 +64,12 @@ static inline void on_event(void *user, const struct sp_event *e)
         [SP_EVENT_INTERACTION] = "interaction",
         [SP_EVENT_END] = "end",
         [SP_EVENT_WARNING] = "warning",
+        [SP_EVENT_NOTICE] = "notice",
     };
     const struct sp_str texts[] = {
         [SP_EVENT_BEGIN] = SP_STR(""),     [SP_EVENT_DELTA] = e->chunk,
         [SP_EVENT_INTERACTION] = e->input, [SP_EVENT_END] = e->aggregated,
-        [SP_EVENT_WARNING] = e->message,
+        [SP_EVENT_WARNING] = e->message,   [SP_EVENT_NOTICE] = e->message,
     };
     struct seen *s = &events[event_count++];
     char part[400];

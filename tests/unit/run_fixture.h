@@ -70,6 +70,7 @@ static void on_event(void *user, const struct sp_event *e)
         return;
     case SP_EVENT_INTERACTION:
     case SP_EVENT_WARNING:
+    case SP_EVENT_NOTICE:
         fail_msg("an event that a run has not");
     }
 }

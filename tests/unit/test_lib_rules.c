@@ -6,6 +6,9 @@
 #include "lib_fixture.h"
 
 static char warnings[4096];
+static char notes[1024];
+static enum sp_consent consent;
+static int question_count;
 static int warning_count;
 static bool is_inside; /* of dispatch: nobody is called elsewhere */
 
@@ -13,6 +16,9 @@ static void on_event(void *user, const struct sp_event *ev)
 {
     (void)user;
     assert_true(is_inside);
+    if (ev->kind == SP_EVENT_NOTED)
+        (void)snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%.*s\n",
+                       (int)ev->byte_count, ev->bytes);
     if (ev->kind != SP_EVENT_WARNED)
         return;
     assert_int_equal(ev->session, 0);
@@ -211,6 +217,78 @@ static void test_a_rule_is_for_the_program_that_it_names(void **state)
     (void)unlink(at("touch"));
 }
 
+static void on_retry(void *user, const struct sp_question *q)
+{
+    (void)user;
+    assert_int_equal(q->topic, SP_QUESTION_TRY_AGAIN);
+    question_count++;
+    assert_ok(sp_engine_reply(engine, q->id, consent, e));
+}
+
+#define FAILED_NOTE "Execution failed: the sandbox denied it something (exit code 3)\n"
+
+/* A command that is denied something after a while: another attempt is asked for, and if it is
+ * refused, what the first one has printed is not lost. */
+static void test_a_second_attempt(void **state)
+{
+    static const char script[] = "sleep 0.4; echo said; touch made || exit 3";
+    struct sp_engine_options o = default_options();
+    struct heard h;
+
+    (void)state;
+    o.sandbox = "read-only";
+    o.approve = "on-failure";
+    o.ask = on_retry;
+    o.event = on_event;
+    o.cwd = test_home;
+    engine = make_engine(&o);
+    for (int is_run = 0; is_run < 2; is_run++) {
+        notes[0] = 0;
+        question_count = 0;
+        consent = SP_CONSENT_NO;
+        if (is_run)
+            do_run(&h, script, 0);
+        else
+            do_exec(&h, script, false, 30000);
+        assert_int_equal(h.outcome, SP_OUTCOME_REFUSED);
+        assert_true(h.was_denied);
+        assert_int_equal(h.exit_code, 3);
+        assert_non_null(strstr(h.output, "said\n"));
+        assert_non_null(strstr(h.text, "said\n"));
+        assert_non_null(strstr(h.error, "rejected by user"));
+        assert_string_equal(notes, FAILED_NOTE);
+        consent = SP_CONSENT_YES;
+        if (is_run)
+            do_run(&h, script, 0);
+        else
+            do_exec(&h, script, false, 30000);
+        assert_int_equal(h.outcome, SP_OUTCOME_EXITED);
+        assert_int_equal(h.exit_code, 0);
+        assert_int_equal(question_count, 2);
+        assert_string_equal(notes, FAILED_NOTE FAILED_NOTE "retrying command without sandbox\n");
+        assert_int_equal(unlink(at("made")), 0);
+    }
+}
+
+static void test_a_pause(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    begin(NULL, "never", false);
+    const int session = start_session("sleep 100", false);
+    assert_ok(sp_engine_pause(engine, e));
+    h = (struct heard){0};
+    assert_ok(sp_engine_write(engine, session, "", 0, 5000, on_heard, &h, NULL, e));
+    const uint64_t from = now_ms();
+    while (now_ms() < from + 400)
+        dispatch_once(engine, 50);
+    assert_ok(sp_engine_unpause(engine, e));
+    until_heard(&h);
+    assert_int_equal(h.outcome, SP_OUTCOME_RUNNING);
+    assert_true(now_ms() - from >= 5350);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
@@ -219,6 +297,8 @@ static const struct CMUnitTest tests[] = {
     TEST(test_warnings_nobody_came_for),
     TEST(test_an_approver_that_a_library_does_not_have),
     TEST(test_a_rule_is_for_the_program_that_it_names),
+    TEST(test_a_second_attempt),
+    TEST(test_a_pause),
 };
 
 TEST_MAIN(tests)

@@ -397,6 +397,9 @@ static void test_a_denied_start_can_be_hidden(void **state)
     assert_true(was_asked(0, "release"));
 }
 
+#define FAILED_NOTICE "notice:Execution failed: the sandbox denied it something (exit code 1) "
+#define RETRY_NOTICE  "notice:retrying command without sandbox "
+
 static void test_a_denial_can_be_tried_again_without_a_sandbox(void **state)
 {
     struct answer a;
@@ -423,7 +426,7 @@ static void test_a_denial_can_be_tried_again_without_a_sandbox(void **state)
     assert_string_equal(a.output, "permission denied again");
     assert_int_equal(a.answer.wall_ns, 10000000);
     assert_int_equal(questions, 1);
-    assert_string_equal(story,
+    assert_string_equal(story, FAILED_NOTICE RETRY_NOTICE
                         "begin delta:permission denied again end:1:permission denied again ");
     assert_true(was_asked(0, "release"));
 }
@@ -439,10 +442,143 @@ static void test_a_refused_retry_is_a_rejection(void **state)
     decide(last_question.id, SP_DECISION_DENIED);
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_REJECTED);
-    assert_non_null(strstr(a.text, "rejected by user"));
+    assert_non_null(strstr(a.text, "rejected by user\n\nThe attempt in the sandbox:\n"));
+    assert_non_null(strstr(a.text, "Process exited with code 1\n"));
+    assert_non_null(strstr(a.text, "denied"));
+    assert_true(a.was_denied);
     assert_int_equal(sp_manager_reserved(manager), 0);
     run_for(500);
-    assert_string_equal(story, "");
+    assert_string_equal(story, FAILED_NOTICE);
+}
+
+/* A command that runs for a while, and is denied something at its end. */
+static void deny_late(struct answer *a)
+{
+    confine(SP_APPROVAL_ON_FAILURE);
+    exec_started(a, "make", false, 30000);
+    run_for(3000);
+    say(0, "Read-only file system");
+    end_with(0, 1);
+    until(questions == 1);
+    assert_int_equal(last_question.kind, SP_QUESTION_RETRY);
+}
+
+static void test_a_late_denial_can_be_tried_again(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    deny_late(&a);
+    decide(last_question.id, SP_DECISION_APPROVED);
+    until(job_count == 2);
+    assert_false(jobs[1].is_confined);
+
+    say_started(1);
+    run_for(1000);
+    say(1, "made");
+    end_with(1, 0);
+    until(a.is_there);
+    assert_exit(&a, 0);
+    assert_string_equal(a.output, "made");
+    assert_int_equal(a.answer.wall_ns, 1000000000);
+    assert_int_equal(sp_manager_reserved(manager), 0);
+    assert_string_equal(
+        story,
+        "begin delta:Read-only file system end:1:Read-only file system " FAILED_NOTICE RETRY_NOTICE
+        "begin delta:made end:0:made ");
+}
+
+static void test_a_late_denial_that_is_refused_keeps_its_output(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    deny_late(&a);
+    decide(last_question.id, SP_DECISION_DENIED);
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_REJECTED);
+    assert_non_null(strstr(a.text, "rejected by user"));
+    assert_non_null(strstr(a.text, "Process exited with code 1\n"));
+    assert_non_null(strstr(a.text, "Read-only file system"));
+    assert_int_equal(sp_manager_reserved(manager), 0);
+}
+
+static void test_a_late_denial_that_is_stopped_keeps_its_output(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    deny_late(&a);
+    sp_manager_cancel(manager, a.call);
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_ABORTED);
+    assert_non_null(strstr(a.text, "aborted by user\n\nThe attempt in the sandbox:\n"));
+    assert_non_null(strstr(a.text, "Read-only file system"));
+    assert_int_equal(sp_manager_reserved(manager), 0);
+}
+
+/* Time does not run against a call while a person is asked about another one. */
+static void test_a_question_stops_the_clock_of_other_calls(void **state)
+{
+    struct answer other;
+    struct answer ended;
+    struct answer a;
+
+    (void)state;
+    confine(SP_APPROVAL_ON_FAILURE);
+    exec_started(&other, "x", false, 1000);
+    exec_started(&ended, "y", false, 1000);
+    run_for(500);
+    const uint64_t asked_ms = test_now_ms();
+    deny_early(&a);
+    until(questions == 1);
+    run_for(5000);
+    assert_false(other.is_there);
+    end_with(1, 0); /* what has ended is told */
+    until(ended.is_there);
+    decide(last_question.id, SP_DECISION_DENIED);
+    until(a.is_there);
+    const uint64_t stood_ms = test_now_ms() - asked_ms;
+    until(other.is_there);
+    assert_true(other.at_ms - asked_ms >= stood_ms + 400);
+    assert_true(other.at_ms - asked_ms <= stood_ms + 600);
+}
+
+static void test_a_question_that_nobody_answers_stops_it_for_a_while(void **state)
+{
+    struct answer other;
+    struct answer a;
+
+    (void)state;
+    confine(SP_APPROVAL_ON_FAILURE);
+    exec_started(&other, "x", false, 1000);
+    deny_early(&a);
+    until(questions == 1);
+    const uint64_t asked_ms = test_now_ms();
+    until(other.is_there);
+    assert_false(a.is_there);
+    assert_true(other.at_ms - asked_ms >= 60000 && other.at_ms - asked_ms <= 61000);
+    decide(last_question.id, SP_DECISION_DENIED);
+    until(a.is_there);
+}
+
+/* What was typed cannot be typed again. */
+static void test_what_was_typed_into_is_not_repeated(void **state)
+{
+    struct answer a;
+    struct answer typed;
+
+    (void)state;
+    confine(SP_APPROVAL_ON_FAILURE);
+    exec_started(&a, "read x", true, 30000);
+    run_for(1000);
+    write_for(&typed, 1000, "yes\n", 250);
+    run_for(500);
+    say(0, "Read-only file system");
+    end_with(0, 1);
+    until(a.is_there);
+    assert_int_equal(questions, 0);
+    assert_exit(&a, 1);
 }
 
 static void test_nothing_but_a_denial_is_asked_about(void **state)
@@ -478,28 +614,21 @@ static void test_what_the_executor_says_counts(void **state)
     assert_true(a.was_denied);
 }
 
-/* Only the creating call judges, and a late denial is a label, no question. */
-static void test_a_late_denial_is_labelled_and_not_asked_about(void **state)
+/* Only the creating call asks for another attempt. */
+static void test_a_denial_that_a_poll_sees_is_not_asked_about(void **state)
 {
     struct answer a;
 
     (void)state;
     confine(SP_APPROVAL_ON_FAILURE);
-    exec_started(&a, "x", false, 3000);
-    run_for(1000);
+    (void)exec_background("y", false);
     say(0, "Read-only file system");
     end_with(0, 1);
+    write_for(&a, 1000, "", 0);
     until(a.is_there);
     assert_exit(&a, 1);
     assert_true(a.was_denied);
     assert_int_equal(questions, 0);
-    (void)exec_background("y", false);
-    say(1, "Read-only file system");
-    end_with(1, 1);
-    write_for(&a, 1000, "", 0);
-    until(a.is_there);
-    assert_exit(&a, 1);
-    assert_false(a.was_denied);
 }
 
 int main(void)
@@ -524,7 +653,13 @@ int main(void)
         asks_test(test_a_refused_retry_is_a_rejection),
         asks_test(test_nothing_but_a_denial_is_asked_about),
         asks_test(test_what_the_executor_says_counts),
-        asks_test(test_a_late_denial_is_labelled_and_not_asked_about),
+        asks_test(test_a_late_denial_can_be_tried_again),
+        asks_test(test_a_late_denial_that_is_refused_keeps_its_output),
+        asks_test(test_a_late_denial_that_is_stopped_keeps_its_output),
+        asks_test(test_a_question_stops_the_clock_of_other_calls),
+        asks_test(test_a_question_that_nobody_answers_stops_it_for_a_while),
+        asks_test(test_what_was_typed_into_is_not_repeated),
+        asks_test(test_a_denial_that_a_poll_sees_is_not_asked_about),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
