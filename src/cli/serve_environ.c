@@ -11,6 +11,7 @@
 
 #include "approve/program.h"
 #include "base/auto.h"
+#include "os/remote_mounts.h"
 
 /* ---- names ---- */
 
@@ -115,53 +116,71 @@ static const char *our_path(char *const *ours)
 
 /* ---- PATH ---- */
 
-/* Whether a program is found by this PATH, and which. */
-static bool find_program(struct sp_str path, struct sp_str name, struct sp_str cwd,
-                         struct stat *ret)
+enum found { FOUND, NOT_FOUND, NOT_KNOWN };
+
+/* Which program this PATH finds. Relative entries are passed over: a PATH that has one is judged
+ * with the command anyway. NOT_KNOWN: an entry before it is on a file system that may not answer,
+ * where a stat would stop the front, or is written so that this cannot be told. */
+static enum found find_program(const struct sp_remote_mounts *remote, struct sp_str path,
+                               struct sp_str name, struct stat *ret)
 {
     char file[PATH_MAX];
 
     for (;;) {
         const char *colon = path.n == 0 ? NULL : memchr(path.p, ':', path.n);
-        const struct sp_str dir = {path.p, colon == NULL ? path.n : (size_t)(colon - path.p)};
-        const bool is_relative = dir.n == 0 || dir.p[0] != '/';
-        const int n =
-            snprintf(file, sizeof file, SP_STR_FMT "/" SP_STR_FMT "/" SP_STR_FMT,
-                     SP_STR_ARG(is_relative ? cwd : SP_STR("")), SP_STR_ARG(dir), SP_STR_ARG(name));
+        const struct sp_str entry = {path.p, colon == NULL ? path.n : (size_t)(colon - path.p)};
+        struct sp_str dir = entry;
 
-        if (n > 0 && (size_t)n < sizeof file && stat(file, ret) == 0 && S_ISREG(ret->st_mode) &&
-            access(file, X_OK) == 0)
-            return true;
+        while (dir.n > 1 && dir.p[dir.n - 1] == '/')
+            dir.n--;
+        const int n = snprintf(file, sizeof file, SP_STR_FMT "/" SP_STR_FMT, SP_STR_ARG(dir),
+                               SP_STR_ARG(name));
+
+        if (n > 0 && (size_t)n < sizeof file && file[0] == '/') {
+            if (strstr(file, "//") != NULL || strstr(file, "/../") != NULL ||
+                strstr(file, "/./") != NULL || sp_remote_mounts_have(remote, file))
+                return NOT_KNOWN;
+            if (stat(file, ret) == 0 && S_ISREG(ret->st_mode) && access(file, X_OK) == 0)
+                return FOUND;
+        }
         if (colon == NULL)
-            return false;
-        path = (struct sp_str){colon + 1, path.n - dir.n - 1};
+            return NOT_FOUND;
+        path = (struct sp_str){colon + 1, path.n - entry.n - 1};
     }
 }
 
-/* Whether it is another program than it would be without the client's PATH. */
-static bool is_other_program(struct sp_str name, struct sp_str path, const char *ours,
-                             struct sp_str cwd)
+/* Whether it is, or may be, another program than it would be without the client's PATH. */
+static bool is_other_program(const struct sp_remote_mounts *remote, struct sp_str name,
+                             struct sp_str path, const char *ours)
 {
     struct stat its;
     struct stat usual;
 
-    if (name.n == 0 || memchr(name.p, '/', name.n) != NULL || !find_program(path, name, cwd, &its))
+    if (name.n == 0 || memchr(name.p, '/', name.n) != NULL || sp_str_eq(path, sp_str_of(ours)))
         return false;
-    return !find_program(sp_str_of(ours), name, cwd, &usual) || its.st_ino != usual.st_ino ||
-           its.st_dev != usual.st_dev;
+    const enum found found = find_program(remote, path, name, &its);
+    if (found != FOUND)
+        return found == NOT_KNOWN;
+    return find_program(remote, sp_str_of(ours), name, &usual) != FOUND ||
+           its.st_ino != usual.st_ino || its.st_dev != usual.st_dev;
 }
 
 static int is_path_steering(const struct sp_gate_case *c, struct sp_str path, char *const *ours,
                             bool *ret, struct sp_error *e)
 {
     auto_segments struct sp_segments s = {0};
+    struct sp_remote_mounts remote;
     const int r = sp_segments_read(&s, (struct sp_words){c->argv, c->argc}, e);
 
-    *ret = r == 0 && c->argc != 0 && is_other_program(c->argv[0], path, our_path(ours), c->cwd);
-    for (uint32_t i = 0; r == 0 && i < s.count && !*ret; i++)
+    if (r < 0)
+        return r;
+    sp_remote_mounts_open(&remote);
+    *ret = c->argc != 0 && is_other_program(&remote, c->argv[0], path, our_path(ours));
+    for (uint32_t i = 0; i < s.count && !*ret; i++)
         *ret = s.items[i].count != 0 &&
-               is_other_program(s.items[i].items[0], path, our_path(ours), c->cwd);
-    return r;
+               is_other_program(&remote, s.items[i].items[0], path, our_path(ours));
+    sp_remote_mounts_close(&remote);
+    return 0;
 }
 
 /* ---- all of it ---- */

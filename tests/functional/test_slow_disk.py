@@ -216,6 +216,20 @@ class Starts(SlowDiskCase):
         self.all_is_well()
 
 
+class Judged(SlowDiskCase):
+    def test_a_path_on_the_disk_is_not_searched_by_the_server(self):
+        srv = self.server('--approve', 'untrusted', '--approver', 'deny')
+        asks, other = srv.session(), srv.session()
+        path = os.path.join(self.disk.path, 'sub') + ':/usr/bin:/bin'
+        self.disk.hold(slow_disk.LOOKUP, slow_disk.GETATTR)
+        number = asks.post_start('p', ['ls'], env={'PATH': path})
+        began = time.monotonic()
+        self.assertEqual(other.run(['ls', '/'], env={'PATH': '/usr/bin:/bin'}).exit_code, 0)
+        self.assertEqual(asks.reply(number)['error']['code'], -32600)  # may be another program: asked about
+        self.assertLess(time.monotonic() - began, 10)
+        self.disk.release()
+
+
 class Surveys(SlowDiskCase):
     """A policy that names a path on the disk: the server looks at it in a thread."""
 
