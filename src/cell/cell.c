@@ -512,7 +512,7 @@ static bool reap_all(void)
 static bool end_all(struct cell *cell)
 {
     const uint64_t deadline = clock_ms() + END_WAIT_MS;
-    const struct timespec wait = {.tv_nsec = END_ROUND_MS * 1000000};
+    const struct timespec wait = {.tv_nsec = END_ROUND_MS * 1000000L};
     uint64_t next_ms = 0;
     bool is_empty = false;
     sigset_t child;

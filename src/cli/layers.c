@@ -38,8 +38,8 @@ const char *sp_layer_without(enum sp_layer_name n)
 const char *sp_landlock_level_means(int level)
 {
     static const char *const means[SP_LANDLOCK_NEWEST + 1] = {
-        [1] = "files are protected by rules, too, not by mounts alone; without it FIFOs outside of "
-              "the writable roots can be written",
+        [1] =
+            "rules protect files, too, not mounts alone; without them FIFOs anywhere are writable",
         [2] = "files can be moved between directories that may be written",
         [3] = "truncating a file counts as writing it; read-only works without namespaces",
         [4] = "rules on TCP ports (not used: the network is closed by other means)",

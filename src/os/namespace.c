@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
+#include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+
+#define LOOPBACK_INDEX 1 /* in every network namespace */
 
 int sp_namespaces_leave(bool with_network)
 {
@@ -56,6 +59,45 @@ pid_t sp_namespaces_be_born(int *ret_pidfd)
     return pid < 0 ? -errno : (pid_t)pid;
 }
 
+/*
+ * 127.64.0.1 on the loopback interface. getaddrinfo with AI_ADDRCONFIG does not count 127.0.0.1 as
+ * an IPv4 address: without another one it does not even find localhost. By netlink, since an
+ * address set by ioctl has a label of its own (lo:1), which programs list as an interface.
+ */
+static int add_address(void)
+{
+    struct {
+        struct nlmsghdr head;
+        struct ifaddrmsg message;
+        struct rtattr attribute;
+        uint32_t address;
+    } ask = {
+        .head = {.nlmsg_len = sizeof ask,
+                 .nlmsg_type = RTM_NEWADDR,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL},
+        .message = {.ifa_family = AF_INET,
+                    .ifa_prefixlen = 32,
+                    .ifa_scope = RT_SCOPE_HOST,
+                    .ifa_index = LOOPBACK_INDEX},
+        .attribute = {.rta_len = RTA_LENGTH(sizeof ask.address), .rta_type = IFA_LOCAL},
+        .address = htonl(0x7F400001),
+    };
+    struct {
+        struct nlmsghdr head;
+        struct nlmsgerr error;
+    } answer = {0};
+    auto_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+    if (fd < 0 || send(fd, &ask, sizeof ask, 0) < 0)
+        return -errno;
+    /* The kernel has answered before send returns. */
+    const ssize_t n = recv(fd, &answer, sizeof answer, MSG_DONTWAIT);
+    if (n < 0)
+        return -errno;
+    return n < (ssize_t)sizeof answer || answer.head.nlmsg_type != NLMSG_ERROR ? -EPROTO
+                                                                               : answer.error.error;
+}
+
 int sp_namespaces_raise_loopback(void)
 {
     auto_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -66,15 +108,5 @@ int sp_namespaces_raise_loopback(void)
     r.ifr_flags = (short)(r.ifr_flags | IFF_UP | IFF_RUNNING);
     if (ioctl(fd, SIOCSIFFLAGS, &r) < 0)
         return -errno;
-    /* getaddrinfo with AI_ADDRCONFIG does not count 127.0.0.1 as an IPv4 address: without another
-     * one it does not even find localhost. */
-    struct ifreq second = {.ifr_name = "lo:1"};
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_addr.s_addr = htonl(0x7F400001)}; /* 127.64.0.1 */
-    const struct sockaddr_in mask = {.sin_family = AF_INET, .sin_addr.s_addr = 0xFFFFFFFF};
-    memcpy(&second.ifr_addr, &address, sizeof address);
-    if (ioctl(fd, SIOCSIFADDR, &second) < 0)
-        return -errno;
-    memcpy(&second.ifr_netmask, &mask, sizeof mask);
-    return ioctl(fd, SIOCSIFNETMASK, &second) < 0 ? -errno : 0;
+    return add_address();
 }

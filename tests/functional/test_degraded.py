@@ -106,12 +106,15 @@ class NoNamespaces(Degraded):
 
     def test_open_policies_run(self):
         c = self.lacking('userns=EPERM')
-        for permissions in (unrestricted(), {'type': 'external', 'network': 'restricted'},
-                            restricted([special('root', 'write')])):
+        for permissions in (unrestricted(), {'type': 'external', 'network': 'restricted'}):
             policy = context(permissions, self.w)
             self.assertEqual(self.said(c, 'echo x > %s/x && rm %s/x' % (self.o, self.o), policy), '')
             self.assertEqual(self.errnos(c, policy, 't(socket.socket, socket.AF_INET)'), ['EPERM'])
             self.assertEqual(self.said(c, FIELDS, policy).split(), CONFINED)
+        # One that restricts files, though it lets all be written, keeps rules and configuration read-only: by mounts.
+        error = c.start_error('p', ['true'], sandbox=context(restricted([special('root', 'write')]), self.w))
+        self.assertEqual(error['code'], -32602)
+        self.assertIn('namespaces cannot be used', error['message'])
 
     def test_the_rest_is_refused(self):
         for error, remedy in (('EPERM', 'unprivileged_userns_clone'), ('ENOSPC', 'user.max_user_namespaces'),

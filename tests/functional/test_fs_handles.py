@@ -235,38 +235,44 @@ class WhileSomethingHangs(FsCase):
     """The process that does the work stands still."""
 
     def stop_worker(self):
+        """Stops all of them: there is a second one if the first was not at rest yet when the next request came."""
         self.fs.stat(self.d)
-        pid, = workers(self.srv)
-        os.kill(pid, signal.SIGSTOP)
-        return pid
+        pids = workers(self.srv)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        return pids
+
+    @staticmethod
+    def go_on(pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
     def test_an_id_is_taken_while_its_file_is_being_opened(self):
         a = self.make('a')
-        pid = self.stop_worker()
+        pids = self.stop_worker()
         opened = self.fs.post('open', a, handleId='h')
         again = self.fs.post('open', a, handleId='h')
         self.assertEqual(self.client.reply(again)['error']['message'], 'file handle `h` already exists')
-        os.kill(pid, signal.SIGCONT)
+        self.go_on(pids)
         self.assertEqual(self.client.result(opened), {'handleId': 'h'})
         self.assertEqual(self.fs.block('h'), (b'content', True))
 
     def test_those_being_opened_count(self):
         a = self.make('a')
-        pid = self.stop_worker()
-        self.assertEqual(len(workers(self.srv)), 1)
+        pids = self.stop_worker()
         opened = [self.fs.post('open', a, handleId='h%d' % i, mode='replace') for i in range(128)]
         self.assertEqual(self.fs.refused('open', a, handleId='more')[1], 'at most 128 file handles may be open per connection')
-        os.kill(pid, signal.SIGCONT)
+        self.go_on(pids)
         for request in opened:
             self.client.result(request)
 
     def test_closed_while_it_is_being_opened(self):
         a = self.make('a')
-        pid = self.stop_worker()
+        pids = self.stop_worker()
         opened = self.fs.post('open', a, handleId='h')
         self.assertEqual(self.fs.ask('close', handleId='h'), {})
         self.assertEqual(self.fs.refused('readBlock', handleId='h', offset=0, len=1), unknown('h'))
-        os.kill(pid, signal.SIGCONT)
+        self.go_on(pids)
         self.assertEqual(self.client.result(opened), {'handleId': 'h'})
         self.assertEqual(self.fs.refused('readBlock', handleId='h', offset=0, len=1), unknown('h'))
         wait_until(lambda: a not in Handles.fds_of(self.srv.pid), 'the file is closed')
@@ -274,10 +280,10 @@ class WhileSomethingHangs(FsCase):
     def test_closed_while_it_is_read(self):
         a = self.make('a')
         self.fs.open('h', a)
-        pid = self.stop_worker()
+        pids = self.stop_worker()
         read = self.fs.post('readBlock', handleId='h', offset=0, len=100)
         self.assertEqual(self.fs.ask('close', handleId='h'), {})
-        os.kill(pid, signal.SIGCONT)
+        self.go_on(pids)
         self.assertEqual(self.client.result(read), {'chunk': b64(b'content'), 'eof': True})
         wait_until(lambda: a not in Handles.fds_of(self.srv.pid), 'the file is closed')
 
@@ -285,14 +291,14 @@ class WhileSomethingHangs(FsCase):
         self.look_into(self.srv.pid)
         a = self.make('a')
         other = self.srv.session()
-        pid = self.stop_worker()
+        pids = self.stop_worker()
         before = self.srv.fds()[self.srv.pid]
         for i in range(10):
             other.post('fs/open', {'path': Calls.path(a), 'handleId': 'h%d' % i})
         other.fence()
         other.abort()
         wait_until(lambda: self.client.fence() is not None and len(Handles.fds_of(self.srv.pid)) <= before + 40)
-        os.kill(pid, signal.SIGCONT)
+        self.go_on(pids)
         wait_until(lambda: a not in Handles.fds_of(self.srv.pid), 'the files are closed')
         self.assertEqual(self.fs.read(a), b'content')
 

@@ -121,7 +121,7 @@ class States(mcp.Case):
             if shutil.which(program) is None:
                 continue
             with self.subTest(program):
-                r = self.host.exec(program, *args, tty=True, env={'PS1': '$ '}, until={'pattern': prompt}, **LONG)
+                r = self.host.exec(program, *args, tty=True, env={'PS1': '$ ', 'NODE_REPL_HISTORY': ''}, until={'pattern': prompt}, **LONG)
                 self.assertEqual(r['woken_by'], {'pattern': prompt}, r)
                 self.expect(r['session_id'], 'reading_terminal')
                 r = self.host.type(r['session_id'], typed, until={'pattern': r'(^|\W)42\s(.|\s)*' + prompt}, **LONG)

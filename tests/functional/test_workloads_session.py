@@ -171,7 +171,7 @@ class Together(Workload):
     @confined_only
     def test_what_the_host_makes_meanwhile_survives(self):
         """A user makes .codex while the sandbox keeps that name busy: it is his, and stays."""
-        self.works('true')
+        self.c.start('lives', ['sleep', '600'], **self.how())
         place = self.path('.codex')
         os.chmod(place, 0o755)
         with open(os.path.join(place, 'config'), 'w') as f:
