@@ -62,7 +62,7 @@ class Questions(sdk.Case):
         self.assertTrue(r.failed, r)
         _, r = self.ask(c, 'cancel')
         self.assertTrue(r.failed, r)
-        self.assertIn('aborted by user', r.text)
+        self.assertIn('no person answered', r.text)
         self.assertEqual(self.ran(), '')
 
     def check_several_at_once(self, kind, over):
