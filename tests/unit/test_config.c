@@ -497,6 +497,7 @@ static void test_a_place_is_found_by_name_and_by_url(void **state)
     assert_int_equal(sp_config_place(&c, "ws://elsewhere:1", &p, &e), 0);
     assert_null(p.token); /* goes to nobody else */
     assert_int_equal(p.connect_timeout_ms, 10000);
+    sp_config_place_done(&p);
     assert_int_equal(sp_config_place(&c, "nowhere", &p, &e), -SP_E_NOT_FOUND);
     assert_non_null(strstr(e.msg, "there are local, far, near_1, box"));
     assert_int_equal(sp_config_place(&c, "http://x", &p, &e), -SP_E_INVALID);
