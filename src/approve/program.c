@@ -91,7 +91,9 @@ static bool keep_entries(const struct sp_writable *w, struct sp_str path, char *
         return false;
     if (kept.len == path.n && kept.len != 0)
         return true;
-    *ret = kept.len == 0 ? strdup(NO_PROGRAMS) : strndup(kept.data, kept.len);
+    if (!sp_buf_add(&kept, "", 1))
+        return false;
+    *ret = strdup(kept.len == 1 ? NO_PROGRAMS : kept.data);
     return *ret != NULL;
 }
 

@@ -578,6 +578,7 @@ int sp_cell_run(int control, struct sp_error *e)
     for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)
             sp_command_forget(&cell->yard, &cell->commands[i]);
+    sp_starts_free(&cell->starts);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->yard.bell);
     sp_cgroup_free(&cell->yard.cgroup);
@@ -585,7 +586,6 @@ int sp_cell_run(int control, struct sp_error *e)
         (void)close(cell->child_signals);
     if (cell->yard.epoll >= 0)
         (void)close(cell->yard.epoll);
-    sp_starts_free(&cell->starts);
     free(cell->message);
     free(cell->commands);
     free(cell);

@@ -316,8 +316,12 @@ void sp_starts_wipe(struct sp_starts *s)
 
 void sp_starts_free(struct sp_starts *s)
 {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->pending[i]->command == NULL && is_reaped(s, s->pending[i]))
-            free_room(s->pending[i]); /* else it is the child's, which dies with us */
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sp_start_room *r = s->pending[i];
+        const bool is_forgotten = r->command == NULL || r->command->pending != &r->start;
+
+        if (is_forgotten && is_reaped(s, r))
+            free_room(r); /* else it is the child's, which dies with us */
+    }
     free_room(s->ready);
 }
