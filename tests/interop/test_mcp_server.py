@@ -8,6 +8,7 @@ the model the structured result alone, or the text of one that failed. It runs h
 import json
 import os
 import subprocess
+import time
 
 import codex
 import server
@@ -208,7 +209,7 @@ class App:
 
 @server.ours_only
 class Asked(Case):
-    def ask(self, action, content):
+    def ask(self, action, content, after=0):
         """A command that needs leave, the question as Codex puts it to its user, and what the model was told."""
         ran = os.path.join(self.base, 'ran')
         script = [[tool('c1', 'exec_command', argv=['touch', ran], sandbox_permissions='require_escalated',
@@ -220,6 +221,7 @@ class Asked(Case):
         self.assertEqual(question['params']['serverName'], 'sallyport')
         self.assertIn('May it?', question['params']['message'])
         self.assertIn('once', json.dumps(question['params']['requestedSchema']))
+        time.sleep(after)
         app.send(id=question['id'], result={'action': action, 'content': content})
         return app.finish(), os.path.exists(ran)
 
@@ -228,6 +230,11 @@ class Asked(Case):
         self.assertEqual((told(m, 'c1')['exit_code'], ran), (0, True))
 
     def test_declined(self):
+        m, ran = self.ask('decline', None, after=0.7)
+        self.assertIn('rejected by user', m.told('c1'))
+        self.assertFalse(ran)
+
+    def test_declined_faster_than_a_person_reads(self):
         m, ran = self.ask('decline', None)
         self.assertIn('no person answered', m.told('c1'))
         self.assertFalse(ran)
