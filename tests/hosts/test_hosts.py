@@ -143,7 +143,7 @@ class Scenarios:
         self.outside = '/var/tmp/sallyport-hosts-outside-%d' % os.getpid()
         self.addCleanup(lambda: os.path.exists(self.outside) and os.unlink(self.outside))
         yes = self._approver('{"decision":"approved"}')
-        self.play(script, ['--approver', 'host', '--approver', 'program:' + yes])
+        self.play(script, ['--approver', 'program:' + yes])
         self.assertTrue(os.path.exists(self.outside), self.model.results)
 
     def test_a_question_without_a_person_says_so(self):
