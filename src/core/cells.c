@@ -142,7 +142,7 @@ static void watch_outbox(struct sp_cell *c)
 static int send_message(struct sp_cell *c, const void *msg, size_t len, const void *tail,
                         size_t tail_len, int fd)
 {
-    if (c->socket < 0)
+    if (c->socket < 0 || c->is_killed)
         return -EPIPE;
     if (c->outbox.first == NULL) {
         const int r = sp_wire_send(c->socket, false, msg, len, tail, tail_len, &fd, fd >= 0);
@@ -768,6 +768,9 @@ static void ignore(struct sp_cell *c)
 
 static void release(struct sp_cell *c)
 {
+    /* A process that was lost with it may have sent a last message, which waits for its room. */
+    sp_loop_cancel(c->loop, &c->on_stall);
+    sp_loop_cancel(c->loop, &c->on_short);
     if (c->prev != NULL)
         c->prev->next = c->next;
     else
