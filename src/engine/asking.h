@@ -46,20 +46,20 @@ struct sp_asking {
     void (*told)(struct sp_asking *q, const struct sp_decision *d);
     /* Whether the person has said yes to it before, for the session. NULL: nobody has. */
     bool (*is_known)(struct sp_asking *q);
-    bool is_review;           /* nobody but the reviewer is asked: nothing else speaks against it */
-    struct sp_str cannot_ask; /* why nobody is asked now, and it is no; n 0: somebody is */
+    struct sp_str cannot_ask; /* why no person may be asked, which is a no; n 0: one may be */
+    bool is_review;           /* the reviewer alone is asked: nothing else speaks against it */
     bool nobody_answers;      /* no person is asked: hooks and the reviewer alone */
+    bool is_replaced;         /* for told: ABORT since another question has its id */
+    bool is_announced;        /* its own: told as a question that waits for a person */
 
     enum sp_decider decided_by; /* for told */
-    bool is_replaced;           /* for told: ABORT since another question has its id */
 
     /* its own */
     struct sp_approvals *approvals;
     struct sp_asking *prev, *next; /* that are open */
-    enum sp_asking_stage stage;
-    struct sp_approver *who; /* is asked now, unless it is closed */
-    bool is_announced;       /* as a question that waits for a person */
+    struct sp_approver *who;       /* is asked now, unless it is closed */
     size_t hook;
+    enum sp_asking_stage stage;
     unsigned attempt; /* of the reviewer */
     struct sp_timer timer;
     struct sp_buf text; /* of a denial that was worded here */
