@@ -149,7 +149,7 @@ int sp_gitdir_read(const char *path, enum sp_gitdir_file file, const char *base,
         return sp_fail(e, SP_E_SYSTEM, errno, "open %.300s", path);
     int err = sp_identity_get(fd, "", false, &now);
     if (err == 0 && (!S_ISREG(now.mode) || !sp_identity_equal(&now, who)))
-        return sp_fail(e, SP_E_FAILED, 0, "%.300s changed while it was looked at", path);
+        return sp_fail(e, SP_E_STATE, 0, "%.300s changed while it was looked at", path);
     *who = now; /* from before the reading: what is written meanwhile makes it another */
     const ssize_t n = err != 0 ? -err : read_start(fd, text, SP_GITDIR_MAX);
     if (n < 0)

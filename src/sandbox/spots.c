@@ -127,7 +127,7 @@ int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err
             continue;
         }
         if (!saw_the_same(last, s))
-            r = sp_fail(e, SP_E_FAILED, 0, "%.300s changed while it was looked at", s->path);
+            r = sp_fail(e, SP_E_STATE, 0, "%.300s changed while it was looked at", s->path);
         const bool is_watched = last->is_watched && s->is_watched;
         if (decides_over(s, last, p)) {
             free(last->path);

@@ -43,7 +43,7 @@ int sp_making_no_memory(struct sp_making *m)
 
 int sp_making_changed(struct sp_making *m, const char *path)
 {
-    return sp_fail(m->e, SP_E_FAILED, 0, "%.300s changed while it was looked at", path);
+    return sp_fail(m->e, SP_E_STATE, 0, "%.300s changed while it was looked at", path);
 }
 
 static int add(struct sp_making *m, const char *path, const struct sp_identity *who,

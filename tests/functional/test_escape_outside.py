@@ -394,14 +394,19 @@ class Strays(Outside):
             self.start(c, 'p%d' % i, [ESCAPE, 'daemon', 'stays'], mark=mark, tty=bool(i))
             c.wait_line('p%d' % i)
         levels = len(status_of(os.getpid())['NSpid'].split())
-        names = {}
-        for p in descendants(self.srv.pid):
-            try:
-                names[p] = status_of(p)['NSpid'].split()
-            except FileNotFoundError:
-                pass  # one that made the cell has just ended
-        cells = [p for p, numbers in names.items() if len(numbers) > levels and numbers[-1] == '1']
-        self.assertEqual(len(cells), 1)
+
+        def find_cells():
+            found = []
+            for p in descendants(self.srv.pid):
+                try:
+                    numbers = status_of(p)['NSpid'].split()
+                except OSError:
+                    continue  # one that made the cell has just ended
+                if len(numbers) > levels and numbers[-1] == '1':
+                    found.append(p)
+            return found
+        wait_until(lambda: len(find_cells()) == 1, 'one cell')
+        cells = find_cells()
         os.kill(cells[0], signal.SIGKILL)
         for i in range(2):
             self.assertNotEqual(c.wait_closed('p%d' % i).exit_code, 0)

@@ -102,8 +102,10 @@ class Strays(Case):
         client.wait_exited(name)
 
     def open_cell(self):
-        cell, = [p for p in children(self.srv.pid) if name_of(p).startswith('sallyport')]
-        return cell
+        def cells():
+            return [p for p in children(self.srv.pid) if name_of(p).startswith('sallyport')]
+        wait_until(lambda: len(cells()) == 1, 'the open cell')  # it starts beside the server
+        return cells()[0]
 
     def assertNoneLeft(self, mark=None, what='end of all strays'):
         try:

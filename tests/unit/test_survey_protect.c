@@ -270,7 +270,7 @@ static void test_a_pipe_that_takes_the_place_of_a_git_file_is_refused(void **sta
     assert_int_equal(unlink(at("w/.git")), 0);
     assert_int_equal(mkfifo(at("w/.git"), 0666), 0);
     assert_int_equal(sp_gitdir_read(at("w/.git"), SP_GITDIR_DOT_GIT, at("w"), &who, &named, &error),
-                     -(int)SP_E_FAILED);
+                     -(int)SP_E_STATE);
     assert_null(named);
 }
 
