@@ -14,8 +14,8 @@
 #include "approve/audit_priv.h"
 #include "approve/locked.h"
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/sha.h"
-#include "rpc/json.h"
 
 #define MAX_COMMAND 65536 /* bytes of JSON; a longer one is told by its hash */
 #define CHUNK       4096

@@ -12,7 +12,7 @@
 #include "approve/audit_priv.h"
 #include "approve/locked.h"
 #include "base/auto.h"
-#include "rpc/json.h"
+#include "base/json.h"
 
 #define CHUNK 65536
 

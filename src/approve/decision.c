@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "approve/question.h"
-#include "rpc/json.h"
-#include "rpc/policy_json.h"
+#include "base/json.h"
+#include "sandbox/policy_json.h"
 
 static const struct {
     const char *name;

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "rpc/policy_words.h"
 #include "sandbox/canonical.h"
 #include "sandbox/compile.h"
 #include "sandbox/glob.h"
+#include "sandbox/policy_words.h"
 
 #define FULL_LANDLOCK 9
 

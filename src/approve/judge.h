@@ -6,7 +6,7 @@
 #ifndef SP_APPROVE_JUDGE_H
 #define SP_APPROVE_JUDGE_H
 
-#include "approve/rules.h"
+#include "approve/rules/rules.h"
 #include "sandbox/profile.h"
 
 /* name, on the wire and in the configuration, in messages */

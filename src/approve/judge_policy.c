@@ -4,7 +4,7 @@
 
 #include "approve/judge_priv.h"
 #include "base/auto.h"
-#include "rpc/json.h"
+#include "base/json.h"
 
 static const struct {
     const char *wire, *text;

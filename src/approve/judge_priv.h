@@ -6,7 +6,7 @@
 #define SP_APPROVE_JUDGE_PRIV_H
 
 #include "approve/judge.h"
-#include "approve/script_priv.h"
+#include "approve/script/script_priv.h"
 #include "base/arena.h"
 
 /* What all rules and guesses together say of a command. */

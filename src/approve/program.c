@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "approve/script_priv.h"
+#include "approve/script/script_priv.h"
 #include "base/auto.h"
 
 #define SHEBANG_BYTES 256 /* as the kernel */
@@ -362,7 +362,7 @@ bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str envir
 /* ---- a command ---- */
 
 /* A shell that gets more than a script reads files of the user's first, as a login shell or as an
- * interactive one. (One that gets a script runs it without them: engine/plan_free.c.) */
+ * interactive one. (One that gets a script runs it without them: approve/run_plan_free.c.) */
 static bool reads_startup(const struct sp_program_ask *ask)
 {
     static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh"};

@@ -6,9 +6,9 @@
 
 #include <inttypes.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
-#include "rpc/json.h"
-#include "rpc/policy_json.h"
+#include "sandbox/policy_json.h"
 
 /* ---- JSON ---- */
 

@@ -7,7 +7,7 @@
 #define SP_APPROVE_QUESTION_H
 
 #include "approve/judge.h"
-#include "approve/patch.h"
+#include "approve/patch/patch.h"
 
 enum sp_question_kind {
     SP_QUESTION_RUN,         /* by a rule, or since the policy asks: may it run in its sandbox? */

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "cell/cell_confine.h"
+#include "cell/cell_files.h"
 #include "cell/command.h"
-#include "cell/confine.h"
-#include "cell/files.h"
 #include "cell/start.h"
 #include "cell/strays.h"
 #include "os/pty.h"

@@ -8,7 +8,7 @@
 #ifndef SP_CELL_VIEW_H
 #define SP_CELL_VIEW_H
 
-#include "cell/plan.h"
+#include "sandbox/plan.h"
 
 /* What came of it; step NONE: all is well. */
 struct sp_built {

@@ -32,7 +32,7 @@ enum sp_wire_op {
     SP_WIRE_END_SESSION, /* front: struct sp_wire_call, number = session; also what its commands
                             left */
     SP_WIRE_FILES,       /* front: struct sp_wire_call + a socket; a process that does file
-                            operations begins at its other end (cell/files.h) */
+                            operations begins at its other end (cell/cell_files.h) */
     SP_WIRE_HOLD,        /* front: struct sp_wire_call + a descriptor, which stays open (and what it
                             locks, locked) for as long as the cell lives */
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */

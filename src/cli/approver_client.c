@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
-#include "rpc/ask.h"
+#include "server/rpc/ask.h"
 
 struct sp_approver_client {
     struct sp_approver approver;

@@ -12,7 +12,7 @@
 #define SP_CLI_APPROVER_TTY_H
 
 #include "approve/approver.h"
-#include "core/loop.h"
+#include "os/loop.h"
 
 /* Whether there is a terminal to ask on. */
 bool sp_approver_tty_exists(void);

@@ -9,7 +9,7 @@
 #include <sys/random.h>
 
 #include "base/auto.h"
-#include "cli/plain.h"
+#include "cli/escape_text.h"
 
 #define LINGER_MS 2000 /* for those who hold the streams of a process that has exited */
 

@@ -7,7 +7,7 @@
 
 #include "base/auto.h"
 #include "cli/carry_priv.h"
-#include "cli/plain.h"
+#include "cli/escape_text.h"
 
 #define DEAF_MS 1000 /* a signal that is not answered for so long will not be */
 

@@ -9,7 +9,7 @@
 #include "approve/audit.h"
 #include "base/auto.h"
 #include "cli/cli.h"
-#include "config/approvals.h"
+#include "config/config_approvals.h"
 
 static const char help[] =
     "Usage: sallyport audit verify [OPTIONS] [FILE]\n"

@@ -8,16 +8,16 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/layers.h"
 #include "cli/port.h"
-#include "core/covers.h"
 #include "core/journal.h"
 #include "core/probe.h"
 #include "os/landlock.h"
 #include "os/spawn.h"
-#include "rpc/json.h"
+#include "sandbox/covers.h"
 
 static const char help[] =
     "Usage: sallyport doctor [--json]\n"

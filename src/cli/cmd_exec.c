@@ -10,15 +10,15 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "base/truncate.h"
 #include "cli/cli.h"
-#include "cli/denied.h"
+#include "cli/denied_text.h"
+#include "cli/escape_text.h"
 #include "cli/exec_approve.h"
 #include "cli/exec_json.h"
-#include "cli/place.h"
-#include "cli/plain.h"
+#include "cli/run_place.h"
 #include "config/policy.h"
 #include "engine/run.h"
-#include "engine/truncate.h"
 
 static const char help[] =
     "Usage: sallyport exec [OPTIONS] -- COMMAND [ARGUMENT ...]\n"

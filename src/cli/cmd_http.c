@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "http/worker.h"
+#include "core/http_worker.h"
 
 int sp_cmd_http(int argc, char **argv)
 {

@@ -13,8 +13,8 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "cli/escape_text.h"
 #include "cli/note.h"
-#include "cli/plain.h"
 
 static const char help[] =
     "Usage: sallyport logs [OPTIONS] PROC\n"

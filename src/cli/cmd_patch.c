@@ -17,9 +17,9 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/denied.h"
+#include "cli/denied_text.h"
 #include "cli/patch_files.h"
-#include "cli/place.h"
+#include "cli/run_place.h"
 #include "config/policy.h"
 
 static const char help[] =

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "cli/escape_text.h"
 #include "cli/observe.h"
-#include "cli/plain.h"
 
 static const char help[] =
     "Usage: sallyport ps [OPTIONS]\n"

@@ -9,10 +9,10 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
-#include "cli/place.h"
-#include "cli/plain.h"
+#include "cli/escape_text.h"
 #include "cli/rules_explain.h"
-#include "config/approvals.h"
+#include "cli/run_place.h"
+#include "config/config_approvals.h"
 #include "config/policy.h"
 #include "engine/shell.h"
 

@@ -16,13 +16,13 @@
 #include "cli/serve_options.h"
 #include "cli/sockets.h"
 #include "config/own_places.h"
-#include "core/covers.h"
 #include "core/journal.h"
-#include "net/listen.h"
 #include "os/spawn.h"
-#include "rpc/conn.h"
-#include "rpc/metrics.h"
-#include "rpc/watches.h"
+#include "sandbox/covers.h"
+#include "server/net/listen.h"
+#include "server/rpc/conn.h"
+#include "server/rpc/metrics.h"
+#include "server/rpc/watches.h"
 
 #define MAX_LOCAL            128          /* connections on the local socket */
 #define MAX_UNFINISHED       (256U << 20) /* bytes of unfinished input of all connections */

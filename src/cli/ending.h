@@ -5,7 +5,7 @@
 #ifndef SP_CLI_ENDING_H
 #define SP_CLI_ENDING_H
 
-#include "core/loop.h"
+#include "os/loop.h"
 
 struct sp_ending {
     struct sp_loop *loop; /* NULL: not begun */

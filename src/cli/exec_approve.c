@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "approve/approvers.h"
 #include "base/auto.h"
 #include "cli/approver_tty.h"
-#include "cli/plain.h"
-#include "engine/approvers.h"
+#include "cli/escape_text.h"
 
 /* A file that was named and does not parse: nothing runs without its rules. */
 static bool is_about_named(const struct sp_exec_approve *a, const char *text)

@@ -6,10 +6,10 @@
 #ifndef SP_CLI_EXEC_APPROVE_H
 #define SP_CLI_EXEC_APPROVE_H
 
+#include "approve/hooks.h"
+#include "approve/run_plan.h"
 #include "cli/carry.h"
-#include "config/approvals.h"
-#include "engine/hooks.h"
-#include "engine/plan.h"
+#include "config/config_approvals.h"
 #include "engine/shell.h"
 
 struct sp_exec_approve {

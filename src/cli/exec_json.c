@@ -6,11 +6,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "engine/run.h"
+#include "mcp/tools.h"
 #include "os/seccomp.h"
-#include "rpc/json.h"
-#include "tools/tools.h"
 
 static int64_t wall_ms(void)
 {

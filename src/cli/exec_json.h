@@ -8,9 +8,9 @@
 #ifndef SP_CLI_EXEC_JSON_H
 #define SP_CLI_EXEC_JSON_H
 
+#include "base/headtail.h"
 #include "cli/carry.h"
 #include "engine/delta.h"
-#include "engine/headtail.h"
 
 struct sp_exec_json {
     struct sp_carry_scribe scribe;

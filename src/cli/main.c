@@ -4,7 +4,7 @@
 
 #include "base/redact.h"
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/escape_text.h"
 
 static const char usage[] =
     "sallyport runs commands for programs: interactive shells, builds, servers, tests.\n"

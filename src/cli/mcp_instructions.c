@@ -4,8 +4,8 @@
  */
 #include "base/auto.h"
 #include "base/buf.h"
+#include "cli/escape_text.h"
 #include "cli/mcp_server.h"
-#include "cli/plain.h"
 
 static bool add_place(struct sp_buf *out, const struct sp_mcp_server *s)
 {

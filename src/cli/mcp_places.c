@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cli/mcp_server.h"
-#include "cli/place.h"
+#include "cli/run_place.h"
 #include "config/policy.h"
 
 static int check_name(const struct sp_mcp_server *s, const char *name, struct sp_error *e)

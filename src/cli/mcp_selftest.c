@@ -16,10 +16,10 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/escape_text.h"
 #include "mcp/mcp.h"
-#include "rpc/json.h"
 
 #define ANSWER_MS  30000
 #define ANSWER_MAX (8U << 20)

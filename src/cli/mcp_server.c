@@ -10,13 +10,13 @@
 
 #include "base/auto.h"
 #include "cli/approver_tty.h"
-#include "cli/place.h"
-#include "cli/plain.h"
-#include "config/manager.h"
+#include "cli/escape_text.h"
+#include "cli/run_place.h"
+#include "config/config_manager.h"
 #include "config/policy.h"
 #include "core/journal.h"
-#include "mcp/http.h"
 #include "mcp/lines.h"
+#include "mcp/mcp_http.h"
 #include "sandbox/resolve.h"
 
 #define MAX_CONNECTIONS 256

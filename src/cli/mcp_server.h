@@ -6,16 +6,16 @@
 #ifndef SP_CLI_MCP_SERVER_H
 #define SP_CLI_MCP_SERVER_H
 
+#include "approve/approvers.h"
+#include "approve/hooks.h"
 #include "cli/ending.h"
 #include "cli/mcp_options.h"
 #include "cli/mcp_tokens.h"
-#include "config/approvals.h"
-#include "config/place.h"
-#include "core/covers.h"
-#include "engine/approvers.h"
-#include "engine/hooks.h"
+#include "config/config_approvals.h"
+#include "config/config_place.h"
 #include "engine/snapshot.h"
 #include "mcp/mcp.h"
+#include "sandbox/covers.h"
 
 struct sp_mcp_lines;
 struct sp_mcp_http;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
-#include "cli/plain.h"
+#include "cli/escape_text.h"
 #include "cli/port.h"
 
 #define RESUME_MS 5000 /* a person waits: not for long */

@@ -9,7 +9,7 @@
 #include <getopt.h>
 
 #include "cli/cli.h"
-#include "client/client.h"
+#include "engine/remote/client.h"
 
 #define SP_OBSERVE_MAX_SETS 64
 

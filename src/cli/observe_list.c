@@ -6,8 +6,8 @@
 #include "base/auto.h"
 #include "base/redact.h"
 #include "base/uri.h"
+#include "cli/escape_text.h"
 #include "cli/observe.h"
-#include "cli/plain.h"
 
 /* ---- reading the list ---- */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "approve/patch.h"
+#include "approve/patch/patch.h"
 #include "base/auto.h"
 #include "cli/cli.h"
 #include "sandbox/resolve.h"

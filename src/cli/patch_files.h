@@ -12,7 +12,7 @@
 enum sp_patch_what {
     SP_PATCH_CHECK,    /* prints what success would print */
     SP_PATCH_WRITE,    /* applies it */
-    SP_PATCH_REPORT,   /* prints what would change, for another process (approve/patch.h) */
+    SP_PATCH_REPORT,   /* prints what would change, for another process (approve/patch/patch.h) */
     SP_PATCH_APPROVED, /* applies it if it changes what was reported, which is before the patch */
 };
 

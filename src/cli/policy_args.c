@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "rpc/policy_json.h"
+#include "sandbox/policy_json.h"
 
 /* ---- from a file ---- */
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "core/loop.h"
+#include "os/loop.h"
 
 struct sp_port {
     int fd; /* -1: closed */

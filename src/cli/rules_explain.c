@@ -5,8 +5,8 @@
 
 #include "approve/program.h"
 #include "base/auto.h"
-#include "cli/plain.h"
-#include "rpc/json.h"
+#include "base/json.h"
+#include "cli/escape_text.h"
 
 /* `granular` stands for one that asks everything: what it forbids beyond that is its own choice. */
 static const struct sp_approval_policy policies[] = {

@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve/approvers.h"
+#include "approve/hooks.h"
+#include "approve/run_plan.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "cli/approver_client.h"
 #include "cli/serve_environ.h"
-#include "config/approvals.h"
-#include "engine/approvers.h"
-#include "engine/hooks.h"
-#include "engine/plan.h"
-#include "rpc/policy_json.h"
+#include "config/config_approvals.h"
+#include "sandbox/policy_json.h"
 
 #define TOO_MANY \
     "approval required, but too many questions of this session are open; wait for some answers"

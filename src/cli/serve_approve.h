@@ -11,8 +11,8 @@
 #define SP_CLI_SERVE_APPROVE_H
 
 #include "config/config.h"
-#include "core/loop.h"
-#include "rpc/gate.h"
+#include "os/loop.h"
+#include "server/rpc/start_gate.h"
 
 #define SP_SERVE_MAX_QUESTIONS 64 /* of a session that are open at once; the next start fails */
 

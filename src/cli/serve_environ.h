@@ -9,8 +9,8 @@
 #ifndef SP_CLI_SERVE_ENVIRON_H
 #define SP_CLI_SERVE_ENVIRON_H
 
-#include "approve/script.h"
-#include "rpc/gate.h"
+#include "approve/script/script.h"
+#include "server/rpc/start_gate.h"
 
 struct sp_serve_environ {
     struct sp_words words; /* env NAME=VALUE ...; count 0: it is harmless, as far as we know */

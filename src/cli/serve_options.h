@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "net/auth.h"
+#include "server/net/auth.h"
 
 #define SP_SERVE_MAX_HOSTS 16
 

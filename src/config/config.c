@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "approve/approvers.h"
 #include "base/auto.h"
+#include "base/json.h"
 #include "config/config_keys.h"
 #include "config/config_layers.h"
 #include "config/policy.h"
-#include "engine/approvers.h"
-#include "rpc/json.h"
 
 #define LEAST_POLL_MAX_MS 5000 /* unified-exec.md 4 */
 

@@ -14,10 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/env.h"
+#include "base/env_policy.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "core/environment.h"
-#include "engine/environ.h"
 #include "sandbox/profile.h"
 
 /* A named place to run commands: exactly one of url and program. */

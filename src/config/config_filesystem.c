@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
-#include "rpc/policy_words.h"
 #include "sandbox/glob.h"
+#include "sandbox/policy_words.h"
 
 #define DEPTH_KEY     "glob_scan_max_depth"
 #define PROJECT_GLOBS "codex-project-roots://" /* a pattern below each workspace root */

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "config/config_keys.h"
-#include "rpc/json.h"
 
 #define FILE_NAME   "sallyport.conf"
 #define SYSTEM_FILE "/etc/sallyport/sallyport.conf"

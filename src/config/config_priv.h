@@ -7,8 +7,8 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/toml.h"
 #include "config/config.h"
-#include "toml/toml.h"
 
 /* What a configuration owns. */
 struct sp_config_impl {

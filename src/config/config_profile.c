@@ -11,7 +11,7 @@
 #include "config/config_filesystem.h"
 #include "config/config_keys.h"
 #include "config/policy.h"
-#include "rpc/policy_words.h"
+#include "sandbox/policy_words.h"
 
 #define MAX_PROFILES 256
 

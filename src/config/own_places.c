@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/approvers.h"
 #include "base/auto.h"
-#include "config/approvals.h"
-#include "engine/approvers.h"
+#include "config/config_approvals.h"
 #include "sandbox/resolve.h"
 
 #define SYSTEM_DIR "/etc/sallyport"

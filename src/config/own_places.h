@@ -7,7 +7,7 @@
 #define SP_CONFIG_OWN_PLACES_H
 
 #include "config/config.h"
-#include "core/covers.h"
+#include "sandbox/covers.h"
 
 struct sp_own_places_ask {
     const struct sp_config *config; /* NULL: none was read; the usual places are protected */

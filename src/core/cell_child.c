@@ -16,10 +16,10 @@
 
 #include "base/auto.h"
 #include "cell/bell.h"
-#include "cell/plan.h"
 #include "os/fd.h"
 #include "os/own.h"
 #include "os/spawn.h"
+#include "sandbox/plan.h"
 
 #define ANSWER_MS 5000 /* a trial's */
 

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "cell/wire.h"
-#include "core/loop.h"
+#include "os/loop.h"
 
 /* A process of ours that has to be reaped. */
 struct sp_cell_child {

@@ -14,7 +14,6 @@
 
 #include "base/auto.h"
 #include "base/log.h"
-#include "cell/plan.h"
 #include "core/cell_child.h"
 #include "core/journal.h"
 #include "core/orphans.h"
@@ -23,6 +22,7 @@
 #include "os/fd.h"
 #include "os/spawn.h"
 #include "os/tree.h"
+#include "sandbox/plan.h"
 
 #define END_WAIT_MS      5000
 #define STALL_MS         5000 /* a cell that takes no message for so long does not answer */

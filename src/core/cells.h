@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "cell/bell.h"
 #include "cell/wire.h"
-#include "core/loop.h"
+#include "os/loop.h"
 
 struct sp_journal;
 struct sp_cells;
@@ -40,8 +40,8 @@ struct sp_seat {
     bool is_idle; /* its process has closed: the cell may end */
 };
 
-/* A process of the cell that is no command: it does file operations (cell/files.h). The cell is
- * busy while it is there, but deserted if it is at rest. */
+/* A process of the cell that is no command: it does file operations (cell/cell_files.h). The cell
+ * is busy while it is there, but deserted if it is at rest. */
 struct sp_cell_guest {
     /* The cell is gone, and why (code NONE: nobody knows). The guest has left already. */
     void (*lost)(struct sp_cell_guest *g, const struct sp_error *why);

@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-#include "core/loop.h"
+#include "os/loop.h"
 
 #define SP_CLOSING_MAX     1024
 #define SP_CLOSING_THREADS 64

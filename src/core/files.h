@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * files: file operations for the front, which does not wait for them: they are done by processes of
- * the cells (cell/files.h), under a policy in the cell of that policy, and come back as events.
+ * the cells (cell/cell_files.h), under a policy in the cell of that policy, and come back as
+ * events.
  *
  * Each such process does one thing at a time. There are at most SP_FILES_SERVERS_MAX in all and
  * SP_FILES_CLIENT_MAX at work for one client; what is beyond waits, at most SP_FILES_WAITING_MAX
@@ -20,9 +21,9 @@
 #define SP_CORE_FILES_H
 
 #include "base/str.h"
+#include "cell/file/file.h"
 #include "core/closer.h"
 #include "core/session.h"
-#include "file/file.h"
 
 #define SP_FILES_SERVERS_MAX 64
 #define SP_FILES_ORPHANS_MAX \

@@ -6,7 +6,7 @@
 #ifndef SP_CORE_FILES_PRIV_H
 #define SP_CORE_FILES_PRIV_H
 
-#include "cell/files.h"
+#include "cell/cell_files.h"
 #include "core/files.h"
 
 /* A call's message, and what it needs while it waits. */

@@ -12,7 +12,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/wire.h"
-#include "core/http_priv.h"
+#include "core/http_client_priv.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 

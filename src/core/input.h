@@ -16,7 +16,7 @@
 
 #include "base/hash.h"
 #include "base/str.h"
-#include "core/loop.h"
+#include "os/loop.h"
 
 #define SP_INPUT_CHUNKS 128
 #define SP_INPUT_BYTES  (8U << 20)

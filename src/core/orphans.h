@@ -9,7 +9,7 @@
 #ifndef SP_CORE_ORPHANS_H
 #define SP_CORE_ORPHANS_H
 
-#include "core/loop.h"
+#include "os/loop.h"
 
 #define SP_ORPHANS_MS     10000 /* this long they are looked for while the server runs ... */
 #define SP_ORPHANS_END_MS 5000  /* ... and when it ends */

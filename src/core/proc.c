@@ -10,11 +10,11 @@
 
 #include "base/auto.h"
 #include "base/log.h"
-#include "cell/plan.h"
 #include "cell/start.h"
 #include "core/observer.h"
 #include "core/session.h"
 #include "os/spawn.h"
+#include "sandbox/plan.h"
 
 /* How soon something usually happens; see sp_loop_expect. */
 #define ECHO_US  100  /* a program that is written to answers */

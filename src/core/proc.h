@@ -18,9 +18,9 @@
 #include "base/buf.h"
 #include "cell/ring.h"
 #include "core/cells.h"
-#include "core/denial.h"
 #include "core/input.h"
-#include "core/loop.h"
+#include "os/loop.h"
+#include "sandbox/denial.h"
 
 struct sp_observer;
 struct sp_policy;

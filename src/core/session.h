@@ -9,7 +9,7 @@
 #ifndef SP_CORE_SESSION_H
 #define SP_CORE_SESSION_H
 
-#include "core/confine.h"
+#include "core/cell_pool.h"
 #include "core/proc.h"
 
 #define SP_SESSION_ID 36

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "core/covers.h"
 #include "os/fd.h"
+#include "sandbox/covers.h"
 
 #define STACK_BYTES (512U << 10)
 #define IDLE_S      5   /* a thread without work ends */

@@ -8,7 +8,7 @@
 #ifndef SP_CORE_SURVEYOR_H
 #define SP_CORE_SURVEYOR_H
 
-#include "core/loop.h"
+#include "os/loop.h"
 #include "sandbox/survey.h"
 
 #define SP_SURVEYOR_THREADS 64

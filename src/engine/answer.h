@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/headtail.h"
 #include "base/str.h"
-#include "engine/headtail.h"
-#include "engine/truncate.h"
+#include "base/truncate.h"
 
 #define SP_ANSWER_DEFAULT_TOKENS 10000
 

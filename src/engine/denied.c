@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/denied.h"
 
-#include "core/denial.h"
+#include "sandbox/denial.h"
 
 /* A lost connection leaves a code of -1: what it had printed says nothing about a sandbox then. */
 static bool is_failure(int exit_code)

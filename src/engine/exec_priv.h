@@ -8,9 +8,9 @@
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
 
+#include "approve/run_plan.h"
 #include "base/utf8.h"
 #include "engine/manager_priv.h"
-#include "engine/plan.h"
 #include "engine/run.h"
 #include "engine/snapshot.h"
 

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "approve/approvals_priv.h"
 #include "base/auto.h"
-#include "engine/approvals_priv.h"
 #include "engine/exec_priv.h"
 #include "sandbox/resolve.h"
 

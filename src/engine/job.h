@@ -18,14 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/env_policy.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "cell/ring.h"
-#include "core/loop.h"
 #include "core/proc.h"
-#include "engine/environ.h"
 #include "engine/shell.h"
-#include "os/look.h"
+#include "os/inspect.h"
+#include "os/loop.h"
 
 struct sp_backend;
 struct sp_job;

@@ -8,7 +8,7 @@
 #ifndef SP_ENGINE_JUDGED_H
 #define SP_ENGINE_JUDGED_H
 
-#include "engine/plan.h"
+#include "approve/run_plan.h"
 #include "engine/run.h"
 
 struct sp_judged;

@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/env_policy.h"
 #include "base/str.h"
-#include "engine/environ.h"
 
 struct sp_keep {
     struct sp_keep_block *blocks;

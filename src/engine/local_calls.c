@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "base/auto.h"
-#include "core/look.h"
+#include "core/process_inspect.h"
 #include "engine/local_priv.h"
 
 #define MAX_QUEUED   (1U << 20) /* for a stdin that nobody reads */

@@ -8,9 +8,9 @@
 #ifndef SP_ENGINE_LOCAL_PRIV_H
 #define SP_ENGINE_LOCAL_PRIV_H
 
-#include "core/covers.h"
 #include "core/session.h"
 #include "engine/local.h"
+#include "sandbox/covers.h"
 
 struct sp_local {
     struct sp_backend backend;

@@ -9,8 +9,8 @@
 #ifndef SP_ENGINE_MANAGER_H
 #define SP_ENGINE_MANAGER_H
 
+#include "approve/approvals.h"
 #include "engine/answer.h"
-#include "engine/approvals.h"
 #include "engine/event.h"
 #include "engine/job.h"
 #include "engine/yield.h"

@@ -21,9 +21,9 @@
 #define SP_ENGINE_MANAGER_PRIV_H
 
 #include "base/buf.h"
+#include "base/headtail.h"
 #include "engine/delta.h"
 #include "engine/denied.h"
-#include "engine/headtail.h"
 #include "engine/ids.h"
 #include "engine/keep.h"
 #include "engine/manager.h"

@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "approve/approvals_priv.h"
 #include "base/auto.h"
-#include "engine/approvals_priv.h"
+#include "base/truncate.h"
 #include "engine/manager_priv.h"
-#include "engine/truncate.h"
 
 #define PREFIX         "request_permissions failed: "
 #define BY_USER        "rejected by user"

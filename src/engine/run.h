@@ -6,9 +6,9 @@
 #ifndef SP_ENGINE_RUN_H
 #define SP_ENGINE_RUN_H
 
+#include "base/truncate.h"
 #include "engine/event.h"
 #include "engine/job.h"
-#include "engine/truncate.h"
 
 #define SP_RUN_DEFAULT_MS   10000
 #define SP_RUN_USER_MS      3600000

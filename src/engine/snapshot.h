@@ -7,7 +7,7 @@
 #ifndef SP_ENGINE_SNAPSHOT_H
 #define SP_ENGINE_SNAPSHOT_H
 
-#include "engine/environ.h"
+#include "base/env_policy.h"
 #include "engine/job.h"
 #include "engine/shell.h"
 

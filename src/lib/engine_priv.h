@@ -15,10 +15,9 @@
 #ifndef SP_LIB_ENGINE_PRIV_H
 #define SP_LIB_ENGINE_PRIV_H
 
-#include "config/approvals.h"
-#include "core/covers.h"
-#include "engine/approvers.h"
-#include "engine/hooks.h"
+#include "approve/approvers.h"
+#include "approve/hooks.h"
+#include "config/config_approvals.h"
 #include "engine/ids.h"
 #include "engine/job.h"
 #include "engine/judged.h"
@@ -26,7 +25,8 @@
 #include "engine/run.h"
 #include "engine/snapshot.h"
 #include "lib/public.h"
-#include "tools/tools.h"
+#include "mcp/tools.h"
+#include "sandbox/covers.h"
 
 #define SP_LIB_BUCKETS      64
 #define SP_LIB_WARNINGS_MAX 64 /* that wait for the first dispatch; more are dropped */

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "approve/approvers.h"
 #include "base/auto.h"
-#include "engine/approvers.h"
 #include "engine/ids.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/memory.h"

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/sha.h"
 #include "mcp/parking.h"
-#include "rpc/json.h"
 
 #define EXPONENT_DIGITS_MAX 15 /* of longer ones only the same spelling is the same */
 

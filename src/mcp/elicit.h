@@ -6,7 +6,7 @@
 #define SP_MCP_ELICIT_H
 
 #include "approve/question.h"
-#include "rpc/json.h"
+#include "base/json.h"
 
 /* Appends the params of `elicitation/create`: message and requestedSchema. with_mode: "mode":"form"
  * (since 2025-11-25). What is shown of the command is escaped (7.6). false: no room. */

@@ -8,7 +8,7 @@
 
 #include "base/auto.h"
 #include "mcp/peer.h"
-#include "net/listen.h"
+#include "server/net/listen.h"
 
 #define LINE_MAX_BYTES (16U << 20)
 #define WAITING_MAX    32U        /* answers behind a full queue; then nothing more is read */

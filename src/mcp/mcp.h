@@ -15,8 +15,8 @@
 #define SP_MCP_MCP_H
 
 #include "engine/manager.h"
+#include "mcp/tools.h"
 #include "sandbox/survey.h"
-#include "tools/tools.h"
 
 struct sp_mcp;
 struct sp_mcp_caller;

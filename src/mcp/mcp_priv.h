@@ -5,7 +5,7 @@
 #ifndef SP_MCP_MCP_PRIV_H
 #define SP_MCP_MCP_PRIV_H
 
-#include "mcp/run.h"
+#include "mcp/mcp_run.h"
 
 struct sp_mcp {
     struct sp_mcp_options options; /* its strings are owned */

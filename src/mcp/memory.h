@@ -10,7 +10,7 @@
 #ifndef SP_MCP_MEMORY_H
 #define SP_MCP_MEMORY_H
 
-#include "mcp/run.h"
+#include "mcp/mcp_run.h"
 
 #define SP_MCP_MEMORY_MS     600000
 #define SP_MCP_MEMORY_MAX    1024

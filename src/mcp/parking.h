@@ -8,7 +8,7 @@
 #ifndef SP_MCP_PARKING_H
 #define SP_MCP_PARKING_H
 
-#include "mcp/run.h"
+#include "mcp/mcp_run.h"
 
 #define SP_MCP_PARKED_MAX 64
 #define SP_MCP_PARKED_MS  600000

@@ -8,7 +8,7 @@
 #define SP_MCP_PEER_H
 
 #include "mcp/mcp.h"
-#include "mcp/message.h"
+#include "mcp/mcp_message.h"
 
 struct sp_mcp_peer;
 

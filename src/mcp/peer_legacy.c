@@ -3,7 +3,7 @@
  * peer_legacy: the era of `initialize` (mcp-and-acp.md 3): what it agrees on holds for every
  * message of the peer that says nothing else.
  */
-#include "mcp/host.h"
+#include "mcp/mcp_host.h"
 #include "mcp/peer_priv.h"
 
 static bool add_welcome(struct sp_buf *b, const struct sp_mcp_turn *t, bool elicits)

@@ -12,10 +12,10 @@
 #ifndef SP_MCP_PEER_PRIV_H
 #define SP_MCP_PEER_PRIV_H
 
-#include "mcp/log.h"
+#include "mcp/mcp_log.h"
+#include "mcp/mcp_run.h"
 #include "mcp/parking.h"
 #include "mcp/peer.h"
-#include "mcp/run.h"
 #include "mcp/task.h"
 
 #define SP_MCP_OK_STATUS  200U

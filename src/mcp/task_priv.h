@@ -6,7 +6,7 @@
 #ifndef SP_MCP_TASK_PRIV_H
 #define SP_MCP_TASK_PRIV_H
 
-#include "mcp/call.h"
+#include "mcp/mcp_call.h"
 
 enum sp_mcp_task_status {
     SP_MCP_TASK_WORKING,

@@ -6,7 +6,7 @@
 #ifndef SP_MCP_TOOL_H
 #define SP_MCP_TOOL_H
 
-#include "mcp/run.h"
+#include "mcp/mcp_run.h"
 
 struct sp_mcp_tool {
     const char *name;

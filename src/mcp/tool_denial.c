@@ -13,9 +13,9 @@
 #include "approve/explain.h"
 #include "base/auto.h"
 #include "base/utf8.h"
-#include "core/denial.h"
 #include "mcp/tool_priv.h"
 #include "os/seccomp.h"
+#include "sandbox/denial.h"
 
 #define LINES_MAX   3
 #define LAYER_FILES "landlock/mounts"

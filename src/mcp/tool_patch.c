@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "approve/patch.h"
+#include "approve/patch/patch.h"
 #include "base/auto.h"
 #include "mcp/tool_priv.h"
 

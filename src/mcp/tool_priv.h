@@ -7,9 +7,9 @@
 
 #include "approve/explain.h"
 #include "engine/keep.h"
+#include "mcp/arguments.h"
 #include "mcp/memory.h"
 #include "mcp/tool.h"
-#include "tools/arguments.h"
 
 /* tool_*.c: how each begins. */
 typedef int sp_mcp_tool_start(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `tools/list` says of the tools, in words for models; the engine's own schema
- * (tools/schema.c) keeps the reference's text. Schemas are plain objects, because some hosts refuse
+ * (mcp/schema.c) keeps the reference's text. Schemas are plain objects, because some hosts refuse
  * unions. Models pay for every byte of this list in every conversation: test_mcp_forms.py bounds it
  * at 12 kB. Most hosts show models no output schema, so it has types and hardly a description.
  */
 #include <string.h>
 
+#include "mcp/schema.h"
 #include "mcp/tool_priv.h"
-#include "tools/schema.h"
 
 /* ---- results ---- */
 

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 
 #include "base/ere.h"
+#include "mcp/number.h"
 #include "mcp/tool_priv.h"
-#include "tools/number.h"
 
 /* ---- read ---- */
 

@@ -5,7 +5,7 @@
 #ifndef SP_SANDBOX_COMPILE_H
 #define SP_SANDBOX_COMPILE_H
 
-#include "cell/plan.h"
+#include "sandbox/plan.h"
 #include "sandbox/survey.h"
 
 /* What this host lets us do, found out by doing it (core/probe.h). */

@@ -239,7 +239,7 @@ class Protocol(Case):
 
     def test_every_method_has_a_section_and_an_example(self):
         text = read('docs/PROTOCOL.md')
-        methods = re.findall(r'^\s*\{"([^"]+)",', read('src/rpc/methods.c'), re.M)
+        methods = re.findall(r'^\s*\{"([^"]+)",', read('src/server/rpc/methods.c'), re.M)
         self.assertGreater(len(methods), 5)
         shown = {json.loads(b)['method'] for w, b in fences(text) if w[:2] == ['json', 'request'] and 'raw' not in w}
         for name in methods:
@@ -371,9 +371,9 @@ class Truth(Case):
 
     def test_every_limit_of_the_headers_is_in_the_table(self):
         named = {re.match(r'`(\w+)`', row[2]).group(1) for row in self.rows()}
-        for path, pattern in (('src/rpc/conn.h', r'SP_CONN_MAX_\w+'), ('src/net/link.h', r'SP_LINK_[A-Z_]+'),
+        for path, pattern in (('src/server/rpc/conn.h', r'SP_CONN_MAX_\w+'), ('src/server/net/link.h', r'SP_LINK_[A-Z_]+'),
                               ('src/core/input.h', r'SP_INPUT_[A-Z]+'), ('src/cell/ring.h', r'SP_RING_[A-Z_]+'),
-                              ('src/rpc/json.h', r'SP_JSON_MAX_\w+'), ('src/net/http.h', r'SP_HTTP_MAX_\w+')):
+                              ('src/base/json.h', r'SP_JSON_MAX_\w+'), ('src/server/net/http.h', r'SP_HTTP_MAX_\w+')):
             for name in re.findall(r'^#define (%s) ' % pattern, read(path), re.M):
                 if not name.endswith('_H'):
                     self.assertIn(name, named, path)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "client/remote.h"
+#include "engine/remote/remote.h"
 #include "fuzz.h"
 
 static struct run {

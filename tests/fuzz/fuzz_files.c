@@ -4,7 +4,7 @@
  * and are as long as it says, an answer that is believed keeps every bound, and the entries of a
  * list end where it ends. Nothing is carried out.
  */
-#include "cell/files.h"
+#include "cell/cell_files.h"
 #include "fuzz.h"
 
 static void check_ask(const uint8_t *data, size_t size)

@@ -7,7 +7,7 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "rpc/fs.h"
+#include "server/rpc/fs.h"
 
 #define auto_json __attribute__((cleanup(sp_json_done)))
 #define auto_uri  __attribute__((cleanup(sp_uri_done)))

@@ -5,8 +5,8 @@
  */
 #include <arpa/inet.h>
 
+#include "approve/network_host.h"
 #include "base/auto.h"
-#include "engine/network_host.h"
 #include "fuzz.h"
 
 static void check_name(const char *text)

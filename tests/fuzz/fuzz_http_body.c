@@ -5,7 +5,7 @@
  */
 #include "base/buf.h"
 #include "fuzz.h"
-#include "net/http_body.h"
+#include "server/net/http_body.h"
 
 #define MAX 4096
 

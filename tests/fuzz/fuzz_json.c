@@ -4,9 +4,9 @@
  * the same; what is refused says why and where. Where jansson is there, it must agree.
  */
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "rpc/json.h"
 
 #ifdef SP_HAVE_JANSSON
 #include <jansson.h>

@@ -10,9 +10,9 @@
 
 #include "base/auto.h"
 #include "fuzz.h"
-#include "net/gate.h"
-#include "net/intake.h"
-#include "net/link_open.h"
+#include "server/net/http_gate.h"
+#include "server/net/intake.h"
+#include "server/net/link_open.h"
 
 #define UPGRADE                                                       \
     "GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n" \

@@ -4,7 +4,7 @@
  * against the file, lines are found where a plain search finds them, and the new text ends in a
  * line ending. Without a NUL the input is a script as well, of which a call is a part as it is.
  */
-#include "approve/patch_priv.h"
+#include "approve/patch/patch_priv.h"
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "fuzz.h"

@@ -5,10 +5,10 @@
  * refused says why and leaves nothing behind.
  */
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "rpc/json.h"
-#include "rpc/policy_json.h"
+#include "sandbox/policy_json.h"
 
 #define auto_json    __attribute__((cleanup(sp_json_done)))
 #define auto_profile __attribute__((cleanup(sp_profile_done)))

@@ -3,7 +3,7 @@
  * What is read answers for any command, and the strictest match is what check tells; what is
  * refused says where, and leaves nothing behind. The words of a rule match the rule.
  */
-#include "approve/rules.h"
+#include "approve/rules/rules.h"
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "fuzz.h"

@@ -5,7 +5,7 @@
  * into themselves. A plain script that is written again is read as it was.
  */
 #include "approve/judge.h"
-#include "approve/script.h"
+#include "approve/script/script.h"
 #include "base/auto.h"
 #include "fuzz.h"
 

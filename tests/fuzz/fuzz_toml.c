@@ -4,9 +4,9 @@
  * is refused says where. Merged over itself a tree stays what it is.
  */
 #include "base/auto.h"
+#include "base/toml.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "toml/toml.h"
 
 static size_t check(const struct sp_toml *t, const struct sp_toml_value *v, uint32_t depth)
 {

@@ -4,9 +4,9 @@
  * TOML again, the same when it is selected and written once more, and no more than there was.
  */
 #include "base/auto.h"
+#include "base/toml_select.h"
+#include "base/toml_write.h"
 #include "fuzz.h"
-#include "toml/select.h"
-#include "toml/write.h"
 
 #define MAX_PATHS 64
 #define MAX_KEYS  256

@@ -6,8 +6,8 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "tools/arguments.h"
-#include "tools/reply.h"
+#include "mcp/arguments.h"
+#include "mcp/reply.h"
 
 static void check_refusal(int r, const struct sp_error *e)
 {

@@ -3,9 +3,9 @@
  * What a request to a web server is made of: messages between the front and its worker, lists of
  * fields, addresses, and the lines of a response's head. The first byte says which.
  */
+#include "core/http_url.h"
+#include "core/http_worker_priv.h"
 #include "fuzz.h"
-#include "http/url.h"
-#include "http/worker_priv.h"
 
 static void check_message(const char *bytes, size_t n)
 {

@@ -6,8 +6,8 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "net/intake.h"
-#include "net/outq.h"
+#include "server/net/intake.h"
+#include "server/net/outq.h"
 
 #define MAX_FRAME   3000
 #define MAX_MESSAGE 5000

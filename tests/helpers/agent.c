@@ -17,8 +17,8 @@
 
 #include "base/auto.h"
 #include "base/log.h"
-#include "client/remote.h"
 #include "engine/local.h"
+#include "engine/remote/remote.h"
 
 /* ---- what the engine tells ---- */
 

@@ -6,14 +6,14 @@
 #ifndef SP_TEST_AGENT_H
 #define SP_TEST_AGENT_H
 
-#include "config/rules_watch.h"
-#include "engine/hooks.h"
+#include "approve/hooks.h"
+#include "approve/rules/rules_watch.h"
+#include "base/json.h"
 #include "engine/manager.h"
 #include "engine/run.h"
 #include "engine/snapshot.h"
-#include "rpc/json.h"
+#include "mcp/tools.h"
 #include "sandbox/profile.h"
-#include "tools/tools.h"
 
 #define MAX_ENVIRONMENTS 4
 #define MAX_WORDS        32

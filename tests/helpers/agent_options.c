@@ -8,7 +8,7 @@
 
 #include "agent.h"
 #include "base/auto.h"
-#include "rpc/policy_json.h"
+#include "sandbox/policy_json.h"
 
 static const char help[] =
     "Usage: agent [OPTIONS] [-- PROGRAM [ARGUMENT ...]]\n"

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "approve/script.h"
+#include "approve/script/script.h"
 #include "base/auto.h"
-#include "rpc/json.h"
+#include "base/json.h"
 
 #define MAX_TEXT (16 << 20)
 

@@ -14,9 +14,9 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/json.h"
+#include "base/toml.h"
 #include "config/config_keys.h"
-#include "rpc/json.h"
-#include "toml/toml.h"
 
 #define MAX_TEXT (16 << 20) /* more than the reader takes, so that its bound can be seen */
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/asking.h"
 #include "base/auto.h"
-#include "engine/asking.h"
 #include "puppet_backend.h"
 
 struct someone {

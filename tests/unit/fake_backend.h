@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 #include "base/auto.h"
-#include "core/loop.h"
 #include "engine/job.h"
+#include "os/loop.h"
 #include "process_fixture.h"
 
 enum fake_what {

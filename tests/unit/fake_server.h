@@ -9,8 +9,8 @@
 #include <stdarg.h>
 #include <sys/un.h>
 
+#include "base/json.h"
 #include "remote_fixture.h"
-#include "rpc/json.h"
 
 #define HEARD 64
 

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#include "file/file.h"
+#include "cell/file/file.h"
 #include "tree_fixture.h"
 
 #define WINDOW 65536

@@ -11,8 +11,8 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "core/cell_pool.h"
 #include "core/cells.h"
-#include "core/confine.h"
 #include "core/files.h"
 #include "os/spawn.h"
 #include "tree_fixture.h"

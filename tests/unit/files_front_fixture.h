@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-#include "cell/files.h"
+#include "cell/cell_files.h"
 #include "files_fixture.h"
 
 /* ---- the other ends ---- */

@@ -8,7 +8,7 @@
 
 #include <netinet/tcp.h>
 
-#include "mcp/http.h"
+#include "mcp/mcp_http.h"
 #include "mcp_transport_fixture.h"
 
 #define HEAD(start) start " HTTP/1.1\r\nHost: 127.0.0.1\r\n"

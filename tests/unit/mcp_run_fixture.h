@@ -9,11 +9,11 @@
 #include <stdio.h>
 
 #include "base/auto.h"
+#include "base/json.h"
 #include "engine/local.h"
-#include "mcp/run.h"
+#include "mcp/mcp_run.h"
 #include "mcp/tool.h"
 #include "process_fixture.h"
-#include "rpc/json.h"
 #include "rules_fixture.h"
 
 static struct sp_loop *loop;

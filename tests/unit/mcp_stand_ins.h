@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "base/auto.h"
+#include "mcp/mcp_run.h"
 #include "mcp/parking.h"
-#include "mcp/run.h"
 #include "mcp/task_priv.h"
 #include "mcp/tool.h"
 #include "test.h"

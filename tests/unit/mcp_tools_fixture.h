@@ -10,11 +10,11 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "engine/local.h"
 #include "mcp/memory.h"
 #include "mcp/tool.h"
 #include "process_fixture.h"
-#include "rpc/json.h"
 
 static struct sp_loop *loop;
 static struct sp_backend *backend;

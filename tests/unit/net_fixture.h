@@ -18,10 +18,10 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
-#include "core/loop.h"
-#include "net/link_priv.h"
-#include "net/listen.h"
-#include "net/ws.h"
+#include "os/loop.h"
+#include "server/net/link_priv.h"
+#include "server/net/listen.h"
+#include "server/net/ws.h"
 #include "test.h"
 
 #define CLIENTS 4

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/network.h"
 #include "base/auto.h"
-#include "engine/network.h"
 #include "test.h"
 
 /* ---- who answers ---- */

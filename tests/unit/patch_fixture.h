@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "approve/patch.h"
+#include "approve/patch/patch.h"
 #include "base/auto.h"
 #include "test.h"
 

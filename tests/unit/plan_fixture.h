@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "cell/plan.h"
+#include "sandbox/plan.h"
 
 /* A string that starts in the plan ends in it. */
 static inline bool plan_has_string(const char *memory, size_t bytes, const struct sp_plan *p,

@@ -7,8 +7,8 @@
 #define SP_POLICY_FIXTURE_H
 
 #include "base/buf.h"
-#include "rpc/json.h"
-#include "rpc/policy_json.h"
+#include "base/json.h"
+#include "sandbox/policy_json.h"
 #include "test.h"
 
 #define RESTRICTED(entries)                                                                \

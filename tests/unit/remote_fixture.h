@@ -13,8 +13,8 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
-#include "client/remote.h"
 #include "engine/job.h"
+#include "engine/remote/remote.h"
 #include "process_fixture.h"
 
 #define PIPES 4

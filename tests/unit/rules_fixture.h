@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "approve/rules.h"
+#include "approve/rules/rules.h"
 #include "test.h"
 
 /* From an exact copy on the heap, which is gone after. */

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "base/sha.h"
-#include "net/auth.h"
-#include "net/jwt.h"
+#include "server/net/auth.h"
+#include "server/net/jwt.h"
 #include "test.h"
 
 #define SECRET "0123456789abcdef0123456789abcdef"

@@ -11,7 +11,7 @@
 #include "base/auto.h"
 #include "cell/bell.h"
 #include "cell/cell.h"
-#include "cell/files.h"
+#include "cell/cell_files.h"
 #include "cell/ring.h"
 #include "cell/wire.h"
 #include "os/cgroup.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/headtail.h"
 #include "base/utf8.h"
 #include "engine/delta.h"
-#include "engine/headtail.h"
 #include "test.h"
 
 struct seen {

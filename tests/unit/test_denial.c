@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "core/denial.h"
+#include "sandbox/denial.h"
 #include "test.h"
 
 static const char *const word_texts[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unified-exec.md 9.1 and 9.2, and the cases 143 and 145 to 147. */
-#include "engine/environ.h"
+#include "base/env_policy.h"
 #include "memory_fixture.h"
 #include "test.h"
 

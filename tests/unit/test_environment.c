@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec-server-protocol.md 5.9, sentence by sentence. */
-#include "core/environment.h"
+#include "base/env.h"
 #include "process_fixture.h"
 
 /* The layers as a start lays them. */

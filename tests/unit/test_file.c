@@ -524,7 +524,7 @@ static void test_placeholders_are_hidden(void **state)
 }
 
 /* A limit on the size of files is an error of the operation; without the signal ignored it would be
- * the process's end (cell/files.c ignores it). */
+ * the process's end (cell/cell_files.c ignores it). */
 static void test_a_limit_on_sizes(void **state)
 {
     static char text[300000];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/headtail.h"
+#include "base/headtail.h"
 #include "memory_fixture.h"
 #include "test.h"
 

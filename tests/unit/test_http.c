@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "net/gate.h"
-#include "net/http.h"
+#include "server/net/http.h"
+#include "server/net/http_gate.h"
 #include "test.h"
 
 /* Whole, byte by byte, and with the bytes moving between: the answer must be one. */

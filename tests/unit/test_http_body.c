@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
-#include "net/http_body.h"
+#include "server/net/http_body.h"
 #include "test.h"
 
 #define MAX 64U

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "rpc/json.h"
+#include "base/json.h"
 #include "test.h"
 
 #ifdef SP_HAVE_JANSSON

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/link.h"
 #include "net_fixture.h"
+#include "server/net/link.h"
 
 static void expect_close(struct client *c, unsigned status)
 {

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 
 #include "base/auto.h"
-#include "net/link_priv.h"
 #include "process_fixture.h"
+#include "server/net/link_priv.h"
 
 #define MIB ((size_t)1 << 20)
 

@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "net/bind.h"
-#include "net/listen.h"
 #include "net_fixture.h"
+#include "server/net/bind.h"
+#include "server/net/listen.h"
 
 static char directory[64];
 static char unix_path[96];

@@ -2,7 +2,7 @@
 #include <sys/eventfd.h>
 
 #include "base/auto.h"
-#include "core/loop.h"
+#include "os/loop.h"
 #include "process_fixture.h"
 
 static struct sp_loop *loop;

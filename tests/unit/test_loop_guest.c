@@ -10,7 +10,7 @@
 
 #include "base/auto.h"
 #include "cell/bell.h"
-#include "core/loop.h"
+#include "os/loop.h"
 #include "process_fixture.h"
 
 static struct sp_loop *loop;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Callers, and what belongs to each. */
-#include "engine/approvals_priv.h"
+#include "approve/approvals_priv.h"
 #include "mcp/caller.h"
 #include "mcp/mcp_priv.h"
 #include "mcp_run_fixture.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mcp/http.h"
+#include "mcp/mcp_http.h"
 #include "mcp_http_fixture.h"
 
 #define OK_BODY "{\"id\":1,\"result\":{}}"

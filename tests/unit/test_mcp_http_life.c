@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/resource.h>
 
-#include "mcp/http.h"
+#include "mcp/mcp_http.h"
 #include "mcp_http_fixture.h"
 
 #define OK_BODY "{\"id\":1,\"result\":{}}"

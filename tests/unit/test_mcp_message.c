@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "mcp/message.h"
+#include "mcp/mcp_message.h"
 #include "test.h"
 
 static char *text;

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "approve/approver.h"
-#include "engine/approvers.h"
+#include "approve/approvers.h"
 #include "mcp/mcp_priv.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/list: the same order each time, the arguments of the engine, and plain schemas. */
+#include "mcp/tools.h"
 #include "mcp_tools_fixture.h"
-#include "tools/tools.h"
 
 static const char *const names[] = {"exec_command",   "write_stdin",    "read_output",
                                     "list_sessions",  "signal_session", "resize_session",

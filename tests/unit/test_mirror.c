@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "client/mirror.h"
+#include "engine/remote/mirror.h"
 #include "test.h"
 
 /* What was told, in a few characters: the bytes of output, "-" a gap, "x17" the exit (and its

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of hosts, as hostile commands spell them. */
-#include "engine/network_host.h"
+#include "approve/network_host.h"
 #include "test.h"
 
 static const char *read_copy(struct sp_str text, struct sp_network_host *ret)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a patch may be applied: approvals.md 14.4, cases 140 to 152 and 168, as data. */
-#include "approve/patch_assess.h"
+#include "approve/patch/patch_assess.h"
 #include "memory_fixture.h"
 #include "profile_fixture.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "approve/patch.h"
+#include "approve/patch/patch.h"
 #include "base/auto.h"
 #include "memory_fixture.h"
 #include "test.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The profile that a patch is verified under: the command's, to read with. */
-#include "engine/approvals_priv.h"
+#include "approve/approvals_priv.h"
 #include "memory_fixture.h"
 #include "profile_fixture.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "approve/patch.h"
+#include "approve/patch/patch.h"
 #include "base/auto.h"
 #include "memory_fixture.h"
 #include "test.h"

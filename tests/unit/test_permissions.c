@@ -3,9 +3,9 @@
  * request_permissions: what is asked, what may be answered, what commands have of it afterwards
  * (approvals.md 2, 9.3, 12.3; case 132). And how such answers are spelled.
  */
+#include "approve/run_plan.h"
 #include "approver_fixture.h"
-#include "engine/plan.h"
-#include "tools/tools.h"
+#include "mcp/tools.h"
 
 static struct sp_tools_options tools = {.has_additional_permissions = true};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The source is included: verbs are no library. */
-#include "cli/plain.c" /* NOLINT: see above */
+#include "cli/escape_text.c" /* NOLINT: see above */
 #include "test.h"
 
 static void is_plain(struct sp_str text, const char *want)

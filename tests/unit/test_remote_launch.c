@@ -4,7 +4,7 @@
  */
 #include <stdio.h>
 
-#include "client/remote_priv.h"
+#include "engine/remote/remote_priv.h"
 #include "sandbox/profile.h"
 #include "test.h"
 

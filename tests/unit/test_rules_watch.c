@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "approve/rules/rules_watch.h"
 #include "base/auto.h"
-#include "config/rules_watch.h"
 #include "rules_fixture.h"
 
 #define DEADLINE_MS 20000

@@ -7,8 +7,8 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
-#include "client/remote.h"
 #include "engine/local.h"
+#include "engine/remote/remote.h"
 #include "engine/run.h"
 #include "process_fixture.h"
 

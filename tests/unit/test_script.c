@@ -2,7 +2,7 @@
 /* What a plain script runs, tests/functional/test_script_oracle.py asks the shells themselves. */
 #include <stdio.h>
 
-#include "approve/script.h"
+#include "approve/script/script.h"
 #include "base/buf.h"
 #include "memory_fixture.h"
 #include "test.h"

@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/toml.h"
 #include "memory_fixture.h"
 #include "test.h"
-#include "toml/toml.h"
 
 /* From an exact copy on the heap, which is gone after: the document keeps its own. */
 static int parse_n(struct sp_toml *t, struct sp_str text, struct sp_error *e)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts as the reference's library writes them: taken from its answers, then read again. */
+#include "base/toml_select.h"
+#include "base/toml_write.h"
 #include "memory_fixture.h"
 #include "test.h"
-#include "toml/select.h"
-#include "toml/write.h"
 
 #define MAX_KEYS 8
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 
 #include "base/auto.h"
+#include "mcp/arguments.h"
+#include "mcp/number.h"
 #include "test.h"
-#include "tools/arguments.h"
-#include "tools/number.h"
 
 static const struct sp_tools_options plain = {.has_login = true};
 static const struct sp_tools_options patient = {.has_no_timeout = true};

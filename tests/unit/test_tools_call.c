@@ -4,10 +4,10 @@
 #include <stdio.h>
 
 #include "base/auto.h"
+#include "base/json.h"
+#include "mcp/tools.h"
 #include "memory_fixture.h"
-#include "rpc/json.h"
 #include "test.h"
-#include "tools/tools.h"
 
 /* ---- the manager ---- */
 

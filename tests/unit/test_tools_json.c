@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is published: the schemas (unified-exec.md 3.1, 3.2, 3.6) and the events (6.1). */
 #include "base/auto.h"
-#include "rpc/json.h"
+#include "base/json.h"
+#include "mcp/tools.h"
 #include "test.h"
-#include "tools/tools.h"
 
 /* ---- schemas ---- */
 

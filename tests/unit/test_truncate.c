@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "engine/truncate.h"
+#include "base/truncate.h"
 #include "test.h"
 
 #define DOTS  "\xE2\x80\xA6"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/message.h"
+#include "core/http_message.h"
 #include "test.h"
 
 static struct sp_web_message head(enum sp_web_op op, uint32_t len, uint64_t value)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/auto.h"
-#include "http/url.h"
+#include "core/http_url.h"
 #include "test.h"
 
 static void reads(const char *text, const char *want)

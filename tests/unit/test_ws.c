@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "net/intake.h"
-#include "net/outq.h"
-#include "net/ws.h"
+#include "server/net/intake.h"
+#include "server/net/outq.h"
+#include "server/net/ws.h"
 #include "test.h"
 
 /* ---- frame headers ---- */

@@ -11,7 +11,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/ring.h"
-#include "core/confine.h"
+#include "core/cell_pool.h"
 #include "core/journal.h"
 #include "core/probe.h"
 #include "os/spawn.h"

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "approve/patch/patch_assess.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "sandbox/resolve.h"
+
+static const char empty_patch[] = "patch rejected: empty patch";
+static const char outside[] =
+    "patch rejected: writing outside of the project; rejected by user approval settings";
+static const char read_only[] =
+    "patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings";
+
+struct assessor {
+    const struct sp_patch_assess_ask *ask;
+    struct sp_resolved rules;
+    struct sp_patch_assessment *ret;
+};
+
+void sp_patch_assessment_done(struct sp_patch_assessment *a)
+{
+    if (a == NULL)
+        return;
+    for (uint32_t i = 0; i < a->parent_count; i++)
+        free(a->parents[i]);
+    free(a->parents);
+    *a = (struct sp_patch_assessment){0};
+}
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "assess a patch");
+}
+
+/* ---- what is writable ---- */
+
+static bool is_free(const struct sp_patch_assess_ask *ask)
+{
+    return ask->profile == NULL || ask->profile->profile.kind != SP_PROFILE_MANAGED;
+}
+
+static bool can_write(const struct assessor *a, const char *path)
+{
+    return path == NULL || is_free(a->ask) || sp_resolved_can_write(&a->rules, path, NULL, NULL);
+}
+
+static bool can_write_all(const struct assessor *a)
+{
+    for (uint32_t i = 0; i < a->ask->changes->count; i++) {
+        const struct sp_patch_change *c = &a->ask->changes->items[i];
+
+        if (!can_write(a, c->full_path) || !can_write(a, c->full_target))
+            return false;
+    }
+    return true;
+}
+
+static bool has_writable_root(const struct assessor *a)
+{
+    if (is_free(a->ask) || a->rules.is_open || a->rules.is_full_write)
+        return true;
+    for (size_t i = 0; i < a->rules.count; i++)
+        if (a->rules.facts[i].access == SP_ACCESS_WRITE)
+            return true;
+    return false;
+}
+
+/* ---- what else would have to be ---- */
+
+static bool add_parent(struct sp_patch_assessment *r, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+
+    r->parents[r->parent_count] = strndup(path, n);
+    return r->parents[r->parent_count] != NULL && ++r->parent_count > 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void drop_repeated(struct sp_patch_assessment *r)
+{
+    uint32_t kept = 0;
+
+    if (r->parent_count > 1)
+        qsort(r->parents, r->parent_count, sizeof *r->parents, by_text);
+    for (uint32_t i = 0; i < r->parent_count; i++) {
+        if (kept > 0 && strcmp(r->parents[kept - 1], r->parents[i]) == 0)
+            free(r->parents[i]);
+        else
+            r->parents[kept++] = r->parents[i];
+    }
+    r->parent_count = kept;
+}
+
+static int find_parents(struct assessor *a, struct sp_error *e)
+{
+    const struct sp_patch_changes *c = a->ask->changes;
+    bool ok;
+
+    a->ret->parents = calloc((size_t)c->count * 2 + 1, sizeof *a->ret->parents);
+    ok = a->ret->parents != NULL;
+    for (uint32_t i = 0; ok && i < c->count; i++) {
+        const char *paths[] = {c->items[i].full_path, c->items[i].full_target};
+
+        for (int k = 0; ok && k < 2; k++)
+            ok = can_write(a, paths[k]) || add_parent(a->ret, paths[k]);
+    }
+    if (!ok)
+        return no_memory(e);
+    drop_repeated(a->ret);
+    return 0;
+}
+
+/* ---- the table ---- */
+
+static bool may_ask(const struct sp_approval_policy *p)
+{
+    switch (p->kind) {
+    case SP_APPROVAL_UNTRUSTED:
+    case SP_APPROVAL_ON_FAILURE:
+    case SP_APPROVAL_ON_REQUEST:
+        return true;
+    case SP_APPROVAL_GRANULAR:
+        return p->sandbox_approval;
+    case SP_APPROVAL_NEVER:
+    case SP_APPROVAL_MAX:
+        break;
+    }
+    return false;
+}
+
+static int reject(struct assessor *a, const char *text)
+{
+    a->ret->verdict = SP_PATCH_REJECT;
+    a->ret->text = text;
+    return 0;
+}
+
+static int question(struct assessor *a, struct sp_error *e)
+{
+    if (!may_ask(&a->ask->policy))
+        return reject(a, has_writable_root(a) ? outside : read_only);
+    a->ret->verdict = SP_PATCH_QUESTION;
+    return find_parents(a, e);
+}
+
+static int assess(struct assessor *a, struct sp_error *e)
+{
+    const struct sp_patch_assess_ask *ask = a->ask;
+
+    if (ask->changes->count == 0)
+        return reject(a, empty_patch);
+    if (ask->policy.kind == SP_APPROVAL_UNTRUSTED)
+        return question(a, e);
+    if (!can_write_all(a) && ask->policy.kind != SP_APPROVAL_ON_FAILURE)
+        return question(a, e);
+    if (!is_free(ask) && !ask->has_sandbox)
+        return question(a, e);
+    a->ret->verdict = SP_PATCH_APPROVE;
+    return 0;
+}
+
+int sp_patch_assess(const struct sp_patch_assess_ask *ask, struct sp_patch_assessment *ret,
+                    struct sp_error *e)
+{
+    struct sp_patch_assessment result = {.is_free = is_free(ask)};
+    struct assessor a = {.ask = ask, .ret = &result};
+    int r = ask->profile == NULL ? 0 : sp_resolve(ask->profile, &a.rules, e);
+
+    if (r == 0)
+        r = assess(&a, e);
+    sp_resolved_done(&a.rules);
+    if (r < 0)
+        sp_patch_assessment_done(&result);
+    else
+        *ret = result;
+    return r;
+}

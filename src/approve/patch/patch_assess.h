@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * patch_assess: whether a patch may be applied: unasked, after a question, or not at all
+ * (approvals.md 14.4). A pure function of the changes, the approval policy and the profile.
+ */
+#ifndef SP_APPROVE_PATCH_PATCH_ASSESS_H
+#define SP_APPROVE_PATCH_PATCH_ASSESS_H
+
+#include "approve/judge.h"
+#include "approve/patch/patch.h"
+
+struct sp_patch_assess_ask {
+    const struct sp_patch_changes *changes;
+    struct sp_approval_policy policy;
+    const struct sp_policy *profile; /* with what was granted beforehand; NULL: full access */
+    bool has_sandbox;                /* this host can confine */
+};
+
+enum sp_patch_verdict {
+    SP_PATCH_REJECT,   /* text says why */
+    SP_PATCH_APPROVE,  /* unasked */
+    SP_PATCH_QUESTION, /* if a person approves */
+};
+
+struct sp_patch_assessment {
+    enum sp_patch_verdict verdict;
+    bool is_free;     /* APPROVE, QUESTION: nothing confines it; links are refused then */
+    const char *text; /* REJECT: "patch rejected: ..." (M17); else NULL */
+    /* QUESTION: directories that need write permission besides if it is approved: the parents of
+     * the targets that the profile does not open. Each once; absolute. */
+    char **parents;
+    uint32_t parent_count;
+};
+void sp_patch_assessment_done(struct sp_patch_assessment *a);
+
+/* Fails only without memory. */
+int sp_patch_assess(const struct sp_patch_assess_ask *ask, struct sp_patch_assessment *ret,
+                    struct sp_error *e);
+
+#endif

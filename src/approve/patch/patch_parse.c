@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * patch: from text to hunks (approvals.md 14.2).
+ *
+ * Line by line, with the state of the hunk that is open. All lists are sized by the number of lines
+ * before the first is read, and the text is copied: nothing moves while it is read.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "approve/patch/patch_priv.h"
+#include "base/auto.h"
+#include "base/utf8.h"
+
+#define SHOWN 160 /* bytes of a line or path that a complaint quotes */
+
+enum state { NOT_STARTED, STARTED, IN_ADD, IN_DELETE, IN_UPDATE, ENDED };
+
+/* What a patch points into. */
+struct store {
+    char *text;
+    char *added; /* the contents of new files, one behind the other */
+    struct sp_str *olds, *news;
+    struct sp_patch_chunk *chunks;
+    struct sp_patch_hunk *hunks;
+};
+
+struct reader {
+    struct store *store;
+    enum state state;
+    uint32_t line;      /* its number, from 1 */
+    uint32_t hunk_line; /* of the update's header */
+    struct sp_patch_hunk *hunk;
+    struct sp_patch_chunk *chunk; /* the last of the update; NULL: none yet */
+    uint32_t hunk_count, chunk_count, old_count, new_count;
+    size_t added;
+    struct sp_str environment_id;
+};
+
+static void store_free(struct store *s)
+{
+    if (s == NULL)
+        return;
+    free(s->text);
+    free(s->added);
+    free(s->olds);
+    free(s->news);
+    free(s->chunks);
+    free(s->hunks);
+    free(s);
+}
+
+void sp_patch_done(struct sp_patch *p)
+{
+    if (p == NULL)
+        return;
+    store_free(p->impl);
+    *p = (struct sp_patch){0};
+}
+
+static int invalid(struct sp_error *e, const char *text)
+{
+    return sp_fail(e, SP_E_INVALID, 0, "invalid patch: %s", text);
+}
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
+}
+
+#define QUOTED(s) SP_STR_ARG(sp_patch_cut(s, SHOWN))
+
+static int bad_header(const struct reader *r, struct sp_str line, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "invalid hunk at line %u, '" SP_STR_FMT
+                   "' is not a valid hunk header. Valid hunk headers: '*** Add File: {path}', "
+                   "'*** Delete File: {path}', '*** Update File: {path}'",
+                   r->line, QUOTED(line));
+}
+
+static int unexpected(const struct reader *r, struct sp_str line, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "invalid hunk at line %u, Unexpected line found in update hunk: '" SP_STR_FMT
+                   "'. Every line should start with ' ' (context line), '+' (added line), or '-' "
+                   "(removed line)",
+                   r->line, QUOTED(line));
+}
+
+static int no_marker(const struct reader *r, struct sp_str line, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "invalid hunk at line %u, Expected update hunk to start with a @@ context "
+                   "marker, got: '" SP_STR_FMT "'",
+                   r->line, QUOTED(line));
+}
+
+static int no_lines(const struct reader *r, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "invalid hunk at line %u, Update hunk does not contain any lines", r->line);
+}
+
+/* ---- headers ---- */
+
+static const struct sp_str begin_marker = SP_STR("*** Begin Patch");
+static const struct sp_str end_marker = SP_STR("*** End Patch");
+static const struct sp_str bare_context = SP_STR("@@");
+
+/* Whether s begins with the prefix; *ret is the rest. */
+static bool begins(struct sp_str s, struct sp_str prefix, struct sp_str *ret)
+{
+    if (s.n < prefix.n || memcmp(s.p, prefix.p, prefix.n) != 0)
+        return false;
+    *ret = (struct sp_str){s.p + prefix.n, s.n - prefix.n};
+    return true;
+}
+
+static bool is_empty_chunk(const struct sp_patch_chunk *c)
+{
+    return c != NULL && c->old_count == 0 && c->new_count == 0;
+}
+
+/* Whether the open hunk may end before this line. */
+static int end_hunk(const struct reader *r, struct sp_str line, struct sp_error *e)
+{
+    if (r->state != IN_UPDATE)
+        return 0;
+    if (r->chunk == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "invalid hunk at line %u, Update file hunk for path '" SP_STR_FMT
+                       "' is empty",
+                       r->hunk_line, QUOTED(r->hunk->path));
+    if (!is_empty_chunk(r->chunk))
+        return 0;
+    return sp_str_eq(line, end_marker) ? no_lines(r, e) : unexpected(r, line, e);
+}
+
+static int check_path(const struct reader *r, struct sp_str path, struct sp_error *e)
+{
+    return sp_str_has_nul(path)
+               ? sp_fail(e, SP_E_INVALID, 0, "invalid hunk at line %u, a path holds a NUL byte",
+                         r->line)
+               : 0;
+}
+
+static int begin_hunk(struct reader *r, enum sp_patch_kind kind, struct sp_str path,
+                      struct sp_str line, struct sp_error *e)
+{
+    static const enum state states[] = {
+        [SP_PATCH_ADD] = IN_ADD,
+        [SP_PATCH_DELETE] = IN_DELETE,
+        [SP_PATCH_UPDATE] = IN_UPDATE,
+    };
+    int ret = end_hunk(r, line, e);
+
+    if (ret == 0)
+        ret = check_path(r, path, e);
+    if (ret < 0)
+        return ret;
+    r->hunk = &r->store->hunks[r->hunk_count++];
+    *r->hunk = (struct sp_patch_hunk){.kind = kind,
+                                      .path = path,
+                                      .content = {r->store->added + r->added, 0},
+                                      .chunks = &r->store->chunks[r->chunk_count]};
+    r->chunk = NULL;
+    r->hunk_line = r->line;
+    r->state = states[kind];
+    return 0;
+}
+
+static int take_environment(struct reader *r, struct sp_str id, struct sp_error *e)
+{
+    if (r->environment_id.p != NULL)
+        return invalid(e, "apply_patch environment_id cannot be specified more than once");
+    id = sp_patch_trim(id);
+    if (id.n == 0)
+        return invalid(e, "apply_patch environment_id cannot be empty");
+    r->environment_id = id;
+    return 0;
+}
+
+/* *ret_taken: the line was a header or the end. */
+static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, struct sp_error *e)
+{
+    static const struct sp_str markers[] = {
+        [SP_PATCH_ADD] = SP_STR("*** Add File: "),
+        [SP_PATCH_DELETE] = SP_STR("*** Delete File: "),
+        [SP_PATCH_UPDATE] = SP_STR("*** Update File: "),
+    };
+    struct sp_str rest;
+    int ret = 0;
+
+    *ret_taken = true;
+    if (r->state == STARTED && begins(line, SP_STR("*** Environment ID:"), &rest))
+        return take_environment(r, rest, e);
+    if (sp_str_eq(line, end_marker)) {
+        ret = end_hunk(r, line, e);
+        r->state = ENDED;
+        return ret;
+    }
+    for (int kind = SP_PATCH_ADD; kind <= SP_PATCH_UPDATE; kind++)
+        if (begins(line, markers[kind], &rest))
+            return begin_hunk(r, (enum sp_patch_kind)kind, rest, line, e);
+    *ret_taken = false;
+    return 0;
+}
+
+/* ---- the lines of an update ---- */
+
+static void begin_chunk(struct reader *r, struct sp_str context)
+{
+    r->chunk = &r->store->chunks[r->chunk_count++];
+    *r->chunk = (struct sp_patch_chunk){.context = context,
+                                        .old_lines = &r->store->olds[r->old_count],
+                                        .new_lines = &r->store->news[r->new_count]};
+    r->hunk->chunk_count++;
+}
+
+static void add_line(struct reader *r, bool is_old, bool is_new, struct sp_str text)
+{
+    if (r->chunk == NULL)
+        begin_chunk(r, (struct sp_str){0});
+    if (is_old) {
+        r->store->olds[r->old_count++] = text;
+        r->chunk->old_count++;
+    }
+    if (is_new) {
+        r->store->news[r->new_count++] = text;
+        r->chunk->new_count++;
+    }
+}
+
+/* " text", "+text", "-text", or nothing at all. */
+static bool take_change(struct reader *r, struct sp_str line)
+{
+    const char sign = line.n == 0 ? ' ' : line.p[0];
+
+    if (sign != ' ' && sign != '+' && sign != '-')
+        return false;
+    add_line(r, sign != '+', sign != '-',
+             line.n == 0 ? line : (struct sp_str){line.p + 1, line.n - 1});
+    return true;
+}
+
+static int take_end_of_file(struct reader *r, struct sp_error *e)
+{
+    if (is_empty_chunk(r->chunk))
+        return no_lines(r, e);
+    if (r->chunk != NULL)
+        r->chunk->is_at_end = true;
+    return 0;
+}
+
+static int take_update(struct reader *r, struct sp_str line, struct sp_error *e)
+{
+    const struct sp_str end_trimmed = sp_patch_trim_end(line);
+    const bool is_bare = sp_str_eq(end_trimmed, bare_context);
+    struct sp_str context = {0};
+    const bool is_context = is_bare || begins(end_trimmed, SP_STR("@@ "), &context);
+    struct sp_str path;
+
+    if (r->chunk != NULL && r->chunk->is_at_end && !is_context)
+        return end_trimmed.n == 0 ? 0 : no_marker(r, line, e);
+    if (r->chunk == NULL && r->hunk->move_to.p == NULL &&
+        begins(end_trimmed, SP_STR("*** Move to: "), &path)) {
+        r->hunk->move_to = path;
+        return check_path(r, path, e);
+    }
+    if (is_context && is_empty_chunk(r->chunk))
+        return unexpected(r, line, e);
+    if (is_context) {
+        begin_chunk(r, context);
+        return 0;
+    }
+    if (sp_str_eq(end_trimmed, SP_STR("*** End of File")))
+        return take_end_of_file(r, e);
+    if (take_change(r, line))
+        return 0;
+    return r->chunk == NULL || is_empty_chunk(r->chunk) ? unexpected(r, line, e)
+                                                        : no_marker(r, line, e);
+}
+
+/* ---- lines ---- */
+
+static bool take_added(struct reader *r, struct sp_str line)
+{
+    if (line.n == 0 || line.p[0] != '+')
+        return false;
+    memcpy(r->store->added + r->added, line.p + 1, line.n - 1);
+    r->added += line.n - 1;
+    r->store->added[r->added++] = '\n';
+    r->hunk->content.n += line.n;
+    return true;
+}
+
+static int take_line(struct reader *r, struct sp_str line, bool is_last, struct sp_error *e)
+{
+    const struct sp_str trimmed = sp_patch_trim(line);
+    bool is_taken = false;
+    int ret;
+
+    switch (r->state) {
+    case NOT_STARTED: /* the first line has been looked at */
+        r->state = STARTED;
+        return 0;
+    case ENDED: /* the last line is an end, and may be a second one */
+        return trimmed.n == 0 || is_last
+                   ? 0
+                   : invalid(e, "The last line of the patch must be '*** End Patch'");
+    case IN_UPDATE:
+        ret = take_header(r, sp_patch_trim_end(line), &is_taken, e);
+        return ret < 0 || is_taken ? ret : take_update(r, line, e);
+    case STARTED:
+    case IN_DELETE:
+    case IN_ADD:
+        ret = take_header(r, trimmed, &is_taken, e);
+        if (ret < 0 || is_taken || (r->state == IN_ADD && take_added(r, line)))
+            return ret;
+        return bad_header(r, trimmed, e);
+    }
+    return bad_header(r, trimmed, e);
+}
+
+/* ---- the text as a whole ---- */
+
+static struct sp_str first_line(struct sp_str text)
+{
+    struct sp_str line = {text.p, 0};
+
+    (void)sp_patch_next_line(&text, &line);
+    return line;
+}
+
+static struct sp_str last_line(struct sp_str text)
+{
+    const char *lf = text.n == 0 ? NULL : memrchr(text.p, '\n', text.n);
+
+    return lf == NULL ? text : (struct sp_str){lf + 1, text.n - (size_t)(lf + 1 - text.p)};
+}
+
+static int check_borders(struct sp_str text, struct sp_error *e)
+{
+    if (!sp_str_eq(sp_patch_trim(first_line(text)), begin_marker))
+        return invalid(e, "The first line of the patch must be '*** Begin Patch'");
+    if (!sp_str_eq(sp_patch_trim(last_line(text)), end_marker))
+        return invalid(e, "The last line of the patch must be '*** End Patch'");
+    return 0;
+}
+
+static uint64_t count_lines(struct sp_str text)
+{
+    uint64_t count = 0;
+    struct sp_str line;
+
+    while (sp_patch_next_line(&text, &line))
+        count++;
+    return count;
+}
+
+/* <<EOF ... EOF as the argument itself, which no shell has read. */
+static bool is_wrapped(struct sp_str text, struct sp_str *ret_inner)
+{
+    struct sp_str first = first_line(text);
+    const struct sp_str last = last_line(text);
+
+    while (first.n > 0 && first.p[first.n - 1] == '\r')
+        first.n--;
+    if (!sp_str_eq(first, SP_STR("<<EOF")) && !sp_str_eq(first, SP_STR("<<'EOF'")) &&
+        !sp_str_eq(first, SP_STR("<<\"EOF\"")))
+        return false;
+    if (last.n < 3 || memcmp(last.p + last.n - 3, "EOF", 3) != 0 || count_lines(text) < 4)
+        return false;
+    const char *begin = memchr(text.p, '\n', text.n);
+    *ret_inner = (struct sp_str){begin + 1, (size_t)(last.p - 1 - (begin + 1))};
+    return true;
+}
+
+/* What is left to read, from the first marker to the last. */
+static int find_body(struct sp_str text, struct sp_str *ret, struct sp_error *e)
+{
+    struct sp_str inner;
+    int r;
+
+    *ret = sp_patch_trim(text);
+    r = check_borders(*ret, e);
+    if (r < 0 && is_wrapped(*ret, &inner)) {
+        *ret = inner;
+        r = check_borders(inner, e);
+    }
+    return r;
+}
+
+static struct store *store_new(struct sp_str text, uint64_t lines)
+{
+    struct store *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        return NULL;
+    s->text = malloc(text.n + 1);
+    s->added = malloc(text.n + 1);
+    s->olds = calloc(lines + 1, sizeof *s->olds);
+    s->news = calloc(lines + 1, sizeof *s->news);
+    s->chunks = calloc(lines + 1, sizeof *s->chunks);
+    s->hunks = calloc(lines + 1, sizeof *s->hunks);
+    if (s->text == NULL || s->added == NULL || s->olds == NULL || s->news == NULL ||
+        s->chunks == NULL || s->hunks == NULL) {
+        store_free(s);
+        return NULL;
+    }
+    memcpy(s->text, text.p, text.n);
+    return s;
+}
+
+static int read_lines(struct reader *r, struct sp_str text, struct sp_error *e)
+{
+    struct sp_str line;
+    int ret = 0;
+
+    while (ret == 0 && sp_patch_next_line(&text, &line)) {
+        while (line.n > 0 && line.p[line.n - 1] == '\r')
+            line.n--;
+        r->line++;
+        /* The end may be indented even where a line that is would be a context line. */
+        if (text.n == 0 && r->state == IN_UPDATE)
+            line = sp_patch_trim(line);
+        ret = take_line(r, line, text.n == 0, e);
+    }
+    return ret;
+}
+
+int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_error *e)
+{
+    struct reader r = {0};
+    struct sp_str body;
+
+    if (text.n > SP_PATCH_MAX_BYTES)
+        return invalid(e, "it is larger than 16 MiB");
+    if (text.n == 0)
+        text = SP_STR("");
+    if (!sp_utf8_is_valid(text))
+        return invalid(e, "it is not valid UTF-8");
+    if (find_body(text, &body, e) < 0)
+        return -SP_E_INVALID;
+    const uint64_t lines = count_lines(body);
+    if (lines > SP_PATCH_MAX_LINES)
+        return invalid(e, "it has more than 4194304 lines");
+    r.store = store_new(body, lines);
+    if (r.store == NULL)
+        return no_memory(e);
+    const int code = read_lines(&r, (struct sp_str){r.store->text, body.n}, e);
+    if (code < 0) {
+        store_free(r.store);
+        return code;
+    }
+    *ret = (struct sp_patch){.hunks = r.store->hunks,
+                             .hunk_count = r.hunk_count,
+                             .environment_id = r.environment_id,
+                             .impl = r.store};
+    return 0;
+}

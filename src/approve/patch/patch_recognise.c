@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * patch: whether a command is a call of apply_patch (approvals.md 14.1).
+ *
+ * A script is one if it is, as a whole, `apply_patch <<'EOF'` with its here-document, perhaps
+ * behind `cd PATH &&`. Whatever else is in it makes it an ordinary command.
+ */
+#include <errno.h>
+
+#include "approve/patch/patch_priv.h"
+
+static bool is_patch_program(struct sp_str name)
+{
+    return sp_str_eq(name, SP_STR("apply_patch")) || sp_str_eq(name, SP_STR("applypatch"));
+}
+
+/* ---- wrappers ---- */
+
+static struct sp_str base_name(struct sp_str path)
+{
+    const char *slash = path.n == 0 ? NULL : memrchr(path.p, '/', path.n);
+
+    return slash == NULL ? path : (struct sp_str){slash + 1, path.n - (size_t)(slash + 1 - path.p)};
+}
+
+static bool is_powershell(struct sp_str name)
+{
+    return sp_str_eq(name, SP_STR("pwsh")) || sp_str_eq(name, SP_STR("powershell"));
+}
+
+/* pwsh [-NoProfile] -Command SCRIPT, cmd /c SCRIPT */
+static bool is_foreign_wrapper(struct sp_words argv, struct sp_str *ret)
+{
+    const struct sp_str name = argv.count > 0 ? base_name(argv.items[0]) : SP_STR("");
+    const bool has_more = argv.count == 4 && is_powershell(name) &&
+                          sp_str_eq_nocase(argv.items[1], SP_STR("-NoProfile"));
+    const uint32_t flag = has_more ? 2 : 1;
+
+    if (argv.count != flag + 2)
+        return false;
+    *ret = argv.items[flag + 1];
+    return (is_powershell(name) && sp_str_eq_nocase(argv.items[flag], SP_STR("-Command"))) ||
+           (sp_str_eq(name, SP_STR("cmd")) && sp_str_eq_nocase(argv.items[flag], SP_STR("/c")));
+}
+
+/* ---- a script, read from its front ---- */
+
+static void drop(struct sp_str *s, size_t n)
+{
+    s->p += n;
+    s->n -= n;
+}
+
+static void skip(struct sp_str *s, const char *set)
+{
+    while (s->n > 0 && *s->p != 0 && strchr(set, *s->p) != NULL)
+        drop(s, 1);
+}
+
+static bool take(struct sp_str *s, struct sp_str text)
+{
+    if (s->n < text.n || memcmp(s->p, text.p, text.n) != 0)
+        return false;
+    drop(s, text.n);
+    return true;
+}
+
+/* A run of characters that mean themselves. */
+static struct sp_str take_bare(struct sp_str *s)
+{
+    static const char special[] = " \t\r\n\v\f{}*?[]\\~^#$`()<>&;|'\"!";
+    struct sp_str word = {s->p, 0};
+
+    while (s->n > 0 && *s->p != 0 && strchr(special, *s->p) == NULL) {
+        word.n++;
+        drop(s, 1);
+    }
+    return word;
+}
+
+/* 'TEXT' or "TEXT", nothing in it that a shell would replace. */
+static bool take_quoted(struct sp_str *s, struct sp_str *ret)
+{
+    const char quote = s->n > 0 ? *s->p : 0;
+
+    if (quote != '\'' && quote != '"')
+        return false;
+    const char *end = memchr(s->p + 1, quote, s->n - 1);
+    if (end == NULL)
+        return false;
+    *ret = (struct sp_str){s->p + 1, (size_t)(end - s->p - 1)};
+    for (size_t i = 0; quote == '"' && i < ret->n; i++)
+        if (ret->p[i] == '$' || ret->p[i] == '`' || ret->p[i] == '\\')
+            return false;
+    drop(s, ret->n + 2);
+    return true;
+}
+
+/* One word: bare or one pair of quotes, not empty. */
+static bool take_word(struct sp_str *s, struct sp_str *ret)
+{
+    if (!take_quoted(s, ret))
+        *ret = take_bare(s);
+    return ret->n > 0 && !sp_str_has_nul(*ret);
+}
+
+/* "cd PATH && "; *ret has p NULL if there is none. false: it begins so and goes on otherwise. */
+static bool take_cd(struct sp_str *s, struct sp_str *ret)
+{
+    struct sp_str rest = *s;
+
+    *ret = (struct sp_str){0};
+    if (!take(&rest, SP_STR("cd")) || rest.n == 0 || (*rest.p != ' ' && *rest.p != '\t'))
+        return true;
+    skip(&rest, " \t");
+    if (!take_word(&rest, ret) || ret->p[0] == '-')
+        return false;
+    skip(&rest, " \t");
+    if (!take(&rest, SP_STR("&&")))
+        return false;
+    skip(&rest, " \t\n");
+    *s = rest;
+    return true;
+}
+
+/* The lines up to the delimiter, behind which there is nothing. */
+static bool take_document(struct sp_str rest, struct sp_str delimiter, struct sp_str *ret)
+{
+    struct sp_str line;
+    const char *begin = rest.p;
+
+    while (sp_patch_next_line(&rest, &line)) {
+        if (!sp_str_eq(line, delimiter))
+            continue;
+        *ret = (struct sp_str){begin, (size_t)(line.p - begin)};
+        skip(&rest, " \t\n");
+        return rest.n == 0;
+    }
+    return false;
+}
+
+static bool is_patch_script(struct sp_str script, struct sp_str *ret_text, struct sp_str *ret_cd)
+{
+    struct sp_str delimiter;
+
+    skip(&script, " \t\n");
+    if (!take_cd(&script, ret_cd) || !is_patch_program(take_bare(&script)))
+        return false;
+    skip(&script, " \t");
+    if (!take(&script, SP_STR("<<")))
+        return false;
+    skip(&script, " \t");
+    /* <<- and <<< are other things. */
+    if (!take_word(&script, &delimiter) || memchr(delimiter.p, '\n', delimiter.n) != NULL ||
+        (delimiter.p[0] == '-' && delimiter.p[-1] == '<'))
+        return false;
+    skip(&script, " \t");
+    return take(&script, SP_STR("\n")) && take_document(script, delimiter, ret_text);
+}
+
+/* ---- all of it ---- */
+
+static int is_bare(struct sp_str text, bool *ret, struct sp_error *e)
+{
+    struct sp_patch p = {0};
+    const int r = sp_patch_parse(text, &p, e);
+
+    sp_patch_done(&p);
+    *ret = r == 0;
+    return r == -SP_E_INVALID ? 0 : r;
+}
+
+int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_buf *ret_text,
+                       struct sp_buf *ret_cd, struct sp_error *e)
+{
+    struct sp_str text = {0};
+    struct sp_str cd = {0};
+    bool is_patch = false;
+
+    *ret = SP_PATCH_CALL_NONE;
+    if (argv.count == 2 && is_patch_program(argv.items[0])) {
+        text = argv.items[1];
+    } else if (argv.count == 1 || sp_script_is_wrapper(argv, &text) ||
+               is_foreign_wrapper(argv, &text)) {
+        if (argv.count == 1)
+            text = argv.items[0];
+        const int r = is_bare(text, &is_patch, e);
+        if (r < 0)
+            return r;
+        *ret = is_patch ? SP_PATCH_CALL_BARE : SP_PATCH_CALL_NONE;
+        if (is_patch || argv.count == 1 || !is_patch_script(text, &text, &cd))
+            return 0;
+    } else {
+        return 0;
+    }
+    if (!sp_buf_add_str(ret_text, text) || (cd.p != NULL && !sp_buf_add_str(ret_cd, cd)))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy a patch");
+    *ret = SP_PATCH_CALL_PATCH;
+    return 0;
+}

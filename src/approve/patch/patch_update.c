@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * patch: what becomes of a file's text (approvals.md 14.3, first two points).
+ *
+ * The chunks are found one behind the other and make a list of edits that do not overlap; the new
+ * text is the old one with these laid in, in one pass.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "approve/patch/patch_priv.h"
+#include "base/auto.h"
+
+struct edit {
+    uint32_t start, old_count; /* lines of the file */
+    const struct sp_str *lines;
+    uint32_t new_count;
+    uint32_t order;
+};
+
+struct update {
+    struct sp_str before;
+    const struct sp_patch_hunk *hunk;
+    const char *path;
+    bool keeps_endings;
+    struct sp_str *items;
+    struct sp_patch_lines lines;
+    struct edit *edits;
+    uint32_t edit_count, edit_cap;
+    struct sp_str ending; /* of new lines */
+    struct sp_buf *why;
+};
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "patch a file");
+}
+
+/* ---- lines ---- */
+
+/* The length of the line ending at p. */
+static size_t ending_at(const struct update *u, const char *p, const char *end)
+{
+    if (p == end)
+        return 0;
+    if (!u->keeps_endings || *p == '\n')
+        return *p == '\n';
+    return *p != '\r' ? 0 : p + 1 < end && p[1] == '\n' ? 2 : 1;
+}
+
+static const char *end_of_line(const struct update *u, const char *p, const char *end)
+{
+    const char *lf = memchr(p, '\n', (size_t)(end - p));
+    const char *stop = lf == NULL ? end : lf;
+    const char *cr = u->keeps_endings ? memchr(p, '\r', (size_t)(stop - p)) : NULL;
+
+    return cr == NULL ? stop : cr;
+}
+
+/* Endings of a file, and which one it has first. */
+struct endings {
+    uint32_t lf, crlf, cr;
+    char first;
+};
+
+static void count_ending(struct endings *n, const char *p, size_t len)
+{
+    uint32_t *which = len == 2 ? &n->crlf : *p == '\r' ? &n->cr : &n->lf;
+
+    if (n->first == 0)
+        n->first = len == 2 ? '2' : *p;
+    (*which)++;
+}
+
+/* The one that most lines have; if two are equal, the first of the file. */
+static struct sp_str majority(const struct endings *n)
+{
+    const uint32_t most = n->lf > n->crlf ? n->lf : n->crlf;
+    const uint32_t top = most > n->cr ? most : n->cr;
+
+    if (top == 0 || (n->lf == top && (n->first == '\n' || (n->crlf < top && n->cr < top))))
+        return SP_STR("\n");
+    if (n->crlf == top && (n->first == '2' || n->cr < top))
+        return SP_STR("\r\n");
+    return n->cr == top ? SP_STR("\r") : SP_STR("\n");
+}
+
+/* Counts the lines, and keeps them if there is room. */
+static uint64_t split(struct update *u, struct sp_str *items, struct endings *endings)
+{
+    const char *p = u->before.p;
+    const char *end = p + u->before.n;
+    uint64_t count = 0;
+
+    while (p < end) {
+        const char *stop = end_of_line(u, p, end);
+        const size_t len = ending_at(u, stop, end);
+
+        if (items != NULL)
+            items[count] = (struct sp_str){p, (size_t)(stop - p)};
+        else if (len > 0)
+            count_ending(endings, stop, len);
+        count++;
+        p = stop + len;
+    }
+    return count;
+}
+
+static int read_lines(struct update *u, struct sp_error *e)
+{
+    struct endings endings = {0};
+    const uint64_t count = split(u, NULL, &endings);
+
+    if (count > SP_PATCH_MAX_LINES)
+        return sp_fail(e, SP_E_LIMIT, 0, "Failed to read file to update %s: more than %u lines",
+                       u->path, SP_PATCH_MAX_LINES);
+    u->items = calloc(count + 1, sizeof *u->items);
+    if (u->items == NULL)
+        return no_memory(e);
+    (void)split(u, u->items, &endings);
+    u->lines.items = u->items;
+    u->lines.count = (uint32_t)count;
+    u->ending = u->keeps_endings ? majority(&endings) : SP_STR("\n");
+    return 0;
+}
+
+/* ---- edits ---- */
+
+static bool add_edit(struct update *u, struct edit edit)
+{
+    if (u->edit_count == u->edit_cap) {
+        const uint32_t cap = u->edit_cap == 0 ? 8 : u->edit_cap * 2;
+        struct edit *more = realloc(u->edits, cap * sizeof *more);
+
+        if (more == NULL)
+            return false;
+        u->edits = more;
+        u->edit_cap = cap;
+    }
+    edit.order = u->edit_count;
+    u->edits[u->edit_count++] = edit;
+    return true;
+}
+
+/* A chunk whose place is known. */
+struct found {
+    uint32_t start;
+    const struct sp_str *old_lines, *new_lines;
+    uint32_t old_count, new_count;
+};
+
+/* Context lines stay as the file has them: each is one line of the patch that is in both lists. */
+static bool add_between_context(struct update *u, const struct found *f)
+{
+    uint32_t old_at = 0;
+    uint32_t new_at = 0;
+    bool ok = true;
+
+    while (ok && (old_at < f->old_count || new_at < f->new_count)) {
+        uint32_t olds = old_at;
+        uint32_t news = new_at;
+
+        /* Both lists are in the order of the patch, so the next context line is where the same
+         * bytes come in both. */
+        while (olds < f->old_count || news < f->new_count) {
+            const char *o = olds < f->old_count ? f->old_lines[olds].p : NULL;
+            const char *n = news < f->new_count ? f->new_lines[news].p : NULL;
+
+            if (o != NULL && o == n)
+                break;
+            if (n == NULL || (o != NULL && (uintptr_t)o < (uintptr_t)n))
+                olds++;
+            else
+                news++;
+        }
+        if (olds > old_at || news > new_at)
+            ok = add_edit(u, (struct edit){.start = f->start + old_at,
+                                           .old_count = olds - old_at,
+                                           .lines = f->new_lines + new_at,
+                                           .new_count = news - new_at});
+        old_at = olds + (olds < f->old_count);
+        new_at = news + (news < f->new_count);
+    }
+    return ok;
+}
+
+static bool add_found(struct update *u, const struct found *f)
+{
+    if (u->keeps_endings)
+        return add_between_context(u, f);
+    return add_edit(u, (struct edit){.start = f->start,
+                                     .old_count = f->old_count,
+                                     .lines = f->new_lines,
+                                     .new_count = f->new_count});
+}
+
+/* Behind the last line, or before it if it is an empty one that no chunk has had. */
+static bool add_insertion(struct update *u, const struct sp_patch_chunk *c, uint32_t position)
+{
+    const uint32_t n = u->lines.count;
+    const bool is_before_last =
+        !u->keeps_endings && n > 0 && u->items[n - 1].n == 0 && position < n;
+
+    return add_edit(u, (struct edit){.start = is_before_last ? n - 1 : n,
+                                     .lines = c->new_lines,
+                                     .new_count = c->new_count});
+}
+
+static int context_missing(const struct update *u, const struct sp_patch_chunk *c,
+                           struct sp_error *e)
+{
+    if (u->why != NULL &&
+        (!sp_buf_printf(u->why, "Failed to find context '") ||
+         !sp_buf_add_str(u->why, c->context) || !sp_buf_printf(u->why, "' in %s", u->path)))
+        return no_memory(e);
+    return sp_fail(e, SP_E_FAILED, 0, "Failed to find context '" SP_STR_FMT "' in %s",
+                   SP_STR_ARG(sp_patch_cut(c->context, 200)), u->path);
+}
+
+static int lines_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_error *e)
+{
+    auto_buf struct sp_buf text = {0};
+    bool ok = sp_buf_printf(&text, "Failed to find expected lines in %s:\n", u->path);
+
+    for (uint32_t i = 0; ok && i < c->old_count; i++)
+        ok = (i == 0 || sp_buf_add(&text, "\n", 1)) && sp_buf_add_str(&text, c->old_lines[i]);
+    if (!ok || (u->why != NULL && !sp_buf_add(u->why, text.data, text.len)))
+        return no_memory(e);
+    return sp_fail(e, SP_E_FAILED, 0, SP_STR_FMT,
+                   SP_STR_ARG(((struct sp_str){text.data, text.len})));
+}
+
+/* The old lines; or, if the last is empty, without that: it was the newline at the file's end. */
+static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t position,
+                      struct found *ret, struct sp_error *e)
+{
+    struct found f = {.old_lines = c->old_lines,
+                      .new_lines = c->new_lines,
+                      .old_count = c->old_count,
+                      .new_count = c->new_count};
+    int r = sp_patch_find(&u->lines, f.old_lines, f.old_count, position, c->is_at_end, &f.start, e);
+
+    if (r == 0 && f.start == SP_PATCH_NOT_FOUND && f.old_lines[f.old_count - 1].n == 0) {
+        f.old_count--;
+        if (f.new_count > 0 && f.new_lines[f.new_count - 1].n == 0)
+            f.new_count--;
+        r = sp_patch_find(&u->lines, f.old_lines, f.old_count, position, c->is_at_end, &f.start, e);
+    }
+    *ret = f;
+    return r;
+}
+
+static int place_chunk(struct update *u, const struct sp_patch_chunk *c, uint32_t *position,
+                       struct sp_error *e)
+{
+    struct found f = {0};
+    uint32_t at;
+    int r = 0;
+
+    if (c->context.p != NULL) {
+        r = sp_patch_find(&u->lines, &c->context, 1, *position, false, &at, e);
+        if (r == 0 && at == SP_PATCH_NOT_FOUND)
+            r = context_missing(u, c, e);
+        if (r < 0)
+            return r;
+        *position = at + 1;
+    }
+    if (c->old_count == 0)
+        return add_insertion(u, c, *position) ? 0 : no_memory(e);
+    r = find_lines(u, c, *position, &f, e);
+    if (r < 0)
+        return r;
+    if (f.start == SP_PATCH_NOT_FOUND)
+        return lines_missing(u, c, e);
+    *position = f.start + f.old_count;
+    return add_found(u, &f) ? 0 : no_memory(e);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct edit *x = a;
+    const struct edit *y = b;
+
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+/* ---- the new text ---- */
+
+/* Lines as the file has them, with an ending. */
+static bool keep_lines(const struct update *u, struct sp_buf *out, uint32_t from, uint32_t to)
+{
+    const char *end = u->before.p + u->before.n;
+
+    if (from >= to)
+        return true;
+    const struct sp_str last = u->items[to - 1];
+    const char *stop = last.p + last.n;
+    const size_t len = ending_at(u, stop, end);
+
+    return sp_buf_add(out, u->items[from].p, (size_t)(stop + len - u->items[from].p)) &&
+           (len > 0 || sp_buf_add_str(out, u->ending));
+}
+
+static bool write_text(const struct update *u, struct sp_buf *out)
+{
+    uint32_t at = 0;
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < u->edit_count; i++) {
+        const struct edit *edit = &u->edits[i];
+
+        ok = keep_lines(u, out, at, edit->start);
+        for (uint32_t k = 0; ok && k < edit->new_count; k++)
+            ok = sp_buf_add_str(out, edit->lines[k]) && sp_buf_add_str(out, u->ending);
+        at = edit->start + edit->old_count;
+    }
+    return ok && keep_lines(u, out, at, u->lines.count);
+}
+
+static int make_text(struct update *u, struct sp_buf *ret, struct sp_error *e)
+{
+    uint32_t position = 0;
+
+    for (uint32_t i = 0; i < u->hunk->chunk_count; i++) {
+        const int r = place_chunk(u, &u->hunk->chunks[i], &position, e);
+
+        if (r < 0)
+            return r;
+    }
+    if (u->edit_count > 1)
+        qsort(u->edits, u->edit_count, sizeof *u->edits, by_place);
+    return write_text(u, ret) ? 0 : no_memory(e);
+}
+
+int sp_patch_update(struct sp_str before, const struct sp_patch_hunk *h, const char *full_path,
+                    bool keeps_line_endings, uint64_t *steps, struct sp_buf *ret_after,
+                    struct sp_buf *ret_why, struct sp_error *e)
+{
+    struct update u = {
+        .before = before.n == 0 ? SP_STR("") : before,
+        .hunk = h,
+        .path = full_path,
+        .keeps_endings = keeps_line_endings,
+        .lines = {.steps = steps},
+        .why = ret_why,
+    };
+    int r = read_lines(&u, e);
+
+    if (r == 0)
+        r = make_text(&u, ret_after, e);
+    sp_patch_lines_done(&u.lines);
+    free(u.edits);
+    free(u.items);
+    return r;
+}

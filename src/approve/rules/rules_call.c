@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The three functions of a rule file: their arguments checked, in the order in which the peer does,
+ * and what they say laid into the part. Faults are told at the beginning of the call.
+ */
+#include "approve/rules/rules_priv.h"
+
+struct parameter {
+    const char *name;
+    enum sp_rules_type type;
+    bool is_needed, may_be_none;
+};
+
+static const struct {
+    const char *name;
+    struct parameter parameters[SP_RULES_MAX_PARAMETERS];
+} functions[SP_RULES_FUNCTIONS] = {
+    [SP_RULES_PREFIX] = {"prefix_rule",
+                         {{"pattern", SP_RULES_LIST, true, false},
+                          {"decision", SP_RULES_STRING, false, false},
+                          {"match", SP_RULES_LIST, false, false},
+                          {"not_match", SP_RULES_LIST, false, false},
+                          {"justification", SP_RULES_STRING, false, true}}},
+    [SP_RULES_NETWORK] = {"network_rule",
+                          {{"host", SP_RULES_STRING, true, false},
+                           {"protocol", SP_RULES_STRING, true, false},
+                           {"decision", SP_RULES_STRING, true, false},
+                           {"justification", SP_RULES_STRING, false, true}}},
+    [SP_RULES_HOST] = {"host_executable",
+                       {{"name", SP_RULES_STRING, true, false},
+                        {"paths", SP_RULES_LIST, true, false}}},
+};
+enum { PATTERN, DECISION, MATCH, NOT_MATCH, JUSTIFICATION }; /* prefix_rule */
+enum { HOST, PROTOCOL, HOST_DECISION, HOST_JUSTIFICATION };  /* network_rule */
+enum { NAME, PATHS };                                        /* host_executable */
+
+enum sp_rules_function sp_rules_function(struct sp_str name)
+{
+    for (int f = 0; f < SP_RULES_FUNCTIONS; f++)
+        if (sp_str_eq(name, sp_str_of(functions[f].name)))
+            return (enum sp_rules_function)f;
+    return SP_RULES_FUNCTIONS;
+}
+
+uint32_t sp_rules_parameter(enum sp_rules_function f, struct sp_str name)
+{
+    for (uint32_t i = 0; i < SP_RULES_MAX_PARAMETERS; i++)
+        if (functions[f].parameters[i].name != NULL &&
+            sp_str_eq(name, sp_str_of(functions[f].parameters[i].name)))
+            return i;
+    return SP_RULES_MAX_PARAMETERS;
+}
+
+/* ---- arguments as such ---- */
+
+static uint32_t parameter_count(enum sp_rules_function f)
+{
+    uint32_t n = 0;
+
+    while (n < SP_RULES_MAX_PARAMETERS && functions[f].parameters[n].name != NULL)
+        n++;
+    return n;
+}
+
+static bool check_arguments(struct sp_rules_reader *r, const struct sp_rules_call *c)
+{
+    const struct parameter *known = functions[c->function].parameters;
+    const char *function = functions[c->function].name;
+    const uint32_t count = parameter_count(c->function);
+
+    if (c->positional > count)
+        return sp_rules_fail(r, c->at, "Found %u extra positional argument(s) for call to %s",
+                             c->positional - count, function);
+    for (uint32_t i = 0; i < count; i++)
+        if (known[i].is_needed && !c->is_given[i])
+            return sp_rules_fail(r, c->at, "Missing parameter `%s` for call to `%s`", known[i].name,
+                                 function);
+    for (uint32_t i = 0; i < count; i++) {
+        const enum sp_rules_type type = c->values[i].type;
+
+        if (!c->is_given[i] || type == known[i].type ||
+            (known[i].may_be_none && type == SP_RULES_NOTHING))
+            continue;
+        return sp_rules_fail(r, c->at,
+                             "Type of parameter `%s` doesn't match, expected `%s`, actual `%s`",
+                             known[i].name, known[i].type == SP_RULES_LIST ? "list" : "str",
+                             sp_rules_type_name(type));
+    }
+    return true;
+}
+
+/* A text of the part's own. */
+static bool keep(struct sp_rules_reader *r, struct sp_str s, struct sp_str *ret)
+{
+    char *copy = sp_rules_part_memory(r, s.n + 1, 1);
+
+    if (copy == NULL)
+        return false;
+    if (s.n != 0)
+        memcpy(copy, s.p, s.n);
+    *ret = (struct sp_str){copy, s.n};
+    return true;
+}
+
+static bool take_justification(struct sp_rules_reader *r, const struct sp_rules_call *c,
+                               uint32_t index, struct sp_str *ret)
+{
+    *ret = (struct sp_str){NULL, 0};
+    if (!c->is_given[index] || c->values[index].type == SP_RULES_NOTHING)
+        return true;
+    if (sp_rules_trim(c->values[index].text).n == 0)
+        return sp_rules_fail(r, c->at, "invalid rule: justification cannot be empty");
+    return keep(r, c->values[index].text, ret);
+}
+
+/* ---- prefix_rule ---- */
+
+static bool take_verdict(struct sp_rules_reader *r, const struct sp_rules_call *c,
+                         enum sp_verdict *ret)
+{
+    const struct sp_str text = c->values[DECISION].text;
+
+    *ret = SP_VERDICT_ALLOW;
+    if (!c->is_given[DECISION])
+        return true;
+    for (int v = SP_VERDICT_ALLOW; v <= SP_VERDICT_FORBIDDEN; v++) {
+        *ret = (enum sp_verdict)v;
+        if (sp_str_eq(text, sp_str_of(sp_verdict_name(*ret))))
+            return true;
+    }
+    return sp_rules_fail(r, c->at, "invalid decision: " SP_STR_FMT, SP_STR_ARG(text));
+}
+
+/* One place of a pattern: a word, or any of several. */
+static bool take_element(struct sp_rules_reader *r, const char *at, const struct sp_rules_value *v,
+                         struct sp_rules_element *ret)
+{
+    const struct sp_rules_value *items = v->type == SP_RULES_LIST ? v->items : v;
+    const uint32_t count = v->type == SP_RULES_LIST ? v->count : 1;
+
+    if (v->type != SP_RULES_STRING && v->type != SP_RULES_LIST)
+        return sp_rules_fail(r, at,
+                             "invalid pattern element: pattern element must be a string or list of "
+                             "strings (got %s)",
+                             sp_rules_type_name(v->type));
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].type != SP_RULES_STRING)
+            return sp_rules_fail(
+                r, at, "invalid pattern element: pattern alternative must be a string (got %s)",
+                sp_rules_type_name(items[i].type));
+    if (count == 0)
+        return sp_rules_fail(r, at,
+                             "invalid pattern element: pattern alternatives cannot be empty");
+    if (!sp_rules_count_words(r, at, count))
+        return false;
+    struct sp_str *words = sp_rules_part_memory(r, count, sizeof *words);
+    if (words == NULL)
+        return false;
+    *ret = (struct sp_rules_element){words, count};
+    for (uint32_t i = 0; i < count; i++)
+        if (!keep(r, items[i].text, &words[i]))
+            return false;
+    return true;
+}
+
+/* The pattern: what may stand first, and behind it. */
+static bool take_pattern(struct sp_rules_reader *r, const struct sp_rules_call *c,
+                         struct sp_rules_element **ret, uint32_t *ret_words)
+{
+    const struct sp_rules_value *pattern = &c->values[PATTERN];
+
+    struct sp_rules_element *all = sp_rules_part_memory(r, (size_t)pattern->count + 1, sizeof *all);
+    if (all == NULL)
+        return false;
+    *ret_words = 0;
+    for (uint32_t i = 0; i < pattern->count; i++) {
+        if (!take_element(r, c->at, &pattern->items[i], &all[i]))
+            return false;
+        *ret_words += i == 0 ? 1 : all[i].count;
+    }
+    if (pattern->count == 0)
+        return sp_rules_fail(r, c->at, "invalid pattern element: pattern cannot be empty");
+    *ret = all;
+    return true;
+}
+
+/* ---- examples ---- */
+
+static bool keep_words(struct sp_rules_reader *r, const char *at, struct sp_words words,
+                       struct sp_words *ret)
+{
+    if (!sp_rules_count_words(r, at, words.count))
+        return false;
+    struct sp_str *copy = sp_rules_memory(r, words.count, sizeof *copy);
+    if (copy == NULL)
+        return false;
+    for (uint32_t i = 0; i < words.count; i++) {
+        char *text = sp_rules_memory(r, words.items[i].n + 1, 1);
+
+        if (text == NULL)
+            return false;
+        memcpy(text, words.items[i].p, words.items[i].n);
+        copy[i] = (struct sp_str){text, words.items[i].n};
+    }
+    *ret = (struct sp_words){copy, words.count};
+    return true;
+}
+
+static bool take_text_example(struct sp_rules_reader *r, const char *at, struct sp_str text,
+                              struct sp_words *ret)
+{
+    auto_segments struct sp_segments split = {0};
+    struct sp_error e = {0};
+
+    if (sp_words_split(&split, text, &e) < 0)
+        return e.code == SP_E_INVALID
+                   ? sp_rules_fail(r, at,
+                                   "invalid example: example string has invalid shell syntax")
+                   : sp_rules_no_memory(r);
+    if (split.count == 0 || split.items[0].count == 0)
+        return sp_rules_fail(r, at, "invalid example: example cannot be an empty string");
+    return keep_words(r, at, split.items[0], ret);
+}
+
+static bool take_list_example(struct sp_rules_reader *r, const char *at,
+                              const struct sp_rules_value *v, struct sp_words *ret)
+{
+    for (uint32_t i = 0; i < v->count; i++)
+        if (v->items[i].type != SP_RULES_STRING)
+            return sp_rules_fail(r, at, "invalid example: example tokens must be strings (got %s)",
+                                 sp_rules_type_name(v->items[i].type));
+    if (v->count == 0)
+        return sp_rules_fail(r, at, "invalid example: example cannot be an empty list");
+    if (!sp_rules_count_words(r, at, v->count))
+        return false;
+    struct sp_str *words = sp_rules_memory(r, v->count, sizeof *words);
+    if (words == NULL)
+        return false;
+    for (uint32_t i = 0; i < v->count; i++)
+        words[i] = v->items[i].text;
+    *ret = (struct sp_words){words, v->count};
+    return true;
+}
+
+static bool take_examples(struct sp_rules_reader *r, const struct sp_rules_call *c, uint32_t index,
+                          const struct sp_words **ret, uint32_t *ret_count)
+{
+    const struct sp_rules_value *list = &c->values[index];
+
+    *ret = NULL;
+    *ret_count = c->is_given[index] ? list->count : 0;
+    if (*ret_count == 0)
+        return true;
+    struct sp_words *all = sp_rules_memory(r, list->count, sizeof *all);
+    if (all == NULL)
+        return false;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct sp_rules_value *v = &list->items[i];
+        bool is_good = false;
+
+        if (v->type == SP_RULES_STRING)
+            is_good = take_text_example(r, c->at, v->text, &all[i]);
+        else if (v->type == SP_RULES_LIST)
+            is_good = take_list_example(r, c->at, v, &all[i]);
+        else
+            (void)sp_rules_fail(
+                r, c->at, "invalid example: example must be a string or list of strings (got %s)",
+                sp_rules_type_name(v->type));
+        if (!is_good)
+            return false;
+    }
+    *ret = all;
+    return true;
+}
+
+static bool add_examples(struct sp_rules_reader *r, const struct sp_rules_examples *x)
+{
+    void *array = r->examples;
+    struct sp_rules_examples *place =
+        sp_rules_grow(r->examples, r->example_count, &r->example_cap, sizeof *r->examples, &array);
+
+    r->examples = array;
+    if (place == NULL)
+        return sp_rules_no_memory(r);
+    *place = *x;
+    r->example_count++;
+    return true;
+}
+
+/* One rule for each word that may stand first; what is behind it they share. */
+static bool add_rules(struct sp_rules_reader *r, const struct sp_rules_element *pattern,
+                      struct sp_prefix_rule rule)
+{
+    struct sp_rules_part *p = r->part;
+    void *array = p->rules;
+
+    rule.rest = pattern + 1;
+    for (uint32_t i = 0; i < pattern[0].count; i++) {
+        struct sp_prefix_rule *place =
+            sp_rules_grow(p->rules, p->rule_count, &p->rule_cap, sizeof *p->rules, &array);
+
+        p->rules = array;
+        if (place == NULL)
+            return sp_rules_no_memory(r);
+        *place = rule;
+        place->first = pattern[0].words[i];
+        p->rule_count++;
+    }
+    return true;
+}
+
+static bool carry_out_prefix(struct sp_rules_reader *r, const struct sp_rules_call *c)
+{
+    struct sp_rules_examples x = {.at = c->at, .first_rule = r->part->rule_count};
+    struct sp_prefix_rule rule = {.rest_count = c->values[PATTERN].count - 1};
+    struct sp_rules_element *pattern = NULL;
+    uint32_t words = 0;
+
+    if (!take_verdict(r, c, &rule.verdict) ||
+        !take_justification(r, c, JUSTIFICATION, &rule.justification) ||
+        !take_pattern(r, c, &pattern, &words) ||
+        !take_examples(r, c, MATCH, &x.match, &x.match_count) ||
+        !take_examples(r, c, NOT_MATCH, &x.not_match, &x.not_match_count) || pattern == NULL)
+        return false;
+    if (!sp_rules_count_words(r, c->at, (size_t)pattern[0].count * words) ||
+        !add_rules(r, pattern, rule))
+        return false;
+    x.rule_count = r->part->rule_count - x.first_rule;
+    return x.match_count + x.not_match_count == 0 || add_examples(r, &x);
+}
+
+/* ---- network_rule ---- */
+
+static bool take_protocol(struct sp_rules_reader *r, const struct sp_rules_call *c,
+                          struct sp_str *ret)
+{
+    static const char *const known[][2] = {
+        {"http", "http"},          {"https", "https"},           {"https_connect", "https"},
+        {"http-connect", "https"}, {"socks5_tcp", "socks5_tcp"}, {"socks5_udp", "socks5_udp"},
+    };
+    const struct sp_str text = c->values[PROTOCOL].text;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (sp_str_eq(text, sp_str_of(known[i][0]))) {
+            *ret = sp_str_of(known[i][1]);
+            return true;
+        }
+    return sp_rules_fail(r, c->at,
+                         "invalid rule: network_rule protocol must be one of http, https, "
+                         "socks5_tcp, socks5_udp (got " SP_STR_FMT ")",
+                         SP_STR_ARG(text));
+}
+
+static bool take_decision(struct sp_rules_reader *r, const struct sp_rules_call *c,
+                          struct sp_str *ret)
+{
+    const struct sp_str text = c->values[HOST_DECISION].text;
+
+    if (sp_str_eq(text, SP_STR("allow")))
+        *ret = SP_STR("allow");
+    else if (sp_str_eq(text, SP_STR("prompt")))
+        *ret = SP_STR("prompt");
+    else if (sp_str_eq(text, SP_STR("deny")) || sp_str_eq(text, SP_STR("forbidden")))
+        *ret = SP_STR("deny");
+    else
+        return sp_rules_fail(r, c->at, "invalid decision: " SP_STR_FMT, SP_STR_ARG(text));
+    return true;
+}
+
+static bool take_host(struct sp_rules_reader *r, const struct sp_rules_call *c, struct sp_str *ret)
+{
+    const struct sp_str text = c->values[HOST].text;
+    char *room = sp_rules_part_memory(r, text.n + 1, 1);
+
+    if (room == NULL)
+        return false;
+    const char *wrong = sp_rules_normal_host(text, room, ret);
+    if (wrong == NULL)
+        return true;
+    const bool names_it = wrong[strlen(wrong) - 1] == ' ';
+    return sp_rules_fail(r, c->at, "invalid rule: network_rule host %s" SP_STR_FMT, wrong,
+                         SP_STR_ARG(names_it ? text : SP_STR("")));
+}
+
+static bool carry_out_network(struct sp_rules_reader *r, const struct sp_rules_call *c)
+{
+    struct sp_rules_part *p = r->part;
+    struct sp_network_rule rule = {0};
+    void *array = p->network;
+
+    if (!take_protocol(r, c, &rule.protocol) || !take_decision(r, c, &rule.decision) ||
+        !take_justification(r, c, HOST_JUSTIFICATION, &rule.justification) ||
+        !take_host(r, c, &rule.host) || !sp_rules_count_words(r, c->at, 1))
+        return false;
+    struct sp_network_rule *place =
+        sp_rules_grow(p->network, p->network_count, &p->network_cap, sizeof *p->network, &array);
+    p->network = array;
+    if (place == NULL)
+        return sp_rules_no_memory(r);
+    *place = rule;
+    p->network_count++;
+    return true;
+}
+
+/* ---- host_executable ---- */
+
+static bool check_host_name(struct sp_rules_reader *r, const char *at, struct sp_str name)
+{
+    if (name.n == 0)
+        return sp_rules_fail(r, at, "invalid rule: host_executable name cannot be empty");
+    if (memchr(name.p, '/', name.n) != NULL || sp_str_eq(name, SP_STR(".")) ||
+        sp_str_eq(name, SP_STR("..")))
+        return sp_rules_fail(r, at,
+                             "invalid rule: host_executable name must be a bare executable name "
+                             "(got " SP_STR_FMT ")",
+                             SP_STR_ARG(name));
+    return true;
+}
+
+static bool take_path(struct sp_rules_reader *r, const char *at, struct sp_str name,
+                      const struct sp_rules_value *v, struct sp_str *ret)
+{
+    bool climbs;
+
+    if (v->type != SP_RULES_STRING)
+        return sp_rules_fail(r, at, "invalid rule: host_executable paths must be strings (got %s)",
+                             sp_rules_type_name(v->type));
+    if (v->text.n == 0 || v->text.p[0] != '/')
+        return sp_rules_fail(r, at,
+                             "invalid rule: host_executable paths must be absolute "
+                             "(got " SP_STR_FMT ")",
+                             SP_STR_ARG(v->text));
+    char *room = sp_rules_part_memory(r, v->text.n + 1, 1);
+    if (room == NULL)
+        return false;
+    *ret = sp_rules_normal_path(v->text, room, &climbs);
+    if (!sp_str_eq(sp_rules_base_name(*ret), name))
+        return sp_rules_fail(r, at,
+                             "invalid rule: host_executable path `" SP_STR_FMT
+                             "` must have basename `" SP_STR_FMT "`",
+                             SP_STR_ARG(v->text), SP_STR_ARG(name));
+    return true;
+}
+
+static bool carry_out_host(struct sp_rules_reader *r, const struct sp_rules_call *c)
+{
+    const struct sp_rules_value *list = &c->values[PATHS];
+    struct sp_host_executable host = {.count = list->count};
+    struct sp_rules_part *p = r->part;
+    void *array = p->hosts;
+
+    if (!check_host_name(r, c->at, c->values[NAME].text) ||
+        !keep(r, c->values[NAME].text, &host.name) ||
+        !sp_rules_count_words(r, c->at, (size_t)list->count + 1))
+        return false;
+    struct sp_str *paths = sp_rules_part_memory(r, (size_t)list->count + 1, sizeof *paths);
+    if (paths == NULL)
+        return false;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (!take_path(r, c->at, host.name, &list->items[i], &paths[i]))
+            return false;
+    host.paths = paths;
+    struct sp_host_executable *place =
+        sp_rules_grow(p->hosts, p->host_count, &p->host_cap, sizeof *p->hosts, &array);
+    p->hosts = array;
+    if (place == NULL)
+        return sp_rules_no_memory(r);
+    *place = host;
+    p->host_count++;
+    return true;
+}
+
+bool sp_rules_carry_out(struct sp_rules_reader *r, const struct sp_rules_call *c)
+{
+    if (!check_arguments(r, c))
+        return false;
+    switch (c->function) {
+    case SP_RULES_PREFIX:
+        return carry_out_prefix(r, c);
+    case SP_RULES_NETWORK:
+        return carry_out_network(r, c);
+    case SP_RULES_HOST:
+        return carry_out_host(r, c);
+    case SP_RULES_FUNCTIONS:
+        break;
+    }
+    return sp_rules_fail(r, c->at, "unsupported expression");
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where rules come from (5.1): folders from the system's to the project's, and over them what the
+ * administrator laid down. What cannot be read is an error; what does not parse is a warning, and
+ * its last good version stays. When all is read again, what cannot be read is like what does not
+ * parse: whoever runs goes on.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "approve/rules/rules_priv.h"
+#include "base/auto.h"
+
+#define MAX_FOLDERS 256 /* of which we remember that they were read */
+
+/* ---- files ---- */
+
+int sp_rules_read_bytes(int fd, struct sp_buf *out)
+{
+    while (out->len <= SP_RULES_MAX_BYTES) {
+        const size_t most = SP_RULES_MAX_BYTES + 1 - out->len;
+        const size_t want = most < 16384 ? most : 16384;
+        char *room = sp_buf_room(out, want);
+        const ssize_t n = room == NULL ? -1 : read(fd, room, want);
+
+        if (room == NULL)
+            return ENOMEM;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            break;
+        out->len += (size_t)n;
+    }
+    return 0;
+}
+
+static int fail_read(const char *path, int sys, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, sys, "failed to read rules file %s", path);
+}
+
+/* Reads what --rules named; a link is the user's own. */
+static int read_file(const char *path, struct sp_buf *out, struct sp_error *e)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fail_read(path, errno, e);
+    if (!S_ISREG(st.st_mode))
+        return fail_read(path, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, e);
+    const int sys = sp_rules_read_bytes(fd, out);
+    return sys == 0 ? 0 : fail_read(path, sys, e);
+}
+
+int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
+                       void (*tell)(void *user, const char *text), void *user, struct sp_error *e)
+{
+    auto_buf struct sp_buf text = {0};
+    struct sp_rules_part *p = NULL;
+    int r = read_file(path, &text, e);
+
+    if (r == 0)
+        r = sp_rules_read_part(&m->parts, path, (struct sp_str){text.data, text.len}, tell, user,
+                               &p, e);
+    if (r < 0)
+        return r;
+    if (!sp_rules_part_set_file(p, path) || !sp_rules_parts_add(&m->parts, p))
+        r = fail_read(path, ENOMEM, e);
+    sp_rules_part_unref(p);
+    return r;
+}
+
+int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_error *e)
+{
+    return sp_rules_test_file(m, path, NULL, NULL, e);
+}
+
+/* ---- loading ---- */
+
+struct identity {
+    dev_t dev;
+    ino_t ino;
+};
+
+struct loading {
+    struct sp_rules_maker *maker;
+    const struct sp_rules *before;
+    void (*warn)(void *user, const char *text);
+    void *user;
+    struct sp_error *e;
+    struct identity seen[MAX_FOLDERS]; /* folders that were read: none is read twice */
+    size_t seen_count;
+};
+
+static void warn(struct loading *l, const char *text)
+{
+    if (l->warn != NULL)
+        l->warn(l->user, text);
+}
+
+/* The last good version, if there is one; the set is incomplete either way. */
+static int keep_previous(struct loading *l, const char *path, bool is_managed)
+{
+    struct sp_rules_part *p = l->before == NULL ? NULL : sp_rules_find_part(l->before, path);
+
+    sp_rules_mark_incomplete(l->maker);
+    if (p != NULL && p->is_managed == is_managed && !sp_rules_parts_add(&l->maker->parts, p))
+        return fail_read(path, ENOMEM, l->e);
+    return 0;
+}
+
+/*
+ * What cannot be read (the error has it): at the beginning we do not start. Later the last good
+ * version stays, unless we ourselves are short of something: that passes, and is not the file's
+ * fault.
+ */
+static bool is_lasting(const struct loading *l, const struct sp_error *why)
+{
+    return l->before != NULL && why->sys != ENOMEM && why->sys != EMFILE && why->sys != ENFILE;
+}
+
+static void warn_error(struct loading *l, const struct sp_error *why)
+{
+    char text[sizeof why->msg + 128];
+
+    warn(l, sp_error_text(why, text, sizeof text));
+}
+
+static int give_up(struct loading *l, int r, const struct sp_error *why)
+{
+    if (l->e != NULL)
+        *l->e = *why;
+    return r;
+}
+
+static int refuse_file(struct loading *l, const char *path, bool is_managed, int r,
+                       const struct sp_error *why)
+{
+    if (!is_lasting(l, why))
+        return give_up(l, r, why);
+    warn_error(l, why);
+    return keep_previous(l, path, is_managed);
+}
+
+static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
+{
+    struct sp_rules_part *p = NULL;
+    struct sp_error fault = {0};
+    int r = sp_rules_read_part(&l->maker->parts, path, text, NULL, NULL, &p, &fault);
+
+    if (r < 0 && fault.code != SP_E_INVALID)
+        return give_up(l, r, &fault);
+    if (r < 0) {
+        warn(l, fault.msg);
+        return keep_previous(l, path, is_managed);
+    }
+    p->is_managed = is_managed;
+    if (!sp_rules_part_set_file(p, path) || !sp_rules_parts_add(&l->maker->parts, p))
+        r = fail_read(path, ENOMEM, l->e);
+    sp_rules_part_unref(p);
+    return r;
+}
+
+static int refuse_read(struct loading *l, const char *path, bool is_managed, int sys)
+{
+    struct sp_error why = {0};
+    const int r = fail_read(path, sys, &why);
+
+    return refuse_file(l, path, is_managed, r, &why);
+}
+
+static int load_open_file(struct loading *l, const char *path, int fd, bool is_managed)
+{
+    auto_buf struct sp_buf text = {0};
+    const int sys = sp_rules_read_bytes(fd, &text);
+
+    if (sys != 0)
+        return refuse_read(l, path, is_managed, sys);
+    return load_text(l, path, (struct sp_str){text.data, text.len}, is_managed);
+}
+
+/* One entry of a folder. What is neither a file nor a link there is not meant for us. */
+static int load_entry(struct loading *l, int dir, const char *path, const char *name)
+{
+    auto_close int fd =
+        openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    auto_buf struct sp_buf text = {0};
+    struct stat st;
+
+    if (fd < 0 && errno == ELOOP) {
+        if (sp_buf_printf(&text, "%s: a symbolic link, skipped", path) && sp_buf_add(&text, "", 1))
+            warn(l, text.data);
+        return 0;
+    }
+    if (fd < 0 && (errno == ENOENT || errno == ENXIO))
+        return 0; /* gone by now; a socket */
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return refuse_read(l, path, false, errno);
+    return S_ISREG(st.st_mode) ? load_open_file(l, path, fd, false) : 0;
+}
+
+static int is_rules_name(const struct dirent *d)
+{
+    const size_t n = strlen(d->d_name);
+
+    return n > strlen(".rules") && strcmp(d->d_name + n - strlen(".rules"), ".rules") == 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static bool was_seen(struct loading *l, const struct stat *st)
+{
+    for (size_t i = 0; i < l->seen_count; i++)
+        if (l->seen[i].dev == st->st_dev && l->seen[i].ino == st->st_ino)
+            return true;
+    if (l->seen_count < sizeof l->seen / sizeof *l->seen)
+        l->seen[l->seen_count++] = (struct identity){st->st_dev, st->st_ino};
+    return false;
+}
+
+static int fail_folder(struct loading *l, const char *path, int sys)
+{
+    return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+}
+
+/* All that was read of the folder stays. */
+static int keep_folder(struct loading *l, const char *path)
+{
+    const size_t n = strlen(path);
+    bool is_good = true;
+
+    sp_rules_mark_incomplete(l->maker);
+    for (uint32_t i = 0; is_good && i < sp_rules_part_count(l->before); i++) {
+        struct sp_rules_part *p = sp_rules_part_at(l->before, i);
+
+        if (!p->is_managed && !p->is_amendment && strncmp(p->name, path, n) == 0 &&
+            p->name[n] == '/' && strchr(p->name + n + 1, '/') == NULL)
+            is_good = sp_rules_parts_add(&l->maker->parts, p);
+    }
+    return is_good ? 0 : fail_folder(l, path, ENOMEM);
+}
+
+static int refuse_folder(struct loading *l, const char *path, int sys)
+{
+    struct sp_error why = {0};
+    const int r = sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+
+    if (!is_lasting(l, &why))
+        return give_up(l, r, &why);
+    warn_error(l, &why);
+    return keep_folder(l, path);
+}
+
+static int load_names(struct loading *l, int dir, const char *path, struct dirent **names,
+                      int count)
+{
+    auto_buf struct sp_buf full = {0};
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < count; i++) {
+        full.len = 0;
+        if (!sp_buf_printf(&full, "%s/%s", path, names[i]->d_name) || !sp_buf_add(&full, "", 1))
+            return fail_folder(l, path, ENOMEM);
+        r = load_entry(l, dir, full.data, names[i]->d_name);
+    }
+    return r;
+}
+
+/* PLACE/rules; that there is none is fine. */
+static int load_folder(struct loading *l, const char *place, const char *sub)
+{
+    auto_buf struct sp_buf path = {0};
+    struct dirent **names = NULL;
+    struct stat st;
+
+    if (!sp_buf_printf(&path, "%s%s/rules", strcmp(place, "/") == 0 ? "" : place, sub) ||
+        !sp_buf_add(&path, "", 1))
+        return fail_folder(l, place, ENOMEM);
+    auto_close int dir = open(path.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+    if (dir < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    if (dir < 0 || fstat(dir, &st) < 0)
+        return refuse_folder(l, path.data, errno);
+    if (was_seen(l, &st))
+        return 0;
+    const int count = scandirat(dir, ".", &names, is_rules_name, by_bytes);
+    if (count < 0)
+        return refuse_folder(l, path.data, errno);
+    const int r = load_names(l, dir, path.data, names, count);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    return r;
+}
+
+/* ---- the project's ---- */
+
+static bool is_empty(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry = NULL;
+
+    if (d == NULL)
+        return false;
+    do
+        entry = readdir(d);
+    while (entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    (void)closedir(d);
+    return entry == NULL;
+}
+
+bool sp_rules_is_nothing(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) < 0 ||
+           (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
+}
+
+static int load_project(struct loading *l, const char *root)
+{
+    const int r = load_folder(l, root, "/.sallyport");
+
+    return r < 0 ? r : load_folder(l, root, "/.codex");
+}
+
+/* ---- the administrator's ---- */
+
+/*
+ * Laid over all others. Rules that somebody else could write are not the administrator's, and to
+ * go on without them would lift what they forbid: an error either way.
+ */
+static int load_managed(struct loading *l, const char *system_dir)
+{
+    auto_buf struct sp_buf path = {0};
+    struct sp_error why = {0};
+    struct stat st;
+
+    if (!sp_buf_printf(&path, "%s/managed.rules", system_dir) || !sp_buf_add(&path, "", 1))
+        return fail_folder(l, system_dir, ENOMEM);
+    auto_close int fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return refuse_read(l, path.data, true, errno);
+    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return refuse_file(
+            l, path.data, true,
+            sp_fail(&why, SP_E_INVALID, 0,
+                    "failed to read rules file %s: it must be a file that belongs to root and "
+                    "that nobody else may write",
+                    path.data),
+            &why);
+    return load_open_file(l, path.data, fd, true);
+}
+
+/* ---- all ---- */
+
+static int load_named_files(struct loading *l, const char *const *files)
+{
+    int r = 0;
+
+    for (; r == 0 && files != NULL && *files != NULL; files++) {
+        auto_buf struct sp_buf text = {0};
+        struct sp_error why = {0};
+
+        r = read_file(*files, &text, &why);
+        r = r < 0 ? refuse_file(l, *files, false, r, &why)
+                  : load_text(l, *files, (struct sp_str){text.data, text.len}, false);
+    }
+    return r;
+}
+
+static int load_all(struct loading *l, const struct sp_rules_places *places)
+{
+    int r = places->system_dir == NULL ? 0 : load_folder(l, places->system_dir, "");
+
+    if (r == 0 && places->user_dir != NULL && !places->ignores_user_and_project)
+        r = load_folder(l, places->user_dir, "");
+    if (r == 0)
+        r = load_named_files(l, places->files);
+    for (const char *const *i = places->projects;
+         r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++)
+        r = load_project(l, *i);
+    if (r == 0 && places->system_dir != NULL)
+        r = load_managed(l, places->system_dir);
+    return r;
+}
+
+int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
+                  void (*warn_of)(void *user, const char *text), void *user, struct sp_rules **ret,
+                  struct sp_error *e)
+{
+    struct loading l = {
+        .maker = sp_rules_maker_new(), .before = before, .warn = warn_of, .user = user, .e = e};
+    int r = l.maker == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules") : load_all(&l, places);
+
+    if (r == 0) {
+        struct sp_rules *made = sp_rules_make(l.maker);
+
+        if (made == NULL)
+            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+        else
+            *ret = made;
+    }
+    sp_rules_maker_free(l.maker);
+    return r;
+}

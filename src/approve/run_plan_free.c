@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A command that runs without its sandbox: which file it is, and what it does not read.
+ *
+ * Whatever a confined command could write must not decide what runs free. A rule allows a name, so
+ * the file is found first (approve/program.h) and started as it was found, with the PATH that it
+ * was found by: a run that is free by a rule is therefore never a login shell, whose profile may
+ * set another PATH. What a person allows is found as usual; but a login shell, or a snapshot of
+ * one, only where no command could have written the files that it reads.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "approve/approvals_priv.h"
+
+/* ---- judging ---- */
+
+/* Whether a command that no rule sets free gets the sandbox as it is. */
+static bool is_confined_otherwise(const struct sp_plan *p)
+{
+    switch (p->ask.permissions) {
+    case SP_PERMISSIONS_DEFAULT:
+        return true;
+    case SP_PERMISSIONS_ADDITIONAL:
+        return p->is_preapproved;
+    case SP_PERMISSIONS_ESCALATED:
+        break;
+    }
+    return !sp_judge_may_run_free(&p->policy);
+}
+
+int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct sp_error *e)
+{
+    struct sp_requirement *q = &p->requirement;
+    const struct sp_policy *profile =
+        p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->policy : NULL;
+    const struct sp_program_ask files = {
+        .argv = p->ask.argv, .judged = q, .profile = profile, .environ = p->ask.environ};
+
+    if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
+        (profile != NULL && p->ask.keeps_policy))
+        return 0;
+    if (profile == NULL ? sp_program_is_named(&files)
+                        : q->is_free && sp_program_find(&files, &p->free.program))
+        return 0;
+    q->is_free = false;
+    if (profile != NULL && is_confined_otherwise(p))
+        return 0;
+    /* Nothing would hold it: it is asked about as if there were no rule. */
+    sp_requirement_done(q);
+    ask->ignores_allow = true;
+    return sp_judge(ask, q, e);
+}
+
+bool sp_plan_does_approval_hold(const struct sp_plan *p)
+{
+    const struct sp_program_ask files = {.argv = p->ask.argv,
+                                         .judged = &p->requirement,
+                                         .profile = &p->policy,
+                                         .environ = p->ask.environ};
+    struct sp_program program = {0};
+
+    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
+        !sp_plan_would_be_free(p) || p->ask.environ.p == NULL)
+        return true;
+    /* Which programs an opaque script runs is not known: all of its PATH has to be out of reach. */
+    const bool holds = sp_program_find(&files, &program) &&
+                       (program.search_path == NULL || !p->requirement.segments.is_opaque);
+    sp_program_done(&program);
+    return holds;
+}
+
+/* ---- starting ---- */
+
+static void add_mark(struct sp_plan_free *f, const char *name, const char *value)
+{
+    f->marks[f->mark_count++] = (struct sp_environ_var){sp_str_of(name), sp_str_of(value)};
+}
+
+/*
+ * A directory that looks like a bare repository is one to Git, with settings that run programs: any
+ * command can make one in a workspace. So Git looks for a `.git` alone, unless it is told otherwise
+ * by --git-dir or GIT_DIR. What the environment sets already stays in force.
+ */
+static void add_git_marks(struct sp_plan *p)
+{
+    struct sp_plan_free *f = &p->free;
+    const struct sp_str set = sp_environ_value(p->ask.environ, "GIT_CONFIG_COUNT");
+    uint64_t count = 0;
+
+    if (p->ask.environ.p == NULL ||
+        (set.p != NULL && set.n != 0 && !sp_str_to_u64(set, 10000, &count)))
+        return; /* it runs elsewhere; or Git refuses that number anyhow */
+    (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
+    (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
+    (void)snprintf(f->git_value, sizeof f->git_value, "GIT_CONFIG_VALUE_%u", (unsigned)count);
+    add_mark(f, "GIT_CONFIG_COUNT", f->git_count);
+    add_mark(f, f->git_key, "safe.bareRepository");
+    add_mark(f, f->git_value, "explicit");
+}
+
+static bool is_zsh(struct sp_str shell)
+{
+    const size_t n = 3;
+
+    return shell.n >= n && memcmp(shell.p + shell.n - n, "zsh", n) == 0;
+}
+
+/* [SHELL, -c, SCRIPT] of [SHELL, -lc, SCRIPT]; zsh reads a file of the user's without -l, too. */
+static bool drop_login(struct sp_plan_free *f, struct sp_words argv, struct sp_str script)
+{
+    f->argv = calloc(4, sizeof *f->argv);
+    if (f->argv == NULL)
+        return false;
+    f->argv[f->argc++] = argv.items[0];
+    if (is_zsh(argv.items[0]))
+        f->argv[f->argc++] = SP_STR("-f");
+    f->argv[f->argc++] = SP_STR("-c");
+    f->argv[f->argc++] = script;
+    f->drops_login = true;
+    return true;
+}
+
+bool sp_plan_make_free(struct sp_plan *p)
+{
+    struct sp_plan_free *f = &p->free;
+    const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
+    struct sp_str script;
+
+    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) || sp_plan_is_patch(p) ||
+        f->argv != NULL)
+        return true;
+    if (!is_by_rule)
+        sp_program_done(&f->program);
+    f->mark_count = 0;
+    add_git_marks(p);
+    if (f->program.search_path != NULL)
+        add_mark(f, "PATH", f->program.search_path);
+    if (!sp_script_is_wrapper(p->ask.argv, &script))
+        return true;
+    if (is_by_rule)
+        return drop_login(f, p->ask.argv, script);
+    if (!sp_startup_is_writable(&p->policy, p->ask.environ))
+        return true;
+    add_mark(f, "BASH_ENV", "");
+    add_mark(f, "ENV", "");
+    return drop_login(f, p->ask.argv, script);
+}
+
+void sp_plan_apply(const struct sp_plan *p, struct sp_launch *l)
+{
+    l->policy = sp_plan_is_confined(p) ? &p->policy : NULL;
+    if (!p->is_free)
+        return;
+    if (p->free.argv != NULL) {
+        l->argv = p->free.argv;
+        l->argc = p->free.argc;
+    }
+    if (p->free.program.path != NULL) {
+        l->file = sp_str_of(p->free.program.path);
+        l->dev = p->free.program.dev;
+        l->ino = p->free.program.ino;
+    }
+}
+
+void sp_plan_free_done(struct sp_plan_free *f)
+{
+    sp_program_done(&f->program);
+    free(f->argv);
+    *f = (struct sp_plan_free){0};
+}

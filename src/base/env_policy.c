@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/env_policy.h"
+
+#include <errno.h>
+
+enum { RANK_INHERITED, RANK_SET, RANK_RUNTIME, RANK_PLAIN, RANK_MARK };
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define LITERAL(text)            \
+    {                            \
+        (text), sizeof(text) - 1 \
+    }
+#define VAR(name, value)              \
+    {                                 \
+        LITERAL(name), LITERAL(value) \
+    }
+
+static const struct sp_environ_var plain[] = {
+    VAR("NO_COLOR", "1"),       VAR("TERM", "dumb"),      VAR("LANG", "C.UTF-8"),
+    VAR("LC_CTYPE", "C.UTF-8"), VAR("LC_ALL", "C.UTF-8"), VAR("COLORTERM", ""),
+    VAR("PAGER", "cat"),        VAR("GIT_PAGER", "cat"),  VAR("GH_PAGER", "cat"),
+    VAR("CODEX_CI", "1"),       VAR("SALLYPORT", "1"),
+};
+
+const struct sp_environ_vars sp_environ_plain = {plain, COUNT(plain)};
+
+/* True of one attempt alone. From outside or of an earlier attempt they would be lies. */
+static const char *const told_of_this_attempt[] = {
+    "CODEX_PERMISSION_PROFILE",
+    "CODEX_SANDBOX",
+    "CODEX_SANDBOX_NETWORK_DISABLED",
+    "SALLYPORT_SANDBOX",
+};
+
+/* Leads to a secret of ours. What base/env.c hides is hidden besides. */
+static const char *const own_credentials[] = {"SALLYPORT_TOKEN_FILE"};
+
+/* ---- adding ---- */
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make environment");
+}
+
+static int add(struct sp_env *env, struct sp_str name, struct sp_str value, int rank,
+               struct sp_error *e)
+{
+    if (sp_str_has_nul(name) || sp_str_has_nul(value))
+        return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
+    /* "A=" as a name would set A past every rule about A. */
+    if (name.n == 0 || memchr(name.p, '=', name.n) != NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "`" SP_STR_FMT "` cannot name an environment variable",
+                       SP_STR_ARG(name));
+    return sp_env_add(env, name, value, rank) ? 0 : no_memory(e);
+}
+
+static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, struct sp_error *e)
+{
+    for (uint32_t i = 0; i < vars.count; i++) {
+        const int r = add(env, vars.items[i].name, vars.items[i].value, rank, e);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+{
+    struct sp_env_policy policy = ask->policy;
+
+    policy.hides_secrets = policy.hides_secrets || ask->is_confined;
+    if (!sp_env_inherit(env, &policy, ask->own, RANK_INHERITED))
+        return no_memory(e);
+    for (uint32_t i = 0; i < ask->set.count; i++) {
+        const struct sp_environ_var *v = &ask->set.items[i];
+
+        if (!sp_env_is_included(&ask->policy, v->name))
+            continue;
+        const int r = add(env, v->name, v->value, RANK_SET, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+{
+    const struct sp_environ_var known[] = {
+        {SP_STR("CODEX_THREAD_ID"), ask->thread_id},
+        {SP_STR("CODEX_SESSION_ID"), ask->session_id},
+        {SP_STR("CODEX_TOOL_CALL_ID"), ask->call_id},
+        {SP_STR("CODEX_PERMISSION_PROFILE"), ask->permission_profile},
+    };
+
+    for (size_t i = 0; i < COUNT(known); i++) {
+        if (known[i].value.p == NULL)
+            continue;
+        const int r = add(env, known[i].name, known[i].value, RANK_RUNTIME, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int add_sandbox(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+{
+    int r = 0;
+
+    if (ask->has_no_network)
+        r = add(env, SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1"), RANK_MARK, e);
+    if (r == 0 && ask->is_confined)
+        r = add(env, SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux"), RANK_MARK, e);
+    return r;
+}
+
+/* ---- taking out ---- */
+
+static bool is_told_of_this_attempt(struct sp_str name)
+{
+    for (size_t i = 0; i < COUNT(told_of_this_attempt); i++)
+        if (sp_str_eq(sp_str_of(told_of_this_attempt[i]), name))
+            return true;
+    return false;
+}
+
+static bool is_never_seen(const struct sp_environ_ask *ask, struct sp_str name)
+{
+    for (uint32_t i = 0; i < ask->never_seen_count; i++)
+        if (sp_str_eq_nocase(ask->never_seen[i], name))
+            return true;
+    for (size_t i = 0; i < COUNT(own_credentials); i++)
+        if (sp_str_eq_nocase(sp_str_of(own_credentials[i]), name))
+            return true;
+    return false;
+}
+
+static void take_out(struct sp_env *env, const struct sp_environ_ask *ask)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < env->count; i++) {
+        const struct sp_env_pair *p = &env->pairs[i];
+        const bool is_stale = p->rank < RANK_RUNTIME && is_told_of_this_attempt(p->name);
+
+        if (!is_stale && !is_never_seen(ask, p->name))
+            env->pairs[kept++] = *p;
+    }
+    env->count = kept;
+}
+
+static int write_out(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_buf *out,
+                     uint32_t *ret_count, struct sp_error *e)
+{
+    take_out(env, ask);
+    return sp_env_write(env, RANK_RUNTIME, false, out, ret_count) ? 0 : no_memory(e);
+}
+
+/* ---- the whole ---- */
+
+int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
+                    struct sp_error *e)
+{
+    struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
+
+    int r = add_policy(&env, ask, e);
+    if (r == 0)
+        r = add_runtime(&env, ask, e);
+    if (r == 0)
+        r = add_vars(&env, ask->plain, RANK_PLAIN, e);
+    if (r == 0)
+        r = add_vars(&env, ask->marks, RANK_MARK, e);
+    if (r == 0)
+        r = add_sandbox(&env, ask, e);
+    return r < 0 ? r : write_out(&env, ask, out, ret_count, e);
+}
+
+int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
+                         struct sp_error *e)
+{
+    struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
+
+    const int r = add_policy(&env, ask, e);
+    return r < 0 ? r : write_out(&env, ask, out, ret_count, e);
+}
+
+/* ---- what is left out ---- */
+
+#define MAX_TOLD 20 /* names */
+
+/* That of an agent is never of use there: the socket is hidden. */
+static bool is_told(const struct sp_env_policy *p, struct sp_str name)
+{
+    return sp_env_is_secret(name) && !sp_env_is_kept(p, name) &&
+           !sp_str_eq(name, SP_STR("SSH_AUTH_SOCK")) && !sp_env_is_private(name);
+}
+
+bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *out)
+{
+    struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
+    uint32_t count = 0;
+    bool ok = sp_env_inherit(&env, &ask->policy, ask->own, RANK_INHERITED);
+
+    for (uint32_t i = 0; ok && i < env.count; i++) {
+        const struct sp_str name = env.pairs[i].name;
+
+        if (!is_told(&ask->policy, name) || ++count > MAX_TOLD)
+            continue;
+        ok = sp_buf_add_str(out, count == 1 ? SP_STR("not passed on to commands in the sandbox: ")
+                                            : SP_STR(", ")) &&
+             sp_buf_add_str(out, name);
+    }
+    if (ok && count > MAX_TOLD)
+        ok = sp_buf_printf(out, " and %u more", count - MAX_TOLD);
+    return ok && (count == 0 || sp_buf_add_str(out, SP_STR("; `keep` in "
+                                                           "[shell_environment_policy] of the "
+                                                           "configuration lets a name through")));
+}
+
+/* ---- overlay ---- */
+
+/* Takes the next NAME=VALUE off a made environment. */
+static bool next_string(struct sp_str *rest, struct sp_str *ret)
+{
+    if (rest->n == 0)
+        return false;
+    *ret = (struct sp_str){rest->p, strnlen(rest->p, rest->n)};
+    const size_t step = ret->n < rest->n ? ret->n + 1 : ret->n;
+    rest->p += step;
+    rest->n -= step;
+    return true;
+}
+
+static bool contains(struct sp_str made, struct sp_str wanted)
+{
+    struct sp_str string;
+
+    while (next_string(&made, &string))
+        if (sp_str_eq(string, wanted))
+            return true;
+    return false;
+}
+
+static bool is_variable(struct sp_str string, struct sp_str name)
+{
+    return string.n > name.n && string.p[name.n] == '=' && memcmp(string.p, name.p, name.n) == 0;
+}
+
+bool sp_environ_overlay(struct sp_str of_policy, struct sp_str made, bool leaves_path,
+                        struct sp_buf *out, uint32_t *ret_count)
+{
+    struct sp_str string;
+    uint32_t count = 0;
+
+    while (next_string(&made, &string)) {
+        if (leaves_path && is_variable(string, SP_STR("PATH")))
+            continue;
+        if (contains(of_policy, string) && !is_variable(string, SP_STR("CODEX_PERMISSION_PROFILE")))
+            continue;
+        if (!sp_buf_add_str(out, string) || !sp_buf_add(out, "", 1))
+            return false;
+        count++;
+    }
+    *ret_count = count;
+    return true;
+}

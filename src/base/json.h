@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json: strict reading of one JSON text into a tape, and appending to one under construction.
+ *
+ * Reading makes no copy: tokens point into the text, strings are unescaped in place when asked for.
+ * The tape is one array, kept from message to message. Rules (exec-server-protocol.md 2.2): one
+ * value and nothing after it but white space; no byte order mark; duplicate keys refused (compared
+ * after unescaping), at any size without quadratic time; at most 262,144 values (keys not counted);
+ * containers nest at most 127 deep; valid UTF-8; no lone surrogates; no control characters in
+ * strings; numbers exact in the i64 and u64 range, else real.
+ */
+#ifndef SP_BASE_JSON_H
+#define SP_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/str.h"
+
+#define SP_JSON_MAX_VALUES 262144
+#define SP_JSON_MAX_DEPTH  127
+#define SP_JSON_NONE       UINT32_MAX /* no such token */
+
+enum sp_json_type {
+    SP_JSON_NULL,
+    SP_JSON_FALSE,
+    SP_JSON_TRUE,
+    SP_JSON_INT,  /* fits i64 */
+    SP_JSON_UINT, /* above i64, fits u64 */
+    SP_JSON_REAL, /* has a fraction or an exponent, or fits neither */
+    SP_JSON_STRING,
+    SP_JSON_ARRAY,
+    SP_JSON_OBJECT,
+};
+
+struct sp_json_token {
+    uint8_t type;
+    bool is_escaped;   /* the string still has escapes in it */
+    uint32_t off;      /* of the first byte; strings: after the quote */
+    uint32_t len;      /* of the value's text; strings: without quotes */
+    uint32_t children; /* array: values; object: members (each is a key token, then a value) */
+    uint32_t next;     /* the token after this one and all it contains */
+};
+
+struct sp_json {
+    char *text; /* borrowed */
+    struct sp_json_token *tokens;
+    uint32_t count;
+    uint32_t cap;
+};
+
+/* *j is {0} at first and reused after. Text is at most 4 GiB - 1. Errors are SP_E_MALFORMED with a
+ * text that ends in "at line L column C"; SP_E_SYSTEM if there is no memory for the tape. */
+int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_error *e);
+void sp_json_done(struct sp_json *j); /* frees the tape */
+void sp_json_trim(struct sp_json *j); /* gives a tape above 64 KiB back */
+
+/* The value of a member, or SP_JSON_NONE. The root is token 0. */
+uint32_t sp_json_get(struct sp_json *j, uint32_t object, const char *key);
+
+/*
+ * First child of an array or object (SP_JSON_NONE if empty); step with sp_json_next(j, parent,
+ * child). The child of an object is the key; its value is the token after it, child + 1.
+ */
+uint32_t sp_json_first(const struct sp_json *j, uint32_t parent);
+uint32_t sp_json_next(const struct sp_json *j, uint32_t parent, uint32_t child);
+
+static inline enum sp_json_type sp_json_type(const struct sp_json *j, uint32_t token)
+{
+    return (enum sp_json_type)j->tokens[token].type;
+}
+
+/* The bytes of a string or key, unescaped in place on first use. May hold NUL. */
+struct sp_str sp_json_str(struct sp_json *j, uint32_t token);
+
+/* The raw text of any value, quotes and all (only before sp_json_str was called inside it). */
+struct sp_str sp_json_raw(const struct sp_json *j, uint32_t token);
+
+/* true if the token is an INT (not UINT, not REAL); *ret is its value. */
+bool sp_json_i64(const struct sp_json *j, uint32_t token, int64_t *ret);
+
+/*
+ * Members by type. Refusals are SP_E_INVALID: "missing field `NAME`", "invalid type: KIND, expected
+ * TYPE", "invalid number" (a number that is not a plain non-negative integer in range for u64).
+ * need_*: must be there and must not be null. opt_*: absent and null leave *ret as it is.
+ * def_*: absent leaves *ret as it is, null is refused.
+ */
+int sp_json_need_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
+                     struct sp_error *e);
+int sp_json_opt_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
+                    struct sp_error *e);
+int sp_json_need_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
+                      struct sp_error *e);
+int sp_json_def_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
+                     struct sp_error *e);
+int sp_json_opt_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
+                    uint64_t *ret, struct sp_error *e);
+int sp_json_need_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
+                     uint64_t *ret, struct sp_error *e);
+/* need: object or array token into *ret. opt: *ret stays SP_JSON_NONE if absent or null. */
+int sp_json_need_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                        struct sp_error *e);
+int sp_json_need_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                       struct sp_error *e);
+int sp_json_opt_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                       struct sp_error *e);
+int sp_json_opt_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                      struct sp_error *e);
+
+/* "invalid type: KIND, expected EXPECTED" for this token; returns -SP_E_INVALID. */
+int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_error *e);
+
+/* Appends s as a JSON string with quotes: compact, non-ASCII as it is, bytes that are not UTF-8 as
+ * U+FFFD. false: no room. */
+bool sp_json_add_str(struct sp_buf *out, struct sp_str s);
+/* The most bytes sp_json_add_str can need for n bytes. */
+#define SP_JSON_STR_MAX(n) ((n)*6 + 2)
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * toml: strict reading of one TOML 1.0 text into a tree.
+ *
+ * Every value knows where it was written, so that whoever finds it wrong can say so by line and
+ * column. Bounds: 1 MiB of text, containers 127 deep, 65,536 values (tables that are only names on
+ * the way count, too); integers are 64 bits wide. Line ends inside of strings become LF. Dates and
+ * times are checked and kept as text.
+ */
+#ifndef SP_BASE_TOML_H
+#define SP_BASE_TOML_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/str.h"
+
+#define SP_TOML_MAX_BYTES  (1 << 20)
+#define SP_TOML_MAX_DEPTH  127
+#define SP_TOML_MAX_VALUES 65536
+
+enum sp_toml_type {
+    SP_TOML_STRING,
+    SP_TOML_INTEGER,
+    SP_TOML_FLOAT,
+    SP_TOML_BOOLEAN,
+    SP_TOML_OFFSET_DATE_TIME,
+    SP_TOML_LOCAL_DATE_TIME,
+    SP_TOML_LOCAL_DATE,
+    SP_TOML_LOCAL_TIME,
+    SP_TOML_ARRAY,
+    SP_TOML_TABLE,
+};
+
+struct sp_toml;
+
+struct sp_toml_value {
+    enum sp_toml_type type;
+    const struct sp_toml *doc; /* where it was written */
+    uint32_t at, key_at;       /* offsets in the doc's text */
+    struct sp_str key;         /* in a table: the name, with a NUL behind it; p NULL: none */
+    union {
+        struct sp_str text; /* STRING (may hold NUL); dates and times as they were written */
+        int64_t integer;
+        double real;
+        bool boolean;
+        struct {
+            struct sp_toml_value *first, *last; /* children, in order */
+            uint32_t count;
+        };
+    };
+    struct sp_toml_value *next; /* the next child of the same parent */
+    /* the reader's */
+    struct sp_toml_value *parent;
+    uint32_t depth, section;
+    uint8_t made;
+};
+
+struct sp_toml {
+    const char *name;   /* for messages */
+    bool has_no_places; /* the text is not as somebody wrote it: messages give the name alone */
+    struct sp_str text; /* a copy */
+    struct sp_toml_value *root;
+    struct sp_arena arena;
+};
+
+/* name: of the file, or what else holds the text. Refusals are SP_E_INVALID: "NAME: line L, column
+ * C: ..."; SP_E_SYSTEM without memory. *t is {0} before, and after a failure; it stays where it
+ * is, for its values know it. */
+int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_error *e);
+void sp_toml_done(struct sp_toml *t);
+
+/* NULL: it is not there. */
+struct sp_toml_value *sp_toml_get(const struct sp_toml_value *table, struct sp_str key);
+
+/* Lays `over` on `table`: tables are merged, all else is replaced. Children of `over` move into
+ * `table`; both docs must stay. */
+void sp_toml_merge(struct sp_toml_value *table, struct sp_toml_value *over);
+
+/* "a string", "an integer", ... */
+const char *sp_toml_type_name(enum sp_toml_type type);
+
+/* Refuses a value, or the key that it has: "NAME: line L, column C: ...". */
+SP_PRINTF(3, 4)
+int sp_toml_refuse(const struct sp_toml_value *v, struct sp_error *e, const char *fmt, ...);
+SP_PRINTF(3, 4)
+int sp_toml_refuse_key(const struct sp_toml_value *v, struct sp_error *e, const char *fmt, ...);
+
+#define auto_toml __attribute__((cleanup(sp_toml_done)))
+
+#endif

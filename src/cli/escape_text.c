@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/escape_text.h"
+
+#include <stdio.h>
+
+#include "base/auto.h"
+#include "base/utf8.h"
+
+/* The character at the beginning of valid UTF-8, and its length. */
+static uint32_t decode(struct sp_str s, size_t *ret_len)
+{
+    const unsigned char *b = (const unsigned char *)s.p;
+
+    if (b[0] < 0x80) {
+        *ret_len = 1;
+        return b[0];
+    }
+    *ret_len = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
+    uint32_t c = b[0] & (0xFFU >> (*ret_len + 1));
+    for (size_t i = 1; i < *ret_len; i++)
+        c = c << 6 | (b[i] & 0x3FU);
+    return c;
+}
+
+static bool is_harmless(uint32_t c)
+{
+    if (c < 0x20 || (c >= 0x7F && c < 0xA0))
+        return false;
+    /* These turn what stands around them, so that it reads as something else, or are not seen. */
+    return c != 0x00AD && c != 0x061C && c != 0x180E && !(c >= 0x200B && c <= 0x200F) &&
+           !(c >= 0x2028 && c <= 0x202E) && !(c >= 0x2060 && c <= 0x206F) && c != 0xFEFF;
+}
+
+static bool add_escape(struct sp_buf *out, uint32_t c)
+{
+    switch (c) {
+    case '\n':
+        return sp_buf_printf(out, "\\n");
+    case '\r':
+        return sp_buf_printf(out, "\\r");
+    case '\t':
+        return sp_buf_printf(out, "\\t");
+    default:
+        return sp_buf_printf(out, c < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)c);
+    }
+}
+
+bool sp_plain_add(struct sp_buf *out, struct sp_str text)
+{
+    bool ok = true;
+
+    while (ok && text.n > 0) {
+        size_t len = 1;
+
+        if ((unsigned char)text.p[0] >= 0x80 &&
+            sp_utf8_valid_prefix((struct sp_str){text.p, text.n < 4 ? text.n : 4}) == 0) {
+            ok = add_escape(out, (unsigned char)text.p[0]);
+        } else {
+            const uint32_t c = decode(text, &len);
+
+            ok = is_harmless(c) ? sp_buf_add(out, text.p, len) : add_escape(out, c);
+        }
+        text = (struct sp_str){text.p + len, text.n - len};
+    }
+    return ok;
+}
+
+/* Bytes at the end that may become something else with those that follow. */
+static size_t open_end(struct sp_str s)
+{
+    if (s.n > 0 && s.p[s.n - 1] == '\r')
+        return 1;
+    for (size_t k = 1; k <= 3 && k <= s.n; k++) {
+        const unsigned char c = (unsigned char)s.p[s.n - k];
+
+        if (c < 0x80)
+            return 0;
+        if (c >= 0xC0)
+            return c >= (k == 1 ? 0xC2 : k == 2 ? 0xE0 : 0xF0) && c <= 0xF4 ? k : 0;
+    }
+    return 0;
+}
+
+/* Lines, each with its end if it has one; CR LF ends one too. */
+static bool add_lines(struct sp_buf *out, struct sp_str text)
+{
+    bool ok = true;
+
+    while (ok && text.n > 0) {
+        const char *end = text.p;
+
+        while (end < text.p + text.n && *end != '\n' && *end != '\t')
+            end++;
+        const bool has_end = end < text.p + text.n;
+        size_t n = (size_t)(end - text.p);
+        const size_t used = has_end ? n + 1 : n;
+
+        if (has_end && *end == '\n' && n > 0 && text.p[n - 1] == '\r')
+            n--;
+        ok = sp_plain_add(out, (struct sp_str){text.p, n}) && (!has_end || sp_buf_add(out, end, 1));
+        text = (struct sp_str){text.p + used, text.n - used};
+    }
+    return ok;
+}
+
+bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
+                         struct sp_plain_rest *rest)
+{
+    auto_buf struct sp_buf all = {0};
+
+    if (rest->n > 0) {
+        if (!sp_buf_add(&all, rest->bytes, rest->n) || !sp_buf_add_str(&all, piece))
+            return false;
+        piece = (struct sp_str){all.data, all.len};
+    }
+    rest->n = is_end ? 0 : open_end(piece);
+    if (rest->n > 0)
+        memcpy(rest->bytes, piece.p + piece.n - rest->n, rest->n);
+    return add_lines(out, (struct sp_str){piece.p, piece.n - rest->n});
+}
+
+static bool is_word(struct sp_str s)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "%+,-./:=@_";
+
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] == 0 || strchr(safe, s.p[i]) == NULL)
+            return false;
+    return s.n > 0;
+}
+
+bool sp_plain_add_word(struct sp_buf *out, struct sp_str word)
+{
+    if (is_word(word))
+        return sp_buf_add_str(out, word);
+    bool ok = sp_buf_add(out, "'", 1);
+    while (ok && word.n > 0) {
+        const char *quote = memchr(word.p, '\'', word.n);
+        const size_t n = quote != NULL ? (size_t)(quote - word.p) : word.n;
+
+        ok = sp_plain_add(out, (struct sp_str){word.p, n}) &&
+             (quote == NULL || sp_buf_printf(out, "'\\''"));
+        const size_t used = quote != NULL ? n + 1 : n;
+        word = (struct sp_str){word.p + used, word.n - used};
+    }
+    return ok && sp_buf_add(out, "'", 1);
+}
+
+void sp_plain_say(const char *before, const char *text)
+{
+    auto_buf struct sp_buf line = {0};
+    bool ok = sp_buf_printf(&line, "%s: ", before);
+
+    for (;;) {
+        const size_t n = strcspn(text, "\n");
+
+        ok = ok && sp_plain_add(&line, (struct sp_str){text, n}) && sp_buf_add(&line, "\n", 1);
+        if (text[n] == 0)
+            break;
+        text += n + 1;
+    }
+    if (ok)
+        (void)fwrite(line.data, 1, line.len, stderr);
+    else
+        (void)fprintf(stderr, "%s: no memory to say what is wrong\n", before);
+}
+
+size_t sp_plain_width(struct sp_str plain)
+{
+    size_t width = 0;
+
+    for (size_t i = 0; i < plain.n; i++)
+        width += ((unsigned char)plain.p[i] & 0xC0) != 0x80;
+    return width;
+}

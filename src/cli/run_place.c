@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/run_place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "cli/escape_text.h"
+#include "core/journal.h"
+#include "engine/local.h"
+#include "engine/remote/remote.h"
+#include "sandbox/covers.h"
+
+#define MAX_PROCESSES 16 /* there is one */
+
+int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_error *e)
+{
+    char runtime_dir[512];
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    if (!sp_covers_find(runtime_dir, ret))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    return sp_own_places_find(ask, ret, e);
+}
+
+static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
+                     bool is_for_many, struct sp_backend **ret, struct sp_error *e)
+{
+    char runtime_dir[512];
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    const struct sp_local_options o = {
+        .program = "/proc/self/exe",
+        .max_processes = is_for_many ? 0 : MAX_PROCESSES,
+        .use_cgroups = is_for_many, /* one leaves few processes, and parentage finds them */
+        .fixed = sp_covers_places(covers),
+        .runtime_dir = runtime_dir,
+        .cwd = cwd,
+        .owns_program = true,
+    };
+    return sp_local_new(loop, &o, ret, e);
+}
+
+int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
+                           struct sp_backend **ret, struct sp_error *e)
+{
+    return open_here(loop, cwd, covers, true, ret, e);
+}
+
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
+                  struct sp_backend **ret, struct sp_error *e)
+{
+    struct sp_covers covers = {0};
+    int r = sp_place_covers(own, &covers, e);
+
+    if (r == 0)
+        r = open_here(loop, cwd, &covers, false, ret, e);
+    sp_covers_done(&covers);
+    return r;
+}
+
+int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
+                   struct sp_error *e)
+{
+    const struct sp_client_options o = {
+        .url = p->url,
+        .program = p->program,
+        .env = p->env,
+        .cwd = p->cwd,
+        .token = p->token,
+        .connect_timeout_ms = p->connect_timeout_ms,
+    };
+
+    return sp_remote_new(loop, &o, ret, e);
+}
+
+void sp_place_say_left_out(const struct sp_environ_ask *ask)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (sp_environ_add_left_out(ask, &text) && text.len > 0 && sp_buf_add(&text, "", 1))
+        sp_plain_say("sallyport", text.data);
+}
+
+char *sp_place_dir(const char *given, struct sp_error *e)
+{
+    auto_free char *path = given == NULL ? getcwd(NULL, 0) : realpath(given, NULL);
+    struct stat st;
+
+    if (path == NULL || stat(path, &st) < 0)
+        (void)sp_fail(e, SP_E_INVALID, errno, "--cwd: %s", given == NULL ? "." : given);
+    else if (!S_ISDIR(st.st_mode))
+        (void)sp_fail(e, SP_E_INVALID, ENOTDIR, "--cwd: %s", path);
+    else
+        return TAKE_PTR(path);
+    return NULL;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config_approvals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "approve/rules/rules_watch.h"
+#include "base/auto.h"
+#include "sandbox/resolve.h"
+
+#define SYSTEM_DIR "/etc/sallyport"
+
+static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_error *e)
+{
+    static const struct {
+        const char *name;
+        enum sp_known_safe value;
+    } known[] = {
+        {"list", SP_KNOWN_SAFE_LIST},
+        {"off", SP_KNOWN_SAFE_OFF},
+        {"list+git", SP_KNOWN_SAFE_LIST_GIT},
+    };
+
+    if (text == NULL)
+        return 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(text, known[i].name) == 0) {
+            *ret = known[i].value;
+            return 0;
+        }
+    return sp_fail(e, SP_E_INVALID, 0, "known_safe: `%s` is not off, list or list+git", text);
+}
+
+static int read_policy(const struct sp_config *c, const char *asked, struct sp_approval_policy *ret,
+                       struct sp_error *e)
+{
+    const char *name = asked != NULL ? asked : c->approval_policy;
+
+    *ret = (struct sp_approval_policy){.kind = SP_APPROVAL_ON_REQUEST};
+    return name == NULL ? 0 : sp_approval_read(sp_str_of(name), ret, e);
+}
+
+/* Not configured: audit.jsonl at home, if there is one. Empty: none. */
+int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_error *e)
+{
+    *ret = NULL;
+    if (c->audit_log != NULL ? c->audit_log[0] == 0 : c->home == NULL)
+        return 0;
+    if (c->audit_log != NULL)
+        *ret = strdup(c->audit_log);
+    else if (asprintf(ret, "%s/audit.jsonl", c->home) < 0)
+        *ret = NULL;
+    return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the audit log");
+}
+
+/* One that is configured is a condition. */
+static int find_audit_log(const struct sp_config *c, struct sp_config_approvals *ret,
+                          struct sp_error *e)
+{
+    const int r = sp_config_audit_log(c, &ret->audit_log, e);
+
+    ret->options.must_audit = c->audit_log != NULL && ret->audit_log != NULL;
+    ret->options.audit_log = ret->audit_log;
+    return r;
+}
+
+static int by_length(const void *a, const void *b)
+{
+    const size_t n = strlen(*(const char *const *)a);
+    const size_t m = strlen(*(const char *const *)b);
+
+    return (n > m) - (n < m);
+}
+
+/* The trusted projects that cwd is in, the outermost first; the list is to be freed. */
+static int find_projects(const struct sp_config *c, const char *cwd, const char ***ret,
+                         struct sp_error *e)
+{
+    char *const *trusted = c->trusted_projects;
+    size_t n = 0;
+
+    while (trusted != NULL && trusted[n] != NULL)
+        n++;
+    const char **projects = calloc(n + 1, sizeof *projects);
+    if (projects == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+    *ret = projects;
+    size_t found = 0;
+    for (size_t i = 0; cwd != NULL && i < n; i++)
+        if (trusted[i][0] == '/' && sp_path_is_in(cwd, trusted[i]))
+            projects[found++] = trusted[i];
+    qsort(projects, found, sizeof *projects, by_length);
+    return 0;
+}
+
+static void say_nothing(void *user, const char *text)
+{
+    (void)user;
+    (void)text;
+}
+
+static int read_rules(const struct sp_rules_places *places,
+                      const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
+                      struct sp_error *e)
+{
+    const int r = sp_rules_load(places, NULL, ask->warn != NULL ? ask->warn : say_nothing,
+                                ask->user, &ret->options.rules, e);
+
+    if (r < 0)
+        return r;
+    if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+    ret->options.fingerprint = (struct sp_str){ret->fingerprint.data, ret->fingerprint.len};
+    return 0;
+}
+
+static int watch_rules(const struct sp_rules_places *places,
+                       const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
+                       struct sp_error *e)
+{
+    const struct sp_rules_watch_options o = {.loop = ask->loop,
+                                             .places = places,
+                                             .changed = ask->changed,
+                                             .warn = ask->warn,
+                                             .user = ask->user};
+    const int r = sp_rules_watch_new(&o, &ret->watch, e);
+
+    if (r < 0)
+        return r;
+    ret->options.rules = sp_rules_ref(sp_rules_watch_rules(ret->watch));
+    ret->options.fingerprint = sp_rules_watch_fingerprint(ret->watch);
+    return 0;
+}
+
+static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+                      struct sp_config_approvals *ret, struct sp_error *e)
+{
+    auto_free const char **projects = NULL;
+    const int r = find_projects(c, ask->cwd, &projects, e);
+    const struct sp_rules_places places = {
+        .system_dir = ask->system_dir != NULL ? ask->system_dir : SYSTEM_DIR,
+        .user_dir = c->home,
+        .projects = projects,
+        .ignores_user_and_project = c->ignore_user_and_project_rules,
+        .files = ask->files,
+    };
+
+    if (r < 0)
+        return r;
+    return ask->loop == NULL ? read_rules(&places, ask, ret, e) : watch_rules(&places, ask, ret, e);
+}
+
+int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+                        struct sp_config_approvals *ret, struct sp_error *e)
+{
+    struct sp_approvals_options *o = &ret->options;
+    int r = read_policy(c, ask->policy, &o->policy, e);
+
+    if (r == 0)
+        r = read_known_safe(c->known_safe, &o->known_safe, e);
+    if (r == 0)
+        r = find_audit_log(c, ret, e);
+    if (r == 0)
+        r = load_rules(c, ask, ret, e);
+    o->retry_reuses_approval = c->retry_reuses_approval;
+    o->ignores_heuristic = !c->retry_on_heuristic;
+    o->timeout_ms = c->approval_timeout_s * 1000;
+    o->user_dir = c->home;
+    o->ignores_user_dir = c->ignore_user_and_project_rules;
+    o->strict_review = c->strict_review;
+    o->needs_hooks =
+        (c->permission_hooks != NULL && c->permission_hooks[0] != NULL) || c->reviewer != NULL;
+    return r;
+}
+
+void sp_config_approvals_done(struct sp_config_approvals *a)
+{
+    sp_rules_watch_free(a->watch);
+    sp_rules_unref(a->options.rules);
+    sp_buf_done(&a->fingerprint);
+    free(a->audit_log);
+    *a = (struct sp_config_approvals){0};
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * url: the address of a request, as browsers read one: white space around it and line breaks in it
+ * do not count, `\` is `/`, what has no place in a path is percent-encoded.
+ */
+#ifndef SP_CORE_HTTP_URL_H
+#define SP_CORE_HTTP_URL_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/str.h"
+
+struct sp_web_url {       /* zero before use; sp_web_url_done after */
+    struct sp_buf text;   /* absolute, ASCII but for the host, no fragment, no user; ends with 0 */
+    struct sp_buf scheme; /* lower case */
+    struct sp_buf userinfo; /* "user:password", decoded; empty: none was given */
+    bool has_userinfo;
+};
+
+/* SP_E_INVALID: "relative URL without a base", "empty host", "invalid port number", ... A URL that
+ * is not http or https has its scheme filled and nothing else. */
+int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_error *e);
+bool sp_web_url_is_http(const struct sp_web_url *u);
+void sp_web_url_done(struct sp_web_url *u);
+#define auto_web_url __attribute__((cleanup(sp_web_url_done)))
+
+#endif

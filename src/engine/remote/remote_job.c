@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One process on the server: its start, which may have to be found out about, and its following.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/remote/remote_priv.h"
+
+#define INVALID_REQUEST (-32600) /* unknown, starting, or there already */
+#define LOOK_AGAIN_MS   100U
+#define START_MS        60000U /* for the answer to a start */
+#define VERDICT_MS      5000U  /* an exit waits so long for what else there is to say of it */
+#define MAX_STARTS      30U    /* asked again so often, a process that is neither there nor not */
+
+static const struct sp_mirror_ops mirror_ops;
+
+/* ---- the end of one ---- */
+
+static void unlink_job(struct sp_remote_job *rj)
+{
+    if (rj->prev != NULL)
+        rj->prev->next = rj->next;
+    else
+        rj->remote->jobs = rj->next;
+    if (rj->next != NULL)
+        rj->next->prev = rj->prev;
+    rj->prev = rj->next = NULL;
+}
+
+/* Whether its connection is read depends on all: one that is behind stops it. */
+static void note_full(struct sp_remote_job *rj)
+{
+    struct sp_remote *r = rj->remote;
+    const bool is_full = rj->state == SP_REMOTE_LIVE && sp_mirror_is_full(&rj->mirror);
+
+    if (is_full == rj->is_full)
+        return;
+    rj->is_full = is_full;
+    r->full += is_full ? 1 : -1U;
+    if (r->client != NULL)
+        sp_client_pause(r->client, r->full != 0);
+}
+
+static void end(struct sp_remote_job *rj)
+{
+    rj->state = SP_REMOTE_OVER;
+    sp_client_forget(&rj->start);
+    sp_client_forget(&rj->read);
+    sp_loop_cancel(rj->remote->backend.loop, &rj->timer);
+    sp_buf_done(&rj->launch);
+    sp_mirror_done(&rj->mirror);
+    note_full(rj);
+}
+
+static void refuse(struct sp_remote_job *rj, const struct sp_error *e)
+{
+    struct sp_remote *r = rj->remote;
+
+    end(rj);
+    sp_remote_enter(r);
+    sp_remote_fail_calls(rj, e->msg);
+    if (rj->job != NULL)
+        rj->job->ops->refused(rj->job, e);
+    sp_remote_leave(r);
+}
+
+/* is_there: on the server, where it is to end. */
+static void fail(struct sp_remote_job *rj, const struct sp_error *why, bool is_there)
+{
+    struct sp_remote *r = rj->remote;
+    const struct sp_error e = *why;
+
+    if (rj->state == SP_REMOTE_OVER)
+        return;
+    if (is_there && !rj->mirror.is_exit_told)
+        sp_remote_say_farewell(rj);
+    if (rj->state == SP_REMOTE_STARTING) {
+        refuse(rj, &e);
+        return;
+    }
+    end(rj);
+    sp_remote_enter(r);
+    sp_remote_fail_calls(rj, e.msg);
+    if (rj->job != NULL)
+        rj->job->ops->failed(rj->job, e.msg);
+    sp_remote_leave(r);
+}
+
+void sp_remote_died(struct sp_remote_job *rj, const struct sp_error *why)
+{
+    struct sp_error e = *why;
+
+    e.code = SP_E_SYSTEM; /* nobody said no: nobody was there */
+    fail(rj, &e, false);
+}
+
+void sp_remote_job_free(struct sp_remote_job *rj)
+{
+    struct sp_remote *r = rj->remote;
+
+    sp_loop_undefer(r->backend.loop, &rj->turn);
+    if (rj->prev != NULL)
+        rj->prev->next = rj->next;
+    else
+        r->graves = rj->next;
+    if (rj->next != NULL)
+        rj->next->prev = rj->prev;
+    free(rj->id);
+    free(rj);
+}
+
+/* Its callbacks may be on the stack, so it is freed at the end of the turn. */
+void sp_remote_release(struct sp_job *j)
+{
+    struct sp_remote_job *rj = j->impl;
+    struct sp_remote *r = rj->remote;
+    const bool is_unsent = rj->state == SP_REMOTE_STARTING && rj->start.text.len != 0;
+
+    if (rj->state != SP_REMOTE_OVER && !rj->mirror.has_exit && !is_unsent)
+        sp_remote_say_farewell(rj);
+    rj->job = NULL;
+    rj->answered = NULL;
+    sp_remote_drop_calls(rj);
+    end(rj);
+    unlink_job(rj);
+    rj->next = r->graves;
+    if (r->graves != NULL)
+        r->graves->prev = rj;
+    r->graves = rj;
+    sp_remote_at_turn_end(rj);
+}
+
+/* ---- following ---- */
+
+static void ask_read(struct sp_remote_job *rj,
+                     void (*fn)(struct sp_client_request *, const struct sp_client_reply *))
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_error e;
+
+    if (rj->read.client != NULL)
+        return;
+    rj->read.fn = fn;
+    if (sp_remote_begin_params(&b, rj) &&
+        sp_buf_printf(&b, ",\"afterSeq\":%llu,\"maxBytes\":null,\"waitMs\":0}",
+                      (unsigned long long)sp_mirror_begin_read(&rj->mirror))) {
+        sp_client_ask(rj->remote->client, &rj->read, "process/read",
+                      (struct sp_str){b.data, b.len});
+    } else {
+        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "no memory to ask the exec-server");
+        fail(rj, &e, true);
+    }
+}
+
+static void on_read(struct sp_client_request *q, const struct sp_client_reply *reply);
+
+static void follow(struct sp_remote_job *rj);
+
+/* The server does not answer, or answers without end: without a verdict, then. While there is no
+ * connection, nobody was asked. */
+static void on_verdict_late(struct sp_timer *t)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
+    struct sp_remote *r = rj->remote;
+
+    if (rj->read.client != NULL)
+        sp_mirror_no_verdict(&rj->mirror);
+    sp_remote_enter(r);
+    follow(rj);
+    sp_remote_leave(r);
+}
+
+static void await_verdict(struct sp_remote_job *rj)
+{
+    struct sp_loop *loop = rj->remote->backend.loop;
+
+    if (rj->timer.slot == 0 &&
+        !sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + VERDICT_MS, on_verdict_late))
+        sp_mirror_no_verdict(&rj->mirror);
+}
+
+/* What is there is told; what is missing is asked for. */
+static void follow(struct sp_remote_job *rj)
+{
+    if (rj->state != SP_REMOTE_LIVE)
+        return;
+    sp_mirror_tell(&rj->mirror);
+    note_full(rj);
+    if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
+        ask_read(rj, on_read);
+    if (rj->state == SP_REMOTE_LIVE && sp_mirror_waits_for_verdict(&rj->mirror))
+        await_verdict(rj);
+}
+
+static void take_answer(struct sp_remote_job *rj, const struct sp_client_reply *reply)
+{
+    struct sp_error e;
+
+    if (sp_remote_take_answer(rj, reply->j, reply->value, &e) < 0) {
+        sp_mirror_tell(&rj->mirror);
+        fail(rj, &e, true);
+    } else {
+        follow(rj);
+    }
+}
+
+static void on_read(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(q, struct sp_remote_job, read);
+    struct sp_remote *r = rj->remote;
+    struct sp_error e;
+
+    sp_remote_enter(r);
+    switch (reply->fate) {
+    case SP_CLIENT_RESULT:
+        take_answer(rj, reply);
+        break;
+    case SP_CLIENT_REFUSED:
+        if (rj->mirror.held == NULL && rj->mirror.has_exit) {
+            sp_mirror_no_verdict(&rj->mirror);
+            follow(rj);
+            break;
+        }
+        (void)sp_fail(&e, SP_E_FAILED, 0, "the exec-server lost the process: " SP_STR_FMT,
+                      SP_STR_ARG(reply->message));
+        fail(rj, &e, true); /* perhaps it is there after all */
+        break;
+    case SP_CLIENT_LOST: /* asked again with the next connection, or that was all */
+        break;
+    }
+    sp_remote_leave(r);
+}
+
+static void on_turn(struct sp_deferred *d)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(d, struct sp_remote_job, turn);
+    struct sp_remote *r = rj->remote;
+
+    if (rj->job == NULL) {
+        sp_remote_job_free(rj);
+        return;
+    }
+    sp_remote_enter(r);
+    sp_remote_tell_answered(rj);
+    if (rj->is_unblocked) {
+        rj->is_unblocked = false;
+        sp_mirror_unblock(&rj->mirror);
+    }
+    if (rj->job != NULL)
+        follow(rj);
+    sp_remote_leave(r);
+}
+
+void sp_remote_at_turn_end(struct sp_remote_job *rj)
+{
+    sp_loop_defer(rj->remote->backend.loop, &rj->turn, on_turn);
+}
+
+void sp_remote_go_on(struct sp_job *j)
+{
+    struct sp_remote_job *rj = j->impl;
+
+    rj->is_unblocked = true;
+    sp_remote_at_turn_end(rj);
+}
+
+static struct sp_remote_job *find(const struct sp_remote *r, struct sp_str id)
+{
+    struct sp_remote_job *rj = r->jobs;
+
+    while (rj != NULL && (rj->state == SP_REMOTE_OVER || !sp_str_eq(sp_str_of(rj->id), id)))
+        rj = rj->next;
+    return rj;
+}
+
+void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
+                        uint32_t params)
+{
+    struct sp_str id = {0};
+    struct sp_error e;
+
+    if (method.n < 8 || memcmp(method.p, "process/", 8) != 0 || params == SP_JSON_NONE ||
+        sp_json_type(j, params) != SP_JSON_OBJECT ||
+        sp_json_need_str(j, params, "processId", &id, &e) < 0)
+        return; /* not for us */
+    struct sp_remote_job *rj = find(r, id);
+    if (rj == NULL)
+        return;
+    if (sp_remote_take_event(rj, method, j, params, &e) < 0) {
+        fail(rj, &e, true);
+    } else if (rj->state == SP_REMOTE_STARTING) {
+        if (rj->mirror.waiting_bytes > SP_REMOTE_MAX_EARLY) {
+            (void)sp_fail(&e, SP_E_LIMIT, 0,
+                          "the exec-server sends output of a process and no word of its start");
+            fail(rj, &e, true);
+        }
+    } else if (rj->state == SP_REMOTE_LIVE) {
+        sp_mirror_tell(&rj->mirror);
+        note_full(rj);
+        if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
+            sp_remote_at_turn_end(rj); /* what is missing may come in this turn */
+    }
+}
+
+/* ---- told by the mirror ---- */
+
+static bool on_output(void *user, enum sp_stream stream, struct sp_str bytes)
+{
+    const struct sp_remote_job *rj = user;
+
+    return rj->state == SP_REMOTE_LIVE && rj->job->ops->output(rj->job, stream, bytes);
+}
+
+static void on_gap(void *user)
+{
+    const struct sp_remote_job *rj = user;
+
+    rj->job->ops->gap(rj->job, 0);
+}
+
+static void on_exited(void *user, int code, int denied)
+{
+    const struct sp_remote_job *rj = user;
+    const struct sp_job_exit how = {.code = code, .denied = denied};
+
+    rj->job->ops->exited(rj->job, &how);
+}
+
+static void on_closed(void *user)
+{
+    struct sp_remote_job *rj = user;
+
+    end(rj);
+    rj->job->ops->closed(rj->job);
+}
+
+static const struct sp_mirror_ops mirror_ops = {on_output, on_gap, on_exited, on_closed};
+
+/* ---- starting ---- */
+
+static void become_live(struct sp_remote_job *rj, enum sp_job_sandbox sandbox)
+{
+    rj->state = SP_REMOTE_LIVE;
+    rj->is_start_lost = false;
+    sp_loop_cancel(rj->remote->backend.loop, &rj->timer);
+    sp_buf_done(&rj->launch);
+    sp_mirror_unblock(&rj->mirror);
+    rj->job->ops->started(rj->job, sandbox);
+}
+
+static enum sp_job_sandbox read_sandbox(const struct sp_client_reply *reply)
+{
+    struct sp_str type = {0};
+
+    if (sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT)
+        (void)sp_json_opt_str(reply->j, reply->value, "sandboxType", &type, NULL);
+    return sp_str_eq(type, SP_STR("none"))           ? SP_JOB_SANDBOX_NONE
+           : sp_str_eq(type, SP_STR("linuxSeccomp")) ? SP_JOB_SANDBOX_LINUX
+                                                     : SP_JOB_SANDBOX_UNKNOWN;
+}
+
+static void await_word(struct sp_remote_job *rj);
+static void ask_start(struct sp_remote_job *rj);
+static void on_check(struct sp_client_request *q, const struct sp_client_reply *reply);
+
+static void on_start_late(struct sp_timer *t)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
+    struct sp_error e;
+
+    if (rj->start.text.len != 0 || rj->is_start_lost) { /* there is no connection: that ends, too */
+        await_word(rj);
+        return;
+    }
+    (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server has not answered the start for %u s",
+                  START_MS / 1000);
+    fail(rj, &e, true);
+}
+
+static void await_word(struct sp_remote_job *rj)
+{
+    struct sp_loop *loop = rj->remote->backend.loop;
+
+    (void)sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + START_MS, on_start_late);
+}
+
+static void on_look_again(struct sp_timer *t)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
+
+    await_word(rj);
+    ask_read(rj, on_check);
+}
+
+/* A start that was asked again is refused if the first one is there, or is about to be. */
+static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply *reply)
+{
+    struct sp_loop *loop = rj->remote->backend.loop;
+    const bool is_unclear = rj->start_tries != 0 && reply->code == INVALID_REQUEST;
+    struct sp_error e;
+
+    if (is_unclear && rj->start_tries < MAX_STARTS &&
+        sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + LOOK_AGAIN_MS, on_look_again))
+        return;
+    if (is_unclear) { /* under another name it might run twice */
+        (void)sp_fail(&e, SP_E_FAILED, 0,
+                      "the connection was lost while the process was starting, and the exec-server "
+                      "does not tell what became of it: " SP_STR_FMT,
+                      SP_STR_ARG(reply->message));
+        fail(rj, &e, true);
+        return;
+    }
+    (void)sp_fail(&e, reply->code == sp_code_wire(SP_E_INVALID) ? SP_E_INVALID : SP_E_FAILED, 0,
+                  SP_STR_FMT, SP_STR_ARG(reply->message));
+    refuse(rj, &e);
+}
+
+static void on_start(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(q, struct sp_remote_job, start);
+    struct sp_remote *r = rj->remote;
+
+    sp_remote_enter(r);
+    switch (reply->fate) {
+    case SP_CLIENT_RESULT:
+        become_live(rj, read_sandbox(reply));
+        if (rj->job != NULL)
+            follow(rj);
+        break;
+    case SP_CLIENT_REFUSED:
+        start_refused(rj, reply);
+        break;
+    case SP_CLIENT_LOST:
+        rj->is_start_lost = true; /* looked into with the next connection */
+        break;
+    }
+    sp_remote_leave(r);
+}
+
+/* Is it there? Then its start went well, and only the word of it was lost. */
+static void on_check(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    struct sp_remote_job *rj = SP_CONTAINER(q, struct sp_remote_job, read);
+    struct sp_remote *r = rj->remote;
+
+    sp_remote_enter(r);
+    switch (reply->fate) {
+    case SP_CLIENT_RESULT:
+        become_live(rj, rj->is_sandboxed ? SP_JOB_SANDBOX_UNKNOWN : SP_JOB_SANDBOX_NONE);
+        if (rj->job != NULL)
+            take_answer(rj, reply);
+        break;
+    case SP_CLIENT_REFUSED:
+        rj->start_tries++;
+        ask_start(rj);
+        break;
+    case SP_CLIENT_LOST:
+        rj->is_start_lost = true;
+        break;
+    }
+    sp_remote_leave(r);
+}
+
+static void ask_start(struct sp_remote_job *rj)
+{
+    rj->is_start_lost = false;
+    await_word(rj);
+    rj->start.fn = on_start;
+    sp_client_ask(rj->remote->client, &rj->start, "process/start",
+                  (struct sp_str){rj->launch.data, rj->launch.len});
+}
+
+/* The session has a connection again. */
+void sp_remote_resumed(struct sp_remote_job *rj)
+{
+    if (rj->state == SP_REMOTE_STARTING && rj->is_start_lost) {
+        rj->is_start_lost = false;
+        await_word(rj);
+        ask_read(rj, on_check);
+    } else if (rj->state == SP_REMOTE_LIVE && !sp_mirror_is_complete(&rj->mirror))
+        ask_read(rj, on_read);
+}
+
+static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_error *e)
+{
+    const struct sp_remote *r = rj->remote;
+    const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
+
+    if (l->name.n > 256 || sp_str_has_nul(l->name))
+        return sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
+    rj->id = sp_remote_make_id(l->name);
+    if (rj->id == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
+    return sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
+}
+
+int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
+                    struct sp_error *e)
+{
+    struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
+    int err;
+
+    if (l->inherited_fds != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "remote exec-server does not support inherited file descriptors");
+    struct sp_remote_job *rj = calloc(1, sizeof *rj);
+    if (rj == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a process");
+    rj->remote = r;
+    rj->job = j;
+    rj->is_sandboxed = l->policy != NULL;
+    rj->has_tty = l->is_tty;
+    sp_mirror_init(&rj->mirror, &mirror_ops, rj);
+    err = prepare(rj, l, e);
+    if (err == 0)
+        err = sp_remote_need_client(r, e);
+    if (err < 0) {
+        sp_buf_done(&rj->launch);
+        free(rj->id);
+        free(rj);
+        return err;
+    }
+    rj->next = r->jobs;
+    if (r->jobs != NULL)
+        r->jobs->prev = rj;
+    r->jobs = rj;
+    j->impl = rj;
+    ask_start(rj);
+    return 0;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The params of process/start. What is sent is what is meant, never what it would be here: the
+ * policy of the environment and what is laid over it, the sandbox's policy, paths as URIs.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "base/uri.h"
+#include "base/utf8.h"
+#include "engine/remote/remote_priv.h"
+#include "sandbox/policy_json.h"
+#include "sandbox/profile.h"
+
+/* Once a step has failed, the steps after it do nothing. */
+struct writer {
+    struct sp_buf *out;
+    struct sp_error *e;
+    int r;
+};
+
+static void put(struct writer *w, const char *text)
+{
+    if (w->r == 0 && !sp_buf_add_str(w->out, sp_str_of(text)))
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+}
+
+/* What is not UTF-8 has no spelling in JSON, and another text would be another command. */
+static void put_text(struct writer *w, struct sp_str s, const char *what)
+{
+    if (w->r != 0)
+        return;
+    if (!sp_utf8_is_valid(s))
+        w->r = sp_fail(w->e, SP_E_INVALID, 0,
+                       "%s is not UTF-8, and cannot be told to an exec-server", what);
+    else if (!sp_json_add_str(w->out, s))
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+}
+
+/* ---- paths, perhaps of another kind of host: the server knows its own ---- */
+
+static bool is_slash(char c)
+{
+    return c == '/' || c == '\\';
+}
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Of the host's name in a share's path, two backslashes in front; 0: it is none. */
+static size_t host_length(struct sp_str path)
+{
+    size_t n = 0;
+
+    if (path.n < 3 || path.p[0] != '\\' || path.p[1] != '\\')
+        return 0;
+    while (2 + n < path.n && (is_letter(path.p[2 + n]) || strchr("0123456789.-", path.p[2 + n])) &&
+           path.p[2 + n] != 0)
+        n++;
+    return 2 + n == path.n || is_slash(path.p[2 + n]) ? n : 0;
+}
+
+static bool has_drive(struct sp_str path)
+{
+    return path.n >= 2 && is_letter(path.p[0]) && path.p[1] == ':' &&
+           (path.n == 2 || is_slash(path.p[2]));
+}
+
+/* What follows a drive or a host, behind what stands for those. false: no room. */
+static bool add_foreign(struct sp_buf *out, const char *root, struct sp_str name,
+                        struct sp_str rest)
+{
+    auto_buf struct sp_buf path = {0};
+    auto_buf struct sp_buf uri = {0};
+
+    if (rest.n == 0 && !sp_buf_add(&path, "/", 1))
+        return false;
+    for (size_t i = 0; i < rest.n; i++)
+        if (!sp_buf_add(&path, is_slash(rest.p[i]) ? "/" : rest.p + i, 1))
+            return false;
+    return sp_uri_add(&uri, (struct sp_str){path.data, path.len}) &&
+           sp_buf_add_str(out, sp_str_of(root)) && sp_buf_add_str(out, name) &&
+           sp_buf_add(out, uri.data + strlen("file://"), uri.len - strlen("file://"));
+}
+
+static void put_uri(struct writer *w, struct sp_str path)
+{
+    const size_t host = host_length(path);
+    bool ok = true;
+
+    put(w, "\"");
+    if (w->r != 0)
+        return;
+    if (path.n != 0 && path.p[0] == '/')
+        ok = sp_uri_add(w->out, path);
+    else if (has_drive(path))
+        ok = add_foreign(w->out, "file:///", (struct sp_str){path.p, 2},
+                         (struct sp_str){path.p + 2, path.n - 2});
+    else if (host != 0)
+        ok = add_foreign(w->out, "file://", (struct sp_str){path.p + 2, host},
+                         (struct sp_str){path.p + 2 + host, path.n - 2 - host});
+    else
+        w->r = sp_fail(w->e, SP_E_INVALID, 0, "`" SP_STR_FMT "` is not an absolute path",
+                       SP_STR_ARG(path));
+    if (!ok)
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+    put(w, "\"");
+}
+
+static void put_texts(struct writer *w, const struct sp_str *list, uint32_t count, const char *what)
+{
+    put(w, "[");
+    for (uint32_t i = 0; i < count; i++) {
+        put(w, i == 0 ? "" : ",");
+        put_text(w, list[i], what);
+    }
+    put(w, "]");
+}
+
+/* ---- the environment ---- */
+
+static void put_set(struct writer *w, struct sp_environ_vars set)
+{
+    put(w, "{");
+    for (uint32_t i = 0; i < set.count; i++) {
+        bool is_last = true; /* of its name: JSON has each once */
+
+        for (uint32_t k = i + 1; k < set.count && is_last; k++)
+            is_last = !sp_str_eq(set.items[k].name, set.items[i].name);
+        if (!is_last)
+            continue;
+        put(w, w->out->data[w->out->len - 1] == '{' ? "" : ",");
+        put_text(w, set.items[i].name, "a variable's name");
+        put(w, ":");
+        put_text(w, set.items[i].value, "a variable's value");
+    }
+    put(w, "}");
+}
+
+/* What looks like a credential there; a pattern that would take a name that is to be kept as well
+ * is not sent. */
+static uint32_t add_secrets(const struct sp_environ_ask *ask, struct sp_str *patterns,
+                            uint32_t count)
+{
+    const struct sp_env_policy *p = &ask->policy;
+
+    for (const struct sp_str *i = sp_env_secrets; ask->is_confined && i->p != NULL; i++) {
+        bool is_sent = true;
+
+        for (uint32_t k = 0; is_sent && k < p->keep_count; k++)
+            is_sent = !sp_env_matches(*i, p->keep[k]);
+        for (uint32_t k = 0; is_sent && k < p->include_only_count; k++)
+            is_sent = !sp_env_matches(*i, p->include_only[k]);
+        if (is_sent)
+            patterns[count++] = *i;
+    }
+    return count;
+}
+
+static void put_excludes(struct writer *w, const struct sp_environ_ask *ask)
+{
+    const struct sp_env_policy *p = &ask->policy;
+    uint32_t count = p->exclude_count;
+    auto_free struct sp_str *patterns = calloc(count + (size_t)SP_ENV_SECRETS, sizeof *patterns);
+
+    if (patterns == NULL && w->r == 0)
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+    if (patterns == NULL)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        patterns[i] = p->exclude[i];
+    put_texts(w, patterns, add_secrets(ask, patterns, count), "a pattern of variables");
+}
+
+static void put_policy(struct writer *w, const struct sp_environ_ask *ask)
+{
+    const struct sp_env_policy *p = &ask->policy;
+    const char *inherit = p->inherit == SP_ENV_ALL    ? "all"
+                          : p->inherit == SP_ENV_CORE ? "core"
+                                                      : "none";
+
+    put(w, ",\"envPolicy\":{\"inherit\":\"");
+    put(w, inherit);
+    put(w, "\",\"ignoreDefaultExcludes\":");
+    put(w, p->ignores_default_excludes ? "true" : "false");
+    put(w, ",\"exclude\":");
+    put_excludes(w, ask);
+    put(w, ",\"set\":");
+    put_set(w, ask->set);
+    put(w, ",\"includeOnly\":");
+    put_texts(w, p->include_only, p->include_only_count, "a pattern of variables");
+    put(w, "}");
+}
+
+/* NAME=VALUE strings with their NULs. */
+static void put_pairs(struct writer *w, struct sp_str pairs, uint32_t count)
+{
+    const char *p = pairs.p;
+
+    put(w, ",\"env\":{");
+    for (uint32_t i = 0; p != NULL && i < count && w->r == 0; i++) {
+        const size_t name = strcspn(p, "=");
+
+        put(w, i == 0 ? "" : ",");
+        put_text(w, (struct sp_str){p, name}, "a variable's name");
+        put(w, ":");
+        put_text(w, sp_str_of(p + name + 1), "a variable's value");
+        p += strlen(p) + 1;
+    }
+    put(w, "}");
+}
+
+static void put_environment(struct writer *w, const struct sp_environ_ask *ask)
+{
+    auto_buf struct sp_buf of_policy = {0};
+    auto_buf struct sp_buf made = {0};
+    auto_buf struct sp_buf overlay = {0};
+    uint32_t count = 0;
+
+    if (ask == NULL) {
+        put(w, ",\"envPolicy\":{\"inherit\":\"all\",\"ignoreDefaultExcludes\":true,\"exclude\":[],"
+               "\"set\":{},\"includeOnly\":[]},\"env\":{}");
+        return;
+    }
+    if (w->r == 0)
+        w->r = sp_environ_of_policy(ask, &of_policy, &count, w->e);
+    if (w->r == 0)
+        w->r = sp_environ_make(ask, &made, &count, w->e);
+    if (w->r == 0 &&
+        !sp_environ_overlay((struct sp_str){of_policy.data, of_policy.len},
+                            (struct sp_str){made.data, made.len}, false, &overlay, &count))
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+    put_policy(w, ask);
+    put_pairs(w, (struct sp_str){overlay.data, overlay.len}, count);
+}
+
+static bool is_uuid(struct sp_str s)
+{
+    if (s.n != 36)
+        return false;
+    for (size_t i = 0; i < s.n; i++) {
+        const bool is_dash = i == 8 || i == 13 || i == 18 || i == 23;
+        const char c = s.p[i];
+
+        if (is_dash ? c != '-'
+                    : !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')))
+            return false;
+    }
+    return true;
+}
+
+/* A server takes the call's id from here alone, and then the thread's too, which must be a UUID. */
+static void put_metadata(struct writer *w, const struct sp_environ_ask *ask)
+{
+    if (ask == NULL || ask->call_id.p == NULL ||
+        (ask->thread_id.p != NULL && !is_uuid(ask->thread_id)))
+        return;
+    put(w, ",\"metadata\":{");
+    if (ask->thread_id.p != NULL) {
+        put(w, "\"threadId\":");
+        put_text(w, ask->thread_id, "the thread's id");
+        put(w, ",");
+    }
+    put(w, "\"toolCallId\":");
+    put_text(w, ask->call_id, "the call's id");
+    put(w, "}");
+}
+
+/* ---- the sandbox ---- */
+
+static void put_roots(struct writer *w, const struct sp_policy *p)
+{
+    put(w, ",\"workspaceRoots\":[");
+    for (size_t i = 0; i < p->root_count; i++) {
+        put(w, i == 0 ? "" : ",");
+        put_uri(w, sp_str_of(p->roots[i]));
+    }
+    if (p->root_count == 0 && p->cwd_is_root && p->cwd != NULL)
+        put_uri(w, sp_str_of(p->cwd));
+    put(w, "]");
+}
+
+static void put_sandbox(struct writer *w, const struct sp_policy *p)
+{
+    if (p == NULL) {
+        put(w, "null");
+        return;
+    }
+    put(w, "{\"permissions\":");
+    if (w->r == 0)
+        w->r = sp_profile_write(w->out, &p->profile, SP_PATH_URI, w->e);
+    if (p->cwd != NULL) {
+        put(w, ",\"cwd\":");
+        put_uri(w, sp_str_of(p->cwd));
+    }
+    put_roots(w, p);
+    if (p->home != NULL) {
+        put(w, ",\"userHomeDir\":");
+        put_uri(w, sp_str_of(p->home));
+    }
+    put(w, ",\"windowsSandboxLevel\":\"disabled\",\"useLegacyLandlock\":false}");
+}
+
+int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_error *e)
+{
+    struct writer w = {.out = out, .e = e};
+
+    put_uri(&w, path);
+    return w.r;
+}
+
+int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e)
+{
+    struct writer w = {.out = out, .e = e};
+
+    put_sandbox(&w, p);
+    return w.r;
+}
+
+/* Servers that know no sizes ignore them. */
+static void put_size(struct writer *w, const struct sp_launch *l)
+{
+    char text[48];
+
+    if (!l->is_tty || (l->rows == 0 && l->cols == 0))
+        return;
+    (void)snprintf(text, sizeof text, ",\"rows\":%u,\"cols\":%u", l->rows == 0 ? 24U : l->rows,
+                   l->cols == 0 ? 80U : l->cols);
+    put(w, text);
+}
+
+int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
+                           const char *cwd, struct sp_error *e)
+{
+    struct writer w = {.out = out, .e = e};
+
+    put(&w, "{\"processId\":");
+    put_text(&w, sp_str_of(id), "the process's name");
+    put(&w, ",\"argv\":");
+    put_texts(&w, l->argv, l->argc, "an argument");
+    put(&w, ",\"cwd\":");
+    put_uri(&w, l->cwd.n != 0 ? l->cwd : sp_str_of(cwd));
+    put_environment(&w, l->environ);
+    put_metadata(&w, l->environ);
+    put(&w, l->is_tty ? ",\"tty\":true" : ",\"tty\":false");
+    put(&w, l->wants_stdin && !l->is_tty ? ",\"pipeStdin\":true" : ",\"pipeStdin\":false");
+    put(&w, ",\"arg0\":");
+    if (l->arg0.p == NULL)
+        put(&w, "null");
+    else
+        put_text(&w, l->arg0, "arg0");
+    put_size(&w, l);
+    put(&w, ",\"sandbox\":");
+    put_sandbox(&w, l->policy);
+    put(&w, "}");
+    return w.r;
+}
+
+char *sp_remote_make_id(struct sp_str name)
+{
+    unsigned char b[16];
+    char *id = malloc(name.n + 38);
+
+    if (id == NULL || getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
+        free(id);
+        return NULL;
+    }
+    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
+    memcpy(id, name.p, name.n);
+    (void)snprintf(id + name.n, 38,
+                   "-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
+    return id;
+}

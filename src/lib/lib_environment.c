@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where commands of an engine run. A place is never changed: an update makes another one, and the
+ * old one goes when nothing refers to it any more; so does a connection that no place needs.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "config/config_place.h"
+#include "config/own_places.h"
+#include "config/policy.h"
+#include "core/journal.h"
+#include "engine/local.h"
+#include "engine/remote/remote.h"
+#include "lib/binary.h"
+#include "lib/engine_priv.h"
+#include "sandbox/resolve.h"
+
+/* What is asked of a place. */
+struct ask {
+    const char *name;
+    const char *on; /* NULL: as configured */
+    const char *sandbox, *cwd;
+    struct sp_lib_where *where; /* NULL: to be opened */
+};
+
+/* ---- backends ---- */
+
+static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const char *cwd,
+                      struct sp_error *e)
+{
+    auto_free char *program = NULL;
+    int r = sp_binary_find(engine->program, &program, e);
+    const struct sp_own_places_ask own = {.config = &engine->config, .program = program};
+
+    sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
+    sp_covers_done(&engine->covers);
+    if (r == 0 && !sp_covers_find(engine->runtime_dir, &engine->covers))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    if (r == 0)
+        r = sp_own_places_find(&own, &engine->covers, e);
+    if (r < 0)
+        return r;
+    const struct sp_local_options lo = {
+        .program = program,
+        .use_cgroups = true,
+        .fixed = sp_covers_places(&engine->covers),
+        .runtime_dir = engine->runtime_dir,
+        .cwd = cwd,
+    };
+    return sp_local_new(engine->loop, &lo, &w->backend, e);
+}
+
+static int open_remote(struct sp_engine *engine, struct sp_lib_where *w, const char *cwd,
+                       const struct sp_config_place *place, struct sp_error *e)
+{
+    const struct sp_client_options co = {
+        .url = place->url,
+        .program = place->program,
+        .env = place->env,
+        .cwd = cwd,
+        .token = place->token,
+        .connect_timeout_ms = place->connect_timeout_ms,
+    };
+
+    return sp_remote_new(engine->loop, &co, &w->backend, e);
+}
+
+static void free_where(struct sp_engine *engine, struct sp_lib_where *w)
+{
+    struct sp_lib_where **at = &engine->wheres;
+
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    sp_backend_free(w->backend);
+    free(w->on);
+    free(w);
+}
+
+/* All that is local shares one backend: processes of all of them are children of one cell. */
+static struct sp_lib_where *find_local(const struct sp_engine *engine)
+{
+    struct sp_lib_where *w = engine->wheres;
+
+    while (w != NULL && !w->is_local)
+        w = w->next;
+    return w;
+}
+
+/* NULL: e says why. */
+static struct sp_lib_where *open_where(struct sp_engine *engine, const char *on, const char *cwd,
+                                       const struct sp_config_place *place, struct sp_error *e)
+{
+    struct sp_lib_where *w = place->is_local ? find_local(engine) : NULL;
+
+    if (w != NULL)
+        return w;
+    w = calloc(1, sizeof *w);
+    if (w == NULL || (on != NULL && (w->on = strdup(on)) == NULL)) {
+        free(w);
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "open an environment");
+        return NULL;
+    }
+    w->is_local = place->is_local;
+    w->next = engine->wheres;
+    engine->wheres = w;
+    if ((place->is_local ? open_local(engine, w, cwd, e) : open_remote(engine, w, cwd, place, e)) ==
+        0)
+        return w;
+    free_where(engine, w);
+    return NULL;
+}
+
+void sp_lib_drop_unused(struct sp_engine *engine)
+{
+    for (struct sp_lib_where *w = engine->wheres, *next; w != NULL; w = next) {
+        next = w->next;
+        if (w->refs == 0 && !sp_manager_uses(engine->manager, w->backend))
+            free_where(engine, w);
+    }
+}
+
+void sp_lib_wheres_free(struct sp_engine *engine)
+{
+    while (engine->wheres != NULL)
+        free_where(engine, engine->wheres);
+}
+
+/* ---- places ---- */
+
+struct sp_lib_place *sp_lib_place_ref(struct sp_lib_place *p)
+{
+    p->refs++;
+    return p;
+}
+
+void sp_lib_place_unref(struct sp_lib_place *p)
+{
+    if (p == NULL || --p->refs != 0)
+        return;
+    if (p->where != NULL)
+        p->where->refs--;
+    sp_policy_done(&p->policy);
+    free(p->name);
+    free(p->cwd);
+    free(p->policy_name);
+    free(p);
+}
+
+struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const char *name)
+{
+    for (uint32_t i = 0; i < engine->place_count; i++)
+        if (name == NULL || strcmp(engine->places[i]->name, name) == 0)
+            return engine->places[i];
+    return NULL;
+}
+
+struct sp_environment sp_lib_place_environment(const struct sp_lib_place *p)
+{
+    return (struct sp_environment){
+        .id = p->name,
+        .backend = p->where->backend,
+        .cwd = p->cwd,
+        .has_own_policy = true,
+        .policy = p->is_confined ? &p->policy : NULL,
+        .policy_name = p->policy_name,
+    };
+}
+
+static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_error *e)
+{
+    auto_free char *here = getcwd(NULL, 0);
+
+    if (here == NULL && (asked == NULL || asked[0] != '/'))
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
+    p->cwd = sp_path_normalise(asked != NULL ? asked : here, here);
+    if (p->cwd == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
+    if (access(p->cwd, X_OK) < 0)
+        return sp_fail(e, SP_E_NOT_FOUND, errno, "working directory %s", p->cwd);
+    return 0;
+}
+
+static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_error *e)
+{
+    if (cwd != NULL && cwd[0] != '/')
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "the working directory on another machine must be an absolute path, not `%s`", cwd);
+    if (cwd != NULL && (p->cwd = strdup(cwd)) == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the working directory");
+    return 0;
+}
+
+/* The workspace is the working directory; without one only "no sandbox" can be said. */
+static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, const char *name,
+                       bool is_local, struct sp_error *e)
+{
+    bool is_open = true;
+
+    if (name == NULL)
+        return 0;
+    int r = sp_config_policy(&engine->config, name, p->cwd != NULL ? p->cwd : "/", &p->policy,
+                             &is_open, e);
+    if (r == 0 && is_local)
+        r = sp_config_keep_dot_files(&engine->config, &p->policy, e);
+    if (r < 0 || is_open)
+        return r;
+    if (p->cwd == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the sandbox `%s` on another machine needs its workspace: give the "
+                       "option cwd, or cwd in the environment's configuration",
+                       name);
+    p->is_confined = true;
+    p->policy_name = strdup(name);
+    return p->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
+}
+
+/* NULL: e says why. */
+static struct sp_lib_where *fill(struct sp_engine *engine, struct sp_lib_place *p,
+                                 const struct ask *a, struct sp_error *e)
+{
+    struct sp_config_place place = {.is_local = a->where != NULL && a->where->is_local};
+    struct sp_lib_where *where = NULL;
+    int r = a->where != NULL ? 0 : sp_config_place(&engine->config, a->on, &place, e);
+
+    if (r == 0)
+        r = place.is_local ? find_local_cwd(p, a->cwd, e)
+                           : find_remote_cwd(p, a->cwd != NULL ? a->cwd : place.cwd, e);
+    if (r == 0)
+        r = find_policy(engine, p, a->sandbox, place.is_local, e);
+    if (r == 0)
+        where = a->where != NULL ? a->where : open_where(engine, a->on, p->cwd, &place, e);
+    sp_config_place_done(&place);
+    return where;
+}
+
+/* NULL: e says why. */
+static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, struct sp_error *e)
+{
+    struct sp_lib_place *p = calloc(1, sizeof *p);
+
+    if (p == NULL || (p->name = strdup(a->name)) == NULL) {
+        free(p);
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "open an environment");
+        return NULL;
+    }
+    p->refs = 1;
+    p->where = fill(engine, p, a, e);
+    if (p->where != NULL) {
+        p->where->refs++;
+        return p;
+    }
+    sp_lib_place_unref(p);
+    return NULL;
+}
+
+int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
+                        struct sp_error *e)
+{
+    const struct ask a = {
+        .name = SP_LIB_PRIMARY,
+        .on = o->on,
+        .sandbox = o->sandbox != NULL ? o->sandbox : engine->config.default_permissions,
+        .cwd = o->cwd,
+    };
+
+    engine->places[0] = make(engine, &a, e);
+    engine->place_count = engine->places[0] != NULL;
+    return engine->place_count != 0 ? 0 : -(int)e->code;
+}
+
+void sp_lib_places_free(struct sp_engine *engine)
+{
+    while (engine->place_count != 0)
+        sp_lib_place_unref(engine->places[--engine->place_count]);
+}
+
+/* ---- changing them ---- */
+
+static bool is_name(const char *name)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    const size_t n = strlen(name);
+
+    return n > 0 && n <= 64 && strspn(name, letters) == n;
+}
+
+/* Whether it is where the environment is already. */
+static bool is_same(const struct sp_lib_where *w, const char *on)
+{
+    return on == NULL || (w->is_local && strcmp(on, "local") == 0) ||
+           (w->on != NULL && strcmp(w->on, on) == 0);
+}
+
+static int update(struct sp_engine *engine, const struct sp_environment_options *o,
+                  struct sp_error *e)
+{
+    const char *name = o->name != NULL ? o->name : SP_LIB_PRIMARY;
+    const struct sp_lib_place *old = sp_lib_place_find(engine, name);
+    const struct sp_lib_place *kept = old != NULL && is_same(old->where, o->on) ? old : NULL;
+    const struct sp_lib_place *like = old != NULL ? old : engine->places[0];
+    struct ask a = {
+        .name = name,
+        .on = o->on,
+        .sandbox = o->sandbox != NULL ? o->sandbox : like->policy_name,
+        .cwd = o->cwd != NULL || kept == NULL ? o->cwd : kept->cwd,
+        .where = kept == NULL ? NULL : kept->where,
+    };
+    uint32_t i = 0;
+
+    if (!is_name(name))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the name of an environment is 1 to 64 letters, digits, - and _");
+    while (i < engine->place_count && strcmp(engine->places[i]->name, name) != 0)
+        i++;
+    if (i == SP_ENVIRONMENTS_MAX)
+        return sp_fail(e, SP_E_LIMIT, 0, "there are %d environments already; remove one of them",
+                       SP_ENVIRONMENTS_MAX);
+    /* A new one: what the configuration calls so, else here. */
+    if (old == NULL && a.on == NULL)
+        a.on = sp_config_find_environment(&engine->config, name) != NULL ? name : "local";
+    struct sp_lib_place *p = make(engine, &a, e);
+    if (p == NULL)
+        return -(int)e->code;
+    const struct sp_environment environment = sp_lib_place_environment(p);
+    const int r = sp_manager_set_environment(engine->manager, &environment, e);
+    if (r < 0) {
+        sp_lib_place_unref(p);
+        return r;
+    }
+    if (i == engine->place_count)
+        engine->place_count++;
+    else
+        sp_lib_place_unref(engine->places[i]);
+    engine->places[i] = p;
+    return 0;
+}
+
+int sp_engine_update_environment(struct sp_engine *engine,
+                                 const struct sp_environment_options *options,
+                                 struct sp_public_error *e)
+{
+    struct sp_environment_options o;
+    struct sp_error why = {0};
+    int r = sp_lib_enter(engine, e);
+
+    if (r < 0)
+        return r;
+    r = sp_lib_take(options, &o, sizeof o, SP_LIB_LEAST(struct sp_environment_options, cwd),
+                    "sp_environment_options", &why);
+    if (r == 0)
+        r = update(engine, &o, &why);
+    return sp_lib_give(r, &why, e);
+}
+
+int sp_engine_remove_environment(struct sp_engine *engine, const char *name,
+                                 struct sp_public_error *e)
+{
+    struct sp_error why = {0};
+    uint32_t i = 1;
+    int r = sp_lib_enter(engine, e);
+
+    if (r < 0)
+        return r;
+    while (name != NULL && i < engine->place_count && strcmp(engine->places[i]->name, name) != 0)
+        i++;
+    if (name == NULL || i >= engine->place_count) {
+        r = sp_fail(&why, SP_E_NOT_FOUND, 0, "there is no environment `%s` that could be removed",
+                    name == NULL ? "" : name);
+        return sp_lib_give(r, &why, e);
+    }
+    (void)sp_manager_remove_environment(engine->manager, name);
+    sp_lib_place_unref(engine->places[i]);
+    engine->place_count--;
+    memmove(&engine->places[i], &engine->places[i + 1],
+            (engine->place_count - i) * sizeof(struct sp_lib_place *));
+    return 0;
+}

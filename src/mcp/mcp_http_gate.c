@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http_gate: what a head says is enough to judge it (mcp-and-acp.md 2.10). It does no I/O.
+ *
+ * The token comes first: whoever has none learns nothing, not even which paths there are.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "base/base64.h"
+#include "base/sha.h"
+#include "mcp/mcp_http_priv.h"
+#include "server/net/http_gate.h"
+
+#define INVALID_REQUEST (-32600)
+#define ENCODED_BEGIN   "=?base64?"
+#define ENCODED_END     "?="
+
+/* ---- start and end ---- */
+
+static unsigned count(const char *const *list)
+{
+    unsigned n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    return n;
+}
+
+static int keep_tokens(struct sp_mcp_gate *g, const char *const *tokens, struct sp_error *e)
+{
+    const unsigned n = count(tokens);
+
+    if (n == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
+    g->digests = calloc(n, sizeof *g->digests);
+    if (g->digests == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens");
+    for (unsigned i = 0; i < n; i++) {
+        if (tokens[i][0] == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
+        sp_sha256(sp_str_of(tokens[i]), g->digests[i]);
+    }
+    g->tokens = n;
+    return 0;
+}
+
+static int keep_origins(struct sp_mcp_gate *g, const char *const *origins, struct sp_error *e)
+{
+    const unsigned n = count(origins);
+
+    g->origins = calloc(n + 1U, sizeof *g->origins);
+    for (unsigned i = 0; g->origins != NULL && i < n; i++) {
+        g->origins[i] = strdup(origins[i]);
+        if (g->origins[i] == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
+    }
+    return g->origins != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
+}
+
+int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_error *e)
+{
+    const int r = keep_tokens(g, o->tokens, e);
+
+    return r < 0 ? r : keep_origins(g, o->origins, e);
+}
+
+void sp_mcp_gate_done(struct sp_mcp_gate *g)
+{
+    for (char **o = g->origins; o != NULL && *o != NULL; o++)
+        free(*o);
+    free(g->origins);
+    free(g->digests);
+    *g = (struct sp_mcp_gate){0};
+}
+
+/* ---- who ---- */
+
+/* The token in the header; n 0: none. */
+static struct sp_str bearer(const struct sp_http_request *r)
+{
+    static const struct sp_str none = {"", 0};
+    struct sp_str h = none;
+
+    if (sp_http_header(r, "authorization", &h) != 1 || h.n < 8 || h.p[6] != ' ' ||
+        !sp_str_eq_nocase((struct sp_str){h.p, 6}, SP_STR("Bearer")))
+        return none;
+    h = (struct sp_str){h.p + 7, h.n - 7};
+    while (h.n != 0 && h.p[0] == ' ')
+        h = (struct sp_str){h.p + 1, h.n - 1};
+    return h;
+}
+
+/* 0: nobody's. All are looked at, however soon the right one is found. */
+static unsigned token_of(const struct sp_mcp_gate *g, struct sp_str token)
+{
+    uint8_t digest[32];
+    unsigned found = 0;
+
+    sp_sha256(token, digest);
+    for (unsigned i = 0; i < g->tokens; i++) {
+        const bool is_same =
+            sp_same_secret((struct sp_str){(const char *)digest, sizeof digest},
+                           (struct sp_str){(const char *)g->digests[i], sizeof g->digests[i]});
+
+        found = is_same && found == 0 ? i + 1 : found;
+    }
+    return token.n == 0 ? 0 : found;
+}
+
+/* ---- from where ---- */
+
+static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
+{
+    for (char *const *o = g->origins; *o != NULL; o++)
+        if (sp_str_eq_nocase(origin, sp_str_of(*o)))
+            return true;
+    return false;
+}
+
+/* A page whose name was made to point here must not get through. An address that others can reach
+ * has names that we do not know; there the token must do. */
+static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_request *r)
+{
+    static const struct sp_gate plain = {0};
+
+    return !g->is_loopback || sp_gate_is_host_ours(&plain, r);
+}
+
+/* ---- in which form ---- */
+
+/* `q=0`, `q=0.0`: named to be refused. */
+static bool is_refused(struct sp_str parameters)
+{
+    while (parameters.n != 0) {
+        const struct sp_str p = sp_str_trim(sp_str_cut(&parameters, ';'));
+
+        if (p.n < 3 || (p.p[0] | 0x20) != 'q' || p.p[1] != '=' || p.p[2] != '0')
+            continue;
+        size_t i = 3;
+        while (i < p.n && (p.p[i] == '.' || p.p[i] == '0'))
+            i++;
+        return i == p.n;
+    }
+    return false;
+}
+
+static bool is_type_in(struct sp_str list, const char *type, const char *any_of_kind)
+{
+    while (list.n != 0) {
+        struct sp_str range = sp_str_trim(sp_str_cut(&list, ','));
+        const struct sp_str name = sp_str_trim(sp_str_cut(&range, ';'));
+
+        if ((sp_str_eq_nocase(name, sp_str_of(type)) ||
+             sp_str_eq_nocase(name, sp_str_of(any_of_kind)) || sp_str_eq(name, SP_STR("*/*"))) &&
+            !is_refused(range))
+            return true;
+    }
+    return false;
+}
+
+/* Both, since which one it will be is ours to say. */
+static bool accepts_both(const struct sp_http_request *r)
+{
+    struct sp_str accept = {"", 0};
+
+    (void)sp_http_header(r, "accept", &accept); /* several are one list: words are found in all */
+    return (is_type_in(accept, "application/json", "application/*") ||
+            sp_http_has_word(r, "accept", "application/json")) &&
+           (is_type_in(accept, "text/event-stream", "text/*") ||
+            sp_http_has_word(r, "accept", "text/event-stream"));
+}
+
+static bool is_json(const struct sp_http_request *r)
+{
+    struct sp_str type = {"", 0};
+    struct sp_str coding = SP_STR("identity");
+
+    return sp_http_header(r, "content-type", &type) == 1 &&
+           sp_str_eq_nocase(sp_str_trim(sp_str_cut(&type, ';')), SP_STR("application/json")) &&
+           sp_http_header(r, "content-encoding", &coding) <= 1 &&
+           sp_str_eq_nocase(coding, SP_STR("identity"));
+}
+
+/* ---- all of it ---- */
+
+static struct sp_mcp_verdict refuse(struct sp_mcp_verdict v, unsigned status, const char *why)
+{
+    v.status = status;
+    v.code = INVALID_REQUEST;
+    v.why = why;
+    return v;
+}
+
+/* A browser asks whether a page may ask. It cannot show a token, and gets no more than that. */
+static bool is_preflight(const struct sp_mcp_gate *g, const struct sp_http_request *r,
+                         struct sp_str origin)
+{
+    struct sp_str method;
+
+    return sp_str_eq(r->method, SP_STR("OPTIONS")) && origin.n != 0 &&
+           sp_http_header(r, "access-control-request-method", &method) == 1 &&
+           is_origin_allowed(g, origin) && sp_str_eq(r->path, sp_str_of(g->path)) &&
+           is_host_ours(g, r);
+}
+
+static struct sp_mcp_verdict judge_post(struct sp_mcp_verdict v, const struct sp_http_request *r)
+{
+    struct sp_str expect = {"", 0};
+
+    v.verb = SP_MCP_POST;
+    if (!accepts_both(r))
+        return refuse(v, 406, "Accept must allow application/json and text/event-stream");
+    if (!is_json(r))
+        return refuse(v, 415, "Content-Type must be application/json");
+    if (sp_http_header(r, "expect", &expect) != 0 &&
+        !sp_str_eq_nocase(expect, SP_STR("100-continue")))
+        return refuse(v, 417, "Expect can only be 100-continue");
+    return v;
+}
+
+static struct sp_mcp_verdict judge_method(const struct sp_mcp_gate *g, struct sp_mcp_verdict v,
+                                          const struct sp_http_request *r)
+{
+    if (sp_str_eq(r->method, SP_STR("POST")))
+        return judge_post(v, r);
+    v.verb = SP_MCP_DELETE;
+    if (sp_str_eq(r->method, SP_STR("DELETE")))
+        return v;
+    v.header =
+        g->origins[0] == NULL ? "allow: POST, DELETE\r\n" : "allow: POST, DELETE, OPTIONS\r\n";
+    v = refuse(v, 405, "messages are sent with POST");
+    if (sp_str_eq(r->method, SP_STR("HEAD")))
+        v.why = NULL; /* it asks for no body, whatever the answer */
+    return v;
+}
+
+struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
+                                        const struct sp_http_request *r)
+{
+    struct sp_mcp_verdict v = {0};
+    struct sp_str origin = {"", 0};
+    const unsigned origins = sp_http_header(r, "origin", &origin);
+
+    if (origins == 1 && is_preflight(g, r, origin)) {
+        v.verb = SP_MCP_PREFLIGHT;
+        v.origin = origin;
+        return v;
+    }
+    v.token = token_of(g, bearer(r));
+    if (v.token == 0) {
+        v.header = "www-authenticate: Bearer\r\n";
+        v.status = 401;
+        return v;
+    }
+    if (!is_host_ours(g, r))
+        return refuse(v, 403, "Host is not a name of this server");
+    if (origins > 1 || (origins == 1 && !is_origin_allowed(g, origin)))
+        return refuse(v, 403, "this Origin may not call; see --allow-origin");
+    v.origin = origin;
+    if (!sp_str_eq(r->path, sp_str_of(g->path)))
+        return refuse(v, 404, "there is nothing at this path");
+    return judge_method(g, v, r);
+}
+
+/* ---- the headers that repeat the body ---- */
+
+static bool decode(struct sp_buf *to, struct sp_str *name)
+{
+    const size_t around = sizeof ENCODED_BEGIN - 1 + sizeof ENCODED_END - 1;
+    size_t n = 0;
+
+    if (name->n < around || memcmp(name->p, ENCODED_BEGIN, sizeof ENCODED_BEGIN - 1) != 0 ||
+        memcmp(name->p + name->n - 2, ENCODED_END, sizeof ENCODED_END - 1) != 0)
+        return true; /* it is meant as it is */
+    const struct sp_str text = {name->p + sizeof ENCODED_BEGIN - 1, name->n - around};
+    char *room = sp_buf_room(to, text.n + 1);
+    if (room == NULL || sp_base64_decode(text, room, &n, NULL) < 0)
+        return false;
+    *name = (struct sp_str){room, n};
+    return true;
+}
+
+const char *sp_mcp_gate_headers(const struct sp_http_request *r, struct sp_buf *name,
+                                struct sp_mcp_headers *ret)
+{
+    *ret = (struct sp_mcp_headers){0};
+    if (sp_http_header(r, "mcp-protocol-version", &ret->version) > 1)
+        return "MCP-Protocol-Version must be given once";
+    if (sp_http_header(r, "mcp-method", &ret->method) > 1)
+        return "Mcp-Method must be given once";
+    if (sp_http_header(r, "mcp-name", &ret->name) > 1)
+        return "Mcp-Name must be given once";
+    ret->is_name_broken = !decode(name, &ret->name);
+    return NULL;
+}

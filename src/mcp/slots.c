@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mcp/slots.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "approve/judge.h"
+#include "base/auto.h"
+#include "mcp/number.h"
+#include "sandbox/policy_json.h"
+#include "sandbox/policy_words.h"
+
+struct reader {
+    struct sp_arguments *a;
+    struct sp_json *j;
+    struct sp_str text; /* as it came: strings of the copy change while they are read */
+    struct sp_slots slots;
+};
+
+void sp_arguments_done(struct sp_arguments *a)
+{
+    sp_grant_done(&a->grant);
+    sp_keep_done(&a->keep);
+    sp_json_done(&a->json);
+    free(a->text);
+    *a = (struct sp_arguments){0};
+}
+
+/* ---- places ---- */
+
+/* Adds " at line L column C": where a reader that has read up to `at` stands. */
+static int fail_at(const struct reader *r, size_t at, struct sp_error *e)
+{
+    size_t line = 1;
+    size_t begin = 0;
+    const struct sp_error why = *e;
+
+    if (r->slots.names_members)
+        return -(int)e->code;
+
+    for (size_t i = 0; i < at; i++)
+        if (r->text.p[i] == '\n') {
+            line++;
+            begin = i + 1;
+        }
+    return sp_fail(e, why.code, why.sys, "%s at line %zu column %zu", why.msg, line, at - begin);
+}
+
+/* Where a value ends: after its last character. Of what contains others: where it begins, for
+ * nothing in it has been looked at. */
+static size_t place_of(const struct reader *r, uint32_t token)
+{
+    const struct sp_json_token *t = &r->j->tokens[token];
+    size_t at = t->off;
+
+    if (t->type == SP_JSON_ARRAY || t->type == SP_JSON_OBJECT)
+        return at;
+    if (t->type != SP_JSON_STRING)
+        return at + t->len;
+    while (at < r->text.n && r->text.p[at] != '"')
+        at += r->text.p[at] == '\\' ? 2 : 1;
+    return at + 1;
+}
+
+/* ---- refusals ---- */
+
+/* In a reader's words, unless the reference's are wanted. */
+static const char *plain(const struct reader *r, const char *expected)
+{
+    static const struct {
+        const char *reference, *plain;
+    } words[] = {
+        {"i32", "a whole number"},
+        {"u64", "a whole number, 0 or more"},
+        {"usize", "a whole number, 0 or more"},
+        {"a sequence", "an array"},
+        {"a map", "an object"},
+    };
+
+    for (size_t i = 0; r->slots.names_members && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(expected, words[i].reference) == 0)
+            return words[i].plain;
+    return expected;
+}
+
+static struct sp_str raw_number(const struct reader *r, uint32_t token)
+{
+    struct sp_str s = sp_json_raw(r->j, token);
+
+    if (s.n > 40)
+        s.n = 40;
+    return s;
+}
+
+static bool is_number(const struct reader *r, uint32_t token)
+{
+    const enum sp_json_type type = sp_json_type(r->j, token);
+
+    return type == SP_JSON_INT || type == SP_JSON_UINT || type == SP_JSON_REAL;
+}
+
+static int wrong_type(const struct reader *r, uint32_t token, const char *expected,
+                      struct sp_error *e)
+{
+    const size_t at = place_of(r, token);
+
+    expected = plain(r, expected);
+    if (is_number(r, token))
+        (void)sp_fail(e, SP_E_INVALID, 0, "invalid type: %s `" SP_STR_FMT "`, expected %s",
+                      sp_json_type(r->j, token) == SP_JSON_REAL ? "floating point" : "integer",
+                      SP_STR_ARG(raw_number(r, token)), expected);
+    else
+        (void)sp_json_wrong_type(r->j, token, expected, e);
+    return fail_at(r, at, e);
+}
+
+static int wrong_value(const struct reader *r, uint32_t token, const char *expected,
+                       struct sp_error *e)
+{
+    (void)sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `" SP_STR_FMT "`, expected %s",
+                  SP_STR_ARG(raw_number(r, token)), plain(r, expected));
+    return fail_at(r, place_of(r, token), e);
+}
+
+static int no_memory(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
+}
+
+/* ---- values ---- */
+
+static int take_string(const struct reader *r, uint32_t token, struct sp_str *ret,
+                       struct sp_error *e)
+{
+    if (sp_json_type(r->j, token) != SP_JSON_STRING)
+        return wrong_type(r, token, "a string", e);
+    *ret = sp_json_str(r->j, token);
+    return 0;
+}
+
+static int take_bool(const struct reader *r, uint32_t token, bool *ret, struct sp_error *e)
+{
+    const enum sp_json_type type = sp_json_type(r->j, token);
+
+    if (type != SP_JSON_TRUE && type != SP_JSON_FALSE)
+        return wrong_type(r, token, "a boolean", e);
+    *ret = type == SP_JSON_TRUE;
+    return 0;
+}
+
+static int take_whole(const struct reader *r, uint32_t token, const char *expected,
+                      struct sp_number *ret, struct sp_error *e)
+{
+    if (!is_number(r, token))
+        return wrong_type(r, token, expected, e);
+    switch (sp_number_read(sp_json_raw(r->j, token), ret)) {
+    case SP_NUMBER_WHOLE:
+        return 0;
+    case SP_NUMBER_TOO_BIG:
+        return wrong_value(r, token, expected, e);
+    case SP_NUMBER_FRACTION:
+        break;
+    }
+    return wrong_type(r, token, expected, e);
+}
+
+static int take_u64(const struct reader *r, uint32_t token, const char *expected, uint64_t *ret,
+                    struct sp_error *e)
+{
+    struct sp_number v = {0};
+    const int result = take_whole(r, token, expected, &v, e);
+
+    if (result < 0)
+        return result;
+    if (v.is_negative && v.magnitude != 0)
+        return wrong_value(r, token, expected, e);
+    *ret = v.magnitude;
+    return 0;
+}
+
+static int take_i32(const struct reader *r, uint32_t token, int *ret, struct sp_error *e)
+{
+    struct sp_number v = {0};
+    const int result = take_whole(r, token, "i32", &v, e);
+
+    if (result < 0)
+        return result;
+    if (v.magnitude > (uint64_t)INT32_MAX + v.is_negative)
+        return wrong_value(r, token, "i32", e);
+    *ret = (int)(v.is_negative ? -(int64_t)v.magnitude : (int64_t)v.magnitude);
+    return 0;
+}
+
+static int take_u16(const struct reader *r, uint32_t token, uint16_t *ret, struct sp_error *e)
+{
+    uint64_t v = 0;
+    const int result = take_u64(r, token, "1 to 65535", &v, e);
+
+    if (result < 0)
+        return result;
+    if (v == 0 || v > UINT16_MAX)
+        return wrong_value(r, token, "1 to 65535", e);
+    *ret = (uint16_t)v;
+    return 0;
+}
+
+static int take_words(const struct reader *r, uint32_t token, const struct sp_slot *s,
+                      struct sp_error *e)
+{
+    uint32_t count = 0;
+
+    if (sp_json_type(r->j, token) != SP_JSON_ARRAY)
+        return wrong_type(r, token, "a sequence", e);
+    struct sp_str *words =
+        sp_keep_alloc(&r->a->keep, ((size_t)r->j->tokens[token].children + 1) * sizeof *words);
+    if (words == NULL)
+        return no_memory(e);
+    for (uint32_t t = sp_json_first(r->j, token); t != SP_JSON_NONE;
+         t = sp_json_next(r->j, token, t)) {
+        const int result = take_string(r, t, &words[count], e);
+
+        if (result < 0)
+            return result;
+        count++;
+    }
+    *(const struct sp_str **)s->to = words;
+    *s->count = count;
+    return 0;
+}
+
+static int take_permissions(const struct reader *r, uint32_t token, enum sp_permissions *ret,
+                            struct sp_error *e)
+{
+    static const struct {
+        struct sp_str name;
+        enum sp_permissions value;
+    } known[] = {
+        {SP_STR("use_default"), SP_PERMISSIONS_DEFAULT},
+        {SP_STR("require_escalated"), SP_PERMISSIONS_ESCALATED},
+        {SP_STR("with_additional_permissions"), SP_PERMISSIONS_ADDITIONAL},
+    };
+    const size_t at = place_of(r, token);
+
+    if (sp_json_type(r->j, token) != SP_JSON_STRING)
+        return wrong_type(r, token, "a string", e);
+    const struct sp_str got = sp_json_str(r->j, token);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (sp_str_eq(got, known[i].name)) {
+            *ret = known[i].value;
+            return 0;
+        }
+    (void)sp_fail(e, SP_E_INVALID, 0,
+                  "unknown variant `" SP_STR_FMT "`, expected one of `use_default`, "
+                  "`require_escalated`, `with_additional_permissions`",
+                  SP_STR_ARG(sp_policy_shown(got)));
+    return fail_at(r, at, e);
+}
+
+static int take_grant(const struct reader *r, uint32_t token, const struct sp_grant **ret,
+                      struct sp_error *e)
+{
+    const size_t at = place_of(r, token);
+
+    if (sp_json_type(r->j, token) != SP_JSON_OBJECT)
+        return wrong_type(r, token, "a map", e);
+    if (sp_grant_read(r->j, token, &r->a->grant, e) < 0)
+        return e->code == SP_E_SYSTEM ? -SP_E_SYSTEM : fail_at(r, at + r->j->tokens[token].len, e);
+    *ret = &r->a->grant;
+    return 0;
+}
+
+static int take_value(const struct reader *r, uint32_t token, const struct sp_slot *s,
+                      struct sp_error *e)
+{
+    switch (s->type) {
+    case SP_SLOT_STRING:
+        return take_string(r, token, s->to, e);
+    case SP_SLOT_BOOL:
+        return take_bool(r, token, s->to, e);
+    case SP_SLOT_U64:
+        return take_u64(r, token, "u64", s->to, e);
+    case SP_SLOT_USIZE:
+        return take_u64(r, token, "usize", s->to, e);
+    case SP_SLOT_U16:
+        return take_u16(r, token, s->to, e);
+    case SP_SLOT_I32:
+        return take_i32(r, token, s->to, e);
+    case SP_SLOT_WORDS:
+        return take_words(r, token, s, e);
+    case SP_SLOT_PERMISSIONS:
+        return take_permissions(r, token, s->to, e);
+    case SP_SLOT_GRANT:
+        return take_grant(r, token, s->to, e);
+    case SP_SLOT_TOKEN:
+        *(uint32_t *)s->to = token;
+        return 0;
+    }
+    return 0;
+}
+
+/* ---- the whole object ---- */
+
+static const struct sp_slot *find_slot(const struct reader *r, struct sp_str name)
+{
+    for (size_t i = 0; i < r->slots.count; i++)
+        if (sp_str_eq(name, sp_str_of(r->slots.items[i].name)))
+            return &r->slots.items[i];
+    return NULL;
+}
+
+static int name_member(const struct sp_slot *s, struct sp_error *e)
+{
+    const struct sp_error why = *e;
+
+    return sp_fail(e, why.code, why.sys, "`%s`: %s", s->name, why.msg);
+}
+
+static int take_members(const struct reader *r, uint64_t *seen, struct sp_error *e)
+{
+    for (uint32_t key = sp_json_first(r->j, 0); key != SP_JSON_NONE;
+         key = sp_json_next(r->j, 0, key)) {
+        const uint32_t value = key + 1;
+        const struct sp_slot *s = find_slot(r, sp_json_str(r->j, key));
+
+        if (s == NULL || (sp_json_type(r->j, value) == SP_JSON_NULL && !s->is_needed))
+            continue;
+        const int result = take_value(r, value, s, e);
+        if (result < 0)
+            return r->slots.names_members && e->code != SP_E_SYSTEM ? name_member(s, e) : result;
+        if (s->has != NULL)
+            *s->has = true;
+        *seen |= UINT64_C(1) << (s - r->slots.items);
+    }
+    return 0;
+}
+
+static int check_needed(const struct reader *r, uint64_t seen, struct sp_error *e)
+{
+    const struct sp_json_token *root = &r->j->tokens[0];
+
+    for (size_t i = 0; i < r->slots.count; i++)
+        if (r->slots.items[i].is_needed && (seen >> i & 1) == 0) {
+            (void)sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", r->slots.items[i].name);
+            return fail_at(r, (size_t)root->off + root->len, e);
+        }
+    return 0;
+}
+
+int sp_slots_read(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
+                  struct sp_error *e)
+{
+    const struct reader r = {a, &a->json, text, slots};
+    uint64_t seen = 0;
+
+    a->text = malloc(text.n + 1);
+    if (a->text == NULL)
+        return no_memory(e);
+    if (text.n != 0)
+        memcpy(a->text, text.p, text.n);
+    int result = sp_json_parse(&a->json, a->text, text.n, e);
+    if (result < 0)
+        return result;
+    if (sp_json_type(&a->json, 0) != SP_JSON_OBJECT)
+        return wrong_type(&r, 0, "a map", e);
+    result = take_members(&r, &seen, e);
+    return result < 0 ? result : check_needed(&r, seen, e);
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "os/loop.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "os/fd.h"
+
+#define BATCH         64
+#define TURNS_AT_ONCE 16 /* of a guest, before its host has a turn, ... */
+#define SLICE_MS      5  /* ... or so long, whichever is over first */
+
+/* When the alarm goes off that makes a guest's descriptor readable, besides a time in ms. */
+#define ALARM_NOW   0
+#define ALARM_NEVER UINT64_MAX
+
+struct sp_loop {
+    int epoll;
+    bool is_stopping;
+    uint64_t now_ms;
+
+    struct epoll_event batch[BATCH];
+    int batch_next, batch_count; /* the part of the batch that is still to be told */
+
+    struct sp_timer **heap; /* heap[0] is the earliest */
+    uint32_t timers, heap_cap;
+
+    struct sp_deferred *deferred, **deferred_end;
+    struct sp_deferred *again, **again_end; /* the next turn's */
+
+    bool (*before_sleep)(void *user);
+    void (*after_sleep)(void *user);
+    void *sleep_user;
+
+    uint64_t expect_until_us; /* 0: nothing is expected */
+    bool (*peek)(void *user);
+    void *peek_user;
+
+    int alarm; /* a timerfd for a guest; -1: nobody polls us from outside */
+    uint64_t alarm_ms;
+    struct sp_watch on_alarm;
+    bool is_inside; /* of sp_loop_dispatch */
+};
+
+static uint64_t clock_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static uint64_t clock_ms(void)
+{
+    return clock_us() / 1000;
+}
+
+int sp_loop_new(struct sp_loop **ret, struct sp_error *e)
+{
+    struct sp_loop *l = calloc(1, sizeof *l);
+
+    if (l == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make event loop");
+    l->epoll = sp_fd_lift(epoll_create1(EPOLL_CLOEXEC));
+    if (l->epoll < 0) {
+        const int err = errno;
+
+        free(l);
+        return sp_fail(e, SP_E_SYSTEM, err, "make event loop");
+    }
+    l->deferred_end = &l->deferred;
+    l->again_end = &l->again;
+    l->now_ms = clock_ms();
+    l->alarm = -1;
+    l->alarm_ms = ALARM_NEVER;
+    *ret = l;
+    return 0;
+}
+
+void sp_loop_free(struct sp_loop *l)
+{
+    if (l == NULL)
+        return;
+    if (l->alarm >= 0)
+        (void)close(l->alarm);
+    (void)close(l->epoll);
+    free(l->heap);
+    free(l);
+}
+
+int sp_loop_watch(struct sp_loop *l, struct sp_watch *w, int fd, uint32_t events,
+                  void (*fn)(struct sp_watch *, uint32_t), struct sp_error *e)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = w};
+
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "watch a descriptor");
+    w->fn = fn;
+    w->fd = fd;
+    w->events = events;
+    return 0;
+}
+
+void sp_loop_rewatch(struct sp_loop *l, struct sp_watch *w, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = w};
+
+    if (w->fn == NULL || w->events == events)
+        return;
+    w->events = events;
+    (void)epoll_ctl(l->epoll, EPOLL_CTL_MOD, w->fd, &ev); /* it is watched: cannot fail */
+}
+
+void sp_loop_unwatch(struct sp_loop *l, struct sp_watch *w)
+{
+    if (w->fn == NULL)
+        return;
+    (void)epoll_ctl(l->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+    w->fn = NULL;
+    w->fd = -1;
+    w->events = 0;
+    for (int i = l->batch_next; i < l->batch_count; i++)
+        if (l->batch[i].data.ptr == w)
+            l->batch[i].data.ptr = NULL;
+}
+
+/* ---- timers: a binary heap; each timer knows its place ---- */
+
+static void place(struct sp_loop *l, uint32_t i, struct sp_timer *t)
+{
+    l->heap[i] = t;
+    t->slot = i + 1;
+}
+
+static void sift(struct sp_loop *l, uint32_t i, struct sp_timer *t)
+{
+    while (i > 0 && l->heap[(i - 1) / 2]->due_ms > t->due_ms) {
+        place(l, i, l->heap[(i - 1) / 2]);
+        i = (i - 1) / 2;
+    }
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+
+        if (child >= l->timers)
+            break;
+        if (child + 1 < l->timers && l->heap[child + 1]->due_ms < l->heap[child]->due_ms)
+            child++;
+        if (l->heap[child]->due_ms >= t->due_ms)
+            break;
+        place(l, i, l->heap[child]);
+        i = child;
+    }
+    place(l, i, t);
+}
+
+bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms,
+                   void (*fn)(struct sp_timer *))
+{
+    if (t->slot == 0) {
+        if (l->timers == l->heap_cap) {
+            const uint32_t cap = l->heap_cap == 0 ? 16 : l->heap_cap * 2;
+            struct sp_timer **heap = realloc(l->heap, cap * sizeof(struct sp_timer *));
+
+            if (heap == NULL)
+                return false;
+            l->heap = heap;
+            l->heap_cap = cap;
+        }
+        l->heap[l->timers] = t;
+        t->slot = ++l->timers;
+    }
+    t->fn = fn;
+    t->due_ms = due_ms;
+    sift(l, t->slot - 1, t);
+    return true;
+}
+
+void sp_loop_cancel(struct sp_loop *l, struct sp_timer *t)
+{
+    if (t->slot == 0)
+        return;
+    const uint32_t i = t->slot - 1;
+    struct sp_timer *last = l->heap[--l->timers];
+
+    t->slot = 0;
+    if (last != t)
+        sift(l, i, last);
+}
+
+static void run_timers(struct sp_loop *l)
+{
+    /* One that arms itself anew for now has its next turn in the next turn. */
+    for (uint32_t n = l->timers; n > 0 && l->timers != 0 && l->heap[0]->due_ms <= l->now_ms; n--) {
+        struct sp_timer *t = l->heap[0];
+
+        sp_loop_cancel(l, t);
+        t->fn(t);
+    }
+}
+
+/* ---- end-of-turn work ---- */
+
+void sp_loop_defer(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
+{
+    if (d->is_queued)
+        return;
+    d->fn = fn;
+    d->next = NULL;
+    d->is_queued = true;
+    *l->deferred_end = d;
+    l->deferred_end = &d->next;
+}
+
+void sp_loop_again(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
+{
+    if (d->is_queued)
+        return;
+    d->fn = fn;
+    d->next = NULL;
+    d->is_queued = true;
+    *l->again_end = d;
+    l->again_end = &d->next;
+}
+
+/* What waited for the next turn becomes this turn's deferred work. true: there was some. */
+static bool take_again(struct sp_loop *l)
+{
+    if (l->again == NULL)
+        return false;
+    *l->deferred_end = l->again;
+    l->deferred_end = l->again_end;
+    l->again = NULL;
+    l->again_end = &l->again;
+    return true;
+}
+
+void sp_loop_undefer(struct sp_loop *l, struct sp_deferred *d)
+{
+    if (!d->is_queued)
+        return;
+    struct sp_deferred **at = &l->deferred;
+    while (*at != NULL && *at != d)
+        at = &(*at)->next;
+    if (*at == NULL)
+        for (at = &l->again; *at != d;)
+            at = &(*at)->next;
+    *at = d->next;
+    if (l->deferred_end == &d->next)
+        l->deferred_end = at;
+    if (l->again_end == &d->next)
+        l->again_end = at;
+    d->is_queued = false;
+}
+
+static void run_deferred(struct sp_loop *l)
+{
+    while (l->deferred != NULL) {
+        struct sp_deferred *d = l->deferred;
+
+        l->deferred = d->next;
+        if (l->deferred == NULL)
+            l->deferred_end = &l->deferred;
+        d->is_queued = false;
+        d->fn(d);
+    }
+}
+
+uint64_t sp_loop_now(const struct sp_loop *l)
+{
+    return l->now_ms;
+}
+
+bool sp_loop_has_sleeper(const struct sp_loop *l)
+{
+    return l->before_sleep != NULL;
+}
+
+void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
+                          void *user)
+{
+    l->before_sleep = fn;
+    l->after_sleep = after;
+    l->sleep_user = user;
+}
+
+/* How long to sleep, -1: as long as it takes; at most so long. */
+static int time_to_sleep(const struct sp_loop *l, int most_ms)
+{
+    if (l->timers == 0)
+        return most_ms;
+    if (l->heap[0]->due_ms <= l->now_ms)
+        return 0;
+    const uint64_t wait_ms = l->heap[0]->due_ms - l->now_ms;
+    const int timer_ms = wait_ms > 3600000 ? 3600000 : (int)wait_ms;
+    return most_ms < 0 || timer_ms < most_ms ? timer_ms : most_ms;
+}
+
+void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user)
+{
+    l->peek = peek;
+    l->peek_user = user;
+}
+
+void sp_loop_expect(struct sp_loop *l, uint32_t us)
+{
+    const uint64_t until = clock_us() + us;
+
+    if (until > l->expect_until_us)
+        l->expect_until_us = until;
+}
+
+/* Events, or 0 with *ret_has_work; neither: what was expected did not come. */
+static int look_out(struct sp_loop *l, bool *ret_has_work)
+{
+    const uint64_t until = l->expect_until_us;
+    int n;
+
+    l->expect_until_us = 0;
+    do {
+        if (l->peek != NULL && l->peek(l->peek_user)) {
+            *ret_has_work = true;
+            return 0;
+        }
+        n = epoll_wait(l->epoll, l->batch, BATCH, 0);
+        if (n != 0)
+            return n;
+        (void)sched_yield();
+    } while (clock_us() < until);
+    return 0;
+}
+
+/* The batch of the next turn: how many events, or -1 and errno. */
+static int await_events(struct sp_loop *l, int most_ms)
+{
+    const bool has_more = take_again(l);
+    bool has_work = false;
+
+    if (!has_more && most_ms != 0 && l->expect_until_us != 0) {
+        const int n = look_out(l, &has_work);
+
+        if (n != 0 || has_work)
+            return n;
+    }
+    has_work = (l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more;
+    const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l, most_ms));
+    const int err = errno;
+    if (l->after_sleep != NULL)
+        l->after_sleep(l->sleep_user);
+    errno = err;
+    return n;
+}
+
+static int turn(struct sp_loop *l, int most_ms, struct sp_error *e)
+{
+    const int n = await_events(l, most_ms);
+
+    if (n < 0 && errno != EINTR)
+        return sp_fail(e, SP_E_SYSTEM, errno, "wait for events");
+    l->now_ms = clock_ms();
+    l->batch_count = n < 0 ? 0 : n;
+    for (l->batch_next = 0; l->batch_next < l->batch_count;) {
+        const struct epoll_event *ev = &l->batch[l->batch_next++];
+        struct sp_watch *w = ev->data.ptr;
+
+        if (w != NULL)
+            w->fn(w, ev->events);
+    }
+    l->batch_next = l->batch_count = 0;
+    run_timers(l);
+    run_deferred(l);
+    return 0;
+}
+
+int sp_loop_run(struct sp_loop *l, struct sp_error *e)
+{
+    int r = 0;
+
+    run_deferred(l);
+    while (r == 0 && !l->is_stopping)
+        r = turn(l, -1, e);
+    l->is_stopping = l->is_stopping && r < 0;
+    return r;
+}
+
+void sp_loop_stop(struct sp_loop *l)
+{
+    l->is_stopping = true;
+}
+
+/* ---- a guest: polled and dispatched from outside ---- */
+
+static void on_alarm(struct sp_watch *w, uint32_t events)
+{
+    (void)w; /* it stays readable until it is set anew, when all has been done */
+    (void)events;
+}
+
+int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_error *e)
+{
+    if (l->alarm < 0) {
+        const int fd = sp_fd_lift(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+
+        if (fd < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "make the event loop's alarm");
+        const int r = sp_loop_watch(l, &l->on_alarm, fd, EPOLLIN, on_alarm, e);
+        if (r < 0) {
+            (void)close(fd);
+            return r;
+        }
+        l->alarm = fd;
+        sp_loop_poke(l); /* what was armed before now */
+    }
+    *ret = l->epoll;
+    return 0;
+}
+
+/* Readable from that time on, until it is set anew: so the same time need not be set twice. */
+static void set_alarm(struct sp_loop *l, uint64_t due_ms)
+{
+    struct itimerspec at = {0};
+
+    if (l->alarm < 0 || due_ms == l->alarm_ms)
+        return;
+    l->alarm_ms = due_ms;
+    if (due_ms != ALARM_NEVER) {
+        at.it_value.tv_sec = (time_t)(due_ms / 1000);
+        at.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000 + 1; /* all zero would mean never */
+    }
+    (void)timerfd_settime(l->alarm, TFD_TIMER_ABSTIME, &at, NULL); /* cannot fail with these */
+}
+
+/* Whether there is nothing to do now. If so the bells know that we sleep, and will tell us. */
+static bool is_at_rest(struct sp_loop *l)
+{
+    return l->again == NULL && (l->before_sleep == NULL || !l->before_sleep(l->sleep_user)) &&
+           l->deferred == NULL;
+}
+
+int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_error *e)
+{
+    if (l->is_inside)
+        return sp_fail(e, SP_E_STATE, 0, "dispatch was called from a callback of its own");
+    l->is_inside = true;
+    l->now_ms = clock_ms();
+    const bool has_work = l->deferred != NULL;
+    run_deferred(l);
+    int r = turn(l, has_work ? 0 : timeout_ms, e);
+    const uint64_t until_ms = l->now_ms + SLICE_MS;
+    bool is_done = is_at_rest(l);
+    for (int i = 1; r == 0 && !is_done && i < TURNS_AT_ONCE && clock_ms() < until_ms; i++) {
+        r = turn(l, 0, e);
+        is_done = is_at_rest(l);
+    }
+    set_alarm(l, !is_done ? ALARM_NOW : l->timers == 0 ? ALARM_NEVER : l->heap[0]->due_ms);
+    l->is_inside = false;
+    return r;
+}
+
+bool sp_loop_is_inside(const struct sp_loop *l)
+{
+    return l->is_inside;
+}
+
+void sp_loop_poke(struct sp_loop *l)
+{
+    if (l->is_inside)
+        return;
+    l->now_ms = clock_ms();
+    set_alarm(l, ALARM_NOW);
+}

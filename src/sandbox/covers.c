@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/covers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "core/journal.h"
+
+/* ---- lists ---- */
+
+static bool has(const struct sp_cover_list *l, const char *path)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (strcmp(l->paths[i], path) == 0)
+            return true;
+    return false;
+}
+
+bool sp_cover_list_add(struct sp_cover_list *l, const char *path)
+{
+    if (path == NULL || path[0] != '/' || path[1] == 0 || has(l, path))
+        return true;
+    if (l->count + 1 >= l->cap) {
+        const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
+        char **paths = realloc(l->paths, cap * sizeof *paths);
+
+        if (paths == NULL)
+            return false;
+        l->paths = paths;
+        l->cap = cap;
+    }
+    l->paths[l->count] = strdup(path);
+    if (l->paths[l->count] == NULL)
+        return false;
+    l->paths[++l->count] = NULL;
+    return true;
+}
+
+static void list_done(struct sp_cover_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free(l->paths[i]);
+    free(l->paths);
+    *l = (struct sp_cover_list){0};
+}
+
+static bool copy_list(const char *const *from, struct sp_cover_list *to)
+{
+    for (; from != NULL && *from != NULL; from++)
+        if (!sp_cover_list_add(to, *from))
+            return false;
+    return true;
+}
+
+/* ---- all of them ---- */
+
+void sp_covers_done(struct sp_covers *c)
+{
+    list_done(&c->hidden);
+    list_done(&c->own_dirs);
+    list_done(&c->read_only);
+    list_done(&c->names);
+}
+
+struct sp_fixed_places sp_covers_places(const struct sp_covers *c)
+{
+    return (struct sp_fixed_places){.hidden = (const char *const *)c->hidden.paths,
+                                    .own_dirs = (const char *const *)c->own_dirs.paths,
+                                    .read_only = (const char *const *)c->read_only.paths,
+                                    .names = (const char *const *)c->names.paths};
+}
+
+bool sp_covers_copy(const struct sp_fixed_places *from, struct sp_covers *ret)
+{
+    return copy_list(from->hidden, &ret->hidden) && copy_list(from->own_dirs, &ret->own_dirs) &&
+           copy_list(from->read_only, &ret->read_only) && copy_list(from->names, &ret->names);
+}
+
+bool sp_covers_add(struct sp_covers *c, const char *path)
+{
+    return sp_cover_list_add(&c->hidden, path);
+}
+
+/* ---- the session's ---- */
+
+/* The path in unix:path=/x, unix:///x, unix:/x; NULL: none. */
+static const char *path_in_address(const char *address)
+{
+    const char *slash =
+        address == NULL || strncmp(address, "unix:", 5) != 0 ? NULL : strchr(address, '/');
+
+    while (slash != NULL && slash[0] == '/' && slash[1] == '/')
+        slash++;
+    return slash;
+}
+
+static bool add_address(struct sp_covers *c, const char *variable)
+{
+    char path[4096];
+    const char *found = path_in_address(getenv(variable));
+
+    if (found == NULL)
+        return true;
+    (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(found, ",;"), found);
+    return sp_covers_add(c, path);
+}
+
+bool sp_covers_find(const char *runtime_dir, struct sp_covers *ret)
+{
+    static const char *const gpg_sockets[] = {"S.gpg-agent", "S.gpg-agent.ssh", "S.gpg-agent.extra",
+                                              "S.gpg-agent.browser"};
+    const char *gpg = getenv("GNUPGHOME");
+    bool ok = sp_covers_add(ret, runtime_dir) && sp_covers_add(ret, getenv("XDG_RUNTIME_DIR")) &&
+              sp_covers_add(ret, getenv("SSH_AUTH_SOCK")) && add_address(ret, "DOCKER_HOST") &&
+              add_address(ret, "DBUS_SESSION_BUS_ADDRESS");
+
+    /* Also what another server of this user, with another environment, may have chosen, or will: a
+     * directory that a command has made would give it that server's tokens, sockets and journal. */
+    for (const char *const *i = sp_runtime_candidates(); ok && *i != NULL; i++)
+        ok = sp_covers_add(ret, *i) && sp_cover_list_add(&ret->own_dirs, *i);
+    for (size_t i = 0; ok && gpg != NULL && i < sizeof gpg_sockets / sizeof gpg_sockets[0]; i++) {
+        char path[4096];
+
+        (void)snprintf(path, sizeof path, "%s/%s", gpg, gpg_sockets[i]);
+        ok = sp_covers_add(ret, path);
+    }
+    return ok;
+}
+
+bool sp_covers_add_real(struct sp_covers *c, const char *path)
+{
+    auto_free char *real = path == NULL ? NULL : realpath(path, NULL);
+
+    return sp_covers_add(c, real);
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading profiles, the modes of old and grants. Everything is built in a struct of its own with
+ * its cleanup attached, and handed over whole: a refusal anywhere leaves nothing behind.
+ */
+#include "sandbox/policy_json.h"
+
+#include <errno.h>
+
+#include "base/auto.h"
+#include "sandbox/policy_words.h"
+
+#define PERMISSION_PATH "permission path"
+
+/* What `path.type` may say; SPECIAL stands for all places that are words. */
+enum { SPECIAL = -1 };
+
+static const struct sp_word path_types[] = {
+    {"path", SP_PLACE_PATH, false},
+    {"glob_pattern", SP_PLACE_GLOB, false},
+    {"special", SPECIAL, false},
+    {0},
+};
+
+static const struct sp_word request_members[] = {{.name = "network"}, {.name = "file_system"}, {0}};
+static const struct sp_word network_members[] = {{.name = "enabled"}, {0}};
+static const struct sp_word file_system_members[] = {
+    {.name = "entries"}, {.name = "glob_scan_max_depth"}, {.name = "read"}, {.name = "write"}, {0}};
+
+static int need_map(struct sp_json *j, uint32_t token, struct sp_error *e)
+{
+    if (sp_json_type(j, token) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, token, "a map", e);
+    return 0;
+}
+
+/* ---- entries ---- */
+
+/* What an entry names, while it is read. */
+struct target {
+    enum sp_place place;
+    struct sp_str text, subpath; /* point into the message, or to `path` */
+    char *path;                  /* owned */
+};
+
+static int read_text(struct sp_json *j, uint32_t object, const char *key, const char *what,
+                     struct sp_str *ret, struct sp_error *e)
+{
+    const int r = sp_json_need_str(j, object, key, ret, e);
+
+    return r < 0 ? r : sp_policy_check_text(*ret, what, e);
+}
+
+static int read_literal(struct sp_json *j, uint32_t object, enum sp_path_form form,
+                        struct target *t, struct sp_error *e)
+{
+    const uint32_t path = sp_json_get(j, object, "path");
+
+    if (path == SP_JSON_NONE)
+        return sp_fail(e, SP_E_INVALID, 0, "missing field `path`");
+    const int r = sp_policy_read_path(j, path, form, PERMISSION_PATH, &t->path, e);
+    if (r == 0)
+        t->text = sp_str_of(t->path);
+    return r;
+}
+
+static int read_special(struct sp_json *j, uint32_t object, struct target *t, struct sp_error *e)
+{
+    uint32_t value;
+    struct sp_str subpath = {0};
+    int place = SP_PLACE_ROOT;
+    int r = sp_json_need_object(j, object, "value", &value, e);
+
+    if (r == 0)
+        r = sp_word_need(j, value, "kind", sp_words_special, &place, e);
+    if (r < 0)
+        return r;
+    t->place = (enum sp_place)place;
+    if (place != SP_PLACE_PROJECT && place != SP_PLACE_UNKNOWN)
+        return 0;
+
+    r = sp_json_opt_str(j, value, "subpath", &subpath, e);
+    if (r == 0)
+        r = sp_policy_check_text(subpath, "permission subpath", e);
+    if (r == 0 && place == SP_PLACE_UNKNOWN)
+        r = read_text(j, value, "path", PERMISSION_PATH, &t->text, e);
+    *(place == SP_PLACE_UNKNOWN ? &t->subpath : &t->text) = subpath;
+    return r;
+}
+
+static int read_target(struct sp_json *j, uint32_t object, enum sp_path_form form, struct target *t,
+                       struct sp_error *e)
+{
+    int type = SPECIAL;
+    const int r = sp_word_need(j, object, "type", path_types, &type, e);
+
+    if (r < 0)
+        return r;
+    if (type == SPECIAL)
+        return read_special(j, object, t, e);
+    t->place = (enum sp_place)type;
+    if (type == SP_PLACE_GLOB)
+        return read_text(j, object, "pattern", "permission pattern", &t->text, e);
+    return read_literal(j, object, form, t, e);
+}
+
+static int read_entry(struct sp_json *j, uint32_t token, enum sp_path_form form,
+                      struct sp_profile *p, struct sp_error *e)
+{
+    struct target t = {0};
+    uint32_t path;
+    int access = SP_ACCESS_DENY;
+    int skips_missing = false;
+    int r = need_map(j, token, e);
+
+    if (r == 0)
+        r = sp_json_need_object(j, token, "path", &path, e);
+    if (r == 0)
+        r = read_target(j, path, form, &t, e);
+    if (r == 0)
+        r = sp_word_need(j, token, "access", sp_words_access, &access, e);
+    if (r == 0)
+        r = sp_word_opt(j, token, "missing_path_behavior", sp_words_missing, &skips_missing, e);
+    if (r == 0)
+        r = sp_profile_add(p, t.place, (enum sp_access)access, skips_missing, t.text, t.subpath, e);
+    free(t.path);
+    return r;
+}
+
+static int check_count(const struct sp_json *j, uint32_t array, size_t before, struct sp_error *e)
+{
+    if (before + j->tokens[array].children > SP_POLICY_MAX_ENTRIES)
+        return sp_fail(e, SP_E_INVALID, 0, "more than %d sandbox permission entries",
+                       SP_POLICY_MAX_ENTRIES);
+    return 0;
+}
+
+static int read_glob_depth(struct sp_json *j, uint32_t object, struct sp_profile *p,
+                           struct sp_error *e)
+{
+    static const char key[] = "glob_scan_max_depth";
+    uint64_t depth = 0;
+    const uint32_t t = sp_json_get(j, object, key);
+
+    if (t == SP_JSON_NONE || sp_json_type(j, t) == SP_JSON_NULL)
+        return 0;
+    const int r = sp_json_need_u64(j, object, key, UINT64_MAX, &depth, e);
+    if (r < 0)
+        return r;
+    if (depth == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `0`, expected a nonzero usize");
+    /* No path is that deep. */
+    p->glob_depth = depth < UINT32_MAX ? (uint32_t)depth : UINT32_MAX;
+    return 0;
+}
+
+/* `entries` and how deep their patterns go. */
+static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form form,
+                        struct sp_profile *p, struct sp_error *e)
+{
+    uint32_t array;
+    int r = sp_json_need_array(j, object, "entries", &array, e);
+
+    if (r == 0)
+        r = check_count(j, array, 0, e);
+    if (r < 0)
+        return r;
+    for (uint32_t t = sp_json_first(j, array); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t))
+        r = read_entry(j, t, form, p, e);
+    return r < 0 ? r : read_glob_depth(j, object, p, e);
+}
+
+/* ---- the tagged form ---- */
+
+static int read_managed(struct sp_json *j, uint32_t object, enum sp_path_form form,
+                        struct sp_profile *p, struct sp_error *e)
+{
+    uint32_t file_system;
+    int is_unrestricted = false;
+    int r = sp_json_need_object(j, object, "file_system", &file_system, e);
+
+    if (r == 0)
+        r = sp_word_need(j, file_system, "type", sp_words_file_system, &is_unrestricted, e);
+    p->is_unrestricted = is_unrestricted;
+    if (r == 0 && !is_unrestricted)
+        r = read_entries(j, file_system, form, p, e);
+    return r;
+}
+
+int sp_profile_read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form form,
+                           struct sp_profile *ret, struct sp_error *e)
+{
+    auto_profile struct sp_profile p = {0};
+    int kind = SP_PROFILE_MANAGED;
+    int has_network = true; /* of no restriction at all */
+    int r = sp_word_need(j, object, "type", sp_words_kind, &kind, e);
+
+    p.kind = (enum sp_profile_kind)kind;
+    if (r == 0 && kind == SP_PROFILE_MANAGED)
+        r = read_managed(j, object, form, &p, e);
+    if (r == 0 && kind != SP_PROFILE_DISABLED)
+        r = sp_word_need(j, object, "network", sp_words_network, &has_network, e);
+    if (r < 0)
+        return r;
+    p.has_network = has_network;
+    *ret = p;
+    p = (struct sp_profile){0};
+    return 0;
+}
+
+/* ---- what is asked for: grants, and profiles before they had a tag ---- */
+
+/* In the untagged profile a member that nobody knows may be a restriction that nobody keeps. */
+static int check_members(struct sp_json *j, uint32_t object, const struct sp_word *known,
+                         struct sp_error *e)
+{
+    for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;
+         key = sp_json_next(j, object, key)) {
+        const struct sp_str name = sp_json_str(j, key);
+        const struct sp_word *w = known;
+
+        while (w->name != NULL && !sp_str_eq(name, sp_str_of(w->name)))
+            w++;
+        if (w->name == NULL)
+            return sp_word_refuse("field", name, known, e);
+    }
+    return 0;
+}
+
+static int read_network(struct sp_json *j, uint32_t object, bool is_strict, struct sp_profile *p,
+                        struct sp_error *e)
+{
+    const uint32_t enabled = sp_json_get(j, object, "enabled");
+    const int r = is_strict ? check_members(j, object, network_members, e) : 0;
+
+    if (r < 0 || enabled == SP_JSON_NONE || sp_json_type(j, enabled) == SP_JSON_NULL)
+        return r;
+    return sp_json_need_bool(j, object, "enabled", &p->has_network, e);
+}
+
+static int read_paths(struct sp_json *j, uint32_t object, const char *key, enum sp_access access,
+                      struct sp_profile *p, struct sp_error *e)
+{
+    uint32_t array = SP_JSON_NONE;
+    int r = sp_json_opt_array(j, object, key, &array, e);
+
+    if (r < 0 || array == SP_JSON_NONE)
+        return r;
+    r = check_count(j, array, p->count, e);
+    for (uint32_t t = sp_json_first(j, array); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t)) {
+        auto_free char *path = NULL;
+
+        r = sp_policy_read_path(j, t, SP_PATH_NATIVE, PERMISSION_PATH, &path, e);
+        if (r == 0)
+            r = sp_profile_add(p, SP_PLACE_PATH, access, false, sp_str_of(path), (struct sp_str){0},
+                               e);
+    }
+    return r;
+}
+
+static bool has_member(struct sp_json *j, uint32_t object, const char *key)
+{
+    return sp_json_get(j, object, key) != SP_JSON_NONE;
+}
+
+static int read_file_system(struct sp_json *j, uint32_t object, bool is_strict,
+                            struct sp_profile *p, struct sp_error *e)
+{
+    int r = is_strict ? check_members(j, object, file_system_members, e) : 0;
+
+    if (r < 0)
+        return r;
+    if (has_member(j, object, "entries") || has_member(j, object, "glob_scan_max_depth")) {
+        if (has_member(j, object, "read") || has_member(j, object, "write"))
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "`read` and `write` cannot be combined with `entries`");
+        return read_entries(j, object, SP_PATH_NATIVE, p, e);
+    }
+    r = read_paths(j, object, "read", SP_ACCESS_READ, p, e);
+    if (r == 0)
+        r = read_paths(j, object, "write", SP_ACCESS_WRITE, p, e);
+    return r;
+}
+
+static int read_request(struct sp_json *j, uint32_t token, bool is_strict, struct sp_profile *ret,
+                        struct sp_error *e)
+{
+    auto_profile struct sp_profile p = {0};
+    uint32_t network = SP_JSON_NONE;
+    uint32_t file_system = SP_JSON_NONE;
+    int r = need_map(j, token, e);
+
+    if (r == 0 && is_strict)
+        r = check_members(j, token, request_members, e);
+    if (r == 0)
+        r = sp_json_opt_object(j, token, "network", &network, e);
+    if (r == 0 && network != SP_JSON_NONE)
+        r = read_network(j, network, is_strict, &p, e);
+    if (r == 0)
+        r = sp_json_opt_object(j, token, "file_system", &file_system, e);
+    if (r == 0 && file_system != SP_JSON_NONE)
+        r = read_file_system(j, file_system, is_strict, &p, e);
+    if (r < 0)
+        return r;
+    *ret = p;
+    p = (struct sp_profile){0};
+    return 0;
+}
+
+int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struct sp_error *e)
+{
+    return read_request(j, token, false, &ret->extra, e);
+}
+
+/* ---- the modes of old ---- */
+
+static int read_roots(struct sp_json *j, uint32_t array, struct sp_legacy *l, struct sp_error *e)
+{
+    const uint32_t count = j->tokens[array].children;
+    int r = 0;
+
+    if (count == 0)
+        return 0;
+    if (count > SP_POLICY_MAX_ROOTS)
+        return sp_fail(e, SP_E_INVALID, 0, "more than %d writable roots", SP_POLICY_MAX_ROOTS);
+    l->roots = calloc(count, sizeof *l->roots);
+    if (l->roots == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a sandbox policy");
+    for (uint32_t t = sp_json_first(j, array); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t)) {
+        r = sp_policy_read_path(j, t, SP_PATH_NATIVE, "writable root", &l->roots[l->root_count], e);
+        l->root_count += r == 0;
+    }
+    return r;
+}
+
+static int read_workspace_write(struct sp_json *j, uint32_t object, struct sp_legacy *l,
+                                struct sp_error *e)
+{
+    uint32_t roots = SP_JSON_NONE;
+    int r = sp_policy_def_array(j, object, "writable_roots", &roots, e);
+
+    if (r == 0 && roots != SP_JSON_NONE)
+        r = read_roots(j, roots, l, e);
+    if (r == 0)
+        r = sp_json_def_bool(j, object, "network_access", &l->has_network, e);
+    if (r == 0)
+        r = sp_json_def_bool(j, object, "exclude_tmpdir_env_var", &l->excludes_tmpdir, e);
+    if (r == 0)
+        r = sp_json_def_bool(j, object, "exclude_slash_tmp", &l->excludes_slash_tmp, e);
+    return r;
+}
+
+static int read_mode_members(struct sp_json *j, uint32_t object, struct sp_legacy *l,
+                             struct sp_error *e)
+{
+    int has_network = false;
+    int r = 0;
+
+    switch (l->mode) {
+    case SP_MODE_FULL_ACCESS:
+        return 0;
+    case SP_MODE_READ_ONLY:
+        return sp_json_def_bool(j, object, "network_access", &l->has_network, e);
+    case SP_MODE_WORKSPACE_WRITE:
+        return read_workspace_write(j, object, l, e);
+    case SP_MODE_EXTERNAL:
+        if (has_member(j, object, "network_access"))
+            r = sp_word_need(j, object, "network_access", sp_words_network, &has_network, e);
+        l->has_network = has_network;
+        return r;
+    }
+    return sp_fail(e, SP_E_INVALID, 0, "unknown sandbox mode");
+}
+
+int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, struct sp_error *e)
+{
+    auto_legacy struct sp_legacy l = {0};
+    struct sp_word modes[5];
+    int mode = SP_MODE_READ_ONLY;
+    int r = need_map(j, token, e);
+
+    if (r < 0)
+        return r;
+    sp_words_add_modes(modes, 0);
+    const bool is_older = !has_member(j, token, "type") && has_member(j, token, "mode");
+    r = sp_word_need(j, token, is_older ? "mode" : "type", modes, &mode, e);
+    l.mode = (enum sp_mode)mode;
+    if (r == 0)
+        r = read_mode_members(j, token, &l, e);
+    if (r < 0)
+        return r;
+    *ret = l;
+    l = (struct sp_legacy){0};
+    return 0;
+}
+
+/* ---- any of them ---- */
+
+static int read_legacy_profile(struct sp_json *j, uint32_t token, struct sp_profile *ret,
+                               struct sp_error *e)
+{
+    auto_legacy struct sp_legacy l = {0};
+    const int r = sp_legacy_read(j, token, &l, e);
+
+    return r < 0 ? r : sp_profile_from_legacy(&l, ret, e);
+}
+
+int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, struct sp_error *e)
+{
+    struct sp_word types[8];
+    enum sp_mode mode;
+    size_t kinds = 0;
+    int any;
+    int r = need_map(j, token, e);
+
+    if (r < 0)
+        return r;
+    const uint32_t type = sp_json_get(j, token, "type");
+    if (type == SP_JSON_NONE)
+        return has_member(j, token, "mode") ? read_legacy_profile(j, token, ret, e)
+                                            : read_request(j, token, true, ret, e);
+
+    /* Who got it wrong is told all that would have been right. */
+    for (; sp_words_kind[kinds].name != NULL; kinds++)
+        types[kinds] = sp_words_kind[kinds];
+    sp_words_add_modes(types, kinds);
+    r = sp_word_read(j, type, types, &any, e);
+    if (r < 0)
+        return r;
+    if (sp_mode_read(sp_json_str(j, type), &mode))
+        return read_legacy_profile(j, token, ret, e);
+    return sp_profile_read_tagged(j, token, SP_PATH_NATIVE, ret, e);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auth: may this upgrade pass? Bearer tokens: one made when the server starts, a capability token,
+ * its SHA-256, or an HS256 JWT.
+ */
+#ifndef SP_SERVER_NET_AUTH_H
+#define SP_SERVER_NET_AUTH_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/str.h"
+
+struct sp_auth;
+
+#define SP_AUTH_TOKEN_LEN 64 /* of a token that is made: 32 random bytes in hexadecimal */
+
+/* The command line's words, all optional (NULL). exec-server-protocol.md 1.1 and 1.4. */
+struct sp_auth_options {
+    const char *mode;       /* "capability-token", "signed-bearer-token"; NULL: see token_file */
+    const char *token_file; /* --ws-token-file, and our own --token-file (which implies the mode) */
+    const char *token_sha256;       /* 64 hex digits */
+    const char *shared_secret_file; /* at least 32 bytes after trimming */
+    const char *issuer, *audience;
+    const char *max_clock_skew_seconds; /* default 30 */
+};
+
+/* *ret is NULL and 0 is returned if the options ask for no authentication. Refusals name the
+ * missing or conflicting flag: SP_E_INVALID. */
+int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_error *e);
+/* Makes a random token; *ret keeps its digest only. The caller shows the token to the user and then
+ * overwrites it. */
+int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_error *e);
+void sp_auth_free(struct sp_auth *a);
+
+/*
+ * `header` is the value of Authorization (p NULL: absent), `query` the query of the request's
+ * target without its `?`. Authorization decides where there is one, else the parameter `token` of
+ * the query, percent-decoded. NULL: it may pass; else the text of the 401 body. Comparison takes
+ * constant time. now_s: seconds since 1970.
+ */
+const char *sp_auth_check(const struct sp_auth *a, struct sp_str header, struct sp_str query,
+                          int64_t now_s);
+
+#endif

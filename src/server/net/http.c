@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/net/http.h"
+
+/*
+ * METHOD -SP-> TARGET -SP-> VERSION -CR-> VERSION_LF -LF-> LINE -CR-> LAST_LF -LF-> END
+ *                                                         |  ^
+ *                                                       token '-----LF----.
+ *                                                         v               |
+ *                                                       NAME -:-> VALUE -CR-> VALUE_LF
+ */
+enum state {
+    METHOD,
+    TARGET,
+    VERSION,
+    VERSION_LF,
+    LINE,
+    NAME,
+    VALUE,
+    VALUE_LF,
+    LAST_LF,
+    END,
+    WRONG
+};
+
+static bool is_token(unsigned char c)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c != 0 && strchr(others, c) != NULL);
+}
+
+static bool is_visible(unsigned char c)
+{
+    return c > 0x20 && c < 0x7F;
+}
+
+/* The version has one spelling and ends in CR: eight characters, the last of them 0 or 1. */
+static enum state in_version(struct sp_http_parser *p, unsigned char c)
+{
+    static const char spelling[] = "HTTP/1.";
+    const unsigned i = p->version_at++;
+
+    if (i < sizeof spelling - 1)
+        return c == (unsigned char)spelling[i] ? VERSION : WRONG;
+    if (i == sizeof spelling - 1) {
+        p->minor = c == '1';
+        return c == '0' || c == '1' ? VERSION : WRONG;
+    }
+    return c == '\r' ? VERSION_LF : WRONG;
+}
+
+static enum state step(struct sp_http_parser *p, unsigned char c)
+{
+    switch ((enum state)p->state) {
+    case METHOD:
+        if (c == ' ' && p->at != 0) {
+            p->method_len = p->at;
+            return TARGET;
+        }
+        return is_token(c) ? METHOD : WRONG;
+    case TARGET:
+        if (c == ' ' && p->at > p->method_len + 1) {
+            p->target_end = p->at;
+            return VERSION;
+        }
+        return is_visible(c) ? TARGET : WRONG;
+    case VERSION:
+        return in_version(p, c);
+    case VERSION_LF:
+        p->headers_at = (uint16_t)(p->at + 1);
+        return c == '\n' ? LINE : WRONG;
+    case LINE: /* a blank here would fold this line into the one before */
+        return c == '\r' ? LAST_LF : is_token(c) ? NAME : WRONG;
+    case NAME:
+        return c == ':' ? VALUE : is_token(c) ? NAME : WRONG;
+    case VALUE:
+        if (c == '\r')
+            return VALUE_LF;
+        return is_visible(c) || c == ' ' || c == '\t' || c >= 0x80 ? VALUE : WRONG;
+    case VALUE_LF:
+        return c == '\n' ? LINE : WRONG;
+    case LAST_LF:
+        return c == '\n' ? END : WRONG;
+    case END:
+    case WRONG:
+        break;
+    }
+    return WRONG;
+}
+
+static struct sp_http_request view(const struct sp_http_parser *p, const char *bytes)
+{
+    const size_t target_at = p->method_len + 1U;
+    struct sp_http_request r = {
+        .method = {bytes, p->method_len},
+        .target = {bytes + target_at, p->target_end - target_at},
+        .lines = {bytes + p->headers_at, p->at - 2U - p->headers_at},
+        .is_1_0 = p->minor == 0,
+        .head_len = p->at,
+    };
+    const char *query = memchr(r.target.p, '?', r.target.n);
+
+    r.path = r.target;
+    if (query != NULL)
+        r.path.n = (size_t)(query - r.target.p);
+    return r;
+}
+
+enum sp_http_result sp_http_parse(struct sp_http_parser *p, const char *bytes, size_t n,
+                                  struct sp_http_request *ret)
+{
+    while (p->at < n && p->state < END) {
+        if (p->at == SP_HTTP_MAX_HEAD)
+            return SP_HTTP_TOO_BIG;
+        const enum state was = (enum state)p->state;
+        const enum state next = step(p, (unsigned char)bytes[p->at]);
+
+        if (was == LINE && next == NAME && p->headers++ == SP_HTTP_MAX_HEADERS)
+            return SP_HTTP_TOO_BIG;
+        p->state = (uint8_t)next;
+        p->at++;
+    }
+    if (p->state == WRONG)
+        return SP_HTTP_BAD;
+    if (p->state != END)
+        return SP_HTTP_MORE;
+    *ret = view(p, bytes);
+    return SP_HTTP_DONE;
+}
+
+/* The next header of this name in *rest. */
+static bool next_of(struct sp_str *rest, struct sp_str name, struct sp_str *ret_value)
+{
+    while (rest->n != 0) {
+        struct sp_str line = sp_str_cut(rest, '\n');
+
+        line.n--; /* its CR */
+        if (sp_str_eq_nocase(sp_str_cut(&line, ':'), name)) {
+            *ret_value = sp_str_trim(line);
+            return true;
+        }
+    }
+    return false;
+}
+
+unsigned sp_http_header(const struct sp_http_request *r, const char *name, struct sp_str *ret_first)
+{
+    struct sp_str rest = r->lines;
+    struct sp_str value;
+    unsigned count = 0;
+
+    while (next_of(&rest, sp_str_of(name), &value))
+        if (count++ == 0)
+            *ret_first = value;
+    return count;
+}
+
+bool sp_http_has_word(const struct sp_http_request *r, const char *name, const char *word)
+{
+    struct sp_str rest = r->lines;
+    struct sp_str value;
+
+    while (next_of(&rest, sp_str_of(name), &value))
+        while (value.n != 0)
+            if (sp_str_eq_nocase(sp_str_trim(sp_str_cut(&value, ',')), sp_str_of(word)))
+                return true;
+    return false;
+}
+
+const char *sp_http_reason(unsigned status)
+{
+    switch (status) {
+    case 200:
+        return "OK";
+    case 202:
+        return "Accepted";
+    case 204:
+        return "No Content";
+    case 400:
+        return "Bad Request";
+    case 401:
+        return "Unauthorized";
+    case 403:
+        return "Forbidden";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 406:
+        return "Not Acceptable";
+    case 408:
+        return "Request Timeout";
+    case 413:
+        return "Content Too Large";
+    case 415:
+        return "Unsupported Media Type";
+    case 417:
+        return "Expectation Failed";
+    case 431:
+        return "Request Header Fields Too Large";
+    case 500:
+        return "Internal Server Error";
+    case 503:
+        return "Service Unavailable";
+    default:
+        return "Error";
+    }
+}
+
+bool sp_http_write(struct sp_buf *out, const struct sp_http_answer *a)
+{
+    const char *type = a->type != NULL ? a->type : "text/plain; charset=utf-8";
+
+    return sp_buf_printf(out, "HTTP/1.1 %u %s\r\nconnection: close\r\ncontent-length: %zu\r\n",
+                         a->status, sp_http_reason(a->status), a->body.n) &&
+           (a->header == NULL || sp_buf_add_str(out, sp_str_of(a->header))) &&
+           (a->body.n == 0 || sp_buf_printf(out, "content-type: %s\r\n", type)) &&
+           sp_buf_add_str(out, SP_STR("\r\n")) && sp_buf_add_str(out, a->body);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * intake: bytes that arrived become messages. It does no I/O.
+ *
+ * One buffer: what has come of an unfinished message, put together, then the bytes not yet read. A
+ * large frame is not waited for: what comes of it is unmasked and looked at while it is in the
+ * cache, and is received where it stays.
+ * Nobody pays for what is only announced: the buffer grows to at most twice what has arrived. While
+ * nothing is left over there is no buffer at all: bytes are received into the caller's scratch
+ * memory, and only what stays behind is copied out of it.
+ *
+ *   room, added, next ... next, settle: in this order, within one callback of the loop
+ */
+#ifndef SP_SERVER_NET_INTAKE_H
+#define SP_SERVER_NET_INTAKE_H
+
+#include "server/net/ws.h"
+
+#define SP_INTAKE_SCRATCH (64U << 10) /* the caller's scratch memory has one byte more */
+
+enum sp_intake_mode { SP_INTAKE_RAW, SP_INTAKE_FRAMES, SP_INTAKE_LINES };
+
+struct sp_intake {
+    char *data;
+    size_t whole;      /* bytes at data: of the unfinished message */
+    size_t valid;      /* of these: known to be UTF-8. Looked at while they are in the cache */
+    size_t start, end; /* the bytes not yet read */
+    size_t cap;        /* there is one byte more */
+    size_t need;       /* bytes from start that complete the frame or line; a hint */
+    size_t used;       /* bytes from start that the last event was made of */
+    size_t searched;   /* bytes from start known to hold no line end */
+    size_t max_frame, max_message;
+    uint64_t rest;   /* of the frame that is taken as it comes: payload not yet read */
+    size_t taken;    /* and how much was */
+    uint8_t mask[4]; /* its mask */
+    char *patch;     /* the byte behind the last event's text, which the reader may have changed */
+    char patched;
+    bool is_last;     /* the frame that is taken, or was taken last, ends the message */
+    bool is_done;     /* the last event was the message put together */
+    bool is_borrowed; /* data is the scratch memory */
+    bool keeps_on;    /* a line that is too long or not UTF-8 is told like a binary message */
+    bool is_skipping; /* keeps_on: this line is too long, and thrown away as it comes */
+    uint8_t mode;
+    uint8_t role;   /* enum sp_ws_role */
+    uint8_t opcode; /* of the unfinished message; 0: there is none */
+};
+
+enum sp_intake_what {
+    SP_INTAKE_MORE,     /* nothing whole is left */
+    SP_INTAKE_HELD,     /* a message is there, and may not be delivered now */
+    SP_INTAKE_MESSAGE,  /* valid UTF-8; text[len] may be written */
+    SP_INTAKE_NOT_TEXT, /* a binary message that is not UTF-8 */
+    SP_INTAKE_PING,
+    SP_INTAKE_PONG,
+    SP_INTAKE_CLOSE,
+    SP_INTAKE_BAD, /* the connection cannot go on: why, status */
+};
+
+struct sp_intake_event {
+    char *text; /* valid until the next call */
+    size_t len;
+    const char *why;
+    enum sp_ws_status status;
+};
+
+void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
+                    size_t max_message);
+void sp_intake_done(struct sp_intake *in);
+
+/* Where to receive, and how many bytes at most. NULL: no memory. */
+char *sp_intake_room(struct sp_intake *in, char *scratch, size_t *ret_n);
+void sp_intake_added(struct sp_intake *in, size_t n);
+
+enum sp_intake_what sp_intake_next(struct sp_intake *in, bool may_deliver,
+                                   struct sp_intake_event *ret);
+
+/* The scratch memory goes back. false: no memory for what must be kept. */
+bool sp_intake_settle(struct sp_intake *in);
+
+/* Nothing more will arrive: what is left of a line is one. */
+void sp_intake_finish(struct sp_intake *in);
+
+/* RAW mode: look at the bytes, take some off, and change to another mode. */
+struct sp_str sp_intake_peek(const struct sp_intake *in);
+void sp_intake_skip(struct sp_intake *in, size_t n);
+
+/* Bytes that wait. */
+static inline size_t sp_intake_size(const struct sp_intake *in)
+{
+    return in->whole + (in->end - in->start);
+}
+
+/* An empty buffer kept for the next large message; release gives it back. */
+static inline bool sp_intake_is_idle(const struct sp_intake *in)
+{
+    return in->data != NULL && sp_intake_size(in) == 0;
+}
+void sp_intake_release(struct sp_intake *in);
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/conn.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "server/rpc/ask.h"
+#include "server/rpc/conn_priv.h"
+#include "server/rpc/fs.h"
+#include "server/rpc/gated.h"
+#include "server/rpc/http_relay.h"
+#include "server/rpc/process_view.h"
+#include "server/rpc/push.h"
+#include "server/rpc/watches.h"
+
+/* ---- checks that every method makes ---- */
+
+int sp_call_check(const struct sp_call *c, struct sp_error *e)
+{
+    const char *family = c->method->family;
+
+    if (family == NULL || c->conn->state == SP_CONN_READY)
+        return 0;
+    if (c->conn->state == SP_CONN_NEW)
+        return sp_fail(e, SP_E_STATE, 0, "client must call initialize before using %s methods",
+                       family);
+    return sp_fail(e, SP_E_STATE, 0, "client must send initialized before using %s methods",
+                   family);
+}
+
+int sp_call_params(const struct sp_call *c, struct sp_error *e)
+{
+    if (c->params == SP_JSON_NONE)
+        return sp_fail(e, SP_E_INVALID, 0, "invalid type: null, expected an object of params");
+    if (sp_json_type(c->json, c->params) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(c->json, c->params, "an object of params", e);
+    return 0;
+}
+
+int sp_call_no_params(const struct sp_call *c, struct sp_error *e)
+{
+    if (c->params == SP_JSON_NONE || sp_json_type(c->json, c->params) == SP_JSON_NULL)
+        return 0;
+    if (sp_json_type(c->json, c->params) == SP_JSON_OBJECT &&
+        c->json->tokens[c->params].children == 0)
+        return 0;
+    return sp_json_wrong_type(c->json, c->params, "unit", e);
+}
+
+/* ---- the envelope ---- */
+
+static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us);
+
+static void read_again(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
+    struct sp_conn *conn = r->conn;
+    const struct sp_str text = r->again.text;
+    const uint64_t started_us = r->started_us;
+    char *copy = malloc(text.n + 1);
+
+    if (copy != NULL)
+        memcpy(copy, text.p, text.n);
+    sp_request_drop(r);
+    if (conn->is_closing) {
+        free(copy);
+        return;
+    }
+    if (copy != NULL)
+        dispatch(conn, copy, text.n, started_us);
+    else
+        sp_link_close(conn->link, "out of memory");
+    free(copy);
+}
+
+int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id,
+                 struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
+{
+    struct sp_proc *p = sp_session_find(s, id);
+
+    *ret_waits = false;
+    *ret = p;
+    if (p == NULL && c->conn->rpc->gate != NULL)
+        return sp_gated_call(c, s, id, ret_waits, e);
+    if (p == NULL || p->life != SP_PROC_STARTING)
+        return 0;
+    if (c->text.p == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+    struct sp_request *r = sp_call_park(c, c->text.n, e);
+    if (r == NULL)
+        return -(int)e->code;
+    memcpy(sp_request_extra(r), c->text.p, c->text.n);
+    r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
+    r->waiter.fn = read_again;
+    sp_waiters_add(&p->on_started, &r->waiter);
+    *ret_waits = true;
+    return 0;
+}
+
+static void malformed(struct sp_conn *conn, const char *detail)
+{
+    char text[600];
+    const bool is_websocket = sp_link_kind(conn->link) == SP_LINK_WEBSOCKET;
+
+    (void)snprintf(text, sizeof text,
+                   "failed to parse %sJSON-RPC message from exec-server %s%s: %s",
+                   is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
+                   sp_link_peer(conn->link), detail);
+    sp_conn_reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
+    sp_conn_count(conn->rpc, NULL, sp_conn_clock_us(), SP_OUTCOME_ERROR);
+}
+
+static void hang_up(struct sp_conn *conn, const char *why)
+{
+    conn->is_closing = true;
+    sp_link_close(conn->link, why);
+}
+
+static bool is_string_or_null(struct sp_json *j, uint32_t token)
+{
+    return token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_STRING ||
+           sp_json_type(j, token) == SP_JSON_NULL;
+}
+
+static bool is_trace(struct sp_json *j, uint32_t token)
+{
+    if (token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_NULL)
+        return true;
+    return sp_json_type(j, token) == SP_JSON_OBJECT &&
+           is_string_or_null(j, sp_json_get(j, token, "traceparent")) &&
+           is_string_or_null(j, sp_json_get(j, token, "tracestate"));
+}
+
+static bool is_id(const struct sp_json *j, uint32_t token)
+{
+    return sp_json_type(j, token) == SP_JSON_STRING || sp_json_type(j, token) == SP_JSON_INT;
+}
+
+static const struct sp_method *find_method(struct sp_str name)
+{
+    for (size_t i = 0; i < sp_method_count; i++)
+        if (sp_str_eq(sp_str_of(sp_methods[i].name), name))
+            return &sp_methods[i];
+    return NULL;
+}
+
+static void on_request(struct sp_call *c, struct sp_str name)
+{
+    struct sp_error e = {0};
+    struct sp_conn *conn = c->conn;
+
+    c->method = find_method(name);
+    if (c->method == NULL)
+        (void)sp_fail(&e, SP_E_NO_METHOD, 0,
+                      "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
+    else if (c->method->fn(c, &e) == 0)
+        return;
+    sp_conn_reply_failure(conn, c->id, &e);
+    sp_conn_count(conn->rpc, c->method, c->started_us, SP_OUTCOME_ERROR);
+}
+
+static void on_notification(struct sp_conn *conn, struct sp_str name)
+{
+    if (!sp_str_eq(name, SP_STR("initialized"))) {
+        hang_up(conn, "a notification that only a server may send");
+    } else if (conn->state == SP_CONN_NEW) {
+        hang_up(conn, "initialized before initialize");
+    } else {
+        conn->state = SP_CONN_READY;
+    }
+}
+
+/* What is wrong with a message that has no method; NULL: it is an answer. */
+static const char *judge_answer(struct sp_json *j, uint32_t id)
+{
+    const uint32_t error = sp_json_get(j, 0, "error");
+    struct sp_error e = {0};
+    struct sp_str message;
+    int64_t code;
+
+    if (sp_json_get(j, 0, "result") == SP_JSON_NONE) {
+        if (error == SP_JSON_NONE)
+            return "missing field `error`";
+        if (sp_json_type(j, error) != SP_JSON_OBJECT)
+            return "invalid type: `error` is not an object";
+        const uint32_t number = sp_json_get(j, error, "code");
+        if (number == SP_JSON_NONE || !sp_json_i64(j, number, &code))
+            return "an error without an integer `code`";
+        if (sp_json_need_str(j, error, "message", &message, &e) < 0)
+            return "an error without a `message`";
+    }
+    return id == SP_JSON_NONE ? "missing field `id`" : NULL;
+}
+
+/* Whether it may be about a process that is starting: of its own session, or of one it names. */
+static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_t len)
+{
+    static const char named[] = "\"sessionId\"";
+
+    if (conn->session == NULL)
+        return false;
+    return conn->session->starting > 0 ||
+           (conn->rpc->server->starting > 0 && memmem(text, len, named, sizeof named - 1) != NULL);
+}
+
+static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
+{
+    struct sp_json *j = &conn->rpc->json;
+    struct sp_error e = {0};
+    auto_free char *copy = NULL;
+
+    /* Reading changes the text; a request for a process that is starting is read again later. */
+    if (may_have_to_wait(conn, text, len) && (copy = malloc(len + 1)) != NULL)
+        memcpy(copy, text, len);
+    if (sp_json_parse(j, text, len, &e) < 0) {
+        if (e.code == SP_E_SYSTEM)
+            hang_up(conn, "out of memory");
+        else
+            malformed(conn, e.msg);
+        sp_json_trim(j);
+        return;
+    }
+    if (sp_json_type(j, 0) != SP_JSON_OBJECT) {
+        malformed(conn, "expected a JSON-RPC object");
+        sp_json_trim(j);
+        return;
+    }
+    const uint32_t id = sp_json_get(j, 0, "id");
+    const uint32_t method = sp_json_get(j, 0, "method");
+    if (id != SP_JSON_NONE && !is_id(j, id)) {
+        malformed(conn, "data did not match any variant of untagged enum RequestId: an id is a "
+                        "string or a 64-bit integer");
+    } else if (method == SP_JSON_NONE) {
+        const char *wrong = judge_answer(j, id);
+
+        if (wrong != NULL)
+            malformed(conn, wrong);
+        else if (!sp_ask_take(conn, j, id))
+            hang_up(conn, "an answer to nothing that this server asked");
+    } else if (sp_json_type(j, method) != SP_JSON_STRING) {
+        (void)sp_json_wrong_type(j, method, "a string", &e);
+        malformed(conn, e.msg);
+    } else if (id == SP_JSON_NONE) {
+        on_notification(conn, sp_json_str(j, method));
+    } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
+        malformed(conn, "invalid type: `trace` is not a W3C trace context");
+    } else {
+        struct sp_call c = {.conn = conn,
+                            .json = j,
+                            .id = sp_json_raw(j, id),
+                            .started_us = started_us,
+                            .params = sp_json_get(j, 0, "params"),
+                            .text = {copy, copy != NULL ? len : 0}};
+
+        if (c.params != SP_JSON_NONE && sp_json_type(j, c.params) == SP_JSON_NULL)
+            c.params = SP_JSON_NONE;
+        on_request(&c, sp_json_str(j, method));
+    }
+    sp_json_trim(j);
+}
+
+/* ---- the link ---- */
+
+static void pause_if_full(struct sp_conn *conn)
+{
+    if (conn->is_paused || conn->is_closing)
+        return;
+    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED || conn->waits_for_cell) {
+        conn->is_paused = true;
+        sp_link_pause(conn->link, true);
+    }
+}
+
+static void resume_if_room(struct sp_conn *conn)
+{
+    if (conn->is_paused && !sp_link_is_full(conn->link) && !conn->waits_for_cell) {
+        conn->is_paused = false;
+        sp_link_pause(conn->link, false);
+    }
+}
+
+void sp_conn_resume_all(struct sp_rpc *rpc)
+{
+    for (struct sp_conn *c = rpc->first; c != NULL; c = c->next) {
+        c->waits_for_cell = false; /* whose cell is still full finds out with its next request */
+        resume_if_room(c);
+    }
+}
+
+static void on_message(void *user, char *text, size_t len)
+{
+    struct sp_conn *conn = user;
+
+    if (conn->is_closing)
+        return;
+    const uint64_t pushes = sp_server_pushes(conn->rpc->server);
+    dispatch(conn, text, len, sp_conn_clock_us());
+    conn->waits_for_cell = conn->waits_for_cell || sp_server_pushes(conn->rpc->server) != pushes;
+    pause_if_full(conn);
+}
+
+static void on_not_text(void *user)
+{
+    struct sp_conn *conn = user;
+
+    if (conn->is_closing)
+        return;
+    malformed(conn, "invalid UTF-8");
+    pause_if_full(conn);
+}
+
+static void on_drained(void *user)
+{
+    struct sp_conn *conn = user;
+
+    resume_if_room(conn); /* before the queue is filled again: requests come first */
+    sp_files_resume(conn->rpc->server->files, &conn->files);
+    sp_waiters_wake(&conn->on_drained);
+    sp_push_all(conn);
+}
+
+static void on_closed(void *user, const char *why)
+{
+    struct sp_conn *conn = user;
+    struct sp_rpc *rpc = conn->rpc;
+
+    sp_log(SP_LOG_INFO, "connection %s closed: %s", sp_link_peer(conn->link), why);
+    sp_web_close(conn);
+    while (conn->requests != NULL) {
+        struct sp_request *r = conn->requests;
+
+        if (r->proc != NULL && r->proc->start_wait == &r->start.wait)
+            r->proc->start_wait = NULL;
+        sp_conn_count(rpc, r->method, r->started_us, SP_OUTCOME_DISCONNECTED);
+        sp_request_drop(r);
+    }
+    while (conn->news_first != NULL)
+        sp_push_remove(conn, conn->news_first);
+    sp_views_close(conn);
+    sp_fs_free(conn);
+    sp_watches_drop(conn);
+    if (conn->session != NULL)
+        sp_session_detach(conn->session, rpc->keeps_sessions && !conn->ends_session);
+    if (conn->prev != NULL)
+        conn->prev->next = conn->next;
+    else
+        rpc->first = conn->next;
+    if (conn->next != NULL)
+        conn->next->prev = conn->prev;
+    free(conn);
+}
+
+static const struct sp_link_ops link_ops = {
+    .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
+
+static void on_news(struct sp_client *client, struct sp_proc *p)
+{
+    struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
+
+    sp_push_add(conn, p);
+    sp_push_all(conn);
+}
+
+static void on_gone(struct sp_client *client, struct sp_proc *p)
+{
+    sp_push_remove(SP_CONTAINER(client, struct sp_conn, client), p);
+}
+
+static void on_challenge(struct sp_client *client)
+{
+    sp_link_challenge(SP_CONTAINER(client, struct sp_conn, client)->link);
+}
+
+bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
+                    void **ret_user)
+{
+    struct sp_rpc *rpc = user;
+    struct sp_conn *conn = calloc(1, sizeof *conn);
+
+    if (conn == NULL)
+        return false;
+    conn->client = (struct sp_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
+    conn->rpc = rpc;
+    conn->link = l;
+    conn->next = rpc->first;
+    if (rpc->first != NULL)
+        rpc->first->prev = conn;
+    rpc->first = conn;
+    rpc->connections++;
+    sp_log(SP_LOG_INFO, "connection %s opened", sp_link_peer(l));
+    *ret_ops = &link_ops;
+    *ret_user = conn;
+    return true;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * environmentConfig/read: parts of the Codex configuration of this machine, layer by layer. The
+ * files are read by processes for file operations, one after the other; what they say is hostile.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/auto.h"
+#include "base/toml_select.h"
+#include "base/toml_write.h"
+#include "base/uri.h"
+#include "server/rpc/conn_priv.h"
+#include "server/rpc/fs.h"
+#include "server/rpc/methods.h"
+
+#define MAX_LAYER (4U << 20) /* bytes of a layer's text: the file has at most SP_TOML_MAX_BYTES */
+
+struct paths {
+    struct sp_toml_path *items;
+    uint32_t count;
+};
+
+/* Where layers come from, lowest first. */
+struct source {
+    const char *path;  /* NULL: config.toml in the Codex home */
+    const char *label; /* NULL: the path says it */
+    bool is_requirements;
+    bool is_below_cloud; /* what a cloud says goes above it */
+};
+
+static const struct source sources[] = {
+    {.path = "/etc/codex/config.toml", .label = "system", .is_below_cloud = true},
+    {.label = "user"},
+    {.path = "/etc/codex/managed_config.toml", .label = "legacy managed_config.toml"},
+    {.path = "/etc/codex/requirements.toml", .is_requirements = true, .is_below_cloud = true},
+};
+
+#define SOURCE_COUNT (sizeof sources / sizeof sources[0])
+
+struct stack {
+    struct paths paths;
+    struct sp_buf layers; /* JSON, without the brackets */
+    uint32_t cloud_index;
+};
+
+struct config_read {
+    struct sp_task task;
+    struct sp_request *request;
+    struct sp_files_call call;
+    struct sp_arena arena; /* the keys of the paths */
+    struct stack config, requirements;
+    size_t source; /* that is being read */
+    char home[SP_FILE_MAX_PATH + 1];
+    char path[SP_FILE_MAX_PATH + 32]; /* of that source */
+};
+
+static void free_task(struct sp_task *t)
+{
+    struct config_read *c = SP_CONTAINER(t, struct config_read, task);
+
+    sp_files_drop(&c->call);
+    sp_arena_done(&c->arena);
+    free(c->config.paths.items);
+    free(c->requirements.paths.items);
+    sp_buf_done(&c->config.layers);
+    sp_buf_done(&c->requirements.layers);
+    free(c);
+}
+
+/* ---- asking ---- */
+
+static void fail(struct config_read *c, const struct sp_error *e)
+{
+    sp_request_fail(c->request, e);
+}
+
+typedef void done_fn(struct sp_files_call *call, const struct sp_file_answer *a,
+                     const struct sp_error *e);
+
+static void ask(struct config_read *c, enum sp_file_op op, const char *path, done_fn *done)
+{
+    struct sp_conn *conn = c->request->conn;
+    struct sp_error e = {0};
+    const struct sp_files_job job = {
+        .ask = {.op = op,
+                .path = path,
+                .follows = true,
+                .fd = -1,
+                .length = op == SP_FILE_READ ? SP_TOML_MAX_BYTES : 0},
+        .session = conn->session->number,
+    };
+
+    c->call.done = done;
+    if (sp_files_ask(conn->rpc->server->files, &conn->files, &job, &c->call, &e) < 0)
+        fail(c, &e);
+}
+
+/* ---- the answer ---- */
+
+static bool add_uri(struct sp_buf *b, const char *path)
+{
+    return sp_buf_add(b, "\"", 1) && sp_uri_add(b, sp_str_of(path)) && sp_buf_add(b, "\"", 1);
+}
+
+static bool add_stack(struct sp_buf *b, const struct stack *s)
+{
+    return sp_buf_printf(b, "{\"layers\":[") && sp_buf_add(b, s->layers.data, s->layers.len) &&
+           sp_buf_printf(b, "],\"cloudInsertionIndex\":%u}", s->cloud_index);
+}
+
+static void answer(struct config_read *c)
+{
+    const struct sp_host *host = &c->request->conn->rpc->host;
+    auto_buf struct sp_buf b = {0};
+    struct utsname name = {0};
+    struct sp_error e = {0};
+
+    (void)uname(&name);
+    const bool ok = sp_buf_printf(&b, "{\"userHomeDir\":") &&
+                    (host->home[0] == '/' ? add_uri(&b, host->home) : sp_buf_printf(&b, "null")) &&
+                    sp_buf_printf(&b, ",\"codexHomeDir\":") && add_uri(&b, c->home) &&
+                    sp_buf_printf(&b, ",\"hostname\":") &&
+                    (name.nodename[0] != 0 ? sp_json_add_str(&b, sp_str_of(name.nodename))
+                                           : sp_buf_printf(&b, "null")) &&
+                    sp_buf_printf(&b, ",\"config\":") && add_stack(&b, &c->config) &&
+                    sp_buf_printf(&b, ",\"requirements\":") && add_stack(&b, &c->requirements) &&
+                    sp_buf_add(&b, "}", 1);
+    if (ok) {
+        sp_request_reply(c->request, (struct sp_str){b.data, b.len});
+        return;
+    }
+    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "answer");
+    fail(c, &e);
+}
+
+/* ---- layers ---- */
+
+static bool add_source(struct sp_buf *b, const struct source *s, const char *path)
+{
+    auto_buf struct sp_buf name = {0};
+
+    return (s->label == NULL ? sp_buf_printf(&name, "%s", path)
+                             : sp_buf_printf(&name, "%s (%s)", s->label, path)) &&
+           sp_buf_printf(b, "{\"source\":") &&
+           sp_json_add_str(b, (struct sp_str){name.data, name.len});
+}
+
+static bool add_layer(struct config_read *c, struct stack *to, struct sp_str toml)
+{
+    const struct source *s = &sources[c->source];
+    struct sp_buf *b = &to->layers;
+    const char *slash = strrchr(c->path, '/');
+    const struct sp_str dir = {c->path, slash == c->path ? 1 : (size_t)(slash - c->path)};
+
+    if (s->is_below_cloud)
+        to->cloud_index++;
+    return (b->len == 0 || sp_buf_add(b, ",", 1)) && add_source(b, s, c->path) &&
+           sp_buf_printf(b, ",\"baseDir\":\"") && sp_uri_add(b, dir) &&
+           sp_buf_printf(b, "\",\"toml\":") && sp_json_add_str(b, toml) && sp_buf_add(b, "}", 1);
+}
+
+/* Editors of other systems put one at the beginning. */
+static struct sp_str without_mark(struct sp_str text)
+{
+    const bool has_mark = text.n >= 3 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0;
+
+    return has_mark ? (struct sp_str){text.p + 3, text.n - 3} : text;
+}
+
+/* What of this text was asked for becomes a layer, if anything was. */
+static int take(struct config_read *c, struct sp_str text, struct sp_error *e)
+{
+    struct stack *to = sources[c->source].is_requirements ? &c->requirements : &c->config;
+    auto_toml struct sp_toml t = {0};
+    auto_buf struct sp_buf out = {.max = MAX_LAYER};
+    const int r = sp_toml_parse(&t, c->path, without_mark(text), e);
+
+    if (r < 0) {
+        e->code = SP_E_FAILED; /* the file is wrong, not the request */
+        return sp_wrap(e, "failed to load executor-local config");
+    }
+    if (!sp_toml_select(t.root, to->paths.items, to->paths.count))
+        return 0;
+    if (!sp_toml_write(&out, t.root))
+        return sp_fail(e, SP_E_FAILED, 0,
+                       "failed to serialize executor-local config: what was asked for of %s has "
+                       "more than %u bytes",
+                       c->path, MAX_LAYER);
+    const size_t before = to->layers.len;
+    if (!add_layer(c, to, (struct sp_str){out.data, out.len}))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer");
+    return sp_request_charge(c->request, to->layers.len - before, e);
+}
+
+static int refuse(const struct config_read *c, const struct sp_file_answer *a, struct sp_error *e)
+{
+    const char *kind = sources[c->source].is_requirements ? "requirements" : "config";
+    char why[128] = "";
+
+    if (a->refusal == SP_FILE_TOO_LARGE)
+        (void)snprintf(why, sizeof why, "it has more than %d bytes", SP_TOML_MAX_BYTES);
+    else if (a->refusal != SP_FILE_NOT_REFUSED)
+        (void)snprintf(why, sizeof why, "it is not a file");
+    else
+        sp_fs_error_text(a->err, why, sizeof why);
+    return sp_fail(e, SP_E_FAILED, 0,
+                   "failed to load executor-local config: Failed to read %s file %s: %s", kind,
+                   c->path, why);
+}
+
+static void read_source(struct config_read *c);
+
+static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
+                    const struct sp_error *failed)
+{
+    struct config_read *c = SP_CONTAINER(call, struct config_read, call);
+    struct sp_error e = {0};
+    int r = 0;
+
+    if (a == NULL) {
+        fail(c, failed);
+        return;
+    }
+    if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED) /* the reader makes a copy first */
+        r = take(c, (struct sp_str){a->window, a->data_len}, &e);
+    else if (a->err != ENOENT)
+        r = refuse(c, a, &e);
+    if (r < 0) {
+        fail(c, &e);
+        return;
+    }
+    c->source++;
+    read_source(c);
+}
+
+/* Files that nothing is wanted from are not even opened. */
+static bool is_wanted(const struct config_read *c)
+{
+    return sources[c->source].is_requirements ? c->requirements.paths.count != 0
+                                              : c->config.paths.count != 0;
+}
+
+static void read_source(struct config_read *c)
+{
+    while (c->source < SOURCE_COUNT && !is_wanted(c))
+        c->source++;
+    if (c->source == SOURCE_COUNT) {
+        answer(c);
+        return;
+    }
+    const char *path = sources[c->source].path;
+    if (path != NULL)
+        (void)snprintf(c->path, sizeof c->path, "%s", path);
+    else
+        (void)snprintf(c->path, sizeof c->path, "%s/config.toml", c->home);
+    ask(c, SP_FILE_READ, c->path, on_read);
+}
+
+/* ---- the Codex home ---- */
+
+static void fail_home(struct config_read *c, const char *before, const char *after)
+{
+    auto_buf struct sp_buf quoted = {0};
+    struct sp_error e = {0};
+    const char *value = getenv("CODEX_HOME");
+
+    (void)sp_json_add_str(&quoted, sp_str_of(value == NULL ? "" : value));
+    (void)sp_fail(&e, SP_E_FAILED, 0, "failed to find Codex home: %s " SP_STR_FMT "%s", before,
+                  SP_STR_ARG(((struct sp_str){quoted.data, quoted.len})), after);
+    fail(c, &e);
+}
+
+static void fail_home_errno(struct config_read *c, const char *before, int err)
+{
+    char words[128];
+    char after[160];
+
+    sp_fs_error_text(err, words, sizeof words);
+    (void)snprintf(after, sizeof after, ": %s", words);
+    fail_home(c, before, after);
+}
+
+static void on_canonical(struct sp_files_call *call, const struct sp_file_answer *a,
+                         const struct sp_error *failed)
+{
+    struct config_read *c = SP_CONTAINER(call, struct config_read, call);
+
+    if (a == NULL) {
+        fail(c, failed);
+    } else if (a->err != 0 || a->data_len == 0 || a->data_len >= sizeof c->home) {
+        fail_home_errno(c, "failed to canonicalize CODEX_HOME",
+                        a->err != 0 ? a->err : ENAMETOOLONG);
+    } else {
+        memcpy(c->home, a->window, a->data_len);
+        c->home[a->data_len] = 0;
+        if (c->home[0] == '/')
+            read_source(c);
+        else
+            fail_home_errno(c, "failed to canonicalize CODEX_HOME", EPROTO);
+    }
+}
+
+static void on_home(struct sp_files_call *call, const struct sp_file_answer *a,
+                    const struct sp_error *failed)
+{
+    struct config_read *c = SP_CONTAINER(call, struct config_read, call);
+
+    if (a == NULL)
+        fail(c, failed);
+    else if (a->err == ENOENT)
+        fail_home(c, "CODEX_HOME points to", ", but that path does not exist");
+    else if (a->err != 0)
+        fail_home_errno(c, "failed to read CODEX_HOME", a->err);
+    else if (!a->stat.is_directory)
+        fail_home(c, "CODEX_HOME points to", ", but that path is not a directory");
+    else
+        ask(c, SP_FILE_CANONICAL, c->home, on_canonical);
+}
+
+/* $CODEX_HOME, which has to be there, or ~/.codex, which need not. */
+static void find_home(struct config_read *c)
+{
+    const char *value = getenv("CODEX_HOME");
+    const char *home = c->request->conn->rpc->host.home;
+    auto_free char *cwd = NULL;
+    struct sp_error e = {0};
+    int n;
+
+    if (value == NULL || value[0] == 0) {
+        if (home[0] != '/') {
+            (void)sp_fail(&e, SP_E_FAILED, 0,
+                          "failed to find Codex home: Could not find home directory");
+            fail(c, &e);
+            return;
+        }
+        (void)snprintf(c->home, sizeof c->home, "%s/.codex", home);
+        read_source(c);
+        return;
+    }
+    if (value[0] == '/') {
+        n = snprintf(c->home, sizeof c->home, "%s", value);
+    } else {
+        cwd = getcwd(NULL, 0);
+        n = snprintf(c->home, sizeof c->home, "%s/%s", cwd == NULL ? "" : cwd, value);
+    }
+    if (n < 0 || n >= (int)sizeof c->home || c->home[0] != '/')
+        fail_home_errno(c, "failed to read CODEX_HOME", ENAMETOOLONG);
+    else
+        ask(c, SP_FILE_STAT, c->home, on_home);
+}
+
+/* ---- params ---- */
+
+static int read_path(struct config_read *c, struct sp_json *j, uint32_t array,
+                     struct sp_toml_path *ret, struct sp_error *e)
+{
+    const uint32_t count = j->tokens[array].children;
+    struct sp_str *keys = sp_arena_new(&c->arena, (count + 1) * sizeof *keys);
+
+    if (keys == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a path");
+    *ret = (struct sp_toml_path){keys, count};
+    for (uint32_t t = sp_json_first(j, array); t != SP_JSON_NONE; t = sp_json_next(j, array, t)) {
+        if (sp_json_type(j, t) != SP_JSON_STRING)
+            return sp_json_wrong_type(j, t, "a string", e);
+        const struct sp_str key = sp_json_str(j, t);
+        const char *copy = sp_arena_copy(&c->arena, key);
+        if (copy == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a path");
+        *keys++ = (struct sp_str){copy, key.n};
+    }
+    return 0;
+}
+
+static int read_paths(struct config_read *c, struct sp_call *call, const char *key,
+                      struct paths *ret, struct sp_error *e)
+{
+    struct sp_json *j = call->json;
+    uint32_t array = SP_JSON_NONE;
+    int r = sp_json_need_array(j, call->params, key, &array, e);
+
+    if (r < 0)
+        return r;
+    ret->items = calloc(j->tokens[array].children + 1, sizeof *ret->items);
+    if (ret->items == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read paths");
+    for (uint32_t t = sp_json_first(j, array); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t)) {
+        if (sp_json_type(j, t) != SP_JSON_ARRAY)
+            return sp_json_wrong_type(j, t, "a sequence", e);
+        r = read_path(c, j, t, &ret->items[ret->count++], e);
+    }
+    return r;
+}
+
+static bool has_empty(const struct paths *p)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->items[i].count == 0)
+            return true;
+    return false;
+}
+
+static int judge(const struct config_read *c, const struct sp_uri *cwd, struct sp_error *e)
+{
+    const struct paths *config = &c->config.paths;
+    const struct paths *requirements = &c->requirements.paths;
+
+    if (config->count == 0 && requirements->count == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "at least one config or requirements path is required");
+    if (has_empty(config) || has_empty(requirements))
+        return sp_fail(e, SP_E_INVALID, 0, "TOML paths must contain at least one key segment");
+    if (cwd->is_foreign || cwd->path == NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "'%s' is invalid on 'linux'", cwd->text);
+    return 0;
+}
+
+static int decode(struct config_read *c, struct sp_call *call, struct sp_error *e)
+{
+    auto_uri struct sp_uri cwd = {0};
+    int r = sp_call_params(call, e);
+
+    if (r == 0)
+        r = sp_fs_need_path(call, "cwd", &cwd, e);
+    if (r == 0)
+        r = read_paths(c, call, "configPaths", &c->config.paths, e);
+    if (r == 0)
+        r = read_paths(c, call, "requirementsPaths", &c->requirements.paths, e);
+    if (r == 0)
+        r = sp_call_check(call, e);
+    return r < 0 ? r : judge(c, &cwd, e);
+}
+
+int sp_m_environment_config_read(struct sp_call *call, struct sp_error *e)
+{
+    struct config_read *c = calloc(1, sizeof *c);
+    int r;
+
+    if (c == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the configuration");
+    c->task.free = free_task;
+    r = decode(c, call, e);
+    if (r == 0)
+        c->request = sp_call_park(call, 0, e);
+    if (c->request == NULL) {
+        free_task(&c->task);
+        return r < 0 ? r : -(int)e->code;
+    }
+    c->request->task = &c->task;
+    /* What the paths take is no more than their message. */
+    r = sp_request_charge(c->request, sizeof *c + sp_json_raw(call->json, call->params).n, e);
+    if (r < 0) {
+        sp_request_drop(c->request);
+        return r;
+    }
+    sp_toml_sort_paths(c->config.paths.items, c->config.paths.count);
+    sp_toml_sort_paths(c->requirements.paths.items, c->requirements.paths.count);
+    find_home(c);
+    return 0;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fs/open, fs/readBlock, fs/writeBlock, fs/close: files that stay open, of one connection. The file
+ * was opened under the sandbox of its fs/open; what that allowed is what the descriptor can do.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/base64.h"
+#include "server/rpc/fs_priv.h"
+#include "server/rpc/methods.h"
+#include "server/rpc/text.h"
+
+/* ---- the table ---- */
+
+static struct sp_fs *fs_of(struct sp_conn *conn)
+{
+    if (conn->fs == NULL)
+        conn->fs = calloc(1, sizeof *conn->fs);
+    return conn->fs;
+}
+
+static struct sp_fs_handle *find(const struct sp_conn *conn, struct sp_str id)
+{
+    for (uint32_t i = 0; conn->fs != NULL && i < conn->fs->handle_count; i++) {
+        struct sp_fs_handle *h = conn->fs->handles[i];
+
+        if (sp_str_eq((struct sp_str){h->id, h->id_len}, id))
+            return h;
+    }
+    return NULL;
+}
+
+static void on_closed(struct sp_closing *c)
+{
+    struct sp_fs_handle *h = SP_CONTAINER(c, struct sp_fs_handle, closing);
+
+    if (h->closes != NULL)
+        sp_request_reply(h->closes, SP_STR("{}"));
+    free(h);
+}
+
+/* The last one closes it, where nobody waits for the disk. */
+static void unref(struct sp_fs_handle *h, uint32_t refs)
+{
+    h->refs -= refs;
+    if (h->refs > 0)
+        return;
+    h->closing.done = on_closed;
+    if (h->fd >= 0)
+        sp_files_close(h->files, &h->closing, TAKE_FD(h->fd));
+    else
+        on_closed(&h->closing);
+}
+
+/* Nobody finds it any more; whoever uses it now still has it. `refs`: how many of its users leave
+ * with the table. */
+static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h, uint32_t refs)
+{
+    struct sp_fs *fs = conn->fs;
+
+    for (uint32_t i = 0; i < fs->handle_count; i++)
+        if (fs->handles[i] == h) {
+            fs->handles[i] = fs->handles[--fs->handle_count];
+            refs++;
+            break;
+        }
+    if (refs > 0)
+        unref(h, refs);
+}
+
+void sp_fs_close_handles(struct sp_fs *fs)
+{
+    while (fs->handle_count > 0)
+        unref(fs->handles[--fs->handle_count], 1);
+}
+
+void sp_fs_release(struct sp_request *r)
+{
+    if (r->handle == NULL)
+        return;
+    struct sp_fs_handle *h = TAKE_PTR(r->handle);
+    if (h->fd < 0) /* it could not be opened */
+        remove_handle(r->conn, h, 1);
+    else
+        unref(h, 1);
+}
+
+/* A place in the table: taken while the file is being opened, so that the id is. */
+static int reserve(struct sp_conn *conn, struct sp_str id, const char *path,
+                   struct sp_fs_handle **ret, struct sp_error *e)
+{
+    struct sp_fs *fs = fs_of(conn);
+    struct sp_fs_handle *h = fs == NULL ? NULL : calloc(1, sizeof *h + strlen(path) + 1);
+
+    if (h == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file handle");
+    memcpy(h->path, path, strlen(path) + 1);
+    h->files = conn->rpc->server->files;
+    h->fd = -1;
+    h->refs = 2; /* the table's and the request's */
+    h->id_len = id.n;
+    memcpy(h->id, id.p, id.n);
+    fs->handles[fs->handle_count++] = h;
+    *ret = h;
+    return 0;
+}
+
+/* ---- open ---- */
+
+static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
+{
+    struct sp_fs_handle *h = r->handle;
+    auto_buf struct sp_buf b = {0};
+    const struct sp_str id = {h->id, h->id_len};
+
+    if (sp_fs_failed(r, a))
+        return;
+    h->fd = a->fd;
+    (void)(sp_buf_printf(&b, "{\"handleId\":") && sp_json_add_str(&b, id) &&
+           sp_buf_add(&b, "}", 1));
+    sp_request_reply(r, (struct sp_str){b.data, b.len});
+}
+
+static int read_mode(struct sp_call *c, bool *ret_is_replace, struct sp_error *e)
+{
+    struct sp_str mode = {0};
+    const uint32_t t = sp_json_get(c->json, c->params, "mode");
+    const int r = t == SP_JSON_NONE ? 0 : sp_json_need_str(c->json, c->params, "mode", &mode, e);
+
+    if (r < 0 || mode.p == NULL || sp_str_eq(mode, SP_STR("read")))
+        return r;
+    *ret_is_replace = sp_str_eq(mode, SP_STR("replace"));
+    return *ret_is_replace
+               ? 0
+               : sp_fail(e, SP_E_INVALID, 0,
+                         "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
+                         SP_STR_ARG(mode));
+}
+
+static int check_id_length(struct sp_str id, struct sp_error *e)
+{
+    return id.n <= SP_FS_MAX_HANDLE_ID
+               ? 0
+               : sp_fail(e, SP_E_STATE, 0, "file handle ID must not exceed %d bytes",
+                         SP_FS_MAX_HANDLE_ID);
+}
+
+static int check_new_id(const struct sp_call *c, struct sp_str id, struct sp_error *e)
+{
+    const int r = check_id_length(id, e);
+
+    if (r < 0)
+        return r;
+    if (find(c->conn, id) != NULL)
+        return sp_fail(e, SP_E_STATE, 0, "file handle `" SP_STR_FMT "` already exists",
+                       SP_STR_ARG(id));
+    if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
+        return sp_fail(e, SP_E_STATE, 0, "at most %d file handles may be open per connection",
+                       SP_FS_MAX_HANDLES);
+    return sp_files_can_open(c->conn->rpc->server->files, e);
+}
+
+int sp_m_fs_open(struct sp_call *c, struct sp_error *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
+    struct sp_fs_handle *h = NULL;
+    struct sp_str id = {0};
+    int r = sp_call_params(c, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
+    if (r == 0)
+        r = sp_fs_need_path(c, "path", &a.path, e);
+    if (r == 0)
+        r = read_mode(c, &a.job.ask.is_replace, e);
+    if (r == 0)
+        r = sp_fs_read_sandbox(c, &a, e);
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_new_id(c, id, e);
+    if (r == 0)
+        r = reserve(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e);
+    if (r < 0)
+        return r;
+    a.handle = h;
+    a.job.handle = &h->fd;
+    r = sp_fs_begin(c, &a, tell_opened, e);
+    if (r < 0) {
+        remove_handle(c->conn, h, 1);
+    }
+    return r;
+}
+
+/* ---- blocks ---- */
+
+/* The params of both; the state is checked before the handle is looked for. */
+static int read_block_params(struct sp_call *c, struct sp_str *ret_id, uint64_t *ret_offset,
+                             struct sp_error *e)
+{
+    int r = sp_call_params(c, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "handleId", ret_id, e);
+    return r < 0 ? r : sp_json_need_u64(c->json, c->params, "offset", UINT64_MAX, ret_offset, e);
+}
+
+static int unknown_handle(struct sp_str id, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle `" SP_STR_FMT "`", SP_STR_ARG(id));
+}
+
+void sp_fs_fail_unknown(struct sp_request *r)
+{
+    struct sp_error e = {0};
+
+    (void)unknown_handle((struct sp_str){r->handle->id, r->handle->id_len}, &e);
+    sp_request_fail(r, &e);
+}
+
+/* One that is being opened is waited for. */
+static int begin_block(struct sp_call *c, struct sp_fs_ask *a, struct sp_str id,
+                       void (*done)(struct sp_request *r, const struct sp_file_answer *a),
+                       struct sp_error *e)
+{
+    struct sp_fs_handle *h = find(c->conn, id);
+
+    if (h == NULL)
+        return unknown_handle(id, e);
+    a->job.ask.path = h->path;
+    a->job.handle = &h->fd;
+    a->handle = h;
+    h->refs++;
+    const int r = sp_fs_begin(c, a, done, e);
+    if (r < 0)
+        unref(h, 1);
+    return r;
+}
+
+static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
+{
+    if (a->err != 0)
+        remove_handle(r->conn, r->handle, 0); /* a failed read closes it */
+    if (sp_fs_failed(r, a))
+        return;
+    char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 48);
+    if (begin != NULL) {
+        char *o = sp_put_literal(begin, "{\"chunk\":\"");
+
+        o = sp_base64_encode(o, a->window, a->data_len);
+        o = sp_put_bool(sp_put_literal(o, "\",\"eof\":"), a->is_cut);
+        sp_reply_end(r->conn, r->id, begin, sp_put_literal(o, "}"));
+    }
+    sp_request_end(r, true);
+}
+
+int sp_m_fs_read_block(struct sp_call *c, struct sp_error *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
+    struct sp_str id = {0};
+    uint64_t len = 0;
+    int r = read_block_params(c, &id, &a.job.ask.offset, e);
+
+    if (r == 0)
+        r = sp_json_need_u64(c->json, c->params, "len", UINT64_MAX, &len, e);
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_id_length(id, e);
+    if (r < 0)
+        return r;
+    if (len == 0 || len > SP_FILE_MAX_BLOCK)
+        return sp_fail(e, SP_E_STATE, 0, "file read block length must be between 1 and %u",
+                       SP_FILE_MAX_BLOCK);
+    a.job.ask.length = (uint32_t)len;
+    return begin_block(c, &a, id, tell_block, e);
+}
+
+int sp_m_fs_write_block(struct sp_call *c, struct sp_error *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
+    struct sp_str id = {0};
+    struct sp_str chunk = {0};
+    size_t n = 0;
+    int r = read_block_params(c, &id, &a.job.ask.offset, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "chunk", &chunk, e);
+    if (r == 0) /* in place: the message is ours */
+        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_id_length(id, e);
+    if (r < 0)
+        return r;
+    if (n == 0 || n > SP_FILE_MAX_BLOCK)
+        return sp_fail(e, SP_E_STATE, 0, "file write block length must be between 1 and %u",
+                       SP_FILE_MAX_BLOCK);
+    a.job.raw = (struct sp_str){chunk.p, n};
+    return begin_block(c, &a, id, sp_fs_answer_nothing, e);
+}
+
+/* ---- close ---- */
+
+static void forget_close(struct sp_task *t)
+{
+    SP_CONTAINER(t, struct sp_fs_handle, task)->closes = NULL;
+}
+
+/* Answered when it is closed: whoever runs what was written finds nobody who has it open. */
+static int close_now(struct sp_call *c, struct sp_fs_handle *h, struct sp_error *e)
+{
+    struct sp_request *r = sp_call_park(c, 0, e);
+
+    if (r == NULL)
+        return -(int)e->code;
+    h->task.free = forget_close;
+    h->closes = r;
+    r->task = &h->task;
+    remove_handle(c->conn, h, 0);
+    return 0;
+}
+
+int sp_m_fs_close(struct sp_call *c, struct sp_error *e)
+{
+    struct sp_str id = {0};
+    int r = sp_call_params(c, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r == 0)
+        r = check_id_length(id, e);
+    if (r < 0)
+        return r;
+    struct sp_fs_handle *h = find(c->conn, id);
+    if (h != NULL && h->refs == 1)
+        return close_now(c, h, e);
+    if (h != NULL) /* what was asked of it before is done */
+        remove_handle(c->conn, h, 0);
+    sp_call_reply(c, SP_STR("{}"));
+    return 0;
+}

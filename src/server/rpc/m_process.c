@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The methods of a process that is there: read, write, signal, terminate, and our additions. With a
+ * `sessionId` they are about a process of that session.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "base/base64.h"
+#include "server/rpc/methods.h"
+#include "server/rpc/process_view.h"
+#include "server/rpc/push.h"
+
+/* Which process a request is about. */
+struct target {
+    struct sp_str session; /* p NULL: the connection's own */
+    struct sp_str id;
+};
+
+static int read_target(struct sp_call *c, struct target *ret, struct sp_error *e)
+{
+    int r = sp_call_params(c, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "processId", &ret->id, e);
+    if (r == 0)
+        r = sp_json_opt_str(c->json, c->params, "sessionId", &ret->session, e);
+    return r;
+}
+
+/* Checks the state, finds the process (NULL if unknown). */
+static int find(struct sp_call *c, const struct target *t, struct sp_proc **ret, bool *ret_waits,
+                struct sp_error *e)
+{
+    const struct sp_session *s = c->conn->session;
+    const int r = sp_call_check(c, e);
+
+    if (r < 0)
+        return r;
+    if (t->session.p != NULL && (s = sp_server_find(c->conn->rpc->server, t->session)) == NULL)
+        return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
+    return sp_call_proc(c, s, t->id, ret, ret_waits, e);
+}
+
+/* For methods whose one parameter is the process. */
+static int locate(struct sp_call *c, struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
+{
+    struct target t = {0};
+    const int r = read_target(c, &t, e);
+
+    return r < 0 ? r : find(c, &t, ret, ret_waits, e);
+}
+
+static bool is_owner(const struct sp_call *c, const struct sp_proc *p)
+{
+    return p->session == c->conn->session;
+}
+
+/* The owner may always; of the others, only one at a time. */
+static int check_typist(const struct sp_call *c, const struct sp_proc *p, struct sp_error *e)
+{
+    if (is_owner(c, p) || sp_view_may_type(c->conn, p))
+        return 0;
+    return sp_fail(e, SP_E_ATTACHED, 0,
+                   "another connection types into process " SP_STR_FMT
+                   "; attach with steal to take over",
+                   SP_STR_ARG(p->id));
+}
+
+static int unknown(struct sp_str id, struct sp_error *e)
+{
+    return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(id));
+}
+
+/* ---- read ---- */
+
+/* Whether a read that found this page has its answer now. */
+static bool is_answer(const struct sp_proc *p, const struct sp_page *page, uint64_t after_seq)
+{
+    return page->chunks > 0 || p->state.closed_seq != 0 ||
+           (p->state.exit_seq != 0 && after_seq < page->next_seq - 1);
+}
+
+static void fail_read(struct sp_request *r)
+{
+    struct sp_error e = {0};
+
+    (void)sp_fail(&e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
+    sp_request_fail(r, &e);
+}
+
+static void answer_read(struct sp_request *r, const struct sp_page *page)
+{
+    (void)sp_push_page(r->conn, r->id, r->proc, page); /* no memory: the connection is closing */
+    sp_request_end(r, true);
+}
+
+static void try_read(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
+    struct sp_page page;
+
+    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0)
+        fail_read(r);
+    else if (!r->read.is_due && !is_answer(r->proc, &page, r->read.after_seq))
+        sp_waiters_add(&r->proc->on_news, w);
+    else if (sp_link_is_full(r->conn->link))
+        sp_waiters_add(&r->conn->on_drained, w); /* a slow client's answers wait in the ring */
+    else
+        answer_read(r, &page);
+}
+
+static void on_read_deadline(struct sp_timer *t)
+{
+    struct sp_request *r = SP_CONTAINER(t, struct sp_request, timer);
+
+    r->read.is_due = true;
+    sp_waiters_remove(&r->waiter);
+    try_read(&r->waiter);
+}
+
+static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes,
+                     uint64_t wait_ms, struct sp_error *e)
+{
+    struct sp_loop *loop = c->conn->rpc->server->loop;
+    const uint64_t now = sp_loop_now(loop);
+
+    if (c->conn->parked_reads >= SP_CONN_MAX_READS)
+        return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection",
+                       SP_CONN_MAX_READS);
+    struct sp_request *r = sp_call_park(c, 0, e);
+    if (r == NULL)
+        return -(int)e->code;
+    sp_request_hold(r, p);
+    r->is_read = true;
+    c->conn->parked_reads++;
+    r->read.after_seq = after_seq;
+    r->read.max_bytes = max_bytes;
+    r->waiter.fn = try_read;
+    if (wait_ms < UINT64_MAX - now &&
+        !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
+        on_read_deadline(&r->timer); /* too early an answer is better than none */
+        return 0;
+    }
+    sp_waiters_add(&p->on_news, &r->waiter);
+    return 0;
+}
+
+int sp_m_process_read(struct sp_call *c, struct sp_error *e)
+{
+    struct target t = {0};
+    uint64_t after_seq = 0;
+    uint64_t max_bytes = UINT64_MAX;
+    uint64_t wait_ms = 0;
+    struct sp_proc *p = NULL;
+    struct sp_page page;
+    bool waits = false;
+    int r = read_target(c, &t, e);
+
+    if (r == 0)
+        r = sp_json_opt_u64(c->json, c->params, "afterSeq", UINT64_MAX, &after_seq, e);
+    if (r == 0)
+        r = sp_json_opt_u64(c->json, c->params, "maxBytes", UINT64_MAX, &max_bytes, e);
+    if (r == 0)
+        r = sp_json_opt_u64(c->json, c->params, "waitMs", UINT64_MAX, &wait_ms, e);
+    if (r == 0)
+        r = find(c, &t, &p, &waits, e);
+    if (r < 0 || waits)
+        return r;
+    if (p == NULL)
+        return unknown(t.id, e);
+    if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
+        return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
+    if (wait_ms != 0 && !is_answer(p, &page, after_seq))
+        return park_read(c, p, after_seq, max_bytes, wait_ms, e);
+    (void)sp_push_page(c->conn, c->id, p, &page); /* no memory: the connection is closing */
+    sp_call_done(c);
+    return 0;
+}
+
+/* ---- write ---- */
+
+static const struct sp_str accepted = {"{\"status\":\"accepted\"}", 21};
+static const struct sp_str stdin_closed = {"{\"status\":\"stdinClosed\"}", 24};
+static const struct sp_str unknown_process = {"{\"status\":\"unknownProcess\"}", 27};
+
+static int write_failed(struct sp_error *e)
+{
+    return sp_fail(e, SP_E_FAILED, 0, "failed to write to process stdin");
+}
+
+static void try_write(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
+    struct sp_error e = {0};
+
+    switch (sp_proc_write(r->proc, r->write.id, r->write.bytes)) {
+    case SP_INPUT_ACCEPTED:
+        sp_request_reply(r, accepted);
+        break;
+    case SP_INPUT_CLOSED:
+        sp_request_reply(r, stdin_closed);
+        break;
+    case SP_INPUT_FULL:
+        sp_waiters_add_first(&r->proc->on_room, w);
+        break;
+    case SP_INPUT_FAILED:
+        (void)write_failed(&e);
+        sp_request_fail(r, &e);
+        break;
+    }
+}
+
+static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, struct sp_str bytes,
+                      struct sp_error *e)
+{
+    if (c->conn->parked_writes >= SP_CONN_MAX_WRITES)
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "at most %d writes may wait on one connection for a process to read its stdin",
+            SP_CONN_MAX_WRITES);
+    struct sp_request *r = sp_call_park(c, id.n + bytes.n, e);
+    if (r == NULL)
+        return -(int)e->code;
+    char *own = sp_request_extra(r);
+    memcpy(own, id.p, id.n);
+    memcpy(own + id.n, bytes.p, bytes.n);
+    sp_request_hold(r, p);
+    r->is_write = true;
+    c->conn->parked_writes++;
+    r->write.id = (struct sp_str){own, id.n};
+    r->write.bytes = (struct sp_str){own + id.n, bytes.n};
+    r->waiter.fn = try_write;
+    sp_waiters_add(&p->on_room, &r->waiter);
+    return 0;
+}
+
+static int decode_write(struct sp_call *c, struct target *t, struct sp_str *write_id,
+                        struct sp_str *bytes, struct sp_error *e)
+{
+    struct sp_str chunk;
+    size_t len = 0;
+    int r = read_target(c, t, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "chunk", &chunk, e);
+    if (r == 0)
+        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len,
+                             e); /* in the message itself */
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "writeId", write_id, e);
+    if (r == 0)
+        *bytes = (struct sp_str){chunk.p, len};
+    return r;
+}
+
+int sp_m_process_write(struct sp_call *c, struct sp_error *e)
+{
+    struct target t = {0};
+    struct sp_str write_id;
+    struct sp_str bytes;
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    int r = decode_write(c, &t, &write_id, &bytes, e);
+
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r == 0 && write_id.n == 0)
+        r = sp_fail(e, SP_E_INVALID, 0, "writeId must not be empty");
+    if (r == 0)
+        r = find(c, &t, &p, &waits, e);
+    if (r == 0 && p != NULL)
+        r = check_typist(c, p, e);
+    if (r < 0 || waits)
+        return r;
+    if (p == NULL) {
+        sp_call_reply(c, unknown_process);
+        return 0;
+    }
+    /* Behind those that wait already, unless it is a repeat; not behind the end. */
+    const bool is_repeat = sp_input_knows(&p->input, write_id);
+    enum sp_input_result result = SP_INPUT_FULL;
+    if (p->is_input_ending && !is_repeat)
+        result = SP_INPUT_CLOSED;
+    else if (p->on_room.count == 0 || is_repeat)
+        result = sp_proc_write(p, write_id, bytes);
+    switch (result) {
+    case SP_INPUT_FULL:
+        return park_write(c, p, write_id, bytes, e);
+    case SP_INPUT_FAILED:
+        return write_failed(e);
+    case SP_INPUT_ACCEPTED:
+    case SP_INPUT_CLOSED:
+        break;
+    }
+    sp_call_reply(c, result == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
+    return 0;
+}
+
+/* Its turn has come: the writes before it are on their way. */
+static void close_in_turn(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
+
+    sp_request_reply(r, sp_input_close(&r->proc->input) == SP_INPUT_ACCEPTED ? accepted
+                                                                             : stdin_closed);
+}
+
+int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
+{
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    int r = locate(c, &p, &waits, e);
+
+    if (r == 0 && p != NULL)
+        r = check_typist(c, p, e);
+    if (r < 0 || waits)
+        return r;
+    if (p == NULL) {
+        sp_call_reply(c, unknown_process);
+        return 0;
+    }
+    if (p->on_room.count > 0) {
+        struct sp_request *w = sp_call_park(c, 0, e);
+
+        if (w == NULL)
+            return -(int)e->code;
+        p->is_input_ending = w->is_stdin_end = true;
+        sp_request_hold(w, p);
+        w->waiter.fn = close_in_turn;
+        sp_waiters_add(&p->on_room, &w->waiter);
+        return 0;
+    }
+    sp_call_reply(c, sp_input_close(&p->input) == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
+    return 0;
+}
+
+/* ---- signal, resize ---- */
+
+static const struct {
+    const char *name;
+    int number;
+} signals[] = {
+    {"INT", SIGINT},       {"HUP", SIGHUP},   {"QUIT", SIGQUIT},   {"ILL", SIGILL},
+    {"TRAP", SIGTRAP},     {"ABRT", SIGABRT}, {"BUS", SIGBUS},     {"FPE", SIGFPE},
+    {"KILL", SIGKILL},     {"USR1", SIGUSR1}, {"SEGV", SIGSEGV},   {"USR2", SIGUSR2},
+    {"PIPE", SIGPIPE},     {"ALRM", SIGALRM}, {"TERM", SIGTERM},   {"CHLD", SIGCHLD},
+    {"CONT", SIGCONT},     {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},   {"TTIN", SIGTTIN},
+    {"TTOU", SIGTTOU},     {"URG", SIGURG},   {"XCPU", SIGXCPU},   {"XFSZ", SIGXFSZ},
+    {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"WINCH", SIGWINCH}, {"IO", SIGIO},
+    {"PWR", SIGPWR},       {"SYS", SIGSYS},
+};
+
+static int read_signal(struct sp_str name, int *ret, struct sp_error *e)
+{
+    const bool has_prefix =
+        name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG"));
+    const struct sp_str bare = has_prefix ? (struct sp_str){name.p + 3, name.n - 3} : name;
+
+    *ret = 0;
+    if (sp_str_eq(name, SP_STR("interrupt")))
+        *ret = SIGINT;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (sp_str_eq_nocase(bare, sp_str_of(signals[i].name)))
+            *ret = signals[i].number;
+    if (*ret != 0)
+        return 0;
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "unknown variant `" SP_STR_FMT "`, expected `interrupt` or a signal's name",
+                   SP_STR_ARG(name));
+}
+
+static void on_asked(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, ask.call.waiter);
+    struct sp_error e = {0};
+
+    if (r->ask.call.err == 0) {
+        sp_request_reply(r, SP_STR("{}"));
+        return;
+    }
+    (void)sp_fail(&e, SP_E_FAILED, r->ask.call.err, "failed to %s process",
+                  r->ask.is_signal ? "signal" : "resize");
+    sp_request_fail(r, &e);
+}
+
+/* A request that waits for the cell's word; its own waiter is not used. */
+static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is_signal,
+                                   struct sp_error *e)
+{
+    struct sp_request *r = sp_call_park(c, 0, e);
+
+    if (r != NULL) {
+        sp_request_hold(r, p);
+        r->is_ask = true;
+        r->ask.is_signal = is_signal;
+        r->ask.call.waiter = (struct sp_waiter){.fn = on_asked};
+    }
+    return r;
+}
+
+/* A kill also reaches what an exited command left of its group. */
+static bool takes_signal(const struct sp_proc *p, int number)
+{
+    return p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL);
+}
+
+int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
+{
+    struct target t = {0};
+    struct sp_str name;
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    int number = 0;
+    int r = read_target(c, &t, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "signal", &name, e);
+    if (r == 0)
+        r = read_signal(name, &number, e);
+    if (r == 0)
+        r = find(c, &t, &p, &waits, e);
+    if (r < 0 || waits)
+        return r;
+    if (p == NULL || !takes_signal(p, number)) {
+        sp_call_reply(c, SP_STR("{}"));
+        return 0;
+    }
+    struct sp_request *w = park_ask(c, p, true, e);
+    if (w == NULL)
+        return -(int)e->code;
+    sp_proc_signal(p, &w->ask.call, number);
+    return 0;
+}
+
+/* Whether the size holds now. The owner's waits while there is a typist with one of its own. */
+static bool takes_size(const struct sp_call *c, struct sp_proc *p, uint16_t rows, uint16_t cols)
+{
+    if (is_owner(c, p))
+        return sp_observers_owner_size(p, rows, cols);
+    sp_observers_typist_size(p);
+    return true;
+}
+
+int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
+{
+    struct target t = {0};
+    uint64_t rows = 0;
+    uint64_t cols = 0;
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    int r = read_target(c, &t, e);
+
+    if (r == 0)
+        r = sp_json_need_u64(c->json, c->params, "rows", UINT16_MAX, &rows, e);
+    if (r == 0)
+        r = sp_json_need_u64(c->json, c->params, "cols", UINT16_MAX, &cols, e);
+    if (r == 0 && (rows == 0 || cols == 0))
+        r = sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
+    if (r == 0)
+        r = find(c, &t, &p, &waits, e);
+    if (r < 0 || waits)
+        return r;
+    if (p == NULL)
+        return unknown(t.id, e);
+    if (!p->is_tty)
+        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal",
+                       SP_STR_ARG(t.id));
+    r = check_typist(c, p, e);
+    if (r < 0)
+        return r;
+    if (!takes_size(c, p, (uint16_t)rows, (uint16_t)cols) || p->life != SP_PROC_RUNNING) {
+        sp_call_reply(c, SP_STR("{}"));
+        return 0;
+    }
+    struct sp_request *w = park_ask(c, p, false, e);
+    if (w == NULL)
+        return -(int)e->code;
+    sp_proc_resize(p, &w->ask.call, (uint16_t)rows, (uint16_t)cols);
+    return 0;
+}
+
+/* ---- terminate ---- */
+
+int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
+{
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    const int r = locate(c, &p, &waits, e);
+
+    if (r < 0 || waits)
+        return r;
+    if (p != NULL && sp_proc_terminate(p))
+        sp_call_reply(c, SP_STR("{\"running\":true}"));
+    else
+        sp_call_reply(c, SP_STR("{\"running\":false}"));
+    return 0;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/uri.h"
+#include "server/rpc/methods.h"
+
+/* ---- what this executor is ---- */
+
+static bool add_path(struct sp_buf *b, const char *path)
+{
+    return sp_buf_add(b, "\"", 1) && sp_uri_add(b, sp_str_of(path)) && sp_buf_add(b, "\"", 1);
+}
+
+/* $TMPDIR as it is, or relative to our directory. false: not set. */
+static bool tmpdir(const char *cwd, char *ret, size_t size)
+{
+    const char *t = getenv("TMPDIR");
+
+    if (t == NULL || t[0] == 0)
+        return false;
+    const int n = t[0] == '/' ? snprintf(ret, size, "%s", t)
+                              : snprintf(ret, size, "%s/%s", cwd != NULL ? cwd : "", t);
+    return n > 0 && n < (int)size;
+}
+
+static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
+{
+    const struct sp_host *h = &rpc->host;
+    auto_free char *cwd = getcwd(NULL, 0);
+    char tmp[4096];
+    const bool has_cwd = cwd != NULL && cwd[0] == '/'; /* "(unreachable)/..." is no path */
+    const bool has_tmp = tmpdir(has_cwd ? cwd : NULL, tmp, sizeof tmp);
+
+    bool ok =
+        sp_buf_printf(b, "{\"shell\":{\"name\":\"%s\",\"path\":", h->shell_name) &&
+        sp_json_add_str(b, sp_str_of(h->shell_path)) &&
+        sp_buf_printf(b, "},\"executorVersion\":\"%s\",\"providerId\":\"%s\",\"cwd\":", SP_VERSION,
+                      h->provider_id) &&
+        (has_cwd ? add_path(b, cwd) : sp_buf_printf(b, "null")) &&
+        sp_buf_printf(b, ",\"userHomeDir\":") &&
+        (h->home[0] == '/' ? add_path(b, h->home) : sp_buf_printf(b, "null"));
+    ok = ok &&
+         sp_buf_printf(
+             b, ",\"platformOs\":\"linux\",\"prependPathDirs\":[],\"temporaryDirectories\":[") &&
+         (!has_tmp || add_path(b, tmp)) && sp_buf_printf(b, "],\"tempDir\":") &&
+         add_path(b, has_tmp ? tmp : "/tmp");
+    /* Only what works is advertised; a client does without the rest. */
+    return ok &&
+           sp_buf_printf(b,
+                         ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
+                         "\"processList\":true,\"processInspect\":true,\"processSignals\":true,"
+                         "\"ptySize\":true,"
+                         "\"observe\":true,\"sessionEnd\":true,\"fsWatchMissing\":true,"
+                         "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
+                         "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
+                         "\"httpHeaderEnvVars\":%s}}",
+                         sp_web_is_possible(rpc->web) ? "true" : "false");
+}
+
+/* ---- methods ---- */
+
+/* What the client can do; of interest only where somebody may be asked. */
+static int read_capabilities(struct sp_call *c, bool *ret_takes_approvals, struct sp_error *e)
+{
+    uint32_t capabilities = SP_JSON_NONE;
+    int r = sp_json_opt_object(c->json, c->params, "capabilities", &capabilities, e);
+
+    if (r == 0 && capabilities != SP_JSON_NONE)
+        r = sp_json_def_bool(c->json, capabilities, "approvals", ret_takes_approvals, e);
+    return r;
+}
+
+int sp_m_initialize(struct sp_call *c, struct sp_error *e)
+{
+    struct sp_conn *conn = c->conn;
+    struct sp_str name = {0};
+    struct sp_str resume = {0};
+    bool takes_approvals = false;
+    auto_buf struct sp_buf b = {0};
+    int r = sp_call_params(c, e);
+
+    if (r == 0)
+        r = sp_json_need_str(c->json, c->params, "clientName", &name, e);
+    if (r == 0)
+        r = sp_json_opt_str(c->json, c->params, "resumeSessionId", &resume, e);
+    if (r == 0 && conn->rpc->gate != NULL)
+        r = read_capabilities(c, &takes_approvals, e);
+    if (r == 0 && conn->session != NULL)
+        r = sp_fail(e, SP_E_STATE, 0, "initialize may only be sent once per connection");
+    if (r == 0)
+        r = resume.p != NULL
+                ? sp_session_resume(conn->rpc->server, resume, &conn->client, &conn->session, e)
+                : sp_session_new(conn->rpc->server, &conn->client, &conn->session, e);
+    if (r < 0)
+        return r;
+    conn->state = SP_CONN_GREETED;
+    sp_link_widen(conn->link);
+    conn->takes_approvals = takes_approvals;
+    sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %.8s", SP_STR_ARG(name),
+           conn->session->id);
+    if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||
+        !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
+    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    return 0;
+}
+
+/* Nothing is kept for a resume: the processes end with the connection, which ends now. */
+int sp_m_session_end(struct sp_call *c, struct sp_error *e)
+{
+    struct sp_conn *conn = c->conn;
+    int r = sp_call_no_params(c, e);
+
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r < 0)
+        return r;
+    conn->ends_session = true;
+    sp_call_reply(c, SP_STR("{}"));
+    sp_link_close(conn->link, "its session was ended");
+    return 0;
+}
+
+int sp_m_environment_info(struct sp_call *c, struct sp_error *e)
+{
+    auto_buf struct sp_buf b = {0};
+    int r = sp_call_no_params(c, e);
+
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r < 0)
+        return r;
+    if (!add_info(&b, c->conn->rpc))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
+    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    return 0;
+}
+
+int sp_m_environment_status(struct sp_call *c, struct sp_error *e)
+{
+    int r = sp_call_no_params(c, e);
+
+    if (r == 0)
+        r = sp_call_check(c, e);
+    if (r == 0)
+        sp_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
+    return r;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/metrics.h"
+
+#include <inttypes.h>
+
+static void describe(struct sp_buf *b, const char *name, const char *type, const char *help)
+{
+    (void)sp_buf_printf(b, "# HELP sallyport_%s %s\n# TYPE sallyport_%s %s\n", name, help, name,
+                        type);
+}
+
+static void single(struct sp_buf *b, const char *name, const char *type, const char *help,
+                   uint64_t value)
+{
+    describe(b, name, type, help);
+    (void)sp_buf_printf(b, "sallyport_%s %" PRIu64 "\n", name, value);
+}
+
+static const char *method_name(size_t i)
+{
+    return i < sp_method_count ? sp_methods[i].name : "unknown";
+}
+
+static uint64_t total(const struct sp_method_stats *s)
+{
+    return s->ok + s->error + s->disconnected;
+}
+
+static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
+{
+    describe(b, "requests_total", "counter",
+             "Requests answered or given up, by method and result.");
+    for (size_t i = 0; i <= sp_method_count; i++) {
+        const struct sp_method_stats *s = &rpc->stats[i];
+        const struct {
+            const char *result;
+            uint64_t n;
+        } r[] = {{"success", s->ok}, {"error", s->error}, {"disconnected", s->disconnected}};
+
+        for (size_t k = 0; k < 3; k++)
+            if (r[k].n != 0)
+                (void)sp_buf_printf(
+                    b, "sallyport_requests_total{method=\"%s\",result=\"%s\"} %" PRIu64 "\n",
+                    method_name(i), r[k].result, r[k].n);
+    }
+    describe(b, "request_duration_seconds", "histogram",
+             "From the arrival of a request to its answer, waits included.");
+    for (size_t i = 0; i <= sp_method_count; i++) {
+        const struct sp_method_stats *s = &rpc->stats[i];
+        uint64_t sum = 0;
+
+        if (total(s) == 0)
+            continue;
+        for (int k = 0; k < SP_RPC_BUCKETS; k++) {
+            sum += s->buckets[k];
+            (void)sp_buf_printf(
+                b,
+                "sallyport_request_duration_seconds_bucket{method=\"%s\",le=\"%g\"} %" PRIu64 "\n",
+                method_name(i), (double)sp_rpc_bucket_us[k] / 1e6, sum);
+        }
+        (void)sp_buf_printf(
+            b,
+            "sallyport_request_duration_seconds_bucket{method=\"%s\",le=\"+Inf\"} %" PRIu64 "\n"
+            "sallyport_request_duration_seconds_sum{method=\"%s\"} %.6f\n"
+            "sallyport_request_duration_seconds_count{method=\"%s\"} %" PRIu64 "\n",
+            method_name(i), total(s), method_name(i), (double)s->total_us / 1e6, method_name(i),
+            total(s));
+    }
+}
+
+static void write_processes(const struct sp_server *server, struct sp_buf *b)
+{
+    const struct sp_server_stats *s = &server->stats;
+    const struct {
+        const char *result;
+        uint64_t n;
+    } r[] = {{"success", s->finished_ok},
+             {"error", s->finished_error},
+             {"terminated", s->finished_terminated},
+             {"unknown", s->finished_lost}};
+    uint64_t ring_bytes = 0;
+    uint64_t input_bytes = 0;
+    uint64_t kept = 0;
+
+    for (const struct sp_session *n = server->first; n != NULL; n = n->next)
+        for (const struct sp_proc *p = n->first; p != NULL; p = p->next) {
+            ring_bytes += p->tail.bytes - p->state.dropped_bytes;
+            input_bytes += p->input.bytes;
+            kept++;
+        }
+    single(b, "sessions", "gauge", "Sessions, detached ones included.", server->session_count);
+    single(b, "processes_started_total", "counter", "Processes that were started.", s->started);
+    single(b, "process_start_failures_total", "counter", "Starts that the system refused.",
+           s->failed_starts);
+    single(b, "processes_live", "gauge", "Processes that have not closed.", s->live);
+    single(b, "processes_kept", "gauge", "Processes in all sessions, closed ones included.", kept);
+    describe(b, "processes_finished_total", "counter", "Processes that have exited, by result.");
+    for (size_t k = 0; k < 4; k++)
+        (void)sp_buf_printf(b, "sallyport_processes_finished_total{result=\"%s\"} %" PRIu64 "\n",
+                            r[k].result, r[k].n);
+    single(b, "output_bytes_total", "counter", "Output read from processes.", s->output_bytes);
+    single(b, "output_dropped_bytes_total", "counter", "Output that retention has forgotten.",
+           s->dropped_bytes);
+    single(b, "ring_bytes", "gauge", "Output retained in the rings.", ring_bytes);
+    single(b, "input_queue_bytes", "gauge", "Input that processes have not read yet.", input_bytes);
+}
+
+void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *net,
+                      struct sp_buf *out)
+{
+    single(out, "connections_active", "gauge", "Open connections.", net->active);
+    single(out, "connections_total", "counter", "Connections that became a client's.",
+           rpc->connections);
+    single(out, "connections_refused_total", "counter", "Connections that were turned away.",
+           net->refused);
+    single(out, "received_bytes_total", "counter", "Bytes received.", net->bytes_in);
+    single(out, "sent_bytes_total", "counter", "Bytes sent.", net->bytes_out);
+    single(out, "queue_bytes", "gauge", "Bytes queued for clients.", net->queued_bytes);
+    write_requests(rpc, out);
+    write_processes(rpc->server, out);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conn: requests: their answers, those that wait, and how they are counted. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "server/rpc/conn_priv.h"
+#include "server/rpc/fs.h"
+#include "server/rpc/gated.h"
+#include "server/rpc/text.h"
+
+const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
+    0,        5000,     10000,    25000,    50000,    75000,    100000,
+    250000,   500000,   750000,   1000000,  2500000,  5000000,  7500000,
+    10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
+
+uint64_t sp_conn_clock_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- counting ---- */
+
+void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
+                   enum sp_outcome how)
+{
+    struct sp_method_stats *s = &rpc->stats[m != NULL ? (size_t)(m - sp_methods) : sp_method_count];
+    const uint64_t us = sp_conn_clock_us() - started_us;
+    int b = 0;
+
+    s->ok += how == SP_OUTCOME_OK;
+    s->error += how == SP_OUTCOME_ERROR;
+    s->disconnected += how == SP_OUTCOME_DISCONNECTED;
+    s->total_us += us;
+    while (b < SP_RPC_BUCKETS && us > sp_rpc_bucket_us[b])
+        b++;
+    s->buckets[b]++;
+}
+
+/* ---- replies ---- */
+
+static const char id_key[] = "{\"id\":";
+static const char result_key[] = ",\"result\":";
+
+char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max)
+{
+    char *o = sp_link_reserve(conn->link, sizeof id_key + id.n + sizeof result_key + max + 1);
+
+    if (o == NULL)
+        return NULL;
+    o = sp_put_literal(o, id_key);
+    o = sp_put_str(o, id);
+    return sp_put_literal(o, result_key);
+}
+
+void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end)
+{
+    const size_t before = sizeof id_key - 1 + id.n + sizeof result_key - 1;
+
+    *end++ = '}';
+    sp_link_commit(conn->link, before + (size_t)(end - begin));
+}
+
+static void reply(struct sp_conn *conn, struct sp_str id, struct sp_str result)
+{
+    char *const begin = sp_reply_begin(conn, id, result.n);
+
+    if (begin != NULL)
+        sp_reply_end(conn, id, begin, sp_put_str(begin, result));
+}
+
+void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message)
+{
+    auto_buf struct sp_buf b = {0};
+
+    if (!sp_buf_printf(&b, "{\"error\":{\"code\":%d,\"message\":", code) ||
+        !sp_json_add_str(&b, message) || !sp_buf_printf(&b, "},\"id\":") ||
+        !sp_buf_add_str(&b, id) || !sp_buf_add(&b, "}", 1))
+        return;
+    char *o = sp_link_reserve(conn->link, b.len);
+    if (o != NULL) {
+        memcpy(o, b.data, b.len);
+        sp_link_commit(conn->link, b.len);
+    }
+}
+
+/* A failed start says what the kernel said and nothing else: clients show and some parse it. */
+void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_error *e)
+{
+    char text[640];
+
+    if (e->sys != 0 && strstr(e->msg, "(os error ") == NULL)
+        (void)snprintf(text, sizeof text, "%s: %s (os error %d)", e->msg, strerrordesc_np(e->sys),
+                       e->sys);
+    else
+        (void)snprintf(text, sizeof text, "%s", e->msg);
+    sp_conn_reply_error(conn, id, sp_code_wire(e->code), sp_str_of(text));
+}
+
+void sp_call_reply(struct sp_call *c, struct sp_str result)
+{
+    reply(c->conn, c->id, result);
+    sp_call_done(c);
+}
+
+void sp_call_done(struct sp_call *c)
+{
+    sp_conn_count(c->conn->rpc, c->method, c->started_us, SP_OUTCOME_OK);
+}
+
+/* ---- requests that wait ---- */
+
+static int check_held(const struct sp_conn *conn, size_t more, struct sp_error *e)
+{
+    if (more <= SP_CONN_MAX_PARKED && conn->parked_bytes + more <= SP_CONN_MAX_PARKED)
+        return 0;
+    return sp_fail(
+        e, SP_E_LIMIT, 0,
+        "requests that wait on this connection hold too much memory; wait for some answers");
+}
+
+struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e)
+{
+    struct sp_conn *conn = c->conn;
+    const size_t held = sizeof(struct sp_request) + c->id.n + extra;
+
+    if (check_held(conn, held, e) < 0)
+        return NULL;
+    struct sp_request *r = malloc(held);
+    if (r == NULL) {
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+        return NULL;
+    }
+    *r = (struct sp_request){.conn = conn,
+                             .method = c->method,
+                             .started_us = c->started_us,
+                             .held_bytes = held,
+                             .next = conn->requests};
+    char *id = (char *)(r + 1) + extra;
+    memcpy(id, c->id.p, c->id.n);
+    r->id = (struct sp_str){id, c->id.n};
+    if (conn->requests != NULL)
+        conn->requests->prev = r;
+    conn->requests = r;
+    conn->parked_bytes += held;
+    return r;
+}
+
+int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_error *e)
+{
+    const int checked = check_held(r->conn, bytes, e);
+
+    if (checked < 0)
+        return checked;
+    r->held_bytes += bytes;
+    r->conn->parked_bytes += bytes;
+    return 0;
+}
+
+static void on_freed(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
+    struct sp_error e = {0};
+
+    (void)sp_fail(&e, SP_E_STATE, 0, "process " SP_STR_FMT " is gone: its session has ended",
+                  SP_STR_ARG(r->proc->id));
+    sp_request_fail(r, &e);
+}
+
+void sp_request_hold(struct sp_request *r, struct sp_proc *p)
+{
+    r->proc = p;
+    p->requests++;
+    r->on_freed.fn = on_freed;
+    sp_waiters_add(&p->on_freed, &r->on_freed);
+}
+
+char *sp_request_extra(struct sp_request *r)
+{
+    return (char *)(r + 1);
+}
+
+void sp_request_drop(struct sp_request *r)
+{
+    struct sp_conn *conn = r->conn;
+
+    if (r->proc != NULL) {
+        r->proc->requests--;
+        if (r->is_stdin_end && r->waiter.list != NULL)
+            r->proc->is_input_ending = false; /* its turn never came */
+    }
+    sp_waiters_remove(&r->waiter);
+    sp_waiters_remove(&r->on_freed);
+    if (r->is_ask)
+        sp_waiters_remove(&r->ask.call.waiter);
+    if (r->is_file)
+        sp_files_drop(&r->file.call);
+    sp_fs_release(r);
+    if (r->task != NULL)
+        r->task->free(r->task);
+    if (r->gated != NULL)
+        sp_gated_forget(r);
+    sp_loop_cancel(conn->rpc->server->loop, &r->timer);
+    conn->parked_reads -= r->is_read;
+    conn->parked_writes -= r->is_write;
+    conn->parked_bytes -= r->held_bytes;
+    if (r->prev != NULL)
+        r->prev->next = r->next;
+    else
+        conn->requests = r->next;
+    if (r->next != NULL)
+        r->next->prev = r->prev;
+    free(r);
+}
+
+void sp_request_end(struct sp_request *r, bool is_ok)
+{
+    sp_conn_count(r->conn->rpc, r->method, r->started_us, is_ok ? SP_OUTCOME_OK : SP_OUTCOME_ERROR);
+    sp_request_drop(r);
+}
+
+void sp_request_reply(struct sp_request *r, struct sp_str result)
+{
+    reply(r->conn, r->id, result);
+    sp_request_end(r, true);
+}
+
+void sp_request_fail(struct sp_request *r, const struct sp_error *e)
+{
+    sp_conn_reply_failure(r->conn, r->id, e);
+    sp_request_end(r, false);
+}
