@@ -15,7 +15,7 @@
 #include "approve/asking.h"
 #include "approve/patch/patch_assess.h"
 #include "approve/program.h"
-#include "engine/job.h"
+#include "base/env_policy.h"
 
 enum sp_plan_state {
     SP_PLAN_NEW,
@@ -107,10 +107,6 @@ static inline bool sp_plan_is_confined(const struct sp_plan *p)
 {
     return p->has_policy && !p->is_free && sp_profile_needs_sandbox(&p->policy.profile);
 }
-
-/* Lays the decision of GO over a launch: the sandbox, or how it runs without one. What is laid
- * there lives as long as the plan. The variables in free.marks are the caller's to add. */
-void sp_plan_apply(const struct sp_plan *p, struct sp_launch *l);
 
 /* Whether sp_plan_retry would lead to a second attempt, or a question about one. */
 bool sp_plan_can_retry(const struct sp_plan *p, bool is_guess);

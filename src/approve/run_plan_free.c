@@ -147,22 +147,6 @@ bool sp_plan_make_free(struct sp_plan *p)
     return drop_login(f, p->ask.argv, script);
 }
 
-void sp_plan_apply(const struct sp_plan *p, struct sp_launch *l)
-{
-    l->policy = sp_plan_is_confined(p) ? &p->policy : NULL;
-    if (!p->is_free)
-        return;
-    if (p->free.argv != NULL) {
-        l->argv = p->free.argv;
-        l->argc = p->free.argc;
-    }
-    if (p->free.program.path != NULL) {
-        l->file = sp_str_of(p->free.program.path);
-        l->dev = p->free.program.dev;
-        l->ino = p->free.program.ino;
-    }
-}
-
 void sp_plan_free_done(struct sp_plan_free *f)
 {
     sp_program_done(&f->program);

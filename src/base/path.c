@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths as text: no disk is asked. */
+#include "base/path.h"
+
 #include <errno.h>
 #include <stdlib.h>
-
-#include "sandbox/resolve.h"
+#include <string.h>
 
 /* Adds the components of `path` to the `len` bytes at out, each behind its slash. */
 static size_t add_components(char *out, size_t len, const char *path)

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/stream.h"
 
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
 #define SP_RING_RETAIN_BYTES  1048576U /* output kept: bytes */
@@ -39,13 +40,6 @@ enum sp_record_type {
     SP_RECORD_EXITED = 2, /* payload: struct sp_exit */
     SP_RECORD_CLOSED = 3,
     SP_RECORD_PAD = 4,
-};
-
-enum sp_stream {
-    SP_STREAM_STDOUT,
-    SP_STREAM_STDERR,
-    SP_STREAM_PTY,
-    SP_STREAM_MAX,
 };
 
 /* A system call that the sandbox refused the process or one of its descendants, and how often. */

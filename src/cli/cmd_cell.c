@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cell/cell.h"
 #include "cli/cli.h"
+#include "core/cell_child.h"
 #include "os/spawn.h"
 
 int sp_cmd_cell(int argc, char **argv)
@@ -23,5 +23,5 @@ int sp_cmd_cell(int argc, char **argv)
     (void)prctl(PR_SET_NAME, "sallyport-cell"); /* it was run by its descriptor's name */
     if (sp_spawn_reserve(&e) < 0)
         return sp_cli_complain(&e);
-    return sp_cell_run(STDIN_FILENO, &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
+    return sp_cell_child_run(STDIN_FILENO, &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }

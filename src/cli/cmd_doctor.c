@@ -10,6 +10,7 @@
 #include "base/auto.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/runtime_dir.h"
 #include "cli/cli.h"
 #include "cli/layers.h"
 #include "cli/port.h"

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "base/runtime_dir.h"
 #include "cli/cli.h"
 #include "cli/ending.h"
 #include "cli/serve_approve.h"

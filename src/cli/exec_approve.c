@@ -151,7 +151,7 @@ static void begin(struct sp_exec_approve *a)
 
 static void apply(struct sp_exec_approve *a)
 {
-    sp_plan_apply(&a->plan, a->launch);
+    sp_launch_apply(a->launch, &a->plan);
     if (!a->plan.is_free || a->plan.free.mark_count == 0)
         return;
     a->environ = *a->launch->environ;

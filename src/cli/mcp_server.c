@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/runtime_dir.h"
 #include "cli/approver_tty.h"
 #include "cli/escape_text.h"
 #include "cli/run_place.h"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/runtime_dir.h"
 #include "cli/escape_text.h"
 #include "core/journal.h"
 #include "engine/local.h"

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/runtime_dir.h"
 #include "base/str.h"
 #include "core/journal.h"
 

@@ -16,6 +16,7 @@
 
 #include "base/auto.h"
 #include "cell/bell.h"
+#include "cell/cell.h"
 #include "os/fd.h"
 #include "os/own.h"
 #include "os/spawn.h"
@@ -239,4 +240,9 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
         r = -(int)SP_E_INVALID;
     }
     return r;
+}
+
+int sp_cell_child_run(int fd, struct sp_error *e)
+{
+    return sp_cell_run(fd, e);
 }

@@ -41,4 +41,7 @@ void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_error 
 int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
                 struct sp_error *e);
 
+/* The main loop of the child: serves the front on `fd` until the front is gone. */
+int sp_cell_child_run(int fd, struct sp_error *e);
+
 #endif

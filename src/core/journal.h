@@ -35,9 +35,4 @@ void sp_journal_remove_cgroup(struct sp_journal *j, const char *path);
 /* A process that has a duplicate keeps the lock; -1: there is none. */
 int sp_journal_fd(const struct sp_journal *j);
 
-/* Where servers of this user keep such things. */
-void sp_runtime_dir(char *ret, unsigned long size);
-/* All places that sp_runtime_dir may choose; NULL at the end. The texts are static: one caller. */
-const char *const *sp_runtime_candidates(void);
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/denied.h"
 
+#include "os/seccomp.h"
 #include "sandbox/denial.h"
 
 /* A lost connection leaves a code of -1: what it had printed says nothing about a sandbox then. */
@@ -30,4 +31,9 @@ bool sp_denied_judge(enum sp_job_sandbox sandbox, const struct sp_job_exit *how,
     if (how->denied == 1 || (how->denial != NULL && how->denial->has_evidence))
         return true;
     return sp_denied_is_likely(sandbox, how->code, out, err);
+}
+
+const char *sp_denied_call_name(int call)
+{
+    return sp_call_name(call);
 }

@@ -24,4 +24,7 @@ bool sp_denied_is_likely(enum sp_job_sandbox sandbox, int exit_code, struct sp_s
 bool sp_denied_judge(enum sp_job_sandbox sandbox, const struct sp_job_exit *how, struct sp_str out,
                      struct sp_str err);
 
+/* The name of a system call that a filter refused; NULL: not in its table. */
+const char *sp_denied_call_name(int call);
+
 #endif

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/str.h"
-#include "cell/ring.h"
+#include "base/stream.h"
 
 enum sp_event_type {
     SP_EVENT_BEGIN,       /* exec_command_begin */

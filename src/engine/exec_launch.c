@@ -102,7 +102,7 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_error *e
         .environ = &env.ask,
         .inherited_fds = x->ask.inherited_fds,
     };
-    sp_plan_apply(&x->plan, &launch);
+    sp_launch_apply(&launch, &x->plan);
     if (x->snapshot != NULL && sp_exec_add_snapshot_script(x, &env.ask, &script)) {
         rewritten[0] = x->argv[0];
         rewritten[1] = SP_STR("-c");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/job.h"
 
+#include "approve/run_plan.h"
 #include "sandbox/profile.h"
 
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
@@ -130,4 +131,20 @@ void sp_backend_free(struct sp_backend *b)
 {
     if (b != NULL)
         b->ops->free(b);
+}
+
+void sp_launch_apply(struct sp_launch *l, const struct sp_plan *p)
+{
+    l->policy = sp_plan_is_confined(p) ? &p->policy : NULL;
+    if (!p->is_free)
+        return;
+    if (p->free.argv != NULL) {
+        l->argv = p->free.argv;
+        l->argc = p->free.argc;
+    }
+    if (p->free.program.path != NULL) {
+        l->file = sp_str_of(p->free.program.path);
+        l->dev = p->free.program.dev;
+        l->ino = p->free.program.ino;
+    }
 }

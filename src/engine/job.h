@@ -21,7 +21,7 @@
 #include "base/env_policy.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "cell/ring.h"
+#include "base/stream.h"
 #include "core/proc.h"
 #include "engine/shell.h"
 #include "os/inspect.h"
@@ -78,6 +78,11 @@ struct sp_launch {
     bool is_own_program;                  /* argv[0] is /proc/self/exe: found in any sandbox */
     uint32_t inherited_fds;               /* descriptors it would need of ours; only 0 can be had */
 };
+
+struct sp_plan;
+/* Applies an approved plan to a launch: its sandbox, or the argv and program of a run without one.
+ * The plan must outlive the launch. The caller adds the variables in plan->free.marks. */
+void sp_launch_apply(struct sp_launch *l, const struct sp_plan *p);
 
 enum sp_job_result {
     SP_JOB_OK,

@@ -145,7 +145,7 @@ static void start(struct sp_judged *j)
 
     ask.event = ask.event == NULL ? NULL : on_event;
     ask.launch.environ = &environ;
-    sp_plan_apply(&j->plan, &ask.launch);
+    sp_launch_apply(&ask.launch, &j->plan);
     if (ask.launch.policy == NULL) { /* what is said of the sandbox is not true of this one */
         environ.marks = (struct sp_environ_vars){j->plan.free.marks, j->plan.free.mark_count};
         environ.permission_profile = (struct sp_str){0};

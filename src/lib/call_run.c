@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/path.h"
 #include "lib/engine_priv.h"
-#include "sandbox/resolve.h"
 
 /* What a run that waits for the server's directory will start. */
 struct sp_lib_launch {

@@ -18,6 +18,7 @@
 #include "approve/approvers.h"
 #include "approve/hooks.h"
 #include "config/config_approvals.h"
+#include "config/own_places.h"
 #include "engine/ids.h"
 #include "engine/job.h"
 #include "engine/judged.h"
@@ -26,7 +27,6 @@
 #include "engine/snapshot.h"
 #include "lib/public.h"
 #include "mcp/tools.h"
-#include "sandbox/covers.h"
 
 #define SP_LIB_BUCKETS      64
 #define SP_LIB_WARNINGS_MAX 64 /* that wait for the first dispatch; more are dropped */

@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/path.h"
+#include "base/runtime_dir.h"
 #include "config/config_place.h"
 #include "config/own_places.h"
 #include "config/policy.h"
-#include "core/journal.h"
 #include "engine/local.h"
 #include "engine/remote/remote.h"
 #include "lib/binary.h"
 #include "lib/engine_priv.h"
-#include "sandbox/resolve.h"
 
 /* What is asked of a place. */
 struct ask {

@@ -13,8 +13,8 @@
 #include "approve/explain.h"
 #include "base/auto.h"
 #include "base/utf8.h"
+#include "engine/denied.h"
 #include "mcp/tool_priv.h"
-#include "os/seccomp.h"
 #include "sandbox/denial.h"
 
 #define LINES_MAX   3
@@ -71,7 +71,7 @@ static bool add_network_amendment(struct sp_buf *out)
 
 static bool add_call(struct finder *f, const struct sp_refusal *refusal)
 {
-    const char *name = sp_call_name(refusal->call);
+    const char *name = sp_denied_call_name(refusal->call);
     auto_buf struct sp_buf amendment = {0};
     char number[32];
 

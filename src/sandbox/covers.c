@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "core/journal.h"
+#include "base/runtime_dir.h"
 
 /* ---- lists ---- */
 

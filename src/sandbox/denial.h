@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cell/ring.h"
+#include "base/stream.h"
 
 /* name, word, reason for logs and reports */
 #define SP_DENIAL_WORDS(X)                                                 \

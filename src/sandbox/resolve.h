@@ -7,6 +7,7 @@
 #ifndef SP_SANDBOX_RESOLVE_H
 #define SP_SANDBOX_RESOLVE_H
 
+#include "base/path.h"
 #include "sandbox/profile.h"
 
 #define SP_NO_ENTRY SIZE_MAX
@@ -34,14 +35,6 @@ void sp_resolved_done(struct sp_resolved *r);
 /* A `tmpdir` or `slash_tmp` that is not there, an `unknown`, `project_roots` without roots: no
  * fact. */
 int sp_resolve(const struct sp_policy *p, struct sp_resolved *ret, struct sp_error *e);
-
-/* Absolute against cwd (NULL: a relative path is refused), `.` dropped, `..` pops, slashes merged.
- * NULL with errno EINVAL (cannot be made absolute) or ENOMEM. To be freed. */
-char *sp_path_normalise(const char *path, const char *cwd);
-/* Whether `path` is `dir` or below it; both normalised. */
-bool sp_path_is_in(const char *path, const char *dir);
-/* The number of components: 0 for "/". */
-size_t sp_path_depth(const char *path);
 
 /* ret_why (may be NULL): the fact that decided, or NULL. The path is normalised. */
 enum sp_access sp_resolved_access(const struct sp_resolved *r, const char *path,

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/runtime_dir.h"
 #include "placeholder_fixture.h"
 
 /* ---- one server ---- */

@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
-#include "cell/ring.h"
+#include "base/stream.h"
 
 #define SP_MIRROR_MAX_EVENTS 256          /* held; more are dropped, to be read */
 #define SP_MIRROR_MAX_BYTES  (1U << 20)   /* the same */
