@@ -42,7 +42,7 @@ static char *put_message(char *out, const char *text, size_t n)
 }
 
 int bench_ready_make(struct bench_client *c, const char *method, const char *params,
-                     struct sp_str data, struct bench_ready *ret, struct sp_error *e)
+                     struct sp_str data, struct bench_ready *ret, struct sp_err *e)
 {
     static const char member[] = ",\"dataBase64\":\"";
     const size_t room = strlen(method) + strlen(params) + SP_BASE64_LEN(data.n) + 128;
@@ -74,13 +74,13 @@ void bench_ready_done(struct bench_ready *r)
     *r = (struct bench_ready){0};
 }
 
-int bench_ready_send(struct bench_client *c, const struct bench_ready *r, struct sp_error *e)
+int bench_ready_send(struct bench_client *c, const struct bench_ready *r, struct sp_err *e)
 {
     return bench_client_send_all(c, r->frame, r->len, e);
 }
 
 /* Takes n bytes off the connection, and the first of them into the answer's head. */
-static int take(struct bench_client *c, size_t n, struct bench_answer *a, struct sp_error *e)
+static int take(struct bench_client *c, size_t n, struct bench_answer *a, struct sp_err *e)
 {
     while (n > 0) {
         const size_t have = c->to - c->from;
@@ -113,7 +113,7 @@ static void read_head(struct bench_answer *a)
     a->is_error = strstr(a->head, "\"error\":") != NULL;
 }
 
-int bench_answer_skip(struct bench_client *c, struct bench_answer *ret, struct sp_error *e)
+int bench_answer_skip(struct bench_client *c, struct bench_answer *ret, struct sp_err *e)
 {
     struct bench_frame f;
     int r = 0;

@@ -23,9 +23,9 @@ struct bench_ready {
  * there are any (data.p is not NULL).
  */
 int bench_ready_make(struct bench_client *c, const char *method, const char *params,
-                     struct sp_str data, struct bench_ready *ret, struct sp_error *e);
+                     struct sp_str data, struct bench_ready *ret, struct sp_err *e);
 void bench_ready_done(struct bench_ready *r);
-int bench_ready_send(struct bench_client *c, const struct bench_ready *r, struct sp_error *e);
+int bench_ready_send(struct bench_client *c, const struct bench_ready *r, struct sp_err *e);
 
 struct bench_answer {
     int64_t id; /* -1: it is not among the first bytes */
@@ -35,6 +35,6 @@ struct bench_answer {
 };
 
 /* The next message. */
-int bench_answer_skip(struct bench_client *c, struct bench_answer *ret, struct sp_error *e);
+int bench_answer_skip(struct bench_client *c, struct bench_answer *ret, struct sp_err *e);
 
 #endif

@@ -15,7 +15,7 @@ enum { RULES = 1000, JUDGEMENTS = 20000, WARM = 100 };
     "/some/longer/path/of/a/project"
 
 /* Two for each program, so that more than one matches. */
-static int make_rules(struct sp_rules **ret, struct sp_error *e)
+static int make_rules(struct sp_rules **ret, struct sp_err *e)
 {
     struct sp_rules_maker *maker = sp_rules_maker_new();
     auto_buf struct sp_buf text = {0};
@@ -36,7 +36,7 @@ static int make_rules(struct sp_rules **ret, struct sp_error *e)
     return r;
 }
 
-static int judge_once(const struct sp_rules *rules, struct sp_error *e)
+static int judge_once(const struct sp_rules *rules, struct sp_err *e)
 {
     static const struct sp_str argv[] = {SP_STR("/bin/bash"), SP_STR("-lc"), SP_STR(SCRIPT)};
     const struct sp_judge_ask ask = {
@@ -56,7 +56,7 @@ void bench_case_judge(struct bench *b)
 {
     struct bench_samples samples = {0};
     struct sp_rules *rules = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (b->command[BENCH_OURS] == NULL)
         return; /* a run without us */

@@ -54,7 +54,7 @@ static void engine_close(struct engine *g)
 }
 
 /* Closed again in any case. */
-static int engine_open(struct engine *g, const char *program, struct sp_error *e)
+static int engine_open(struct engine *g, const char *program, struct sp_err *e)
 {
     const struct sp_local_options local = {.program = program, .cwd = "/"};
     struct sp_environment place = {.id = "local", .cwd = "/"};
@@ -82,7 +82,7 @@ static int engine_open(struct engine *g, const char *program, struct sp_error *e
 }
 
 /* Until the call that was begun is answered. */
-static int await(struct engine *g, struct sp_error *e)
+static int await(struct engine *g, struct sp_err *e)
 {
     struct timespec t;
 
@@ -101,7 +101,7 @@ static int await(struct engine *g, struct sp_error *e)
 }
 
 static int exec_command(struct engine *g, const struct sp_str *argv, uint32_t argc,
-                        uint64_t yield_ms, struct sp_error *e)
+                        uint64_t yield_ms, struct sp_err *e)
 {
     const struct sp_exec_ask ask = {.call_id = SP_STR("bench"),
                                     .argv = argv,
@@ -114,7 +114,7 @@ static int exec_command(struct engine *g, const struct sp_str *argv, uint32_t ar
     return r < 0 ? r : await(g, e);
 }
 
-static int exec_true(struct engine *g, struct sp_error *e)
+static int exec_true(struct engine *g, struct sp_err *e)
 {
     const struct sp_str argv[] = {SP_STR("/bin/true")};
     const int r = exec_command(g, argv, 1, 30000, e);
@@ -128,7 +128,7 @@ static int exec_true(struct engine *g, struct sp_error *e)
 
 enum { ENGINE, SERVER, KERNEL, PARTIES };
 
-static int once(int party, struct engine *g, struct bench_seat *seat, struct sp_error *e)
+static int once(int party, struct engine *g, struct bench_seat *seat, struct sp_err *e)
 {
     static const char *const argv[] = {"/bin/true", NULL};
     static const struct bench_command cmd = {.argv = argv};
@@ -139,7 +139,7 @@ static int once(int party, struct engine *g, struct bench_seat *seat, struct sp_
 }
 
 static int turn(struct bench *b, int party, struct engine *g, struct bench_seat *seat,
-                struct sp_error *e)
+                struct sp_err *e)
 {
     int r = 0;
 
@@ -168,7 +168,7 @@ static void report_exec(struct bench *b, struct bench_seat seats[PARTIES])
     r->v[BENCH_M_EXEC_P99][BENCH_RAW] = bench_samples_at(&seats[KERNEL].samples, 0.99);
 }
 
-static int measure_exec(struct bench *b, struct bench_seat seats[PARTIES], struct sp_error *e)
+static int measure_exec(struct bench *b, struct bench_seat seats[PARTIES], struct sp_err *e)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW};
     struct engine g = {0};
@@ -193,7 +193,7 @@ static int measure_exec(struct bench *b, struct bench_seat seats[PARTIES], struc
 void bench_case_exec(struct bench *b)
 {
     struct bench_seat seats[PARTIES] = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (b->command[BENCH_OURS] == NULL)
         return; /* cells need a file to run */
@@ -235,7 +235,7 @@ static double cpu_used(void)
     return sum;
 }
 
-static int poll_once(struct engine *g, double *ret_cpu, struct sp_error *e)
+static int poll_once(struct engine *g, double *ret_cpu, struct sp_err *e)
 {
     const struct sp_str argv[] = {SP_STR("/bin/sleep"), SP_STR("1000")};
     int r = exec_command(g, argv, 2, 250, e);
@@ -253,7 +253,7 @@ static int poll_once(struct engine *g, double *ret_cpu, struct sp_error *e)
     return r;
 }
 
-static int measure_poll(struct bench *b, double *ret_cpu, struct sp_error *e)
+static int measure_poll(struct bench *b, double *ret_cpu, struct sp_err *e)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW};
     struct bench_seat server = {0};
@@ -275,7 +275,7 @@ static int measure_poll(struct bench *b, double *ret_cpu, struct sp_error *e)
 
 void bench_case_poll(struct bench *b)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     double cpu = 0;
 
     if (b->command[BENCH_OURS] == NULL)

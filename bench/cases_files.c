@@ -41,7 +41,7 @@ struct errand {
 
 static struct errand errands[BENCH_SIDES];
 
-static int save(const char *path, const char *bytes, size_t n, struct sp_error *e)
+static int save(const char *path, const char *bytes, size_t n, struct sp_err *e)
 {
     auto_close int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
@@ -76,7 +76,7 @@ static bool file_holds(const char *path, size_t bytes)
 
 /* ---- one request and its answer ---- */
 
-static int check(struct errand *w, const struct bench_answer *a, struct sp_error *e)
+static int check(struct errand *w, const struct bench_answer *a, struct sp_err *e)
 {
     if (a->is_error && !w->may_fail)
         return sp_fail(e, SP_E_FAILED, 0, "the server refused: %.200s", a->head);
@@ -90,7 +90,7 @@ static int check(struct errand *w, const struct bench_answer *a, struct sp_error
     return 0;
 }
 
-static int ask(struct bench_seat *s, double *ret_seconds, struct sp_error *e)
+static int ask(struct bench_seat *s, double *ret_seconds, struct sp_err *e)
 {
     struct errand *w = s->raw;
     struct bench_answer a = {0};
@@ -104,7 +104,7 @@ static int ask(struct bench_seat *s, double *ret_seconds, struct sp_error *e)
 }
 
 /* The first time: every byte of the file is where it should be. */
-static int ask_and_look(struct bench_seat *s, struct sp_error *e)
+static int ask_and_look(struct bench_seat *s, struct sp_err *e)
 {
     const struct errand *w = s->raw;
     struct bench_message m = {.kind = BENCH_OTHER};
@@ -129,7 +129,7 @@ static void drop_errands(void)
 
 /* ---- megabytes ---- */
 
-static int turn_bytes(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_bytes(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const struct errand *w = s->raw;
     double took = 1;
@@ -149,7 +149,7 @@ static int turn_bytes(struct bench *b, struct bench_seat *s, struct sp_error *e)
 }
 
 static int prepare_bytes(struct bench *b, struct bench_seat *s, size_t bytes, bool is_write,
-                         const char *text, struct sp_error *e)
+                         const char *text, struct sp_err *e)
 {
     struct errand *w = &errands[s->side];
     char params[PARAMS];
@@ -173,7 +173,7 @@ static void measure_bytes(struct bench *b, struct bench_seat seats[BENCH_SIDES],
     char *text = pattern_of(bytes);
 
     for (int i = 0; i < BENCH_SIDES; i++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         bench_samples_done(&seats[i].samples);
         if (seats[i].is_on && text != NULL &&
@@ -204,7 +204,7 @@ void bench_case_files(struct bench *b)
 
 /* ---- times ---- */
 
-static int turn_times(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_times(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const uint64_t end = bench_now() + b->turn_ns;
     double took = 0;
@@ -227,7 +227,7 @@ static void prepare_all(struct bench *b, struct bench_seat seats[BENCH_SIDES], c
 
     for (int i = 0; i < BENCH_SIDES; i++) {
         struct errand *w = &errands[i];
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         *w = (struct errand){.may_fail = may_fail};
         seats[i].raw = w;
@@ -239,7 +239,7 @@ static void prepare_all(struct bench *b, struct bench_seat seats[BENCH_SIDES], c
 
 /* ---- many names ---- */
 
-static int make_tree(const struct bench *b, struct sp_error *e)
+static int make_tree(const struct bench *b, struct sp_err *e)
 {
     char path[600];
 
@@ -260,7 +260,7 @@ static int make_tree(const struct bench *b, struct sp_error *e)
 }
 
 /* Every name is there: a server that leaves some out is fast. */
-static int look_at_walk(struct bench_seat *s, struct sp_error *e)
+static int look_at_walk(struct bench_seat *s, struct sp_err *e)
 {
     const struct errand *w = s->raw;
     struct bench_message m = {.kind = BENCH_OTHER};
@@ -274,7 +274,7 @@ static int look_at_walk(struct bench_seat *s, struct sp_error *e)
     return r;
 }
 
-static int turn_walk(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_walk(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const int r = s->samples.n == 0 ? look_at_walk(s, e) : 0;
 
@@ -285,7 +285,7 @@ void bench_case_walk(struct bench *b)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_LATER, .no_raw = true};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char params[PARAMS];
 
     bench_seats_open(b, seats, &o);
@@ -320,7 +320,7 @@ static void confined_params(const struct bench *b, char *out, size_t size)
         b->scratch, b->scratch, b->scratch, b->scratch);
 }
 
-static int make_closed(const struct bench *b, struct sp_error *e)
+static int make_closed(const struct bench *b, struct sp_err *e)
 {
     char path[600];
 
@@ -337,7 +337,7 @@ void bench_case_confined_read(struct bench *b)
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
     const struct sp_str none = {0};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char params[PARAMS];
 
     bench_seats_open(b, seats, &o);
@@ -366,7 +366,7 @@ void bench_case_confined_read(struct bench *b)
 
 /* ---- what is not there ---- */
 
-static int turn_many(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_many(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     struct errand *w = s->raw;
     const uint64_t begin = bench_now();

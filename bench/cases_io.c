@@ -19,7 +19,7 @@ enum { LOOK_AT_ALL_OF_EVERY = 64, WARM = 20, WAIT_MS = 5000 };
 static const char byte_base64[] = "eA=="; /* "x" */
 
 /* Starts the echo helper as the seat's process and hears that it is ready. */
-static int start_echo(struct bench *b, struct bench_seat *s, bool is_tty, struct sp_error *e)
+static int start_echo(struct bench *b, struct bench_seat *s, bool is_tty, struct sp_err *e)
 {
     const char *const argv[] = {b->self, "--helper", "echo", NULL};
     const struct bench_command cmd = {.argv = argv, .is_tty = is_tty, .has_stdin = !is_tty};
@@ -43,7 +43,7 @@ static int start_echo(struct bench *b, struct bench_seat *s, bool is_tty, struct
 /* ---- PTY echo ---- */
 
 /* From the request until the byte is back; the reply to the request is taken along, untimed. */
-static int one_echo(struct bench_seat *s, double *ret_seconds, struct sp_error *e)
+static int one_echo(struct bench_seat *s, double *ret_seconds, struct sp_err *e)
 {
     const uint64_t begin = bench_now();
     struct bench_message m;
@@ -65,7 +65,7 @@ static int one_echo(struct bench_seat *s, double *ret_seconds, struct sp_error *
     return r;
 }
 
-static int turn_echo(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_echo(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const uint64_t end = bench_now() + b->turn_ns;
     int r = 0;
@@ -95,7 +95,7 @@ void bench_case_echo(struct bench *b)
     char *const argv[] = {self, helper, part, NULL};
     struct bench_seat seats[BENCH_SIDES];
     struct bench_raw_child child = {.in = -1, .out = -1};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char ready;
 
     bench_seats_open(b, seats, &o);
@@ -130,7 +130,7 @@ struct flow {
     uint64_t closed; /* seq of closed: there are as many events. 0: not yet */
 };
 
-static int flow_output(struct flow *f, const struct bench_message *m, struct sp_error *e)
+static int flow_output(struct flow *f, const struct bench_message *m, struct sp_err *e)
 {
     const bool whole = f->chunks++ % LOOK_AT_ALL_OF_EVERY == 0;
     size_t len = 0;
@@ -149,7 +149,7 @@ static int flow_output(struct flow *f, const struct bench_message *m, struct sp_
 
 /* Runs the helper and counts all it says. */
 static int stream(struct bench_seat *s, const struct bench_command *cmd, uint64_t bytes,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct flow f = {0};
     const uint64_t proc = ++s->procs;
@@ -182,7 +182,7 @@ static int stream(struct bench_seat *s, const struct bench_command *cmd, uint64_
 }
 
 static int timed_stream(struct bench *b, struct bench_seat *s, const char *part, uint64_t count,
-                        uint64_t bytes, double *ret_seconds, struct sp_error *e)
+                        uint64_t bytes, double *ret_seconds, struct sp_err *e)
 {
     char number[32];
     const char *const argv[] = {b->self, "--helper", part, number, NULL};
@@ -198,7 +198,7 @@ static int timed_stream(struct bench *b, struct bench_seat *s, const char *part,
 }
 
 /* As many bytes as fill a turn, found out in the first turn. */
-static int turn_output(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_output(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const double min = 32 << 20;
     const double max = 2.0 * (1 << 30);
@@ -227,7 +227,7 @@ void bench_case_output(struct bench *b)
 }
 
 /* Two million lines. */
-static int lines_by(struct bench *b, struct bench_seat *s, const char *part, struct sp_error *e)
+static int lines_by(struct bench *b, struct bench_seat *s, const char *part, struct sp_err *e)
 {
     const uint64_t count = b->is_quick ? 200000 : 2000000;
     double took = 1;
@@ -238,12 +238,12 @@ static int lines_by(struct bench *b, struct bench_seat *s, const char *part, str
     return r;
 }
 
-static int turn_lines(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_lines(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     return lines_by(b, s, "lines", e);
 }
 
-static int turn_print(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_print(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     return lines_by(b, s, "print", e);
 }
@@ -271,7 +271,7 @@ void bench_case_lines(struct bench *b)
  * three things come in some order: the answer to the write, the notification, the answer to the
  * read.
  */
-static int one_read(struct bench_seat *s, double *ret_seconds, struct sp_error *e)
+static int one_read(struct bench_seat *s, double *ret_seconds, struct sp_err *e)
 {
     struct bench_message m;
     int64_t read_id = 0;
@@ -306,7 +306,7 @@ static int one_read(struct bench_seat *s, double *ret_seconds, struct sp_error *
     return r;
 }
 
-static int turn_read(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_read(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const uint64_t end = bench_now() + b->turn_ns;
     int r = 0;
@@ -334,7 +334,7 @@ void bench_case_read(struct bench *b)
     const struct bench_case_options o = {
         .ack = BENCH_ACK_NOW, .extra = extra, .raw_helper = "relay"};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int fd = -1;
 
     bench_seats_open(b, seats, &o);

@@ -27,7 +27,7 @@ struct host {
 
 /* ---- the server ---- */
 
-static int start(struct host *h, const char *program, const char *directory, struct sp_error *e)
+static int start(struct host *h, const char *program, const char *directory, struct sp_err *e)
 {
     char home[4200];
     char path[] = "PATH=/usr/local/bin:/usr/bin:/bin";
@@ -69,7 +69,7 @@ static void end(struct host *h)
 
 /* ---- asking it ---- */
 
-static int read_line(struct host *h, struct sp_error *e)
+static int read_line(struct host *h, struct sp_err *e)
 {
     size_t n = 0;
 
@@ -87,7 +87,7 @@ static int read_line(struct host *h, struct sp_error *e)
     return 0;
 }
 
-static int call_true(struct host *h, struct sp_error *e)
+static int call_true(struct host *h, struct sp_err *e)
 {
     static const char request[] =
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":"
@@ -107,7 +107,7 @@ static int call_true(struct host *h, struct sp_error *e)
 
 /* ---- measuring ---- */
 
-static int turn(struct bench *b, struct host *h, struct bench_samples *s, struct sp_error *e)
+static int turn(struct bench *b, struct host *h, struct bench_samples *s, struct sp_err *e)
 {
     int r = 0;
 
@@ -124,7 +124,7 @@ static int turn(struct bench *b, struct host *h, struct bench_samples *s, struct
     return r;
 }
 
-static int find_program(struct bench *b, char *ret, size_t size, struct sp_error *e)
+static int find_program(struct bench *b, char *ret, size_t size, struct sp_err *e)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW};
     struct bench_seat server = {0};
@@ -138,7 +138,7 @@ static int find_program(struct bench *b, char *ret, size_t size, struct sp_error
 }
 
 static int measure(struct bench *b, struct host *h, struct bench_samples samples[2],
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     char program[4096];
     char directory[4096];
@@ -162,7 +162,7 @@ void bench_case_mcp(struct bench *b)
 {
     struct bench_samples samples[2] = {0};
     struct host *h = calloc(1, sizeof *h);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (h == NULL || b->command[BENCH_OURS] == NULL) {
         free(h);

@@ -37,7 +37,7 @@ static void make_policy(const struct bench *b, unsigned number, char *out, size_
         number, b->scratch, b->scratch);
 }
 
-static int make_workspace(const struct bench *b, struct sp_error *e)
+static int make_workspace(const struct bench *b, struct sp_err *e)
 {
     char path[512];
 
@@ -50,7 +50,7 @@ static int make_workspace(const struct bench *b, struct sp_error *e)
 /* ---- in a sandbox that is there, and without one ---- */
 
 static int timed_starts(struct bench *b, struct bench_seat *s, const struct bench_command *cmd,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     int r = 0;
 
@@ -67,7 +67,7 @@ static int timed_starts(struct bench *b, struct bench_seat *s, const struct benc
 }
 
 /* The raw column is the same server's start without a sandbox. */
-static int turn_confined(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_confined(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     char policy[2048];
 
@@ -81,7 +81,7 @@ void bench_case_confined(struct bench *b)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (make_workspace(b, &e) < 0)
         return;
@@ -99,7 +99,7 @@ void bench_case_confined(struct bench *b)
 
 /* ---- the first command of a policy ---- */
 
-static int turn_first(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_first(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     char policy[2048];
     int r = 0;
@@ -119,7 +119,7 @@ void bench_case_first(struct bench *b)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (make_workspace(b, &e) < 0)
         return;
@@ -134,7 +134,7 @@ void bench_case_first(struct bench *b)
 static const char *const sleep_argv[] = {"/bin/sleep", "1000", NULL};
 
 /* Each with a command that sleeps, so that none ends; commands are not counted. */
-static int turn_cells(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_cells(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     struct bench_memory before = {0};
     struct bench_memory after = {0};
@@ -166,7 +166,7 @@ void bench_case_cells(struct bench *b)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (b->url != NULL || make_workspace(b, &e) < 0)
         return;

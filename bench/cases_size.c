@@ -28,7 +28,7 @@ static void settle(void)
 
 /* ---- idle ---- */
 
-static int turn_memory(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_memory(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const struct bench_command cmd = {.argv = true_argv};
     struct bench_memory fresh = {0};
@@ -70,7 +70,7 @@ void bench_case_memory(struct bench *b)
 
 /* ---- 500 terminals ---- */
 
-static int end_all(struct bench_seat *s, struct sp_error *e)
+static int end_all(struct bench_seat *s, struct sp_err *e)
 {
     int asked = 0;
     int replies = 0;
@@ -94,7 +94,7 @@ static int end_all(struct bench_seat *s, struct sp_error *e)
     return r;
 }
 
-static int ptys_on_server(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int ptys_on_server(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const struct bench_command once = {.argv = true_argv, .is_tty = true};
     const struct bench_command cmd = {.argv = sleep_argv, .is_tty = true};
@@ -130,7 +130,7 @@ static int ptys_on_server(struct bench *b, struct bench_seat *s, struct sp_error
     return r;
 }
 
-static int ptys_raw(struct bench *b, struct sp_error *e)
+static int ptys_raw(struct bench *b, struct sp_err *e)
 {
     static char path[] = "/bin/sleep";
     static char word[] = "1000";
@@ -158,7 +158,7 @@ static int ptys_raw(struct bench *b, struct sp_error *e)
     return r;
 }
 
-static int turn_ptys(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_ptys(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     return s->side == BENCH_RAW ? ptys_raw(b, e) : ptys_on_server(b, s, e);
 }
@@ -176,7 +176,7 @@ void bench_case_ptys(struct bench *b)
 /* ---- the binary ---- */
 
 static int stripped_size(struct bench *b, enum bench_side side, const char *binary,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     char out[4096];
     char from[4096];
@@ -202,7 +202,7 @@ static int stripped_size(struct bench *b, enum bench_side side, const char *bina
 }
 
 /* The file that runs, so that the command line may be a name in PATH. */
-static int turn_size(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_size(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     char link[64];
     char path[4096];

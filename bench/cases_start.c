@@ -15,7 +15,7 @@ static const struct bench_command true_on_pty = {.argv = true_argv, .is_tty = tr
 
 /* ---- start-up, connect ---- */
 
-static int turn_startup(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_startup(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const uint64_t begin = bench_now();
     int r;
@@ -48,7 +48,7 @@ void bench_case_startup(struct bench *b)
     bench_seats_close(seats);
 }
 
-static int turn_connect(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_connect(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const char *url = s->side == BENCH_OURS && b->url != NULL ? b->url : s->server.url;
     const uint64_t end = bench_now() + b->turn_ns;
@@ -81,13 +81,13 @@ void bench_case_connect(struct bench *b)
 
 /* ---- /bin/true, one after the other ---- */
 
-static int one_start(struct bench_seat *s, const struct bench_command *cmd, struct sp_error *e)
+static int one_start(struct bench_seat *s, const struct bench_command *cmd, struct sp_err *e)
 {
     return s->side == BENCH_RAW ? bench_raw_true(cmd->is_tty, e) : bench_seat_run(s, cmd, e);
 }
 
 static int turn_of(struct bench *b, struct bench_seat *s, const struct bench_command *cmd,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     int r = 0;
 
@@ -105,12 +105,12 @@ static int turn_of(struct bench *b, struct bench_seat *s, const struct bench_com
     return r;
 }
 
-static int turn_start(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_start(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     return turn_of(b, s, &true_cmd, e);
 }
 
-static int turn_pty(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_pty(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     return turn_of(b, s, &true_on_pty, e);
 }
@@ -151,7 +151,7 @@ void bench_case_pty(struct bench *b)
 
 /* ---- several at a time ---- */
 
-static int turn_inflight(struct bench *b, struct bench_seat *s, struct sp_error *e)
+static int turn_inflight(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {
     const uint64_t budget = 3 * b->turn_ns;
     const uint64_t begin = bench_now();
@@ -215,7 +215,7 @@ enum { LEVELS = sizeof levels / sizeof levels[0] };
  * A server for each level, all of them at the same time: the machine is equally full for all, and
  * they take turns, so a difference is the server's own.
  */
-static int live_on(struct bench *b, enum bench_side side, struct sp_error *e)
+static int live_on(struct bench *b, enum bench_side side, struct sp_err *e)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW};
     struct bench_seat seats[LEVELS] = {0};
@@ -255,7 +255,7 @@ void bench_case_live(struct bench *b)
     for (int side = b->is_quick ? BENCH_OURS : BENCH_PEER; side >= BENCH_OURS; side--) {
         const bool is_given = side == BENCH_OURS && b->url != NULL;
         struct bench_seat s = {.side = (enum bench_side)side};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         if ((b->command[side] != NULL || is_given) && live_on(b, (enum bench_side)side, &e) < 0)
             bench_seat_drop(b, &s, &e);

@@ -32,7 +32,7 @@ enum {
 
 /* ---- bytes ---- */
 
-int bench_client_send_all(struct bench_client *c, const char *p, size_t n, struct sp_error *e)
+int bench_client_send_all(struct bench_client *c, const char *p, size_t n, struct sp_err *e)
 {
     while (n > 0) {
         const ssize_t sent = send(c->fd, p, n, MSG_NOSIGNAL);
@@ -48,7 +48,7 @@ int bench_client_send_all(struct bench_client *c, const char *p, size_t n, struc
 }
 
 /* Room for at least RECV_MIN bytes more. */
-static int make_room(struct bench_client *c, struct sp_error *e)
+static int make_room(struct bench_client *c, struct sp_err *e)
 {
     if (c->from == c->to)
         c->from = c->to = 0;
@@ -68,7 +68,7 @@ static int make_room(struct bench_client *c, struct sp_error *e)
     return 0;
 }
 
-int bench_client_receive(struct bench_client *c, struct sp_error *e)
+int bench_client_receive(struct bench_client *c, struct sp_err *e)
 {
     const int r = make_room(c, e);
 
@@ -137,7 +137,7 @@ static bool look_at_whole(const struct bench_client *c, size_t at, struct bench_
 }
 
 /* Sends c->out[HEAD_MAX .. HEAD_MAX + n) as one masked frame. */
-static int send_frame(struct bench_client *c, int opcode, size_t n, struct sp_error *e)
+static int send_frame(struct bench_client *c, int opcode, size_t n, struct sp_err *e)
 {
     static const unsigned char key[4] = {0x37, 0xfa, 0x21, 0x3d};
     const size_t head = n < 126 ? 6 : 8;
@@ -156,7 +156,7 @@ static int send_frame(struct bench_client *c, int opcode, size_t n, struct sp_er
 }
 
 SP_PRINTF(3, 4)
-static int request(struct bench_client *c, struct sp_error *e, const char *fmt, ...)
+static int request(struct bench_client *c, struct sp_err *e, const char *fmt, ...)
 {
     va_list args;
 
@@ -168,7 +168,7 @@ static int request(struct bench_client *c, struct sp_error *e, const char *fmt, 
     return send_frame(c, 1, (size_t)n, e);
 }
 
-static int pong(struct bench_client *c, const char *p, size_t n, struct sp_error *e)
+static int pong(struct bench_client *c, const char *p, size_t n, struct sp_err *e)
 {
     if (n > 125)
         return sp_fail(e, SP_E_MALFORMED, 0, "a ping of %zu bytes", n);
@@ -177,7 +177,7 @@ static int pong(struct bench_client *c, const char *p, size_t n, struct sp_error
 }
 
 /* One whole message in place: the parts of a fragmented one are moved together. */
-static int next_text(struct bench_client *c, struct sp_str *ret, struct sp_error *e)
+static int next_text(struct bench_client *c, struct sp_str *ret, struct sp_err *e)
 {
     struct bench_frame f;
     size_t len = 0;   /* of the message so far, which begins at c->from + skip */
@@ -223,7 +223,7 @@ static int next_text(struct bench_client *c, struct sp_str *ret, struct sp_error
     return 0;
 }
 
-int bench_client_next(struct bench_client *c, struct bench_message *ret, struct sp_error *e)
+int bench_client_next(struct bench_client *c, struct bench_message *ret, struct sp_err *e)
 {
     struct sp_str text = {0};
     const int r = next_text(c, &text, e);
@@ -281,7 +281,7 @@ static bool parse_tcp(const char *text, struct sockaddr_storage *ret, socklen_t 
     return inet_pton(AF_INET, host, &v4->sin_addr) == 1;
 }
 
-static int dial(struct bench_client *c, const char *url, struct sp_error *e)
+static int dial(struct bench_client *c, const char *url, struct sp_err *e)
 {
     struct sockaddr_storage a = {0};
     struct sockaddr_un *local = (struct sockaddr_un *)(void *)&a;
@@ -309,7 +309,7 @@ static int dial(struct bench_client *c, const char *url, struct sp_error *e)
     return 0;
 }
 
-static int upgrade(struct bench_client *c, const char *url, struct sp_error *e)
+static int upgrade(struct bench_client *c, const char *url, struct sp_err *e)
 {
     const char *host = c->is_tcp ? url + 5 : "localhost";
     const char *target = host + strcspn(host, "/");
@@ -337,7 +337,7 @@ static int upgrade(struct bench_client *c, const char *url, struct sp_error *e)
     return r;
 }
 
-static int initialize(struct bench_client *c, struct sp_error *e)
+static int initialize(struct bench_client *c, struct sp_err *e)
 {
     struct bench_message m = {.kind = BENCH_OTHER};
     int r = request(c, e,
@@ -353,7 +353,7 @@ static int initialize(struct bench_client *c, struct sp_error *e)
 }
 
 int bench_client_open(const char *url, enum bench_ack ack, struct bench_client **ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     struct bench_client *c = calloc(1, sizeof *c);
     int r;
@@ -395,7 +395,7 @@ void bench_client_deadline(struct bench_client *c, uint64_t timeout_ns)
 /* ---- requests ---- */
 
 /* ["a","b"], with quotes and backslashes escaped. */
-static int put_argv(char *out, size_t size, const char *const *argv, struct sp_error *e)
+static int put_argv(char *out, size_t size, const char *const *argv, struct sp_err *e)
 {
     size_t n = 0;
 
@@ -417,7 +417,7 @@ static int put_argv(char *out, size_t size, const char *const *argv, struct sp_e
 }
 
 int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench_command *cmd,
-                       int64_t *ret_id, struct sp_error *e)
+                       int64_t *ret_id, struct sp_err *e)
 {
     char argv[4096];
     const int r = put_argv(argv, sizeof argv, cmd->argv, e);
@@ -435,7 +435,7 @@ int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench
 }
 
 int bench_client_write(struct bench_client *c, uint64_t proc, const char *base64, int64_t *ret_id,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     *ret_id = ++c->last_id;
     return request(c, e,
@@ -446,7 +446,7 @@ int bench_client_write(struct bench_client *c, uint64_t proc, const char *base64
 }
 
 int bench_client_read(struct bench_client *c, uint64_t proc, uint64_t after_seq, unsigned wait_ms,
-                      int64_t *ret_id, struct sp_error *e)
+                      int64_t *ret_id, struct sp_err *e)
 {
     *ret_id = ++c->last_id;
     return request(c, e,
@@ -456,8 +456,7 @@ int bench_client_read(struct bench_client *c, uint64_t proc, uint64_t after_seq,
                    wait_ms);
 }
 
-int bench_client_terminate(struct bench_client *c, uint64_t proc, int64_t *ret_id,
-                           struct sp_error *e)
+int bench_client_terminate(struct bench_client *c, uint64_t proc, int64_t *ret_id, struct sp_err *e)
 {
     *ret_id = ++c->last_id;
     return request(c, e,
@@ -466,7 +465,7 @@ int bench_client_terminate(struct bench_client *c, uint64_t proc, int64_t *ret_i
                    (long long)*ret_id, (unsigned long long)proc);
 }
 
-int bench_client_status(struct bench_client *c, int64_t *ret_id, struct sp_error *e)
+int bench_client_status(struct bench_client *c, int64_t *ret_id, struct sp_err *e)
 {
     *ret_id = ++c->last_id;
     return request(c, e, "{\"id\":%lld,\"method\":\"environment/status\",\"params\":{}}",

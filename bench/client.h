@@ -24,7 +24,7 @@ struct bench_client;
 
 /* Connects (ws://IP:PORT on loopback, unix:///PATH), upgrades, initializes. */
 int bench_client_open(const char *url, enum bench_ack ack, struct bench_client **ret,
-                      struct sp_error *e);
+                      struct sp_err *e);
 void bench_client_free(struct bench_client *c);
 
 /* From now until then; one wait in between lasts at most ten seconds. */
@@ -38,16 +38,16 @@ struct bench_command {
 };
 
 int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench_command *cmd,
-                       int64_t *ret_id, struct sp_error *e);
+                       int64_t *ret_id, struct sp_err *e);
 int bench_client_write(struct bench_client *c, uint64_t proc, const char *base64, int64_t *ret_id,
-                       struct sp_error *e);
+                       struct sp_err *e);
 int bench_client_read(struct bench_client *c, uint64_t proc, uint64_t after_seq, unsigned wait_ms,
-                      int64_t *ret_id, struct sp_error *e);
+                      int64_t *ret_id, struct sp_err *e);
 int bench_client_terminate(struct bench_client *c, uint64_t proc, int64_t *ret_id,
-                           struct sp_error *e);
-int bench_client_status(struct bench_client *c, int64_t *ret_id, struct sp_error *e);
+                           struct sp_err *e);
+int bench_client_status(struct bench_client *c, int64_t *ret_id, struct sp_err *e);
 
 /* The next message. Its views hold until the next call. An error from the server is an error. */
-int bench_client_next(struct bench_client *c, struct bench_message *ret, struct sp_error *e);
+int bench_client_next(struct bench_client *c, struct bench_message *ret, struct sp_err *e);
 
 #endif

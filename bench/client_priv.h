@@ -32,10 +32,10 @@ struct bench_frame {
     size_t len;
 };
 
-int bench_client_send_all(struct bench_client *c, const char *p, size_t n, struct sp_error *e);
+int bench_client_send_all(struct bench_client *c, const char *p, size_t n, struct sp_err *e);
 
 /* Waits for bytes and adds them; may move those that are there. */
-int bench_client_receive(struct bench_client *c, struct sp_error *e);
+int bench_client_receive(struct bench_client *c, struct sp_err *e);
 
 /* The head of the frame at this place of the buffer; false if it is not there yet. */
 bool bench_client_look(const struct bench_client *c, size_t at, struct bench_frame *ret);

@@ -107,7 +107,7 @@ static bool add(pid_t pid, struct bench_memory *m)
     return true;
 }
 
-int bench_memory_of(pid_t server, struct bench_memory *ret, struct sp_error *e)
+int bench_memory_of(pid_t server, struct bench_memory *ret, struct sp_err *e)
 {
     struct bench_memory m = {0};
     struct stat own;

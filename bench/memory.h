@@ -17,7 +17,7 @@ struct bench_memory {
     int processes;
 };
 
-int bench_memory_of(pid_t server, struct bench_memory *ret, struct sp_error *e);
+int bench_memory_of(pid_t server, struct bench_memory *ret, struct sp_err *e);
 
 /* Our children that nobody enlisted: orphans that came to us. Returns how many, at most max. */
 int bench_memory_strays(pid_t *ret, int max);

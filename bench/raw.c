@@ -24,7 +24,7 @@ static char path_var[] = "PATH=/usr/bin:/bin";
 static char *const envp[] = {path_var, NULL};
 
 /* Reads until nothing more comes: end of file, or a terminal that was hung up. */
-static int drain(int fd, struct sp_error *e)
+static int drain(int fd, struct sp_err *e)
 {
     char buf[4096];
     ssize_t n;
@@ -39,7 +39,7 @@ static int drain(int fd, struct sp_error *e)
     return 0;
 }
 
-static int open_pty(int *ret_master, int *ret_slave, struct sp_error *e)
+static int open_pty(int *ret_master, int *ret_slave, struct sp_err *e)
 {
     auto_close int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 
@@ -53,7 +53,7 @@ static int open_pty(int *ret_master, int *ret_slave, struct sp_error *e)
 }
 
 /* /bin/true with two pipes. */
-static int start_true(struct bench_kid *kid, int *ret_out, int *ret_err, struct sp_error *e)
+static int start_true(struct bench_kid *kid, int *ret_out, int *ret_err, struct sp_err *e)
 {
     static char path[] = "/bin/true";
     char *const argv[] = {path, NULL};
@@ -80,7 +80,7 @@ static int start_true(struct bench_kid *kid, int *ret_out, int *ret_err, struct 
     return 0;
 }
 
-static int true_on_pipes(struct sp_error *e)
+static int true_on_pipes(struct sp_err *e)
 {
     auto_close int out = -1;
     auto_close int err = -1;
@@ -98,7 +98,7 @@ static int true_on_pipes(struct sp_error *e)
     return bench_kid_reap(&kid, END_S * BENCH_S, NULL, e);
 }
 
-static int true_on_pty(struct sp_error *e)
+static int true_on_pty(struct sp_err *e)
 {
     static char path[] = "/bin/true";
     char *const argv[] = {path, NULL};
@@ -114,7 +114,7 @@ static int true_on_pty(struct sp_error *e)
     return r;
 }
 
-int bench_raw_true(bool is_tty, struct sp_error *e)
+int bench_raw_true(bool is_tty, struct sp_err *e)
 {
     return is_tty ? true_on_pty(e) : true_on_pipes(e);
 }
@@ -127,7 +127,7 @@ struct slot {
     int pending; /* of: stdout, stderr, the exit */
 };
 
-static int watch(int epoll, int fd, uint32_t slot, uint32_t what, struct sp_error *e)
+static int watch(int epoll, int fd, uint32_t slot, uint32_t what, struct sp_err *e)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.u32 = slot << 2 | what};
 
@@ -136,7 +136,7 @@ static int watch(int epoll, int fd, uint32_t slot, uint32_t what, struct sp_erro
     return 0;
 }
 
-static int slot_start(int epoll, struct slot *s, uint32_t index, struct sp_error *e)
+static int slot_start(int epoll, struct slot *s, uint32_t index, struct sp_err *e)
 {
     int r = start_true(&s->kid, &s->fd[0], &s->fd[1], e);
 
@@ -147,7 +147,7 @@ static int slot_start(int epoll, struct slot *s, uint32_t index, struct sp_error
     return r < 0 ? r : watch(epoll, s->kid.pidfd, index, 2, e);
 }
 
-static int slot_event(int epoll, struct slot *s, uint32_t what, struct sp_error *e)
+static int slot_event(int epoll, struct slot *s, uint32_t what, struct sp_err *e)
 {
     const int fd = what == 2 ? s->kid.pidfd : s->fd[what];
     int r;
@@ -173,7 +173,7 @@ static void slot_done(struct slot *s)
     bench_kid_end(&s->kid, SIGKILL);
 }
 
-int bench_raw_many(int width, uint64_t budget_ns, double *ret_per_s, struct sp_error *e)
+int bench_raw_many(int width, uint64_t budget_ns, double *ret_per_s, struct sp_err *e)
 {
     struct slot slots[MAX_WIDTH];
     const uint64_t begin = bench_now();
@@ -216,7 +216,7 @@ int bench_raw_many(int width, uint64_t budget_ns, double *ret_per_s, struct sp_e
 
 /* ---- one line, one byte ---- */
 
-int bench_raw_first_line(struct sp_error *e)
+int bench_raw_first_line(struct sp_err *e)
 {
     static char path[] = "/bin/echo";
     static char word[] = "ready";
@@ -242,7 +242,7 @@ int bench_raw_first_line(struct sp_error *e)
     return r;
 }
 
-int bench_raw_start(struct bench_raw_child *ret, char *const *argv, bool is_tty, struct sp_error *e)
+int bench_raw_start(struct bench_raw_child *ret, char *const *argv, bool is_tty, struct sp_err *e)
 {
     struct bench_raw_child c = {.in = -1, .out = -1};
     auto_close int theirs_in = -1;
@@ -286,7 +286,7 @@ int bench_raw_start(struct bench_raw_child *ret, char *const *argv, bool is_tty,
     return 0;
 }
 
-int bench_raw_echo(struct bench_raw_child *c, struct sp_error *e)
+int bench_raw_echo(struct bench_raw_child *c, struct sp_err *e)
 {
     char byte = 'x';
 
@@ -303,7 +303,7 @@ void bench_raw_end(struct bench_raw_child *c)
         (void)close(c->out);
 }
 
-int bench_raw_dial(const char *url, int *ret_fd, struct sp_error *e)
+int bench_raw_dial(const char *url, int *ret_fd, struct sp_err *e)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const struct timeval wait = {.tv_sec = END_S};
@@ -320,7 +320,7 @@ int bench_raw_dial(const char *url, int *ret_fd, struct sp_error *e)
     return 0;
 }
 
-int bench_raw_ping(int fd, struct sp_error *e)
+int bench_raw_ping(int fd, struct sp_err *e)
 {
     char byte = 'x';
 

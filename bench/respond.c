@@ -153,7 +153,7 @@ static bool find_argv(char *text, char **ret, int max)
 
 static bool run(int fd, char *const *command, long long id, unsigned long long proc)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct bench_kid kid;
     int fds[2];
 
@@ -271,7 +271,7 @@ int bench_relay(void)
     char helper[] = "--helper";
     char part[] = "echo";
     char *const argv[] = {self, helper, part, NULL};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct bench_kid kid;
     int there[2];
     int back[2];

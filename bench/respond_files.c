@@ -70,7 +70,7 @@ static bool read_file(struct plain *s, long long id, const char *path)
 static bool write_file(struct plain *s, long long id, const char *path, struct sp_str base64)
 {
     auto_close int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     size_t n = 0;
 
     if (file < 0 || base64.n > SP_BASE64_LEN((size_t)FILE_MAX) ||

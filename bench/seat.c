@@ -11,7 +11,7 @@ enum { WINDOW = 16 };
 static const char *const side_name[] = {
     [BENCH_OURS] = "ours", [BENCH_PEER] = "peer", [BENCH_RAW] = "raw"};
 
-void bench_seat_drop(struct bench *b, struct bench_seat *s, const struct sp_error *e)
+void bench_seat_drop(struct bench *b, struct bench_seat *s, const struct sp_err *e)
 {
     char text[512];
 
@@ -25,7 +25,7 @@ void bench_seat_drop(struct bench *b, struct bench_seat *s, const struct sp_erro
 }
 
 static int start_server(struct bench *b, struct bench_seat *s, const struct bench_case_options *o,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     char line[4096];
     int r = -1;
@@ -40,7 +40,7 @@ static int start_server(struct bench *b, struct bench_seat *s, const struct benc
 }
 
 int bench_seat_open(struct bench *b, struct bench_seat *s, enum bench_side side,
-                    const struct bench_case_options *o, struct sp_error *e)
+                    const struct bench_case_options *o, struct sp_err *e)
 {
     const bool is_raw = side == BENCH_RAW;
     const bool is_given = side == BENCH_OURS && b->url != NULL;
@@ -75,7 +75,7 @@ void bench_seats_open(struct bench *b, struct bench_seat seats[BENCH_SIDES],
         const bool is_there = i == BENCH_RAW    ? !o->no_raw
                               : i == BENCH_OURS ? b->command[i] != NULL || b->url != NULL
                                                 : b->command[i] != NULL;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         seats[i] =
             (struct bench_seat){.side = (enum bench_side)i, .server = {.out = -1, .err = -1}};
@@ -95,7 +95,7 @@ void bench_take_turns(struct bench *b, struct bench_seat seats[BENCH_SIDES], int
 {
     for (int k = 0; k < rounds; k++)
         for (int i = 0; i < BENCH_SIDES && !bench_is_stopped(); i++) {
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             if (!seats[i].is_on)
                 continue;
@@ -120,7 +120,7 @@ void bench_seats_report_p99(struct bench *b, struct bench_seat seats[BENCH_SIDES
         b->report.v[m][i] = bench_samples_at(&seats[i].samples, 0.99);
 }
 
-int bench_seat_run(struct bench_seat *s, const struct bench_command *cmd, struct sp_error *e)
+int bench_seat_run(struct bench_seat *s, const struct bench_command *cmd, struct sp_err *e)
 {
     const uint64_t proc = ++s->procs;
     struct bench_message m;
@@ -148,7 +148,7 @@ int bench_seat_run(struct bench_seat *s, const struct bench_command *cmd, struct
 }
 
 int bench_seat_start_many(struct bench_seat *s, const struct bench_command *cmd, int count,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     int asked = 0;
     int started = 0;
@@ -173,7 +173,7 @@ int bench_seat_start_many(struct bench_seat *s, const struct bench_command *cmd,
     return r;
 }
 
-int bench_seat_await(struct bench_seat *s, int64_t id, struct sp_error *e)
+int bench_seat_await(struct bench_seat *s, int64_t id, struct sp_err *e)
 {
     struct bench_message m = {.kind = BENCH_OTHER};
     int r = 0;
@@ -183,7 +183,7 @@ int bench_seat_await(struct bench_seat *s, int64_t id, struct sp_error *e)
     return r;
 }
 
-int bench_seat_program(const struct bench_seat *server, char *ret, size_t size, struct sp_error *e)
+int bench_seat_program(const struct bench_seat *server, char *ret, size_t size, struct sp_err *e)
 {
     char link[64];
 

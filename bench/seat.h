@@ -61,13 +61,13 @@ void bench_seats_close(struct bench_seat seats[BENCH_SIDES]);
 
 /* One seat alone, for cases that need several servers of a side. */
 int bench_seat_open(struct bench *b, struct bench_seat *s, enum bench_side side,
-                    const struct bench_case_options *o, struct sp_error *e);
+                    const struct bench_case_options *o, struct sp_err *e);
 void bench_seat_close(struct bench_seat *s);
 
 /* The file that its server runs, which is what cells are made of too. */
-int bench_seat_program(const struct bench_seat *server, char *ret, size_t size, struct sp_error *e);
+int bench_seat_program(const struct bench_seat *server, char *ret, size_t size, struct sp_err *e);
 
-typedef int bench_turn(struct bench *b, struct bench_seat *s, struct sp_error *e);
+typedef int bench_turn(struct bench *b, struct bench_seat *s, struct sp_err *e);
 
 /* Each side in turn, so many times. */
 void bench_take_turns(struct bench *b, struct bench_seat seats[BENCH_SIDES], int rounds,
@@ -79,16 +79,16 @@ void bench_seats_report_p99(struct bench *b, struct bench_seat seats[BENCH_SIDES
                             enum bench_metric m);
 
 /* Starts the command as the seat's next process and waits until it is closed. */
-int bench_seat_run(struct bench_seat *s, const struct bench_command *cmd, struct sp_error *e);
+int bench_seat_run(struct bench_seat *s, const struct bench_command *cmd, struct sp_err *e);
 
 /* Starts so many that stay, a few at a time, and waits until all have been started. */
 int bench_seat_start_many(struct bench_seat *s, const struct bench_command *cmd, int count,
-                          struct sp_error *e);
+                          struct sp_err *e);
 
 /* Waits for the reply to this request; what else comes is dropped. */
-int bench_seat_await(struct bench_seat *s, int64_t id, struct sp_error *e);
+int bench_seat_await(struct bench_seat *s, int64_t id, struct sp_err *e);
 
 /* A side leaves the case, and stderr hears why. */
-void bench_seat_drop(struct bench *b, struct bench_seat *s, const struct sp_error *e);
+void bench_seat_drop(struct bench *b, struct bench_seat *s, const struct sp_err *e);
 
 #endif

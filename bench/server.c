@@ -58,7 +58,7 @@ static const char *last_words(int fd, char *buf, size_t size)
     return buf;
 }
 
-static int read_url(struct bench_server *s, struct sp_error *e)
+static int read_url(struct bench_server *s, struct sp_err *e)
 {
     const uint64_t deadline = bench_now() + START_S * BENCH_S;
     size_t n = 0;
@@ -93,7 +93,7 @@ static int read_url(struct bench_server *s, struct sp_error *e)
 }
 
 int bench_server_start(struct bench_server *ret, const char *line, const char *const *extra,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     struct bench_server s = {.kid = {.pidfd = -1}, .out = -1, .err = -1};
     char copy[4096];

@@ -20,7 +20,7 @@ struct bench_server {
  * if not NULL, starts it and waits for the first line of its stdout, the URL.
  */
 int bench_server_start(struct bench_server *ret, const char *line, const char *const *extra,
-                       struct sp_error *e);
+                       struct sp_err *e);
 
 /* SIGTERM, then SIGKILL, then whatever it left behind. Harmless if it never started. */
 void bench_server_stop(struct bench_server *s);

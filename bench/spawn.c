@@ -103,7 +103,7 @@ failed:
     _exit(127);
 }
 
-int bench_spawn(const struct bench_spawn *s, struct bench_kid *ret, struct sp_error *e)
+int bench_spawn(const struct bench_spawn *s, struct bench_kid *ret, struct sp_err *e)
 {
     static char stack[STACK] __attribute__((aligned(16)));
     struct launch l = {.s = s};
@@ -157,7 +157,7 @@ static void discharge(pid_t pid)
         kids_top--;
 }
 
-int bench_kid_reap(struct bench_kid *kid, uint64_t timeout_ns, int *ret_status, struct sp_error *e)
+int bench_kid_reap(struct bench_kid *kid, uint64_t timeout_ns, int *ret_status, struct sp_err *e)
 {
     const uint64_t deadline = bench_now() + timeout_ns;
     int status = 0;

@@ -31,14 +31,14 @@ struct bench_kid {
 /* Handlers, limits, the adoption of orphans. Once, before everything else. */
 void bench_spawn_init(void);
 
-int bench_spawn(const struct bench_spawn *s, struct bench_kid *ret, struct sp_error *e);
+int bench_spawn(const struct bench_spawn *s, struct bench_kid *ret, struct sp_err *e);
 
 /* From now on a signal that ends this program is passed on to the child as its death signal. */
 void bench_kid_enlist(const struct bench_kid *kid, int death_signal);
 bool bench_kid_is_enlisted(pid_t pid);
 
 /* Waits for the end and reaps. *ret_status is what waitpid(2) would say; may be NULL. */
-int bench_kid_reap(struct bench_kid *kid, uint64_t timeout_ns, int *ret_status, struct sp_error *e);
+int bench_kid_reap(struct bench_kid *kid, uint64_t timeout_ns, int *ret_status, struct sp_err *e);
 
 /* Sends the signal, waits a little, kills, reaps. Harmless if there is none. */
 void bench_kid_end(struct bench_kid *kid, int sig);

@@ -54,7 +54,7 @@ void sp_approvals_free(struct sp_approvals *a)
 }
 
 int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     if (o->needs_hooks && o->hook_count == 0 && o->reviewer == NULL)
         return sp_fail(e, SP_E_STATE, 0, "permission hooks are configured, and none was opened");
@@ -137,7 +137,7 @@ bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id)
             (a->strict_turn != NULL && sp_str_eq(sp_str_of(a->strict_turn), turn_id)));
 }
 
-int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_error *e)
+int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_err *e)
 {
     char *turn = turn_id.n == 0 ? NULL : strndup(turn_id.p, turn_id.n);
     if (turn_id.n != 0 && turn == NULL)
@@ -151,7 +151,7 @@ int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct
     return 0;
 }
 
-static void complain(struct sp_approvals *a, const struct sp_error *why)
+static void complain(struct sp_approvals *a, const struct sp_err *why)
 {
     char reason[sizeof why->msg + 128];
     char text[sizeof reason + 64];
@@ -163,7 +163,7 @@ static void complain(struct sp_approvals *a, const struct sp_error *why)
 
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (a->options.user_dir != NULL && sp_rules_amend_prefix(a->options.user_dir, prefix, &e) < 0) {
         complain(a, &e);
@@ -188,7 +188,7 @@ static bool is_for(const struct sp_stored_grant *g, struct sp_str environment,
 }
 
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
-                         struct sp_str turn_id, struct sp_grant *ret, struct sp_error *e)
+                         struct sp_str turn_id, struct sp_grant *ret, struct sp_err *e)
 {
     for (size_t i = 0; i < a->grant_count; i++) {
         struct sp_grant both = {0};
@@ -205,7 +205,7 @@ int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment
 }
 
 int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
-                       const struct sp_grant *grant, struct sp_error *e)
+                       const struct sp_grant *grant, struct sp_err *e)
 {
     struct sp_stored_grant g = {.environment = strndup(environment.p, environment.n)};
     int r = 0;

@@ -46,7 +46,7 @@ struct sp_approvals_options {
 };
 
 int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals **ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 void sp_approvals_free(struct sp_approvals *a); /* no plan of it is left; NULL is fine */
 
 /* For requests from now on; those under way keep what they began with. */
@@ -61,7 +61,8 @@ const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *
 bool sp_approvals_can_ask(const struct sp_approvals *a);
 
 /* NULL: nobody is asked it, or not a person. */
-const struct sp_question *sp_approvals_question(const struct sp_approvals *a, uint64_t question);
+const struct sp_approval_question *sp_approvals_question(const struct sp_approvals *a,
+                                                         uint64_t question);
 
 /* A person's answer. A question that is not open: nothing happens. */
 void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct sp_decision *d);
@@ -71,6 +72,6 @@ void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct
  * one (n 0), for as long as the conversation lasts (9.3).
  */
 int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
-                       const struct sp_grant *grant, struct sp_error *e);
+                       const struct sp_grant *grant, struct sp_err *e);
 
 #endif

@@ -45,7 +45,7 @@ void sp_network_free(struct sp_network *n);
 /* Whether everything that runs in this turn is reviewed: then no other yes is enough. */
 bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id);
 /* ... from now on, in this turn or, without one (n 0), always. */
-int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_error *e);
+int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_err *e);
 
 /* review.c */
 #define SP_REVIEW_DENIED "automatic approval review denied the action"
@@ -57,21 +57,22 @@ bool sp_review_is_too_much(struct sp_approvals *a, struct sp_str turn_id, bool i
 
 /* All that was granted for commands of this environment in this turn; *ret is zero before. */
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
-                         struct sp_str turn_id, struct sp_grant *ret, struct sp_error *e);
+                         struct sp_str turn_id, struct sp_grant *ret, struct sp_err *e);
 
 /* An accepted amendment: kept in the file and in the set. Failures are warnings. */
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);
 
 /* plan_ask.c */
-void sp_plan_inquire(struct sp_plan *p); /* of hooks, cache, reviewer or person */
-void sp_plan_review(struct sp_plan *p);  /* nobody would have to be asked, but the reviewer is */
+void sp_run_plan_inquire(struct sp_run_plan *p); /* of hooks, cache, reviewer or person */
+void sp_run_plan_review(
+    struct sp_run_plan *p); /* nobody would have to be asked, but the reviewer is */
 /* plan.c: where it ends up. */
-void sp_plan_go(struct sp_plan *p, const char *decision, enum sp_decider by);
-void sp_plan_refuse(struct sp_plan *p, struct sp_str reason);
-void sp_plan_fail_without_memory(struct sp_plan *p);
+void sp_run_plan_go(struct sp_run_plan *p, const char *decision, enum sp_decider by);
+void sp_run_plan_refuse(struct sp_run_plan *p, struct sp_str reason);
+void sp_run_plan_fail_without_memory(struct sp_run_plan *p);
 /* Whether the next attempt, if it is allowed, has no sandbox. */
-bool sp_plan_would_be_free(const struct sp_plan *p);
-static inline bool sp_plan_is_patch(const struct sp_plan *p)
+bool sp_run_plan_would_be_free(const struct sp_run_plan *p);
+static inline bool sp_run_plan_is_patch(const struct sp_run_plan *p)
 {
     return p->ask.changes != NULL;
 }
@@ -79,28 +80,28 @@ static inline bool sp_plan_is_patch(const struct sp_plan *p)
 /* plan_free.c */
 /* Holds what the rules allow against the files that would run, and judges anew if they may be
  * others. */
-int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct sp_error *e);
+int sp_run_plan_judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struct sp_err *e);
 /* Whether a yes that was given before, for the session, is still about the same programs: one that
  * lets them run free is not if a confined command could have replaced them since. */
-bool sp_plan_does_approval_hold(const struct sp_plan *p);
-bool sp_plan_make_free(struct sp_plan *p); /* of a free one. false: no memory */
-void sp_plan_free_done(struct sp_plan_free *f);
+bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p);
+bool sp_run_plan_make_free(struct sp_run_plan *p); /* of a free one. false: no memory */
+void sp_run_plan_free_done(struct sp_run_plan_free *f);
 
 /* plan_patch.c: the same questions about a patch (14.4). */
 /* Fills the assessment and, by it, the requirement's kind. */
-int sp_plan_assess_patch(struct sp_plan *p, struct sp_error *e);
+int sp_run_plan_assess_patch(struct sp_run_plan *p, struct sp_err *e);
 /* The directories that an approved patch writes to besides, in its policy. */
-int sp_plan_open_parents(struct sp_plan *p, struct sp_error *e);
+int sp_run_plan_open_parents(struct sp_run_plan *p, struct sp_err *e);
 /* Takes all writes and the network away. false: no memory. */
-bool sp_plan_make_read_only(struct sp_profile *p);
-bool sp_plan_is_patch_cached(const struct sp_plan *p);
-bool sp_plan_cache_patch(struct sp_plan *p); /* false: no memory */
+bool sp_run_plan_make_read_only(struct sp_profile *p);
+bool sp_run_plan_is_patch_cached(const struct sp_run_plan *p);
+bool sp_run_plan_cache_patch(struct sp_run_plan *p); /* false: no memory */
 
 /* One line of the log. false: it must be written and cannot; e says why. */
 bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,
-                        struct sp_error *e);
+                        struct sp_err *e);
 /* The same of a plan, which has then failed. */
-bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decision,
-                   enum sp_decider by, bool runs);
+bool sp_run_plan_audit(struct sp_run_plan *p, const char *requirement, const char *decision,
+                       enum sp_decider by, bool runs);
 
 #endif

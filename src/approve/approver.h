@@ -16,7 +16,7 @@ typedef void sp_approver_fn(void *user, uint64_t question, const struct sp_decis
 struct sp_approver_ops {
     /* Leads to one call of done, unless the question is withdrawn before. The question is there
      * until then. Who asks is `user`: numbers of questions are its own. */
-    void (*ask)(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
+    void (*ask)(struct sp_approver *a, const struct sp_approval_question *q, sp_approver_fn *done,
                 void *user);
     /* Nobody wants to know any more. One that is not open is fine. */
     void (*withdraw)(struct sp_approver *a, uint64_t question, void *user);

@@ -188,7 +188,7 @@ static void on_exit_seen(struct sp_watch *w, uint32_t events)
 /* ---- starting ---- */
 
 /* The question as a file: it is read from the beginning to its end, by whatever means. */
-static int make_input(const struct sp_question *q, struct sp_error *e)
+static int make_input(const struct sp_approval_question *q, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
     auto_close int fd = memfd_create("question", MFD_CLOEXEC);
@@ -254,7 +254,7 @@ static int spawn(const char *path, char *const *variables, int in, int out, pid_
     return err;
 }
 
-static int start(struct query *q, const struct sp_question *question, struct sp_error *e)
+static int start(struct query *q, const struct sp_approval_question *question, struct sp_err *e)
 {
     auto_close int in = -1;
     auto_close int its_out = -1;
@@ -299,14 +299,14 @@ static void deny_later(struct sp_deferred *d)
     finish(q);
 }
 
-static void ask(struct sp_approver *a, const struct sp_question *question, sp_approver_fn *done,
-                void *user)
+static void ask(struct sp_approver *a, const struct sp_approval_question *question,
+                sp_approver_fn *done, void *user)
 {
     struct sp_approver_program *by = SP_CONTAINER(a, struct sp_approver_program, approver);
     static const struct sp_decision failed = {.kind = SP_DECISION_FAILED,
                                               .rejection = SP_STR("no memory")};
     struct query *q = calloc(1, sizeof *q);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (q == NULL) {
         done(user, question->id, &failed);
@@ -359,7 +359,7 @@ static void free_approver(struct sp_approver *a)
 }
 
 int sp_approver_program_new(struct sp_loop *loop, const char *path, struct sp_approver **ret,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask, .withdraw = withdraw, .free = free_approver};

@@ -18,6 +18,6 @@
 
 /* path: of the program, with a slash in it. */
 int sp_approver_program_new(struct sp_loop *loop, const char *path, struct sp_approver **ret,
-                            struct sp_error *e);
+                            struct sp_err *e);
 
 #endif

@@ -44,7 +44,7 @@ struct slot {
 struct query {
     struct chain *chain;
     struct query *prev, *next;
-    const struct sp_question *question;
+    const struct sp_approval_question *question;
     uint64_t id;
     sp_approver_fn *done; /* NULL: answered, or withdrawn */
     void *user;
@@ -205,8 +205,8 @@ static void ask_turns(struct query *q)
                             on_too_late); /* no memory: the whole question has a deadline */
 }
 
-static void ask(struct sp_approver *a, const struct sp_question *question, sp_approver_fn *done,
-                void *user)
+static void ask(struct sp_approver *a, const struct sp_approval_question *question,
+                sp_approver_fn *done, void *user)
 {
     static const struct sp_decision failed = {.kind = SP_DECISION_FAILED,
                                               .rejection = SP_STR("no memory to ask")};
@@ -249,7 +249,7 @@ static void free_chain(struct sp_approver *a)
 }
 
 int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struct sp_approver **ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask, .withdraw = withdraw, .free = free_chain};
@@ -267,7 +267,7 @@ int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struc
 /* ---- a set ---- */
 
 int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned turn,
-                     struct sp_approver *approver, bool owns, struct sp_error *e)
+                     struct sp_approver *approver, bool owns, struct sp_err *e)
 {
     if (*a == NULL && (*a = calloc(1, sizeof **a)) == NULL) {
         if (owns)
@@ -345,12 +345,12 @@ size_t sp_approvers_first(const char *text)
     return strlen(text);
 }
 
-static int refuse(const char *word, const char *choices, struct sp_error *e)
+static int refuse(const char *word, const char *choices, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0, "`%s` is not %s", word, choices);
 }
 
-int sp_approvers_check(const char *word, const char *choices, bool is_absolute, struct sp_error *e)
+int sp_approvers_check(const char *word, const char *choices, bool is_absolute, struct sp_err *e)
 {
     for (const char *at = word;; at++) {
         const enum kind k = kind_of(at);
@@ -371,12 +371,12 @@ struct opening {
     struct sp_approvers *set;
     unsigned turn;
     bool denies;
-    struct sp_error skipped; /* the first approver that was, and why; code NONE: none was */
+    struct sp_err skipped; /* the first approver that was, and why; code NONE: none was */
 };
 
-static int skip_or_fail(struct opening *o, const char *name, const char *why, struct sp_error *e)
+static int skip_or_fail(struct opening *o, const char *name, const char *why, struct sp_err *e)
 {
-    struct sp_error fault;
+    struct sp_err fault;
 
     if (why != NULL)
         (void)sp_fail(&fault, SP_E_INVALID, 0, "%s", why);
@@ -392,7 +392,7 @@ static int skip_or_fail(struct opening *o, const char *name, const char *why, st
     return 0;
 }
 
-static int open_one(struct opening *o, char *text, struct sp_error *e)
+static int open_one(struct opening *o, char *text, struct sp_err *e)
 {
     const struct sp_approvers_ask *ask = o->ask;
     struct sp_approver *approver = NULL;
@@ -421,7 +421,7 @@ static int open_one(struct opening *o, char *text, struct sp_error *e)
 }
 
 /* One word: all that is asked at once. */
-static int open_turn(struct opening *o, const char *word, struct sp_error *e)
+static int open_turn(struct opening *o, const char *word, struct sp_err *e)
 {
     const size_t before = o->set == NULL ? 0 : o->set->count;
     int r = sp_approvers_check(word, o->ask->choices, false, e);
@@ -452,7 +452,7 @@ static bool names_client(const char *const *words)
     return false;
 }
 
-static int check_deny(const struct opening *o, struct sp_error *e)
+static int check_deny(const struct opening *o, struct sp_err *e)
 {
     if (o->denies && sp_approvers_has_others(o->set))
         return sp_fail(e, SP_E_INVALID, 0, "`deny` stands alone: no other approver beside it");
@@ -466,7 +466,7 @@ static int check_deny(const struct opening *o, struct sp_error *e)
 }
 
 int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     struct opening o = {.ask = ask};
     int r = 0;

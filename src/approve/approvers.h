@@ -31,18 +31,18 @@ struct sp_approvers_ask {
     bool has_client;         /* this command has one ... */
     bool begins_with_client; /* ... which is asked first if no word names it */
     /* NULL: this command has no terminal, and says why: */
-    int (*open_terminal)(struct sp_loop *loop, struct sp_approver **ret, struct sp_error *e);
+    int (*open_terminal)(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
     const char *no_terminal;
     uint64_t timeout_ms; /* of one turn; 0: none */
 };
 
 /* *ret NULL: nobody answers. */
 int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
-                      struct sp_error *e);
+                      struct sp_err *e);
 void sp_approvers_free(struct sp_approvers *a); /* after its chains; NULL is fine */
 /* One more, in this turn (from 0); owned from now on if `owns`. NULL: the chain's client. */
 int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned turn,
-                     struct sp_approver *approver, bool owns, struct sp_error *e);
+                     struct sp_approver *approver, bool owns, struct sp_err *e);
 
 bool sp_approvers_has_client(const struct sp_approvers *a);
 bool sp_approvers_has_others(const struct sp_approvers *a);
@@ -51,11 +51,11 @@ uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a);
 
 /* client is borrowed; NULL: there is none, and its turn is no answer. */
 int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struct sp_approver **ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 
 /* How long the first approver in a word is: behind it is the end, or a comma and the next one. */
 size_t sp_approvers_first(const char *word);
 /* Whether that is a word of `--approver`. choices as above; is_absolute: so must be the paths. */
-int sp_approvers_check(const char *word, const char *choices, bool is_absolute, struct sp_error *e);
+int sp_approvers_check(const char *word, const char *choices, bool is_absolute, struct sp_err *e);
 
 #endif

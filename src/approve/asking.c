@@ -207,7 +207,7 @@ static void hear_user(struct sp_asking *q, const struct sp_decision *d)
         finish(q, is_answer(q, d) ? d : &no, by);
 }
 
-static bool is_same(const struct sp_question *a, const struct sp_question *b)
+static bool is_same(const struct sp_approval_question *a, const struct sp_approval_question *b)
 {
     return sp_str_eq(a->call_id, b->call_id) && sp_str_eq(a->approval_id, b->approval_id);
 }
@@ -443,7 +443,8 @@ static struct sp_asking *find_for_user(const struct sp_approvals *a, uint64_t qu
     return q != NULL && q->stage == SP_ASKING_USER ? q : NULL;
 }
 
-const struct sp_question *sp_approvals_question(const struct sp_approvals *a, uint64_t question)
+const struct sp_approval_question *sp_approvals_question(const struct sp_approvals *a,
+                                                         uint64_t question)
 {
     const struct sp_asking *q = find_for_user(a, question);
 

@@ -40,7 +40,7 @@ enum sp_asking_stage {
 
 struct sp_asking {
     /* To be filled before; what it points to stays until the end. id and at_ms are filled here. */
-    struct sp_question question;
+    struct sp_approval_question question;
     /* Once, perhaps from within begin; it is closed by then, and may be done with. A denial has its
      * text, unless it is a person's plain one; d is borrowed for the call. */
     void (*told)(struct sp_asking *q, const struct sp_decision *d);

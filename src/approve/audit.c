@@ -205,12 +205,12 @@ static bool read_seq(struct sp_str line, uint64_t *ret)
                          UINT64_MAX - 1, ret);
 }
 
-static int fail(const char *path, int sys, struct sp_error *e)
+static int fail(const char *path, int sys, struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, sys, "%s", path);
 }
 
-static int fail_broken(const char *path, struct sp_error *e)
+static int fail_broken(const char *path, struct sp_err *e)
 {
     return sp_fail(e, SP_E_STATE, 0,
                    "%s: its last line is not a whole entry; move the file away to begin a new one, "
@@ -220,7 +220,7 @@ static int fail_broken(const char *path, struct sp_error *e)
 
 /* What a new entry follows: the number and the hash of the last one. */
 static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
-                     char ret_hash[SP_AUDIT_HASH + 1], struct sp_error *e)
+                     char ret_hash[SP_AUDIT_HASH + 1], struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     off_t at = 0;
@@ -248,7 +248,7 @@ static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
 /* ---- appending ---- */
 
 /* Ours alone, also if somebody else made it or opened it up. */
-static int check_mode(int fd, const char *path, off_t *ret_size, struct sp_error *e)
+static int check_mode(int fd, const char *path, off_t *ret_size, struct sp_err *e)
 {
     struct stat st;
 
@@ -258,7 +258,7 @@ static int check_mode(int fd, const char *path, off_t *ret_size, struct sp_error
     return 0;
 }
 
-static int append(int fd, const char *path, const struct sp_audit_entry *entry, struct sp_error *e)
+static int append(int fd, const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
 {
     auto_buf struct sp_buf line = {.max = SP_AUDIT_MAX_LINE};
     char prev[SP_AUDIT_HASH + 1];
@@ -293,7 +293,7 @@ static void make_folder(const char *path)
     (void)mkdir(folder, 0700); /* whether it is there is seen when the log is opened */
 }
 
-int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_error *e)
+int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
 {
     auto_close int fd = sp_locked_open(AT_FDCWD, path);
 

@@ -21,7 +21,7 @@ struct sp_audit_entry {
 
 /* Appends one line under an exclusive lock: seq and prev follow the last line of the file, which is
  * made with mode 0600 if it is not there. One write. */
-int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_error *e);
+int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e);
 
 struct sp_audit_report {
     uint64_t entries;
@@ -30,6 +30,6 @@ struct sp_audit_report {
     char fault[200];
 };
 /* 0 with *ret filled also if a fault was found; an unreadable file is an error. */
-int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_error *e);
+int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_err *e);
 
 #endif

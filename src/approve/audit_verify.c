@@ -94,7 +94,7 @@ static bool check_chain(struct verifying *v)
 static bool check_line(struct verifying *v, char *line, size_t n)
 {
     char hash[SP_AUDIT_HASH + 1];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     sp_audit_hash((struct sp_str){line, n}, hash);
     if (sp_json_parse(&v->json, line, n, &e) < 0)
@@ -128,7 +128,7 @@ static bool check_lines(struct verifying *v, struct sp_buf *text)
            find_fault(v->report, "a line of more than %u bytes", SP_AUDIT_MAX_LINE);
 }
 
-static int verify(int fd, const char *path, struct verifying *v, struct sp_error *e)
+static int verify(int fd, const char *path, struct verifying *v, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
 
@@ -153,7 +153,7 @@ static int verify(int fd, const char *path, struct verifying *v, struct sp_error
     return 0;
 }
 
-int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_error *e)
+int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_err *e)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct sp_audit_report report = {0};

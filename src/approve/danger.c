@@ -8,7 +8,7 @@
 
 #define MAX_WRAPPERS 8
 
-static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_error *e);
+static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_err *e);
 
 static bool is(struct sp_str s, const char *text)
 {
@@ -128,7 +128,7 @@ static uint32_t words_of(const struct wrapper *w, struct sp_words argv, uint32_t
 /* ---- what is inside ---- */
 
 static int search_script(struct sp_str script, unsigned wrapped, enum sp_danger *ret,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     auto_segments struct sp_segments commands = {0};
     int r = sp_script_literals(&commands, script, e);
@@ -149,7 +149,7 @@ static int search_script(struct sp_str script, unsigned wrapped, enum sp_danger 
 
 /* sh -c ACTION; what eval is given as one word is the same. */
 static int search_trap(struct sp_words trap, unsigned wrapped, enum sp_danger *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     const uint32_t i = trap.count > 1 && is(trap.items[1], "--") ? 2 : 1;
 
@@ -164,7 +164,7 @@ static int search_trap(struct sp_words trap, unsigned wrapped, enum sp_danger *r
  * where the time was. So the last value that a wrapper takes may be the command, too.
  */
 static int search_wrapped(const struct wrapper *w, struct sp_words argv, unsigned wrapped,
-                          enum sp_danger *ret, struct sp_error *e)
+                          enum sp_danger *ret, struct sp_err *e)
 {
     uint32_t value;
     const uint32_t command = words_of(w, argv, &value);
@@ -176,7 +176,7 @@ static int search_wrapped(const struct wrapper *w, struct sp_words argv, unsigne
 }
 
 static int search_inside(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     const struct sp_str program = sp_base_name(argv.items[0]);
     const struct wrapper *w = wrapper_of(program);
@@ -191,7 +191,7 @@ static int search_inside(struct sp_words argv, unsigned wrapped, enum sp_danger 
     return 0;
 }
 
-static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_error *e)
+static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_err *e)
 {
     if (argv.count == 0)
         return 0;
@@ -206,7 +206,7 @@ static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, s
     return search_inside(argv, wrapped, ret, e);
 }
 
-int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_error *e)
+int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_err *e)
 {
     *ret = SP_DANGER_NONE;
     return search(argv, 0, ret, e);

@@ -114,7 +114,7 @@ static enum reading read_permissions(struct sp_json *j, uint32_t token,
     const uint32_t list = sp_json_get(j, token, "permissions");
     struct sp_str scope = SP_STR("turn");
     bool is_strict = false;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_type(j, list) != SP_JSON_OBJECT ||
         sp_json_opt_str(j, token, "scope", &scope, &e) < 0 ||

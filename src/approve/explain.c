@@ -23,7 +23,7 @@ struct sp_explainer {
     struct sp_buf plan;
 };
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a policy");
 }
@@ -31,7 +31,7 @@ static int no_memory(struct sp_error *e)
 /* ---- where a path leads ---- */
 
 /* The real path of what there is of it, and the rest as it is written. */
-static int find_real(const char *path, char **ret, struct sp_error *e)
+static int find_real(const char *path, char **ret, struct sp_err *e)
 {
     auto_free char *head = strdup(path);
     size_t n = strlen(path);
@@ -147,7 +147,7 @@ static bool is_hidden(const struct sp_explainer *q, const char *path, struct wal
 }
 
 /* As far as it was seen, and the rest as it is written. */
-static int keep_hidden(const struct walk *w, char **ret, struct sp_error *e)
+static int keep_hidden(const struct walk *w, char **ret, struct sp_err *e)
 {
     if (asprintf(ret, "%s/%s", w->at, w->rest + strspn(w->rest, "/")) >= 0)
         return 0;
@@ -327,7 +327,7 @@ static bool end_texts(struct sp_explained *x)
 }
 
 int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
-                    struct sp_explained *ret, struct sp_error *e)
+                    struct sp_explained *ret, struct sp_err *e)
 {
     struct sp_explained x
         __attribute__((cleanup(sp_explained_done))) = {.path = sp_path_normalise(path, cwd)};
@@ -357,7 +357,7 @@ void sp_explainer_free(struct sp_explainer *q)
     free(q);
 }
 
-static int look(struct sp_explainer *q, const struct sp_fixed_places *fixed, struct sp_error *e)
+static int look(struct sp_explainer *q, const struct sp_fixed_places *fixed, struct sp_err *e)
 {
     static const struct sp_powers all = {.has_cells = true,
                                          .has_own_network = true,
@@ -376,7 +376,7 @@ static int look(struct sp_explainer *q, const struct sp_fixed_places *fixed, str
 }
 
 int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                     struct sp_explainer **ret, struct sp_error *e)
+                     struct sp_explainer **ret, struct sp_err *e)
 {
     struct sp_explainer *q = calloc(1, sizeof *q);
 
@@ -401,7 +401,7 @@ static bool add_explained(struct sp_buf *out, const struct sp_explained *x)
 }
 
 int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
-               char *const *paths, struct sp_buf *out, struct sp_error *e)
+               char *const *paths, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_explainer *q = NULL;
     int r = sp_explainer_new(p, fixed, &q, e);

@@ -14,7 +14,7 @@
 struct sp_explainer;
 /* The policy is borrowed. fixed: as for sp_survey_make. */
 int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                     struct sp_explainer **ret, struct sp_error *e);
+                     struct sp_explainer **ret, struct sp_err *e);
 void sp_explainer_free(struct sp_explainer *q); /* NULL is fine */
 
 struct sp_explained {
@@ -26,10 +26,10 @@ struct sp_explained {
 void sp_explained_done(struct sp_explained *x);
 /* A relative path is taken from `cwd`; NULL: refused. */
 int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
-                    struct sp_explained *ret, struct sp_error *e);
+                    struct sp_explained *ret, struct sp_err *e);
 
 /* The answers for all paths (NULL at the end), as text. */
 int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
-               char *const *paths, struct sp_buf *out, struct sp_error *e);
+               char *const *paths, struct sp_buf *out, struct sp_err *e);
 
 #endif

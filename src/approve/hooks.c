@@ -5,8 +5,7 @@
 
 #include "approve/approver_program.h"
 
-static int open_all(struct sp_hooks *h, struct sp_loop *loop, char *const *paths,
-                    struct sp_error *e)
+static int open_all(struct sp_hooks *h, struct sp_loop *loop, char *const *paths, struct sp_err *e)
 {
     for (; paths != NULL && *paths != NULL; paths++) {
         if (h->count == SP_HOOKS_MAX)
@@ -19,7 +18,7 @@ static int open_all(struct sp_hooks *h, struct sp_loop *loop, char *const *paths
 }
 
 static int open_reviewer(struct sp_hooks *h, struct sp_loop *loop, const char *name,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     if (name == NULL)
         return 0;
@@ -30,7 +29,7 @@ static int open_reviewer(struct sp_hooks *h, struct sp_loop *loop, const char *n
 }
 
 int sp_hooks_open(struct sp_hooks *h, struct sp_loop *loop, char *const *paths,
-                  const char *reviewer, struct sp_approvals_options *o, struct sp_error *e)
+                  const char *reviewer, struct sp_approvals_options *o, struct sp_err *e)
 {
     int r = open_all(h, loop, paths, e);
 

@@ -21,7 +21,7 @@ struct sp_hooks {
  * zero, and to be ended also after a failure; o is told of what was opened.
  */
 int sp_hooks_open(struct sp_hooks *ret, struct sp_loop *loop, char *const *paths,
-                  const char *reviewer, struct sp_approvals_options *o, struct sp_error *e);
+                  const char *reviewer, struct sp_approvals_options *o, struct sp_err *e);
 /* After the approvals that ask them. */
 void sp_hooks_done(struct sp_hooks *h);
 

@@ -46,7 +46,7 @@ static enum sp_verdict guess_harmless(const struct sp_judge_ask *ask, struct sp_
 }
 
 static int guess(const struct sp_judge_ask *ask, struct sp_words segment, enum sp_verdict *ret,
-                 enum sp_danger *ret_danger, struct sp_error *e)
+                 enum sp_danger *ret_danger, struct sp_err *e)
 {
     const int r = sp_judge_danger(segment, ret_danger, e);
 
@@ -64,7 +64,7 @@ static void raise(struct sp_evaluation *v, enum sp_verdict verdict)
 }
 
 static int evaluate_by_guess(const struct sp_judge_ask *ask, const struct sp_words *segment,
-                             struct sp_evaluation *v, struct sp_error *e)
+                             struct sp_evaluation *v, struct sp_err *e)
 {
     enum sp_verdict verdict = SP_VERDICT_FORBIDDEN;
     enum sp_danger danger;
@@ -113,7 +113,7 @@ static bool has_sound_rule(const struct sp_judge_ask *ask, struct sp_rule_matche
 }
 
 static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
-                    struct sp_evaluation *v, struct sp_error *e)
+                    struct sp_evaluation *v, struct sp_err *e)
 {
     int r = 0;
 
@@ -147,7 +147,7 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
 /* Whether the rule that the caller would like to have has something to do with the command and
  * leaves nothing to ask. */
 static int is_prefix_enough(const struct sp_judge_ask *ask, const struct sp_requirement *q,
-                            bool *ret, struct sp_error *e)
+                            bool *ret, struct sp_err *e)
 {
     bool matches_any = false;
 
@@ -193,8 +193,7 @@ static bool keep_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q
     return is_good;
 }
 
-static int offer_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q,
-                        struct sp_error *e)
+static int offer_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_err *e)
 {
     bool is_enough;
 
@@ -209,7 +208,7 @@ static int offer_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q
 }
 
 static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
-                 const struct sp_evaluation *v, struct sp_error *e)
+                 const struct sp_evaluation *v, struct sp_err *e)
 {
     const bool is_question = q->kind == SP_REQUIRE_ANSWER;
     const struct sp_words *segment = is_question ? v->first_prompt : v->first_allowed;
@@ -293,7 +292,7 @@ static bool refuses_override(const struct sp_judge_ask *ask)
     return sp_judge_forbids_additional(ask);
 }
 
-static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_error *e)
+static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_err *e)
 {
     struct sp_evaluation v = {0};
     int r = sp_segments_read(&q->segments, ask->argv, e);
@@ -315,7 +314,7 @@ static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struc
     return offer(ask, q, &v, e);
 }
 
-int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_error *e)
+int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_err *e)
 {
     *ret = (struct sp_requirement){.kind = SP_REQUIRE_REFUSAL};
     const int r = judge(ask, ret, e);

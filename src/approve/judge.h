@@ -29,7 +29,7 @@ struct sp_approval_policy {
     bool sandbox_approval, rules, skill_approval, request_permissions, mcp_elicitations;
 };
 /* A name, or the JSON object {"granular":{...}}. SP_E_INVALID. */
-int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_error *e);
+int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e);
 /* As messages name it: `Never`, `Granular(...)`. */
 bool sp_approval_add_name(struct sp_buf *out, const struct sp_approval_policy *p);
 
@@ -49,7 +49,7 @@ enum sp_permissions {
 /* 6.1 and 6.2 */
 bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how);
 enum sp_danger { SP_DANGER_NONE, SP_DANGER_FORCED_RM, SP_DANGER_OTHER };
-int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_error *e);
+int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_err *e);
 
 struct sp_judge_ask {
     struct sp_words argv;
@@ -86,7 +86,7 @@ struct sp_requirement {
 void sp_requirement_done(struct sp_requirement *r);
 
 /* Fails only without memory. */
-int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_error *e);
+int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_err *e);
 
 /* A warning for each file of rules whose allow rules do not take this profile's sandbox away. */
 void sp_judge_tell_doubtful(const struct sp_rules *rules, const struct sp_policy *profile,

@@ -16,7 +16,7 @@ static const struct {
 
 /* ---- reading ---- */
 
-static int read_name(struct sp_str name, struct sp_approval_policy *ret, struct sp_error *e)
+static int read_name(struct sp_str name, struct sp_approval_policy *ret, struct sp_err *e)
 {
     for (size_t i = 0; i < SP_APPROVAL_MAX; i++)
         if (i != SP_APPROVAL_GRANULAR && sp_str_eq(name, sp_str_of(kinds[i].wire))) {
@@ -32,7 +32,7 @@ static int read_name(struct sp_str name, struct sp_approval_policy *ret, struct 
 
 /* A switch that is misspelt must not go unseen. */
 static int refuse_others(struct sp_json *j, uint32_t object, const char *const *known,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     for (uint32_t k = sp_json_first(j, object); k != SP_JSON_NONE; k = sp_json_next(j, object, k)) {
         const struct sp_str key = sp_json_str(j, k);
@@ -47,7 +47,7 @@ static int refuse_others(struct sp_json *j, uint32_t object, const char *const *
     return 0;
 }
 
-static int read_object(struct sp_json *j, struct sp_approval_policy *ret, struct sp_error *e)
+static int read_object(struct sp_json *j, struct sp_approval_policy *ret, struct sp_err *e)
 {
     static const char *const outer[] = {"granular", NULL};
     static const char *const inner[] = {"sandbox_approval", "rules",
@@ -72,11 +72,11 @@ static int read_object(struct sp_json *j, struct sp_approval_policy *ret, struct
     return 0;
 }
 
-static int read_json(struct sp_str text, struct sp_approval_policy *ret, struct sp_error *e)
+static int read_json(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
 {
     auto_free char *copy = malloc(text.n);
     struct sp_json j = {0};
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     if (copy == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for an approval policy");
@@ -91,7 +91,7 @@ static int read_json(struct sp_str text, struct sp_approval_policy *ret, struct 
                    "approval policy: %s", why.msg);
 }
 
-int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_error *e)
+int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
 {
     return text.n != 0 && text.p[0] == '{' ? read_json(text, ret, e) : read_name(text, ret, e);
 }

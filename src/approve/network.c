@@ -78,7 +78,7 @@ static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp
         .decision = sp_decision_name(SP_DECISION_APPROVED),
         .by = by,
     };
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_network_audit(r->approvals, &note, &e)) {
         r->state = SP_NETWORK_ALLOWED;

@@ -27,7 +27,7 @@ static void deny_known(struct sp_network_question *q, enum sp_decider by)
 /* false: it has to be written down and cannot, so it was denied. */
 static bool write_down_yes(struct sp_network_question *q, const char *decision, enum sp_decider by)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_network_note_answer(q, decision, by, &e))
         return true;

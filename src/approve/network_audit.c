@@ -26,7 +26,7 @@ static bool is_noted(struct sp_approvals *a, const struct sp_network_note *n)
     return false;
 }
 
-bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, struct sp_error *e)
+bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, struct sp_err *e)
 {
     const struct sp_str argv[] = {SP_STR("network-access"), n->url};
     const struct sp_audit_entry entry = {

@@ -97,7 +97,7 @@ void sp_network_remember_denied(const struct sp_network_question *q)
     sp_network_remember(q->approvals, key_of_host(&q->host, &room), false);
 }
 
-static void complain(struct sp_approvals *a, const struct sp_error *why)
+static void complain(struct sp_approvals *a, const struct sp_err *why)
 {
     char reason[sizeof why->msg + 128];
     char text[sizeof reason + 64];
@@ -114,7 +114,7 @@ void sp_network_amend(const struct sp_network_question *q, bool allows)
     struct sp_approvals *a = q->approvals;
     const struct sp_str host = sp_str_of(q->host.text);
     const struct sp_str protocol = sp_str_of(sp_network_wire(q->protocol));
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (a->options.user_dir != NULL &&
         sp_rules_amend_network(a->options.user_dir, host, protocol, allows, &e) < 0) {

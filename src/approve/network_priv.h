@@ -68,7 +68,7 @@ struct sp_network_ending {
 void sp_network_finish(struct sp_network_question *q, const struct sp_network_ending *end);
 /* The answer's line in the log; as sp_network_audit. */
 bool sp_network_note_answer(const struct sp_network_question *q, const char *decision,
-                            enum sp_decider by, struct sp_error *e);
+                            enum sp_decider by, struct sp_err *e);
 /* network_answer.c */
 void sp_network_on_told(struct sp_asking *asking, const struct sp_decision *d);
 /* Another turn has the same question: who waits is denied, and the command goes on. */
@@ -113,6 +113,6 @@ struct sp_network_note {
     bool is_asked; /* otherwise the log has it once for a command */
 };
 /* One line of the log. false: it must be written and cannot; e says why. */
-bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, struct sp_error *e);
+bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, struct sp_err *e);
 
 #endif

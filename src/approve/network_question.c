@@ -49,7 +49,7 @@ static void tell_waiting(struct sp_network_question *q, const struct sp_network_
 }
 
 bool sp_network_note_answer(const struct sp_network_question *q, const char *decision,
-                            enum sp_decider by, struct sp_error *e)
+                            enum sp_decider by, struct sp_err *e)
 {
     const struct sp_network_note note = {
         .command = q->command,
@@ -117,13 +117,13 @@ static bool word(struct sp_network_question *q, struct sp_str url, struct sp_str
                  struct sp_str turn_id)
 {
     const struct sp_network_command *c = q->command;
-    struct sp_question *to = &q->asking.question;
+    struct sp_approval_question *to = &q->asking.question;
     auto_buf struct sp_buf shown = {0};
     auto_buf struct sp_buf reason = {0};
     auto_buf struct sp_buf asking = {0};
 
     q->argv[0] = SP_STR("network-access");
-    *to = (struct sp_question){
+    *to = (struct sp_approval_question){
         .kind = SP_QUESTION_NETWORK,
         .call_id = c->call_id,
         .environment = c->environment,

@@ -36,14 +36,14 @@ bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g)
     return sp_grant_write(out, g, NULL) == 0;
 }
 
-bool sp_question_offers_amendment(const struct sp_question *q)
+bool sp_question_offers_amendment(const struct sp_approval_question *q)
 {
     return q->amendment.count != 0 && q->kind != SP_QUESTION_ADDITIONAL &&
            q->kind != SP_QUESTION_PATCH && q->kind != SP_QUESTION_PERMISSIONS &&
            q->kind != SP_QUESTION_NETWORK;
 }
 
-bool sp_question_offers_host(const struct sp_question *q)
+bool sp_question_offers_host(const struct sp_approval_question *q)
 {
     return q->kind == SP_QUESTION_NETWORK && q->host.n != 0;
 }
@@ -54,7 +54,7 @@ static bool add_host(struct sp_buf *out, struct sp_str host, const char *action)
            sp_buf_printf(out, ",\"action\":\"%s\"}", action);
 }
 
-static bool add_network(struct sp_buf *out, const struct sp_question *q)
+static bool add_network(struct sp_buf *out, const struct sp_approval_question *q)
 {
     return add_name(out, "network_approval_context") && sp_buf_add_str(out, SP_STR("{\"host\":")) &&
            sp_json_add_str(out, q->host) &&
@@ -64,7 +64,7 @@ static bool add_network(struct sp_buf *out, const struct sp_question *q)
            add_host(out, q->host, "deny") && sp_buf_add(out, "]", 1);
 }
 
-static bool add_decisions(struct sp_buf *out, const struct sp_question *q)
+static bool add_decisions(struct sp_buf *out, const struct sp_approval_question *q)
 {
     bool ok = add_name(out, "available_decisions") && sp_buf_add_str(out, SP_STR("[\"approved\""));
 
@@ -89,7 +89,7 @@ static bool add_segment(struct sp_buf *out, struct sp_str cmd, bool is_first)
 }
 
 /* One for each simple command; a script that is not plain is one, as it is. */
-static bool add_parsed(struct sp_buf *out, const struct sp_question *q)
+static bool add_parsed(struct sp_buf *out, const struct sp_approval_question *q)
 {
     const struct sp_segments *s = q->segments;
     bool ok = add_name(out, "parsed_cmd") && sp_buf_add(out, "[", 1);
@@ -105,7 +105,7 @@ static bool add_parsed(struct sp_buf *out, const struct sp_question *q)
     return ok && sp_buf_add(out, "]", 1);
 }
 
-static bool add_command(struct sp_buf *out, const struct sp_question *q)
+static bool add_command(struct sp_buf *out, const struct sp_approval_question *q)
 {
     bool ok = add_name(out, "command") && add_words(out, q->argv) && add_text(out, "cwd", q->cwd);
 
@@ -149,7 +149,7 @@ static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
            sp_buf_add(out, "}", 1);
 }
 
-static bool add_patch(struct sp_buf *out, const struct sp_question *q)
+static bool add_patch(struct sp_buf *out, const struct sp_approval_question *q)
 {
     bool ok = add_name(out, "changes") && sp_buf_add(out, "{", 1);
 
@@ -167,7 +167,7 @@ static bool add_patch(struct sp_buf *out, const struct sp_question *q)
     return ok;
 }
 
-static bool add_permissions(struct sp_buf *out, const struct sp_question *q)
+static bool add_permissions(struct sp_buf *out, const struct sp_approval_question *q)
 {
     static const struct sp_grant nothing;
 
@@ -177,21 +177,21 @@ static bool add_permissions(struct sp_buf *out, const struct sp_question *q)
            (q->cwd.n == 0 || add_text(out, "cwd", q->cwd));
 }
 
-static const char *type_of(const struct sp_question *q)
+static const char *type_of(const struct sp_approval_question *q)
 {
     if (q->kind == SP_QUESTION_PATCH)
         return "apply_patch_approval_request";
     return q->kind == SP_QUESTION_PERMISSIONS ? "request_permissions" : "exec_approval_request";
 }
 
-static bool add_body(struct sp_buf *out, const struct sp_question *q)
+static bool add_body(struct sp_buf *out, const struct sp_approval_question *q)
 {
     if (q->kind == SP_QUESTION_PATCH)
         return add_patch(out, q);
     return q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q) : add_command(out, q);
 }
 
-bool sp_question_add_json(struct sp_buf *out, const struct sp_question *q)
+bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question *q)
 {
     const size_t mark = out->len;
     bool ok =

@@ -19,7 +19,7 @@ enum sp_question_kind {
     SP_QUESTION_NETWORK,     /* a command that runs wants to reach a host that is not listed */
 };
 
-struct sp_question {
+struct sp_approval_question {
     uint64_t id; /* for the answer; never 0, never used again by whoever asks */
     enum sp_question_kind kind;
     struct sp_str call_id, turn_id, environment;
@@ -45,9 +45,9 @@ struct sp_question {
 };
 
 /* Whether the rule is among what may be answered; a question about more than that shows it only. */
-bool sp_question_offers_amendment(const struct sp_question *q);
+bool sp_question_offers_amendment(const struct sp_approval_question *q);
 /* The same of the host. */
-bool sp_question_offers_host(const struct sp_question *q);
+bool sp_question_offers_host(const struct sp_approval_question *q);
 
 enum sp_decision_kind {
     SP_DECISION_DENIED, /* whatever is not understood is this */
@@ -77,7 +77,7 @@ struct sp_decision {
 };
 
 /* The question as one JSON object, without a line feed. false: no memory. */
-bool sp_question_add_json(struct sp_buf *out, const struct sp_question *q);
+bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question *q);
 
 /* A decision that was read, and what it points into. */
 struct sp_decision_text {

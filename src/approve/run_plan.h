@@ -17,16 +17,16 @@
 #include "approve/program.h"
 #include "base/env_policy.h"
 
-enum sp_plan_state {
-    SP_PLAN_NEW,
-    SP_PLAN_ASKING,  /* told will be called */
-    SP_PLAN_GO,      /* is_free says how */
-    SP_PLAN_REFUSED, /* by a policy, a rule or a person: reason says why */
-    SP_PLAN_FAILED,  /* error says why */
+enum sp_run_plan_state {
+    SP_RUN_PLAN_NEW,
+    SP_RUN_PLAN_ASKING,  /* told will be called */
+    SP_RUN_PLAN_GO,      /* is_free says how */
+    SP_RUN_PLAN_REFUSED, /* by a policy, a rule or a person: reason says why */
+    SP_RUN_PLAN_FAILED,  /* error says why */
 };
 
-/* Everything is borrowed until sp_plan_done. */
-struct sp_plan_ask {
+/* Everything is borrowed until sp_run_plan_done. */
+struct sp_run_plan_ask {
     struct sp_str call_id, turn_id, environment;
     struct sp_words argv;
     struct sp_str command; /* as a person would type it; n 0: argv, quoted */
@@ -52,32 +52,32 @@ struct sp_plan_ask {
 };
 
 /* How a command runs whose sandbox was taken away (plan_free.c). */
-#define SP_PLAN_MARKS 6
-struct sp_plan_free {
+#define SP_RUN_PLAN_MARKS 6
+struct sp_run_plan_free {
     struct sp_program program; /* by a rule: the file that it allows; path NULL: as it is found */
     struct sp_str *argv;       /* NULL: as it was asked */
     uint32_t argc;
     bool drops_login; /* no login shell, no snapshot of one */
-    struct sp_environ_var marks[SP_PLAN_MARKS];
+    struct sp_environ_var marks[SP_RUN_PLAN_MARKS];
     uint32_t mark_count;
     char git_count[16], git_key[32], git_value[32]; /* of marks */
 };
 
-struct sp_plan {
+struct sp_run_plan {
     /* The state is no longer ASKING. If the answer was given at once: from within the function. */
-    void (*told)(struct sp_plan *p);
-    enum sp_plan_state state;
+    void (*told)(struct sp_run_plan *p);
+    enum sp_run_plan_state state;
     bool is_free;    /* the next attempt has no sandbox by decision */
     bool is_abort;   /* REFUSED: the turn is to be interrupted */
     bool has_policy; /* and this is it, with all that was granted: */
     struct sp_policy policy;
-    struct sp_plan_free free; /* is_free: how */
-    struct sp_buf reason;     /* REFUSED; short enough for a caller */
-    struct sp_error error;
+    struct sp_run_plan_free free; /* is_free: how */
+    struct sp_buf reason;         /* REFUSED; short enough for a caller */
+    struct sp_err error;
 
     /* its own */
     struct sp_approvals *approvals; /* NULL: not begun, or done */
-    struct sp_plan_ask ask;
+    struct sp_run_plan_ask ask;
     struct sp_approval_policy approval;
     struct sp_rules *rules;
     struct sp_requirement requirement;
@@ -89,33 +89,34 @@ struct sp_plan {
 };
 
 /* Judges. Nothing has side effects but the question and the log. told may be NULL: nobody waits. */
-void sp_plan_begin(struct sp_plan *p, struct sp_approvals *a, const struct sp_plan_ask *ask,
-                   void (*told)(struct sp_plan *p));
+void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
+                       const struct sp_run_plan_ask *ask, void (*told)(struct sp_run_plan *p));
 
 /*
  * The attempt was denied by its sandbox; is_guess: by the words of its output alone. false: that is
  * the result. true: the state says what is next, and is_free how.
  */
-bool sp_plan_retry(struct sp_plan *p, bool is_guess);
+bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess);
 
 /* What is told of an attempt that may be repeated: before the question, and after a yes. */
-#define SP_PLAN_FAILED_NOTICE "Execution failed: the sandbox denied it something (exit code %d)"
-#define SP_PLAN_RETRY_NOTICE  "retrying command without sandbox"
+#define SP_RUN_PLAN_FAILED_NOTICE "Execution failed: the sandbox denied it something (exit code %d)"
+#define SP_RUN_PLAN_RETRY_NOTICE  "retrying command without sandbox"
 
 /* Whether the next attempt has a sandbox. */
-static inline bool sp_plan_is_confined(const struct sp_plan *p)
+static inline bool sp_run_plan_is_confined(const struct sp_run_plan *p)
 {
     return p->has_policy && !p->is_free && sp_profile_needs_sandbox(&p->policy.profile);
 }
 
-/* Whether sp_plan_retry would lead to a second attempt, or a question about one. */
-bool sp_plan_can_retry(const struct sp_plan *p, bool is_guess);
+/* Whether sp_run_plan_retry would lead to a second attempt, or a question about one. */
+bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess);
 
 /* An open question is withdrawn. Zero or done already is fine. */
-void sp_plan_done(struct sp_plan *p);
+void sp_run_plan_done(struct sp_run_plan *p);
 
 /* Whether stored grants cover what is asked for besides (9.3): then nobody needs to be asked. */
-bool sp_plan_is_granted(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
-                        const struct sp_grant *additional, const struct sp_policy *policy);
+bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
+                            struct sp_str turn_id, const struct sp_grant *additional,
+                            const struct sp_policy *policy);
 
 #endif

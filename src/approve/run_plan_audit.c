@@ -8,7 +8,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 
-static void note_free_run(const struct sp_plan *p)
+static void note_free_run(const struct sp_run_plan *p)
 {
     auto_buf struct sp_buf words = {0};
 
@@ -18,7 +18,7 @@ static void note_free_run(const struct sp_plan *p)
 }
 
 /* At the default place one complaint is enough; a log that was asked for is a condition. */
-static bool cannot_write(struct sp_approvals *a, const struct sp_error *why, struct sp_error *e)
+static bool cannot_write(struct sp_approvals *a, const struct sp_err *why, struct sp_err *e)
 {
     char reason[sizeof why->msg + 128];
     char text[sizeof reason + 64];
@@ -37,16 +37,16 @@ static bool cannot_write(struct sp_approvals *a, const struct sp_error *why, str
 }
 
 bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     return a->options.audit_log == NULL ||
            sp_audit_append(a->options.audit_log, entry, &why) == 0 || cannot_write(a, &why, e);
 }
 
-bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decision,
-                   enum sp_decider by, bool runs)
+bool sp_run_plan_audit(struct sp_run_plan *p, const char *requirement, const char *decision,
+                       enum sp_decider by, bool runs)
 {
     if (runs)
         note_free_run(p);
@@ -61,12 +61,12 @@ bool sp_plan_audit(struct sp_plan *p, const char *requirement, const char *decis
         .requirement = requirement,
         .decision = decision,
         .decided_by = sp_decider_name(by),
-        .attempt = !runs                    ? NULL
-                   : sp_plan_is_confined(p) ? "confined"
-                                            : "free",
+        .attempt = !runs                        ? NULL
+                   : sp_run_plan_is_confined(p) ? "confined"
+                                                : "free",
     };
     if (sp_approvals_audit(p->approvals, &entry, &p->error))
         return true;
-    p->state = SP_PLAN_FAILED;
+    p->state = SP_RUN_PLAN_FAILED;
     return false;
 }

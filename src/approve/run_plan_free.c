@@ -16,7 +16,7 @@
 /* ---- judging ---- */
 
 /* Whether a command that no rule sets free gets the sandbox as it is. */
-static bool is_confined_otherwise(const struct sp_plan *p)
+static bool is_confined_otherwise(const struct sp_run_plan *p)
 {
     switch (p->ask.permissions) {
     case SP_PERMISSIONS_DEFAULT:
@@ -29,7 +29,7 @@ static bool is_confined_otherwise(const struct sp_plan *p)
     return !sp_judge_may_run_free(&p->policy);
 }
 
-int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct sp_error *e)
+int sp_run_plan_judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struct sp_err *e)
 {
     struct sp_requirement *q = &p->requirement;
     const struct sp_policy *profile =
@@ -52,7 +52,7 @@ int sp_plan_judge_programs(struct sp_plan *p, struct sp_judge_ask *ask, struct s
     return sp_judge(ask, q, e);
 }
 
-bool sp_plan_does_approval_hold(const struct sp_plan *p)
+bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p)
 {
     const struct sp_program_ask files = {.argv = p->ask.argv,
                                          .judged = &p->requirement,
@@ -61,7 +61,7 @@ bool sp_plan_does_approval_hold(const struct sp_plan *p)
     struct sp_program program = {0};
 
     if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
-        !sp_plan_would_be_free(p) || p->ask.environ.p == NULL)
+        !sp_run_plan_would_be_free(p) || p->ask.environ.p == NULL)
         return true;
     /* Which programs an opaque script runs is not known: all of its PATH has to be out of reach. */
     const bool holds = sp_program_find(&files, &program) &&
@@ -72,7 +72,7 @@ bool sp_plan_does_approval_hold(const struct sp_plan *p)
 
 /* ---- starting ---- */
 
-static void add_mark(struct sp_plan_free *f, const char *name, const char *value)
+static void add_mark(struct sp_run_plan_free *f, const char *name, const char *value)
 {
     f->marks[f->mark_count++] = (struct sp_environ_var){sp_str_of(name), sp_str_of(value)};
 }
@@ -82,9 +82,9 @@ static void add_mark(struct sp_plan_free *f, const char *name, const char *value
  * command can make one in a workspace. So Git looks for a `.git` alone, unless it is told otherwise
  * by --git-dir or GIT_DIR. What the environment sets already stays in force.
  */
-static void add_git_marks(struct sp_plan *p)
+static void add_git_marks(struct sp_run_plan *p)
 {
-    struct sp_plan_free *f = &p->free;
+    struct sp_run_plan_free *f = &p->free;
     const struct sp_str set = sp_environ_value(p->ask.environ, "GIT_CONFIG_COUNT");
     uint64_t count = 0;
 
@@ -107,7 +107,7 @@ static bool is_zsh(struct sp_str shell)
 }
 
 /* [SHELL, -c, SCRIPT] of [SHELL, -lc, SCRIPT]; zsh reads a file of the user's without -l, too. */
-static bool drop_login(struct sp_plan_free *f, struct sp_words argv, struct sp_str script)
+static bool drop_login(struct sp_run_plan_free *f, struct sp_words argv, struct sp_str script)
 {
     f->argv = calloc(4, sizeof *f->argv);
     if (f->argv == NULL)
@@ -121,14 +121,14 @@ static bool drop_login(struct sp_plan_free *f, struct sp_words argv, struct sp_s
     return true;
 }
 
-bool sp_plan_make_free(struct sp_plan *p)
+bool sp_run_plan_make_free(struct sp_run_plan *p)
 {
-    struct sp_plan_free *f = &p->free;
+    struct sp_run_plan_free *f = &p->free;
     const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
     struct sp_str script;
 
-    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) || sp_plan_is_patch(p) ||
-        f->argv != NULL)
+    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
+        sp_run_plan_is_patch(p) || f->argv != NULL)
         return true;
     if (!is_by_rule)
         sp_program_done(&f->program);
@@ -147,9 +147,9 @@ bool sp_plan_make_free(struct sp_plan *p)
     return drop_login(f, p->ask.argv, script);
 }
 
-void sp_plan_free_done(struct sp_plan_free *f)
+void sp_run_plan_free_done(struct sp_run_plan_free *f)
 {
     sp_program_done(&f->program);
     free(f->argv);
-    *f = (struct sp_plan_free){0};
+    *f = (struct sp_run_plan_free){0};
 }

@@ -6,7 +6,7 @@
 #include "approve/approvals_priv.h"
 #include "base/auto.h"
 
-int sp_plan_assess_patch(struct sp_plan *p, struct sp_error *e)
+int sp_run_plan_assess_patch(struct sp_run_plan *p, struct sp_err *e)
 {
     static const enum sp_requirement_kind kinds[] = {
         [SP_PATCH_REJECT] = SP_REQUIRE_REFUSAL,
@@ -26,7 +26,7 @@ int sp_plan_assess_patch(struct sp_plan *p, struct sp_error *e)
     return r;
 }
 
-int sp_plan_open_parents(struct sp_plan *p, struct sp_error *e)
+int sp_run_plan_open_parents(struct sp_run_plan *p, struct sp_err *e)
 {
     struct sp_grant parents = {0};
     struct sp_profile wider;
@@ -47,7 +47,7 @@ int sp_plan_open_parents(struct sp_plan *p, struct sp_error *e)
     return 0;
 }
 
-bool sp_plan_make_read_only(struct sp_profile *p)
+bool sp_run_plan_make_read_only(struct sp_profile *p)
 {
     p->has_network = false;
     for (size_t i = 0; i < p->count; i++)
@@ -62,7 +62,8 @@ bool sp_plan_make_read_only(struct sp_profile *p)
 }
 
 /* Whether fn is true of the key of every file that is touched. */
-static bool for_all_keys(const struct sp_plan *p, bool (*fn)(struct sp_cache *c, struct sp_str key))
+static bool for_all_keys(const struct sp_run_plan *p,
+                         bool (*fn)(struct sp_cache *c, struct sp_str key))
 {
     for (uint32_t i = 0; i < p->ask.changes->count; i++) {
         const struct sp_patch_change *change = &p->ask.changes->items[i];
@@ -91,12 +92,12 @@ static bool store(struct sp_cache *c, struct sp_str key)
     return sp_cache_store(c, key, false);
 }
 
-bool sp_plan_is_patch_cached(const struct sp_plan *p)
+bool sp_run_plan_is_patch_cached(const struct sp_run_plan *p)
 {
     return for_all_keys(p, has);
 }
 
-bool sp_plan_cache_patch(struct sp_plan *p)
+bool sp_run_plan_cache_patch(struct sp_run_plan *p)
 {
     return for_all_keys(p, store);
 }

@@ -286,7 +286,7 @@ static bool is_symbol(unsigned char c)
 }
 
 /* Says what is wrong with a text whose first fault is not before `from`. */
-static int refuse(struct sp_str text, size_t from, struct sp_error *e)
+static int refuse(struct sp_str text, size_t from, struct sp_err *e)
 {
     bool is_padded = false;
 
@@ -304,7 +304,7 @@ static int refuse(struct sp_str text, size_t from, struct sp_error *e)
 }
 
 /* The last four symbols, which alone may be padded. Returns how many bytes they are, or minus. */
-static int decode_last(struct sp_str text, unsigned char *out, struct sp_error *e)
+static int decode_last(struct sp_str text, unsigned char *out, struct sp_err *e)
 {
     const size_t at = text.n - 4;
     unsigned char in[4];
@@ -336,7 +336,7 @@ static int decode_last(struct sp_str text, unsigned char *out, struct sp_error *
  * what refuse() looks at is still as it came.
  */
 static int decode_inner(struct sp_str text, size_t from, size_t end, unsigned char *out,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const unsigned char *in = (const unsigned char *)text.p;
     size_t i = from;
@@ -362,7 +362,7 @@ static int decode_inner(struct sp_str text, size_t from, size_t end, unsigned ch
 }
 
 int sp_base64_decode_part(struct sp_str text, size_t from, size_t n, void *out, size_t *ret_len,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     const bool is_end = from + n == text.n;
     unsigned char *to = out;
@@ -385,7 +385,7 @@ int sp_base64_decode_part(struct sp_str text, size_t from, size_t n, void *out, 
     return 0;
 }
 
-int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_error *e)
+int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_err *e)
 {
     return sp_base64_decode_part(text, 0, text.n, out, ret_len, e);
 }

@@ -22,7 +22,7 @@ char *sp_base64_encode(char *out, const void *bytes, size_t n);
  * padding"), an impossible length ("Invalid input length: 1"), bits set after the last byte
  * ("Invalid last symbol 98, offset 1.").
  */
-int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_error *e);
+int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_err *e);
 
 /*
  * The n symbols from `from` on alone, both multiples of four within text.n (the last part has what
@@ -30,6 +30,6 @@ int sp_base64_decode(struct sp_str text, void *out, size_t *ret_len, struct sp_e
  * decoded from the front.
  */
 int sp_base64_decode_part(struct sp_str text, size_t from, size_t n, void *out, size_t *ret_len,
-                          struct sp_error *e);
+                          struct sp_err *e);
 
 #endif

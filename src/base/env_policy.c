@@ -37,13 +37,13 @@ static const char *const own_credentials[] = {"SALLYPORT_TOKEN_FILE"};
 
 /* ---- adding ---- */
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make environment");
 }
 
 static int add(struct sp_env *env, struct sp_str name, struct sp_str value, int rank,
-               struct sp_error *e)
+               struct sp_err *e)
 {
     if (sp_str_has_nul(name) || sp_str_has_nul(value))
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
@@ -54,7 +54,7 @@ static int add(struct sp_env *env, struct sp_str name, struct sp_str value, int 
     return sp_env_add(env, name, value, rank) ? 0 : no_memory(e);
 }
 
-static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, struct sp_error *e)
+static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, struct sp_err *e)
 {
     for (uint32_t i = 0; i < vars.count; i++) {
         const int r = add(env, vars.items[i].name, vars.items[i].value, rank, e);
@@ -65,7 +65,7 @@ static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, s
     return 0;
 }
 
-static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_err *e)
 {
     struct sp_env_policy policy = ask->policy;
 
@@ -84,7 +84,7 @@ static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, stru
     return 0;
 }
 
-static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_err *e)
 {
     const struct sp_environ_var known[] = {
         {SP_STR("CODEX_THREAD_ID"), ask->thread_id},
@@ -103,7 +103,7 @@ static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, str
     return 0;
 }
 
-static int add_sandbox(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_error *e)
+static int add_sandbox(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_err *e)
 {
     int r = 0;
 
@@ -150,7 +150,7 @@ static void take_out(struct sp_env *env, const struct sp_environ_ask *ask)
 }
 
 static int write_out(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_buf *out,
-                     uint32_t *ret_count, struct sp_error *e)
+                     uint32_t *ret_count, struct sp_err *e)
 {
     take_out(env, ask);
     return sp_env_write(env, RANK_RUNTIME, false, out, ret_count) ? 0 : no_memory(e);
@@ -159,7 +159,7 @@ static int write_out(struct sp_env *env, const struct sp_environ_ask *ask, struc
 /* ---- the whole ---- */
 
 int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
 
@@ -176,7 +176,7 @@ int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32
 }
 
 int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
 

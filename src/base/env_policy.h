@@ -53,7 +53,7 @@ struct sp_environ_ask {
  * told to a program. SP_E_SYSTEM without memory.
  */
 int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                    struct sp_error *e);
+                    struct sp_err *e);
 
 /* Appends a sentence with the names of what a sandbox leaves out of `own`, or nothing. false: no
  * memory. */
@@ -61,7 +61,7 @@ bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *ou
 
 /* What the policy alone makes of `own`: the measure of an overlay. */
 int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                         struct sp_error *e);
+                         struct sp_err *e);
 
 /*
  * What an executor that evaluates the policy itself must be told besides: every variable of `made`

@@ -451,7 +451,7 @@ static void free_half_built(struct sp_ere **x)
     sp_ere_free(*x);
 }
 
-int sp_ere_new(struct sp_str text, struct sp_ere **ret, struct sp_error *e)
+int sp_ere_new(struct sp_str text, struct sp_ere **ret, struct sp_err *e)
 {
     if (text.n > SP_ERE_TEXT_MAX)
         return sp_fail(e, SP_E_INVALID, 0, "the expression is longer than %d bytes",

@@ -25,7 +25,7 @@
 struct sp_ere;
 
 /* SP_E_INVALID: what is wrong and where ("`(` at byte 3 is never closed"). */
-int sp_ere_new(struct sp_str text, struct sp_ere **ret, struct sp_error *e);
+int sp_ere_new(struct sp_str text, struct sp_ere **ret, struct sp_err *e);
 void sp_ere_free(struct sp_ere *x); /* NULL is fine */
 
 /* A search through one stream: fed piece by piece, wherever pieces begin and end. true: the

@@ -75,7 +75,7 @@ static int escaped_class(char letter, struct sp_ere_escape *ret)
     return 0;
 }
 
-static int refuse_escape(unsigned char c, size_t at, struct sp_error *e)
+static int refuse_escape(unsigned char c, size_t at, struct sp_err *e)
 {
     if (c >= '0' && c <= '9')
         return sp_fail(e, SP_E_INVALID, 0,
@@ -96,7 +96,7 @@ static int refuse_escape(unsigned char c, size_t at, struct sp_error *e)
         c, at);
 }
 
-int sp_ere_read_escape(struct sp_ere_reader *r, struct sp_ere_escape *ret, struct sp_error *e)
+int sp_ere_read_escape(struct sp_ere_reader *r, struct sp_ere_escape *ret, struct sp_err *e)
 {
     const size_t at = r->at - 1;
 
@@ -135,14 +135,14 @@ static bool is_next(const struct sp_ere_reader *r, char c)
     return r->at < r->text.n && r->text.p[r->at] == c;
 }
 
-static int unclosed(const struct bracket *b, struct sp_error *e)
+static int unclosed(const struct bracket *b, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0, "`[` at byte %zu is never closed", b->open);
 }
 
 /* [:class:], and [.c.] or [=c=], which are c. r->at is behind the `[`, at the mark. */
 static int read_named(struct sp_ere_reader *r, const struct bracket *b, struct sp_ere_escape *ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const char end[2] = {r->text.p[r->at], ']'};
     const size_t from = ++r->at;
@@ -172,7 +172,7 @@ static int read_named(struct sp_ere_reader *r, const struct bracket *b, struct s
 
 /* One member, or an end of a range. */
 static int read_member(struct sp_ere_reader *r, const struct bracket *b, struct sp_ere_escape *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     *ret = (struct sp_ere_escape){0};
     if (r->at == r->text.n)
@@ -192,13 +192,13 @@ static bool is_range(const struct sp_ere_reader *r)
     return is_next(r, '-') && r->at + 1 < r->text.n && r->text.p[r->at + 1] != ']';
 }
 
-static int refuse_range(size_t at, struct sp_error *e)
+static int refuse_range(size_t at, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0, "the range at byte %zu is not one of ASCII", at);
 }
 
 /* A character of several bytes is a branch beside the set. */
-static int read_long_character(struct sp_ere_reader *r, struct bracket *b, struct sp_error *e)
+static int read_long_character(struct sp_ere_reader *r, struct bracket *b, struct sp_err *e)
 {
     const size_t at = r->at;
     const struct sp_str c = sp_ere_take_character(r);
@@ -219,7 +219,7 @@ static int read_long_character(struct sp_ere_reader *r, struct bracket *b, struc
     return failed < 0 ? failed : sp_ere_next_branch(r, &b->choice, e);
 }
 
-static int read_range(struct sp_ere_reader *r, struct bracket *b, struct sp_error *e)
+static int read_range(struct sp_ere_reader *r, struct bracket *b, struct sp_err *e)
 {
     const size_t at = r->at;
     struct sp_ere_escape low;
@@ -249,7 +249,7 @@ static int read_range(struct sp_ere_reader *r, struct bracket *b, struct sp_erro
     return 0;
 }
 
-int sp_ere_read_bracket(struct sp_ere_reader *r, struct sp_error *e)
+int sp_ere_read_bracket(struct sp_ere_reader *r, struct sp_err *e)
 {
     const uint16_t here = (uint16_t)r->steps;
     struct bracket b = {.choice = {.begin = here, .branch = here}, .open = r->at - 1};

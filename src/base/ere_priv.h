@@ -67,13 +67,13 @@ struct sp_ere_choice {
     uint16_t open; /* the byte of its `(` */
 };
 
-int sp_ere_read(struct sp_ere_reader *r, struct sp_error *e);
+int sp_ere_read(struct sp_ere_reader *r, struct sp_err *e);
 
 /* These are for the reader's parts. */
-int sp_ere_add_step(struct sp_ere_reader *r, struct sp_ere_step step, struct sp_error *e);
-int sp_ere_add_set(struct sp_ere_reader *r, const struct sp_ere_set *set, struct sp_error *e);
-int sp_ere_add_bytes(struct sp_ere_reader *r, struct sp_str bytes, struct sp_error *e);
-int sp_ere_next_branch(struct sp_ere_reader *r, struct sp_ere_choice *c, struct sp_error *e);
+int sp_ere_add_step(struct sp_ere_reader *r, struct sp_ere_step step, struct sp_err *e);
+int sp_ere_add_set(struct sp_ere_reader *r, const struct sp_ere_set *set, struct sp_err *e);
+int sp_ere_add_bytes(struct sp_ere_reader *r, struct sp_str bytes, struct sp_err *e);
+int sp_ere_next_branch(struct sp_ere_reader *r, struct sp_ere_choice *c, struct sp_err *e);
 void sp_ere_end_choice(struct sp_ere_reader *r, const struct sp_ere_choice *c);
 struct sp_str sp_ere_take_character(struct sp_ere_reader *r);
 
@@ -84,8 +84,8 @@ struct sp_ere_escape {
     unsigned char byte;
 };
 /* Reads what follows a `\`; word edges are not for it. */
-int sp_ere_read_escape(struct sp_ere_reader *r, struct sp_ere_escape *ret, struct sp_error *e);
+int sp_ere_read_escape(struct sp_ere_reader *r, struct sp_ere_escape *ret, struct sp_err *e);
 /* Reads what follows a `[`, and adds its steps. */
-int sp_ere_read_bracket(struct sp_ere_reader *r, struct sp_error *e);
+int sp_ere_read_bracket(struct sp_ere_reader *r, struct sp_err *e);
 
 #endif

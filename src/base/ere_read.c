@@ -24,7 +24,7 @@ struct repeat {
     size_t at;
 };
 
-static int refuse_size(const struct sp_ere_reader *r, struct sp_error *e)
+static int refuse_size(const struct sp_ere_reader *r, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0, "more than %d steps at byte %zu: it is too long",
                    SP_ERE_PROGRAM_MAX, r->at);
@@ -36,7 +36,7 @@ static bool has_room(const struct sp_ere_reader *r, size_t n)
     return n < SP_ERE_PROGRAM_MAX - r->steps;
 }
 
-int sp_ere_add_step(struct sp_ere_reader *r, struct sp_ere_step step, struct sp_error *e)
+int sp_ere_add_step(struct sp_ere_reader *r, struct sp_ere_step step, struct sp_err *e)
 {
     if (!has_room(r, 1))
         return refuse_size(r, e);
@@ -44,7 +44,7 @@ int sp_ere_add_step(struct sp_ere_reader *r, struct sp_ere_step step, struct sp_
     return 0;
 }
 
-int sp_ere_add_set(struct sp_ere_reader *r, const struct sp_ere_set *set, struct sp_error *e)
+int sp_ere_add_set(struct sp_ere_reader *r, const struct sp_ere_set *set, struct sp_err *e)
 {
     size_t i = 0;
 
@@ -55,7 +55,7 @@ int sp_ere_add_set(struct sp_ere_reader *r, const struct sp_ere_set *set, struct
     return sp_ere_add_step(r, (struct sp_ere_step){.op = SP_ERE_SET, .to = (int16_t)i}, e);
 }
 
-int sp_ere_add_bytes(struct sp_ere_reader *r, struct sp_str bytes, struct sp_error *e)
+int sp_ere_add_bytes(struct sp_ere_reader *r, struct sp_str bytes, struct sp_err *e)
 {
     for (size_t i = 0; i < bytes.n; i++) {
         const struct sp_ere_step step = {.op = SP_ERE_BYTE, .byte = (uint8_t)bytes.p[i]};
@@ -80,7 +80,7 @@ static struct sp_ere_step step_to(enum sp_ere_op op, size_t from, size_t to)
     return (struct sp_ere_step){.op = (uint8_t)op, .to = (int16_t)((int)to - (int)from)};
 }
 
-int sp_ere_next_branch(struct sp_ere_reader *r, struct sp_ere_choice *c, struct sp_error *e)
+int sp_ere_next_branch(struct sp_ere_reader *r, struct sp_ere_choice *c, struct sp_err *e)
 {
     if (!has_room(r, 2))
         return refuse_size(r, e);
@@ -227,7 +227,7 @@ static void write_out(struct sp_ere_reader *r, size_t from, const struct repeat 
 }
 
 static int repeat_unit(struct sp_ere_reader *r, size_t from, const struct repeat *p,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     if (p->most != UNBOUNDED && p->least > p->most)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -245,7 +245,7 @@ static int repeat_unit(struct sp_ere_reader *r, size_t from, const struct repeat
  * What follows a unit. A `?` behind another of them asks for as few as possible elsewhere, which is
  * no question here: whether there is a match does not depend on it.
  */
-static int read_repeats(struct sp_ere_reader *r, size_t from, struct sp_error *e)
+static int read_repeats(struct sp_ere_reader *r, size_t from, struct sp_err *e)
 {
     struct repeat p;
 
@@ -260,7 +260,7 @@ static int read_repeats(struct sp_ere_reader *r, size_t from, struct sp_error *e
     return 0;
 }
 
-static int add_any(struct sp_ere_reader *r, struct sp_error *e)
+static int add_any(struct sp_ere_reader *r, struct sp_err *e)
 {
     struct sp_ere_set any;
 
@@ -269,7 +269,7 @@ static int add_any(struct sp_ere_reader *r, struct sp_error *e)
     return sp_ere_add_set(r, &any, e);
 }
 
-static int read_backslash(struct sp_ere_reader *r, struct sp_error *e)
+static int read_backslash(struct sp_ere_reader *r, struct sp_err *e)
 {
     struct sp_ere_escape escape;
     const int failed = sp_ere_read_escape(r, &escape, e);
@@ -300,7 +300,7 @@ static bool read_anchor(struct sp_ere_reader *r, enum sp_ere_op *ret)
 }
 
 /* One that is not a group. */
-static int read_unit(struct sp_ere_reader *r, struct sp_error *e)
+static int read_unit(struct sp_ere_reader *r, struct sp_err *e)
 {
     switch (r->text.p[r->at]) {
     case '.':
@@ -331,7 +331,7 @@ static void open_choice(const struct sp_ere_reader *r, struct groups *g, size_t 
         (struct sp_ere_choice){.begin = here, .branch = here, .open = (uint16_t)open};
 }
 
-static int open_group(struct sp_ere_reader *r, struct groups *g, struct sp_error *e)
+static int open_group(struct sp_ere_reader *r, struct groups *g, struct sp_err *e)
 {
     const size_t open = r->at++;
 
@@ -344,7 +344,7 @@ static int open_group(struct sp_ere_reader *r, struct groups *g, struct sp_error
     return 0;
 }
 
-static int close_group(struct sp_ere_reader *r, struct groups *g, struct sp_error *e)
+static int close_group(struct sp_ere_reader *r, struct groups *g, struct sp_err *e)
 {
     if (g->n == 1)
         return sp_fail(e, SP_E_INVALID, 0, "`)` at byte %zu closes nothing; write \\) for itself",
@@ -355,7 +355,7 @@ static int close_group(struct sp_ere_reader *r, struct groups *g, struct sp_erro
     return read_repeats(r, c->begin, e);
 }
 
-static int read_next(struct sp_ere_reader *r, struct groups *g, struct sp_error *e)
+static int read_next(struct sp_ere_reader *r, struct groups *g, struct sp_err *e)
 {
     const size_t from = r->steps;
     const size_t at = r->at;
@@ -380,7 +380,7 @@ static int read_next(struct sp_ere_reader *r, struct groups *g, struct sp_error 
     return failed < 0 ? failed : read_repeats(r, from, e);
 }
 
-int sp_ere_read(struct sp_ere_reader *r, struct sp_error *e)
+int sp_ere_read(struct sp_ere_reader *r, struct sp_err *e)
 {
     auto_free struct groups *g = malloc(sizeof *g);
 

@@ -21,7 +21,7 @@ static void trim_torn_character(char *text)
         text[n - 1 - tail] = 0;
 }
 
-int sp_fail(struct sp_error *e, enum sp_code code, int sys, const char *fmt, ...)
+int sp_fail(struct sp_err *e, enum sp_code code, int sys, const char *fmt, ...)
 {
     if (e != NULL) {
         va_list ap;
@@ -39,7 +39,7 @@ int sp_fail(struct sp_error *e, enum sp_code code, int sys, const char *fmt, ...
     return -(int)code;
 }
 
-int sp_wrap(struct sp_error *e, const char *fmt, ...)
+int sp_wrap(struct sp_err *e, const char *fmt, ...)
 {
     if (e == NULL)
         return -(int)SP_E_FAILED;
@@ -69,7 +69,7 @@ int sp_code_wire(enum sp_code code)
     return code < SP_E_MAX ? wire[code] : -32603;
 }
 
-const char *sp_error_text(const struct sp_error *e, char *buf, unsigned long size)
+const char *sp_error_text(const struct sp_err *e, char *buf, unsigned long size)
 {
     char cause[128];
 

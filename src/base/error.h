@@ -31,22 +31,22 @@ enum sp_code {
         SP_E_MAX
 };
 
-struct sp_error {
+struct sp_err {
     enum sp_code code;
     int sys;       /* errno if the kernel said no, else 0 */
     char msg[400]; /* valid UTF-8 if all that went in was; cut at a character's border */
 };
 
 /* Fills *e (which may be NULL) and returns -code, so that a failing line is one line. */
-SP_PRINTF(4, 5) int sp_fail(struct sp_error *e, enum sp_code code, int sys, const char *fmt, ...);
+SP_PRINTF(4, 5) int sp_fail(struct sp_err *e, enum sp_code code, int sys, const char *fmt, ...);
 
 /* Puts "context: " in front of the story and returns -code of the error that is there. */
-SP_PRINTF(2, 3) int sp_wrap(struct sp_error *e, const char *fmt, ...);
+SP_PRINTF(2, 3) int sp_wrap(struct sp_err *e, const char *fmt, ...);
 
 /* The number this code has on the JSON-RPC wire. */
 int sp_code_wire(enum sp_code code);
 
 /* "msg: strerror" for people; buf is always terminated. Returns buf. */
-const char *sp_error_text(const struct sp_error *e, char *buf, unsigned long size);
+const char *sp_error_text(const struct sp_err *e, char *buf, unsigned long size);
 
 #endif

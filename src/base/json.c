@@ -710,7 +710,7 @@ static const char *show(const struct sp_json *j, uint32_t token, char out[SHOWN_
     return out;
 }
 
-static int refuse(const struct reader *r, struct sp_error *e)
+static int refuse(const struct reader *r, struct sp_err *e)
 {
     size_t line = 1;
     const char *begin = r->start;
@@ -727,7 +727,7 @@ static int refuse(const struct reader *r, struct sp_error *e)
                    show(r->j, r->twin, shown), line, column);
 }
 
-int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_error *e)
+int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e)
 {
     struct reader r = {
         .j = j, .start = text, .end = text + len, .open = SP_JSON_NONE, .twin = SP_JSON_NONE};
@@ -810,7 +810,7 @@ bool sp_json_i64(const struct sp_json *j, uint32_t token, int64_t *ret)
     return true;
 }
 
-int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_error *e)
+int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_err *e)
 {
     static const char *const kind[] = {
         [SP_JSON_NULL] = "null",           [SP_JSON_FALSE] = "boolean `false`",

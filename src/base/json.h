@@ -53,7 +53,7 @@ struct sp_json {
 
 /* *j is {0} at first and reused after. Text is at most 4 GiB - 1. Errors are SP_E_MALFORMED with a
  * text that ends in "at line L column C"; SP_E_SYSTEM if there is no memory for the tape. */
-int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_error *e);
+int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e);
 void sp_json_done(struct sp_json *j); /* frees the tape */
 void sp_json_trim(struct sp_json *j); /* gives a tape above 64 KiB back */
 
@@ -88,29 +88,29 @@ bool sp_json_i64(const struct sp_json *j, uint32_t token, int64_t *ret);
  * def_*: absent leaves *ret as it is, null is refused.
  */
 int sp_json_need_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 int sp_json_opt_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
-                    struct sp_error *e);
+                    struct sp_err *e);
 int sp_json_need_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
-                      struct sp_error *e);
+                      struct sp_err *e);
 int sp_json_def_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 int sp_json_opt_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
-                    uint64_t *ret, struct sp_error *e);
+                    uint64_t *ret, struct sp_err *e);
 int sp_json_need_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
-                     uint64_t *ret, struct sp_error *e);
+                     uint64_t *ret, struct sp_err *e);
 /* need: object or array token into *ret. opt: *ret stays SP_JSON_NONE if absent or null. */
 int sp_json_need_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                        struct sp_error *e);
+                        struct sp_err *e);
 int sp_json_need_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 int sp_json_opt_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 int sp_json_opt_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                      struct sp_error *e);
+                      struct sp_err *e);
 
 /* "invalid type: KIND, expected EXPECTED" for this token; returns -SP_E_INVALID. */
-int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_error *e);
+int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_err *e);
 
 /* Appends s as a JSON string with quotes: compact, non-ASCII as it is, bytes that are not UTF-8 as
  * U+FFFD. false: no room. */

@@ -10,7 +10,7 @@ enum presence {
 
 /* *ret_token is SP_JSON_NONE where that is allowed. */
 static int find(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                uint32_t *ret_token, struct sp_error *e)
+                uint32_t *ret_token, struct sp_err *e)
 {
     uint32_t t = sp_json_get(j, object, key);
 
@@ -23,7 +23,7 @@ static int find(struct sp_json *j, uint32_t object, const char *key, enum presen
 }
 
 static int read_str(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                    struct sp_str *ret, struct sp_error *e)
+                    struct sp_str *ret, struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
     const int r = find(j, object, key, presence, &t, e);
@@ -37,7 +37,7 @@ static int read_str(struct sp_json *j, uint32_t object, const char *key, enum pr
 }
 
 static int read_bool(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                     bool *ret, struct sp_error *e)
+                     bool *ret, struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
     const int r = find(j, object, key, presence, &t, e);
@@ -51,7 +51,7 @@ static int read_bool(struct sp_json *j, uint32_t object, const char *key, enum p
 }
 
 static int read_u64(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                    uint64_t max, uint64_t *ret, struct sp_error *e)
+                    uint64_t max, uint64_t *ret, struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
     const int r = find(j, object, key, presence, &t, e);
@@ -69,7 +69,7 @@ static int read_u64(struct sp_json *j, uint32_t object, const char *key, enum pr
 
 static int read_container(struct sp_json *j, uint32_t object, const char *key,
                           enum presence presence, enum sp_json_type type, uint32_t *ret,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
     const int r = find(j, object, key, presence, &t, e);
@@ -83,61 +83,61 @@ static int read_container(struct sp_json *j, uint32_t object, const char *key,
 }
 
 int sp_json_need_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     return read_str(j, object, key, NEED, ret, e);
 }
 
 int sp_json_opt_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     return read_str(j, object, key, OPT, ret, e);
 }
 
 int sp_json_need_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     return read_bool(j, object, key, NEED, ret, e);
 }
 
 int sp_json_def_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     return read_bool(j, object, key, DEF, ret, e);
 }
 
 int sp_json_opt_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
-                    uint64_t *ret, struct sp_error *e)
+                    uint64_t *ret, struct sp_err *e)
 {
     return read_u64(j, object, key, OPT, max, ret, e);
 }
 
 int sp_json_need_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
-                     uint64_t *ret, struct sp_error *e)
+                     uint64_t *ret, struct sp_err *e)
 {
     return read_u64(j, object, key, NEED, max, ret, e);
 }
 
 int sp_json_need_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     return read_container(j, object, key, NEED, SP_JSON_OBJECT, ret, e);
 }
 
 int sp_json_need_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     return read_container(j, object, key, NEED, SP_JSON_ARRAY, ret, e);
 }
 
 int sp_json_opt_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     return read_container(j, object, key, OPT, SP_JSON_OBJECT, ret, e);
 }
 
 int sp_json_opt_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     return read_container(j, object, key, OPT, SP_JSON_ARRAY, ret, e);
 }

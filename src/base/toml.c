@@ -44,7 +44,7 @@ static void make_valid(char *story)
     }
 }
 
-static int refuse(const struct sp_toml *doc, size_t at, struct sp_error *e, const char *fmt,
+static int refuse(const struct sp_toml *doc, size_t at, struct sp_err *e, const char *fmt,
                   va_list args)
 {
     char story[sizeof e->msg];
@@ -76,7 +76,7 @@ bool sp_toml_no_memory(struct sp_toml_reader *r)
     return false;
 }
 
-int sp_toml_refuse(const struct sp_toml_value *v, struct sp_error *e, const char *fmt, ...)
+int sp_toml_refuse(const struct sp_toml_value *v, struct sp_err *e, const char *fmt, ...)
 {
     va_list args;
 
@@ -86,7 +86,7 @@ int sp_toml_refuse(const struct sp_toml_value *v, struct sp_error *e, const char
     return r;
 }
 
-int sp_toml_refuse_key(const struct sp_toml_value *v, struct sp_error *e, const char *fmt, ...)
+int sp_toml_refuse_key(const struct sp_toml_value *v, struct sp_err *e, const char *fmt, ...)
 {
     va_list args;
 
@@ -277,9 +277,9 @@ static bool read_all(struct sp_toml_reader *r, struct sp_str text)
     return sp_toml_read_document(r);
 }
 
-int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_error *e)
+int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e)
 {
-    struct sp_error own = {0};
+    struct sp_err own = {0};
     struct sp_toml_reader r = {.doc = t, .e = e == NULL ? &own : e};
 
     t->name = sp_arena_copy(&t->arena, sp_str_of(name));

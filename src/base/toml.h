@@ -69,7 +69,7 @@ struct sp_toml {
 /* name: of the file, or what else holds the text. Refusals are SP_E_INVALID: "NAME: line L, column
  * C: ..."; SP_E_SYSTEM without memory. *t is {0} before, and after a failure; it stays where it
  * is, for its values know it. */
-int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_error *e);
+int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e);
 void sp_toml_done(struct sp_toml *t);
 
 /* NULL: it is not there. */
@@ -84,9 +84,9 @@ const char *sp_toml_type_name(enum sp_toml_type type);
 
 /* Refuses a value, or the key that it has: "NAME: line L, column C: ...". */
 SP_PRINTF(3, 4)
-int sp_toml_refuse(const struct sp_toml_value *v, struct sp_error *e, const char *fmt, ...);
+int sp_toml_refuse(const struct sp_toml_value *v, struct sp_err *e, const char *fmt, ...);
 SP_PRINTF(3, 4)
-int sp_toml_refuse_key(const struct sp_toml_value *v, struct sp_error *e, const char *fmt, ...);
+int sp_toml_refuse_key(const struct sp_toml_value *v, struct sp_err *e, const char *fmt, ...);
 
 #define auto_toml __attribute__((cleanup(sp_toml_done)))
 

@@ -23,7 +23,7 @@ struct sp_toml_reader {
     struct sp_toml_value **slots; /* every value with a key, by its table and key */
     uint32_t slot_count, keyed;
     uint32_t values, section; /* a section: from one header to the next */
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
 SP_PRINTF(3, 4)

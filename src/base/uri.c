@@ -63,7 +63,7 @@ static struct sp_str until(struct sp_str s, size_t n)
     return (struct sp_str){s.p, n};
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read URI");
 }
@@ -146,7 +146,7 @@ static bool is_drive_segment(struct sp_str s)
 /* ---- reading ---- */
 
 /* White space around the text does not count, and line breaks within it do not exist. */
-static int clean(struct sp_str *text, char **ret_copy, struct sp_error *e)
+static int clean(struct sp_str *text, char **ret_copy, struct sp_err *e)
 {
     struct sp_str s = *text;
 
@@ -171,7 +171,7 @@ static int clean(struct sp_str *text, char **ret_copy, struct sp_error *e)
 }
 
 /* Takes "file:" off the front. */
-static int take_scheme(struct sp_str *text, struct sp_error *e)
+static int take_scheme(struct sp_str *text, struct sp_err *e)
 {
     const struct sp_str s = *text;
     size_t n = 0;
@@ -197,7 +197,7 @@ static int take_scheme(struct sp_str *text, struct sp_error *e)
  * Appends a host in lower case, or nothing for "localhost". Letters beyond ASCII would need the
  * tables of IDNA to be spelled canonically; such a host is not ours in any spelling.
  */
-static int add_host(struct sp_buf *canon, struct sp_str host, struct sp_error *e)
+static int add_host(struct sp_buf *canon, struct sp_str host, struct sp_err *e)
 {
     auto_free char *name = malloc(host.n + 1);
 
@@ -255,7 +255,7 @@ static bool push(struct sp_buf *canon, size_t start, struct sp_str segment)
     return sp_buf_add(canon, "/", 1) && add_encoded(canon, segment, is_kept_when_read);
 }
 
-static int add_path(struct sp_buf *canon, struct sp_str path, struct sp_error *e)
+static int add_path(struct sp_buf *canon, struct sp_str path, struct sp_err *e)
 {
     const size_t start = canon->len;
 
@@ -282,7 +282,7 @@ static int add_path(struct sp_buf *canon, struct sp_str path, struct sp_error *e
 }
 
 /* What follows "file:", up to a query or fragment, in canonical form with a NUL after it. */
-static int canonicalize(struct sp_str s, struct sp_buf *canon, size_t *ret_path, struct sp_error *e)
+static int canonicalize(struct sp_str s, struct sp_buf *canon, size_t *ret_path, struct sp_err *e)
 {
     if (!sp_buf_add(canon, PREFIX, PREFIX_LEN))
         return no_memory(e);
@@ -312,7 +312,7 @@ static int canonicalize(struct sp_str s, struct sp_buf *canon, size_t *ret_path,
     return 0;
 }
 
-static int not_of_this_host(const struct sp_buf *canon, struct sp_error *e)
+static int not_of_this_host(const struct sp_buf *canon, struct sp_err *e)
 {
     const bool is_cut = canon->len > SHOWN_BYTES;
 
@@ -345,7 +345,7 @@ static bool decode_opaque(struct sp_str code, char *out, size_t *ret_len)
 
 /* The POSIX path of the canonical text. Sets *is_foreign instead where there is none. */
 static int decode_path(const struct sp_buf *canon, size_t start, char **ret, bool *is_foreign,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     const struct sp_str raw = {canon->data + start, canon->len - start};
     auto_free char *path = malloc(raw.n + 1);
@@ -366,7 +366,7 @@ static int decode_path(const struct sp_buf *canon, size_t start, char **ret, boo
     return 0;
 }
 
-int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_error *e)
+int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_err *e)
 {
     auto_free char *copy = NULL;
     auto_buf struct sp_buf canon = {0};

@@ -23,7 +23,7 @@ struct sp_uri {
  * given there. A foreign URI is a success with is_foreign set: what it is refused with depends on
  * who asks.
  */
-int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_error *e);
+int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_err *e);
 void sp_uri_done(struct sp_uri *u);
 
 /* Appends the URI of an absolute path (10.2; 10.3 for one that looks like a drive). false: no room.

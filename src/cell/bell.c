@@ -47,7 +47,7 @@ static struct slot *slot_of(const struct sp_bell *b, uint32_t slot)
     return (struct slot *)(void *)(b->page->rest + 2 * words(b->slots) * 8) + slot;
 }
 
-static int map_page(struct sp_bell *b, int fd, struct sp_error *e)
+static int map_page(struct sp_bell *b, int fd, struct sp_err *e)
 {
     void *map = mmap(NULL, page_size(b->slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -57,7 +57,7 @@ static int map_page(struct sp_bell *b, int fd, struct sp_error *e)
     return 0;
 }
 
-int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e)
+int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_err *e)
 {
     struct sp_bell b = {.slots = slots, .side = SP_SIDE_FRONT, .wake = {-1, -1}};
     int r = 0;
@@ -80,7 +80,7 @@ int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e)
 }
 
 int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     struct sp_bell b = {.slots = slots,
                         .side = SP_SIDE_CELL,

@@ -30,9 +30,9 @@ struct sp_bell {
 };
 
 /* The front makes one; the cell maps what it was given (whose size it checks). */
-int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_error *e);
+int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_err *e);
 int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
-                 struct sp_error *e);
+                 struct sp_err *e);
 void sp_bell_free(struct sp_bell *b); /* closes the descriptors too */
 
 /* Marks the slot for the other side and wakes it if it sleeps. */

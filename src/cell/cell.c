@@ -361,7 +361,7 @@ static void own_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int hello(struct cell *cell, struct sp_error *e)
+static int hello(struct cell *cell, struct sp_err *e)
 {
     const int r = sp_wire_recv(cell->control, true, cell->message, e);
     const struct sp_wire_hello *h = (const void *)cell->message->bytes;
@@ -447,7 +447,7 @@ static void confine(struct cell *cell)
     (void)munmap((void *)(uintptr_t)plan, bytes);
 }
 
-static int prepare(struct cell *cell, struct sp_error *e)
+static int prepare(struct cell *cell, struct sp_err *e)
 {
     sigset_t child;
 
@@ -541,7 +541,7 @@ static bool end_all(struct cell *cell)
     return is_empty;
 }
 
-int sp_cell_run(int control, struct sp_error *e)
+int sp_cell_run(int control, struct sp_err *e)
 {
     struct cell *cell = calloc(1, sizeof *cell);
 

@@ -13,6 +13,6 @@
 
 /* The whole life of a cell whose socket to the front is `control`. Returns when the front is gone.
  */
-int sp_cell_run(int control, struct sp_error *e);
+int sp_cell_run(int control, struct sp_err *e);
 
 #endif

@@ -65,7 +65,7 @@ struct plumbing {
 
 static int open_terminal(struct sp_command *c, const struct sp_wire_start *s, struct plumbing *p)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_pty pty;
 
     if (sp_pty_open(s->rows != 0 ? s->rows : 24, s->cols != 0 ? s->cols : 80, &pty, &e) < 0)
@@ -172,7 +172,7 @@ static int start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_s
                  struct sp_pending_start *p, struct plumbing *pipes, enum sp_step *ret_step,
                  int *ret_err)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *stack = p->spawn.stack;
 
     *ret_step = SP_STEP_PREPARE;

@@ -51,7 +51,7 @@ _Static_assert(sizeof(struct record_header) == 24, "as drawn in ring.h");
 
 /* ---- the writer ---- */
 
-int sp_ring_new(struct sp_ring *ret, struct sp_error *e)
+int sp_ring_new(struct sp_ring *ret, struct sp_err *e)
 {
     const int fd = memfd_create("sallyport-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *map = MAP_FAILED;
@@ -186,7 +186,7 @@ void sp_ring_set_paused(struct sp_ring *r, bool is_paused)
 
 /* ---- the reader ---- */
 
-int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_error *e)
+int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_err *e)
 {
     const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
     struct stat st;

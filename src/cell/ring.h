@@ -87,7 +87,7 @@ struct sp_ring {
 };
 
 /* Makes, maps and seals the memory. */
-int sp_ring_new(struct sp_ring *ret, struct sp_error *e);
+int sp_ring_new(struct sp_ring *ret, struct sp_err *e);
 void sp_ring_free(struct sp_ring *r); /* accepts {.fd = -1} */
 
 /* SP_RING_CHUNK writable bytes; making room forgets nothing. */
@@ -108,7 +108,7 @@ struct sp_ring_view {
 };
 
 /* Checks size and seals, then maps read-only. The descriptor stays the caller's. */
-int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_error *e);
+int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_err *e);
 void sp_ring_view_unmap(struct sp_ring_view *v);
 
 /* A reader's place in the log: everything before pos has been read. {0} is the beginning. */

@@ -55,7 +55,7 @@ static void take_fds(struct sp_wire_message *m, struct msghdr *h)
     }
 }
 
-int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_error *e)
+int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_err *e)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_FDS * sizeof(int))];
     struct iovec iov = {.iov_base = m->bytes, .iov_len = sizeof m->bytes};

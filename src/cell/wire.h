@@ -124,7 +124,7 @@ struct sp_wire_message {
 
 /* 1: *m is filled and its descriptors are the caller's; 0: nothing there now; -SP_E_...: the other
  * side is gone (sys 0) or broken. Checks version, op and the op's least size. */
-int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_error *e);
+int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_err *e);
 void sp_wire_close_fds(struct sp_wire_message *m);
 
 /* 0, or minus errno (-EAGAIN: full). tail may be NULL. Can it wait, it waits for memory, too, some

@@ -48,7 +48,7 @@ static void on_answered(struct sp_ask *a, struct sp_str result)
     free_query(q);
 }
 
-static bool send_it(struct query *q, const struct sp_question *question)
+static bool send_it(struct query *q, const struct sp_approval_question *question)
 {
     auto_buf struct sp_buf text = {.max = SP_APPROVER_CLIENT_QUESTION_MAX};
 
@@ -57,8 +57,8 @@ static bool send_it(struct query *q, const struct sp_question *question)
                        (struct sp_str){text.data, text.len}, on_answered);
 }
 
-static void ask(struct sp_approver *a, const struct sp_question *question, sp_approver_fn *done,
-                void *user)
+static void ask(struct sp_approver *a, const struct sp_approval_question *question,
+                sp_approver_fn *done, void *user)
 {
     static const struct sp_decision failed = {
         .kind = SP_DECISION_FAILED,
@@ -104,7 +104,7 @@ static void free_approver(struct sp_approver *a)
     free(by);
 }
 
-int sp_approver_client_new(struct sp_approver_client **ret, struct sp_error *e)
+int sp_approver_client_new(struct sp_approver_client **ret, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask, .withdraw = withdraw, .free = free_approver};

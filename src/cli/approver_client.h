@@ -16,7 +16,7 @@
 struct sp_approver_client;
 struct sp_conn;
 
-int sp_approver_client_new(struct sp_approver_client **ret, struct sp_error *e);
+int sp_approver_client_new(struct sp_approver_client **ret, struct sp_err *e);
 struct sp_approver *sp_approver_client_approver(struct sp_approver_client *a);
 
 /* Whether it has said that it answers; else it is not asked. */

@@ -53,7 +53,7 @@ struct sp_approver_tty {
 
 struct entry {
     struct entry *next;
-    const struct sp_question *question;
+    const struct sp_approval_question *question;
     sp_approver_fn *done;
     void *user;
 };
@@ -131,7 +131,7 @@ static void finish(struct sp_approver_tty *t, const struct sp_decision *d)
 
 static void answer(struct sp_approver_tty *t, enum sp_decision_kind kind)
 {
-    const struct sp_question *q = t->first->question;
+    const struct sp_approval_question *q = t->first->question;
     const struct sp_decision d = {
         .kind = kind,
         .amendment = kind == SP_DECISION_AMENDMENT ? q->amendment : (struct sp_words){0},
@@ -334,7 +334,7 @@ static void show_next(struct sp_deferred *d)
         give_up(t, SP_STR("no memory to ask at the terminal"));
 }
 
-static void ask(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
+static void ask(struct sp_approver *a, const struct sp_approval_question *q, sp_approver_fn *done,
                 void *user)
 {
     struct sp_approver_tty *t = SP_CONTAINER(a, struct sp_approver_tty, approver);
@@ -405,7 +405,7 @@ bool sp_approver_tty_exists(void)
     return fd >= 0;
 }
 
-int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_error *e)
+int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask, .withdraw = withdraw, .free = free_approver};

@@ -16,6 +16,6 @@
 
 /* Whether there is a terminal to ask on. */
 bool sp_approver_tty_exists(void);
-int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_error *e);
+int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
 
 #endif

@@ -92,7 +92,7 @@ static void on_note(struct sp_attach *a, const struct sp_note *n)
 static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
 {
     struct sp_attach *a = user;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_note n;
 
     if (a->is_over)
@@ -220,7 +220,7 @@ static const struct sp_observe_ops ops = {
 /* ---- beginning and end ---- */
 
 /* What our writes are called: nobody else's, also not those of another of us before. */
-static int make_tag(struct sp_attach *a, struct sp_error *e)
+static int make_tag(struct sp_attach *a, struct sp_err *e)
 {
     uint64_t random[2];
 
@@ -230,7 +230,7 @@ static int make_tag(struct sp_attach *a, struct sp_error *e)
     return 0;
 }
 
-static int begin(struct sp_attach *a, struct sp_error *e)
+static int begin(struct sp_attach *a, struct sp_err *e)
 {
     int r = make_tag(a, e);
 
@@ -260,7 +260,7 @@ static void end(struct sp_attach *a)
 int sp_attach_run(struct sp_observe *o, const struct sp_listed *p,
                   const struct sp_attach_options *options)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_attach *a = calloc(1, sizeof *a);
 
     if (a == NULL) {

@@ -94,7 +94,7 @@ void sp_attach_begin_input(struct sp_attach *a);
 void sp_attach_end_input(struct sp_attach *a);
 
 /* attach_signals.c */
-int sp_attach_begin_signals(struct sp_attach *a, struct sp_error *e);
+int sp_attach_begin_signals(struct sp_attach *a, struct sp_err *e);
 void sp_attach_end_signals(struct sp_attach *a);
 /* Our size becomes the process's; `redraws`: also if it has that already, so that it draws all. */
 void sp_attach_size(struct sp_attach *a, bool redraws);

@@ -98,7 +98,7 @@ static void add_unless_ignored(sigset_t *set, int signal)
         sigaddset(set, signal);
 }
 
-int sp_attach_begin_signals(struct sp_attach *a, struct sp_error *e)
+int sp_attach_begin_signals(struct sp_attach *a, struct sp_err *e)
 {
     static const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
     sigset_t set;

@@ -105,7 +105,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     sp_carry_pass_signals(c);
 }
 
-static void end_with(struct sp_carry *c, enum sp_carry_end end, const struct sp_error *e)
+static void end_with(struct sp_carry *c, enum sp_carry_end end, const struct sp_err *e)
 {
     if (c->is_ending)
         return;
@@ -115,7 +115,7 @@ static void end_with(struct sp_carry *c, enum sp_carry_end end, const struct sp_
     sp_carry_finish(c);
 }
 
-static void on_refused(struct sp_job *j, const struct sp_error *e)
+static void on_refused(struct sp_job *j, const struct sp_err *e)
 {
     end_with(carry_of(j), SP_CARRY_REFUSED, e);
 }
@@ -169,7 +169,7 @@ static void on_closed(struct sp_job *j)
 static void on_failed(struct sp_job *j, const char *why)
 {
     struct sp_carry *c = carry_of(j);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (c->has_exited) { /* how it ended is known, and nothing more will be */
         sp_carry_finish(c);
@@ -218,7 +218,7 @@ static void on_timeout(struct sp_timer *t)
 static void start(struct sp_carry *c)
 {
     struct sp_launch *l = c->options->launch;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (l->is_tty)
         sp_terminal_size(&l->rows, &l->cols);
@@ -244,7 +244,7 @@ static void end_with_first(struct sp_carry *c)
 static void ask_leave(struct sp_carry *c)
 {
     const struct sp_carry_options *o = c->options;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const bool was_asking = c->is_asking || c->is_again;
 
     c->is_asking = false;
@@ -278,10 +278,10 @@ void sp_carry_wake(struct sp_carry *c)
 }
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-                     const struct sp_error *why)
+                     const struct sp_err *why)
 {
     struct sp_carry *c = SP_CONTAINER(w, struct sp_carry, facts);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (facts == NULL)
         end_with(c, SP_CARRY_UNREACHABLE, why);
@@ -292,7 +292,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
 }
 
 int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp_carry_result *ret,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     c->options = o;
     c->began_ns = clock_ns();
@@ -318,7 +318,7 @@ int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp
 
 /* ---- beginning and end ---- */
 
-int sp_carry_new(struct sp_carry **ret, struct sp_error *e)
+int sp_carry_new(struct sp_carry **ret, struct sp_err *e)
 {
     struct sp_carry *c = calloc(1, sizeof *c);
 
@@ -387,7 +387,7 @@ static int err_in_text(const char *text)
     return at != NULL && *end == ')' && err > 0 && err < 4096 ? (int)err : 0;
 }
 
-int sp_carry_not_run(const struct sp_error *refusal, int *ret_err)
+int sp_carry_not_run(const struct sp_err *refusal, int *ret_err)
 {
     const int err = err_in_text(refusal->msg);
 

@@ -19,7 +19,7 @@ struct sp_carry;
 
 /* At most once in a process, before anything else is opened: what is closed of 0 to 2 is filled,
  * and from here on our signals are the command's, also those that come before it runs. */
-int sp_carry_new(struct sp_carry **ret, struct sp_error *e);
+int sp_carry_new(struct sp_carry **ret, struct sp_err *e);
 void sp_carry_free(struct sp_carry *c); /* after the backend; NULL is fine */
 struct sp_loop *sp_carry_loop(struct sp_carry *c);
 
@@ -41,7 +41,7 @@ struct sp_carry_result {
     bool was_taken;  /* of its input we have read something */
     bool was_killed; /* TIMED_OUT: that has been confirmed */
     struct sp_denial_facts denial;
-    struct sp_error error;
+    struct sp_err error;
     uint64_t duration_ns;
 };
 
@@ -72,10 +72,10 @@ struct sp_carry_options {
     const struct sp_carry_scribe *scribe; /* NULL: bytes as they are */
     /* If not NULL, what is known of the place is asked for first, and may be the reason for a
      * refusal; it may still change the launch. */
-    int (*prepare)(void *user, const struct sp_backend_facts *facts, struct sp_error *e);
+    int (*prepare)(void *user, const struct sp_backend_facts *facts, struct sp_err *e);
     /* If not NULL, asked before each start; it may still change the launch. The time-out does not
      * run while it waits. */
-    enum sp_carry_leave (*may_start)(void *user, struct sp_error *e);
+    enum sp_carry_leave (*may_start)(void *user, struct sp_err *e);
     /* If not NULL: the sandbox denied the command something, and nothing of our stdin was read. Is
      * it to be tried once more? Then may_start is asked again; if it says no, the first attempt's
      * end is the end. */
@@ -85,7 +85,7 @@ struct sp_carry_options {
 
 /* Refused: our output failed, or memory is gone. */
 int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp_carry_result *ret,
-                 struct sp_error *e);
+                 struct sp_err *e);
 
 /* may_start has something to say now. Not from within it. */
 void sp_carry_wake(struct sp_carry *c);
@@ -95,6 +95,6 @@ struct sp_str *sp_carry_argv(char *const *words, struct sp_launch *ret);
 
 /* A program that is missing (127) or may not be run (126), as shells have it; the errno in
  * *ret_err. 0: it is something else. */
-int sp_carry_not_run(const struct sp_error *refusal, int *ret_err);
+int sp_carry_not_run(const struct sp_err *refusal, int *ret_err);
 
 #endif

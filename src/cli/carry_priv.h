@@ -65,7 +65,7 @@ struct sp_carry {
     uint64_t began_ns;
     struct sp_carry_result result;
     int failed; /* minus a code: error says why */
-    struct sp_error error;
+    struct sp_err error;
 };
 
 /* The outcome is known: what is left to be said is said, and the run is over. */
@@ -86,7 +86,7 @@ void sp_carry_flush(struct sp_carry *c, bool ok);
 /* Others may hold the streams of a command that has exited, for hours: they have a moment. */
 void sp_carry_await_quiet(struct sp_carry *c);
 
-int sp_carry_begin_signals(struct sp_carry *c, struct sp_error *e);
+int sp_carry_begin_signals(struct sp_carry *c, struct sp_err *e);
 void sp_carry_end_signals(struct sp_carry *c);
 /* What was on its way to a job that is released: no answer will come. */
 void sp_carry_forget_signals(struct sp_carry *c);

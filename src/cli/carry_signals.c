@@ -226,7 +226,7 @@ static void add_unless_ignored(sigset_t *set, int signal)
         sigaddset(set, signal);
 }
 
-int sp_carry_begin_signals(struct sp_carry *c, struct sp_error *e)
+int sp_carry_begin_signals(struct sp_carry *c, struct sp_err *e)
 {
     struct sp_carry_signals *s = &c->signals;
     sigset_t set;

@@ -27,6 +27,6 @@ int sp_cmd_attach(int argc, char **argv);
 int sp_cmd_kill(int argc, char **argv);
 
 /* "Error: story" on stderr. Returns SP_EXIT_FAILED. */
-int sp_cli_complain(const struct sp_error *e);
+int sp_cli_complain(const struct sp_err *e);
 
 #endif

@@ -83,7 +83,7 @@ static int attach(struct sp_observe *o, const char *word, const struct sp_attach
 {
     const struct sp_listed *p = NULL;
     struct sp_list all = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = sp_observe_list(o, &all, &e);
 
     if (r == 0)

@@ -41,7 +41,7 @@ static int complain(const char *what)
 }
 
 /* Unreadable is 2 here. */
-static int fail(const struct sp_error *e)
+static int fail(const struct sp_err *e)
 {
     (void)sp_cli_complain(e);
     return SP_EXIT_USAGE;
@@ -50,7 +50,7 @@ static int fail(const struct sp_error *e)
 static int verify(const char *path)
 {
     struct sp_audit_report report;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_audit_verify(path, &report, &e) < 0)
         return fail(&e);
@@ -70,7 +70,7 @@ static char *find_log(const char *config_file)
 {
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     const struct sp_config_ask ask = {.file = config_file, .environment = environ};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *path = NULL;
 
     if (sp_config_load(&ask, &config, &e) < 0) {

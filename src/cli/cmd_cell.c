@@ -10,7 +10,7 @@
 
 int sp_cmd_cell(int argc, char **argv)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int type = 0;
     socklen_t len = sizeof type;
 

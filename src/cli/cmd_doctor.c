@@ -51,8 +51,7 @@ struct findings {
 
 /* ---- finding out ---- */
 
-static int make_policy(enum sp_mode mode, const char *cwd, struct sp_policy *ret,
-                       struct sp_error *e)
+static int make_policy(enum sp_mode mode, const char *cwd, struct sp_policy *ret, struct sp_err *e)
 {
     const struct sp_legacy l = {.mode = mode};
     int r = sp_profile_from_legacy(&l, &ret->profile, e);
@@ -63,7 +62,7 @@ static int make_policy(enum sp_mode mode, const char *cwd, struct sp_policy *ret
 }
 
 static int try_mode(enum sp_mode mode, const struct sp_powers *powers,
-                    const struct sp_fixed_places *fixed, struct sp_error *e)
+                    const struct sp_fixed_places *fixed, struct sp_err *e)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_resolved resolved __attribute__((cleanup(sp_resolved_done))) = {0};
@@ -91,7 +90,7 @@ static void judge(struct findings *f)
     const struct sp_fixed_places fixed = sp_covers_places(&covers);
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         struct verdict *v = &f->verdicts[i];
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         v->mode = modes[i];
         v->is_enforced = try_mode(modes[i], &f->powers, &fixed, &e) == 0;
@@ -101,7 +100,7 @@ static void judge(struct findings *f)
     sp_covers_done(&covers);
 }
 
-static int find_out(struct findings *f, struct sp_error *e)
+static int find_out(struct findings *f, struct sp_err *e)
 {
     sp_port_fill_gaps();
     int r = sp_spawn_reserve(e);
@@ -245,7 +244,7 @@ static int report(bool is_json)
 {
     auto_free struct findings *f = calloc(1, sizeof *f);
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (f == NULL)
         return SP_EXIT_FAILED;

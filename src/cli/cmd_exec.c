@@ -248,7 +248,7 @@ static bool is_here(const struct job *j)
     return j->place.is_local;
 }
 
-static int refusal_status(const struct job *j, const struct sp_error *why, char *text, size_t size)
+static int refusal_status(const struct job *j, const struct sp_err *why, char *text, size_t size)
 {
     int err = 0;
     /* Under a sandbox of ours a missing program is a command that fails: it was told by that. */
@@ -354,7 +354,7 @@ static int tell(const struct job *j, const struct sp_carry_result *r)
 }
 
 /* Before there was anything to carry. */
-static int give_up(const struct options *o, const struct sp_error *e)
+static int give_up(const struct options *o, const struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     char text[640];
@@ -370,7 +370,7 @@ static int give_up(const struct options *o, const struct sp_error *e)
 
 /* ---- what is to run ---- */
 
-static int open_approvals(struct job *j, const char *cwd, struct sp_error *e)
+static int open_approvals(struct job *j, const char *cwd, struct sp_err *e)
 {
     const struct sp_exec_approve_ask ask = {
         .config = &j->config,
@@ -395,7 +395,7 @@ static void say_left_out(struct job *j)
     j->has_said_left_out = true;
 }
 
-static enum sp_carry_leave may_start(void *user, struct sp_error *e)
+static enum sp_carry_leave may_start(void *user, struct sp_err *e)
 {
     struct job *j = user;
     const enum sp_carry_leave leave = sp_exec_approve_may_start(&j->approve, e);
@@ -412,7 +412,7 @@ static bool tries_again(void *user, const struct sp_carry_result *r)
     return sp_exec_approve_tries_again(&j->approve, r);
 }
 
-static int make_policy(struct job *j, const char *cwd, struct sp_error *e)
+static int make_policy(struct job *j, const char *cwd, struct sp_err *e)
 {
     const char *name = j->o->sandbox != NULL                   ? j->o->sandbox
                        : j->config.default_permissions != NULL ? j->config.default_permissions
@@ -438,7 +438,7 @@ static bool is_null(int fd)
 }
 
 /* The server is known now. */
-static int prepare(void *user, const struct sp_backend_facts *facts, struct sp_error *e)
+static int prepare(void *user, const struct sp_backend_facts *facts, struct sp_err *e)
 {
     struct job *j = user;
     const char *cwd = j->o->cwd != NULL ? j->o->cwd : facts->cwd;
@@ -463,7 +463,7 @@ static int prepare(void *user, const struct sp_backend_facts *facts, struct sp_e
     return make_policy(j, j->cwd, e);
 }
 
-static int prepare_here(struct job *j, struct sp_error *e)
+static int prepare_here(struct job *j, struct sp_err *e)
 {
     j->cwd = sp_place_dir(j->o->cwd, e);
     if (j->cwd == NULL)
@@ -497,7 +497,7 @@ static void choose_environment(struct job *j)
     j->launch.environ = &j->env;
 }
 
-static int make(struct job *j, struct sp_error *e)
+static int make(struct job *j, struct sp_err *e)
 {
     int r = sp_config_place(&j->config, j->o->on, &j->place, e);
 
@@ -517,7 +517,7 @@ static int make(struct job *j, struct sp_error *e)
                       : sp_place_there(sp_carry_loop(j->carry), &j->place, &j->backend, e);
 }
 
-static int run(struct job *j, struct sp_carry_result *ret, struct sp_error *e)
+static int run(struct job *j, struct sp_carry_result *ret, struct sp_err *e)
 {
     const struct sp_carry_options o = {
         .backend = j->backend,
@@ -563,7 +563,7 @@ static int do_it(const struct options *o)
         .file = o->config_file, .sets = o->sets, .environment = environ};
     struct job j = {.o = o};
     struct sp_carry_result result = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int status;
 
     int r = sp_config_load(&ask, &j.config, &e);

@@ -12,7 +12,7 @@
 
 int sp_cmd_http(int argc, char **argv)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     sigset_t none;
     int type = 0;
     socklen_t len = sizeof type;

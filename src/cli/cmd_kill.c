@@ -67,7 +67,7 @@ static void on_result(void *user, struct sp_json *j, uint32_t result)
 }
 
 SP_PRINTF(5, 6)
-static int ask(struct killing *k, const char *method, struct fact *f, struct sp_error *e,
+static int ask(struct killing *k, const char *method, struct fact *f, struct sp_err *e,
                const char *more, ...)
 {
     auto_buf struct sp_buf params = {0};
@@ -86,12 +86,12 @@ static int ask(struct killing *k, const char *method, struct fact *f, struct sp_
                           f, e);
 }
 
-static int has_ended(struct sp_error *e)
+static int has_ended(struct sp_err *e)
 {
     return sp_fail(e, SP_E_STATE, 0, "it has ended already");
 }
 
-static int end_tree(struct killing *k, struct sp_error *e)
+static int end_tree(struct killing *k, struct sp_err *e)
 {
     struct fact running = {.name = "running"};
     struct fact closed = {.name = "closed"};
@@ -105,7 +105,7 @@ static int end_tree(struct killing *k, struct sp_error *e)
     r = ask(k, "process/read", &closed, e, ",\"afterSeq\":%llu,\"maxBytes\":1,\"waitMs\":%d",
             (unsigned long long)INT64_MAX, CONFIRM_MS);
     if (r < 0 && sp_observe_death(k->observe) == NULL) {
-        *e = (struct sp_error){0}; /* it has ended and is forgotten */
+        *e = (struct sp_err){0}; /* it has ended and is forgotten */
         return 0;
     }
     if (r == 0 && !closed.is_true)
@@ -114,7 +114,7 @@ static int end_tree(struct killing *k, struct sp_error *e)
     return r;
 }
 
-static int send_signal(struct killing *k, struct sp_error *e)
+static int send_signal(struct killing *k, struct sp_err *e)
 {
     auto_buf struct sp_buf name = {0};
     struct fact none = {.name = ""};
@@ -128,7 +128,7 @@ static int send_signal(struct killing *k, struct sp_error *e)
 
 static int kill_one(struct killing *k, const struct sp_list *l, const char *word)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = sp_list_find(l, word, &k->proc, &e);
 
     if (r == 0) {
@@ -142,7 +142,7 @@ static int kill_one(struct killing *k, const struct sp_list *l, const char *word
 static int kill_all(struct killing *k, char *const *words)
 {
     struct sp_list l = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int status = SP_EXIT_OK;
 
     if (sp_observe_list(k->observe, &l, &e) < 0)

@@ -68,7 +68,7 @@ struct logs {
     struct sp_buf items, bytes;   /* struct kept; output */
     struct sp_plain_rest rest[2]; /* of stdout and stderr, where they are terminals */
     struct sp_client_request again;
-    struct sp_error error;
+    struct sp_err error;
     int failed;
 };
 
@@ -320,7 +320,7 @@ static void on_back(void *user)
 
 static const struct sp_observe_ops ops = {.notified = on_notified, .back = on_back};
 
-static int follow(struct logs *l, struct sp_error *e)
+static int follow(struct logs *l, struct sp_err *e)
 {
     auto_buf struct sp_buf params = {0};
 
@@ -352,7 +352,7 @@ static int follow(struct logs *l, struct sp_error *e)
     return r;
 }
 
-static int run(struct logs *l, const char *word, struct sp_error *e)
+static int run(struct logs *l, const char *word, struct sp_err *e)
 {
     struct sp_list all = {0};
     int r = sp_observe_list(l->observe, &all, e);
@@ -379,7 +379,7 @@ int sp_cmd_logs(int argc, char **argv)
     struct sp_observe_flags flags = {0};
     struct logs l = {.options = {.tail = UINT64_MAX}};
     auto_free char **words = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int status = sp_observe_args(&verb, argc, argv, &l.options, &flags, &words);
 
     if (status != SP_EXIT_OK)

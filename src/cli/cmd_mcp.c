@@ -8,7 +8,7 @@
 static int serve(const struct sp_mcp_flags *flags)
 {
     struct sp_mcp_server s = {.flags = flags};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = sp_mcp_server_begin(&s, &e);
 
     if (r == 0)
@@ -21,7 +21,7 @@ static int serve(const struct sp_mcp_flags *flags)
 
 static int relay(const char *path)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_mcp_relay(path, &e);
 
     return r != 0 ? sp_cli_complain(&e) : SP_EXIT_OK;

@@ -112,7 +112,7 @@ static int read_options(int argc, char **argv, char **args, struct options *o)
     return SP_EXIT_USAGE;
 }
 
-static int read_patch(const struct options *o, struct sp_buf *out, struct sp_error *e)
+static int read_patch(const struct options *o, struct sp_buf *out, struct sp_err *e)
 {
     if (o->patch == NULL)
         return sp_patch_files_read(out, e);
@@ -123,7 +123,7 @@ static int read_patch(const struct options *o, struct sp_buf *out, struct sp_err
 
 /* ---- under a sandbox ---- */
 
-static int put_on_stdin(struct sp_str text, struct sp_error *e)
+static int put_on_stdin(struct sp_str text, struct sp_err *e)
 {
     auto_close int fd = memfd_create("patch", MFD_CLOEXEC);
 
@@ -143,7 +143,7 @@ static int put_on_stdin(struct sp_str text, struct sp_error *e)
 }
 
 static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     static const struct sp_own_places_ask usual = {0};
     struct sp_carry *c = NULL;
@@ -205,7 +205,7 @@ static int run_confined(const struct sp_patch_way *w, struct sp_str text,
         .is_own_program = true,
     };
     struct sp_carry_result result = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_free struct sp_str *argv = sp_carry_argv((char *const *)(uintptr_t)words, &launch);
 
     if (argv == NULL)
@@ -224,7 +224,7 @@ static int choose(const struct options *o, struct sp_str text, const char *cwd)
     const char *name = o->sandbox != NULL ? o->sandbox : ":workspace";
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_open = false;
 
     if (sp_config_load(&ask, &config, &e) < 0 ||
@@ -242,7 +242,7 @@ static int choose(const struct options *o, struct sp_str text, const char *cwd)
 static int do_it(const struct options *o)
 {
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (read_patch(o, &text, &e) < 0)
         return sp_patch_files_complain(&e);

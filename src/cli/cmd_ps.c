@@ -176,7 +176,7 @@ static bool print_table(const struct sp_list *l)
     return ok;
 }
 
-static int list(struct sp_observe *o, bool is_json, struct sp_error *e)
+static int list(struct sp_observe *o, bool is_json, struct sp_err *e)
 {
     struct sp_list all = {0};
 
@@ -197,7 +197,7 @@ int sp_cmd_ps(int argc, char **argv)
     struct sp_observe_flags flags = {0};
     auto_free char **words = NULL;
     struct sp_observe *o = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_json = false;
     int status = sp_observe_args(&verb, argc, argv, &is_json, &flags, &words);
 

@@ -173,7 +173,7 @@ static struct sp_words words_of(char **command, struct sp_str **ret_items)
 
 static int write_out(const struct sp_buf *out)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     if ((out->len == 0 || fwrite(out->data, 1, out->len, stdout) == out->len) &&
         fflush(stdout) == 0)
@@ -184,14 +184,14 @@ static int write_out(const struct sp_buf *out)
 
 static int no_memory(void)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "read the rules");
     return sp_cli_complain(&e);
 }
 
 /* As the peer says it: what was done, and below it why it failed. */
-static int complain_of_file(const char *path, const struct sp_error *e)
+static int complain_of_file(const char *path, const struct sp_err *e)
 {
     if (e->code == SP_E_INVALID)
         (void)fprintf(stderr, "Error: failed to parse policy at %s\n\nCaused by:\n    %s\n", path,
@@ -207,7 +207,7 @@ static struct sp_rules *read_files(const struct options *o)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_rules *rules = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_good = m != NULL;
 
     for (size_t i = 0; is_good && i < o->file_count; i++) {
@@ -270,7 +270,7 @@ static void print_file(const char *name, uint32_t count)
 static int test_file(struct sp_rules_maker *m, const char *path)
 {
     const char *name = "";
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t count = 0;
 
     if (sp_rules_test_file(m, path, tell_fault, NULL, &e) < 0) {
@@ -318,7 +318,7 @@ static void configured_done(struct configured *c)
 
 /* warn: of rules in the configured folders that do not hold; NULL: nobody wants to know. */
 static int read_configuration(const struct options *o, struct configured *ret,
-                              void (*warn)(void *user, const char *text), struct sp_error *e)
+                              void (*warn)(void *user, const char *text), struct sp_err *e)
 {
     const struct sp_config_ask ask = {.file = o->config, .sets = o->sets, .environment = environ};
     int r = sp_config_load(&ask, &ret->config, e);
@@ -344,7 +344,7 @@ static void tell_of_no_files(const struct configured *c)
 static int test_folders(const struct options *o)
 {
     auto_configured struct configured c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const char *name;
     uint32_t count;
 
@@ -381,7 +381,7 @@ static void warn_aloud(void *user, const char *text)
         (void)fprintf(stderr, "sallyport rules: %.*s\n", (int)line.len, line.data);
 }
 
-static int find_shell(struct sp_shell *ret, struct sp_error *e)
+static int find_shell(struct sp_shell *ret, struct sp_err *e)
 {
     auto_free char *account = NULL;
     const int r = sp_shell_of_account(&account, e);
@@ -401,7 +401,7 @@ static bool add_environ(struct sp_buf *out)
 }
 
 static int explain_under(const struct options *o, const struct configured *c,
-                         const struct sp_rules *rules, struct sp_buf *out, struct sp_error *e)
+                         const struct sp_rules *rules, struct sp_buf *out, struct sp_err *e)
 {
     auto_free struct sp_str *items = NULL;
     auto_buf struct sp_buf variables = {0};
@@ -438,7 +438,7 @@ static int explain(const struct options *o)
 {
     auto_configured struct configured c = {0};
     auto_buf struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_rules *own = o->file_count > 0 ? read_files(o) : NULL;
 
     if (o->file_count > 0 && own == NULL)

@@ -202,7 +202,7 @@ static int read_options(int argc, char **argv, char **args, struct options *o)
 
 /* ---- policy ---- */
 
-static int complain_of(const struct sp_error *e)
+static int complain_of(const struct sp_err *e)
 {
     (void)sp_cli_complain(e);
     return EXIT_OURS;
@@ -227,7 +227,7 @@ static void report_denial(const struct sp_carry_result *result, bool is_verbose)
 }
 
 static int refused(const struct options *o, const struct sp_policy *policy,
-                   const struct sp_error *why)
+                   const struct sp_err *why)
 {
     const bool is_open = policy->profile.kind == SP_PROFILE_DISABLED;
     int err = 0;
@@ -264,7 +264,7 @@ static int status_of(const struct options *o, const struct sp_policy *policy,
 }
 
 static int carry(struct sp_launch *launch, const char *cwd, const struct sp_config *config,
-                 struct sp_carry_result *ret, struct sp_error *e)
+                 struct sp_carry_result *ret, struct sp_err *e)
 {
     const struct sp_own_places_ask own = {.config = config};
     struct sp_carry *c = NULL;
@@ -300,7 +300,7 @@ static int run(const struct options *o, const char *cwd, const struct sp_policy 
         .policy = policy,
     };
     struct sp_carry_result result = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_free struct sp_str *argv = sp_carry_argv(o->operands, &launch);
 
     if (argv == NULL)
@@ -322,7 +322,7 @@ static bool print_no_plan(struct sp_buf *out)
 }
 
 static int make_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed,
-                     struct sp_buf *ret, struct sp_error *e)
+                     struct sp_buf *ret, struct sp_err *e)
 {
     const struct sp_wards_options o = {.cell = {.program = "/proc/self/exe"}, .fixed = *fixed};
     struct sp_loop *loop = NULL;
@@ -348,7 +348,7 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
 {
     auto_buf struct sp_buf plan = {0};
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (policy->profile.kind == SP_PROFILE_DISABLED)
         return print_no_plan(&text) ? print(&text) : EXIT_OURS;
@@ -361,7 +361,7 @@ static int show_macos(const struct sp_policy *policy)
 {
     auto_seatbelt struct sp_seatbelt seatbelt = {0};
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (policy->profile.kind == SP_PROFILE_DISABLED) /* nothing is put around the command */
         return print_no_plan(&text) ? print(&text) : EXIT_OURS;
@@ -375,7 +375,7 @@ static int explain(const struct options *o, const char *cwd, const struct sp_pol
                    const struct sp_fixed_places *fixed)
 {
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_explain(policy, fixed, cwd, o->operands, &text, &e) < 0)
         return complain_of(&e);
@@ -387,7 +387,7 @@ static int show(const struct options *o, const char *cwd, const struct sp_policy
 {
     const struct sp_own_places_ask own = {.config = config};
     struct sp_covers covers = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int status = EXIT_OURS;
 
     if (sp_place_covers(&own, &covers, &e) < 0) {
@@ -406,7 +406,7 @@ static int do_it(struct options *o)
     const struct sp_config_ask ask = {.environment = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
 
     o->policy.cwd = cwd;

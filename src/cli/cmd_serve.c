@@ -46,7 +46,7 @@ struct serve {
 /* ---- authority ---- */
 
 static int check_authority(struct serve *s, struct sp_serve_options *o,
-                           const struct sp_listen_url *url, struct sp_error *e)
+                           const struct sp_listen_url *url, struct sp_err *e)
 {
     if (o->auth.mode == NULL && o->auth.token_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -78,7 +78,7 @@ static int check_authority(struct serve *s, struct sp_serve_options *o,
 }
 
 /* The first line of stdout. The token is not needed after it. */
-static int print_url(struct serve *s, struct sp_error *e)
+static int print_url(struct serve *s, struct sp_err *e)
 {
     const bool has_token = s->token[0] != 0;
     struct stat st;
@@ -155,7 +155,7 @@ static void raise_nofile(struct rlimit *ret_before)
 
 /* What would let a confined command ask us for an unconfined one. */
 static int find_covers(struct serve *s, const struct sp_serve_options *o,
-                       const struct sp_listen_url *url, struct sp_error *e)
+                       const struct sp_listen_url *url, struct sp_err *e)
 {
     char socket[sizeof url->addr.un.sun_path + 1] = "";
 
@@ -175,7 +175,7 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
 {
     struct sp_listen_options o = *like;
     struct sp_listen_url url;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char name[600];
     char why[640];
 
@@ -192,7 +192,7 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
 }
 
 /* The shell is the one that clients are told of. */
-static int open_approvals(struct serve *s, const struct sp_serve_options *o, struct sp_error *e)
+static int open_approvals(struct serve *s, const struct sp_serve_options *o, struct sp_err *e)
 {
     const struct sp_serve_approve_ask ask = {
         .loop = s->loop,
@@ -214,7 +214,7 @@ static int open_approvals(struct serve *s, const struct sp_serve_options *o, str
 
 /* What decides about the commands of this and any other sallyport of the user. A process that can
  * read the audit log can lock it, and all starts would wait for that. */
-static int find_own_places(struct serve *s, const struct sp_serve_options *o, struct sp_error *e)
+static int find_own_places(struct serve *s, const struct sp_serve_options *o, struct sp_err *e)
 {
     const struct sp_own_places_ask ask = {
         .config = s->approve == NULL ? NULL : sp_serve_approve_config(s->approve),
@@ -226,7 +226,7 @@ static int find_own_places(struct serve *s, const struct sp_serve_options *o, st
     return sp_own_places_find(&ask, &s->covers, e);
 }
 
-static int begin(struct serve *s, struct sp_serve_options *o, struct sp_error *e)
+static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
 {
     struct sp_listen_url url = {0};
     struct rlimit nofile;
@@ -319,7 +319,7 @@ int sp_cmd_serve(int argc, char **argv)
 {
     struct sp_serve_options o = {0};
     struct serve s = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int usage = sp_serve_options_read(argc, argv, &o);
 
     if (usage != SP_EXIT_OK) {

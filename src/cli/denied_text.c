@@ -23,7 +23,7 @@ static bool add_calls(struct sp_buf *out, const struct sp_exit *how)
     bool ok = true;
 
     for (uint32_t i = 0; ok && i < how->refusal_count && i < SP_EXIT_REFUSALS; i++) {
-        const char *name = sp_call_name(how->refusals[i].call);
+        const char *name = sp_syscall_name(how->refusals[i].call);
         const uint32_t n = how->refusals[i].count;
 
         ok = sp_buf_printf(out, "%s", i == 0 ? "" : ", ") &&

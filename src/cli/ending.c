@@ -22,7 +22,7 @@ static void on_signal(struct sp_watch *w, uint32_t events)
     }
 }
 
-int sp_ending_begin(struct sp_ending *s, struct sp_loop *loop, struct sp_error *e)
+int sp_ending_begin(struct sp_ending *s, struct sp_loop *loop, struct sp_err *e)
 {
     static const int optional[] = {SIGINT, SIGHUP};
     sigset_t set;

@@ -15,7 +15,7 @@ struct sp_ending {
 
 /* SIGTERM, and SIGINT and SIGHUP unless whoever started us ignores them. SIGPIPE is ignored. *s is
  * zero. */
-int sp_ending_begin(struct sp_ending *s, struct sp_loop *loop, struct sp_error *e);
+int sp_ending_begin(struct sp_ending *s, struct sp_loop *loop, struct sp_err *e);
 void sp_ending_done(struct sp_ending *s); /* before the loop; zero is fine */
 
 #endif

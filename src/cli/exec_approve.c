@@ -40,7 +40,7 @@ static bool names_only_client(char *const *words)
 }
 
 static int open_approvers(struct sp_exec_approve *a, const struct sp_exec_approve_ask *ask,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     static const char *const terminal[] = {"terminal", NULL};
     struct sp_approvers_ask asked = {
@@ -63,7 +63,7 @@ static int open_approvers(struct sp_exec_approve *a, const struct sp_exec_approv
     return a->approvers == NULL ? 0 : sp_approvers_chain(a->approvers, NULL, &a->approver, e);
 }
 
-static int find_shell(struct sp_shell *ret, struct sp_error *e)
+static int find_shell(struct sp_shell *ret, struct sp_err *e)
 {
     auto_free char *account = NULL;
     const int r = sp_shell_of_account(&account, e);
@@ -73,7 +73,7 @@ static int find_shell(struct sp_shell *ret, struct sp_error *e)
 }
 
 int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve_ask *ask,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     const struct sp_config_approvals_ask config_ask = {
         .policy = ask->policy, .cwd = ask->cwd, .files = ask->rules, .warn = warn, .user = a};
@@ -112,7 +112,7 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
 
 void sp_exec_approve_done(struct sp_exec_approve *a)
 {
-    sp_plan_done(&a->plan);
+    sp_run_plan_done(&a->plan);
     sp_buf_done(&a->made);
     sp_approvals_free(a->approvals);
     sp_approver_free(a->approver);
@@ -124,7 +124,7 @@ void sp_exec_approve_done(struct sp_exec_approve *a)
 
 /* ---- the plan ---- */
 
-static void on_told(struct sp_plan *p)
+static void on_told(struct sp_run_plan *p)
 {
     sp_carry_wake(SP_CONTAINER(p, struct sp_exec_approve, plan)->carry);
 }
@@ -134,7 +134,7 @@ static void begin(struct sp_exec_approve *a)
     const struct sp_launch *l = a->launch;
     uint32_t count;
     const bool is_known = a->is_local && sp_environ_make(l->environ, &a->made, &count, NULL) == 0;
-    const struct sp_plan_ask ask = {
+    const struct sp_run_plan_ask ask = {
         .call_id = sp_str_of(a->call_id),
         .environment = sp_str_of(a->environment),
         .argv = {l->argv, l->argc},
@@ -146,7 +146,7 @@ static void begin(struct sp_exec_approve *a)
         .environ = {is_known ? a->made.data : NULL, is_known ? a->made.len : 0},
     };
 
-    sp_plan_begin(&a->plan, a->approvals, &ask, on_told);
+    sp_run_plan_begin(&a->plan, a->approvals, &ask, on_told);
 }
 
 static void apply(struct sp_exec_approve *a)
@@ -159,23 +159,23 @@ static void apply(struct sp_exec_approve *a)
     a->launch->environ = &a->environ;
 }
 
-enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_error *e)
+enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_err *e)
 {
-    if (a->plan.state == SP_PLAN_NEW)
+    if (a->plan.state == SP_RUN_PLAN_NEW)
         begin(a);
     switch (a->plan.state) {
-    case SP_PLAN_ASKING:
+    case SP_RUN_PLAN_ASKING:
         return SP_CARRY_WAIT;
-    case SP_PLAN_GO:
+    case SP_RUN_PLAN_GO:
         if (a->plan.is_retry)
-            sp_plain_say("sallyport", SP_PLAN_RETRY_NOTICE);
+            sp_plain_say("sallyport", SP_RUN_PLAN_RETRY_NOTICE);
         apply(a);
         return SP_CARRY_GO;
-    case SP_PLAN_FAILED:
+    case SP_RUN_PLAN_FAILED:
         *e = a->plan.error;
         return SP_CARRY_FAIL;
-    case SP_PLAN_REFUSED:
-    case SP_PLAN_NEW:
+    case SP_RUN_PLAN_REFUSED:
+    case SP_RUN_PLAN_NEW:
         break;
     }
     (void)sp_fail(e, SP_E_FAILED, 0, "refused"); /* the plan's reason may be longer than this */
@@ -192,9 +192,9 @@ bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carr
     const bool is_guess = !r->denial.has_evidence;
     char text[128];
 
-    if (!sp_plan_can_retry(&a->plan, is_guess))
+    if (!sp_run_plan_can_retry(&a->plan, is_guess))
         return false;
-    (void)snprintf(text, sizeof text, SP_PLAN_FAILED_NOTICE, r->exit.code);
+    (void)snprintf(text, sizeof text, SP_RUN_PLAN_FAILED_NOTICE, r->exit.code);
     sp_plain_say("sallyport", text);
-    return sp_plan_retry(&a->plan, is_guess);
+    return sp_run_plan_retry(&a->plan, is_guess);
 }

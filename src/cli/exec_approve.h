@@ -18,14 +18,14 @@ struct sp_exec_approve {
     struct sp_approver *approver;   /* all of them */
     struct sp_hooks hooks;
     struct sp_approvals *approvals;
-    struct sp_plan plan;
+    struct sp_run_plan plan;
     struct sp_carry *carry;
     struct sp_launch *launch;
     const char *environment, *policy_name;
     struct sp_shell shell; /* whose scripts are read; none where it is another host's */
     char call_id[32];
     const char *const *rules;
-    struct sp_error bad_rules;     /* of a file that was named */
+    struct sp_err bad_rules;       /* of a file that was named */
     struct sp_environ_ask environ; /* of a run without its sandbox */
     struct sp_buf made;            /* the environment, as the plan sees it */
     bool is_open, is_local;
@@ -46,11 +46,11 @@ struct sp_exec_approve_ask {
 
 /* *a is zero, and to be ended also after a failure. */
 int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve_ask *ask,
-                         struct sp_error *e);
+                         struct sp_err *e);
 void sp_exec_approve_done(struct sp_exec_approve *a); /* before the carry */
 
 /* As the carry's options have them. */
-enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_error *e);
+enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_err *e);
 /* Why it said no. */
 struct sp_str sp_exec_approve_reason(const struct sp_exec_approve *a);
 bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r);

@@ -22,9 +22,9 @@ static int64_t wall_ms(void)
 
 /* ---- events ---- */
 
-static struct sp_event event_of(const struct sp_exec_json *j, enum sp_event_type type)
+static struct sp_exec_event event_of(const struct sp_exec_json *j, enum sp_event_type type)
 {
-    return (struct sp_event){
+    return (struct sp_exec_event){
         .type = type,
         .call_id = sp_str_of(j->call_id),
         .turn_id = SP_STR(""),
@@ -36,7 +36,7 @@ static struct sp_event event_of(const struct sp_exec_json *j, enum sp_event_type
     };
 }
 
-static bool add_event(struct sp_buf *out, const struct sp_event *e)
+static bool add_event(struct sp_buf *out, const struct sp_exec_event *e)
 {
     return sp_tools_add_event(out, e) && sp_buf_add(out, "\n", 1);
 }
@@ -55,7 +55,7 @@ static void forget_output(struct sp_exec_json *j)
 static bool on_started(void *user, struct sp_buf *out)
 {
     struct sp_exec_json *j = user;
-    const struct sp_event e = event_of(j, SP_EVENT_BEGIN);
+    const struct sp_exec_event e = event_of(j, SP_EVENT_BEGIN);
 
     if (j->has_begun)
         forget_output(j); /* of the attempt that was denied */
@@ -66,7 +66,7 @@ static bool on_started(void *user, struct sp_buf *out)
 static void on_frame(void *arg, struct sp_str frame)
 {
     struct sp_exec_json *j = arg;
-    struct sp_event e = event_of(j, SP_EVENT_DELTA);
+    struct sp_exec_event e = event_of(j, SP_EVENT_DELTA);
 
     e.stream = j->stream;
     e.chunk = frame;
@@ -93,7 +93,7 @@ static bool on_output(void *user, enum sp_stream stream, struct sp_str bytes, st
 
 static bool on_gap(void *user, uint64_t bytes, struct sp_buf *out)
 {
-    struct sp_event e = event_of(user, SP_EVENT_WARNING);
+    struct sp_exec_event e = event_of(user, SP_EVENT_WARNING);
     char text[64];
 
     if (bytes > 0)
@@ -125,7 +125,7 @@ static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int
     auto_buf struct sp_buf std = {0};
     auto_buf struct sp_buf err = {0};
     auto_buf struct sp_buf all = {0};
-    struct sp_event e = event_of(j, SP_EVENT_END);
+    struct sp_exec_event e = event_of(j, SP_EVENT_END);
 
     if (!add_lossy(&j->kept[0], &std) || !add_lossy(&j->kept[1], &err))
         return false;
@@ -192,7 +192,7 @@ static bool add_denials(struct sp_buf *out, const struct sp_carry_result *r)
     bool ok = true;
 
     for (uint32_t i = 0; ok && i < how->refusal_count && i < SP_EXIT_REFUSALS; i++, between = ",") {
-        const char *name = sp_call_name(how->refusals[i].call);
+        const char *name = sp_syscall_name(how->refusals[i].call);
 
         ok = sp_buf_printf(out, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
                            name != NULL ? name : "unknown", how->refusals[i].count);

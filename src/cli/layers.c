@@ -65,7 +65,7 @@ static struct trial try_plan(const char *program, const struct sp_plan *like)
     struct sp_plan plan = *like;
     auto_buf struct sp_buf bytes = {0};
     struct trial t = {SP_BUILD_PLAN, ENOMEM};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     plan.version = SP_PLAN_VERSION;
     plan.bytes = plan.strings = sizeof plan;

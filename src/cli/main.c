@@ -28,7 +28,7 @@ static const char usage[] =
     "\n"
     "Example: sallyport serve --listen ws://127.0.0.1:8765\n";
 
-int sp_cli_complain(const struct sp_error *e)
+int sp_cli_complain(const struct sp_err *e)
 {
     char text[640];
 

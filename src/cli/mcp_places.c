@@ -12,7 +12,7 @@
 #include "cli/run_place.h"
 #include "config/policy.h"
 
-static int check_name(const struct sp_mcp_server *s, const char *name, struct sp_error *e)
+static int check_name(const struct sp_mcp_server *s, const char *name, struct sp_err *e)
 {
     if (strstr(name, "://") != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -26,7 +26,7 @@ static int check_name(const struct sp_mcp_server *s, const char *name, struct sp
 }
 
 /* The workspace must be known before anything is confined to it, and nothing is connected yet. */
-static int open_there(struct sp_mcp_server *s, struct sp_mcp_place *p, struct sp_error *e)
+static int open_there(struct sp_mcp_server *s, struct sp_mcp_place *p, struct sp_err *e)
 {
     if (p->place.cwd == NULL)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -39,7 +39,7 @@ static int open_there(struct sp_mcp_server *s, struct sp_mcp_place *p, struct sp
 }
 
 static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_place *p,
-                      struct sp_environment *ret, struct sp_error *e)
+                      struct sp_environment *ret, struct sp_err *e)
 {
     bool is_open = false;
     int r = sp_config_place(&s->config, name, &p->place, e);
@@ -63,7 +63,7 @@ static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_p
     return r;
 }
 
-int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_error *e)
+int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_err *e)
 {
     const size_t count = s->flags->on_count > 1 ? s->flags->on_count : 1;
     int r = 0;

@@ -148,7 +148,7 @@ static uint32_t ask(struct host *h, const char *method, const char *params, bool
     const bool ok = sp_buf_printf(
         &out, "{\"jsonrpc\":\"2.0\",\"id\":%u,\"method\":\"%s\",\"params\":{%s%s%s}}\n", ++h->id,
         method, params, is_modern && params[0] != 0 ? "," : "", is_modern ? modern : "");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     h->in.len = 0; /* one question at a time: what is left over is nobody's */
     if (!ok || !write_all(h->to, &out))

@@ -25,7 +25,7 @@
 /* ---- where ---- */
 
 /* What would let a confined command ask us for an unconfined one. */
-static int find_covers(struct sp_mcp_server *s, struct sp_error *e)
+static int find_covers(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_own_places_ask own = {.config = &s->config,
                                           .rules = s->flags->rules,
@@ -54,7 +54,7 @@ static void sweep(void)
         sp_journal_free(journal);
 }
 
-static int open_here(struct sp_mcp_server *s, struct sp_error *e)
+static int open_here(struct sp_mcp_server *s, struct sp_err *e)
 {
     const int r = find_covers(s, e);
 
@@ -67,7 +67,7 @@ static int open_here(struct sp_mcp_server *s, struct sp_error *e)
 }
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-                     const struct sp_error *e)
+                     const struct sp_err *e)
 {
     struct sp_mcp_server *s = SP_CONTAINER(w, struct sp_mcp_server, facts);
 
@@ -80,7 +80,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
 }
 
 /* The workspace is there, so the server has to say where before anything can be confined to it. */
-static int open_there(struct sp_mcp_server *s, struct sp_error *e)
+static int open_there(struct sp_mcp_server *s, struct sp_err *e)
 {
     const char *cwd = s->flags->cwd != NULL ? s->flags->cwd : s->place.cwd;
     char why[500];
@@ -127,7 +127,7 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 }
 
 /* Over stdio the terminal, if there is one, is the host's: it draws there, and reads the keys. */
-static int open_approvers(struct sp_mcp_server *s, struct sp_error *e)
+static int open_approvers(struct sp_mcp_server *s, struct sp_err *e)
 {
     const bool is_stdio = s->flags->listen_count == 0;
     const bool has_flags = s->flags->approver_count != 0;
@@ -151,7 +151,7 @@ static int open_approvers(struct sp_mcp_server *s, struct sp_error *e)
     return 0;
 }
 
-static int open_approvals(struct sp_mcp_server *s, struct sp_error *e)
+static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_config_approvals_ask ask = {
         .policy = s->flags->approve,
@@ -188,7 +188,7 @@ static bool is_all_writable(const struct sp_mcp_server *s)
 }
 
 /* Hosts that people start from a desktop start their servers in / or in the home directory. */
-static int check_workspace(const struct sp_mcp_server *s, struct sp_error *e)
+static int check_workspace(const struct sp_mcp_server *s, struct sp_err *e)
 {
     if (!is_all_writable(s))
         return 0;
@@ -206,7 +206,7 @@ static int check_workspace(const struct sp_mcp_server *s, struct sp_error *e)
     return 0;
 }
 
-static int find_policy(struct sp_mcp_server *s, struct sp_error *e)
+static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
 {
     s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
                      : s->config.default_permissions != NULL ? s->config.default_permissions
@@ -244,7 +244,7 @@ static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s
                                         : SP_MCP_OUTPUT_AUTO;
 }
 
-static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
+static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 {
     auto_free char *instructions = sp_mcp_instructions(s, true);
     auto_free char *without_asking = sp_mcp_instructions(s, false);
@@ -291,7 +291,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_error *e)
     return sp_mcp_new(&o, &s->mcp, e);
 }
 
-int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_error *e)
+int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_config_ask ask = {
         .file = s->flags->config_file, .sets = s->flags->sets, .environment = environ};
@@ -331,7 +331,7 @@ static void on_finished(void *user)
 }
 
 static int open_lines(struct sp_mcp_server *s, const char *path, struct sp_mcp_lines **ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const struct sp_mcp_lines_options o = {
         .path = path,
@@ -344,7 +344,7 @@ static int open_lines(struct sp_mcp_server *s, const char *path, struct sp_mcp_l
 }
 
 static int open_http(struct sp_mcp_server *s, const char *url, struct sp_mcp_http **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     const struct sp_mcp_http_options o = {
         .url = url,
@@ -364,7 +364,7 @@ static int open_http(struct sp_mcp_server *s, const char *url, struct sp_mcp_htt
     return r < 0 ? r : sp_mcp_http_new(s->mcp, &o, ret, e);
 }
 
-static int listen_at(struct sp_mcp_server *s, const char *url, size_t i, struct sp_error *e)
+static int listen_at(struct sp_mcp_server *s, const char *url, size_t i, struct sp_err *e)
 {
     const bool is_unix = strncmp(url, "unix:///", 8) == 0;
     int r;
@@ -379,7 +379,7 @@ static int listen_at(struct sp_mcp_server *s, const char *url, size_t i, struct 
     return fflush(stdout) == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "say the URL on stdout");
 }
 
-int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_error *e)
+int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e)
 {
     const size_t count = s->flags->listen_count;
     int r = 0;

@@ -37,7 +37,7 @@ struct sp_mcp_server {
     struct sp_covers covers;
     struct sp_backend *backend;
     struct sp_backend_wait facts; /* of a server */
-    struct sp_error unreachable;  /* code NONE: it is not */
+    struct sp_err unreachable;    /* code NONE: it is not */
     bool has_facts;
     char *cwd;
 
@@ -63,13 +63,13 @@ struct sp_mcp_server {
 
 /* Everything but the transports. *s is zero but for its flags, and to be ended also after a
  * failure. */
-int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_error *e);
+int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_err *e);
 /* Whoever asks may ask from now on. */
-int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_error *e);
+int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e);
 void sp_mcp_server_end(struct sp_mcp_server *s);
 
 /* mcp_places.c: the further environments of --on, after the first; s->environments is made. */
-int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_error *e);
+int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_err *e);
 void sp_mcp_places_done(struct sp_mcp_server *s);
 
 /* What a model is told about the place, by a host that can ask a person or not; to be freed. NULL:

@@ -19,7 +19,7 @@
 
 /* ---- of a file ---- */
 
-static int read_text(const char *file, char **ret, struct sp_error *e)
+static int read_text(const char *file, char **ret, struct sp_err *e)
 {
     auto_close int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     auto_free char *text = malloc(FILE_MAX + 1);
@@ -60,7 +60,7 @@ static bool is_token(const char *word)
     return strlen(word) >= TOKEN_MIN;
 }
 
-static int read_file(const char *file, struct sp_mcp_tokens *ret, struct sp_error *e)
+static int read_file(const char *file, struct sp_mcp_tokens *ret, struct sp_err *e)
 {
     size_t count = 0;
     unsigned line = 0;
@@ -101,7 +101,7 @@ static bool make_token(char *ret, size_t size)
     return true;
 }
 
-static int make_file(const char *dir, struct sp_mcp_tokens *ret, struct sp_error *e)
+static int make_file(const char *dir, struct sp_mcp_tokens *ret, struct sp_err *e)
 {
     auto_close int fd = -1;
     char token[64] = "";
@@ -128,7 +128,7 @@ static int make_file(const char *dir, struct sp_mcp_tokens *ret, struct sp_error
 }
 
 int sp_mcp_tokens_open(const char *file, const char *dir, struct sp_mcp_tokens *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     return file != NULL ? read_file(file, ret, e) : make_file(dir, ret, e);
 }

@@ -20,7 +20,7 @@ struct sp_mcp_tokens {
  * `dir`, which is the user's own. *ret is zero, and to be ended also after a failure.
  */
 int sp_mcp_tokens_open(const char *file, const char *dir, struct sp_mcp_tokens *ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 void sp_mcp_tokens_done(struct sp_mcp_tokens *t);
 
 #endif

@@ -24,7 +24,7 @@ static enum sp_note_kind kind_of(struct sp_str method)
     return SP_NOTE_OTHER;
 }
 
-static int read_gap(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_error *e)
+static int read_gap(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_err *e)
 {
     uint32_t gap = SP_JSON_NONE;
     uint64_t bytes = UINT64_MAX;
@@ -40,7 +40,7 @@ static int read_gap(struct sp_json *j, uint32_t params, struct sp_note *n, struc
     return r;
 }
 
-static int read_output(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_error *e)
+static int read_output(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_err *e)
 {
     struct sp_str chunk;
     size_t len = 0;
@@ -59,7 +59,7 @@ static int read_output(struct sp_json *j, uint32_t params, struct sp_note *n, st
     return 0;
 }
 
-static int read_code(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_error *e)
+static int read_code(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_err *e)
 {
     const uint32_t code = sp_json_get(j, params, "exitCode");
 
@@ -69,7 +69,7 @@ static int read_code(struct sp_json *j, uint32_t params, struct sp_note *n, stru
 }
 
 int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json *j,
-                 uint32_t params, struct sp_note *ret, struct sp_error *e)
+                 uint32_t params, struct sp_note *ret, struct sp_err *e)
 {
     struct sp_note n = {.kind = kind_of(method)};
     struct sp_str session = {0};

@@ -28,7 +28,7 @@ struct sp_note {
 
 /* Refused: it breaks the protocol. */
 int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json *j,
-                 uint32_t params, struct sp_note *ret, struct sp_error *e);
+                 uint32_t params, struct sp_note *ret, struct sp_err *e);
 
 /* "12 records (345 bytes) of its output are not there any more" */
 void sp_note_say_gap(const struct sp_note *n, char ret[160]);

@@ -19,7 +19,7 @@ struct sp_observe {
     const struct sp_observe_ops *ops; /* NULL: nobody listens */
     void *user;
     bool is_ready, can_observe;
-    struct sp_error death; /* code NONE: alive */
+    struct sp_err death; /* code NONE: alive */
 };
 
 /* ---- what the client tells ---- */
@@ -69,7 +69,7 @@ static void on_interrupted(void *user, const char *why)
         o->ops->interrupted(o->user, why);
 }
 
-static void on_dead(void *user, const struct sp_error *why)
+static void on_dead(void *user, const struct sp_err *why)
 {
     struct sp_observe *o = user;
 
@@ -86,7 +86,7 @@ static const struct sp_client_ops client_ops = {
 
 /* ---- beginning and end ---- */
 
-static int begin(struct sp_observe *o, const struct sp_observe_flags *f, struct sp_error *e)
+static int begin(struct sp_observe *o, const struct sp_observe_flags *f, struct sp_err *e)
 {
     int r = sp_observe_find(f, &o->server, e);
 
@@ -120,7 +120,7 @@ static int begin(struct sp_observe *o, const struct sp_observe_flags *f, struct 
 
 int sp_observe_open(const struct sp_observe_flags *f, struct sp_observe **ret)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_observe *o = calloc(1, sizeof *o);
 
     if (o == NULL) {
@@ -170,7 +170,7 @@ void sp_observe_set_ops(struct sp_observe *o, const struct sp_observe_ops *ops, 
     o->user = user;
 }
 
-const struct sp_error *sp_observe_death(const struct sp_observe *o)
+const struct sp_err *sp_observe_death(const struct sp_observe *o)
 {
     return o->death.code != SP_E_NONE ? &o->death : NULL;
 }
@@ -182,13 +182,13 @@ struct question {
     struct sp_observe *observe;
     void (*fn)(void *user, struct sp_json *j, uint32_t result);
     void *user;
-    struct sp_error *error;
+    struct sp_err *error;
     int result;
     bool is_answered;
 };
 
 /* The server's words, which may be anything. */
-static int refuse(enum sp_code code, const struct sp_client_reply *reply, struct sp_error *e)
+static int refuse(enum sp_code code, const struct sp_client_reply *reply, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
 
@@ -220,9 +220,9 @@ static void on_answer(struct sp_client_request *r, const struct sp_client_reply 
 
 int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str params,
                    void (*fn)(void *user, struct sp_json *j, uint32_t result), void *user,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
-    struct sp_error unheard = {0};
+    struct sp_err unheard = {0};
     struct question q = {
         .request = {.fn = on_answer, .is_repeatable = true},
         .observe = o,
@@ -245,7 +245,7 @@ int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str param
     return r;
 }
 
-int sp_observe_complain(const struct sp_observe *o, const struct sp_error *e)
+int sp_observe_complain(const struct sp_observe *o, const struct sp_err *e)
 {
     (void)sp_cli_complain(e);
     return o->death.code != SP_E_NONE ? SP_EXIT_UNREACHABLE : SP_EXIT_FAILED;

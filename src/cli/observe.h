@@ -71,7 +71,7 @@ struct sp_observe_server {
     uint64_t connect_timeout_ms;
 };
 int sp_observe_find(const struct sp_observe_flags *f, struct sp_observe_server *ret,
-                    struct sp_error *e);
+                    struct sp_err *e);
 void sp_observe_server_done(struct sp_observe_server *s);
 
 /* ---- talking: observe.c ---- */
@@ -95,15 +95,15 @@ struct sp_client *sp_observe_client(struct sp_observe *o);
 const char *sp_observe_url(const struct sp_observe *o); /* for people: without its query */
 void sp_observe_set_ops(struct sp_observe *o, const struct sp_observe_ops *ops, void *user);
 /* Why there is no connection any more; NULL: there is one. */
-const struct sp_error *sp_observe_death(const struct sp_observe *o);
+const struct sp_err *sp_observe_death(const struct sp_observe *o);
 
 /* Asks and waits for the answer; not from within a callback. fn hears a result; a refusal is -code,
  * SP_E_ATTACHED for its number, else SP_E_FAILED. */
 int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str params,
                    void (*fn)(void *user, struct sp_json *j, uint32_t result), void *user,
-                   struct sp_error *e);
+                   struct sp_err *e);
 /* Says the error. SP_EXIT_UNREACHABLE if the connection is gone, else SP_EXIT_FAILED. */
-int sp_observe_complain(const struct sp_observe *o, const struct sp_error *e);
+int sp_observe_complain(const struct sp_observe *o, const struct sp_err *e);
 
 /* ---- processes: observe_list.c ---- */
 
@@ -122,12 +122,12 @@ struct sp_list {
     uint64_t omitted; /* that the server has, and left out */
 };
 
-int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_error *e);
+int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_err *e);
 void sp_list_done(struct sp_list *l);
 
 /* PROC: a process id or SESSION/PROCESS; the beginning will do if only one begins so. */
 int sp_list_find(const struct sp_list *l, const char *proc, const struct sp_listed **ret,
-                 struct sp_error *e);
+                 struct sp_err *e);
 
 /* "sessionId":"...","processId":"..." */
 bool sp_listed_add_place(struct sp_buf *b, const struct sp_listed *p);

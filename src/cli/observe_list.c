@@ -14,7 +14,7 @@
 struct reading {
     struct sp_list list;
     int result;
-    struct sp_error *error;
+    struct sp_err *error;
 };
 
 static void listed_done(struct sp_listed *p)
@@ -34,7 +34,7 @@ void sp_list_done(struct sp_list *l)
     *l = (struct sp_list){0};
 }
 
-static int keep(struct sp_str s, char **ret, struct sp_error *e)
+static int keep(struct sp_str s, char **ret, struct sp_err *e)
 {
     char *copy = malloc(s.n + 1);
 
@@ -48,7 +48,7 @@ static int keep(struct sp_str s, char **ret, struct sp_error *e)
     return 0;
 }
 
-static int keep_plain(struct sp_str s, char **ret, struct sp_error *e)
+static int keep_plain(struct sp_str s, char **ret, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
 
@@ -57,10 +57,10 @@ static int keep_plain(struct sp_str s, char **ret, struct sp_error *e)
     return keep((struct sp_str){b.data, b.len}, ret, e);
 }
 
-static int read_cwd(struct sp_str text, struct sp_listed *p, struct sp_error *e)
+static int read_cwd(struct sp_str text, struct sp_listed *p, struct sp_err *e)
 {
     auto_uri struct sp_uri uri = {0};
-    struct sp_error unheard = {0};
+    struct sp_err unheard = {0};
 
     if (sp_uri_read(text, &uri, &unheard) < 0 || uri.path == NULL)
         return keep_plain(text, &p->cwd, e);
@@ -80,7 +80,7 @@ static bool add_word(struct sp_buf *b, struct sp_str word)
     return sp_plain_add_word(b, sp_str_of(copy));
 }
 
-static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, struct sp_error *e)
+static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
     bool ok = true;
@@ -96,7 +96,7 @@ static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, s
     return keep((struct sp_str){b.data, b.len}, &p->command, e);
 }
 
-static int read_numbers(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_error *e)
+static int read_numbers(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_err *e)
 {
     const uint32_t code = sp_json_get(j, at, "exitCode");
     const uint32_t pid = sp_json_get(j, at, "pid");
@@ -112,7 +112,7 @@ static int read_numbers(struct sp_json *j, uint32_t at, struct sp_listed *p, str
     return r;
 }
 
-static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_error *e)
+static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_err *e)
 {
     struct sp_str session = {0};
     struct sp_str id = {0};
@@ -145,7 +145,7 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     return r < 0 ? r : read_command(j, argv, p, e);
 }
 
-static int read_list(struct sp_json *j, uint32_t result, struct sp_list *ret, struct sp_error *e)
+static int read_list(struct sp_json *j, uint32_t result, struct sp_list *ret, struct sp_err *e)
 {
     uint32_t all = SP_JSON_NONE;
     int r =
@@ -173,7 +173,7 @@ static void on_list(void *user, struct sp_json *j, uint32_t result)
     r->result = read_list(j, result, &r->list, r->error);
 }
 
-int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_error *e)
+int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_err *e)
 {
     struct reading reading = {.error = e};
     int r = sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), on_list, &reading, e);
@@ -225,7 +225,7 @@ static size_t count_meant(const struct sp_list *l, const char *proc, enum way wa
 }
 
 static int ambiguous(const struct sp_list *l, const char *proc, enum way way, size_t count,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     auto_buf struct sp_buf names = {0};
     auto_buf struct sp_buf asked = {0};
@@ -247,7 +247,7 @@ static int ambiguous(const struct sp_list *l, const char *proc, enum way way, si
 }
 
 int sp_list_find(const struct sp_list *l, const char *proc, const struct sp_listed **ret,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     auto_buf struct sp_buf asked = {0};
 

@@ -19,7 +19,7 @@ static bool copy(const char *text, char **ret)
 }
 
 static int set_place(const char *url, const char *token_file, struct sp_observe_server *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     if (!copy(url, &ret->url) || (ret->shown = sp_redact_url(url)) == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the server");
@@ -28,7 +28,7 @@ static int set_place(const char *url, const char *token_file, struct sp_observe_
 
 /* An environment of the configuration. */
 static int use_environment(const struct sp_config *c, const char *name, const char *token_file,
-                           struct sp_observe_server *ret, struct sp_error *e)
+                           struct sp_observe_server *ret, struct sp_err *e)
 {
     const struct sp_config_environment *env = sp_config_find_environment(c, name);
 
@@ -46,7 +46,7 @@ static int use_environment(const struct sp_config *c, const char *name, const ch
     return set_place(env->url, token_file != NULL ? token_file : env->token_file, ret, e);
 }
 
-static int too_many(const struct sp_socket *found, unsigned count, struct sp_error *e)
+static int too_many(const struct sp_socket *found, unsigned count, struct sp_err *e)
 {
     auto_buf struct sp_buf list = {0};
 
@@ -57,7 +57,7 @@ static int too_many(const struct sp_socket *found, unsigned count, struct sp_err
 }
 
 /* The one that runs here. Its socket needs no token. */
-static int use_local(const char *token_file, struct sp_observe_server *ret, struct sp_error *e)
+static int use_local(const char *token_file, struct sp_observe_server *ret, struct sp_err *e)
 {
     auto_free struct sp_socket *found = calloc(SP_MAX_SOCKETS, sizeof *found);
 
@@ -73,7 +73,7 @@ static int use_local(const char *token_file, struct sp_observe_server *ret, stru
 /* A configured token is for the configured server: not for one that is named now, nor for whoever
  * listens at the usual address. */
 static int choose(const struct sp_observe_flags *f, const struct sp_config *c,
-                  struct sp_observe_server *ret, struct sp_error *e)
+                  struct sp_observe_server *ret, struct sp_err *e)
 {
     const char *server = f->server != NULL ? f->server : c->server;
     const bool is_configured =
@@ -90,7 +90,7 @@ static int choose(const struct sp_observe_flags *f, const struct sp_config *c,
 }
 
 int sp_observe_find(const struct sp_observe_flags *f, struct sp_observe_server *ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     const struct sp_config_ask ask = {.file = f->config, .sets = f->sets, .environment = environ};
     struct sp_config c = {0};

@@ -15,7 +15,7 @@
 
 /* ---- the patch ---- */
 
-int sp_patch_files_read(struct sp_buf *out, struct sp_error *e)
+int sp_patch_files_read(struct sp_buf *out, struct sp_err *e)
 {
     /* The digests of what was approved are part of a report, and not longer than one. */
     const size_t max = PATCH_BYTES + SP_PATCH_REPORT_BYTES;
@@ -45,7 +45,7 @@ static int print(FILE *to, const char *text, size_t n)
 }
 
 /* "Invalid patch hunk on line 3: ..." for what the parser calls "invalid hunk at line 3, ...". */
-int sp_patch_files_complain(const struct sp_error *e)
+int sp_patch_files_complain(const struct sp_err *e)
 {
     char text[640];
     unsigned line;
@@ -89,7 +89,7 @@ static int tell_success(const struct sp_patch_changes *c)
  * for the kernel. What he was not told of is not touched.
  */
 static int check_path(struct sp_str written, const char *full, const struct sp_patch_way *w,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     auto_free char *meant = sp_path_normalise(written.p, w->base);
     auto_free char *there = NULL;
@@ -107,7 +107,7 @@ static int check_path(struct sp_str written, const char *full, const struct sp_p
 }
 
 static int check_places(const struct sp_patch_changes *c, const struct sp_patch_way *w,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     int r = 0;
 
@@ -128,7 +128,7 @@ static int check_places(const struct sp_patch_changes *c, const struct sp_patch_
 static int report(const struct sp_patch_changes *c)
 {
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     return sp_patch_add_report(&text, c, &e) == 0 ? print(stdout, text.data, text.len)
                                                   : sp_patch_files_complain(&e);
@@ -137,7 +137,7 @@ static int report(const struct sp_patch_changes *c)
 static int apply(const struct sp_patch_changes *c, struct sp_str digests,
                  const struct sp_patch_way *w)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t done = 0;
     int r = check_places(c, w, &e);
 
@@ -161,7 +161,7 @@ static int patch_files(const struct sp_patch *p, struct sp_str digests,
 {
     struct sp_patch_changes changes = {0};
     auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int status;
 
     if (sp_patch_verify(p, w->cwd, w->keeps_endings, NULL, &changes, &why, &e) == 0) {
@@ -205,7 +205,7 @@ int sp_patch_files(struct sp_str text, const struct sp_patch_way *w)
 {
     struct sp_patch patch = {0};
     struct sp_str digests = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int status;
 
     if ((w != NULL && w->what == SP_PATCH_APPROVED &&
@@ -242,7 +242,7 @@ int sp_cmd_patch_inside(int argc, char **argv)
     auto_buf struct sp_buf text = {0};
     auto_free char *cwd = getcwd(NULL, 0);
     struct sp_patch_way w = {.cwd = cwd};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (argc != 4 || cwd == NULL || !read_what(argv[0], &w.what))
         return SP_EXIT_USAGE;

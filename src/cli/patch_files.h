@@ -26,8 +26,8 @@ struct sp_patch_way {
 /* way NULL: it is only looked whether it is a patch. */
 int sp_patch_files(struct sp_str text, const struct sp_patch_way *way);
 /* All of stdin: a patch, with room for what comes before one that was approved. */
-int sp_patch_files_read(struct sp_buf *out, struct sp_error *e);
+int sp_patch_files_read(struct sp_buf *out, struct sp_err *e);
 /* On stderr, as the errors of a patch are worded (approvals.md 14.2). */
-int sp_patch_files_complain(const struct sp_error *e);
+int sp_patch_files_complain(const struct sp_err *e);
 
 #endif

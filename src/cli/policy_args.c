@@ -12,7 +12,7 @@
 
 /* ---- from a file ---- */
 
-static int read_file(const char *path, struct sp_buf *ret, struct sp_error *e)
+static int read_file(const char *path, struct sp_buf *ret, struct sp_err *e)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     ssize_t n = fd < 0 ? -1 : 1;
@@ -33,7 +33,7 @@ static int read_file(const char *path, struct sp_buf *ret, struct sp_error *e)
     return n < 0 ? sp_fail(e, SP_E_SYSTEM, errno, "read %s", path) : 0;
 }
 
-static int read_profile(const char *path, struct sp_profile *ret, struct sp_error *e)
+static int read_profile(const char *path, struct sp_profile *ret, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_json json __attribute__((cleanup(sp_json_done))) = {0};
@@ -49,7 +49,7 @@ static int read_profile(const char *path, struct sp_profile *ret, struct sp_erro
 
 /* ---- from words ---- */
 
-static int from_mode(const char *name, struct sp_profile *ret, struct sp_error *e)
+static int from_mode(const char *name, struct sp_profile *ret, struct sp_err *e)
 {
     struct sp_legacy l = {.mode = SP_MODE_READ_ONLY};
 
@@ -61,7 +61,7 @@ static int from_mode(const char *name, struct sp_profile *ret, struct sp_error *
     return sp_profile_from_legacy(&l, ret, e);
 }
 
-static int add_writable(struct sp_profile *p, const char *dir, struct sp_error *e)
+static int add_writable(struct sp_profile *p, const char *dir, struct sp_err *e)
 {
     auto_free char *path = realpath(dir, NULL);
 
@@ -74,7 +74,7 @@ static int add_writable(struct sp_profile *p, const char *dir, struct sp_error *
                           (struct sp_str){0}, e);
 }
 
-static int make_profile(const struct sp_policy_args *a, struct sp_profile *ret, struct sp_error *e)
+static int make_profile(const struct sp_policy_args *a, struct sp_profile *ret, struct sp_err *e)
 {
     if (a->mode != NULL && a->profile_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "--mode and --profile: give one of them");
@@ -93,7 +93,7 @@ static bool copy(const char *text, char **ret)
     return *ret != NULL || text == NULL || text[0] == 0;
 }
 
-int sp_policy_from_args(const struct sp_policy_args *a, struct sp_policy *ret, struct sp_error *e)
+int sp_policy_from_args(const struct sp_policy_args *a, struct sp_policy *ret, struct sp_err *e)
 {
     struct sp_policy p = {.cwd_is_root = true};
     int r = make_profile(a, &p.profile, e);

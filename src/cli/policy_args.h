@@ -19,6 +19,6 @@ struct sp_policy_args {
 };
 
 /* Without a mode and a file: read-only. TMPDIR and HOME are the environment's. */
-int sp_policy_from_args(const struct sp_policy_args *a, struct sp_policy *ret, struct sp_error *e);
+int sp_policy_from_args(const struct sp_policy_args *a, struct sp_policy *ret, struct sp_err *e);
 
 #endif

@@ -27,7 +27,7 @@ static bool add_line(const struct page *p, const char *label, struct sp_str text
                            add_cut(p, label, text, false) && sp_buf_add(p->out, "\n", 1));
 }
 
-bool sp_question_text_offers_rule(const struct sp_question *q)
+bool sp_question_text_offers_rule(const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf words = {0};
 
@@ -37,7 +37,7 @@ bool sp_question_text_offers_rule(const struct sp_question *q)
            words.len <= SP_QUESTION_TEXT_MAX;
 }
 
-static const char *headline(const struct sp_question *q)
+static const char *headline(const struct sp_approval_question *q)
 {
     switch (q->kind) {
     case SP_QUESTION_ESCALATE:
@@ -82,7 +82,7 @@ static bool add_paths(const struct page *out, const struct sp_grant *g)
     return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
 }
 
-static bool add_allowed(const struct page *out, const struct sp_question *q)
+static bool add_allowed(const struct page *out, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf text = {0};
     const bool is_confined = q->profile != NULL && !q->is_free;
@@ -101,7 +101,7 @@ static bool add_allowed(const struct page *out, const struct sp_question *q)
 }
 
 /* The rule, and what comes of it: it says more than this one question. */
-static bool add_rule(const struct page *out, const struct sp_question *q)
+static bool add_rule(const struct page *out, const struct sp_approval_question *q)
 {
     static const char free_from_now[] = "this, and all that begins with it, runs unasked and "
                                         "WITHOUT A SANDBOX";
@@ -132,7 +132,7 @@ static bool add_change(const struct page *out, const struct sp_patch_change *c)
                    true);
 }
 
-static bool add_changes(const struct page *out, const struct sp_question *q)
+static bool add_changes(const struct page *out, const struct sp_approval_question *q)
 {
     bool ok = true;
 
@@ -142,14 +142,14 @@ static bool add_changes(const struct page *out, const struct sp_question *q)
 }
 
 /* Who wants to reach what. */
-static bool add_host(const struct page *out, const struct sp_question *q)
+static bool add_host(const struct page *out, const struct sp_approval_question *q)
 {
     return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
            add_line(out, "command:", q->asking_command);
 }
 
 /* What the question is about. */
-static bool add_subject(const struct page *out, const struct sp_question *q)
+static bool add_subject(const struct page *out, const struct sp_approval_question *q)
 {
     switch (q->kind) {
     case SP_QUESTION_PERMISSIONS:
@@ -167,7 +167,8 @@ static bool add_subject(const struct page *out, const struct sp_question *q)
     return add_line(out, "command:", q->command);
 }
 
-bool sp_question_text_add(struct sp_buf *out, const struct sp_question *q, struct sp_buf *rest)
+bool sp_question_text_add(struct sp_buf *out, const struct sp_approval_question *q,
+                          struct sp_buf *rest)
 {
     const struct page page = {out, rest};
 
@@ -183,13 +184,14 @@ bool sp_question_text_add(struct sp_buf *out, const struct sp_question *q, struc
 #define ALLOWS_SESSION "session"
 #define KEEPS_RULE     "always"
 
-static bool runs_free(const struct sp_question *q)
+static bool runs_free(const struct sp_approval_question *q)
 {
     return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
                           q->kind != SP_QUESTION_NETWORK);
 }
 
-bool sp_question_text_add_keys(struct sp_buf *out, const struct sp_question *q, bool is_all_shown)
+bool sp_question_text_add_keys(struct sp_buf *out, const struct sp_approval_question *q,
+                               bool is_all_shown)
 {
     const bool is_free = runs_free(q);
 
@@ -213,7 +215,8 @@ bool sp_question_text_add_keys(struct sp_buf *out, const struct sp_question *q, 
                          is_all_shown ? "a yes for this session, " : "");
 }
 
-enum sp_decision_kind sp_question_text_key(const struct sp_question *q, bool is_all_shown, char key)
+enum sp_decision_kind sp_question_text_key(const struct sp_approval_question *q, bool is_all_shown,
+                                           char key)
 {
     switch (key) {
     case 'y':
@@ -239,12 +242,12 @@ static const struct word {
     {SP_STR(KEEPS_RULE), SP_DECISION_AMENDMENT},
 };
 
-static bool is_offered(const struct sp_question *q, const struct word *w)
+static bool is_offered(const struct sp_approval_question *q, const struct word *w)
 {
     return w->kind != SP_DECISION_AMENDMENT || sp_question_text_offers_rule(q);
 }
 
-enum sp_decision_kind sp_question_text_word(const struct sp_question *q, bool is_all_shown,
+enum sp_decision_kind sp_question_text_word(const struct sp_approval_question *q, bool is_all_shown,
                                             struct sp_str text)
 {
     if (text.n == 1)
@@ -257,7 +260,7 @@ enum sp_decision_kind sp_question_text_word(const struct sp_question *q, bool is
     return SP_DECISION_MAX;
 }
 
-bool sp_question_text_may_become_word(const struct sp_question *q, bool is_all_shown,
+bool sp_question_text_may_become_word(const struct sp_approval_question *q, bool is_all_shown,
                                       struct sp_str begun)
 {
     for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)

@@ -199,7 +199,7 @@ static void look_at_programs(const struct sp_explain_ask *ask, struct sp_require
     sp_program_done(&program);
 }
 
-int sp_rules_explain(const struct sp_explain_ask *ask, struct sp_buf *out, struct sp_error *e)
+int sp_rules_explain(const struct sp_explain_ask *ask, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_requirement all[POLICIES] = {0};
     int r = 0;

@@ -18,6 +18,6 @@ struct sp_explain_ask {
     bool is_json;
 };
 /* Writes it down. */
-int sp_rules_explain(const struct sp_explain_ask *ask, struct sp_buf *out, struct sp_error *e);
+int sp_rules_explain(const struct sp_explain_ask *ask, struct sp_buf *out, struct sp_err *e);
 
 #endif

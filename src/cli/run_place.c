@@ -16,7 +16,7 @@
 
 #define MAX_PROCESSES 16 /* there is one */
 
-int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_error *e)
+int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_err *e)
 {
     char runtime_dir[512];
 
@@ -27,7 +27,7 @@ int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, 
 }
 
 static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
-                     bool is_for_many, struct sp_backend **ret, struct sp_error *e)
+                     bool is_for_many, struct sp_backend **ret, struct sp_err *e)
 {
     char runtime_dir[512];
 
@@ -45,13 +45,13 @@ static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_cove
 }
 
 int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
-                           struct sp_backend **ret, struct sp_error *e)
+                           struct sp_backend **ret, struct sp_err *e)
 {
     return open_here(loop, cwd, covers, true, ret, e);
 }
 
 int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
-                  struct sp_backend **ret, struct sp_error *e)
+                  struct sp_backend **ret, struct sp_err *e)
 {
     struct sp_covers covers = {0};
     int r = sp_place_covers(own, &covers, e);
@@ -63,7 +63,7 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_pla
 }
 
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     const struct sp_client_options o = {
         .url = p->url,
@@ -85,7 +85,7 @@ void sp_place_say_left_out(const struct sp_environ_ask *ask)
         sp_plain_say("sallyport", text.data);
 }
 
-char *sp_place_dir(const char *given, struct sp_error *e)
+char *sp_place_dir(const char *given, struct sp_err *e)
 {
     auto_free char *path = given == NULL ? getcwd(NULL, 0) : realpath(given, NULL);
     struct stat st;

@@ -20,7 +20,7 @@
     "approval required, but too many questions of this session are open; wait for some answers"
 
 struct sp_serve_approve {
-    struct sp_gate gate;
+    struct sp_start_gate gate;
     struct sp_loop *loop;
     struct sp_config config;
     struct sp_config_approvals found;
@@ -44,15 +44,15 @@ struct desk {
 
 /* One start. */
 struct trial {
-    struct sp_gate_case *judged;
+    struct sp_start_gate_case *judged;
     struct desk *desk;
-    struct sp_plan plan;
+    struct sp_run_plan plan;
     struct sp_buf key;
     struct sp_serve_environ environ;
     struct sp_deferred later;
     bool is_beginning;
     bool is_open; /* its question is */
-    char failure[sizeof(struct sp_error) + 128];
+    char failure[sizeof(struct sp_err) + 128];
 };
 
 /* ---- sessions ---- */
@@ -84,7 +84,7 @@ static void free_desk(struct desk *d)
 }
 
 /* NULL: e says why. */
-static struct desk *make_desk(struct sp_serve_approve *a, uint64_t session, struct sp_error *e)
+static struct desk *make_desk(struct sp_serve_approve *a, uint64_t session, struct sp_err *e)
 {
     struct desk *d = calloc(1, sizeof *d);
     struct sp_approvals_options o = a->found.options;
@@ -122,8 +122,8 @@ static struct desk *find_desk(const struct sp_serve_approve *a, uint64_t session
 }
 
 /* NULL: e says why. */
-static struct desk *need_desk(struct sp_serve_approve *a, const struct sp_gate_case *c,
-                              struct sp_error *e)
+static struct desk *need_desk(struct sp_serve_approve *a, const struct sp_start_gate_case *c,
+                              struct sp_err *e)
 {
     struct desk *d = find_desk(a, c->session);
 
@@ -174,7 +174,7 @@ static bool add_text(struct sp_buf *out, struct sp_str s)
 }
 
 /* Where programs are found, and what else of the environment matters. */
-static int add_environ(struct sp_buf *out, const struct sp_serve_environ *v, struct sp_error *e)
+static int add_environ(struct sp_buf *out, const struct sp_serve_environ *v, struct sp_err *e)
 {
     bool ok = add_text(out, v->path) && sp_buf_printf(out, "%u,", v->words.count);
 
@@ -184,7 +184,7 @@ static int add_environ(struct sp_buf *out, const struct sp_serve_environ *v, str
 }
 
 /* The sandbox in one fixed spelling: an approval for the session is for this one. */
-static int add_policy(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e)
+static int add_policy(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e)
 {
     if (p == NULL)
         return 0;
@@ -201,12 +201,12 @@ static int add_policy(struct sp_buf *out, const struct sp_policy *p, struct sp_e
 
 static void say_no(struct trial *t, enum sp_code code, struct sp_str reason)
 {
-    t->judged->answer = SP_GATE_NO;
+    t->judged->answer = SP_START_GATE_NO;
     t->judged->code = code;
     t->judged->reason = reason;
 }
 
-static void say_failed(struct trial *t, const struct sp_error *e)
+static void say_failed(struct trial *t, const struct sp_err *e)
 {
     say_no(t, e->code, sp_str_of(sp_error_text(e, t->failure, sizeof t->failure)));
 }
@@ -214,26 +214,26 @@ static void say_failed(struct trial *t, const struct sp_error *e)
 /* What the plan says by now. */
 static void take_answer(struct trial *t)
 {
-    const struct sp_plan *p = &t->plan;
+    const struct sp_run_plan *p = &t->plan;
     const struct sp_str reason = {p->reason.len == 0 ? "" : p->reason.data, p->reason.len};
 
     switch (p->state) {
-    case SP_PLAN_GO:
-        t->judged->answer = SP_GATE_YES;
+    case SP_RUN_PLAN_GO:
+        t->judged->answer = SP_START_GATE_YES;
         return;
-    case SP_PLAN_ASKING:
-        t->judged->answer = SP_GATE_ASKING;
+    case SP_RUN_PLAN_ASKING:
+        t->judged->answer = SP_START_GATE_ASKING;
         return;
-    case SP_PLAN_FAILED:
+    case SP_RUN_PLAN_FAILED:
         say_failed(t, &p->error);
         return;
-    case SP_PLAN_REFUSED:
+    case SP_RUN_PLAN_REFUSED:
         say_no(t,
                p->ask.cannot_ask.n != 0 && sp_str_eq(reason, p->ask.cannot_ask) ? SP_E_LIMIT
                                                                                 : SP_E_STATE,
                reason);
         return;
-    case SP_PLAN_NEW:
+    case SP_RUN_PLAN_NEW:
         break;
     }
     say_no(t, SP_E_FAILED, SP_STR("the command was not judged"));
@@ -255,7 +255,7 @@ static void tell(struct sp_deferred *d)
     t->judged->told(t->judged);
 }
 
-static void on_told(struct sp_plan *p)
+static void on_told(struct sp_run_plan *p)
 {
     struct trial *t = SP_CONTAINER(p, struct trial, plan);
 
@@ -266,10 +266,10 @@ static void on_told(struct sp_plan *p)
 }
 
 /* Hooks, the reviewer and the person work on so many at a time. */
-static void begin(struct trial *t, const struct sp_gate_case *s)
+static void begin(struct trial *t, const struct sp_start_gate_case *s)
 {
     const bool is_one_too_many = t->desk->open >= SP_SERVE_MAX_QUESTIONS;
-    const struct sp_plan_ask ask = {
+    const struct sp_run_plan_ask ask = {
         .call_id = s->id,
         .environment = SP_STR("local"),
         .argv = {s->argv, s->argc},
@@ -285,20 +285,20 @@ static void begin(struct trial *t, const struct sp_gate_case *s)
     };
 
     t->is_beginning = true;
-    sp_plan_begin(&t->plan, t->desk->approvals, &ask, on_told);
+    sp_run_plan_begin(&t->plan, t->desk->approvals, &ask, on_told);
     t->is_beginning = false;
-    t->is_open = t->plan.state == SP_PLAN_ASKING;
+    t->is_open = t->plan.state == SP_RUN_PLAN_ASKING;
     t->desk->open += t->is_open;
 }
 
-static void judge(struct sp_gate *g, struct sp_gate_case *c)
+static void judge(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {
     struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
     struct trial *t = calloc(1, sizeof *t);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     c->impl = t;
-    c->answer = SP_GATE_NO;
+    c->answer = SP_START_GATE_NO;
     c->code = SP_E_SYSTEM;
     c->reason = SP_STR("judge a command: out of memory");
     if (t == NULL)
@@ -314,7 +314,7 @@ static void judge(struct sp_gate *g, struct sp_gate_case *c)
     take_answer(t);
 }
 
-static void done(struct sp_gate *g, struct sp_gate_case *c)
+static void done(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {
     struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
     struct trial *t = c->impl;
@@ -323,7 +323,7 @@ static void done(struct sp_gate *g, struct sp_gate_case *c)
         return;
     sp_loop_undefer(a->loop, &t->later);
     close_question(t);
-    sp_plan_done(&t->plan);
+    sp_run_plan_done(&t->plan);
     sp_buf_done(&t->key);
     sp_serve_environ_done(&t->environ);
     free(t);
@@ -337,7 +337,7 @@ static void warn(void *user, const char *text)
     sp_log(SP_LOG_WARN, "%s", text);
 }
 
-static int open_approvers(struct sp_serve_approve *a, const char *const *flags, struct sp_error *e)
+static int open_approvers(struct sp_serve_approve *a, const char *const *flags, struct sp_err *e)
 {
     const struct sp_approvers_ask ask = {
         .loop = a->loop,
@@ -356,7 +356,7 @@ static int open_approvers(struct sp_serve_approve *a, const char *const *flags, 
 }
 
 static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_ask *ask,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const struct sp_config_ask config_ask = {.environment = ask->environ};
     const struct sp_config_approvals_ask rules_ask = {.policy = ask->policy,
@@ -383,9 +383,9 @@ static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_
 }
 
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
-    static const struct sp_gate_ops ops = {.judge = judge, .done = done};
+    static const struct sp_start_gate_ops ops = {.judge = judge, .done = done};
     struct sp_serve_approve *a = calloc(1, sizeof *a);
 
     if (a == NULL)
@@ -416,7 +416,7 @@ void sp_serve_approve_free(struct sp_serve_approve *a)
     free(a);
 }
 
-struct sp_gate *sp_serve_approve_gate(struct sp_serve_approve *a)
+struct sp_start_gate *sp_serve_approve_gate(struct sp_serve_approve *a)
 {
     return &a->gate;
 }

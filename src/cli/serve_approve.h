@@ -28,10 +28,10 @@ struct sp_serve_approve_ask {
 };
 
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
-                         struct sp_error *e);
+                         struct sp_err *e);
 void sp_serve_approve_free(struct sp_serve_approve *a); /* after all connections; NULL is fine */
 
-struct sp_gate *sp_serve_approve_gate(struct sp_serve_approve *a);
+struct sp_start_gate *sp_serve_approve_gate(struct sp_serve_approve *a);
 
 const struct sp_config *sp_serve_approve_config(const struct sp_serve_approve *a);
 

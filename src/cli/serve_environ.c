@@ -165,8 +165,8 @@ static bool is_other_program(const struct sp_remote_mounts *remote, struct sp_st
            its.st_ino != usual.st_ino || its.st_dev != usual.st_dev;
 }
 
-static int is_path_steering(const struct sp_gate_case *c, struct sp_str path, char *const *ours,
-                            bool *ret, struct sp_error *e)
+static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str path,
+                            char *const *ours, bool *ret, struct sp_err *e)
 {
     auto_segments struct sp_segments s = {0};
     struct sp_remote_mounts remote;
@@ -185,8 +185,8 @@ static int is_path_steering(const struct sp_gate_case *c, struct sp_str path, ch
 
 /* ---- all of it ---- */
 
-static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_gate_case *c,
-               char *const *ours, struct sp_error *e)
+static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_start_gate_case *c,
+               char *const *ours, struct sp_err *e)
 {
     const char *equals = memchr(word.p, '=', word.n);
     const struct sp_str name = {word.p, equals == NULL ? word.n : (size_t)(equals - word.p)};
@@ -207,8 +207,8 @@ static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_g
     return r;
 }
 
-int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_gate_case *c,
-                          char *const *ours, struct sp_error *e)
+int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_start_gate_case *c,
+                          char *const *ours, struct sp_err *e)
 {
     const char *at = c->env->data;
     int r = 0;

@@ -20,8 +20,8 @@ struct sp_serve_environ {
 
 /* ours: the server's own environment; what is in there is no client's doing. The words point into
  * the case's environment. */
-int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_gate_case *c,
-                          char *const *ours, struct sp_error *e);
+int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_start_gate_case *c,
+                          char *const *ours, struct sp_err *e);
 void sp_serve_environ_done(struct sp_serve_environ *v);
 
 #endif

@@ -54,7 +54,7 @@ static int open_folder(const char *path)
     return TAKE_FD(fd);
 }
 
-int sp_sockets_prepare(char *ret, size_t size, struct sp_error *e)
+int sp_sockets_prepare(char *ret, size_t size, struct sp_err *e)
 {
     name_folder(ret, size);
     if (mkdir(ret, 0700) < 0 && errno != EEXIST)
@@ -174,7 +174,7 @@ static void sweep(void)
     (void)closedir(d);
 }
 
-int sp_sockets_own_url(char *ret, size_t size, struct sp_error *e)
+int sp_sockets_own_url(char *ret, size_t size, struct sp_err *e)
 {
     char folder[512];
     const int r = sp_sockets_prepare(folder, sizeof folder, e);

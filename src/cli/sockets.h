@@ -18,9 +18,9 @@
 #define SP_MAX_SOCKETS 64 /* servers that are looked at */
 
 /* The folder, made if it is not there. Refused unless it is ours alone. */
-int sp_sockets_prepare(char *ret, size_t size, struct sp_error *e);
+int sp_sockets_prepare(char *ret, size_t size, struct sp_err *e);
 /* unix:///FOLDER/PID.sock of this process. What dead servers left there is removed. */
-int sp_sockets_own_url(char *ret, size_t size, struct sp_error *e);
+int sp_sockets_own_url(char *ret, size_t size, struct sp_err *e);
 
 struct sp_socket {
     pid_t pid;

@@ -16,7 +16,7 @@
 
 #define LEAST_POLL_MAX_MS 5000 /* unified-exec.md 4 */
 
-int sp_config_no_memory(struct sp_error *e)
+int sp_config_no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the configuration");
 }
@@ -64,7 +64,7 @@ int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, c
     const size_t n = l->impl->warning_count;
     char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
     char story[240];
-    struct sp_error said;
+    struct sp_err said;
     va_list args;
 
     va_start(args, fmt);
@@ -111,7 +111,7 @@ static int check_approval_policy(const struct sp_config_loading *l, const struct
 {
     static const char *const names[] = {"untrusted", "on-failure", "on-request", "never"};
     struct sp_json j __attribute__((cleanup(sp_json_done))) = {0};
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (sp_str_eq(v->text, sp_str_of(names[i])))
@@ -135,7 +135,7 @@ static int check_approval_policy(const struct sp_config_loading *l, const struct
 
 static int check_approver(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     if (v->type == SP_TOML_ARRAY) {
         int r = v->count == 0 ? sp_toml_refuse(v, l->e, "`approver`: it names nobody") : 0;
@@ -253,9 +253,9 @@ static int understand(struct sp_config_loading *l, const struct sp_toml_value *r
 
 /* ---- the whole ---- */
 
-int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_error *e)
+int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e)
 {
-    struct sp_error own = {0};
+    struct sp_err own = {0};
     struct sp_config_layers layers __attribute__((cleanup(sp_config_layers_done))) = {0};
     struct sp_config c = defaults();
     struct sp_config_loading l = {.config = &c, .e = e == NULL ? &own : e};

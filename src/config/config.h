@@ -81,7 +81,7 @@ struct sp_config_ask {
 
 /* Refusals are SP_E_INVALID, with file, line and column; what they say is for people. A file that
  * others than its owner, who must be the user or root, may write is refused. */
-int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_error *e);
+int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e);
 void sp_config_done(struct sp_config *c);
 
 /* NULL: there is none of that name. */
@@ -90,6 +90,6 @@ const struct sp_config_environment *sp_config_find_environment(const struct sp_c
 const struct sp_config_profile *sp_config_find_profile(const struct sp_config *c, const char *name);
 
 /* The bearer token in a file: 0600 or stricter, one line; to be freed. */
-int sp_config_read_token(const char *path, char **ret, struct sp_error *e);
+int sp_config_read_token(const char *path, char **ret, struct sp_err *e);
 
 #endif

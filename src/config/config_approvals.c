@@ -11,7 +11,7 @@
 
 #define SYSTEM_DIR "/etc/sallyport"
 
-static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_error *e)
+static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_err *e)
 {
     static const struct {
         const char *name;
@@ -33,7 +33,7 @@ static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_
 }
 
 static int read_policy(const struct sp_config *c, const char *asked, struct sp_approval_policy *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     const char *name = asked != NULL ? asked : c->approval_policy;
 
@@ -42,7 +42,7 @@ static int read_policy(const struct sp_config *c, const char *asked, struct sp_a
 }
 
 /* Not configured: audit.jsonl at home, if there is one. Empty: none. */
-int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_error *e)
+int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_err *e)
 {
     *ret = NULL;
     if (c->audit_log != NULL ? c->audit_log[0] == 0 : c->home == NULL)
@@ -56,7 +56,7 @@ int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_error *
 
 /* One that is configured is a condition. */
 static int find_audit_log(const struct sp_config *c, struct sp_config_approvals *ret,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     const int r = sp_config_audit_log(c, &ret->audit_log, e);
 
@@ -75,7 +75,7 @@ static int by_length(const void *a, const void *b)
 
 /* The trusted projects that cwd is in, the outermost first; the list is to be freed. */
 static int find_projects(const struct sp_config *c, const char *cwd, const char ***ret,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     char *const *trusted = c->trusted_projects;
     size_t n = 0;
@@ -102,7 +102,7 @@ static void say_nothing(void *user, const char *text)
 
 static int read_rules(const struct sp_rules_places *places,
                       const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const int r = sp_rules_load(places, NULL, ask->warn != NULL ? ask->warn : say_nothing,
                                 ask->user, &ret->options.rules, e);
@@ -117,7 +117,7 @@ static int read_rules(const struct sp_rules_places *places,
 
 static int watch_rules(const struct sp_rules_places *places,
                        const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     const struct sp_rules_watch_options o = {.loop = ask->loop,
                                              .places = places,
@@ -134,7 +134,7 @@ static int watch_rules(const struct sp_rules_places *places,
 }
 
 static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
-                      struct sp_config_approvals *ret, struct sp_error *e)
+                      struct sp_config_approvals *ret, struct sp_err *e)
 {
     auto_free const char **projects = NULL;
     const int r = find_projects(c, ask->cwd, &projects, e);
@@ -152,7 +152,7 @@ static int load_rules(const struct sp_config *c, const struct sp_config_approval
 }
 
 int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
-                        struct sp_config_approvals *ret, struct sp_error *e)
+                        struct sp_config_approvals *ret, struct sp_err *e)
 {
     struct sp_approvals_options *o = &ret->options;
     int r = read_policy(c, ask->policy, &o->policy, e);

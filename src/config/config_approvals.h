@@ -42,10 +42,10 @@ struct sp_config_approvals {
 
 /* *ret is zero, and to be ended also after a failure. */
 int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
-                        struct sp_config_approvals *ret, struct sp_error *e);
+                        struct sp_config_approvals *ret, struct sp_err *e);
 void sp_config_approvals_done(struct sp_config_approvals *a);
 
 /* The path of the log, to be freed; *ret is NULL: none is kept. */
-int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_error *e);
+int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_err *e);
 
 #endif

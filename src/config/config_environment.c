@@ -78,7 +78,7 @@ static bool is_name(struct sp_str s)
     return s.n != 0 && s.n <= MAX_NAME;
 }
 
-static int check_name(const struct sp_toml_value *v, struct sp_error *e)
+static int check_name(const struct sp_toml_value *v, struct sp_err *e)
 {
     if (!is_name(v->key))
         return sp_toml_refuse_key(
@@ -92,7 +92,7 @@ static int check_name(const struct sp_toml_value *v, struct sp_error *e)
 }
 
 static int check_kind(const struct sp_toml_value *v, const struct sp_config_raw_environment *raw,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     if ((raw->is.url == NULL) == (raw->program == NULL))
         return sp_toml_refuse_key(v, e, "environment `%s`: give `url` or `program`%s", v->key.p,
@@ -106,7 +106,7 @@ static int check_kind(const struct sp_toml_value *v, const struct sp_config_raw_
 }
 
 static int check_values(const struct sp_toml_value *v, const struct sp_config_raw_environment *raw,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const char *trouble = raw->is.url == NULL ? NULL : sp_config_check_url(raw->is.url);
 

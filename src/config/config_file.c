@@ -21,7 +21,7 @@ static bool is_unseen(const char *path, int open_errno)
     return open_errno == EACCES && lstat(path, &st) < 0;
 }
 
-static int check_owner(int fd, const char *path, struct stat *ret, struct sp_error *e)
+static int check_owner(int fd, const char *path, struct stat *ret, struct sp_err *e)
 {
     if (fstat(fd, ret) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
@@ -36,7 +36,7 @@ static int check_owner(int fd, const char *path, struct stat *ret, struct sp_err
 }
 
 /* max: a file of more bytes is refused. */
-static int read_all(int fd, const char *path, size_t max, struct sp_buf *out, struct sp_error *e)
+static int read_all(int fd, const char *path, size_t max, struct sp_buf *out, struct sp_err *e)
 {
     for (;;) {
         char *room = sp_buf_room(out, 4096);
@@ -56,7 +56,7 @@ static int read_all(int fd, const char *path, size_t max, struct sp_buf *out, st
     }
 }
 
-int sp_config_read_file(const char *path, struct sp_buf *out, bool *ret_exists, struct sp_error *e)
+int sp_config_read_file(const char *path, struct sp_buf *out, bool *ret_exists, struct sp_err *e)
 {
     /* A pipe in its place must not keep us waiting. */
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -80,7 +80,7 @@ int sp_config_read_file(const char *path, struct sp_buf *out, bool *ret_exists, 
 /* ---- tokens ---- */
 
 /* The one line; white space around it is not part of it. */
-static int check_token(const char *path, struct sp_str s, struct sp_str *ret, struct sp_error *e)
+static int check_token(const char *path, struct sp_str s, struct sp_str *ret, struct sp_err *e)
 {
     while (s.n != 0 && strchr(" \t\r\n", s.p[s.n - 1]) != NULL && s.p[s.n - 1] != 0)
         s.n--;
@@ -94,7 +94,7 @@ static int check_token(const char *path, struct sp_str s, struct sp_str *ret, st
     return 0;
 }
 
-static int read_token(int fd, const char *path, struct sp_buf *text, char **ret, struct sp_error *e)
+static int read_token(int fd, const char *path, struct sp_buf *text, char **ret, struct sp_err *e)
 {
     struct stat st;
     struct sp_str token = SP_STR("");
@@ -118,7 +118,7 @@ static int read_token(int fd, const char *path, struct sp_buf *text, char **ret,
     return 0;
 }
 
-int sp_config_read_token(const char *path, char **ret, struct sp_error *e)
+int sp_config_read_token(const char *path, char **ret, struct sp_err *e)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     auto_buf struct sp_buf text = {0};

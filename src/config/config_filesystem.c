@@ -33,7 +33,7 @@ struct line {
 /* Whatever a part of the sandbox refuses is wrong at this line. */
 static int place_error(const struct line *k, int r)
 {
-    struct sp_error why;
+    struct sp_err why;
 
     if (r != -SP_E_INVALID || k->l->e == NULL)
         return r;

@@ -189,7 +189,7 @@ static const char *nearest(const struct sp_config_key *keys, struct sp_str name)
 }
 
 static int refuse_unknown(const struct sp_config_section *s, const struct sp_toml_value *v,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     const char *near = nearest(s->keys, v->key);
     const char *where = s->name[0] == 0 ? "at the top" : s->name;

@@ -28,7 +28,7 @@ void sp_config_layers_done(struct sp_config_layers *y)
 
 /* There is room. Over what is there already, unless it is the first. */
 static int add_layer(struct sp_config_layers *y, const char *name, struct sp_str text,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     struct sp_toml *doc = &y->docs[y->count];
     const int r = sp_toml_parse(doc, name, text, e);
@@ -69,7 +69,7 @@ static const char *variable_of(const char *key, char *room, size_t size)
 
 /* A value that is no TOML is a string; whoever wants something else will say so. */
 static int add_variable(struct sp_config_layers *y, const struct sp_config_key *key,
-                        const char *name, const char *value, struct sp_error *e)
+                        const char *name, const char *value, struct sp_err *e)
 {
     const bool is_string =
         key->type == SP_KEY_STRING || key->type == SP_KEY_PATH || key->type == SP_KEY_SOME_STRINGS;
@@ -95,7 +95,7 @@ static int add_variable(struct sp_config_layers *y, const struct sp_config_key *
     return add_layer(y, name, (struct sp_str){text.data, text.len}, e);
 }
 
-static int add_variables(struct sp_config_layers *y, char *const *environment, struct sp_error *e)
+static int add_variables(struct sp_config_layers *y, char *const *environment, struct sp_err *e)
 {
     int r = 0;
 
@@ -116,7 +116,7 @@ static int add_variables(struct sp_config_layers *y, char *const *environment, s
 
 /* ---- --set ---- */
 
-static int add_set(struct sp_config_layers *y, const char *set, struct sp_error *e)
+static int add_set(struct sp_config_layers *y, const char *set, struct sp_err *e)
 {
     auto_buf struct sp_buf name = {0};
 
@@ -143,7 +143,7 @@ static size_t count_sets(const struct sp_config_ask *ask)
 /* ---- where the file is ---- */
 
 /* Absolute, so that no working directory decides which file it is. */
-static int check_absolute(const char *name, const char *path, struct sp_error *e)
+static int check_absolute(const char *name, const char *path, struct sp_err *e)
 {
     if (path == NULL || path[0] == '/')
         return 0;

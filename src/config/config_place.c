@@ -45,7 +45,7 @@ static bool is_server(const struct sp_config *c, const struct sp_config_place *p
            (strcmp(c->server, p->url) == 0 || strcmp(c->server, p->name) == 0);
 }
 
-static int refuse_name(const struct sp_config *c, const char *name, struct sp_error *e)
+static int refuse_name(const struct sp_config *c, const char *name, struct sp_err *e)
 {
     auto_buf struct sp_buf names = {0};
 
@@ -59,7 +59,7 @@ static int refuse_name(const struct sp_config *c, const char *name, struct sp_er
 }
 
 int sp_config_place(const struct sp_config *c, const char *name_or_url, struct sp_config_place *ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     const char *name = name_or_url == NULL ? c->default_environment : name_or_url;
     const bool is_url = strstr(name, "://") != NULL;

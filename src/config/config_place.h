@@ -28,6 +28,6 @@ void sp_config_place_done(struct sp_config_place *p);
  * the one at the top to `server`.
  */
 int sp_config_place(const struct sp_config *c, const char *name_or_url, struct sp_config_place *ret,
-                    struct sp_error *e);
+                    struct sp_err *e);
 
 #endif

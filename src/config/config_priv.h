@@ -20,10 +20,10 @@ struct sp_config_impl {
 struct sp_config_loading {
     struct sp_config *config;
     struct sp_config_impl *impl;
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
-int sp_config_no_memory(struct sp_error *e);
+int sp_config_no_memory(struct sp_err *e);
 
 /* A string without NUL, in the arena. */
 int sp_config_copy(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret);
@@ -39,7 +39,7 @@ int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v,
 /* ---- files ---- */
 
 /* A regular file that nobody else may write. *ret_exists false, and 0: there is none. */
-int sp_config_read_file(const char *path, struct sp_buf *out, bool *ret_exists, struct sp_error *e);
+int sp_config_read_file(const char *path, struct sp_buf *out, bool *ret_exists, struct sp_err *e);
 
 /* ---- URLs of servers ---- */
 

@@ -27,7 +27,7 @@ struct making {
 
 static int make(struct making *m, size_t i);
 
-static int check_name(const struct sp_toml_value *v, struct sp_error *e)
+static int check_name(const struct sp_toml_value *v, struct sp_err *e)
 {
     enum sp_mode mode;
 
@@ -145,7 +145,7 @@ static struct sp_str str_or_none(const char *text)
     return text == NULL ? none : sp_str_of(text);
 }
 
-static int add_entry(struct sp_profile *p, const struct sp_entry *entry, struct sp_error *e)
+static int add_entry(struct sp_profile *p, const struct sp_entry *entry, struct sp_err *e)
 {
     if (p->count == SP_POLICY_MAX_ENTRIES)
         return sp_fail(e, SP_E_INVALID, 0, "more than %d entries", SP_POLICY_MAX_ENTRIES);
@@ -155,7 +155,7 @@ static int add_entry(struct sp_profile *p, const struct sp_entry *entry, struct 
 
 /* The parent's entries that `own` does not name, then those of `own`. */
 static int join_entries(const struct sp_profile *parent, const struct sp_profile *own,
-                        struct sp_profile *ret, struct sp_error *e)
+                        struct sp_profile *ret, struct sp_err *e)
 {
     int r = 0;
 

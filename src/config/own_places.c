@@ -142,7 +142,7 @@ static void make_log(const char *path)
         (void)close(fd);
 }
 
-static int add_audit_log(struct sp_covers *c, const struct sp_config *config, struct sp_error *e)
+static int add_audit_log(struct sp_covers *c, const struct sp_config *config, struct sp_err *e)
 {
     auto_free char *path = NULL;
     const int r = sp_config_audit_log(config, &path, e);
@@ -156,8 +156,7 @@ static int add_audit_log(struct sp_covers *c, const struct sp_config *config, st
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "protect the audit log");
 }
 
-int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret,
-                       struct sp_error *e)
+int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_err *e)
 {
     const struct sp_config *config = ask->config;
     bool ok = add_home(ret, SYSTEM_DIR, "") && add(&ret->read_only, SYSTEM_DIR, "managed.rules") &&

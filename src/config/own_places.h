@@ -22,6 +22,6 @@ struct sp_own_places_ask {
  * made, empty: a command would otherwise be the first to open it.
  */
 int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 
 #endif

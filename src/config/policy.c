@@ -24,7 +24,7 @@ static const struct {
 };
 
 int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_known,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     for (size_t i = 0; i < sizeof builtins / sizeof builtins[0]; i++)
         if (strcmp(name, builtins[i].name) == 0) {
@@ -38,7 +38,7 @@ int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_kno
 }
 
 static int find_profile(const struct sp_config *c, const char *name, struct sp_profile *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     struct sp_legacy l = {0};
     bool is_builtin = false;
@@ -82,7 +82,7 @@ static bool add_surroundings(const struct sp_config *c, struct sp_policy *p)
 }
 
 int sp_config_policy(const struct sp_config *c, const char *name, const char *cwd,
-                     struct sp_policy *ret, bool *ret_is_open, struct sp_error *e)
+                     struct sp_policy *ret, bool *ret_is_open, struct sp_err *e)
 {
     auto_policy struct sp_policy p = {.cwd_is_root = true};
 
@@ -164,7 +164,7 @@ static bool has_entry(const struct sp_profile *f, const char *path)
 }
 
 static int keep_dot_file(struct sp_policy *p, const char *home, const struct dirent *d,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     auto_free char *path = NULL;
     struct stat st;
@@ -186,7 +186,7 @@ static int keep_dot_file(struct sp_policy *p, const char *home, const struct dir
                           (struct sp_str){0}, e);
 }
 
-static int keep_dot_files_of(struct sp_policy *p, const char *home, struct sp_error *e)
+static int keep_dot_files_of(struct sp_policy *p, const char *home, struct sp_err *e)
 {
     auto_free char *real = realpath(home, NULL);
     DIR *dir = real == NULL ? NULL : opendir(real);
@@ -200,7 +200,7 @@ static int keep_dot_files_of(struct sp_policy *p, const char *home, struct sp_er
     return r;
 }
 
-int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, struct sp_error *e)
+int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, struct sp_err *e)
 {
     int r = 0;
 

@@ -9,7 +9,7 @@
 
 /* :read-only, :workspace, :danger-full-access. *ret_is_known false, and 0: it is none of them. */
 int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_known,
-                      struct sp_error *e);
+                      struct sp_err *e);
 
 /*
  * name: a profile of the configuration, one that is built in, or a mode of old (sandbox.md 2.1,
@@ -18,7 +18,7 @@ int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_kno
  * has the built-in names, and HOME and TMPDIR of this process.
  */
 int sp_config_policy(const struct sp_config *c, const char *name, const char *cwd,
-                     struct sp_policy *ret, bool *ret_is_open, struct sp_error *e);
+                     struct sp_policy *ret, bool *ret_is_open, struct sp_err *e);
 
 /* Whether the directory, which is there, is the user's home or above it, by whatever path. */
 bool sp_config_holds_home(const struct sp_config *c, const char *dir);
@@ -28,6 +28,6 @@ bool sp_config_holds_home(const struct sp_config *c, const char *dir);
  * (.ssh, .bashrc, .config ...) becomes read-only, but for what an entry of the profile names
  * itself. Symlinks are left out: they cannot be held.
  */
-int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, struct sp_error *e);
+int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, struct sp_err *e);
 
 #endif

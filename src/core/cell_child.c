@@ -45,8 +45,7 @@ int sp_cell_seal(const char *name, const struct sp_buf *bytes)
 }
 
 /* Runs ourselves as a cell at the other end of a new socket. */
-int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *ret,
-                  struct sp_error *e)
+int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
 {
     auto_close int ours = -1;
     auto_close int theirs = -1;
@@ -146,7 +145,7 @@ bool sp_cell_is_passing(int err)
     return err == EAGAIN || err == ENOMEM || err == ENOBUFS || err == EMFILE || err == ENFILE;
 }
 
-void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_error *ret)
+void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_err *ret)
 {
     /* Somebody moved what the plan names while it was carried out: another plan may do. */
     const bool has_changed = step == SP_BUILD_CHANGED ||
@@ -196,7 +195,7 @@ static void end_trial(int socket, struct sp_wire_message *m, bool is_forked_one,
     (void)sp_cell_child_reap(cell);
 }
 
-static int send_trial(int socket, int plan, struct sp_error *e)
+static int send_trial(int socket, int plan, struct sp_err *e)
 {
     struct sp_bell bell;
     struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
@@ -212,7 +211,7 @@ static int send_trial(int socket, int plan, struct sp_error *e)
 }
 
 int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
-                struct sp_error *e)
+                struct sp_err *e)
 {
     auto_close int memory = sp_cell_seal("sallyport-plan", plan);
     auto_close int socket = -1;
@@ -242,7 +241,7 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
     return r;
 }
 
-int sp_cell_child_run(int fd, struct sp_error *e)
+int sp_cell_child_run(int fd, struct sp_err *e)
 {
     return sp_cell_run(fd, e);
 }

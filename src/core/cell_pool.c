@@ -268,7 +268,7 @@ static void on_idle_timer(struct sp_timer *t)
 
 /* ---- making ---- */
 
-int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e)
+int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_err *e)
 {
     if (!w->has_powers || sp_loop_now(w->loop) >= w->powers_until_ms) {
         const int r = sp_powers_probe(w->options.cell.program, &w->powers, e);
@@ -324,7 +324,7 @@ static void mark_placeholder(struct sp_survey *s, const char *path)
 }
 
 static int make_survey(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                       struct sp_survey *ret, struct sp_error *e)
+                       struct sp_survey *ret, struct sp_err *e)
 {
     struct sp_resolved resolved = {0};
     int r = sp_resolve(p, &resolved, e);
@@ -355,7 +355,7 @@ static bool has_rules(const struct sp_fixed_places *fixed, const char *path)
 
 /* One directory on the way to one of ours, or that itself, for good. 1: neither we nor a command of
  * ours can make it. */
-static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, struct sp_error *e)
+static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, struct sp_err *e)
 {
     auto_free char *parent = strndup(path, sp_path_parent(path));
     struct stat st;
@@ -382,7 +382,7 @@ static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, s
 
 /* The next one that is missing where a command could make it. 1: one was made. */
 static int make_own_dirs(const struct sp_fixed_places *fixed, const struct sp_survey *s,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     for (size_t i = 0; i < s->count; i++) {
         const struct sp_spot *spot = &s->spots[i];
@@ -397,7 +397,7 @@ static int make_own_dirs(const struct sp_fixed_places *fixed, const struct sp_su
 
 /* In any thread. */
 static int make_survey_and_dirs(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                                struct sp_survey *ret, struct sp_error *e)
+                                struct sp_survey *ret, struct sp_err *e)
 {
     int r = 1;
 
@@ -411,7 +411,7 @@ static int make_survey_and_dirs(const struct sp_policy *p, const struct sp_fixed
 }
 
 int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct sp_survey survey = {0};
     const struct sp_powers *powers;
@@ -426,7 +426,7 @@ int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *
 }
 
 static int take_placeholder(struct ward *w, const char *path, struct sp_place_op *op,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     struct sp_placeholder_at at = {0};
     const int r = sp_placeholder_take(w->all->placeholders, path, &at, e);
@@ -448,7 +448,7 @@ static int take_placeholder(struct ward *w, const char *path, struct sp_place_op
     return 0;
 }
 
-static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_error *e)
+static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_err *e)
 {
     struct sp_plan *p = (void *)plan->data;
     uint32_t wanted = 0;
@@ -472,7 +472,7 @@ static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_erro
     return r;
 }
 
-static int build(struct ward *w, struct sp_error *e)
+static int build(struct ward *w, struct sp_err *e)
 {
     auto_buf struct sp_buf plan = {0};
     struct sp_cell_options o = w->all->options.cell;
@@ -530,7 +530,7 @@ static struct ward *find_spare(const struct sp_wards *w, bool may_be_only)
 }
 
 /* Each session has one cell for itself; what there is beyond goes to whoever comes first. */
-static int make_room(struct sp_wards *w, uint64_t session, struct sp_error *e)
+static int make_room(struct sp_wards *w, uint64_t session, struct sp_err *e)
 {
     const uint32_t own = cells_of(w, session);
     uint32_t more = 0; /* beyond the first of each session */
@@ -560,7 +560,7 @@ static int make_room(struct sp_wards *w, uint64_t session, struct sp_error *e)
 
 static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
                      struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     int r = make_room(all, session, e);
     struct ward *w = r < 0 ? NULL : calloc(1, sizeof *w);
@@ -631,7 +631,7 @@ static bool is_remote(struct ward *w)
 /* A ward for what was surveyed: the one there is if it is still right, or a new one. */
 static int use_survey(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
                       struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     struct ward *w = find_ward(all, session, key);
 
@@ -647,7 +647,7 @@ static int use_survey(struct sp_wards *all, uint64_t session, const struct sp_po
 }
 
 static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                        struct ward **ret, struct sp_error *e)
+                        struct ward **ret, struct sp_err *e)
 {
     auto_buf struct sp_buf key = {0};
     struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
@@ -663,7 +663,7 @@ static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_
     return r < 0 ? r : use_survey(all, session, p, &key, &survey, ret, e);
 }
 
-static int check_exposed(const struct sp_wards *all, const struct sp_policy *p, struct sp_error *e)
+static int check_exposed(const struct sp_wards *all, const struct sp_policy *p, struct sp_err *e)
 {
     if (p->profile.has_network && all->options.is_exposed)
         return sp_fail(
@@ -700,14 +700,14 @@ static struct sp_cell *use(struct ward *w)
 }
 
 /* The disk changed again and again. */
-static int give_up(struct sp_error *e)
+static int give_up(struct sp_err *e)
 {
     e->code = SP_E_INVALID;
     return sp_wrap(e, "failed to prepare process sandbox: changed");
 }
 
 int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_error *e)
+                  struct sp_cell **ret, struct sp_err *e)
 {
     struct ward *w = NULL;
     int r = check_exposed(all, p, e);
@@ -728,7 +728,7 @@ int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy
 /* ---- without waiting for the disk ---- */
 
 static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
-                        struct sp_survey *survey, int r, struct sp_error *e)
+                        struct sp_survey *survey, int r, struct sp_err *e)
 {
     struct sp_ward_ask *a = SP_CONTAINER(s, struct sp_ward_ask, survey);
     auto_buf struct sp_buf key = {0};
@@ -749,7 +749,7 @@ static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
 }
 
 int sp_wards_find(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_error *e)
+                  struct sp_cell **ret, struct sp_err *e)
 {
     auto_buf struct sp_buf key = {0};
     const int r = check_exposed(all, p, e);
@@ -769,7 +769,7 @@ int sp_wards_find(struct sp_wards *all, uint64_t session, const struct sp_policy
 }
 
 int sp_wards_ask(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                 struct sp_ward_ask *a, struct sp_error *e)
+                 struct sp_ward_ask *a, struct sp_err *e)
 {
     a->wards = all;
     a->session = session;
@@ -786,7 +786,7 @@ void sp_wards_cancel(struct sp_ward_ask *a)
 /* ---- beginning and end ---- */
 
 int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_wards_options *o,
-                 struct sp_wards **ret, struct sp_error *e)
+                 struct sp_wards **ret, struct sp_err *e)
 {
     struct sp_wards *w = calloc(1, sizeof *w);
 

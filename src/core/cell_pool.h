@@ -36,7 +36,7 @@ struct sp_wards_options {
 };
 
 int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_wards_options *o,
-                 struct sp_wards **ret, struct sp_error *e);
+                 struct sp_wards **ret, struct sp_err *e);
 /* Before the cells are freed. */
 void sp_wards_free(struct sp_wards *w);
 
@@ -44,32 +44,32 @@ void sp_wards_free(struct sp_wards *w);
  * built while the first start waits in its socket. Refused: the policy is wrong, cannot be enforced
  * on this host, or there are too many. */
 int sp_wards_cell(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_error *e);
+                  struct sp_cell **ret, struct sp_err *e);
 
 /*
  * The same without waiting for the disk, in two steps. A cell that is there and is known to be
  * right at once; *ret NULL: ask.
  */
 int sp_wards_find(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_error *e);
+                  struct sp_cell **ret, struct sp_err *e);
 /* The policy is surveyed in a thread; done is called later, with a cell, or NULL and an error.
  * There is no deadline but the caller's. */
 struct sp_ward_ask {
-    void (*done)(struct sp_ward_ask *a, struct sp_cell *cell, struct sp_error *e);
+    void (*done)(struct sp_ward_ask *a, struct sp_cell *cell, struct sp_err *e);
     struct sp_wards *wards;
     uint64_t session;
     int tries;
     struct sp_survey_ask survey;
 };
 int sp_wards_ask(struct sp_wards *w, uint64_t session, const struct sp_policy *p,
-                 struct sp_ward_ask *a, struct sp_error *e);
+                 struct sp_ward_ask *a, struct sp_err *e);
 void sp_wards_cancel(struct sp_ward_ask *a); /* nothing asked: fine */
 void sp_wards_end_session(struct sp_wards *w, uint64_t session);
 
 /* Makes the plan and no cell; the host's powers are probed when they are first needed. */
 int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
-                  struct sp_error *e);
-int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_error *e);
+                  struct sp_err *e);
+int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_err *e);
 
 /* Whether a placeholder of ours stands there: nothing that anybody made. */
 bool sp_wards_stand_in(const struct sp_wards *w, const char *path);

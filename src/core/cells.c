@@ -46,7 +46,7 @@ struct sp_cell {
     uint32_t tier;
     struct sp_cell_child self;
     struct sp_cell_child maker;  /* in tier CELL: ends as soon as the cell is born */
-    struct sp_error why;         /* it could not be confined; code NONE: it could, or is not yet */
+    struct sp_err why;           /* it could not be confined; code NONE: it could, or is not yet */
     uint32_t busy;               /* seats whose process has not closed, and guests */
     int socket;                  /* -1: it has died */
     char cgroup[SP_CGROUP_NAME]; /* its directory's name; "": none */
@@ -176,7 +176,7 @@ static void flush_outbox(struct sp_cell *c)
 }
 
 /* Why a new message for the cell is refused; 0: it is not. */
-static int check_answers(const struct sp_cell *c, struct sp_error *e)
+static int check_answers(const struct sp_cell *c, struct sp_err *e)
 {
     if (c->socket < 0)
         return sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again");
@@ -188,7 +188,7 @@ static int check_answers(const struct sp_cell *c, struct sp_error *e)
     return 0;
 }
 
-static int explain_unsent(int r, struct sp_error *e)
+static int explain_unsent(int r, struct sp_err *e)
 {
     return r == -EPIPE ? sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again")
                        : sp_fail(e, SP_E_SYSTEM, -r, "ask the cell");
@@ -251,7 +251,7 @@ static void give_back(struct sp_seat *s)
 }
 
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
-                  const struct sp_buf *strings, bool is_attached, struct sp_error *e)
+                  const struct sp_buf *strings, bool is_attached, struct sp_err *e)
 {
     auto_close int fd = -1;
     const bool is_inline = strings->len <= SP_WIRE_MAX - sizeof *m;
@@ -347,7 +347,7 @@ void sp_cell_wake(struct sp_seat *s)
 
 /* ---- guests ---- */
 
-int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e)
+int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e)
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
 
@@ -537,7 +537,7 @@ static void on_maker_end(struct sp_watch *w, uint32_t events)
         end_self(c);
 }
 
-static int launch(struct sp_cell *c, struct sp_error *e)
+static int launch(struct sp_cell *c, struct sp_err *e)
 {
     auto_close int plan = -1;
 
@@ -599,7 +599,7 @@ static void end_orphans(struct sp_cells *g)
         sp_orphans_end(&g->orphans);
 }
 
-int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e)
+int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_err *e)
 {
     if (sp_loop_has_sleeper(loop))
         return sp_fail(e, SP_E_STATE, 0, "this loop has the cells of another front already");
@@ -637,7 +637,7 @@ uint64_t sp_cells_pushes(const struct sp_cells *g)
 }
 
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
-                struct sp_error *e)
+                struct sp_err *e)
 {
     struct sp_cell *c = calloc(1, sizeof *c);
     int r;

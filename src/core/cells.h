@@ -28,7 +28,7 @@ struct sp_seat_ops {
     void (*news)(struct sp_seat *s); /* its ring has new records */
     void (*done)(struct sp_seat *s, uint64_t token, int err);
     /* The cell is gone, and with it the process; why (code NONE: nobody knows). */
-    void (*lost)(struct sp_seat *s, const struct sp_error *why);
+    void (*lost)(struct sp_seat *s, const struct sp_err *why);
 };
 
 /* One process's place in a cell; embedded in the process. */
@@ -44,7 +44,7 @@ struct sp_seat {
  * is busy while it is there, but deserted if it is at rest. */
 struct sp_cell_guest {
     /* The cell is gone, and why (code NONE: nobody knows). The guest has left already. */
-    void (*lost)(struct sp_cell_guest *g, const struct sp_error *why);
+    void (*lost)(struct sp_cell_guest *g, const struct sp_err *why);
     struct sp_cell *cell; /* NULL: none */
     bool is_resting;      /* nothing would be lost with it; its owner says so */
     struct sp_cell_guest *prev, *next;
@@ -67,7 +67,7 @@ struct sp_cell_options {
 
 /* All cells of a front. A guest in somebody else's program has no children but its cells: it is no
  * subreaper, and what a killed cell leaves ends by its cgroup or lives on. */
-int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_error *e);
+int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_err *e);
 /* Ends those that are left, too. */
 void sp_cells_free(struct sp_cells *g);
 /* Counts messages that were queued for a cell which has more queued than it takes at once: who
@@ -75,7 +75,7 @@ void sp_cells_free(struct sp_cells *g);
 uint64_t sp_cells_pushes(const struct sp_cells *g);
 
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
-                struct sp_error *e);
+                struct sp_err *e);
 /* Ends the cell and all it holds; waits for that, some seconds at most. */
 void sp_cell_free(struct sp_cell *c);
 /* Ends a confined cell, which takes no time: its seats hear ops.lost, and nothing is heard of it
@@ -94,7 +94,7 @@ bool sp_cell_is_busy(const struct sp_cell *c);
 
 /* Takes a seat and asks for the start; m's head is filled in here. Strings as in sp_wire_start. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
-                  const struct sp_buf *strings, bool is_attached, struct sp_error *e);
+                  const struct sp_buf *strings, bool is_attached, struct sp_err *e);
 /* The start was not answered for too long: further ones are refused until the cell says something.
  */
 void sp_cell_suspect(struct sp_seat *s);
@@ -109,7 +109,7 @@ void sp_cell_end_session(struct sp_cell *c, uint64_t session);
 
 /* Asks for a process that serves the other end of `socket`, which stays the caller's to close. If
  * there is none, that end is closed. */
-int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_error *e);
+int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e);
 /* The cell keeps a duplicate open, with the lock on it, until it ends. */
 void sp_cell_hold(struct sp_cell *c, int fd);
 void sp_cell_leave(struct sp_cell_guest *g); /* it is over; left already is fine */

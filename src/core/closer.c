@@ -257,7 +257,7 @@ bool sp_closer_is_full(const struct sp_closer *k)
 
 /* ---- beginning and end ---- */
 
-int sp_closer_new(struct sp_loop *loop, struct sp_closer **ret, struct sp_error *e)
+int sp_closer_new(struct sp_loop *loop, struct sp_closer **ret, struct sp_err *e)
 {
     struct sp_closer *k = calloc(1, sizeof *k);
 

@@ -32,7 +32,7 @@ struct sp_closing {                     /* embedded in whoever had the file; sta
     struct sp_closing *next;
 };
 
-int sp_closer_new(struct sp_loop *loop, struct sp_closer **ret, struct sp_error *e);
+int sp_closer_new(struct sp_loop *loop, struct sp_closer **ret, struct sp_err *e);
 /* What is not closed by now is closed with the process; of what hangs, done is not called. */
 void sp_closer_free(struct sp_closer *k); /* NULL is fine */
 

@@ -28,7 +28,7 @@ static bool has_fd(enum sp_file_op op)
            op == SP_FILE_WATCH_PRESENT;
 }
 
-static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_error *e)
+static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_err *e)
 {
     const struct sp_file_ask *ask = &job->ask;
     const size_t a = ask->path == NULL ? 0 : strlen(ask->path);
@@ -86,7 +86,7 @@ static size_t size_of(const struct sp_files_job *job)
     return job->base64.p != NULL ? job->base64.n / 4 * 3 : job->raw.n;
 }
 
-static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, struct sp_error *e)
+static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, struct sp_err *e)
 {
     if (job->base64.p != NULL)
         return sp_base64_decode(job->base64, out, ret_len, e);
@@ -95,7 +95,7 @@ static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, 
     return 0;
 }
 
-static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct sp_error *e)
+static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct sp_err *e)
 {
     while (n > 0) {
         const ssize_t done = pwrite(fd, data, n, (off_t)at);
@@ -113,7 +113,7 @@ static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct 
 
 /* The same as put_data into a memory file, piece by piece: a piece stays in the cache, and pages
  * that are written whole are not cleared before. */
-static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len, struct sp_error *e)
+static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len, struct sp_err *e)
 {
     char piece[PIECE / 4 * 3];
     size_t n = 0;
@@ -135,7 +135,7 @@ static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len,
 
 /* Into a memory file: it waits, or is too large for a window. */
 static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
-                      struct sp_files_server *server, struct sp_error *e)
+                      struct sp_files_server *server, struct sp_err *e)
 {
     struct sp_files_parked *p = c->parked;
     const size_t room = size_of(job);
@@ -156,7 +156,7 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
 }
 
 static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
-                     struct sp_files_server *server, struct sp_error *e)
+                     struct sp_files_server *server, struct sp_err *e)
 {
     const size_t room = size_of(job);
     char nothing[4];
@@ -219,7 +219,7 @@ static void set_not_waiting(struct sp_files_call *c)
 }
 
 static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_t session,
-                     struct sp_cell **ret, struct sp_error *e)
+                     struct sp_cell **ret, struct sp_err *e)
 {
     return policy == NULL ? sp_server_cell(f->server, ret, e)
                           : sp_wards_cell(f->server->wards, session, policy, ret, e);
@@ -227,7 +227,7 @@ static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_
 
 /* A process that can begin now; *ret NULL: all are at work. */
 static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
-                       struct sp_files_server **ret, struct sp_error *e)
+                       struct sp_files_server **ret, struct sp_err *e)
 {
     struct sp_cell *cell = NULL;
 
@@ -239,7 +239,7 @@ static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
 }
 
 /* One message carries one descriptor: the file. The data of a block goes back into the window. */
-static int take_block(struct sp_files_parked *p, struct sp_files_server *server, struct sp_error *e)
+static int take_block(struct sp_files_parked *p, struct sp_files_server *server, struct sp_err *e)
 {
     p->fd = *p->handle;
     if (p->fd < 0)
@@ -255,7 +255,7 @@ static int take_block(struct sp_files_parked *p, struct sp_files_server *server,
     return 0;
 }
 
-static int begin(struct sp_files_call *c, struct sp_files_server *server, struct sp_error *e)
+static int begin(struct sp_files_call *c, struct sp_files_server *server, struct sp_err *e)
 {
     const bool is_block = c->parked->handle != NULL && c->parked->head.op != SP_FILE_OPEN;
     int r = is_block ? take_block(c->parked, server, e) : 0;
@@ -271,7 +271,7 @@ static int begin(struct sp_files_call *c, struct sp_files_server *server, struct
 }
 
 /* What is needed once the borrowed things are gone. */
-static int keep(struct sp_files_parked *p, const struct sp_policy *policy, struct sp_error *e)
+static int keep(struct sp_files_parked *p, const struct sp_policy *policy, struct sp_err *e)
 {
     if (policy != NULL && !sp_policy_copy(policy, &p->policy))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
@@ -280,7 +280,7 @@ static int keep(struct sp_files_parked *p, const struct sp_policy *policy, struc
 }
 
 int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struct sp_files_job *job,
-                 struct sp_files_call *c, struct sp_error *e)
+                 struct sp_files_call *c, struct sp_err *e)
 {
     struct sp_files_server *server = NULL;
 
@@ -351,7 +351,7 @@ void sp_files_drop(struct sp_files_call *c)
 }
 
 void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
-                     const struct sp_error *e)
+                     const struct sp_err *e)
 {
     struct sp_files_parked *p = c->parked;
 
@@ -372,7 +372,7 @@ static bool try_waiting(struct sp_files_call *c)
 {
     const struct sp_policy *policy = c->parked->has_policy ? &c->parked->policy : NULL;
     struct sp_files_server *server = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = find_server(c, policy, &server, &e);
 
     if (r == 0 && server == NULL)
@@ -413,12 +413,12 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
 
 /* ---- closing ---- */
 
-static int find_closer(struct sp_files *f, struct sp_error *e)
+static int find_closer(struct sp_files *f, struct sp_err *e)
 {
     return f->closer != NULL ? 0 : sp_closer_new(f->loop, &f->closer, e);
 }
 
-int sp_files_can_open(struct sp_files *f, struct sp_error *e)
+int sp_files_can_open(struct sp_files *f, struct sp_err *e)
 {
     const int r = find_closer(f, e);
 
@@ -431,7 +431,7 @@ int sp_files_can_open(struct sp_files *f, struct sp_error *e)
 
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (find_closer(f, &e) == 0) {
         sp_closer_close(f->closer, c, fd);
@@ -443,7 +443,7 @@ void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd)
 
 /* ---- beginning and end ---- */
 
-int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_error *e)
+int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_err *e)
 {
     struct sp_files *f = calloc(1, sizeof *f);
 

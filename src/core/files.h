@@ -64,7 +64,7 @@ struct sp_files_call {
      * or its cell ended, or the policy cannot be enforced) *a is NULL. Data in *a->window is
      * borrowed for the call, hostile, and may change while it is read: copy before you judge. The
      * fd of OPEN is the callee's. */
-    void (*done)(struct sp_files_call *c, const struct sp_file_answer *a, const struct sp_error *e);
+    void (*done)(struct sp_files_call *c, const struct sp_file_answer *a, const struct sp_err *e);
 
     /* its own */
     struct sp_files *files;
@@ -74,7 +74,7 @@ struct sp_files_call {
     struct sp_files_parked *parked; /* what is kept of the job while it waits */
 };
 
-int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_error *e);
+int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_err *e);
 /* Nobody waits any more; before the cells end. */
 void sp_files_free(struct sp_files *f);
 
@@ -84,7 +84,7 @@ void sp_files_free(struct sp_files *f);
  * limit (SP_E_LIMIT), no memory, a policy that is wrong or cannot be enforced (as sp_wards_cell).
  */
 int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struct sp_files_job *job,
-                 struct sp_files_call *call, struct sp_error *e);
+                 struct sp_files_call *call, struct sp_err *e);
 /* Nobody wants to know: done is not called. What is at work goes on to its end. */
 void sp_files_drop(struct sp_files_call *call);
 
@@ -93,7 +93,7 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
 
 /* For the file of a handle: whether one more may be opened, so that it can be closed, too.
  * SP_E_LIMIT: a disk does not answer, and too many of its files are not closed yet. */
-int sp_files_can_open(struct sp_files *f, struct sp_error *e);
+int sp_files_can_open(struct sp_files *f, struct sp_err *e);
 /* Closes it where nobody waits for it (core/closer.h). */
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd);
 

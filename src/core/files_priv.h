@@ -51,7 +51,7 @@ void sp_files_count_read(struct sp_files_call *c, bool begins);
 
 /* The call is over: it is released and told, or asked once more. */
 void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
-                     const struct sp_error *e);
+                     const struct sp_err *e);
 /* Something has become free: later in this turn those that wait are looked at. */
 void sp_files_go_on(struct sp_files *f);
 
@@ -61,8 +61,8 @@ void sp_files_go_on(struct sp_files *f);
 bool sp_files_can_begin(const struct sp_files *f);
 /* One at rest in this cell, or a new one; *ret NULL: there are too many, all at work. */
 int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
-                         struct sp_files_server **ret, struct sp_error *e);
-int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e);
+                         struct sp_files_server **ret, struct sp_err *e);
+int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_err *e);
 void sp_files_server_forget(struct sp_files_server *s); /* nobody wants its answer */
 /* The same before there is one: it may hang for ever, and is in nobody's way. */
 void sp_files_server_orphan(struct sp_files_server *s);

@@ -102,9 +102,9 @@ static void hang_up(struct sp_files_server *s)
     sp_files_go_on(s->files);
 }
 
-static void fail(struct sp_files_server *s, const struct sp_error *why)
+static void fail(struct sp_files_server *s, const struct sp_err *why)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     hang_up(s);
     if (s->call == NULL)
@@ -117,7 +117,7 @@ static void fail(struct sp_files_server *s, const struct sp_error *why)
     sp_files_finish(s->call, NULL, &e);
 }
 
-static void on_lost(struct sp_cell_guest *g, const struct sp_error *why)
+static void on_lost(struct sp_cell_guest *g, const struct sp_err *why)
 {
     fail(SP_CONTAINER(g, struct sp_files_server, guest), why);
 }
@@ -322,7 +322,7 @@ static int say(int socket, const struct sp_files_ask *m, const char *paths, int 
                         fd >= 0);
 }
 
-int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_error *e)
+int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, struct sp_err *e)
 {
     struct sp_files_parked *p = c->parked;
 
@@ -385,7 +385,7 @@ struct sp_files_server *sp_files_next_server(const struct sp_files_server *s)
 /* ---- beginnings ---- */
 
 /* The window, mapped here and sent there. */
-static int share_window(struct sp_files_server *s, struct sp_error *e)
+static int share_window(struct sp_files_server *s, struct sp_err *e)
 {
     const struct sp_files_ask hello = {0};
     auto_close int window = memfd_create("sallyport-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -401,7 +401,7 @@ static int share_window(struct sp_files_server *s, struct sp_error *e)
     return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations") : 0;
 }
 
-static int open_server(struct sp_files_server *s, struct sp_cell *cell, struct sp_error *e)
+static int open_server(struct sp_files_server *s, struct sp_cell *cell, struct sp_err *e)
 {
     int pair[2];
 
@@ -416,7 +416,7 @@ static int open_server(struct sp_files_server *s, struct sp_cell *cell, struct s
 }
 
 static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
-                       struct sp_files_server **ret, struct sp_error *e)
+                       struct sp_files_server **ret, struct sp_err *e)
 {
     struct sp_files_server *s = calloc(1, sizeof *s);
 
@@ -455,7 +455,7 @@ bool sp_files_can_begin(const struct sp_files *f)
 }
 
 int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
-                         struct sp_files_server **ret, struct sp_error *e)
+                         struct sp_files_server **ret, struct sp_err *e)
 {
     struct sp_files_server *other = NULL;
 

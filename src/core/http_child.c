@@ -225,7 +225,7 @@ static size_t choose_variables(const struct sp_web *h, char *renamed, size_t siz
     return n;
 }
 
-static int spawn(struct sp_web_child *c, struct sp_error *e)
+static int spawn(struct sp_web_child *c, struct sp_err *e)
 {
     char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "http", NULL};
     char *envp[VARIABLES_MAX];
@@ -250,7 +250,7 @@ static int spawn(struct sp_web_child *c, struct sp_error *e)
     return 0;
 }
 
-int sp_web_child_start(struct sp_web *h, struct sp_error *e)
+int sp_web_child_start(struct sp_web *h, struct sp_err *e)
 {
     struct sp_web_child *c = calloc(1, sizeof *c);
 

@@ -18,7 +18,7 @@
 #define GRACE_MS 5000 /* the process keeps the time; should it not, we do */
 
 int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, struct sp_web **ret,
-               struct sp_error *e)
+               struct sp_err *e)
 {
     struct sp_web *h = calloc(1, sizeof *h);
     char *heard = malloc(sizeof(struct sp_web_message) + SP_WEB_PIECE);
@@ -178,7 +178,7 @@ static void on_time(struct sp_timer *t)
                           : "the time for it has passed");
 }
 
-static int arm(struct sp_web_call *c, uint64_t more_ms, struct sp_error *e)
+static int arm(struct sp_web_call *c, uint64_t more_ms, struct sp_err *e)
 {
     if (c->due_ms == UINT64_MAX ||
         sp_loop_timer(c->http->loop, &c->timer, c->due_ms + more_ms, on_time))
@@ -187,7 +187,7 @@ static int arm(struct sp_web_call *c, uint64_t more_ms, struct sp_error *e)
 }
 
 /* It leaves the list of those that wait, or was in none. */
-static int start(struct sp_web_call *c, struct sp_error *e)
+static int start(struct sp_web_call *c, struct sp_err *e)
 {
     struct sp_web *h = c->http;
     const uint64_t now = sp_loop_now(h->loop);
@@ -231,7 +231,7 @@ static void start_more(struct sp_deferred *d)
     struct sp_web_call *c;
 
     while ((c = find_startable(h)) != NULL) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         char why[640];
 
         if (start(c, &e) < 0)
@@ -240,7 +240,7 @@ static void start_more(struct sp_deferred *d)
 }
 
 /* What it is made of, in memory that nobody can change any more. */
-static int keep(const struct sp_web_ask *ask, struct sp_web_call *c, struct sp_error *e)
+static int keep(const struct sp_web_ask *ask, struct sp_web_call *c, struct sp_err *e)
 {
     const struct sp_str parts[] = {ask->method, ask->url, ask->fields, ask->body};
     auto_close int fd = sp_fd_lift(memfd_create("sallyport-http", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -261,7 +261,7 @@ static int keep(const struct sp_web_ask *ask, struct sp_web_call *c, struct sp_e
     return 0;
 }
 
-static int check_sizes(const struct sp_web_ask *ask, struct sp_error *e)
+static int check_sizes(const struct sp_web_ask *ask, struct sp_err *e)
 {
     if (ask->method.n > SP_WEB_MAX_METHOD)
         return sp_fail(e, SP_E_LIMIT, 0, "the method is longer than %u bytes", SP_WEB_MAX_METHOD);
@@ -275,7 +275,7 @@ static int check_sizes(const struct sp_web_ask *ask, struct sp_error *e)
 }
 
 int sp_web_ask(struct sp_web *h, struct sp_web_client *client, const struct sp_web_ask *ask,
-               struct sp_web_call *call, struct sp_error *e)
+               struct sp_web_call *call, struct sp_err *e)
 {
     const uint64_t now = sp_loop_now(h->loop);
     int r = check_sizes(ask, e);

@@ -70,12 +70,12 @@ struct sp_web_call {
 
 /* environ: ours; what matters of it, such as proxies, is given to the process. */
 int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, struct sp_web **ret,
-               struct sp_error *e);
+               struct sp_err *e);
 void sp_web_free(struct sp_web *h); /* nobody waits any more; NULL is fine */
 
 /* Asks; callbacks come later, never from within. Everything in the ask is borrowed for the call. */
 int sp_web_ask(struct sp_web *h, struct sp_web_client *client, const struct sp_web_ask *ask,
-               struct sp_web_call *call, struct sp_error *e);
+               struct sp_web_call *call, struct sp_err *e);
 void sp_web_take(struct sp_web_call *call, size_t bytes);
 /* Nobody wants to know: the request is broken off. Not asked, or done: fine. */
 void sp_web_drop(struct sp_web_call *call);

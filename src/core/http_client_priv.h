@@ -40,7 +40,7 @@ struct sp_web {
 
 /* ---- http_child.c ---- */
 
-int sp_web_child_start(struct sp_web *h, struct sp_error *e); /* h->child */
+int sp_web_child_start(struct sp_web *h, struct sp_err *e); /* h->child */
 /* 0: it is on its way, or the process has ended, which is heard soon. Else minus errno: it was not
  * sent. */
 int sp_web_child_say(struct sp_web_child *c, const void *message, size_t n, int fd);

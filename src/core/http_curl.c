@@ -55,7 +55,7 @@ static bool find_all(struct sp_curl *c, void *library)
     return true;
 }
 
-int sp_curl_open(struct sp_curl **ret, struct sp_error *e)
+int sp_curl_open(struct sp_curl **ret, struct sp_err *e)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     struct sp_curl *c = calloc(1, sizeof *c);
@@ -258,7 +258,7 @@ static CURLcode set_request(struct sp_curl *c, struct sp_curl_transfer *t,
 #undef SET
 
 int sp_curl_begin(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     CURLcode r = CURLE_OUT_OF_MEMORY;
 
@@ -364,7 +364,7 @@ bool sp_curl_is_built_in(void)
     return false;
 }
 
-int sp_curl_open(struct sp_curl **ret, struct sp_error *e)
+int sp_curl_open(struct sp_curl **ret, struct sp_err *e)
 {
     *ret = NULL;
     return sp_fail(e, SP_E_STATE, 0,
@@ -374,7 +374,7 @@ int sp_curl_open(struct sp_curl **ret, struct sp_error *e)
 
 /* Nobody comes here without an open library. */
 int sp_curl_begin(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     (void)c;
     (void)t;

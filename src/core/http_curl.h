@@ -50,11 +50,11 @@ struct sp_curl_transfer { /* zero but for ops before sp_curl_begin */
 };
 
 /* SP_E_STATE: there is no libcurl, or it was not known when this program was built. */
-int sp_curl_open(struct sp_curl **ret, struct sp_error *e);
+int sp_curl_open(struct sp_curl **ret, struct sp_err *e);
 bool sp_curl_is_built_in(void);
 
 int sp_curl_begin(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
-                  struct sp_error *e);
+                  struct sp_err *e);
 void sp_curl_resume(struct sp_curl *c, struct sp_curl_transfer *t);
 /* Breaks it off; done is not called. Has none been begun: fine. Not from within its callbacks. */
 void sp_curl_end(struct sp_curl *c, struct sp_curl_transfer *t);

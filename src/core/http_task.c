@@ -150,7 +150,7 @@ static void begin_transfer(struct sp_web_task *t)
         .body = t->body,
         .timeout_ms = t->deadline_ms == UINT64_MAX ? SP_WEB_NO_TIMEOUT : t->deadline_ms - now,
     };
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     t->head_read = 0;
     t->status = 0;

@@ -65,7 +65,7 @@ static bool is_slash(char c)
     return c == '/' || c == '\\';
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the URL");
 }
@@ -113,7 +113,7 @@ static bool add_encoded(struct sp_buf *b, struct sp_str s, const char *also)
 
 /* ---- the parts ---- */
 
-static int read_userinfo(struct sp_str s, struct sp_web_url *u, struct sp_error *e)
+static int read_userinfo(struct sp_str s, struct sp_web_url *u, struct sp_err *e)
 {
     const char *colon = memchr(s.p, ':', s.n);
     const struct sp_str user = {s.p, colon == NULL ? s.n : (size_t)(colon - s.p)};
@@ -149,7 +149,7 @@ static bool is_bad_address(struct sp_str host)
     return inet_aton(text, &address) == 0;
 }
 
-static int check_host(struct sp_str host, struct sp_error *e)
+static int check_host(struct sp_str host, struct sp_err *e)
 {
     char text[64];
     struct in6_addr address;
@@ -174,7 +174,7 @@ static int check_host(struct sp_str host, struct sp_error *e)
     return 0;
 }
 
-static int check_port(struct sp_str port, struct sp_error *e)
+static int check_port(struct sp_str port, struct sp_err *e)
 {
     uint64_t n;
 
@@ -183,7 +183,7 @@ static int check_port(struct sp_str port, struct sp_error *e)
                : sp_fail(e, SP_E_INVALID, 0, "invalid port number");
 }
 
-static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_error *e)
+static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_err *e)
 {
     const char *at = memrchr(s.p, '@', s.n);
     struct sp_str host = s;
@@ -233,7 +233,7 @@ static bool add_target(struct sp_str s, struct sp_buf *b)
     return ok;
 }
 
-int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_error *e)
+int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_err *e)
 {
     auto_buf struct sp_buf cleaned = {0};
 

@@ -120,7 +120,7 @@ static void flush_all(const struct sp_web_worker *w)
         sp_web_task_flush(t);
 }
 
-int sp_web_worker_run(int socket, struct sp_error *e)
+int sp_web_worker_run(int socket, struct sp_err *e)
 {
     struct sp_web_worker w = {.socket = socket};
 

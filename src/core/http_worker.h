@@ -8,6 +8,6 @@
 
 #include "base/error.h"
 
-int sp_web_worker_run(int socket, struct sp_error *e);
+int sp_web_worker_run(int socket, struct sp_err *e);
 
 #endif

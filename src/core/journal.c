@@ -169,7 +169,7 @@ static void close_dir(struct sp_journal *j)
     }
 }
 
-int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_error *e)
+int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e)
 {
     struct sp_journal *j = calloc(1, sizeof *j);
 

@@ -20,7 +20,7 @@ struct sp_journal;
 
 /* Cleans up after dead servers, too. `dir`: the runtime directory, made if it is missing; NULL, or
  * one that is not ours alone: nothing is written down, with a warning that says why. */
-int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_error *e);
+int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e);
 /* What is still noted is left to the next server. */
 void sp_journal_free(struct sp_journal *j);
 

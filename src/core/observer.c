@@ -81,7 +81,7 @@ static void link_out(struct sp_observer *o)
 }
 
 int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, struct sp_proc *p,
-                      uint64_t after_seq, struct sp_error *e)
+                      uint64_t after_seq, struct sp_err *e)
 {
     if (p->observer_count >= SP_PROC_MAX_OBSERVERS)
         return sp_fail(e, SP_E_LIMIT, 0, "at most %d may be attached to one process",
@@ -111,7 +111,7 @@ void sp_observer_end(struct sp_observer *o)
     p->has_typist_size = false;
 }
 
-int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_error *e)
+int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e)
 {
     struct sp_observer *other = o->proc->typist;
 

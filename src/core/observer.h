@@ -42,12 +42,12 @@ struct sp_gap {
 
 /* From the record after `after_seq` on; UINT64_MAX: from the end of now. Refused at the bound. */
 int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, struct sp_proc *p,
-                      uint64_t after_seq, struct sp_error *e);
+                      uint64_t after_seq, struct sp_err *e);
 /* Ended already: fine. The typist leaves its place to the next who asks. */
 void sp_observer_end(struct sp_observer *o);
 
 /* Becomes the typist. SP_E_ATTACHED: there is another one, and it is not to be robbed. */
-int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_error *e);
+int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e);
 
 /* The next record and what is missing before it: 1, or 0 if there is none. */
 int sp_observer_next(struct sp_observer *o, struct sp_record *ret, struct sp_gap *ret_gap);

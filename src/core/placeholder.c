@@ -164,8 +164,7 @@ static bool remove_held(const struct placeholder *p)
 
 /* ---- beginning and end ---- */
 
-int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret,
-                        struct sp_error *e)
+int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret, struct sp_err *e)
 {
     struct sp_placeholders *t = calloc(1, sizeof *t);
 
@@ -316,7 +315,7 @@ static struct placeholder *add(struct sp_placeholders *t, const char *path)
     return p;
 }
 
-static int refuse(const char *path, int err, struct sp_error *e)
+static int refuse(const char *path, int err, struct sp_err *e)
 {
     if (err == EEXIST || err == ELOOP || err == ENOTDIR || err == EAGAIN)
         return sp_fail(e, SP_E_STATE, 0, "%s has appeared while the sandbox was made", path);
@@ -327,7 +326,7 @@ static int refuse(const char *path, int err, struct sp_error *e)
 }
 
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     struct placeholder *p = find(t, path);
     int fd = -1;

@@ -28,15 +28,14 @@ struct sp_placeholder_at {
 };
 
 /* journal: NULL, or it outlives the table. */
-int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret,
-                        struct sp_error *e);
+int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret, struct sp_err *e);
 /* Removes those that are left. */
 void sp_placeholders_free(struct sp_placeholders *t);
 
 /* One user more. 1: none is needed, for neither we nor a command of ours can make anything there.
  * -SP_E_STATE: something else is there by now. */
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
-                        struct sp_error *e);
+                        struct sp_err *e);
 /* Whether an empty directory as we make them is there: this server's or another's. */
 bool sp_placeholder_is_at(const char *path);
 /* Whether the one that was taken is still there. */

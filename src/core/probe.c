@@ -17,7 +17,7 @@ struct trial {
 static bool try_it(struct trial *t)
 {
     auto_buf struct sp_buf plan = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     t->plan.version = SP_PLAN_VERSION;
     t->plan.bytes = t->plan.strings = sizeof t->plan;
@@ -51,12 +51,12 @@ static bool try_without_extras(struct trial *t)
 }
 
 /* Nothing was learnt of this host: it is not said of it, and asked again. */
-static int fail_for_now(const struct trial *t, struct sp_error *e)
+static int fail_for_now(const struct trial *t, struct sp_err *e)
 {
     return sp_fail(e, SP_E_FAILED, t->err, "failed to prepare process sandbox; try again");
 }
 
-int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_error *e)
+int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_err *e)
 {
     const uint32_t landlock = (uint32_t)sp_landlock_abi();
     struct trial t = {

@@ -8,6 +8,6 @@
 #include "sandbox/compile.h"
 
 /* `program`: our own binary. Takes some milliseconds. */
-int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_error *e);
+int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_err *e);
 
 #endif

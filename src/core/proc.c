@@ -180,13 +180,13 @@ static void forget_again(struct sp_proc *p)
     p->again = NULL;
 }
 
-static void fail_start(struct sp_proc *p, const struct sp_error *e);
-static int start_again(struct sp_proc *p, struct sp_error *e);
+static void fail_start(struct sp_proc *p, const struct sp_err *e);
+static int start_again(struct sp_proc *p, struct sp_err *e);
 
-static void on_lost(struct sp_seat *seat, const struct sp_error *why)
+static void on_lost(struct sp_seat *seat, const struct sp_err *why)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (p->life == SP_PROC_STARTING) {
         e = *why;
@@ -236,7 +236,7 @@ static void count_starting(struct sp_proc *p, int change)
     p->session->server->starting += (uint32_t)change;
 }
 
-static void fail_start(struct sp_proc *p, const struct sp_error *e)
+static void fail_start(struct sp_proc *p, const struct sp_err *e)
 {
     struct sp_start_wait *w = p->start_wait;
 
@@ -258,7 +258,7 @@ static const char *file_of(const struct sp_proc *p)
 static void on_no_answer(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int pid = p->seat.cell != NULL ? (int)sp_cell_pid(p->seat.cell) : 0;
 
     sp_cell_suspect(&p->seat);
@@ -272,7 +272,7 @@ static void on_no_answer(struct sp_timer *t)
 static void on_no_survey(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)sp_fail(&e, SP_E_FAILED, 0,
                   "failed to prepare process sandbox: a file system that its policy names did not "
@@ -282,7 +282,7 @@ static void on_no_survey(struct sp_timer *t)
 }
 
 /* Whose fault it is: the sandbox's own steps are not the command's. */
-static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_error *e)
+static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_err *e)
 {
     const char *cwd = p->strings.data;
 
@@ -314,7 +314,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
     struct sp_start_wait *w = p->start_wait;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_close int ring = ring_fd;
     auto_close int input = input_fd;
 
@@ -431,7 +431,7 @@ static bool is_open(const struct sp_start *o)
     return o->policy == NULL || o->policy->profile.kind == SP_PROFILE_DISABLED;
 }
 
-static int check_count(const struct sp_server *server, struct sp_error *e)
+static int check_count(const struct sp_server *server, struct sp_err *e)
 {
     return server->proc_count <= server->options.max_processes
                ? 0
@@ -460,7 +460,7 @@ static bool keep_again(struct sp_proc *p, const struct sp_policy *policy,
 }
 
 static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_start *m,
-                    const struct sp_buf *strings, struct sp_error *e)
+                    const struct sp_buf *strings, struct sp_err *e)
 {
     if (p->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -478,7 +478,7 @@ static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_ti
 }
 
 /* Its sandbox was surveyed: there is a cell, or *e says why not. */
-static void on_ward(struct sp_ward_ask *ask, struct sp_cell *cell, struct sp_error *e)
+static void on_ward(struct sp_ward_ask *ask, struct sp_cell *cell, struct sp_err *e)
 {
     struct sp_again *a = SP_CONTAINER(ask, struct sp_again, ask);
     struct sp_proc *p = a->proc;
@@ -490,7 +490,7 @@ static void on_ward(struct sp_ward_ask *ask, struct sp_cell *cell, struct sp_err
 }
 
 /* In a cell of its policy, when that was surveyed. */
-static int ask_ward(struct sp_proc *p, struct sp_error *e)
+static int ask_ward(struct sp_proc *p, struct sp_err *e)
 {
     struct sp_again *a = p->again;
 
@@ -500,7 +500,7 @@ static int ask_ward(struct sp_proc *p, struct sp_error *e)
 }
 
 static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     struct sp_server *server = p->session->server;
     const int r = check_count(server, e);
@@ -511,7 +511,7 @@ static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell
                       : sp_wards_find(server->wards, p->session->number, o->policy, ret, e);
 }
 
-static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error *e)
+static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_err *e)
 {
     auto_buf struct sp_buf strings = {0};
     struct sp_wire_start m = {
@@ -546,7 +546,7 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_error
 }
 
 /* Not tried, for it was often enough: *e stays as it is. */
-static int start_again(struct sp_proc *p, struct sp_error *e)
+static int start_again(struct sp_proc *p, struct sp_err *e)
 {
     struct sp_again *a = p->again;
 
@@ -557,7 +557,7 @@ static int start_again(struct sp_proc *p, struct sp_error *e)
 }
 
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
-                  struct sp_proc **ret, struct sp_error *e)
+                  struct sp_proc **ret, struct sp_err *e)
 {
     struct sp_proc *p = calloc(1, sizeof *p);
 

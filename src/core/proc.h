@@ -124,12 +124,12 @@ struct sp_start {
 
 /* The answer to a start. On failure e says why, and the process is gone when this returns. */
 struct sp_start_wait {
-    void (*done)(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e);
+    void (*done)(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e);
 };
 
 /* Refused at once (limits), or w->done is called later. The id must be free. */
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
-                  struct sp_proc **ret, struct sp_error *e);
+                  struct sp_proc **ret, struct sp_err *e);
 /* Ends the bookkeeping; a live process is killed with its tree. Those who waited for its start are
  * woken; nobody else may refer to it. */
 void sp_proc_free(struct sp_proc *p);

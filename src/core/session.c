@@ -41,14 +41,14 @@ static struct sp_cell_options cell_options(struct sp_server *s)
     };
 }
 
-static int make_cell(struct sp_server *s, struct sp_error *e)
+static int make_cell(struct sp_server *s, struct sp_err *e)
 {
     const struct sp_cell_options o = cell_options(s);
 
     return sp_cell_new(s->cells, &o, &s->cell, e);
 }
 
-static int make_wards(struct sp_server *s, struct sp_error *e)
+static int make_wards(struct sp_server *s, struct sp_err *e)
 {
     const struct sp_wards_options o = {
         .cell = cell_options(s),
@@ -62,7 +62,7 @@ static int make_wards(struct sp_server *s, struct sp_error *e)
 }
 
 int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct sp_server *s = calloc(1, sizeof *s);
 
@@ -87,7 +87,7 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
     return 0;
 }
 
-int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e)
+int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e)
 {
     const bool is_first = s->cell == NULL;
 
@@ -168,8 +168,8 @@ void sp_server_free(struct sp_server *s)
     free(s);
 }
 
-int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret,
-                   struct sp_error *e)
+int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_session **ret,
+                   struct sp_err *e)
 {
     struct sp_session *n = calloc(1, sizeof *n);
 
@@ -191,7 +191,7 @@ int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session *
 
 /* ---- attach and detach ---- */
 
-static void attach(struct sp_session *s, struct sp_client *c)
+static void attach(struct sp_session *s, struct sp_session_client *c)
 {
     s->client = c;
     for (struct sp_proc *p = s->first; p != NULL; p = p->next)
@@ -207,8 +207,8 @@ struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id)
     return found;
 }
 
-int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
-                      struct sp_session **ret, struct sp_error *e)
+int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_session_client *c,
+                      struct sp_session **ret, struct sp_err *e)
 {
     struct sp_session *found = sp_server_find(s, id);
 

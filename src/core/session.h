@@ -15,10 +15,11 @@
 #define SP_SESSION_ID 36
 
 /* The connection a session is attached to. */
-struct sp_client {
-    void (*news)(struct sp_client *c, struct sp_proc *p); /* p has records to send */
-    void (*gone)(struct sp_client *c, struct sp_proc *p); /* p is being freed; it had news */
-    void (*challenge)(struct sp_client *c); /* somebody wants your session: still there? */
+struct sp_session_client {
+    void (*news)(struct sp_session_client *c, struct sp_proc *p); /* p has records to send */
+    void (*gone)(struct sp_session_client *c,
+                 struct sp_proc *p);                /* p is being freed; it had news */
+    void (*challenge)(struct sp_session_client *c); /* somebody wants your session: still there? */
 };
 
 struct sp_server;
@@ -28,7 +29,7 @@ struct sp_session {
     struct sp_session *prev, *next;
     char id[SP_SESSION_ID + 1];
     uint64_t number;
-    struct sp_client *client; /* NULL: detached */
+    struct sp_session_client *client; /* NULL: detached */
     struct sp_timer expiry;
     struct sp_proc *first, *last;
     struct sp_proc **buckets;
@@ -84,20 +85,20 @@ struct sp_server {
 };
 
 int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
-                  struct sp_error *e);
+                  struct sp_err *e);
 /* Ends every session and the cell. All clients must have detached. */
 void sp_server_free(struct sp_server *s);
 
 /* An open cell that takes starts: the one there is, or a new one if that was lost. */
-int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_error *e);
+int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e);
 uint64_t sp_server_pushes(const struct sp_server *s); /* as sp_cells_pushes */
 
-int sp_session_new(struct sp_server *s, struct sp_client *c, struct sp_session **ret,
-                   struct sp_error *e);
+int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_session **ret,
+                   struct sp_err *e);
 /* SP_E_STATE: unknown; SP_E_ATTACHED: another connection has it (which is asked for a sign of
  * life). */
-int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_client *c,
-                      struct sp_session **ret, struct sp_error *e);
+int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_session_client *c,
+                      struct sp_session **ret, struct sp_err *e);
 /* NULL: there is none of that id. */
 struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id);
 /* The connection has ended. keep: for session_ttl; else the session ends now. */

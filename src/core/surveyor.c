@@ -25,7 +25,7 @@ struct sp_survey_job {
     uint64_t session;
     struct sp_policy policy;
     struct sp_survey survey;
-    struct sp_error e;
+    struct sp_err e;
     int r;
 };
 
@@ -236,7 +236,7 @@ static void on_event(struct sp_watch *w, uint32_t events)
 }
 
 int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixed_places *fixed,
-                    struct sp_surveyor **ret, struct sp_error *e)
+                    struct sp_surveyor **ret, struct sp_err *e)
 {
     struct sp_surveyor *s = calloc(1, sizeof *s);
     pthread_condattr_t a;
@@ -309,7 +309,7 @@ void sp_surveyor_free(struct sp_surveyor *s)
 }
 
 int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_policy *p,
-                    struct sp_survey_ask *a, struct sp_error *e)
+                    struct sp_survey_ask *a, struct sp_err *e)
 {
     struct sp_survey_job *j = calloc(1, sizeof *j);
     int r = 0;

@@ -31,7 +31,7 @@ bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected)
            sp_utf8_add_lossy(out, (struct sp_str){bytes.data, bytes.len});
 }
 
-void sp_answer_set_output(struct sp_answer *a, const struct sp_headtail *collected,
+void sp_answer_set_output(struct sp_exec_answer *a, const struct sp_headtail *collected,
                           struct sp_str text)
 {
     a->has_token_count = true;
@@ -40,17 +40,17 @@ void sp_answer_set_output(struct sp_answer *a, const struct sp_headtail *collect
     a->output = text;
 }
 
-double sp_answer_wall_seconds(const struct sp_answer *a)
+double sp_answer_wall_seconds(const struct sp_exec_answer *a)
 {
     return (double)a->wall_ns / NS_PER_SECOND;
 }
 
-static struct sp_omission omission(const struct sp_answer *a)
+static struct sp_omission omission(const struct sp_exec_answer *a)
 {
     return (struct sp_omission){.bytes = a->omitted, .token_count = a->token_count};
 }
 
-bool sp_answer_add_output(struct sp_buf *out, const struct sp_answer *a, bool has_max_tokens,
+bool sp_answer_add_output(struct sp_buf *out, const struct sp_exec_answer *a, bool has_max_tokens,
                           uint64_t max_tokens)
 {
     if (!has_max_tokens)
@@ -69,7 +69,7 @@ static bool add_wall_time(struct sp_buf *out, uint64_t ns)
                          (unsigned)(digits % 10000));
 }
 
-static bool add_fate(struct sp_buf *out, const struct sp_answer *a)
+static bool add_fate(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     switch (a->fate) {
     case SP_ANSWER_EXITED:
@@ -83,7 +83,7 @@ static bool add_fate(struct sp_buf *out, const struct sp_answer *a)
 }
 
 /* Every line before the output, each with its LF. */
-static bool add_header(struct sp_buf *out, const struct sp_answer *a)
+static bool add_header(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     if (a->chunk_id.n != 0 && !(sp_buf_add_str(out, SP_STR("Chunk ID: ")) &&
                                 sp_buf_add_str(out, a->chunk_id) && sp_buf_add(out, "\n", 1)))
@@ -96,7 +96,7 @@ static bool add_header(struct sp_buf *out, const struct sp_answer *a)
     return sp_buf_add_str(out, a->more) && sp_buf_add_str(out, SP_STR("Output:\n"));
 }
 
-static bool add_body(struct sp_buf *out, const struct sp_answer *a,
+static bool add_body(struct sp_buf *out, const struct sp_exec_answer *a,
                      const struct sp_answer_limits *limits, size_t header)
 {
     const struct sp_allowance requested = {SP_ALLOWANCE_TOKENS, limits->has_max_tokens
@@ -108,7 +108,7 @@ static bool add_body(struct sp_buf *out, const struct sp_answer *a,
                            omission(a), whole > header ? whole - header : 0);
 }
 
-bool sp_answer_add_text(struct sp_buf *out, const struct sp_answer *a,
+bool sp_answer_add_text(struct sp_buf *out, const struct sp_exec_answer *a,
                         const struct sp_answer_limits *limits)
 {
     const size_t mark = out->len;
@@ -119,7 +119,7 @@ bool sp_answer_add_text(struct sp_buf *out, const struct sp_answer *a,
     return false;
 }
 
-bool sp_answer_add_full_text(struct sp_buf *out, const struct sp_answer *a)
+bool sp_answer_add_full_text(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     const struct sp_allowance unbounded = {SP_ALLOWANCE_BYTES, UINT64_MAX};
     const size_t mark = out->len;

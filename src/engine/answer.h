@@ -28,7 +28,7 @@ enum sp_answer_fate {
  * The members of the structured form. `output` is the whole collected text, borrowed; the form
  * shows what sp_answer_add_output makes of it.
  */
-struct sp_answer {
+struct sp_exec_answer {
     struct sp_str chunk_id; /* empty: none; borrowed */
     uint64_t wall_ns;
     enum sp_answer_fate fate;
@@ -58,20 +58,20 @@ void sp_answer_hold_back(struct sp_headtail *collected, struct sp_headtail *pend
 bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected);
 
 /* Sets output, omitted and token_count; `text` is what sp_answer_decode made of the same bytes. */
-void sp_answer_set_output(struct sp_answer *a, const struct sp_headtail *collected,
+void sp_answer_set_output(struct sp_exec_answer *a, const struct sp_headtail *collected,
                           struct sp_str text);
 
-double sp_answer_wall_seconds(const struct sp_answer *a);
+double sp_answer_wall_seconds(const struct sp_exec_answer *a);
 
 /* The member `output`: within max_tokens if there is such a number, else all of it. */
-bool sp_answer_add_output(struct sp_buf *out, const struct sp_answer *a, bool has_max_tokens,
+bool sp_answer_add_output(struct sp_buf *out, const struct sp_exec_answer *a, bool has_max_tokens,
                           uint64_t max_tokens);
 
 /* The text for a model: at most 1.2 times what is configured, so that nobody truncates it again. */
-bool sp_answer_add_text(struct sp_buf *out, const struct sp_answer *a,
+bool sp_answer_add_text(struct sp_buf *out, const struct sp_exec_answer *a,
                         const struct sp_answer_limits *limits);
 
 /* The text for logs: all of it. */
-bool sp_answer_add_full_text(struct sp_buf *out, const struct sp_answer *a);
+bool sp_answer_add_full_text(struct sp_buf *out, const struct sp_exec_answer *a);
 
 #endif

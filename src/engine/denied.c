@@ -35,5 +35,5 @@ bool sp_denied_judge(enum sp_job_sandbox sandbox, const struct sp_job_exit *how,
 
 const char *sp_denied_call_name(int call)
 {
-    return sp_call_name(call);
+    return sp_syscall_name(call);
 }

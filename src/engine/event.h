@@ -31,7 +31,7 @@ enum sp_event_source {
 
 enum sp_event_status { SP_STATUS_COMPLETED, SP_STATUS_FAILED, SP_STATUS_DECLINED };
 
-struct sp_event {
+struct sp_exec_event {
     enum sp_event_type type;
     struct sp_str call_id;
     int process_id; /* 0: none (a one-shot run) */

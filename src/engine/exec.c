@@ -19,7 +19,7 @@ static struct sp_exec *exec_of(struct sp_call *c)
 /* ---- where it runs ---- */
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-                     const struct sp_error *e)
+                     const struct sp_err *e)
 {
     struct sp_exec *x = SP_CONTAINER(w, struct sp_exec, facts_wait);
     struct sp_keep *k = &x->call.keep;
@@ -39,7 +39,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
 
 static bool check(struct sp_exec *x)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     if (x->call.m->call_count > SP_CALLS_MAX) {
         (void)sp_fail(&e, SP_E_LIMIT, 0, "too many calls are waiting");
@@ -69,7 +69,7 @@ static bool await_facts(struct sp_exec *x)
 /* ---- may it run? ---- */
 
 /* The answer is there. */
-static void on_told(struct sp_plan *p)
+static void on_told(struct sp_run_plan *p)
 {
     sp_call_changed(&SP_CONTAINER(p, struct sp_exec, plan)->call);
 }
@@ -93,7 +93,7 @@ static bool make_environ(struct sp_exec *x, struct sp_str *ret)
 static bool begin_plan(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
-    struct sp_plan_ask ask = {
+    struct sp_run_plan_ask ask = {
         .call_id = x->ask.call_id,
         .turn_id = x->ask.turn_id,
         .environment = sp_str_of(x->home->id),
@@ -117,7 +117,7 @@ static bool begin_plan(struct sp_exec *x)
 
     if (!sp_exec_say_env(x, &ask) || !make_environ(x, &ask.environ))
         return sp_exec_refuse_without_memory(x);
-    sp_plan_begin(&x->plan, m->approvals, &ask, on_told);
+    sp_run_plan_begin(&x->plan, m->approvals, &ask, on_told);
     x->stage = SP_EXEC_ASKING;
     return true;
 }
@@ -135,7 +135,7 @@ static bool intercept(struct sp_exec *x)
 
 static bool prepare(struct sp_exec *x)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (!sp_exec_check_facts(x) || !sp_exec_resolve(x))
         return false;
@@ -184,11 +184,11 @@ static void discard_process(struct sp_exec *x)
 
 static void tell_notice(const struct sp_exec *x, const char *text)
 {
-    const struct sp_event e = {.type = SP_EVENT_NOTICE,
-                               .call_id = x->ask.call_id,
-                               .turn_id = x->ask.turn_id,
-                               .exit_code = -1,
-                               .message = sp_str_of(text)};
+    const struct sp_exec_event e = {.type = SP_EVENT_NOTICE,
+                                    .call_id = x->ask.call_id,
+                                    .turn_id = x->ask.turn_id,
+                                    .exit_code = -1,
+                                    .message = sp_str_of(text)};
 
     sp_manager_event(x->call.m, &e);
 }
@@ -197,11 +197,11 @@ bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code)
 {
     char text[128];
 
-    if (!sp_plan_can_retry(&x->plan, is_guess))
+    if (!sp_run_plan_can_retry(&x->plan, is_guess))
         return false;
-    (void)snprintf(text, sizeof text, SP_PLAN_FAILED_NOTICE, exit_code);
+    (void)snprintf(text, sizeof text, SP_RUN_PLAN_FAILED_NOTICE, exit_code);
     tell_notice(x, text);
-    return sp_plan_retry(&x->plan, is_guess);
+    return sp_run_plan_retry(&x->plan, is_guess);
 }
 
 static void reject(struct sp_exec *x)
@@ -222,7 +222,7 @@ static void reject(struct sp_exec *x)
 /* An attempt that was told has its id still: the next one has another. */
 static bool reserve_again(struct sp_exec *x)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (x->call.reserved_id != 0 || sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) == 0)
         return true;
@@ -233,22 +233,22 @@ static bool reserve_again(struct sp_exec *x)
 static bool await_decision(struct sp_exec *x)
 {
     switch (x->plan.state) {
-    case SP_PLAN_ASKING:
+    case SP_RUN_PLAN_ASKING:
         return false;
-    case SP_PLAN_GO:
+    case SP_RUN_PLAN_GO:
         discard_process(x);
         if (x->plan.is_retry)
-            tell_notice(x, SP_PLAN_RETRY_NOTICE);
+            tell_notice(x, SP_RUN_PLAN_RETRY_NOTICE);
         if (!reserve_again(x))
             return false;
         x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
         return !x->patch.is_one || sp_exec_apply_patch(x);
-    case SP_PLAN_FAILED:
+    case SP_RUN_PLAN_FAILED:
         discard_process(x);
         sp_call_fail_create(&x->call, &x->plan.error, 0);
         return false;
-    case SP_PLAN_REFUSED:
-    case SP_PLAN_NEW:
+    case SP_RUN_PLAN_REFUSED:
+    case SP_RUN_PLAN_NEW:
         break;
     }
     reject(x);
@@ -270,7 +270,7 @@ static bool await_start(struct sp_exec *x)
     struct sp_process *p = x->call.process;
 
     if (p->refusal.code != SP_E_NONE) {
-        const struct sp_error why = p->refusal;
+        const struct sp_err why = p->refusal;
 
         discard_process(x);
         sp_call_fail_create(&x->call, &why, sp_exec_alien_fds(x));
@@ -440,7 +440,7 @@ static void release(struct sp_call *c)
 
     sp_backend_forget_facts(&x->facts_wait);
     sp_snapshots_forget(&x->snapshot_wait);
-    sp_plan_done(&x->plan);
+    sp_run_plan_done(&x->plan);
     sp_buf_done(&x->environ);
     sp_exec_patch_done(&x->patch);
     sp_shell_done(&x->shell);
@@ -469,7 +469,7 @@ static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
            sp_keep_vars(k, ask->env, &x->ask.env);
 }
 
-static bool copy_until(struct sp_exec *x, const struct sp_exec_ask *ask, struct sp_error *e)
+static bool copy_until(struct sp_exec *x, const struct sp_exec_ask *ask, struct sp_err *e)
 {
     const int r = sp_until_copy(&x->call, ask->until, ask->until_count, e);
 
@@ -479,7 +479,7 @@ static bool copy_until(struct sp_exec *x, const struct sp_exec_ask *ask, struct 
 }
 
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
-                    void *user, uint64_t *ret_call, struct sp_error *e)
+                    void *user, uint64_t *ret_call, struct sp_err *e)
 {
     const int r = sp_manager_admit(m, e);
 

@@ -12,7 +12,7 @@
 
 #define REFUSE(x, ...) (sp_call_fault(&(x)->call, SP_FAULT_ARGUMENTS, __VA_ARGS__), false)
 
-static bool fail_create(struct sp_exec *x, const struct sp_error *why)
+static bool fail_create(struct sp_exec *x, const struct sp_err *why)
 {
     sp_call_fail_create(&x->call, why, 0);
     return false;
@@ -20,7 +20,7 @@ static bool fail_create(struct sp_exec *x, const struct sp_error *why)
 
 static bool fail_without_memory(struct sp_exec *x)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
     return fail_create(x, &e);
@@ -64,7 +64,7 @@ static bool check_shell(struct sp_exec *x)
 static bool check_login(struct sp_exec *x)
 {
     const bool is_allowed = !x->call.m->options.refuses_login_shell;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_shell_login(x->ask.has_login, x->ask.login, is_allowed, &x->is_login, &e) < 0)
         return REFUSE(x, "%s", e.msg);
@@ -82,8 +82,8 @@ static bool is_granted(const struct sp_exec *x)
     const struct sp_manager *m = x->call.m;
 
     return x->ask.permissions == SP_PERMISSIONS_ADDITIONAL && x->ask.additional != NULL &&
-           sp_plan_is_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id,
-                              x->ask.additional, sp_home_policy(x->home));
+           sp_run_plan_is_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id,
+                                  x->ask.additional, sp_home_policy(x->home));
 }
 
 /* A text with the policy's name in it. */
@@ -105,7 +105,7 @@ static bool can_escalate(const struct sp_approval_policy *p)
 
 static bool check_grant(struct sp_exec *x)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (x->ask.additional == NULL)
         return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
@@ -169,7 +169,7 @@ static const char *own_path(const struct sp_manager *m)
     return NULL;
 }
 
-static int find_shell(struct sp_exec *x, struct sp_error *e)
+static int find_shell(struct sp_exec *x, struct sp_err *e)
 {
     const struct sp_manager *m = x->call.m;
     const struct sp_shell_places places = {.account_shell = m->account_shell, .path = own_path(m)};
@@ -190,7 +190,7 @@ static int find_shell(struct sp_exec *x, struct sp_error *e)
 static bool resolve_argv(struct sp_exec *x)
 {
     struct sp_shell_argv argv;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (x->ask.argc != 0) {
         x->argv = x->ask.argv;
@@ -210,7 +210,7 @@ static bool resolve_argv(struct sp_exec *x)
 }
 
 /* There the conventions may be others: an absolute path of any kind is passed on as it is. */
-static char *remote_workdir(const struct sp_exec *x, struct sp_error *e)
+static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
 {
     const struct sp_str dir = x->ask.workdir;
     const char *cwd = x->home_cwd;
@@ -230,7 +230,7 @@ static char *remote_workdir(const struct sp_exec *x, struct sp_error *e)
 static bool resolve_cwd(struct sp_exec *x)
 {
     auto_free char *cwd = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = 0;
 
     x->home_cwd = x->home->cwd != NULL ? x->home->cwd : x->facts.cwd;

@@ -38,7 +38,7 @@ static bool write_key(struct sp_exec *x, struct sp_words words, struct sp_str *r
     return ok;
 }
 
-bool sp_exec_say_env(struct sp_exec *x, struct sp_plan_ask *ask)
+bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask)
 {
     const struct sp_environ_vars vars = x->ask.env;
 

@@ -101,7 +101,7 @@ static bool is_late(const struct sp_exec_files *f)
 }
 
 /* 0: f->ask.fn will be called. */
-static int ask(struct sp_exec_files *f, void (*fn)(struct sp_backend_file *), struct sp_error *e)
+static int ask(struct sp_exec_files *f, void (*fn)(struct sp_backend_file *), struct sp_err *e)
 {
     f->ask.fn = fn;
     return sp_backend_ask_file(f->x->home->backend, &f->ask, e);
@@ -165,7 +165,7 @@ static void compare_all(struct sp_exec_files *f)
     };
     struct sp_patch_changes found = {0};
     auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[640];
     const int r = sp_patch_verify(&p->patch, p->base.p, f->x->call.m->options.keeps_line_endings,
                                   &source, &found, &why, &e);
@@ -213,7 +213,7 @@ static void on_read(struct sp_backend_file *ask)
 
 static void read_next(struct sp_exec_files *f)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[640];
 
     if (f->item_at == f->item_count) {
@@ -336,7 +336,7 @@ static bool add_done(struct sp_buf *out, const struct sp_exec_files *f)
             sp_buf_add(out, lines + 1, text.len - (size_t)(lines + 1 - text.data)));
 }
 
-static void end_writing(struct sp_exec_files *f, const struct sp_error *e)
+static void end_writing(struct sp_exec_files *f, const struct sp_err *e)
 {
     struct sp_exec *x = f->x;
     struct sp_exec_patch *p = &x->patch;
@@ -348,7 +348,7 @@ static void end_writing(struct sp_exec_files *f, const struct sp_error *e)
     if (e == NULL) {
         ok = sp_patch_add_summary(&p->output, &p->changes);
     } else {
-        p->was_denied = sp_plan_is_confined(&x->plan) &&
+        p->was_denied = sp_run_plan_is_confined(&x->plan) &&
                         (e->sys == EROFS || e->sys == EACCES || e->sys == EPERM);
         p->is_guess = e->sys != EROFS; /* a file's own mode refuses too */
         ok = sp_utf8_add_lossy(&p->output, sp_str_of(sp_error_text(e, text, sizeof text))) &&
@@ -360,11 +360,11 @@ static void end_writing(struct sp_exec_files *f, const struct sp_error *e)
     sp_call_changed(&x->call);
 }
 
-static void fail_step(struct sp_exec_files *f, const struct sp_error *why)
+static void fail_step(struct sp_exec_files *f, const struct sp_err *why)
 {
     const struct step *s = &f->steps[f->step_at];
     const struct sp_patch_change *c = &f->x->patch.changes.items[s->change];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (why->sys == ELOOP || strstr(why->msg, "symbolic link") != NULL)
         (void)sp_fail(&e, SP_E_FAILED, 0, "%s %s: a symbolic link is in the way", s->what, s->path);
@@ -384,7 +384,7 @@ static void on_step(struct sp_backend_file *ask)
     struct sp_exec_files *f = SP_CONTAINER(ask, struct sp_exec_files, ask);
     const struct step *s = &f->steps[f->step_at];
     const struct sp_patch_change *c = &f->x->patch.changes.items[s->change];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (ask->error.code != SP_E_NONE) {
         fail_step(f, &ask->error);
@@ -405,9 +405,9 @@ static void on_step(struct sp_backend_file *ask)
 
 static void write_next(struct sp_exec_files *f)
 {
-    const bool is_confined = sp_plan_is_confined(&f->x->plan);
+    const bool is_confined = sp_run_plan_is_confined(&f->x->plan);
     const struct step *s = &f->steps[f->step_at];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (f->step_at == f->step_count) {
         end_writing(f, NULL);
@@ -431,7 +431,7 @@ bool sp_exec_write_files(struct sp_exec *x)
 {
     struct sp_exec_files *f = begin(x, SP_EXEC_PATCH_MS);
 
-    if (f == NULL || !add_steps(f, sp_plan_is_confined(&x->plan)))
+    if (f == NULL || !add_steps(f, sp_run_plan_is_confined(&x->plan)))
         return sp_exec_refuse_without_memory(x);
     write_next(f);
     return true;

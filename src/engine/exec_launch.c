@@ -21,7 +21,7 @@ static void add_marks(struct sp_exec_environ *env, const struct sp_exec *x)
     if (!x->plan.has_policy || x->plan.is_free)
         return;
     env->ask.has_no_network = profile->kind != SP_PROFILE_DISABLED && !profile->has_network;
-    env->ask.is_confined = sp_plan_is_confined(&x->plan);
+    env->ask.is_confined = sp_run_plan_is_confined(&x->plan);
 }
 
 /* The plain variables, and what the caller lays over them. A patch is our own program's work, and
@@ -80,7 +80,7 @@ static bool describe(struct sp_process *p, const struct sp_exec *x)
            sp_keep_strs(&p->keep, x->argv, x->argc, &p->argv);
 }
 
-static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_error *e)
+static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
 {
     struct sp_exec_environ env;
     auto_buf struct sp_buf script = {0};
@@ -116,7 +116,7 @@ bool sp_exec_launch(struct sp_exec *x)
 {
     struct sp_call *c = &x->call;
     struct sp_process *p = sp_process_new(c->m, c->reserved_id, c);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r =
         p != NULL ? start_job(x, p, &e) : sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
 

@@ -12,7 +12,7 @@
 
 bool sp_exec_refuse_without_memory(struct sp_exec *x)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
     sp_call_fail_create(&x->call, &e, 0);
@@ -50,12 +50,12 @@ static void on_result(void *user, const struct sp_run_result *r)
 
 bool sp_exec_apply_patch(struct sp_exec *x)
 {
-    const bool is_confined = sp_plan_is_confined(&x->plan);
+    const bool is_confined = sp_run_plan_is_confined(&x->plan);
     struct sp_exec_patch *p = &x->patch;
     auto_buf struct sp_buf input = {0};
     struct sp_str words[SP_PATCH_WORDS];
     struct sp_exec_environ env;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     p->is_over = p->was_denied = false;
     if (x->facts.is_remote)

@@ -56,7 +56,7 @@ struct sp_exec {
     struct sp_home *home; /* a reference; NULL: not found yet */
     struct sp_backend_wait facts_wait;
     struct sp_backend_facts facts;
-    struct sp_error unreachable; /* code NONE: it is not */
+    struct sp_err unreachable; /* code NONE: it is not */
 
     struct sp_shell shell; /* path NULL: argv was given */
     const struct sp_str *argv;
@@ -64,7 +64,7 @@ struct sp_exec {
     const char *home_cwd; /* NULL: not known */
     const char *snapshot; /* NULL: none */
     struct sp_snapshot_wait snapshot_wait;
-    struct sp_plan plan;
+    struct sp_run_plan plan;
     struct sp_buf environ; /* as the plan sees it */
     struct sp_exec_patch patch;
 
@@ -116,7 +116,7 @@ bool sp_exec_await_patch(struct sp_exec *x); /* as a stage */
 void sp_exec_patch_done(struct sp_exec_patch *p);
 
 /* exec_env.c: what the caller says of the environment, into what is judged. false: no memory. */
-bool sp_exec_say_env(struct sp_exec *x, struct sp_plan_ask *ask);
+bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask);
 
 /* exec_launch.c */
 /* The environment of the next attempt. */

@@ -72,7 +72,7 @@ static bool check_environment(struct sp_exec *x)
 static bool read_patch(struct sp_exec *x)
 {
     struct sp_exec_patch *p = &x->patch;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_patch_parse((struct sp_str){p->text.data, p->text.len}, &p->patch, &e) < 0 ||
         sp_patch_list(&p->patch, p->base.p, &p->changes, &e) < 0)
@@ -93,7 +93,7 @@ bool sp_exec_find_patch(struct sp_exec *x)
     struct sp_exec_patch *p = &x->patch;
     enum sp_patch_call call = SP_PATCH_CALL_NONE;
     auto_buf struct sp_buf cd = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_patch_recognise(argv, &call, &p->text, &cd, &e) < 0)
         return sp_exec_refuse_without_memory(x);
@@ -110,7 +110,7 @@ bool sp_exec_find_patch(struct sp_exec *x)
 /* ---- what would it change? ---- */
 
 /* The profile that a command would have, to read with. */
-static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_error *e)
+static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_err *e)
 {
     const struct sp_manager *m = x->call.m;
     struct sp_grant granted = {0};
@@ -142,7 +142,7 @@ bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why)
 /* What it has told, or why it has not. false: no memory. */
 static bool take_report(struct sp_exec_patch *p, const struct sp_run_result *r)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[640];
 
     if (r->kind == SP_RUN_TIMED_OUT) {
@@ -189,7 +189,7 @@ static bool start(struct sp_exec *x, const struct sp_policy *policy)
     struct sp_exec_patch *p = &x->patch;
     struct sp_str words[SP_PATCH_WORDS];
     struct sp_exec_environ env;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (x->facts.is_remote)
         return sp_exec_read_files(x, policy);
@@ -217,7 +217,7 @@ static bool start(struct sp_exec *x, const struct sp_policy *policy)
 static bool start_confined(struct sp_exec *x)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (find_policy(x, &policy, &e) < 0) {
         sp_call_fail_create(&x->call, &e, 0);
@@ -225,8 +225,8 @@ static bool start_confined(struct sp_exec *x)
     }
     if (!sp_profile_needs_sandbox(&policy.profile))
         return start(x, NULL);
-    return sp_plan_make_read_only(&policy.profile) ? start(x, &policy)
-                                                   : sp_exec_refuse_without_memory(x);
+    return sp_run_plan_make_read_only(&policy.profile) ? start(x, &policy)
+                                                       : sp_exec_refuse_without_memory(x);
 }
 
 bool sp_exec_verify_patch(struct sp_exec *x)

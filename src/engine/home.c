@@ -69,7 +69,7 @@ struct sp_home *sp_manager_find_home(const struct sp_manager *m, struct sp_str i
 }
 
 int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment *environment,
-                               struct sp_error *e)
+                               struct sp_err *e)
 {
     uint32_t i = 0;
 
@@ -121,7 +121,7 @@ bool sp_manager_uses(const struct sp_manager *m, const struct sp_backend *b)
 }
 
 int sp_manager_open_homes(struct sp_manager *m, const struct sp_manager_options *o,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     int r = 0;
 

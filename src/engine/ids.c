@@ -131,7 +131,7 @@ static uint32_t free_place(const struct sp_ids *ids, uint32_t skip)
     return SP_IDS_RANGE;
 }
 
-static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_error *e)
+static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_err *e)
 {
     const uint32_t free_count = SP_IDS_RANGE - ids->reserved_count - ids->queued;
     uint32_t place;
@@ -155,7 +155,7 @@ static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_error *e)
     return 0;
 }
 
-static int take(struct sp_ids *ids, uint32_t place, struct sp_error *e)
+static int take(struct sp_ids *ids, uint32_t place, struct sp_err *e)
 {
     if (!make_slot(ids))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "reserve a session id");
@@ -164,7 +164,7 @@ static int take(struct sp_ids *ids, uint32_t place, struct sp_error *e)
     return 0;
 }
 
-int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_error *e)
+int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_err *e)
 {
     uint32_t place = 0;
 
@@ -177,7 +177,7 @@ int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_err
     return r;
 }
 
-int sp_ids_reserve(struct sp_ids *ids, int id, uint64_t now_ms, struct sp_error *e)
+int sp_ids_reserve(struct sp_ids *ids, int id, uint64_t now_ms, struct sp_err *e)
 {
     if (!is_in_range(id))
         return sp_fail(e, SP_E_INVALID, 0, "session id %d is not between %d and %d", id,

@@ -30,11 +30,11 @@ struct sp_ids *sp_ids_new(bool is_deterministic);
 void sp_ids_free(struct sp_ids *ids);
 
 /* Hands out an id and reserves it. SP_E_LIMIT `no free session id`; SP_E_SYSTEM. */
-int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_error *e);
+int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_err *e);
 
 /* Reserves this very id: SP_E_INVALID if there is none such, SP_E_STATE if it is in use or rests.
  */
-int sp_ids_reserve(struct sp_ids *ids, int id, uint64_t now_ms, struct sp_error *e);
+int sp_ids_reserve(struct sp_ids *ids, int id, uint64_t now_ms, struct sp_err *e);
 
 /* Never fails; what is not reserved stays as it is. */
 void sp_ids_release(struct sp_ids *ids, int id, uint64_t now_ms);

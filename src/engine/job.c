@@ -5,7 +5,7 @@
 #include "sandbox/profile.h"
 
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
-                 const struct sp_launch *l, struct sp_error *e)
+                 const struct sp_launch *l, struct sp_err *e)
 {
     if (l->argc == 0 || l->argv[0].n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "missing program for %s spawn",
@@ -30,7 +30,7 @@ static void begin(struct sp_job *j, struct sp_job_call *c)
 {
     c->job = j;
     c->result = SP_JOB_OK;
-    c->error = (struct sp_error){0};
+    c->error = (struct sp_err){0};
     c->impl = NULL;
 }
 
@@ -112,9 +112,9 @@ bool sp_backend_has_files(const struct sp_backend *b)
     return b->ops->file != NULL;
 }
 
-int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e)
+int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e)
 {
-    f->error = (struct sp_error){0};
+    f->error = (struct sp_err){0};
     const int r = b->ops->file(b, f, e);
     f->backend = r == 0 ? b : NULL;
     return r;
@@ -133,9 +133,9 @@ void sp_backend_free(struct sp_backend *b)
         b->ops->free(b);
 }
 
-void sp_launch_apply(struct sp_launch *l, const struct sp_plan *p)
+void sp_launch_apply(struct sp_launch *l, const struct sp_run_plan *p)
 {
-    l->policy = sp_plan_is_confined(p) ? &p->policy : NULL;
+    l->policy = sp_run_plan_is_confined(p) ? &p->policy : NULL;
     if (!p->is_free)
         return;
     if (p->free.argv != NULL) {

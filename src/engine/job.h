@@ -43,7 +43,7 @@ struct sp_job_exit {
 
 struct sp_job_ops {
     void (*started)(struct sp_job *j, enum sp_job_sandbox sandbox);
-    void (*refused)(struct sp_job *j, const struct sp_error *e);
+    void (*refused)(struct sp_job *j, const struct sp_err *e);
     /* Bytes of stdout, stderr or a terminal, borrowed, never empty. false: not now; the same bytes
      * come again after sp_job_go_on, and nothing before them. */
     bool (*output)(struct sp_job *j, enum sp_stream stream, struct sp_str bytes);
@@ -79,10 +79,10 @@ struct sp_launch {
     uint32_t inherited_fds;               /* descriptors it would need of ours; only 0 can be had */
 };
 
-struct sp_plan;
+struct sp_run_plan;
 /* Applies an approved plan to a launch: its sandbox, or the argv and program of a run without one.
  * The plan must outlive the launch. The caller adds the variables in plan->free.marks. */
-void sp_launch_apply(struct sp_launch *l, const struct sp_plan *p);
+void sp_launch_apply(struct sp_launch *l, const struct sp_run_plan *p);
 
 enum sp_job_result {
     SP_JOB_OK,
@@ -100,7 +100,7 @@ struct sp_job_call {
     void (*fn)(struct sp_job_call *c);
     struct sp_job *job;
     enum sp_job_result result;
-    struct sp_error error;
+    struct sp_err error;
     void *impl; /* the backend's */
 };
 
@@ -115,7 +115,7 @@ struct sp_job_look {
 
 /* 0: started or refused will be told. -SP_E_...: nothing was started, nothing will be told. */
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
-                 const struct sp_launch *l, struct sp_error *e);
+                 const struct sp_launch *l, struct sp_err *e);
 
 /* OK means queued: typed once, also over a reconnect. The bytes are copied. */
 void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
@@ -153,7 +153,7 @@ struct sp_backend_facts {
  * cannot be reached, and error says why. */
 struct sp_backend_wait {
     void (*fn)(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-               const struct sp_error *e);
+               const struct sp_err *e);
     struct sp_backend_wait *prev, *next;
     struct sp_backend *backend; /* NULL: not waiting */
 };
@@ -179,8 +179,8 @@ struct sp_backend_file {
     const struct sp_policy *policy; /* NULL: no sandbox */
     bool refuses_links;             /* in any component; not of COPY */
 
-    struct sp_error error; /* code NONE: it was done. sys: errno, where the place tells it */
-    bool is_file, is_dir;  /* STAT */
+    struct sp_err error;  /* code NONE: it was done. sys: errno, where the place tells it */
+    bool is_file, is_dir; /* STAT */
     uint64_t size;
     struct sp_buf text; /* READ; the asker's, to be freed */
 
@@ -190,7 +190,7 @@ struct sp_backend_file {
 
 struct sp_backend_ops {
     int (*start)(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
-                 struct sp_error *e);
+                 struct sp_err *e);
     void (*write)(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
     void (*close_stdin)(struct sp_job *j, struct sp_job_call *c);
     void (*signal)(struct sp_job *j, struct sp_job_call *c, int signal);
@@ -203,7 +203,7 @@ struct sp_backend_ops {
     void (*free)(struct sp_backend *b);                     /* every job has been released */
     void (*flush)(struct sp_job *j, struct sp_job_call *c); /* NULL: see sp_job_flush */
     bool (*look)(struct sp_job *j, struct sp_job_look *l);  /* NULL: it cannot tell */
-    int (*file)(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e); /* or NULL */
+    int (*file)(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e); /* or NULL */
     void (*forget_file)(struct sp_backend_file *f);
 };
 
@@ -217,7 +217,7 @@ void sp_backend_forget_facts(struct sp_backend_wait *w);
 /* Whether files are asked of it; those of a local one are on our own disk. */
 bool sp_backend_has_files(const struct sp_backend *b);
 /* 0: fn will be called. -SP_E_...: it will not. */
-int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e);
+int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e);
 void sp_backend_forget_file(struct sp_backend_file *f); /* its end is not told; not asked is fine */
 void sp_backend_free(struct sp_backend *b);             /* NULL is fine */
 

@@ -16,7 +16,7 @@ struct sp_judged {
     sp_run_fn *fn;
     void *user;
     struct sp_buf made; /* the environment, as the plan sees it */
-    struct sp_plan plan;
+    struct sp_run_plan plan;
     struct sp_run *run; /* NULL: not now */
     struct sp_deferred later;
     bool is_cancelled;
@@ -31,7 +31,7 @@ void sp_judged_free(struct sp_judged *j)
         return;
     sp_run_free(j->run);
     sp_loop_undefer(j->backend->loop, &j->later);
-    sp_plan_done(&j->plan);
+    sp_run_plan_done(&j->plan);
     sp_buf_done(&j->made);
     sp_buf_done(&j->out);
     sp_buf_done(&j->err);
@@ -41,7 +41,7 @@ void sp_judged_free(struct sp_judged *j)
 }
 
 /* Without a run there is not much to tell. */
-static void finish(struct sp_judged *j, enum sp_run_kind kind, const struct sp_error *why)
+static void finish(struct sp_judged *j, enum sp_run_kind kind, const struct sp_err *why)
 {
     const struct sp_run_result r = {
         .kind = kind,
@@ -57,7 +57,7 @@ static void finish(struct sp_judged *j, enum sp_run_kind kind, const struct sp_e
 static void reject(struct sp_judged *j)
 {
     const struct sp_buf *reason = &j->plan.reason;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     (void)sp_fail(&why, SP_E_FAILED, 0, "%.*s", (int)reason->len,
                   reason->len == 0 ? "" : reason->data);
@@ -75,10 +75,10 @@ static void reject(struct sp_judged *j)
 
 static void tell_notice(const struct sp_judged *j, const char *text)
 {
-    const struct sp_event e = {.type = SP_EVENT_NOTICE,
-                               .call_id = j->ask.run.call_id,
-                               .exit_code = -1,
-                               .message = sp_str_of(text)};
+    const struct sp_exec_event e = {.type = SP_EVENT_NOTICE,
+                                    .call_id = j->ask.run.call_id,
+                                    .exit_code = -1,
+                                    .message = sp_str_of(text)};
 
     if (j->ask.run.event != NULL)
         j->ask.run.event(j->user, &e);
@@ -106,12 +106,12 @@ static bool is_asked_again(struct sp_judged *j, const struct sp_run_result *r)
     const bool is_guess = r->denial == NULL || !r->denial->has_evidence;
     char text[128];
 
-    if (j->is_cancelled || r->class != SP_RUN_DENIED || !sp_plan_can_retry(&j->plan, is_guess))
+    if (j->is_cancelled || r->class != SP_RUN_DENIED || !sp_run_plan_can_retry(&j->plan, is_guess))
         return false;
-    (void)snprintf(text, sizeof text, SP_PLAN_FAILED_NOTICE, r->exit_code);
+    (void)snprintf(text, sizeof text, SP_RUN_PLAN_FAILED_NOTICE, r->exit_code);
     tell_notice(j, text);
     keep_first(j, r);
-    return sp_plan_retry(&j->plan, is_guess);
+    return sp_run_plan_retry(&j->plan, is_guess);
 }
 
 static void go_on(struct sp_deferred *d);
@@ -130,7 +130,7 @@ static void on_result(void *user, const struct sp_run_result *r)
     sp_judged_free(j);
 }
 
-static void on_event(void *user, const struct sp_event *ev)
+static void on_event(void *user, const struct sp_exec_event *ev)
 {
     const struct sp_judged *j = user;
 
@@ -141,7 +141,7 @@ static void start(struct sp_judged *j)
 {
     struct sp_run_ask ask = j->ask.run;
     struct sp_environ_ask environ = j->environ;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     ask.event = ask.event == NULL ? NULL : on_event;
     ask.launch.environ = &environ;
@@ -163,24 +163,24 @@ static void go_on(struct sp_deferred *d)
         return;
     }
     switch (j->plan.state) {
-    case SP_PLAN_GO:
+    case SP_RUN_PLAN_GO:
         if (j->plan.is_retry)
-            tell_notice(j, SP_PLAN_RETRY_NOTICE);
+            tell_notice(j, SP_RUN_PLAN_RETRY_NOTICE);
         start(j);
         return;
-    case SP_PLAN_ASKING:
+    case SP_RUN_PLAN_ASKING:
         return;
-    case SP_PLAN_FAILED:
+    case SP_RUN_PLAN_FAILED:
         finish(j, SP_RUN_FAILED, &j->plan.error);
         return;
-    case SP_PLAN_REFUSED:
-    case SP_PLAN_NEW:
+    case SP_RUN_PLAN_REFUSED:
+    case SP_RUN_PLAN_NEW:
         break;
     }
     reject(j);
 }
 
-static void on_told(struct sp_plan *p)
+static void on_told(struct sp_run_plan *p)
 {
     struct sp_judged *j = SP_CONTAINER(p, struct sp_judged, plan);
 
@@ -230,7 +230,7 @@ static bool keep_ask(struct sp_judged *j, const struct sp_judged_ask *from)
 }
 
 int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct sp_judged_ask *ask,
-                    sp_run_fn *fn, void *user, struct sp_judged **ret, struct sp_error *e)
+                    sp_run_fn *fn, void *user, struct sp_judged **ret, struct sp_err *e)
 {
     if (ask->run.launch.argc == 0 || ask->run.launch.argv[0].n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
@@ -249,7 +249,7 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
     uint32_t count;
     const bool is_known =
         j->ask.is_local && sp_environ_make(&j->environ, &j->made, &count, NULL) == 0;
-    const struct sp_plan_ask plan = {
+    const struct sp_run_plan_ask plan = {
         .call_id = j->ask.run.call_id,
         .turn_id = j->ask.run.turn_id,
         .environment = j->ask.environment,
@@ -261,7 +261,7 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
         .policy_name = j->ask.policy_name,
         .environ = {is_known ? j->made.data : NULL, is_known ? j->made.len : 0},
     };
-    sp_plan_begin(&j->plan, a, &plan, on_told);
+    sp_run_plan_begin(&j->plan, a, &plan, on_told);
     j->plan.ask.policy = NULL;
     sp_loop_defer(b->loop, &j->later, go_on);
     *ret = j;

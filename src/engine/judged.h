@@ -26,7 +26,7 @@ struct sp_judged_ask {
 
 /* As sp_run_start; what the ask holds is copied. A refusal is SP_RUN_REJECTED. */
 int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct sp_judged_ask *ask,
-                    sp_run_fn *fn, void *user, struct sp_judged **ret, struct sp_error *e);
+                    sp_run_fn *fn, void *user, struct sp_judged **ret, struct sp_err *e);
 void sp_judged_cancel(struct sp_judged *j);
 /* fn is not called; a live process is terminated, an open question withdrawn. NULL is fine. Not
  * from within an event of it. */

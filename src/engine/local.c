@@ -21,20 +21,20 @@ static struct sp_local *local_of(struct sp_backend *b)
 
 /* ---- the front ---- */
 
-static void on_news(struct sp_client *c, struct sp_proc *p)
+static void on_news(struct sp_session_client *c, struct sp_proc *p)
 {
     (void)c;
     if (p->owner != NULL)
         sp_local_wake(p->owner);
 }
 
-static void on_gone(struct sp_client *c, struct sp_proc *p)
+static void on_gone(struct sp_session_client *c, struct sp_proc *p)
 {
     (void)c;
     (void)p; /* each is let go of by its task */
 }
 
-static void on_challenge(struct sp_client *c)
+static void on_challenge(struct sp_session_client *c)
 {
     (void)c; /* nobody else can ask for our session */
 }
@@ -44,7 +44,7 @@ static void on_drained(void *user)
     (void)user; /* starts are refused by the count of processes long before */
 }
 
-static int make_server(struct sp_local *l, struct sp_error *e)
+static int make_server(struct sp_local *l, struct sp_err *e)
 {
     struct rlimit nofile = {1024, 4096};
 
@@ -74,7 +74,7 @@ static int make_server(struct sp_local *l, struct sp_error *e)
 
 /* ---- starting ---- */
 
-static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e)
+static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
 {
     struct sp_local_task *t = SP_CONTAINER(w, struct sp_local_task, start);
 
@@ -108,7 +108,7 @@ static int name_of(struct sp_local *l, struct sp_str name, char *ret, size_t siz
                     name.n > 0 ? name.p : "", (unsigned long long)++l->next_id);
 }
 
-static int start_process(struct sp_local_task *t, const struct sp_launch *o, struct sp_error *e)
+static int start_process(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
 {
     auto_buf struct sp_buf env = {0};
     char name[96];
@@ -144,7 +144,7 @@ static int start_process(struct sp_local_task *t, const struct sp_launch *o, str
     return 0;
 }
 
-static int start_own(struct sp_local_task *t, const struct sp_launch *o, struct sp_error *e)
+static int start_own(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     auto_free struct sp_str *argv = calloc(o->argc, sizeof *argv);
@@ -174,7 +174,7 @@ static bool has_nul(const struct sp_launch *o)
 }
 
 static int start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *o,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     struct sp_local *l = local_of(b);
 
@@ -251,7 +251,7 @@ static void tell_facts(struct sp_deferred *d)
     struct sp_local *l = SP_CONTAINER(d, struct sp_local, tell_facts);
     struct sp_shell shell = {0};
     auto_free char *account = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)sp_shell_of_account(&account, NULL); /* none: the next best */
     const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
@@ -338,14 +338,15 @@ static bool copy_covers(struct sp_local *l, const struct sp_fixed_places *from)
 }
 
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     struct sp_local *l = calloc(1, sizeof *l);
 
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
     l->backend = (struct sp_backend){.ops = &local_ops, .loop = loop};
-    l->client = (struct sp_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
+    l->client =
+        (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
     l->options.max_processes = o->max_processes != 0 ? o->max_processes : MAX_PROCESSES;
     l->options.use_cgroups = o->use_cgroups;
     l->options.owns_program = o->owns_program;

@@ -25,6 +25,6 @@ struct sp_local_options {
 
 /* Strings are copied. The cell is made when the first command needs it. */
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
-                 struct sp_error *e);
+                 struct sp_err *e);
 
 #endif

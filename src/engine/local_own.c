@@ -14,7 +14,7 @@
 #include "sandbox/resolve.h"
 
 static int open_program(const struct sp_local *l, struct sp_policy *policy,
-                        const struct sp_resolved *rules, char **ret, struct sp_error *e)
+                        const struct sp_resolved *rules, char **ret, struct sp_err *e)
 {
     auto_free char *program =
         realpath(l->options.program != NULL ? l->options.program : "/proc/self/exe", NULL);
@@ -34,7 +34,7 @@ static int open_program(const struct sp_local *l, struct sp_policy *policy,
 }
 
 int sp_local_open_program(const struct sp_local *l, struct sp_policy *policy, char **ret,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     struct sp_resolved rules = {0};
     int r = sp_resolve(policy, &rules, e);

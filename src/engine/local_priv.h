@@ -18,7 +18,7 @@ struct sp_local {
     struct sp_covers covers;
     struct sp_server *server;   /* NULL before the first command */
     struct sp_session *session; /* the only one */
-    struct sp_client client;
+    struct sp_session_client client;
     uint64_t next_id;
     unsigned tasks;
     struct sp_backend_wait *first_wait, *last_wait; /* for the facts */
@@ -39,7 +39,7 @@ struct sp_local_task {
     struct sp_timer start_timer; /* until the cell has answered */
     struct sp_timer kill_timer;  /* since a terminate */
     struct sp_waiter on_room;
-    struct sp_error refusal;          /* code NONE: it was not refused */
+    struct sp_err refusal;            /* code NONE: it was not refused */
     struct sp_local_calls answered;   /* to be told in the next turn */
     struct sp_local_calls terminates; /* wait for the end */
     struct sp_local_calls flushes;    /* wait for the input's end */
@@ -85,6 +85,6 @@ void sp_local_wake(struct sp_local_task *t);
 /* local_own.c: our own program can be run under the policy; *ret is its path there, to be freed,
  * and stays NULL for /proc/self/exe. */
 int sp_local_open_program(const struct sp_local *l, struct sp_policy *policy, char **ret,
-                          struct sp_error *e);
+                          struct sp_err *e);
 
 #endif

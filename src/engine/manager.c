@@ -22,13 +22,13 @@ uint64_t sp_manager_clock_ms(void)
     return (sp_manager_clock_ns() + 999999) / 1000000;
 }
 
-void sp_manager_event(struct sp_manager *m, const struct sp_event *e)
+void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e)
 {
     if (m->ops.event != NULL)
         m->ops.event(m->user, e);
 }
 
-int sp_manager_admit(const struct sp_manager *m, struct sp_error *e)
+int sp_manager_admit(const struct sp_manager *m, struct sp_err *e)
 {
     return m->is_closing ? sp_fail(e, SP_E_STATE, 0, "the process manager is being closed") : 0;
 }
@@ -62,7 +62,7 @@ static bool keep_options(struct sp_manager *m, const struct sp_manager_options *
            sp_keep_text(&m->keep, o->session_id, &m->options.session_id);
 }
 
-static int find_account(struct sp_manager *m, struct sp_error *e)
+static int find_account(struct sp_manager *m, struct sp_err *e)
 {
     auto_free char *shell = NULL;
     const int r = sp_shell_of_account(&shell, e);
@@ -76,7 +76,7 @@ static int find_account(struct sp_manager *m, struct sp_error *e)
 
 /* ---- questions ---- */
 
-static void ask(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
+static void ask(struct sp_approver *a, const struct sp_approval_question *q, sp_approver_fn *done,
                 void *user)
 {
     struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
@@ -98,7 +98,7 @@ static void withdraw(struct sp_approver *a, uint64_t question, void *user)
 static void warn(void *user, const char *text)
 {
     struct sp_manager *m = user;
-    const struct sp_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+    const struct sp_exec_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
 
     sp_manager_event(m, &e);
 }
@@ -143,7 +143,7 @@ static void on_asking(void *user, bool is_open)
 }
 
 static int open_approvals(struct sp_manager *m, const struct sp_manager_options *o,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     static const struct sp_approver_ops callback_ops = {.ask = ask, .withdraw = withdraw};
     struct sp_approvals_options a = o->approvals;
@@ -181,7 +181,7 @@ static void free_parts(struct sp_manager *m)
     free(m);
 }
 
-int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_error *e)
+int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_err *e)
 {
     struct sp_manager *m = calloc(1, sizeof *m);
 
@@ -319,7 +319,7 @@ static void say_refused(struct sp_call *c)
 }
 
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
-                      uint64_t *ret_call, struct sp_error *e)
+                      uint64_t *ret_call, struct sp_err *e)
 {
     const int r = sp_manager_admit(m, e);
 

@@ -125,9 +125,9 @@ enum sp_fault {
 /* How a call ended. Borrowed for the call of sp_reply_fn. */
 struct sp_reply {
     enum sp_fault fault;
-    struct sp_str text;      /* what a model reads: the answer, or the error with its prefix */
-    struct sp_answer answer; /* without a fault */
-    bool has_max_tokens;     /* as the caller asked: the structured form needs it */
+    struct sp_str text;           /* what a model reads: the answer, or the error with its prefix */
+    struct sp_exec_answer answer; /* without a fault */
+    bool has_max_tokens;          /* as the caller asked: the structured form needs it */
     uint64_t max_tokens;
     bool was_denied;     /* by the sandbox, as far as can be told */
     int process_id;      /* of the process it was about, also if that has ended; 0: none */
@@ -147,10 +147,10 @@ struct sp_reply {
 typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 
 struct sp_manager_ops {
-    void (*event)(void *user, const struct sp_event *e); /* NULL: nobody watches */
+    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: nobody watches */
     /* Must lead to sp_manager_decide, now or later; the question is there until then. NULL: the
      * approver of the options; neither: nobody answers. */
-    void (*ask)(void *user, const struct sp_question *q);
+    void (*ask)(void *user, const struct sp_approval_question *q);
     void (*withdraw)(void *user,
                      uint64_t question); /* nobody wants to know any more; may be NULL */
     /* May take a command over before it is spawned: true, with its text in *out. NULL: never. */
@@ -189,7 +189,7 @@ struct sp_manager_options {
     uint64_t write_yield_default_ms;      /* 0: 250 */
 };
 
-int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_error *e);
+int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_err *e);
 /* Terminates all, answers every call (aborted) and frees; end events are told. Not from within one
  * of its own callbacks. */
 void sp_manager_free(struct sp_manager *m);
@@ -200,19 +200,19 @@ void sp_manager_free(struct sp_manager *m);
  * reply.
  */
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
-                    void *user, uint64_t *ret_call, struct sp_error *e);
+                    void *user, uint64_t *ret_call, struct sp_err *e);
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
-                     void *user, uint64_t *ret_call, struct sp_error *e);
+                     void *user, uint64_t *ret_call, struct sp_err *e);
 
 /* Its reply's text is what was granted, as JSON (approvals.md 12.3). */
 int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
                                    sp_reply_fn *fn, void *user, uint64_t *ret_call,
-                                   struct sp_error *e);
+                                   struct sp_err *e);
 
 /* A call whose arguments nobody could read: answered with SP_FAULT_ARGUMENTS and this text, which
  * is copied, from the loop like any other. */
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
-                      uint64_t *ret_call, struct sp_error *e);
+                      uint64_t *ret_call, struct sp_err *e);
 
 /* One call, or all of them (the turn was interrupted): answered as aborted. A process that is
  * stored lives on; one that is STARTING is killed. false: no such call. */
@@ -227,7 +227,7 @@ void sp_manager_answer_now(struct sp_manager *m, uint64_t call);
  * on: its processes live on as they are. All is copied. SP_E_LIMIT: there are too many.
  */
 int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment *environment,
-                               struct sp_error *e);
+                               struct sp_err *e);
 /* Its processes are terminated; calls under way go on. false: there is none, or it is the primary
  * one. */
 bool sp_manager_remove_environment(struct sp_manager *m, const char *id);

@@ -42,7 +42,7 @@ static struct sp_reply form(const struct sp_call *c)
 /* ---- errors ---- */
 
 /* What was being done, and what the kernel said to it, unless the story says that itself. */
-static void add_cause(const struct sp_error *why, char *ret, size_t size)
+static void add_cause(const struct sp_err *why, char *ret, size_t size)
 {
     const char *text = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
 
@@ -71,7 +71,7 @@ static void add_attempt(struct sp_call *c, struct sp_buf *text, struct sp_buf *d
 
     if (!c->shows_attempt || p == NULL || !sp_process_has_exited(p))
         return;
-    r->answer = (struct sp_answer){
+    r->answer = (struct sp_exec_answer){
         .wall_ns = p->exited_ns - p->start_ns,
         .fate = SP_ANSWER_EXITED,
         .exit_code = p->exit.code,
@@ -124,7 +124,7 @@ void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
     sp_call_finish(c, &r);
 }
 
-void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t inherited_fds)
+void sp_call_fail_create(struct sp_call *c, const struct sp_err *why, uint32_t inherited_fds)
 {
     char cause[sizeof why->msg + 128];
 
@@ -189,7 +189,7 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
     char chunk_id[7];
 
     make_chunk_id(c, chunk_id);
-    r.answer = (struct sp_answer){
+    r.answer = (struct sp_exec_answer){
         .chunk_id = sp_str_of(chunk_id),
         .wall_ns = sp_manager_clock_ns() - c->from_ns,
         .fate = fate,

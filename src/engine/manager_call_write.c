@@ -19,8 +19,8 @@ struct sp_write {
     struct sp_job_call job_call;
     int session_id;
     uint64_t yield_ms;
-    struct sp_error misuse; /* code NONE: its arguments are fine */
-    bool was_typed;         /* the job has answered, and nobody has looked at it */
+    struct sp_err misuse; /* code NONE: its arguments are fine */
+    bool was_typed;       /* the job has answered, and nobody has looked at it */
 };
 
 static struct sp_write *write_of(struct sp_call *c)
@@ -293,7 +293,7 @@ static void decide_time(struct sp_write *w, const struct sp_manager *m,
 }
 
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
-                     void *user, uint64_t *ret_call, struct sp_error *e)
+                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
     const int r = sp_manager_admit(m, e);
 

@@ -56,7 +56,7 @@ struct sp_until_set {
     const struct sp_until *items;
     uint32_t count;
     struct sp_ere *patterns[SP_UNTIL_COUNT_MAX]; /* NULL: the item is no pattern */
-    struct sp_error misuse;                      /* code NONE: the items are fine */
+    struct sp_err misuse;                        /* code NONE: the items are fine */
     bool is_on;                                  /* the wait has begun */
     bool is_blind;                               /* nobody can tell who listens on what */
     bool is_line_open; /* something was heard, and not yet taken for the end of a line */
@@ -80,7 +80,7 @@ struct sp_port_watch {
 /* Keeps the items with the call and makes their patterns. -SP_E_SYSTEM: no memory. What is wrong
  * with them is a misuse, which is for the call to answer. */
 int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count,
-                  struct sp_error *e);
+                  struct sp_err *e);
 const char *sp_until_misuse(const struct sp_call *c); /* NULL: fine */
 void sp_until_done(struct sp_call *c);
 /* The wait of the call for its process begins, perhaps once more. */
@@ -146,8 +146,8 @@ struct sp_process {
     uint64_t idle_from_ms;           /* when it was last used */
     uint64_t kill_again_ms;          /* not before */
     struct sp_port_watch watches[2]; /* of the creating call, and of the interaction */
-    struct sp_error refusal;         /* code NONE: not refused */
-    struct sp_error failure;         /* code NONE: it has not failed; the first one stays */
+    struct sp_err refusal;           /* code NONE: not refused */
+    struct sp_err failure;           /* code NONE: it has not failed; the first one stays */
     uint64_t start_ns, start_ms;     /* monotonic, as all but the next */
     int64_t started_at_ms;           /* since 1970 */
     uint64_t exited_ns, last_used_ns;
@@ -285,7 +285,7 @@ void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
 /* Replies: each is the last thing about a call. */
 SP_PRINTF(3, 4) void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...);
 void sp_call_abort(struct sp_call *c);
-void sp_call_fail_create(struct sp_call *c, const struct sp_error *why, uint32_t inherited_fds);
+void sp_call_fail_create(struct sp_call *c, const struct sp_err *why, uint32_t inherited_fds);
 /* What was collected, about c->process: it has exited, or runs. false: no memory; nothing was
  * answered and nothing is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
@@ -321,7 +321,7 @@ void sp_home_unref(struct sp_home *h); /* NULL is fine */
 /* The primary one if id.p is NULL; NULL: there is none of that id. */
 struct sp_home *sp_manager_find_home(const struct sp_manager *m, struct sp_str id);
 int sp_manager_open_homes(struct sp_manager *m, const struct sp_manager_options *o,
-                          struct sp_error *e);
+                          struct sp_err *e);
 void sp_manager_close_homes(struct sp_manager *m);
 
 static inline const struct sp_policy *sp_home_policy(const struct sp_home *h)
@@ -374,10 +374,10 @@ uint64_t sp_manager_clock_ns(void);
 /* The next whole ms: a deadline that begins there is never early. */
 uint64_t sp_manager_clock_ms(void);
 /* Whether a call may begin. */
-int sp_manager_admit(const struct sp_manager *m, struct sp_error *e);
-void sp_manager_event(struct sp_manager *m, const struct sp_event *e);
+int sp_manager_admit(const struct sp_manager *m, struct sp_err *e);
+void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e);
 
-int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_error *e);
+int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_err *e);
 void sp_manager_unreserve(struct sp_manager *m, int id);           /* 0: nothing */
 void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes first */
 /* Its entry; none is fine. Frees the id, unless it will be remembered under it. */

@@ -10,7 +10,7 @@
 
 /* ---- ids ---- */
 
-int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_error *e)
+int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_err *e)
 {
     return sp_ids_allocate(m->ids, sp_loop_now(m->loop), ret, e);
 }

@@ -41,7 +41,7 @@ static struct sp_str view(const struct sp_buf *b)
 /* ---- the log ---- */
 
 static bool audit(struct request *r, const char *requirement, const char *decision,
-                  enum sp_decider by, struct sp_error *e)
+                  enum sp_decider by, struct sp_err *e)
 {
     struct sp_approvals *a = r->call.m->approvals;
     auto_buf struct sp_buf what = {0};
@@ -78,7 +78,7 @@ static void decide(struct request *r, struct sp_str refusal)
         r->answer.len = 0; /* finish says that there is no memory */
 }
 
-static void decide_by_error(struct request *r, const struct sp_error *why)
+static void decide_by_error(struct request *r, const struct sp_err *why)
 {
     char text[sizeof why->msg + 128];
 
@@ -94,7 +94,7 @@ static struct sp_str refusal(const struct sp_decision *d)
 
 static void deny(struct request *r, const struct sp_decision *d)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     r->is_abort = d->kind == SP_DECISION_ABORT && !r->asking.is_replaced;
     if (audit(r, "ask", sp_decision_name(d->kind), r->asking.decided_by, &e))
@@ -115,7 +115,7 @@ static bool write_answer(struct request *r, const struct sp_grant *granted, bool
 
 /* What was granted of what was asked, if it can be kept at all. */
 static int work_out(const struct request *r, const struct sp_decision *d, struct sp_grant *ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     static const struct sp_policy nothing;
     const struct sp_manager *m = r->call.m;
@@ -134,7 +134,7 @@ static int work_out(const struct request *r, const struct sp_decision *d, struct
 
 /* The last step is the one that cannot be undone. */
 static int keep(struct request *r, const struct sp_decision *d, const struct sp_grant *granted,
-                struct sp_error *e)
+                struct sp_err *e)
 {
     struct sp_approvals *a = r->call.m->approvals;
     const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
@@ -153,7 +153,7 @@ static int keep(struct request *r, const struct sp_decision *d, const struct sp_
 static void grant(struct request *r, const struct sp_decision *d)
 {
     struct sp_grant granted __attribute__((cleanup(sp_grant_done))) = {0};
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     if (work_out(r, d, &granted, &why) < 0) {
         (void)audit(r, "ask", "denied", SP_DECIDER_CONFIG, NULL);
@@ -190,7 +190,7 @@ static void refuse_by_policy(struct request *r)
 {
     const struct sp_approval_policy *p = sp_approvals_policy(r->call.m->approvals);
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (!audit(r, "forbidden", "denied", SP_DECIDER_CONFIG, &e)) {
         decide_by_error(r, &e);
@@ -207,7 +207,7 @@ static void refuse_by_policy(struct request *r)
 static bool refuse_arguments(struct request *r)
 {
     struct sp_manager *m = r->call.m;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     r->home = sp_manager_find_home(m, r->ask.environment_id);
     if (r->home != NULL)
@@ -327,7 +327,7 @@ static bool copy_ask(struct request *r, const struct sp_permissions_ask *ask)
 
 int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
                                    sp_reply_fn *fn, void *user, uint64_t *ret_call,
-                                   struct sp_error *e)
+                                   struct sp_err *e)
 {
     const int admitted = sp_manager_admit(m, e);
 

@@ -182,7 +182,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     sp_process_changed(p);
 }
 
-static void on_refused(struct sp_job *j, const struct sp_error *e)
+static void on_refused(struct sp_job *j, const struct sp_err *e)
 {
     struct sp_process *p = process_of(j);
 

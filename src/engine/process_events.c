@@ -16,9 +16,9 @@ static int64_t wall_clock_ms(void)
 }
 
 /* What all events of a process say. */
-static struct sp_event form(const struct sp_process *p, enum sp_event_type type)
+static struct sp_exec_event form(const struct sp_process *p, enum sp_event_type type)
 {
-    return (struct sp_event){
+    return (struct sp_exec_event){
         .type = type,
         .call_id = p->call_id,
         .process_id = p->id,
@@ -33,7 +33,7 @@ static struct sp_event form(const struct sp_process *p, enum sp_event_type type)
 
 void sp_process_begin(struct sp_process *p)
 {
-    struct sp_event e = form(p, SP_EVENT_BEGIN);
+    struct sp_exec_event e = form(p, SP_EVENT_BEGIN);
 
     p->has_begun = true;
     e.at_ms = p->started_at_ms;
@@ -44,7 +44,7 @@ void sp_process_begin(struct sp_process *p)
 void sp_process_tell_delta(void *process, struct sp_str frame)
 {
     const struct sp_process *p = process;
-    struct sp_event e = form(p, SP_EVENT_DELTA);
+    struct sp_exec_event e = form(p, SP_EVENT_DELTA);
 
     e.stream = SP_STREAM_STDOUT;
     e.chunk = frame;
@@ -53,7 +53,7 @@ void sp_process_tell_delta(void *process, struct sp_str frame)
 
 void sp_process_tell_interaction(struct sp_process *p, struct sp_str input)
 {
-    struct sp_event e = form(p, SP_EVENT_INTERACTION);
+    struct sp_exec_event e = form(p, SP_EVENT_INTERACTION);
 
     e.source = SP_SOURCE_UNIFIED_EXEC_INTERACTION;
     e.input = input;
@@ -62,7 +62,7 @@ void sp_process_tell_interaction(struct sp_process *p, struct sp_str input)
 
 void sp_process_tell_warning(struct sp_process *p, const char *message)
 {
-    struct sp_event e = form(p, SP_EVENT_WARNING);
+    struct sp_exec_event e = form(p, SP_EVENT_WARNING);
 
     e.message = sp_str_of(message);
     sp_manager_event(p->m, &e);
@@ -116,7 +116,7 @@ static enum sp_event_status status(const struct sp_process *p)
 static void tell_end(struct sp_process *p)
 {
     struct end_texts texts __attribute__((cleanup(done_texts))) = {0};
-    struct sp_event e = form(p, SP_EVENT_END);
+    struct sp_exec_event e = form(p, SP_EVENT_END);
 
     e.at_ms = wall_clock_ms();
     e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_manager_clock_ns()) - p->start_ns;

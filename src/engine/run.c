@@ -37,7 +37,7 @@ struct sp_run {
     enum sp_job_sandbox sandbox;
     struct sp_job_exit how;
     struct sp_denial_facts denial;
-    struct sp_error error;
+    struct sp_err error;
     bool has_lost_output, is_terminated;
     uint64_t timeout_ms, started_ns;
     struct sp_run_capture_state capture;
@@ -339,7 +339,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
         feed(r);
 }
 
-static void on_refused(struct sp_job *j, const struct sp_error *e)
+static void on_refused(struct sp_job *j, const struct sp_err *e)
 {
     struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
 
@@ -431,7 +431,7 @@ static uint64_t timeout_of(const struct sp_run_ask *ask)
 }
 
 static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_ask *ask,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct sp_launch l = ask->launch;
 
@@ -445,7 +445,7 @@ static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_as
 }
 
 int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
-                 struct sp_run **ret, struct sp_error *e)
+                 struct sp_run **ret, struct sp_err *e)
 {
     if (ask->launch.argc == 0 || ask->launch.argv[0].n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "command args are empty");

@@ -42,7 +42,7 @@ struct sp_run_ask {
     enum sp_run_capture capture;
     size_t cap; /* of each stream, and of both together; 0: as capture says */
     /* Events, if there is a sink. */
-    void (*event)(void *user, const struct sp_event *e); /* NULL: none */
+    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: none */
     struct sp_str call_id, turn_id;
     enum sp_event_source source;
     bool has_begin_and_end;        /* begin and end too, not deltas alone */
@@ -60,7 +60,7 @@ struct sp_run_result {
     uint64_t duration_ns;
     uint64_t timeout_ms;                  /* in effect */
     const struct sp_denial_facts *denial; /* NULL: nothing */
-    const struct sp_error *error;         /* of FAILED, REJECTED */
+    const struct sp_err *error;           /* of FAILED, REJECTED */
 };
 typedef void sp_run_fn(void *user, const struct sp_run_result *r);
 
@@ -68,7 +68,7 @@ struct sp_run;
 
 /* fn is called once, from the loop, and the run is gone after it. `command args are empty`. */
 int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
-                 struct sp_run **ret, struct sp_error *e);
+                 struct sp_run **ret, struct sp_err *e);
 void sp_run_cancel(struct sp_run *r);
 void sp_run_interrupt(struct sp_run *r); /* SIGKILL now, code 137 */
 /* Nobody wants to know any more: fn is not called, a live process is terminated. NULL is fine. Not

@@ -42,7 +42,7 @@ static bool copy_strings(struct sp_run_watcher *w, const struct sp_run_ask *ask)
         w->argv[i] = l->argv[i];
         put_string(&w->strings, &w->argv[i]);
     }
-    w->form = (struct sp_event){
+    w->form = (struct sp_exec_event){
         .call_id = ask->call_id,
         .turn_id = ask->turn_id,
         .argv = w->argv,
@@ -70,7 +70,7 @@ static bool init_watcher(struct sp_run_watcher *w, const struct sp_run_ask *ask,
     return w->event == NULL || copy_strings(w, ask);
 }
 
-static void tell(struct sp_run_watcher *w, struct sp_event *e)
+static void tell(struct sp_run_watcher *w, struct sp_exec_event *e)
 {
     if (w->event != NULL)
         w->event(w->user, e);
@@ -79,7 +79,7 @@ static void tell(struct sp_run_watcher *w, struct sp_event *e)
 static void tell_delta(void *arg, struct sp_str frame)
 {
     const struct sp_run_stream *s = arg;
-    struct sp_event e = s->watcher->form;
+    struct sp_exec_event e = s->watcher->form;
 
     e.type = SP_EVENT_DELTA;
     e.at_ms = wall_ms();
@@ -90,7 +90,7 @@ static void tell_delta(void *arg, struct sp_str frame)
 
 void sp_run_tell_begin(struct sp_run_watcher *w)
 {
-    struct sp_event e = w->form;
+    struct sp_exec_event e = w->form;
 
     if (!w->has_begin_and_end || w->has_begun)
         return;
@@ -159,7 +159,7 @@ static bool write_formatted(struct end_texts *t, const struct sp_run_watcher *w,
 void sp_run_tell_end(struct sp_run_watcher *w, const struct sp_run_result *r)
 {
     struct end_texts t __attribute__((cleanup(end_texts_done))) = {0};
-    struct sp_event e = w->form;
+    struct sp_exec_event e = w->form;
 
     if (w->event == NULL || !w->has_begin_and_end)
         return;

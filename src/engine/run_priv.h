@@ -20,11 +20,11 @@ struct sp_run_stream {
 
 /* Who is told, and what every event says. */
 struct sp_run_watcher {
-    void (*event)(void *user, const struct sp_event *e); /* NULL: nobody */
+    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: nobody */
     void *user;
-    struct sp_event form;  /* the members that all events share */
-    struct sp_str *argv;   /* owned, as are the strings of the form */
-    struct sp_buf strings; /* theirs */
+    struct sp_exec_event form; /* the members that all events share */
+    struct sp_str *argv;       /* owned, as are the strings of the form */
+    struct sp_buf strings;     /* theirs */
     bool has_begin_and_end, has_begun;
     int64_t started_at_ms;
     unsigned quota; /* of deltas, over both streams */

@@ -45,7 +45,7 @@ static struct sp_str text_of(const struct sp_buf *b)
 
 bool sp_run_add_error(struct sp_buf *out, const struct sp_run_result *r)
 {
-    const struct sp_error *e = r->error;
+    const struct sp_err *e = r->error;
 
     if (e == NULL)
         return sp_buf_printf(out, "execution error: not known");

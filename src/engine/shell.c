@@ -80,13 +80,12 @@ static bool is_program(const struct sp_shell_places *places, const char *path)
                                       : is_program_on_disk(path);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "find a shell");
 }
 
-static int settle(enum sp_shell_type type, const char *path, struct sp_shell *ret,
-                  struct sp_error *e)
+static int settle(enum sp_shell_type type, const char *path, struct sp_shell *ret, struct sp_err *e)
 {
     char *copy = strdup(path);
 
@@ -98,7 +97,7 @@ static int settle(enum sp_shell_type type, const char *path, struct sp_shell *re
 
 /* *ret is NULL if no folder of PATH has it. */
 static int find_in_path(const struct sp_shell_places *places, const char *program, char **ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const char *rest = places->path != NULL ? places->path : "";
 
@@ -125,7 +124,7 @@ static int find_in_path(const struct sp_shell_places *places, const char *progra
 
 /* 0 with ret->path NULL: not installed. */
 static int locate(const struct sp_shell_places *places, enum sp_shell_type type,
-                  struct sp_shell *ret, struct sp_error *e)
+                  struct sp_shell *ret, struct sp_err *e)
 {
     const char *account = places->account_shell;
 
@@ -151,7 +150,7 @@ static int locate(const struct sp_shell_places *places, enum sp_shell_type type,
 
 /* The first of these types that is there, else the last resort. */
 static int locate_first(const struct sp_shell_places *places, const enum sp_shell_type *types,
-                        size_t count, struct sp_shell *ret, struct sp_error *e)
+                        size_t count, struct sp_shell *ret, struct sp_err *e)
 {
     for (size_t i = 0; i < count; i++) {
         struct sp_shell found;
@@ -167,7 +166,7 @@ static int locate_first(const struct sp_shell_places *places, const enum sp_shel
     return settle(SP_SHELL_SH, LAST_RESORT, ret, e);
 }
 
-int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_error *e)
+int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_err *e)
 {
     const char *account = places->account_shell != NULL ? places->account_shell : "";
     const enum sp_shell_type type = sp_shell_type_of(sp_str_of(account));
@@ -180,14 +179,14 @@ int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret,
 }
 
 int sp_shell_of_name(const struct sp_shell_places *places, struct sp_str asked,
-                     struct sp_shell *ret, struct sp_error *e)
+                     struct sp_shell *ret, struct sp_err *e)
 {
     const enum sp_shell_type type = sp_shell_type_of(asked);
 
     return locate_first(places, &type, 1, ret, e);
 }
 
-int sp_shell_of_account(char **ret, struct sp_error *e)
+int sp_shell_of_account(char **ret, struct sp_err *e)
 {
     for (size_t size = 1024; size <= MAX_ACCOUNT; size *= 2) {
         auto_free char *text = malloc(size);
@@ -214,7 +213,7 @@ int sp_shell_of_account(char **ret, struct sp_error *e)
 
 /* ---- calling it ---- */
 
-int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_error *e)
+int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_err *e)
 {
     if (has_login && login && !is_login_allowed)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -229,7 +228,7 @@ static void push(struct sp_shell_argv *argv, struct sp_str item)
 }
 
 int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
-                  struct sp_shell_argv *ret, struct sp_error *e)
+                  struct sp_shell_argv *ret, struct sp_err *e)
 {
     struct sp_shell_argv argv = {0};
 
@@ -265,7 +264,7 @@ bool sp_shell_is_foreign_path(struct sp_str path)
            (path.p[2] == '\\' || path.p[2] == '/');
 }
 
-int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_error *e)
+int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_err *e)
 {
     if (sp_str_has_nul(workdir))
         return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");

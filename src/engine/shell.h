@@ -51,19 +51,17 @@ const char *sp_shell_type_name(enum sp_shell_type type); /* "unknown" for an unk
 
 /* The account's shell as the password database has it, in *ret, to be freed; NULL if it has none.
  */
-int sp_shell_of_account(char **ret, struct sp_error *e);
+int sp_shell_of_account(char **ret, struct sp_err *e);
 
 /* The user's own shell, or the next best. Fails only without memory; so does the next. */
-int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret,
-                     struct sp_error *e);
+int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_err *e);
 
 /* The shell of the type that `asked` (a model's word) names; /bin/sh if there is none. */
 int sp_shell_of_name(const struct sp_shell_places *places, struct sp_str asked,
-                     struct sp_shell *ret, struct sp_error *e);
+                     struct sp_shell *ret, struct sp_err *e);
 
 /* login: what the call says, else what is allowed. SP_E_INVALID if it asks for too much. */
-int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret,
-                   struct sp_error *e);
+int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_err *e);
 
 struct sp_shell_argv {
     struct sp_str items[4]; /* borrowed from the shell and the script */
@@ -72,7 +70,7 @@ struct sp_shell_argv {
 
 /* SP_E_FAILED for a script with a NUL byte. */
 int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
-                  struct sp_shell_argv *ret, struct sp_error *e);
+                  struct sp_shell_argv *ret, struct sp_err *e);
 
 /* A drive or a network share: a path, but of another kind of host. */
 bool sp_shell_is_foreign_path(struct sp_str path);
@@ -81,7 +79,7 @@ bool sp_shell_is_foreign_path(struct sp_str path);
  * The working directory of a local command, to be freed: workdir against the environment's cwd,
  * which is absolute. It need not exist. SP_E_INVALID for a foreign path, SP_E_FAILED for a NUL.
  */
-int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_error *e);
+int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_err *e);
 
 #define auto_shell __attribute__((cleanup(sp_shell_done)))
 

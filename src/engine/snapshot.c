@@ -154,7 +154,7 @@ static int run_shell(struct entry *n, const char *flag, const struct sp_buf *scr
                    .policy = n->owner->policy},
         .timeout_ms = SP_SNAPSHOT_LIMIT_MS,
     };
-    struct sp_error e;
+    struct sp_err e;
 
     if (own == NULL)
         return -SP_E_SYSTEM;
@@ -188,7 +188,7 @@ static char *path_of(const struct sp_snapshots *s, const char *name)
 static bool write_file(struct entry *n, struct sp_str printed)
 {
     auto_buf struct sp_buf text = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     return sp_snapshot_compose(&text, n->shell.type, n->nonce, printed) &&
            sp_snapshot_write(n->owner->directory, (struct sp_str){text.data, text.len}, &n->name,
@@ -280,7 +280,7 @@ static bool make_environment(struct entry *n, const struct sp_environ_ask *envir
 {
     struct sp_environ_ask ask = *environ;
     uint32_t count;
-    struct sp_error e;
+    struct sp_err e;
 
     ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
     ask.marks = (struct sp_environ_vars){0};
@@ -341,7 +341,7 @@ void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, stru
 /* ---- all of them ---- */
 
 int sp_snapshots_new(const struct sp_snapshots_options *o, struct sp_snapshots **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     if (o->directory[0] != '/')
         return sp_fail(e, SP_E_INVALID, 0, "the directory of shell snapshots must be absolute: %s",

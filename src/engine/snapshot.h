@@ -21,7 +21,7 @@ struct sp_snapshots_options {
 };
 /* SP_E_INVALID: the directory is not ours alone. */
 int sp_snapshots_new(const struct sp_snapshots_options *o, struct sp_snapshots **ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 /* Removes its files; who waits is not told. NULL is fine. Not from within a wait's fn. */
 void sp_snapshots_free(struct sp_snapshots *s);
 

@@ -28,7 +28,7 @@ bool sp_snapshot_random(char ret[SP_SNAPSHOT_NONCE + 1])
 
 /* ---- the directory ---- */
 
-int sp_snapshot_open_directory(const char *path, int *ret_fd, struct sp_error *e)
+int sp_snapshot_open_directory(const char *path, int *ret_fd, struct sp_err *e)
 {
     auto_close int fd = -1;
     struct stat st;
@@ -123,7 +123,7 @@ static int create(int directory, char *name, size_t size)
     return -1;
 }
 
-int sp_snapshot_write(int directory, struct sp_str text, char **ret_name, struct sp_error *e)
+int sp_snapshot_write(int directory, struct sp_str text, char **ret_name, struct sp_err *e)
 {
     char name[sizeof PREFIX + SP_SNAPSHOT_NONCE + sizeof SUFFIX];
     auto_close int fd = create(directory, name, sizeof name);

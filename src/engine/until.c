@@ -34,7 +34,7 @@ static bool keep_items(struct sp_call *c, struct sp_until_set *u, const struct s
 /* false: what is wrong with it is in the misuse. */
 static bool make_item(struct sp_until_set *u, uint32_t i)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == 0) {
         (void)sp_fail(&u->misuse, SP_E_INVALID, 0,
@@ -53,8 +53,7 @@ static bool make_item(struct sp_until_set *u, uint32_t i)
     return false;
 }
 
-int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count,
-                  struct sp_error *e)
+int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count, struct sp_err *e)
 {
     if (count == 0)
         return 0;
@@ -140,7 +139,7 @@ static void hear(struct sp_until_set *u, struct sp_str bytes)
 static bool is_given_up(struct sp_call *c)
 {
     struct sp_until_set *u = c->until;
-    const struct sp_event e = {
+    const struct sp_exec_event e = {
         .type = SP_EVENT_WARNING,
         .message = SP_STR("`until`: looking for its `pattern` takes too long, so the wait has "
                           "ended; a simpler expression does not: fewer and smaller repetitions "

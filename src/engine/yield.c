@@ -30,7 +30,7 @@ uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t 
 }
 
 int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
-                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_error *e)
+                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e)
 {
     if (no_timeout && has_chars)
         return sp_fail(e, SP_E_INVALID, 0, "`no_timeout=true` requires empty `chars`.");

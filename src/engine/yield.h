@@ -40,6 +40,6 @@ uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t 
  * if the feature is on). SP_E_INVALID with the texts of 3.2.
  */
 int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
-                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_error *e);
+                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e);
 
 #endif

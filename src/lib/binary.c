@@ -88,7 +88,7 @@ static bool hear(int in, char *text, size_t size)
     return false;
 }
 
-static int check_version(const char *program, struct sp_error *e)
+static int check_version(const char *program, struct sp_err *e)
 {
     static const char ours[] = "sallyport " SP_VERSION "\n";
     auto_close int in = -1;
@@ -123,7 +123,7 @@ static int check_version(const char *program, struct sp_error *e)
         program, SP_VERSION, text);
 }
 
-int sp_binary_find(const char *asked, char **ret, struct sp_error *e)
+int sp_binary_find(const char *asked, char **ret, struct sp_err *e)
 {
     const char *variable = secure_getenv("SALLYPORT_PROGRAM");
     const char *program = asked != NULL                          ? asked

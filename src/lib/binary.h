@@ -12,6 +12,6 @@
  * library that looks around runs what somebody has put there. It is there, can be executed and is
  * of our version. To be freed.
  */
-int sp_binary_find(const char *asked, char **ret, struct sp_error *e);
+int sp_binary_find(const char *asked, char **ret, struct sp_err *e);
 
 #endif

@@ -68,7 +68,7 @@ static struct sp_lib_launch *copy_launch(const struct sp_run_options *o)
 
 /* ---- beginning ---- */
 
-static void on_event(void *user, const struct sp_event *ev)
+static void on_event(void *user, const struct sp_exec_event *ev)
 {
     sp_lib_tell_event(((struct sp_lib_call *)user)->engine, ev);
 }
@@ -80,7 +80,7 @@ static void on_interrupt(void *user)
 }
 
 static int start(struct sp_lib_call *c, const struct sp_run_options *o, const char *base,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     struct sp_engine *engine = c->engine;
     const struct sp_lib_place *place = c->place;
@@ -141,7 +141,7 @@ static void answer_later(struct sp_deferred *d)
 }
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-                     const struct sp_error *e)
+                     const struct sp_err *e)
 {
     struct sp_lib_call *c = SP_CONTAINER(w, struct sp_lib_call, facts);
     int r = 0;
@@ -178,7 +178,7 @@ void sp_lib_run_free(struct sp_lib_call *c)
 
 /* ---- the call ---- */
 
-static int begin(struct sp_lib_call *c, const struct sp_run_options *o, struct sp_error *e)
+static int begin(struct sp_lib_call *c, const struct sp_run_options *o, struct sp_err *e)
 {
     const struct sp_engine *engine = c->engine;
 
@@ -199,10 +199,10 @@ static int begin(struct sp_lib_call *c, const struct sp_run_options *o, struct s
 }
 
 int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options, sp_answer_fn *fn,
-                  void *user, uint64_t *ret_call, struct sp_public_error *e)
+                  void *user, uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_run_options o;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)

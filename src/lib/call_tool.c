@@ -18,10 +18,10 @@ static struct sp_tools_options options_of(const struct sp_engine *engine)
 }
 
 int sp_engine_tools(struct sp_engine *engine, void (*fn)(void *user, const char *json, size_t n),
-                    void *user, struct sp_public_error *e)
+                    void *user, struct sp_error *e)
 {
     auto_buf struct sp_buf json = {0};
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -33,7 +33,7 @@ int sp_engine_tools(struct sp_engine *engine, void (*fn)(void *user, const char 
     return 0;
 }
 
-static int begin(struct sp_lib_call *c, const struct sp_tool_options *o, struct sp_error *e)
+static int begin(struct sp_lib_call *c, const struct sp_tool_options *o, struct sp_err *e)
 {
     const struct sp_tools_options tools = options_of(c->engine);
     const struct sp_str turn = {o->turn, o->turn == NULL ? 0 : strlen(o->turn)};
@@ -53,10 +53,10 @@ static int begin(struct sp_lib_call *c, const struct sp_tool_options *o, struct 
 }
 
 int sp_engine_call_tool(struct sp_engine *engine, const struct sp_tool_options *options,
-                        sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_public_error *e)
+                        sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_tool_options o;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)

@@ -19,10 +19,10 @@ struct sp_str sp_lib_id_of(uint64_t number, struct sp_lib_id *ret)
 }
 
 struct sp_lib_call *sp_lib_call_new(struct sp_engine *engine, enum sp_lib_call_kind kind,
-                                    sp_answer_fn *fn, void *user, struct sp_public_error *e)
+                                    sp_answer_fn *fn, void *user, struct sp_error *e)
 {
     struct sp_lib_call *c = calloc(1, sizeof *c);
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     if (c == NULL) {
         (void)sp_lib_give(sp_fail(&why, SP_E_SYSTEM, ENOMEM, "begin a call"), &why, e);
@@ -86,7 +86,7 @@ void sp_lib_calls_free(struct sp_engine *engine)
     free_some(engine, false);
 }
 
-void sp_lib_call_answer(struct sp_lib_call *c, struct sp_public_answer *a)
+void sp_lib_call_answer(struct sp_lib_call *c, struct sp_answer *a)
 {
     a->size = sizeof *a;
     a->call = c->number;
@@ -97,8 +97,7 @@ void sp_lib_call_answer(struct sp_lib_call *c, struct sp_public_answer *a)
 
 /* ---- arguments ---- */
 
-int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_count,
-                struct sp_error *e)
+int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_count, struct sp_err *e)
 {
     uint32_t n = 0;
 
@@ -115,7 +114,7 @@ int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_coun
 }
 
 int sp_lib_env(const char *const *env, struct sp_environ_var **ret, uint32_t *ret_count,
-               struct sp_error *e)
+               struct sp_err *e)
 {
     uint32_t n = 0;
 
@@ -154,7 +153,7 @@ static bool add_word(struct sp_buf *out, struct sp_str word)
 
 /* What a list and a question show of a command without a script. */
 static int write_command(const struct sp_str *argv, uint32_t argc, struct sp_buf *out,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     for (uint32_t i = 0; i < argc; i++)
         if (!add_word(out, argv[i]))
@@ -175,8 +174,8 @@ static struct sp_yield_ask yield_of(uint64_t ms)
 /* ---- the calls ---- */
 
 /* The number is known before the first answer can come, which is told from the loop. */
-static int finish(int r, struct sp_lib_call *c, const struct sp_error *why, uint64_t *ret_call,
-                  struct sp_public_error *e)
+static int finish(int r, struct sp_lib_call *c, const struct sp_err *why, uint64_t *ret_call,
+                  struct sp_error *e)
 {
     if (r < 0)
         sp_lib_call_free(c);
@@ -185,7 +184,7 @@ static int finish(int r, struct sp_lib_call *c, const struct sp_error *why, uint
     return sp_lib_give(r, why, e);
 }
 
-static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct sp_error *e)
+static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct sp_err *e)
 {
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_environ_var *vars = NULL;
@@ -229,10 +228,10 @@ static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct s
 }
 
 int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *options,
-                   sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_public_error *e)
+                   sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_exec_options o;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -249,9 +248,9 @@ int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *optio
 
 /* What types, polls or waits. */
 static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answer_fn *fn,
-                    void *user, uint64_t *ret_call, struct sp_public_error *e)
+                    void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     struct sp_lib_id id = {0};
     int r = sp_lib_enter(engine, e);
 
@@ -267,9 +266,9 @@ static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answe
 
 int sp_engine_write(struct sp_engine *engine, int session, const void *bytes, size_t n,
                     uint64_t yield_ms, sp_answer_fn *fn, void *user, uint64_t *ret_call,
-                    struct sp_public_error *e)
+                    struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     struct sp_write_ask ask = {
         .session_id = session,
         .chars = {n == 0 ? "" : bytes, n},
@@ -282,7 +281,7 @@ int sp_engine_write(struct sp_engine *engine, int session, const void *bytes, si
 }
 
 int sp_engine_wait(struct sp_engine *engine, int session, sp_answer_fn *fn, void *user,
-                   uint64_t *ret_call, struct sp_public_error *e)
+                   uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_write_ask ask = {.session_id = session, .chars = SP_STR(""), .no_timeout = true};
 
@@ -292,7 +291,7 @@ int sp_engine_wait(struct sp_engine *engine, int session, sp_answer_fn *fn, void
 static void on_terminated(void *user, bool was_done)
 {
     struct sp_lib_call *c = user;
-    struct sp_public_answer a = {
+    struct sp_answer a = {
         .outcome = SP_OUTCOME_DONE,
         .exit_code = -1,
         .wall_ns = (sp_loop_now(c->engine->loop) - c->began_ms) * 1000000,
@@ -313,7 +312,7 @@ static void on_terminated(void *user, bool was_done)
 }
 
 int sp_engine_terminate(struct sp_engine *engine, int session, sp_answer_fn *fn, void *user,
-                        uint64_t *ret_call, struct sp_public_error *e)
+                        uint64_t *ret_call, struct sp_error *e)
 {
     const int r = sp_lib_enter(engine, e);
 
@@ -329,9 +328,9 @@ int sp_engine_terminate(struct sp_engine *engine, int session, sp_answer_fn *fn,
     return 0;
 }
 
-int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_public_error *e)
+int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)

@@ -11,10 +11,9 @@ _Static_assert((int)SP_ERROR_STATE == SP_E_STATE && (int)SP_ERROR_INVALID == SP_
                    (int)SP_ERROR_NOT_FOUND == SP_E_NOT_FOUND && (int)SP_ERROR_LIMIT == SP_E_LIMIT &&
                    (int)SP_ERROR_SYSTEM == SP_E_SYSTEM && (int)SP_ERROR_FAILED == SP_E_FAILED,
                "error codes");
-_Static_assert(sizeof(struct sp_public_error) == sizeof(struct sp_error) &&
-                   sizeof((struct sp_public_error *)NULL)->msg ==
-                       sizeof((struct sp_error *)NULL)->msg,
-               "struct sp_error");
+_Static_assert(sizeof(struct sp_error) == sizeof(struct sp_err) &&
+                   sizeof((struct sp_error *)NULL)->msg == sizeof((struct sp_err *)NULL)->msg,
+               "struct sp_err");
 
 const char *sp_engine_version(void)
 {
@@ -23,20 +22,20 @@ const char *sp_engine_version(void)
 
 /* ---- the door ---- */
 
-int sp_lib_give(int r, const struct sp_error *from, struct sp_public_error *to)
+int sp_lib_give(int r, const struct sp_err *from, struct sp_error *to)
 {
     if (to != NULL && r < 0) {
         char text[sizeof to->msg];
 
-        *to = (struct sp_public_error){.code = (int)from->code, .sys = from->sys};
+        *to = (struct sp_error){.code = (int)from->code, .sys = from->sys};
         memcpy(to->msg, sp_error_text(from, text, sizeof text), sizeof to->msg);
     }
     return r;
 }
 
-int sp_lib_enter(struct sp_engine *engine, struct sp_public_error *e)
+int sp_lib_enter(struct sp_engine *engine, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = 0;
 
     if (engine == NULL)
@@ -52,7 +51,7 @@ int sp_lib_enter(struct sp_engine *engine, struct sp_public_error *e)
 }
 
 int sp_lib_take(const void *from, void *to, size_t size, size_t least, const char *name,
-                struct sp_error *e)
+                struct sp_err *e)
 {
     size_t given = 0;
 
@@ -97,7 +96,7 @@ static void free_now(struct sp_engine *engine)
     free(engine);
 }
 
-static int begin(struct sp_engine *engine, const struct sp_engine_options *o, struct sp_error *e)
+static int begin(struct sp_engine *engine, const struct sp_engine_options *o, struct sp_err *e)
 {
     const struct sp_config_ask ask = {.file = o->config, .environment = environ};
     int r = sp_loop_new(&engine->loop, e);
@@ -118,10 +117,10 @@ static int begin(struct sp_engine *engine, const struct sp_engine_options *o, st
 }
 
 int sp_engine_new(const struct sp_engine_options *options, struct sp_engine **ret,
-                  struct sp_public_error *e)
+                  struct sp_error *e)
 {
     struct sp_engine_options o;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_take(options, &o, sizeof o, SP_LIB_LEAST(struct sp_engine_options, cwd),
                         "sp_engine_options", &why);
 
@@ -160,9 +159,9 @@ int sp_engine_fd(const struct sp_engine *engine)
     return engine->fd;
 }
 
-int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_public_error *e)
+int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = 0;
 
     if (engine == NULL || engine->owner != getpid() || engine->is_doomed)
@@ -180,7 +179,7 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_publi
 /* ---- at once ---- */
 
 int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
-                    struct sp_public_error *e)
+                    struct sp_error *e)
 {
     static const enum sp_decision_kind decisions[] = {
         [SP_CONSENT_YES] = SP_DECISION_APPROVED,
@@ -189,7 +188,7 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
         [SP_CONSENT_FOR_SESSION] = SP_DECISION_APPROVED_FOR_SESSION,
         [SP_CONSENT_RULE] = SP_DECISION_AMENDMENT,
     };
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -200,7 +199,7 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
     }
     struct sp_decision d = {.kind = decisions[consent]};
     if (d.kind == SP_DECISION_AMENDMENT) {
-        const struct sp_question *q =
+        const struct sp_approval_question *q =
             sp_approvals_question(sp_manager_approvals(engine->manager), question);
 
         d.amendment = q != NULL ? q->amendment : d.amendment; /* the one that was offered */
@@ -229,9 +228,9 @@ bool sp_lib_has_session(struct sp_engine *engine, int session)
     return s.is_found;
 }
 
-static int enter_session(struct sp_engine *engine, int session, struct sp_public_error *e)
+static int enter_session(struct sp_engine *engine, int session, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -242,7 +241,7 @@ static int enter_session(struct sp_engine *engine, int session, struct sp_public
     return sp_lib_give(r, &why, e);
 }
 
-int sp_engine_close_stdin(struct sp_engine *engine, int session, struct sp_public_error *e)
+int sp_engine_close_stdin(struct sp_engine *engine, int session, struct sp_error *e)
 {
     const int r = enter_session(engine, session, e);
 
@@ -252,7 +251,7 @@ int sp_engine_close_stdin(struct sp_engine *engine, int session, struct sp_publi
 }
 
 int sp_engine_resize(struct sp_engine *engine, int session, uint16_t rows, uint16_t cols,
-                     struct sp_public_error *e)
+                     struct sp_error *e)
 {
     const int r = enter_session(engine, session, e);
 
@@ -261,9 +260,9 @@ int sp_engine_resize(struct sp_engine *engine, int session, uint16_t rows, uint1
     return r;
 }
 
-int sp_engine_signal(struct sp_engine *engine, int session, int signal, struct sp_public_error *e)
+int sp_engine_signal(struct sp_engine *engine, int session, int signal, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = enter_session(engine, session, e);
 
     if (r < 0)
@@ -278,9 +277,9 @@ int sp_engine_signal(struct sp_engine *engine, int session, int signal, struct s
 
 int sp_engine_list(struct sp_engine *engine,
                    void (*fn)(void *user, const struct sp_session_info *info), void *user,
-                   struct sp_public_error *e)
+                   struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -290,7 +289,7 @@ int sp_engine_list(struct sp_engine *engine,
     return sp_lib_give(r, &why, e);
 }
 
-int sp_engine_terminate_all(struct sp_engine *engine, struct sp_public_error *e)
+int sp_engine_terminate_all(struct sp_engine *engine, struct sp_error *e)
 {
     const int r = sp_lib_enter(engine, e);
 
@@ -299,7 +298,7 @@ int sp_engine_terminate_all(struct sp_engine *engine, struct sp_public_error *e)
     return r;
 }
 
-int sp_engine_pause(struct sp_engine *engine, struct sp_public_error *e)
+int sp_engine_pause(struct sp_engine *engine, struct sp_error *e)
 {
     const int r = sp_lib_enter(engine, e);
 
@@ -308,7 +307,7 @@ int sp_engine_pause(struct sp_engine *engine, struct sp_public_error *e)
     return r;
 }
 
-int sp_engine_unpause(struct sp_engine *engine, struct sp_public_error *e)
+int sp_engine_unpause(struct sp_engine *engine, struct sp_error *e)
 {
     const int r = sp_lib_enter(engine, e);
 

@@ -74,7 +74,7 @@ struct sp_lib_call {
     struct sp_backend_wait facts; /* while it waits for the server's directory */
     struct sp_lib_launch *launch; /* what it will start then */
     struct sp_deferred later;     /* it was cancelled, or refused, before it started */
-    struct sp_error why;          /* code NONE: cancelled */
+    struct sp_err why;            /* code NONE: cancelled */
 };
 
 struct sp_lib_warnings {
@@ -86,8 +86,8 @@ struct sp_engine {
     int64_t owner;  /* the process that made it; a child of fork() has no business here */
     bool is_doomed; /* freed from within a callback: ends when dispatch does */
     void *user;
-    void (*event)(void *user, const struct sp_public_event *event);
-    void (*ask)(void *user, const struct sp_public_question *question);
+    void (*event)(void *user, const struct sp_event *event);
+    void (*ask)(void *user, const struct sp_question *question);
 
     struct sp_loop *loop;
     int fd;
@@ -117,22 +117,22 @@ struct sp_engine {
 /* Whether there is one whose command lives. */
 bool sp_lib_has_session(struct sp_engine *engine, int session);
 /* The beginning of every function of the library: may it be called now? */
-int sp_lib_enter(struct sp_engine *engine, struct sp_public_error *e);
+int sp_lib_enter(struct sp_engine *engine, struct sp_error *e);
 /* The end: an error of ours in the library's words. */
-int sp_lib_give(int r, const struct sp_error *from, struct sp_public_error *to);
+int sp_lib_give(int r, const struct sp_err *from, struct sp_error *to);
 /*
  * Reads a struct of the caller's, which may be shorter than ours (an older program: the rest is
  * zero) or longer (a newer one: the rest must be zero).
  */
 int sp_lib_take(const void *from, void *to, size_t size, size_t least, const char *name,
-                struct sp_error *e);
+                struct sp_err *e);
 /* How long the struct was in the first version, where that was its last member. */
 #define SP_LIB_LEAST(type, last) (offsetof(type, last) + sizeof(((const type *)NULL)->last))
 
 /* ---- environment.c ---- */
 
 int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
-                        struct sp_error *e);
+                        struct sp_err *e);
 void sp_lib_places_free(struct sp_engine *engine);
 void sp_lib_wheres_free(struct sp_engine *engine); /* after the manager and all calls */
 /* Connections that nothing needs any more. */
@@ -146,7 +146,7 @@ struct sp_environment sp_lib_place_environment(const struct sp_lib_place *p); /*
 /* ---- place.c ---- */
 
 int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
-                        struct sp_error *e);
+                        struct sp_err *e);
 /* What commands inherit, as the configuration has it; borrowed from the engine. */
 struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
                                      const struct sp_lib_place *place);
@@ -155,11 +155,11 @@ struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
 
 /* NULL: no memory, and e says so. */
 struct sp_lib_call *sp_lib_call_new(struct sp_engine *engine, enum sp_lib_call_kind kind,
-                                    sp_answer_fn *fn, void *user, struct sp_public_error *e);
+                                    sp_answer_fn *fn, void *user, struct sp_error *e);
 struct sp_lib_call *sp_lib_call_find(const struct sp_engine *engine, uint64_t number);
 void sp_lib_call_free(struct sp_lib_call *c); /* with its run, if it has one */
 /* Tells the answer, unless nobody wants it, and frees the call. */
-void sp_lib_call_answer(struct sp_lib_call *c, struct sp_public_answer *a);
+void sp_lib_call_answer(struct sp_lib_call *c, struct sp_answer *a);
 void sp_lib_runs_free(struct sp_engine *engine);  /* before their backend */
 void sp_lib_calls_free(struct sp_engine *engine); /* after the manager, which answers its own */
 
@@ -171,10 +171,10 @@ struct sp_str sp_lib_id_of(uint64_t number, struct sp_lib_id *ret);
 
 /* NAME=VALUE strings as variables; to be freed. */
 int sp_lib_env(const char *const *env, struct sp_environ_var **ret, uint32_t *ret_count,
-               struct sp_error *e);
+               struct sp_err *e);
 /* A list with NULL at its end; to be freed. */
 int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_count,
-                struct sp_error *e);
+                struct sp_err *e);
 
 /* ---- call_run.c ---- */
 
@@ -189,8 +189,8 @@ void sp_lib_warnings_free(struct sp_engine *engine); /* before the loop */
 
 /* ---- tell.c ---- */
 
-void sp_lib_tell_event(void *engine, const struct sp_event *ev);
-void sp_lib_tell_question(void *engine, const struct sp_question *q);
+void sp_lib_tell_event(void *engine, const struct sp_exec_event *ev);
+void sp_lib_tell_question(void *engine, const struct sp_approval_question *q);
 void sp_lib_tell_reply(void *call, const struct sp_reply *r);
 void sp_lib_tell_tool(void *call, const struct sp_tool_reply *r);
 void sp_lib_tell_result(void *call, const struct sp_run_result *r);

@@ -31,7 +31,7 @@ struct ask {
 /* ---- backends ---- */
 
 static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const char *cwd,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     auto_free char *program = NULL;
     int r = sp_binary_find(engine->program, &program, e);
@@ -56,7 +56,7 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
 }
 
 static int open_remote(struct sp_engine *engine, struct sp_lib_where *w, const char *cwd,
-                       const struct sp_config_place *place, struct sp_error *e)
+                       const struct sp_config_place *place, struct sp_err *e)
 {
     const struct sp_client_options co = {
         .url = place->url,
@@ -94,7 +94,7 @@ static struct sp_lib_where *find_local(const struct sp_engine *engine)
 
 /* NULL: e says why. */
 static struct sp_lib_where *open_where(struct sp_engine *engine, const char *on, const char *cwd,
-                                       const struct sp_config_place *place, struct sp_error *e)
+                                       const struct sp_config_place *place, struct sp_err *e)
 {
     struct sp_lib_where *w = place->is_local ? find_local(engine) : NULL;
 
@@ -172,7 +172,7 @@ struct sp_environment sp_lib_place_environment(const struct sp_lib_place *p)
     };
 }
 
-static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_error *e)
+static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_err *e)
 {
     auto_free char *here = getcwd(NULL, 0);
 
@@ -186,7 +186,7 @@ static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_e
     return 0;
 }
 
-static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_error *e)
+static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_err *e)
 {
     if (cwd != NULL && cwd[0] != '/')
         return sp_fail(
@@ -199,7 +199,7 @@ static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_er
 
 /* The workspace is the working directory; without one only "no sandbox" can be said. */
 static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, const char *name,
-                       bool is_local, struct sp_error *e)
+                       bool is_local, struct sp_err *e)
 {
     bool is_open = true;
 
@@ -223,7 +223,7 @@ static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, c
 
 /* NULL: e says why. */
 static struct sp_lib_where *fill(struct sp_engine *engine, struct sp_lib_place *p,
-                                 const struct ask *a, struct sp_error *e)
+                                 const struct ask *a, struct sp_err *e)
 {
     struct sp_config_place place = {.is_local = a->where != NULL && a->where->is_local};
     struct sp_lib_where *where = NULL;
@@ -241,7 +241,7 @@ static struct sp_lib_where *fill(struct sp_engine *engine, struct sp_lib_place *
 }
 
 /* NULL: e says why. */
-static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, struct sp_error *e)
+static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, struct sp_err *e)
 {
     struct sp_lib_place *p = calloc(1, sizeof *p);
 
@@ -261,7 +261,7 @@ static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, 
 }
 
 int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const struct ask a = {
         .name = SP_LIB_PRIMARY,
@@ -300,7 +300,7 @@ static bool is_same(const struct sp_lib_where *w, const char *on)
 }
 
 static int update(struct sp_engine *engine, const struct sp_environment_options *o,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     const char *name = o->name != NULL ? o->name : SP_LIB_PRIMARY;
     const struct sp_lib_place *old = sp_lib_place_find(engine, name);
@@ -344,11 +344,10 @@ static int update(struct sp_engine *engine, const struct sp_environment_options 
 }
 
 int sp_engine_update_environment(struct sp_engine *engine,
-                                 const struct sp_environment_options *options,
-                                 struct sp_public_error *e)
+                                 const struct sp_environment_options *options, struct sp_error *e)
 {
     struct sp_environment_options o;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -360,10 +359,9 @@ int sp_engine_update_environment(struct sp_engine *engine,
     return sp_lib_give(r, &why, e);
 }
 
-int sp_engine_remove_environment(struct sp_engine *engine, const char *name,
-                                 struct sp_public_error *e)
+int sp_engine_remove_environment(struct sp_engine *engine, const char *name, struct sp_error *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     uint32_t i = 1;
     int r = sp_lib_enter(engine, e);
 

@@ -28,7 +28,7 @@ static void warn_of_approver(struct sp_engine *engine)
 
 /* The programs of the configuration answer if the host does not. */
 static int open_approvers(struct sp_engine *engine, struct sp_approvals_options *o,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     const struct sp_approvers_ask ask = {
         .loop = engine->loop,
@@ -37,7 +37,7 @@ static int open_approvers(struct sp_engine *engine, struct sp_approvals_options 
         .choices = "deny or program:/PATH",
         .timeout_ms = o->timeout_ms,
     };
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     if (engine->ask != NULL || engine->config.approvers == NULL)
         return 0;
@@ -72,7 +72,7 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
     return sp_approvals_set_rules(sp_manager_approvals(engine->manager), rules, fingerprint);
 }
 
-static int find_approvals(struct sp_engine *engine, const char *asked, struct sp_error *e)
+static int find_approvals(struct sp_engine *engine, const char *asked, struct sp_err *e)
 {
     const struct sp_config_approvals_ask ask = {
         .policy = asked,
@@ -137,7 +137,7 @@ static void say_left_out(struct sp_engine *engine, const struct sp_environ_ask *
 }
 
 int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     static const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
                                               .ask = sp_lib_tell_question};

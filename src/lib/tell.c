@@ -56,24 +56,24 @@ static uint64_t number_of(struct sp_str call_id)
 
 /* ---- events ---- */
 
-static void set_bytes(struct sp_public_event *ev, struct sp_str bytes)
+static void set_bytes(struct sp_event *ev, struct sp_str bytes)
 {
     ev->bytes = bytes.p != NULL ? bytes.p : "";
     ev->byte_count = bytes.n;
 }
 
-static void tell(struct sp_engine *engine, const struct sp_public_event *ev)
+static void tell(struct sp_engine *engine, const struct sp_event *ev)
 {
     if (engine->event != NULL && !engine->is_doomed)
         engine->event(engine->user, ev);
 }
 
-void sp_lib_tell_event(void *user, const struct sp_event *from)
+void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
 {
     struct sp_engine *engine = user;
     auto_free char **argv = NULL;
     auto_free char *cwd = NULL;
-    struct sp_public_event ev = {
+    struct sp_event ev = {
         .size = sizeof ev,
         .session = from->process_id,
         .call = number_of(from->call_id),
@@ -136,7 +136,7 @@ static enum sp_question_topic topic_of(enum sp_question_kind kind)
     return SP_QUESTION_MAY_RUN;
 }
 
-void sp_lib_tell_question(void *user, const struct sp_question *from)
+void sp_lib_tell_question(void *user, const struct sp_approval_question *from)
 {
     struct sp_engine *engine = user;
     auto_free char **argv = NULL;
@@ -147,7 +147,7 @@ void sp_lib_tell_question(void *user, const struct sp_question *from)
     auto_buf struct sp_buf json = {0};
     const bool has_json = sp_question_add_json(&json, from) && sp_buf_add(&json, "", 1);
     const bool has_rule = sp_question_offers_amendment(from);
-    struct sp_public_question q = {
+    struct sp_question q = {
         .size = sizeof q,
         .id = from->id,
         .topic = topic_of(from->kind),
@@ -199,7 +199,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
                        const char *json)
 {
     auto_free char *error = NULL;
-    struct sp_public_answer a = {
+    struct sp_answer a = {
         .outcome = outcome_of(r),
         .exit_code = -1,
         .signal = r->signal,
@@ -282,7 +282,7 @@ void sp_lib_tell_result(void *user, const struct sp_run_result *r)
                                      .limit = c->engine->config.tool_output_token_limit};
     auto_buf struct sp_buf text = {0};
     char error[sizeof r->error->msg + 64];
-    struct sp_public_answer a = {
+    struct sp_answer a = {
         .outcome = outcome_of_run(r),
         .exit_code = r->exit_code,
         .signal = r->signal,

@@ -8,7 +8,7 @@
 
 static void tell(struct sp_engine *engine, const char *text)
 {
-    const struct sp_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+    const struct sp_exec_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
 
     sp_lib_tell_event(engine, &e);
 }

@@ -6,7 +6,7 @@
 #define ALL(slots) ((struct sp_slots){.items = (slots), .count = sizeof(slots) / sizeof(slots)[0]})
 
 static int read_both(struct sp_arguments *a, struct sp_str text, struct sp_slots own,
-                     struct sp_slots more, struct sp_error *e)
+                     struct sp_slots more, struct sp_err *e)
 {
     struct sp_slot all[SP_SLOTS_MAX];
 
@@ -20,7 +20,7 @@ static int read_both(struct sp_arguments *a, struct sp_str text, struct sp_slots
 
 static int read_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
                      bool needs_cmd, struct sp_slots more, struct sp_exec_ask *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     struct sp_str fixed = {0}; /* where a shell goes that nobody may choose */
     const struct sp_slot slots[] = {
@@ -54,21 +54,21 @@ static int read_exec(struct sp_arguments *a, struct sp_str text, const struct sp
 }
 
 int sp_arguments_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                      struct sp_exec_ask *ret, struct sp_error *e)
+                      struct sp_exec_ask *ret, struct sp_err *e)
 {
     return read_exec(a, text, o, true, (struct sp_slots){0}, ret, e);
 }
 
 int sp_arguments_exec_with(struct sp_arguments *a, struct sp_str text,
                            const struct sp_tools_options *o, struct sp_slots more,
-                           struct sp_exec_ask *ret, struct sp_error *e)
+                           struct sp_exec_ask *ret, struct sp_err *e)
 {
     return read_exec(a, text, o, false, more, ret, e);
 }
 
 int sp_arguments_write_with(struct sp_arguments *a, struct sp_str text,
                             const struct sp_tools_options *o, struct sp_slots more,
-                            struct sp_write_ask *ret, struct sp_error *e)
+                            struct sp_write_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         {.name = "session_id", .type = SP_SLOT_I32, .to = &ret->session_id, .is_needed = true},
@@ -92,13 +92,13 @@ int sp_arguments_write_with(struct sp_arguments *a, struct sp_str text,
 }
 
 int sp_arguments_write(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                       struct sp_write_ask *ret, struct sp_error *e)
+                       struct sp_write_ask *ret, struct sp_err *e)
 {
     return sp_arguments_write_with(a, text, o, (struct sp_slots){0}, ret, e);
 }
 
 int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
-                             struct sp_permissions_ask *ret, struct sp_error *e)
+                             struct sp_permissions_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         {.name = "permissions", .type = SP_SLOT_GRANT, .to = &ret->permissions, .is_needed = true},
@@ -110,7 +110,7 @@ int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
 }
 
 int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_compat_ask *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         {.name = "input",

@@ -22,19 +22,19 @@ struct sp_compat_ask {
 /* SP_E_INVALID or SP_E_MALFORMED with the reason, SP_E_SYSTEM without memory. *ret is then
  * unusable. call_id and turn_id stay the caller's to fill. */
 int sp_arguments_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                      struct sp_exec_ask *ret, struct sp_error *e);
+                      struct sp_exec_ask *ret, struct sp_err *e);
 int sp_arguments_write(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                       struct sp_write_ask *ret, struct sp_error *e);
+                       struct sp_write_ask *ret, struct sp_err *e);
 /* The same with further members. Nobody needs `cmd` then: its p is NULL if it is not there. */
 int sp_arguments_exec_with(struct sp_arguments *a, struct sp_str text,
                            const struct sp_tools_options *o, struct sp_slots more,
-                           struct sp_exec_ask *ret, struct sp_error *e);
+                           struct sp_exec_ask *ret, struct sp_err *e);
 int sp_arguments_write_with(struct sp_arguments *a, struct sp_str text,
                             const struct sp_tools_options *o, struct sp_slots more,
-                            struct sp_write_ask *ret, struct sp_error *e);
+                            struct sp_write_ask *ret, struct sp_err *e);
 int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
-                             struct sp_permissions_ask *ret, struct sp_error *e);
+                             struct sp_permissions_ask *ret, struct sp_err *e);
 int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_compat_ask *ret,
-                        struct sp_error *e);
+                        struct sp_err *e);
 
 #endif

@@ -36,7 +36,7 @@ static void free_text(const char *text)
     free((char *)(uintptr_t)text);
 }
 
-int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_error *e)
+int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_err *e)
 {
     struct sp_mcp *m = calloc(1, sizeof *m);
 
@@ -195,7 +195,7 @@ static void end_caller(struct sp_mcp_caller *c)
     free(c);
 }
 
-static int open_manager(struct sp_mcp_caller *c, struct sp_error *e)
+static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
 {
     struct sp_manager_options o = c->mcp->manager;
     char thread_id[SP_UUID_SIZE];
@@ -210,8 +210,7 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_error *e)
     return sp_manager_new(&o, &c->manager, e);
 }
 
-static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identity,
-                                         struct sp_error *e)
+static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identity, struct sp_err *e)
 {
     struct sp_mcp_caller *c = calloc(1, sizeof *c);
 
@@ -244,9 +243,9 @@ static struct sp_mcp_caller *find_caller(const struct sp_mcp *m, struct sp_str i
 }
 
 int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     if (identity.n == 0 || identity.n > IDENTITY_MAX || sp_str_has_nul(identity))
         return sp_fail(e, SP_E_INVALID, 0, "a caller's identity has 1 to %d bytes", IDENTITY_MAX);

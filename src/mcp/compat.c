@@ -41,7 +41,7 @@ static const char *why_no_number(struct sp_str digits)
     return "number too large to fit in target type";
 }
 
-int sp_compat_read_id(struct sp_str text, int *ret, struct sp_error *e)
+int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e)
 {
     struct sp_str digits = text;
     uint64_t v = 0;

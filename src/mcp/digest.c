@@ -176,7 +176,7 @@ static bool add_value(struct sp_buf *out, struct sp_json *j, uint32_t token)
 /* ---- the whole ---- */
 
 /* No arguments are none at all, or an object without members. */
-static int add_arguments(struct sp_buf *out, struct sp_str arguments, struct sp_error *e)
+static int add_arguments(struct sp_buf *out, struct sp_str arguments, struct sp_err *e)
 {
     const struct sp_str said = arguments.n == 0 ? SP_STR("{}") : arguments;
     auto_buf struct sp_buf text = {0};
@@ -192,7 +192,7 @@ static int add_arguments(struct sp_buf *out, struct sp_str arguments, struct sp_
 }
 
 int sp_mcp_digest_of(struct sp_str tool, struct sp_str arguments, struct sp_mcp_digest *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
 

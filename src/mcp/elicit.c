@@ -94,7 +94,7 @@ static bool add_note(struct message *m, const char *label, struct sp_str text, s
 
 /* ---- the rule ---- */
 
-static bool add_rule_words(struct sp_buf *out, const struct sp_question *q)
+static bool add_rule_words(struct sp_buf *out, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf words = {0};
 
@@ -104,7 +104,7 @@ static bool add_rule_words(struct sp_buf *out, const struct sp_question *q)
            sp_question_add_visible(out, view(&words), false);
 }
 
-static bool offers_rule(const struct sp_question *q)
+static bool offers_rule(const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf words = {0};
 
@@ -115,13 +115,13 @@ static bool offers_rule(const struct sp_question *q)
 
 /* ---- the message ---- */
 
-static bool is_free(const struct sp_question *q)
+static bool is_free(const struct sp_approval_question *q)
 {
     return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
                           q->kind != SP_QUESTION_NETWORK);
 }
 
-static bool add_sandbox(struct message *m, const struct sp_question *q)
+static bool add_sandbox(struct message *m, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf name = {0};
 
@@ -133,7 +133,7 @@ static bool add_sandbox(struct message *m, const struct sp_question *q)
 }
 
 /* What a yes means. */
-static bool add_headline(struct message *m, const struct sp_question *q)
+static bool add_headline(struct message *m, const struct sp_approval_question *q)
 {
     switch (q->kind) {
     case SP_QUESTION_PERMISSIONS:
@@ -262,7 +262,7 @@ static bool add_whole_command(struct message *m, struct sp_str command)
 }
 
 /* What is offered besides yes for once, and what comes of it. */
-static bool add_rule(struct message *m, const struct sp_question *q)
+static bool add_rule(struct message *m, const struct sp_approval_question *q)
 {
     if (!offers_rule(q) || m->is_cut)
         return true;
@@ -275,7 +275,7 @@ static bool add_rule(struct message *m, const struct sp_question *q)
 }
 
 /* Three short lines first: what a yes means, the command, the reason. */
-static bool add_beginning(struct message *m, const struct sp_question *q)
+static bool add_beginning(struct message *m, const struct sp_approval_question *q)
 {
     const bool is_network = q->kind == SP_QUESTION_NETWORK;
     bool ok = add_headline(m, q);
@@ -287,7 +287,7 @@ static bool add_beginning(struct message *m, const struct sp_question *q)
     return ok && add_note(m, "reason", q->reason, REASON_MAX);
 }
 
-static bool add_message(struct message *m, const struct sp_question *q)
+static bool add_message(struct message *m, const struct sp_approval_question *q)
 {
     bool ok = add_beginning(m, q);
 
@@ -323,7 +323,7 @@ struct offered {
 };
 
 /* A permission for the turn is for no turn if there is none. */
-static struct offered find_offered(const struct sp_question *q, bool is_cut)
+static struct offered find_offered(const struct sp_approval_question *q, bool is_cut)
 {
     const bool has_turn = q->kind != SP_QUESTION_PERMISSIONS || q->turn_id.n != 0;
 
@@ -335,7 +335,7 @@ static struct offered find_offered(const struct sp_question *q, bool is_cut)
                             }};
 }
 
-static bool add_title(struct sp_buf *out, const struct sp_question *q, enum choice c)
+static bool add_title(struct sp_buf *out, const struct sp_approval_question *q, enum choice c)
 {
     const char *how = is_free(q) ? ", " FREE : "";
     auto_buf struct sp_buf text = {0};
@@ -368,7 +368,7 @@ static bool add_title(struct sp_buf *out, const struct sp_question *q, enum choi
 /* ---- the form ---- */
 
 /* Before 2025-11-25 a choice had its titles beside it. DENY is always there, and the last. */
-static bool add_choices_of_old(struct sp_buf *out, const struct sp_question *q,
+static bool add_choices_of_old(struct sp_buf *out, const struct sp_approval_question *q,
                                const struct offered *o)
 {
     bool ok = sp_buf_printf(out, "\"enum\":[");
@@ -383,7 +383,8 @@ static bool add_choices_of_old(struct sp_buf *out, const struct sp_question *q,
     return ok && sp_buf_add(out, "]", 1);
 }
 
-static bool add_choices(struct sp_buf *out, const struct sp_question *q, const struct offered *o)
+static bool add_choices(struct sp_buf *out, const struct sp_approval_question *q,
+                        const struct offered *o)
 {
     bool ok = sp_buf_printf(out, "\"oneOf\":[");
 
@@ -394,7 +395,7 @@ static bool add_choices(struct sp_buf *out, const struct sp_question *q, const s
     return ok && sp_buf_add(out, "]", 1);
 }
 
-bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_question *q, bool with_mode)
+bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_approval_question *q, bool with_mode)
 {
     const size_t mark = out->len;
     auto_buf struct sp_buf message = {0};
@@ -428,7 +429,7 @@ static struct sp_str text_of(struct sp_json *j, uint32_t object, const char *nam
     return sp_json_str(j, token);
 }
 
-static bool read_choice(struct sp_str word, const struct sp_question *q, enum choice *ret)
+static bool read_choice(struct sp_str word, const struct sp_approval_question *q, enum choice *ret)
 {
     auto_buf struct sp_buf message = {0};
     struct message m = {.out = &message};
@@ -444,7 +445,7 @@ static bool read_choice(struct sp_str word, const struct sp_question *q, enum ch
     return false;
 }
 
-static struct sp_decision decision_of(enum choice c, const struct sp_question *q)
+static struct sp_decision decision_of(enum choice c, const struct sp_approval_question *q)
 {
     switch (c) {
     case ONCE:
@@ -468,7 +469,7 @@ static struct sp_decision no_answer(struct sp_str why)
     return (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = why};
 }
 
-bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_question *q,
+bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_approval_question *q,
                         bool is_too_quick, struct sp_decision *ret)
 {
     const struct sp_str action = text_of(j, answer, "action");

@@ -57,7 +57,7 @@ static bool add_process_id(struct sp_buf *out, int id)
     return id == 0 || sp_buf_printf(out, ",\"process_id\":\"%d\"", id);
 }
 
-static bool add_command(struct sp_buf *out, const struct sp_event *e)
+static bool add_command(struct sp_buf *out, const struct sp_exec_event *e)
 {
     if (!sp_buf_add_str(out, SP_STR(",\"command\":[")))
         return false;
@@ -69,13 +69,13 @@ static bool add_command(struct sp_buf *out, const struct sp_event *e)
            add_str(out, "source", sp_str_of(source_name(e->source)));
 }
 
-static bool add_begin(struct sp_buf *out, const struct sp_event *e)
+static bool add_begin(struct sp_buf *out, const struct sp_exec_event *e)
 {
     return add_process_id(out, e->process_id) && add_str(out, "turn_id", e->turn_id) &&
            add_number(out, "started_at_ms", e->at_ms) && add_command(out, e);
 }
 
-static bool add_delta(struct sp_buf *out, const struct sp_event *e)
+static bool add_delta(struct sp_buf *out, const struct sp_exec_event *e)
 {
     const struct sp_str stream =
         e->stream == SP_STREAM_STDERR ? SP_STR("stderr") : SP_STR("stdout");
@@ -91,7 +91,7 @@ static bool add_delta(struct sp_buf *out, const struct sp_event *e)
     return true;
 }
 
-static bool add_interaction(struct sp_buf *out, const struct sp_event *e)
+static bool add_interaction(struct sp_buf *out, const struct sp_exec_event *e)
 {
     return add_process_id(out, e->process_id) && add_str(out, "stdin", e->input);
 }
@@ -104,7 +104,7 @@ static bool add_duration(struct sp_buf *out, uint64_t ns)
                          ns % second);
 }
 
-static bool add_end(struct sp_buf *out, const struct sp_event *e)
+static bool add_end(struct sp_buf *out, const struct sp_exec_event *e)
 {
     return add_process_id(out, e->process_id) && add_str(out, "turn_id", e->turn_id) &&
            add_number(out, "completed_at_ms", e->at_ms) && add_command(out, e) &&
@@ -115,7 +115,7 @@ static bool add_end(struct sp_buf *out, const struct sp_event *e)
            add_str(out, "status", sp_str_of(status_name(e->status)));
 }
 
-static bool add_members(struct sp_buf *out, const struct sp_event *e)
+static bool add_members(struct sp_buf *out, const struct sp_exec_event *e)
 {
     switch (e->type) {
     case SP_EVENT_BEGIN:
@@ -133,7 +133,7 @@ static bool add_members(struct sp_buf *out, const struct sp_event *e)
     return true;
 }
 
-bool sp_tools_add_event(struct sp_buf *out, const struct sp_event *e)
+bool sp_tools_add_event(struct sp_buf *out, const struct sp_exec_event *e)
 {
     const size_t mark = out->len;
     const bool has_room = sp_buf_printf(out, "{\"type\":\"%s\"", type_name(e->type)) &&

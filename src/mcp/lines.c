@@ -174,7 +174,7 @@ static void on_finished(void *user)
 
 /* ---- life ---- */
 
-static int read_path(const char *path, struct sp_listen_url *ret, struct sp_error *e)
+static int read_path(const char *path, struct sp_listen_url *ret, struct sp_err *e)
 {
     auto_buf struct sp_buf url = {0};
 
@@ -185,8 +185,7 @@ static int read_path(const char *path, struct sp_listen_url *ret, struct sp_erro
     return sp_listen_parse(url.data, ret, e);
 }
 
-static int start(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *o,
-                 struct sp_error *e)
+static int start(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *o, struct sp_err *e)
 {
     struct sp_listen_url url = {.kind = SP_LISTEN_STDIO, .is_loopback = true};
     struct sp_mcp_caller *caller = NULL;
@@ -217,7 +216,7 @@ static int start(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *
 }
 
 int sp_mcp_lines_new(struct sp_mcp *m, const struct sp_mcp_lines_options *o,
-                     struct sp_mcp_lines **ret, struct sp_error *e)
+                     struct sp_mcp_lines **ret, struct sp_err *e)
 {
     struct sp_mcp_lines *lines = calloc(1, sizeof *lines);
 

@@ -17,7 +17,7 @@ struct sp_mcp_lines_options {
 };
 
 int sp_mcp_lines_new(struct sp_mcp *m, const struct sp_mcp_lines_options *o,
-                     struct sp_mcp_lines **ret, struct sp_error *e);
+                     struct sp_mcp_lines **ret, struct sp_err *e);
 /* Connections end at once; subscriptions are answered before. NULL is fine. */
 void sp_mcp_lines_free(struct sp_mcp_lines *l);
 /* "unix:///path", "stdio" */
@@ -25,6 +25,6 @@ const char *sp_mcp_lines_url(const struct sp_mcp_lines *l);
 
 /* `--connect`: carries lines between stdin, stdout and a unix socket until either ends; returns the
  * exit status: 0, or 1 with the reason in *e. */
-int sp_mcp_relay(const char *path, struct sp_error *e);
+int sp_mcp_relay(const char *path, struct sp_err *e);
 
 #endif

@@ -54,7 +54,7 @@ struct sp_mcp_options {
 };
 
 /* Strings are copied. */
-int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_error *e);
+int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_err *e);
 /* Every process ends. No peer is left. NULL is fine. */
 void sp_mcp_free(struct sp_mcp *m);
 const struct sp_mcp_options *sp_mcp_options(const struct sp_mcp *m);
@@ -68,7 +68,7 @@ bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fi
  * detached_ttl_ms. SP_E_LIMIT: there are too many.
  */
 int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 void sp_mcp_caller_release(struct sp_mcp_caller *c);
 
 /* Whoever knows a caller without holding it is told when it ends. */

@@ -236,7 +236,7 @@ static const char *check(const struct sp_mcp_turn *t, struct retry *ret)
 {
     struct sp_json *j = &t->message->json;
     const uint32_t params = t->message->params;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t arguments = SP_JSON_NONE;
     struct sp_str name = {0};
 
@@ -292,7 +292,7 @@ static void attach(struct sp_mcp_call *c, struct sp_mcp_run *r)
 
 static void decide(struct sp_mcp_call *c, struct sp_json *j, uint32_t answer)
 {
-    const struct sp_question *q = sp_mcp_run_question(c->run);
+    const struct sp_approval_question *q = sp_mcp_run_question(c->run);
     struct sp_decision d = {0};
 
     if (q != NULL && answer != SP_JSON_NONE && sp_mcp_run_asks_host(c->run) &&
@@ -306,7 +306,7 @@ static bool resume(struct sp_mcp_call *c, const struct sp_mcp_turn *t, const str
 {
     struct sp_mcp_caller *caller = t->peer->caller;
     struct sp_json *j = &t->message->json;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint64_t number = 0;
 
     if (sp_mcp_ticket_read(retry->state, caller, &c->digest, &number, &e) < 0) {
@@ -332,8 +332,7 @@ static bool resume(struct sp_mcp_call *c, const struct sp_mcp_turn *t, const str
     return true;
 }
 
-static void refuse_start(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
-                         const struct sp_error *e)
+static void refuse_start(struct sp_mcp_call *c, const struct sp_mcp_turn *t, const struct sp_err *e)
 {
     close_call(c);
     if (e->code == SP_E_NO_METHOD)
@@ -363,7 +362,7 @@ static bool start(struct sp_mcp_call *c, const struct sp_mcp_turn *t)
                                        .waits_for_end = c->wants_task,
                                        .repeats_output = repeats_output(t),
                                        .cannot_ask_host = !c->elicits};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (parked != NULL) {
         attach(c, parked);
@@ -377,7 +376,7 @@ static bool start(struct sp_mcp_call *c, const struct sp_mcp_turn *t)
 
 static void begin(const struct sp_mcp_turn *t, const struct retry *retry)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_mcp_call *c = sp_mcp_request_open(t, sizeof *c, drop);
 
     if (c == NULL)

@@ -41,7 +41,8 @@ bool sp_mcp_task_adopt(struct sp_mcp_call *c, int session_id);
 bool sp_mcp_task_has_room(const struct sp_mcp_caller *c);
 
 /* `{"approve_N":{"method":"elicitation/create","params":...}}` */
-bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_question *q, uint64_t number);
+bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_approval_question *q,
+                              uint64_t number);
 /* The answer to approve_N in an object of them, or SP_JSON_NONE. */
 uint32_t sp_mcp_input_response(struct sp_json *j, uint32_t responses, uint64_t number);
 

@@ -29,7 +29,8 @@ struct sp_mcp_asked {
 
 /* ---- modern: ask by the result ---- */
 
-bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_question *q, uint64_t number)
+bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_approval_question *q,
+                              uint64_t number)
 {
     return sp_buf_printf(b,
                          "{\"approve_%" PRIu64 "\":{\"method\":\"elicitation/create\","
@@ -48,8 +49,8 @@ uint32_t sp_mcp_input_response(struct sp_json *j, uint32_t responses, uint64_t n
     return sp_json_get(j, responses, key);
 }
 
-static bool add_interim(struct sp_buf *b, const struct sp_mcp_call *c, const struct sp_question *q,
-                        uint64_t number)
+static bool add_interim(struct sp_buf *b, const struct sp_mcp_call *c,
+                        const struct sp_approval_question *q, uint64_t number)
 {
     return sp_buf_add_str(b, SP_STR("\"inputRequests\":")) &&
            sp_mcp_add_input_request(b, q, number) &&
@@ -58,7 +59,7 @@ static bool add_interim(struct sp_buf *b, const struct sp_mcp_call *c, const str
            sp_buf_add(b, "\"", 1);
 }
 
-static void ask_by_result(struct sp_mcp_call *c, const struct sp_question *q)
+static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_run *r = TAKE_PTR(c->run);
@@ -148,7 +149,7 @@ static struct sp_mcp_asked *remember(struct sp_mcp_call *c, uint64_t question)
     return a;
 }
 
-static bool add_request(struct sp_buf *b, const struct sp_question *q, uint64_t number,
+static bool add_request(struct sp_buf *b, const struct sp_approval_question *q, uint64_t number,
                         const struct sp_mcp_revision *v)
 {
     return sp_buf_printf(b,
@@ -160,7 +161,7 @@ static bool add_request(struct sp_buf *b, const struct sp_question *q, uint64_t 
 
 /* false: it cannot be asked. Whoever sends may find that nobody reads any more: nothing but the
  * call's `out` changes by that. */
-static bool ask_by_request(struct sp_mcp_call *c, const struct sp_question *q)
+static bool ask_by_request(struct sp_mcp_call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_asked *a = asked_about(c->request.peer, q->id);
@@ -205,7 +206,7 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
     struct sp_mcp_run *r = a->call != NULL ? a->call->run : sp_mcp_parked(p->caller, a->parked);
     const uint64_t question = a->question;
     forget(p, a);
-    const struct sp_question *q = r != NULL ? sp_mcp_run_question(r) : NULL;
+    const struct sp_approval_question *q = r != NULL ? sp_mcp_run_question(r) : NULL;
     if (q == NULL || q->id != question)
         return;
     if (m->result != SP_JSON_NONE &&
@@ -260,7 +261,7 @@ void sp_mcp_call_give_up(struct sp_mcp_call *c)
 
 void sp_mcp_call_ask(struct sp_mcp_call *c)
 {
-    const struct sp_question *q = sp_mcp_run_question(c->run);
+    const struct sp_approval_question *q = sp_mcp_run_question(c->run);
 
     if (q == NULL)
         return;

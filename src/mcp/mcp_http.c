@@ -119,10 +119,10 @@ static bool read_url(const char *rest, struct sp_listen_url *ret, const char **r
     return sp_listen_parse(address, ret, NULL) == 0 && is_path(*ret_path);
 }
 
-static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o, struct sp_error *e)
+static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o, struct sp_err *e)
 {
     struct sp_listen_url url;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     const char *path = "/";
 
     if (strncmp(o->url, SCHEME, sizeof SCHEME - 1) != 0 ||
@@ -145,7 +145,7 @@ static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o,
 /* ---- life ---- */
 
 int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struct sp_mcp_http **ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     struct sp_mcp_http *h = calloc(1, sizeof *h);
 

@@ -24,7 +24,7 @@ struct sp_mcp_http_options {
 };
 
 int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struct sp_mcp_http **ret,
-                    struct sp_error *e);
+                    struct sp_err *e);
 void sp_mcp_http_free(struct sp_mcp_http *h); /* NULL is fine */
 /* With the port that it really has. */
 const char *sp_mcp_http_url(const struct sp_mcp_http *h);

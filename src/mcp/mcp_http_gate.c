@@ -28,7 +28,7 @@ static unsigned count(const char *const *list)
     return n;
 }
 
-static int keep_tokens(struct sp_mcp_gate *g, const char *const *tokens, struct sp_error *e)
+static int keep_tokens(struct sp_mcp_gate *g, const char *const *tokens, struct sp_err *e)
 {
     const unsigned n = count(tokens);
 
@@ -46,7 +46,7 @@ static int keep_tokens(struct sp_mcp_gate *g, const char *const *tokens, struct 
     return 0;
 }
 
-static int keep_origins(struct sp_mcp_gate *g, const char *const *origins, struct sp_error *e)
+static int keep_origins(struct sp_mcp_gate *g, const char *const *origins, struct sp_err *e)
 {
     const unsigned n = count(origins);
 
@@ -59,7 +59,7 @@ static int keep_origins(struct sp_mcp_gate *g, const char *const *origins, struc
     return g->origins != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
 }
 
-int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_error *e)
+int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_err *e)
 {
     const int r = keep_tokens(g, o->tokens, e);
 
@@ -123,9 +123,9 @@ static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
  * has names that we do not know; there the token must do. */
 static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_request *r)
 {
-    static const struct sp_gate plain = {0};
+    static const struct sp_http_gate plain = {0};
 
-    return !g->is_loopback || sp_gate_is_host_ours(&plain, r);
+    return !g->is_loopback || sp_http_gate_is_host_ours(&plain, r);
 }
 
 /* ---- in which form ---- */

@@ -83,7 +83,7 @@ static bool is_initialize(const struct sp_mcp_message *m)
 
 static bool begin_session(struct sp_mcp_conn *c)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_session_new(c->http, c->verdict.token, &c->session, &e) < 0) {
         refuse(c, 503, "there are too many sessions or callers; try again later");

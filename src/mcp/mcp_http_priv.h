@@ -42,8 +42,7 @@ struct sp_mcp_verdict {
     struct sp_str origin; /* one that is allowed; n 0: there was none */
 };
 
-int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o,
-                     struct sp_error *e);
+int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_err *e);
 void sp_mcp_gate_done(struct sp_mcp_gate *g);
 struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
                                         const struct sp_http_request *r);
@@ -68,7 +67,7 @@ struct sp_mcp_session {
 
 /* One that nobody knows yet, with one user. */
 int sp_mcp_session_new(struct sp_mcp_http *h, unsigned token, struct sp_mcp_session **ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 void sp_mcp_session_publish(struct sp_mcp_session *s);
 /* With one user more; NULL: there is none of that name for this token. */
 struct sp_mcp_session *sp_mcp_session_use(struct sp_mcp_http *h, unsigned token, struct sp_str id);
@@ -79,7 +78,7 @@ void sp_mcp_session_end(struct sp_mcp_session *s);
 
 /* The caller of a token. */
 int sp_mcp_http_hold(struct sp_mcp_http *h, unsigned token, struct sp_mcp_caller **ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 
 /* ---- http_conn.c ---- */
 

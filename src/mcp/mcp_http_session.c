@@ -18,7 +18,7 @@
 static void on_expiry(struct sp_timer *t);
 
 int sp_mcp_http_hold(struct sp_mcp_http *h, unsigned token, struct sp_mcp_caller **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     char identity[32];
 
@@ -81,7 +81,7 @@ static void on_caller_ends(struct sp_mcp_guest *g)
 }
 
 /* For its first user. */
-static int hold_caller(struct sp_mcp_session *s, struct sp_error *e)
+static int hold_caller(struct sp_mcp_session *s, struct sp_err *e)
 {
     struct sp_mcp_caller *c = NULL;
     const int r = sp_mcp_http_hold(s->http, s->token, &c, e);
@@ -156,7 +156,7 @@ static bool make_id(char ret[SP_MCP_HTTP_ID_LEN + 1])
 }
 
 int sp_mcp_session_new(struct sp_mcp_http *h, unsigned token, struct sp_mcp_session **ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     if (!make_room(h))
         return sp_fail(e, SP_E_LIMIT, 0, "all %u sessions are in use", SP_MCP_HTTP_SESSIONS_MAX);

@@ -158,7 +158,7 @@ static void read_value(struct sp_mcp_message *m)
 
 void sp_mcp_message_read(struct sp_mcp_message *m, char *text, size_t len)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     clear(m, 0);
     if (sp_json_parse(&m->json, text, len, &e) < 0) {

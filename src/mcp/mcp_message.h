@@ -22,7 +22,7 @@ struct sp_mcp_message {
     enum sp_mcp_kind kind;
     uint32_t root; /* its object: 0, or a member of a batch */
     int code;      /* BROKEN: -32700, -32600 */
-    struct sp_error why;
+    struct sp_err why;
     struct sp_str id; /* as it was written; n 0: none, or none that could be read */
     struct sp_str method;
     uint32_t params, result, error; /* SP_JSON_NONE: not there */

@@ -35,7 +35,7 @@ void sp_mcp_run_tell_kept(struct sp_mcp_run *r);
 
 /* run_ask.c */
 /* Who answers the caller's questions: its host, and those who were configured. */
-int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_error *e);
+int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e);
 /* The question is nobody's any more, as far as we are concerned. */
 void sp_mcp_run_close_question(struct sp_mcp_run *r);
 /* What is to be told is told in this turn of the loop. */

@@ -208,7 +208,7 @@ void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...)
 
 int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     const struct sp_mcp_tool *tool = sp_mcp_tool_find(c->mcp, ask->tool);
 

@@ -47,7 +47,7 @@ struct sp_mcp_run_ask {
 /* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many at a time. Bad arguments are a result. */
 int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 /* Somebody else waits from now on, and it is held no longer. A question that is open is told
  * (again) to the new one, and a result that came while it was held. */
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
@@ -70,7 +70,7 @@ bool sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
 /* ---- its question ---- */
 
 /* NULL: none is open. */
-const struct sp_question *sp_mcp_run_question(const struct sp_mcp_run *r);
+const struct sp_approval_question *sp_mcp_run_question(const struct sp_mcp_run *r);
 /* Whether it is the host's turn to answer; else another approver's. */
 bool sp_mcp_run_asks_host(const struct sp_mcp_run *r);
 /* The host's answer; while the run is held it waits until it is not. One that is not asked: nothing

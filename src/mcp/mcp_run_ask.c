@@ -161,7 +161,7 @@ static void pass_on(struct sp_mcp_run *r, const struct sp_decision *d)
     sp_manager_decide(m, question, d->kind == SP_DECISION_ABORT ? &aborted : d);
 }
 
-const struct sp_question *sp_mcp_run_question(const struct sp_mcp_run *r)
+const struct sp_approval_question *sp_mcp_run_question(const struct sp_mcp_run *r)
 {
     return r->question == 0 || r->kept != NULL
                ? NULL
@@ -225,8 +225,8 @@ void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why)
     sp_mcp_run_decide(r, &d);
 }
 
-static void ask_host(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
-                     void *user)
+static void ask_host(struct sp_approver *a, const struct sp_approval_question *q,
+                     sp_approver_fn *done, void *user)
 {
     static const struct sp_decision gone = {.kind = SP_DECISION_FAILED,
                                             .rejection = SP_STR("the call has ended")};
@@ -255,7 +255,7 @@ static void withdraw_from_host(struct sp_approver *a, uint64_t question, void *u
         sp_mcp_run_tell_soon(r);
 }
 
-int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_error *e)
+int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {.ask = ask_host, .withdraw = withdraw_from_host};
     struct sp_approvers *all = c->mcp->options.approvers;
@@ -275,7 +275,7 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
 
 /* ---- what the manager tells ---- */
 
-static void on_ask(void *user, const struct sp_question *q)
+static void on_ask(void *user, const struct sp_approval_question *q)
 {
     const struct sp_decision nobody = {.kind = SP_DECISION_DENIED,
                                        .rejection = SP_STR(SP_NOBODY_ANSWERS)};
@@ -305,7 +305,7 @@ static void on_withdraw(void *user, uint64_t question)
         sp_mcp_run_tell_soon(r);
 }
 
-static void on_warning(struct sp_mcp_caller *c, const struct sp_event *e)
+static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 {
     struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : sp_mcp_run_of_call(c, e->call_id);
     struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
@@ -317,7 +317,7 @@ static void on_warning(struct sp_mcp_caller *c, const struct sp_event *e)
     }
 }
 
-static void on_begin(struct sp_mcp_caller *c, const struct sp_event *e)
+static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 {
     struct sp_mcp_run *r = sp_mcp_run_of_call(c, e->call_id);
 
@@ -342,7 +342,7 @@ static bool is_waited_for(const struct sp_mcp_caller *c, int session_id)
     return r != NULL;
 }
 
-static void on_end(struct sp_mcp_caller *c, const struct sp_event *e)
+static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 {
     struct sp_manager_view v = {0};
 
@@ -355,7 +355,7 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_event *e)
         sp_mcp_ended_add(c, e->process_id);
 }
 
-static void on_event(void *user, const struct sp_event *e)
+static void on_event(void *user, const struct sp_exec_event *e)
 {
     if (e->type == SP_EVENT_BEGIN)
         on_begin(user, e);

@@ -102,7 +102,7 @@ static struct sp_mcp_memory_item *add(struct sp_mcp_memory *m, int scope, struct
 }
 
 int sp_mcp_memory_take(struct sp_mcp_caller *c, int scope, struct sp_str id,
-                       struct sp_mcp_memory_item **ret, bool *ret_is_new, struct sp_error *e)
+                       struct sp_mcp_memory_item **ret, bool *ret_is_new, struct sp_err *e)
 {
     struct sp_mcp_memory *m = memory_of(c);
 

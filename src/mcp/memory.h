@@ -42,7 +42,7 @@ struct sp_mcp_memory_item {
  * caller's to fill. SP_E_INVALID: no id that can be remembered. SP_E_LIMIT: too many are under way.
  */
 int sp_mcp_memory_take(struct sp_mcp_caller *c, int scope, struct sp_str id,
-                       struct sp_mcp_memory_item **ret, bool *ret_is_new, struct sp_error *e);
+                       struct sp_mcp_memory_item **ret, bool *ret_is_new, struct sp_err *e);
 /* As if it had never been said. Who waits for it waits for nothing. */
 void sp_mcp_memory_forget(struct sp_mcp_caller *c, struct sp_mcp_memory_item *i);
 

@@ -21,7 +21,7 @@ void sp_mcp_output_done(struct sp_mcp_output *o)
     sp_buf_done(&o->text);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the output");
 }
@@ -68,7 +68,7 @@ static uint64_t first_byte(const struct sp_mcp_kept *k)
 
 /* ---- addresses ---- */
 
-static int check_byte(const struct sp_mcp_kept *k, uint64_t at, struct sp_error *e)
+static int check_byte(const struct sp_mcp_kept *k, uint64_t at, struct sp_err *e)
 {
     if (at <= k->end)
         return 0;
@@ -77,8 +77,7 @@ static int check_byte(const struct sp_mcp_kept *k, uint64_t at, struct sp_error 
                    k->end);
 }
 
-static int refuse_line(const struct sp_mcp_kept *k, uint64_t line, uint64_t lines,
-                       struct sp_error *e)
+static int refuse_line(const struct sp_mcp_kept *k, uint64_t line, uint64_t lines, struct sp_err *e)
 {
     if (k->omitted != 0)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -92,7 +91,7 @@ static int refuse_line(const struct sp_mcp_kept *k, uint64_t line, uint64_t line
 }
 
 /* The position at which a line begins. */
-static int find_line(const struct sp_mcp_kept *k, uint64_t line, uint64_t *ret, struct sp_error *e)
+static int find_line(const struct sp_mcp_kept *k, uint64_t line, uint64_t *ret, struct sp_err *e)
 {
     const struct sp_mcp_part *part = &k->part[0];
     uint64_t lines = 0;
@@ -114,7 +113,7 @@ static int find_line(const struct sp_mcp_kept *k, uint64_t line, uint64_t *ret, 
 }
 
 static int find_from(const struct sp_mcp_kept *k, const struct sp_mcp_output_ask *ask,
-                     uint64_t *ret, struct sp_error *e)
+                     uint64_t *ret, struct sp_err *e)
 {
     if (ask->has_line && (ask->has_from_byte || ask->has_grep))
         return sp_fail(e, SP_E_INVALID, 0,
@@ -281,7 +280,7 @@ static struct sp_mcp_output_ask within_bounds(const struct sp_mcp_output_ask *as
 }
 
 static int read_kept(const struct sp_mcp_kept *k, const struct sp_mcp_output_ask *ask,
-                     struct sp_mcp_output *o, struct sp_error *e)
+                     struct sp_mcp_output *o, struct sp_err *e)
 {
     const int failed = find_from(k, ask, &o->from_byte, e);
 
@@ -299,7 +298,7 @@ static int read_kept(const struct sp_mcp_kept *k, const struct sp_mcp_output_ask
 }
 
 int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_ask *ask,
-                       struct sp_mcp_output *ret, struct sp_error *e)
+                       struct sp_mcp_output *ret, struct sp_err *e)
 {
     const struct sp_mcp_output_ask bounded = within_bounds(ask);
     struct sp_mcp_kept k = {0};

@@ -45,7 +45,7 @@ struct sp_mcp_output {
  * a search) the last line, is left for the next time.
  */
 int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_ask *ask,
-                       struct sp_mcp_output *ret, struct sp_error *e);
+                       struct sp_mcp_output *ret, struct sp_err *e);
 void sp_mcp_output_done(struct sp_mcp_output *o);
 
 /* Takes escape sequences out of text, appending what is left. State survives pieces. */

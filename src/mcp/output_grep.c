@@ -341,7 +341,7 @@ static bool look_at_all(struct grep *g)
 }
 
 int sp_mcp_output_grep(const struct sp_mcp_kept *k, const struct sp_mcp_output_ask *ask,
-                       struct sp_mcp_output *o, struct sp_error *e)
+                       struct sp_mcp_output *o, struct sp_err *e)
 {
     struct grep g = {.kept = k, .ask = ask, .o = o, .begun_ns = cpu_ns()};
 

@@ -38,6 +38,6 @@ bool sp_mcp_add_gap_mark(struct sp_buf *out, uint64_t omitted);
 
 /* ask, with its from_byte and its bounds made good; o has all but its text and next_byte. */
 int sp_mcp_output_grep(const struct sp_mcp_kept *k, const struct sp_mcp_output_ask *ask,
-                       struct sp_mcp_output *o, struct sp_error *e);
+                       struct sp_mcp_output *o, struct sp_err *e);
 
 #endif

@@ -19,7 +19,7 @@ struct sp_mcp_digest {
 };
 /* Members in any order, white space and spellings of one string aside. */
 int sp_mcp_digest_of(struct sp_str tool, struct sp_str arguments, struct sp_mcp_digest *ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 
 /* The run is the parking's. wants_repeat: any call with the same digest gets it; else only the
  * ticket's. *ret_number is never used again. false: no memory, and the run is cancelled. */
@@ -42,6 +42,6 @@ bool sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c, uint64
 /* SP_E_INVALID: broken, somebody else's, expired, or of another call. It can be read again: what it
  * leads to cannot be had twice. */
 int sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
-                       const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_error *e);
+                       const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_err *e);
 
 #endif

@@ -22,7 +22,7 @@ static struct sp_str client_name(struct sp_json *j, uint32_t params)
 {
     struct sp_str name = {0};
     uint32_t info = SP_JSON_NONE;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_opt_object(j, params, "clientInfo", &info, &e) == 0 && info != SP_JSON_NONE)
         (void)sp_json_opt_str(j, info, "name", &name, &e);
@@ -35,7 +35,7 @@ static void initialize(struct sp_mcp_turn *t)
     struct sp_mcp_peer *p = t->peer;
     struct sp_mcp_message *m = t->message;
     struct sp_json *j = &m->json;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_str version = {0};
     uint32_t capabilities = SP_JSON_NONE;
 
@@ -79,7 +79,7 @@ static void set_level(const struct sp_mcp_turn *t)
 {
     struct sp_mcp_message *m = t->message;
     struct sp_str name = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (m->params != SP_JSON_NONE)
         (void)sp_json_opt_str(&m->json, m->params, "level", &name, &e);

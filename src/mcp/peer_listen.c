@@ -102,7 +102,7 @@ static void refuse(const struct sp_mcp_turn *t, const char *why)
 static bool find_ids(const struct sp_mcp_turn *t, uint32_t *ret)
 {
     struct sp_json *j = &t->message->json;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t wanted = SP_JSON_NONE;
 
     if (sp_json_need_object(j, t->message->params, "notifications", &wanted, &e) < 0) {

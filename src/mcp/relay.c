@@ -39,7 +39,7 @@ static bool is_our_users(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.uid == geteuid();
 }
 
-static int dial(const char *path, struct sp_error *e)
+static int dial(const char *path, struct sp_err *e)
 {
     const struct timeval patience = {.tv_sec = CONNECT_S};
     struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -167,7 +167,7 @@ static bool carry(struct flow *in, struct flow *out)
     return in->has_ended;
 }
 
-int sp_mcp_relay(const char *path, struct sp_error *e)
+int sp_mcp_relay(const char *path, struct sp_err *e)
 {
     static struct flow in;
     static struct flow out;

@@ -17,7 +17,7 @@ static bool add_chunk_id(struct sp_buf *out, struct sp_str id)
                          sp_buf_add(out, ",", 1));
 }
 
-static bool add_fate(struct sp_buf *out, const struct sp_answer *a)
+static bool add_fate(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     switch (a->fate) {
     case SP_ANSWER_NO_PROCESS:
@@ -30,7 +30,7 @@ static bool add_fate(struct sp_buf *out, const struct sp_answer *a)
     return true;
 }
 
-static bool add_token_count(struct sp_buf *out, const struct sp_answer *a)
+static bool add_token_count(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     return !a->has_token_count ||
            sp_buf_printf(out, ",\"original_token_count\":%llu", (unsigned long long)a->token_count);

@@ -24,6 +24,6 @@ bool sp_compat_has_failed(const struct sp_reply *r);
 /* Appends what `input` types: elements with one space between two that have none (3.9). */
 bool sp_compat_add_input(struct sp_buf *out, const struct sp_str *input, uint32_t count);
 /* The id in a text. SP_E_INVALID: `invalid session_id: ...`. */
-int sp_compat_read_id(struct sp_str text, int *ret, struct sp_error *e);
+int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e);
 
 #endif

@@ -30,11 +30,11 @@ void sp_arguments_done(struct sp_arguments *a)
 /* ---- places ---- */
 
 /* Adds " at line L column C": where a reader that has read up to `at` stands. */
-static int fail_at(const struct reader *r, size_t at, struct sp_error *e)
+static int fail_at(const struct reader *r, size_t at, struct sp_err *e)
 {
     size_t line = 1;
     size_t begin = 0;
-    const struct sp_error why = *e;
+    const struct sp_err why = *e;
 
     if (r->slots.names_members)
         return -(int)e->code;
@@ -101,7 +101,7 @@ static bool is_number(const struct reader *r, uint32_t token)
 }
 
 static int wrong_type(const struct reader *r, uint32_t token, const char *expected,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const size_t at = place_of(r, token);
 
@@ -116,22 +116,21 @@ static int wrong_type(const struct reader *r, uint32_t token, const char *expect
 }
 
 static int wrong_value(const struct reader *r, uint32_t token, const char *expected,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     (void)sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `" SP_STR_FMT "`, expected %s",
                   SP_STR_ARG(raw_number(r, token)), plain(r, expected));
     return fail_at(r, place_of(r, token), e);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
 }
 
 /* ---- values ---- */
 
-static int take_string(const struct reader *r, uint32_t token, struct sp_str *ret,
-                       struct sp_error *e)
+static int take_string(const struct reader *r, uint32_t token, struct sp_str *ret, struct sp_err *e)
 {
     if (sp_json_type(r->j, token) != SP_JSON_STRING)
         return wrong_type(r, token, "a string", e);
@@ -139,7 +138,7 @@ static int take_string(const struct reader *r, uint32_t token, struct sp_str *re
     return 0;
 }
 
-static int take_bool(const struct reader *r, uint32_t token, bool *ret, struct sp_error *e)
+static int take_bool(const struct reader *r, uint32_t token, bool *ret, struct sp_err *e)
 {
     const enum sp_json_type type = sp_json_type(r->j, token);
 
@@ -150,7 +149,7 @@ static int take_bool(const struct reader *r, uint32_t token, bool *ret, struct s
 }
 
 static int take_whole(const struct reader *r, uint32_t token, const char *expected,
-                      struct sp_number *ret, struct sp_error *e)
+                      struct sp_number *ret, struct sp_err *e)
 {
     if (!is_number(r, token))
         return wrong_type(r, token, expected, e);
@@ -166,7 +165,7 @@ static int take_whole(const struct reader *r, uint32_t token, const char *expect
 }
 
 static int take_u64(const struct reader *r, uint32_t token, const char *expected, uint64_t *ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     struct sp_number v = {0};
     const int result = take_whole(r, token, expected, &v, e);
@@ -179,7 +178,7 @@ static int take_u64(const struct reader *r, uint32_t token, const char *expected
     return 0;
 }
 
-static int take_i32(const struct reader *r, uint32_t token, int *ret, struct sp_error *e)
+static int take_i32(const struct reader *r, uint32_t token, int *ret, struct sp_err *e)
 {
     struct sp_number v = {0};
     const int result = take_whole(r, token, "i32", &v, e);
@@ -192,7 +191,7 @@ static int take_i32(const struct reader *r, uint32_t token, int *ret, struct sp_
     return 0;
 }
 
-static int take_u16(const struct reader *r, uint32_t token, uint16_t *ret, struct sp_error *e)
+static int take_u16(const struct reader *r, uint32_t token, uint16_t *ret, struct sp_err *e)
 {
     uint64_t v = 0;
     const int result = take_u64(r, token, "1 to 65535", &v, e);
@@ -206,7 +205,7 @@ static int take_u16(const struct reader *r, uint32_t token, uint16_t *ret, struc
 }
 
 static int take_words(const struct reader *r, uint32_t token, const struct sp_slot *s,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     uint32_t count = 0;
 
@@ -230,7 +229,7 @@ static int take_words(const struct reader *r, uint32_t token, const struct sp_sl
 }
 
 static int take_permissions(const struct reader *r, uint32_t token, enum sp_permissions *ret,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     static const struct {
         struct sp_str name;
@@ -258,7 +257,7 @@ static int take_permissions(const struct reader *r, uint32_t token, enum sp_perm
 }
 
 static int take_grant(const struct reader *r, uint32_t token, const struct sp_grant **ret,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const size_t at = place_of(r, token);
 
@@ -271,7 +270,7 @@ static int take_grant(const struct reader *r, uint32_t token, const struct sp_gr
 }
 
 static int take_value(const struct reader *r, uint32_t token, const struct sp_slot *s,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     switch (s->type) {
     case SP_SLOT_STRING:
@@ -309,14 +308,14 @@ static const struct sp_slot *find_slot(const struct reader *r, struct sp_str nam
     return NULL;
 }
 
-static int name_member(const struct sp_slot *s, struct sp_error *e)
+static int name_member(const struct sp_slot *s, struct sp_err *e)
 {
-    const struct sp_error why = *e;
+    const struct sp_err why = *e;
 
     return sp_fail(e, why.code, why.sys, "`%s`: %s", s->name, why.msg);
 }
 
-static int take_members(const struct reader *r, uint64_t *seen, struct sp_error *e)
+static int take_members(const struct reader *r, uint64_t *seen, struct sp_err *e)
 {
     for (uint32_t key = sp_json_first(r->j, 0); key != SP_JSON_NONE;
          key = sp_json_next(r->j, 0, key)) {
@@ -335,7 +334,7 @@ static int take_members(const struct reader *r, uint64_t *seen, struct sp_error 
     return 0;
 }
 
-static int check_needed(const struct reader *r, uint64_t seen, struct sp_error *e)
+static int check_needed(const struct reader *r, uint64_t seen, struct sp_err *e)
 {
     const struct sp_json_token *root = &r->j->tokens[0];
 
@@ -348,7 +347,7 @@ static int check_needed(const struct reader *r, uint64_t seen, struct sp_error *
 }
 
 int sp_slots_read(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     const struct reader r = {a, &a->json, text, slots};
     uint64_t seen = 0;

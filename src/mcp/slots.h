@@ -56,7 +56,7 @@ struct sp_slots {
 
 /* SP_E_INVALID or SP_E_MALFORMED with the reason, SP_E_SYSTEM without memory. */
 int sp_slots_read(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
-                  struct sp_error *e);
+                  struct sp_err *e);
 
 #define auto_arguments __attribute__((cleanup(sp_arguments_done)))
 

@@ -35,7 +35,7 @@ static bool add_ttl(struct sp_buf *b, const struct sp_mcp_task *t)
 
 static bool add_outcome(struct sp_buf *b, const struct sp_mcp_task *t)
 {
-    const struct sp_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
+    const struct sp_approval_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
 
     if (t->status == SP_MCP_TASK_COMPLETED)
         return sp_buf_add_str(b, SP_STR(",\"result\":{\"resultType\":\"complete\",")) &&
@@ -107,7 +107,8 @@ void sp_mcp_task_get(const struct sp_mcp_turn *t)
 /* What is no answer leads to the same question under another key: none is used twice. */
 static void take_answer(struct sp_mcp_task *task, struct sp_json *j, uint32_t answer)
 {
-    const struct sp_question *q = task->run != NULL ? sp_mcp_run_question(task->run) : NULL;
+    const struct sp_approval_question *q =
+        task->run != NULL ? sp_mcp_run_question(task->run) : NULL;
     struct sp_decision d = {0};
 
     if (task->status != SP_MCP_TASK_INPUT_REQUIRED || q == NULL || answer == SP_JSON_NONE)
@@ -126,7 +127,7 @@ void sp_mcp_task_update(const struct sp_mcp_turn *t)
 {
     struct sp_json *j = &t->message->json;
     struct sp_mcp_task *task = find(t);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t responses = SP_JSON_NONE;
 
     if (task == NULL)

@@ -166,7 +166,7 @@ static bool is_ours(const struct sp_mcp_caller *c, struct sp_str state, char *by
 }
 
 int sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
-                       const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_error *e)
+                       const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_err *e)
 {
     char bytes[TEXT_MAX];
     struct sp_str text = {0};

@@ -54,7 +54,7 @@ static void fail_now(struct sp_deferred *d)
     sp_mcp_run_fail(r, "%s", (const char *)r->data);
 }
 
-int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_error *e, const char *fmt, ...)
+int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_err *e, const char *fmt, ...)
 {
     char *text = NULL;
     va_list args;
@@ -70,16 +70,16 @@ int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_error *e, const char *fmt
     return 0;
 }
 
-int sp_mcp_tool_refuse_arguments(struct sp_mcp_run *r, struct sp_error *e)
+int sp_mcp_tool_refuse_arguments(struct sp_mcp_run *r, struct sp_err *e)
 {
     if (e->code == SP_E_SYSTEM)
         return -SP_E_SYSTEM;
-    const struct sp_error why = *e;
+    const struct sp_err why = *e;
     return sp_mcp_tool_refuse(r, e, "failed to parse function arguments: %s", why.msg);
 }
 
 int sp_mcp_tool_read_arguments(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
-                               struct sp_error *e)
+                               struct sp_err *e)
 {
     slots.names_members = true;
     return sp_slots_read(a, text.n == 0 ? SP_STR("{}") : text, slots, e);
@@ -113,7 +113,7 @@ static void on_tool(void *user, const struct sp_tool_reply *reply)
 }
 
 static int start_tool(struct sp_mcp_run *r, struct sp_str turn_id, struct sp_str arguments,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     return sp_tools_call(r->caller->manager, &sp_mcp_run_options(r)->tools,
                          sp_str_of(r->tool->name), sp_str_of(r->call_id), turn_id,
@@ -122,12 +122,12 @@ static int start_tool(struct sp_mcp_run *r, struct sp_str turn_id, struct sp_str
 }
 
 /* The protocol has no turns, so a permission can be for the session alone. */
-int sp_mcp_tool_permissions(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_permissions(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     return start_tool(r, (struct sp_str){0}, arguments, e);
 }
 
-int sp_mcp_tool_unified_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_unified_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     return start_tool(r, sp_str_of(r->call_id), arguments, e);
 }

@@ -12,7 +12,7 @@ struct sp_mcp_tool {
     const char *name;
     /* Begins. What is wrong with the arguments is a result too (from the loop). -SP_E_SYSTEM: no
      * memory. */
-    int (*start)(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e);
+    int (*start)(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
 };
 
 /* NULL: there is none of that name, or it is not offered here. */

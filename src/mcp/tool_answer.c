@@ -137,7 +137,7 @@ static bool measure(const struct sp_mcp_work *c, const struct body *b, uint64_t 
 
 static bool make_body(const struct sp_mcp_work *c, size_t header, struct body *b)
 {
-    const struct sp_answer *a = &c->reply.answer;
+    const struct sp_exec_answer *a = &c->reply.answer;
     const struct sp_omission gone = {.bytes = a->omitted, .token_count = a->token_count};
     const struct sp_allowance configured = configured_budget(c);
     struct sp_allowance max = budget_of(c, configured);
@@ -229,7 +229,7 @@ static bool add_gap(struct sp_buf *out, const struct sp_mcp_work *c, const struc
 
 static bool add_end(struct sp_buf *out, const struct sp_mcp_work *c, const struct body *b)
 {
-    const struct sp_answer *a = &c->reply.answer;
+    const struct sp_exec_answer *a = &c->reply.answer;
     const char *reason = sp_mcp_end_reason_name(c->reply.end_reason);
     char room[16];
 
@@ -276,7 +276,7 @@ static bool add_holders(struct sp_buf *out, const struct sp_mcp_work *c, const s
     return ok && sp_buf_add(out, "]", 1);
 }
 
-static bool add_measures(struct sp_buf *out, const struct sp_answer *a)
+static bool add_measures(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     if (a->chunk_id.n != 0 &&
         !(sp_buf_add_str(out, SP_STR(",\"chunk_id\":")) && sp_json_add_str(out, a->chunk_id)))

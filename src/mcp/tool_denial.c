@@ -151,7 +151,7 @@ static bool add_path(struct finder *f, const char *access, const struct sp_expla
 }
 
 static int explain(const struct finder *f, const char *cwd, const char *path,
-                   struct sp_explained *ret, struct sp_error *e)
+                   struct sp_explained *ret, struct sp_err *e)
 {
     struct sp_explainer *q = NULL;
     int r = sp_explainer_new(f->policy, f->fixed, &q, e);
@@ -193,7 +193,7 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
     auto_free char *cwd = what->cwd.n == 0 ? NULL : sp_mcp_tool_copy(what->cwd);
     auto_buf struct sp_buf target = {0};
     auto_buf struct sp_buf rule = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (facts->path[0] != 0 && !f->is_remote && explain(f, cwd, facts->path, &x, &e) == 0)
         /* What the policy allows was refused by somebody else. */
@@ -241,7 +241,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 
 int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
                            const struct sp_environment *where, const char *path,
-                           struct sp_explained *ret, struct sp_error *e)
+                           struct sp_explained *ret, struct sp_err *e)
 {
     struct finder f = finder(d, m, where);
     const int r = explain(&f, where != NULL && where->cwd != NULL ? where->cwd : sp_mcp_tool_cwd(m),

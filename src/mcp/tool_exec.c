@@ -9,7 +9,7 @@
 #include "base/auto.h"
 #include "mcp/tool_priv.h"
 
-static int begin(struct sp_mcp_work *c, struct sp_error *e);
+static int begin(struct sp_mcp_work *c, struct sp_err *e);
 
 /* ---- a key ---- */
 
@@ -28,7 +28,7 @@ static void settle(struct sp_mcp_work *c, int session_id)
 static void begin_again(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (r->is_cancelled) /* meanwhile: it starts nothing */
         sp_mcp_run_fail(r, "aborted by user");
@@ -135,7 +135,7 @@ static void answer_known(struct sp_deferred *d)
                         "another key to run it again");
 }
 
-static int poll_session(struct sp_mcp_work *c, int session_id, struct sp_error *e)
+static int poll_session(struct sp_mcp_work *c, int session_id, struct sp_err *e)
 {
     struct sp_mcp_run *r = c->run;
     struct sp_manager_view v;
@@ -167,7 +167,7 @@ static void refuse_parked(struct sp_deferred *d)
                     "requestState, or use another key");
 }
 
-static int start(struct sp_mcp_work *c, struct sp_error *e)
+static int start(struct sp_mcp_work *c, struct sp_err *e)
 {
     struct sp_mcp_run *r = c->run;
 
@@ -177,7 +177,7 @@ static int start(struct sp_mcp_work *c, struct sp_error *e)
     return sp_manager_exec(r->caller->manager, &c->exec, on_reply, c, &r->engine_call, e);
 }
 
-static int begin_with_key(struct sp_mcp_work *c, struct sp_error *e)
+static int begin_with_key(struct sp_mcp_work *c, struct sp_err *e)
 {
     struct sp_mcp_memory_item *i = NULL;
     bool is_new = false;
@@ -200,7 +200,7 @@ static int begin_with_key(struct sp_mcp_work *c, struct sp_error *e)
     return 0;
 }
 
-static int begin(struct sp_mcp_work *c, struct sp_error *e)
+static int begin(struct sp_mcp_work *c, struct sp_err *e)
 {
     return c->id.p != NULL ? begin_with_key(c, e) : start(c, e);
 }
@@ -212,7 +212,7 @@ static bool is_name(struct sp_str s)
     return s.n != 0 && memchr(s.p, '=', s.n) == NULL && !sp_str_has_nul(s);
 }
 
-static int take_env(struct sp_mcp_work *c, uint32_t token, struct sp_error *e)
+static int take_env(struct sp_mcp_work *c, uint32_t token, struct sp_err *e)
 {
     struct sp_json *j = &c->arguments.json;
     uint32_t count = 0;
@@ -241,7 +241,7 @@ static int take_env(struct sp_mcp_work *c, uint32_t token, struct sp_error *e)
     return 0;
 }
 
-static int check_command(const struct sp_mcp_work *c, bool has_argv, struct sp_error *e)
+static int check_command(const struct sp_mcp_work *c, bool has_argv, struct sp_err *e)
 {
     if (!has_argv && c->exec.cmd.p == NULL)
         return sp_fail(
@@ -256,7 +256,7 @@ static int check_command(const struct sp_mcp_work *c, bool has_argv, struct sp_e
 }
 
 /* How it is shown: as a person would type it. */
-static int name_command(struct sp_mcp_work *c, struct sp_error *e)
+static int name_command(struct sp_mcp_work *c, struct sp_err *e)
 {
     if (c->exec.argc == 0)
         return 0;
@@ -266,7 +266,7 @@ static int name_command(struct sp_mcp_work *c, struct sp_error *e)
     return 0;
 }
 
-static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct sp_error *e)
+static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct sp_err *e)
 {
     const struct sp_mcp_options *o = sp_mcp_run_options(c->run);
     uint32_t env = SP_JSON_NONE;
@@ -302,7 +302,7 @@ static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct sp_e
     return r;
 }
 
-int sp_mcp_tool_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     struct sp_mcp_work *c = sp_mcp_work_new(r);
 

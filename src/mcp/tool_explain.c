@@ -183,7 +183,7 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
     const struct sp_mcp *m = r->caller->mcp;
     struct sp_explained found __attribute__((cleanup(sp_explained_done))) = {0};
     auto_free char *text = sp_mcp_tool_copy(path);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char why[512];
 
     if (text == NULL)
@@ -274,7 +274,7 @@ static bool explain(struct explaining *x, const struct sp_mcp_run *r, const stru
     return ok && (x->is_error || add_denials(x, r, &d));
 }
 
-int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct asked asked = {0};

@@ -31,7 +31,7 @@ static char control_of(struct sp_str name)
     return is_one ? (char)(name.p[2] - 'a' + 1) : 0;
 }
 
-static int add_key(struct sp_buf *out, struct sp_str name, struct sp_error *e)
+static int add_key(struct sp_buf *out, struct sp_str name, struct sp_err *e)
 {
     const char control = control_of(name);
     struct sp_str sends = {&control, control != 0};
@@ -48,7 +48,7 @@ static int add_key(struct sp_buf *out, struct sp_str name, struct sp_error *e)
 }
 
 /* Names with blanks between them. */
-static int add_names(struct sp_buf *out, struct sp_str s, struct sp_error *e)
+static int add_names(struct sp_buf *out, struct sp_str s, struct sp_err *e)
 {
     int r = 0;
 
@@ -64,7 +64,7 @@ static int add_names(struct sp_buf *out, struct sp_str s, struct sp_error *e)
     return r;
 }
 
-int sp_mcp_keys_add(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_error *e)
+int sp_mcp_keys_add(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_err *e)
 {
     int r = 0;
 

@@ -105,7 +105,7 @@ static void on_reply(void *user, const struct sp_reply *reply)
 
 /* ---- the beginning ---- */
 
-static int start(struct patching *x, struct sp_error *e)
+static int start(struct patching *x, struct sp_err *e)
 {
     struct sp_mcp_run *r = x->run;
     const struct sp_str argv[] = {SP_STR("apply_patch"), x->input};
@@ -122,7 +122,7 @@ static int start(struct patching *x, struct sp_error *e)
     return sp_manager_exec(r->caller->manager, &ask, on_reply, x, &r->engine_call, e);
 }
 
-int sp_mcp_tool_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_str input = {0};

@@ -12,7 +12,7 @@
 #include "mcp/tool.h"
 
 /* tool_*.c: how each begins. */
-typedef int sp_mcp_tool_start(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e);
+typedef int sp_mcp_tool_start(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
 sp_mcp_tool_start sp_mcp_tool_exec, sp_mcp_tool_write, sp_mcp_tool_read, sp_mcp_tool_list,
     sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain, sp_mcp_tool_patch,
     sp_mcp_tool_permissions, sp_mcp_tool_unified_exec;
@@ -31,12 +31,12 @@ static inline struct sp_str sp_mcp_view(const struct sp_buf *b)
 
 /* The loop ends the run with this text, an error for the model. The run has no data yet. */
 SP_PRINTF(3, 4)
-int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_error *e, const char *fmt, ...);
+int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_err *e, const char *fmt, ...);
 /* The same for arguments that could not be read: *e says why, and is -SP_E_SYSTEM's own. */
-int sp_mcp_tool_refuse_arguments(struct sp_mcp_run *r, struct sp_error *e);
+int sp_mcp_tool_refuse_arguments(struct sp_mcp_run *r, struct sp_err *e);
 /* Reads an object into slots; an empty text is an empty one. */
 int sp_mcp_tool_read_arguments(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
-                               struct sp_error *e);
+                               struct sp_err *e);
 /* "SIGTERM" for 15; `room` is for numbers without a name. */
 const char *sp_mcp_signal_name(int number, char room[16]);
 const char *sp_mcp_end_reason_name(enum sp_end_reason r); /* NULL: it lives */
@@ -108,7 +108,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 /* A path under the policy, whoever tried it; *ret says all of it. */
 int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
                            const struct sp_environment *where, const char *path,
-                           struct sp_explained *ret, struct sp_error *e);
+                           struct sp_explained *ret, struct sp_err *e);
 bool sp_mcp_denials_of_host(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *host,
                             const char *rule);
 /* `"denials":[...]` */
@@ -126,7 +126,7 @@ struct sp_mcp_until {
 };
 /* SP_JSON_NONE: none given. SP_E_INVALID says what is wrong. */
 int sp_mcp_until_read(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
-                      struct sp_error *e);
+                      struct sp_err *e);
 /* What ended a wait: the condition of this index; -1: the deadline, or the end of the process. */
 bool sp_mcp_until_add_text(struct sp_buf *out, const struct sp_mcp_until *u, int woken_by,
                            bool has_exited);
@@ -156,7 +156,7 @@ struct sp_mcp_work {
 struct sp_mcp_work *sp_mcp_work_new(struct sp_mcp_run *r);
 
 /* The loop ends the run with this and what *e says; -SP_E_SYSTEM stays what it is. */
-int sp_mcp_work_refuse(struct sp_mcp_work *c, const char *prefix, struct sp_error *e);
+int sp_mcp_work_refuse(struct sp_mcp_work *c, const char *prefix, struct sp_err *e);
 /* Answers with what the manager replied, or with what is known of a process whose end was answered
  * before. Both end the run, the first perhaps a little later. */
 void sp_mcp_work_answer(struct sp_mcp_work *c, const struct sp_reply *reply);
@@ -166,6 +166,6 @@ void sp_mcp_work_answer_view(struct sp_mcp_work *c, const struct sp_manager_view
 
 /* Appends what a terminal would send for each name: one token, a string of names or an array of
  * them. SP_E_INVALID: which is none. */
-int sp_mcp_keys_add(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_error *e);
+int sp_mcp_keys_add(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_err *e);
 
 #endif

@@ -97,7 +97,7 @@ struct asked {
     struct sp_str view;
 };
 
-static int check(struct asked *a, struct sp_error *e)
+static int check(struct asked *a, struct sp_err *e)
 {
     struct sp_mcp_output_ask *ask = &a->ask;
 
@@ -121,7 +121,7 @@ static int check(struct asked *a, struct sp_error *e)
 }
 
 static int read_arguments(struct sp_arguments *a, struct sp_str text, struct asked *ret,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     struct sp_mcp_output_ask *ask = &ret->ask;
     const struct sp_slot slots[] = {
@@ -159,7 +159,7 @@ static int begin(struct reading *x, const struct sp_manager_view *v)
     return 0;
 }
 
-int sp_mcp_tool_read(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_read(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct asked asked = {.ask = {.context = SP_MCP_OUTPUT_CONTEXT, .limit = SP_MCP_OUTPUT_LIMIT}};
@@ -172,7 +172,7 @@ int sp_mcp_tool_read(struct sp_mcp_run *r, struct sp_str arguments, struct sp_er
         return sp_mcp_tool_refuse(
             r, e, "read_output failed: Unknown process id %d. " SP_MCP_UNKNOWN_HINT, asked.id);
     if (sp_mcp_output_read(&v, &asked.ask, &found, e) < 0) {
-        const struct sp_error why = *e;
+        const struct sp_err why = *e;
 
         return e->code == SP_E_SYSTEM ? -SP_E_SYSTEM
                                       : sp_mcp_tool_refuse(r, e, "read_output failed: %s", why.msg);

@@ -69,11 +69,11 @@ static void fail_now(struct sp_deferred *d)
     sp_mcp_run_fail(r, SP_STR_FMT, SP_STR_ARG(sp_mcp_view(&c->output)));
 }
 
-int sp_mcp_work_refuse(struct sp_mcp_work *c, const char *prefix, struct sp_error *e)
+int sp_mcp_work_refuse(struct sp_mcp_work *c, const char *prefix, struct sp_err *e)
 {
     if (e->code == SP_E_SYSTEM)
         return -SP_E_SYSTEM;
-    const struct sp_error why = *e;
+    const struct sp_err why = *e;
     if (!sp_buf_printf(&c->output, "%s%s", prefix, why.msg))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "refuse a call");
     sp_loop_defer(sp_mcp_run_options(c->run)->loop, &c->run->deferred, fail_now);

@@ -152,7 +152,7 @@ static int by_start(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct list *l;
@@ -264,7 +264,7 @@ static int check(const struct sp_mcp_run *r, int id, char why[160])
     return v.has_exited ? snprintf(why, 160, "session %d has ended", id) : 0;
 }
 
-int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct resizing asked = {.run = r};

@@ -157,7 +157,7 @@ static void tell_ended(struct sp_deferred *d)
     finish(SP_CONTAINER(d, struct sp_mcp_run, deferred)->data);
 }
 
-static int begin(struct signalling *x, const struct sp_manager_view *v, struct sp_error *e)
+static int begin(struct signalling *x, const struct sp_manager_view *v, struct sp_err *e)
 {
     struct sp_manager *m = x->run->caller->manager;
     const uint64_t now = sp_loop_now(loop_of(x));
@@ -181,7 +181,7 @@ static int begin(struct signalling *x, const struct sp_manager_view *v, struct s
     return 0;
 }
 
-int sp_mcp_tool_signal(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_signal(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_str name = {0};

@@ -9,7 +9,7 @@
 /* ---- read ---- */
 
 static int take_number(const struct sp_json *j, uint32_t token, const char *name, uint64_t max,
-                       uint64_t *ret, struct sp_error *e)
+                       uint64_t *ret, struct sp_err *e)
 {
     const enum sp_json_type type = sp_json_type(j, token);
     struct sp_number n = {0};
@@ -24,7 +24,7 @@ static int take_number(const struct sp_json *j, uint32_t token, const char *name
 }
 
 /* The pattern is looked at before anything is started for it. */
-static int take_pattern(struct sp_json *j, uint32_t token, struct sp_until *ret, struct sp_error *e)
+static int take_pattern(struct sp_json *j, uint32_t token, struct sp_until *ret, struct sp_err *e)
 {
     struct sp_ere *x = NULL;
 
@@ -38,7 +38,7 @@ static int take_pattern(struct sp_json *j, uint32_t token, struct sp_until *ret,
 }
 
 /* 1: it is one. 0: the member means nothing here. */
-static int take_member(struct sp_json *j, uint32_t key, struct sp_until *ret, struct sp_error *e)
+static int take_member(struct sp_json *j, uint32_t key, struct sp_until *ret, struct sp_err *e)
 {
     const struct sp_str name = sp_json_str(j, key);
     const uint32_t value = key + 1;
@@ -68,7 +68,7 @@ static int take_member(struct sp_json *j, uint32_t key, struct sp_until *ret, st
 
 /* Each member is a condition. */
 static int take_object(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     const uint32_t before = ret->count;
 
@@ -95,8 +95,7 @@ static int take_object(struct sp_json *j, uint32_t token, struct sp_mcp_until *r
     return 0;
 }
 
-int sp_mcp_until_read(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
-                      struct sp_error *e)
+int sp_mcp_until_read(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret, struct sp_err *e)
 {
     int r = 0;
 

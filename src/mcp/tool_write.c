@@ -31,7 +31,7 @@ struct extra {
 };
 
 /* Characters, then keys, then the end. */
-static int add_typed(struct sp_mcp_work *c, const struct extra *x, struct sp_error *e)
+static int add_typed(struct sp_mcp_work *c, const struct extra *x, struct sp_err *e)
 {
     int r = sp_buf_add_str(&c->typed, c->write.chars) ? 0 : -1;
 
@@ -46,7 +46,7 @@ static int add_typed(struct sp_mcp_work *c, const struct extra *x, struct sp_err
 }
 
 /* Keys are a terminal's. That there is no such session any more is the manager's to say. */
-static int check_terminal(const struct sp_mcp_work *c, const struct extra *x, struct sp_error *e)
+static int check_terminal(const struct sp_mcp_work *c, const struct extra *x, struct sp_err *e)
 {
     struct sp_manager_view v;
 
@@ -60,7 +60,7 @@ static int check_terminal(const struct sp_mcp_work *c, const struct extra *x, st
 }
 
 static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct extra *x,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     const struct sp_mcp_options *o = sp_mcp_run_options(c->run);
     const struct sp_slot more[] = {
@@ -85,7 +85,7 @@ static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct extr
 /* ---- the beginning ---- */
 
 /* A write that was made before is a poll. */
-static int remember(struct sp_mcp_work *c, struct sp_error *e)
+static int remember(struct sp_mcp_work *c, struct sp_err *e)
 {
     struct sp_mcp_memory_item *i = NULL;
     bool is_new = false;
@@ -104,7 +104,7 @@ static int remember(struct sp_mcp_work *c, struct sp_error *e)
     return 0;
 }
 
-int sp_mcp_tool_write(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+int sp_mcp_tool_write(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     struct extra x = {SP_JSON_NONE, SP_JSON_NONE, false};
     struct sp_mcp_work *c = sp_mcp_work_new(r);

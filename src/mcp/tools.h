@@ -33,12 +33,12 @@ typedef void sp_tool_fn(void *user, const struct sp_tool_reply *r);
  */
 int sp_tools_call(struct sp_manager *m, const struct sp_tools_options *o, struct sp_str tool,
                   struct sp_str call_id, struct sp_str turn_id, struct sp_str arguments,
-                  sp_tool_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e);
+                  sp_tool_fn *fn, void *user, uint64_t *ret_call, struct sp_err *e);
 
 /* Appends a JSON array of the tools: name, description, strict, parameters, output schema. */
 bool sp_tools_add_schemas(struct sp_buf *out, const struct sp_tools_options *o);
 
 /* Appends one event as a JSON object (6.1). false: no room. */
-bool sp_tools_add_event(struct sp_buf *out, const struct sp_event *e);
+bool sp_tools_add_event(struct sp_buf *out, const struct sp_exec_event *e);
 
 #endif

@@ -103,7 +103,7 @@ static void on_reply(void *user, const struct sp_reply *from)
 /* ---- there ---- */
 
 static int refuse(struct sp_manager *m, struct call *c, struct sp_str prefix, const char *why,
-                  uint64_t *ret_call, struct sp_error *e)
+                  uint64_t *ret_call, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
 
@@ -115,17 +115,17 @@ static int refuse(struct sp_manager *m, struct call *c, struct sp_str prefix, co
 
 /* The arguments could not be read: the model hears why. */
 static int refuse_arguments(struct sp_manager *m, struct call *c, uint64_t *ret_call,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     if (e->code == SP_E_SYSTEM)
         return -SP_E_SYSTEM;
-    const struct sp_error why = *e;
+    const struct sp_err why = *e;
     return refuse(m, c, SP_STR("failed to parse function arguments: "), why.msg, ret_call, e);
 }
 
 static int call_exec(struct sp_manager *m, const struct sp_tools_options *o, struct call *c,
                      const struct names *names, struct sp_str arguments, uint64_t *ret_call,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_exec_ask ask = {.call_id = names->call_id, .turn_id = names->turn_id};
@@ -137,7 +137,7 @@ static int call_exec(struct sp_manager *m, const struct sp_tools_options *o, str
 
 static int call_write(struct sp_manager *m, const struct sp_tools_options *o, struct call *c,
                       const struct names *names, struct sp_str arguments, uint64_t *ret_call,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_write_ask ask = {.call_id = names->call_id};
@@ -149,7 +149,7 @@ static int call_write(struct sp_manager *m, const struct sp_tools_options *o, st
 
 static int call_permissions(struct sp_manager *m, const struct sp_tools_options *o, struct call *c,
                             const struct names *names, struct sp_str arguments, uint64_t *ret_call,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_permissions_ask ask = {.call_id = names->call_id, .turn_id = names->turn_id};
@@ -162,15 +162,14 @@ static int call_permissions(struct sp_manager *m, const struct sp_tools_options 
 }
 
 static int type_into_session(struct sp_manager *m, struct call *c, const struct names *names,
-                             const struct sp_compat_ask *from, uint64_t *ret_call,
-                             struct sp_error *e)
+                             const struct sp_compat_ask *from, uint64_t *ret_call, struct sp_err *e)
 {
     auto_buf struct sp_buf chars = {0};
     struct sp_write_ask ask = {
         .call_id = names->call_id, .is_compat = true, .yield = from->timeout};
 
     if (sp_compat_read_id(c->compat.session_id, &ask.session_id, e) < 0) {
-        const struct sp_error why = *e;
+        const struct sp_err why = *e;
 
         return refuse(m, c, (struct sp_str){0}, why.msg, ret_call, e);
     }
@@ -181,7 +180,7 @@ static int type_into_session(struct sp_manager *m, struct call *c, const struct 
 }
 
 static int open_session(struct sp_manager *m, struct call *c, const struct names *names,
-                        const struct sp_compat_ask *from, uint64_t *ret_call, struct sp_error *e)
+                        const struct sp_compat_ask *from, uint64_t *ret_call, struct sp_err *e)
 {
     const struct sp_exec_ask ask = {.call_id = names->call_id,
                                     .turn_id = names->turn_id,
@@ -199,7 +198,7 @@ static int open_session(struct sp_manager *m, struct call *c, const struct names
 
 static int call_compat(struct sp_manager *m, const struct sp_tools_options *o, struct call *c,
                        const struct names *names, struct sp_str arguments, uint64_t *ret_call,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_compat_ask ask = {0};
@@ -220,7 +219,7 @@ static int call_compat(struct sp_manager *m, const struct sp_tools_options *o, s
 
 typedef int tool_fn(struct sp_manager *m, const struct sp_tools_options *o, struct call *c,
                     const struct names *names, struct sp_str arguments, uint64_t *ret_call,
-                    struct sp_error *e);
+                    struct sp_err *e);
 
 static tool_fn *find_tool(const struct sp_tools_options *o, struct sp_str name)
 {
@@ -237,7 +236,7 @@ static tool_fn *find_tool(const struct sp_tools_options *o, struct sp_str name)
 
 int sp_tools_call(struct sp_manager *m, const struct sp_tools_options *o, struct sp_str tool,
                   struct sp_str call_id, struct sp_str turn_id, struct sp_str arguments,
-                  sp_tool_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
+                  sp_tool_fn *fn, void *user, uint64_t *ret_call, struct sp_err *e)
 {
     const struct names names = {call_id, turn_id};
     tool_fn *call_tool = find_tool(o, tool);

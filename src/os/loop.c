@@ -60,7 +60,7 @@ static uint64_t clock_ms(void)
     return clock_us() / 1000;
 }
 
-int sp_loop_new(struct sp_loop **ret, struct sp_error *e)
+int sp_loop_new(struct sp_loop **ret, struct sp_err *e)
 {
     struct sp_loop *l = calloc(1, sizeof *l);
 
@@ -94,7 +94,7 @@ void sp_loop_free(struct sp_loop *l)
 }
 
 int sp_loop_watch(struct sp_loop *l, struct sp_watch *w, int fd, uint32_t events,
-                  void (*fn)(struct sp_watch *, uint32_t), struct sp_error *e)
+                  void (*fn)(struct sp_watch *, uint32_t), struct sp_err *e)
 {
     struct epoll_event ev = {.events = events, .data.ptr = w};
 
@@ -355,7 +355,7 @@ static int await_events(struct sp_loop *l, int most_ms)
     return n;
 }
 
-static int turn(struct sp_loop *l, int most_ms, struct sp_error *e)
+static int turn(struct sp_loop *l, int most_ms, struct sp_err *e)
 {
     const int n = await_events(l, most_ms);
 
@@ -376,7 +376,7 @@ static int turn(struct sp_loop *l, int most_ms, struct sp_error *e)
     return 0;
 }
 
-int sp_loop_run(struct sp_loop *l, struct sp_error *e)
+int sp_loop_run(struct sp_loop *l, struct sp_err *e)
 {
     int r = 0;
 
@@ -400,7 +400,7 @@ static void on_alarm(struct sp_watch *w, uint32_t events)
     (void)events;
 }
 
-int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_error *e)
+int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_err *e)
 {
     if (l->alarm < 0) {
         const int fd = sp_fd_lift(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -441,7 +441,7 @@ static bool is_at_rest(struct sp_loop *l)
            l->deferred == NULL;
 }
 
-int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_error *e)
+int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_err *e)
 {
     if (l->is_inside)
         return sp_fail(e, SP_E_STATE, 0, "dispatch was called from a callback of its own");

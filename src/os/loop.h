@@ -35,12 +35,12 @@ struct sp_deferred {
     bool is_queued;
 };
 
-int sp_loop_new(struct sp_loop **ret, struct sp_error *e);
+int sp_loop_new(struct sp_loop **ret, struct sp_err *e);
 void sp_loop_free(struct sp_loop *l);
 
 /* Level-triggered unless events has EPOLLET. The struct must be zero or unwatched before. */
 int sp_loop_watch(struct sp_loop *l, struct sp_watch *w, int fd, uint32_t events,
-                  void (*fn)(struct sp_watch *, uint32_t), struct sp_error *e);
+                  void (*fn)(struct sp_watch *, uint32_t), struct sp_err *e);
 void sp_loop_rewatch(struct sp_loop *l, struct sp_watch *w, uint32_t events);
 void sp_loop_unwatch(struct sp_loop *l,
                      struct sp_watch *w); /* no callback after; not-watched is fine */
@@ -74,7 +74,7 @@ void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*afte
 void sp_loop_expect(struct sp_loop *l, uint32_t us);
 void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user);
 
-int sp_loop_run(struct sp_loop *l, struct sp_error *e); /* until sp_loop_stop */
+int sp_loop_run(struct sp_loop *l, struct sp_err *e); /* until sp_loop_stop */
 void sp_loop_stop(struct sp_loop *l);
 
 /*
@@ -82,10 +82,10 @@ void sp_loop_stop(struct sp_loop *l);
  * readable when there is something to do, be it an event, a timer, work of the next turn or a mark
  * on a bell, and sp_loop_dispatch does it. It is the loop's; poll it, do nothing else with it.
  */
-int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_error *e);
+int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_err *e);
 /* Waits for something to do, at most so long (-1: as long as it takes), and does it: some turns at
  * the most. Returns early for a signal. Not from a callback: SP_E_STATE. */
-int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_error *e);
+int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_err *e);
 bool sp_loop_is_inside(const struct sp_loop *l); /* of sp_loop_dispatch */
 /* Somebody outside of sp_loop_dispatch is about to arm timers, defer work or make bells: reads the
  * clock and makes the descriptor readable. Inside nothing happens. */

@@ -9,7 +9,7 @@
 
 #include "base/auto.h"
 
-int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_error *e)
+int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_err *e)
 {
     auto_close int master = -1;
     auto_close int slave = -1;

@@ -15,7 +15,7 @@ struct sp_pty {
 };
 
 /* Kernel default modes, of the given size. Both ends are the caller's to close. */
-int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_error *e);
+int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_err *e);
 
 /* 0 or an errno. */
 int sp_pty_resize(int master, uint16_t rows, uint16_t cols);

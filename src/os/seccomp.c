@@ -64,7 +64,7 @@ enum label {
     NO_SUCH,    /* ENOSYS */
     PRETEND,    /* 0, and nothing is done */
     BY_NUMBER,  /* the tree */
-    TEST_FIRST, /* tests of arguments, as enum sp_call_test */
+    TEST_FIRST, /* tests of arguments, as enum sp_syscall_test */
     TEST_UNSHARE_HIGH = TEST_FIRST + SP_TEST_MAX,
     TEST_INET_TYPE,
     TEST_UNIX_TYPE,
@@ -152,7 +152,7 @@ static void put_checks(struct maker *m, enum label label, size_t offset, uint32_
     m->at[label] = put_load(m, offset);
 }
 
-static enum label label_of_test(enum sp_call_test test)
+static enum label label_of_test(enum sp_syscall_test test)
 {
     return TEST_FIRST + (unsigned)test;
 }
@@ -286,7 +286,7 @@ struct span {
     unsigned label;
 };
 
-static bool is_active(const struct sp_call *c, const struct sp_filter_options *o)
+static bool is_active(const struct sp_syscall_rule *c, const struct sp_filter_options *o)
 {
     switch (c->when) {
     case SP_WHEN_NO_NETWORK:
@@ -301,7 +301,7 @@ static bool is_active(const struct sp_call *c, const struct sp_filter_options *o
     return true;
 }
 
-static enum label label_of_call(const struct sp_call *c, const struct sp_filter_options *o)
+static enum label label_of_call(const struct sp_syscall_rule *c, const struct sp_filter_options *o)
 {
     if (c->test != SP_TEST_NONE)
         return label_of_test(c->test);
@@ -315,11 +315,11 @@ static size_t find_spans(const struct sp_filter_options *o, struct span spans[CA
     uint8_t labels[CALL_LIMIT] = {0}; /* ALLOW; the last one stands for all that come */
     size_t n = 1;
 
-    for (size_t i = 0; i < sp_call_count; i++) {
-        if (sp_calls[i].nr < 0 || !is_active(&sp_calls[i], o))
+    for (size_t i = 0; i < sp_syscall_rule_count; i++) {
+        if (sp_syscall_rules[i].nr < 0 || !is_active(&sp_syscall_rules[i], o))
             continue;
-        assert(sp_calls[i].nr < CALL_LIMIT - 1);
-        labels[sp_calls[i].nr] = (uint8_t)label_of_call(&sp_calls[i], o);
+        assert(sp_syscall_rules[i].nr < CALL_LIMIT - 1);
+        labels[sp_syscall_rules[i].nr] = (uint8_t)label_of_call(&sp_syscall_rules[i], o);
     }
     if (o->net == SP_FILTER_LOOPBACK && o->notifies)
         labels[SYS_connect] = TELL; /* allowed by the listener, which learns who tries it */
@@ -447,7 +447,7 @@ void sp_notice_refuse(int listener, const struct sp_notice *n)
         struct seccomp_notif_resp answer;
         char room[256];
     } u = {.room = {0}};
-    const int err = sp_call_errno(n->call);
+    const int err = sp_syscall_errno(n->call);
 
     u.answer.id = n->id;
     u.answer.error = err != 0 ? -err : -EPERM;
@@ -496,31 +496,31 @@ bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n)
            is_beyond_loopback(&address);
 }
 
-static const struct sp_call *find_call(int nr)
+static const struct sp_syscall_rule *find_call(int nr)
 {
-    for (size_t i = 0; nr >= 0 && i < sp_call_count; i++)
-        if (sp_calls[i].nr == nr)
-            return &sp_calls[i];
+    for (size_t i = 0; nr >= 0 && i < sp_syscall_rule_count; i++)
+        if (sp_syscall_rules[i].nr == nr)
+            return &sp_syscall_rules[i];
     return NULL;
 }
 
-int sp_call_errno(int call)
+int sp_syscall_errno(int call)
 {
-    const struct sp_call *c = find_call(call);
+    const struct sp_syscall_rule *c = find_call(call);
 
     return c != NULL ? c->error : 0;
 }
 
-bool sp_call_is_telling(int call)
+bool sp_syscall_is_telling(int call)
 {
-    const struct sp_call *c = find_call(call);
+    const struct sp_syscall_rule *c = find_call(call);
 
     return c != NULL && c->is_telling;
 }
 
-const char *sp_call_name(int call)
+const char *sp_syscall_name(int call)
 {
-    const struct sp_call *c = find_call(call);
+    const struct sp_syscall_rule *c = find_call(call);
 
     return c != NULL ? c->name : NULL;
 }

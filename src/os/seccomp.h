@@ -22,7 +22,7 @@ enum sp_filter_net {
 struct sp_filter_options {
     enum sp_filter_net net;
     bool denies_metadata; /* chmod, chown, xattr, times: where no mount view keeps them out */
-    bool notifies;        /* telling denials (sp_call_is_telling) go to the listener; with
+    bool notifies;        /* telling denials (sp_syscall_is_telling) go to the listener; with
                              SP_FILTER_LOOPBACK every connect, too, to be allowed */
 };
 
@@ -63,12 +63,12 @@ void sp_notice_allow(int listener, const struct sp_notice *n);
 bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n);
 
 /* The errno a refused call answers with; 0: the filter refuses no such call. */
-int sp_call_errno(int call);
+int sp_syscall_errno(int call);
 /* Refusing it means that something was tried which the sandbox forbids, and not that a library
  * looked around: worth a notification. Of calls that are refused by their arguments (socket, ioctl,
  * clone ...) true if some of the refusals are telling: the filter itself decides which. */
-bool sp_call_is_telling(int call);
+bool sp_syscall_is_telling(int call);
 /* "ptrace", or NULL. */
-const char *sp_call_name(int call);
+const char *sp_syscall_name(int call);
 
 #endif

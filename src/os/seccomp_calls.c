@@ -92,7 +92,7 @@
 #define WITHOUT_NETWORK(call)  CALL(call), EPERM, SP_WHEN_NO_NETWORK, SP_TEST_NONE, SILENT
 #define WITHOUT_METADATA(call) CALL(call), EPERM, SP_WHEN_NO_METADATA, SP_TEST_NONE, SILENT
 
-const struct sp_call sp_calls[] = {
+const struct sp_syscall_rule sp_syscall_rules[] = {
     /* other processes */
     {REFUSED(ptrace), TELLS},
     {REFUSED(process_vm_readv), TELLS},
@@ -226,4 +226,4 @@ const struct sp_call sp_calls[] = {
     {CALL(seccomp), EPERM, SP_WHEN_LISTENER, SP_TEST_SECCOMP, SILENT},
 };
 
-const size_t sp_call_count = sizeof sp_calls / sizeof sp_calls[0];
+const size_t sp_syscall_rule_count = sizeof sp_syscall_rules / sizeof sp_syscall_rules[0];

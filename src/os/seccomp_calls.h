@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum sp_call_when {
+enum sp_syscall_when {
     SP_WHEN_ALWAYS,
     SP_WHEN_NO_NETWORK,  /* SP_FILTER_NONE alone */
     SP_WHEN_NO_METADATA, /* denies_metadata */
@@ -17,7 +17,7 @@ enum sp_call_when {
 };
 
 /* What the arguments are asked; NONE: nothing, the call is refused whatever they are. */
-enum sp_call_test {
+enum sp_syscall_test {
     SP_TEST_NONE,
     SP_TEST_CLONE,
     SP_TEST_UNSHARE,
@@ -33,16 +33,16 @@ enum sp_call_test {
     SP_TEST_MAX,
 };
 
-struct sp_call {
+struct sp_syscall_rule {
     const char *name;
     int nr; /* -1: this architecture has no such call */
     int error;
-    enum sp_call_when when;
-    enum sp_call_test test;
+    enum sp_syscall_when when;
+    enum sp_syscall_test test;
     bool is_telling; /* with a test: it may be */
 };
 
-extern const struct sp_call sp_calls[];
-extern const size_t sp_call_count;
+extern const struct sp_syscall_rule sp_syscall_rules[];
+extern const size_t sp_syscall_rule_count;
 
 #endif

@@ -50,7 +50,7 @@ const char *sp_step_name(enum sp_step step)
 
 static int null_fd = -1;
 
-int sp_spawn_reserve(struct sp_error *e)
+int sp_spawn_reserve(struct sp_err *e)
 {
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 

@@ -85,7 +85,7 @@ struct sp_spawn {
 };
 
 /* Puts /dev/null on 3 to 6. Call first thing in main. */
-int sp_spawn_reserve(struct sp_error *e);
+int sp_spawn_reserve(struct sp_err *e);
 
 /*
  * Fills the numbers below 64 once and for all, for a spawner that has files open whose close may

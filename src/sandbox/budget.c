@@ -29,7 +29,7 @@ bool sp_budget_is_spent(void)
     return until_ms != 0 && ++calls % LOOK_EVERY == 0 && now_ms() >= until_ms;
 }
 
-int sp_budget_refuse(struct sp_error *e)
+int sp_budget_refuse(struct sp_err *e)
 {
     return sp_fail(e, SP_E_LIMIT, 0,
                    "the sandbox policy takes too long to be held against this disk: name fewer "

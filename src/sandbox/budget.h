@@ -18,6 +18,6 @@ void sp_budget_begin(unsigned ms);
 /* Cheap: the clock is read now and then. */
 bool sp_budget_is_spent(void);
 /* The refusal that goes with it. */
-int sp_budget_refuse(struct sp_error *e);
+int sp_budget_refuse(struct sp_err *e);
 
 #endif

@@ -89,22 +89,22 @@ static void take_fd(struct walk *w, int fd, bool is_dir)
     w->is_dir = is_dir;
 }
 
-static int too_long(const struct walk *w, struct sp_error *e)
+static int too_long(const struct walk *w, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, ENAMETOOLONG, "look at %.300s", w->asked);
 }
 
-static int cannot_look(const struct walk *w, int err, struct sp_error *e)
+static int cannot_look(const struct walk *w, int err, struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, err, "look at %.300s", w->asked);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "look at a path");
 }
 
-static int go_to_root(struct walk *w, struct sp_error *e)
+static int go_to_root(struct walk *w, struct sp_err *e)
 {
     const int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
@@ -116,7 +116,7 @@ static int go_to_root(struct walk *w, struct sp_error *e)
     return 0;
 }
 
-static int append(struct walk *w, const char *name, struct sp_error *e)
+static int append(struct walk *w, const char *name, struct sp_err *e)
 {
     const size_t n = strlen(name);
 
@@ -129,7 +129,7 @@ static int append(struct walk *w, const char *name, struct sp_error *e)
 }
 
 /* By the path that was walked, not by "..": a directory that was moved has another parent now. */
-static int go_up(struct walk *w, struct sp_error *e)
+static int go_up(struct walk *w, struct sp_err *e)
 {
     const char *slash = strrchr(w->path, '/');
 
@@ -148,14 +148,14 @@ static int go_up(struct walk *w, struct sp_error *e)
 
 /* The symlink's own record; its target is the caller's to free, too. */
 static int record_link(struct walk *w, const char *name, const char *target,
-                       const struct sp_identity *who, struct sp_error *e)
+                       const struct sp_identity *who, struct sp_err *e)
 {
     struct sp_canonical *c = w->c;
     const size_t len = w->len;
 
     if (c->link_count == c->link_cap) {
         const size_t cap = c->link_cap == 0 ? 4 : c->link_cap * 2;
-        struct sp_link *links = realloc(c->links, cap * sizeof *links);
+        struct sp_symlink *links = realloc(c->links, cap * sizeof *links);
 
         if (links == NULL)
             return no_memory(e);
@@ -172,7 +172,7 @@ static int record_link(struct walk *w, const char *name, const char *target,
     if (path == NULL || text == NULL)
         return no_memory(e);
     c->links[c->link_count++] =
-        (struct sp_link){.path = TAKE_PTR(path), .target = TAKE_PTR(text), .who = *who};
+        (struct sp_symlink){.path = TAKE_PTR(path), .target = TAKE_PTR(text), .who = *who};
     return 0;
 }
 
@@ -189,7 +189,7 @@ static bool is_magic(int dir, const char *name)
 }
 
 static int follow(struct walk *w, const char *name, int link, const struct sp_identity *who,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     char target[PATH_MAX];
     char *rest = NULL;
@@ -216,7 +216,7 @@ static int follow(struct walk *w, const char *name, int link, const struct sp_id
 }
 
 /* name: what could not be entered. */
-static int end_at(struct walk *w, enum sp_way way, const char *name, struct sp_error *e)
+static int end_at(struct walk *w, enum sp_way way, const char *name, struct sp_err *e)
 {
     struct sp_canonical *c = w->c;
 
@@ -234,7 +234,7 @@ static int end_at(struct walk *w, enum sp_way way, const char *name, struct sp_e
     return err != 0 ? cannot_look(w, err, e) : 0;
 }
 
-static int end_by(struct walk *w, int err, const char *name, struct sp_error *e)
+static int end_by(struct walk *w, int err, const char *name, struct sp_err *e)
 {
     switch (err) {
     case ENOENT:
@@ -249,7 +249,7 @@ static int end_by(struct walk *w, int err, const char *name, struct sp_error *e)
 }
 
 /* What is no directory: a symlink, or something that the path had better end at. */
-static int step_onto(struct walk *w, const char *name, bool *ret_is_over, struct sp_error *e)
+static int step_onto(struct walk *w, const char *name, bool *ret_is_over, struct sp_err *e)
 {
     auto_close int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     struct sp_identity who = {0};
@@ -266,7 +266,7 @@ static int step_onto(struct walk *w, const char *name, bool *ret_is_over, struct
     return append(w, name, e);
 }
 
-static int step(struct walk *w, const char *name, bool *ret_is_over, struct sp_error *e)
+static int step(struct walk *w, const char *name, bool *ret_is_over, struct sp_err *e)
 {
     *ret_is_over = false;
     if (!w->is_dir) {
@@ -291,7 +291,7 @@ static int step(struct walk *w, const char *name, bool *ret_is_over, struct sp_e
     return end_by(w, errno, name, e);
 }
 
-static int walk(struct walk *w, struct sp_error *e)
+static int walk(struct walk *w, struct sp_err *e)
 {
     int r = go_to_root(w, e);
 
@@ -314,7 +314,7 @@ static int walk(struct walk *w, struct sp_error *e)
     return r;
 }
 
-int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_error *e)
+int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_err *e)
 {
     struct sp_canonical c = {0};
     struct walk w = {.c = &c, .asked = path, .fd = -1};

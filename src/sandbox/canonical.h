@@ -42,7 +42,7 @@ bool sp_identity_equal(const struct sp_identity *a, const struct sp_identity *b)
 /* A descriptor of a place that no symlink leads to; -1 and errno. */
 int sp_open_strictly(int dir, const char *path, int flags);
 
-struct sp_link {
+struct sp_symlink {
     char *path;   /* its parent has no symlink in it */
     char *target; /* as it reads */
     struct sp_identity who;
@@ -61,14 +61,14 @@ struct sp_canonical {
     char *path;             /* no symlink in it; if not FOUND: up to the component that ended it */
     char *parent;           /* if MISSING or BARRED: the directory it would be in; else NULL */
     struct sp_identity who; /* of what is at path; if there is a parent: of that */
-    struct sp_link *links;  /* in the order they were met */
+    struct sp_symlink *links; /* in the order they were met */
     size_t link_count, link_cap;
 };
 void sp_canonical_done(struct sp_canonical *c);
 
 /* path is absolute, but need not be normalised. Refused: more than SP_MAX_LINKS symlinks, those
  * that lead to an object and not to a path, a place whose path is longer than the kernel takes. */
-int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_error *e);
+int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_err *e);
 
 #define auto_canonical __attribute__((cleanup(sp_canonical_done)))
 

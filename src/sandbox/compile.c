@@ -117,7 +117,7 @@ static bool is_in_own(struct draft *d, const char *path)
 }
 
 /* A refusal to read what the cell itself needs there cannot be kept. */
-static int check_own(struct draft *d, const struct sp_spot *s, bool *ret_skip, struct sp_error *e)
+static int check_own(struct draft *d, const struct sp_spot *s, bool *ret_skip, struct sp_err *e)
 {
     const bool in_proc = sp_path_is_in(s->path, "/proc");
 
@@ -263,7 +263,7 @@ static int compare_turns(const void *a, const void *b)
     return compare_paths(((const struct turn *)a)->path, ((const struct turn *)b)->path);
 }
 
-static int draft_places(struct draft *d, struct sp_error *e)
+static int draft_places(struct draft *d, struct sp_err *e)
 {
     const struct sp_survey *s = d->survey;
     struct sp_spot extra[1 + sizeof resolver_dirs / sizeof resolver_dirs[0]];
@@ -319,7 +319,7 @@ static int draft_places(struct draft *d, struct sp_error *e)
 
 /* ---- the tier ---- */
 
-static int refuse(struct sp_error *e, const char *missing, const char *remedy)
+static int refuse(struct sp_err *e, const char *missing, const char *remedy)
 {
     return sp_fail(e, SP_E_INVALID, 0, "sandbox intent cannot be enforced on this executor: %s%s%s",
                    missing, remedy[0] != 0 ? "; " : "", remedy);
@@ -340,7 +340,7 @@ static bool thin_is_enough(const struct draft *d)
 }
 
 static int choose_tier(const struct draft *d, const struct sp_powers *p, struct sp_plan *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     if (!p->has_filter)
         return refuse(e, "seccomp filters are missing",
@@ -373,7 +373,7 @@ static bool add_string(struct sp_buf *strings, const char *text, uint32_t *ret)
     return sp_buf_add(strings, text, strlen(text) + 1);
 }
 
-static int lay_flat(struct draft *d, struct sp_plan *head, struct sp_buf *ret, struct sp_error *e)
+static int lay_flat(struct draft *d, struct sp_plan *head, struct sp_buf *ret, struct sp_err *e)
 {
     auto_buf struct sp_buf strings = {0};
     bool ok = true;
@@ -400,7 +400,7 @@ static int lay_flat(struct draft *d, struct sp_plan *head, struct sp_buf *ret, s
 }
 
 int sp_plan_compile(const struct sp_survey *s, bool has_network, const struct sp_powers *powers,
-                    struct sp_buf *ret, struct sp_error *e)
+                    struct sp_buf *ret, struct sp_err *e)
 {
     struct draft d = {.survey = s, .has_network = has_network, .view = choose_view(s)};
     struct sp_plan head = {0};

@@ -26,7 +26,7 @@ const char *sp_powers_remedy(uint32_t step, int err);
  * piece and its remedy if none does; never weaker than asked for. EMPTY ops without an inode are
  * placeholders, which the caller makes before the plan is used. */
 int sp_plan_compile(const struct sp_survey *s, bool has_network, const struct sp_powers *powers,
-                    struct sp_buf *ret, struct sp_error *e);
+                    struct sp_buf *ret, struct sp_err *e);
 
 /* One line for each thing that the plan does, for people. false: no memory. */
 bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out);

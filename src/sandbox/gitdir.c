@@ -135,7 +135,7 @@ static ssize_t read_start(int fd, char *text, size_t max)
 }
 
 int sp_gitdir_read(const char *path, enum sp_gitdir_file file, const char *base,
-                   struct sp_identity *who, char **ret_path, struct sp_error *e)
+                   struct sp_identity *who, char **ret_path, struct sp_err *e)
 {
     /* Without waiting: a FIFO may stand there by now. */
     auto_close int fd = sp_open_strictly(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);

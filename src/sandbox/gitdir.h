@@ -23,7 +23,7 @@ enum sp_gitdir_file {
  * was just before it was read when this returns.
  */
 int sp_gitdir_read(const char *path, enum sp_gitdir_file file, const char *base,
-                   struct sp_identity *who, char **ret_path, struct sp_error *e);
+                   struct sp_identity *who, char **ret_path, struct sp_err *e);
 
 /* The same from the text. NULL: it names nothing, or (errno ENOMEM) there is no memory. */
 char *sp_gitdir_parse(const char *text, enum sp_gitdir_file file, const char *base);

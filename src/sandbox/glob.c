@@ -20,12 +20,12 @@ void sp_glob_done(struct sp_glob *g)
     *g = (struct sp_glob){0};
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a glob pattern");
 }
 
-static int invalid(const char *pattern, const char *why, struct sp_error *e)
+static int invalid(const char *pattern, const char *why, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0, "invalid glob pattern `%.200s`: %s", pattern, why);
 }
@@ -59,7 +59,7 @@ static bool copy_thing(struct sp_buf *out, const char **p, bool *ret_is_sane)
     return sp_buf_add(out, at, 1);
 }
 
-static int tidy(const char *pattern, struct sp_buf *out, struct sp_error *e)
+static int tidy(const char *pattern, struct sp_buf *out, struct sp_err *e)
 {
     bool is_sane = true;
 
@@ -196,7 +196,7 @@ static char *join3(const char *a, size_t a_len, const char *b, size_t b_len, con
 
 /* Puts the alternatives of the form's pair in its place. */
 static int open_brace(struct sp_glob *g, size_t at, struct brace pair, const char *pattern,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const char *form = g->forms[at];
     const char *end = pair.open;
@@ -218,7 +218,7 @@ static int open_brace(struct sp_glob *g, size_t at, struct brace pair, const cha
     return 0;
 }
 
-static int open_braces(struct sp_glob *g, const char *pattern, struct sp_error *e)
+static int open_braces(struct sp_glob *g, const char *pattern, struct sp_err *e)
 {
     for (size_t i = 0; i < g->form_count;) {
         struct brace pair = {0};
@@ -240,7 +240,7 @@ static int open_braces(struct sp_glob *g, const char *pattern, struct sp_error *
 /* ---- components ---- */
 
 /* Without empty components and `.`, with `**` at the end meaning something below. */
-static int tidy_components(char **form, size_t *ret_depth, const char *pattern, struct sp_error *e)
+static int tidy_components(char **form, size_t *ret_depth, const char *pattern, struct sp_err *e)
 {
     auto_free char *old = *form;
     char *out = malloc(strlen(old) + 3);
@@ -277,7 +277,7 @@ static int tidy_components(char **form, size_t *ret_depth, const char *pattern, 
     return 0;
 }
 
-static int tidy_forms(struct sp_glob *g, const char *pattern, struct sp_error *e)
+static int tidy_forms(struct sp_glob *g, const char *pattern, struct sp_err *e)
 {
     for (size_t i = 0; i < g->form_count; i++) {
         size_t depth = 0;
@@ -293,7 +293,7 @@ static int tidy_forms(struct sp_glob *g, const char *pattern, struct sp_error *e
 
 /* ---- reading ---- */
 
-static int read_forms(struct sp_glob *g, const char *rest, const char *pattern, struct sp_error *e)
+static int read_forms(struct sp_glob *g, const char *rest, const char *pattern, struct sp_err *e)
 {
     auto_free char *whole = strdup(rest);
 
@@ -304,7 +304,7 @@ static int read_forms(struct sp_glob *g, const char *rest, const char *pattern, 
     return r < 0 ? r : tidy_forms(g, pattern, e);
 }
 
-int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_error *e)
+int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
 {
     auto_glob struct sp_glob g = {0};
     auto_buf struct sp_buf tidied = {0};

@@ -33,7 +33,7 @@ void sp_glob_done(struct sp_glob *g);
 
 /* pattern: absolute. Refused: braces that do not match or stand for too much, a class with a range
  * backwards, `..` behind a wildcard. */
-int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_error *e);
+int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e);
 
 /* below: a path relative to g's prefix, normalised */
 bool sp_glob_matches_below(const struct sp_glob *g, const char *below);

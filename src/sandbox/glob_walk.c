@@ -29,8 +29,7 @@ struct walk {
     char below[PATH_MAX]; /* the directory that is read now */
 };
 
-static int full_path(const struct walk *k, const char *name, char path[PATH_MAX],
-                     struct sp_error *e)
+static int full_path(const struct walk *k, const char *name, char path[PATH_MAX], struct sp_err *e)
 {
     const bool is_top = k->w->root[1] == 0;
     const int n = snprintf(path, PATH_MAX, "%s%s%s%s%s", is_top ? "" : k->w->root,
@@ -41,7 +40,7 @@ static int full_path(const struct walk *k, const char *name, char path[PATH_MAX]
     return 0;
 }
 
-static int cannot_walk(const struct walk *k, const char *name, int err, struct sp_error *e)
+static int cannot_walk(const struct walk *k, const char *name, int err, struct sp_err *e)
 {
     char path[PATH_MAX];
     const int r = full_path(k, name, path, e);
@@ -51,7 +50,7 @@ static int cannot_walk(const struct walk *k, const char *name, int err, struct s
 
 /* ---- the stack ---- */
 
-static int push(struct walk *k, const char *below, size_t len, size_t depth, struct sp_error *e)
+static int push(struct walk *k, const char *below, size_t len, size_t depth, struct sp_err *e)
 {
     const struct waiting record = {.depth = depth, .len = len};
 
@@ -85,7 +84,7 @@ static bool is_wanted(const struct walk *k, const char *below)
     return false;
 }
 
-static int visit_match(struct walk *k, int dir, const char *name, struct sp_error *e)
+static int visit_match(struct walk *k, int dir, const char *name, struct sp_err *e)
 {
     struct sp_identity who;
     char path[PATH_MAX];
@@ -100,7 +99,7 @@ static int visit_match(struct walk *k, int dir, const char *name, struct sp_erro
 }
 
 /* Asks the disk only where the directory does not say. 1, 0, or minus a code. */
-static int is_directory(struct walk *k, int dir, const struct dirent *d, struct sp_error *e)
+static int is_directory(struct walk *k, int dir, const struct dirent *d, struct sp_err *e)
 {
     struct sp_identity who;
 
@@ -112,7 +111,7 @@ static int is_directory(struct walk *k, int dir, const struct dirent *d, struct 
     return err != 0 ? cannot_walk(k, d->d_name, err, e) : S_ISDIR(who.mode);
 }
 
-static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_error *e)
+static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_err *e)
 {
     char below[PATH_MAX];
     const int n =
@@ -135,7 +134,7 @@ static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_erro
 
 /* ---- one directory ---- */
 
-static int read_names(struct walk *k, DIR *dir, struct sp_error *e)
+static int read_names(struct walk *k, DIR *dir, struct sp_err *e)
 {
     for (;;) {
         errno = 0;
@@ -151,7 +150,7 @@ static int read_names(struct walk *k, DIR *dir, struct sp_error *e)
     }
 }
 
-static int read_directory(struct walk *k, struct sp_error *e)
+static int read_directory(struct walk *k, struct sp_err *e)
 {
     const int fd =
         sp_open_strictly(k->root, k->now.len == 0 ? "." : k->below, O_RDONLY | O_DIRECTORY);
@@ -180,7 +179,7 @@ static size_t useful_depth(const struct sp_glob_walk *w)
     return w->max_depth != 0 && w->max_depth < depth ? w->max_depth : depth;
 }
 
-int sp_glob_walk(const struct sp_glob_walk *w, struct sp_error *e)
+int sp_glob_walk(const struct sp_glob_walk *w, struct sp_err *e)
 {
     auto_close int root = sp_open_strictly(AT_FDCWD, w->root, O_PATH | O_DIRECTORY);
     struct walk k = {.w = w, .root = root, .max_depth = useful_depth(w)};

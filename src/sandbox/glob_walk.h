@@ -16,7 +16,7 @@
 
 /* path: of the match, absolute. */
 typedef int sp_glob_found(void *user, const char *path, const struct sp_identity *who,
-                          struct sp_error *e);
+                          struct sp_err *e);
 
 struct sp_glob_walk {
     const char *root;            /* a directory, no symlink in it */
@@ -31,6 +31,6 @@ struct sp_glob_walk {
 
 /* What matched is not entered. Refused: a directory that cannot be read; one that is gone by the
  * time is passed over. */
-int sp_glob_walk(const struct sp_glob_walk *w, struct sp_error *e);
+int sp_glob_walk(const struct sp_glob_walk *w, struct sp_err *e);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define auto_resolved __attribute__((cleanup(sp_resolved_done)))
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "work out additional permissions");
 }
@@ -70,7 +70,7 @@ static char *real_place(const char *path)
     return real == NULL ? sp_path_normalise(path, NULL) : sp_path_normalise(name, real);
 }
 
-int sp_grant_normalise(struct sp_grant *g, struct sp_error *e)
+int sp_grant_normalise(struct sp_grant *g, struct sp_err *e)
 {
     auto_profile struct sp_profile p = {0};
 
@@ -103,7 +103,7 @@ int sp_grant_normalise(struct sp_grant *g, struct sp_error *e)
 /* ---- add ---- */
 
 /* The entries of both in *to, which holds those of one; the network if either has it. */
-static int unite(struct sp_profile *to, const struct sp_profile *more, struct sp_error *e)
+static int unite(struct sp_profile *to, const struct sp_profile *more, struct sp_err *e)
 {
     to->glob_depth = merge_depths(has_globs(to), to->glob_depth, has_globs(more), more->glob_depth);
     to->has_network |= more->has_network;
@@ -111,7 +111,7 @@ static int unite(struct sp_profile *to, const struct sp_profile *more, struct sp
 }
 
 int sp_profile_widen(const struct sp_profile *p, const struct sp_grant *g, struct sp_profile *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     auto_profile struct sp_profile wide = {0};
     int r = 0;
@@ -130,7 +130,7 @@ int sp_profile_widen(const struct sp_profile *p, const struct sp_grant *g, struc
 }
 
 int sp_grant_merge(const struct sp_grant *a, const struct sp_grant *b, struct sp_grant *ret,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     auto_profile struct sp_profile both = {0};
 
@@ -157,7 +157,7 @@ static struct sp_policy surround(const struct sp_policy *context, struct sp_entr
 }
 
 static int resolve_one(const struct sp_policy *context, const struct sp_entry *entry,
-                       struct sp_resolved *ret, struct sp_error *e)
+                       struct sp_resolved *ret, struct sp_err *e)
 {
     struct sp_entry alone = *entry;
     const struct sp_policy p = surround(context, &alone, 1);
@@ -181,7 +181,7 @@ static void request_done(struct request *q)
     sp_resolved_done(&q->paths);
 }
 
-static int read_request(struct request *q, struct sp_error *e)
+static int read_request(struct request *q, struct sp_err *e)
 {
     const struct sp_policy p = surround(q->context, q->words->entries, q->words->count);
     int r = sp_resolve(&p, &q->paths, e);
@@ -214,7 +214,7 @@ static bool any_matches(const struct request *q, const char *path)
 }
 
 /* Whether a pattern of the request matches the path or a directory above it. */
-static int find_match(const struct request *q, const char *path, bool *ret, struct sp_error *e)
+static int find_match(const struct request *q, const char *path, bool *ret, struct sp_err *e)
 {
     auto_free char *part = sp_path_normalise(path, NULL);
     bool is_matched = any_matches(q, "/");
@@ -246,7 +246,7 @@ static bool is_below_denied(const struct sp_resolved *asked, const char *path)
 }
 
 static int covers(const struct request *q, const char *path, enum sp_access granted, bool *ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     bool is_matched = false;
     const int r = find_match(q, path, &is_matched, e);
@@ -294,7 +294,7 @@ static bool append_path(struct sp_profile *to, const struct sp_entry *entry, enu
 
 /* Of an entry whose word stands for several paths, each counts alone. */
 static int accept_paths(const struct request *q, const struct sp_entry *granted,
-                        const struct sp_resolved *one, struct sp_profile *to, struct sp_error *e)
+                        const struct sp_resolved *one, struct sp_profile *to, struct sp_err *e)
 {
     for (size_t i = 0; i < one->count; i++) {
         bool is_covered = false;
@@ -309,7 +309,7 @@ static int accept_paths(const struct request *q, const struct sp_entry *granted,
 }
 
 static int accept_whole(const struct request *q, const struct sp_entry *granted,
-                        const struct sp_resolved *one, struct sp_profile *to, struct sp_error *e)
+                        const struct sp_resolved *one, struct sp_profile *to, struct sp_err *e)
 {
     bool is_covered = one->count != 0 || names_it(q->words, granted);
 
@@ -324,7 +324,7 @@ static int accept_whole(const struct request *q, const struct sp_entry *granted,
 
 /* Adds what the request covers of one granted entry; workspace roots become paths. */
 static int accept_entry(const struct request *q, const struct sp_entry *granted,
-                        struct sp_profile *to, struct sp_error *e)
+                        struct sp_profile *to, struct sp_err *e)
 {
     auto_resolved struct sp_resolved one = {0};
 
@@ -348,8 +348,7 @@ static bool overlaps(const struct sp_resolved *accepted, const char *path)
 
 /* Adds one denied entry as far as it may touch what was accepted. */
 static int retain_deny(const struct sp_policy *context, const struct sp_entry *deny,
-                       const struct sp_resolved *accepted, struct sp_profile *to,
-                       struct sp_error *e)
+                       const struct sp_resolved *accepted, struct sp_profile *to, struct sp_err *e)
 {
     auto_resolved struct sp_resolved one = {0};
     const int r = resolve_one(context, deny, &one, e);
@@ -378,7 +377,7 @@ static int retain_deny(const struct sp_policy *context, const struct sp_entry *d
 
 static int retain_denies(const struct sp_policy *context, const struct sp_profile *from,
                          const struct sp_resolved *accepted, struct sp_profile *to,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     for (size_t i = 0; i < from->count; i++) {
         const int r = from->entries[i].access == SP_ACCESS_DENY
@@ -394,7 +393,7 @@ static int retain_denies(const struct sp_policy *context, const struct sp_profil
 /* The denied entries of both sides that touch what was accepted, added to it. */
 static int constrain(const struct sp_policy *context, const struct sp_profile *asked,
                      const struct sp_profile *granted, struct sp_profile *accepted,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     auto_profile struct sp_profile ours = {0};
     auto_profile struct sp_profile theirs = {0};
@@ -412,7 +411,7 @@ static int constrain(const struct sp_policy *context, const struct sp_profile *a
 }
 
 int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *granted,
-                       const struct sp_policy *context, struct sp_grant *ret, struct sp_error *e)
+                       const struct sp_policy *context, struct sp_grant *ret, struct sp_err *e)
 {
     auto_profile struct sp_profile accepted = {0};
     struct request q = {.context = context, .words = &asked->extra};

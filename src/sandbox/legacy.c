@@ -15,7 +15,7 @@ static const char *const mode_names[] = {
     [SP_MODE_EXTERNAL] = "external-sandbox",
 };
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "convert a sandbox mode");
 }
@@ -46,13 +46,13 @@ const char *sp_mode_name(enum sp_mode m)
 /* ---- to a profile ---- */
 
 static int add_word(struct sp_profile *p, enum sp_place place, enum sp_access access,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     return sp_profile_add(p, place, access, false, (struct sp_str){0}, (struct sp_str){0}, e);
 }
 
 static int add_default(struct sp_profile *p, enum sp_place place, const char *text,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     return sp_profile_add(p, place, SP_ACCESS_READ, true, sp_str_of(text), (struct sp_str){0}, e);
 }
@@ -66,7 +66,7 @@ static bool is_there_to_protect(const char *path, const char *name)
     return S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && strcmp(name, ".git") == 0);
 }
 
-static int add_protected_below(struct sp_profile *p, const char *root, struct sp_error *e)
+static int add_protected_below(struct sp_profile *p, const char *root, struct sp_err *e)
 {
     for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
         auto_free char *path = sp_path_normalise(sp_protected_names[i], root);
@@ -82,7 +82,7 @@ static int add_protected_below(struct sp_profile *p, const char *root, struct sp
     return 0;
 }
 
-static int add_workspace(const struct sp_legacy *l, struct sp_profile *p, struct sp_error *e)
+static int add_workspace(const struct sp_legacy *l, struct sp_profile *p, struct sp_err *e)
 {
     int r = add_word(p, SP_PLACE_ROOT, SP_ACCESS_READ, e);
 
@@ -102,7 +102,7 @@ static int add_workspace(const struct sp_legacy *l, struct sp_profile *p, struct
     return r;
 }
 
-int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, struct sp_error *e)
+int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, struct sp_err *e)
 {
     struct sp_profile p = {.has_network = l->has_network};
     int r = 0;
@@ -204,7 +204,7 @@ static bool writes_word(const struct sp_profile *p, enum sp_place place)
 }
 
 static int choose_mode(const struct sp_policy *p, const struct sp_resolved *r, struct sp_legacy *l,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     const bool writes_tmpdir = writes_word(&p->profile, SP_PLACE_TMPDIR);
     const bool writes_tmp = writes_word(&p->profile, SP_PLACE_SLASH_TMP);
@@ -229,7 +229,7 @@ static int choose_mode(const struct sp_policy *p, const struct sp_resolved *r, s
     return 0;
 }
 
-int sp_policy_to_legacy(const struct sp_policy *p, struct sp_legacy *ret, struct sp_error *e)
+int sp_policy_to_legacy(const struct sp_policy *p, struct sp_legacy *ret, struct sp_err *e)
 {
     const struct sp_profile *profile = &p->profile;
     struct sp_resolved resolved = {0};

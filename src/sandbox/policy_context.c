@@ -39,7 +39,7 @@ struct surroundings {
 /* ---- decoding ---- */
 
 /* A URI as such; whose path it is does not matter. */
-static int check_uri(struct sp_json *j, uint32_t token, struct sp_error *e)
+static int check_uri(struct sp_json *j, uint32_t token, struct sp_err *e)
 {
     auto_uri struct sp_uri u = {0};
 
@@ -48,7 +48,7 @@ static int check_uri(struct sp_json *j, uint32_t token, struct sp_error *e)
     return sp_uri_read(sp_json_str(j, token), &u, e);
 }
 
-static int check_uris(struct sp_json *j, uint32_t array, const char *what, struct sp_error *e)
+static int check_uris(struct sp_json *j, uint32_t array, const char *what, struct sp_err *e)
 {
     int r = 0;
 
@@ -62,7 +62,7 @@ static int check_uris(struct sp_json *j, uint32_t array, const char *what, struc
 
 /* *ret is SP_JSON_NONE if the member is absent or null. */
 static int opt_uri(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     const uint32_t t = sp_json_get(j, object, key);
 
@@ -74,7 +74,7 @@ static int opt_uri(struct sp_json *j, uint32_t object, const char *key, uint32_t
 }
 
 static int read_surroundings(struct sp_json *j, uint32_t object, struct surroundings *ret,
-                             struct sp_error *e)
+                             struct sp_err *e)
 {
     int r = opt_uri(j, object, "cwd", &ret->cwd, e);
 
@@ -88,7 +88,7 @@ static int read_surroundings(struct sp_json *j, uint32_t object, struct surround
 
 /* Those of `policyContext`, if there is one, take the place of the object's own. */
 static int find_surroundings(struct sp_json *j, uint32_t object, struct surroundings *ret,
-                             struct sp_error *e)
+                             struct sp_err *e)
 {
     uint32_t context = SP_JSON_NONE;
     int r = read_surroundings(j, object, ret, e);
@@ -101,7 +101,7 @@ static int find_surroundings(struct sp_json *j, uint32_t object, struct surround
 }
 
 /* What is said for other hosts, and for records. */
-static int check_the_rest(struct sp_json *j, uint32_t object, struct sp_error *e)
+static int check_the_rest(struct sp_json *j, uint32_t object, struct sp_err *e)
 {
     uint32_t temporary = SP_JSON_NONE;
     bool uses_legacy_landlock = false;
@@ -130,12 +130,12 @@ static int check_the_rest(struct sp_json *j, uint32_t object, struct sp_error *e
 
 /* ---- placing ---- */
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a sandbox policy");
 }
 
-static int place_roots(struct sp_json *j, uint32_t array, struct sp_policy *p, struct sp_error *e)
+static int place_roots(struct sp_json *j, uint32_t array, struct sp_policy *p, struct sp_err *e)
 {
     for (uint32_t t = sp_json_first(j, array); t != SP_JSON_NONE; t = sp_json_next(j, array, t)) {
         auto_free char *root = NULL;
@@ -170,7 +170,7 @@ static bool depends_on_cwd(const struct sp_profile *p)
 }
 
 static int place_cwd(struct sp_json *j, uint32_t token, const char *fallback, struct sp_policy *p,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     if (token != SP_JSON_NONE)
         return sp_policy_read_path(j, token, SP_PATH_URI, "cwd", &p->cwd, e);
@@ -185,7 +185,7 @@ static int place_cwd(struct sp_json *j, uint32_t token, const char *fallback, st
 }
 
 /* A TMPDIR that names no place is no error: there is none then. */
-static int place_tmpdir(const char *tmpdir, struct sp_policy *p, struct sp_error *e)
+static int place_tmpdir(const char *tmpdir, struct sp_policy *p, struct sp_err *e)
 {
     if (tmpdir == NULL || tmpdir[0] != '/' || strlen(tmpdir) > SP_POLICY_MAX_PATH)
         return 0;
@@ -194,7 +194,7 @@ static int place_tmpdir(const char *tmpdir, struct sp_policy *p, struct sp_error
 }
 
 int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const char *tmpdir,
-                   struct sp_policy *ret, struct sp_error *e)
+                   struct sp_policy *ret, struct sp_err *e)
 {
     auto_policy struct sp_policy p = {0};
     struct surroundings s;

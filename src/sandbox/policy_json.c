@@ -27,7 +27,7 @@ static const struct sp_word network_members[] = {{.name = "enabled"}, {0}};
 static const struct sp_word file_system_members[] = {
     {.name = "entries"}, {.name = "glob_scan_max_depth"}, {.name = "read"}, {.name = "write"}, {0}};
 
-static int need_map(struct sp_json *j, uint32_t token, struct sp_error *e)
+static int need_map(struct sp_json *j, uint32_t token, struct sp_err *e)
 {
     if (sp_json_type(j, token) != SP_JSON_OBJECT)
         return sp_json_wrong_type(j, token, "a map", e);
@@ -44,7 +44,7 @@ struct target {
 };
 
 static int read_text(struct sp_json *j, uint32_t object, const char *key, const char *what,
-                     struct sp_str *ret, struct sp_error *e)
+                     struct sp_str *ret, struct sp_err *e)
 {
     const int r = sp_json_need_str(j, object, key, ret, e);
 
@@ -52,7 +52,7 @@ static int read_text(struct sp_json *j, uint32_t object, const char *key, const 
 }
 
 static int read_literal(struct sp_json *j, uint32_t object, enum sp_path_form form,
-                        struct target *t, struct sp_error *e)
+                        struct target *t, struct sp_err *e)
 {
     const uint32_t path = sp_json_get(j, object, "path");
 
@@ -64,7 +64,7 @@ static int read_literal(struct sp_json *j, uint32_t object, enum sp_path_form fo
     return r;
 }
 
-static int read_special(struct sp_json *j, uint32_t object, struct target *t, struct sp_error *e)
+static int read_special(struct sp_json *j, uint32_t object, struct target *t, struct sp_err *e)
 {
     uint32_t value;
     struct sp_str subpath = {0};
@@ -89,7 +89,7 @@ static int read_special(struct sp_json *j, uint32_t object, struct target *t, st
 }
 
 static int read_target(struct sp_json *j, uint32_t object, enum sp_path_form form, struct target *t,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     int type = SPECIAL;
     const int r = sp_word_need(j, object, "type", path_types, &type, e);
@@ -105,7 +105,7 @@ static int read_target(struct sp_json *j, uint32_t object, enum sp_path_form for
 }
 
 static int read_entry(struct sp_json *j, uint32_t token, enum sp_path_form form,
-                      struct sp_profile *p, struct sp_error *e)
+                      struct sp_profile *p, struct sp_err *e)
 {
     struct target t = {0};
     uint32_t path;
@@ -127,7 +127,7 @@ static int read_entry(struct sp_json *j, uint32_t token, enum sp_path_form form,
     return r;
 }
 
-static int check_count(const struct sp_json *j, uint32_t array, size_t before, struct sp_error *e)
+static int check_count(const struct sp_json *j, uint32_t array, size_t before, struct sp_err *e)
 {
     if (before + j->tokens[array].children > SP_POLICY_MAX_ENTRIES)
         return sp_fail(e, SP_E_INVALID, 0, "more than %d sandbox permission entries",
@@ -136,7 +136,7 @@ static int check_count(const struct sp_json *j, uint32_t array, size_t before, s
 }
 
 static int read_glob_depth(struct sp_json *j, uint32_t object, struct sp_profile *p,
-                           struct sp_error *e)
+                           struct sp_err *e)
 {
     static const char key[] = "glob_scan_max_depth";
     uint64_t depth = 0;
@@ -156,7 +156,7 @@ static int read_glob_depth(struct sp_json *j, uint32_t object, struct sp_profile
 
 /* `entries` and how deep their patterns go. */
 static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form form,
-                        struct sp_profile *p, struct sp_error *e)
+                        struct sp_profile *p, struct sp_err *e)
 {
     uint32_t array;
     int r = sp_json_need_array(j, object, "entries", &array, e);
@@ -174,7 +174,7 @@ static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form fo
 /* ---- the tagged form ---- */
 
 static int read_managed(struct sp_json *j, uint32_t object, enum sp_path_form form,
-                        struct sp_profile *p, struct sp_error *e)
+                        struct sp_profile *p, struct sp_err *e)
 {
     uint32_t file_system;
     int is_unrestricted = false;
@@ -189,7 +189,7 @@ static int read_managed(struct sp_json *j, uint32_t object, enum sp_path_form fo
 }
 
 int sp_profile_read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form form,
-                           struct sp_profile *ret, struct sp_error *e)
+                           struct sp_profile *ret, struct sp_err *e)
 {
     auto_profile struct sp_profile p = {0};
     int kind = SP_PROFILE_MANAGED;
@@ -213,7 +213,7 @@ int sp_profile_read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form
 
 /* In the untagged profile a member that nobody knows may be a restriction that nobody keeps. */
 static int check_members(struct sp_json *j, uint32_t object, const struct sp_word *known,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;
          key = sp_json_next(j, object, key)) {
@@ -229,7 +229,7 @@ static int check_members(struct sp_json *j, uint32_t object, const struct sp_wor
 }
 
 static int read_network(struct sp_json *j, uint32_t object, bool is_strict, struct sp_profile *p,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const uint32_t enabled = sp_json_get(j, object, "enabled");
     const int r = is_strict ? check_members(j, object, network_members, e) : 0;
@@ -240,7 +240,7 @@ static int read_network(struct sp_json *j, uint32_t object, bool is_strict, stru
 }
 
 static int read_paths(struct sp_json *j, uint32_t object, const char *key, enum sp_access access,
-                      struct sp_profile *p, struct sp_error *e)
+                      struct sp_profile *p, struct sp_err *e)
 {
     uint32_t array = SP_JSON_NONE;
     int r = sp_json_opt_array(j, object, key, &array, e);
@@ -266,7 +266,7 @@ static bool has_member(struct sp_json *j, uint32_t object, const char *key)
 }
 
 static int read_file_system(struct sp_json *j, uint32_t object, bool is_strict,
-                            struct sp_profile *p, struct sp_error *e)
+                            struct sp_profile *p, struct sp_err *e)
 {
     int r = is_strict ? check_members(j, object, file_system_members, e) : 0;
 
@@ -285,7 +285,7 @@ static int read_file_system(struct sp_json *j, uint32_t object, bool is_strict,
 }
 
 static int read_request(struct sp_json *j, uint32_t token, bool is_strict, struct sp_profile *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     auto_profile struct sp_profile p = {0};
     uint32_t network = SP_JSON_NONE;
@@ -309,14 +309,14 @@ static int read_request(struct sp_json *j, uint32_t token, bool is_strict, struc
     return 0;
 }
 
-int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struct sp_error *e)
+int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struct sp_err *e)
 {
     return read_request(j, token, false, &ret->extra, e);
 }
 
 /* ---- the modes of old ---- */
 
-static int read_roots(struct sp_json *j, uint32_t array, struct sp_legacy *l, struct sp_error *e)
+static int read_roots(struct sp_json *j, uint32_t array, struct sp_legacy *l, struct sp_err *e)
 {
     const uint32_t count = j->tokens[array].children;
     int r = 0;
@@ -337,7 +337,7 @@ static int read_roots(struct sp_json *j, uint32_t array, struct sp_legacy *l, st
 }
 
 static int read_workspace_write(struct sp_json *j, uint32_t object, struct sp_legacy *l,
-                                struct sp_error *e)
+                                struct sp_err *e)
 {
     uint32_t roots = SP_JSON_NONE;
     int r = sp_policy_def_array(j, object, "writable_roots", &roots, e);
@@ -354,7 +354,7 @@ static int read_workspace_write(struct sp_json *j, uint32_t object, struct sp_le
 }
 
 static int read_mode_members(struct sp_json *j, uint32_t object, struct sp_legacy *l,
-                             struct sp_error *e)
+                             struct sp_err *e)
 {
     int has_network = false;
     int r = 0;
@@ -375,7 +375,7 @@ static int read_mode_members(struct sp_json *j, uint32_t object, struct sp_legac
     return sp_fail(e, SP_E_INVALID, 0, "unknown sandbox mode");
 }
 
-int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, struct sp_error *e)
+int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, struct sp_err *e)
 {
     auto_legacy struct sp_legacy l = {0};
     struct sp_word modes[5];
@@ -400,7 +400,7 @@ int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, str
 /* ---- any of them ---- */
 
 static int read_legacy_profile(struct sp_json *j, uint32_t token, struct sp_profile *ret,
-                               struct sp_error *e)
+                               struct sp_err *e)
 {
     auto_legacy struct sp_legacy l = {0};
     const int r = sp_legacy_read(j, token, &l, e);
@@ -408,7 +408,7 @@ static int read_legacy_profile(struct sp_json *j, uint32_t token, struct sp_prof
     return r < 0 ? r : sp_profile_from_legacy(&l, ret, e);
 }
 
-int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, struct sp_error *e)
+int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, struct sp_err *e)
 {
     struct sp_word types[8];
     enum sp_mode mode;

@@ -31,25 +31,25 @@ enum sp_path_form { SP_PATH_NATIVE, SP_PATH_URI };
  * refused. tmpdir: the child's TMPDIR; NULL, relative or too long: none.
  */
 int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const char *tmpdir,
-                   struct sp_policy *ret, struct sp_error *e);
+                   struct sp_policy *ret, struct sp_err *e);
 
 /* A profile from a file: tagged, untagged, or one of the modes of old (sandbox.md 2.1, 2.2). */
-int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, struct sp_error *e);
+int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, struct sp_err *e);
 
 /* A mode of old, by `type` or, older, by `mode`. */
-int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, struct sp_error *e);
+int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, struct sp_err *e);
 
 /* `additional_permissions` (sandbox.md 2.8). */
-int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struct sp_error *e);
+int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struct sp_err *e);
 
 /* ---- writing: appends, or fails and leaves *out as it was ---- */
 
 /* Refuses what has no spelling: a native path that is not UTF-8 (SP_E_INVALID). */
 int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_path_form form,
-                     struct sp_error *e);
-int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_error *e);
+                     struct sp_err *e);
+int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_err *e);
 
 /* As lists of paths, to read and to write, where they say it all; else as entries. */
-int sp_grant_write(struct sp_buf *out, const struct sp_grant *g, struct sp_error *e);
+int sp_grant_write(struct sp_buf *out, const struct sp_grant *g, struct sp_err *e);
 
 #endif

@@ -87,7 +87,7 @@ struct sp_str sp_policy_shown(struct sp_str s)
 }
 
 int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *list,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     const struct sp_str shown = sp_policy_shown(got);
     char names[240] = "";
@@ -113,7 +113,7 @@ int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *li
 }
 
 int sp_word_read(struct sp_json *j, uint32_t token, const struct sp_word *list, int *ret,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     if (sp_json_type(j, token) != SP_JSON_STRING)
         return sp_json_wrong_type(j, token, "a string", e);
@@ -128,7 +128,7 @@ int sp_word_read(struct sp_json *j, uint32_t token, const struct sp_word *list, 
 }
 
 int sp_word_need(struct sp_json *j, uint32_t object, const char *key, const struct sp_word *list,
-                 int *ret, struct sp_error *e)
+                 int *ret, struct sp_err *e)
 {
     const uint32_t t = sp_json_get(j, object, key);
 
@@ -138,7 +138,7 @@ int sp_word_need(struct sp_json *j, uint32_t object, const char *key, const stru
 }
 
 int sp_word_opt(struct sp_json *j, uint32_t object, const char *key, const struct sp_word *list,
-                int *ret, struct sp_error *e)
+                int *ret, struct sp_err *e)
 {
     const uint32_t t = sp_json_get(j, object, key);
 
@@ -148,7 +148,7 @@ int sp_word_opt(struct sp_json *j, uint32_t object, const char *key, const struc
 }
 
 int sp_policy_def_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const uint32_t t = sp_json_get(j, object, key);
 
@@ -162,7 +162,7 @@ int sp_policy_def_array(struct sp_json *j, uint32_t object, const char *key, uin
 
 /* ---- reading paths ---- */
 
-int sp_policy_check_text(struct sp_str s, const char *what, struct sp_error *e)
+int sp_policy_check_text(struct sp_str s, const char *what, struct sp_err *e)
 {
     if (s.n > SP_POLICY_MAX_PATH)
         return sp_fail(e, SP_E_INVALID, 0, "invalid sandbox %s: longer than %d bytes", what,
@@ -172,7 +172,7 @@ int sp_policy_check_text(struct sp_str s, const char *what, struct sp_error *e)
     return 0;
 }
 
-static int normalise(const char *path, const char *what, char **ret, struct sp_error *e)
+static int normalise(const char *path, const char *what, char **ret, struct sp_err *e)
 {
     const int r = sp_policy_check_text(sp_str_of(path), what, e);
 
@@ -185,7 +185,7 @@ static int normalise(const char *path, const char *what, char **ret, struct sp_e
     return 0;
 }
 
-static int read_uri(struct sp_str text, const char *what, char **ret, struct sp_error *e)
+static int read_uri(struct sp_str text, const char *what, char **ret, struct sp_err *e)
 {
     auto_uri struct sp_uri u = {0};
     const int r = sp_uri_read(text, &u, e);
@@ -201,7 +201,7 @@ static int read_uri(struct sp_str text, const char *what, char **ret, struct sp_
     return normalise(u.path, what, ret, e);
 }
 
-static int read_native(struct sp_str text, const char *what, char **ret, struct sp_error *e)
+static int read_native(struct sp_str text, const char *what, char **ret, struct sp_err *e)
 {
     const int r = sp_policy_check_text(text, what, e);
 
@@ -222,7 +222,7 @@ static int read_native(struct sp_str text, const char *what, char **ret, struct 
 }
 
 int sp_policy_read_path(struct sp_json *j, uint32_t token, enum sp_path_form form, const char *what,
-                        char **ret, struct sp_error *e)
+                        char **ret, struct sp_err *e)
 {
     if (sp_json_type(j, token) != SP_JSON_STRING)
         return sp_json_wrong_type(j, token, "a string", e);

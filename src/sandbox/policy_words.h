@@ -30,35 +30,35 @@ const char *sp_word_name(const struct sp_word *list, int value);
 
 /* "unknown KIND `x`, expected `a` or `b`": got is a variant or a field that is not in the list. */
 int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *list,
-                   struct sp_error *e);
+                   struct sp_err *e);
 
 /* The word that this token is. */
 int sp_word_read(struct sp_json *j, uint32_t token, const struct sp_word *list, int *ret,
-                 struct sp_error *e);
+                 struct sp_err *e);
 /* That member must be there and must not be null. */
 int sp_word_need(struct sp_json *j, uint32_t object, const char *key, const struct sp_word *list,
-                 int *ret, struct sp_error *e);
+                 int *ret, struct sp_err *e);
 /* Absent and null leave *ret as it is. */
 int sp_word_opt(struct sp_json *j, uint32_t object, const char *key, const struct sp_word *list,
-                int *ret, struct sp_error *e);
+                int *ret, struct sp_err *e);
 
 /* Absent leaves *ret as it is; null and all else that is no array is refused. */
 int sp_policy_def_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
-                        struct sp_error *e);
+                        struct sp_err *e);
 
 /* s as it is shown in a message: cut between two characters. */
 struct sp_str sp_policy_shown(struct sp_str s);
 
 /* Refuses what is too long or holds a NUL. what: "permission path", "workspace root" ... */
-int sp_policy_check_text(struct sp_str s, const char *what, struct sp_error *e);
+int sp_policy_check_text(struct sp_str s, const char *what, struct sp_err *e);
 
 /* The absolute path that this token spells, normalised; to be freed. */
 int sp_policy_read_path(struct sp_json *j, uint32_t token, enum sp_path_form form, const char *what,
-                        char **ret, struct sp_error *e);
+                        char **ret, struct sp_err *e);
 
 /* A profile in its canonical form: `type` says which. */
 int sp_profile_read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form form,
-                           struct sp_profile *ret, struct sp_error *e);
+                           struct sp_profile *ret, struct sp_err *e);
 
 #define auto_profile __attribute__((cleanup(sp_profile_done)))
 #define auto_legacy  __attribute__((cleanup(sp_legacy_done)))

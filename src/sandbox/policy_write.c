@@ -60,7 +60,7 @@ static void put_word(struct writer *w, const char *before, const struct sp_word 
 }
 
 /* All or nothing. */
-static int finish(const struct writer *w, size_t mark, struct sp_error *e)
+static int finish(const struct writer *w, size_t mark, struct sp_err *e)
 {
     if (!w->has_no_room && !w->has_no_spelling)
         return 0;
@@ -140,7 +140,7 @@ static void put_file_system(struct writer *w, const struct sp_profile *p)
 }
 
 int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_path_form form,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     struct writer w = {.out = out, .form = form};
     const size_t mark = out->len;
@@ -188,7 +188,7 @@ static void put_mode_members(struct writer *w, const struct sp_legacy *l)
     }
 }
 
-int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_error *e)
+int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_err *e)
 {
     struct writer w = {.out = out, .form = SP_PATH_NATIVE};
     const size_t mark = out->len;
@@ -253,7 +253,7 @@ static void put_grant_file_system(struct writer *w, const struct sp_profile *p)
     put(w, "}");
 }
 
-int sp_grant_write(struct sp_buf *out, const struct sp_grant *g, struct sp_error *e)
+int sp_grant_write(struct sp_buf *out, const struct sp_grant *g, struct sp_err *e)
 {
     struct writer w = {.out = out, .form = SP_PATH_NATIVE};
     const struct sp_profile *p = &g->extra;

@@ -10,7 +10,7 @@
 
 #define SHOWN_BYTES 200
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a sandbox profile");
 }
@@ -124,7 +124,7 @@ static bool is_descendant(const char *text)
     return true;
 }
 
-static int check_entry(const struct sp_entry *entry, struct sp_error *e)
+static int check_entry(const struct sp_entry *entry, struct sp_err *e)
 {
     const char *text = entry->text;
 
@@ -168,8 +168,7 @@ static bool has_text(enum sp_place place)
 }
 
 int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access access,
-                   bool skips_missing, struct sp_str text, struct sp_str subpath,
-                   struct sp_error *e)
+                   bool skips_missing, struct sp_str text, struct sp_str subpath, struct sp_err *e)
 {
     struct sp_entry entry = {.place = place, .access = access, .skips_missing = skips_missing};
     const bool keeps_text = has_text(place) && text.p != NULL;

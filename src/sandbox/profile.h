@@ -61,8 +61,7 @@ bool sp_profile_copy(const struct sp_profile *p, struct sp_profile *ret); /* fal
 /* Adds an entry; text and subpath (p NULL: none) are copied. The rules: a glob is DENY; a PATH is
  * absolute; a PROJECT's text is a relative path of normal components. */
 int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access access,
-                   bool skips_missing, struct sp_str text, struct sp_str subpath,
-                   struct sp_error *e);
+                   bool skips_missing, struct sp_str text, struct sp_str subpath, struct sp_err *e);
 
 /* Whether commands under it need a sandbox at all when the choice is ours (sandbox.md 2.11). */
 bool sp_profile_needs_sandbox(const struct sp_profile *p);
@@ -84,7 +83,7 @@ void sp_legacy_done(struct sp_legacy *l);
 bool sp_mode_read(struct sp_str name, enum sp_mode *ret);
 const char *sp_mode_name(enum sp_mode m);
 
-int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, struct sp_error *e);
+int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, struct sp_err *e);
 
 /* ---- policy: a profile and the surroundings that its words mean ---- */
 
@@ -102,7 +101,7 @@ bool sp_policy_add_root(struct sp_policy *p, struct sp_str root);      /* false:
 bool sp_policy_copy(const struct sp_policy *p, struct sp_policy *ret); /* the same */
 
 /* For displays of old clients (2.7). */
-int sp_policy_to_legacy(const struct sp_policy *p, struct sp_legacy *ret, struct sp_error *e);
+int sp_policy_to_legacy(const struct sp_policy *p, struct sp_legacy *ret, struct sp_err *e);
 
 /* ---- more for one command (2.8) ---- */
 
@@ -111,14 +110,14 @@ struct sp_grant {
     struct sp_profile extra; /* kind and is_unrestricted do not count */
 };
 void sp_grant_done(struct sp_grant *g);
-int sp_grant_normalise(struct sp_grant *g, struct sp_error *e);
+int sp_grant_normalise(struct sp_grant *g, struct sp_err *e);
 int sp_profile_widen(const struct sp_profile *p, const struct sp_grant *g, struct sp_profile *ret,
-                     struct sp_error *e);
+                     struct sp_err *e);
 int sp_grant_merge(const struct sp_grant *a, const struct sp_grant *b, struct sp_grant *ret,
-                   struct sp_error *e);
+                   struct sp_err *e);
 /* What was granted of what was asked. */
 int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *granted,
-                       const struct sp_policy *context, struct sp_grant *ret, struct sp_error *e);
+                       const struct sp_policy *context, struct sp_grant *ret, struct sp_err *e);
 bool sp_profile_equal(const struct sp_profile *a, const struct sp_profile *b);
 
 #endif

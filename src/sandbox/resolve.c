@@ -28,20 +28,20 @@ struct making {
     struct sp_resolved out;
     size_t fact_cap, glob_cap;
     bool has_minimal; /* a second `minimal` would say the same again */
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "resolve a sandbox policy");
 }
 
-static int too_many(struct sp_error *e)
+static int too_many(struct sp_err *e)
 {
     return sp_fail(e, SP_E_LIMIT, 0, "a sandbox policy names more than %d paths", MAX_FACTS);
 }
 
-static int needs_cwd(struct sp_error *e)
+static int needs_cwd(struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0,
                    "file system sandbox context with dynamic permissions requires cwd");
@@ -348,7 +348,7 @@ void sp_resolved_done(struct sp_resolved *r)
     *r = (struct sp_resolved){0};
 }
 
-int sp_resolve(const struct sp_policy *p, struct sp_resolved *ret, struct sp_error *e)
+int sp_resolve(const struct sp_policy *p, struct sp_resolved *ret, struct sp_err *e)
 {
     struct making m = {.policy = p, .e = e};
     struct sp_reach reach;

@@ -34,7 +34,7 @@ void sp_resolved_done(struct sp_resolved *r);
 
 /* A `tmpdir` or `slash_tmp` that is not there, an `unknown`, `project_roots` without roots: no
  * fact. */
-int sp_resolve(const struct sp_policy *p, struct sp_resolved *ret, struct sp_error *e);
+int sp_resolve(const struct sp_policy *p, struct sp_resolved *ret, struct sp_err *e);
 
 /* ret_why (may be NULL): the fact that decided, or NULL. The path is normalised. */
 enum sp_access sp_resolved_access(const struct sp_resolved *r, const char *path,

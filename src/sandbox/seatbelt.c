@@ -16,7 +16,7 @@ struct making {
     struct sp_seatbelt out;
     char **ancestors; /* of carve-outs, below their roots; each once */
     size_t ancestor_count;
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
 void sp_seatbelt_done(struct sp_seatbelt *s)
@@ -25,7 +25,7 @@ void sp_seatbelt_done(struct sp_seatbelt *s)
     sp_buf_done(&s->params);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write a seatbelt profile");
 }
@@ -45,7 +45,7 @@ static char *to_mac(const char *path)
 }
 
 /* A symlink in the first component is an alias of the system; any other could be repointed. */
-static int check_root(const char *path, struct sp_error *e)
+static int check_root(const char *path, struct sp_err *e)
 {
     auto_free char *part = strdup(path);
 
@@ -431,7 +431,7 @@ static void making_done(struct making *m)
     free(m->ancestors);
 }
 
-int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct sp_error *e)
+int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct sp_err *e)
 {
     struct sp_resolved resolved __attribute__((cleanup(sp_resolved_done))) = {0};
     struct making m = {.r = &resolved, .e = e};

@@ -21,7 +21,7 @@ struct sp_seatbelt {
 void sp_seatbelt_done(struct sp_seatbelt *s);
 
 /* Refused: a writable root with a symlink below the top level. */
-int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct sp_error *e);
+int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct sp_err *e);
 
 /* Appends program, environment, arguments and profile text, for a person. */
 bool sp_seatbelt_print(const struct sp_seatbelt *s, bool has_network, struct sp_buf *out);

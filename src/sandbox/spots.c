@@ -111,7 +111,7 @@ static bool saw_the_same(const struct sp_spot *a, const struct sp_spot *b)
            sp_same_time(a->born, b->born);
 }
 
-int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_error *e)
+int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err *e)
 {
     size_t kept = 0;
     int r = 0;

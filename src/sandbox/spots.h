@@ -25,7 +25,7 @@ bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *li
 /* Sorts, and leaves one spot a path: a cover before all, then deny, places of our own, write, read;
  * among equals the one whose reason is the later in enum sp_spot_why, and the entry that is not
  * about a temporary directory (p). Refused: two that saw different things at one path. */
-int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_error *e);
+int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err *e);
 
 /* NULL: none */
 const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path);

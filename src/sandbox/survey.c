@@ -79,8 +79,8 @@ int sp_making_settle(struct sp_making *m)
 
 /* ---- symlinks ---- */
 
-const struct sp_link *sp_making_writable_link(const struct sp_making *m,
-                                              const struct sp_canonical *at)
+const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
+                                                 const struct sp_canonical *at)
 {
     for (size_t i = 0; i < at->link_count; i++) {
         const char *link = at->links[i].path;
@@ -106,7 +106,7 @@ int sp_making_refuse_link(struct sp_making *m, const char *path, const char *lin
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access)
 {
-    const struct sp_link *link = sp_making_writable_link(m, at);
+    const struct sp_symlink *link = sp_making_writable_link(m, at);
 
     return link == NULL ? 0 : sp_making_refuse_link(m, path, link->path, access);
 }
@@ -121,7 +121,7 @@ static int check_write_links(struct sp_making *m)
     int r = 0;
 
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
         const struct sp_spot spot = {.access = v->fact->access};
 
         if (v->at.way == SP_WAY_FOUND && sp_making_writable_link(m, &v->at) == NULL &&
@@ -130,7 +130,7 @@ static int check_write_links(struct sp_making *m)
     }
     r = sp_spots_settle(&sure, NULL, m->e);
     for (size_t i = 0; r == 0 && i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
 
         if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
             !sp_spots_can_write(&sure, v->at.path, strlen(v->at.path)))
@@ -144,7 +144,7 @@ static int check_strict_links(struct sp_making *m)
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
 
         if (v->fact->access != SP_ACCESS_WRITE)
             r = sp_making_check_links(m, v->fact->path, &v->at, v->fact->access);
@@ -164,7 +164,7 @@ static int look_at_facts(struct sp_making *m)
     if (m->views == NULL)
         return sp_making_no_memory(m);
     for (size_t i = 0; i < resolved->count; i++) {
-        struct sp_view *v = &m->views[i];
+        struct sp_located_entry *v = &m->views[i];
         int r = sp_canonical_find(resolved->facts[i].path, &v->at, m->e);
 
         if (r < 0)
@@ -194,7 +194,7 @@ static void drop_denied_root(struct sp_spots *t)
 static int add_found(struct sp_making *m, bool is_minimal)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
         const struct sp_canonical *at = &v->at;
 
         if (v->fact->is_minimal != is_minimal || at->way != SP_WAY_FOUND)
@@ -223,7 +223,7 @@ static int add_facts(struct sp_making *m)
 
 /* ---- facts about what is not there ---- */
 
-static int add_first_missing(struct sp_making *m, const struct sp_view *v)
+static int add_first_missing(struct sp_making *m, const struct sp_located_entry *v)
 {
     const struct sp_canonical *at = &v->at;
     int r = sp_making_mark(m, at->path, false, false, NULL);
@@ -237,7 +237,7 @@ static int add_first_missing(struct sp_making *m, const struct sp_view *v)
 }
 
 /* Something that a command could make, or make way for. */
-static int add_unfound(struct sp_making *m, const struct sp_view *v)
+static int add_unfound(struct sp_making *m, const struct sp_located_entry *v)
 {
     const struct sp_canonical *at = &v->at;
     const char *last = at->parent != NULL ? at->parent : at->path;
@@ -264,7 +264,7 @@ static int add_unfound(struct sp_making *m, const struct sp_view *v)
 static int add_missing(struct sp_making *m)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
 
         if (v->at.way == SP_WAY_FOUND || v->fact->access == SP_ACCESS_WRITE)
             continue;
@@ -291,7 +291,7 @@ static bool is_temporary(const struct sp_making *m, const char *root)
     if (strcmp(root, "/tmp") == 0 || strcmp(root, "/var/tmp") == 0)
         return true;
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
 
         if (v->at.way == SP_WAY_FOUND && is_temporary_entry(m, v->fact->entry) &&
             strcmp(v->at.path, root) == 0)
@@ -304,7 +304,7 @@ static bool is_temporary(const struct sp_making *m, const char *root)
 static bool is_asked_for(const struct sp_making *m, const char *path)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
 
         if (v->at.way == SP_WAY_MISSING && !v->fact->skips_missing &&
             v->fact->access != SP_ACCESS_WRITE && strcmp(v->at.path, path) == 0)
@@ -386,7 +386,7 @@ static int add_covers(struct sp_making *m, const char *const *covers)
 /* A symlink that a command can replace leads to another file the next time. */
 static int check_own_links(struct sp_making *m, const char *path, const struct sp_canonical *at)
 {
-    const struct sp_link *link = sp_making_writable_link(m, at);
+    const struct sp_symlink *link = sp_making_writable_link(m, at);
 
     return link == NULL
                ? 0
@@ -480,7 +480,7 @@ static bool is_known_alias(const struct sp_survey *s, const char *path)
     return false;
 }
 
-static int add_alias(struct sp_making *m, const struct sp_link *link)
+static int add_alias(struct sp_making *m, const struct sp_symlink *link)
 {
     struct sp_survey *s = &m->out;
     const struct sp_spot *over = sp_spots_over(&m->spots, link->path, sp_path_parent(link->path));
@@ -515,7 +515,7 @@ static int add_aliases(struct sp_making *m)
     if (m->resolved->is_full_read)
         return 0;
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
 
         if (v->fact->access == SP_ACCESS_DENY || v->at.way != SP_WAY_FOUND)
             continue;
@@ -564,10 +564,10 @@ static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
 }
 
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
-                   const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_error *e)
+                   const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_err *e)
 {
     static const struct sp_fixed_places none = {0};
-    struct sp_error unheard = {0};
+    struct sp_err unheard = {0};
     struct sp_making m = {.policy = p, .resolved = r, .e = e != NULL ? e : &unheard};
 
     m.out.is_open = r->is_open;

@@ -109,7 +109,7 @@ struct sp_fixed_places {
 
 /* fixed may be NULL. */
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
-                   const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_error *e);
+                   const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_err *e);
 
 /* Whether everything still looks as it did. */
 bool sp_survey_holds(const struct sp_survey *s);

@@ -48,7 +48,7 @@ static int deny_target(struct sp_making *m, const char *path)
     return at.way == SP_WAY_FOUND ? deny(m, at.path, &at.who) : 0;
 }
 
-static int found(void *user, const char *path, const struct sp_identity *who, struct sp_error *e)
+static int found(void *user, const char *path, const struct sp_identity *who, struct sp_err *e)
 {
     struct expanding *x = user;
 

@@ -9,7 +9,7 @@
 #include "sandbox/spots.h"
 
 /* A fact, and where its path leads. */
-struct sp_view {
+struct sp_located_entry {
     const struct sp_fact *fact;
     struct sp_canonical at;
 };
@@ -17,11 +17,11 @@ struct sp_view {
 struct sp_making {
     const struct sp_policy *policy;
     const struct sp_resolved *resolved;
-    struct sp_view *views; /* one a fact */
+    struct sp_located_entry *views; /* one a fact */
     size_t view_count;
     struct sp_spots spots;
     struct sp_survey out; /* its spots come last */
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
 int sp_making_no_memory(struct sp_making *m);
@@ -36,8 +36,8 @@ int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp
 int sp_making_settle(struct sp_making *m);
 
 /* The first symlink on the way that a command could point elsewhere, or NULL. */
-const struct sp_link *sp_making_writable_link(const struct sp_making *m,
-                                              const struct sp_canonical *at);
+const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
+                                                 const struct sp_canonical *at);
 /* Refuses a path that is to be READ or DENY and has such a symlink on its way. */
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access);

@@ -57,7 +57,7 @@ static bool grants(const struct protecting *p, const char *path)
 
 /* An entry may name root/.git as the root is written there: then root/.git is reopened however the
  * root is written. */
-static int grant_names_below(struct protecting *p, const struct sp_view *v)
+static int grant_names_below(struct protecting *p, const struct sp_located_entry *v)
 {
     const struct sp_spot write = {.access = SP_ACCESS_WRITE};
 
@@ -73,7 +73,7 @@ static int grant_names_below(struct protecting *p, const struct sp_view *v)
     return 0;
 }
 
-static bool is_writable_dir(const struct sp_view *v)
+static bool is_writable_dir(const struct sp_located_entry *v)
 {
     return v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
            S_ISDIR(v->at.who.mode);
@@ -85,7 +85,7 @@ static int find_grants(struct protecting *p)
     int r = 0;
 
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_view *v = &m->views[i];
+        const struct sp_located_entry *v = &m->views[i];
         const struct sp_spot spot = {.access = v->fact->access};
 
         if (v->fact->is_minimal)

@@ -12,7 +12,7 @@ static void check_bytes(const uint8_t *data, size_t size)
     const size_t len = SP_BASE64_LEN(size);
     auto_free char *text = malloc(len + 1);
     auto_free char *out = malloc(len / 4 * 3 + 1);
-    struct sp_error e;
+    struct sp_err e;
     size_t n = 0;
 
     CHECK(text != NULL && out != NULL);
@@ -30,8 +30,8 @@ static void check_text(const uint8_t *data, size_t size)
     auto_free char *text = fuzz_copy(data, size);
     auto_free char *apart = malloc(size / 4 * 3 + 1);
     auto_free char *again = malloc(SP_BASE64_LEN(size) + 4);
-    struct sp_error e = {0};
-    struct sp_error f = {0};
+    struct sp_err e = {0};
+    struct sp_err f = {0};
     size_t n = 0;
     size_t m = 0;
 

@@ -40,7 +40,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     CHECK(run.started++ == 0 && run.ended == 0);
 }
 
-static void on_refused(struct sp_job *j, const struct sp_error *e)
+static void on_refused(struct sp_job *j, const struct sp_err *e)
 {
     (void)j;
     CHECK(e->msg[0] != 0);
@@ -215,7 +215,7 @@ static void start(const char *url)
     const struct sp_str argv[] = {SP_STR("x")};
     const struct sp_launch l = {
         .name = SP_STR("f"), .cwd = SP_STR("/"), .argv = argv, .argc = 1, .wants_stdin = true};
-    struct sp_error e;
+    struct sp_err e;
 
     CHECK(sp_remote_new(run.loop, &o, &run.backend, &e) == 0);
     CHECK(sp_job_start(run.backend, &run.job, &ops, &l, &e) == 0);
@@ -225,7 +225,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     char url[128];
-    struct sp_error e;
+    struct sp_err e;
 
     if (size > 16384)
         return 0;

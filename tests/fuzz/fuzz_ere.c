@@ -38,7 +38,7 @@ static void check_search(struct sp_ere *x, struct sp_str text)
 static void check_read(const struct sp_manager_view *v, struct sp_mcp_output_ask ask)
 {
     struct sp_mcp_output o = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     ask.has_from_byte = true;
     do {
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     auto_free char *exact = fuzz_copy(data, n);
     auto_free char *text = fuzz_copy(data + from, size - from);
     struct sp_ere *x = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     const int failed = sp_ere_new((struct sp_str){exact, n}, &x, &e);
     if (failed < 0) {

@@ -12,7 +12,7 @@
 #define auto_json __attribute__((cleanup(sp_json_done)))
 #define auto_uri  __attribute__((cleanup(sp_uri_done)))
 
-static void check_refusal(int r, const struct sp_error *e)
+static void check_refusal(int r, const struct sp_err *e)
 {
     CHECK(r == -(int)SP_E_INVALID || r == -(int)SP_E_STATE);
     CHECK((int)e->code == -r && e->msg[0] != 0 && sp_utf8_is_valid(sp_str_of(e->msg)));
@@ -22,19 +22,19 @@ static void call(struct sp_conn *conn, const struct sp_method *m, const uint8_t 
 {
     auto_free char *text = fuzz_copy(data, size); /* a method may change it */
     auto_json struct sp_json j = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_parse(&j, text, size, &e) < 0)
         return;
-    struct sp_call c = {.conn = conn, .json = &j, .method = m, .id = SP_STR("1")};
+    struct sp_rpc_call c = {.conn = conn, .json = &j, .method = m, .id = SP_STR("1")};
     check_refusal(m->fn(&c, &e), &e);
     CHECK(conn->requests == NULL && conn->fs == NULL && conn->parked_bytes == 0);
 }
 
-static void read_path(struct sp_call *c, const char *key)
+static void read_path(struct sp_rpc_call *c, const char *key)
 {
     auto_uri struct sp_uri uri = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_fs_need_path(c, key, &uri, &e);
 
     if (r < 0) {
@@ -46,10 +46,10 @@ static void read_path(struct sp_call *c, const char *key)
         CHECK(uri.path[0] == '/' && (uri.path[1] == 0 || uri.path[strlen(uri.path) - 1] != '/'));
 }
 
-static void read_sandbox(struct sp_call *c)
+static void read_sandbox(struct sp_rpc_call *c)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_fs_read_sandbox(c, &a, &e);
 
     if (r < 0)
@@ -63,11 +63,11 @@ static void read_parts(struct sp_conn *conn, const uint8_t *data, size_t size)
 {
     auto_free char *text = fuzz_copy(data, size);
     auto_json struct sp_json j = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_parse(&j, text, size, &e) < 0 || sp_json_type(&j, 0) != SP_JSON_OBJECT)
         return;
-    struct sp_call c = {.conn = conn, .json = &j, .method = &sp_methods[0], .id = SP_STR("1")};
+    struct sp_rpc_call c = {.conn = conn, .json = &j, .method = &sp_methods[0], .id = SP_STR("1")};
     read_path(&c, "path");
     read_path(&c, "sourcePath");
     read_path(&c, "destinationPath");

@@ -41,21 +41,21 @@ static void check_str(struct sp_str s, const char *bytes, size_t n)
     CHECK(s.n == 0 || memchr(s.p, '\n', s.n) == NULL || s.p[s.n - 1] == '\n');
 }
 
-static void check_verdict(const struct sp_gate *g, const struct sp_http_request *r)
+static void check_verdict(const struct sp_http_gate *g, const struct sp_http_request *r)
 {
     auto_buf struct sp_buf out = {0};
     struct sp_http_answer a = {0};
     struct sp_str value = {NULL, 0};
-    const enum sp_gate_verdict v = sp_gate_judge(g, r, 1700000000, &a);
+    const enum sp_http_gate_verdict v = sp_http_gate_judge(g, r, 1700000000, &a);
 
     if (sp_http_header(r, "Origin", &value) != 0)
-        CHECK(v == SP_GATE_ANSWER && a.status == 403 && a.body.n == 0);
-    if (v == SP_GATE_UPGRADE) {
+        CHECK(v == SP_HTTP_GATE_ANSWER && a.status == 403 && a.body.n == 0);
+    if (v == SP_HTTP_GATE_UPGRADE) {
         CHECK(!r->is_1_0 && sp_str_eq(r->method, SP_STR("GET")));
         CHECK(g->is_unix || sp_http_header(r, "host", &value) == 1);
         CHECK(sp_http_has_word(r, "connection", "upgrade"));
-        CHECK(sp_gate_write_switch(&out, r));
-    } else if (v == SP_GATE_ANSWER) {
+        CHECK(sp_http_gate_write_switch(&out, r));
+    } else if (v == SP_HTTP_GATE_ANSWER) {
         CHECK(a.status >= 200 && a.status < 600 && a.status != 101);
         CHECK(sp_http_write(&out, &a));
     } else {
@@ -91,8 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_str(r->target, bytes, size);
         check_str(r->path, bytes, size);
         check_str(r->lines, bytes, size);
-        check_verdict(&(struct sp_gate){.hosts = hosts, .has_metrics = true}, r);
-        check_verdict(&(struct sp_gate){.is_unix = true}, r);
+        check_verdict(&(struct sp_http_gate){.hosts = hosts, .has_metrics = true}, r);
+        check_verdict(&(struct sp_http_gate){.is_unix = true}, r);
     }
     free(bytes);
     return 0;

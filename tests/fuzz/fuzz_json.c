@@ -72,7 +72,7 @@ static void check_keys(struct sp_json *j)
             }
 }
 
-static void check_refusal(const struct sp_error *e, int r)
+static void check_refusal(const struct sp_err *e, int r)
 {
     unsigned long line;
     char *end;
@@ -89,7 +89,7 @@ static void check_refusal(const struct sp_error *e, int r)
 }
 
 /* What only the limits refuse, another reader takes. */
-static bool is_limit(const struct sp_error *e)
+static bool is_limit(const struct sp_err *e)
 {
     return strncmp(e->msg, "recursion limit", 15) == 0 || strncmp(e->msg, "more than", 9) == 0;
 }
@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     auto_json struct sp_json k = {0};
     auto_buf struct sp_buf out = {0};
     auto_buf struct sp_buf again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     const int r = sp_json_parse(&j, text, size, &e);
     CHECK(size == 0 || memcmp(text, data, size) == 0); /* reading alone changes nothing */

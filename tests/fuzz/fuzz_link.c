@@ -80,8 +80,8 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
 {
     struct sp_http_answer a;
 
-    if (sp_gate_judge(&(struct sp_gate){.is_unix = true}, r, 0, &a) == SP_GATE_UPGRADE)
-        return on_opened(user, l) && sp_gate_write_switch(out, r);
+    if (sp_http_gate_judge(&(struct sp_http_gate){.is_unix = true}, r, 0, &a) == SP_HTTP_GATE_UPGRADE)
+        return on_opened(user, l) && sp_http_gate_write_switch(out, r);
     CHECK(sp_http_write(out, &a));
     return false;
 }
@@ -121,7 +121,7 @@ static void pump(struct sp_deferred *d)
 
 static struct sp_buf talk(const char *bytes, size_t n, size_t step)
 {
-    struct sp_error e;
+    struct sp_err e;
     int pair[2];
 
     run = (struct run){.bytes = bytes, .left = n, .step = step};

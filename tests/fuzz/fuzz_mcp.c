@@ -25,7 +25,7 @@ static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status
 {
     struct world *w = (struct world *)(void *)((char *)o - offsetof(struct world, out));
     struct sp_json j = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *copy = fuzz_copy(message.p, message.n);
 
     CHECK(message.n != 0 && memchr(message.p, '\n', message.n) == NULL);
@@ -65,7 +65,7 @@ static void take_line(struct world *w, const char *line, size_t n)
 
 static void do_order(struct world *w, char order)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (order == 'g')
         sp_mcp_peer_out_gone(w->peer, &w->out);
@@ -86,7 +86,7 @@ static void begin(struct world *w)
 {
     static const struct sp_manager_options manager = {.exited_ttl_ms = 1000};
     struct sp_manager_options with_loop = manager;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     w->out.send = on_send;
     CHECK(sp_loop_new(&w->loop, &e) == 0);

@@ -54,7 +54,7 @@ static void check_find(struct sp_str file, const struct sp_patch_chunk *c)
     struct sp_str items[200];
     struct sp_patch_lines l = {.items = items, .steps = &steps};
     struct sp_str line;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     while (l.count < 200 && sp_patch_next_line(&file, &line))
         items[l.count++] = line;
@@ -81,7 +81,7 @@ static void check_update(struct sp_str file, const struct sp_patch_hunk *h, bool
     uint64_t steps = 1 << 24;
     auto_buf struct sp_buf after = {0};
     auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_patch_update(file, h, "/x", keeps, &steps, &after, &why, &e);
 
     CHECK(r == 0 || r == -SP_E_FAILED || r == -SP_E_LIMIT);
@@ -118,7 +118,7 @@ static void check_hunk(const struct sp_patch_hunk *h)
 static void check_patch(struct sp_str file, struct sp_str text)
 {
     struct sp_patch p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_patch_parse(text, &p, &e);
 
     CHECK(r == 0 || (r == -SP_E_INVALID && strncmp(e.msg, "invalid ", 8) == 0));
@@ -147,7 +147,7 @@ static void check_script(struct sp_str script)
     const struct sp_str words[] = {SP_STR("bash"), SP_STR("-lc"), script};
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf cd = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     enum sp_patch_call call;
 
     CHECK(sp_patch_recognise((struct sp_words){words, 3}, &call, &text, &cd, &e) == 0);

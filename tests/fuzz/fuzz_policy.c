@@ -16,7 +16,7 @@
 #define auto_grant   __attribute__((cleanup(sp_grant_done)))
 #define auto_policy  __attribute__((cleanup(sp_policy_done)))
 
-static void check_refusal(int r, const struct sp_error *e)
+static void check_refusal(int r, const struct sp_err *e)
 {
     CHECK(r == -SP_E_INVALID && e->msg[0] != 0 && sp_utf8_is_valid(sp_str_of(e->msg)));
 }
@@ -42,7 +42,7 @@ static void check_entries(const struct sp_profile *p)
 /* What we wrote is JSON. */
 static void parse(struct sp_json *j, struct sp_buf *out)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     CHECK(sp_json_parse(j, out->data, out->len, &e) == 0);
 }
@@ -60,7 +60,7 @@ static void check_native_round_trip(const struct sp_profile *p)
     auto_buf struct sp_buf out = {0};
     auto_json struct sp_json j = {0};
     auto_profile struct sp_profile again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_profile_write(&out, p, SP_PATH_NATIVE, &e) < 0) {
         CHECK(e.code == SP_E_INVALID && !has_native_spelling(p) && out.len == 0);
@@ -78,7 +78,7 @@ static void check_wire_round_trip(const struct sp_profile *p)
     auto_buf struct sp_buf out = {0};
     auto_json struct sp_json j = {0};
     auto_policy struct sp_policy again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     CHECK(sp_buf_add_str(&out, before));
     CHECK(sp_profile_write(&out, p, SP_PATH_URI, &e) == 0);
@@ -100,7 +100,7 @@ static void check_profile(const struct sp_profile *p)
 static void read_policy(struct sp_json *j)
 {
     auto_policy struct sp_policy p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_policy_read(j, 0, NULL, "/tmp", &p, &e);
 
     if (r < 0) {
@@ -122,7 +122,7 @@ static void read_policy(struct sp_json *j)
 static void read_profile(struct sp_json *j)
 {
     auto_profile struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_profile_read(j, 0, &p, &e);
 
     if (r < 0) {
@@ -139,7 +139,7 @@ static void read_legacy(struct sp_json *j)
     auto_legacy struct sp_legacy again = {0};
     auto_buf struct sp_buf out = {0};
     auto_json struct sp_json k = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_legacy_read(j, 0, &l, &e);
 
     if (r < 0) {
@@ -165,7 +165,7 @@ static void read_grant(struct sp_json *j)
     auto_grant struct sp_grant again = {0};
     auto_buf struct sp_buf out = {0};
     auto_json struct sp_json k = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_grant_read(j, 0, &g, &e);
 
     if (r < 0) {
@@ -185,7 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     auto_free char *text = fuzz_copy(data, size);
     auto_json struct sp_json j = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_parse(&j, text, size, &e) < 0)
         return 0;

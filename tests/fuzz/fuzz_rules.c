@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "fuzz.h"
 
-static void check_refusal(const struct sp_error *e, int r)
+static void check_refusal(const struct sp_err *e, int r)
 {
     CHECK(r == -SP_E_INVALID && sp_utf8_is_valid(sp_str_of(e->msg)));
     CHECK(strncmp(e->msg, "x:", 2) == 0 && e->msg[2] >= '1' && e->msg[2] <= '9');
@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     auto_free char *text = fuzz_copy(data, size);
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     CHECK(m != NULL);
     const int result = sp_rules_add_text(m, "x", (struct sp_str){text, size}, &e);

@@ -30,7 +30,7 @@ static void check_quoted(struct sp_words words)
 {
     auto_buf struct sp_buf text = {0};
     auto_segments struct sp_segments again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     for (uint32_t i = 0; i < words.count; i++)
         if (sp_str_has_nul(words.items[i]))
@@ -54,7 +54,7 @@ static void check_written_again(const struct sp_segments *s)
 {
     auto_buf struct sp_buf text = {0};
     auto_segments struct sp_segments again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     for (uint32_t i = 0; i < s->count; i++) {
         CHECK(sp_buf_add_str(&text, s->items[i].items[0]));
@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     auto_segments struct sp_segments literals = {0};
     auto_segments struct sp_segments words = {0};
     enum sp_danger danger;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     CHECK(sp_segments_read(&s, command, &e) == 0 && s.is_wrapper && s.count != 0);
     CHECK(sp_script_literals(&literals, script, &e) == 0);

@@ -32,7 +32,7 @@ static size_t check(const struct sp_toml *t, const struct sp_toml_value *v, uint
     return values;
 }
 
-static void check_refusal(const struct sp_error *e, int r, size_t size)
+static void check_refusal(const struct sp_err *e, int r, size_t size)
 {
     CHECK(r == -SP_E_INVALID && sp_utf8_is_valid(sp_str_of(e->msg)));
     CHECK(strncmp(e->msg, size > SP_TOML_MAX_BYTES ? "x: more than" : "x: line ",
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     auto_free char *text = fuzz_copy(data, size);
     auto_toml struct sp_toml t = {0};
     auto_toml struct sp_toml over = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_toml_parse(&t, "x", (struct sp_str){text, size}, &e);
 
     if (r < 0) {

@@ -41,7 +41,7 @@ static void read_paths(struct paths *p, struct sp_str line)
 static bool select_and_write(struct sp_str text, const struct paths *p, struct sp_buf *out)
 {
     auto_toml struct sp_toml t = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_toml_parse(&t, "x", text, &e) < 0)
         return false;

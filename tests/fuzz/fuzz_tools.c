@@ -9,7 +9,7 @@
 #include "mcp/arguments.h"
 #include "mcp/reply.h"
 
-static void check_refusal(int r, const struct sp_error *e)
+static void check_refusal(int r, const struct sp_err *e)
 {
     CHECK(r == -SP_E_INVALID || r == -SP_E_MALFORMED);
     CHECK(e->msg[0] != 0 && sp_utf8_is_valid(sp_str_of(e->msg)));
@@ -33,7 +33,7 @@ static void read_exec(struct sp_str text, const struct sp_tools_options *o)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_exec_ask ask = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_arguments_exec(&a, text, o, &ask, &e);
 
     if (r < 0) {
@@ -55,7 +55,7 @@ static void read_write(struct sp_str text, const struct sp_tools_options *o)
 {
     auto_arguments struct sp_arguments a = {0};
     struct sp_write_ask ask = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_arguments_write(&a, text, o, &ask, &e);
 
     if (r < 0) {
@@ -71,7 +71,7 @@ static void read_compat(struct sp_str text)
     auto_arguments struct sp_arguments a = {0};
     auto_buf struct sp_buf typed = {0};
     struct sp_compat_ask ask = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     size_t given = 0;
     int id = 0;
     const int r = sp_arguments_compat(&a, text, &ask, &e);

@@ -24,7 +24,7 @@ static void check_path(const char *path)
 {
     auto_buf struct sp_buf out = {0};
     auto_uri struct sp_uri u = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     CHECK(sp_uri_add(&out, sp_str_of(path)));
     CHECK(sp_uri_read((struct sp_str){out.data, out.len}, &u, &e) == 0);
@@ -40,7 +40,7 @@ static void check_text(const uint8_t *data, size_t size)
     auto_free char *text = fuzz_copy(data, size);
     auto_uri struct sp_uri u = {0};
     auto_uri struct sp_uri again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     const int r = sp_uri_read((struct sp_str){text, size}, &u, &e);
     if (r < 0) {

@@ -50,7 +50,7 @@ static void check_url(const char *bytes, size_t n)
 {
     struct sp_web_url u = {0};
     struct sp_web_url again = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_web_url_read((struct sp_str){bytes, n}, &u, &e) == 0 && sp_web_url_is_http(&u)) {
         CHECK(u.text.len <= SP_WEB_MAX_URL && u.text.data[u.text.len] == 0);

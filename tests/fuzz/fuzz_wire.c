@@ -72,7 +72,7 @@ static void check_strings(const struct sp_wire_message *m)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct sp_wire_message m;
-    struct sp_error e;
+    struct sp_err e;
     int pair[2];
 
     if (size < 2 || size > SP_WIRE_MAX + 100)

@@ -22,13 +22,13 @@
 
 /* ---- what the engine tells ---- */
 
-static void on_event(void *user, const struct sp_event *e)
+static void on_event(void *user, const struct sp_exec_event *e)
 {
     (void)user;
     say_event(e);
 }
 
-static void on_question(void *user, const struct sp_question *q)
+static void on_question(void *user, const struct sp_approval_question *q)
 {
     (void)user;
     say_question(q);
@@ -75,13 +75,13 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 
 static void on_warning(void *user, const char *text)
 {
-    const struct sp_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+    const struct sp_exec_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
 
     (void)user;
     say_event(&e);
 }
 
-static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struct sp_error *e)
+static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struct sp_err *e)
 {
     const char *const projects[] = {a->o.cwd, NULL};
     auto_free char *system_dir = NULL;
@@ -111,7 +111,7 @@ static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struc
 /* ---- beginning and end ---- */
 
 static int make_backend(struct agent *a, const struct place *p, struct sp_backend **ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     const struct sp_local_options local = {
         .program = getenv("SALLYPORT"), .use_cgroups = a->o.uses_cgroups, .cwd = a->o.cwd};
@@ -126,7 +126,7 @@ static int make_backend(struct agent *a, const struct place *p, struct sp_backen
     return sp_local_new(a->loop, &local, ret, e);
 }
 
-static int begin(struct agent *a, struct sp_error *e)
+static int begin(struct agent *a, struct sp_err *e)
 {
     static const struct sp_manager_ops quiet = {.event = on_event, .ask = on_question};
     static const struct sp_manager_ops nosy = {
@@ -191,7 +191,7 @@ static bool has_child(void)
 int main(int argc, char **argv)
 {
     static struct agent a;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)signal(SIGPIPE, SIG_IGN);
     (void)sp_log_set_level("warn");

@@ -93,13 +93,13 @@ void agent_drop_asked(struct agent *a);
 
 /* Puts `,"t_ns":...}` and a newline behind what was made and writes it out. */
 void say(struct sp_buf *line);
-void say_event(const struct sp_event *e);
-void say_question(const struct sp_question *q);
+void say_event(const struct sp_exec_event *e);
+void say_question(const struct sp_approval_question *q);
 void say_reply(struct sp_str id, const struct sp_tool_reply *r);
 void say_done(struct sp_str tag, bool was_done);
 void say_list(struct sp_str tag, struct sp_manager *m);
 void say_stats(struct sp_str tag, const struct sp_manager *m);
 void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result *r);
-void say_trouble(const char *what, const struct sp_error *e);
+void say_trouble(const char *what, const struct sp_err *e);
 
 #endif

@@ -43,7 +43,7 @@ static struct asked *find_asked(struct agent *a, struct sp_str id)
 
 /* ---- how it ended ---- */
 
-static void on_event(void *user, const struct sp_event *e)
+static void on_event(void *user, const struct sp_exec_event *e)
 {
     (void)user;
     say_event(e);
@@ -118,7 +118,7 @@ static void op_call(struct agent *a)
 {
     struct asked *w = add_asked(a, str(a, "id"), (struct sp_str){0});
     const struct sp_str turn = str(a, "turn");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_tools_call(a->manager, &a->o.tools, str(a, "tool"), w->id,
                       turn.p == NULL ? SP_STR("turn") : turn, str(a, "arguments"), on_reply, w,
@@ -136,7 +136,7 @@ static void op_exec(struct agent *a)
                                     .turn_id = SP_STR("turn"),
                                     .cmd = str(a, "cmd"),
                                     .inherited_fds = (uint32_t)num(a, "inherited_fds", 0)};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_manager_exec(a->manager, &ask, on_plain_reply, w, &w->call, &e) < 0) {
         say_trouble("exec", &e);
@@ -254,7 +254,7 @@ static void op_run(struct agent *a)
     const int64_t timeout = num(a, "timeout_ms", 0);
     struct sp_environ_ask environ_ask = a->o.environ;
     uint32_t n = 3;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (list != SP_JSON_NONE) {
         n = 0;
@@ -335,7 +335,7 @@ static const struct {
 
 void agent_obey(struct agent *a, char *line, size_t n)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_parse(&a->json, line, n, &e) < 0 || sp_json_type(&a->json, 0) != SP_JSON_OBJECT) {
         say_trouble("line", &e);

@@ -208,7 +208,7 @@ static void read_set(struct agent_options *o)
 static void read_env_policy(struct agent_options *o, const char *text)
 {
     struct sp_env_policy *p = &o->environ.policy;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_str inherit = SP_STR("all");
 
     o->policy_text = strdup(text);
@@ -235,7 +235,7 @@ static void read_profile(const char *path, struct sp_profile *ret)
 {
     static char text[65536];
     struct sp_json j = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     FILE *f = fopen(path, "re");
     const size_t n = f == NULL ? 0 : fread(text, 1, sizeof text - 1, f);
 
@@ -248,7 +248,7 @@ static void read_profile(const char *path, struct sp_profile *ret)
 static void read_mode(const char *name, struct sp_profile *ret)
 {
     struct sp_legacy l = {.mode = SP_MODE_READ_ONLY};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (!sp_mode_read(sp_str_of(name), &l.mode) || sp_profile_from_legacy(&l, ret, &e) < 0)
         stop("--sandbox: no such mode");
@@ -277,7 +277,7 @@ static void make_policy(struct agent_options *o)
 
 static void add_rules(struct agent_options *o, const char *path)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (o->rules == NULL)
         o->rules = sp_rules_maker_new();

@@ -79,7 +79,7 @@ void say(struct sp_buf *line)
     }
 }
 
-void say_event(const struct sp_event *e)
+void say_event(const struct sp_exec_event *e)
 {
     auto_buf struct sp_buf line = {0};
 
@@ -88,7 +88,7 @@ void say_event(const struct sp_event *e)
     say(&line);
 }
 
-void say_question(const struct sp_question *q)
+void say_question(const struct sp_approval_question *q)
 {
     static const char *const kinds[] = {
         [SP_QUESTION_RUN] = "run",
@@ -259,7 +259,7 @@ void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result
     say(&line);
 }
 
-void say_trouble(const char *what, const struct sp_error *e)
+void say_trouble(const char *what, const struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     char text[600];

@@ -39,7 +39,7 @@ static void answer(struct sp_str script)
     auto_segments struct sp_segments plain = {0};
     auto_segments struct sp_segments literals = {0};
     auto_buf struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     need(sp_segments_read(&plain, (struct sp_words){argv, 3}, &e) == 0);
     need(sp_script_literals(&literals, script, &e) == 0);

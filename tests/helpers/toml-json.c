@@ -95,7 +95,7 @@ static void answer(struct sp_str text)
 {
     auto_toml struct sp_toml doc = {0};
     auto_buf struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const bool is_read = sp_toml_parse(&doc, "text", text, &e) == 0;
 
     need(sp_buf_printf(&out, "{\"%s\":", is_read ? "value" : "error"));
@@ -122,7 +122,7 @@ static int read_config(const char *path)
     char *environment[] = {home, NULL};
     const struct sp_config_ask ask = {.file = path, .environment = environment};
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_config_load(&ask, &c, &e) < 0) {
         (void)fprintf(stderr, "%s\n", e.msg);

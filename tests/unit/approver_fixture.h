@@ -15,7 +15,7 @@
 
 struct someone {
     struct sp_approver approver;
-    const struct sp_question *question; /* NULL: not asked now */
+    const struct sp_approval_question *question; /* NULL: not asked now */
     uint64_t id;
     sp_approver_fn *done;
     void *user;
@@ -28,7 +28,7 @@ static inline struct someone *someone_of(struct sp_approver *a)
     return SP_CONTAINER(a, struct someone, approver);
 }
 
-static inline void ask_someone(struct sp_approver *a, const struct sp_question *q,
+static inline void ask_someone(struct sp_approver *a, const struct sp_approval_question *q,
                                sp_approver_fn *done, void *user)
 {
     struct someone *s = someone_of(a);

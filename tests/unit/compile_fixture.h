@@ -207,7 +207,7 @@ static inline int compile_try(bool has_network)
 {
     sp_buf_done(&flat);
     plan = NULL;
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     const int r = sp_plan_compile(&survey, has_network, &powers, &flat, &error);
     if (r == 0)
         plan = sp_plan_check(flat.data, flat.len);

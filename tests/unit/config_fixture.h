@@ -52,7 +52,7 @@ static inline int drop_home(void **state)
 
 /* The environment has the home and, if it is not NULL, one variable more. */
 static inline int load_with(const char *variable, const char *const *sets, struct sp_config *ret,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     char copy[512] = "";
     char *environment[] = {test_variables[0], test_variables[1], variable == NULL ? NULL : copy,
@@ -67,7 +67,7 @@ static inline int load_with(const char *variable, const char *const *sets, struc
 static inline struct sp_config load(const char *text)
 {
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     write_file(test_file, text, 0600);
     if (load_with(NULL, NULL, &c, &e) < 0)
@@ -79,7 +79,7 @@ static inline struct sp_config load(const char *text)
 static inline void refused(const char *text, const char *why)
 {
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     write_file(test_file, text, 0600);
     assert_int_equal(load_with(NULL, NULL, &c, &e), -SP_E_INVALID);

@@ -18,7 +18,7 @@ static inline void free_ere(struct sp_ere **x)
 static inline struct sp_ere *expression(struct sp_str text)
 {
     struct sp_ere *x = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *exact = test_copy(text);
 
     if (sp_ere_new((struct sp_str){exact, text.n}, &x, &e) < 0)

@@ -73,7 +73,7 @@ static void fake_note(struct fake *f, const char *what)
 
 static inline void fake_tell(struct sp_job *j, const struct fake_step *s)
 {
-    struct sp_error e = {.code = SP_E_SYSTEM, .sys = ENOENT};
+    struct sp_err e = {.code = SP_E_SYSTEM, .sys = ENOENT};
     const bool is_signal = s->what == FAKE_SIGNALLED;
     const struct sp_job_exit how = {.code = is_signal ? 128 + s->number : s->number,
                                     .signal = is_signal ? s->number : 0,
@@ -149,7 +149,7 @@ static struct fake *fake_of(const struct sp_job *j)
 }
 
 static int fake_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     struct fake *f = SP_CONTAINER(b, struct fake, backend);
 

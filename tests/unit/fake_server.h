@@ -79,7 +79,7 @@ static inline void hear_line(const char *line, size_t n)
     struct sp_json j = {0};
     struct heard h = {.id = -1};
     struct sp_str method = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     assert_true(n < sizeof h.text);
     memcpy(h.text, line, n);
@@ -122,7 +122,7 @@ static inline void fs_readable(struct sp_watch *w, uint32_t events)
 
 static inline void fs_accept(struct sp_watch *w, uint32_t events)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)w;
     (void)events;
@@ -140,7 +140,7 @@ static inline void fs_accept(struct sp_watch *w, uint32_t events)
 static inline int fs_setup(void **state)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)fx_setup_bare(state);
     fs = (struct fake){.fd = -1, .info = INFO, .session = "s-1", .refuse_code = -32010};

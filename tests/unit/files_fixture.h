@@ -21,7 +21,7 @@ static const char *program;
 static struct sp_loop *loop;
 static struct sp_server *server;
 static struct sp_files_client client;
-static struct sp_error error;
+static struct sp_err error;
 static int fds_before;
 
 /* ---- calls ---- */
@@ -31,7 +31,7 @@ struct call {
     bool is_done, has_answer;
     unsigned turn; /* the how manieth to be done */
     struct sp_file_answer answer;
-    struct sp_error e;
+    struct sp_err e;
     char data[4096]; /* the beginning of it */
     uint64_t sum;    /* over all of it */
 };
@@ -39,7 +39,7 @@ struct call {
 static unsigned turns;
 
 static inline void on_done(struct sp_files_call *c, const struct sp_file_answer *a,
-                           const struct sp_error *e)
+                           const struct sp_err *e)
 {
     struct call *call = (struct call *)(void *)c;
 
@@ -70,7 +70,7 @@ static inline struct sp_files_job a_job(enum sp_file_op op, const char *below)
 static inline int ask(struct call *c, const struct sp_files_job *job)
 {
     *c = (struct call){.call.done = on_done};
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     return sp_files_ask(server->files, &client, job, &c->call, &error);
 }
 
@@ -206,7 +206,7 @@ static inline int files_end(void **state)
 
 static inline int files_main(const struct CMUnitTest *all, size_t count)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     program = getenv("SALLYPORT");
     if (program == NULL || sp_spawn_reserve(&e) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)

@@ -43,7 +43,7 @@ static inline void judge_profile_of(enum judge_profile kind, struct sp_policy *r
                                          SP_MODE_FULL_ACCESS, SP_MODE_EXTERNAL,
                                          SP_MODE_WORKSPACE_WRITE};
     struct sp_legacy legacy = {.mode = modes[kind]};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *ret = (struct sp_policy){0};
     assert_int_equal(sp_profile_from_legacy(&legacy, &ret->profile, &e), 0);
@@ -56,7 +56,7 @@ static inline void judge_profile_of(enum judge_profile kind, struct sp_policy *r
 static inline struct sp_rules *judge_rules_of(const struct judge_row *row)
 {
     struct sp_rules_maker *maker;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (row->rules == NULL && !row->is_incomplete)
         return NULL;
@@ -113,7 +113,7 @@ static inline void judge_one(const struct judge_row *row)
     auto_buf struct sp_buf amendment = {0};
     struct sp_requirement q;
     struct sp_policy profile;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_rules *rules = judge_rules_of(row);
 
     judge_profile_of(row->profile, &profile);

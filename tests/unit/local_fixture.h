@@ -26,7 +26,7 @@ struct owner {
     bool kills_rest; /* asks for a KILL when it hears of the exit */
     struct sp_job_exit exit;
     struct sp_denial_facts denial;
-    struct sp_error error;
+    struct sp_err error;
     char why[128];
     enum sp_job_sandbox sandbox;
 };
@@ -64,7 +64,7 @@ static inline void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     tell(owner_of(j), "started");
 }
 
-static inline void on_refused(struct sp_job *j, const struct sp_error *e)
+static inline void on_refused(struct sp_job *j, const struct sp_err *e)
 {
     owner_of(j)->error = *e;
     tell(owner_of(j), "refused");
@@ -162,7 +162,7 @@ static inline void on_pause_end(struct sp_timer *t)
 static inline void turn(void)
 {
     struct sp_timer deadline = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_true(sp_loop_timer(loop, &deadline, sp_loop_now(loop) + DEADLINE_MS, on_deadline));
     assert_int_equal(sp_loop_run(loop, &e), 0);
@@ -204,7 +204,7 @@ static inline struct sp_launch script(const char *text, struct sp_str argv[3],
         .name = SP_STR("test"), .cwd = SP_STR("/"), .argv = argv, .argc = 3, .environ = env};
 }
 
-static inline int start_launch(struct owner *o, const struct sp_launch *l, struct sp_error *e)
+static inline int start_launch(struct owner *o, const struct sp_launch *l, struct sp_err *e)
 {
     is_calling = true;
     const int r = sp_job_start(backend, &o->job, &owner_ops, l, e);
@@ -217,7 +217,7 @@ static inline void start_script(struct owner *o, const char *text, bool is_tty, 
     struct sp_str argv[3];
     struct sp_environ_ask env;
     struct sp_launch l = script(text, argv, &env);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     l.is_tty = is_tty;
     l.wants_stdin = wants_stdin;
@@ -327,7 +327,7 @@ static inline void await_gone(pid_t pid)
 
 static inline void make_backend(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_local_new(loop, &options, &backend, &e) < 0)
         fail_msg("%s", e.msg);

@@ -125,7 +125,7 @@ static inline bool start_confined(struct owner *o, const char *text, bool is_tty
     struct sp_str argv[3];
     struct sp_environ_ask env;
     struct sp_launch l = script(text, argv, &env);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_profile_from_legacy(&read_only, &policy.profile, &e), 0);
     policy.profile.has_network = has_network;

@@ -27,7 +27,7 @@ struct answer {
     char text[4096];
     char output[4096]; /* the whole of it is never longer here */
     size_t output_len;
-    struct sp_answer answer; /* strings are not to be looked at */
+    struct sp_exec_answer answer; /* strings are not to be looked at */
     bool was_denied;
     int process_id, signal;
     uint64_t from, to;
@@ -53,10 +53,10 @@ static struct sp_manager_options options;
 static struct seen events[EVENTS_MAX];
 static size_t event_count;
 static char story[65536]; /* "begin delta:hello end:0 " */
-static struct sp_question last_question;
+static struct sp_approval_question last_question;
 static unsigned questions;
 
-static inline void on_event(void *user, const struct sp_event *e)
+static inline void on_event(void *user, const struct sp_exec_event *e)
 {
     static const char *const names[] = {
         [SP_EVENT_BEGIN] = "begin",
@@ -102,7 +102,7 @@ static inline void on_event(void *user, const struct sp_event *e)
         (void)strcat(story, part);
 }
 
-static inline void on_ask(void *user, const struct sp_question *q)
+static inline void on_ask(void *user, const struct sp_approval_question *q)
 {
     (void)user;
     last_question = *q;
@@ -169,7 +169,7 @@ static inline bool stop_after_this(void *user)
 /* Sleeps until the next thing that happens. */
 static inline void sleep_turn(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     sp_loop_before_sleep(loop, stop_after_this, NULL, NULL);
     if (sp_loop_run(loop, &e) < 0)
@@ -201,7 +201,7 @@ static inline void turn(void)
 static inline void sleep_turn(void)
 {
     struct sp_timer tick = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_true(sp_loop_timer(loop, &tick, test_now_ms() + TURN_MS, stop_now));
     if (sp_loop_run(loop, &e) < 0)
@@ -247,7 +247,7 @@ static inline struct sp_exec_ask command(const char *cmd)
 
 static inline void exec_ask(struct answer *a, const struct sp_exec_ask *ask)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *a = (struct answer){0};
     assert_int_equal(sp_manager_exec(manager, ask, on_reply, a, &a->call, &e), 0);
@@ -269,7 +269,7 @@ static inline void write_for(struct answer *a, int id, const char *chars, uint64
                                      .session_id = id,
                                      .chars = sp_str_of(chars),
                                      .yield = {yield_ms != 0, yield_ms}};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *a = (struct answer){0};
     assert_int_equal(sp_manager_write(manager, &ask, on_reply, a, &a->call, &e), 0);
@@ -310,7 +310,7 @@ static inline void forget_story(void)
 
 static inline void make_manager(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_manager_new(&options, &manager, &e) < 0)
         fail_msg("%s", e.msg);

@@ -235,7 +235,7 @@ static inline void open_session(const char *head, char ret[40])
 
 static inline void start_server(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_http_new(the_mcp(), &options, &server, &e) < 0)
         fail_msg("%s", e.msg);

@@ -101,7 +101,7 @@ static inline void on_reply(void *user, const struct sp_reply *reply)
     sp_mcp_run_done(user, &r);
 }
 
-static inline int start_run(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+static inline int start_run(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     struct sp_exec_ask ask = {.call_id = sp_str_of(r->call_id),
                               .has_login = true,
@@ -145,7 +145,7 @@ static inline void free_wait(struct sp_mcp_run *r)
     free(r->data);
 }
 
-static inline int start_wait(struct sp_mcp_run *r, struct sp_str arguments, struct sp_error *e)
+static inline int start_wait(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     r->data = malloc(1);
     if (r->data == NULL)
@@ -180,7 +180,7 @@ static inline void stop_now(struct sp_timer *t)
 static inline void run_for(uint64_t ms)
 {
     struct sp_timer tick = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_true(sp_loop_timer(loop, &tick, test_now_ms() + ms, stop_now));
     if (sp_loop_run(loop, &e) < 0)
@@ -201,7 +201,7 @@ static inline void run_for(uint64_t ms)
 /* ---- calls ---- */
 
 static inline int try_start(struct sp_mcp_caller *c, struct waiter *w, const char *tool,
-                            const char *arguments, struct sp_error *e)
+                            const char *arguments, struct sp_err *e)
 {
     const struct sp_mcp_run_ask ask = {.tool = sp_str_of(tool), .arguments = sp_str_of(arguments)};
 
@@ -214,7 +214,7 @@ static inline int try_start(struct sp_mcp_caller *c, struct waiter *w, const cha
 
 static inline struct sp_mcp_run *start(struct waiter *w, const char *tool, const char *arguments)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (try_start(caller, w, tool, arguments, &e) < 0)
         fail_msg("%s", e.msg);
@@ -241,7 +241,7 @@ static inline void decide(struct sp_mcp_run *r, enum sp_decision_kind kind)
 static inline struct sp_mcp_caller *hold(const char *identity)
 {
     struct sp_mcp_caller *c = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_caller_hold(mcp, sp_str_of(identity), &c, &e) < 0)
         fail_msg("%s", e.msg);
@@ -267,7 +267,7 @@ static inline struct sp_mcp_run *start_asking(struct waiter *w, const char *argu
 
 static inline void make_server(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_new(&mcp_options, &mcp, &e) < 0)
         fail_msg("%s", e.msg);
@@ -277,7 +277,7 @@ static inline void make_server(void)
 static inline int begin_without_server(void **state)
 {
     const struct sp_local_options o = {.program = getenv("SALLYPORT"), .cwd = "/"};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     fds_before = open_fds();

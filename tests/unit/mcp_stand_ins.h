@@ -91,8 +91,8 @@ struct fake_run {
     bool is_gone;          /* cancelled, or done */
     bool is_cancelled, is_abandoned, was_hurried, is_untold;
     bool is_held, has_kept, cannot_ask_host, asks_next;
-    struct sp_question question; /* id 0: none */
-    unsigned decided;            /* how often */
+    struct sp_approval_question question; /* id 0: none */
+    unsigned decided;                     /* how often */
     enum sp_decision_kind decision;
     char arguments[128];
 };
@@ -112,14 +112,14 @@ void __wrap_sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number,
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
 int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
-                            struct sp_error *e);
+                            struct sp_err *e);
 void __wrap_sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
 void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_abandon(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r);
 bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
 bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
-const struct sp_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
+const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
 void __wrap_sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
 bool __wrap_sp_mcp_run_asks_host(const struct sp_mcp_run *r);
@@ -157,7 +157,7 @@ static inline struct fake_run *fake_of(const struct sp_mcp_run *r)
 
 int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     if (is_run_limit)
         return sp_fail(e, SP_E_LIMIT, 0, "too many calls wait already");
@@ -223,7 +223,7 @@ bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str argume
            memmem(arguments.p, arguments.n, "\"exit\":true", 11) != NULL;
 }
 
-const struct sp_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r)
+const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r)
 {
     const struct fake_run *f = fake_of(r);
 
@@ -316,7 +316,7 @@ bool __wrap_sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c,
                               const struct sp_mcp_digest *d);
 int __wrap_sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
                               const struct sp_mcp_digest *d, uint64_t *ret_number,
-                              struct sp_error *e);
+                              struct sp_err *e);
 
 bool __wrap_sp_mcp_park(struct sp_mcp_run *r, const struct sp_mcp_digest *d, bool wants_repeat,
                         uint64_t *ret_number)
@@ -380,8 +380,7 @@ bool __wrap_sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c,
 }
 
 int __wrap_sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
-                              const struct sp_mcp_digest *d, uint64_t *ret_number,
-                              struct sp_error *e)
+                              const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_err *e)
 {
     char want[32];
 
@@ -425,12 +424,12 @@ static inline void ask_something(struct fake_run *f)
 {
     static const struct sp_str argv[] = {{"npm", 3}, {"publish", 7}};
 
-    f->question = (struct sp_question){.id = ++next_question,
-                                       .kind = SP_QUESTION_RUN,
-                                       .call_id = SP_STR("c"),
-                                       .command = SP_STR("npm publish"),
-                                       .argv = {argv, 2},
-                                       .cwd = SP_STR("/site/w")};
+    f->question = (struct sp_approval_question){.id = ++next_question,
+                                                .kind = SP_QUESTION_RUN,
+                                                .call_id = SP_STR("c"),
+                                                .command = SP_STR("npm publish"),
+                                                .argv = {argv, 2},
+                                                .cwd = SP_STR("/site/w")};
     f->is_untold = true;
     turn();
 }

@@ -136,7 +136,7 @@ static inline void check_value(struct checker *c, uint32_t schema, uint32_t valu
 
 static inline void parse(struct sp_json *j, char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_parse(j, text, strlen(text), &e) < 0)
         fail_msg("%s in %s", e.msg, text);
@@ -220,7 +220,7 @@ static const struct sp_mcp_run_ops run_ops = {
     .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
 
 static inline int try_call(struct called *c, const char *tool, const char *arguments,
-                           struct sp_error *e)
+                           struct sp_err *e)
 {
     const struct sp_mcp_run_ask ask = {
         .tool = sp_str_of(tool), .arguments = sp_str_of(arguments), .repeats_output = true};
@@ -233,7 +233,7 @@ static inline int try_call(struct called *c, const char *tool, const char *argum
 
 static inline void begin_call(struct called *c, const char *tool, const char *arguments)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (try_call(c, tool, arguments, &e) < 0)
         fail_msg("%s: %s", tool, e.msg);
@@ -336,7 +336,7 @@ static inline void make_server(void)
 {
     static const struct sp_mcp_tool_words words = {true, true};
     auto_buf struct sp_buf list = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_new(&mcp_options, &mcp, &e) < 0 ||
         sp_mcp_caller_hold(mcp, SP_STR("test"), &caller, &e) < 0)
@@ -357,7 +357,7 @@ static inline void end_server(void)
 static inline int begin_at(const char *cwd)
 {
     const struct sp_local_options o = {.program = getenv("SALLYPORT"), .cwd = cwd};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     fds_before = open_fds();
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)

@@ -39,7 +39,7 @@ static inline struct sp_mcp *the_mcp(void)
 
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
 int __wrap_sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
-                              struct sp_error *e);
+                              struct sp_err *e);
 void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c);
 struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
 void __wrap_sp_mcp_peer_free(struct sp_mcp_peer *p);
@@ -62,7 +62,7 @@ const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m)
 
 /* A caller is its identity. */
 int __wrap_sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
-                              struct sp_error *e)
+                              struct sp_err *e)
 {
     size_t i = 0;
 

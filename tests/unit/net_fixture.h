@@ -191,7 +191,7 @@ static inline void fx_pump(struct sp_deferred *d)
 
 static inline bool comes_true(bool (*is_done)(void), uint64_t patience_ms)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     fx.is_done = is_done;
     fx.is_late = false;
@@ -271,7 +271,7 @@ static inline struct client *connect_client(void)
 {
     const char *url = sp_listener_url(fx.listener);
     struct sp_listen_url u;
-    struct sp_error e;
+    struct sp_err e;
 
     assert_int_equal(sp_listen_parse(url, &u, &e), 0);
     return connect_to(&u.addr.any, u.kind == SP_LISTEN_UNIX ? sizeof u.addr.un : sizeof u.addr.in);
@@ -404,7 +404,7 @@ static inline void assert_heard(const char *want)
 static inline void listen_at(const char *url)
 {
     struct sp_listen_url u;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_listen_parse(url, &u, &e), 0);
     if (sp_listener_new(fx.loop, &u, &fx.o, &fx.listener, &e) < 0)
@@ -413,7 +413,7 @@ static inline void listen_at(const char *url)
 
 static inline int set_up(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     fx = (struct fixture){0};

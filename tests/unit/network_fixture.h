@@ -16,7 +16,7 @@
 /* ---- who answers ---- */
 
 struct open_question {
-    const struct sp_question *question;
+    const struct sp_approval_question *question;
     uint64_t id;
     sp_approver_fn *done;
     void *user;
@@ -28,8 +28,8 @@ static size_t questions, withdrawals;  /* ever */
 static const struct sp_decision *soon; /* what is answered at once; NULL: nothing is */
 static char last_json[2048];
 
-static inline void on_ask(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
-                          void *user)
+static inline void on_ask(struct sp_approver *a, const struct sp_approval_question *q,
+                          sp_approver_fn *done, void *user)
 {
     auto_buf struct sp_buf json = {0};
 
@@ -110,7 +110,7 @@ static inline void on_warn(void *user, const char *text)
 static inline struct sp_rules *make_rules(const char *text)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_rules_add_text(m, "test", sp_str_of(text), &e) < 0)
         fail_msg("%s", e.msg);
@@ -122,7 +122,7 @@ static inline struct sp_rules *make_rules(const char *text)
 /* Anew, by what options have by now. */
 static inline void remake(const char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     sp_approvals_free(approvals);
     sp_rules_unref(rules);
@@ -293,7 +293,7 @@ static inline size_t audit_lines(const char *with)
 
 static inline int begin_network(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     (void)strcpy(home + sizeof home - 7, "XXXXXX");

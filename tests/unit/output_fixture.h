@@ -42,7 +42,7 @@ static inline struct sp_manager_view live(const char *text)
 static inline struct sp_mcp_output read_it(struct sp_manager_view v, struct sp_mcp_output_ask ask)
 {
     struct sp_mcp_output o = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_output_read(&v, &ask, &o, &e) < 0)
         fail_msg("%s", e.msg);
@@ -73,7 +73,7 @@ static inline void gives(struct sp_manager_view v, struct sp_mcp_output_ask ask,
 static inline void refuses(struct sp_manager_view v, struct sp_mcp_output_ask ask, const char *why)
 {
     struct sp_mcp_output o = {.matches = 7};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_mcp_output_read(&v, &ask, &o, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);

@@ -90,7 +90,7 @@ static inline bool is_there(const char *name)
 }
 
 static inline int verify_text(const char *text, bool keeps, struct sp_patch_changes *ret,
-                              struct sp_buf *why, struct sp_error *e)
+                              struct sp_buf *why, struct sp_err *e)
 {
     struct sp_patch p = {0};
     int r = sp_patch_parse(sp_str_of(text), &p, e);
@@ -104,7 +104,7 @@ static inline int verify_text(const char *text, bool keeps, struct sp_patch_chan
 static inline struct sp_patch_changes verified(const char *text, bool keeps)
 {
     struct sp_patch_changes c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char story[640];
 
     if (verify_text(text, keeps, &c, NULL, &e) < 0)
@@ -126,7 +126,7 @@ static inline void spell(const char *text, char *out, size_t size)
 #define is_refused(text, want)                                                   \
     do {                                                                         \
         struct sp_patch_changes refused_ = {0};                                  \
-        struct sp_error e_ = {0};                                                \
+        struct sp_err e_ = {0};                                                  \
         char got_[640];                                                          \
         char wanted_[640];                                                       \
         assert_int_not_equal(verify_text(text, false, &refused_, NULL, &e_), 0); \

@@ -13,7 +13,7 @@
 #include "tree_fixture.h"
 
 static struct sp_placeholders *table, *other;
-static struct sp_error error;
+static struct sp_err error;
 
 /* A table with a journal of its own, as each server has them. */
 static struct {
@@ -21,7 +21,7 @@ static struct {
     struct sp_journal *journal;
 } servers[16];
 
-static inline int table_new(const char *dir, struct sp_placeholders **ret, struct sp_error *e)
+static inline int table_new(const char *dir, struct sp_placeholders **ret, struct sp_err *e)
 {
     size_t i = 0;
 
@@ -48,7 +48,7 @@ static inline void table_free(struct sp_placeholders *t)
 }
 
 static inline int take_at(struct sp_placeholders *t, const char *path, uint64_t *ret_dev,
-                          uint64_t *ret_ino, struct sp_error *e)
+                          uint64_t *ret_ino, struct sp_err *e)
 {
     struct sp_placeholder_at at = {0};
     const int r = sp_placeholder_take(t, path, &at, e);
@@ -100,7 +100,7 @@ static inline int take(struct sp_placeholders *t, const char *below)
     uint64_t dev = 0;
     uint64_t ino = 0;
 
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     const int r = take_at(t, at(below), &dev, &ino, &error);
     if (r != 0) {
         assert_int_equal(dev, 0);

@@ -2,8 +2,8 @@
 /*
  * plan_fixture: what every plan that is taken keeps, said a second time, in other words.
  */
-#ifndef SP_PLAN_FIXTURE_H
-#define SP_PLAN_FIXTURE_H
+#ifndef SP_RUN_PLAN_FIXTURE_H
+#define SP_RUN_PLAN_FIXTURE_H
 
 #include <string.h>
 

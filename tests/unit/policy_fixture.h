@@ -31,7 +31,7 @@ static inline struct doc parse(const char *text)
 {
     const struct sp_str s = sp_str_of(text);
     struct doc d = {.text = test_copy(s)};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_json_parse(&d.j, d.text, s.n, &e) < 0)
         fail_msg("%s: %s", text, e.msg);
@@ -44,7 +44,7 @@ static inline void done(struct doc *d)
     free(d->text);
 }
 
-static inline int read_profile(const char *text, struct sp_profile *ret, struct sp_error *e)
+static inline int read_profile(const char *text, struct sp_profile *ret, struct sp_err *e)
 {
     struct doc d = parse(text);
     const int r = sp_profile_read(&d.j, 0, ret, e);
@@ -56,7 +56,7 @@ static inline int read_profile(const char *text, struct sp_profile *ret, struct 
 static inline struct sp_profile profile_of(const char *text)
 {
     struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (read_profile(text, &p, &e) < 0)
         fail_msg("%s: %s", text, e.msg);

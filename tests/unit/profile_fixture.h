@@ -30,7 +30,7 @@ static const struct {
 #define PLACE_WORDS (sizeof place_words / sizeof place_words[0])
 
 static inline int add_place(struct sp_profile *p, struct sp_str place, enum sp_access access,
-                            bool skips_missing, struct sp_error *e)
+                            bool skips_missing, struct sp_err *e)
 {
     for (size_t i = 0; i < PLACE_WORDS; i++) {
         const struct sp_str word = sp_str_of(place_words[i].word);
@@ -49,7 +49,7 @@ static inline int add_place(struct sp_profile *p, struct sp_str place, enum sp_a
 }
 
 /* Adds the entries of a line. */
-static inline int add_line(struct sp_profile *p, const char *line, struct sp_error *e)
+static inline int add_line(struct sp_profile *p, const char *line, struct sp_err *e)
 {
     while (*line != 0) {
         const size_t n = strcspn(line, " ");
@@ -74,7 +74,7 @@ static inline int add_line(struct sp_profile *p, const char *line, struct sp_err
 static inline struct sp_profile profile_of(const char *line)
 {
     struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (add_line(&p, line, &e) < 0)
         fail_msg("%s: %s", line, e.msg);

@@ -102,7 +102,7 @@ static inline void px_accept(struct sp_watch *watch, uint32_t events)
 {
     const int fd = accept4(px.listener, NULL, NULL, SOCK_CLOEXEC);
     struct way *w = px.ways;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)watch;
     (void)events;
@@ -142,7 +142,7 @@ static inline void open_proxy(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof a;
-    struct sp_error e;
+    struct sp_err e;
 
     px = (struct proxy){0};
     for (int i = 0; i < WAYS; i++)

@@ -61,13 +61,13 @@ struct job {
 static struct job jobs[JOBS_MAX];
 static size_t job_count;
 static enum sp_job_result next_result;
-static bool is_mute;                /* calls are not answered until the test does it */
-static struct sp_error start_error; /* code NONE: none */
+static bool is_mute;              /* calls are not answered until the test does it */
+static struct sp_err start_error; /* code NONE: none */
 static bool can_look;
 static struct sp_look next_look;
 
 static struct sp_backend_facts puppet_facts;
-static struct sp_error facts_error; /* code NONE: facts are told */
+static struct sp_err facts_error; /* code NONE: facts are told */
 static bool withholds_facts;
 
 static struct sp_backend_wait *facts_waits;
@@ -87,7 +87,7 @@ static inline struct job *job_of(const struct sp_job *j)
 }
 
 static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
-                               struct sp_error *e)
+                               struct sp_err *e)
 {
     struct job *p = &jobs[job_count++];
 
@@ -351,7 +351,7 @@ static inline int begin_puppets(void **state)
     next_result = SP_JOB_OK;
     is_mute = withholds_facts = can_look = false;
     next_look = (struct sp_look){0};
-    start_error = facts_error = (struct sp_error){0};
+    start_error = facts_error = (struct sp_err){0};
     puppet_facts = (struct sp_backend_facts){.cwd = "/site"};
     puppets.loop = loop;
     begin_manager();

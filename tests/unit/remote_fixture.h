@@ -35,7 +35,7 @@ static struct fixture {
     char url[128];
     struct sp_backend_facts facts;
     unsigned facts_told;
-    struct sp_error facts_error;
+    struct sp_err facts_error;
     int fds;
 } fx;
 
@@ -50,7 +50,7 @@ static inline void fx_tick(struct sp_timer *t)
 
 static inline bool comes_true(bool (*is_done)(void *what), void *what, uint64_t patience_ms)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     fx.is_done = is_done;
     fx.what = what;
@@ -85,7 +85,7 @@ struct told {
     struct sp_buf out, err;
     size_t bytes; /* of both */
     int code, denied;
-    struct sp_error error;
+    struct sp_err error;
     char why[400];
     char order[64]; /* s o x c: as told, runs of output as one */
     bool refuses;   /* output */
@@ -114,7 +114,7 @@ static inline void fx_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     note(told_of(j), 's');
 }
 
-static inline void fx_refused(struct sp_job *j, const struct sp_error *e)
+static inline void fx_refused(struct sp_job *j, const struct sp_err *e)
 {
     told_of(j)->refused++;
     told_of(j)->error = *e;
@@ -231,7 +231,7 @@ static inline struct sp_launch script(const char *text, struct sp_str argv[3])
 
 static inline void start(struct told *t, const struct sp_launch *l)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     if (sp_job_start(fx.backend, &t->job, &fx_ops, l, &e) < 0)
         fail_msg("start: %s", e.msg);
@@ -332,7 +332,7 @@ static inline void stop_server(int number)
 static inline void connect_backend(const char *url)
 {
     const struct sp_client_options o = {.url = url, .client_name = "test"};
-    struct sp_error e;
+    struct sp_err e;
 
     if (sp_remote_new(fx.loop, &o, &fx.backend, &e) < 0)
         fail_msg("sp_remote_new: %s", e.msg);
@@ -340,7 +340,7 @@ static inline void connect_backend(const char *url)
 
 static inline int fx_setup_bare(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     fx = (struct fixture){.fds = open_fds()};
@@ -373,7 +373,7 @@ static inline int fx_teardown(void **state)
 /* ---- facts ---- */
 
 static inline void fx_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-                            const struct sp_error *e)
+                            const struct sp_err *e)
 {
     (void)w;
     fx.facts_told++;

@@ -11,7 +11,7 @@
 #include "test.h"
 
 /* From an exact copy on the heap, which is gone after. */
-static inline int add_rules(struct sp_rules_maker *m, struct sp_str text, struct sp_error *e)
+static inline int add_rules(struct sp_rules_maker *m, struct sp_str text, struct sp_err *e)
 {
     char *copy = test_copy(text);
     const int r = sp_rules_add_text(m, "x.rules", (struct sp_str){copy, text.n}, e);
@@ -23,7 +23,7 @@ static inline int add_rules(struct sp_rules_maker *m, struct sp_str text, struct
 static inline struct sp_rules *rules_of(const char *text)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_non_null(m);
     if (add_rules(m, sp_str_of(text), &e) < 0)
@@ -91,7 +91,7 @@ static inline void says(const char *rules, const char *command, const char *expe
 static inline void refuses(const char *text, const char *expected)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(add_rules(m, SP_STR("prefix_rule([\"before\"])"), &e), 0);
     assert_int_equal(add_rules(m, sp_str_of(text), &e), -SP_E_INVALID);

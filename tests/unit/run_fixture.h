@@ -21,10 +21,10 @@ static struct {
     struct sp_buf out, err, aggregated;
     char error[512];
     unsigned deltas, begins, ends;
-    struct sp_buf chunks;   /* of stdout, with a | after each */
-    struct sp_buf end_text; /* stdout|stderr|aggregated|formatted */
-    struct sp_event end;    /* its numbers */
-    struct sp_buf order;    /* B, D, E, F(n) */
+    struct sp_buf chunks;     /* of stdout, with a | after each */
+    struct sp_buf end_text;   /* stdout|stderr|aggregated|formatted */
+    struct sp_exec_event end; /* its numbers */
+    struct sp_buf order;      /* B, D, E, F(n) */
 } got;
 
 static void copy(struct sp_buf *b, struct sp_str s)
@@ -33,7 +33,7 @@ static void copy(struct sp_buf *b, struct sp_str s)
     b->len--;
 }
 
-static void on_event(void *user, const struct sp_event *e)
+static void on_event(void *user, const struct sp_exec_event *e)
 {
     assert_ptr_equal(user, &got);
     assert_true(sp_str_eq(e->call_id, SP_STR("call-1")));
@@ -141,7 +141,7 @@ static struct sp_run_ask watched_ask(enum sp_event_source source)
 
 static void begin(const struct fake_step *steps, const struct sp_run_ask *ask)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     fake_init(&fake, loop, steps);
     assert_int_equal(sp_run_start(&fake.backend, ask, on_done, &got, &run, &e), 0);

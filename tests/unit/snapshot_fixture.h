@@ -104,7 +104,7 @@ static void open_store(void)
 {
     const struct sp_snapshots_options o = {
         .backend = backend, .directory = store, .policy = policy};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_snapshots_new(&o, &snapshots, &e) != 0)
         fail_msg("%s", e.msg);

@@ -12,7 +12,7 @@
 static struct sp_policy policy;
 static struct sp_resolved resolved;
 static struct sp_survey survey;
-static struct sp_error error;
+static struct sp_err error;
 static const char *covers[8], *own_dirs[4], *own_files[4], *own_names[4];
 static const struct sp_fixed_places fixed = {
     .hidden = covers, .own_dirs = own_dirs, .read_only = own_files, .names = own_names};
@@ -27,7 +27,7 @@ static inline void survey_reset(void)
     memset(own_dirs, 0, sizeof own_dirs);
     memset(own_files, 0, sizeof own_files);
     memset(own_names, 0, sizeof own_names);
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
 }
 
 static inline int survey_end(void **state)
@@ -70,7 +70,7 @@ static inline int survey_try(void)
 {
     sp_survey_done(&survey);
     sp_resolved_done(&resolved);
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     assert_int_equal(sp_resolve(&policy, &resolved, &error), 0);
     return sp_survey_make(&policy, &resolved, &fixed, &survey, &error);
 }

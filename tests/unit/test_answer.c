@@ -21,12 +21,12 @@ static struct sp_answer_limits asked(uint64_t max_tokens)
     return l;
 }
 
-static struct sp_answer exited(int code)
+static struct sp_exec_answer exited(int code)
 {
-    return (struct sp_answer){.chunk_id = SP_STR("7dd315"),
-                              .wall_ns = 92000000,
-                              .fate = SP_ANSWER_EXITED,
-                              .exit_code = code};
+    return (struct sp_exec_answer){.chunk_id = SP_STR("7dd315"),
+                                   .wall_ns = 92000000,
+                                   .fate = SP_ANSWER_EXITED,
+                                   .exit_code = code};
 }
 
 static void is(const struct sp_buf *out, struct sp_str want)
@@ -36,7 +36,7 @@ static void is(const struct sp_buf *out, struct sp_str want)
 }
 
 /* What a call says that collected these bytes: the way from bytes to the answer. */
-static void say(struct sp_buf *out, struct sp_answer a, const struct sp_headtail *collected,
+static void say(struct sp_buf *out, struct sp_exec_answer a, const struct sp_headtail *collected,
                 const struct sp_answer_limits *limits)
 {
     auto_buf struct sp_buf text = {0};
@@ -108,11 +108,11 @@ static void test_an_ended_process_is_told_line_by_line(void **state)
 static void test_a_live_process_has_its_session_instead_of_a_code(void **state)
 {
     auto_buf struct sp_buf out = {0};
-    const struct sp_answer a = {.chunk_id = SP_STR("00000f"),
-                                .wall_ns = 300000000,
-                                .fate = SP_ANSWER_RUNNING,
-                                .session_id = 1000,
-                                .has_token_count = true};
+    const struct sp_exec_answer a = {.chunk_id = SP_STR("00000f"),
+                                     .wall_ns = 300000000,
+                                     .fate = SP_ANSWER_RUNNING,
+                                     .session_id = 1000,
+                                     .has_token_count = true};
 
     (void)state;
     assert_true(sp_answer_add_text(&out, &a, &USUAL));
@@ -123,7 +123,7 @@ static void test_a_live_process_has_its_session_instead_of_a_code(void **state)
 static void test_a_command_taken_over_has_neither_id_nor_code_nor_count(void **state)
 {
     auto_buf struct sp_buf out = {0};
-    const struct sp_answer a = {.output = SP_STR("Done.\n")};
+    const struct sp_exec_answer a = {.output = SP_STR("Done.\n")};
 
     (void)state;
     assert_true(sp_answer_add_text(&out, &a, &USUAL));
@@ -133,7 +133,7 @@ static void test_a_command_taken_over_has_neither_id_nor_code_nor_count(void **s
 static void test_an_unknown_code_is_minus_one(void **state)
 {
     auto_buf struct sp_buf out = {0};
-    const struct sp_answer a = {.fate = SP_ANSWER_EXITED, .exit_code = -1};
+    const struct sp_exec_answer a = {.fate = SP_ANSWER_EXITED, .exit_code = -1};
 
     (void)state;
     assert_true(sp_answer_add_text(&out, &a, &USUAL));
@@ -159,21 +159,21 @@ static void test_wall_time_has_four_decimals(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         auto_buf struct sp_buf out = {0};
-        const struct sp_answer a = {.wall_ns = row[i].ns};
+        const struct sp_exec_answer a = {.wall_ns = row[i].ns};
         char want[80];
 
         (void)snprintf(want, sizeof want, "Wall time: %s seconds\nOutput:\n", row[i].text);
         assert_true(sp_answer_add_text(&out, &a, &USUAL));
         is(&out, sp_str_of(want));
     }
-    assert_true(sp_answer_wall_seconds(&(struct sp_answer){.wall_ns = 1250000000}) == 1.25);
+    assert_true(sp_answer_wall_seconds(&(struct sp_exec_answer){.wall_ns = 1250000000}) == 1.25);
 }
 
 static void test_more_lines_stand_before_the_output_and_count(void **state)
 {
     static const struct sp_answer_limits small = {.configured = {SP_ALLOWANCE_TOKENS, 100}};
     static char much[4000];
-    struct sp_answer a = exited(3);
+    struct sp_exec_answer a = exited(3);
     auto_buf struct sp_buf plain = {0};
     auto_buf struct sp_buf out = {0};
     auto_buf struct sp_buf full = {0};
@@ -233,7 +233,7 @@ static void test_the_whole_answer_keeps_within_the_configured_bound(void **state
     number_lines(&h, 150, 0);
     for (int i = 0; i < 2; i++) {
         auto_buf struct sp_buf out = {0};
-        struct sp_answer a = exited(0);
+        struct sp_exec_answer a = exited(0);
 
         a.wall_ns = 1250000000;
         say(&out, a, &h, &(struct sp_answer_limits){.configured = max[i]});
@@ -328,7 +328,7 @@ static void test_what_was_omitted_before_the_call_looked_is_in_its_answer(void *
     is(&out, SP_STR(HEADER(6) "01234\n... 13 bytes omitted ...\nijklm"));
 }
 
-static struct sp_answer gapped(struct sp_buf *text)
+static struct sp_exec_answer gapped(struct sp_buf *text)
 {
     char run[100];
 
@@ -337,7 +337,7 @@ static struct sp_answer gapped(struct sp_buf *text)
     memset(run, 'z', sizeof run);
     assert_true(sp_buf_add(text, run, sizeof run));
 
-    struct sp_answer a = exited(0);
+    struct sp_exec_answer a = exited(0);
     a.has_token_count = true;
     a.token_count = 42000;
     a.omitted = 123456;
@@ -349,7 +349,7 @@ static void test_a_marker_that_truncation_removes_is_said_in_front(void **state)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf out = {0};
-    const struct sp_answer a = gapped(&text);
+    const struct sp_exec_answer a = gapped(&text);
     const struct sp_answer_limits limits = asked(4);
 
     (void)state;
@@ -364,7 +364,7 @@ static void test_the_log_has_everything(void **state)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf out = {0};
-    struct sp_answer a = gapped(&text);
+    struct sp_exec_answer a = gapped(&text);
 
     (void)state;
     assert_true(sp_answer_add_full_text(&out, &a));
@@ -380,7 +380,7 @@ static void test_the_structured_output_is_whole_unless_a_number_was_asked_for(vo
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf out = {0};
     auto_headtail struct sp_headtail h = {0};
-    struct sp_answer a = exited(0);
+    struct sp_exec_answer a = exited(0);
 
     (void)state;
     sp_headtail_init(&h, SP_HEADTAIL_CAPACITY);
@@ -403,7 +403,7 @@ static void test_the_structured_output_is_whole_unless_a_number_was_asked_for(vo
 static void test_without_memory_nothing_is_said(void **state)
 {
     auto_buf struct sp_buf text = {0};
-    const struct sp_answer a = gapped(&text);
+    const struct sp_exec_answer a = gapped(&text);
     const struct sp_answer_limits limits = asked(4);
 
     (void)state;

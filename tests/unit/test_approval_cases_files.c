@@ -72,7 +72,7 @@ static void note(void *user, const char *text)
     (void)snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", text);
 }
 
-static int load(const struct sp_rules_places *places, struct sp_rules **ret, struct sp_error *e)
+static int load(const struct sp_rules_places *places, struct sp_rules **ret, struct sp_err *e)
 {
     warnings[0] = 0;
     *ret = NULL;
@@ -82,7 +82,7 @@ static int load(const struct sp_rules_places *places, struct sp_rules **ret, str
 static struct sp_rules *loaded(const struct sp_rules_places *places)
 {
     struct sp_rules *r;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (load(places, &r, &e) < 0)
         fail_msg("%s", e.msg);
@@ -97,7 +97,7 @@ static void expect(const struct sp_rules_places *places, enum sp_approval_kind p
     struct sp_rules *rules = loaded(places);
     struct sp_requirement q;
     struct sp_policy profile;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     judge_profile_of(RO, &profile);
     assert_int_equal(sp_words_split(&words, sp_str_of(command), &e), 0);
@@ -189,7 +189,7 @@ static void test_examples_that_fail_are_named(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct sp_rules_maker *m = sp_rules_maker_new();
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(sp_rules_add_text(m, "x", sp_str_of(rows[i][0]), &e), -SP_E_INVALID);
         assert_string_equal(e.msg, rows[i][1]);
@@ -205,7 +205,7 @@ static void test_an_amendment_makes_the_command_free(void **state)
         "prefix_rule(pattern=[\"echo\", \"Hello, world!\"], decision=\"allow\")\n";
     char home[512];
     char text[512] = "";
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const struct sp_rules_places places = {.user_dir = home};
 
     (void)state;
@@ -231,7 +231,7 @@ static void test_an_amendment_makes_the_command_free(void **state)
 static void has_no_rules(const struct sp_rules_places *places)
 {
     struct sp_rules *r;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (load(places, &r, &e) < 0) {
         assert_non_null(strstr(e.msg, "failed to read rules files from "));
@@ -295,7 +295,7 @@ static void test_a_named_file_that_is_no_file(void **state)
     char expected[600];
     const char *const files[] = {path, NULL};
     struct sp_rules *r;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     (void)snprintf(path, sizeof path, "%s", at("pipe.rules"));
@@ -340,7 +340,7 @@ static void test_managed_rules_that_anybody_may_write(void **state)
     char expected[700];
     const struct sp_rules_places places = {.system_dir = etc};
     struct sp_rules *r;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     (void)snprintf(etc, sizeof etc, "%s", at("etc"));

@@ -42,7 +42,7 @@ static struct verdict judge(const struct sp_str *argv, uint32_t count, enum sp_a
     struct sp_rules *rules = judge_rules_of(&row);
     struct sp_policy profile;
     struct sp_requirement q;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     judge_profile_of(RO, &profile);
     const struct sp_judge_ask ask = {.argv = {argv, count},

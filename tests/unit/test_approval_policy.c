@@ -5,7 +5,7 @@
 
 #define THREE "\"sandbox_approval\":true,\"rules\":false,\"mcp_elicitations\":true"
 
-static int read(const char *text, struct sp_approval_policy *ret, struct sp_error *e)
+static int read(const char *text, struct sp_approval_policy *ret, struct sp_err *e)
 {
     char *copy = test_copy(sp_str_of(text));
     const int r = sp_approval_read((struct sp_str){copy, strlen(text)}, ret, e);
@@ -29,7 +29,7 @@ static void test_names(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sp_approval_policy p;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         auto_buf struct sp_buf name = {0};
 
         assert_int_equal(read(rows[i].wire, &p, &e), 0);
@@ -42,7 +42,7 @@ static void test_names(void **state)
 static void test_granular(void **state)
 {
     struct sp_approval_policy p;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_buf struct sp_buf name = {0};
 
     (void)state;
@@ -87,7 +87,7 @@ static void test_what_is_no_policy(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sp_approval_policy p;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(read(rows[i][0], &p, &e), -SP_E_INVALID);
         if (rows[i][1] != NULL)
@@ -100,7 +100,7 @@ static void test_memory_that_ends_is_told(void **state)
     (void)state;
     for (long n = 1;; n++) {
         struct sp_approval_policy p;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = sp_approval_read(SP_STR("{\"granular\":{" THREE "}}"), &p, &e);

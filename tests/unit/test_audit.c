@@ -57,7 +57,7 @@ static struct sp_audit_entry entry(void)
 
 static void append(const struct sp_audit_entry *x)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_audit_append(path, x, &e) < 0)
         fail_msg("%s", e.msg);
@@ -95,7 +95,7 @@ static void hash_of(const char *text, size_t n, char ret[65])
 static struct sp_audit_report verify(void)
 {
     struct sp_audit_report r = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_audit_verify(path, &r, &e) < 0)
         fail_msg("%s", e.msg);
@@ -153,7 +153,7 @@ static void test_matches_are_as_check_has_them(void **state)
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_rule_matches matches = {0};
     struct sp_audit_entry x = entry();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[4096];
 
     (void)state;
@@ -217,7 +217,7 @@ static void test_a_mode_that_others_have_is_taken_back(void **state)
 static void test_no_link_is_followed(void **state)
 {
     struct sp_audit_entry x = entry();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char other[128];
 
     (void)state;
@@ -238,7 +238,7 @@ static void test_no_link_is_followed(void **state)
 static void test_the_folder_is_made_if_its_own_is_there(void **state)
 {
     struct sp_audit_entry x = entry();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char log[160];
 
     (void)state;
@@ -260,7 +260,7 @@ static void test_a_broken_end_is_not_continued(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         write_log(ends[i], strlen(ends[i]));
         assert_int_equal(sp_audit_append(path, &x, &e), -SP_E_STATE);
@@ -285,7 +285,7 @@ static void test_half_a_line_is_taken_back(void **state)
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         (void)signal(SIGXFSZ, SIG_IGN);
         (void)getrlimit(RLIMIT_FSIZE, &old);
@@ -302,7 +302,7 @@ static void test_half_a_line_is_taken_back(void **state)
 static void test_a_lock_is_not_waited_for_without_end(void **state)
 {
     struct sp_audit_entry x = entry();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -346,7 +346,7 @@ static void test_writers_at_once_make_one_chain(void **state)
 static void test_an_empty_log_holds(void **state)
 {
     struct sp_audit_report r;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     write_log("", 0);

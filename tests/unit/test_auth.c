@@ -35,7 +35,7 @@ static int remove_file(void **state)
 static struct sp_auth *make(const struct sp_auth_options *o)
 {
     struct sp_auth *a = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_auth_new(o, &a, &e) < 0)
         fail_msg("%s", e.msg);
@@ -45,7 +45,7 @@ static struct sp_auth *make(const struct sp_auth_options *o)
 static void refused(const struct sp_auth_options *o, const char *want)
 {
     struct sp_auth *a = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_auth_new(o, &a, &e), -SP_E_INVALID);
     assert_null(a);
@@ -311,7 +311,7 @@ static void test_a_made_token_opens_by_query_or_header(void **state)
     static const char invalid[] = "invalid websocket bearer token; use the URL the server printed";
     struct sp_auth *a = NULL;
     struct sp_auth *b = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char token[SP_AUTH_TOKEN_LEN + 1];
     char other[SP_AUTH_TOKEN_LEN + 1];
     char text[256];

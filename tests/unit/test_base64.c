@@ -7,7 +7,7 @@
 
 static struct sp_str decoded(const char *text, char *out)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     size_t n = 0;
 
     assert_int_equal(sp_base64_decode(sp_str_of(text), out, &n, &e), 0);
@@ -131,7 +131,7 @@ static void check_decoder(void)
         char *text = malloc(len + 1);
         char *out = malloc(len / 4 * 3 + 1);
         size_t got = SIZE_MAX;
-        struct sp_error e;
+        struct sp_err e;
 
         for (size_t i = 0; i < n; i++)
             in[i] = (uint8_t)test_random(&seed);
@@ -174,7 +174,7 @@ static void test_all_bytes_come_back_in_place_and_out_of_place(void **state)
 static void refused(const char *text, const char *why)
 {
     char *copy = test_copy(sp_str_of(text));
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     size_t n = 77;
 
     /* In place: the story must be that of the text as it came. */
@@ -227,7 +227,7 @@ static void test_every_byte_is_a_symbol_or_refused_at_every_place(void **state)
             char out[9];
             char why[64];
             size_t n = 0;
-            struct sp_error e = {0};
+            struct sp_err e = {0};
             const bool is_of_alphabet = c != 0 && strchr(alphabet, (int)c) != NULL;
 
             memset(text, 'A', sizeof text);
@@ -258,7 +258,7 @@ static void check_faults(void)
             char *text = malloc(N); /* no byte more */
             char why[64];
             size_t n = 77;
-            struct sp_error e = {0};
+            struct sp_err e = {0};
             const unsigned c = fault[i];
 
             assert_non_null(text);
@@ -323,7 +323,7 @@ static void test_faults_of_parts_are_those_of_the_whole(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         char out[3];
         size_t n;
 

@@ -9,7 +9,7 @@ static struct sp_bell front, cell;
 
 static void begin(uint32_t slots)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_bell_new(slots, &front, &e), 0);
     assert_int_equal(front.side, SP_SIDE_FRONT);
@@ -210,7 +210,7 @@ static void test_a_page_of_another_size_is_refused(void **state)
 {
     const int before = open_fds();
     struct sp_bell joined = {.page_fd = -1, .wake = {-1, -1}};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int fd[2];
 
     (void)state;

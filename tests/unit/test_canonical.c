@@ -12,7 +12,7 @@ static int end(void **state)
 
 static void find(const char *path, enum sp_way way, const char *canonical)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     sp_canonical_done(&found);
     if (sp_canonical_find(path, &found, &e) < 0)
@@ -23,7 +23,7 @@ static void find(const char *path, enum sp_way way, const char *canonical)
 
 static void refuses(const char *path, enum sp_code code, int sys)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     sp_canonical_done(&found);
     assert_int_equal(sp_canonical_find(path, &found, &e), -(int)code);

@@ -42,7 +42,7 @@ static void fork_cell(void)
     assert_true(cell_pid >= 0);
     if (cell_pid == 0) {
         sigset_t some;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         (void)close(pair[0]);
         /* What the cell was started with is not what its commands get. */
@@ -1173,7 +1173,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     puppet = getenv("PUPPET");
     if (puppet == NULL || sp_spawn_reserve(&e) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)

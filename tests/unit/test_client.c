@@ -66,7 +66,7 @@ static void a_server_that_does_not_answer_is_given_up(void **state)
 {
     const struct sp_client_options o = {.url = fs.url, .connect_timeout_ms = 300};
     auto_told struct told t = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     fs.is_mute = true;
@@ -411,7 +411,7 @@ static void a_server_that_only_talks_nonsense_is_given_up(void **state)
 {
     const struct sp_client_options o = {.url = fs.url, .resume_ms = 700};
     auto_told struct told t = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     sp_backend_free(fx.backend);
@@ -615,7 +615,7 @@ static void requests_are_bounded(void **state)
     static const struct sp_client_ops ops = {.ready = no_ready};
     const struct sp_client_options o = {.url = fs.url};
     struct sp_client *c;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     fs.is_mute = true;
@@ -653,7 +653,7 @@ static void bad_places_are_refused_with_a_way_out(void **state)
         {"", "ws://HOST:PORT"},
     };
     struct sp_backend *b;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -675,7 +675,7 @@ static void bad_places_are_refused_with_a_way_out(void **state)
 static void good_places_are_understood(void **state)
 {
     struct sp_target t;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_int_equal(sp_target_parse("ws://[::1]:8080/x?y", &t, &e), 0);

@@ -103,7 +103,7 @@ static int a_file(void)
 
 static void turn(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_loop_dispatch(loop, 10, &e), 0);
 }
@@ -124,7 +124,7 @@ static void until_hanging(int n)
 
 static int set_up(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     front = pthread_self();
@@ -304,7 +304,7 @@ static void test_the_end(void **state)
 {
     static struct file hangs;
     static struct file f;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     give(&f, a_file());

@@ -395,7 +395,7 @@ static void test_no_memory_is_an_error_and_no_plan(void **state)
     for (;; n++) {
         struct sp_buf out = {0};
 
-        error = (struct sp_error){0};
+        error = (struct sp_err){0};
         end_memory_at(n);
         const int r = sp_plan_compile(&survey, true, &powers, &out, &error);
         if (!did_memory_end()) {

@@ -8,7 +8,7 @@
 static void test_without_a_file_there_are_defaults(void **state)
 {
     auto_config struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(load_with(NULL, NULL, &c, &e), 0);
@@ -161,7 +161,7 @@ static void test_a_flag_wins_over_the_environment_and_that_over_the_file(void **
     const char *const sets[] = {"exited_ttl_s=3", "features.unified_exec=true",
                                 "environments.far.cwd='/x'", NULL};
     auto_config struct sp_config file = load("exited_ttl_s = 1\n");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     write_file(test_file,
@@ -185,7 +185,7 @@ static void test_a_flag_wins_over_the_environment_and_that_over_the_file(void **
 static void environment_is_refused(const char *variable, const char *why)
 {
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(load_with(variable, NULL, &c, &e), -SP_E_INVALID);
     if (strncmp(e.msg, why, strlen(why)) != 0)
@@ -194,7 +194,7 @@ static void environment_is_refused(const char *variable, const char *why)
 
 static void test_the_environment_speaks_by_type(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     {
@@ -229,7 +229,7 @@ static void set_is_refused(const char *set, const char *why)
 {
     const char *const sets[] = {set, NULL};
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(load_with(NULL, sets, &c, &e), -SP_E_INVALID);
     if (strncmp(e.msg, why, strlen(why)) != 0)
@@ -254,7 +254,7 @@ static void test_a_set_that_is_wrong_is_named(void **state)
 static void test_a_file_of_others_is_not_trusted(void **state)
 {
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     write_file(test_file, "", 0620);
@@ -275,7 +275,7 @@ static void test_a_file_of_others_is_not_trusted(void **state)
 static void test_what_is_no_file_is_refused_at_once(void **state)
 {
     struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(mkfifo(test_file, 0600), 0);
@@ -285,7 +285,7 @@ static void test_what_is_no_file_is_refused_at_once(void **state)
 
 static void test_the_file_that_is_asked_for_is_read_alone(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char other[96];
     char named[128];
     struct sp_config_ask ask = {.file = other};
@@ -320,7 +320,7 @@ static void test_a_file_of_the_project_is_not_looked_for(void **state)
     char *environment[] = {NULL};
     const struct sp_config_ask ask = {.environment = environment};
     auto_config struct sp_config c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     write_file(test_file, "exited_ttl_s = 1\n", 0600);
@@ -338,7 +338,7 @@ static void test_a_file_of_the_project_is_not_looked_for(void **state)
 static void token_is_refused(const char *text, mode_t mode, const char *why)
 {
     char *token = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     write_file(test_file, text, mode);
     assert_int_equal(sp_config_read_token(test_file, &token, &e), -SP_E_INVALID);
@@ -350,7 +350,7 @@ static void test_a_token_is_one_line_for_its_owner_alone(void **state)
 {
     char *token = NULL;
     char large[9000];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     write_file(test_file, "s3cret-._~+/=\r\n", 0600);
@@ -474,7 +474,7 @@ static void test_a_place_is_found_by_name_and_by_url(void **state)
 {
     auto_config struct sp_config c = load(three_places);
     struct sp_config_place p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     write_file(test_file, "token", 0600); /* named as the token's file, too */

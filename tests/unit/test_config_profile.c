@@ -208,7 +208,7 @@ static void test_a_pattern_of_a_profile_denies_what_it_names(void **state)
     auto_config struct sp_config c = load(of_the_chapter);
     struct sp_policy policy = {0};
     struct sp_resolved resolved = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_open = true;
 
     (void)state;
@@ -230,7 +230,7 @@ static void means(const struct sp_config *c, const char *name, enum sp_profile_k
                   size_t entries)
 {
     struct sp_policy policy = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_open = kind != SP_PROFILE_DISABLED;
 
     if (sp_config_policy(c, name, "/w", &policy, &is_open, &e) < 0)
@@ -247,7 +247,7 @@ static void test_names_and_modes_are_policies(void **state)
     auto_config struct sp_config c =
         load("default_permissions = 'p'\npermissions.p.filesystem.'/x' = 'read'\n");
     struct sp_policy policy = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_open = false;
 
     (void)state;
@@ -269,7 +269,7 @@ static void test_names_and_modes_are_policies(void **state)
     assert_null(policy.cwd);
 }
 
-static int load_and_ask(struct sp_error *e)
+static int load_and_ask(struct sp_err *e)
 {
     const char *const sets[] = {"features.unified_exec=true", NULL};
     auto_config struct sp_config c = {0};
@@ -295,7 +295,7 @@ static void test_memory_that_ends_is_told(void **state)
                    of_the_chapter);
     write_file(test_file, text, 0600);
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = load_and_ask(&e);

@@ -7,7 +7,7 @@ static enum sp_danger danger_of(const char *command)
 {
     auto_segments struct sp_segments words = {0};
     enum sp_danger danger = SP_DANGER_OTHER;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_words_split(&words, sp_str_of(command), &e), 0);
     assert_int_equal(sp_judge_danger(words.items[0], &danger, &e), 0);
@@ -207,7 +207,7 @@ static void test_memory_that_ends_is_told(void **state)
     (void)state;
     for (long n = 1;; n++) {
         enum sp_danger danger;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = sp_judge_danger((struct sp_words){argv, 3}, &danger, &e);

@@ -33,7 +33,7 @@ static struct sp_environ_ask usual(char *const *own)
 }
 
 typedef int make_fn(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                    struct sp_error *e);
+                    struct sp_err *e);
 
 /* Pairs with a blank behind each. */
 static void is_line(const struct sp_buf *out, uint32_t count, const char *want)
@@ -53,7 +53,7 @@ static void is_line(const struct sp_buf *out, uint32_t count, const char *want)
 
 static void makes_by(make_fn *make, const struct sp_environ_ask *ask, const char *want)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_buf struct sp_buf out = {0};
     uint32_t count = 0;
 
@@ -283,7 +283,7 @@ static void test_the_policy_alone_knows_nothing_of_the_call(void **state)
 
 static void is_refused(const struct sp_environ_ask *ask, enum sp_code code, const char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_buf struct sp_buf out = {0};
     uint32_t count = 42;
 
@@ -320,7 +320,7 @@ static void test_memory_may_end_anywhere(void **state)
     ask.thread_id = SP_STR("t");
     ask.plain = sp_environ_plain;
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         auto_buf struct sp_buf out = {0};
         uint32_t count = 0;
 

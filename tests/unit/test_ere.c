@@ -252,7 +252,7 @@ static void test_what_is_wrong_is_said(void **state)
         const struct sp_str text = sp_str_of(refusals[i].text);
         char *exact = test_copy(text);
         struct sp_ere *x = NULL;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(sp_ere_new((struct sp_str){exact, text.n}, &x, &e), -SP_E_INVALID);
         assert_string_equal(e.msg, refusals[i].why);
@@ -266,7 +266,7 @@ static void test_the_longest_text_and_the_longest_program(void **state)
 {
     char text[SP_ERE_TEXT_MAX + 1];
     struct sp_ere *x = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     memset(text, 'a', sizeof text);
@@ -308,7 +308,7 @@ static void test_without_memory_there_is_no_expression(void **state)
 
         for (;; at++) {
             struct sp_ere *x = NULL;
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             end_memory_at(at);
             const int failed = sp_ere_new(sp_str_of(texts[i]), &x, &e);

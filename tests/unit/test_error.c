@@ -6,7 +6,7 @@
 
 static void test_a_failure_is_its_code_and_its_story(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_fail(&e, SP_E_SYSTEM, ENOENT, "open %s", "x"), -SP_E_SYSTEM);
@@ -24,7 +24,7 @@ static void test_nobody_need_listen(void **state)
 
 static void test_context_goes_in_front(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     (void)sp_fail(&e, SP_E_INVALID, 7, "open terminal");
@@ -43,7 +43,7 @@ static void test_a_story_of_every_length_is_cut_between_characters(void **state)
         char text[900];
 
         for (size_t before = 0; before < 4; before++) {
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             memset(text, 'a', before);
             for (size_t i = before; i + len < sizeof text; i += len)
@@ -62,7 +62,7 @@ static void test_a_story_of_every_length_is_cut_between_characters(void **state)
 
 static void test_context_longer_than_the_room_is_cut_too(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[900];
 
     (void)state;
@@ -90,7 +90,7 @@ static void test_every_code_has_its_number_on_the_wire(void **state)
 
 static void test_people_are_told_the_cause(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[100];
     char tiny[8];
 

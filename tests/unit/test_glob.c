@@ -16,7 +16,7 @@ static void matches(const char *pattern, const char *path)
 static void misses(const char *pattern, const char *path)
 {
     auto_glob struct sp_glob g = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_glob_read(pattern, &g, &e) < 0)
         fail_msg("%s: %s", pattern, e.msg);
@@ -168,7 +168,7 @@ static void test_what_is_below_a_match_is_covered(void **state)
 static void reads(const char *pattern, const char *prefix, bool is_literal, size_t max_depth)
 {
     auto_glob struct sp_glob g = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_glob_read(pattern, &g, &e) < 0)
         fail_msg("%s: %s", pattern, e.msg);
@@ -196,7 +196,7 @@ static void test_the_literal_directory_is_told(void **state)
 static void refuses(const char *pattern, const char *why)
 {
     auto_glob struct sp_glob g = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_glob_read(pattern, &g, &e), -(int)SP_E_INVALID);
     if (strstr(e.msg, why) == NULL)
@@ -336,7 +336,7 @@ struct names {
     int count;
 };
 
-static int add_name(void *user, const char *path, const struct sp_identity *who, struct sp_error *e)
+static int add_name(void *user, const char *path, const struct sp_identity *who, struct sp_err *e)
 {
     struct names *n = user;
     struct stat st;
@@ -352,7 +352,7 @@ static int add_name(void *user, const char *path, const struct sp_identity *who,
 }
 
 static int expand(const char *below, size_t depth, size_t max_visited, struct names *n,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     auto_glob struct sp_glob g = {0};
     size_t visited = 0;
@@ -373,7 +373,7 @@ static int expand(const char *below, size_t depth, size_t max_visited, struct na
 static void finds(const char *below, size_t depth, const char *const *expected, int count)
 {
     struct names n;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (expand(below, depth, 1000, &n, &e) < 0)
         fail_msg("%s: %s", below, e.msg);
@@ -409,7 +409,7 @@ static void test_a_walk_finds_hidden_files_and_follows_no_symlink(void **state)
 static void test_a_walk_ends_at_its_bound(void **state)
 {
     struct names n;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (int i = 0; i < 20; i++) {
@@ -426,7 +426,7 @@ static void test_a_walk_ends_at_its_bound(void **state)
 static void test_a_deep_tree_needs_neither_stack_nor_descriptors(void **state)
 {
     struct names n;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int fd = open(tree, O_PATH | O_CLOEXEC);
 
     (void)state;
@@ -447,7 +447,7 @@ static void test_a_deep_tree_needs_neither_stack_nor_descriptors(void **state)
 static void test_what_cannot_be_walked_is_refused(void **state)
 {
     struct names n;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char name[NAME_MAX + 1];
 
     (void)state;

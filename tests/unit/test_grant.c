@@ -45,7 +45,7 @@ static void is_profile(const struct sp_profile *p, const char *want)
 static void normalises(const char *line, const char *want)
 {
     struct sp_grant g = grant_of(line);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_grant_normalise(&g, &e) < 0)
         fail_msg("%s: %s", line, e.msg);
@@ -102,7 +102,7 @@ static void test_normalising_finds_the_real_directory(void **state)
 static void test_normalising_refuses_a_pattern_that_grants(void **state)
 {
     struct sp_grant g = grant_of("/a=r glob:/x/*=d");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     g.extra.entries[1].access = SP_ACCESS_READ;
@@ -119,7 +119,7 @@ static void widens(const char *base, const char *grant, const char *want)
     struct sp_grant p = grant_of(base);
     struct sp_grant g = grant_of(grant);
     struct sp_profile wide = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_profile_widen(&p.extra, &g, &wide, &e) < 0)
         fail_msg("%s", e.msg);
@@ -177,7 +177,7 @@ static void merges(const char *a, const char *b, const char *want)
     struct sp_grant x = grant_of(a);
     struct sp_grant y = grant_of(b);
     struct sp_grant both = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_grant_merge(&x, &y, &both, &e) < 0)
         fail_msg("%s", e.msg);
@@ -200,8 +200,7 @@ static void test_a_merged_grant_is_both(void **state)
 /* ---- intersect ---- */
 
 /* cwd /w, workspace roots /w and /v, home /h, no TMPDIR. */
-static int intersect(const char *asked, const char *granted, struct sp_grant *ret,
-                     struct sp_error *e)
+static int intersect(const char *asked, const char *granted, struct sp_grant *ret, struct sp_err *e)
 {
     struct sp_grant a = grant_of(asked);
     struct sp_grant g = grant_of(granted);
@@ -220,7 +219,7 @@ static int intersect(const char *asked, const char *granted, struct sp_grant *re
 static void leaves(const char *asked, const char *granted, const char *want)
 {
     struct sp_grant got = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (intersect(asked, granted, &got, &e) < 0)
         fail_msg("%s, %s: %s", asked, granted, e.msg);
@@ -330,7 +329,7 @@ static void test_a_protected_name_must_be_asked_for(void **state)
 static void refused(const char *asked, const char *granted, const char *why)
 {
     struct sp_grant got = {.extra = {.glob_depth = 9}};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(intersect(asked, granted, &got, &e), -SP_E_INVALID);
     if (strstr(e.msg, why) == NULL)
@@ -426,7 +425,7 @@ struct sides {
     struct sp_policy context;
 };
 
-static int work_it_out(const struct sides *s, struct sp_error *e)
+static int work_it_out(const struct sides *s, struct sp_err *e)
 {
     struct sp_grant both = {0};
     struct sp_grant shared = {0};
@@ -460,7 +459,7 @@ static void test_every_end_of_memory_is_an_error(void **state)
     (void)state;
     assert_true(sp_policy_add_root(&s.context, SP_STR("/w")));
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = work_it_out(&s, &e);

@@ -188,7 +188,7 @@ static void test_answer_says_that_the_connection_ends(void **state)
 
 /* ---- gate: exec-server-protocol.md 1.3 ---- */
 
-static struct sp_gate gate;
+static struct sp_http_gate gate;
 
 #define UPGRADES                                                                 \
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" \
@@ -204,14 +204,14 @@ static void gets(const char *line, const char *headers, const char *want)
 
     (void)snprintf(head, sizeof head, "%s\r\n%s\r\n", line, headers);
     assert_int_equal(parse_text(head, &r), SP_HTTP_DONE);
-    switch (sp_gate_judge(&gate, &r, 1000, &a)) {
-    case SP_GATE_UPGRADE:
+    switch (sp_http_gate_judge(&gate, &r, 1000, &a)) {
+    case SP_HTTP_GATE_UPGRADE:
         (void)snprintf(got, sizeof got, "101");
         break;
-    case SP_GATE_METRICS:
+    case SP_HTTP_GATE_METRICS:
         (void)snprintf(got, sizeof got, "metrics");
         break;
-    case SP_GATE_ANSWER:
+    case SP_HTTP_GATE_ANSWER:
         (void)snprintf(got, sizeof got, "%u %.*s|%s", a.status, SP_STR_ARG(a.body),
                        a.header == NULL ? "" : a.header);
         break;
@@ -226,7 +226,7 @@ static void gets(const char *line, const char *headers, const char *want)
 static void test_surface_is_that_of_the_table(void **state)
 {
     (void)state;
-    gate = (struct sp_gate){.has_metrics = true};
+    gate = (struct sp_http_gate){.has_metrics = true};
     gets("GET / HTTP/1.1", HOST UPGRADES, "101");
     gets("GET /?query HTTP/1.1", HOST UPGRADES, "101");
     gets("GET /readyz HTTP/1.1", HOST, "200 |");
@@ -250,7 +250,7 @@ static void test_every_part_of_the_upgrade_is_needed(void **state)
     char h[512];
 
     (void)state;
-    gate = (struct sp_gate){0};
+    gate = (struct sp_http_gate){0};
     (void)snprintf(h, sizeof h, "%sSec-WebSocket-Version: 13\r\n%s", front, key);
     gets("GET / HTTP/1.1", h, "400 `Upgrade` header did not include 'websocket'|");
     (void)snprintf(h, sizeof h, "%sUpgrade: websocket\r\nSec-WebSocket-Version: 12\r\n%s", front,
@@ -277,7 +277,7 @@ static void test_every_part_of_the_upgrade_is_needed(void **state)
 static void test_browsers_are_refused_first(void **state)
 {
     (void)state;
-    gate = (struct sp_gate){.has_metrics = true};
+    gate = (struct sp_http_gate){.has_metrics = true};
     gets("GET / HTTP/1.1", HOST UPGRADES "Origin: http://localhost\r\n", "403 |");
     gets("GET /readyz HTTP/1.1", HOST "origin:\r\n", "403 |");
     gets("POST /nowhere HTTP/1.1", "Origin: null\r\nHost: evil.example\r\n", "403 |");
@@ -304,7 +304,7 @@ static void test_host_must_be_ours(void **state)
     char h[256];
 
     (void)state;
-    gate = (struct sp_gate){.hosts = names};
+    gate = (struct sp_http_gate){.hosts = names};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         (void)snprintf(h, sizeof h, "Host: %s\r\n", good[i]);
         gets("GET /readyz HTTP/1.1", h, "200 |");
@@ -326,7 +326,7 @@ static void test_tokens_are_asked_for_where_they_matter(void **state)
     char path[] = "/tmp/sallyport-test-XXXXXX";
     const int fd = mkstemp(path);
     struct sp_auth *auth = NULL;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_true(fd >= 0);
@@ -336,7 +336,7 @@ static void test_tokens_are_asked_for_where_they_matter(void **state)
     (void)unlink(path);
 
 #define REFUSED(text) "401 " text "|www-authenticate: Bearer\r\n"
-    gate = (struct sp_gate){.auth = auth, .has_metrics = true};
+    gate = (struct sp_http_gate){.auth = auth, .has_metrics = true};
     gets("GET /readyz HTTP/1.1", HOST, "200 |");
     gets("GET / HTTP/1.1", HOST UPGRADES, REFUSED("missing websocket bearer token"));
     gets("GET / HTTP/1.1", HOST UPGRADES "Authorization: Bearer simsim\r\n",

@@ -61,7 +61,7 @@ static int end(void **state)
 
 static int allocate(uint64_t now_ms)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int id = NO_ID;
 
     if (sp_ids_allocate(ids, now_ms, &id, &e) < 0)
@@ -71,7 +71,7 @@ static int allocate(uint64_t now_ms)
 
 static void reserve(int id, uint64_t now_ms)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_ids_reserve(ids, id, now_ms, &e) < 0)
         fail_msg("%d: %s", id, e.msg);
@@ -79,7 +79,7 @@ static void reserve(int id, uint64_t now_ms)
 
 static void has_none_free(uint64_t now_ms)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int id = NO_ID;
 
     assert_int_equal(sp_ids_allocate(ids, now_ms, &id, &e), -SP_E_LIMIT);
@@ -89,7 +89,7 @@ static void has_none_free(uint64_t now_ms)
 
 static void is_refused(int id, uint64_t now_ms, enum sp_code code, const char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_ids_reserve(ids, id, now_ms, &e), -(int)code);
     assert_string_equal(e.msg, text);
@@ -234,7 +234,7 @@ static void test_fewer_than_one_per_cent_free_is_none(void **state)
 
 static void test_without_chance_nothing_is_handed_out(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int id = NO_ID;
 
     (void)state;
@@ -296,7 +296,7 @@ static void test_everything_can_be_released_at_once(void **state)
 
 static void test_without_memory_nothing_changes_and_a_release_still_works(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int given[64];
     int id = NO_ID;
 

@@ -13,7 +13,7 @@
 struct doc {
     struct sp_json j;
     char *text;
-    struct sp_error e;
+    struct sp_err e;
     int r;
 };
 
@@ -132,7 +132,7 @@ static void test_one_value_of_any_kind_is_a_text(void **state)
 static void test_one_tape_serves_message_after_message(void **state)
 {
     struct sp_json j = {0};
-    struct sp_error e;
+    struct sp_err e;
     char first[] = "[1,2,3]";
     char second[] = "{\"x\":1}";
     char bad[] = "[";
@@ -156,7 +156,7 @@ static void test_a_large_tape_is_given_back(void **state)
 {
     char text[20001];
     struct sp_json j = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     for (size_t i = 0; i < sizeof text; i++)
@@ -609,7 +609,7 @@ static void test_looking_up_a_key_leaves_the_raw_text_alone(void **state)
     done(&d);
 }
 
-static void says(int r, const struct sp_error *e, const char *why)
+static void says(int r, const struct sp_err *e, const char *why)
 {
     assert_int_equal(r, -SP_E_INVALID);
     assert_string_equal(e->msg, why);
@@ -620,7 +620,7 @@ static void test_needed_members_are_there_and_not_null(void **state)
     struct doc d =
         parse("{\"s\":\"x\\ty\",\"t\":true,\"f\":false,\"n\":null,\"i\":7,\"o\":{},\"a\":[]}");
     struct sp_json *j = &d.j;
-    struct sp_error e;
+    struct sp_err e;
     struct sp_str s = SP_STR("kept");
     bool b = false;
     uint64_t u = 99;
@@ -662,7 +662,7 @@ static void test_optional_members_may_be_absent_or_null(void **state)
 {
     struct doc d = parse("{\"s\":\"x\",\"n\":null,\"i\":7,\"o\":{},\"a\":[],\"t\":true}");
     struct sp_json *j = &d.j;
-    struct sp_error e;
+    struct sp_err e;
     struct sp_str s = SP_STR("kept");
     bool b = true;
     uint64_t u = 99;
@@ -703,7 +703,7 @@ static void test_a_wrong_type_is_named(void **state)
     struct doc d = parse("{\"t\":true,\"f\":false,\"i\":5,\"u\":18446744073709551615,\"r\":1.5,"
                          "\"s\":\"x\\u0000\\n\",\"a\":[1],\"o\":{\"x\":1}}");
     struct sp_json *j = &d.j;
-    struct sp_error e;
+    struct sp_err e;
     struct sp_str s;
     uint64_t u;
     bool b;
@@ -733,7 +733,7 @@ static void test_unsigned_numbers_are_plain_and_in_range(void **state)
 {
     static const char *const bad[] = {"-1", "1.5", "1.0", "1e3", "-0", "18446744073709551616",
                                       "101"};
-    struct sp_error e;
+    struct sp_err e;
     uint64_t u = 42;
 
     (void)state;

@@ -202,7 +202,7 @@ static void test_every_match_is_told(void **state)
     struct sp_rules *rules = judge_rules_of(&row);
     const struct sp_judge_ask ask = {.argv = {argv, 3}, .rules = rules};
     struct sp_requirement q;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_judge(&ask, &q, &e), 0);
@@ -229,7 +229,7 @@ static void test_memory_that_ends_is_told(void **state)
     for (size_t i = 0; i < 2; i++)
         for (long n = 1;; n++) {
             struct sp_requirement q;
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             end_memory_at(n);
             const int r = sp_judge(&asks[i], &q, &e);

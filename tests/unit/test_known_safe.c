@@ -12,7 +12,7 @@ static void check(const struct row *rows, size_t count, enum sp_known_safe how)
 {
     for (size_t i = 0; i < count; i++) {
         auto_segments struct sp_segments words = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(sp_words_split(&words, sp_str_of(rows[i].command), &e), 0);
         if (sp_judge_is_known_safe(words.items[0], how) != rows[i].is_safe)

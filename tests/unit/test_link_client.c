@@ -117,7 +117,7 @@ static void pump(struct sp_deferred *d)
 
 static void until(bool (*is_done)(void))
 {
-    struct sp_error e;
+    struct sp_err e;
 
     fx.is_done = is_done;
     fx.deadline_ms = test_now_ms() + DEADLINE_MS;
@@ -155,7 +155,7 @@ static bool is_empty(void)
 
 static int setup(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     fx = (struct fixture){.fds = open_fds(), .fd = -1};
@@ -186,7 +186,7 @@ static int teardown(void **state)
 
 static void open_link(const struct sp_upgrade *ask)
 {
-    struct sp_error e;
+    struct sp_err e;
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
@@ -499,7 +499,7 @@ static void half_a_line_at_the_end_is_no_message(void **state)
 /* A guest may not die of a reader that left, nor lose a signal that was pending. */
 static void a_broken_pipe_is_no_signal(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
     int to[2];
     int from[2];
 

@@ -43,7 +43,7 @@ static int tear_down_unix(void **state)
 static void is_url(const char *url, enum sp_listen_kind kind, bool is_loopback)
 {
     struct sp_listen_url u;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_listen_parse(url, &u, &e) < 0)
         fail_msg("%s", e.msg);
@@ -54,7 +54,7 @@ static void is_url(const char *url, enum sp_listen_kind kind, bool is_loopback)
 static void is_no_url(const char *url, const char *want)
 {
     struct sp_listen_url u;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_listen_parse(url, &u, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, want);
@@ -116,7 +116,7 @@ static void test_unix_path_must_fit(void **state)
 {
     char url[300] = "unix:///";
     struct sp_listen_url u;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     memset(url + 8, 'x', 106);
@@ -201,7 +201,7 @@ static void test_layer_above_may_refuse(void **state)
 static void test_ipv6_is_spoken(void **state)
 {
     struct sp_listen_url u;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     sp_listener_free(fx.listener);
@@ -223,7 +223,7 @@ static void test_address_in_use_is_an_error(void **state)
 {
     struct sp_listen_url u;
     struct sp_listener *second = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_listen_parse(sp_listener_url(fx.listener), &u, &e), 0);
@@ -270,7 +270,7 @@ static void test_socket_of_a_live_server_is_not_taken(void **state)
 {
     struct sp_listen_url u;
     struct sp_listener *second = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_listen_parse(unix_url, &u, &e), 0);
@@ -282,7 +282,7 @@ static void test_stale_socket_is_replaced_and_a_file_is_not(void **state)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     struct sp_listen_url u;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     (void)state;
@@ -428,7 +428,7 @@ static bool is_gone(void)
 static void open_pair(int in, int out)
 {
     static char scratch[SP_INTAKE_SCRATCH + 1];
-    struct sp_error e;
+    struct sp_err e;
 
     gone = 0;
     host = (struct sp_link_host){

@@ -57,7 +57,7 @@ static void test_a_missing_program_is_refused_with_the_kernels_word(void **state
     struct owner o = {0};
     struct sp_str argv[] = {SP_STR("/nowhere/program")};
     struct sp_launch l = {.cwd = SP_STR("/"), .argv = argv, .argc = 1};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(start_launch(&o, &l, &e), 0);
@@ -82,7 +82,7 @@ static void test_what_cannot_be_asked_is_refused_at_once(void **state)
     struct owner o = {0};
     struct sp_str argv[] = {SP_STR("/bin/true"), SP_STR("a\0b")};
     struct sp_launch l = {.cwd = SP_STR("/"), .argv = argv, .argc = 1, .inherited_fds = 1};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(start_launch(&o, &l, &e), -SP_E_INVALID);
@@ -108,7 +108,7 @@ static void test_no_more_processes_than_allowed(void **state)
     struct sp_str argv[3];
     struct sp_environ_ask env;
     const struct sp_launch l = script("exec sleep 600", argv, &env);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     sp_backend_free(backend);
@@ -329,7 +329,7 @@ struct curious {
 };
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
-                     const struct sp_error *e)
+                     const struct sp_err *e)
 {
     struct curious *c = SP_CONTAINER(w, struct curious, wait);
 

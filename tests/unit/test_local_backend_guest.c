@@ -298,7 +298,7 @@ static void test_every_number_is_the_hosts(void **state)
 static int without_stdio(int report)
 {
     struct owner o = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_str argv[3];
     struct sp_environ_ask env;
 
@@ -362,7 +362,7 @@ static void guest_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     SP_CONTAINER(j, struct guest, job)->started++;
 }
 
-static void guest_refused(struct sp_job *j, const struct sp_error *e)
+static void guest_refused(struct sp_job *j, const struct sp_err *e)
 {
     (void)e;
     sp_loop_stop(SP_CONTAINER(j, struct guest, job)->loop);
@@ -447,7 +447,7 @@ static void test_a_guest_confines_and_tells_what_was_denied(void **state)
     struct sp_str argv[3];
     struct sp_environ_ask env;
     struct sp_launch l = script("touch /var/tmp/not-allowed", argv, &env);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int is_subreaper = -1;
 
     (void)state;

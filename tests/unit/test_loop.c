@@ -41,7 +41,7 @@ static int free_loop(void **state)
 
 static void run(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_loop_run(loop, &e) < 0)
         fail_msg("%s", e.msg);
@@ -302,7 +302,7 @@ static void test_events_may_be_changed(void **state)
 static void test_what_cannot_be_watched_is_an_error(void **state)
 {
     struct sp_watch w = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_loop_watch(loop, &w, -1, EPOLLIN, on_take, &e), -SP_E_SYSTEM);

@@ -33,7 +33,7 @@ static int free_loop(void **state)
 
 static void dispatch(int timeout_ms)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_loop_dispatch(loop, timeout_ms, &e) < 0)
         fail_msg("%s", e.msg);
@@ -195,7 +195,7 @@ static void test_an_event_makes_it_readable_until_it_was_taken(void **state)
 
 static void on_reenter(struct sp_deferred *d)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)d;
     fired++;
@@ -271,7 +271,7 @@ static void *ringer(void *unused)
 static void test_no_ring_of_a_bell_is_lost(void **state)
 {
     struct sp_watch w = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     pthread_t thread;
 
     (void)state;

@@ -218,7 +218,7 @@ static void test_lost_output_is_said_in_the_output(void **state)
 static void test_a_start_that_fails_leaves_nothing(void **state)
 {
     struct answer a;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     (void)sp_fail(&start_error, SP_E_SYSTEM, EAGAIN, "make a cell");
@@ -234,7 +234,7 @@ static void test_a_start_that_fails_leaves_nothing(void **state)
     assert_fault(&a, SP_FAULT_CREATE,
                  "exec_command failed: Failed to create unified exec process: No such file or "
                  "directory (os error 2)");
-    start_error = (struct sp_error){0};
+    start_error = (struct sp_err){0};
     exec_for(&a, "pwd", false, 250);
     until(job_count == 2);
     assert_true(was_asked(1, "start:1000"));

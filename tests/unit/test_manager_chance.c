@@ -84,7 +84,7 @@ static void begin_exec(void)
         (void)sp_fail(&start_error, SP_E_SYSTEM, ENOENT, "x");
     assert_int_equal(sp_manager_exec(manager, &ask, on_any_reply, a, &a->call, NULL), 0);
     turn();
-    start_error = (struct sp_error){0};
+    start_error = (struct sp_err){0};
 }
 
 /* Of one that is kept, or of nobody. */
@@ -119,7 +119,7 @@ static void move_process(void)
         return;
     if (lives[i] == STARTING) {
         if (below(10) == 0) {
-            const struct sp_error e = {.code = SP_E_FAILED, .msg = "no"};
+            const struct sp_err e = {.code = SP_E_FAILED, .msg = "no"};
 
             jobs[i].job->ops->refused(jobs[i].job, &e);
             lives[i] = OVER;

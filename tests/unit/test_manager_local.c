@@ -16,7 +16,7 @@ static int begin(void **state)
 {
     const struct sp_local_options o = {.program = getenv("SALLYPORT"), .cwd = "/"};
     static struct sp_environment place;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     fds_before = open_fds();

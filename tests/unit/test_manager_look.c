@@ -65,7 +65,7 @@ static void test_who_holds_the_output_can_be_seen(void **state)
 {
     const struct sp_exec_ask ask = command("x");
     struct seen_look s = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint64_t call;
 
     (void)state;

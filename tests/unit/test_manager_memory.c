@@ -22,7 +22,7 @@ static void live_a_life(void)
 {
     static struct answer a;
     static char much[70000];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_exec_ask ask = command("x");
     const struct sp_until items[] = {{.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("never")},
                                      {.kind = SP_UNTIL_PORT, .port = 80}};
@@ -114,7 +114,7 @@ static void test_a_manager_is_made_whole_or_not_at_all(void **state)
     assert_int_equal(begin_puppets(state), 0);
     end_manager();
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = sp_manager_new(&options, &manager, &e);

@@ -424,7 +424,7 @@ static void test_conditions_are_copied_whole_or_not_at_all(void **state)
     const struct sp_write_ask ask = {.session_id = 1000, .until = items, .until_count = 3};
     struct sp_exec_ask run = command("x");
     struct answer a = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     run.until = items;

@@ -12,7 +12,7 @@ static void test_every_caller_has_its_own_sessions(void **state)
 {
     struct sp_mcp_caller *other = hold("uid 1000");
     struct sp_manager_view v;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct waiter w;
     struct waiter of_other;
 
@@ -103,7 +103,7 @@ static void test_a_caller_may_be_kept_for_ever(void **state)
 static void test_there_are_no_more_than_so_many_callers(void **state)
 {
     struct sp_mcp_caller *c = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char name[32];
 
     (void)state;
@@ -120,7 +120,7 @@ static void test_there_are_no_more_than_so_many_callers(void **state)
 
 static void expect_forbidden(struct sp_mcp_caller *c, bool is_forbidden)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct waiter w;
 
     assert_int_equal(try_start(c, &w, "run", "{\"cmd\":\"true\"}", &e), 0);
@@ -184,7 +184,7 @@ static void test_a_server_survives_every_lack_of_memory(void **state)
     for (long n = 1; has_ended; n++) {
         struct sp_mcp *m = NULL;
         struct sp_mcp_caller *c = NULL;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         struct waiter w;
 
         end_memory_at(n);

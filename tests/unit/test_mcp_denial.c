@@ -14,7 +14,7 @@ static struct sp_policy policy;
 /* A workspace below /var/tmp, which is writable to nobody else's commands. */
 static int begin_confined(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_open = false;
 
     (void)state;

@@ -10,7 +10,7 @@
 static struct sp_mcp_digest digest_of(const char *tool, const char *arguments)
 {
     struct sp_mcp_digest d = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *copy = test_copy(sp_str_of(arguments));
 
     if (sp_mcp_digest_of(sp_str_of(tool), (struct sp_str){copy, strlen(arguments)}, &d, &e) < 0)
@@ -214,7 +214,7 @@ static void test_any_spelling_is_the_same_and_any_change_another(void **state)
 static void test_what_is_no_json_has_no_digest(void **state)
 {
     struct sp_mcp_digest d;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_mcp_digest_of(SP_STR("t"), SP_STR("{"), &d, &e), -SP_E_MALFORMED);
@@ -233,7 +233,7 @@ static void test_without_memory_there_is_no_digest(void **state)
     (void)state;
     for (long n = 1; has_ended; n++) {
         struct sp_mcp_digest d;
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = sp_mcp_digest_of(SP_STR("t"), sp_str_of(text), &d, &e);

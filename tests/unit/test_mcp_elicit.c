@@ -33,9 +33,9 @@ static uint32_t need(struct sp_json *j, uint32_t object, const char *name)
     return token;
 }
 
-static void make_form(struct form *f, const struct sp_question *q, bool with_mode)
+static void make_form(struct form *f, const struct sp_approval_question *q, bool with_mode)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *f = (struct form){0};
     assert_true(sp_mcp_elicit_add(&f->text, q, with_mode) && sp_buf_add(&f->text, "", 1));
@@ -49,7 +49,7 @@ static void make_form(struct form *f, const struct sp_question *q, bool with_mod
     f->message_len = message.n;
 }
 
-static void expect_message(const struct sp_question *q, const char *want)
+static void expect_message(const struct sp_approval_question *q, const char *want)
 {
     struct form f;
 
@@ -59,7 +59,7 @@ static void expect_message(const struct sp_question *q, const char *want)
 }
 
 /* The constants of its choices, each with a blank behind it. */
-static void expect_choices(const struct sp_question *q, const char *want)
+static void expect_choices(const struct sp_approval_question *q, const char *want)
 {
     struct form f;
     char found[128] = "";
@@ -82,7 +82,8 @@ static void expect_choices(const struct sp_question *q, const char *want)
 
 static bool is_too_quick;
 
-static bool read_answer(const char *text, const struct sp_question *q, struct sp_decision *ret)
+static bool read_answer(const char *text, const struct sp_approval_question *q,
+                        struct sp_decision *ret)
 {
     char *copy = strdup(text);
     struct sp_json j = {0};
@@ -100,21 +101,21 @@ static bool read_answer(const char *text, const struct sp_question *q, struct sp
 static const struct sp_str publish[] = {SP_STR("npm"), SP_STR("publish")};
 static struct sp_policy confined = {.profile.kind = SP_PROFILE_MANAGED};
 
-static struct sp_question about(enum sp_question_kind kind)
+static struct sp_approval_question about(enum sp_question_kind kind)
 {
-    return (struct sp_question){.id = 1,
-                                .kind = kind,
-                                .command = SP_STR("npm publish"),
-                                .argv = {publish, 2},
-                                .cwd = SP_STR("/site/w"),
-                                .profile = &confined};
+    return (struct sp_approval_question){.id = 1,
+                                         .kind = kind,
+                                         .command = SP_STR("npm publish"),
+                                         .argv = {publish, 2},
+                                         .cwd = SP_STR("/site/w"),
+                                         .profile = &confined};
 }
 
 /* ---- the form ---- */
 
 static void test_the_form_has_one_field_with_the_choices_that_are_offered(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     auto_buf struct sp_buf text = {0};
 
     (void)state;
@@ -136,7 +137,7 @@ static void test_the_form_has_one_field_with_the_choices_that_are_offered(void *
 
 static void test_older_hosts_get_titles_beside_the_choices(void **state)
 {
-    const struct sp_question q = about(SP_QUESTION_RUN);
+    const struct sp_approval_question q = about(SP_QUESTION_RUN);
     auto_buf struct sp_buf text = {0};
 
     (void)state;
@@ -149,7 +150,7 @@ static void test_older_hosts_get_titles_beside_the_choices(void **state)
 
 static void test_what_is_offered_is_what_may_be_answered(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
 
     (void)state;
     expect_choices(&q, "once session deny ");
@@ -177,7 +178,7 @@ static void test_what_is_offered_is_what_may_be_answered(void **state)
 
 static void test_what_yes_would_mean(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
 
     (void)state;
     q.reason = SP_STR("`npm publish` requires approval");
@@ -209,7 +210,7 @@ static void add_place(struct sp_grant *g, enum sp_access access, const char *pat
 static void test_every_place_of_a_permission_is_named_or_counted(void **state)
 {
     struct sp_grant asked = {.extra.has_network = true};
-    struct sp_question q = about(SP_QUESTION_ADDITIONAL);
+    struct sp_approval_question q = about(SP_QUESTION_ADDITIONAL);
     struct form f;
 
     (void)state;
@@ -240,7 +241,7 @@ static void test_every_place_of_a_permission_is_named_or_counted(void **state)
 static void test_a_host_and_who_wants_to_reach_it(void **state)
 {
     const struct sp_str argv[] = {SP_STR("network-access"), SP_STR("https://example.org:443")};
-    struct sp_question q = about(SP_QUESTION_NETWORK);
+    struct sp_approval_question q = about(SP_QUESTION_NETWORK);
 
     (void)state;
     q.argv = (struct sp_words){argv, 2};
@@ -262,7 +263,7 @@ static void test_a_patch_shows_its_files_first(void **state)
         {.kind = SP_PATCH_DELETE, .full_path = "/site/old", .before = SP_STR("y\n")},
     };
     const struct sp_patch_changes changes = {.items = items, .count = 3};
-    struct sp_question q = about(SP_QUESTION_PATCH);
+    struct sp_approval_question q = about(SP_QUESTION_PATCH);
     struct form f;
 
     (void)state;
@@ -283,7 +284,7 @@ static void test_a_patch_of_many_files_says_how_many_are_not_shown(void **state)
     static struct sp_patch_change items[500];
     static char paths[500][64];
     const struct sp_patch_changes changes = {.items = items, .count = 500};
-    struct sp_question q = about(SP_QUESTION_PATCH);
+    struct sp_approval_question q = about(SP_QUESTION_PATCH);
     struct form f;
 
     (void)state;
@@ -305,7 +306,7 @@ static void test_a_patch_of_many_files_says_how_many_are_not_shown(void **state)
 
 static void test_nothing_in_a_command_plays_with_its_reader(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     struct form f;
 
     (void)state;
@@ -320,7 +321,7 @@ static void test_nothing_in_a_command_plays_with_its_reader(void **state)
 static void test_no_part_pushes_another_out(void **state)
 {
     static char hostile[65536];
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     struct sp_decision d = {0};
     struct form f;
 
@@ -352,7 +353,7 @@ static void test_a_rule_is_shown_as_a_whole_or_not_offered(void **state)
 {
     static char word[2000];
     const struct sp_str words[] = {{word, sizeof word}};
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
 
     (void)state;
     memset(word, 'x', sizeof word);
@@ -362,7 +363,8 @@ static void test_a_rule_is_shown_as_a_whole_or_not_offered(void **state)
 
 /* ---- answers ---- */
 
-static void expect_kind(const char *text, const struct sp_question *q, enum sp_decision_kind kind)
+static void expect_kind(const char *text, const struct sp_approval_question *q,
+                        enum sp_decision_kind kind)
 {
     struct sp_decision d = {.kind = SP_DECISION_MAX};
 
@@ -374,7 +376,7 @@ static void expect_kind(const char *text, const struct sp_question *q, enum sp_d
 
 static void test_each_answer_means_one_decision(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     struct sp_decision d = {0};
 
     (void)state;
@@ -404,7 +406,7 @@ static void test_each_answer_means_one_decision(void **state)
 
 static void test_what_was_not_offered_is_no_answer(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     struct sp_decision d;
 
     (void)state;
@@ -444,7 +446,7 @@ static void test_nonsense_is_no_answer(void **state)
         "{\"action\":\"accept\",\"decision\":\"once\"}",
         "{\"content\":{\"decision\":\"once\"}}",
     };
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     struct sp_decision d;
     struct sp_json j = {0};
 
@@ -460,7 +462,7 @@ static void test_nonsense_is_no_answer(void **state)
 
 static void test_without_memory_nothing_is_said(void **state)
 {
-    struct sp_question q = about(SP_QUESTION_RUN);
+    struct sp_approval_question q = about(SP_QUESTION_RUN);
     bool has_ended = true;
 
     (void)state;

@@ -183,7 +183,7 @@ static void test_a_search_that_takes_too_long_ends(void **state)
     char *text = malloc(SIZE);
     uint64_t seed = 1;
     struct sp_mcp_output o = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_non_null(text);
@@ -210,7 +210,7 @@ static void test_without_memory_nothing_is_found(void **state)
 
         for (long at = 1;; at++) {
             struct sp_mcp_output o = {0};
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             end_memory_at(at);
             const int failed = sp_mcp_output_read(&v, &ask, &o, &e);

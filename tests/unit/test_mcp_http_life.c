@@ -414,7 +414,7 @@ static void test_many_connections_are_served(void **state)
 
 static void is_refused(const char *url, const char *why)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     options.url = url;
     assert_true(sp_mcp_http_new(the_mcp(), &options, &server, &e) < 0);

@@ -46,7 +46,7 @@ static bool talk(int fd)
     size_t n = 0;
 
     for (int i = 0; i < 2000; i++) {
-        struct sp_error e;
+        struct sp_err e;
         const ssize_t part = recv(fd, answer + n, sizeof answer - 1 - n, MSG_DONTWAIT);
 
         if (part == 0 || (part < 0 && errno != EAGAIN))
@@ -74,7 +74,7 @@ static void sweep(const char *head, const char *body)
                                strlen(body), body);
         struct client *c = dial();
         const int fd = c->fd;
-        struct sp_error e;
+        struct sp_err e;
 
         *c = (struct client){.fd = -1};
         assert_int_equal(send(fd, text, (size_t)n, 0), n);
@@ -113,7 +113,7 @@ static void test_a_session_without_memory(void **state)
 
 static void test_a_server_without_memory(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     for (unsigned at = 1;; at++) {

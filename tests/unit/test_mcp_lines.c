@@ -25,7 +25,7 @@ static void on_finished(void *user)
 
 static void start_server(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_mcp_lines_new(the_mcp(), &options, &server, &e) < 0)
         fail_msg("%s", e.msg);
@@ -332,7 +332,7 @@ static void test_the_end_of_the_server_is_told(void **state)
 
 static void test_paths(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     options.path = "socket";
@@ -409,7 +409,7 @@ static void test_stdio_is_one_peer_until_its_end(void **state)
 
 static void test_stdio_without_a_caller_is_refused(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     options.path = NULL;

@@ -202,7 +202,7 @@ static void test_only_so_many_are_remembered(void **state)
     struct sp_mcp_memory_item *i = NULL;
     struct sp_mcp_memory_item *busy = NULL;
     struct sp_mcp_run run = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_new = false;
     char id[SP_MCP_MEMORY_ID_MAX + 1];
 
@@ -239,7 +239,7 @@ static void test_all_under_way_is_a_limit(void **state)
 {
     struct sp_mcp_memory_item *i = NULL;
     struct sp_mcp_run run = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_new = false;
     char id[16];
 
@@ -261,7 +261,7 @@ static void test_all_under_way_is_a_limit(void **state)
 static void starve(const char *tool, const char *arguments, long most)
 {
     for (long n = 1; n < most; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         struct called c;
 
         end_memory_at(n);
@@ -304,7 +304,7 @@ static void test_a_policy_is_explained_whole_or_not_at_all(void **state)
 {
     const struct sp_legacy read_only = {.mode = SP_MODE_READ_ONLY};
     struct sp_policy policy = {.cwd_is_root = true, .cwd = strdup("/")};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_profile_from_legacy(&read_only, &policy.profile, &e), 0);

@@ -351,7 +351,7 @@ static void test_without_memory_nothing_is_read(void **state)
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
         for (long at = 1;; at++) {
             struct sp_mcp_output o = {0};
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             end_memory_at(at);
             const int failed = sp_mcp_output_read(&v, &asks[i], &o, &e);

@@ -45,7 +45,7 @@ static int begin_at_zero(void **state)
 static struct sp_mcp_digest digest_of(const char *tool, const char *arguments)
 {
     struct sp_mcp_digest d = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *copy = test_copy(sp_str_of(arguments));
 
     if (sp_mcp_digest_of(sp_str_of(tool), (struct sp_str){copy, strlen(arguments)}, &d, &e) < 0)
@@ -85,7 +85,7 @@ static int read_ticket(struct sp_str state, const struct sp_mcp_caller *c, const
 {
     const struct sp_mcp_digest d = digest_of("wait", arguments);
     char *copy = test_copy(state);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const int r = sp_mcp_ticket_read((struct sp_str){copy, state.n}, c, &d, ret, &e);
 
     assert_true(r == 0 || ((r == -SP_E_INVALID || r == -SP_E_MALFORMED) && e.msg[0] != 0));

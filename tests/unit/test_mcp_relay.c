@@ -72,7 +72,7 @@ static int tear_down(void **state)
 
 static SP_NORETURN void be_the_relay(int in, int out)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0)
         _exit(99);
@@ -306,7 +306,7 @@ static void test_much_goes_both_ways_at_once(void **state)
 
 static void test_nobody_listens(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char long_path[200];
 
     (void)state;
@@ -323,7 +323,7 @@ static void test_nobody_listens(void **state)
 static void test_the_server_is_our_own(void **state)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     if (geteuid() != 0) {

@@ -26,7 +26,7 @@ static void test_a_call_begins_and_ends_with_its_result(void **state)
 
 static void test_a_tool_that_is_not_there_is_refused(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct waiter w;
 
     (void)state;
@@ -38,7 +38,7 @@ static void test_a_tool_that_is_not_there_is_refused(void **state)
 static void test_too_many_calls_at_a_time_are_refused(void **state)
 {
     static struct waiter waiters[SP_MCP_RUNS_MAX];
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct waiter w;
 
     (void)state;
@@ -139,7 +139,7 @@ static void test_warnings_come_with_the_result_of_their_call(void **state)
 
 static void warn(const char *text)
 {
-    const struct sp_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+    const struct sp_exec_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
 
     sp_mcp_manager_ops.event(caller, &e);
 }

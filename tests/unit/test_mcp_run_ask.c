@@ -18,7 +18,7 @@ static void test_a_yes_runs_it(void **state)
 
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, "{\"cmd\":\"nice echo yes\"}");
-    const struct sp_question *q = sp_mcp_run_question(r);
+    const struct sp_approval_question *q = sp_mcp_run_question(r);
     assert_int_equal(q->kind, SP_QUESTION_RUN);
     assert_true(sp_str_eq(q->call_id, sp_str_of(r->call_id)));
     assert_int_equal(r->asked, 1);
@@ -252,8 +252,8 @@ struct person {
     const struct sp_decision *at_once; /* said from within ask; NULL: later */
 };
 
-static void ask_person(struct sp_approver *a, const struct sp_question *q, sp_approver_fn *done,
-                       void *user)
+static void ask_person(struct sp_approver *a, const struct sp_approval_question *q,
+                       sp_approver_fn *done, void *user)
 {
     struct person *p = SP_CONTAINER(a, struct person, approver);
 

@@ -103,7 +103,7 @@ static void test_wrong_arguments_are_results(void **state)
 
 static void test_there_are_no_other_tools(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct called c = {0};
 
     (void)state;

@@ -69,7 +69,7 @@ static int teardown(void **state)
 
 static void output(uint64_t seq, const char *text)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     assert_int_equal(sp_mirror_output(&o.m, seq, SP_STREAM_STDOUT, sp_str_of(text), &e), 0);
     sp_mirror_tell(&o.m);
@@ -77,7 +77,7 @@ static void output(uint64_t seq, const char *text)
 
 static void exited(uint64_t seq, int code, int denied)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     assert_int_equal(sp_mirror_exited(&o.m, seq, code, denied, &e), 0);
     sp_mirror_tell(&o.m);
@@ -85,7 +85,7 @@ static void exited(uint64_t seq, int code, int denied)
 
 static void closed(uint64_t seq)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     assert_int_equal(sp_mirror_closed(&o.m, seq, &e), 0);
     sp_mirror_tell(&o.m);
@@ -94,7 +94,7 @@ static void closed(uint64_t seq)
 /* An answer; chunks: pairs of a number and a letter, "1a2b". */
 static int answer(struct sp_mirror_answer a, const char *chunks)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     for (; *chunks != 0; chunks += 2)
         if (sp_mirror_add_chunk(&o.m, &a, (uint64_t)(chunks[0] - '0'), SP_STREAM_STDOUT,
@@ -143,7 +143,7 @@ static void a_missing_first_number_is_read_once(void **state)
     assert_int_equal(sp_mirror_begin_read(&o.m), 0);
     struct sp_mirror_answer a =
         ANSWER(.next_seq = 1026, .has_exited = true, .code = 0, .denied = 0);
-    struct sp_error e;
+    struct sp_err e;
     for (uint64_t i = 1; i <= 1024; i++) {
         assert_int_equal(sp_mirror_add_chunk(&o.m, &a, i, SP_STREAM_STDOUT, SP_STR("x"), &e), 0);
         assert_true(sp_buf_add(&want, "x", 1));
@@ -172,7 +172,7 @@ static void late_output_comes_between_exit_and_close(void **state)
 /* The case of a burst behind a missing number: what is not held is read with the rest. */
 static void what_comes_too_early_is_dropped_and_read(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     for (uint64_t i = 2; i <= 1024; i++)
@@ -200,7 +200,7 @@ static void a_drop_is_read_even_if_the_gap_closes(void **state)
     assert_true(sp_mirror_wants_read(&o.m));
     assert_int_equal(sp_mirror_begin_read(&o.m), 257);
     struct sp_mirror_answer a = ANSWER(.next_seq = 259);
-    struct sp_error e;
+    struct sp_err e;
     assert_int_equal(sp_mirror_add_chunk(&o.m, &a, 258, SP_STREAM_STDOUT, SP_STR("y"), &e), 0);
     assert_int_equal(sp_mirror_end_read(&o.m, &a, &e), 0);
     sp_mirror_tell(&o.m);
@@ -210,7 +210,7 @@ static void a_drop_is_read_even_if_the_gap_closes(void **state)
 
 static void drops_without_end_are_an_error(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
     int r = 0;
 
     (void)state;
@@ -225,7 +225,7 @@ static void drops_without_end_are_an_error(void **state)
 static void early_bytes_are_bounded(void **state)
 {
     static char block[(1 << 20) + 1];
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     memset(block, 'x', sizeof block);
@@ -244,7 +244,7 @@ static void early_bytes_are_bounded(void **state)
 
 static void impossible_numbers_are_refused(void **state)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_true(sp_mirror_output(&o.m, 0, SP_STREAM_STDOUT, SP_STR("x"), &e) < 0);
@@ -475,7 +475,7 @@ static void refused_output_comes_again(void **state)
 static void what_waits_is_counted(void **state)
 {
     static char block[SP_MIRROR_HIGH];
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     memset(block, 'x', sizeof block);
@@ -512,7 +512,7 @@ static void what_is_empty_is_counted_too(void **state)
 static void what_waits_for_a_verdict_is_not_too_much(void **state)
 {
     static char block[SP_MIRROR_HIGH];
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     memset(block, 'x', sizeof block);
@@ -586,7 +586,7 @@ static void any_order_tells_the_same(void **state)
         struct sp_mirror_answer a = ANSWER(.next_seq = CHUNKS + 3, .has_exited = true,
                                            .has_closed = true, .code = 0, .denied = 0);
         const uint64_t after = sp_mirror_begin_read(&o.m);
-        struct sp_error e;
+        struct sp_err e;
         for (uint64_t i = after + 1; i <= CHUNKS; i++) {
             const char c = (char)('A' + i % 26);
 

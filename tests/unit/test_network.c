@@ -197,7 +197,7 @@ static void test_the_question_has_its_shape(void **state)
     (void)state;
     begin_as(&r, &ask);
     assert_int_equal(r.r.state, SP_NETWORK_ASKING);
-    const struct sp_question *q = open_questions[0].question;
+    const struct sp_approval_question *q = open_questions[0].question;
     assert_int_equal(q->kind, SP_QUESTION_NETWORK);
     assert_true(sp_str_eq(q->asking_command, SP_STR("curl 'a b'")));
     assert_ptr_equal(sp_approvals_question(approvals, q->id), q);
@@ -518,7 +518,7 @@ static void test_a_long_refusal_is_cut(void **state)
 static void test_a_deadline_denies_and_cancels_nothing(void **state)
 {
     struct request r;
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     options.timeout_ms = 20;

@@ -15,7 +15,7 @@ struct scene {
 static int set_up(void **state)
 {
     struct scene *s = calloc(1, sizeof *s);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_non_null(s);
     s->session.server = &s->server;
@@ -79,7 +79,7 @@ static const struct sp_observer_ops ops = {
 
 static void begin(struct scene *s, struct watcher *w, uint64_t after_seq)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *w = (struct watcher){0};
     assert_int_equal(sp_observer_begin(&w->observer, &ops, &s->proc, after_seq, &e), 0);
@@ -256,7 +256,7 @@ static void test_the_end_of_a_lost_process_is_told(void **state)
 static void test_one_types_until_it_goes_or_is_robbed(void **state)
 {
     struct scene *s = *state;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct watcher a;
     struct watcher b;
 
@@ -278,7 +278,7 @@ static void test_one_types_until_it_goes_or_is_robbed(void **state)
 static void test_the_typists_size_holds_while_it_is_there(void **state)
 {
     struct scene *s = *state;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct watcher w;
 
     assert_true(sp_observers_owner_size(&s->proc, 10, 20));
@@ -299,7 +299,7 @@ static void test_the_typists_size_holds_while_it_is_there(void **state)
 static void test_a_process_has_so_many_observers(void **state)
 {
     struct scene *s = *state;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     static struct watcher many[SP_PROC_MAX_OBSERVERS];
     struct watcher one_more = {0};
 

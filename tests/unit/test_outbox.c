@@ -11,7 +11,7 @@ static struct sp_outbox box;
 static int near_end, far_end;
 static int fds_before;
 static struct sp_wire_message message;
-static struct sp_error error;
+static struct sp_err error;
 
 static int short_sends; /* so many answer ENOMEM */
 

@@ -3,7 +3,7 @@
 #include "patch_fixture.h"
 
 static int apply_changes(const struct sp_patch_changes *c, bool refuses_links, uint32_t *done,
-                         struct sp_error *e)
+                         struct sp_err *e)
 {
     const int r = sp_patch_apply(c, refuses_links, done, e);
 
@@ -16,7 +16,7 @@ static int apply_changes(const struct sp_patch_changes *c, bool refuses_links, u
 static void apply_as(const char *text, bool refuses_links, struct sp_buf *out)
 {
     struct sp_patch_changes c = verified(text, false);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char story[640];
     uint32_t done;
 
@@ -35,7 +35,7 @@ static void apply(const char *text)
 /* Verified, and then refused with this text (one %s for the directory). */
 #define is_not_applied(c, refuses, want)                                     \
     do {                                                                     \
-        struct sp_error e_ = {0};                                            \
+        struct sp_err e_ = {0};                                              \
         uint32_t done_;                                                      \
         char got_[640];                                                      \
         char wanted_[640];                                                   \
@@ -280,7 +280,7 @@ static void test_nothing_is_written_if_one_hunk_fails(void **state)
 static void test_what_was_done_before_a_failure_is_counted(void **state)
 {
     struct sp_patch_changes c;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t done = 99;
     char want[640];
 

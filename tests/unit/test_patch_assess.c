@@ -130,7 +130,7 @@ static void make_profile(struct sp_policy *p, const char *text)
         p->profile = profile_of(text);
 }
 
-static int assess(size_t i, struct sp_patch_assessment *ret, struct sp_error *e)
+static int assess(size_t i, struct sp_patch_assessment *ret, struct sp_err *e)
 {
     struct sp_policy policy = {0};
     struct made m;
@@ -169,7 +169,7 @@ static void test_the_table(void **state)
     (void)state;
     for (size_t i = 0; i < CASES; i++) {
         struct sp_patch_assessment a = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         char got[256];
 
         assert_int_equal(assess(i, &a, &e), 0);
@@ -187,7 +187,7 @@ static void test_memory_that_ends(void **state)
     for (size_t i = 0; i < CASES; i++) {
         for (long n = 1;; n++) {
             struct sp_patch_assessment a = {0};
-            struct sp_error e = {0};
+            struct sp_err e = {0};
 
             memory_left = n;
             has_memory_ended = false;

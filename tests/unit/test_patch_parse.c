@@ -9,7 +9,7 @@
 #define BEGIN "*** Begin Patch\n"
 #define END   "*** End Patch\n"
 
-static int parse(struct sp_str text, struct sp_patch *ret, struct sp_error *e)
+static int parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
 {
     auto_free char *exact = test_copy(text);
 
@@ -19,7 +19,7 @@ static int parse(struct sp_str text, struct sp_patch *ret, struct sp_error *e)
 static struct sp_patch parsed(const char *text)
 {
     struct sp_patch p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (parse(sp_str_of(text), &p, &e) < 0)
         fail_msg("%s\n%s", e.msg, text);
@@ -36,7 +36,7 @@ static void is_text(struct sp_str s, const char *want)
 static void is_refused(const char *text, const char *want)
 {
     struct sp_patch p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(parse(sp_str_of(text), &p, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, want);
@@ -228,7 +228,7 @@ static void test_nul_bytes_in_paths_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct sp_patch p = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(parse(texts[i], &p, &e), -SP_E_INVALID);
         assert_string_equal(e.msg, i < 3 ? "invalid hunk at line 2, a path holds a NUL byte"
@@ -246,7 +246,7 @@ static void test_long_lines_are_quoted_in_part(void **state)
 {
     char text[2000] = BEGIN;
     struct sp_patch p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (int i = 0; i < 300; i++)
@@ -274,7 +274,7 @@ static char *repeat(const char *line, size_t bytes, size_t *ret)
 static void test_hostile_sizes(void **state)
 {
     struct sp_patch p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     size_t n;
     char *text = repeat("-aaaaaaaaaaaaaa\n", (16U << 20) - 200, &n);
 
@@ -303,7 +303,7 @@ static void test_memory_that_ends(void **state)
     (void)state;
     for (long n = 1;; n++) {
         struct sp_patch p = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         memory_left = n;
         has_memory_ended = false;

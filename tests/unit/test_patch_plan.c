@@ -6,7 +6,7 @@
 
 static void is_read_only(struct sp_profile p, const char *want)
 {
-    assert_true(sp_plan_make_read_only(&p));
+    assert_true(sp_run_plan_make_read_only(&p));
     assert_profile(&p, want);
     assert_int_equal(p.kind, SP_PROFILE_MANAGED);
     assert_false(p.has_network);
@@ -49,7 +49,7 @@ static void test_without_memory_nothing_is_opened(void **state)
 
     (void)state;
     end_memory_at(1);
-    const bool ok = sp_plan_make_read_only(&p);
+    const bool ok = sp_run_plan_make_read_only(&p);
     assert_true(did_memory_end());
     assert_false(ok);
     assert_false(p.is_unrestricted);

@@ -113,7 +113,7 @@ static const struct one cases[] = {
 };
 
 static int recognise(const struct one *c, enum sp_patch_call *ret, struct sp_buf *text,
-                     struct sp_buf *cd, struct sp_error *e)
+                     struct sp_buf *cd, struct sp_err *e)
 {
     struct sp_str items[WORDS];
     struct sp_words argv = {items, 0};
@@ -130,7 +130,7 @@ static void test_what_is_a_call_and_what_is_not(void **state)
         const struct one *c = &cases[i];
         auto_buf struct sp_buf text = {0};
         auto_buf struct sp_buf cd = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         enum sp_patch_call got;
 
         assert_int_equal(recognise(c, &got, &text, &cd, &e), 0);
@@ -159,7 +159,7 @@ static void test_memory_that_ends(void **state)
     for (long n = 1;; n++) {
         auto_buf struct sp_buf text = {0};
         auto_buf struct sp_buf cd = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         enum sp_patch_call got;
 
         memory_left = n;

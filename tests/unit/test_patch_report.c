@@ -17,7 +17,7 @@ static struct sp_buf report_of(const char *patch)
 {
     struct sp_patch_changes c = verified(patch, false);
     struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_patch_add_report(&out, &c, &e) < 0)
         fail_msg("%s", e.msg);
@@ -29,7 +29,7 @@ static struct sp_buf report_of(const char *patch)
 static int hear(const char *patch, struct sp_str report, struct sp_patch_changes *ret)
 {
     struct sp_patch p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_patch_parse(sp_str_of(patch), &p, &e), 0);
     int r = sp_patch_list(&p, patch_base, ret, &e);
@@ -162,7 +162,7 @@ static void test_a_diff_that_is_too_large(void **state)
     const size_t n = 9 << 20;
     auto_free char *line = malloc(n + 1);
     auto_buf struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_non_null(line);
@@ -189,7 +189,7 @@ static void test_deleted_files_give_way(void **state)
     auto_buf struct sp_buf out = {0};
     auto_buf struct sp_buf patch = {0};
     struct sp_patch_changes heard = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint32_t shown = 0;
 
     (void)state;
@@ -228,7 +228,7 @@ static struct sp_buf approve(const char *patch)
 }
 
 /* Whether the files are still what they were then. */
-static bool is_approved(const struct sp_buf *approved, struct sp_error *e)
+static bool is_approved(const struct sp_buf *approved, struct sp_err *e)
 {
     struct sp_str digests;
     struct sp_str text;
@@ -247,7 +247,7 @@ static bool is_approved(const struct sp_buf *approved, struct sp_error *e)
 
 static void test_what_was_approved_is_what_is_there(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     put_all();
@@ -269,7 +269,7 @@ static void test_another_patch_is_not_approved(void **state)
     static const char two[] = BEGIN "*** Add File: new\n+other\n" END;
     static const char both[] = BEGIN "*** Add File: new\n+text\n*** Add File: b\n+b\n" END;
     const char *const others[] = {two, both};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     auto_buf struct sp_buf approved = approve(one);
@@ -292,7 +292,7 @@ static void test_digests_that_are_none(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(sp_patch_find_approved(sp_str_of(bad[i]), &digests, &patch, &e),
                          -SP_E_INVALID);

@@ -32,7 +32,7 @@ static void is_not_found(const char *before, const char *chunks, const char *wan
     char wanted[640];
     struct sp_patch_changes c = {0};
     auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)snprintf(text, sizeof text, BEGIN "*** Update File: x\n%s" END, chunks);
     put("x", before);
@@ -128,7 +128,7 @@ static void test_a_long_story_is_told_whole_on_request(void **state)
     char text[4096] = BEGIN "*** Update File: x\n@@\n";
     struct sp_patch_changes c = {0};
     auto_buf struct sp_buf why = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (int i = 0; i < 100; i++)
@@ -232,7 +232,7 @@ static void test_paths_that_are_too_long(void **state)
     auto_free char *text = malloc(20000);
     size_t n = (size_t)sprintf(text, BEGIN "*** Add File: ");
     struct sp_patch_changes c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_non_null(text);
@@ -279,7 +279,7 @@ static void test_repetition_costs_one_pass(void **state)
     struct big file = big_new(1 << 22, "");
     struct big patch = big_new(1 << 22, BEGIN "*** Update File: x\n@@\n");
     struct sp_patch_changes c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     big_add(&file, "a\n", 800000);
@@ -326,7 +326,7 @@ static void test_what_is_made_to_be_slow_is_refused(void **state)
     struct big file = big_new(1 << 22, "");
     struct big patch = big_new(1 << 22, BEGIN "*** Update File: x\n");
     struct sp_patch_changes c = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     /* Each chunk is at hand with its blanks off, but its lines are in the rest as they are. */
@@ -355,7 +355,7 @@ static void test_memory_that_ends(void **state)
     for (bool has_ended = true; has_ended; runs++) {
         struct sp_patch_changes c = {0};
         auto_buf struct sp_buf why = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         memory_left = runs + 1;
         has_memory_ended = false;

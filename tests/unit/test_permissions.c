@@ -29,7 +29,7 @@ static void on_tool(void *user, const struct sp_tool_reply *r)
 
 static void request_in(struct told *t, const char *turn_id, const char *arguments)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *t = (struct told){0};
     if (sp_tools_call(manager, &tools, SP_STR("request_permissions"), SP_STR("p1"),
@@ -84,8 +84,8 @@ static bool has_write(const char *turn_id)
     assert_int_equal(sp_profile_add(&more.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
                                     SP_STR("/site/w"), (struct sp_str){0}, NULL),
                      0);
-    const bool is_granted = sp_plan_is_granted(sp_manager_approvals(manager), SP_STR("local"),
-                                               sp_str_of(turn_id), &more, &profile);
+    const bool is_granted = sp_run_plan_is_granted(sp_manager_approvals(manager), SP_STR("local"),
+                                                   sp_str_of(turn_id), &more, &profile);
     sp_grant_done(&more);
     return is_granted;
 }

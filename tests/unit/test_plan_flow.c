@@ -43,7 +43,7 @@ static int end_plans(void **state)
 static struct sp_rules *make_rules(const char *text)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_rules_add_text(m, "test", sp_str_of(text), &e) < 0)
         fail_msg("%s", e.msg);

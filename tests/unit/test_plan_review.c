@@ -242,7 +242,7 @@ static void test_hooks_that_were_forgotten_are_an_error(void **state)
 {
     struct sp_approvals *a = NULL;
     struct sp_approvals_options o = {.loop = loop, .needs_hooks = true};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_approvals_new(&o, &a, &e), -SP_E_STATE);
@@ -541,7 +541,7 @@ static void test_who_is_replaced_may_end_the_one_that_comes(void **state)
     struct pair p = {.first = {.question = {.call_id = SP_STR("c1")}, .told = end_both},
                      .second = calloc(1, sizeof *p.second)};
     struct sp_approvals *a = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_non_null(p.second);
@@ -583,7 +583,7 @@ static void test_an_approver_that_fails_is_no_person_who_refuses(void **state)
     const struct sp_approvals_options o = {
         .loop = loop, .policy.kind = SP_APPROVAL_UNTRUSTED, .approver = &person.approver};
     struct sp_approvals *a = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     person.approver.name = "/site/approver";

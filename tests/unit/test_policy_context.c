@@ -28,7 +28,7 @@
 #define ENTRIES(entries)  "{\"permissions\":" RESTRICTED(entries) LEVEL "}"
 
 static int read_policy(const char *text, const char *cwd, const char *tmpdir, struct sp_policy *ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     struct doc d = parse(text);
     const int r = sp_policy_read(&d.j, 0, cwd, tmpdir, ret, e);
@@ -40,7 +40,7 @@ static int read_policy(const char *text, const char *cwd, const char *tmpdir, st
 static struct sp_policy reads_with(const char *text, const char *cwd, const char *tmpdir)
 {
     struct sp_policy p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (read_policy(text, cwd, tmpdir, &p, &e) < 0)
         fail_msg("%s: %s", text, e.msg);
@@ -64,7 +64,7 @@ static void permits(const char *text, const char *told)
 static void refused_with(const char *text, const char *cwd, const char *why)
 {
     struct sp_policy p = {.cwd_is_root = true};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(read_policy(text, cwd, NULL, &p, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -460,7 +460,7 @@ static void test_there_is_an_end_to_paths(void **state)
                      "invalid sandbox workspace root: longer than 4095 bytes");
 
     /* A foreign one is cut, and its reason is not. */
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_policy q = {0};
     char *foreign = stretch(
         "{\"permissions\":{\"type\":\"disabled\"}" LEVEL ",\"cwd\":\"file:///C:/", 5000, "\"}");

@@ -23,14 +23,14 @@ char *__wrap_strndup(const char *text, size_t n)
 }
 
 /* A step reads `text`, and writes what it read, with one allocation that fails. */
-typedef int step_fn(struct sp_json *j, struct sp_buf *out, struct sp_error *e);
+typedef int step_fn(struct sp_json *j, struct sp_buf *out, struct sp_err *e);
 
 static void survives(step_fn *step, const char *text, int least)
 {
     for (int n = 1;; n++) {
         struct doc d = parse(text);
         struct sp_buf out = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = step(&d.j, &out, &e);
@@ -47,7 +47,7 @@ static void survives(step_fn *step, const char *text, int least)
     }
 }
 
-static int policy_step(struct sp_json *j, struct sp_buf *out, struct sp_error *e)
+static int policy_step(struct sp_json *j, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_policy p = {0};
     int r = sp_policy_read(j, 0, "/work", "/tmp", &p, e);
@@ -60,7 +60,7 @@ static int policy_step(struct sp_json *j, struct sp_buf *out, struct sp_error *e
     return r;
 }
 
-static int profile_step(struct sp_json *j, struct sp_buf *out, struct sp_error *e)
+static int profile_step(struct sp_json *j, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_profile p = {0};
     int r = sp_profile_read(j, 0, &p, e);
@@ -73,7 +73,7 @@ static int profile_step(struct sp_json *j, struct sp_buf *out, struct sp_error *
     return r;
 }
 
-static int legacy_step(struct sp_json *j, struct sp_buf *out, struct sp_error *e)
+static int legacy_step(struct sp_json *j, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_legacy l = {0};
     int r = sp_legacy_read(j, 0, &l, e);
@@ -86,7 +86,7 @@ static int legacy_step(struct sp_json *j, struct sp_buf *out, struct sp_error *e
     return r;
 }
 
-static int grant_step(struct sp_json *j, struct sp_buf *out, struct sp_error *e)
+static int grant_step(struct sp_json *j, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_grant g = {0};
     int r = sp_grant_read(j, 0, &g, e);

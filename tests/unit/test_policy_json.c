@@ -15,7 +15,7 @@ static void permits(const char *text, const char *told)
 static void refused(const char *text, const char *why)
 {
     struct sp_profile p = {.glob_depth = 77};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(read_profile(text, &p, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -182,7 +182,7 @@ static void test_the_untagged_form(void **state)
 static void test_a_word_too_long_is_cut_between_characters(void **state)
 {
     struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *text = stretch("{\"type\":\"", 119, "\xC3\xA9\xC3\xA9\"}");
 
     (void)state;

@@ -4,7 +4,7 @@
 
 /* ---- modes of old ---- */
 
-static int read_legacy(const char *text, struct sp_legacy *ret, struct sp_error *e)
+static int read_legacy(const char *text, struct sp_legacy *ret, struct sp_err *e)
 {
     struct doc d = parse(text);
     const int r = sp_legacy_read(&d.j, 0, ret, e);
@@ -18,7 +18,7 @@ static void legacy_is(const char *text, enum sp_mode mode, const char *written)
 {
     for (int i = 0; i < 2; i++) {
         struct sp_legacy l = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         struct sp_buf out = {0};
 
         if (read_legacy(i == 0 ? text : written, &l, &e) < 0)
@@ -35,7 +35,7 @@ static void legacy_is(const char *text, enum sp_mode mode, const char *written)
 static void legacy_refused(const char *text, const char *why)
 {
     struct sp_legacy l = {.has_network = true};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(read_legacy(text, &l, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -104,7 +104,7 @@ static void grant_is(const char *text, const char *told, const char *written)
 {
     struct doc d = parse(text);
     struct sp_grant g = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_buf out = {0};
 
     if (sp_grant_read(&d.j, 0, &g, &e) < 0)
@@ -122,7 +122,7 @@ static void grant_refused(const char *text, const char *why)
 {
     struct doc d = parse(text);
     struct sp_grant g = {.extra = {.glob_depth = 77}};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_grant_read(&d.j, 0, &g, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -174,7 +174,7 @@ static void test_grants_in_both_forms(void **state)
 static void written_is(const struct sp_profile *p, enum sp_path_form form, const char *written)
 {
     struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_profile_write(&out, p, form, &e), 0);
     assert_true(sp_buf_add(&out, "", 1));
@@ -246,7 +246,7 @@ static void test_the_wire_has_uris(void **state)
 static void test_what_cannot_be_said_is_not_said(void **state)
 {
     struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_profile p = {0};
 
     (void)state;

@@ -10,7 +10,7 @@
 static void refused(const char *line, const char *why)
 {
     struct sp_profile p = profile_of("/kept=r");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(add_line(&p, line, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -70,7 +70,7 @@ static void test_what_an_entry_cannot_be_is_refused(void **state)
 static void test_no_nul_gets_into_a_path(void **state)
 {
     struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_profile_add(&p, SP_PLACE_PATH, SP_ACCESS_DENY, false, SP_STR("/a\0b"),
@@ -87,7 +87,7 @@ static void test_no_nul_gets_into_a_path(void **state)
 static void test_a_long_path_does_not_crowd_out_what_is_wrong(void **state)
 {
     struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[3000];
 
     (void)state;
@@ -240,7 +240,7 @@ static void becomes(const struct sp_legacy *l, enum sp_profile_kind kind, bool h
                     const char *line)
 {
     struct sp_profile p = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_profile_from_legacy(l, &p, &e) < 0)
         fail_msg("%s", e.msg);
@@ -333,7 +333,7 @@ static void test_a_relative_root_is_refused(void **state)
     char *roots[] = {relative};
     const struct sp_legacy l = {.mode = SP_MODE_WORKSPACE_WRITE, .roots = roots, .root_count = 1};
     struct sp_profile p = {.glob_depth = 7};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_profile_from_legacy(&l, &p, &e), -SP_E_INVALID);
@@ -343,7 +343,7 @@ static void test_a_relative_root_is_refused(void **state)
 
 /* The mode of a policy with cwd /w and the workspace roots (space between them). */
 static int to_legacy(const char *line, bool has_network, const char *roots, struct sp_legacy *ret,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     struct sp_policy p = {.profile = profile_of(line), .cwd = heap_text("/w")};
 
@@ -365,7 +365,7 @@ static void shows_as(const char *line, bool has_network, const char *roots, cons
 {
     auto_buf struct sp_buf told = {0};
     struct sp_legacy l = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (to_legacy(line, has_network, roots, &l, &e) < 0)
         fail_msg("%s: %s", line, e.msg);
@@ -403,7 +403,7 @@ static void test_what_no_mode_can_say_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof line / sizeof line[0]; i++) {
         struct sp_legacy l = {.excludes_tmpdir = true};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(to_legacy(line[i], false, "/w", &l, &e), -SP_E_INVALID);
         assert_string_equal(
@@ -459,7 +459,7 @@ static void test_every_mode_comes_back(void **state)
 /* ---- memory ---- */
 
 /* There and back, in as many steps as there are. */
-static int convert_and_copy(struct sp_error *e)
+static int convert_and_copy(struct sp_err *e)
 {
     char root[] = "/srv";
     char *roots[] = {root};
@@ -490,7 +490,7 @@ static void test_every_end_of_memory_is_an_error(void **state)
 {
     (void)state;
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = convert_and_copy(&e);

@@ -10,7 +10,7 @@ static struct sp_pty pty;
 
 static int open_pty(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     return sp_pty_open(24, 80, &pty, &e);
@@ -115,7 +115,7 @@ static void test_without_descriptors_nothing_is_left_behind(void **state)
     (void)close(next);
     for (int room = 0; room < 2; room++) {
         struct sp_pty p = {.master = -7, .slave = -7};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(
             setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)(next + room), was.rlim_max}), 0);

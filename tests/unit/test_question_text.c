@@ -3,7 +3,7 @@
 #include "cli/question_text.c" /* NOLINT: see above */
 #include "test.h"
 
-static void expect(const struct sp_question *q, const char *want)
+static void expect(const struct sp_approval_question *q, const char *want)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf rest = {0};
@@ -17,7 +17,7 @@ static void expect(const struct sp_question *q, const char *want)
 static void test_a_permission_request_shows_all_that_is_asked(void **state)
 {
     struct sp_grant asked = {.extra.has_network = true};
-    const struct sp_question q = {
+    const struct sp_approval_question q = {
         .kind = SP_QUESTION_PERMISSIONS,
         .cwd = SP_STR("/site"),
         .environment = SP_STR("local"),
@@ -47,7 +47,7 @@ static void test_a_permission_request_shows_all_that_is_asked(void **state)
 static void test_places_that_are_words_are_shown_as_well(void **state)
 {
     struct sp_grant asked = {0};
-    const struct sp_question q = {.kind = SP_QUESTION_PERMISSIONS, .additional = &asked};
+    const struct sp_approval_question q = {.kind = SP_QUESTION_PERMISSIONS, .additional = &asked};
 
     (void)state;
     assert_int_equal(sp_profile_add(&asked.extra, SP_PLACE_ROOT, SP_ACCESS_WRITE, false,
@@ -65,20 +65,20 @@ static const struct sp_str touch[] = {SP_STR("touch"), SP_STR("x")};
     "  type always and Enter: yes and keep the rule\n" \
     "  y yes, a yes for this session, n no, q no and stop: "
 
-static struct sp_question about_touch(enum sp_question_kind kind)
+static struct sp_approval_question about_touch(enum sp_question_kind kind)
 {
-    return (struct sp_question){.kind = kind,
-                                .command = SP_STR("touch x"),
-                                .argv = {touch, 2},
-                                .amendment = {touch, 2},
-                                .cwd = SP_STR("/site")};
+    return (struct sp_approval_question){.kind = kind,
+                                         .command = SP_STR("touch x"),
+                                         .argv = {touch, 2},
+                                         .amendment = {touch, 2},
+                                         .cwd = SP_STR("/site")};
 }
 
 /* The rule says more than the question above it: so it is said what it says. */
 static void test_what_comes_of_a_rule(void **state)
 {
     struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
-    struct sp_question q = about_touch(SP_QUESTION_RUN);
+    struct sp_approval_question q = about_touch(SP_QUESTION_RUN);
 
     (void)state;
     q.profile = &profile;
@@ -105,7 +105,7 @@ static void test_what_comes_of_a_rule(void **state)
 /* A command may print that it was denied something: only the sandbox knows. */
 static void test_who_says_that_something_was_denied(void **state)
 {
-    struct sp_question q = about_touch(SP_QUESTION_RETRY);
+    struct sp_approval_question q = about_touch(SP_QUESTION_RETRY);
     auto_buf struct sp_buf known = {0};
     auto_buf struct sp_buf guessed = {0};
     auto_buf struct sp_buf rest = {0};
@@ -123,7 +123,7 @@ static void test_who_says_that_something_was_denied(void **state)
 static void test_what_a_key_and_a_word_stand_for(void **state)
 {
     struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
-    struct sp_question q = about_touch(SP_QUESTION_RUN);
+    struct sp_approval_question q = about_touch(SP_QUESTION_RUN);
 
     (void)state;
     q.profile = &profile;
@@ -146,7 +146,7 @@ static void test_what_was_not_shown(void **state)
 {
     static const char *const free_words[] = {"yes", "session", "always"};
     struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
-    struct sp_question q = about_touch(SP_QUESTION_RUN);
+    struct sp_approval_question q = about_touch(SP_QUESTION_RUN);
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf rest = {0};
     char command[10000];

@@ -228,7 +228,7 @@ static void a_server_that_is_killed_fails_its_jobs(void **state)
     (void)state;
     sp_backend_free(fx.backend);
     const struct sp_client_options o = {.url = fx.url, .resume_ms = 600};
-    struct sp_error e;
+    struct sp_err e;
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
     start_script(&t, "echo permission denied; exec sleep 600");
     until(has_output, &t);
@@ -259,7 +259,7 @@ static void descriptors_cannot_be_inherited(void **state)
     struct sp_str argv[3];
     struct sp_launch l = script("true", argv);
     struct told t = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     l.inherited_fds = 1;
@@ -308,7 +308,7 @@ static void a_program_serves_on_its_stdio(void **state)
     const char *const env[] = {"REMOTE_MARK=yes", NULL};
     const struct sp_client_options o = {.program = program, .env = env};
     auto_told struct told t = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
@@ -325,7 +325,7 @@ static void a_program_that_is_none_refuses_the_start(void **state)
     struct sp_client_options o = {.program = missing};
     auto_told struct told t = {0};
     auto_told struct told u = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
@@ -350,7 +350,7 @@ static void a_program_that_will_not_end_is_killed(void **state)
                                     NULL};
     const struct sp_client_options o = {.program = stubborn};
     auto_told struct told t = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
@@ -391,7 +391,7 @@ static void write_token(void)
 static void try_token(const char *token, struct told *t)
 {
     const struct sp_client_options o = {.url = fx.url, .token = token};
-    struct sp_error e;
+    struct sp_err e;
 
     sp_backend_free(fx.backend);
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
@@ -433,7 +433,7 @@ static void a_sandbox_is_kept_there_and_judged_there(void **state)
     struct sp_str argv[3];
     struct sp_launch l = script("echo x > /denied-by-the-sandbox", argv);
     auto_told struct told t = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_int_equal(sp_profile_add(&p.profile, SP_PLACE_ROOT, SP_ACCESS_READ, false,

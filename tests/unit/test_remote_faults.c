@@ -21,7 +21,7 @@ static char talk(void)
     struct sp_str argv[3];
     struct sp_launch l = script("read x; echo \"$x\"; exit 3", argv);
     struct told t = {.keeps_none = true}; /* our own buffer is not what is tried */
-    struct sp_error e;
+    struct sp_err e;
     char outcome = 0;
 
     fx.backend = NULL;

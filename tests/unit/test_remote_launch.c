@@ -11,7 +11,7 @@
 static void assert_said(const struct sp_launch *l, const char *want)
 {
     auto_buf struct sp_buf b = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     if (sp_remote_write_launch(&b, "7-id", l, "/fallback", &e) < 0)
         fail_msg("%s", e.msg);
@@ -105,7 +105,7 @@ static void a_sandbox_is_what_is_meant(void **state)
 {
     struct sp_policy p = {.cwd_is_root = true};
     const struct sp_launch l = {.argv = argv, .argc = 3, .policy = &p};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     p.cwd = strdup("/w s");
@@ -153,7 +153,7 @@ static void paths_of_other_hosts_are_passed_on(void **state)
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         const struct sp_launch l = {.argv = argv, .argc = 3, .cwd = sp_str_of(none[i])};
         auto_buf struct sp_buf b = {0};
-        struct sp_error e;
+        struct sp_err e;
 
         assert_int_equal(sp_remote_write_launch(&b, "id", &l, "/", &e), -SP_E_INVALID);
         assert_non_null(strstr(e.msg, "is not an absolute path"));
@@ -165,7 +165,7 @@ static void what_cannot_be_said_is_refused(void **state)
     const struct sp_str bad[] = {{"x\xff", 2}};
     const struct sp_launch l = {.argv = bad, .argc = 1};
     auto_buf struct sp_buf b = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     (void)state;
     assert_int_equal(sp_remote_write_launch(&b, "id", &l, "/", &e), -SP_E_INVALID);

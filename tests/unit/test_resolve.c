@@ -89,7 +89,7 @@ static void drop_roots(struct sp_policy *p)
 static struct sp_resolved resolve(const struct sp_policy *p)
 {
     struct sp_resolved r = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_resolve(p, &r, &e) < 0)
         fail_msg("%s", e.msg);
@@ -135,7 +135,7 @@ static void resolves_to(const char *line, const char *want)
 static void refuses(const struct sp_policy *p, const char *why)
 {
     struct sp_resolved r = {.glob_depth = 9};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_resolve(p, &r, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -707,7 +707,7 @@ static void multiply(const char *line)
 {
     struct sp_policy p = policy_of("");
     struct sp_resolved r = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     for (int i = 0; i < 400; i++) {
         assert_int_equal(add_line(&p.profile, line, &e), 0);
@@ -733,7 +733,7 @@ static void test_every_end_of_memory_is_an_error(void **state)
     (void)state;
     for (long n = 1;; n++) {
         struct sp_resolved r = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int result = sp_resolve(&p, &r, &e);

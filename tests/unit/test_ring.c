@@ -219,7 +219,7 @@ static void life_step(struct life *l, enum size_kind kind, uint64_t *seed)
 
 static void begin_life(struct life *l)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *l = (struct life){.ring = {.fd = -1}};
     assert_int_equal(sp_ring_new(&l->ring, &e), 0);
@@ -459,7 +459,7 @@ static void refuses(int seals, off_t size, uint32_t magic, uint64_t area, int wa
     const int fd = memfd_create("sallyport-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     const struct sp_ring_header h = {.magic = magic, .header_size = HEADER_SIZE, .area = area};
     struct sp_ring_view v = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, size), 0);

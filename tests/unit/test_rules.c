@@ -146,7 +146,7 @@ static void test_a_path_that_climbs_allows_nothing(void **state)
 static void test_a_prefix_can_be_added(void **state)
 {
     struct sp_rules *r = rules_of("prefix_rule([['a', 'b'], 'c'])\nprefix_rule(['p'], 'prompt')");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     struct sp_rules *same = sp_rules_with_prefix(r, words("b c"), &e);
@@ -327,7 +327,7 @@ static bool make_and_ask(void)
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_rule_matches found = {0};
     auto_buf struct sp_buf out = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool is_good = m != NULL && sp_rules_add_text(m, "x", SP_STR(text), &e) == 0 &&
                    sp_rules_add_prefix(m, words("p q"), &e) == 0;
     struct sp_rules *r = is_good ? sp_rules_make(m) : NULL;

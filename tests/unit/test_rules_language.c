@@ -240,7 +240,7 @@ static void test_texts_that_are_not_of_the_language(void **state)
 static void refuses_bytes(struct sp_str text, const char *expected)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(add_rules(m, text, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, expected);
@@ -273,7 +273,7 @@ static void test_a_file_is_at_most_a_mebibyte(void **state)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     add_times(&text, "# 23456789abcde\n", 65536);
@@ -290,7 +290,7 @@ static void test_brackets_nest_64_deep(void **state)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     add_times(&text, "x = ", 1);
@@ -314,7 +314,7 @@ static void test_brackets_nest_64_deep(void **state)
 static void test_no_text_takes_more_than_its_share(void **state)
 {
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_rules_maker *m = sp_rules_maker_new();
 
     (void)state;
@@ -357,7 +357,7 @@ static void test_no_text_takes_more_than_its_share(void **state)
 static void test_examples_see_all_host_executables_of_their_file_and_before(void **state)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     says("prefix_rule(['git'], match=['/usr/bin/git x'], not_match=['/opt/git'])\n"
@@ -402,7 +402,7 @@ static void test_who_wants_to_hears_of_every_fault(void **state)
                                "prefix_rule([])\n";
     char faults[2000] = "";
     struct sp_rules_maker *m = sp_rules_maker_new();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));

@@ -83,7 +83,7 @@ static void note(void *user, const char *text)
 static struct sp_rules *load(const struct sp_rules_places *places, struct sp_rules *before)
 {
     struct sp_rules *r = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     warnings[0] = 0;
     if (sp_rules_load(places, before, note, NULL, &r, &e) < 0)
@@ -289,7 +289,7 @@ static void test_a_broken_file_keeps_its_last_version(void **state)
     assert_said(fresh, "b", "");
     assert_false(sp_rules_are_complete(fresh));
     sp_rules_unref(fresh);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_rules *more = sp_rules_with_prefix(third, words("c"), &e);
     assert_false(sp_rules_are_complete(more));
     sp_rules_unref(more);
@@ -310,7 +310,7 @@ static void test_a_broken_file_keeps_its_last_version(void **state)
 static void refuses_to_load(const struct sp_rules_places *places, const char *expected)
 {
     struct sp_rules *r = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[600];
 
     assert_true(sp_rules_load(places, NULL, note, NULL, &r, &e) < 0);
@@ -419,7 +419,7 @@ static void test_an_amendment_is_one_line_once(void **state)
 {
     static const struct sp_str hello[] = {{"echo", 4}, {"Hello, world!", 13}};
     const struct sp_words prefix = {hello, 2};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char home[512];
 
     (void)state;
@@ -446,7 +446,7 @@ static void test_an_amendment_is_one_line_once(void **state)
 
 static void test_a_missing_newline_is_added(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char home[512];
 
     (void)state;
@@ -469,7 +469,7 @@ static void test_any_words_come_back(void **state)
     const struct sp_words prefix = {odd, sizeof odd / sizeof *odd};
     static const struct sp_str bad[] = {{"\xFF", 1}};
     struct sp_rule_matches m = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char home[512];
 
     (void)state;
@@ -491,7 +491,7 @@ static void test_any_words_come_back(void **state)
 
 static void test_hosts_are_amended(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char home[512];
 
     (void)state;
@@ -521,7 +521,7 @@ static void test_hosts_are_amended(void **state)
 
 static void test_no_link_leads_an_amendment_elsewhere(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char home[512];
 
     (void)state;
@@ -545,7 +545,7 @@ static void test_no_link_leads_an_amendment_elsewhere(void **state)
 
 static void test_a_lock_is_not_waited_for_without_end(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char home[512];
 
     (void)state;

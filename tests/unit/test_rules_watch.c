@@ -132,7 +132,7 @@ static bool on_change(void *user, struct sp_rules *r, struct sp_str print)
 
 static int set_up(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int fd;
 
     (void)state;
@@ -173,7 +173,7 @@ static void start_at(struct sp_rules_places p)
 {
     const struct sp_rules_watch_options o = {
         .loop = loop, .places = &p, .changed = on_change, .warn = on_warning};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_rules_watch_new(&o, &watch, &e) < 0)
         fail_msg("%s", e.msg);
@@ -643,7 +643,7 @@ static void test_what_comes_on_and_on_does_not_hold_up_reading(void **state)
 
 static void test_an_amendment_of_our_own(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     make_folders("home/");
@@ -801,7 +801,7 @@ static void test_what_cannot_be_read_at_first_is_an_error(void **state)
     const struct sp_rules_watch_options o = {
         .loop = loop, .places = &p, .changed = on_change, .warn = on_warning};
     const int before = open_fds();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     p.files = files;

@@ -342,7 +342,7 @@ static void test_lost_output_is_told(void **state)
 static void test_nothing_to_run_and_nowhere_to_run_it_are_said_at_once(void **state)
 {
     struct sp_run_ask ask = plain_ask();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     fake_init(&fake, loop, NULL);

@@ -11,9 +11,9 @@ static struct sp_loop *loop;
 static struct fake fake;
 static int begins, ends, done;
 static struct sp_run_result result;
-static struct sp_error error;
+static struct sp_err error;
 
-static void on_event(void *user, const struct sp_event *e)
+static void on_event(void *user, const struct sp_exec_event *e)
 {
     (void)user;
     begins += e->type == SP_EVENT_BEGIN;
@@ -42,7 +42,7 @@ static int start(void)
         .call_id = SP_STR("call"),
     };
     struct sp_run *run;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     begins = ends = done = 0;
     fake_init(&fake, loop, steps);

@@ -57,7 +57,7 @@ static void on_cancel(struct sp_timer *t)
 }
 
 /* What it says first tells that it is ready to be cancelled. */
-static void on_event(void *user, const struct sp_event *e)
+static void on_event(void *user, const struct sp_exec_event *e)
 {
     assert_ptr_equal(user, &got);
     assert_int_equal(e->type, SP_EVENT_DELTA);
@@ -121,7 +121,7 @@ static void start(const char *script, struct sp_run_ask ask)
     const struct sp_environ_ask env = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     const struct sp_str argv[] = {SP_STR("/bin/sh"), SP_STR("-c"), sp_str_of(script)};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     ask.launch =
         (struct sp_launch){.argv = argv, .argc = 3, .cwd = sp_str_of(directory), .environ = &env};
@@ -317,7 +317,7 @@ static void test_a_missing_directory_is_a_failure(void **state)
     const struct sp_str argv[] = {SP_STR("/bin/true")};
     const struct sp_run_ask ask = {
         .launch = {.argv = argv, .argc = 1, .cwd = SP_STR("/nonexistent/x")}};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_run_start(backend, &ask, on_done, &got, &run, &e), 0);

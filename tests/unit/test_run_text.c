@@ -138,10 +138,10 @@ static void test_a_denied_run_says_what_it_has(void **state)
 
 static void test_other_ends_have_their_messages(void **state)
 {
-    const struct sp_error lost = {.code = SP_E_FAILED, .msg = "connection lost"};
-    const struct sp_error refused = {
+    const struct sp_err lost = {.code = SP_E_FAILED, .msg = "connection lost"};
+    const struct sp_err refused = {
         .code = SP_E_SYSTEM, .sys = 2, .msg = "No such file or directory (os error 2)"};
-    const struct sp_error ours = {.code = SP_E_SYSTEM, .sys = 12, .msg = "keep the output"};
+    const struct sp_err ours = {.code = SP_E_SYSTEM, .sys = 12, .msg = "keep the output"};
     struct sp_run_result r = exited(124, "x", 0);
 
     (void)state;

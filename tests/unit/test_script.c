@@ -25,7 +25,7 @@ static void is_read_as(const char *script, const char *want)
     const struct sp_str argv[] = {SP_STR("/bin/bash"), SP_STR("-lc"), {copy, strlen(script)}};
     auto_segments struct sp_segments s = {0};
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_segments_read(&s, (struct sp_words){argv, 3}, &e), 0);
     assert_true(s.is_wrapper);
@@ -203,7 +203,7 @@ static void test_a_wrapper_has_three_words(void **state)
         struct sp_str argv[4];
         struct sp_words words = {argv, 0};
         auto_segments struct sp_segments s = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         for (; words.count < 4 && rows[i].argv[words.count] != NULL; words.count++)
             argv[words.count] = sp_str_of(rows[i].argv[words.count]);
@@ -218,7 +218,7 @@ static void test_a_wrapper_has_three_words(void **state)
 static void test_an_empty_command_is_one_empty_segment(void **state)
 {
     auto_segments struct sp_segments s = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_segments_read(&s, (struct sp_words){NULL, 0}, &e), 0);
@@ -250,7 +250,7 @@ static void has_literals(const char *script, const char *want)
     char *copy = test_copy(sp_str_of(script));
     auto_segments struct sp_segments s = {0};
     auto_buf struct sp_buf text = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_script_literals(&s, (struct sp_str){copy, strlen(script)}, &e), 0);
     assert_false(s.is_opaque);
@@ -395,7 +395,7 @@ static void test_what_is_too_deep_says_so(void **state)
     for (size_t i = 0; i < sizeof openers / sizeof *openers; i++) {
         auto_segments struct sp_segments s = {0};
         auto_buf struct sp_buf text = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         for (int k = 0; k < 1000; k++)
             assert_true(sp_buf_add(&text, openers[i], strlen(openers[i])));
@@ -414,7 +414,7 @@ static void test_what_no_kernel_would_start_is_not_read(void **state)
     char *script = malloc(n);
     const struct sp_str argv[] = {SP_STR("sh"), SP_STR("-c"), {script, n}};
     const struct sp_str one_less[] = {SP_STR("sh"), SP_STR("-c"), {script, n - 1}};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_non_null(script);
@@ -459,7 +459,7 @@ static void test_splitting(void **state)
         char *copy = test_copy(sp_str_of(rows[i][0]));
         auto_segments struct sp_segments s = {0};
         auto_buf struct sp_buf text = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         const int r = sp_words_split(&s, (struct sp_str){copy, strlen(rows[i][0])}, &e);
 
         assert_int_equal(r, rows[i][1] == NULL ? -SP_E_INVALID : 0);
@@ -513,7 +513,7 @@ static void test_quoted_words_split_into_themselves(void **state)
         struct sp_str words[3];
         auto_segments struct sp_segments s = {0};
         auto_buf struct sp_buf quoted = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         for (int i = 0; i < 3; i++) {
             words[i] = (struct sp_str){text[i], test_random(&seed) % 8};
@@ -547,7 +547,7 @@ static void test_memory_that_ends_is_told(void **state)
         auto_segments struct sp_segments plain = {0};
         auto_segments struct sp_segments literals = {0};
         auto_segments struct sp_segments words = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = sp_segments_read(&plain, (struct sp_words){argv, 3}, &e);

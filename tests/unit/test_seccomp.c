@@ -44,7 +44,7 @@ static void confined_everywhere(void (*act)(const struct sp_filter_options *))
 
 /* ---- refused whatever the arguments ---- */
 
-static bool is_refused_here(const struct sp_call *c, const struct sp_filter_options *o)
+static bool is_refused_here(const struct sp_syscall_rule *c, const struct sp_filter_options *o)
 {
     return c->when == SP_WHEN_ALWAYS ||
            (c->when == SP_WHEN_NO_NETWORK && o->net == SP_FILTER_NONE) ||
@@ -55,8 +55,8 @@ static bool is_refused_here(const struct sp_call *c, const struct sp_filter_opti
  * with EFAULT, EBADF or EINVAL. */
 static void try_all(const struct sp_filter_options *o)
 {
-    for (size_t i = 0; i < sp_call_count; i++) {
-        const struct sp_call *c = &sp_calls[i];
+    for (size_t i = 0; i < sp_syscall_rule_count; i++) {
+        const struct sp_syscall_rule *c = &sp_syscall_rules[i];
 
         if (c->nr < 0 || c->test != SP_TEST_NONE)
             continue;

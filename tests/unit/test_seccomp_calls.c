@@ -389,28 +389,29 @@ static void test_requests_and_personalities_are_refused_by_value(void **state)
 static void test_calls_know_their_names_and_answers(void **state)
 {
     (void)state;
-    assert_string_equal(sp_call_name(SYS_ptrace), "ptrace");
-    assert_string_equal(sp_call_name(469), "file_setattr");
-    assert_null(sp_call_name(SYS_read));
-    assert_null(sp_call_name(-1)); /* which is the number of calls that are not there */
-    assert_int_equal(sp_call_errno(SYS_ptrace), EPERM);
-    assert_int_equal(sp_call_errno(SYS_clone3), ENOSYS);
-    assert_int_equal(sp_call_errno(SYS_connect), EPERM);
-    assert_int_equal(sp_call_errno(SYS_socket), EPERM);
-    assert_int_equal(sp_call_errno(SYS_read), 0);
-    assert_int_equal(sp_call_errno(-1), 0);
-    assert_true(sp_call_is_telling(SYS_socket));
-    assert_true(sp_call_is_telling(SYS_unshare));
-    assert_false(sp_call_is_telling(SYS_keyctl));
-    assert_false(sp_call_is_telling(SYS_clone3));
-    assert_false(sp_call_is_telling(SYS_read));
-    assert_false(sp_call_is_telling(-1));
+    assert_string_equal(sp_syscall_name(SYS_ptrace), "ptrace");
+    assert_string_equal(sp_syscall_name(469), "file_setattr");
+    assert_null(sp_syscall_name(SYS_read));
+    assert_null(sp_syscall_name(-1)); /* which is the number of calls that are not there */
+    assert_int_equal(sp_syscall_errno(SYS_ptrace), EPERM);
+    assert_int_equal(sp_syscall_errno(SYS_clone3), ENOSYS);
+    assert_int_equal(sp_syscall_errno(SYS_connect), EPERM);
+    assert_int_equal(sp_syscall_errno(SYS_socket), EPERM);
+    assert_int_equal(sp_syscall_errno(SYS_read), 0);
+    assert_int_equal(sp_syscall_errno(-1), 0);
+    assert_true(sp_syscall_is_telling(SYS_socket));
+    assert_true(sp_syscall_is_telling(SYS_unshare));
+    assert_false(sp_syscall_is_telling(SYS_keyctl));
+    assert_false(sp_syscall_is_telling(SYS_clone3));
+    assert_false(sp_syscall_is_telling(SYS_read));
+    assert_false(sp_syscall_is_telling(-1));
     for (int nr = 0; nr < 600; nr++)
         if (HAS(telling, nr))
-            assert_true(sp_call_is_telling(nr));
-    for (size_t i = 0; i < sp_call_count; i++)
+            assert_true(sp_syscall_is_telling(nr));
+    for (size_t i = 0; i < sp_syscall_rule_count; i++)
         for (size_t k = 0; k < i; k++)
-            assert_true(sp_calls[i].nr < 0 || sp_calls[i].nr != sp_calls[k].nr);
+            assert_true(sp_syscall_rules[i].nr < 0 ||
+                        sp_syscall_rules[i].nr != sp_syscall_rules[k].nr);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -20,7 +20,7 @@ static int fds_before;
 /* ---- a client that writes down what it hears ---- */
 
 struct listener {
-    struct sp_client client; /* first: they are one */
+    struct sp_session_client client; /* first: they are one */
     char log[8192];          /* "seq:what " for each record */
     char output[200000];
     size_t output_len, log_len;
@@ -31,7 +31,7 @@ struct listener {
 
 static struct listener ear, other_ear;
 
-static struct listener *listener_of(struct sp_client *c)
+static struct listener *listener_of(struct sp_session_client *c)
 {
     return (struct listener *)(void *)c;
 }
@@ -70,19 +70,19 @@ static void listen_to(struct listener *l, struct sp_proc *p)
     sp_proc_served(p);
 }
 
-static void on_news(struct sp_client *c, struct sp_proc *p)
+static void on_news(struct sp_session_client *c, struct sp_proc *p)
 {
     if (!listener_of(c)->is_deaf)
         listen_to(listener_of(c), p);
 }
 
-static void on_gone(struct sp_client *c, struct sp_proc *p)
+static void on_gone(struct sp_session_client *c, struct sp_proc *p)
 {
     (void)p;
     listener_of(c)->gone++;
 }
 
-static void on_challenge(struct sp_client *c)
+static void on_challenge(struct sp_session_client *c)
 {
     listener_of(c)->challenges++;
 }
@@ -101,7 +101,7 @@ static void on_drained(void *user)
 
 static void make_server(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_server_new(loop, &options, &server, &e) < 0)
         fail_msg("%s: %s", e.msg, strerror(e.sys));
@@ -210,11 +210,11 @@ static bool has_come(const void *time_ms)
 struct wait {
     struct sp_start_wait base;
     struct sp_proc *proc;
-    struct sp_error error;
+    struct sp_err error;
     bool is_done;
 };
 
-static void on_start_done(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e)
+static void on_start_done(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
 {
     struct wait *x = (struct wait *)(void *)w;
 
@@ -226,7 +226,7 @@ static void on_start_done(struct sp_start_wait *w, struct sp_proc *p, const stru
 }
 
 static int ask(struct sp_session *s, struct wait *w, const char *id, bool is_tty, bool wants_stdin,
-               const char *const *argv, struct sp_proc **ret, struct sp_error *e)
+               const char *const *argv, struct sp_proc **ret, struct sp_err *e)
 {
     struct sp_buf env = {0};
     struct sp_str list[16];
@@ -253,7 +253,7 @@ static int ask(struct sp_session *s, struct wait *w, const char *id, bool is_tty
 static struct sp_proc *start(struct sp_session *s, const char *id, bool is_tty, bool wants_stdin,
                              const char *const *argv)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_proc *p = NULL;
     struct wait w;
 
@@ -403,7 +403,7 @@ static void test_a_process_with_a_held_stream_is_kept(void **state)
 static void test_no_more_processes_than_allowed(void **state)
 {
     struct sp_session *s;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_proc *p = NULL;
     struct wait w;
     char id[16];
@@ -678,7 +678,7 @@ static void test_a_session_outlives_its_connection(void **state)
 {
     struct sp_session *s = new_session(&ear);
     struct sp_session *again = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char id[SP_SESSION_ID + 1];
 
     (void)state;
@@ -873,7 +873,7 @@ static void test_a_program_that_is_no_cell_is_an_error(void **state)
 {
     struct sp_loop *other = NULL;
     struct sp_server *none = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_loop_new(&other, &e), 0);
@@ -888,7 +888,7 @@ static void test_a_program_that_is_no_cell_is_an_error(void **state)
 static void test_a_loop_has_one_front(void **state)
 {
     struct sp_server *none = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_server_new(loop, &options, &none, &e), -SP_E_STATE);
@@ -925,7 +925,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     program = getenv("SALLYPORT");
     puppet = getenv("PUPPET");

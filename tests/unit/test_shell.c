@@ -111,7 +111,7 @@ static void is_shell(struct sp_shell *s, enum sp_shell_type type, const char *pa
 static void user_has(const struct sp_shell_places *places, enum sp_shell_type type,
                      const char *path)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_shell s = {0};
 
     assert_int_equal(sp_shell_of_user(places, &s, &e), 0);
@@ -121,7 +121,7 @@ static void user_has(const struct sp_shell_places *places, enum sp_shell_type ty
 static void name_gives(const struct sp_shell_places *places, const char *name,
                        enum sp_shell_type type, const char *path)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_shell s = {0};
 
     assert_int_equal(sp_shell_of_name(places, sp_str_of(name), &s, &e), 0);
@@ -220,7 +220,7 @@ static void test_finding_survives_the_end_of_memory(void **state)
 
     (void)state;
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         struct sp_shell s = {0};
 
         end_memory_at(n);
@@ -326,7 +326,7 @@ int __wrap_getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size,
 
 static void account_has(const char *want)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char untouched = 0;
     char *shell = &untouched;
 
@@ -367,7 +367,7 @@ static void test_a_long_entry_gets_a_larger_buffer_up_to_one_mebibyte(void **sta
 
 static void test_an_account_may_have_no_shell(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *shell = NULL;
 
     (void)state;

@@ -61,7 +61,7 @@ static void test_a_script_may_be_empty_but_not_hold_a_nul(void **state)
     char path[] = "/bin/sh";
     const struct sp_shell s = {.type = SP_SHELL_SH, .path = path};
     struct sp_shell_argv argv = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_shell_argv(&s, false, SP_STR("a\0b"), &argv, &e), -SP_E_FAILED);
@@ -84,7 +84,7 @@ static void login_is(bool has_login, bool login, bool is_allowed, bool want)
 
 static void test_login_is_what_the_call_says_else_what_is_allowed(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool got = false;
 
     (void)state;
@@ -103,7 +103,7 @@ static void test_login_is_what_the_call_says_else_what_is_allowed(void **state)
 
 static void workdir_is(const char *workdir, const char *want)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *got = NULL;
 
     if (sp_shell_workdir(sp_str_of(workdir), "/work/dir", &got, &e) < 0)
@@ -151,7 +151,7 @@ static void test_the_omitted_one_is_the_environments_unchanged(void **state)
 
 static void workdir_is_refused(struct sp_str workdir, enum sp_code code, const char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *got = NULL;
 
     assert_int_equal(sp_shell_workdir(workdir, "/work", &got, &e), -(int)code);
@@ -177,7 +177,7 @@ static void test_joining_survives_the_end_of_memory(void **state)
 {
     (void)state;
     for (long n = 1;; n++) {
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         char *got = NULL;
 
         end_memory_at(n);

@@ -271,7 +271,7 @@ static void test_only_our_own_old_files_are_removed(void **state)
 static void test_a_directory_that_others_can_reach_is_refused(void **state)
 {
     struct sp_snapshots_options o = {.backend = backend, .directory = store};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char link[128];
 
     (void)state;

@@ -728,7 +728,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(void)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     puppet = getenv("PUPPET");
     if (puppet == NULL || sp_spawn_reserve(&e) < 0)

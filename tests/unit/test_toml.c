@@ -9,7 +9,7 @@
 #include "test.h"
 
 /* From an exact copy on the heap, which is gone after: the document keeps its own. */
-static int parse_n(struct sp_toml *t, struct sp_str text, struct sp_error *e)
+static int parse_n(struct sp_toml *t, struct sp_str text, struct sp_err *e)
 {
     char *copy = test_copy(text);
     const int r = sp_toml_parse(t, "x.toml", (struct sp_str){copy, text.n}, e);
@@ -20,7 +20,7 @@ static int parse_n(struct sp_toml *t, struct sp_str text, struct sp_error *e)
 
 static void parse(struct sp_toml *t, const char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (parse_n(t, sp_str_of(text), &e) < 0)
         fail_msg("%s: %s", text, e.msg);
@@ -29,7 +29,7 @@ static void parse(struct sp_toml *t, const char *text)
 static void refused(const char *text, const char *why)
 {
     struct sp_toml t = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(parse_n(&t, sp_str_of(text), &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -104,7 +104,7 @@ static void test_a_long_name_is_shown_in_part_and_whole_characters(void **state)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_toml t = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (int twice = 0; twice < 2; twice++) {
@@ -146,7 +146,7 @@ static void test_layers_merge_tables_and_replace_the_rest(void **state)
 static void test_a_value_can_be_refused_later(void **state)
 {
     auto_toml struct sp_toml t = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     parse(&t, "\n  key = 'value'\n");
@@ -164,7 +164,7 @@ static void test_many_keys_are_read_at_once(void **state)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_toml t = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (int i = 0; i < 60000; i++)
@@ -183,7 +183,7 @@ static void test_every_missing_byte_is_survived(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof text; n++) {
         struct sp_toml t = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         const int r = parse_n(&t, (struct sp_str){text, n}, &e);
 
         assert_true(r == 0 || (r == -SP_E_INVALID && e.msg[0] != 0));
@@ -198,7 +198,7 @@ static void test_memory_that_ends_is_told(void **state)
     (void)state;
     for (long n = 1;; n++) {
         struct sp_toml t = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         end_memory_at(n);
         const int r = sp_toml_parse(&t, "x", sp_str_of(text), &e);

@@ -40,7 +40,7 @@ static void read_paths(const char *text, struct paths *ret)
 static bool write_selected(const char *text, const char *paths, struct sp_buf *out)
 {
     auto_toml struct sp_toml t = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct paths p;
 
     if (sp_toml_parse(&t, "x", sp_str_of(text), &e) < 0) {

@@ -16,7 +16,7 @@ struct read {
     struct sp_exec_ask exec;
     struct sp_write_ask write;
     struct sp_compat_ask compat;
-    struct sp_error e;
+    struct sp_err e;
     char *text;
 };
 

@@ -36,7 +36,7 @@ static int note(enum asked what, struct sp_str call_id, sp_reply_fn *fn, void *u
 }
 
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
-                    void *user, uint64_t *ret_call, struct sp_error *e)
+                    void *user, uint64_t *ret_call, struct sp_err *e)
 {
     size_t n = 0;
 
@@ -58,7 +58,7 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
 
 int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
                                    sp_reply_fn *fn, void *user, uint64_t *ret_call,
-                                   struct sp_error *e)
+                                   struct sp_err *e)
 {
     (void)m;
     (void)e;
@@ -70,7 +70,7 @@ int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permiss
 }
 
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
-                     void *user, uint64_t *ret_call, struct sp_error *e)
+                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
     (void)m;
     (void)e;
@@ -82,7 +82,7 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
 }
 
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
-                      uint64_t *ret_call, struct sp_error *e)
+                      uint64_t *ret_call, struct sp_err *e)
 {
     (void)m;
     (void)e;
@@ -108,7 +108,7 @@ static void on_tool_reply(void *user, const struct sp_tool_reply *r)
     (void)snprintf(told.structured, sizeof told.structured, SP_STR_FMT, SP_STR_ARG(r->structured));
 }
 
-static int call(const char *tool, const char *arguments, struct sp_error *e)
+static int call(const char *tool, const char *arguments, struct sp_err *e)
 {
     static const struct sp_tools_options all = {.has_login = true, .has_unified_exec = true};
     uint64_t number = 0;
@@ -161,7 +161,7 @@ static const struct sp_reply running = {
 static void test_a_tool_that_is_not_there_is_no_call(void **state)
 {
     const struct sp_tools_options no_old_one = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint64_t number = 0;
 
     (void)state;
@@ -175,7 +175,7 @@ static void test_a_tool_that_is_not_there_is_no_call(void **state)
 
 static void test_a_call_that_cannot_begin_tells_nothing_later(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("exec_command", "{\"cmd\":\"FAIL\"}", &e), -SP_E_SYSTEM);
@@ -184,7 +184,7 @@ static void test_a_call_that_cannot_begin_tells_nothing_later(void **state)
 
 static void test_an_exit_is_told_as_text_and_by_member(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("exec_command", "{\"cmd\":\"echo hello; exit 3\"}", &e), 0);
@@ -204,7 +204,7 @@ static void test_an_exit_is_told_as_text_and_by_member(void **state)
 
 static void test_a_live_process_has_a_session_and_no_exit(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("write_stdin", "{\"session_id\":1000,\"chars\":\"x\"}", &e), 0);
@@ -218,7 +218,7 @@ static void test_a_live_process_has_a_session_and_no_exit(void **state)
 
 static void test_the_structured_output_keeps_to_the_tokens_that_were_asked_for(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_reply r = exited;
 
     (void)state;
@@ -233,7 +233,7 @@ static void test_the_structured_output_keeps_to_the_tokens_that_were_asked_for(v
 
 static void test_a_fault_is_a_failure_without_members(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("write_stdin", "{\"session_id\":8}", &e), 0);
@@ -247,7 +247,7 @@ static void test_a_fault_is_a_failure_without_members(void **state)
 
 static void test_arguments_that_cannot_be_read_start_nothing(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("exec_command", "{}", &e), 0);
@@ -273,7 +273,7 @@ static void test_permissions_are_asked_for_and_their_answer_is_json(void **state
     static const char wanted[] = "{\"reason\":\"why\",\"environment_id\":\"e\",\"permissions\":{"
                                  "\"network\":{\"enabled\":true},"
                                  "\"file_system\":{\"read\":[\"/site/r\"]}}}";
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint64_t number = 0;
 
     (void)state;
@@ -295,7 +295,7 @@ static void test_permissions_are_asked_for_and_their_answer_is_json(void **state
 
 static void test_the_old_tool_starts_programs_on_a_terminal(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("unified_exec", "{\"input\":[\"bash\",\"-i\"],\"timeout_ms\":2500}", &e),
@@ -322,7 +322,7 @@ static void test_what_is_typed_is_joined_with_spaces_where_there_are_none(void *
         {"\"\",\"a\"", "a"},
         {"", ""},
     };
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
@@ -341,7 +341,7 @@ static void test_what_is_typed_is_joined_with_spaces_where_there_are_none(void *
 
 static void test_a_timeout_that_was_cut_is_told(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(call("unified_exec", "{\"input\":[\"x\"],\"timeout_ms\":120000}", &e), 0);
@@ -369,7 +369,7 @@ static void test_the_old_tool_refuses_in_its_own_words(void **state)
         {"{\"input\":\"x\"}", "failed to parse function arguments: invalid type: string \"x\", "
                               "expected a sequence at line 1 column 12"},
     };
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
@@ -398,7 +398,7 @@ static void test_the_old_tool_fails_in_its_own_words(void **state)
         {SP_FAULT_FAILED, "Unified exec process failed: gone",
          "unified exec failed: Unified exec process failed: gone"},
     };
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
@@ -413,7 +413,7 @@ static void test_the_old_tool_fails_in_its_own_words(void **state)
 
 static void test_the_old_tool_tells_of_a_denial(void **state)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_reply r = exited;
 
     (void)state;
@@ -433,7 +433,7 @@ static void test_the_old_tool_tells_of_a_denial(void **state)
 /* Begins and ends a call whose nth request for memory fails. false: there were not so many. */
 static bool survives(const char *tool, const char *arguments, long n)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     end_memory_at(n);
     const int r = call(tool, arguments, &e);

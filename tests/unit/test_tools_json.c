@@ -22,7 +22,7 @@ static void done(struct schemas *s)
 
 static void publish(struct schemas *s, const struct sp_tools_options *o)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_true(sp_tools_add_schemas(&s->text, o));
     assert_int_equal(sp_json_parse(&s->j, s->text.data, s->text.len, &e), 0);
@@ -254,7 +254,7 @@ static void test_schemas_need_their_room(void **state)
 
 /* ---- events ---- */
 
-static void assert_event(const struct sp_event *e, const char *want)
+static void assert_event(const struct sp_exec_event *e, const char *want)
 {
     auto_buf struct sp_buf out = {0};
 
@@ -274,15 +274,15 @@ static const struct sp_str argv[] = {SP_STR("/bin/bash"), SP_STR("-c"), SP_STR("
 static void test_a_beginning(void **state)
 {
     (void)state;
-    assert_event(&(struct sp_event){.type = SP_EVENT_BEGIN,
-                                    .call_id = SP_STR("c1"),
-                                    .process_id = 1000,
-                                    .turn_id = SP_STR("t1"),
-                                    .at_ms = 1700000000123,
-                                    .argv = argv,
-                                    .argc = 3,
-                                    .cwd = SP_STR("/site"),
-                                    .source = SP_SOURCE_UNIFIED_EXEC_STARTUP},
+    assert_event(&(struct sp_exec_event){.type = SP_EVENT_BEGIN,
+                                         .call_id = SP_STR("c1"),
+                                         .process_id = 1000,
+                                         .turn_id = SP_STR("t1"),
+                                         .at_ms = 1700000000123,
+                                         .argv = argv,
+                                         .argc = 3,
+                                         .cwd = SP_STR("/site"),
+                                         .source = SP_SOURCE_UNIFIED_EXEC_STARTUP},
                  "{\"type\":\"exec_command_begin\",\"call_id\":\"c1\",\"process_id\":\"1000\","
                  "\"turn_id\":\"t1\",\"started_at_ms\":1700000000123,"
                  "\"command\":[\"/bin/bash\",\"-c\",\"echo \\\"x\\\"\"],\"cwd\":\"/site\","
@@ -291,10 +291,10 @@ static void test_a_beginning(void **state)
 
 static void test_deltas_carry_bytes(void **state)
 {
-    struct sp_event e = {.type = SP_EVENT_DELTA,
-                         .call_id = SP_STR("c1"),
-                         .stream = SP_STREAM_STDOUT,
-                         .chunk = SP_STR("\xC3\0x")};
+    struct sp_exec_event e = {.type = SP_EVENT_DELTA,
+                              .call_id = SP_STR("c1"),
+                              .stream = SP_STREAM_STDOUT,
+                              .chunk = SP_STR("\xC3\0x")};
 
     (void)state;
     assert_event(&e, "{\"type\":\"exec_command_output_delta\",\"call_id\":\"c1\","
@@ -310,37 +310,37 @@ static void test_deltas_carry_bytes(void **state)
 static void test_an_interaction_and_a_warning(void **state)
 {
     (void)state;
-    assert_event(&(struct sp_event){.type = SP_EVENT_INTERACTION,
-                                    .call_id = SP_STR("c1"),
-                                    .process_id = 1000,
-                                    .input = SP_STR("\x03")},
+    assert_event(&(struct sp_exec_event){.type = SP_EVENT_INTERACTION,
+                                         .call_id = SP_STR("c1"),
+                                         .process_id = 1000,
+                                         .input = SP_STR("\x03")},
                  "{\"type\":\"terminal_interaction\",\"call_id\":\"c1\",\"process_id\":\"1000\","
                  "\"stdin\":\"\\u0003\"}");
-    assert_event(&(struct sp_event){.type = SP_EVENT_WARNING,
-                                    .call_id = SP_STR("c1"),
-                                    .message = SP_STR("many")},
+    assert_event(&(struct sp_exec_event){.type = SP_EVENT_WARNING,
+                                         .call_id = SP_STR("c1"),
+                                         .message = SP_STR("many")},
                  "{\"type\":\"warning\",\"call_id\":\"c1\",\"message\":\"many\"}");
 }
 
 static void test_an_end(void **state)
 {
     (void)state;
-    assert_event(&(struct sp_event){.type = SP_EVENT_END,
-                                    .call_id = SP_STR("c1"),
-                                    .process_id = 1000,
-                                    .turn_id = SP_STR("t1"),
-                                    .at_ms = 7,
-                                    .argv = argv,
-                                    .argc = 1,
-                                    .cwd = SP_STR("/"),
-                                    .source = SP_SOURCE_USER_SHELL,
-                                    .out = SP_STR("o"),
-                                    .err = SP_STR("e"),
-                                    .aggregated = SP_STR("oe"),
-                                    .formatted = SP_STR("f"),
-                                    .exit_code = -1,
-                                    .duration_ns = 1000000001,
-                                    .status = SP_STATUS_FAILED},
+    assert_event(&(struct sp_exec_event){.type = SP_EVENT_END,
+                                         .call_id = SP_STR("c1"),
+                                         .process_id = 1000,
+                                         .turn_id = SP_STR("t1"),
+                                         .at_ms = 7,
+                                         .argv = argv,
+                                         .argc = 1,
+                                         .cwd = SP_STR("/"),
+                                         .source = SP_SOURCE_USER_SHELL,
+                                         .out = SP_STR("o"),
+                                         .err = SP_STR("e"),
+                                         .aggregated = SP_STR("oe"),
+                                         .formatted = SP_STR("f"),
+                                         .exit_code = -1,
+                                         .duration_ns = 1000000001,
+                                         .status = SP_STATUS_FAILED},
                  "{\"type\":\"exec_command_end\",\"call_id\":\"c1\",\"process_id\":\"1000\","
                  "\"turn_id\":\"t1\",\"completed_at_ms\":7,\"command\":[\"/bin/bash\"],"
                  "\"cwd\":\"/\",\"parsed_cmd\":[],\"source\":\"user_shell\",\"stdout\":\"o\","
@@ -355,7 +355,7 @@ static void test_a_run_without_a_session_has_no_process_id(void **state)
 
     (void)state;
     assert_true(sp_tools_add_event(
-        &out, &(struct sp_event){.type = SP_EVENT_BEGIN, .call_id = SP_STR("c1")}));
+        &out, &(struct sp_exec_event){.type = SP_EVENT_BEGIN, .call_id = SP_STR("c1")}));
     assert_null(memmem(out.data, out.len, "process_id", 10));
 }
 

@@ -5,7 +5,7 @@
 #include "test.h"
 
 /* Reads `text` from an exact copy on the heap. */
-static int read_uri(struct sp_str text, struct sp_uri *u, struct sp_error *e)
+static int read_uri(struct sp_str text, struct sp_uri *u, struct sp_err *e)
 {
     char *copy = test_copy(text);
     const int r = sp_uri_read((struct sp_str){copy, text.n}, u, e);
@@ -17,7 +17,7 @@ static int read_uri(struct sp_str text, struct sp_uri *u, struct sp_error *e)
 static void reads_as(const char *text, const char *canonical, const char *path)
 {
     struct sp_uri u = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (read_uri(sp_str_of(text), &u, &e) < 0)
         fail_msg("%s: %s", text, e.msg);
@@ -30,7 +30,7 @@ static void reads_as(const char *text, const char *canonical, const char *path)
 static void is_foreign(const char *text, const char *canonical)
 {
     struct sp_uri u = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (read_uri(sp_str_of(text), &u, &e) < 0)
         fail_msg("%s: %s", text, e.msg);
@@ -43,7 +43,7 @@ static void is_foreign(const char *text, const char *canonical)
 static void refused_n(struct sp_str text, const char *why)
 {
     struct sp_uri u = {.is_foreign = true};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(read_uri(text, &u, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, why);
@@ -265,7 +265,7 @@ static void test_a_long_uri_does_not_crowd_out_what_is_wrong(void **state)
 {
     char text[3000];
     struct sp_uri u;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     memset(text, 'x', sizeof text);
@@ -375,7 +375,7 @@ static void test_every_path_comes_back_and_its_uri_is_canonical(void **state)
             continue;
         auto_buf struct sp_buf out = {0};
         auto_uri struct sp_uri u = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
         assert_true(sp_uri_add(&out, (struct sp_str){path, n}));
         if (sp_uri_read((struct sp_str){out.data, out.len}, &u, &e) < 0)
             fail_msg("%s: %s", path, e.msg);

@@ -393,7 +393,7 @@ static void refused(const struct sp_policy *p, const char *text)
 {
     struct sp_cell *c = NULL;
 
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     if (sp_wards_cell(wards, 1, p, &c, &error) == 0)
         fail_msg("not refused: %s", text);
     if (strstr(error.msg, text) == NULL)

@@ -40,7 +40,7 @@ static void test_the_least_recently_used_idle_one_makes_room(void **state)
     (void)state;
     fill(&p);
     assert_ptr_equal(cell_for(3, &p), made[3]); /* those that are there are still to be had */
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     assert_int_equal(sp_wards_cell(wards, 100, &p, &c, &error), -(int)SP_E_LIMIT);
     assert_string_equal(error.msg,
                         "at most 80 sandboxes with different policies may be busy at once");

@@ -197,7 +197,7 @@ struct front {
 
 static void open_front(struct front *f, const char *how)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *f = (struct front){0};
     (void)snprintf(f->language, sizeof f->language, "LANG=%s", how);
@@ -217,7 +217,7 @@ static void begin(struct front *f, struct asked *a, uint64_t timeout_ms)
 {
     const struct sp_web_ask ask = {
         .method = SP_STR("GET"), .url = SP_STR("http://site.example/"), .timeout_ms = timeout_ms};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     a->call.ops = &ops;
     sp_loop_poke(f->loop);
@@ -227,7 +227,7 @@ static void begin(struct front *f, struct asked *a, uint64_t timeout_ms)
 
 static void turn(struct front *f)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     assert_int_equal(sp_loop_dispatch(f->loop, 10, &e), 0);
 }
@@ -411,7 +411,7 @@ static void test_what_cannot_be_sent_is_told(void **state)
     struct front f;
     struct asked a = {.takes = true, .call.ops = &ops};
     struct asked b = {.takes = true};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     open_front(&f, "well");
@@ -455,7 +455,7 @@ static void test_what_is_refused_at_once(void **state)
     static char large[SP_WEB_MAX_URL + 1];
     struct front f;
     struct asked a = {.call.ops = &ops};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_web_ask ask = {.method = SP_STR("GET"), .url = {large, sizeof large}};
 
     (void)state;

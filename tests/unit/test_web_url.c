@@ -6,7 +6,7 @@
 static void reads(const char *text, const char *want)
 {
     auto_web_url struct sp_web_url u = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *exact = test_copy(sp_str_of(text));
 
     assert_int_equal(sp_web_url_read((struct sp_str){exact, strlen(text)}, &u, &e), 0);
@@ -19,7 +19,7 @@ static void reads(const char *text, const char *want)
 static void refuses(const char *text, const char *why)
 {
     auto_web_url struct sp_web_url u = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char *exact = test_copy(sp_str_of(text));
 
     assert_int_equal(sp_web_url_read((struct sp_str){exact, strlen(text)}, &u, &e), -SP_E_INVALID);
@@ -60,7 +60,7 @@ static void test_users(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         auto_web_url struct sp_web_url u = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(sp_web_url_read(sp_str_of(table[i].url), &u, &e), 0);
         assert_true(u.has_userinfo);
@@ -69,7 +69,7 @@ static void test_users(void **state)
         assert_null(strchr(u.text.data, '@'));
     }
     auto_web_url struct sp_web_url none = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     assert_int_equal(sp_web_url_read(SP_STR("http://@a"), &none, &e), 0);
     assert_false(none.has_userinfo);
 }
@@ -79,7 +79,7 @@ static void test_what_is_no_address(void **state)
     static const char relative[] = "relative URL without a base";
     static const char name[] = "invalid international domain name";
     auto_free char *long_one = malloc(70001);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)state;
     refuses("", relative);
@@ -124,7 +124,7 @@ static void test_other_schemes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         auto_web_url struct sp_web_url u = {0};
-        struct sp_error e = {0};
+        struct sp_err e = {0};
 
         assert_int_equal(sp_web_url_read(sp_str_of(table[i][0]), &u, &e), 0);
         assert_false(sp_web_url_is_http(&u));

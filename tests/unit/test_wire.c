@@ -8,7 +8,7 @@
 static int near_end, far_end;
 static int fds_before;
 static struct sp_wire_message message;
-static struct sp_error error;
+static struct sp_err error;
 
 static int short_sends; /* so many answer ENOMEM */
 
@@ -34,7 +34,7 @@ static int make_pair(void **state)
     near_end = pair[0];
     far_end = pair[1];
     memset(&message, 0x55, sizeof message);
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     return 0;
 }
 

@@ -16,7 +16,7 @@ static int end(void **state)
 
 static void add(enum sp_access access, const char *path)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     policy.profile.kind = SP_PROFILE_MANAGED;
     assert_int_equal(sp_profile_add(&policy.profile, SP_PLACE_PATH, access, false, sp_str_of(path),

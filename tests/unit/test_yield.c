@@ -91,7 +91,7 @@ static void test_the_bound_of_polls_is_configured_but_not_below_five_seconds(voi
 
 static uint64_t of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint64_t ms = 0;
 
     if (sp_yield_of_write(ask, has_chars, no_timeout, SP_YIELD_POLL_MAX_MS, &ms, &e) < 0)
@@ -116,7 +116,7 @@ static void test_no_timeout_waits_for_the_exit(void **state)
 
 static void no_timeout_is_refused(bool has_chars, bool has_yield_time, const char *text)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     uint64_t ms = 42;
 
     assert_int_equal(sp_yield_of_write((struct sp_yield_ask){has_yield_time, 1000}, has_chars, true,

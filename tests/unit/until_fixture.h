@@ -49,7 +49,7 @@ static inline void write_until(struct answer *a, const char *chars, const struct
                                      .yield = {yield_ms != 0, yield_ms},
                                      .until = items,
                                      .until_count = count};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     *a = (struct answer){0};
     assert_int_equal(sp_manager_write(manager, &ask, on_reply, a, &a->call, &e), 0);

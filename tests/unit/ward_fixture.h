@@ -24,7 +24,7 @@ static struct sp_loop *loop;
 static struct sp_cells *cells;
 static struct sp_wards *wards;
 static struct sp_journal *journal;
-static struct sp_error error;
+static struct sp_err error;
 static int ward_fds;
 
 /* ---- beginning and end ---- */
@@ -206,7 +206,7 @@ static inline struct sp_cell *cell_for(uint64_t session, const struct sp_policy 
 {
     struct sp_cell *c = NULL;
 
-    error = (struct sp_error){0};
+    error = (struct sp_err){0};
     if (sp_wards_cell(wards, session, p, &c, &error) < 0)
         fail_msg("%s", error.msg);
     assert_int_equal(sp_cell_tier(c), SP_TIER_CELL);
@@ -222,7 +222,7 @@ struct run {
     bool is_started, is_closed, is_lost;
     uint32_t step;
     int code;
-    struct sp_error why;
+    struct sp_err why;
     char out[512];
     size_t len;
 };
@@ -279,7 +279,7 @@ static inline void run_done(struct sp_seat *s, uint64_t token, int err)
     (void)err;
 }
 
-static inline void run_lost(struct sp_seat *s, const struct sp_error *why)
+static inline void run_lost(struct sp_seat *s, const struct sp_err *why)
 {
     struct run *r = (struct run *)(void *)s;
 
@@ -355,7 +355,7 @@ static inline void lives(int pidfd)
 static inline int wards_main(const struct CMUnitTest *all, size_t count)
 {
     struct sp_powers powers;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     program = getenv("SALLYPORT");
     if (program == NULL || sp_spawn_reserve(&e) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)

@@ -36,7 +36,7 @@ struct sp_patch {
 void sp_patch_done(struct sp_patch *p);
 
 /* SP_E_INVALID: "invalid patch: ..." or "invalid hunk at line N, ..." (14.2). Bounded: 16 MiB. */
-int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_error *e);
+int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e);
 
 /* What a command is (14.1). */
 enum sp_patch_call {
@@ -45,7 +45,7 @@ enum sp_patch_call {
     SP_PATCH_CALL_BARE,  /* a patch without apply_patch: M18 with the hint */
 };
 int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_buf *ret_text,
-                       struct sp_buf *ret_cd, struct sp_error *e);
+                       struct sp_buf *ret_cd, struct sp_err *e);
 
 /* What is to become of a file, whole: two are the same only if nothing of it has changed. */
 struct sp_patch_digest {
@@ -74,7 +74,7 @@ void sp_patch_changes_done(struct sp_patch_changes *c);
 
 /* What a patch says of its files, which are not looked at: kinds, paths, what new ones contain. */
 int sp_patch_list(const struct sp_patch *p, const char *cwd, struct sp_patch_changes *ret,
-                  struct sp_error *e);
+                  struct sp_err *e);
 /* What is at a path, links followed. */
 enum sp_patch_there {
     SP_PATCH_THERE_FILE,
@@ -101,7 +101,7 @@ struct sp_patch_source {
  */
 int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
                     const struct sp_patch_source *source, struct sp_patch_changes *ret,
-                    struct sp_buf *ret_why, struct sp_error *e);
+                    struct sp_buf *ret_why, struct sp_err *e);
 
 /*
  * Verified by another process, which may read less than we: it tells what would become of the
@@ -109,22 +109,22 @@ int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_e
  */
 #define SP_PATCH_REPORT_BYTES (16U << 20)
 /* SP_E_LIMIT: it would be larger than that. */
-int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, struct sp_error *e);
+int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, struct sp_err *e);
 /* Fills what sp_patch_list has made. After a failure they are only good to be freed. */
-int sp_patch_read_report(struct sp_str report, struct sp_patch_changes *c, struct sp_error *e);
+int sp_patch_read_report(struct sp_str report, struct sp_patch_changes *c, struct sp_err *e);
 
 /* The digests of changes that were heard of, a line each, before the patch that they are of. */
 bool sp_patch_add_approved(struct sp_buf *out, const struct sp_patch_changes *c,
                            struct sp_str patch);
 /* The patch in that text; the digests are the lines before it. */
 int sp_patch_find_approved(struct sp_str text, struct sp_str *ret_digests, struct sp_str *ret_patch,
-                           struct sp_error *e);
+                           struct sp_err *e);
 /* Whether they are what was approved; the error names the first that is not. */
 int sp_patch_check_approved(const struct sp_patch_changes *c, struct sp_str digests,
-                            struct sp_error *e);
+                            struct sp_err *e);
 
 /* Whether no component of any path is a symbolic link, as far as it is there. */
-int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_error *e);
+int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e);
 /*
  * Writes what was verified. Stops at the first failure; *ret_done says how many were carried out,
  * exactly: each file is replaced in one step, after its bytes are on the disk. A file that has
@@ -132,7 +132,7 @@ int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_error *e);
  * refuses_links: no component of a path may be a symbolic link (a free patch).
  */
 int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,
-                   struct sp_error *e);
+                   struct sp_err *e);
 /* "Success. Updated the following files:" and its lines. */
 bool sp_patch_add_summary(struct sp_buf *out, const struct sp_patch_changes *c);
 /* A unified diff of one change, for a question (12.2). */

@@ -40,7 +40,7 @@ static void leave(struct spot *s)
         .dir = -1, .name = "" \
     }
 
-static int failed(struct sp_error *e, const char *what, const char *path, int err)
+static int failed(struct sp_err *e, const char *what, const char *path, int err)
 {
     if (err == ELOOP)
         return sp_fail(e, SP_E_FAILED, 0, "%s %s: a symbolic link is in the way", what, path);
@@ -96,7 +96,7 @@ static bool holds(int fd, struct sp_str want)
 }
 
 static int check_source(const struct spot *s, const struct sp_patch_change *c, struct stat *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     auto_close int fd = open_regular(s, ret);
 
@@ -211,7 +211,7 @@ static int replace(const struct spot *s, struct sp_str text, const struct stat *
 }
 
 static int write_to(const char *path, struct sp_str text, const struct stat *like,
-                    bool refuses_links, struct sp_error *e)
+                    bool refuses_links, struct sp_err *e)
 {
     const struct sp_patch_walk how = {.refuses_links = refuses_links, .makes_parents = true};
     auto_spot struct spot s = NOWHERE;
@@ -225,12 +225,12 @@ static int write_to(const char *path, struct sp_str text, const struct stat *lik
 
 /* ---- each kind ---- */
 
-static int remove_at(const struct spot *s, const char *what, const char *path, struct sp_error *e)
+static int remove_at(const struct spot *s, const char *what, const char *path, struct sp_err *e)
 {
     return unlinkat(s->dir, s->name, 0) < 0 ? failed(e, what, path, errno) : 0;
 }
 
-static int apply_delete(const struct sp_patch_change *c, bool refuses_links, struct sp_error *e)
+static int apply_delete(const struct sp_patch_change *c, bool refuses_links, struct sp_err *e)
 {
     const struct sp_patch_walk how = {.refuses_links = refuses_links};
     auto_spot struct spot s = NOWHERE;
@@ -241,7 +241,7 @@ static int apply_delete(const struct sp_patch_change *c, bool refuses_links, str
 }
 
 static int apply_move(const struct sp_patch_change *c, const struct stat *like, bool refuses_links,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     const struct sp_patch_walk how = {.refuses_links = refuses_links};
     auto_spot struct spot source = NOWHERE;
@@ -255,7 +255,7 @@ static int apply_move(const struct sp_patch_change *c, const struct stat *like, 
     return r < 0 ? sp_wrap(e, "%s was written", c->full_target) : 0;
 }
 
-static int apply_update(const struct sp_patch_change *c, bool refuses_links, struct sp_error *e)
+static int apply_update(const struct sp_patch_change *c, bool refuses_links, struct sp_err *e)
 {
     const struct sp_patch_walk how = {.refuses_links = refuses_links};
     auto_spot struct spot s = NOWHERE;
@@ -273,7 +273,7 @@ static int apply_update(const struct sp_patch_change *c, bool refuses_links, str
     return r < 0 ? failed(e, "Failed to write file", c->full_path, -r) : 0;
 }
 
-static int apply_one(const struct sp_patch_change *c, bool refuses_links, struct sp_error *e)
+static int apply_one(const struct sp_patch_change *c, bool refuses_links, struct sp_err *e)
 {
     switch (c->kind) {
     case SP_PATCH_ADD:
@@ -286,7 +286,7 @@ static int apply_one(const struct sp_patch_change *c, bool refuses_links, struct
     return sp_fail(e, SP_E_INVALID, 0, "an unknown kind of change");
 }
 
-static int check_path(const char *path, const char *what, struct sp_error *e)
+static int check_path(const char *path, const char *what, struct sp_err *e)
 {
     const struct sp_patch_walk how = {.refuses_links = true};
     auto_close int dir = -1;
@@ -297,7 +297,7 @@ static int check_path(const char *path, const char *what, struct sp_error *e)
                : 0;
 }
 
-int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_error *e)
+int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e)
 {
     int r = 0;
 
@@ -313,7 +313,7 @@ int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_error *e)
 }
 
 int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,
-                   struct sp_error *e)
+                   struct sp_err *e)
 {
     /* For a whole patch that cannot go through, before anything is written; what is put in the way
      * later is met by the walk. */

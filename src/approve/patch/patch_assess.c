@@ -29,7 +29,7 @@ void sp_patch_assessment_done(struct sp_patch_assessment *a)
     *a = (struct sp_patch_assessment){0};
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "assess a patch");
 }
@@ -98,7 +98,7 @@ static void drop_repeated(struct sp_patch_assessment *r)
     r->parent_count = kept;
 }
 
-static int find_parents(struct assessor *a, struct sp_error *e)
+static int find_parents(struct assessor *a, struct sp_err *e)
 {
     const struct sp_patch_changes *c = a->ask->changes;
     bool ok;
@@ -142,7 +142,7 @@ static int reject(struct assessor *a, const char *text)
     return 0;
 }
 
-static int question(struct assessor *a, struct sp_error *e)
+static int question(struct assessor *a, struct sp_err *e)
 {
     if (!may_ask(&a->ask->policy))
         return reject(a, has_writable_root(a) ? outside : read_only);
@@ -150,7 +150,7 @@ static int question(struct assessor *a, struct sp_error *e)
     return find_parents(a, e);
 }
 
-static int assess(struct assessor *a, struct sp_error *e)
+static int assess(struct assessor *a, struct sp_err *e)
 {
     const struct sp_patch_assess_ask *ask = a->ask;
 
@@ -167,7 +167,7 @@ static int assess(struct assessor *a, struct sp_error *e)
 }
 
 int sp_patch_assess(const struct sp_patch_assess_ask *ask, struct sp_patch_assessment *ret,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     struct sp_patch_assessment result = {.is_free = is_free(ask)};
     struct assessor a = {.ask = ask, .ret = &result};

@@ -35,6 +35,6 @@ void sp_patch_assessment_done(struct sp_patch_assessment *a);
 
 /* Fails only without memory. */
 int sp_patch_assess(const struct sp_patch_assess_ask *ask, struct sp_patch_assessment *ret,
-                    struct sp_error *e);
+                    struct sp_err *e);
 
 #endif

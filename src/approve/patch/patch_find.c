@@ -130,13 +130,13 @@ static bool search(struct sp_patch_lines *l, const struct sp_patch_level *v, str
     return spend(l, (uint64_t)(i - from) + p->count);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
 }
 
 static int find_at_level(struct sp_patch_lines *l, int level, const struct sp_str *lines,
-                         struct pattern *p, uint32_t from, uint32_t *ret, struct sp_error *e)
+                         struct pattern *p, uint32_t from, uint32_t *ret, struct sp_err *e)
 {
     const struct sp_patch_level *v = &l->levels[level];
 
@@ -154,7 +154,7 @@ static int find_at_level(struct sp_patch_lines *l, int level, const struct sp_st
 }
 
 int sp_patch_find(struct sp_patch_lines *l, const struct sp_str *pattern, uint32_t count,
-                  uint32_t start, bool is_at_end, uint32_t *ret, struct sp_error *e)
+                  uint32_t start, bool is_at_end, uint32_t *ret, struct sp_err *e)
 {
     *ret = count == 0 ? start : SP_PATCH_NOT_FOUND;
     if (count == 0 || count > l->count || start > l->count - count)

@@ -58,19 +58,19 @@ void sp_patch_done(struct sp_patch *p)
     *p = (struct sp_patch){0};
 }
 
-static int invalid(struct sp_error *e, const char *text)
+static int invalid(struct sp_err *e, const char *text)
 {
     return sp_fail(e, SP_E_INVALID, 0, "invalid patch: %s", text);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
 }
 
 #define QUOTED(s) SP_STR_ARG(sp_patch_cut(s, SHOWN))
 
-static int bad_header(const struct reader *r, struct sp_str line, struct sp_error *e)
+static int bad_header(const struct reader *r, struct sp_str line, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0,
                    "invalid hunk at line %u, '" SP_STR_FMT
@@ -79,7 +79,7 @@ static int bad_header(const struct reader *r, struct sp_str line, struct sp_erro
                    r->line, QUOTED(line));
 }
 
-static int unexpected(const struct reader *r, struct sp_str line, struct sp_error *e)
+static int unexpected(const struct reader *r, struct sp_str line, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0,
                    "invalid hunk at line %u, Unexpected line found in update hunk: '" SP_STR_FMT
@@ -88,7 +88,7 @@ static int unexpected(const struct reader *r, struct sp_str line, struct sp_erro
                    r->line, QUOTED(line));
 }
 
-static int no_marker(const struct reader *r, struct sp_str line, struct sp_error *e)
+static int no_marker(const struct reader *r, struct sp_str line, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0,
                    "invalid hunk at line %u, Expected update hunk to start with a @@ context "
@@ -96,7 +96,7 @@ static int no_marker(const struct reader *r, struct sp_str line, struct sp_error
                    r->line, QUOTED(line));
 }
 
-static int no_lines(const struct reader *r, struct sp_error *e)
+static int no_lines(const struct reader *r, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0,
                    "invalid hunk at line %u, Update hunk does not contain any lines", r->line);
@@ -123,7 +123,7 @@ static bool is_empty_chunk(const struct sp_patch_chunk *c)
 }
 
 /* Whether the open hunk may end before this line. */
-static int end_hunk(const struct reader *r, struct sp_str line, struct sp_error *e)
+static int end_hunk(const struct reader *r, struct sp_str line, struct sp_err *e)
 {
     if (r->state != IN_UPDATE)
         return 0;
@@ -137,7 +137,7 @@ static int end_hunk(const struct reader *r, struct sp_str line, struct sp_error 
     return sp_str_eq(line, end_marker) ? no_lines(r, e) : unexpected(r, line, e);
 }
 
-static int check_path(const struct reader *r, struct sp_str path, struct sp_error *e)
+static int check_path(const struct reader *r, struct sp_str path, struct sp_err *e)
 {
     return sp_str_has_nul(path)
                ? sp_fail(e, SP_E_INVALID, 0, "invalid hunk at line %u, a path holds a NUL byte",
@@ -146,7 +146,7 @@ static int check_path(const struct reader *r, struct sp_str path, struct sp_erro
 }
 
 static int begin_hunk(struct reader *r, enum sp_patch_kind kind, struct sp_str path,
-                      struct sp_str line, struct sp_error *e)
+                      struct sp_str line, struct sp_err *e)
 {
     static const enum state states[] = {
         [SP_PATCH_ADD] = IN_ADD,
@@ -170,7 +170,7 @@ static int begin_hunk(struct reader *r, enum sp_patch_kind kind, struct sp_str p
     return 0;
 }
 
-static int take_environment(struct reader *r, struct sp_str id, struct sp_error *e)
+static int take_environment(struct reader *r, struct sp_str id, struct sp_err *e)
 {
     if (r->environment_id.p != NULL)
         return invalid(e, "apply_patch environment_id cannot be specified more than once");
@@ -182,7 +182,7 @@ static int take_environment(struct reader *r, struct sp_str id, struct sp_error 
 }
 
 /* *ret_taken: the line was a header or the end. */
-static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, struct sp_error *e)
+static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, struct sp_err *e)
 {
     static const struct sp_str markers[] = {
         [SP_PATCH_ADD] = SP_STR("*** Add File: "),
@@ -244,7 +244,7 @@ static bool take_change(struct reader *r, struct sp_str line)
     return true;
 }
 
-static int take_end_of_file(struct reader *r, struct sp_error *e)
+static int take_end_of_file(struct reader *r, struct sp_err *e)
 {
     if (is_empty_chunk(r->chunk))
         return no_lines(r, e);
@@ -253,7 +253,7 @@ static int take_end_of_file(struct reader *r, struct sp_error *e)
     return 0;
 }
 
-static int take_update(struct reader *r, struct sp_str line, struct sp_error *e)
+static int take_update(struct reader *r, struct sp_str line, struct sp_err *e)
 {
     const struct sp_str end_trimmed = sp_patch_trim_end(line);
     const bool is_bare = sp_str_eq(end_trimmed, bare_context);
@@ -295,7 +295,7 @@ static bool take_added(struct reader *r, struct sp_str line)
     return true;
 }
 
-static int take_line(struct reader *r, struct sp_str line, bool is_last, struct sp_error *e)
+static int take_line(struct reader *r, struct sp_str line, bool is_last, struct sp_err *e)
 {
     const struct sp_str trimmed = sp_patch_trim(line);
     bool is_taken = false;
@@ -340,7 +340,7 @@ static struct sp_str last_line(struct sp_str text)
     return lf == NULL ? text : (struct sp_str){lf + 1, text.n - (size_t)(lf + 1 - text.p)};
 }
 
-static int check_borders(struct sp_str text, struct sp_error *e)
+static int check_borders(struct sp_str text, struct sp_err *e)
 {
     if (!sp_str_eq(sp_patch_trim(first_line(text)), begin_marker))
         return invalid(e, "The first line of the patch must be '*** Begin Patch'");
@@ -378,7 +378,7 @@ static bool is_wrapped(struct sp_str text, struct sp_str *ret_inner)
 }
 
 /* What is left to read, from the first marker to the last. */
-static int find_body(struct sp_str text, struct sp_str *ret, struct sp_error *e)
+static int find_body(struct sp_str text, struct sp_str *ret, struct sp_err *e)
 {
     struct sp_str inner;
     int r;
@@ -413,7 +413,7 @@ static struct store *store_new(struct sp_str text, uint64_t lines)
     return s;
 }
 
-static int read_lines(struct reader *r, struct sp_str text, struct sp_error *e)
+static int read_lines(struct reader *r, struct sp_str text, struct sp_err *e)
 {
     struct sp_str line;
     int ret = 0;
@@ -430,7 +430,7 @@ static int read_lines(struct reader *r, struct sp_str text, struct sp_error *e)
     return ret;
 }
 
-int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_error *e)
+int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
 {
     struct reader r = {0};
     struct sp_str body;

@@ -64,14 +64,14 @@ void sp_patch_lines_done(struct sp_patch_lines *l); /* items are the caller's */
 /* The first line at or after `start` where the pattern is; is_at_end: only the file's end counts.
  * An empty pattern is at start. */
 int sp_patch_find(struct sp_patch_lines *l, const struct sp_str *pattern, uint32_t count,
-                  uint32_t start, bool is_at_end, uint32_t *ret, struct sp_error *e);
+                  uint32_t start, bool is_at_end, uint32_t *ret, struct sp_err *e);
 
 /* ---- the new text of a file (patch_update.c) ---- */
 
 /* why: the whole story if it is longer than an error holds; may be NULL. */
 int sp_patch_update(struct sp_str before, const struct sp_patch_hunk *h, const char *full_path,
                     bool keeps_line_endings, uint64_t *steps, struct sp_buf *ret_after,
-                    struct sp_buf *ret_why, struct sp_error *e);
+                    struct sp_buf *ret_why, struct sp_err *e);
 
 /* ---- directories (patch_walk.c) ---- */
 

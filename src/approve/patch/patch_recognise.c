@@ -160,7 +160,7 @@ static bool is_patch_script(struct sp_str script, struct sp_str *ret_text, struc
 
 /* ---- all of it ---- */
 
-static int is_bare(struct sp_str text, bool *ret, struct sp_error *e)
+static int is_bare(struct sp_str text, bool *ret, struct sp_err *e)
 {
     struct sp_patch p = {0};
     const int r = sp_patch_parse(text, &p, e);
@@ -171,7 +171,7 @@ static int is_bare(struct sp_str text, bool *ret, struct sp_error *e)
 }
 
 int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_buf *ret_text,
-                       struct sp_buf *ret_cd, struct sp_error *e)
+                       struct sp_buf *ret_cd, struct sp_err *e)
 {
     struct sp_str text = {0};
     struct sp_str cd = {0};

@@ -24,7 +24,7 @@
     (SP_PATCH_REPORT_BYTES / 2) /* of deleted files: what is beyond is not shown \
                                  */
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "tell what a patch changes");
 }
@@ -84,7 +84,7 @@ static bool read_digest(struct sp_str s, struct sp_patch_digest *ret)
 
 /* ---- telling ---- */
 
-static int too_large(struct sp_error *e)
+static int too_large(struct sp_err *e)
 {
     return sp_fail(e, SP_E_LIMIT, 0,
                    "invalid patch: what it changes, as a diff, is larger than %u MiB; make several "
@@ -92,7 +92,7 @@ static int too_large(struct sp_error *e)
                    SP_PATCH_REPORT_BYTES >> 20);
 }
 
-static int add_text(struct sp_buf *out, struct sp_str s, struct sp_error *e)
+static int add_text(struct sp_buf *out, struct sp_str s, struct sp_err *e)
 {
     if (s.n >= SP_PATCH_REPORT_BYTES - out->len)
         return too_large(e);
@@ -102,7 +102,7 @@ static int add_text(struct sp_buf *out, struct sp_str s, struct sp_error *e)
     return ok ? 0 : no_memory(e);
 }
 
-static int add_change(struct sp_buf *out, const struct sp_patch_change *c, struct sp_error *e)
+static int add_change(struct sp_buf *out, const struct sp_patch_change *c, struct sp_err *e)
 {
     auto_buf struct sp_buf diff = {0};
     struct sp_patch_digest digest;
@@ -123,7 +123,7 @@ static int add_change(struct sp_buf *out, const struct sp_patch_change *c, struc
     return add_text(out, (struct sp_str){0}, e);
 }
 
-int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, struct sp_error *e)
+int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, struct sp_err *e)
 {
     int r = sp_buf_printf(out, HEAD "%" PRIu32 "\n", c->count) ? 0 : no_memory(e);
 
@@ -137,7 +137,7 @@ int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, st
 
 /* ---- hearing ---- */
 
-static int bad_report(struct sp_error *e)
+static int bad_report(struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0,
                    "what the program that verifies patches says cannot be understood: is it the "
@@ -203,7 +203,7 @@ static bool take_all(struct sp_str rest, const struct sp_patch_changes *c)
     return sp_str_eq(rest, SP_STR(TAIL));
 }
 
-int sp_patch_read_report(struct sp_str report, struct sp_patch_changes *c, struct sp_error *e)
+int sp_patch_read_report(struct sp_str report, struct sp_patch_changes *c, struct sp_err *e)
 {
     return take_all(report, c) ? 0 : bad_report(e);
 }
@@ -221,7 +221,7 @@ bool sp_patch_add_approved(struct sp_buf *out, const struct sp_patch_changes *c,
 }
 
 int sp_patch_find_approved(struct sp_str text, struct sp_str *ret_digests, struct sp_str *ret_patch,
-                           struct sp_error *e)
+                           struct sp_err *e)
 {
     struct sp_str rest = text;
     uint64_t count;
@@ -236,7 +236,7 @@ int sp_patch_find_approved(struct sp_str text, struct sp_str *ret_digests, struc
 }
 
 int sp_patch_check_approved(const struct sp_patch_changes *c, struct sp_str digests,
-                            struct sp_error *e)
+                            struct sp_err *e)
 {
     if (digests.n != (size_t)c->count * (HEX + 1))
         return sp_fail(e, SP_E_INVALID, 0, "invalid patch: it is not the one that was approved");

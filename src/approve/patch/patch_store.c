@@ -37,7 +37,7 @@ void sp_patch_changes_done(struct sp_patch_changes *c)
     *c = (struct sp_patch_changes){0};
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "verify a patch");
 }
@@ -95,7 +95,7 @@ static struct sp_patch_store *store_new(const struct sp_patch *p)
 }
 
 /* Absolute and normal, or NULL with the reason in e. */
-static const char *resolve(const char *cwd, struct sp_str path, struct sp_error *e)
+static const char *resolve(const char *cwd, struct sp_str path, struct sp_err *e)
 {
     errno = 0;
     char *full = path.n < PATH_MAX ? sp_path_normalise(path.p, cwd) : NULL;
@@ -113,7 +113,7 @@ static const char *resolve(const char *cwd, struct sp_str path, struct sp_error 
     return NULL;
 }
 
-static int resolve_all(struct sp_patch_store *s, const char *cwd, struct sp_error *e)
+static int resolve_all(struct sp_patch_store *s, const char *cwd, struct sp_err *e)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         struct sp_patch_change *c = &s->items[i];
@@ -140,7 +140,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* What a hunk finds must be what is there: no file is touched by two. */
-static int refuse_twice(const struct sp_patch_store *s, struct sp_error *e)
+static int refuse_twice(const struct sp_patch_store *s, struct sp_err *e)
 {
     auto_free const char **paths = calloc((size_t)s->count * 2 + 1, sizeof *paths);
     size_t n = 0;
@@ -161,10 +161,10 @@ static int refuse_twice(const struct sp_patch_store *s, struct sp_error *e)
 }
 
 int sp_patch_list(const struct sp_patch *p, const char *cwd, struct sp_patch_changes *ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct sp_patch_store *s = store_new(p);
-    struct sp_error own;
+    struct sp_err own;
 
     if (e == NULL)
         e = &own;

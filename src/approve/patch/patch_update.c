@@ -31,7 +31,7 @@ struct update {
     struct sp_buf *why;
 };
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "patch a file");
 }
@@ -106,7 +106,7 @@ static uint64_t split(struct update *u, struct sp_str *items, struct endings *en
     return count;
 }
 
-static int read_lines(struct update *u, struct sp_error *e)
+static int read_lines(struct update *u, struct sp_err *e)
 {
     struct endings endings = {0};
     const uint64_t count = split(u, NULL, &endings);
@@ -206,8 +206,7 @@ static bool add_insertion(struct update *u, const struct sp_patch_chunk *c, uint
                                      .new_count = c->new_count});
 }
 
-static int context_missing(const struct update *u, const struct sp_patch_chunk *c,
-                           struct sp_error *e)
+static int context_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_err *e)
 {
     if (u->why != NULL &&
         (!sp_buf_printf(u->why, "Failed to find context '") ||
@@ -217,7 +216,7 @@ static int context_missing(const struct update *u, const struct sp_patch_chunk *
                    SP_STR_ARG(sp_patch_cut(c->context, 200)), u->path);
 }
 
-static int lines_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_error *e)
+static int lines_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
     bool ok = sp_buf_printf(&text, "Failed to find expected lines in %s:\n", u->path);
@@ -232,7 +231,7 @@ static int lines_missing(const struct update *u, const struct sp_patch_chunk *c,
 
 /* The old lines; or, if the last is empty, without that: it was the newline at the file's end. */
 static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t position,
-                      struct found *ret, struct sp_error *e)
+                      struct found *ret, struct sp_err *e)
 {
     struct found f = {.old_lines = c->old_lines,
                       .new_lines = c->new_lines,
@@ -251,7 +250,7 @@ static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t
 }
 
 static int place_chunk(struct update *u, const struct sp_patch_chunk *c, uint32_t *position,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     struct found f = {0};
     uint32_t at;
@@ -319,7 +318,7 @@ static bool write_text(const struct update *u, struct sp_buf *out)
     return ok && keep_lines(u, out, at, u->lines.count);
 }
 
-static int make_text(struct update *u, struct sp_buf *ret, struct sp_error *e)
+static int make_text(struct update *u, struct sp_buf *ret, struct sp_err *e)
 {
     uint32_t position = 0;
 
@@ -336,7 +335,7 @@ static int make_text(struct update *u, struct sp_buf *ret, struct sp_error *e)
 
 int sp_patch_update(struct sp_str before, const struct sp_patch_hunk *h, const char *full_path,
                     bool keeps_line_endings, uint64_t *steps, struct sp_buf *ret_after,
-                    struct sp_buf *ret_why, struct sp_error *e)
+                    struct sp_buf *ret_why, struct sp_err *e)
 {
     struct update u = {
         .before = before.n == 0 ? SP_STR("") : before,

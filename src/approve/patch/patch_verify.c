@@ -100,7 +100,7 @@ static struct sp_str text_of(const struct sp_buf *b)
     return b->len == 0 ? SP_STR("") : (struct sp_str){b->data, b->len};
 }
 
-static int unreadable(const struct verifier *v, const char *path, int err, struct sp_error *e)
+static int unreadable(const struct verifier *v, const char *path, int err, struct sp_err *e)
 {
     if (err == EFBIG)
         return sp_fail(
@@ -114,7 +114,7 @@ static int unreadable(const struct verifier *v, const char *path, int err, struc
     return sp_fail(e, SP_E_SYSTEM, err, "Failed to read file to update %s", path);
 }
 
-static int read_source(struct verifier *v, uint32_t i, struct sp_error *e)
+static int read_source(struct verifier *v, uint32_t i, struct sp_err *e)
 {
     struct sp_patch_change *c = &v->store->items[i];
     struct sp_buf *text = &v->store->before[i];
@@ -133,7 +133,7 @@ static int read_source(struct verifier *v, uint32_t i, struct sp_error *e)
 
 /* ---- each kind ---- */
 
-static int check_target(const struct verifier *v, const char *path, struct sp_error *e)
+static int check_target(const struct verifier *v, const char *path, struct sp_err *e)
 {
     enum sp_patch_there there = SP_PATCH_THERE_DANGLING;
 
@@ -144,7 +144,7 @@ static int check_target(const struct verifier *v, const char *path, struct sp_er
     return 0;
 }
 
-static int verify_update(struct verifier *v, uint32_t i, struct sp_error *e)
+static int verify_update(struct verifier *v, uint32_t i, struct sp_err *e)
 {
     struct sp_patch_change *c = &v->store->items[i];
     int r = read_source(v, i, e);
@@ -159,7 +159,7 @@ static int verify_update(struct verifier *v, uint32_t i, struct sp_error *e)
     return r;
 }
 
-static int verify_delete(struct verifier *v, uint32_t i, struct sp_error *e)
+static int verify_delete(struct verifier *v, uint32_t i, struct sp_err *e)
 {
     struct sp_patch_change *c = &v->store->items[i];
     struct sp_buf *text = &v->store->before[i];
@@ -184,7 +184,7 @@ static int verify_delete(struct verifier *v, uint32_t i, struct sp_error *e)
     return 0;
 }
 
-static int verify_one(struct verifier *v, uint32_t i, struct sp_error *e)
+static int verify_one(struct verifier *v, uint32_t i, struct sp_err *e)
 {
     switch (v->store->items[i].kind) {
     case SP_PATCH_ADD:
@@ -199,7 +199,7 @@ static int verify_one(struct verifier *v, uint32_t i, struct sp_error *e)
 
 int sp_patch_verify(const struct sp_patch *p, const char *cwd, bool keeps_line_endings,
                     const struct sp_patch_source *source, struct sp_patch_changes *ret,
-                    struct sp_buf *ret_why, struct sp_error *e)
+                    struct sp_buf *ret_why, struct sp_err *e)
 {
     struct sp_patch_changes found = {0};
     int r = sp_patch_list(p, cwd, &found, e);

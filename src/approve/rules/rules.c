@@ -34,7 +34,7 @@ void sp_rules_mark_incomplete(struct sp_rules_maker *m)
     m->is_incomplete = true;
 }
 
-static int add_part(struct sp_rules_maker *m, struct sp_rules_part *p, struct sp_error *e)
+static int add_part(struct sp_rules_maker *m, struct sp_rules_part *p, struct sp_err *e)
 {
     const bool is_good = sp_rules_parts_add(&m->parts, p);
 
@@ -43,7 +43,7 @@ static int add_part(struct sp_rules_maker *m, struct sp_rules_part *p, struct sp
 }
 
 int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     struct sp_rules_part *p;
     const int r = sp_rules_read_part(&m->parts, name, text, NULL, NULL, &p, e);
@@ -74,7 +74,7 @@ static bool allow_prefix(struct sp_rules_part *p, struct sp_words prefix)
     return true;
 }
 
-int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_error *e)
+int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_err *e)
 {
     if (prefix.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "prefix rule requires at least one token");
@@ -283,8 +283,7 @@ struct sp_rules_part *sp_rules_part_at(const struct sp_rules *r, uint32_t index)
     return r->parts.items[index];
 }
 
-struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix,
-                                      struct sp_error *e)
+struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
     struct sp_rules *extended = NULL;

@@ -27,14 +27,14 @@ void sp_rules_maker_free(struct sp_rules_maker *m);
  * "NAME:LINE:COLUMN: MESSAGE" (5.2, 5.3), and the maker is as before.
  */
 int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
-                      struct sp_error *e);
+                      struct sp_err *e);
 /* "failed to read rules file PATH" (SP_E_SYSTEM), or as above. */
-int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_error *e);
+int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_err *e);
 /* The same, and every fault that can be told apart is told, not the first alone. */
 int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
-                       void (*tell)(void *user, const char *text), void *user, struct sp_error *e);
+                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e);
 /* One allow rule for this prefix, as an accepted amendment has it. */
-int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_error *e);
+int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_err *e);
 /* Some file did not parse: nothing is free until it is repaired. */
 void sp_rules_mark_incomplete(struct sp_rules_maker *m);
 /* The set so far; the maker goes on and may be used again. NULL: no memory. */
@@ -45,17 +45,16 @@ struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
  * already allows exactly that prefix; in either case a reference of the caller's. r may be NULL: an
  * empty set. NULL: no memory.
  */
-struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix,
-                                      struct sp_error *e);
+struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e);
 /* The same with one more rule for a host, which is then the last of that host. */
 struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
-                                       struct sp_str protocol, bool allows, struct sp_error *e);
+                                       struct sp_str protocol, bool allows, struct sp_err *e);
 
 /* The set with the amendments of either kind that `from` has; as above. */
 struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_rules *from,
-                                          struct sp_error *e);
+                                          struct sp_err *e);
 /* The same rules, but incomplete: there may be others by now. As above. */
-struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_error *e);
+struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_err *e);
 
 /* ---- asking a set ---- */
 
@@ -140,7 +139,7 @@ struct sp_rules_places {
  */
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
                   void (*warn)(void *user, const char *text), void *user, struct sp_rules **ret,
-                  struct sp_error *e);
+                  struct sp_err *e);
 
 /* Whether there is nothing, or no more than what a sandbox puts where a protected name is missing:
  * an empty directory that is nobody's to write. It comes and goes with commands. */
@@ -149,9 +148,9 @@ bool sp_rules_is_nothing(const char *path);
 /* ---- amendments (5.6, 5.7) ---- */
 
 /* Appends an allow rule to USER_DIR/rules/default.rules: locked, once, atomic. */
-int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_error *e);
+int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e);
 int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
-                           bool allows, struct sp_error *e);
+                           bool allows, struct sp_err *e);
 /* Prefixes that would allow anything: never offered. */
 bool sp_rules_is_too_wide(struct sp_words prefix);
 

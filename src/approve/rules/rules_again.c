@@ -20,7 +20,7 @@ static bool add_parts(struct sp_rules_maker *m, const struct sp_rules *from, boo
     return is_good;
 }
 
-static struct sp_rules *make(struct sp_rules_maker *m, bool is_good, struct sp_error *e)
+static struct sp_rules *make(struct sp_rules_maker *m, bool is_good, struct sp_err *e)
 {
     struct sp_rules *made = is_good ? sp_rules_make(m) : NULL;
 
@@ -39,7 +39,7 @@ static bool has_amendment(const struct sp_rules *r)
 }
 
 struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_rules *from,
-                                          struct sp_error *e)
+                                          struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
 
@@ -49,7 +49,7 @@ struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_ru
     return make(&m, is_good, e);
 }
 
-struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_error *e)
+struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = true};
 

@@ -20,13 +20,13 @@
 
 #define FILE_NAME "default.rules"
 
-static int fail_system(struct sp_error *e, int sys, const char *doing, const char *user_dir)
+static int fail_system(struct sp_err *e, int sys, const char *doing, const char *user_dir)
 {
     return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s/rules/" FILE_NAME, doing, user_dir);
 }
 
 /* USER_DIR/rules; both are made, USER_DIR if its parent is there. */
-static int open_folder(const char *user_dir, struct sp_error *e)
+static int open_folder(const char *user_dir, struct sp_err *e)
 {
     (void)mkdir(user_dir, 0700); /* whether it is there is seen when it is opened */
     auto_close int home = open(user_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -42,7 +42,7 @@ static int open_folder(const char *user_dir, struct sp_error *e)
     return sp_fd_lift(fd);
 }
 
-static int open_file(const char *user_dir, struct sp_error *e)
+static int open_file(const char *user_dir, struct sp_err *e)
 {
     auto_close int folder = open_folder(user_dir, e);
 
@@ -68,7 +68,7 @@ static bool has_line(struct sp_str text, struct sp_str line)
 
 /* In one write: whoever reads sees the line, or does not. */
 static int append(int fd, struct sp_str before, struct sp_str line, const char *user_dir,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     auto_buf struct sp_buf out = {0};
     const bool lacks_newline = before.n != 0 && before.p[before.n - 1] != '\n';
@@ -87,7 +87,7 @@ static int append(int fd, struct sp_str before, struct sp_str line, const char *
     return fail_system(e, sys, "write to policy file", user_dir);
 }
 
-static int append_line(const char *user_dir, struct sp_str line, struct sp_error *e)
+static int append_line(const char *user_dir, struct sp_str line, struct sp_err *e)
 {
     auto_close int fd = open_file(user_dir, e);
     auto_buf struct sp_buf text = {0};
@@ -101,7 +101,7 @@ static int append_line(const char *user_dir, struct sp_str line, struct sp_error
     return has_line(before, line) ? 0 : append(fd, before, line, user_dir, e);
 }
 
-int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_error *e)
+int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     bool is_good = sp_buf_add_str(&line, SP_STR("prefix_rule(pattern=["));
@@ -137,7 +137,7 @@ static const char *label_of(struct sp_str protocol)
 
 /* The rule as one line, without a line feed. */
 static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
-                            bool allows, struct sp_error *e)
+                            bool allows, struct sp_err *e)
 {
     auto_buf struct sp_buf room = {0};
     auto_buf struct sp_buf why = {0};
@@ -168,7 +168,7 @@ static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_s
 }
 
 int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
-                           bool allows, struct sp_error *e)
+                           bool allows, struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     const int r = add_network_line(&line, host, protocol, allows, e);
@@ -177,7 +177,7 @@ int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_s
 }
 
 struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
-                                       struct sp_str protocol, bool allows, struct sp_error *e)
+                                       struct sp_str protocol, bool allows, struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
     auto_buf struct sp_buf line = {0};

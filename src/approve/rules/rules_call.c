@@ -210,7 +210,7 @@ static bool take_text_example(struct sp_rules_reader *r, const char *at, struct 
                               struct sp_words *ret)
 {
     auto_segments struct sp_segments split = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (sp_words_split(&split, text, &e) < 0)
         return e.code == SP_E_INVALID

@@ -39,7 +39,7 @@ bool sp_rules_fail(struct sp_rules_reader *r, const char *at, const char *fmt, .
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     find_place(r, at, &line, &column);
-    struct sp_error e;
+    struct sp_err e;
     (void)sp_fail(&e, SP_E_INVALID, 0, "%s:%zu:%zu: %s", r->name, line, column, text);
     if (r->faults++ == 0)
         *r->e = e;

@@ -41,13 +41,13 @@ int sp_rules_read_bytes(int fd, struct sp_buf *out)
     return 0;
 }
 
-static int fail_read(const char *path, int sys, struct sp_error *e)
+static int fail_read(const char *path, int sys, struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, sys, "failed to read rules file %s", path);
 }
 
 /* Reads what --rules named; a link is the user's own. */
-static int read_file(const char *path, struct sp_buf *out, struct sp_error *e)
+static int read_file(const char *path, struct sp_buf *out, struct sp_err *e)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat st;
@@ -61,7 +61,7 @@ static int read_file(const char *path, struct sp_buf *out, struct sp_error *e)
 }
 
 int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
-                       void (*tell)(void *user, const char *text), void *user, struct sp_error *e)
+                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_rules_part *p = NULL;
@@ -78,7 +78,7 @@ int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
     return r;
 }
 
-int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_error *e)
+int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_err *e)
 {
     return sp_rules_test_file(m, path, NULL, NULL, e);
 }
@@ -95,7 +95,7 @@ struct loading {
     const struct sp_rules *before;
     void (*warn)(void *user, const char *text);
     void *user;
-    struct sp_error *e;
+    struct sp_err *e;
     struct identity seen[MAX_FOLDERS]; /* folders that were read: none is read twice */
     size_t seen_count;
 };
@@ -122,19 +122,19 @@ static int keep_previous(struct loading *l, const char *path, bool is_managed)
  * version stays, unless we ourselves are short of something: that passes, and is not the file's
  * fault.
  */
-static bool is_lasting(const struct loading *l, const struct sp_error *why)
+static bool is_lasting(const struct loading *l, const struct sp_err *why)
 {
     return l->before != NULL && why->sys != ENOMEM && why->sys != EMFILE && why->sys != ENFILE;
 }
 
-static void warn_error(struct loading *l, const struct sp_error *why)
+static void warn_error(struct loading *l, const struct sp_err *why)
 {
     char text[sizeof why->msg + 128];
 
     warn(l, sp_error_text(why, text, sizeof text));
 }
 
-static int give_up(struct loading *l, int r, const struct sp_error *why)
+static int give_up(struct loading *l, int r, const struct sp_err *why)
 {
     if (l->e != NULL)
         *l->e = *why;
@@ -142,7 +142,7 @@ static int give_up(struct loading *l, int r, const struct sp_error *why)
 }
 
 static int refuse_file(struct loading *l, const char *path, bool is_managed, int r,
-                       const struct sp_error *why)
+                       const struct sp_err *why)
 {
     if (!is_lasting(l, why))
         return give_up(l, r, why);
@@ -153,7 +153,7 @@ static int refuse_file(struct loading *l, const char *path, bool is_managed, int
 static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
 {
     struct sp_rules_part *p = NULL;
-    struct sp_error fault = {0};
+    struct sp_err fault = {0};
     int r = sp_rules_read_part(&l->maker->parts, path, text, NULL, NULL, &p, &fault);
 
     if (r < 0 && fault.code != SP_E_INVALID)
@@ -171,7 +171,7 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
 
 static int refuse_read(struct loading *l, const char *path, bool is_managed, int sys)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     const int r = fail_read(path, sys, &why);
 
     return refuse_file(l, path, is_managed, r, &why);
@@ -253,7 +253,7 @@ static int keep_folder(struct loading *l, const char *path)
 
 static int refuse_folder(struct loading *l, const char *path, int sys)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     const int r = sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
 
     if (!is_lasting(l, &why))
@@ -344,7 +344,7 @@ static int load_project(struct loading *l, const char *root)
 static int load_managed(struct loading *l, const char *system_dir)
 {
     auto_buf struct sp_buf path = {0};
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     struct stat st;
 
     if (!sp_buf_printf(&path, "%s/managed.rules", system_dir) || !sp_buf_add(&path, "", 1))
@@ -373,7 +373,7 @@ static int load_named_files(struct loading *l, const char *const *files)
 
     for (; r == 0 && files != NULL && *files != NULL; files++) {
         auto_buf struct sp_buf text = {0};
-        struct sp_error why = {0};
+        struct sp_err why = {0};
 
         r = read_file(*files, &text, &why);
         r = r < 0 ? refuse_file(l, *files, false, r, &why)
@@ -400,7 +400,7 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
 
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
                   void (*warn_of)(void *user, const char *text), void *user, struct sp_rules **ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct loading l = {
         .maker = sp_rules_maker_new(), .before = before, .warn = warn_of, .user = user, .e = e};

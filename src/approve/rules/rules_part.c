@@ -110,9 +110,9 @@ static bool check_bytes(struct sp_rules_reader *r)
 
 int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
                        void (*tell)(void *user, const char *text), void *user,
-                       struct sp_rules_part **ret, struct sp_error *e)
+                       struct sp_rules_part **ret, struct sp_err *e)
 {
-    struct sp_error unheard = {0};
+    struct sp_err unheard = {0};
     struct sp_rules_reader r = {.name = name,
                                 .text = text,
                                 .p = text.p,

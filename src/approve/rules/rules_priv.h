@@ -147,7 +147,7 @@ struct sp_rules_reader {
     void (*tell)(void *user, const char *text);
     void *user;
     uint32_t faults;
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
 /* All that read return whether they could; if not, *r->e says why and where. */
@@ -204,7 +204,7 @@ struct sp_str sp_rules_base_name(struct sp_str path);
 /* A part of this text, after `before`; its examples hold. */
 int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
                        void (*tell)(void *user, const char *text), void *user,
-                       struct sp_rules_part **ret, struct sp_error *e);
+                       struct sp_rules_part **ret, struct sp_err *e);
 /* The bytes of an open regular file; of a larger one than may be, one byte more. 0 or an errno. */
 int sp_rules_read_bytes(int fd, struct sp_buf *out);
 /* NULL: there is no part of this name. */

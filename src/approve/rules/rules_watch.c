@@ -150,7 +150,7 @@ static uint64_t now_ms(void)
 }
 
 /* Into w->rules. */
-static int load(struct sp_rules_watch *w, struct sp_error *e)
+static int load(struct sp_rules_watch *w, struct sp_err *e)
 {
     auto_buf struct sp_buf fingerprint = {0};
     struct sp_rules *rules = NULL;
@@ -184,7 +184,7 @@ static void arm(struct sp_rules_watch *w, uint64_t in_ms)
 }
 
 /* What we have is not to be relied on: there may be rules that we could not read. */
-static void doubt(struct sp_rules_watch *w, const struct sp_error *why)
+static void doubt(struct sp_rules_watch *w, const struct sp_err *why)
 {
     char text[sizeof why->msg + 128];
     struct sp_rules *doubted = sp_rules_in_doubt(w->rules, NULL);
@@ -208,7 +208,7 @@ static void read_again(struct sp_timer *t)
 {
     struct sp_rules_watch *w = SP_CONTAINER(t, struct sp_rules_watch, timer);
     const uint64_t began = now_ms();
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)sp_loop_timer(w->loop, t, NEVER, read_again); /* there is room: it has just been armed */
     const bool is_read = load(w, &e) == 0;
@@ -281,7 +281,7 @@ static void on_readable(struct sp_watch *in, uint32_t events)
 
 static void watch(struct sp_rules_watch *w)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     w->fd = sp_notify_open();
     if (w->fd < 0) {
@@ -297,7 +297,7 @@ static void watch(struct sp_rules_watch *w)
 }
 
 int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_watch **ret,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     struct sp_rules_watch *w = calloc(1, sizeof *w);
     int r = 0;

@@ -32,7 +32,7 @@ struct sp_rules_watch_options {
 
 /* Reads the rules for the first time: errors are those of sp_rules_load. */
 int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_watch **ret,
-                       struct sp_error *e);
+                       struct sp_err *e);
 void sp_rules_watch_free(struct sp_rules_watch *w); /* before its loop; NULL is fine */
 
 struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w); /* borrowed */

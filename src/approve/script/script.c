@@ -54,7 +54,7 @@ void sp_segment_list_add(struct sp_segment_list *l, const struct sp_word_list *w
     l->count++;
 }
 
-int sp_segment_list_finish(struct sp_segment_list *l, struct sp_segments *ret, struct sp_error *e)
+int sp_segment_list_finish(struct sp_segment_list *l, struct sp_segments *ret, struct sp_err *e)
 {
     struct sp_words *items =
         l->has_no_memory ? NULL : sp_arena_new(&l->arena, l->count * sizeof *items);
@@ -128,7 +128,7 @@ static void add_whole(struct sp_segment_list *l, struct sp_words argv)
     sp_segment_list_add(l, &words);
 }
 
-int sp_segments_read(struct sp_segments *ret, struct sp_words argv, struct sp_error *e)
+int sp_segments_read(struct sp_segments *ret, struct sp_words argv, struct sp_err *e)
 {
     struct sp_segment_list list = {0};
     struct sp_str script = {0};

@@ -33,7 +33,7 @@ void sp_segments_done(struct sp_segments *s);
 #define auto_segments __attribute__((cleanup(sp_segments_done)))
 
 /* The segments of a command. Fails only without memory. The argv is borrowed while they live. */
-int sp_segments_read(struct sp_segments *ret, struct sp_words argv, struct sp_error *e);
+int sp_segments_read(struct sp_segments *ret, struct sp_words argv, struct sp_err *e);
 
 /* Whether argv is [bash|zsh|sh, -c|-lc, SCRIPT]; *ret_script is the script. */
 bool sp_script_is_wrapper(struct sp_words argv, struct sp_str *ret_script);
@@ -44,14 +44,14 @@ bool sp_script_is_wrapper(struct sp_words argv, struct sp_str *ret_script);
  * about safety and serves to find danger (4.3). is_opaque: some of it is nested too deep, or it
  * is too long for any kernel, and not all was looked at.
  */
-int sp_script_literals(struct sp_segments *ret, struct sp_str script, struct sp_error *e);
+int sp_script_literals(struct sp_segments *ret, struct sp_str script, struct sp_err *e);
 
 /* Whether argv[0] is the shell that was configured, or one in /bin or /usr/bin, literally (4.4). */
 bool sp_script_is_trusted_shell(struct sp_str argv0, const char *configured_shell);
 
 /* Splits as a POSIX shell would: quotes, backslash, comments; no expansion. SP_E_INVALID: the
  * quoting is broken. */
-int sp_words_split(struct sp_segments *ret, struct sp_str text, struct sp_error *e);
+int sp_words_split(struct sp_segments *ret, struct sp_str text, struct sp_err *e);
 
 /* Appends the words quoted for a shell, with blanks between them, as the peer quotes them. */
 bool sp_words_add_quoted(struct sp_buf *out, struct sp_words words);

@@ -339,7 +339,7 @@ void sp_reader_nested(struct sp_reader *r, struct sp_str text)
         (void)sp_reader_list(&inner);
 }
 
-int sp_script_literals(struct sp_segments *ret, struct sp_str script, struct sp_error *e)
+int sp_script_literals(struct sp_segments *ret, struct sp_str script, struct sp_err *e)
 {
     struct sp_segment_list list = {0};
     bool is_too_deep = script.n > SP_SCRIPT_MAX_BYTES;

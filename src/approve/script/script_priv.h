@@ -39,7 +39,7 @@ void sp_segment_list_add_word(struct sp_segment_list *l, struct sp_word_list *wo
                               struct sp_str text);
 void sp_segment_list_add(struct sp_segment_list *l, const struct sp_word_list *words);
 /* Hands the arena and what it holds to *ret, or frees it if memory was short. */
-int sp_segment_list_finish(struct sp_segment_list *l, struct sp_segments *ret, struct sp_error *e);
+int sp_segment_list_finish(struct sp_segment_list *l, struct sp_segments *ret, struct sp_err *e);
 
 /* Reads a plain script (4.2). false: it is not one, and the list holds nothing of use. */
 bool sp_script_read_plain(struct sp_segment_list *l, struct sp_str script);

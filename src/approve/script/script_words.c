@@ -84,7 +84,7 @@ static void split_word(struct split *s)
     }
 }
 
-int sp_words_split(struct sp_segments *ret, struct sp_str text, struct sp_error *e)
+int sp_words_split(struct sp_segments *ret, struct sp_str text, struct sp_err *e)
 {
     struct sp_segment_list list = {0};
     struct sp_word_list words = {0};

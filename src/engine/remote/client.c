@@ -46,7 +46,7 @@ void sp_client_leave(struct sp_client *c)
 /* Says where, and what the kernel said. */
 static void place_error(struct sp_client *c)
 {
-    struct sp_error e = c->error;
+    struct sp_err e = c->error;
     char text[480];
 
     (void)sp_error_text(&e, text, sizeof text);
@@ -72,7 +72,7 @@ void sp_client_die(struct sp_client *c)
     if (c->link != NULL)
         sp_link_close(c->link, "the session is over");
     else if (c->host.total == 0)
-        sp_program_end(&c->child);
+        sp_remote_program_end(&c->child);
     sp_client_enter(c);
     sp_client_lose_all(c);
     if (!c->is_freed && c->ops->dead != NULL)
@@ -104,7 +104,7 @@ static void on_rested(struct sp_timer *t)
 
 static void give_up(struct sp_client *c)
 {
-    struct sp_error last = c->error;
+    struct sp_err last = c->error;
     char text[400];
 
     (void)sp_error_text(&last, text, sizeof text);
@@ -294,7 +294,7 @@ static void on_gone(void *user)
     struct sp_client *c = user;
 
     if (c->state == DEAD && !c->is_freed)
-        sp_program_end(&c->child);
+        sp_remote_program_end(&c->child);
 }
 
 /* ---- beginning ---- */
@@ -312,7 +312,7 @@ static void fill_upgrade(const struct sp_client *c, struct sp_upgrade *u)
     (void)snprintf(u->path, sizeof u->path, "%s", t->path);
 }
 
-static void on_dialed(struct sp_dial *d, int fd, const struct sp_error *e)
+static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, dial);
     const bool is_lines = c->target.is_unix && c->token == NULL; /* lines have no place for one */
@@ -335,7 +335,8 @@ static void begin_program(struct sp_client *c)
     const char *const *argv = (const char *const *)c->program;
 
     c->state = OPENING;
-    if (sp_program_start(&c->child, c->loop, argv, (const char *const *)c->env, &c->error) < 0 ||
+    if (sp_remote_program_start(&c->child, c->loop, argv, (const char *const *)c->env, &c->error) <
+            0 ||
         sp_link_new_pair(&c->host, c->child.in, c->child.out, c->where, &c->error) < 0)
         sp_client_die(c);
 }
@@ -416,7 +417,7 @@ static bool is_token(const char *token)
     return token[0] != 0;
 }
 
-static int check(const struct sp_client_options *o, struct sp_target *ret, struct sp_error *e)
+static int check(const struct sp_client_options *o, struct sp_target *ret, struct sp_err *e)
 {
     if ((o->url == NULL) == (o->program == NULL || o->program[0] == NULL))
         return sp_fail(e, SP_E_INVALID, 0, "a server is a URL or a program: one of them");
@@ -433,7 +434,7 @@ static void destroy(struct sp_client *c)
     sp_loop_undefer(c->loop, &c->refusals);
     while (c->host.first != NULL)
         sp_link_end_now(c->host.first, "the client ends");
-    sp_program_end_now(&c->child);
+    sp_remote_program_end_now(&c->child);
     sp_json_done(&c->json);
     free(c->where);
     free(c->session);
@@ -449,7 +450,7 @@ static void destroy(struct sp_client *c)
 
 int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                   const struct sp_client_ops *ops, void *user, struct sp_client **ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     struct sp_target target = {0};
     const int r = check(o, &target, e);

@@ -72,12 +72,12 @@ struct sp_client_ops {
     void (*notified)(void *user, struct sp_str method, struct sp_json *j, uint32_t params);
     void (*interrupted)(void *user, const char *why); /* lost for now; it is being tried again */
     /* The last call, also if it never came to be. Requests were answered LOST before. */
-    void (*dead)(void *user, const struct sp_error *why);
+    void (*dead)(void *user, const struct sp_err *why);
 };
 
 int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                   const struct sp_client_ops *ops, void *user, struct sp_client **ret,
-                  struct sp_error *e);
+                  struct sp_err *e);
 void sp_client_connect(struct sp_client *c); /* begins; being connected is fine */
 /*
  * params: the JSON text of the params value. Waits for READY if it must (and begins); answered from

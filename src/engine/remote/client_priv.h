@@ -40,7 +40,7 @@ struct sp_client {
     struct sp_link_host host;
     struct sp_link *link; /* the open one */
     struct sp_dial dial;
-    struct sp_program child;
+    struct sp_remote_program child;
     struct sp_timer timer;       /* GREETING: patience, or the next try; RESTING: the next try */
     struct sp_deferred begin;    /* connects */
     struct sp_deferred refusals; /* tells them */
@@ -53,7 +53,7 @@ struct sp_client {
     uint64_t lost_ms;  /* since when a connection is wanted; 0: it was never lost */
     uint64_t ready_ms; /* when it last had one */
     unsigned tries;
-    struct sp_error error; /* why the last connection ended */
+    struct sp_err error; /* why the last connection ended */
 
     struct sp_client_requests sent, queued, refused;
     uint32_t count;

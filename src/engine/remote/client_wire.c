@@ -54,7 +54,7 @@ static void hear_welcome(struct sp_client *c, uint32_t result)
 {
     const bool was_resumed = c->session != NULL;
     struct sp_str id = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     if (sp_json_type(&c->json, result) != SP_JSON_OBJECT ||
         sp_json_need_str(&c->json, result, "sessionId", &id, &e) < 0 || !keep_session(c, id)) {
@@ -181,7 +181,7 @@ static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
 
 void sp_client_hear(struct sp_client *c, char *text, size_t len)
 {
-    struct sp_error e;
+    struct sp_err e;
     int64_t id = 0;
 
     if (sp_json_parse(&c->json, text, len, &e) < 0 || sp_json_type(&c->json, 0) != SP_JSON_OBJECT) {

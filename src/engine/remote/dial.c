@@ -28,7 +28,7 @@ void sp_dial_stop(struct sp_dial *d)
 
 static void finish(struct sp_dial *d, int fd)
 {
-    const struct sp_error e = d->error;
+    const struct sp_err e = d->error;
 
     sp_dial_stop(d);
     d->done(d, fd, fd < 0 ? &e : NULL);

@@ -25,7 +25,7 @@ struct sp_dial {
     struct sp_loop *loop;
     const struct sp_target *target;
     /* Called once, from the loop. fd: connected, non-blocking, the callee's; or -1 and e. */
-    void (*done)(struct sp_dial *d, int fd, const struct sp_error *e);
+    void (*done)(struct sp_dial *d, int fd, const struct sp_err *e);
     /* its own */
     uint64_t deadline_ms;
     union sp_dial_address addresses[SP_DIAL_ADDRESSES];
@@ -35,7 +35,7 @@ struct sp_dial {
     struct sp_watch watch;
     struct sp_timer timer;
     struct sp_deferred step;
-    struct sp_error error; /* of the last address */
+    struct sp_err error; /* of the last address */
 };
 
 /* loop, target and done are set. */

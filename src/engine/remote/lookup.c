@@ -70,7 +70,7 @@ static int start_thread(struct question *q)
     return err;
 }
 
-int sp_lookup_begin(const char *host, uint16_t port, int *ret_fd, struct sp_error *e)
+int sp_lookup_begin(const char *host, uint16_t port, int *ret_fd, struct sp_err *e)
 {
     int ends[2];
     auto_free struct question *q = calloc(1, sizeof *q);

@@ -16,7 +16,7 @@ struct sp_lookup_answer {
 };
 
 /* *ret_fd becomes readable with one struct sp_lookup_answer, or ends without. */
-int sp_lookup_begin(const char *host, uint16_t port, int *ret_fd, struct sp_error *e);
+int sp_lookup_begin(const char *host, uint16_t port, int *ret_fd, struct sp_err *e);
 
 /* What needs no look-up: addresses and localhost. How many; 0: a name. */
 uint32_t sp_lookup_literal(const char *host, uint16_t port,

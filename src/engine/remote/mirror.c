@@ -41,7 +41,7 @@ void sp_mirror_done(struct sp_mirror *m)
 }
 
 struct sp_mirror_event *sp_mirror_event_new(enum sp_mirror_kind kind, uint64_t seq,
-                                            struct sp_str bytes, struct sp_error *e)
+                                            struct sp_str bytes, struct sp_err *e)
 {
     struct sp_mirror_event *ev = malloc(sizeof *ev + bytes.n);
 
@@ -102,7 +102,7 @@ static bool has_room(const struct sp_mirror *m, const struct sp_mirror_event *ev
 }
 
 /* Not kept: a read will bring it. */
-static int drop(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error *e)
+static int drop(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     if (ev->seq > m->dropped)
         m->dropped = ev->seq;
@@ -116,7 +116,7 @@ static int drop(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error
         SP_MIRROR_MAX_EVENTS, SP_MIRROR_MAX_BYTES);
 }
 
-static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error *e)
+static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     struct sp_mirror_event **at = &m->held;
 
@@ -136,14 +136,14 @@ static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error
 }
 
 /* Whether an event with this number is news; a negative code: it cannot be one. */
-static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_error *e)
+static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 {
     if (seq == 0 || seq == UINT64_MAX)
         return sp_fail(e, SP_E_INVALID, 0, "an event with an impossible number");
     return !m->is_over && !m->has_close && seq > m->known;
 }
 
-static int add(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_error *e)
+static int add(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     if (ev == NULL)
         return -SP_E_SYSTEM;
@@ -176,7 +176,7 @@ static bool tell_at_once(struct sp_mirror *m, uint64_t seq, enum sp_stream strea
 }
 
 int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, struct sp_str bytes,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     const int r = is_news(m, seq, e);
 
@@ -190,7 +190,7 @@ int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, s
     return add(m, ev, e);
 }
 
-int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_error *e)
+int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_err *e)
 {
     const int r = is_news(m, seq, e);
 
@@ -204,7 +204,7 @@ int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, st
     return add(m, ev, e);
 }
 
-int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_error *e)
+int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 {
     const int r = is_news(m, seq, e);
 

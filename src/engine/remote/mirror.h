@@ -59,9 +59,9 @@ void sp_mirror_done(struct sp_mirror *m); /* also from within an op */
  * the executor has it still. SP_E_LIMIT if there is no end of that; SP_E_SYSTEM without memory;
  * SP_E_INVALID for the number 0. */
 int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, struct sp_str bytes,
-                     struct sp_error *e);
-int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_error *e);
-int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_error *e);
+                     struct sp_err *e);
+int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_err *e);
+int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e);
 
 /* Whether a read is wanted: a gap is there, or the exit waits for its verdict. */
 bool sp_mirror_wants_read(const struct sp_mirror *m);
@@ -83,9 +83,9 @@ struct sp_mirror_answer {
     bool has_chunks;
 };
 int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t seq,
-                        enum sp_stream stream, struct sp_str bytes, struct sp_error *e);
+                        enum sp_stream stream, struct sp_str bytes, struct sp_err *e);
 /* Takes the answer in, and frees its chunks in any case. */
-int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_error *e);
+int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_err *e);
 void sp_mirror_drop_answer(struct sp_mirror_answer *a);
 /* There is none to be had: an exit that waits for its verdict is told without. */
 void sp_mirror_no_verdict(struct sp_mirror *m);

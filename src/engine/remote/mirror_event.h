@@ -20,7 +20,7 @@ struct sp_mirror_event {
 };
 
 struct sp_mirror_event *sp_mirror_event_new(enum sp_mirror_kind kind, uint64_t seq,
-                                            struct sp_str bytes, struct sp_error *e);
+                                            struct sp_str bytes, struct sp_err *e);
 /* To the end of those that wait; its number is known now. */
 void sp_mirror_wait(struct sp_mirror *m, struct sp_mirror_event *ev);
 struct sp_mirror_event *sp_mirror_take_held(struct sp_mirror *m);

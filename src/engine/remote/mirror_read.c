@@ -29,7 +29,7 @@ void sp_mirror_drop_answer(struct sp_mirror_answer *a)
 }
 
 int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t seq,
-                        enum sp_stream stream, struct sp_str bytes, struct sp_error *e)
+                        enum sp_stream stream, struct sp_str bytes, struct sp_err *e)
 {
     if (seq <= a->last || seq >= a->next_seq)
         return sp_fail(e, SP_E_INVALID, 0, "the answer to a read has its chunks out of order");
@@ -69,7 +69,7 @@ static bool is_last_page(const struct sp_mirror_answer *a)
 
 /* Both lists as one, each number once, the close's own at the end. */
 static int merge(struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t last,
-                 struct sp_mirror_event **ret, struct sp_error *e)
+                 struct sp_mirror_event **ret, struct sp_err *e)
 {
     struct sp_mirror_event **end = ret;
     uint64_t before = m->known;
@@ -115,7 +115,7 @@ struct filling {
     const struct sp_mirror_answer *a;
     uint32_t runs;   /* still to come */
     bool lacks_exit; /* it exited, and no event said so: it is in the last run */
-    struct sp_error *e;
+    struct sp_err *e;
 };
 
 static int wait_new(struct filling *f, enum sp_mirror_kind kind, uint64_t seq)
@@ -180,7 +180,7 @@ static int settle_end(struct filling *f)
     return r;
 }
 
-int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_error *e)
+int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_err *e)
 {
     const uint64_t last = a->next_seq == 0 ? 0 : a->next_seq - 1;
     struct sp_mirror_answer list = {0};

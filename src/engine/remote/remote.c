@@ -72,11 +72,11 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
 }
 
 /* The next one who wants something gets a new connection and a new session. */
-static void on_dead(void *user, const struct sp_error *why)
+static void on_dead(void *user, const struct sp_err *why)
 {
     struct sp_remote *r = user;
     struct sp_client *old = TAKE_PTR(r->client);
-    const struct sp_error e = *why;
+    const struct sp_err e = *why;
 
     sp_remote_enter(r);
     sp_remote_forget_facts(r);
@@ -97,7 +97,7 @@ static void on_dead(void *user, const struct sp_error *why)
     sp_remote_leave(r);
 }
 
-int sp_remote_need_client(struct sp_remote *r, struct sp_error *e)
+int sp_remote_need_client(struct sp_remote *r, struct sp_err *e)
 {
     static const struct sp_client_ops ops = {
         .ready = on_ready, .notified = on_notified, .dead = on_dead};
@@ -220,7 +220,7 @@ static bool copy_options(struct sp_client_options *o)
 }
 
 int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struct sp_backend **ret,
-                  struct sp_error *e)
+                  struct sp_err *e)
 {
     static const struct sp_backend_ops ops = {
         .start = sp_remote_start,

@@ -15,6 +15,6 @@
 
 /* Options are copied. Nothing is connected yet. */
 int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struct sp_backend **ret,
-                  struct sp_error *e);
+                  struct sp_err *e);
 
 #endif

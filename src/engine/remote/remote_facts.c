@@ -18,7 +18,7 @@ void sp_remote_forget_facts(struct sp_remote *r)
     r->has_facts = r->can_resize = r->can_signal = r->can_end_session = r->can_inspect = false;
 }
 
-void sp_remote_tell_facts(struct sp_remote *r, const struct sp_error *e)
+void sp_remote_tell_facts(struct sp_remote *r, const struct sp_err *e)
 {
     sp_loop_cancel(r->backend.loop, &r->facts_late);
     sp_remote_enter(r);
@@ -131,7 +131,7 @@ void sp_remote_learn(struct sp_remote *r, struct sp_json *j, uint32_t result)
 static void on_late(struct sp_timer *t)
 {
     struct sp_remote *r = SP_CONTAINER(t, struct sp_remote, facts_late);
-    struct sp_error e;
+    struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server does not say what it is");
     sp_remote_tell_facts(r, &e);
@@ -150,7 +150,7 @@ static void await_facts(struct sp_remote *r)
 static void on_turn(struct sp_deferred *d)
 {
     struct sp_remote *r = SP_CONTAINER(d, struct sp_remote, turn);
-    struct sp_error e;
+    struct sp_err e;
 
     if (r->has_facts)
         sp_remote_tell_facts(r, NULL);

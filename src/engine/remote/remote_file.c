@@ -85,8 +85,7 @@ static void take_refusal(struct sp_backend_file *f, const struct sp_client_reply
         (void)sp_fail(&f->error, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(reply->message));
 }
 
-static int take_stat(struct sp_backend_file *f, struct sp_json *j, uint32_t value,
-                     struct sp_error *e)
+static int take_stat(struct sp_backend_file *f, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
     int r = sp_json_need_bool(j, value, "isFile", &f->is_file, e);
 
@@ -95,8 +94,7 @@ static int take_stat(struct sp_backend_file *f, struct sp_json *j, uint32_t valu
     return r < 0 ? r : sp_json_need_u64(j, value, "size", INT64_MAX, &f->size, e);
 }
 
-static int take_text(struct sp_backend_file *f, struct sp_json *j, uint32_t value,
-                     struct sp_error *e)
+static int take_text(struct sp_backend_file *f, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
     struct sp_str text = {0};
     size_t n = 0;
@@ -162,12 +160,12 @@ static bool add_data(struct sp_buf *b, struct sp_str data)
     return sp_buf_add(b, "\"", 1);
 }
 
-static int no_memory(struct sp_error *e)
+static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file");
 }
 
-static int write_params(struct sp_buf *b, const struct sp_backend_file *f, struct sp_error *e)
+static int write_params(struct sp_buf *b, const struct sp_backend_file *f, struct sp_err *e)
 {
     const bool is_copy = f->op == SP_BACKEND_COPY;
     bool ok = sp_buf_printf(b, is_copy ? "{\"sourcePath\":" : "{\"path\":");
@@ -207,7 +205,7 @@ static const char *method_of(enum sp_backend_file_op op)
     return names[op];
 }
 
-int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e)
+int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e)
 {
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
     auto_buf struct sp_buf params = {0};

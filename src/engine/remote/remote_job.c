@@ -54,7 +54,7 @@ static void end(struct sp_remote_job *rj)
     note_full(rj);
 }
 
-static void refuse(struct sp_remote_job *rj, const struct sp_error *e)
+static void refuse(struct sp_remote_job *rj, const struct sp_err *e)
 {
     struct sp_remote *r = rj->remote;
 
@@ -67,10 +67,10 @@ static void refuse(struct sp_remote_job *rj, const struct sp_error *e)
 }
 
 /* is_there: on the server, where it is to end. */
-static void fail(struct sp_remote_job *rj, const struct sp_error *why, bool is_there)
+static void fail(struct sp_remote_job *rj, const struct sp_err *why, bool is_there)
 {
     struct sp_remote *r = rj->remote;
-    const struct sp_error e = *why;
+    const struct sp_err e = *why;
 
     if (rj->state == SP_REMOTE_OVER)
         return;
@@ -88,9 +88,9 @@ static void fail(struct sp_remote_job *rj, const struct sp_error *why, bool is_t
     sp_remote_leave(r);
 }
 
-void sp_remote_died(struct sp_remote_job *rj, const struct sp_error *why)
+void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why)
 {
-    struct sp_error e = *why;
+    struct sp_err e = *why;
 
     e.code = SP_E_SYSTEM; /* nobody said no: nobody was there */
     fail(rj, &e, false);
@@ -138,7 +138,7 @@ static void ask_read(struct sp_remote_job *rj,
                      void (*fn)(struct sp_client_request *, const struct sp_client_reply *))
 {
     auto_buf struct sp_buf b = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     if (rj->read.client != NULL)
         return;
@@ -196,7 +196,7 @@ static void follow(struct sp_remote_job *rj)
 
 static void take_answer(struct sp_remote_job *rj, const struct sp_client_reply *reply)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     if (sp_remote_take_answer(rj, reply->j, reply->value, &e) < 0) {
         sp_mirror_tell(&rj->mirror);
@@ -210,7 +210,7 @@ static void on_read(struct sp_client_request *q, const struct sp_client_reply *r
 {
     struct sp_remote_job *rj = SP_CONTAINER(q, struct sp_remote_job, read);
     struct sp_remote *r = rj->remote;
-    struct sp_error e;
+    struct sp_err e;
 
     sp_remote_enter(r);
     switch (reply->fate) {
@@ -279,7 +279,7 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
                         uint32_t params)
 {
     struct sp_str id = {0};
-    struct sp_error e;
+    struct sp_err e;
 
     if (method.n < 8 || memcmp(method.p, "process/", 8) != 0 || params == SP_JSON_NONE ||
         sp_json_type(j, params) != SP_JSON_OBJECT ||
@@ -368,7 +368,7 @@ static void on_check(struct sp_client_request *q, const struct sp_client_reply *
 static void on_start_late(struct sp_timer *t)
 {
     struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
-    struct sp_error e;
+    struct sp_err e;
 
     if (rj->start.text.len != 0 || rj->is_start_lost) { /* there is no connection: that ends, too */
         await_word(rj);
@@ -399,7 +399,7 @@ static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply
 {
     struct sp_loop *loop = rj->remote->backend.loop;
     const bool is_unclear = rj->start_tries != 0 && reply->code == INVALID_REQUEST;
-    struct sp_error e;
+    struct sp_err e;
 
     if (is_unclear && rj->start_tries < MAX_STARTS &&
         sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + LOOK_AGAIN_MS, on_look_again))
@@ -483,7 +483,7 @@ void sp_remote_resumed(struct sp_remote_job *rj)
         ask_read(rj, on_read);
 }
 
-static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_error *e)
+static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_err *e)
 {
     const struct sp_remote *r = rj->remote;
     const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
@@ -497,7 +497,7 @@ static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct s
 }
 
 int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
-                    struct sp_error *e)
+                    struct sp_err *e)
 {
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
     int err;

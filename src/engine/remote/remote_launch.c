@@ -17,7 +17,7 @@
 /* Once a step has failed, the steps after it do nothing. */
 struct writer {
     struct sp_buf *out;
-    struct sp_error *e;
+    struct sp_err *e;
     int r;
 };
 
@@ -305,7 +305,7 @@ static void put_sandbox(struct writer *w, const struct sp_policy *p)
     put(w, ",\"windowsSandboxLevel\":\"disabled\",\"useLegacyLandlock\":false}");
 }
 
-int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_error *e)
+int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_err *e)
 {
     struct writer w = {.out = out, .e = e};
 
@@ -313,7 +313,7 @@ int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_error *e
     return w.r;
 }
 
-int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e)
+int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e)
 {
     struct writer w = {.out = out, .e = e};
 
@@ -334,7 +334,7 @@ static void put_size(struct writer *w, const struct sp_launch *l)
 }
 
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
-                           const char *cwd, struct sp_error *e)
+                           const char *cwd, struct sp_err *e)
 {
     struct writer w = {.out = out, .e = e};
 

@@ -33,7 +33,7 @@ static void copy_name(struct sp_str from, char *ret, size_t size)
     ret[n] = 0;
 }
 
-static int take_holder(struct sp_json *j, uint32_t value, struct sp_look *ret, struct sp_error *e)
+static int take_holder(struct sp_json *j, uint32_t value, struct sp_look *ret, struct sp_err *e)
 {
     struct sp_str name = {0};
     uint64_t pid = 0;
@@ -54,7 +54,7 @@ static int take_holder(struct sp_json *j, uint32_t value, struct sp_look *ret, s
     return 0;
 }
 
-static int take_holders(struct sp_json *j, uint32_t value, struct sp_look *ret, struct sp_error *e)
+static int take_holders(struct sp_json *j, uint32_t value, struct sp_look *ret, struct sp_err *e)
 {
     uint32_t holders = SP_JSON_NONE;
     uint64_t count = 0;
@@ -80,8 +80,7 @@ static bool was_asked_for(const struct sp_job_look *l, uint64_t port)
     return false;
 }
 
-int sp_remote_take_look(struct sp_job_look *l, struct sp_json *j, uint32_t value,
-                        struct sp_error *e)
+int sp_remote_take_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
     struct sp_look found = {0};
     struct sp_str state = {0};

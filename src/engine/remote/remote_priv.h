@@ -82,41 +82,40 @@ struct sp_remote_job {
 /* remote.c */
 void sp_remote_enter(struct sp_remote *r);
 void sp_remote_leave(struct sp_remote *r);
-int sp_remote_need_client(struct sp_remote *r, struct sp_error *e);
+int sp_remote_need_client(struct sp_remote *r, struct sp_err *e);
 
 /* remote_facts.c */
 void sp_remote_learn(struct sp_remote *r, struct sp_json *j, uint32_t result);
-void sp_remote_tell_facts(struct sp_remote *r,
-                          const struct sp_error *e); /* e NULL: they are known */
+void sp_remote_tell_facts(struct sp_remote *r, const struct sp_err *e); /* e NULL: they are known */
 void sp_remote_forget_facts(struct sp_remote *r);
 void sp_remote_ask_facts(struct sp_backend *b, struct sp_backend_wait *w);
 void sp_remote_forget_wait(struct sp_backend_wait *w);
 
 /* remote_launch.c */
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
-                           const char *cwd, struct sp_error *e);
+                           const char *cwd, struct sp_err *e);
 /* The name and a random UUID, to be freed: a server keeps an ended process for a while, under its
  * name. NULL: no memory, or no chance. */
 char *sp_remote_make_id(struct sp_str name);
 
 /* Each appends one member's value; 0 or why it has no spelling. */
-int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_error *e);
-int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_error *e);
+int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_err *e);
+int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e);
 
 /* remote_file.c */
-int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_error *e);
+int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e);
 void sp_remote_forget_file(struct sp_backend_file *f);
 void sp_remote_drop_files(struct sp_remote *r); /* none of them is told */
 
 /* remote_job.c */
 int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
-                    struct sp_error *e);
+                    struct sp_err *e);
 void sp_remote_go_on(struct sp_job *j);
 void sp_remote_release(struct sp_job *j);
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
                         uint32_t params);
 void sp_remote_resumed(struct sp_remote_job *rj);
-void sp_remote_died(struct sp_remote_job *rj, const struct sp_error *why);
+void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why);
 void sp_remote_job_free(struct sp_remote_job *rj); /* one that is in its grave */
 void sp_remote_at_turn_end(struct sp_remote_job *rj);
 
@@ -124,15 +123,14 @@ void sp_remote_at_turn_end(struct sp_remote_job *rj);
 bool sp_remote_write_look(struct sp_buf *b, const struct sp_remote_job *rj,
                           const struct sp_job_look *l);
 /* 0, or why the answer makes no sense. */
-int sp_remote_take_look(struct sp_job_look *l, struct sp_json *j, uint32_t value,
-                        struct sp_error *e);
+int sp_remote_take_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e);
 
 /* remote_read.c: 0, or why the answer makes no sense. */
 int sp_remote_take_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
-                          struct sp_error *e);
+                          struct sp_err *e);
 /* An event of this process; SP_E_...: it makes no sense, or does not fit. */
 int sp_remote_take_event(struct sp_remote_job *rj, struct sp_str method, struct sp_json *j,
-                         uint32_t params, struct sp_error *e);
+                         uint32_t params, struct sp_err *e);
 
 /* remote_calls.c */
 void sp_remote_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);

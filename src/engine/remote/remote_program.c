@@ -128,8 +128,8 @@ static int spawn(pid_t *ret, const char *const *argv, char *const *envp, int in,
     return err;
 }
 
-int sp_program_start(struct sp_program *p, struct sp_loop *loop, const char *const *argv,
-                     const char *const *env, struct sp_error *e)
+int sp_remote_program_start(struct sp_remote_program *p, struct sp_loop *loop,
+                            const char *const *argv, const char *const *env, struct sp_err *e)
 {
     auto_close int its_in = -1;
     auto_close int its_out = -1;
@@ -155,7 +155,8 @@ int sp_program_start(struct sp_program *p, struct sp_loop *loop, const char *con
         err = spawn(&pid, argv, envp, its_in, its_out);
     if (err != 0)
         return sp_fail(e, SP_E_SYSTEM, err, "run %s", argv[0]);
-    *p = (struct sp_program){.loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .pid = pid};
+    *p = (struct sp_remote_program){
+        .loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .pid = pid};
     p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1: it was reaped by somebody else */
     if (p->pidfd >= 0)
         sp_own_add(pid);
@@ -164,7 +165,7 @@ int sp_program_start(struct sp_program *p, struct sp_loop *loop, const char *con
 
 /* ---- ending ---- */
 
-static void close_ends(struct sp_program *p)
+static void close_ends(struct sp_remote_program *p)
 {
     if (p->in >= 0)
         (void)close(TAKE_FD(p->in));
@@ -173,7 +174,7 @@ static void close_ends(struct sp_program *p)
 }
 
 /* While it is not reaped its number is its own, and its group's. */
-static void send_signal(struct sp_program *p, int number)
+static void send_signal(struct sp_remote_program *p, int number)
 {
     p->last_signal = number;
     (void)kill(-p->pid, number);
@@ -181,7 +182,7 @@ static void send_signal(struct sp_program *p, int number)
 }
 
 /* true: it is gone. */
-static bool reap(struct sp_program *p, int options)
+static bool reap(struct sp_remote_program *p, int options)
 {
     siginfo_t info = {0};
     int r;
@@ -200,7 +201,7 @@ static bool reap(struct sp_program *p, int options)
 
 static void on_timer(struct sp_timer *t)
 {
-    struct sp_program *p = SP_CONTAINER(t, struct sp_program, timer);
+    struct sp_remote_program *p = SP_CONTAINER(t, struct sp_remote_program, timer);
 
     send_signal(p, p->last_signal == 0 ? SIGTERM : SIGKILL);
     if (p->last_signal == SIGTERM)
@@ -210,12 +211,12 @@ static void on_timer(struct sp_timer *t)
 static void on_exit_seen(struct sp_watch *w, uint32_t events)
 {
     (void)events;
-    (void)reap(SP_CONTAINER(w, struct sp_program, watch), WNOHANG);
+    (void)reap(SP_CONTAINER(w, struct sp_remote_program, watch), WNOHANG);
 }
 
-void sp_program_end(struct sp_program *p)
+void sp_remote_program_end(struct sp_remote_program *p)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     if (p->loop == NULL)
         return;
@@ -224,10 +225,10 @@ void sp_program_end(struct sp_program *p)
         return;
     if (sp_loop_watch(p->loop, &p->watch, p->pidfd, EPOLLIN, on_exit_seen, &e) < 0 ||
         !sp_loop_timer(p->loop, &p->timer, sp_loop_now(p->loop) + GRACE_MS, on_timer))
-        sp_program_end_now(p);
+        sp_remote_program_end_now(p);
 }
 
-static bool ends_within(const struct sp_program *p, unsigned ms)
+static bool ends_within(const struct sp_remote_program *p, unsigned ms)
 {
     struct pollfd at = {.fd = p->pidfd, .events = POLLIN};
     struct timespec t;
@@ -243,7 +244,7 @@ static bool ends_within(const struct sp_program *p, unsigned ms)
     return false;
 }
 
-void sp_program_end_now(struct sp_program *p)
+void sp_remote_program_end_now(struct sp_remote_program *p)
 {
     if (p->loop == NULL)
         return;

@@ -13,7 +13,7 @@
 
 #include "os/loop.h"
 
-struct sp_program {
+struct sp_remote_program {
     struct sp_loop *loop;
     int in, out; /* our ends: what it says, what it hears; non-blocking; -1: closed */
     int pidfd;   /* -1: there is none, or it was reaped */
@@ -24,13 +24,13 @@ struct sp_program {
 };
 
 /* env: NAME=VALUE besides our own environment; may be NULL. *p is zero or ended. */
-int sp_program_start(struct sp_program *p, struct sp_loop *loop, const char *const *argv,
-                     const char *const *env, struct sp_error *e);
+int sp_remote_program_start(struct sp_remote_program *p, struct sp_loop *loop,
+                            const char *const *argv, const char *const *env, struct sp_err *e);
 
 /* Closes our ends and sees to its end, from the loop. */
-void sp_program_end(struct sp_program *p);
+void sp_remote_program_end(struct sp_remote_program *p);
 
 /* The same, but waits for it: at most 2 s if it listens, 0.5 s more if it heeds SIGTERM. */
-void sp_program_end_now(struct sp_program *p);
+void sp_remote_program_end_now(struct sp_remote_program *p);
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/base64.h"
 #include "engine/remote/remote_priv.h"
 
-static int read_stream(struct sp_json *j, uint32_t object, enum sp_stream *ret, struct sp_error *e)
+static int read_stream(struct sp_json *j, uint32_t object, enum sp_stream *ret, struct sp_err *e)
 {
     struct sp_str name = {0};
     const int r = sp_json_need_str(j, object, "stream", &name, e);
@@ -30,7 +30,7 @@ struct chunk {
 };
 
 /* Decoded in the message itself. */
-static int read_chunk(struct sp_json *j, uint32_t object, struct chunk *ret, struct sp_error *e)
+static int read_chunk(struct sp_json *j, uint32_t object, struct chunk *ret, struct sp_err *e)
 {
     struct sp_str text = {0};
     size_t len = 0;
@@ -67,7 +67,7 @@ static int read_verdict(struct sp_json *j, uint32_t object)
 }
 
 int sp_remote_take_event(struct sp_remote_job *rj, struct sp_str method, struct sp_json *j,
-                         uint32_t params, struct sp_error *e)
+                         uint32_t params, struct sp_err *e)
 {
     struct chunk c = {0};
     int r;
@@ -89,7 +89,7 @@ int sp_remote_take_event(struct sp_remote_job *rj, struct sp_str method, struct 
 }
 
 static int read_chunks(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
-                       struct sp_mirror_answer *a, struct sp_error *e)
+                       struct sp_mirror_answer *a, struct sp_err *e)
 {
     uint32_t chunks;
     int r = sp_json_need_array(j, value, "chunks", &chunks, e);
@@ -110,7 +110,7 @@ static int read_chunks(struct sp_remote_job *rj, struct sp_json *j, uint32_t val
 }
 
 int sp_remote_take_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     struct sp_mirror_answer a = {0};
     struct sp_str failure = {0};

@@ -24,7 +24,7 @@ static bool is_plain(const char *text)
     return true;
 }
 
-static int parse_unix(const char *url, struct sp_target *ret, struct sp_error *e)
+static int parse_unix(const char *url, struct sp_target *ret, struct sp_err *e)
 {
     const char *path = url + strlen("unix://");
 
@@ -66,7 +66,7 @@ static bool split(struct sp_str text, struct sp_target *ret)
     return port != 0;
 }
 
-static int parse_ws(const char *url, struct sp_target *ret, struct sp_error *e)
+static int parse_ws(const char *url, struct sp_target *ret, struct sp_err *e)
 {
     const char *text = url + strlen("ws://");
     const size_t n = strcspn(text, "/?#");
@@ -84,7 +84,7 @@ static int parse_ws(const char *url, struct sp_target *ret, struct sp_error *e)
     return 0;
 }
 
-int sp_target_parse(const char *url, struct sp_target *ret, struct sp_error *e)
+int sp_target_parse(const char *url, struct sp_target *ret, struct sp_err *e)
 {
     struct sp_target t = {0};
     char shown[SHOWN];

@@ -24,6 +24,6 @@ struct sp_target {
 };
 
 /* ws://HOST[:PORT][/PATH] or unix:///PATH. SP_E_INVALID, in words that name the way out. */
-int sp_target_parse(const char *url, struct sp_target *ret, struct sp_error *e);
+int sp_target_parse(const char *url, struct sp_target *ret, struct sp_err *e);
 
 #endif

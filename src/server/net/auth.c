@@ -41,7 +41,7 @@ static bool is_space(char c)
 
 /* The bytes of a small file without the white space at their end. The caller frees them. */
 static int read_secret(const char *flag, const char *path, char **ret, size_t *ret_len,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t n = 0;
@@ -78,7 +78,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static int read_sha256(const char *hex, uint8_t ret[32], struct sp_error *e)
+static int read_sha256(const char *hex, uint8_t ret[32], struct sp_err *e)
 {
     bool is_hex = strlen(hex) == 64;
 
@@ -95,7 +95,7 @@ static int read_sha256(const char *hex, uint8_t ret[32], struct sp_error *e)
     return 0;
 }
 
-static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, struct sp_error *e)
+static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, struct sp_err *e)
 {
     char *token = NULL;
     size_t n = 0;
@@ -120,7 +120,7 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
 
 /* "": text that no claim may have to match; refused, since it would let every empty claim pass. */
 static int copy_claim(const char *flag, const char *text, char **ret, struct sp_str *ret_view,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     if (text == NULL)
         return 0;
@@ -133,7 +133,7 @@ static int copy_claim(const char *flag, const char *text, char **ret, struct sp_
     return 0;
 }
 
-static int set_signed(struct sp_auth *a, const struct sp_auth_options *o, struct sp_error *e)
+static int set_signed(struct sp_auth *a, const struct sp_auth_options *o, struct sp_err *e)
 {
     uint64_t skew_s = DEFAULT_SKEW_S;
     size_t n = 0;
@@ -183,7 +183,7 @@ static const char *flag_of(const struct sp_auth_options *o, const char *mode)
     return NULL;
 }
 
-static int refuse_flags_of(const struct sp_auth_options *o, const char *mode, struct sp_error *e)
+static int refuse_flags_of(const struct sp_auth_options *o, const char *mode, struct sp_err *e)
 {
     const char *flag = flag_of(o, mode);
 
@@ -193,7 +193,7 @@ static int refuse_flags_of(const struct sp_auth_options *o, const char *mode, st
 }
 
 static int configure(struct sp_auth *a, const char *mode, const struct sp_auth_options *o,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     const bool is_signed = strcmp(mode, "signed-bearer-token") == 0;
 
@@ -208,7 +208,7 @@ static int configure(struct sp_auth *a, const char *mode, const struct sp_auth_o
     return is_signed ? set_signed(a, o, e) : set_capability(a, o, e);
 }
 
-int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_error *e)
+int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_err *e)
 {
     const char *mode = o->mode;
     int r;
@@ -235,7 +235,7 @@ int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp
     return 0;
 }
 
-int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_error *e)
+int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_err *e)
 {
     uint8_t bytes[SP_AUTH_TOKEN_LEN / 2];
     struct sp_auth *a = calloc(1, sizeof *a);

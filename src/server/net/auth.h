@@ -27,10 +27,10 @@ struct sp_auth_options {
 
 /* *ret is NULL and 0 is returned if the options ask for no authentication. Refusals name the
  * missing or conflicting flag: SP_E_INVALID. */
-int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_error *e);
+int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_err *e);
 /* Makes a random token; *ret keeps its digest only. The caller shows the token to the user and then
  * overwrites it. */
-int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_error *e);
+int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_err *e);
 void sp_auth_free(struct sp_auth *a);
 
 /*

@@ -33,7 +33,7 @@ void sp_bind_name(const struct sockaddr *a, char ret[SP_BIND_NAME])
 
 /* ---- TCP ---- */
 
-static int bind_tcp(const struct sp_listen_url *url, struct sp_bound *ret, struct sp_error *e)
+static int bind_tcp(const struct sp_listen_url *url, struct sp_bound *ret, struct sp_err *e)
 {
     const socklen_t size =
         url->addr.any.sa_family == AF_INET ? sizeof url->addr.in : sizeof url->addr.in6;
@@ -63,7 +63,7 @@ static int bind_tcp(const struct sp_listen_url *url, struct sp_bound *ret, struc
 /* ---- unix ---- */
 
 /* A socket that nobody answers on goes; everything else stays, and is in our way. */
-static int clear_path(const struct sockaddr_un *un, struct sp_error *e)
+static int clear_path(const struct sockaddr_un *un, struct sp_err *e)
 {
     struct stat st;
 
@@ -85,7 +85,7 @@ static int clear_path(const struct sockaddr_un *un, struct sp_error *e)
     return 0;
 }
 
-static int bind_unix(const struct sockaddr_un *un, struct sp_bound *ret, struct sp_error *e)
+static int bind_unix(const struct sockaddr_un *un, struct sp_bound *ret, struct sp_err *e)
 {
     struct stat st;
     const int r = clear_path(un, e);
@@ -107,7 +107,7 @@ static int bind_unix(const struct sockaddr_un *un, struct sp_bound *ret, struct 
     return 0;
 }
 
-int sp_bind(const struct sp_listen_url *url, struct sp_bound *ret, struct sp_error *e)
+int sp_bind(const struct sp_listen_url *url, struct sp_bound *ret, struct sp_err *e)
 {
     return url->kind == SP_LISTEN_UNIX ? bind_unix(&url->addr.un, ret, e) : bind_tcp(url, ret, e);
 }

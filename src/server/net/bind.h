@@ -23,7 +23,7 @@ struct sp_bound {
  * Binds and listens. A unix socket gets mode 0600; a stale one in its place is replaced, a live one
  * or anything else there is refused.
  */
-int sp_bind(const struct sp_listen_url *url, struct sp_bound *ret, struct sp_error *e);
+int sp_bind(const struct sp_listen_url *url, struct sp_bound *ret, struct sp_err *e);
 
 /* Closes, and unlinks the socket's path unless it is another's by now. */
 void sp_bound_done(struct sp_bound *b);

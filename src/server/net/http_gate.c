@@ -5,11 +5,11 @@
 
 #include "server/net/ws.h"
 
-static enum sp_gate_verdict answer(struct sp_http_answer *ret, unsigned status, const char *header,
-                                   const char *body)
+static enum sp_http_gate_verdict answer(struct sp_http_answer *ret, unsigned status,
+                                        const char *header, const char *body)
 {
     *ret = (struct sp_http_answer){.status = status, .header = header, .body = sp_str_of(body)};
-    return SP_GATE_ANSWER;
+    return SP_HTTP_GATE_ANSWER;
 }
 
 /* ---- Host: a page whose name was made to point here must not get through ---- */
@@ -34,7 +34,7 @@ static bool is_port(struct sp_str s)
            (s.p[0] == ':' && sp_str_to_u64((struct sp_str){s.p + 1, s.n - 1}, UINT16_MAX, &port));
 }
 
-static bool is_our_name(const struct sp_gate *g, struct sp_str name)
+static bool is_our_name(const struct sp_http_gate *g, struct sp_str name)
 {
     if (is_ip(AF_INET, name) || sp_str_eq_nocase(name, SP_STR("localhost")))
         return true;
@@ -44,7 +44,7 @@ static bool is_our_name(const struct sp_gate *g, struct sp_str name)
     return false;
 }
 
-bool sp_gate_is_host_ours(const struct sp_gate *g, const struct sp_http_request *r)
+bool sp_http_gate_is_host_ours(const struct sp_http_gate *g, const struct sp_http_request *r)
 {
     struct sp_str host = {"", 0};
     const unsigned count = sp_http_header(r, "host", &host);
@@ -67,7 +67,7 @@ bool sp_gate_is_host_ours(const struct sp_gate *g, const struct sp_http_request 
 /* ---- the paths ---- */
 
 /* NULL: the token is right, or none is asked for. */
-static const char *unauthorized(const struct sp_gate *g, const struct sp_http_request *r,
+static const char *unauthorized(const struct sp_http_gate *g, const struct sp_http_request *r,
                                 int64_t now_s)
 {
     struct sp_str header = {NULL, 0};
@@ -111,8 +111,9 @@ static const char *not_an_upgrade(const struct sp_http_request *r)
     return NULL;
 }
 
-static enum sp_gate_verdict judge_root(const struct sp_gate *g, const struct sp_http_request *r,
-                                       int64_t now_s, struct sp_http_answer *ret)
+static enum sp_http_gate_verdict judge_root(const struct sp_http_gate *g,
+                                            const struct sp_http_request *r, int64_t now_s,
+                                            struct sp_http_answer *ret)
 {
     if (!sp_str_eq(r->method, SP_STR("GET")))
         return answer(ret, 405, "allow: GET\r\n", "Request method must be `GET`");
@@ -122,28 +123,30 @@ static enum sp_gate_verdict judge_root(const struct sp_gate *g, const struct sp_
     why = unauthorized(g, r, now_s);
     if (why != NULL)
         return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
-    return SP_GATE_UPGRADE;
+    return SP_HTTP_GATE_UPGRADE;
 }
 
-static enum sp_gate_verdict judge_metrics(const struct sp_gate *g, const struct sp_http_request *r,
-                                          int64_t now_s, struct sp_http_answer *ret)
+static enum sp_http_gate_verdict judge_metrics(const struct sp_http_gate *g,
+                                               const struct sp_http_request *r, int64_t now_s,
+                                               struct sp_http_answer *ret)
 {
     if (!sp_str_eq(r->method, SP_STR("GET")))
         return answer(ret, 405, "allow: GET\r\n", "");
     const char *why = unauthorized(g, r, now_s);
     if (why != NULL)
         return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
-    return SP_GATE_METRICS;
+    return SP_HTTP_GATE_METRICS;
 }
 
-enum sp_gate_verdict sp_gate_judge(const struct sp_gate *g, const struct sp_http_request *r,
-                                   int64_t now_s, struct sp_http_answer *ret)
+enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
+                                             const struct sp_http_request *r, int64_t now_s,
+                                             struct sp_http_answer *ret)
 {
     struct sp_str origin;
 
     if (sp_http_header(r, "origin", &origin) != 0)
         return answer(ret, 403, NULL, "");
-    if (!sp_gate_is_host_ours(g, r))
+    if (!sp_http_gate_is_host_ours(g, r))
         return answer(ret, 403, NULL, "Host is not a name of this server");
     if (sp_str_eq(r->path, SP_STR("/readyz"))) {
         if (sp_str_eq(r->method, SP_STR("GET")) || sp_str_eq(r->method, SP_STR("HEAD")))
@@ -157,7 +160,7 @@ enum sp_gate_verdict sp_gate_judge(const struct sp_gate *g, const struct sp_http
     return answer(ret, 404, NULL, "");
 }
 
-bool sp_gate_write_switch(struct sp_buf *out, const struct sp_http_request *r)
+bool sp_http_gate_write_switch(struct sp_buf *out, const struct sp_http_request *r)
 {
     char accept[SP_WS_ACCEPT_LEN];
     struct sp_str key = {"", 0};

@@ -167,7 +167,7 @@ static void destroy(struct sp_link *l)
 static void watch(struct sp_link *l, struct sp_watch *w, int fd, uint32_t events,
                   void (*fn)(struct sp_watch *, uint32_t))
 {
-    struct sp_error e;
+    struct sp_err e;
 
     if (events == 0)
         sp_loop_unwatch(l->host->loop, w);
@@ -359,7 +359,7 @@ struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char
 }
 
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
-                struct sp_error *e)
+                struct sp_err *e)
 {
     struct sp_link *l = sp_link_make(h, fd, fd, peer);
 
@@ -406,7 +406,7 @@ static void take_terminal(struct sp_link *l)
     }
 }
 
-int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_error *e)
+int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_err *e)
 {
     struct sp_link *l = sp_link_make(h, in, out, peer);
 
@@ -421,7 +421,7 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
     if (l->phase != LINES)
         return 0;
 
-    struct sp_error why;
+    struct sp_err why;
     if (sp_loop_watch(h->loop, &l->in, in, EPOLLIN, sp_link_on_in, &why) < 0) {
         l->is_file_in = why.sys == EPERM; /* a plain file is always ready, and epoll refuses it */
         if (l->is_file_in)

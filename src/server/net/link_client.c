@@ -71,7 +71,7 @@ static bool ask_upgrade(struct sp_link *l, const struct sp_upgrade *ask)
 }
 
 int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
-                       const char *peer, struct sp_error *e)
+                       const char *peer, struct sp_err *e)
 {
     struct sp_link *l = sp_link_make(h, fd, fd, peer);
 

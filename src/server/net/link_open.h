@@ -46,17 +46,17 @@ enum sp_link_start {
 
 /* The descriptor is non-blocking, and the link's from here on, also on failure. */
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
-                struct sp_error *e);
+                struct sp_err *e);
 
 /* Lines over two descriptors that stay the caller's: pipes are made non-blocking until the end. */
-int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_error *e);
+int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_err *e);
 
 /*
  * The link of a client, over a socket that is connected: upgraded as `ask` says, or lines at once
  * (NULL): then host.opened is called within. Else it or host.failed is, later, from the loop.
  */
 int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
-                       const char *peer, struct sp_error *e);
+                       const char *peer, struct sp_err *e);
 
 /* One turn of this link alone, without the loop: sends, waits so long for the peer, receives. For
  * the end of a client. Not from a callback of this link. */

@@ -26,7 +26,7 @@
 struct sp_listener {
     struct sp_link_host host;
     struct sp_listen_options o;
-    struct sp_gate gate;
+    struct sp_http_gate gate;
     struct sp_bound bound; /* fd -1: stdio */
     struct sp_watch watch;
     struct sp_timer breath;
@@ -82,16 +82,16 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
         answer(li, &a, out);
         return false;
     }
-    switch (sp_gate_judge(&li->gate, r, time(NULL), &a)) {
-    case SP_GATE_ANSWER:
+    switch (sp_http_gate_judge(&li->gate, r, time(NULL), &a)) {
+    case SP_HTTP_GATE_ANSWER:
         if (sp_str_eq(r->method, SP_STR("HEAD")))
             a.body.n = 0; /* it asks for no body, whatever the answer */
         answer(li, &a, out);
         return false;
-    case SP_GATE_METRICS:
+    case SP_HTTP_GATE_METRICS:
         answer_metrics(li, out);
         return false;
-    case SP_GATE_UPGRADE:
+    case SP_HTTP_GATE_UPGRADE:
         break;
     }
     if (!on_opened(li, l)) {
@@ -99,7 +99,7 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
             out, &(struct sp_http_answer){.status = 503, .body = SP_STR("too many connections")});
         return false;
     }
-    return sp_gate_write_switch(out, r);
+    return sp_http_gate_write_switch(out, r);
 }
 
 static void on_gone(void *user)
@@ -239,8 +239,7 @@ static bool read_address(const char *text, struct sp_listen_url *ret)
     return read_ipv4(host, (uint16_t)port, ret) || read_ipv6(host, n, (uint16_t)port, ret);
 }
 
-static int read_unix(const char *url, const char *path, struct sp_listen_url *ret,
-                     struct sp_error *e)
+static int read_unix(const char *url, const char *path, struct sp_listen_url *ret, struct sp_err *e)
 {
     const size_t n = strlen(path);
 
@@ -257,7 +256,7 @@ static int read_unix(const char *url, const char *path, struct sp_listen_url *re
     return 0;
 }
 
-int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_error *e)
+int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e)
 {
     struct sp_listen_url u = {.kind = SP_LISTEN_STDIO, .is_loopback = true};
 
@@ -280,7 +279,7 @@ int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_error 
 
 /* ---- life ---- */
 
-static int start(struct sp_listener *li, const struct sp_listen_url *url, struct sp_error *e)
+static int start(struct sp_listener *li, const struct sp_listen_url *url, struct sp_err *e)
 {
     if (li->kind == SP_LISTEN_STDIO)
         return sp_link_new_pair(&li->host, STDIN_FILENO, STDOUT_FILENO, "stdio", e);
@@ -291,7 +290,7 @@ static int start(struct sp_listener *li, const struct sp_listen_url *url, struct
 }
 
 int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
-                    const struct sp_listen_options *o, struct sp_listener **ret, struct sp_error *e)
+                    const struct sp_listen_options *o, struct sp_listener **ret, struct sp_err *e)
 {
     struct sp_listener *li = calloc(1, sizeof *li);
 
@@ -300,10 +299,10 @@ int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
     li->kind = url->kind;
     li->o = *o;
     li->bound = (struct sp_bound){.fd = -1, .url = "stdio"};
-    li->gate = (struct sp_gate){.auth = o->auth,
-                                .hosts = o->hosts,
-                                .is_unix = url->kind == SP_LISTEN_UNIX,
-                                .has_metrics = o->has_metrics && o->metrics != NULL};
+    li->gate = (struct sp_http_gate){.auth = o->auth,
+                                     .hosts = o->hosts,
+                                     .is_unix = url->kind == SP_LISTEN_UNIX,
+                                     .has_metrics = o->has_metrics && o->metrics != NULL};
     li->host = (struct sp_link_host){.loop = loop,
                                      .ping_every_ms = o->ping_every_ms,
                                      .silence_ms = o->silence_ms,

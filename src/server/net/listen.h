@@ -27,7 +27,7 @@ struct sp_listen_url {
 };
 
 /* exec-server-protocol.md 1.1; also unix:///path. Errors: the texts given there, SP_E_INVALID. */
-int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_error *e);
+int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e);
 
 struct sp_listen_options {
     const struct sp_auth *auth; /* borrowed; NULL: anonymous */
@@ -59,8 +59,7 @@ struct sp_listener;
 
 /* Binds and listens (stdio: opens the link at once). Takes a copy of the options. */
 int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
-                    const struct sp_listen_options *o, struct sp_listener **ret,
-                    struct sp_error *e);
+                    const struct sp_listen_options *o, struct sp_listener **ret, struct sp_err *e);
 /* Closes the listener and every link at once (ops.closed is called for each); unlinks a unix
  * socket. */
 void sp_listener_free(struct sp_listener *l);

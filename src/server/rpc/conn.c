@@ -18,7 +18,7 @@
 
 /* ---- checks that every method makes ---- */
 
-int sp_call_check(const struct sp_call *c, struct sp_error *e)
+int sp_call_check(const struct sp_rpc_call *c, struct sp_err *e)
 {
     const char *family = c->method->family;
 
@@ -31,7 +31,7 @@ int sp_call_check(const struct sp_call *c, struct sp_error *e)
                    family);
 }
 
-int sp_call_params(const struct sp_call *c, struct sp_error *e)
+int sp_call_params(const struct sp_rpc_call *c, struct sp_err *e)
 {
     if (c->params == SP_JSON_NONE)
         return sp_fail(e, SP_E_INVALID, 0, "invalid type: null, expected an object of params");
@@ -40,7 +40,7 @@ int sp_call_params(const struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
-int sp_call_no_params(const struct sp_call *c, struct sp_error *e)
+int sp_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
 {
     if (c->params == SP_JSON_NONE || sp_json_type(c->json, c->params) == SP_JSON_NULL)
         return 0;
@@ -76,8 +76,8 @@ static void read_again(struct sp_waiter *w)
     free(copy);
 }
 
-int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id,
-                 struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
+int sp_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                 struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
 {
     struct sp_proc *p = sp_session_find(s, id);
 
@@ -110,7 +110,7 @@ static void malformed(struct sp_conn *conn, const char *detail)
                    is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
                    sp_link_peer(conn->link), detail);
     sp_conn_reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
-    sp_conn_count(conn->rpc, NULL, sp_conn_clock_us(), SP_OUTCOME_ERROR);
+    sp_conn_count(conn->rpc, NULL, sp_conn_clock_us(), SP_RPC_OUTCOME_ERROR);
 }
 
 static void hang_up(struct sp_conn *conn, const char *why)
@@ -147,9 +147,9 @@ static const struct sp_method *find_method(struct sp_str name)
     return NULL;
 }
 
-static void on_request(struct sp_call *c, struct sp_str name)
+static void on_request(struct sp_rpc_call *c, struct sp_str name)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_conn *conn = c->conn;
 
     c->method = find_method(name);
@@ -159,7 +159,7 @@ static void on_request(struct sp_call *c, struct sp_str name)
     else if (c->method->fn(c, &e) == 0)
         return;
     sp_conn_reply_failure(conn, c->id, &e);
-    sp_conn_count(conn->rpc, c->method, c->started_us, SP_OUTCOME_ERROR);
+    sp_conn_count(conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_ERROR);
 }
 
 static void on_notification(struct sp_conn *conn, struct sp_str name)
@@ -177,7 +177,7 @@ static void on_notification(struct sp_conn *conn, struct sp_str name)
 static const char *judge_answer(struct sp_json *j, uint32_t id)
 {
     const uint32_t error = sp_json_get(j, 0, "error");
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_str message;
     int64_t code;
 
@@ -209,7 +209,7 @@ static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_
 static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
 {
     struct sp_json *j = &conn->rpc->json;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     auto_free char *copy = NULL;
 
     /* Reading changes the text; a request for a process that is starting is read again later. */
@@ -248,12 +248,12 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
         malformed(conn, "invalid type: `trace` is not a W3C trace context");
     } else {
-        struct sp_call c = {.conn = conn,
-                            .json = j,
-                            .id = sp_json_raw(j, id),
-                            .started_us = started_us,
-                            .params = sp_json_get(j, 0, "params"),
-                            .text = {copy, copy != NULL ? len : 0}};
+        struct sp_rpc_call c = {.conn = conn,
+                                .json = j,
+                                .id = sp_json_raw(j, id),
+                                .started_us = started_us,
+                                .params = sp_json_get(j, 0, "params"),
+                                .text = {copy, copy != NULL ? len : 0}};
 
         if (c.params != SP_JSON_NONE && sp_json_type(j, c.params) == SP_JSON_NULL)
             c.params = SP_JSON_NONE;
@@ -334,12 +334,12 @@ static void on_closed(void *user, const char *why)
 
         if (r->proc != NULL && r->proc->start_wait == &r->start.wait)
             r->proc->start_wait = NULL;
-        sp_conn_count(rpc, r->method, r->started_us, SP_OUTCOME_DISCONNECTED);
+        sp_conn_count(rpc, r->method, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
     }
     while (conn->news_first != NULL)
         sp_push_remove(conn, conn->news_first);
-    sp_views_close(conn);
+    sp_process_views_close(conn);
     sp_fs_free(conn);
     sp_watches_drop(conn);
     if (conn->session != NULL)
@@ -356,7 +356,7 @@ static void on_closed(void *user, const char *why)
 static const struct sp_link_ops link_ops = {
     .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
 
-static void on_news(struct sp_client *client, struct sp_proc *p)
+static void on_news(struct sp_session_client *client, struct sp_proc *p)
 {
     struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
 
@@ -364,12 +364,12 @@ static void on_news(struct sp_client *client, struct sp_proc *p)
     sp_push_all(conn);
 }
 
-static void on_gone(struct sp_client *client, struct sp_proc *p)
+static void on_gone(struct sp_session_client *client, struct sp_proc *p)
 {
     sp_push_remove(SP_CONTAINER(client, struct sp_conn, client), p);
 }
 
-static void on_challenge(struct sp_client *client)
+static void on_challenge(struct sp_session_client *client)
 {
     sp_link_challenge(SP_CONTAINER(client, struct sp_conn, client)->link);
 }
@@ -382,7 +382,8 @@ bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **re
 
     if (conn == NULL)
         return false;
-    conn->client = (struct sp_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
+    conn->client =
+        (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
     conn->rpc = rpc;
     conn->link = l;
     conn->next = rpc->first;

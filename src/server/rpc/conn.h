@@ -34,7 +34,7 @@ struct sp_method_stats {
     uint64_t buckets[SP_RPC_BUCKETS + 1];
 };
 
-struct sp_gate;
+struct sp_start_gate;
 struct sp_method;
 struct sp_watches;
 
@@ -43,8 +43,8 @@ struct sp_rpc {
     struct sp_server *server;
     struct sp_host host;
     char *const *environ;
-    bool keeps_sessions;  /* false on stdio: the session ends with its connection */
-    struct sp_gate *gate; /* who is asked before a process starts; NULL: nobody */
+    bool keeps_sessions;        /* false on stdio: the session ends with its connection */
+    struct sp_start_gate *gate; /* who is asked before a process starts; NULL: nobody */
     struct sp_json json;
     struct sp_watches *watches; /* of missing files; NULL: none yet */
     struct sp_web *web;         /* requests to web servers; NULL: none yet */
@@ -60,11 +60,11 @@ struct sp_fs;
 struct sp_fs_handle;
 struct sp_gated;
 struct sp_request;
-struct sp_view;
+struct sp_process_view;
 struct sp_web_job;
 
 struct sp_conn {
-    struct sp_client client;
+    struct sp_session_client client;
     struct sp_rpc *rpc;
     struct sp_link *link;
     struct sp_conn *prev, *next;
@@ -80,9 +80,9 @@ struct sp_conn {
     size_t parked_bytes;
     struct sp_waiters on_drained; /* reads that are ready but found the link full */
     struct sp_proc *news_first, *news_last;
-    struct sp_view *views; /* what it is attached to besides its own processes */
+    struct sp_process_view *views; /* what it is attached to besides its own processes */
     unsigned view_count;
-    struct sp_view *view_news_first, *view_news_last;
+    struct sp_process_view *view_news_first, *view_news_last;
     bool is_views_turn;     /* its own processes were served last */
     struct sp_gated *gated; /* starts that wait for leave */
     struct sp_ask *asks;    /* what its client was asked and has not answered */
@@ -95,7 +95,7 @@ struct sp_conn {
 };
 
 /* One request while it is looked at. All strings are borrowed from the message. */
-struct sp_call {
+struct sp_rpc_call {
     struct sp_conn *conn;
     struct sp_json *json;
     const struct sp_method *method;
@@ -157,9 +157,9 @@ struct sp_method {
     const char *name;
     const char *family; /* in the texts of state errors; NULL: allowed in every state */
     /* 0: answered or waiting; else the error is sent. Order: decode, sp_call_check, work. */
-    int (*fn)(struct sp_call *c, struct sp_error *e);
+    int (*fn)(struct sp_rpc_call *c, struct sp_err *e);
     /* The same about a process whose start waits for leave; NULL: the error that it is starting. */
-    int (*gated)(struct sp_call *c, struct sp_request *start, struct sp_error *e);
+    int (*gated)(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
 };
 
 extern const struct sp_method sp_methods[];
@@ -174,28 +174,28 @@ void sp_conn_resume_all(struct sp_rpc *rpc);
 /* ---- for the methods ---- */
 
 /* Whether the connection is in the state that the method needs. */
-int sp_call_check(const struct sp_call *c, struct sp_error *e);
+int sp_call_check(const struct sp_rpc_call *c, struct sp_err *e);
 /* The params as an object. */
-int sp_call_params(const struct sp_call *c, struct sp_error *e);
+int sp_call_params(const struct sp_rpc_call *c, struct sp_err *e);
 /* No params: absent, null or {}. */
-int sp_call_no_params(const struct sp_call *c, struct sp_error *e);
+int sp_call_no_params(const struct sp_rpc_call *c, struct sp_err *e);
 
 /* A reply under construction: text for "result" goes to the returned place, at most `max` bytes;
  * NULL: no memory, the connection is closing. */
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
-void sp_call_reply(struct sp_call *c, struct sp_str result);
-void sp_call_done(struct sp_call *c); /* the reply was written by the caller */
+void sp_call_reply(struct sp_rpc_call *c, struct sp_str result);
+void sp_call_done(struct sp_rpc_call *c); /* the reply was written by the caller */
 
 /* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
-struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e);
+struct sp_request *sp_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e);
 /* It holds so much elsewhere, too. */
-int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_error *e);
+int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e);
 /* The process it waits for: not forgotten while a request refers to it. */
 void sp_request_hold(struct sp_request *r, struct sp_proc *p);
 char *sp_request_extra(struct sp_request *r); /* where those bytes are, aligned for anything */
-void sp_request_reply(struct sp_request *r, struct sp_str result);    /* ends it */
-void sp_request_fail(struct sp_request *r, const struct sp_error *e); /* ends it */
+void sp_request_reply(struct sp_request *r, struct sp_str result);  /* ends it */
+void sp_request_fail(struct sp_request *r, const struct sp_err *e); /* ends it */
 void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written by the caller */
 
 /*
@@ -203,7 +203,7 @@ void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written 
  * for that and is then read again from the beginning; *ret_waits says so, also of a call that was
  * answered here, since the start waits for leave.
  */
-int sp_call_proc(struct sp_call *c, const struct sp_session *s, struct sp_str id,
-                 struct sp_proc **ret, bool *ret_waits, struct sp_error *e);
+int sp_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                 struct sp_proc **ret, bool *ret_waits, struct sp_err *e);
 
 #endif

@@ -9,13 +9,13 @@
 
 uint64_t sp_conn_clock_us(void);
 
-enum sp_outcome { SP_OUTCOME_OK, SP_OUTCOME_ERROR, SP_OUTCOME_DISCONNECTED };
+enum sp_rpc_outcome { SP_RPC_OUTCOME_OK, SP_RPC_OUTCOME_ERROR, SP_RPC_OUTCOME_DISCONNECTED };
 /* m NULL: a method that is not known. */
 void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
-                   enum sp_outcome how);
+                   enum sp_rpc_outcome how);
 
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
-void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_error *e);
+void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_err *e);
 
 /* Ends it without an answer. */
 void sp_request_drop(struct sp_request *r);

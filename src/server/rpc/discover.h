@@ -91,11 +91,11 @@ void sp_root_say(struct sp_root *r, struct sp_str text);
 void sp_root_warn(struct sp_root *r, const char *before, const char *path, const char *after);
 /* "failed to WHAT capability root URI: why": its end. */
 void sp_root_fail(struct sp_root *r, const char *what, const struct sp_file_answer *a,
-                  const struct sp_error *e);
+                  const struct sp_err *e);
 /* Asks; if that is refused the root has failed, and ended. */
 void sp_root_ask(struct sp_root *r, enum sp_file_op op, const char *path,
                  void (*done)(struct sp_files_call *call, const struct sp_file_answer *a,
-                              const struct sp_error *e));
+                              const struct sp_err *e));
 /* r->path, if it is a file: its text into r->text; then r->then. */
 void sp_root_read(struct sp_root *r, void (*then)(struct sp_root *r));
 /* {"path":...,"contents":...} of the file that was read. */

@@ -182,7 +182,7 @@ static const char *declared_path(struct sp_root *r, const char *field, struct sp
 struct sp_declared sp_root_declared(struct sp_root *r)
 {
     struct sp_json j = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_declared d = {0};
 
     if (sp_json_parse(&j, r->text.data, r->text.len, &e) == 0 &&

@@ -13,7 +13,7 @@
 bool sp_root_charge(struct sp_root *r, size_t bytes)
 {
     struct sp_discovery *all = r->all;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (bytes > SP_DISCOVER_ANSWER - all->bytes || sp_request_charge(all->request, bytes, &e) < 0)
         return false;
@@ -41,7 +41,7 @@ void sp_root_warn(struct sp_root *r, const char *before, const char *path, const
 }
 
 /* ": WHY", for an answer or a refusal to give one. */
-static void put_reason(const struct sp_file_answer *a, const struct sp_error *e, char *ret,
+static void put_reason(const struct sp_file_answer *a, const struct sp_err *e, char *ret,
                        size_t size)
 {
     char words[160];
@@ -56,7 +56,7 @@ static void put_reason(const struct sp_file_answer *a, const struct sp_error *e,
 }
 
 void sp_root_fail(struct sp_root *r, const char *what, const struct sp_file_answer *a,
-                  const struct sp_error *e)
+                  const struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
     char why[192];
@@ -71,10 +71,10 @@ void sp_root_fail(struct sp_root *r, const char *what, const struct sp_file_answ
 
 void sp_root_ask(struct sp_root *r, enum sp_file_op op, const char *path,
                  void (*done)(struct sp_files_call *call, const struct sp_file_answer *a,
-                              const struct sp_error *e))
+                              const struct sp_err *e))
 {
     struct sp_conn *conn = r->all->request->conn;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const struct sp_files_job job = {
         .ask = {.op = op,
                 .path = path,
@@ -142,7 +142,7 @@ static void take_text(struct sp_root *r, const struct sp_file_answer *a)
 }
 
 static void on_text(struct sp_files_call *call, const struct sp_file_answer *a,
-                    const struct sp_error *e)
+                    const struct sp_err *e)
 {
     struct sp_root *r = SP_CONTAINER(call, struct sp_root, call);
     char why[192];
@@ -159,7 +159,7 @@ static void on_text(struct sp_files_call *call, const struct sp_file_answer *a,
 }
 
 static void on_looked(struct sp_files_call *call, const struct sp_file_answer *a,
-                      const struct sp_error *e)
+                      const struct sp_err *e)
 {
     struct sp_root *r = SP_CONTAINER(call, struct sp_root, call);
     char why[192];

@@ -15,7 +15,7 @@
 
 static void fail_memory(struct sp_root *r)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)sp_fail(&e, SP_E_FAILED, 0, "out of memory");
     sp_root_fail(r, "scan", NULL, &e);
@@ -221,7 +221,7 @@ static void next_name(struct sp_root *r)
 /* ---- the beginning ---- */
 
 static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a,
-                      const struct sp_error *e)
+                      const struct sp_err *e)
 {
     struct sp_root *r = SP_CONTAINER(call, struct sp_root, call);
     auto_buf struct sp_buf copy = {0};
@@ -242,7 +242,7 @@ static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a
 }
 
 static void on_inspected(struct sp_files_call *call, const struct sp_file_answer *a,
-                         const struct sp_error *e)
+                         const struct sp_err *e)
 {
     struct sp_root *r = SP_CONTAINER(call, struct sp_root, call);
     auto_buf struct sp_buf text = {0};
@@ -269,7 +269,7 @@ static void trim(char *path)
 
 void sp_root_begin(struct sp_root *r)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (r->uri.is_foreign || r->uri.path == NULL || strlen(r->uri.path) > SP_FILE_MAX_PATH) {
         (void)sp_fail(&e, SP_E_FAILED, 0, "'%s' is invalid on 'linux'", r->uri.text);

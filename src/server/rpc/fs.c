@@ -59,7 +59,7 @@ static enum sp_code code_of(int err)
     }
 }
 
-static void refusal(const struct sp_request *r, const struct sp_file_answer *a, struct sp_error *e)
+static void refusal(const struct sp_request *r, const struct sp_file_answer *a, struct sp_err *e)
 {
     switch (a->refusal) {
     case SP_FILE_NOT_A_FILE:
@@ -115,7 +115,7 @@ static void refusal(const struct sp_request *r, const struct sp_file_answer *a, 
 
 bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     char text[128];
 
     if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED)
@@ -146,7 +146,7 @@ void sp_fs_ask_done(struct sp_fs_ask *a)
         sp_policy_done(&a->policy);
 }
 
-int sp_fs_need_path(struct sp_call *c, const char *key, struct sp_uri *ret, struct sp_error *e)
+int sp_fs_need_path(struct sp_rpc_call *c, const char *key, struct sp_uri *ret, struct sp_err *e)
 {
     struct sp_str text;
     int r = sp_json_need_str(c->json, c->params, key, &text, e);
@@ -160,7 +160,7 @@ int sp_fs_need_path(struct sp_call *c, const char *key, struct sp_uri *ret, stru
     return r;
 }
 
-int sp_fs_opt_bool(struct sp_call *c, const char *key, bool *ret, struct sp_error *e)
+int sp_fs_opt_bool(struct sp_rpc_call *c, const char *key, bool *ret, struct sp_err *e)
 {
     const uint32_t t = sp_json_get(c->json, c->params, key);
 
@@ -171,7 +171,7 @@ int sp_fs_opt_bool(struct sp_call *c, const char *key, bool *ret, struct sp_erro
 
 /* A policy that restricts nothing on the disk is none: what a file operation cannot do anyway, like
  * talk to the network, does not count. */
-static int restricts_files(const struct sp_policy *p, bool *ret, struct sp_error *e)
+static int restricts_files(const struct sp_policy *p, bool *ret, struct sp_err *e)
 {
     struct sp_resolved r = {0};
     const int failed = sp_resolve(p, &r, e);
@@ -183,7 +183,7 @@ static int restricts_files(const struct sp_policy *p, bool *ret, struct sp_error
 }
 
 int sp_fs_read_policy(struct sp_json *j, uint32_t sandbox, struct sp_policy *ret, bool *ret_has,
-                      bool *ret_restricts, struct sp_error *e)
+                      bool *ret_restricts, struct sp_err *e)
 {
     const int r = sp_policy_read(j, sandbox, NULL, getenv("TMPDIR"), ret, e);
 
@@ -194,7 +194,7 @@ int sp_fs_read_policy(struct sp_json *j, uint32_t sandbox, struct sp_policy *ret
     return restricts_files(ret, ret_restricts, e);
 }
 
-int sp_fs_read_sandbox(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *e)
+int sp_fs_read_sandbox(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_err *e)
 {
     uint32_t sandbox = SP_JSON_NONE;
     bool is_needed = false;
@@ -209,7 +209,7 @@ int sp_fs_read_sandbox(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *
 
 /* ---- asking ---- */
 
-static int check_native(const struct sp_uri *u, struct sp_error *e)
+static int check_native(const struct sp_uri *u, struct sp_err *e)
 {
     if (u->text == NULL || (!u->is_foreign && u->path != NULL))
         return 0;
@@ -217,7 +217,7 @@ static int check_native(const struct sp_uri *u, struct sp_error *e)
 }
 
 static void on_done(struct sp_files_call *call, const struct sp_file_answer *a,
-                    const struct sp_error *e)
+                    const struct sp_err *e)
 {
     struct sp_request *r = SP_CONTAINER(call, struct sp_request, file.call);
     struct sp_conn *conn = r->conn;
@@ -233,9 +233,9 @@ static void on_done(struct sp_files_call *call, const struct sp_file_answer *a,
     conn->files.is_held = sp_link_is_full(conn->link);
 }
 
-int sp_fs_begin(struct sp_call *c, struct sp_fs_ask *a,
+int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
                 void (*done)(struct sp_request *r, const struct sp_file_answer *a),
-                struct sp_error *e)
+                struct sp_err *e)
 {
     int r = sp_call_check(c, e);
 

@@ -24,19 +24,19 @@ void sp_fs_ask_done(struct sp_fs_ask *a);
 #define auto_fs_ask __attribute__((cleanup(sp_fs_ask_done)))
 
 /* Members of the params, in the order of the checks. */
-int sp_fs_need_path(struct sp_call *c, const char *key, struct sp_uri *ret, struct sp_error *e);
-int sp_fs_opt_bool(struct sp_call *c, const char *key, bool *ret, struct sp_error *e);
+int sp_fs_need_path(struct sp_rpc_call *c, const char *key, struct sp_uri *ret, struct sp_err *e);
+int sp_fs_opt_bool(struct sp_rpc_call *c, const char *key, bool *ret, struct sp_err *e);
 /* A sandbox object: *ret_has once *ret needs sp_policy_done, *ret_restricts if it forbids anything
  * on the disk. */
 int sp_fs_read_policy(struct sp_json *j, uint32_t sandbox, struct sp_policy *ret, bool *ret_has,
-                      bool *ret_restricts, struct sp_error *e);
+                      bool *ret_restricts, struct sp_err *e);
 /* The `sandbox` member; without one that restricts anything: none. */
-int sp_fs_read_sandbox(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *e);
+int sp_fs_read_sandbox(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_err *e);
 
 /* The state of the connection and what the paths mean here, then the operation; `done` answers. */
-int sp_fs_begin(struct sp_call *c, struct sp_fs_ask *a,
+int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
                 void (*done)(struct sp_request *r, const struct sp_file_answer *a),
-                struct sp_error *e);
+                struct sp_err *e);
 
 /* An answer that is no success: sent. false: it is one. */
 bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a);

@@ -11,7 +11,7 @@
 
 /* A start that waits, behind its request; its strings are behind this. */
 struct sp_gated {
-    struct sp_gate_case judged;
+    struct sp_start_gate_case judged;
     struct sp_request *request;
     struct sp_gated *prev, *next;
     struct sp_start start;
@@ -84,7 +84,7 @@ void sp_gated_forget(struct sp_request *r)
 
 static void refuse(struct sp_request *r)
 {
-    const struct sp_gate_case *judged = &r->gated->judged;
+    const struct sp_start_gate_case *judged = &r->gated->judged;
 
     sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);
     sp_request_end(r, false);
@@ -93,16 +93,16 @@ static void refuse(struct sp_request *r)
 static void go_on(struct sp_request *r)
 {
     if (r->conn->is_closing || r->conn->ends_session) { /* nobody is there to run it for */
-        sp_conn_count(r->conn->rpc, r->method, r->started_us, SP_OUTCOME_DISCONNECTED);
+        sp_conn_count(r->conn->rpc, r->method, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
-    } else if (r->gated->judged.answer != SP_GATE_YES) {
+    } else if (r->gated->judged.answer != SP_START_GATE_YES) {
         refuse(r);
     } else if (sp_start_begin(r, &r->gated->start)) {
         sp_gated_forget(r);
     }
 }
 
-static void on_told(struct sp_gate_case *judged)
+static void on_told(struct sp_start_gate_case *judged)
 {
     go_on(SP_CONTAINER(judged, struct sp_gated, judged)->request);
 }
@@ -115,7 +115,7 @@ static struct sp_gated *add(struct sp_request *r, const struct sp_start *o)
     *g = (struct sp_gated){.request = r};
     if (!keep_start(g, o))
         return NULL;
-    g->judged = (struct sp_gate_case){
+    g->judged = (struct sp_start_gate_case){
         .conn = conn,
         .session = conn->session->number,
         .takes_approvals = conn->takes_approvals,
@@ -136,9 +136,9 @@ static struct sp_gated *add(struct sp_request *r, const struct sp_start *o)
     return g;
 }
 
-int sp_gated_start(struct sp_call *c, const struct sp_start *o, size_t held, struct sp_error *e)
+int sp_gated_start(struct sp_rpc_call *c, const struct sp_start *o, size_t held, struct sp_err *e)
 {
-    struct sp_gate *gate = c->conn->rpc->gate;
+    struct sp_start_gate *gate = c->conn->rpc->gate;
     const size_t size = sizeof(struct sp_gated) + (size_t)o->argc * sizeof *o->argv + text_size(o);
     struct sp_request *r = sp_call_park(c, size, e);
 
@@ -156,7 +156,7 @@ int sp_gated_start(struct sp_call *c, const struct sp_start *o, size_t held, str
     }
     gate->ops->judge(gate, &g->judged);
     r->gated = g;
-    if (g->judged.answer != SP_GATE_ASKING)
+    if (g->judged.answer != SP_START_GATE_ASKING)
         go_on(r);
     return 0;
 }
@@ -173,8 +173,8 @@ static struct sp_gated *find(const struct sp_session *s, struct sp_str id)
     return g;
 }
 
-int sp_gated_call(struct sp_call *c, const struct sp_session *s, struct sp_str id, bool *ret_done,
-                  struct sp_error *e)
+int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                  bool *ret_done, struct sp_err *e)
 {
     struct sp_gated *g = find(s, id);
 
@@ -186,14 +186,14 @@ int sp_gated_call(struct sp_call *c, const struct sp_session *s, struct sp_str i
     return c->method->gated(c, g->request, e);
 }
 
-int sp_gated_exists(struct sp_call *c, struct sp_request *start, struct sp_error *e)
+int sp_gated_exists(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
 {
     (void)c;
     return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists",
                    SP_STR_ARG(start->gated->start.id));
 }
 
-int sp_gated_write(struct sp_call *c, struct sp_request *start, struct sp_error *e)
+int sp_gated_write(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
 {
     (void)start;
     (void)e;
@@ -201,7 +201,7 @@ int sp_gated_write(struct sp_call *c, struct sp_request *start, struct sp_error 
     return 0;
 }
 
-int sp_gated_signal(struct sp_call *c, struct sp_request *start, struct sp_error *e)
+int sp_gated_signal(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
 {
     (void)start;
     (void)e;
@@ -209,9 +209,9 @@ int sp_gated_signal(struct sp_call *c, struct sp_request *start, struct sp_error
     return 0;
 }
 
-int sp_gated_terminate(struct sp_call *c, struct sp_request *start, struct sp_error *e)
+int sp_gated_terminate(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
 {
-    struct sp_error why = {0};
+    struct sp_err why = {0};
 
     (void)e;
     (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",

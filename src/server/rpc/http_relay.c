@@ -46,7 +46,7 @@ static void free_job(struct sp_web_job *j)
     free(j);
 }
 
-static void fail(struct sp_web_job *j, const struct sp_error *e)
+static void fail(struct sp_web_job *j, const struct sp_err *e)
 {
     struct sp_request *r = j->request;
 
@@ -151,7 +151,7 @@ static bool add_head(struct sp_buf *b, int status, struct sp_str fields)
 static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
 {
     struct sp_web_job *j = SP_CONTAINER(call, struct sp_web_job, call);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (!add_head(&j->head, status, fields) ||
         (j->is_stream && !sp_buf_add_str(&j->head, SP_STR("\"}")))) {
@@ -169,7 +169,7 @@ static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
 /* Not streamed: kept until it is whole, as long as the connection may hold so much. */
 static void keep(struct sp_web_job *j, struct sp_str bytes)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = 0;
 
     if (j->body.len + bytes.n > SP_WEB_MAX_BODY)
@@ -222,7 +222,7 @@ static void reply_whole(struct sp_web_job *j)
 static void on_done(struct sp_web_call *call, const char *why)
 {
     struct sp_web_job *j = SP_CONTAINER(call, struct sp_web_job, call);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     j->is_over = true;
     if (j->request == NULL) {
@@ -244,7 +244,7 @@ static void on_done(struct sp_web_call *call, const char *why)
 
 static const struct sp_web_ops ops = {.head = on_head, .body = on_body, .done = on_done};
 
-static int find_web(struct sp_rpc *rpc, struct sp_error *e)
+static int find_web(struct sp_rpc *rpc, struct sp_err *e)
 {
     return rpc->web != NULL ? 0
                             : sp_web_new(rpc->server->loop, rpc->server->options.program,
@@ -274,7 +274,7 @@ static struct sp_web_job *make_job(struct sp_conn *conn, struct sp_str id, bool 
 
 /* What it is made of counts as what the connection holds; the id is kept twice. */
 static int start(struct sp_web_job *j, struct sp_request *r, const struct sp_web_ask *ask,
-                 struct sp_error *e)
+                 struct sp_err *e)
 {
     const size_t held = 2 * j->id_len + ask->url.n + ask->fields.n + ask->body.n;
     const int charged = sp_request_charge(r, held, e);
@@ -282,8 +282,8 @@ static int start(struct sp_web_job *j, struct sp_request *r, const struct sp_web
     return charged < 0 ? charged : sp_web_ask(j->conn->rpc->web, &j->conn->web, ask, &j->call, e);
 }
 
-int sp_web_begin(struct sp_call *c, const struct sp_web_ask *ask, struct sp_str id, bool is_stream,
-                 struct sp_error *e)
+int sp_web_begin(struct sp_rpc_call *c, const struct sp_web_ask *ask, struct sp_str id,
+                 bool is_stream, struct sp_err *e)
 {
     if (find_web(c->conn->rpc, e) < 0)
         return -(int)e->code;

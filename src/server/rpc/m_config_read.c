@@ -74,18 +74,18 @@ static void free_task(struct sp_task *t)
 
 /* ---- asking ---- */
 
-static void fail(struct config_read *c, const struct sp_error *e)
+static void fail(struct config_read *c, const struct sp_err *e)
 {
     sp_request_fail(c->request, e);
 }
 
 typedef void done_fn(struct sp_files_call *call, const struct sp_file_answer *a,
-                     const struct sp_error *e);
+                     const struct sp_err *e);
 
 static void ask(struct config_read *c, enum sp_file_op op, const char *path, done_fn *done)
 {
     struct sp_conn *conn = c->request->conn;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const struct sp_files_job job = {
         .ask = {.op = op,
                 .path = path,
@@ -118,7 +118,7 @@ static void answer(struct config_read *c)
     const struct sp_host *host = &c->request->conn->rpc->host;
     auto_buf struct sp_buf b = {0};
     struct utsname name = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)uname(&name);
     const bool ok = sp_buf_printf(&b, "{\"userHomeDir\":") &&
@@ -173,7 +173,7 @@ static struct sp_str without_mark(struct sp_str text)
 }
 
 /* What of this text was asked for becomes a layer, if anything was. */
-static int take(struct config_read *c, struct sp_str text, struct sp_error *e)
+static int take(struct config_read *c, struct sp_str text, struct sp_err *e)
 {
     struct stack *to = sources[c->source].is_requirements ? &c->requirements : &c->config;
     auto_toml struct sp_toml t = {0};
@@ -197,7 +197,7 @@ static int take(struct config_read *c, struct sp_str text, struct sp_error *e)
     return sp_request_charge(c->request, to->layers.len - before, e);
 }
 
-static int refuse(const struct config_read *c, const struct sp_file_answer *a, struct sp_error *e)
+static int refuse(const struct config_read *c, const struct sp_file_answer *a, struct sp_err *e)
 {
     const char *kind = sources[c->source].is_requirements ? "requirements" : "config";
     char why[128] = "";
@@ -216,10 +216,10 @@ static int refuse(const struct config_read *c, const struct sp_file_answer *a, s
 static void read_source(struct config_read *c);
 
 static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
-                    const struct sp_error *failed)
+                    const struct sp_err *failed)
 {
     struct config_read *c = SP_CONTAINER(call, struct config_read, call);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int r = 0;
 
     if (a == NULL) {
@@ -266,7 +266,7 @@ static void read_source(struct config_read *c)
 static void fail_home(struct config_read *c, const char *before, const char *after)
 {
     auto_buf struct sp_buf quoted = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     const char *value = getenv("CODEX_HOME");
 
     (void)sp_json_add_str(&quoted, sp_str_of(value == NULL ? "" : value));
@@ -286,7 +286,7 @@ static void fail_home_errno(struct config_read *c, const char *before, int err)
 }
 
 static void on_canonical(struct sp_files_call *call, const struct sp_file_answer *a,
-                         const struct sp_error *failed)
+                         const struct sp_err *failed)
 {
     struct config_read *c = SP_CONTAINER(call, struct config_read, call);
 
@@ -306,7 +306,7 @@ static void on_canonical(struct sp_files_call *call, const struct sp_file_answer
 }
 
 static void on_home(struct sp_files_call *call, const struct sp_file_answer *a,
-                    const struct sp_error *failed)
+                    const struct sp_err *failed)
 {
     struct config_read *c = SP_CONTAINER(call, struct config_read, call);
 
@@ -328,7 +328,7 @@ static void find_home(struct config_read *c)
     const char *value = getenv("CODEX_HOME");
     const char *home = c->request->conn->rpc->host.home;
     auto_free char *cwd = NULL;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     int n;
 
     if (value == NULL || value[0] == 0) {
@@ -357,7 +357,7 @@ static void find_home(struct config_read *c)
 /* ---- params ---- */
 
 static int read_path(struct config_read *c, struct sp_json *j, uint32_t array,
-                     struct sp_toml_path *ret, struct sp_error *e)
+                     struct sp_toml_path *ret, struct sp_err *e)
 {
     const uint32_t count = j->tokens[array].children;
     struct sp_str *keys = sp_arena_new(&c->arena, (count + 1) * sizeof *keys);
@@ -377,8 +377,8 @@ static int read_path(struct config_read *c, struct sp_json *j, uint32_t array,
     return 0;
 }
 
-static int read_paths(struct config_read *c, struct sp_call *call, const char *key,
-                      struct paths *ret, struct sp_error *e)
+static int read_paths(struct config_read *c, struct sp_rpc_call *call, const char *key,
+                      struct paths *ret, struct sp_err *e)
 {
     struct sp_json *j = call->json;
     uint32_t array = SP_JSON_NONE;
@@ -406,7 +406,7 @@ static bool has_empty(const struct paths *p)
     return false;
 }
 
-static int judge(const struct config_read *c, const struct sp_uri *cwd, struct sp_error *e)
+static int judge(const struct config_read *c, const struct sp_uri *cwd, struct sp_err *e)
 {
     const struct paths *config = &c->config.paths;
     const struct paths *requirements = &c->requirements.paths;
@@ -420,7 +420,7 @@ static int judge(const struct config_read *c, const struct sp_uri *cwd, struct s
     return 0;
 }
 
-static int decode(struct config_read *c, struct sp_call *call, struct sp_error *e)
+static int decode(struct config_read *c, struct sp_rpc_call *call, struct sp_err *e)
 {
     auto_uri struct sp_uri cwd = {0};
     int r = sp_call_params(call, e);
@@ -436,7 +436,7 @@ static int decode(struct config_read *c, struct sp_call *call, struct sp_error *
     return r < 0 ? r : judge(c, &cwd, e);
 }
 
-int sp_m_environment_config_read(struct sp_call *call, struct sp_error *e)
+int sp_m_environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
 {
     struct config_read *c = calloc(1, sizeof *c);
     int r;

@@ -30,7 +30,7 @@ static void free_task(struct sp_task *t)
 static void answer(struct sp_discovery *d)
 {
     auto_buf struct sp_buf b = {0};
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     bool ok = sp_buf_printf(&b, "{\"roots\":[");
 
     for (uint32_t i = 0; ok && i < d->count; i++)
@@ -65,7 +65,7 @@ void sp_root_ended(struct sp_root *r)
 
 /* ---- params ---- */
 
-static int read_root(struct sp_call *c, uint32_t token, struct sp_root *r, struct sp_error *e)
+static int read_root(struct sp_rpc_call *c, uint32_t token, struct sp_root *r, struct sp_err *e)
 {
     struct sp_json *j = c->json;
     auto_buf struct sp_buf id = {0};
@@ -93,7 +93,7 @@ static int read_root(struct sp_call *c, uint32_t token, struct sp_root *r, struc
     return failed;
 }
 
-static int decode(struct sp_call *c, struct sp_discovery *d, struct sp_error *e)
+static int decode(struct sp_rpc_call *c, struct sp_discovery *d, struct sp_err *e)
 {
     struct sp_json *j = c->json;
     uint32_t roots = SP_JSON_NONE;
@@ -121,7 +121,7 @@ static int decode(struct sp_call *c, struct sp_discovery *d, struct sp_error *e)
     return r;
 }
 
-int sp_m_capability_roots_discover(struct sp_call *c, struct sp_error *e)
+int sp_m_capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_discovery *d = calloc(1, sizeof *d);
     int r = 0;
@@ -147,7 +147,7 @@ int sp_m_capability_roots_discover(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
-int sp_m_capabilities_discover(struct sp_call *c, struct sp_error *e)
+int sp_m_capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = sp_call_params(c, e);

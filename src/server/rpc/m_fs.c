@@ -12,8 +12,8 @@
 #include "server/rpc/methods.h"
 #include "server/rpc/text.h"
 
-static int begin_path(struct sp_call *c, struct sp_fs_ask *a, enum sp_file_op op,
-                      struct sp_error *e)
+static int begin_path(struct sp_rpc_call *c, struct sp_fs_ask *a, enum sp_file_op op,
+                      struct sp_err *e)
 {
     a->job.ask.op = op;
     a->job.ask.follows = true;
@@ -41,7 +41,7 @@ static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_end(r, true);
 }
 
-int sp_m_fs_read_file(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_READ, e);
@@ -56,10 +56,10 @@ int sp_m_fs_read_file(struct sp_call *c, struct sp_error *e)
 /* Bad base64 is a wrong state here, not a wrong parameter: as the reference has it. It is read
  * where it goes, and read again (in place: the message is ours) if that failed for any such reason.
  */
-static int begin_write(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *e)
+static int begin_write(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_err *e)
 {
     const struct sp_str text = a->job.base64;
-    struct sp_error why = {0};
+    struct sp_err why = {0};
     size_t n = 0;
     const int r = sp_fs_begin(c, a, sp_fs_answer_nothing, e);
 
@@ -69,7 +69,7 @@ static int begin_write(struct sp_call *c, struct sp_fs_ask *a, struct sp_error *
     return r;
 }
 
-int sp_m_fs_write_file(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_WRITE, e);
@@ -85,7 +85,7 @@ int sp_m_fs_write_file(struct sp_call *c, struct sp_error *e)
 
 /* ---- names ---- */
 
-int sp_m_fs_create_directory(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_create_directory(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_MAKE, e);
@@ -100,7 +100,7 @@ int sp_m_fs_create_directory(struct sp_call *c, struct sp_error *e)
     return r < 0 ? r : sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
 }
 
-int sp_m_fs_remove(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_remove(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_REMOVE, e);
@@ -117,7 +117,7 @@ int sp_m_fs_remove(struct sp_call *c, struct sp_error *e)
     return r < 0 ? r : sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
 }
 
-int sp_m_fs_copy(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_copy(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = sp_call_params(c, e);
@@ -159,7 +159,7 @@ static void tell_stat(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_reply(r, (struct sp_str){text, (size_t)(o - text)});
 }
 
-int sp_m_fs_get_metadata(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_get_metadata(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_STAT, e);
@@ -173,7 +173,7 @@ int sp_m_fs_get_metadata(struct sp_call *c, struct sp_error *e)
 
 static void fail_without_memory(struct sp_request *r)
 {
-    struct sp_error e;
+    struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "answer");
     sp_request_fail(r, &e);
@@ -199,7 +199,7 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
         fail_without_memory(r);
 }
 
-int sp_m_fs_canonicalize(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_CANONICAL, e);
@@ -288,7 +288,7 @@ static void tell_walk(struct sp_request *r, const struct sp_file_answer *a)
     tell_entries(r, a, true);
 }
 
-int sp_m_fs_read_directory(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_read_directory(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     int r = begin_path(c, &a, SP_FILE_LIST, e);
@@ -298,8 +298,8 @@ int sp_m_fs_read_directory(struct sp_call *c, struct sp_error *e)
     return r < 0 ? r : sp_fs_begin(c, &a, tell_list, e);
 }
 
-static int read_limit(struct sp_call *c, uint32_t options, const char *key, uint32_t *ret,
-                      struct sp_error *e)
+static int read_limit(struct sp_rpc_call *c, uint32_t options, const char *key, uint32_t *ret,
+                      struct sp_err *e)
 {
     uint64_t n = 0;
     const int r = sp_json_need_u64(c->json, options, key, UINT64_MAX, &n, e);
@@ -308,7 +308,7 @@ static int read_limit(struct sp_call *c, uint32_t options, const char *key, uint
     return r;
 }
 
-int sp_m_fs_walk(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_walk(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     struct sp_file_walk *walk = &a.job.ask.walk;

@@ -90,7 +90,7 @@ void sp_fs_release(struct sp_request *r)
 
 /* A place in the table: taken while the file is being opened, so that the id is. */
 static int reserve(struct sp_conn *conn, struct sp_str id, const char *path,
-                   struct sp_fs_handle **ret, struct sp_error *e)
+                   struct sp_fs_handle **ret, struct sp_err *e)
 {
     struct sp_fs *fs = fs_of(conn);
     struct sp_fs_handle *h = fs == NULL ? NULL : calloc(1, sizeof *h + strlen(path) + 1);
@@ -124,7 +124,7 @@ static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_reply(r, (struct sp_str){b.data, b.len});
 }
 
-static int read_mode(struct sp_call *c, bool *ret_is_replace, struct sp_error *e)
+static int read_mode(struct sp_rpc_call *c, bool *ret_is_replace, struct sp_err *e)
 {
     struct sp_str mode = {0};
     const uint32_t t = sp_json_get(c->json, c->params, "mode");
@@ -140,7 +140,7 @@ static int read_mode(struct sp_call *c, bool *ret_is_replace, struct sp_error *e
                          SP_STR_ARG(mode));
 }
 
-static int check_id_length(struct sp_str id, struct sp_error *e)
+static int check_id_length(struct sp_str id, struct sp_err *e)
 {
     return id.n <= SP_FS_MAX_HANDLE_ID
                ? 0
@@ -148,7 +148,7 @@ static int check_id_length(struct sp_str id, struct sp_error *e)
                          SP_FS_MAX_HANDLE_ID);
 }
 
-static int check_new_id(const struct sp_call *c, struct sp_str id, struct sp_error *e)
+static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp_err *e)
 {
     const int r = check_id_length(id, e);
 
@@ -163,7 +163,7 @@ static int check_new_id(const struct sp_call *c, struct sp_str id, struct sp_err
     return sp_files_can_open(c->conn->rpc->server->files, e);
 }
 
-int sp_m_fs_open(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_open(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
     struct sp_fs_handle *h = NULL;
@@ -198,8 +198,8 @@ int sp_m_fs_open(struct sp_call *c, struct sp_error *e)
 /* ---- blocks ---- */
 
 /* The params of both; the state is checked before the handle is looked for. */
-static int read_block_params(struct sp_call *c, struct sp_str *ret_id, uint64_t *ret_offset,
-                             struct sp_error *e)
+static int read_block_params(struct sp_rpc_call *c, struct sp_str *ret_id, uint64_t *ret_offset,
+                             struct sp_err *e)
 {
     int r = sp_call_params(c, e);
 
@@ -208,23 +208,23 @@ static int read_block_params(struct sp_call *c, struct sp_str *ret_id, uint64_t 
     return r < 0 ? r : sp_json_need_u64(c->json, c->params, "offset", UINT64_MAX, ret_offset, e);
 }
 
-static int unknown_handle(struct sp_str id, struct sp_error *e)
+static int unknown_handle(struct sp_str id, struct sp_err *e)
 {
     return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle `" SP_STR_FMT "`", SP_STR_ARG(id));
 }
 
 void sp_fs_fail_unknown(struct sp_request *r)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)unknown_handle((struct sp_str){r->handle->id, r->handle->id_len}, &e);
     sp_request_fail(r, &e);
 }
 
 /* One that is being opened is waited for. */
-static int begin_block(struct sp_call *c, struct sp_fs_ask *a, struct sp_str id,
+static int begin_block(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_str id,
                        void (*done)(struct sp_request *r, const struct sp_file_answer *a),
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     struct sp_fs_handle *h = find(c->conn, id);
 
@@ -257,7 +257,7 @@ static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_end(r, true);
 }
 
-int sp_m_fs_read_block(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
     struct sp_str id = {0};
@@ -279,7 +279,7 @@ int sp_m_fs_read_block(struct sp_call *c, struct sp_error *e)
     return begin_block(c, &a, id, tell_block, e);
 }
 
-int sp_m_fs_write_block(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
     struct sp_str id = {0};
@@ -312,7 +312,7 @@ static void forget_close(struct sp_task *t)
 }
 
 /* Answered when it is closed: whoever runs what was written finds nobody who has it open. */
-static int close_now(struct sp_call *c, struct sp_fs_handle *h, struct sp_error *e)
+static int close_now(struct sp_rpc_call *c, struct sp_fs_handle *h, struct sp_err *e)
 {
     struct sp_request *r = sp_call_park(c, 0, e);
 
@@ -325,7 +325,7 @@ static int close_now(struct sp_call *c, struct sp_fs_handle *h, struct sp_error 
     return 0;
 }
 
-int sp_m_fs_close(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_str id = {0};
     int r = sp_call_params(c, e);

@@ -31,7 +31,7 @@ static void ask_done(struct ask *a)
 
 /* ---- params ---- */
 
-static int read_policy(struct sp_call *c, bool *ret_follows, struct sp_error *e)
+static int read_policy(struct sp_rpc_call *c, bool *ret_follows, struct sp_err *e)
 {
     struct sp_str policy = SP_STR("follow");
     const uint32_t t = sp_json_get(c->json, c->params, "redirectPolicy");
@@ -50,7 +50,7 @@ struct header {
     struct sp_str name, value, variable;
 };
 
-static int read_header(struct sp_json *j, uint32_t t, struct header *h, struct sp_error *e)
+static int read_header(struct sp_json *j, uint32_t t, struct header *h, struct sp_err *e)
 {
     int r =
         sp_json_type(j, t) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, t, "struct HttpHeader", e);
@@ -65,7 +65,7 @@ static int read_header(struct sp_json *j, uint32_t t, struct header *h, struct s
     return r;
 }
 
-static int check_headers(struct sp_call *c, struct ask *a, struct sp_error *e)
+static int check_headers(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     struct header h;
     int r = 0;
@@ -82,7 +82,7 @@ static int check_headers(struct sp_call *c, struct ask *a, struct sp_error *e)
     return r;
 }
 
-static int read_body(struct sp_call *c, struct ask *a, struct sp_error *e)
+static int read_body(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     struct sp_str text = {0};
     size_t n = 0;
@@ -96,7 +96,7 @@ static int read_body(struct sp_call *c, struct ask *a, struct sp_error *e)
     return r;
 }
 
-static int read_params(struct sp_call *c, struct ask *a, struct sp_error *e)
+static int read_params(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     int r = sp_call_params(c, e);
 
@@ -155,8 +155,8 @@ static bool find_variable(char *const *environ, struct sp_str name, struct sp_st
     return false;
 }
 
-static int add_variable(struct sp_call *c, const struct header *h, struct sp_buf *value,
-                        struct sp_error *e)
+static int add_variable(struct sp_rpc_call *c, const struct header *h, struct sp_buf *value,
+                        struct sp_err *e)
 {
     struct sp_str found = {0};
 
@@ -178,7 +178,8 @@ static int add_variable(struct sp_call *c, const struct header *h, struct sp_buf
     return sp_buf_add_str(value, found) ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the headers");
 }
 
-static int add_header(struct sp_call *c, struct ask *a, const struct header *h, struct sp_error *e)
+static int add_header(struct sp_rpc_call *c, struct ask *a, const struct header *h,
+                      struct sp_err *e)
 {
     auto_buf struct sp_buf name = {0};
     auto_buf struct sp_buf value = {0};
@@ -220,7 +221,7 @@ static bool has_field(const struct sp_buf *fields, struct sp_str wanted)
 }
 
 /* A user in the URL becomes a header, unless there is one. */
-static int add_user(struct ask *a, struct sp_error *e)
+static int add_user(struct ask *a, struct sp_err *e)
 {
     static const char basic[] = "Basic ";
     const struct sp_buf *user = &a->address.userinfo;
@@ -240,7 +241,7 @@ static int add_user(struct ask *a, struct sp_error *e)
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the URL");
 }
 
-static int read_headers(struct sp_call *c, struct ask *a, struct sp_error *e)
+static int read_headers(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     struct header h;
     int r = 0;
@@ -259,7 +260,7 @@ static int read_headers(struct sp_call *c, struct ask *a, struct sp_error *e)
 
 /* ---- the method ---- */
 
-static int check_target(struct ask *a, struct sp_error *e)
+static int check_target(struct ask *a, struct sp_err *e)
 {
     if (!sp_web_is_token(a->method))
         return sp_fail(e, SP_E_INVALID, 0, "http/request method is invalid: invalid HTTP method");
@@ -276,7 +277,7 @@ static int check_target(struct ask *a, struct sp_error *e)
     return 0;
 }
 
-static int begin(struct sp_call *c, struct ask *a, struct sp_error *e)
+static int begin(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     int r = read_params(c, a, e);
 
@@ -298,7 +299,7 @@ static int begin(struct sp_call *c, struct ask *a, struct sp_error *e)
     return sp_web_begin(c, &a->http, a->id, a->is_stream, e);
 }
 
-int sp_m_http_request(struct sp_call *c, struct sp_error *e)
+int sp_m_http_request(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct ask a = {.headers = SP_JSON_NONE, .http.timeout_ms = SP_WEB_NO_TIMEOUT};
     const int r = begin(c, &a, e);

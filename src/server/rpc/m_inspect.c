@@ -15,7 +15,7 @@ struct inspect {
     uint32_t port_count;
 };
 
-static int read_ports(struct sp_call *c, struct inspect *ret, struct sp_error *e)
+static int read_ports(struct sp_rpc_call *c, struct inspect *ret, struct sp_err *e)
 {
     uint32_t ports = SP_JSON_NONE;
     const int r = sp_json_opt_array(c->json, c->params, "ports", &ports, e);
@@ -36,7 +36,7 @@ static int read_ports(struct sp_call *c, struct inspect *ret, struct sp_error *e
     return 0;
 }
 
-static int decode(struct sp_call *c, struct inspect *ret, struct sp_error *e)
+static int decode(struct sp_rpc_call *c, struct inspect *ret, struct sp_err *e)
 {
     int r = sp_call_params(c, e);
 
@@ -67,8 +67,8 @@ static bool describe(struct sp_buf *b, const struct sp_proc *p, const struct sp_
     return ok && sp_buf_printf(b, "}");
 }
 
-static int inspect(struct sp_call *c, const struct sp_proc *p, const struct inspect *i,
-                   struct sp_error *e)
+static int inspect(struct sp_rpc_call *c, const struct sp_proc *p, const struct inspect *i,
+                   struct sp_err *e)
 {
     const struct sp_look_ask ask = {
         .wants_doing = true, .ports = i->ports, .port_count = i->port_count};
@@ -82,7 +82,7 @@ static int inspect(struct sp_call *c, const struct sp_proc *p, const struct insp
     return 0;
 }
 
-int sp_m_process_inspect(struct sp_call *c, struct sp_error *e)
+int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct inspect i = {0};
     const struct sp_session *s = c->conn->session;

@@ -21,7 +21,7 @@ static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
     bool ok = true;
 
     for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
-        const char *name = sp_call_name(how->refusals[i].call);
+        const char *name = sp_syscall_name(how->refusals[i].call);
 
         ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
                            name != NULL ? name : "unknown", how->refusals[i].count);
@@ -133,7 +133,7 @@ static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
     return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
 }
 
-int sp_m_process_list(struct sp_call *c, struct sp_error *e)
+int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
     bool wants_all = false;

@@ -15,7 +15,7 @@ struct attach {
     bool has_input, is_stealing;
 };
 
-static int read_place(struct sp_call *c, struct attach *a, struct sp_error *e)
+static int read_place(struct sp_rpc_call *c, struct attach *a, struct sp_err *e)
 {
     int r = sp_call_params(c, e);
 
@@ -26,7 +26,7 @@ static int read_place(struct sp_call *c, struct attach *a, struct sp_error *e)
     return r;
 }
 
-static int decode(struct sp_call *c, struct attach *a, struct sp_error *e)
+static int decode(struct sp_rpc_call *c, struct attach *a, struct sp_err *e)
 {
     int r = read_place(c, a, e);
 
@@ -42,7 +42,7 @@ static int decode(struct sp_call *c, struct attach *a, struct sp_error *e)
     return r;
 }
 
-static bool describe(struct sp_buf *b, const struct sp_view *v, const struct attach *a)
+static bool describe(struct sp_buf *b, const struct sp_process_view *v, const struct attach *a)
 {
     const struct sp_proc *p = v->observer.proc;
     const bool has_exited = p->state.exit_seq != 0;
@@ -61,11 +61,12 @@ static bool describe(struct sp_buf *b, const struct sp_view *v, const struct att
                          p->state.closed_seq != 0 ? "true" : "false");
 }
 
-static int attach(struct sp_call *c, struct sp_proc *p, const struct attach *a, struct sp_error *e)
+static int attach(struct sp_rpc_call *c, struct sp_proc *p, const struct attach *a,
+                  struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
-    struct sp_view *v = NULL;
-    int r = sp_view_open(c->conn, p, a->after_seq, &v, e);
+    struct sp_process_view *v = NULL;
+    int r = sp_process_view_open(c->conn, p, a->after_seq, &v, e);
 
     if (r < 0)
         return r;
@@ -74,18 +75,18 @@ static int attach(struct sp_call *c, struct sp_proc *p, const struct attach *a, 
     if (r == 0 && !describe(&b, v, a))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "attach to the process");
     if (r < 0) {
-        sp_view_close(v);
+        sp_process_view_close(v);
         return r;
     }
     sp_call_reply(c, (struct sp_str){b.data, b.len});
     if (p->state.closed_seq != 0 && v->observer.told_seq >= p->state.closed_seq)
-        sp_view_close(v); /* nothing will ever come */
+        sp_process_view_close(v); /* nothing will ever come */
     else
-        sp_view_push(v);
+        sp_process_view_push(v);
     return 0;
 }
 
-int sp_m_process_attach(struct sp_call *c, struct sp_error *e)
+int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct attach a = {0};
     struct sp_session *s = NULL;
@@ -107,7 +108,7 @@ int sp_m_process_attach(struct sp_call *c, struct sp_error *e)
 }
 
 /* What is not attached, or not there any more, is detached. */
-int sp_m_process_detach(struct sp_call *c, struct sp_error *e)
+int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct attach a = {0};
     int r = read_place(c, &a, e);
@@ -118,9 +119,9 @@ int sp_m_process_detach(struct sp_call *c, struct sp_error *e)
         return r;
     const struct sp_session *s = sp_server_find(c->conn->rpc->server, a.session);
     const struct sp_proc *p = s == NULL ? NULL : sp_session_find(s, a.id);
-    struct sp_view *v = p == NULL ? NULL : sp_view_find(c->conn, p);
+    struct sp_process_view *v = p == NULL ? NULL : sp_process_view_find(c->conn, p);
     if (v != NULL)
-        sp_view_close(v);
+        sp_process_view_close(v);
     sp_call_reply(c, SP_STR("{}"));
     return 0;
 }

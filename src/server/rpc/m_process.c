@@ -20,7 +20,7 @@ struct target {
     struct sp_str id;
 };
 
-static int read_target(struct sp_call *c, struct target *ret, struct sp_error *e)
+static int read_target(struct sp_rpc_call *c, struct target *ret, struct sp_err *e)
 {
     int r = sp_call_params(c, e);
 
@@ -32,8 +32,8 @@ static int read_target(struct sp_call *c, struct target *ret, struct sp_error *e
 }
 
 /* Checks the state, finds the process (NULL if unknown). */
-static int find(struct sp_call *c, const struct target *t, struct sp_proc **ret, bool *ret_waits,
-                struct sp_error *e)
+static int find(struct sp_rpc_call *c, const struct target *t, struct sp_proc **ret,
+                bool *ret_waits, struct sp_err *e)
 {
     const struct sp_session *s = c->conn->session;
     const int r = sp_call_check(c, e);
@@ -46,7 +46,7 @@ static int find(struct sp_call *c, const struct target *t, struct sp_proc **ret,
 }
 
 /* For methods whose one parameter is the process. */
-static int locate(struct sp_call *c, struct sp_proc **ret, bool *ret_waits, struct sp_error *e)
+static int locate(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
 {
     struct target t = {0};
     const int r = read_target(c, &t, e);
@@ -54,15 +54,15 @@ static int locate(struct sp_call *c, struct sp_proc **ret, bool *ret_waits, stru
     return r < 0 ? r : find(c, &t, ret, ret_waits, e);
 }
 
-static bool is_owner(const struct sp_call *c, const struct sp_proc *p)
+static bool is_owner(const struct sp_rpc_call *c, const struct sp_proc *p)
 {
     return p->session == c->conn->session;
 }
 
 /* The owner may always; of the others, only one at a time. */
-static int check_typist(const struct sp_call *c, const struct sp_proc *p, struct sp_error *e)
+static int check_typist(const struct sp_rpc_call *c, const struct sp_proc *p, struct sp_err *e)
 {
-    if (is_owner(c, p) || sp_view_may_type(c->conn, p))
+    if (is_owner(c, p) || sp_process_view_may_type(c->conn, p))
         return 0;
     return sp_fail(e, SP_E_ATTACHED, 0,
                    "another connection types into process " SP_STR_FMT
@@ -70,7 +70,7 @@ static int check_typist(const struct sp_call *c, const struct sp_proc *p, struct
                    SP_STR_ARG(p->id));
 }
 
-static int unknown(struct sp_str id, struct sp_error *e)
+static int unknown(struct sp_str id, struct sp_err *e)
 {
     return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(id));
 }
@@ -86,7 +86,7 @@ static bool is_answer(const struct sp_proc *p, const struct sp_page *page, uint6
 
 static void fail_read(struct sp_request *r)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)sp_fail(&e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
     sp_request_fail(r, &e);
@@ -122,8 +122,8 @@ static void on_read_deadline(struct sp_timer *t)
     try_read(&r->waiter);
 }
 
-static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes,
-                     uint64_t wait_ms, struct sp_error *e)
+static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_seq,
+                     uint64_t max_bytes, uint64_t wait_ms, struct sp_err *e)
 {
     struct sp_loop *loop = c->conn->rpc->server->loop;
     const uint64_t now = sp_loop_now(loop);
@@ -149,7 +149,7 @@ static int park_read(struct sp_call *c, struct sp_proc *p, uint64_t after_seq, u
     return 0;
 }
 
-int sp_m_process_read(struct sp_call *c, struct sp_error *e)
+int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct target t = {0};
     uint64_t after_seq = 0;
@@ -187,7 +187,7 @@ static const struct sp_str accepted = {"{\"status\":\"accepted\"}", 21};
 static const struct sp_str stdin_closed = {"{\"status\":\"stdinClosed\"}", 24};
 static const struct sp_str unknown_process = {"{\"status\":\"unknownProcess\"}", 27};
 
-static int write_failed(struct sp_error *e)
+static int write_failed(struct sp_err *e)
 {
     return sp_fail(e, SP_E_FAILED, 0, "failed to write to process stdin");
 }
@@ -195,7 +195,7 @@ static int write_failed(struct sp_error *e)
 static void try_write(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     switch (sp_proc_write(r->proc, r->write.id, r->write.bytes)) {
     case SP_INPUT_ACCEPTED:
@@ -214,8 +214,8 @@ static void try_write(struct sp_waiter *w)
     }
 }
 
-static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, struct sp_str bytes,
-                      struct sp_error *e)
+static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id,
+                      struct sp_str bytes, struct sp_err *e)
 {
     if (c->conn->parked_writes >= SP_CONN_MAX_WRITES)
         return sp_fail(
@@ -238,8 +238,8 @@ static int park_write(struct sp_call *c, struct sp_proc *p, struct sp_str id, st
     return 0;
 }
 
-static int decode_write(struct sp_call *c, struct target *t, struct sp_str *write_id,
-                        struct sp_str *bytes, struct sp_error *e)
+static int decode_write(struct sp_rpc_call *c, struct target *t, struct sp_str *write_id,
+                        struct sp_str *bytes, struct sp_err *e)
 {
     struct sp_str chunk;
     size_t len = 0;
@@ -257,7 +257,7 @@ static int decode_write(struct sp_call *c, struct target *t, struct sp_str *writ
     return r;
 }
 
-int sp_m_process_write(struct sp_call *c, struct sp_error *e)
+int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct target t = {0};
     struct sp_str write_id;
@@ -309,7 +309,7 @@ static void close_in_turn(struct sp_waiter *w)
                                                                              : stdin_closed);
 }
 
-int sp_m_process_close_stdin(struct sp_call *c, struct sp_error *e)
+int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;
@@ -354,7 +354,7 @@ static const struct {
     {"PWR", SIGPWR},       {"SYS", SIGSYS},
 };
 
-static int read_signal(struct sp_str name, int *ret, struct sp_error *e)
+static int read_signal(struct sp_str name, int *ret, struct sp_err *e)
 {
     const bool has_prefix =
         name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG"));
@@ -376,7 +376,7 @@ static int read_signal(struct sp_str name, int *ret, struct sp_error *e)
 static void on_asked(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, ask.call.waiter);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     if (r->ask.call.err == 0) {
         sp_request_reply(r, SP_STR("{}"));
@@ -388,8 +388,8 @@ static void on_asked(struct sp_waiter *w)
 }
 
 /* A request that waits for the cell's word; its own waiter is not used. */
-static struct sp_request *park_ask(struct sp_call *c, struct sp_proc *p, bool is_signal,
-                                   struct sp_error *e)
+static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, bool is_signal,
+                                   struct sp_err *e)
 {
     struct sp_request *r = sp_call_park(c, 0, e);
 
@@ -408,7 +408,7 @@ static bool takes_signal(const struct sp_proc *p, int number)
     return p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL);
 }
 
-int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
+int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct target t = {0};
     struct sp_str name;
@@ -437,7 +437,7 @@ int sp_m_process_signal(struct sp_call *c, struct sp_error *e)
 }
 
 /* Whether the size holds now. The owner's waits while there is a typist with one of its own. */
-static bool takes_size(const struct sp_call *c, struct sp_proc *p, uint16_t rows, uint16_t cols)
+static bool takes_size(const struct sp_rpc_call *c, struct sp_proc *p, uint16_t rows, uint16_t cols)
 {
     if (is_owner(c, p))
         return sp_observers_owner_size(p, rows, cols);
@@ -445,7 +445,7 @@ static bool takes_size(const struct sp_call *c, struct sp_proc *p, uint16_t rows
     return true;
 }
 
-int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
+int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct target t = {0};
     uint64_t rows = 0;
@@ -485,7 +485,7 @@ int sp_m_process_resize(struct sp_call *c, struct sp_error *e)
 
 /* ---- terminate ---- */
 
-int sp_m_process_terminate(struct sp_call *c, struct sp_error *e)
+int sp_m_process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;

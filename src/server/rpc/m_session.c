@@ -65,7 +65,7 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 /* ---- methods ---- */
 
 /* What the client can do; of interest only where somebody may be asked. */
-static int read_capabilities(struct sp_call *c, bool *ret_takes_approvals, struct sp_error *e)
+static int read_capabilities(struct sp_rpc_call *c, bool *ret_takes_approvals, struct sp_err *e)
 {
     uint32_t capabilities = SP_JSON_NONE;
     int r = sp_json_opt_object(c->json, c->params, "capabilities", &capabilities, e);
@@ -75,7 +75,7 @@ static int read_capabilities(struct sp_call *c, bool *ret_takes_approvals, struc
     return r;
 }
 
-int sp_m_initialize(struct sp_call *c, struct sp_error *e)
+int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
     struct sp_str name = {0};
@@ -111,7 +111,7 @@ int sp_m_initialize(struct sp_call *c, struct sp_error *e)
 }
 
 /* Nothing is kept for a resume: the processes end with the connection, which ends now. */
-int sp_m_session_end(struct sp_call *c, struct sp_error *e)
+int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
     int r = sp_call_no_params(c, e);
@@ -126,7 +126,7 @@ int sp_m_session_end(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
-int sp_m_environment_info(struct sp_call *c, struct sp_error *e)
+int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
     int r = sp_call_no_params(c, e);
@@ -141,7 +141,7 @@ int sp_m_environment_info(struct sp_call *c, struct sp_error *e)
     return 0;
 }
 
-int sp_m_environment_status(struct sp_call *c, struct sp_error *e)
+int sp_m_environment_status(struct sp_rpc_call *c, struct sp_err *e)
 {
     int r = sp_call_no_params(c, e);
 

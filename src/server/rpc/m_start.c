@@ -61,7 +61,7 @@ static void start_done(struct start *s)
 
 /* ---- decoding ---- */
 
-static int read_strings(struct sp_json *j, uint32_t array, struct strings *ret, struct sp_error *e)
+static int read_strings(struct sp_json *j, uint32_t array, struct strings *ret, struct sp_err *e)
 {
     ret->items = calloc(j->tokens[array].children + 1, sizeof *ret->items);
     if (ret->items == NULL)
@@ -75,7 +75,7 @@ static int read_strings(struct sp_json *j, uint32_t array, struct strings *ret, 
 }
 
 static int need_strings(struct sp_json *j, uint32_t object, const char *key, struct strings *ret,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     uint32_t array;
     const int r = sp_json_need_array(j, object, key, &array, e);
@@ -83,7 +83,7 @@ static int need_strings(struct sp_json *j, uint32_t object, const char *key, str
     return r < 0 ? r : read_strings(j, array, ret, e);
 }
 
-static int check_string_map(struct sp_json *j, uint32_t object, struct sp_error *e)
+static int check_string_map(struct sp_json *j, uint32_t object, struct sp_err *e)
 {
     for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;) {
         const uint32_t value = j->tokens[key].next;
@@ -95,7 +95,7 @@ static int check_string_map(struct sp_json *j, uint32_t object, struct sp_error 
     return 0;
 }
 
-static int read_cwd(struct sp_json *j, uint32_t params, struct start *s, struct sp_error *e)
+static int read_cwd(struct sp_json *j, uint32_t params, struct start *s, struct sp_err *e)
 {
     struct sp_str text;
     int r = sp_json_need_str(j, params, "cwd", &text, e);
@@ -105,7 +105,7 @@ static int read_cwd(struct sp_json *j, uint32_t params, struct start *s, struct 
     return r;
 }
 
-static int read_policy(struct sp_json *j, struct start *s, struct sp_error *e)
+static int read_policy(struct sp_json *j, struct start *s, struct sp_err *e)
 {
     const uint32_t p = s->policy;
     struct sp_str inherit;
@@ -167,7 +167,7 @@ static bool read_uuid(struct sp_str s, char ret[40])
     return n == 32;
 }
 
-static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, struct sp_error *e)
+static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, struct sp_err *e)
 {
     uint32_t metadata = SP_JSON_NONE;
     struct sp_str thread = {0};
@@ -186,7 +186,7 @@ static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, st
 
 /* A shell whose state is to be kept. It is not offered: the command runs without, as a login shell,
  * but a mistake is called by its name. */
-static int read_snapshot(struct sp_json *j, uint32_t params, struct start *s, struct sp_error *e)
+static int read_snapshot(struct sp_json *j, uint32_t params, struct start *s, struct sp_err *e)
 {
     uint32_t shell = SP_JSON_NONE;
     struct sp_str path = {0};
@@ -202,7 +202,7 @@ static int read_snapshot(struct sp_json *j, uint32_t params, struct start *s, st
     return r < 0 ? r : sp_json_need_str(j, shell, "path", &path, e);
 }
 
-static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
+static int decode(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
 {
     struct sp_json *j = c->json;
     const uint32_t p = c->params;
@@ -249,7 +249,7 @@ static int decode(struct sp_call *c, struct start *s, struct sp_error *e)
 
 /* ---- judging ---- */
 
-static int judge_snapshot(const struct start *s, struct sp_error *e)
+static int judge_snapshot(const struct start *s, struct sp_err *e)
 {
     static const char *const known[] = {"bash", "zsh", "sh"};
     const bool is_login = s->argv.count >= 3 && sp_str_eq(s->argv.items[1], SP_STR("-lc"));
@@ -266,7 +266,7 @@ static int judge_snapshot(const struct start *s, struct sp_error *e)
                    SP_STR_ARG(s->snapshot_shell));
 }
 
-static int judge(const struct start *s, struct sp_error *e)
+static int judge(const struct start *s, struct sp_err *e)
 {
     int r = sp_start_network_judge(&s->network, s->id, e);
 
@@ -316,8 +316,8 @@ static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int 
     return true;
 }
 
-static int make_environment(struct sp_call *c, const struct start *s, struct sp_buf *out,
-                            uint32_t *ret_count, struct sp_error *e)
+static int make_environment(struct sp_rpc_call *c, const struct start *s, struct sp_buf *out,
+                            uint32_t *ret_count, struct sp_err *e)
 {
     const struct sp_rpc *rpc = c->conn->rpc;
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
@@ -355,8 +355,8 @@ static const char *tmpdir_of(const struct sp_buf *env, uint32_t envc)
     return NULL;
 }
 
-static int read_sandbox(struct sp_call *c, struct start *s, const struct sp_buf *env, uint32_t envc,
-                        struct sp_error *e)
+static int read_sandbox(struct sp_rpc_call *c, struct start *s, const struct sp_buf *env,
+                        uint32_t envc, struct sp_err *e)
 {
     return s->sandbox == SP_JSON_NONE ? 0
                                       : sp_policy_read(c->json, s->sandbox, s->cwd.path,
@@ -365,7 +365,7 @@ static int read_sandbox(struct sp_call *c, struct start *s, const struct sp_buf 
 
 /* ---- starting ---- */
 
-static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_error *e)
+static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, start.wait);
 
@@ -387,7 +387,7 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
 
 bool sp_start_begin(struct sp_request *r, const struct sp_start *o)
 {
-    struct sp_error e = {0};
+    struct sp_err e = {0};
     struct sp_proc *p = NULL;
 
     r->start.wait.done = on_started;
@@ -416,8 +416,8 @@ static bool is_honest(struct sp_str arg0, struct sp_str program)
     return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, base_name(program));
 }
 
-static int begin_judged(struct sp_call *c, const struct start *s, const struct sp_start *o,
-                        struct sp_error *e)
+static int begin_judged(struct sp_rpc_call *c, const struct start *s, const struct sp_start *o,
+                        struct sp_err *e)
 {
     /* The policy is kept twice: for the judgement and for the start. */
     const size_t policy = s->sandbox == SP_JSON_NONE ? 0 : 2 * sp_json_raw(c->json, s->sandbox).n;
@@ -428,8 +428,8 @@ static int begin_judged(struct sp_call *c, const struct start *s, const struct s
     return sp_gated_start(c, o, policy, e);
 }
 
-static int begin(struct sp_call *c, const struct start *s, const struct sp_buf *env, uint32_t envc,
-                 struct sp_error *e)
+static int begin(struct sp_rpc_call *c, const struct start *s, const struct sp_buf *env,
+                 uint32_t envc, struct sp_err *e)
 {
     auto_buf struct sp_buf label = {0};
 
@@ -459,7 +459,7 @@ static int begin(struct sp_call *c, const struct start *s, const struct sp_buf *
     return 0;
 }
 
-int sp_m_process_start(struct sp_call *c, struct sp_error *e)
+int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_start struct start s = {0};
     auto_buf struct sp_buf env = {0};

@@ -308,7 +308,7 @@ static bool take_found(struct sp_watches *all, struct item *i, const struct sp_f
 }
 
 static void on_looked(struct sp_files_call *c, const struct sp_file_answer *a,
-                      const struct sp_error *e)
+                      const struct sp_err *e)
 {
     struct item *i = SP_CONTAINER(c, struct item, call);
     struct watch *w = i->watch;
@@ -337,7 +337,7 @@ static void wanted_done(struct wanted *w)
         sp_uri_done(&w->uris[i]);
 }
 
-static int take_path(struct sp_call *c, uint32_t token, struct wanted *w, struct sp_error *e)
+static int take_path(struct sp_rpc_call *c, uint32_t token, struct wanted *w, struct sp_err *e)
 {
     struct sp_uri one = {0};
 
@@ -355,7 +355,7 @@ static int take_path(struct sp_call *c, uint32_t token, struct wanted *w, struct
     return 0;
 }
 
-static int decode(struct sp_call *c, struct wanted *w, struct sp_error *e)
+static int decode(struct sp_rpc_call *c, struct wanted *w, struct sp_err *e)
 {
     uint32_t missing = SP_JSON_NONE;
     int r = sp_call_params(c, e);
@@ -401,7 +401,7 @@ static char *without_slashes(const char *path)
     return strndup(path, n);
 }
 
-static struct watch *make_watch(struct sp_call *c, const struct wanted *want)
+static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want)
 {
     struct sp_watches *all = watches_of(c->conn->rpc);
     struct watch *w = all == NULL ? NULL : calloc(1, sizeof *w + want->count * sizeof w->items[0]);
@@ -425,10 +425,10 @@ static struct watch *make_watch(struct sp_call *c, const struct wanted *want)
 }
 
 /* All paths at once; the answer comes with the last. */
-static void look(struct sp_call *c, struct watch *w)
+static void look(struct sp_rpc_call *c, struct watch *w)
 {
     struct sp_watches *all = c->conn->rpc->watches;
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     w->left = 1;
     for (uint32_t i = 0; i < w->count && !w->has_failed; i++) {
@@ -453,7 +453,7 @@ static void look(struct sp_call *c, struct watch *w)
         finish(w);
 }
 
-int sp_m_fs_watch_missing(struct sp_call *c, struct sp_error *e)
+int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct wanted want __attribute__((cleanup(wanted_done))) = {0};
     int r = decode(c, &want, e);

@@ -12,7 +12,7 @@
 
 /* ---- who has news ---- */
 
-static void add_news(struct sp_view *v)
+static void add_news(struct sp_process_view *v)
 {
     struct sp_conn *c = v->conn;
 
@@ -28,7 +28,7 @@ static void add_news(struct sp_view *v)
     c->view_news_last = v;
 }
 
-static void remove_news(struct sp_view *v)
+static void remove_news(struct sp_process_view *v)
 {
     struct sp_conn *c = v->conn;
 
@@ -48,7 +48,7 @@ static void remove_news(struct sp_view *v)
 /* ---- notifications ---- */
 
 /* The session, and what is missing before this record. */
-static enum sp_push_result push_record(struct sp_view *v, const struct sp_record *r,
+static enum sp_push_result push_record(struct sp_process_view *v, const struct sp_record *r,
                                        const struct sp_gap *gap)
 {
     struct sp_observer *o = &v->observer;
@@ -69,7 +69,7 @@ static enum sp_push_result push_record(struct sp_view *v, const struct sp_record
 }
 
 /* One view's turn. It ends with the last word about the process. */
-static void push_some(struct sp_view *v)
+static void push_some(struct sp_process_view *v)
 {
     const struct sp_link *link = v->conn->link;
     struct sp_record r;
@@ -83,7 +83,7 @@ static void push_some(struct sp_view *v)
         if (push_record(v, &r, &gap) == SP_PUSH_NO_ROOM)
             return;
         if (r.type == SP_RECORD_CLOSED) {
-            sp_view_close(v);
+            sp_process_view_close(v);
             return;
         }
     }
@@ -91,15 +91,15 @@ static void push_some(struct sp_view *v)
         add_news(v);
 }
 
-void sp_views_push_first(struct sp_conn *c)
+void sp_process_views_push_first(struct sp_conn *c)
 {
-    struct sp_view *v = c->view_news_first;
+    struct sp_process_view *v = c->view_news_first;
 
     remove_news(v);
     push_some(v);
 }
 
-void sp_view_push(struct sp_view *v)
+void sp_process_view_push(struct sp_process_view *v)
 {
     add_news(v);
     sp_push_all(v->conn);
@@ -107,14 +107,14 @@ void sp_view_push(struct sp_view *v)
 
 /* ---- what the process tells ---- */
 
-static struct sp_view *view_of(struct sp_observer *o)
+static struct sp_process_view *view_of(struct sp_observer *o)
 {
-    return SP_CONTAINER(o, struct sp_view, observer);
+    return SP_CONTAINER(o, struct sp_process_view, observer);
 }
 
 static void on_news(struct sp_observer *o)
 {
-    sp_view_push(view_of(o));
+    sp_process_view_push(view_of(o));
 }
 
 static void on_robbed(struct sp_observer *o)
@@ -136,7 +136,7 @@ static void on_robbed(struct sp_observer *o)
 
 /* A full queue takes these two all the same: nothing comes after them. One in which they have piled
  * up is of somebody who does not read: that connection ends. */
-static void say_last_words(struct sp_view *v)
+static void say_last_words(struct sp_process_view *v)
 {
     const struct sp_observer *o = &v->observer;
     const struct sp_proc *p = o->proc;
@@ -161,7 +161,7 @@ static void say_last_words(struct sp_view *v)
     }
 }
 
-static void free_view(struct sp_view *v)
+static void free_view(struct sp_process_view *v)
 {
     struct sp_conn *c = v->conn;
 
@@ -178,7 +178,7 @@ static void free_view(struct sp_view *v)
 
 static void on_ending(struct sp_observer *o)
 {
-    struct sp_view *v = view_of(o);
+    struct sp_process_view *v = view_of(o);
     struct sp_conn *c = v->conn;
     struct sp_record r;
     struct sp_gap gap;
@@ -187,7 +187,7 @@ static void on_ending(struct sp_observer *o)
         if (push_record(v, &r, &gap) == SP_PUSH_NO_ROOM)
             break;
     say_last_words(v);
-    sp_view_close(v);
+    sp_process_view_close(v);
 }
 
 static const struct sp_observer_ops ops = {
@@ -195,26 +195,26 @@ static const struct sp_observer_ops ops = {
 
 /* ---- coming and going ---- */
 
-struct sp_view *sp_view_find(const struct sp_conn *c, const struct sp_proc *p)
+struct sp_process_view *sp_process_view_find(const struct sp_conn *c, const struct sp_proc *p)
 {
-    struct sp_view *v = c->views;
+    struct sp_process_view *v = c->views;
 
     while (v != NULL && v->observer.proc != p)
         v = v->next;
     return v;
 }
 
-int sp_view_open(struct sp_conn *c, struct sp_proc *p, uint64_t after_seq, struct sp_view **ret,
-                 struct sp_error *e)
+int sp_process_view_open(struct sp_conn *c, struct sp_proc *p, uint64_t after_seq,
+                         struct sp_process_view **ret, struct sp_err *e)
 {
-    if (sp_view_find(c, p) != NULL)
+    if (sp_process_view_find(c, p) != NULL)
         return sp_fail(e, SP_E_STATE, 0,
                        "this connection is attached to process " SP_STR_FMT " already",
                        SP_STR_ARG(p->id));
     if (c->view_count >= SP_CONN_MAX_VIEWS)
         return sp_fail(e, SP_E_LIMIT, 0, "one connection may be attached to at most %d processes",
                        SP_CONN_MAX_VIEWS);
-    struct sp_view *v = calloc(1, sizeof *v);
+    struct sp_process_view *v = calloc(1, sizeof *v);
     if (v == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "attach to the process");
     const int r = sp_observer_begin(&v->observer, &ops, p, after_seq, e);
@@ -232,19 +232,19 @@ int sp_view_open(struct sp_conn *c, struct sp_proc *p, uint64_t after_seq, struc
     return 0;
 }
 
-void sp_view_close(struct sp_view *v)
+void sp_process_view_close(struct sp_process_view *v)
 {
     sp_observer_end(&v->observer);
     free_view(v);
 }
 
-void sp_views_close(struct sp_conn *c)
+void sp_process_views_close(struct sp_conn *c)
 {
     while (c->views != NULL)
-        sp_view_close(c->views);
+        sp_process_view_close(c->views);
 }
 
-bool sp_view_may_type(const struct sp_conn *c, const struct sp_proc *p)
+bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p)
 {
     return p->typist == NULL || view_of(p->typist)->conn == c;
 }

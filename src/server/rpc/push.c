@@ -136,7 +136,7 @@ void sp_push_all(struct sp_conn *c)
     while (!c->is_closing && !sp_link_is_full(c->link)) {
         if (c->view_news_first != NULL && (c->is_views_turn || c->news_first == NULL)) {
             c->is_views_turn = false;
-            sp_views_push_first(c);
+            sp_process_views_push_first(c);
         } else if (c->news_first != NULL) {
             c->is_views_turn = true;
             push_first(c);

@@ -27,15 +27,15 @@ uint64_t sp_conn_clock_us(void)
 /* ---- counting ---- */
 
 void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
-                   enum sp_outcome how)
+                   enum sp_rpc_outcome how)
 {
     struct sp_method_stats *s = &rpc->stats[m != NULL ? (size_t)(m - sp_methods) : sp_method_count];
     const uint64_t us = sp_conn_clock_us() - started_us;
     int b = 0;
 
-    s->ok += how == SP_OUTCOME_OK;
-    s->error += how == SP_OUTCOME_ERROR;
-    s->disconnected += how == SP_OUTCOME_DISCONNECTED;
+    s->ok += how == SP_RPC_OUTCOME_OK;
+    s->error += how == SP_RPC_OUTCOME_ERROR;
+    s->disconnected += how == SP_RPC_OUTCOME_DISCONNECTED;
     s->total_us += us;
     while (b < SP_RPC_BUCKETS && us > sp_rpc_bucket_us[b])
         b++;
@@ -90,7 +90,7 @@ void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struc
 }
 
 /* A failed start says what the kernel said and nothing else: clients show and some parse it. */
-void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_error *e)
+void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_err *e)
 {
     char text[640];
 
@@ -102,20 +102,20 @@ void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct 
     sp_conn_reply_error(conn, id, sp_code_wire(e->code), sp_str_of(text));
 }
 
-void sp_call_reply(struct sp_call *c, struct sp_str result)
+void sp_call_reply(struct sp_rpc_call *c, struct sp_str result)
 {
     reply(c->conn, c->id, result);
     sp_call_done(c);
 }
 
-void sp_call_done(struct sp_call *c)
+void sp_call_done(struct sp_rpc_call *c)
 {
-    sp_conn_count(c->conn->rpc, c->method, c->started_us, SP_OUTCOME_OK);
+    sp_conn_count(c->conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_OK);
 }
 
 /* ---- requests that wait ---- */
 
-static int check_held(const struct sp_conn *conn, size_t more, struct sp_error *e)
+static int check_held(const struct sp_conn *conn, size_t more, struct sp_err *e)
 {
     if (more <= SP_CONN_MAX_PARKED && conn->parked_bytes + more <= SP_CONN_MAX_PARKED)
         return 0;
@@ -124,7 +124,7 @@ static int check_held(const struct sp_conn *conn, size_t more, struct sp_error *
         "requests that wait on this connection hold too much memory; wait for some answers");
 }
 
-struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error *e)
+struct sp_request *sp_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
     const size_t held = sizeof(struct sp_request) + c->id.n + extra;
@@ -151,7 +151,7 @@ struct sp_request *sp_call_park(struct sp_call *c, size_t extra, struct sp_error
     return r;
 }
 
-int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_error *e)
+int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e)
 {
     const int checked = check_held(r->conn, bytes, e);
 
@@ -165,7 +165,7 @@ int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_error *e)
 static void on_freed(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
-    struct sp_error e = {0};
+    struct sp_err e = {0};
 
     (void)sp_fail(&e, SP_E_STATE, 0, "process " SP_STR_FMT " is gone: its session has ended",
                   SP_STR_ARG(r->proc->id));
@@ -220,7 +220,8 @@ void sp_request_drop(struct sp_request *r)
 
 void sp_request_end(struct sp_request *r, bool is_ok)
 {
-    sp_conn_count(r->conn->rpc, r->method, r->started_us, is_ok ? SP_OUTCOME_OK : SP_OUTCOME_ERROR);
+    sp_conn_count(r->conn->rpc, r->method, r->started_us,
+                  is_ok ? SP_RPC_OUTCOME_OK : SP_RPC_OUTCOME_ERROR);
     sp_request_drop(r);
 }
 
@@ -230,7 +231,7 @@ void sp_request_reply(struct sp_request *r, struct sp_str result)
     sp_request_end(r, true);
 }
 
-void sp_request_fail(struct sp_request *r, const struct sp_error *e)
+void sp_request_fail(struct sp_request *r, const struct sp_err *e)
 {
     sp_conn_reply_failure(r->conn, r->id, e);
     sp_request_end(r, false);

@@ -17,13 +17,13 @@
 
 struct sp_buf;
 struct sp_conn;
-struct sp_gate;
+struct sp_start_gate;
 struct sp_policy;
 
-enum sp_gate_answer { SP_GATE_NO, SP_GATE_YES, SP_GATE_ASKING };
+enum sp_start_gate_answer { SP_START_GATE_NO, SP_START_GATE_YES, SP_START_GATE_ASKING };
 
 /* One start, as the gate sees it. */
-struct sp_gate_case {
+struct sp_start_gate_case {
     /* given to it; all of this stays until the case is done: */
     struct sp_conn *conn;
     uint64_t session;     /* its number */
@@ -34,23 +34,24 @@ struct sp_gate_case {
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
     bool is_tty;
-    const struct sp_policy *policy;       /* NULL: no sandbox */
-    void (*told)(struct sp_gate_case *c); /* not ASKING any more; from the loop, not from judge */
+    const struct sp_policy *policy; /* NULL: no sandbox */
+    void (*told)(
+        struct sp_start_gate_case *c); /* not ASKING any more; from the loop, not from judge */
     /* by it: */
-    enum sp_gate_answer answer;
+    enum sp_start_gate_answer answer;
     enum sp_code code;    /* NO */
     struct sp_str reason; /* NO: what the client is told */
     void *impl;
 };
 
-struct sp_gate_ops {
-    void (*judge)(struct sp_gate *g, struct sp_gate_case *c); /* fills the answer */
+struct sp_start_gate_ops {
+    void (*judge)(struct sp_start_gate *g, struct sp_start_gate_case *c); /* fills the answer */
     /* The end of a case that was judged: an open question is withdrawn. */
-    void (*done)(struct sp_gate *g, struct sp_gate_case *c);
+    void (*done)(struct sp_start_gate *g, struct sp_start_gate_case *c);
 };
 
-struct sp_gate {
-    const struct sp_gate_ops *ops;
+struct sp_start_gate {
+    const struct sp_start_gate_ops *ops;
 };
 
 #endif

@@ -6,17 +6,17 @@
 
 /* ---- pieces ---- */
 
-static int need_string(struct sp_json *j, uint32_t t, struct sp_error *e)
+static int need_string(struct sp_json *j, uint32_t t, struct sp_err *e)
 {
     return sp_json_type(j, t) == SP_JSON_STRING ? 0 : sp_json_wrong_type(j, t, "a string", e);
 }
 
-static int need_object(struct sp_json *j, uint32_t t, struct sp_error *e)
+static int need_object(struct sp_json *j, uint32_t t, struct sp_err *e)
 {
     return sp_json_type(j, t) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, t, "a map", e);
 }
 
-static int need_port(struct sp_json *j, uint32_t t, struct sp_error *e)
+static int need_port(struct sp_json *j, uint32_t t, struct sp_err *e)
 {
     int64_t port = 0;
 
@@ -29,8 +29,8 @@ static int need_port(struct sp_json *j, uint32_t t, struct sp_error *e)
 
 /* A list that may be absent but not null. *ret_is: it is there. */
 static int read_list(struct sp_json *j, uint32_t object, const char *key,
-                     int (*check)(struct sp_json *j, uint32_t t, struct sp_error *e), bool *ret_is,
-                     struct sp_error *e)
+                     int (*check)(struct sp_json *j, uint32_t t, struct sp_err *e), bool *ret_is,
+                     struct sp_err *e)
 {
     const uint32_t list = sp_json_get(j, object, key);
     int r = 0;
@@ -47,7 +47,7 @@ static int read_list(struct sp_json *j, uint32_t object, const char *key,
 }
 
 static int read_flag(struct sp_json *j, uint32_t object, const char *key, bool *ret_is,
-                     struct sp_error *e)
+                     struct sp_err *e)
 {
     bool ignored = false;
 
@@ -58,7 +58,7 @@ static int read_flag(struct sp_json *j, uint32_t object, const char *key, bool *
 /* ---- facts about a proxy that runs already ---- */
 
 static int read_facts(struct sp_json *j, uint32_t params, struct sp_start_network *n,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     uint32_t facts = SP_JSON_NONE;
     int r = sp_json_opt_object(j, params, "managedNetwork", &facts, e);
@@ -77,7 +77,7 @@ static int read_facts(struct sp_json *j, uint32_t params, struct sp_start_networ
 
 /* ---- a proxy to be started ---- */
 
-static int read_verdict(struct sp_json *j, uint32_t t, bool may_be_none, struct sp_error *e)
+static int read_verdict(struct sp_json *j, uint32_t t, bool may_be_none, struct sp_err *e)
 {
     if (sp_json_type(j, t) != SP_JSON_STRING)
         return sp_json_wrong_type(j, t, "string or map", e);
@@ -91,7 +91,7 @@ static int read_verdict(struct sp_json *j, uint32_t t, bool may_be_none, struct 
 }
 
 static int read_domains(struct sp_json *j, uint32_t proxy, struct sp_start_network *n,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     uint32_t map = SP_JSON_NONE;
     int r = sp_json_opt_object(j, proxy, "domains", &map, e);
@@ -112,7 +112,7 @@ static bool is_socket_path(struct sp_str s)
 }
 
 static int read_sockets(struct sp_json *j, uint32_t proxy, struct sp_start_network *n,
-                        struct sp_error *e)
+                        struct sp_err *e)
 {
     uint32_t map = SP_JSON_NONE;
     int r = sp_json_opt_object(j, proxy, "unixSockets", &map, e);
@@ -128,7 +128,7 @@ static int read_sockets(struct sp_json *j, uint32_t proxy, struct sp_start_netwo
     return r;
 }
 
-static int read_mode(struct sp_json *j, uint32_t proxy, struct sp_error *e)
+static int read_mode(struct sp_json *j, uint32_t proxy, struct sp_err *e)
 {
     struct sp_str mode;
     const int r = sp_json_need_str(j, proxy, "mode", &mode, e);
@@ -140,7 +140,7 @@ static int read_mode(struct sp_json *j, uint32_t proxy, struct sp_error *e)
                    SP_STR_ARG(mode));
 }
 
-static int read_providers(struct sp_json *j, uint32_t proxy, struct sp_error *e)
+static int read_providers(struct sp_json *j, uint32_t proxy, struct sp_err *e)
 {
     const uint32_t map = sp_json_get(j, proxy, "credentialProviders");
     int r = map == SP_JSON_NONE ? 0 : need_object(j, map, e);
@@ -154,7 +154,7 @@ static int read_providers(struct sp_json *j, uint32_t proxy, struct sp_error *e)
 }
 
 static int read_proxy(struct sp_json *j, uint32_t launch, struct sp_start_network *n,
-                      struct sp_error *e)
+                      struct sp_err *e)
 {
     static const char *const flags[] = {"enableSocks5", "enableSocks5Udp", "allowUpstreamProxy",
                                         "dangerouslyAllowAllUnixSockets"};
@@ -181,7 +181,7 @@ static int read_proxy(struct sp_json *j, uint32_t launch, struct sp_start_networ
     return r < 0 ? r : read_providers(j, proxy, e);
 }
 
-static int read_audit(struct sp_json *j, uint32_t launch, struct sp_error *e)
+static int read_audit(struct sp_json *j, uint32_t launch, struct sp_err *e)
 {
     static const char *const names[] = {"conversationId", "appVersion", "userAccountId",
                                         "authMode",       "originator", "userEmail",
@@ -196,7 +196,7 @@ static int read_audit(struct sp_json *j, uint32_t launch, struct sp_error *e)
 }
 
 static int read_launch(struct sp_json *j, uint32_t params, struct sp_start_network *n,
-                       struct sp_error *e)
+                       struct sp_err *e)
 {
     uint32_t launch = SP_JSON_NONE;
     struct sp_str ignored = {0};
@@ -220,7 +220,7 @@ static int read_launch(struct sp_json *j, uint32_t params, struct sp_start_netwo
 }
 
 int sp_start_network_read(struct sp_json *j, uint32_t params, struct sp_start_network *ret,
-                          struct sp_error *e)
+                          struct sp_err *e)
 {
     int r = sp_json_def_bool(j, params, "enforceManagedNetwork", &ret->is_enforced, e);
 
@@ -232,7 +232,7 @@ int sp_start_network_read(struct sp_json *j, uint32_t params, struct sp_start_ne
 /* ---- judging ---- */
 
 int sp_start_network_judge(const struct sp_start_network *n, struct sp_str process_id,
-                           struct sp_error *e)
+                           struct sp_err *e)
 {
     if (n->has_timeout && n->timeout_ms == 0)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -255,7 +255,7 @@ int sp_start_network_judge(const struct sp_start_network *n, struct sp_str proce
     return 0;
 }
 
-int sp_start_network_refuse(const struct sp_start_network *n, struct sp_error *e)
+int sp_start_network_refuse(const struct sp_start_network *n, struct sp_err *e)
 {
     if (n->has_proxy)
         return sp_fail(e, SP_E_INVALID, 0,

@@ -24,11 +24,11 @@ struct sp_start_network {
 
 /* The members of the params, in the order of the checks. */
 int sp_start_network_read(struct sp_json *j, uint32_t params, struct sp_start_network *ret,
-                          struct sp_error *e);
+                          struct sp_err *e);
 /* What is wrong with them, whoever is to run. */
 int sp_start_network_judge(const struct sp_start_network *n, struct sp_str process_id,
-                           struct sp_error *e);
+                           struct sp_err *e);
 /* That there is no proxy, to those who need one. */
-int sp_start_network_refuse(const struct sp_start_network *n, struct sp_error *e);
+int sp_start_network_refuse(const struct sp_start_network *n, struct sp_err *e);
 
 #endif
