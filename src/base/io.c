@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+
+#define CHUNK 65536
+
+int sp_read_all(int fd, size_t max, struct sp_buf *ret)
+{
+    size_t total = 0;
+
+    for (;;) {
+        char *room = sp_buf_room(ret, CHUNK);
+        if (room == NULL)
+            return ENOMEM;
+
+        const ssize_t n = read(fd, room, CHUNK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            return 0;
+        ret->len += (size_t)n;
+        total += (size_t)n;
+        if (total > max)
+            return EFBIG;
+    }
+}
+
+int sp_read_file(const char *path, size_t max, struct sp_buf *ret)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return errno;
+    if (!S_ISREG(st.st_mode))
+        return S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    return sp_read_all(fd, max, ret);
+}
+
+int sp_write_all(int fd, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+
+    while (n > 0) {
+        const ssize_t done = write(fd, p, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return errno;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}

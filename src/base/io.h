@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * io: whole reads and writes.
+ */
+#ifndef SP_BASE_IO_H
+#define SP_BASE_IO_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+/* Appends what the descriptor has up to its end. 0, or an errno: EFBIG if that is more than `max`
+ * bytes, ENOMEM. The buffer may have grown also after a failure. */
+int sp_read_all(int fd, size_t max, struct sp_buf *ret);
+
+/* The same for a regular file, opened without waiting: a FIFO or a device is refused with EINVAL, a
+ * directory with EISDIR. A symlink is followed. */
+int sp_read_file(const char *path, size_t max, struct sp_buf *ret);
+
+/* 0, or an errno. The descriptor blocks. */
+int sp_write_all(int fd, const void *bytes, size_t n);
+
+#endif
