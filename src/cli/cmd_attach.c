@@ -82,7 +82,7 @@ static const struct sp_verb verb = {.name = "attach",
 static int attach(struct sp_observe *o, const char *word, const struct sp_attach_options *options)
 {
     const struct sp_listed *p = NULL;
-    struct sp_list all = {0};
+    struct sp_process_list all = {0};
     struct sp_err e = {0};
     int r = sp_observe_list(o, &all, &e);
 

@@ -126,7 +126,7 @@ static int send_signal(struct killing *k, struct sp_err *e)
     return ask(k, "process/signal", &none, e, ",\"signal\":%.*s", (int)name.len, name.data);
 }
 
-static int kill_one(struct killing *k, const struct sp_list *l, const char *word)
+static int kill_one(struct killing *k, const struct sp_process_list *l, const char *word)
 {
     struct sp_err e = {0};
     int r = sp_list_find(l, word, &k->proc, &e);
@@ -141,7 +141,7 @@ static int kill_one(struct killing *k, const struct sp_list *l, const char *word
 
 static int kill_all(struct killing *k, char *const *words)
 {
-    struct sp_list l = {0};
+    struct sp_process_list l = {0};
     struct sp_err e = {0};
     int status = SP_EXIT_OK;
 

@@ -354,7 +354,7 @@ static int follow(struct logs *l, struct sp_err *e)
 
 static int run(struct logs *l, const char *word, struct sp_err *e)
 {
-    struct sp_list all = {0};
+    struct sp_process_list all = {0};
     int r = sp_observe_list(l->observe, &all, e);
 
     if (r == 0)

@@ -146,7 +146,7 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
     return ok && fwrite(shown.p, 1, shown.n, stdout) == shown.n && putchar('\n') != EOF;
 }
 
-static bool print_table(const struct sp_list *l)
+static bool print_table(const struct sp_process_list *l)
 {
     auto_buf struct sp_buf text = {0};
     const size_t screen = screen_width();
@@ -178,7 +178,7 @@ static bool print_table(const struct sp_list *l)
 
 static int list(struct sp_observe *o, bool is_json, struct sp_err *e)
 {
-    struct sp_list all = {0};
+    struct sp_process_list all = {0};
 
     if (is_json)
         return sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), print_json, o, e);

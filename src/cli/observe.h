@@ -116,17 +116,17 @@ struct sp_listed {
     bool is_tty, has_exited;
 };
 
-struct sp_list {
+struct sp_process_list {
     struct sp_listed *items;
     size_t count;
     uint64_t omitted; /* that the server has, and left out */
 };
 
-int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_err *e);
-void sp_list_done(struct sp_list *l);
+int sp_observe_list(struct sp_observe *o, struct sp_process_list *ret, struct sp_err *e);
+void sp_list_done(struct sp_process_list *l);
 
 /* PROC: a process id or SESSION/PROCESS; the beginning will do if only one begins so. */
-int sp_list_find(const struct sp_list *l, const char *proc, const struct sp_listed **ret,
+int sp_list_find(const struct sp_process_list *l, const char *proc, const struct sp_listed **ret,
                  struct sp_err *e);
 
 /* "sessionId":"...","processId":"..." */

@@ -12,7 +12,7 @@
 /* ---- reading the list ---- */
 
 struct reading {
-    struct sp_list list;
+    struct sp_process_list list;
     int result;
     struct sp_err *error;
 };
@@ -26,12 +26,12 @@ static void listed_done(struct sp_listed *p)
     free(p->command);
 }
 
-void sp_list_done(struct sp_list *l)
+void sp_list_done(struct sp_process_list *l)
 {
     for (size_t i = 0; i < l->count; i++)
         listed_done(&l->items[i]);
     free(l->items);
-    *l = (struct sp_list){0};
+    *l = (struct sp_process_list){0};
 }
 
 static int keep(struct sp_str s, char **ret, struct sp_err *e)
@@ -145,7 +145,7 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     return r < 0 ? r : read_command(j, argv, p, e);
 }
 
-static int read_list(struct sp_json *j, uint32_t result, struct sp_list *ret, struct sp_err *e)
+static int read_list(struct sp_json *j, uint32_t result, struct sp_process_list *ret, struct sp_err *e)
 {
     uint32_t all = SP_JSON_NONE;
     int r =
@@ -173,7 +173,7 @@ static void on_list(void *user, struct sp_json *j, uint32_t result)
     r->result = read_list(j, result, &r->list, r->error);
 }
 
-int sp_observe_list(struct sp_observe *o, struct sp_list *ret, struct sp_err *e)
+int sp_observe_list(struct sp_observe *o, struct sp_process_list *ret, struct sp_err *e)
 {
     struct reading reading = {.error = e};
     int r = sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), on_list, &reading, e);
@@ -213,7 +213,7 @@ static bool is_meant(const struct sp_listed *p, const char *proc, enum way way)
     return begins(p->id, p->id_len, id);
 }
 
-static size_t count_meant(const struct sp_list *l, const char *proc, enum way way,
+static size_t count_meant(const struct sp_process_list *l, const char *proc, enum way way,
                           const struct sp_listed **ret)
 {
     size_t count = 0;
@@ -224,7 +224,7 @@ static size_t count_meant(const struct sp_list *l, const char *proc, enum way wa
     return count;
 }
 
-static int ambiguous(const struct sp_list *l, const char *proc, enum way way, size_t count,
+static int ambiguous(const struct sp_process_list *l, const char *proc, enum way way, size_t count,
                      struct sp_err *e)
 {
     auto_buf struct sp_buf names = {0};
@@ -246,7 +246,7 @@ static int ambiguous(const struct sp_list *l, const char *proc, enum way way, si
                    names.data != NULL ? names.data : "", count > shown ? " ..." : "");
 }
 
-int sp_list_find(const struct sp_list *l, const char *proc, const struct sp_listed **ret,
+int sp_list_find(const struct sp_process_list *l, const char *proc, const struct sp_listed **ret,
                  struct sp_err *e)
 {
     auto_buf struct sp_buf asked = {0};
