@@ -18,7 +18,7 @@
 
 /* ---- checks that every method makes ---- */
 
-int sp_call_check(const struct sp_rpc_call *c, struct sp_err *e)
+int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e)
 {
     const char *family = c->method->family;
 
@@ -31,7 +31,7 @@ int sp_call_check(const struct sp_rpc_call *c, struct sp_err *e)
                    family);
 }
 
-int sp_call_params(const struct sp_rpc_call *c, struct sp_err *e)
+int sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e)
 {
     if (c->params == SP_JSON_NONE)
         return sp_fail(e, SP_E_INVALID, 0, "invalid type: null, expected an object of params");
@@ -40,7 +40,7 @@ int sp_call_params(const struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-int sp_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
+int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
 {
     if (c->params == SP_JSON_NONE || sp_json_type(c->json, c->params) == SP_JSON_NULL)
         return 0;
@@ -76,8 +76,8 @@ static void read_again(struct sp_waiter *w)
     free(copy);
 }
 
-int sp_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                 struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
+int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                     struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
 {
     struct sp_proc *p = sp_session_find(s, id);
 
@@ -89,7 +89,7 @@ int sp_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_st
         return 0;
     if (c->text.p == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
-    struct sp_request *r = sp_call_park(c, c->text.n, e);
+    struct sp_request *r = sp_rpc_call_park(c, c->text.n, e);
     if (r == NULL)
         return -(int)e->code;
     memcpy(sp_request_extra(r), c->text.p, c->text.n);

@@ -156,7 +156,7 @@ struct sp_request {
 struct sp_method {
     const char *name;
     const char *family; /* in the texts of state errors; NULL: allowed in every state */
-    /* 0: answered or waiting; else the error is sent. Order: decode, sp_call_check, work. */
+    /* 0: answered or waiting; else the error is sent. Order: decode, sp_rpc_call_check, work. */
     int (*fn)(struct sp_rpc_call *c, struct sp_err *e);
     /* The same about a process whose start waits for leave; NULL: the error that it is starting. */
     int (*gated)(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
@@ -174,21 +174,21 @@ void sp_conn_resume_all(struct sp_rpc *rpc);
 /* ---- for the methods ---- */
 
 /* Whether the connection is in the state that the method needs. */
-int sp_call_check(const struct sp_rpc_call *c, struct sp_err *e);
+int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e);
 /* The params as an object. */
-int sp_call_params(const struct sp_rpc_call *c, struct sp_err *e);
+int sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e);
 /* No params: absent, null or {}. */
-int sp_call_no_params(const struct sp_rpc_call *c, struct sp_err *e);
+int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e);
 
 /* A reply under construction: text for "result" goes to the returned place, at most `max` bytes;
  * NULL: no memory, the connection is closing. */
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
-void sp_call_reply(struct sp_rpc_call *c, struct sp_str result);
-void sp_call_done(struct sp_rpc_call *c); /* the reply was written by the caller */
+void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
+void sp_rpc_call_done(struct sp_rpc_call *c); /* the reply was written by the caller */
 
 /* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
-struct sp_request *sp_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e);
+struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e);
 /* It holds so much elsewhere, too. */
 int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e);
 /* The process it waits for: not forgotten while a request refers to it. */
@@ -203,7 +203,7 @@ void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written 
  * for that and is then read again from the beginning; *ret_waits says so, also of a call that was
  * answered here, since the start waits for leave.
  */
-int sp_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                 struct sp_proc **ret, bool *ret_waits, struct sp_err *e);
+int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                     struct sp_proc **ret, bool *ret_waits, struct sp_err *e);
 
 #endif

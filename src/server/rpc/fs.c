@@ -237,7 +237,7 @@ int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
                 void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                 struct sp_err *e)
 {
-    int r = sp_call_check(c, e);
+    int r = sp_rpc_call_check(c, e);
 
     if (r == 0)
         r = check_native(&a->path, e);
@@ -259,7 +259,7 @@ int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
     a->job.ask.other = a->other.path;
     a->job.ask.hides_placeholders = a->job.policy == NULL;
     const struct sp_str name = a->path.path == NULL ? SP_STR("") : sp_str_of(a->path.path);
-    struct sp_request *req = sp_call_park(c, name.n, e);
+    struct sp_request *req = sp_rpc_call_park(c, name.n, e);
     if (req == NULL)
         return -(int)e->code;
     memcpy(sp_request_extra(req), name.p, name.n);

@@ -140,7 +140,7 @@ int sp_gated_start(struct sp_rpc_call *c, const struct sp_start *o, size_t held,
 {
     struct sp_start_gate *gate = c->conn->rpc->gate;
     const size_t size = sizeof(struct sp_gated) + (size_t)o->argc * sizeof *o->argv + text_size(o);
-    struct sp_request *r = sp_call_park(c, size, e);
+    struct sp_request *r = sp_rpc_call_park(c, size, e);
 
     if (r == NULL)
         return -(int)e->code;
@@ -197,7 +197,7 @@ int sp_gated_write(struct sp_rpc_call *c, struct sp_request *start, struct sp_er
 {
     (void)start;
     (void)e;
-    sp_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
+    sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
     return 0;
 }
 
@@ -205,7 +205,7 @@ int sp_gated_signal(struct sp_rpc_call *c, struct sp_request *start, struct sp_e
 {
     (void)start;
     (void)e;
-    sp_call_reply(c, SP_STR("{}"));
+    sp_rpc_call_reply(c, SP_STR("{}"));
     return 0;
 }
 
@@ -217,6 +217,6 @@ int sp_gated_terminate(struct sp_rpc_call *c, struct sp_request *start, struct s
     (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
                   SP_STR_ARG(start->gated->start.id));
     sp_request_fail(start, &why);
-    sp_call_reply(c, SP_STR("{\"running\":true}"));
+    sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
     return 0;
 }

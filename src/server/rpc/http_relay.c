@@ -287,7 +287,7 @@ int sp_web_begin(struct sp_rpc_call *c, const struct sp_web_ask *ask, struct sp_
 {
     if (find_web(c->conn->rpc, e) < 0)
         return -(int)e->code;
-    struct sp_request *request = sp_call_park(c, 0, e);
+    struct sp_request *request = sp_rpc_call_park(c, 0, e);
     if (request == NULL)
         return sp_wrap(e, "http/request failed");
     struct sp_web_job *j = make_job(c->conn, id, is_stream);

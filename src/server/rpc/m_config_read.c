@@ -423,7 +423,7 @@ static int judge(const struct config_read *c, const struct sp_uri *cwd, struct s
 static int decode(struct config_read *c, struct sp_rpc_call *call, struct sp_err *e)
 {
     auto_uri struct sp_uri cwd = {0};
-    int r = sp_call_params(call, e);
+    int r = sp_rpc_call_params(call, e);
 
     if (r == 0)
         r = sp_fs_need_path(call, "cwd", &cwd, e);
@@ -432,7 +432,7 @@ static int decode(struct config_read *c, struct sp_rpc_call *call, struct sp_err
     if (r == 0)
         r = read_paths(c, call, "requirementsPaths", &c->requirements.paths, e);
     if (r == 0)
-        r = sp_call_check(call, e);
+        r = sp_rpc_call_check(call, e);
     return r < 0 ? r : judge(c, &cwd, e);
 }
 
@@ -446,7 +446,7 @@ int sp_m_environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
     c->task.free = free_task;
     r = decode(c, call, e);
     if (r == 0)
-        c->request = sp_call_park(call, 0, e);
+        c->request = sp_rpc_call_park(call, 0, e);
     if (c->request == NULL) {
         free_task(&c->task);
         return r < 0 ? r : -(int)e->code;

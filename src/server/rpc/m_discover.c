@@ -97,7 +97,7 @@ static int decode(struct sp_rpc_call *c, struct sp_discovery *d, struct sp_err *
 {
     struct sp_json *j = c->json;
     uint32_t roots = SP_JSON_NONE;
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_array(j, c->params, "roots", &roots, e);
@@ -114,7 +114,7 @@ static int decode(struct sp_rpc_call *c, struct sp_discovery *d, struct sp_err *
         r = read_root(c, t, &d->roots[d->count++], e);
     }
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0 && count > SP_DISCOVER_ROOTS)
         r = sp_fail(e, SP_E_STATE, 0, "capability root discovery accepts at most %d roots",
                     SP_DISCOVER_ROOTS);
@@ -131,7 +131,7 @@ int sp_m_capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
     d->task.free = free_task;
     r = decode(c, d, e);
     if (r == 0)
-        d->request = sp_call_park(c, 0, e);
+        d->request = sp_rpc_call_park(c, 0, e);
     if (d->request == NULL) {
         free_task(&d->task);
         return r < 0 ? r : -(int)e->code;
@@ -150,16 +150,16 @@ int sp_m_capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_fs_need_path(c, "cwd", &a.path, e);
     if (r == 0)
         r = sp_fs_read_sandbox(c, &a, e);
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r < 0)
         return r;
-    sp_call_reply(c, SP_STR("{\"plugins\":[],\"skills\":[],\"warnings\":[]}"));
+    sp_rpc_call_reply(c, SP_STR("{\"plugins\":[],\"skills\":[],\"warnings\":[]}"));
     return 0;
 }

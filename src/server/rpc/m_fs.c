@@ -17,7 +17,7 @@ static int begin_path(struct sp_rpc_call *c, struct sp_fs_ask *a, enum sp_file_o
 {
     a->job.ask.op = op;
     a->job.ask.follows = true;
-    const int r = sp_call_params(c, e);
+    const int r = sp_rpc_call_params(c, e);
     return r < 0 ? r : sp_fs_need_path(c, "path", &a->path, e);
 }
 
@@ -120,7 +120,7 @@ int sp_m_fs_remove(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_fs_copy(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     a.job.ask.op = SP_FILE_COPY;
     a.job.ask.follows = true;

@@ -168,7 +168,7 @@ int sp_m_fs_open(struct sp_rpc_call *c, struct sp_err *e)
     auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
     struct sp_fs_handle *h = NULL;
     struct sp_str id = {0};
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
@@ -179,7 +179,7 @@ int sp_m_fs_open(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = sp_fs_read_sandbox(c, &a, e);
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0)
         r = check_new_id(c, id, e);
     if (r == 0)
@@ -201,7 +201,7 @@ int sp_m_fs_open(struct sp_rpc_call *c, struct sp_err *e)
 static int read_block_params(struct sp_rpc_call *c, struct sp_str *ret_id, uint64_t *ret_offset,
                              struct sp_err *e)
 {
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "handleId", ret_id, e);
@@ -267,7 +267,7 @@ int sp_m_fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = sp_json_need_u64(c->json, c->params, "len", UINT64_MAX, &len, e);
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0)
         r = check_id_length(id, e);
     if (r < 0)
@@ -292,7 +292,7 @@ int sp_m_fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0) /* in place: the message is ours */
         r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0)
         r = check_id_length(id, e);
     if (r < 0)
@@ -314,7 +314,7 @@ static void forget_close(struct sp_task *t)
 /* Answered when it is closed: whoever runs what was written finds nobody who has it open. */
 static int close_now(struct sp_rpc_call *c, struct sp_fs_handle *h, struct sp_err *e)
 {
-    struct sp_request *r = sp_call_park(c, 0, e);
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
 
     if (r == NULL)
         return -(int)e->code;
@@ -328,12 +328,12 @@ static int close_now(struct sp_rpc_call *c, struct sp_fs_handle *h, struct sp_er
 int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_str id = {0};
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0)
         r = check_id_length(id, e);
     if (r < 0)
@@ -343,6 +343,6 @@ int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
         return close_now(c, h, e);
     if (h != NULL) /* what was asked of it before is done */
         remove_handle(c->conn, h, 0);
-    sp_call_reply(c, SP_STR("{}"));
+    sp_rpc_call_reply(c, SP_STR("{}"));
     return 0;
 }

@@ -98,7 +98,7 @@ static int read_body(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 
 static int read_params(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "method", &a->method, e);
@@ -282,7 +282,7 @@ static int begin(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
     int r = read_params(c, a, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0 && a->is_stream && sp_web_is_active(c->conn, a->id))
         r = sp_fail(e, SP_E_INVALID, 0,
                     "http/request streamResponse requestId `" SP_STR_FMT "` is already active",

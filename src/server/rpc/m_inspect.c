@@ -38,7 +38,7 @@ static int read_ports(struct sp_rpc_call *c, struct inspect *ret, struct sp_err 
 
 static int decode(struct sp_rpc_call *c, struct inspect *ret, struct sp_err *e)
 {
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "processId", &ret->id, e);
@@ -78,7 +78,7 @@ static int inspect(struct sp_rpc_call *c, const struct sp_proc *p, const struct 
     sp_proc_look(p, &ask, &look);
     if (!describe(&b, p, &look))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
-    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
     return 0;
 }
 
@@ -91,12 +91,12 @@ int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
     int r = decode(c, &i, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0 && i.session.p != NULL &&
         (s = sp_server_find(c->conn->rpc->server, i.session)) == NULL)
         r = sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(i.session));
     if (r == 0)
-        r = sp_call_proc(c, s, i.id, &p, &waits, e);
+        r = sp_rpc_call_proc(c, s, i.id, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL)

@@ -140,12 +140,12 @@ int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
     int r = 0;
 
     if (c->params != SP_JSON_NONE) {
-        r = sp_call_params(c, e);
+        r = sp_rpc_call_params(c, e);
         if (r == 0)
             r = sp_json_def_bool(c->json, c->params, "all", &wants_all, e);
     }
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r < 0)
         return r;
     const bool ok =
@@ -155,6 +155,6 @@ int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
         sp_buf_add(&b, "}", 1);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
-    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
     return 0;
 }

@@ -17,7 +17,7 @@ struct attach {
 
 static int read_place(struct sp_rpc_call *c, struct attach *a, struct sp_err *e)
 {
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "sessionId", &a->session, e);
@@ -78,7 +78,7 @@ static int attach(struct sp_rpc_call *c, struct sp_proc *p, const struct attach 
         sp_process_view_close(v);
         return r;
     }
-    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
     if (p->state.closed_seq != 0 && v->observer.told_seq >= p->state.closed_seq)
         sp_process_view_close(v); /* nothing will ever come */
     else
@@ -95,11 +95,11 @@ int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
     int r = decode(c, &a, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0 && (s = sp_server_find(c->conn->rpc->server, a.session)) == NULL)
         r = sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(a.session));
     if (r == 0)
-        r = sp_call_proc(c, s, a.id, &p, &waits, e);
+        r = sp_rpc_call_proc(c, s, a.id, &p, &waits, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL)
@@ -114,7 +114,7 @@ int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
     int r = read_place(c, &a, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r < 0)
         return r;
     const struct sp_session *s = sp_server_find(c->conn->rpc->server, a.session);
@@ -122,6 +122,6 @@ int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_process_view *v = p == NULL ? NULL : sp_process_view_find(c->conn, p);
     if (v != NULL)
         sp_process_view_close(v);
-    sp_call_reply(c, SP_STR("{}"));
+    sp_rpc_call_reply(c, SP_STR("{}"));
     return 0;
 }

@@ -22,7 +22,7 @@ struct target {
 
 static int read_target(struct sp_rpc_call *c, struct target *ret, struct sp_err *e)
 {
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "processId", &ret->id, e);
@@ -36,13 +36,13 @@ static int find(struct sp_rpc_call *c, const struct target *t, struct sp_proc **
                 bool *ret_waits, struct sp_err *e)
 {
     const struct sp_session *s = c->conn->session;
-    const int r = sp_call_check(c, e);
+    const int r = sp_rpc_call_check(c, e);
 
     if (r < 0)
         return r;
     if (t->session.p != NULL && (s = sp_server_find(c->conn->rpc->server, t->session)) == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
-    return sp_call_proc(c, s, t->id, ret, ret_waits, e);
+    return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
 }
 
 /* For methods whose one parameter is the process. */
@@ -131,7 +131,7 @@ static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_se
     if (c->conn->parked_reads >= SP_CONN_MAX_READS)
         return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection",
                        SP_CONN_MAX_READS);
-    struct sp_request *r = sp_call_park(c, 0, e);
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
     if (r == NULL)
         return -(int)e->code;
     sp_request_hold(r, p);
@@ -177,7 +177,7 @@ int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e)
     if (wait_ms != 0 && !is_answer(p, &page, after_seq))
         return park_read(c, p, after_seq, max_bytes, wait_ms, e);
     (void)sp_push_page(c->conn, c->id, p, &page); /* no memory: the connection is closing */
-    sp_call_done(c);
+    sp_rpc_call_done(c);
     return 0;
 }
 
@@ -222,7 +222,7 @@ static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id
             e, SP_E_LIMIT, 0,
             "at most %d writes may wait on one connection for a process to read its stdin",
             SP_CONN_MAX_WRITES);
-    struct sp_request *r = sp_call_park(c, id.n + bytes.n, e);
+    struct sp_request *r = sp_rpc_call_park(c, id.n + bytes.n, e);
     if (r == NULL)
         return -(int)e->code;
     char *own = sp_request_extra(r);
@@ -267,7 +267,7 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
     int r = decode_write(c, &t, &write_id, &bytes, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0 && write_id.n == 0)
         r = sp_fail(e, SP_E_INVALID, 0, "writeId must not be empty");
     if (r == 0)
@@ -277,7 +277,7 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
-        sp_call_reply(c, unknown_process);
+        sp_rpc_call_reply(c, unknown_process);
         return 0;
     }
     /* Behind those that wait already, unless it is a repeat; not behind the end. */
@@ -296,7 +296,7 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
     case SP_INPUT_CLOSED:
         break;
     }
-    sp_call_reply(c, result == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
+    sp_rpc_call_reply(c, result == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
     return 0;
 }
 
@@ -320,11 +320,11 @@ int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
-        sp_call_reply(c, unknown_process);
+        sp_rpc_call_reply(c, unknown_process);
         return 0;
     }
     if (p->on_room.count > 0) {
-        struct sp_request *w = sp_call_park(c, 0, e);
+        struct sp_request *w = sp_rpc_call_park(c, 0, e);
 
         if (w == NULL)
             return -(int)e->code;
@@ -334,7 +334,7 @@ int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
         sp_waiters_add(&p->on_room, &w->waiter);
         return 0;
     }
-    sp_call_reply(c, sp_input_close(&p->input) == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
+    sp_rpc_call_reply(c, sp_input_close(&p->input) == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
     return 0;
 }
 
@@ -391,7 +391,7 @@ static void on_asked(struct sp_waiter *w)
 static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, bool is_signal,
                                    struct sp_err *e)
 {
-    struct sp_request *r = sp_call_park(c, 0, e);
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
 
     if (r != NULL) {
         sp_request_hold(r, p);
@@ -426,7 +426,7 @@ int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
     if (r < 0 || waits)
         return r;
     if (p == NULL || !takes_signal(p, number)) {
-        sp_call_reply(c, SP_STR("{}"));
+        sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
     }
     struct sp_request *w = park_ask(c, p, true, e);
@@ -473,7 +473,7 @@ int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
     if (r < 0)
         return r;
     if (!takes_size(c, p, (uint16_t)rows, (uint16_t)cols) || p->life != SP_PROC_RUNNING) {
-        sp_call_reply(c, SP_STR("{}"));
+        sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
     }
     struct sp_request *w = park_ask(c, p, false, e);
@@ -494,8 +494,8 @@ int sp_m_process_terminate(struct sp_rpc_call *c, struct sp_err *e)
     if (r < 0 || waits)
         return r;
     if (p != NULL && sp_proc_terminate(p))
-        sp_call_reply(c, SP_STR("{\"running\":true}"));
+        sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
     else
-        sp_call_reply(c, SP_STR("{\"running\":false}"));
+        sp_rpc_call_reply(c, SP_STR("{\"running\":false}"));
     return 0;
 }

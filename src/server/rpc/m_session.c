@@ -82,7 +82,7 @@ int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_str resume = {0};
     bool takes_approvals = false;
     auto_buf struct sp_buf b = {0};
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_str(c->json, c->params, "clientName", &name, e);
@@ -106,7 +106,7 @@ int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||
         !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
-    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
     return 0;
 }
 
@@ -114,14 +114,14 @@ int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
-    int r = sp_call_no_params(c, e);
+    int r = sp_rpc_call_no_params(c, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r < 0)
         return r;
     conn->ends_session = true;
-    sp_call_reply(c, SP_STR("{}"));
+    sp_rpc_call_reply(c, SP_STR("{}"));
     sp_link_close(conn->link, "its session was ended");
     return 0;
 }
@@ -129,25 +129,25 @@ int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
-    int r = sp_call_no_params(c, e);
+    int r = sp_rpc_call_no_params(c, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r < 0)
         return r;
     if (!add_info(&b, c->conn->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
-    sp_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
     return 0;
 }
 
 int sp_m_environment_status(struct sp_rpc_call *c, struct sp_err *e)
 {
-    int r = sp_call_no_params(c, e);
+    int r = sp_rpc_call_no_params(c, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0)
-        sp_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
+        sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
     return r;
 }

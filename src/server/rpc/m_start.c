@@ -206,7 +206,7 @@ static int decode(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
 {
     struct sp_json *j = c->json;
     const uint32_t p = c->params;
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     s->policy = s->sandbox = s->snapshot = SP_JSON_NONE;
     s->rows = s->cols = NOT_GIVEN;
@@ -452,7 +452,7 @@ static int begin(struct sp_rpc_call *c, const struct start *s, const struct sp_b
     };
     if (c->conn->rpc->gate != NULL)
         return begin_judged(c, s, &o, e);
-    struct sp_request *r = sp_call_park(c, 0, e);
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
     if (r == NULL)
         return -(int)e->code;
     (void)sp_start_begin(r, &o);
@@ -469,7 +469,7 @@ int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e)
     int r = decode(c, &s, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r == 0)
         r = judge(&s, e);
     if (r == 0)
@@ -477,7 +477,7 @@ int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = read_sandbox(c, &s, &env, envc, e);
     if (r == 0)
-        r = sp_call_proc(c, c->conn->session, s.id, &p, &waits, e);
+        r = sp_rpc_call_proc(c, c->conn->session, s.id, &p, &waits, e);
     if (r != 0 || waits)
         return r;
     if (p != NULL)

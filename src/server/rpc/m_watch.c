@@ -358,7 +358,7 @@ static int take_path(struct sp_rpc_call *c, uint32_t token, struct wanted *w, st
 static int decode(struct sp_rpc_call *c, struct wanted *w, struct sp_err *e)
 {
     uint32_t missing = SP_JSON_NONE;
-    int r = sp_call_params(c, e);
+    int r = sp_rpc_call_params(c, e);
 
     if (r == 0)
         r = sp_json_need_u64(c->json, c->params, "watchId", UINT64_MAX, &w->id, e);
@@ -459,15 +459,15 @@ int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
     int r = decode(c, &want, e);
 
     if (r == 0)
-        r = sp_call_check(c, e);
+        r = sp_rpc_call_check(c, e);
     if (r < 0)
         return r;
     struct watch *w = may_watch(c->conn, &want) ? make_watch(c, &want) : NULL;
     if (w == NULL) {
-        sp_call_reply(c, SP_STR("{\"watching\":false}"));
+        sp_rpc_call_reply(c, SP_STR("{\"watching\":false}"));
         return 0;
     }
-    w->request = sp_call_park(c, 0, e);
+    w->request = sp_rpc_call_park(c, 0, e);
     if (w->request == NULL) {
         free_watch(w);
         return -(int)e->code;

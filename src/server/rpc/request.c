@@ -102,13 +102,13 @@ void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct 
     sp_conn_reply_error(conn, id, sp_code_wire(e->code), sp_str_of(text));
 }
 
-void sp_call_reply(struct sp_rpc_call *c, struct sp_str result)
+void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result)
 {
     reply(c->conn, c->id, result);
-    sp_call_done(c);
+    sp_rpc_call_done(c);
 }
 
-void sp_call_done(struct sp_rpc_call *c)
+void sp_rpc_call_done(struct sp_rpc_call *c)
 {
     sp_conn_count(c->conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_OK);
 }
@@ -124,7 +124,7 @@ static int check_held(const struct sp_conn *conn, size_t more, struct sp_err *e)
         "requests that wait on this connection hold too much memory; wait for some answers");
 }
 
-struct sp_request *sp_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e)
+struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
     const size_t held = sizeof(struct sp_request) + c->id.n + extra;
