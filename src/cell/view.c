@@ -393,11 +393,11 @@ static bool build_proc(struct view *v)
 {
     static const char *const hidden[] = {"/proc/kcore", "/proc/keys", "/proc/sysrq-trigger",
                                          "/proc/timer_list"};
-    int covers[sizeof hidden / sizeof hidden[0]];
+    int masks[sizeof hidden / sizeof hidden[0]];
     bool ok = true;
 
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
-        covers[i] = from_workshop(v, "file");
+        masks[i] = from_workshop(v, "file");
     auto_close int tree = sp_mount_new("proc", NULL, BARREN | SP_MOUNT_READ_ONLY);
     if (tree < 0)
         ok = fail(v, SP_BUILD_PROC, tree, NULL);
@@ -407,11 +407,11 @@ static bool build_proc(struct view *v)
     for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
         auto_close int target = ok ? sp_path_open(v->root, hidden[i]) : -1;
 
-        if (target >= 0 && covers[i] < 0)
-            ok = fail(v, SP_BUILD_PROC, covers[i], hidden[i]);
-        else if (target >= 0 && sp_mount_attach(covers[i], target) < 0)
+        if (target >= 0 && masks[i] < 0)
+            ok = fail(v, SP_BUILD_PROC, masks[i], hidden[i]);
+        else if (target >= 0 && sp_mount_attach(masks[i], target) < 0)
             ok = fail(v, SP_BUILD_PROC, errno, hidden[i]);
-        drop(&covers[i]);
+        drop(&masks[i]);
     }
     return ok;
 }

@@ -18,7 +18,7 @@
 #include "core/probe.h"
 #include "os/landlock.h"
 #include "os/spawn.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 static const char help[] =
     "Usage: sallyport doctor [--json]\n"
@@ -82,12 +82,12 @@ static void judge(struct findings *f)
 {
     static const enum sp_mode modes[] = {SP_MODE_READ_ONLY, SP_MODE_WORKSPACE_WRITE,
                                          SP_MODE_EXTERNAL, SP_MODE_FULL_ACCESS};
-    struct sp_covers covers = {0};
+    struct sp_hidden_paths hidden_paths = {0};
     char runtime_dir[512];
 
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    (void)sp_covers_find(runtime_dir, &covers); /* no memory: fewer than a server has */
-    const struct sp_fixed_places fixed = sp_covers_places(&covers);
+    (void)sp_hidden_paths_find(runtime_dir, &hidden_paths); /* no memory: fewer than a server has */
+    const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden_paths);
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         struct verdict *v = &f->verdicts[i];
         struct sp_err e = {0};
@@ -97,7 +97,7 @@ static void judge(struct findings *f)
         if (!v->is_enforced)
             memcpy(v->why_not, e.msg, sizeof v->why_not);
     }
-    sp_covers_done(&covers);
+    sp_hidden_paths_done(&hidden_paths);
 }
 
 static int find_out(struct findings *f, struct sp_err *e)

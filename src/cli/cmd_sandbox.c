@@ -386,18 +386,18 @@ static int show(const struct options *o, const char *cwd, const struct sp_policy
                 const struct sp_config *config)
 {
     const struct sp_own_places_ask own = {.config = config};
-    struct sp_covers covers = {0};
+    struct sp_hidden_paths hidden_paths = {0};
     struct sp_err e = {0};
     int status = EXIT_OURS;
 
-    if (sp_place_covers(&own, &covers, &e) < 0) {
+    if (sp_place_hidden_paths(&own, &hidden_paths, &e) < 0) {
         status = complain_of(&e);
     } else {
-        const struct sp_fixed_places fixed = sp_covers_places(&covers);
+        const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden_paths);
 
         status = o->what == WHAT_PLAN ? show_plan(policy, &fixed) : explain(o, cwd, policy, &fixed);
     }
-    sp_covers_done(&covers);
+    sp_hidden_paths_done(&hidden_paths);
     return status;
 }
 

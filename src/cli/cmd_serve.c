@@ -19,7 +19,7 @@
 #include "config/own_places.h"
 #include "core/journal.h"
 #include "os/spawn.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 #include "server/net/listen.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
@@ -39,7 +39,7 @@ struct serve {
     struct sp_listener *local; /* NULL: none */
     struct sp_ending ending;
     char runtime_dir[512];
-    struct sp_covers covers;
+    struct sp_hidden_paths hidden_paths;
     struct sp_serve_approve *approve; /* NULL: the clients have decided */
 };
 
@@ -154,8 +154,8 @@ static void raise_nofile(struct rlimit *ret_before)
 }
 
 /* What would let a confined command ask us for an unconfined one. */
-static int find_covers(struct serve *s, const struct sp_serve_options *o,
-                       const struct sp_listen_url *url, struct sp_err *e)
+static int find_hidden_paths(struct serve *s, const struct sp_serve_options *o,
+                             const struct sp_listen_url *url, struct sp_err *e)
 {
     char socket[sizeof url->addr.un.sun_path + 1] = "";
 
@@ -163,9 +163,9 @@ static int find_covers(struct serve *s, const struct sp_serve_options *o,
     if (url->kind == SP_LISTEN_UNIX)
         (void)snprintf(socket, sizeof socket, "%.*s", (int)sizeof url->addr.un.sun_path,
                        url->addr.un.sun_path);
-    const bool ok = sp_covers_find(s->runtime_dir, &s->covers) &&
-                    sp_covers_add(&s->covers, socket) &&
-                    sp_covers_add_real(&s->covers, o->auth.shared_secret_file);
+    const bool ok = sp_hidden_paths_find(s->runtime_dir, &s->hidden_paths) &&
+                    sp_hidden_paths_add(&s->hidden_paths, socket) &&
+                    sp_hidden_paths_add_real(&s->hidden_paths, o->auth.shared_secret_file);
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
 }
 
@@ -223,7 +223,7 @@ static int find_own_places(struct serve *s, const struct sp_serve_options *o, st
         .token_file = o->auth.token_file,
     };
 
-    return sp_own_places_find(&ask, &s->covers, e);
+    return sp_own_places_find(&ask, &s->hidden_paths, e);
 }
 
 static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
@@ -238,7 +238,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
     if (r == 0)
         r = check_authority(s, o, &url, e);
     if (r == 0)
-        r = find_covers(s, o, &url, e);
+        r = find_hidden_paths(s, o, &url, e);
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
@@ -262,7 +262,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
         .use_cgroups = !o->has_no_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
-        .fixed = sp_covers_places(&s->covers),
+        .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .runtime_dir = s->runtime_dir,
         .is_exposed = url.kind == SP_LISTEN_WS && s->auth == NULL && !o->accepts_exposure,
         .user = s,
@@ -308,7 +308,7 @@ static void end(struct serve *s)
     sp_server_free(s->server);
     sp_serve_approve_free(s->approve);
     sp_auth_free(s->auth);
-    sp_covers_done(&s->covers);
+    sp_hidden_paths_done(&s->hidden_paths);
     sp_json_done(&s->rpc.json);
     free(s->rpc.stats);
     sp_ending_done(&s->ending);

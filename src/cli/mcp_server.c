@@ -25,18 +25,18 @@
 /* ---- where ---- */
 
 /* What would let a confined command ask us for an unconfined one. */
-static int find_covers(struct sp_mcp_server *s, struct sp_err *e)
+static int find_hidden_paths(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_own_places_ask own = {.config = &s->config,
                                           .rules = s->flags->rules,
                                           .approvers = s->flags->approvers,
                                           .token_file = s->flags->token_file};
-    int r = sp_place_covers(&own, &s->covers, e);
+    int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
     bool ok = true;
 
     for (size_t i = 0; ok && i < s->flags->listen_count; i++)
         if (strncmp(s->flags->listen[i], "unix://", 7) == 0)
-            ok = sp_covers_add(&s->covers, s->flags->listen[i] + 7);
+            ok = sp_hidden_paths_add(&s->hidden_paths, s->flags->listen[i] + 7);
     if (r == 0 && !ok)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     return r;
@@ -56,14 +56,15 @@ static void sweep(void)
 
 static int open_here(struct sp_mcp_server *s, struct sp_err *e)
 {
-    const int r = find_covers(s, e);
+    const int r = find_hidden_paths(s, e);
 
     if (r < 0)
         return r;
     sweep();
     s->cwd = sp_place_dir(s->flags->cwd, e);
-    return s->cwd == NULL ? -(int)e->code
-                          : sp_place_here_for_many(s->loop, s->cwd, &s->covers, &s->backend, e);
+    return s->cwd == NULL
+               ? -(int)e->code
+               : sp_place_here_for_many(s->loop, s->cwd, &s->hidden_paths, &s->backend, e);
 }
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
@@ -279,7 +280,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
                   .has_no_timeout = s->config.has_write_stdin_no_timeout,
                   .has_unified_exec = s->config.has_unified_exec},
         .approvers = s->approvers,
-        .fixed = sp_covers_places(&s->covers),
+        .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .cwd = s->cwd,
         .instructions = instructions,
         .instructions_without_asking = without_asking,
@@ -423,7 +424,7 @@ void sp_mcp_server_end(struct sp_mcp_server *s)
     sp_ending_done(&s->ending);
     sp_loop_free(s->loop);
     sp_policy_done(&s->policy);
-    sp_covers_done(&s->covers);
+    sp_hidden_paths_done(&s->hidden_paths);
     sp_config_place_done(&s->place);
     sp_config_done(&s->config);
     free(s->cwd);

@@ -15,7 +15,7 @@
 #include "config/config_place.h"
 #include "engine/snapshot.h"
 #include "mcp/mcp.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 struct sp_mcp_lines;
 struct sp_mcp_http;
@@ -34,7 +34,7 @@ struct sp_mcp_server {
     struct sp_ending ending;
     struct sp_config config;
     struct sp_config_place place;
-    struct sp_covers covers;
+    struct sp_hidden_paths hidden_paths;
     struct sp_backend *backend;
     struct sp_backend_wait facts; /* of a server */
     struct sp_err unreachable;    /* code NONE: it is not */

@@ -12,22 +12,24 @@
 #include "core/journal.h"
 #include "engine/local.h"
 #include "engine/remote/remote.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 #define MAX_PROCESSES 16 /* there is one */
 
-int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_err *e)
+int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+                          struct sp_err *e)
 {
     char runtime_dir[512];
 
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (!sp_covers_find(runtime_dir, ret))
+    if (!sp_hidden_paths_find(runtime_dir, ret))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     return sp_own_places_find(ask, ret, e);
 }
 
-static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
-                     bool is_for_many, struct sp_backend **ret, struct sp_err *e)
+static int open_here(struct sp_loop *loop, const char *cwd,
+                     const struct sp_hidden_paths *hidden_paths, bool is_for_many,
+                     struct sp_backend **ret, struct sp_err *e)
 {
     char runtime_dir[512];
 
@@ -36,7 +38,7 @@ static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_cove
         .program = "/proc/self/exe",
         .max_processes = is_for_many ? 0 : MAX_PROCESSES,
         .use_cgroups = is_for_many, /* one leaves few processes, and parentage finds them */
-        .fixed = sp_covers_places(covers),
+        .fixed = sp_hidden_paths_places(hidden_paths),
         .runtime_dir = runtime_dir,
         .cwd = cwd,
         .owns_program = true,
@@ -44,21 +46,22 @@ static int open_here(struct sp_loop *loop, const char *cwd, const struct sp_cove
     return sp_local_new(loop, &o, ret, e);
 }
 
-int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
-                           struct sp_backend **ret, struct sp_err *e)
+int sp_place_here_for_many(struct sp_loop *loop, const char *cwd,
+                           const struct sp_hidden_paths *hidden_paths, struct sp_backend **ret,
+                           struct sp_err *e)
 {
-    return open_here(loop, cwd, covers, true, ret, e);
+    return open_here(loop, cwd, hidden_paths, true, ret, e);
 }
 
 int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
                   struct sp_backend **ret, struct sp_err *e)
 {
-    struct sp_covers covers = {0};
-    int r = sp_place_covers(own, &covers, e);
+    struct sp_hidden_paths hidden_paths = {0};
+    int r = sp_place_hidden_paths(own, &hidden_paths, e);
 
     if (r == 0)
-        r = open_here(loop, cwd, &covers, false, ret, e);
-    sp_covers_done(&covers);
+        r = open_here(loop, cwd, &hidden_paths, false, ret, e);
+    sp_hidden_paths_done(&hidden_paths);
     return r;
 }
 

@@ -16,12 +16,14 @@
  */
 int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
                   struct sp_backend **ret, struct sp_err *e);
-/* The same for one that runs many commands, with what is to be covered as sp_place_covers found it,
- * and perhaps more. */
-int sp_place_here_for_many(struct sp_loop *loop, const char *cwd, const struct sp_covers *covers,
-                           struct sp_backend **ret, struct sp_err *e);
+/* The same for one that runs many commands, with what is to be covered as sp_place_hidden_paths
+ * found it, and perhaps more. */
+int sp_place_here_for_many(struct sp_loop *loop, const char *cwd,
+                           const struct sp_hidden_paths *hidden_paths, struct sp_backend **ret,
+                           struct sp_err *e);
 /* What no confined command may reach; *ret is zero, and to be ended also after a failure. */
-int sp_place_covers(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_err *e);
+int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+                          struct sp_err *e);
 /* On the server that the place names, which is not here. Nothing is connected yet. */
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_err *e);

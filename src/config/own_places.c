@@ -22,7 +22,7 @@ static const char *absolute_or_none(const char *path)
 }
 
 /* dir/name, or dir itself; a relative path is taken from our own working directory. */
-static bool add(struct sp_cover_list *l, const char *dir, const char *name)
+static bool add(struct sp_path_list *l, const char *dir, const char *name)
 {
     auto_free char *here = dir == NULL || dir[0] == '/' ? NULL : getcwd(NULL, 0);
     auto_free char *path = NULL;
@@ -35,11 +35,11 @@ static bool add(struct sp_cover_list *l, const char *dir, const char *name)
         return false;
     }
     auto_free char *normal = sp_path_normalise(path, NULL);
-    return normal != NULL ? sp_cover_list_add(l, normal) : errno == EINVAL;
+    return normal != NULL ? sp_path_list_add(l, normal) : errno == EINVAL;
 }
 
 /* Where rules and a configuration are looked for by this or another sallyport of the user. */
-static bool add_home(struct sp_covers *c, const char *home, const char *below)
+static bool add_home(struct sp_hidden_paths *c, const char *home, const char *below)
 {
     auto_free char *dir = NULL;
 
@@ -54,13 +54,13 @@ static bool add_home(struct sp_covers *c, const char *home, const char *below)
 }
 
 /* program:PATH */
-static bool add_program(struct sp_covers *c, const char *word)
+static bool add_program(struct sp_hidden_paths *c, const char *word)
 {
     return word == NULL || strncmp(word, "program:", 8) != 0 || add(&c->read_only, word + 8, NULL);
 }
 
 /* Of each word the approvers with commas between them. */
-static bool add_approvers(struct sp_covers *c, const char *const *words)
+static bool add_approvers(struct sp_hidden_paths *c, const char *const *words)
 {
     bool ok = true;
 
@@ -76,12 +76,12 @@ static bool add_approvers(struct sp_covers *c, const char *const *words)
 }
 
 /* Nobody but us reads a token; and it is the file that is named, not one put in its place. */
-static bool add_token(struct sp_covers *c, const char *path)
+static bool add_token(struct sp_hidden_paths *c, const char *path)
 {
-    return sp_covers_add_real(c, path) && add(&c->read_only, path, NULL);
+    return sp_hidden_paths_add_real(c, path) && add(&c->read_only, path, NULL);
 }
 
-static bool add_environments(struct sp_covers *c, const struct sp_config *config)
+static bool add_environments(struct sp_hidden_paths *c, const struct sp_config *config)
 {
     bool ok = true;
 
@@ -97,7 +97,7 @@ static bool add_environments(struct sp_covers *c, const struct sp_config *config
 
 /* Of every trusted project: a command in one directory must not write what the next command in
  * another directory is judged by. */
-static bool add_projects(struct sp_covers *c, char *const *projects)
+static bool add_projects(struct sp_hidden_paths *c, char *const *projects)
 {
     bool ok = true;
 
@@ -106,7 +106,7 @@ static bool add_projects(struct sp_covers *c, char *const *projects)
     return ok;
 }
 
-static bool add_configured(struct sp_covers *c, const struct sp_config *config)
+static bool add_configured(struct sp_hidden_paths *c, const struct sp_config *config)
 {
     bool ok = add_home(c, config->home, "") && add(&c->read_only, config->path, NULL) &&
               add_approvers(c, (const char *const *)config->approvers) &&
@@ -120,7 +120,7 @@ static bool add_configured(struct sp_covers *c, const struct sp_config *config)
 }
 
 /* The program that makes cells may be a part of the project, as below node_modules. */
-static bool add_own_program(struct sp_covers *c, const char *program)
+static bool add_own_program(struct sp_hidden_paths *c, const char *program)
 {
     auto_free char *real = realpath(program != NULL ? program : "/proc/self/exe", NULL);
 
@@ -142,7 +142,8 @@ static void make_log(const char *path)
         (void)close(fd);
 }
 
-static int add_audit_log(struct sp_covers *c, const struct sp_config *config, struct sp_err *e)
+static int add_audit_log(struct sp_hidden_paths *c, const struct sp_config *config,
+                         struct sp_err *e)
 {
     auto_free char *path = NULL;
     const int r = sp_config_audit_log(config, &path, e);
@@ -151,12 +152,13 @@ static int add_audit_log(struct sp_covers *c, const struct sp_config *config, st
         return r;
     if (config->audit_log != NULL) /* else it is in our home, which no command writes */
         make_log(path);
-    return sp_covers_add(c, path) && add(&c->read_only, path, NULL)
+    return sp_hidden_paths_add(c, path) && add(&c->read_only, path, NULL)
                ? 0
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "protect the audit log");
 }
 
-int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret, struct sp_err *e)
+int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+                       struct sp_err *e)
 {
     const struct sp_config *config = ask->config;
     bool ok = add_home(ret, SYSTEM_DIR, "") && add(&ret->read_only, SYSTEM_DIR, "managed.rules") &&

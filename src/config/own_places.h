@@ -7,7 +7,7 @@
 #define SP_CONFIG_OWN_PLACES_H
 
 #include "config/config.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 struct sp_own_places_ask {
     const struct sp_config *config; /* NULL: none was read; the usual places are protected */
@@ -18,10 +18,10 @@ struct sp_own_places_ask {
 };
 
 /*
- * Added to *ret, which has been filled by sp_covers_find. A configured audit log that is missing is
- * made, empty: a command would otherwise be the first to open it.
+ * Added to *ret, which has been filled by sp_hidden_paths_find. A configured audit log that is
+ * missing is made, empty: a command would otherwise be the first to open it.
  */
-int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_covers *ret,
+int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                        struct sp_err *e);
 
 #endif

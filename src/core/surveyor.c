@@ -12,7 +12,7 @@
 
 #include "base/auto.h"
 #include "os/fd.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 #define STACK_BYTES (512U << 10)
 #define IDLE_S      5   /* a thread without work ends */
@@ -45,8 +45,8 @@ struct lane {
 struct sp_surveyor {
     struct sp_loop *loop;
     sp_survey_fn *fn;
-    struct sp_covers covers;
-    struct sp_fixed_places fixed; /* the covers' */
+    struct sp_hidden_paths hidden_paths;
+    struct sp_fixed_places fixed; /* points into hidden_paths */
     struct sp_watch watch;
     int event; /* a job is done, or a thread ends */
     pthread_mutex_t lock;
@@ -99,7 +99,7 @@ static void destroy(struct sp_surveyor *s)
     (void)pthread_mutex_destroy(&s->lock);
     if (s->event >= 0)
         (void)close(s->event);
-    sp_covers_done(&s->covers);
+    sp_hidden_paths_done(&s->hidden_paths);
     free(s);
 }
 
@@ -251,8 +251,8 @@ int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixe
     (void)pthread_cond_init(&s->has_work, &a);
     (void)pthread_cond_init(&s->has_ended, &a);
     (void)pthread_condattr_destroy(&a);
-    const bool is_copied = sp_covers_copy(fixed, &s->covers);
-    s->fixed = sp_covers_places(&s->covers);
+    const bool is_copied = sp_hidden_paths_copy(fixed, &s->hidden_paths);
+    s->fixed = sp_hidden_paths_places(&s->hidden_paths);
     s->event = sp_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     int r = 0;
     if (!is_copied || s->event < 0)

@@ -300,7 +300,7 @@ static void free_local(struct sp_backend *b)
     if (l->session != NULL)
         sp_session_detach(l->session, false); /* what commands left behind is killed */
     sp_server_free(l->server);
-    sp_covers_done(&l->covers);
+    sp_hidden_paths_done(&l->hidden_paths);
     free((void *)(uintptr_t)l->options.program);
     free((void *)(uintptr_t)l->options.runtime_dir);
     free((void *)(uintptr_t)l->options.cwd);
@@ -329,11 +329,11 @@ static bool copy_text(const char *from, const char **ret)
     return from == NULL || *ret != NULL;
 }
 
-static bool copy_covers(struct sp_local *l, const struct sp_fixed_places *from)
+static bool copy_hidden_paths(struct sp_local *l, const struct sp_fixed_places *from)
 {
-    if (!sp_covers_copy(from, &l->covers))
+    if (!sp_hidden_paths_copy(from, &l->hidden_paths))
         return false;
-    l->options.fixed = sp_covers_places(&l->covers);
+    l->options.fixed = sp_hidden_paths_places(&l->hidden_paths);
     return true;
 }
 
@@ -352,7 +352,7 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
     l->options.owns_program = o->owns_program;
     if (!copy_text(o->program, &l->options.program) ||
         !copy_text(o->runtime_dir, &l->options.runtime_dir) ||
-        !copy_text(o->cwd, &l->options.cwd) || !copy_covers(l, &o->fixed)) {
+        !copy_text(o->cwd, &l->options.cwd) || !copy_hidden_paths(l, &o->fixed)) {
         free_local(&l->backend);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
     }

@@ -10,12 +10,12 @@
 
 #include "core/session.h"
 #include "engine/local.h"
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 struct sp_local {
     struct sp_backend backend;
     struct sp_local_options options; /* strings are ours */
-    struct sp_covers covers;
+    struct sp_hidden_paths hidden_paths;
     struct sp_server *server;   /* NULL before the first command */
     struct sp_session *session; /* the only one */
     struct sp_session_client client;

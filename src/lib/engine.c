@@ -90,7 +90,7 @@ static void free_now(struct sp_engine *engine)
     sp_config_approvals_done(&engine->approvals);
     sp_lib_warnings_free(engine);
     sp_loop_free(engine->loop);
-    sp_covers_done(&engine->covers);
+    sp_hidden_paths_done(&engine->hidden_paths);
     sp_config_done(&engine->config);
     free(engine->program);
     free(engine);

@@ -104,7 +104,7 @@ struct sp_engine {
     struct sp_lib_where *wheres;
     struct sp_lib_place *places[SP_ENVIRONMENTS_MAX]; /* references; the first is the primary one */
     uint32_t place_count;
-    struct sp_covers covers;
+    struct sp_hidden_paths hidden_paths;
     char thread_id[SP_UUID_SIZE]; /* of the conversation, which commands are told */
     char runtime_dir[512];
 

@@ -38,17 +38,17 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
     const struct sp_own_places_ask own = {.config = &engine->config, .program = program};
 
     sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
-    sp_covers_done(&engine->covers);
-    if (r == 0 && !sp_covers_find(engine->runtime_dir, &engine->covers))
+    sp_hidden_paths_done(&engine->hidden_paths);
+    if (r == 0 && !sp_hidden_paths_find(engine->runtime_dir, &engine->hidden_paths))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     if (r == 0)
-        r = sp_own_places_find(&own, &engine->covers, e);
+        r = sp_own_places_find(&own, &engine->hidden_paths, e);
     if (r < 0)
         return r;
     const struct sp_local_options lo = {
         .program = program,
         .use_cgroups = true,
-        .fixed = sp_covers_places(&engine->covers),
+        .fixed = sp_hidden_paths_places(&engine->hidden_paths),
         .runtime_dir = engine->runtime_dir,
         .cwd = cwd,
     };

@@ -340,7 +340,7 @@ static int set_watched(struct sp_making *m)
     return 0;
 }
 
-/* ---- covers ---- */
+/* ---- hidden paths ---- */
 
 /* The thing itself is covered, so it does not matter whether a symlink on the way can be changed.
  */
@@ -367,10 +367,10 @@ static int add_cover(struct sp_making *m, const char *cover)
     return sp_making_add(m, at.path, &at.who, SP_ACCESS_DENY, SP_WHY_COVER, SP_NO_ENTRY);
 }
 
-static int add_covers(struct sp_making *m, const char *const *covers)
+static int add_hidden_paths(struct sp_making *m, const char *const *paths)
 {
-    for (; covers != NULL && *covers != NULL; covers++) {
-        const int r = add_cover(m, *covers);
+    for (; paths != NULL && *paths != NULL; paths++) {
+        const int r = add_cover(m, *paths);
 
         if (r < 0)
             return r;
@@ -555,7 +555,7 @@ static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
     if (r == 0)
         r = add_own_places(m, fixed);
     if (r == 0)
-        r = add_covers(m, fixed->hidden);
+        r = add_hidden_paths(m, fixed->hidden);
     if (r == 0)
         r = add_aliases(m);
     if (r == 0)

@@ -13,9 +13,9 @@ static struct sp_policy policy;
 static struct sp_resolved resolved;
 static struct sp_survey survey;
 static struct sp_err error;
-static const char *covers[8], *own_dirs[4], *own_files[4], *own_names[4];
+static const char *hidden_paths[8], *own_dirs[4], *own_files[4], *own_names[4];
 static const struct sp_fixed_places fixed = {
-    .hidden = covers, .own_dirs = own_dirs, .read_only = own_files, .names = own_names};
+    .hidden = hidden_paths, .own_dirs = own_dirs, .read_only = own_files, .names = own_names};
 
 static inline void survey_reset(void)
 {
@@ -23,7 +23,7 @@ static inline void survey_reset(void)
     sp_resolved_done(&resolved);
     sp_policy_done(&policy);
     policy = (struct sp_policy){0};
-    memset(covers, 0, sizeof covers);
+    memset(hidden_paths, 0, sizeof hidden_paths);
     memset(own_dirs, 0, sizeof own_dirs);
     memset(own_files, 0, sizeof own_files);
     memset(own_names, 0, sizeof own_names);

@@ -7,7 +7,7 @@
 #include "base/auto.h"
 #include "compile_fixture.h"
 
-/* ---- patterns and covers ---- */
+/* ---- patterns and hidden paths ---- */
 
 static void test_what_patterns_match_is_denied(void **state)
 {
@@ -26,7 +26,7 @@ static void test_what_patterns_match_is_denied(void **state)
     has_no_op("w/a/keep");
 }
 
-static void test_covers_hide_whatever_the_policy_says(void **state)
+static void test_hidden_paths_hide_whatever_the_policy_says(void **state)
 {
     (void)state;
     make_dir("w/run/sub");
@@ -35,8 +35,8 @@ static void test_covers_hide_whatever_the_policy_says(void **state)
     reads_all();
     can_write("w");
     can_write("w/run/sub");
-    covers[0] = at("w/run");
-    covers[1] = at("w/sock");
+    hidden_paths[0] = at("w/run");
+    hidden_paths[1] = at("w/sock");
     compile_now();
     denies("w/run");
     denies("w/sock");
@@ -44,7 +44,7 @@ static void test_covers_hide_whatever_the_policy_says(void **state)
     has_no_op("w/run/sub/.git");
     compile_reset();
     policy.profile.is_unrestricted = true;
-    covers[0] = at("w/run");
+    hidden_paths[0] = at("w/run");
     compile_now();
     assert_int_equal(plan->view, SP_VIEW_OPEN);
     denies("w/run");
@@ -242,7 +242,7 @@ static void test_dev_is_the_cells_own_but_what_is_asked_for(void **state)
 
 static const struct CMUnitTest tests[] = {
     compile_test(test_what_patterns_match_is_denied),
-    compile_test(test_covers_hide_whatever_the_policy_says),
+    compile_test(test_hidden_paths_hide_whatever_the_policy_says),
     compile_test(test_links_are_made_again_in_a_new_root_only),
     compile_test(test_a_root_behind_a_link_is_mounted_where_it_is),
     compile_test(test_run_is_empty_and_resolvers_are_there_with_the_network),

@@ -14,7 +14,7 @@ static void open_policy(void)
 static void open_but_covered(void)
 {
     policy.profile.is_unrestricted = true;
-    covers[0] = at("secret");
+    hidden_paths[0] = at("secret");
 }
 
 static void read_only(void)
@@ -25,7 +25,7 @@ static void read_only(void)
 static void read_but_a_cover(void)
 {
     reads_all();
-    covers[0] = at("secret");
+    hidden_paths[0] = at("secret");
 }
 
 static void read_but_one(void)
@@ -275,7 +275,7 @@ static void test_a_plan_in_words(void **state)
     can_read("real/w/a/no/yes");
     can_read("real/w/b/ro");
     denied("real/w/.codex");
-    covers[0] = at("real/w/b/ro");
+    hidden_paths[0] = at("real/w/b/ro");
     compile_now();
     const char *const format = "tier: cell\nfiles: an empty root with the places below\n"
                                "network: none but a loopback of its own\n"

@@ -212,9 +212,9 @@ static void test_a_name_that_cannot_be_is_not_held(void **state)
     has_no(name);
 }
 
-/* ---- covers ---- */
+/* ---- hidden paths ---- */
 
-static void test_covers_are_over_everything(void **state)
+static void test_hidden_paths_are_over_everything(void **state)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
 
@@ -233,10 +233,10 @@ static void test_covers_are_over_everything(void **state)
     can_write("w/run/inner");
     can_read("w/run/inner/deep");
     can_write("w/other");
-    covers[0] = at("alias");
-    covers[1] = at("w/sock");
-    covers[2] = at("none");
-    covers[3] = at("w/.codex");
+    hidden_paths[0] = at("alias");
+    hidden_paths[1] = at("w/sock");
+    hidden_paths[2] = at("none");
+    hidden_paths[3] = at("w/.codex");
     make_dir("w/.codex");
     survey_now();
     has("w/run", DENY, DIR, COVER);
@@ -305,7 +305,7 @@ static void test_a_symlink_to_an_own_place_is_refused_if_it_can_be_replaced(void
     assert_non_null(strstr(error.msg, "could replace the symlink"));
 }
 
-static void test_an_open_policy_has_nothing_but_covers(void **state)
+static void test_an_open_policy_has_nothing_but_hidden_paths(void **state)
 {
     (void)state;
     make_dir("a/run");
@@ -313,7 +313,7 @@ static void test_an_open_policy_has_nothing_but_covers(void **state)
     survey_now();
     assert_true(survey.is_open);
     assert_int_equal(survey.count, 0);
-    covers[0] = at("a/run");
+    hidden_paths[0] = at("a/run");
     survey_now();
     assert_int_equal(survey.count, 1);
     has("a/run", DENY, DIR, COVER);
@@ -323,9 +323,9 @@ static void test_an_open_policy_has_nothing_but_covers(void **state)
 static void test_the_root_cannot_be_covered(void **state)
 {
     (void)state;
-    covers[0] = "/";
+    hidden_paths[0] = "/";
     survey_refused(SP_E_INVALID, "the root directory cannot be covered");
-    covers[0] = "relative";
+    hidden_paths[0] = "relative";
     survey_refused(SP_E_INVALID, "cover relative is not absolute");
 }
 
@@ -477,10 +477,10 @@ static const struct CMUnitTest tests[] = {
     survey_test(test_missing_places_in_a_root_are_held_at_the_first_component),
     survey_test(test_a_file_in_the_way_of_a_carve_out_is_refused),
     survey_test(test_a_name_that_cannot_be_is_not_held),
-    survey_test(test_covers_are_over_everything),
+    survey_test(test_hidden_paths_are_over_everything),
     survey_test(test_own_places_are_read_only),
     survey_test(test_a_symlink_to_an_own_place_is_refused_if_it_can_be_replaced),
-    survey_test(test_an_open_policy_has_nothing_but_covers),
+    survey_test(test_an_open_policy_has_nothing_but_hidden_paths),
     survey_test(test_the_root_cannot_be_covered),
     survey_test(test_directories_that_lead_to_carve_outs_are_pinned),
     survey_test(test_hostile_names_are_surveyed_as_they_are),

@@ -111,7 +111,7 @@ static void build_everything(void)
     can_read("alias/r");
     can_write("gone");
     denied_glob("w/**/*.env");
-    covers[0] = at("run/in");
+    hidden_paths[0] = at("run/in");
 }
 
 static void test_every_fault_is_an_error_or_harmless(void **state)

@@ -230,10 +230,10 @@ static void test_a_pinned_directory_that_is_replaced_is_seen(void **state)
     sp_survey_done(&old);
 }
 
-static void test_covers_that_come_and_go_are_seen(void **state)
+static void test_hidden_paths_that_come_and_go_are_seen(void **state)
 {
     (void)state;
-    covers[0] = at("run");
+    hidden_paths[0] = at("run");
     policy.profile.kind = SP_PROFILE_DISABLED;
     survey_now();
     make_dir("run");
@@ -353,7 +353,7 @@ static const struct CMUnitTest tests[] = {
     survey_test(test_a_directory_on_the_way_that_becomes_a_symlink_is_seen),
     survey_test(test_a_symlink_above_a_root_is_seen),
     survey_test(test_a_pinned_directory_that_is_replaced_is_seen),
-    survey_test(test_covers_that_come_and_go_are_seen),
+    survey_test(test_hidden_paths_that_come_and_go_are_seen),
     survey_test(test_a_survey_of_patterns_never_holds),
     survey_test(test_surveys_differ_in_all_that_counts),
     survey_test(test_an_ordinary_policy_is_cheap_to_look_at_again),

@@ -37,7 +37,7 @@ static inline void on_drained(void *user)
 static inline void make_wards(const char *of_program)
 {
     static char run[PATH_MAX + 8];
-    static const char *const covers[] = {run, NULL};
+    static const char *const hidden_paths[] = {run, NULL};
 
     (void)snprintf(run, sizeof run, "%s/run", tree);
     if (journal == NULL)
@@ -47,7 +47,7 @@ static inline void make_wards(const char *of_program)
                                                 .nofile_soft = 64,
                                                 .nofile_hard = 64,
                                                 .journal = journal},
-                                       .fixed = {.hidden = covers},
+                                       .fixed = {.hidden = hidden_paths},
                                        .drained = on_drained};
 
     if (sp_wards_new(loop, cells, &o, &wards, &error) < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sandbox/covers.h"
+#include "sandbox/hidden_paths.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- lists ---- */
 
-static bool has(const struct sp_cover_list *l, const char *path)
+static bool has(const struct sp_path_list *l, const char *path)
 {
     for (size_t i = 0; i < l->count; i++)
         if (strcmp(l->paths[i], path) == 0)
@@ -18,7 +18,7 @@ static bool has(const struct sp_cover_list *l, const char *path)
     return false;
 }
 
-bool sp_cover_list_add(struct sp_cover_list *l, const char *path)
+bool sp_path_list_add(struct sp_path_list *l, const char *path)
 {
     if (path == NULL || path[0] != '/' || path[1] == 0 || has(l, path))
         return true;
@@ -38,25 +38,25 @@ bool sp_cover_list_add(struct sp_cover_list *l, const char *path)
     return true;
 }
 
-static void list_done(struct sp_cover_list *l)
+static void list_done(struct sp_path_list *l)
 {
     for (size_t i = 0; i < l->count; i++)
         free(l->paths[i]);
     free(l->paths);
-    *l = (struct sp_cover_list){0};
+    *l = (struct sp_path_list){0};
 }
 
-static bool copy_list(const char *const *from, struct sp_cover_list *to)
+static bool copy_list(const char *const *from, struct sp_path_list *to)
 {
     for (; from != NULL && *from != NULL; from++)
-        if (!sp_cover_list_add(to, *from))
+        if (!sp_path_list_add(to, *from))
             return false;
     return true;
 }
 
 /* ---- all of them ---- */
 
-void sp_covers_done(struct sp_covers *c)
+void sp_hidden_paths_done(struct sp_hidden_paths *c)
 {
     list_done(&c->hidden);
     list_done(&c->own_dirs);
@@ -64,7 +64,7 @@ void sp_covers_done(struct sp_covers *c)
     list_done(&c->names);
 }
 
-struct sp_fixed_places sp_covers_places(const struct sp_covers *c)
+struct sp_fixed_places sp_hidden_paths_places(const struct sp_hidden_paths *c)
 {
     return (struct sp_fixed_places){.hidden = (const char *const *)c->hidden.paths,
                                     .own_dirs = (const char *const *)c->own_dirs.paths,
@@ -72,15 +72,15 @@ struct sp_fixed_places sp_covers_places(const struct sp_covers *c)
                                     .names = (const char *const *)c->names.paths};
 }
 
-bool sp_covers_copy(const struct sp_fixed_places *from, struct sp_covers *ret)
+bool sp_hidden_paths_copy(const struct sp_fixed_places *from, struct sp_hidden_paths *ret)
 {
     return copy_list(from->hidden, &ret->hidden) && copy_list(from->own_dirs, &ret->own_dirs) &&
            copy_list(from->read_only, &ret->read_only) && copy_list(from->names, &ret->names);
 }
 
-bool sp_covers_add(struct sp_covers *c, const char *path)
+bool sp_hidden_paths_add(struct sp_hidden_paths *c, const char *path)
 {
-    return sp_cover_list_add(&c->hidden, path);
+    return sp_path_list_add(&c->hidden, path);
 }
 
 /* ---- the session's ---- */
@@ -96,7 +96,7 @@ static const char *path_in_address(const char *address)
     return slash;
 }
 
-static bool add_address(struct sp_covers *c, const char *variable)
+static bool add_address(struct sp_hidden_paths *c, const char *variable)
 {
     char path[4096];
     const char *found = path_in_address(getenv(variable));
@@ -104,34 +104,35 @@ static bool add_address(struct sp_covers *c, const char *variable)
     if (found == NULL)
         return true;
     (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(found, ",;"), found);
-    return sp_covers_add(c, path);
+    return sp_hidden_paths_add(c, path);
 }
 
-bool sp_covers_find(const char *runtime_dir, struct sp_covers *ret)
+bool sp_hidden_paths_find(const char *runtime_dir, struct sp_hidden_paths *ret)
 {
     static const char *const gpg_sockets[] = {"S.gpg-agent", "S.gpg-agent.ssh", "S.gpg-agent.extra",
                                               "S.gpg-agent.browser"};
     const char *gpg = getenv("GNUPGHOME");
-    bool ok = sp_covers_add(ret, runtime_dir) && sp_covers_add(ret, getenv("XDG_RUNTIME_DIR")) &&
-              sp_covers_add(ret, getenv("SSH_AUTH_SOCK")) && add_address(ret, "DOCKER_HOST") &&
-              add_address(ret, "DBUS_SESSION_BUS_ADDRESS");
+    bool ok = sp_hidden_paths_add(ret, runtime_dir) &&
+              sp_hidden_paths_add(ret, getenv("XDG_RUNTIME_DIR")) &&
+              sp_hidden_paths_add(ret, getenv("SSH_AUTH_SOCK")) &&
+              add_address(ret, "DOCKER_HOST") && add_address(ret, "DBUS_SESSION_BUS_ADDRESS");
 
     /* Also what another server of this user, with another environment, may have chosen, or will: a
      * directory that a command has made would give it that server's tokens, sockets and journal. */
     for (const char *const *i = sp_runtime_candidates(); ok && *i != NULL; i++)
-        ok = sp_covers_add(ret, *i) && sp_cover_list_add(&ret->own_dirs, *i);
+        ok = sp_hidden_paths_add(ret, *i) && sp_path_list_add(&ret->own_dirs, *i);
     for (size_t i = 0; ok && gpg != NULL && i < sizeof gpg_sockets / sizeof gpg_sockets[0]; i++) {
         char path[4096];
 
         (void)snprintf(path, sizeof path, "%s/%s", gpg, gpg_sockets[i]);
-        ok = sp_covers_add(ret, path);
+        ok = sp_hidden_paths_add(ret, path);
     }
     return ok;
 }
 
-bool sp_covers_add_real(struct sp_covers *c, const char *path)
+bool sp_hidden_paths_add_real(struct sp_hidden_paths *c, const char *path)
 {
     auto_free char *real = path == NULL ? NULL : realpath(path, NULL);
 
-    return sp_covers_add(c, real);
+    return sp_hidden_paths_add(c, real);
 }
