@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sallyport audit verify`: the log of decisions held against its own chain. */
+/* `sallyport audit verify`: checks the hash chain of an audit log. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "approve/audit.h"
@@ -11,110 +10,84 @@
 #include "cli/cli.h"
 #include "config/config_approvals.h"
 
-static const char help[] =
-    "Usage: sallyport audit verify [OPTIONS] [FILE]\n"
-    "\n"
-    "Reads a log of decisions, or else the configured one, and checks that each line is an entry,\n"
-    "follows the one before it in number, and names its hash. Prints the number of entries and "
-    "the\n"
-    "hash of the last: keep them elsewhere to see later that no end was cut off.\n"
-    "\n"
-    "  --config FILE    this configuration file, and no other\n"
-    "  --help           show this text\n"
-    "\n"
-    "Exit status: 0 the chain holds; 1 it does not: stdout says where; 2 the file cannot be read,\n"
-    "or the command line is wrong.\n"
-    "Example: sallyport audit verify\n";
-
-enum { OPT_CONFIG = 256, OPT_HELP };
-
-static const struct option known[] = {
-    {"config", required_argument, NULL, OPT_CONFIG},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+struct audit_options {
+    const char *config_file;
 };
 
-static int complain(const char *what)
-{
-    (void)fprintf(stderr, "sallyport audit: %s (see --help)\n", what);
-    return SP_EXIT_USAGE;
-}
+static const struct sp_option options[] = {
+    SP_OPT_STRING(struct audit_options, config_file, "config", "FILE",
+                  "read this configuration file and no other (default: those of the usual places)"),
+    SP_OPT_END,
+};
 
-/* Unreadable is 2 here. */
-static int fail(const struct sp_err *e)
+/* Exit status 1 is for a broken chain: a log that cannot be read is 2. */
+static int report_unreadable(const struct sp_err *e)
 {
     (void)sp_cli_complain(e);
     return SP_EXIT_USAGE;
 }
 
-static int verify(const char *path)
+static int verify_log(const char *path)
 {
     struct sp_audit_report report;
     struct sp_err e = {0};
 
     if (sp_audit_verify(path, &report, &e) < 0)
-        return fail(&e);
+        return report_unreadable(&e);
     if (report.line != 0)
         (void)printf("%s:%llu: %s\n", path, (unsigned long long)report.line, report.fault);
     else
         (void)printf("%llu entries, last %s\n", (unsigned long long)report.entries, report.last);
     if (fflush(stdout) != 0) {
-        (void)sp_fail(&e, SP_E_SYSTEM, errno, "write the answer");
-        return fail(&e);
+        (void)sp_fail(&e, SP_E_SYSTEM, errno, "write to stdout");
+        return report_unreadable(&e);
     }
     return report.line != 0 ? SP_EXIT_FAILED : SP_EXIT_OK;
 }
 
-/* The configured log; NULL: it was said why there is none. */
-static char *find_log(const char *config_file)
+static int run_verify(void *values, char **operands)
 {
+    const struct audit_options *o = values;
+    const struct sp_config_ask ask = {.file = o->config_file, .environment = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
-    const struct sp_config_ask ask = {.file = config_file, .environment = environ};
+    auto_free char *path = NULL;
     struct sp_err e = {0};
-    char *path = NULL;
 
-    if (sp_config_load(&ask, &config, &e) < 0) {
-        (void)sp_cli_complain(&e);
-        return NULL;
-    }
-    if (sp_config_audit_log(&config, &path, &e) < 0)
-        (void)sp_cli_complain(&e);
-    else if (path == NULL)
-        (void)complain("no log is configured; name a file");
-    return path;
+    if (operands[0] != NULL)
+        return verify_log(operands[0]);
+    if (sp_config_load(&ask, &config, &e) < 0 || sp_config_audit_log(&config, &path, &e) < 0)
+        return report_unreadable(&e);
+    return path != NULL
+               ? verify_log(path)
+               : sp_command_misused(&sp_command_audit, "no audit log is configured: name a file");
 }
 
-static int run(int argc, char **argv)
+static int audit_main(int argc, char **argv)
 {
-    const char *config_file = NULL;
-    int opt;
+    struct audit_options o = {0};
 
-    argv[0] = (char *)(uintptr_t) "sallyport audit verify"; /* getopt's complaints begin with it */
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        if (opt == OPT_HELP) {
-            (void)fputs(help, stdout);
-            return SP_EXIT_OK;
-        }
-        if (opt != OPT_CONFIG)
-            return SP_EXIT_USAGE; /* getopt has said what is wrong */
-        config_file = optarg;
-    }
-    if (argc - optind > 1)
-        return complain("one file at most");
-    if (argc - optind == 1)
-        return verify(argv[optind]);
-    auto_free char *path = find_log(config_file);
-    return path == NULL ? SP_EXIT_USAGE : verify(path);
-}
-
-int sp_cmd_audit(int argc, char **argv)
-{
     if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-        (void)fputs(help, stdout);
+        sp_command_print_help(&sp_command_audit);
         return SP_EXIT_OK;
     }
     if (argc == 0 || strcmp(argv[0], "verify") != 0)
-        return complain("the only thing to do with a log is `verify`");
-    return run(argc, argv);
+        return sp_command_misused(&sp_command_audit, "the only subcommand is `verify`");
+    return sp_command_run(&sp_command_audit, argc - 1, argv + 1, &o, run_verify);
 }
+
+const struct sp_command sp_command_audit = {
+    .name = "audit",
+    .summary = "check the log of decisions",
+    .usage = "sallyport audit verify [OPTIONS] [FILE]\n"
+             "\n"
+             "Reads an audit log (default: the configured one) and checks that each line is an\n"
+             "entry, that its number follows the one before, and that it has the hash of that\n"
+             "one. Prints the number of entries and the hash of the last one: keep both somewhere\n"
+             "else to notice later that entries were cut off at the end.\n",
+    .notes = "Exit status: 0 the chain is intact; 1 it is broken: stdout says where; 2 the file\n"
+             "cannot be read, or the command line is wrong.\n"
+             "Example: sallyport audit verify\n",
+    .options = options,
+    .max_operands = 1,
+    .main = audit_main,
+};

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `sallyport doctor`: tries each layer that a sandbox is made of, alone where that is possible, and
+ * compiles a plan for each mode to see whether this host can enforce it.
+ */
 #include <errno.h>
-#include <getopt.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,28 +16,97 @@
 #include "base/log.h"
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
-#include "cli/layers.h"
 #include "cli/port.h"
+#include "core/cell_child.h"
 #include "core/journal.h"
 #include "core/probe.h"
+#include "os/cgroup.h"
 #include "os/landlock.h"
+#include "os/mount.h"
 #include "os/spawn.h"
+#include "sandbox/compile.h"
 #include "sandbox/hidden_paths.h"
 
-static const char help[] =
-    "Usage: sallyport doctor [--json]\n"
-    "\n"
-    "Tries each layer that a sandbox is made of, and says which tier this host reaches, which\n"
-    "policies it cannot enforce, and how to get what is missing.\n"
-    "\n"
-    "  --json     one JSON object instead of text\n"
-    "  --help     show this text\n"
-    "\n"
-    "Exit status: 0 if every policy can be enforced (tier cell), 1 if not, 2 for a wrong flag.\n";
+#define NEWEST_LANDLOCK 9 /* the newest ABI level that we use or know of */
 
 static const char program[] = "/proc/self/exe";
 
-/* What one of the modes meets here. */
+struct doctor_options {
+    bool is_json;
+};
+
+static const struct sp_option options[] = {
+    SP_OPT_FLAG(struct doctor_options, is_json, "json", "print one JSON object instead of text"),
+    SP_OPT_END,
+};
+
+enum layer_name {
+    LAYER_NAMESPACES,
+    LAYER_ID_MAPS,
+    LAYER_MOUNTS,
+    LAYER_PROC,
+    LAYER_NETWORK,
+    LAYER_PRIVILEGES,
+    LAYER_LANDLOCK,
+    LAYER_SECCOMP,
+    LAYER_NOTICES,
+    LAYER_CGROUPS,
+    LAYER_OPENAT2,
+    LAYER_MOUNT_API,
+    LAYER_MAX
+};
+
+/* `word` is the name in `doctor --json`. */
+static const struct {
+    const char *word, *is, *without;
+} layers[] = {
+    [LAYER_NAMESPACES] = {"namespaces", "user, mount, pid, ipc, uts and cgroup namespaces",
+                          "no view of the files, no processes of its own"},
+    [LAYER_ID_MAPS] = {"id_maps", "a user namespace in which we stay who we are",
+                       "nothing can be mounted there"},
+    [LAYER_MOUNTS] = {"mounts", "a view of the files of its own",
+                      "no place can be treated differently"},
+    [LAYER_PROC] = {"proc", "a /proc that shows its own processes only",
+                    "programs miss their /proc"},
+    [LAYER_NETWORK] = {"network_namespace", "a network with nothing but loopback",
+                       "without the network there is no loopback either: sockets are refused"},
+    [LAYER_PRIVILEGES] = {"privileges", "giving up every capability",
+                          "uid 0 keeps what it could do"},
+    [LAYER_LANDLOCK] = {"landlock", "the kernel's own rules on files",
+                        "mounts alone protect files, and commands can signal their neighbours"},
+    [LAYER_SECCOMP] = {"seccomp", "a filter of system calls", "nothing can be enforced"},
+    [LAYER_NOTICES] = {"notifications", "a notification of every refused call",
+                       "denials are guessed from what a command prints"},
+    [LAYER_CGROUPS] = {"cgroups", "a cgroup for each open command",
+                       "a command's processes are found by parentage, which takes longer"},
+    [LAYER_OPENAT2] = {"openat2", "opening paths without following symlinks",
+                       "no view of the files can be made"},
+    [LAYER_MOUNT_API] = {"mount_api", "open_tree, move_mount, mount_setattr",
+                         "no view of the files can be made"},
+};
+
+/* What each Landlock ABI level added, and thus what a host below it lacks. */
+static const char *const landlock_levels[NEWEST_LANDLOCK + 1] = {
+    [1] = "rules protect files, too, not mounts alone; without them FIFOs anywhere are writable",
+    [2] = "files can be moved between directories that may be written",
+    [3] = "truncating a file counts as writing it; read-only works without namespaces",
+    [4] = "rules on TCP ports (not used: the network is closed by other means)",
+    [5] = "ioctl on devices is refused",
+    [6] = "commands cannot signal one another, nor use abstract sockets of the host",
+    [7] = "refusals can be written to the audit log (not used)",
+    [8] = "rules for all threads at once (not used)",
+    [9] = "sockets in the file system cannot be connected to",
+};
+
+enum layer_state { LAYER_UNTESTED, LAYER_OK, LAYER_MISSING };
+
+struct layer {
+    enum layer_state state;
+    int err;            /* MISSING: an errno, or 0 if there was none */
+    const char *remedy; /* MISSING: how to get it; NULL: unknown */
+};
+
+/* Whether one of the modes can be enforced. */
 struct verdict {
     enum sp_mode mode;
     bool is_enforced;
@@ -44,41 +117,190 @@ struct findings {
     struct utsname host;
     struct sp_powers powers;
     enum sp_tier tier;
-    int landlock;
-    struct sp_layer layers[SP_LAYER_MAX];
+    int landlock; /* ABI level of the kernel */
+    struct layer layers[LAYER_MAX];
     struct verdict verdicts[4];
 };
 
-/* ---- finding out ---- */
+/* ---- trying the layers ---- */
 
-static int make_policy(enum sp_mode mode, const char *cwd, struct sp_policy *ret, struct sp_err *e)
+/* How far the making of a cell came. */
+struct trial {
+    uint32_t step; /* the step that failed; SP_BUILD_NONE: none did */
+    int err;
+};
+
+/* Makes a cell by a plan that has a header and nothing else. */
+static struct trial try_plan(const struct sp_plan *like)
 {
-    const struct sp_legacy l = {.mode = mode};
-    int r = sp_profile_from_legacy(&l, &ret->profile, e);
+    struct sp_plan plan = *like;
+    auto_buf struct sp_buf bytes = {0};
+    struct trial t = {SP_BUILD_PLAN, ENOMEM};
+    struct sp_err e = {0};
 
-    if (r == 0 && !sp_policy_add_root(ret, sp_str_of(cwd)))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
-    return r;
+    plan.version = SP_PLAN_VERSION;
+    plan.bytes = plan.strings = sizeof plan;
+    if (!sp_buf_add(&bytes, &plan, sizeof plan))
+        return t;
+    t = (struct trial){0};
+    if (sp_cell_try(program, &bytes, &t.step, &t.err, &e) < 0 && t.step == SP_BUILD_NONE)
+        t = (struct trial){SP_BUILD_PLAN, e.sys};
+    return t;
 }
+
+static void set_missing(struct layer *l, uint32_t step, int err)
+{
+    *l = (struct layer){LAYER_MISSING, err, sp_powers_remedy(step, err)};
+}
+
+/* The layer of a view that a build step belongs to; LAYER_MAX: none. */
+static enum layer_name layer_of(uint32_t step)
+{
+    switch ((enum sp_build_step)step) {
+    case SP_BUILD_PLAN:
+    case SP_BUILD_NAMESPACES:
+        return LAYER_NAMESPACES;
+    case SP_BUILD_ID_MAP:
+        return LAYER_ID_MAPS;
+    case SP_BUILD_MOUNT_PRIVATE:
+    case SP_BUILD_ROOT_READONLY:
+    case SP_BUILD_NEW_ROOT:
+    case SP_BUILD_DEV:
+    case SP_BUILD_RUN:
+    case SP_BUILD_ROOT:
+    case SP_BUILD_CARVEOUT:
+    case SP_BUILD_DENY:
+    case SP_BUILD_PLACEHOLDER:
+    case SP_BUILD_CHANGED:
+        return LAYER_MOUNTS;
+    case SP_BUILD_PROC:
+        return LAYER_PROC;
+    case SP_BUILD_LOOPBACK:
+        return LAYER_NETWORK;
+    case SP_BUILD_LIMITS:
+    case SP_BUILD_CAPABILITIES:
+        return LAYER_PRIVILEGES;
+    case SP_BUILD_NONE:
+    case SP_BUILD_LANDLOCK:
+    case SP_BUILD_SECCOMP:
+    case SP_BUILD_SELF_TEST:
+    case SP_BUILD_MAX:
+        break;
+    }
+    return LAYER_MAX;
+}
+
+/* A view is made layer by layer: those before the failed step work, those behind it are unknown. */
+static void judge_view(struct trial t, struct layer *ret)
+{
+    static const enum layer_name order[] = {LAYER_NAMESPACES, LAYER_ID_MAPS, LAYER_MOUNTS,
+                                            LAYER_PROC, LAYER_PRIVILEGES};
+    const enum layer_name failed = layer_of(t.step);
+
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        if (order[i] == failed) {
+            set_missing(&ret[failed], t.step, t.err);
+            return;
+        }
+        ret[order[i]].state = LAYER_OK;
+    }
+}
+
+static void judge_one(struct trial t, uint32_t step, struct layer *ret)
+{
+    if (t.step == SP_BUILD_NONE)
+        ret->state = LAYER_OK;
+    else if (t.step == step)
+        set_missing(ret, step, t.err);
+}
+
+static void try_view(struct layer *ret)
+{
+    struct sp_plan plan = {.tier = SP_TIER_CELL, .view = SP_VIEW_READ, .net = SP_NET_FILTER};
+    struct trial t = try_plan(&plan);
+
+    judge_view(t, ret);
+    if (t.step != SP_BUILD_NONE)
+        return; /* a network namespace needs all of these */
+    plan.net = SP_NET_OWN;
+    t = try_plan(&plan);
+    judge_one(t, t.step, &ret[LAYER_NETWORK]);
+}
+
+static void try_filters(struct layer *ret)
+{
+    const struct sp_plan bare = {.tier = SP_TIER_THIN, .view = SP_VIEW_OPEN, .net = SP_NET_HOST};
+    struct sp_plan plan = bare;
+
+    judge_one(try_plan(&plan), SP_BUILD_SECCOMP, &ret[LAYER_SECCOMP]);
+    plan.notifies = 1;
+    judge_one(try_plan(&plan), SP_BUILD_SECCOMP, &ret[LAYER_NOTICES]);
+    plan = bare;
+    plan.landlock = (uint32_t)sp_landlock_abi();
+    if (plan.landlock == 0)
+        set_missing(&ret[LAYER_LANDLOCK], SP_BUILD_LANDLOCK, 0);
+    else
+        judge_one(try_plan(&plan), SP_BUILD_LANDLOCK, &ret[LAYER_LANDLOCK]);
+}
+
+static void try_cgroups(struct layer *ret)
+{
+    struct sp_cgroup c = {.dir = -1};
+    char name[SP_CGROUP_NAME];
+
+    if (sp_cgroup_name(name) && sp_cgroup_new(name, &c))
+        ret->state = LAYER_OK;
+    else
+        *ret = (struct layer){LAYER_MISSING, 0,
+                              "mount cgroup version 2, and let this user make directories in "
+                              "the cgroup it is in (systemd: Delegate=yes)"};
+    sp_cgroup_free(&c);
+}
+
+static void judge_call(int r, struct layer *ret)
+{
+    if (r == -ENOSYS)
+        *ret = (struct layer){LAYER_MISSING, ENOSYS,
+                              "use a newer kernel, or a container that passes the call"};
+    else
+        ret->state = LAYER_OK; /* any other error means that the kernel has the call */
+}
+
+static void try_calls(struct layer *ret)
+{
+    auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_close int again = sp_path_open(root, "/");
+    auto_close int tree = sp_mount_clone(root, false);
+    const int set = sp_mount_set(-1, false, SP_MOUNT_READ_ONLY);
+
+    judge_call(again, &ret[LAYER_OPENAT2]);
+    judge_call(tree == -ENOSYS ? tree : set, &ret[LAYER_MOUNT_API]);
+}
+
+/* ---- trying the policies ---- */
 
 static int try_mode(enum sp_mode mode, const struct sp_powers *powers,
                     const struct sp_fixed_places *fixed, struct sp_err *e)
 {
+    const struct sp_legacy legacy = {.mode = mode};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_resolved resolved __attribute__((cleanup(sp_resolved_done))) = {0};
     struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
     auto_buf struct sp_buf plan = {0};
-    int r = mode == SP_MODE_FULL_ACCESS ? 0 : make_policy(mode, "/usr", &policy, e);
 
-    if (r < 0 || mode == SP_MODE_FULL_ACCESS)
-        return r; /* nothing is to be enforced */
-    r = sp_resolve(&policy, &resolved, e);
+    if (mode == SP_MODE_FULL_ACCESS)
+        return 0;
+    int r = sp_profile_from_legacy(&legacy, &policy.profile, e);
+    if (r == 0 && !sp_policy_add_root(&policy, SP_STR("/usr")))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
+    if (r == 0)
+        r = sp_resolve(&policy, &resolved, e);
     if (r == 0)
         r = sp_survey_make(&policy, &resolved, fixed, &survey, e);
     return r < 0 ? r : sp_plan_compile(&survey, false, powers, &plan, e);
 }
 
-static void judge(struct findings *f)
+static void try_modes(struct findings *f)
 {
     static const enum sp_mode modes[] = {SP_MODE_READ_ONLY, SP_MODE_WORKSPACE_WRITE,
                                          SP_MODE_EXTERNAL, SP_MODE_FULL_ACCESS};
@@ -86,7 +308,8 @@ static void judge(struct findings *f)
     char runtime_dir[512];
 
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    (void)sp_hidden_paths_find(runtime_dir, &hidden_paths); /* no memory: fewer than a server has */
+    (void)sp_hidden_paths_find(runtime_dir,
+                               &hidden_paths); /* out of memory: fewer paths than a server hides */
     const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden_paths);
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         struct verdict *v = &f->verdicts[i];
@@ -100,7 +323,7 @@ static void judge(struct findings *f)
     sp_hidden_paths_done(&hidden_paths);
 }
 
-static int find_out(struct findings *f, struct sp_err *e)
+static int examine_host(struct findings *f, struct sp_err *e)
 {
     sp_port_fill_gaps();
     int r = sp_spawn_reserve(e);
@@ -114,12 +337,15 @@ static int find_out(struct findings *f, struct sp_err *e)
     f->tier = f->powers.has_cells    ? SP_TIER_CELL
               : f->powers.has_filter ? SP_TIER_THIN
                                      : SP_TIER_NONE;
-    sp_layers_try(program, f->layers);
-    judge(f);
+    try_view(f->layers);
+    try_filters(f->layers);
+    try_cgroups(&f->layers[LAYER_CGROUPS]);
+    try_calls(f->layers);
+    try_modes(f);
     return 0;
 }
 
-/* ---- telling ---- */
+/* ---- as text ---- */
 
 static const char *tier_means(enum sp_tier tier)
 {
@@ -135,18 +361,18 @@ static const char *tier_means(enum sp_tier tier)
 }
 
 static const char *const state_names[] = {
-    [SP_LAYER_UNTESTED] = "untested", [SP_LAYER_OK] = "ok", [SP_LAYER_MISSING] = "missing"};
+    [LAYER_UNTESTED] = "untested", [LAYER_OK] = "ok", [LAYER_MISSING] = "missing"};
 
-static bool print_layer(enum sp_layer_name n, const struct sp_layer *l, struct sp_buf *out)
+static bool print_layer(enum layer_name n, const struct layer *l, struct sp_buf *out)
 {
-    bool ok = sp_buf_printf(out, "  %-9s %-18s %s", state_names[l->state], sp_layer_word(n),
-                            sp_layer_is(n));
+    bool ok =
+        sp_buf_printf(out, "  %-9s %-18s %s", state_names[l->state], layers[n].word, layers[n].is);
 
     if (l->err != 0)
         ok = ok && sp_buf_printf(out, ": %s", strerror(l->err));
     ok = ok && sp_buf_printf(out, "\n");
-    if (l->state == SP_LAYER_MISSING)
-        ok = ok && sp_buf_printf(out, "            without it: %s\n", sp_layer_without(n));
+    if (l->state == LAYER_MISSING)
+        ok = ok && sp_buf_printf(out, "            without it: %s\n", layers[n].without);
     if (l->remedy != NULL)
         ok = ok && sp_buf_printf(out, "            remedy: %s\n", l->remedy);
     return ok;
@@ -155,11 +381,10 @@ static bool print_layer(enum sp_layer_name n, const struct sp_layer *l, struct s
 static bool print_landlock(const struct findings *f, struct sp_buf *out)
 {
     bool ok =
-        sp_buf_printf(out, "\nlandlock: level %d of %d known\n", f->landlock, SP_LANDLOCK_NEWEST);
+        sp_buf_printf(out, "\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
 
-    for (int i = f->landlock + 1; ok && i <= SP_LANDLOCK_NEWEST; i++)
-        ok = sp_buf_printf(out, "  missing   level %d            %s\n", i,
-                           sp_landlock_level_means(i));
+    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
+        ok = sp_buf_printf(out, "  missing   level %d            %s\n", i, landlock_levels[i]);
     return ok;
 }
 
@@ -169,8 +394,8 @@ static bool print_text(const struct findings *f, struct sp_buf *out)
                             SP_VERSION, f->host.sysname, f->host.release, f->host.machine,
                             (unsigned)geteuid(), sp_tier_name(f->tier), tier_means(f->tier));
 
-    for (int i = 0; ok && i < SP_LAYER_MAX; i++)
-        ok = print_layer((enum sp_layer_name)i, &f->layers[i], out);
+    for (int i = 0; ok && i < LAYER_MAX; i++)
+        ok = print_layer((enum layer_name)i, &f->layers[i], out);
     ok = ok && print_landlock(f, out) && sp_buf_printf(out, "\npolicies:\n");
     for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
@@ -190,14 +415,14 @@ static bool add_member(struct sp_buf *out, const char *key, const char *value)
                                            : sp_json_add_str(out, sp_str_of(value)));
 }
 
-static bool add_layer(enum sp_layer_name n, const struct sp_layer *l, struct sp_buf *out)
+static bool add_layer(enum layer_name n, const struct layer *l, struct sp_buf *out)
 {
-    return sp_buf_printf(out, "{") && add_member(out, "name", sp_layer_word(n)) &&
+    return sp_buf_printf(out, "{") && add_member(out, "name", layers[n].word) &&
            sp_buf_printf(out, ",") && add_member(out, "state", state_names[l->state]) &&
            sp_buf_printf(out, ",") &&
            add_member(out, "errno", l->err == 0 ? NULL : strerrorname_np(l->err)) &&
-           sp_buf_printf(out, ",") && add_member(out, "is", sp_layer_is(n)) &&
-           sp_buf_printf(out, ",") && add_member(out, "without", sp_layer_without(n)) &&
+           sp_buf_printf(out, ",") && add_member(out, "is", layers[n].is) &&
+           sp_buf_printf(out, ",") && add_member(out, "without", layers[n].without) &&
            sp_buf_printf(out, ",") && add_member(out, "remedy", l->remedy) &&
            sp_buf_printf(out, "}");
 }
@@ -205,11 +430,11 @@ static bool add_layer(enum sp_layer_name n, const struct sp_layer *l, struct sp_
 static bool add_landlock(const struct findings *f, struct sp_buf *out)
 {
     bool ok = sp_buf_printf(out, "\"landlock\":{\"level\":%d,\"newest\":%d,\"missing\":[",
-                            f->landlock, SP_LANDLOCK_NEWEST);
+                            f->landlock, NEWEST_LANDLOCK);
 
-    for (int i = f->landlock + 1; ok && i <= SP_LANDLOCK_NEWEST; i++)
+    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
         ok = sp_buf_printf(out, "%s{\"level\":%d,", i == f->landlock + 1 ? "" : ",", i) &&
-             add_member(out, "means", sp_landlock_level_means(i)) && sp_buf_printf(out, "}");
+             add_member(out, "means", landlock_levels[i]) && sp_buf_printf(out, "}");
     return ok && sp_buf_printf(out, "]}");
 }
 
@@ -228,9 +453,9 @@ static bool print_json(const struct findings *f, struct sp_buf *out)
               sp_buf_printf(out, ",\"uid\":%u,", (unsigned)geteuid()) &&
               add_member(out, "tier", sp_tier_name(f->tier)) && sp_buf_printf(out, ",\"layers\":[");
 
-    for (int i = 0; ok && i < SP_LAYER_MAX; i++)
+    for (int i = 0; ok && i < LAYER_MAX; i++)
         ok = sp_buf_printf(out, "%s", i == 0 ? "" : ",") &&
-             add_layer((enum sp_layer_name)i, &f->layers[i], out);
+             add_layer((enum layer_name)i, &f->layers[i], out);
     ok = ok && sp_buf_printf(out, "],") && add_landlock(f, out) &&
          sp_buf_printf(out, ",\"policies\":[");
     for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++)
@@ -238,52 +463,43 @@ static bool print_json(const struct findings *f, struct sp_buf *out)
     return ok && sp_buf_printf(out, "]}\n");
 }
 
-/* ---- the verb ---- */
+/* ---- the command ---- */
 
-static int report(bool is_json)
+static int run_doctor(void *values, char **operands)
 {
+    const struct doctor_options *o = values;
     auto_free struct findings *f = calloc(1, sizeof *f);
     auto_buf struct sp_buf text = {0};
     struct sp_err e = {0};
 
+    (void)operands;
+    (void)sp_log_set_level("error");
     if (f == NULL)
         return SP_EXIT_FAILED;
-    if (find_out(f, &e) < 0)
+    if (examine_host(f, &e) < 0)
         return sp_cli_complain(&e);
-    if (!(is_json ? print_json(f, &text) : print_text(f, &text)) ||
+    if (!(o->is_json ? print_json(f, &text) : print_text(f, &text)) ||
         fwrite(text.data, 1, text.len, stdout) != text.len || fflush(stdout) != 0)
         return SP_EXIT_FAILED;
     return f->tier == SP_TIER_CELL ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
-int sp_cmd_doctor(int argc, char **argv)
+static int doctor_main(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
-    bool is_json = false;
-    int opt;
+    struct doctor_options o = {0};
 
-    if (args == NULL)
-        return SP_EXIT_FAILED;
-    args[0] = (char *)(uintptr_t) "sallyport doctor";
-    for (int i = 0; i < argc; i++)
-        args[i + 1] = argv[i];
-    optind = 1;
-    while ((opt = getopt_long(argc + 1, args, "", known, NULL)) != -1) {
-        if (opt == 'h') {
-            (void)fputs(help, stdout);
-            return SP_EXIT_OK;
-        }
-        if (opt != 'j')
-            return SP_EXIT_USAGE;
-        is_json = true;
-    }
-    if (optind <= argc) {
-        (void)fprintf(stderr, "sallyport doctor: unexpected argument `%s` (see --help)\n",
-                      args[optind]);
-        return SP_EXIT_USAGE;
-    }
-    (void)sp_log_set_level("error");
-    return report(is_json);
+    return sp_command_run(&sp_command_doctor, argc, argv, &o, run_doctor);
 }
+
+const struct sp_command sp_command_doctor = {
+    .name = "doctor",
+    .summary = "say which sandbox layers this host has, and what to do about the rest",
+    .usage = "sallyport doctor [--json]\n"
+             "\n"
+             "Tries each layer that a sandbox is made of, and says which tier this host reaches,\n"
+             "which policies it cannot enforce, and how to get what is missing.\n",
+    .notes = "Exit status: 0 if every policy can be enforced (tier cell), 1 if not, 2 for a wrong\n"
+             "command line.\n",
+    .options = options,
+    .main = doctor_main,
+};

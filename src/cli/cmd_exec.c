@@ -340,14 +340,12 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
 
 static int tell(const struct job *j, const struct sp_carry_result *r)
 {
-    auto_buf struct sp_buf denial = {0};
     char text[4096] = "";
     const int status = status_of(j, r, text, sizeof text);
 
     if (j->o->is_json)
         return status; /* it was told */
-    if (sp_denied_write(r, false, &denial) && denial.len > 0)
-        (void)!write(STDERR_FILENO, denial.data, denial.len);
+    sp_denied_print(r, false);
     if (text[0] != 0)
         sp_plain_say("sallyport", text);
     return status;

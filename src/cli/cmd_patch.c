@@ -1,149 +1,281 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `sallyport patch`: a patch, held against the files and applied (approvals.md 14.3).
+ * `sallyport patch`: verifies a patch against the files and applies it.
  *
- * Under a sandbox our own program does it once more, as the command that is confined, with the
- * patch as its stdin: what it may read and write is the kernel's answer. Without one it is done
- * here, and no symbolic link is followed.
+ * Under a sandbox the program runs itself again as the confined command (`patch-inside`), with the
+ * patch as stdin, so that the kernel decides what the patch may read and write. Without a sandbox
+ * the patch is applied in this process, and no symbolic link is followed. The front of a server
+ * runs `patch-inside` for apply_patch, too: first for a report of the changes, then to apply
+ * exactly those that were approved.
  */
 #include <errno.h>
-#include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "approve/patch/patch.h"
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/denied_text.h"
-#include "cli/patch_files.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
+#include "sandbox/resolve.h"
 
-static const char help[] =
-    "Usage: sallyport patch [OPTIONS] [PATCH]\n"
-    "\n"
-    "Applies a patch (*** Begin Patch ... *** End Patch), the argument or else stdin. All of it "
-    "is\n"
-    "verified before the first file is written.\n"
-    "\n"
-    "  --check                  verify, print what success would print, write nothing\n"
-    "  --cwd DIR                where relative paths begin, and the workspace (default: here)\n"
-    "  --sandbox MODE           under this policy: :workspace (default), :read-only,\n"
-    "                           :danger-full-access, a mode or a profile of the configuration\n"
-    "  --preserve-line-endings  new lines end as most lines of their file do (default: in LF,\n"
-    "                           unless the configuration says preserve_line_endings)\n"
-    "  --help                   show this text\n"
-    "\n"
-    "Exit status: 0 done; 1 nothing was written, or not all: stderr says what; 2 a wrong flag, no\n"
-    "patch, or more than one.\n"
-    "Example: sallyport patch --check < fix.patch\n";
+#define PATCH_BYTES (16U << 20)
 
-static const char usage[] = "Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH\n"
-                            "       echo PATCH | sallyport patch\n";
-
-/* A confined patch leaves nothing behind: there is no one to wait for. */
+/* A confined patch starts no processes, so nothing holds its streams after its exit. */
 #define QUIET_MS 100
 #define AFTER_MS 1000
 
-struct options {
+struct patch_options {
     bool is_check, keeps_endings;
     const char *cwd, *sandbox;
-    const char *patch; /* NULL: stdin has it */
 };
 
-/* ---- the command line ---- */
-
-enum { OPT_CHECK = 256, OPT_CWD, OPT_SANDBOX, OPT_ENDINGS, OPT_HELP };
-
-static const struct option known[] = {
-    {"check", no_argument, NULL, OPT_CHECK},
-    {"cwd", required_argument, NULL, OPT_CWD},
-    {"sandbox", required_argument, NULL, OPT_SANDBOX},
-    {"preserve-line-endings", no_argument, NULL, OPT_ENDINGS},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+static const struct sp_option options[] = {
+    SP_OPT_FLAG(struct patch_options, is_check, "check",
+                "verify, print what success would print, write nothing"),
+    SP_OPT_STRING(struct patch_options, cwd, "cwd", "DIR",
+                  "where relative paths begin, and the workspace (default: the current directory)"),
+    SP_OPT_STRING(
+        struct patch_options, sandbox, "sandbox", "MODE",
+        "under this policy: :workspace (default), :read-only, :danger-full-access, a mode or a "
+        "profile of the configuration"),
+    SP_OPT_FLAG(struct patch_options, keeps_endings, "preserve-line-endings",
+                "new lines end as most lines of their file do (default: in LF, unless the "
+                "configuration says "
+                "preserve_line_endings)"),
+    SP_OPT_END,
 };
 
-static bool take(struct options *o, int opt)
+enum patch_task {
+    PATCH_CHECK,    /* prints what success would print */
+    PATCH_WRITE,    /* applies the patch */
+    PATCH_REPORT,   /* prints the changes for another process (approve/patch/patch.h) */
+    PATCH_APPROVED, /* applies the patch if its changes are those of the report in front of it */
+};
+
+struct patch_way {
+    enum patch_task task;
+    const char *cwd;  /* the working directory, without symbolic links */
+    const char *base; /* the same directory as the requester named it */
+    bool keeps_endings, refuses_links;
+};
+
+/* ---- messages ---- */
+
+static int print(FILE *to, const char *text, size_t n)
 {
-    switch (opt) {
-    case OPT_CHECK:
-        o->is_check = true;
-        return true;
-    case OPT_CWD:
-        o->cwd = optarg;
-        return true;
-    case OPT_SANDBOX:
-        o->sandbox = optarg;
-        return true;
-    case OPT_ENDINGS:
-        o->keeps_endings = true;
-        return true;
-    default: /* getopt has said what is wrong */
-        return false;
-    }
+    return fwrite(text, 1, n, to) == n && fflush(to) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
-/* 0: go on. SP_EXIT_USAGE: it was said what is wrong. -1: help was asked for and given. `args` has
- * room for argc + 2. */
-static int read_options(int argc, char **argv, char **args, struct options *o)
+/* The wording of other apply_patch programs: "Invalid patch hunk on line 3: ..." for what the
+ * parser calls "invalid hunk at line 3, ...". */
+static int report_patch_error(const struct sp_err *e)
 {
-    int opt;
+    char text[640];
+    unsigned line;
+    int at = 0;
 
-    args[0] = (char *)(uintptr_t) "sallyport patch"; /* what getopt's complaints begin with */
-    for (int i = 0; i < argc; i++)
-        args[i + 1] = argv[i];
-    optind = 1;
-    while ((opt = getopt_long(argc + 1, args, "+", known, NULL)) != -1) {
-        if (opt == OPT_HELP) {
-            (void)fputs(help, stdout);
-            return -1;
-        }
-        if (!take(o, opt))
-            return SP_EXIT_USAGE;
-    }
-    o->patch = args[optind];
-    if (o->patch == NULL || args[optind + 1] == NULL)
-        return 0;
-    (void)fputs("sallyport patch: one patch at most (see --help)\n", stderr);
-    return SP_EXIT_USAGE;
+    (void)sp_error_text(e, text, sizeof text);
+    if (sscanf(text, "invalid hunk at line %u, %n", &line, &at) == 1 && at > 0)
+        (void)fprintf(stderr, "Invalid patch hunk on line %u: %s\n", line, text + at);
+    else if (strncmp(text, "invalid patch", strlen("invalid patch")) == 0)
+        (void)fprintf(stderr, "I%s\n", text + 1);
+    else
+        (void)fprintf(stderr, "%s\n", text);
+    return SP_EXIT_FAILED;
 }
 
-static int read_patch(const struct options *o, struct sp_buf *out, struct sp_err *e)
+/* Files that were written before an error stay as they are, and are listed. */
+static void list_applied(const struct sp_patch_changes *all, uint32_t applied)
 {
-    if (o->patch == NULL)
-        return sp_patch_files_read(out, e);
-    return sp_buf_add_str(out, sp_str_of(o->patch))
+    const struct sp_patch_changes part = {all->items, applied, NULL};
+    auto_buf struct sp_buf text = {0};
+
+    if (applied == 0 || !sp_patch_add_summary(&text, &part))
+        return;
+    const char *lines = memchr(text.data, '\n', text.len);
+    (void)fputs("These files were updated before that:\n", stderr);
+    if (lines != NULL)
+        (void)print(stderr, lines + 1, text.len - (size_t)(lines + 1 - text.data));
+}
+
+/* ---- applying it here ---- */
+
+/*
+ * The requester resolves ".." by names; the kernel follows links first. If a link in `base` makes
+ * the two differ, the file is not the one that was shown to the requester: refuse it.
+ */
+static int check_path(struct sp_str written, const char *full, const struct patch_way *w,
+                      struct sp_err *e)
+{
+    auto_free char *meant = sp_path_normalise(written.p, w->base);
+    auto_free char *there = NULL;
+
+    if (meant == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "find %s", full);
+    const bool is_below = sp_path_is_in(meant, w->base);
+    const char *rest = is_below ? meant + strlen(w->base) : meant;
+    if (asprintf(&there, "%s%s", is_below ? w->cwd : "", rest) < 0)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "find %s", full);
+    return strcmp(there, full) == 0
                ? 0
-               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the patch");
+               : sp_fail(e, SP_E_FAILED, 0,
+                         "%s is not where its name says: a symbolic link is in the way", meant);
 }
 
-/* ---- under a sandbox ---- */
+static int check_paths(const struct sp_patch_changes *c, const struct patch_way *w,
+                       struct sp_err *e)
+{
+    int r = 0;
+
+    if (strcmp(w->base, w->cwd) == 0)
+        return 0;
+    for (uint32_t i = 0; r == 0 && i < c->count; i++) {
+        const struct sp_patch_change *one = &c->items[i];
+
+        r = check_path(one->path, one->full_path, w, e);
+        if (r == 0 && one->full_target != NULL)
+            r = check_path(one->move_to, one->full_target, w, e);
+    }
+    return r;
+}
+
+static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
+                   const struct patch_way *w)
+{
+    auto_buf struct sp_buf text = {0};
+    struct sp_err e = {0};
+    uint32_t applied = 0;
+    int r = check_paths(c, w, &e);
+
+    if (r == 0 && w->task == PATCH_REPORT) {
+        if (sp_patch_add_report(&text, c, &e) < 0)
+            return report_patch_error(&e);
+        return print(stdout, text.data, text.len);
+    }
+    if (r == 0 && w->task == PATCH_APPROVED)
+        r = sp_patch_check_approved(c, digests, &e);
+    if (r == 0 && w->task == PATCH_CHECK && w->refuses_links)
+        r = sp_patch_check_links(c, &e);
+    if (r == 0 && w->task != PATCH_CHECK)
+        r = sp_patch_apply(c, w->refuses_links, &applied, &e);
+    if (r == 0)
+        return sp_patch_add_summary(&text, c) ? print(stdout, text.data, text.len) : SP_EXIT_FAILED;
+    (void)report_patch_error(&e);
+    list_applied(c, applied);
+    return SP_EXIT_FAILED;
+}
+
+static int verify_and_do(const struct sp_patch *p, struct sp_str digests, const struct patch_way *w)
+{
+    struct sp_patch_changes changes = {0};
+    auto_buf struct sp_buf why = {0};
+    struct sp_err e = {0};
+    int status;
+
+    if (sp_patch_verify(p, w->cwd, w->keeps_endings, NULL, &changes, &why, &e) == 0) {
+        status = do_task(&changes, digests, w);
+    } else if (why.len > 0) {
+        (void)print(stderr, why.data, why.len);
+        (void)fputc('\n', stderr);
+        status = SP_EXIT_FAILED;
+    } else {
+        status = report_patch_error(&e);
+    }
+    sp_patch_changes_done(&changes);
+    return status;
+}
+
+/* way NULL: only checks that the text is a patch for this host. */
+static int patch_here(struct sp_str text, const struct patch_way *w)
+{
+    /* The requester of a report has chosen the environment already. */
+    const bool is_for_any = w != NULL && (w->task == PATCH_REPORT || w->task == PATCH_APPROVED);
+    struct sp_patch patch = {0};
+    struct sp_str digests = {0};
+    struct sp_err e = {0};
+    int status = SP_EXIT_FAILED;
+
+    if ((w != NULL && w->task == PATCH_APPROVED &&
+         sp_patch_find_approved(text, &digests, &text, &e) < 0) ||
+        sp_patch_parse(text, &patch, &e) < 0)
+        return report_patch_error(&e);
+    if (patch.hunk_count == 0)
+        (void)fputs("No files were modified.\n", stderr);
+    else if (!is_for_any && patch.environment_id.p != NULL &&
+             !sp_str_eq(patch.environment_id, SP_STR("local")))
+        (void)fprintf(stderr,
+                      "Invalid patch: it is for the environment '" SP_STR_FMT
+                      "', and this command changes files here\n",
+                      SP_STR_ARG(patch.environment_id));
+    else
+        status = w != NULL ? verify_and_do(&patch, digests, w) : SP_EXIT_OK;
+    sp_patch_done(&patch);
+    return status;
+}
+
+/* A patch, and in front of it the digests of an approved report, which are not longer than one. */
+static int read_stdin(struct sp_buf *out, struct sp_err *e)
+{
+    const int err = sp_read_all(STDIN_FILENO, PATCH_BYTES + SP_PATCH_REPORT_BYTES, out);
+
+    if (err == EFBIG || err == ENOMEM)
+        return sp_fail(e, SP_E_INVALID, 0, "invalid patch: it is larger than 16 MiB");
+    return err == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, err, "Failed to read PATCH from stdin");
+}
+
+/* patch-inside check|apply|report|approved lf|keep follow|refuse BASE */
+int sp_cmd_patch_inside(int argc, char **argv)
+{
+    static const char *const tasks[] = {[PATCH_CHECK] = "check",
+                                        [PATCH_WRITE] = "apply",
+                                        [PATCH_REPORT] = "report",
+                                        [PATCH_APPROVED] = "approved"};
+    auto_buf struct sp_buf text = {0};
+    auto_free char *cwd = getcwd(NULL, 0);
+    struct patch_way w = {.cwd = cwd};
+    struct sp_err e = {0};
+    size_t task = 0;
+
+    if (argc != 4 || cwd == NULL)
+        return SP_EXIT_USAGE;
+    while (task < sizeof tasks / sizeof tasks[0] && strcmp(argv[0], tasks[task]) != 0)
+        task++;
+    auto_free char *base = sp_path_normalise(argv[3], cwd);
+    if (task == sizeof tasks / sizeof tasks[0] || base == NULL)
+        return SP_EXIT_USAGE;
+    w.task = (enum patch_task)task;
+    w.base = base;
+    w.keeps_endings = strcmp(argv[1], "keep") == 0;
+    w.refuses_links = strcmp(argv[2], "follow") != 0;
+    if (read_stdin(&text, &e) < 0)
+        return report_patch_error(&e);
+    return patch_here((struct sp_str){text.data, text.len}, &w);
+}
+
+/* ---- applying it in a sandbox ---- */
 
 static int put_on_stdin(struct sp_str text, struct sp_err *e)
 {
     auto_close int fd = memfd_create("patch", MFD_CLOEXEC);
+    const int err = fd < 0 ? errno : sp_write_all(fd, text.p, text.n);
 
-    if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "hold the patch");
-    while (text.n > 0) {
-        const ssize_t n = write(fd, text.p, text.n);
-
-        if (n < 0)
-            return sp_fail(e, SP_E_SYSTEM, errno, "hold the patch");
-        text.p += n;
-        text.n -= (size_t)n;
-    }
+    if (err != 0)
+        return sp_fail(e, SP_E_SYSTEM, err, "copy the patch");
     if (lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "hold the patch");
+        return sp_fail(e, SP_E_SYSTEM, errno, "copy the patch");
     return 0;
 }
 
-static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
-                 struct sp_err *e)
+static int carry_patch(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
+                       struct sp_err *e)
 {
     static const struct sp_own_places_ask usual = {0};
     struct sp_carry *c = NULL;
@@ -159,41 +291,16 @@ static int carry(struct sp_launch *launch, const char *cwd, struct sp_carry_resu
     return r;
 }
 
-static void report_denial(const struct sp_carry_result *result)
-{
-    auto_buf struct sp_buf text = {0};
-
-    if (isatty(STDERR_FILENO) && sp_denied_write(result, false, &text) && text.len > 0)
-        (void)!write(STDERR_FILENO, text.data, text.len);
-}
-
-static int status_of(const struct sp_carry_result *r)
-{
-    switch (r->end) {
-    case SP_CARRY_EXITED:
-    case SP_CARRY_ABANDONED:
-        return r->exit.code < 0 ? SP_EXIT_FAILED : r->exit.code;
-    case SP_CARRY_OUTPUT_CLOSED:
-        return 128 + SIGPIPE;
-    case SP_CARRY_REJECTED:
-    case SP_CARRY_REFUSED:
-        return sp_cli_complain(&r->error);
-    case SP_CARRY_LOST:
-        (void)fprintf(stderr, "Error: the sandbox ended before the patch was applied\n");
-        return SP_EXIT_FAILED;
-    case SP_CARRY_UNREACHABLE:
-    case SP_CARRY_TIMED_OUT:
-        break; /* not here */
-    }
-    return SP_EXIT_FAILED;
-}
-
-static int run_confined(const struct sp_patch_way *w, struct sp_str text,
+static int run_confined(const struct patch_way *w, struct sp_str text,
                         const struct sp_policy *policy)
 {
-    const char *what = w->what == SP_PATCH_CHECK ? "check" : "apply";
-    const char *words[] = {"/proc/self/exe", "patch-inside", what, w->keeps_endings ? "keep" : "lf",
-                           "follow",         w->base,        NULL};
+    const char *words[] = {"/proc/self/exe",
+                           "patch-inside",
+                           w->task == PATCH_CHECK ? "check" : "apply",
+                           w->keeps_endings ? "keep" : "lf",
+                           "follow",
+                           w->base,
+                           NULL};
     const struct sp_environ_ask everything = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     struct sp_launch launch = {
@@ -210,65 +317,95 @@ static int run_confined(const struct sp_patch_way *w, struct sp_str text,
 
     if (argv == NULL)
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (argv == NULL || put_on_stdin(text, &e) < 0 || carry(&launch, w->base, &result, &e) < 0)
+    if (argv == NULL || put_on_stdin(text, &e) < 0 ||
+        carry_patch(&launch, w->base, &result, &e) < 0)
         return sp_cli_complain(&e);
-    report_denial(&result);
-    return status_of(&result);
+    if (isatty(STDERR_FILENO))
+        sp_denied_print(&result, false);
+    switch (result.end) {
+    case SP_CARRY_EXITED:
+    case SP_CARRY_ABANDONED:
+        return result.exit.code < 0 ? SP_EXIT_FAILED : result.exit.code;
+    case SP_CARRY_OUTPUT_CLOSED:
+        return 128 + SIGPIPE;
+    case SP_CARRY_REJECTED:
+    case SP_CARRY_REFUSED:
+        return sp_cli_complain(&result.error);
+    case SP_CARRY_LOST:
+        (void)fprintf(stderr, "Error: the sandbox ended before the patch was applied\n");
+        return SP_EXIT_FAILED;
+    case SP_CARRY_UNREACHABLE: /* the backend is local, and there is no timeout */
+    case SP_CARRY_TIMED_OUT:
+        break;
+    }
+    return SP_EXIT_FAILED;
 }
 
-/* ---- the verb ---- */
+/* ---- the command ---- */
 
-static int choose(const struct options *o, struct sp_str text, const char *cwd)
+static int run_patch(void *values, char **operands)
 {
+    const struct patch_options *o = values;
     const struct sp_config_ask ask = {.environment = environ};
-    const char *name = o->sandbox != NULL ? o->sandbox : ":workspace";
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
+    auto_buf struct sp_buf from_stdin = {0};
     struct sp_err e = {0};
     bool is_open = false;
 
-    if (sp_config_load(&ask, &config, &e) < 0 ||
-        sp_config_policy(&config, name, cwd, &policy, &is_open, &e) < 0)
-        return sp_cli_complain(&e);
-    const bool keeps = o->keeps_endings || config.preserve_line_endings;
-    const struct sp_patch_way here = {.what = o->is_check ? SP_PATCH_CHECK : SP_PATCH_WRITE,
-                                      .cwd = cwd,
-                                      .base = cwd,
-                                      .keeps_endings = keeps,
-                                      .refuses_links = true};
-    return is_open ? sp_patch_files(text, &here) : run_confined(&here, text, &policy);
-}
-
-static int do_it(const struct options *o)
-{
-    auto_buf struct sp_buf text = {0};
-    struct sp_err e = {0};
-
-    if (read_patch(o, &text, &e) < 0)
-        return sp_patch_files_complain(&e);
-    if (text.len == 0 && o->patch == NULL) {
-        (void)fputs(usage, stderr);
+    if (operands[0] != NULL && operands[1] != NULL)
+        return sp_command_misused(&sp_command_patch, "one patch at most");
+    (void)sp_log_set_level("error");
+    if (operands[0] == NULL && read_stdin(&from_stdin, &e) < 0)
+        return report_patch_error(&e);
+    if (operands[0] == NULL && from_stdin.len == 0) {
+        (void)fputs("Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH\n"
+                    "       echo PATCH | sallyport patch\n",
+                    stderr);
         return SP_EXIT_USAGE;
     }
+    const struct sp_str text = operands[0] != NULL
+                                   ? sp_str_of(operands[0])
+                                   : (struct sp_str){from_stdin.data, from_stdin.len};
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
     if (cwd == NULL)
         return sp_cli_complain(&e);
-    /* What is no patch needs no sandbox to be refused. */
-    const struct sp_str patch = {text.data, text.len};
-    const int status = sp_patch_files(patch, NULL);
-    return status != SP_EXIT_OK ? status : choose(o, patch, cwd);
+    /* A text that is no patch is refused before the sandbox is made. */
+    const int status = patch_here(text, NULL);
+    if (status != SP_EXIT_OK)
+        return status;
+    if (sp_config_load(&ask, &config, &e) < 0 ||
+        sp_config_policy(&config, o->sandbox != NULL ? o->sandbox : ":workspace", cwd, &policy,
+                         &is_open, &e) < 0)
+        return sp_cli_complain(&e);
+    const struct patch_way way = {.task = o->is_check ? PATCH_CHECK : PATCH_WRITE,
+                                  .cwd = cwd,
+                                  .base = cwd,
+                                  .keeps_endings = o->keeps_endings || config.preserve_line_endings,
+                                  .refuses_links = true};
+    return is_open ? patch_here(text, &way) : run_confined(&way, text, &policy);
 }
 
-int sp_cmd_patch(int argc, char **argv)
+static int patch_main(int argc, char **argv)
 {
-    struct options o = {0};
-    auto_free char **args = calloc((size_t)argc + 3, sizeof *args);
+    struct patch_options o = {0};
 
-    if (args == NULL)
-        return SP_EXIT_FAILED;
-    const int status = read_options(argc, argv, args, &o);
-    if (status != 0)
-        return status < 0 ? SP_EXIT_OK : status;
-    (void)sp_log_set_level("error");
-    return do_it(&o);
+    return sp_command_run(&sp_command_patch, argc, argv, &o, run_patch);
 }
+
+const struct sp_command sp_command_patch = {
+    .name = "patch",
+    .summary = "apply a patch to files, confined",
+    .usage =
+        "sallyport patch [OPTIONS] [PATCH]\n"
+        "\n"
+        "Applies a patch (*** Begin Patch ... *** End Patch), the argument or else stdin. All\n"
+        "of it is verified before the first file is written.\n",
+    .notes = "Exit status: 0 done; 1 nothing was written, or not all: stderr says what; 2 a wrong\n"
+             "option, no patch, or more than one.\n"
+             "Example: sallyport patch --check < fix.patch\n",
+    .options = options,
+    .runs_program = true,
+    .max_operands = UINT_MAX,
+    .main = patch_main,
+};

@@ -217,15 +217,6 @@ static int print(const struct sp_buf *text)
 
 /* ---- three things to do with it ---- */
 
-static void report_denial(const struct sp_carry_result *result, bool is_verbose)
-{
-    auto_buf struct sp_buf text = {0};
-
-    if ((is_verbose || isatty(STDERR_FILENO)) && sp_denied_write(result, is_verbose, &text) &&
-        text.len > 0)
-        (void)!write(STDERR_FILENO, text.data, text.len);
-}
-
 static int refused(const struct options *o, const struct sp_policy *policy,
                    const struct sp_err *why)
 {
@@ -309,7 +300,8 @@ static int run(const struct options *o, const char *cwd, const struct sp_policy 
         sp_place_say_left_out(&everything);
     if (argv == NULL || carry(&launch, cwd, config, &result, &e) < 0)
         return complain_of(&e);
-    report_denial(&result, o->is_verbose);
+    if (o->is_verbose || isatty(STDERR_FILENO))
+        sp_denied_print(&result, o->is_verbose);
     return status_of(o, policy, &result);
 }
 

@@ -2,10 +2,12 @@
 #include "cli/denied_text.h"
 
 #include <signal.h>
+#include <unistd.h>
 
+#include "base/io.h"
 #include "os/seccomp.h"
 
-/* What a command printed must not steer the terminal that it is shown on. */
+/* A path from the output of a command must not control the terminal. */
 static bool add_path(struct sp_buf *out, const char *path)
 {
     bool ok = true;
@@ -81,18 +83,22 @@ static bool write_long(const struct sp_carry_result *r, struct sp_buf *out)
     return ok;
 }
 
-bool sp_denied_write(const struct sp_carry_result *r, bool is_long, struct sp_buf *out)
+static bool write_short(const struct sp_carry_result *r, struct sp_buf *out)
 {
-    if (!r->was_denied)
-        return true;
-    if (is_long)
-        return write_long(r, out);
     if (r->denial.has_evidence)
         return sp_buf_printf(out, "sallyport: the sandbox denied, as the kernel told: ") &&
                add_evidence(out, &r->exit) && sp_buf_printf(out, "\n");
-    if (!r->denial.has_words) /* a server's verdict, without its reasons */
+    if (!r->denial.has_words) /* the verdict of a server, which gives no reasons */
         return sp_buf_printf(out, "sallyport: the sandbox denied the command something\n");
     return sp_buf_printf(out, "sallyport: the sandbox may have denied this, by the words of its "
                               "output: ") &&
            add_words(out, &r->denial) && sp_buf_printf(out, "\n");
+}
+
+void sp_denied_print(const struct sp_carry_result *r, bool is_long)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (r->was_denied && (is_long ? write_long(r, &text) : write_short(r, &text)))
+        (void)sp_write_all(STDERR_FILENO, text.data, text.len);
 }

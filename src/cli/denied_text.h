@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * denied: what a sandbox denied a command that failed, and how we know, in words.
+ * denied_text: what the sandbox denied a command that failed, and the evidence for it, as text.
  */
 #ifndef SP_CLI_DENIED_TEXT_H
 #define SP_CLI_DENIED_TEXT_H
@@ -8,8 +8,8 @@
 #include "base/buf.h"
 #include "cli/carry.h"
 
-/* Lines for people; nothing if nothing was denied. is_long: each piece of evidence has a line of
- * its own. false: no memory. */
-bool sp_denied_write(const struct sp_carry_result *r, bool is_long, struct sp_buf *out);
+/* Writes it to stderr; nothing if nothing was denied. is_long: one line for each piece of evidence.
+ */
+void sp_denied_print(const struct sp_carry_result *r, bool is_long);
 
 #endif

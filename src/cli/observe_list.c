@@ -145,7 +145,8 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     return r < 0 ? r : read_command(j, argv, p, e);
 }
 
-static int read_list(struct sp_json *j, uint32_t result, struct sp_process_list *ret, struct sp_err *e)
+static int read_list(struct sp_json *j, uint32_t result, struct sp_process_list *ret,
+                     struct sp_err *e)
 {
     uint32_t all = SP_JSON_NONE;
     int r =

@@ -145,7 +145,7 @@ class Everywhere:
                  "'*** Add File: {path}', '*** Delete File: {path}', '*** Update File: {path}'\n"),
                 ('*** Update File: x\n', "Invalid patch hunk on line 2: Update file hunk for path 'x' is empty\n"),
                 ('*** Environment ID: far\n*** Add File: n\n+n\n',
-                 "Invalid patch: it is for the environment 'far', and this verb changes files here\n"),
+                 "Invalid patch: it is for the environment 'far', and this command changes files here\n"),
                 ('*** Add File: n\n+n\n*** Delete File: ./n\n', 'Invalid patch: multiple operations target %s\n' % self.path('n')),
                 ('*** Update File: no\n-a\n', 'Failed to read file to update %s: No such file or directory\n' % self.path('no')),
                 ('*** Update File: bin\n-a\n', 'Failed to read file to update %s: it is not valid UTF-8\n' % self.path('bin')),

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/options.h"
+
+#include <assert.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "cli/cli.h"
+
+#define HELP_WIDTH      90 /* columns of --help */
+#define HELP_MAX_INDENT 28 /* a longer option has a line of its own, above its text */
+#define MAX_OPTIONS     64 /* of one command */
+
+const struct sp_option sp_config_options[] = {
+    SP_OPT_STRING(struct sp_config_options, file, "config", "FILE",
+                  "read this configuration file and no other (default: those of the usual places)"),
+    SP_OPT_LIST(struct sp_config_options, sets, "set", "KEY=TOML",
+                "override one key of the configuration (repeatable)"),
+    SP_OPT_END,
+};
+
+static const struct sp_option help_option = {
+    .kind = SP_OPTION_FLAG, .name = "help", .help = "show this text"};
+
+/* An option of a command's tables, and where its value is. */
+struct found {
+    const struct sp_option *option;
+    char *value;
+};
+
+/* All options of a table and of those that it includes, in order. Returns their number. */
+static size_t collect_options(const struct sp_option *table, void *values, struct found *ret,
+                              size_t count)
+{
+    for (const struct sp_option *o = table; o->kind != SP_OPTION_END; o++) {
+        char *value = (char *)values + o->offset;
+
+        if (o->kind == SP_OPTION_TABLE) {
+            count = collect_options(o->table, value, ret, count);
+        } else if (o->kind != SP_OPTION_HEADING) {
+            assert(count < MAX_OPTIONS);
+            ret[count++] = (struct found){o, value};
+        }
+    }
+    return count;
+}
+
+int sp_command_misused(const struct sp_command *c, const char *text)
+{
+    (void)fprintf(stderr, "sallyport %s: %s (see --help)\n", c->name, text);
+    return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
+}
+
+/* ---- values ---- */
+
+/* "`x` is not a, b or c" */
+static void report_choices(const struct sp_command *c, const struct sp_option *o, const char *arg)
+{
+    (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not", c->name, o->name, arg);
+    for (size_t i = 0; o->choices[i] != NULL; i++)
+        (void)fprintf(stderr, "%s%s",
+                      i == 0                      ? " "
+                      : o->choices[i + 1] == NULL ? " or "
+                                                  : ", ",
+                      o->choices[i]);
+    (void)fputs(" (see --help)\n", stderr);
+}
+
+static bool append(const struct sp_command *c, const struct sp_option *o,
+                   struct sp_option_list *list, const char *arg)
+{
+    if (o->max != 0 && list->count == o->max) {
+        (void)fprintf(stderr, "sallyport %s: --%s: at most %llu times\n", c->name, o->name,
+                      (unsigned long long)o->max);
+        return false;
+    }
+    const char **items = realloc(list->items, (list->count + 2) * sizeof *items);
+    if (items == NULL) {
+        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
+        return false;
+    }
+    items[list->count++] = arg;
+    items[list->count] = NULL;
+    list->items = items;
+    return true;
+}
+
+/* false: the argument is bad, and that has been reported. */
+static bool store(const struct sp_command *c, const struct found *f, const char *arg)
+{
+    const struct sp_option *o = f->option;
+    void *value = f->value;
+    const char *wanted = NULL;
+
+    switch (o->kind) {
+    case SP_OPTION_FLAG:
+        *(bool *)value = true;
+        return true;
+    case SP_OPTION_STRING:
+        *(const char **)value = arg;
+        return true;
+    case SP_OPTION_LIST:
+        return append(c, o, value, arg);
+    case SP_OPTION_NUMBER: {
+        uint64_t number;
+
+        if (sp_str_to_u64(sp_str_of(arg), o->max, &number) && number >= o->min) {
+            *(uint64_t *)value = number;
+            return true;
+        }
+        (void)fprintf(
+            stderr, "sallyport %s: --%s: `%s` is not a number from %llu to %llu (see --help)\n",
+            c->name, o->name, arg, (unsigned long long)o->min, (unsigned long long)o->max);
+        return false;
+    }
+    case SP_OPTION_CHOICE:
+        for (size_t i = 0; o->choices[i] != NULL; i++)
+            if (strcmp(arg, o->choices[i]) == 0) {
+                *(const char **)value = arg;
+                return true;
+            }
+        report_choices(c, o, arg);
+        return false;
+    case SP_OPTION_READ:
+        wanted = o->read(arg, value);
+        if (wanted == NULL)
+            return true;
+        (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not %s (see --help)\n", c->name, o->name,
+                      arg, wanted);
+        return false;
+    case SP_OPTION_END:
+    case SP_OPTION_HEADING:
+    case SP_OPTION_TABLE:
+        break;
+    }
+    return false;
+}
+
+/* ---- parsing ---- */
+
+enum parsed { PARSED_GO, PARSED_HELP, PARSED_BAD };
+
+/* getopt_long parses: it accepts unambiguous beginnings of long options, and reports unknown
+ * options itself, with args[0] in front. Long options are known to it by their index in `found` +
+ * 256. */
+static enum parsed parse_options(const struct sp_command *c, const struct found *found,
+                                 size_t count, int argc, char **args)
+{
+    struct option longs[MAX_OPTIONS + 2] = {0};
+    char shorts[2 * MAX_OPTIONS + 2] = "";
+    size_t n = 0;
+    int opt;
+
+    if (c->runs_program)
+        shorts[n++] = '+';
+    for (size_t i = 0; i < count; i++) {
+        const struct sp_option *o = found[i].option;
+        const int has_argument = o->argument != NULL ? required_argument : no_argument;
+
+        longs[i] = (struct option){o->name, has_argument, NULL, 256 + (int)i};
+        if (o->short_name != 0) {
+            shorts[n++] = o->short_name;
+            if (o->argument != NULL)
+                shorts[n++] = ':';
+        }
+    }
+    longs[count] = (struct option){help_option.name, no_argument, NULL, 256 + (int)count};
+    optind = 1;
+    while ((opt = getopt_long(argc, args, shorts, longs, NULL)) != -1) {
+        size_t i = opt >= 256 ? (size_t)(opt - 256) : 0;
+
+        if (opt == '?')
+            return PARSED_BAD;
+        if (opt >= 256 && i == count)
+            return PARSED_HELP;
+        while (opt < 256 && found[i].option->short_name != (char)opt)
+            i++;
+        if (!store(c, &found[i], optarg))
+            return PARSED_BAD;
+    }
+    return PARSED_GO;
+}
+
+static int run_parsed(const struct sp_command *c, const struct found *found, size_t count, int argc,
+                      char **args, void *values, int (*run)(void *values, char **operands))
+{
+    char text[160];
+
+    switch (parse_options(c, found, count, argc, args)) {
+    case PARSED_BAD:
+        return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
+    case PARSED_HELP:
+        sp_command_print_help(c);
+        return SP_EXIT_OK;
+    case PARSED_GO:
+        break;
+    }
+    char **operands = args + optind;
+    const unsigned operand_count = (unsigned)(argc - optind);
+    if (operand_count == 0 && c->missing != NULL)
+        return sp_command_misused(c, c->missing);
+    if (operand_count > c->max_operands) {
+        (void)snprintf(text, sizeof text, "unexpected argument `%.100s`",
+                       operands[c->max_operands]);
+        return sp_command_misused(c, text);
+    }
+    return run(values, operands);
+}
+
+int sp_command_run(const struct sp_command *c, int argc, char **argv, void *values,
+                   int (*run)(void *values, char **operands))
+{
+    struct found found[MAX_OPTIONS];
+    const size_t count = collect_options(c->options, values, found, 0);
+    auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
+    char name[64];
+
+    if (args == NULL) {
+        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
+        return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
+    }
+    (void)snprintf(name, sizeof name, "sallyport %s", c->name);
+    args[0] = name;
+    for (int i = 0; i < argc; i++)
+        args[i + 1] = argv[i];
+    const int status = run_parsed(c, found, count, argc + 1, args, values, run);
+    for (size_t i = 0; i < count; i++)
+        if (found[i].option->kind == SP_OPTION_LIST)
+            free(((struct sp_option_list *)(void *)found[i].value)->items);
+    return status;
+}
+
+/* ---- help ---- */
+
+/* "-v, --verbose", "--cwd DIR". Returns its length. */
+static size_t spell(const struct sp_option *o, char *ret, size_t size)
+{
+    size_t n = 0;
+
+    if (o->short_name != 0)
+        n = (size_t)snprintf(ret, size, "-%c, ", o->short_name);
+    n += (size_t)snprintf(ret + n, size - n, "--%s", o->name);
+    if (o->argument != NULL)
+        n += (size_t)snprintf(ret + n, size - n, " %s", o->argument);
+    assert(n < size);
+    return n;
+}
+
+/* The widest option that has its text beside it. */
+static size_t find_width(const struct sp_option *table, size_t width)
+{
+    char text[80];
+
+    for (const struct sp_option *o = table; o->kind != SP_OPTION_END; o++) {
+        const size_t n = o->kind == SP_OPTION_HEADING || o->kind == SP_OPTION_TABLE
+                             ? 0
+                             : spell(o, text, sizeof text);
+
+        if (o->kind == SP_OPTION_TABLE)
+            width = find_width(o->table, width);
+        else if (n > width && n <= HELP_MAX_INDENT - 4)
+            width = n;
+    }
+    return width;
+}
+
+/* Words up to HELP_WIDTH. The first line begins at column `at`, the others at `indent`. */
+static void print_wrapped(const char *text, size_t at, size_t indent)
+{
+    while (*text != 0) {
+        const size_t n = strcspn(text, " ");
+
+        if (at > indent && at + 1 + n > HELP_WIDTH) {
+            (void)printf("\n%*s", (int)indent, "");
+            at = indent;
+        }
+        (void)printf("%s%.*s", at > indent ? " " : "", (int)n, text);
+        at += n + (at > indent);
+        text += n + (text[n] == ' ');
+    }
+    (void)putchar('\n');
+}
+
+static void print_option(const struct sp_option *o, size_t indent)
+{
+    char text[80];
+    const size_t n = spell(o, text, sizeof text);
+
+    if (n + 4 <= indent)
+        (void)printf("  %-*s", (int)indent - 2, text);
+    else
+        (void)printf("  %s\n%*s", text, (int)indent, "");
+    print_wrapped(o->help, indent, indent);
+}
+
+static void print_options(const struct sp_command *c, const struct sp_option *table, size_t indent)
+{
+    for (const struct sp_option *o = table; o->kind != SP_OPTION_END; o++) {
+        if (o->kind == SP_OPTION_TABLE) {
+            print_options(c, o->table, indent);
+        } else if (o->kind == SP_OPTION_HEADING) {
+            if (o != c->options)
+                (void)putchar('\n');
+            print_wrapped(o->help, 0, 0);
+        } else {
+            print_option(o, indent);
+        }
+    }
+}
+
+void sp_command_print_help(const struct sp_command *c)
+{
+    const size_t indent = find_width(c->options, strlen("--help")) + 4;
+
+    (void)printf("Usage: %s\n", c->usage);
+    print_options(c, c->options, indent);
+    print_option(&help_option, indent);
+    (void)printf("\n%s", c->notes);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options: one table of options for each command; parsing and --help come from it.
+ *
+ * A table says how an option is spelled, what its argument is called, where the value goes and what
+ * the help says. The values are members of one struct of the command's, so that the tables are
+ * constant data:
+ *
+ *   struct values { const char *cwd; bool is_json; };
+ *
+ *   static const struct sp_option table[] = {
+ *       SP_OPT_STRING(struct values, cwd, "cwd", "DIR", "run it there"),
+ *       SP_OPT_FLAG(struct values, is_json, "json", "print one JSON object"),
+ *       SP_OPT_END,
+ *   };
+ *
+ * --help is an option of every command and is in no table. The man page of a command lists the same
+ * options with the same argument names: tests/functional/test_docs.py compares them.
+ */
+#ifndef SP_CLI_OPTIONS_H
+#define SP_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum sp_option_kind {
+    SP_OPTION_END,     /* behind the last option */
+    SP_OPTION_HEADING, /* not an option: `help` is a paragraph above the options that follow */
+    SP_OPTION_TABLE,   /* not an option: `table` belongs here, its values begin at `offset` */
+    SP_OPTION_FLAG,    /* bool: set to true */
+    SP_OPTION_STRING,  /* const char *: the argument; the last one given counts */
+    SP_OPTION_LIST,    /* struct sp_option_list: repeatable, up to `max` times unless that is 0 */
+    SP_OPTION_NUMBER,  /* uint64_t: decimal, `min` to `max` */
+    SP_OPTION_CHOICE,  /* const char *: one of `choices` */
+    SP_OPTION_READ,    /* `read` stores the value */
+};
+
+/* The arguments of an option that may be repeated. They point into argv. */
+struct sp_option_list {
+    const char **items; /* NULL at the end; NULL: not given */
+    size_t count;
+};
+
+struct sp_option {
+    enum sp_option_kind kind;
+    char short_name;      /* 0: none */
+    const char *name;     /* without the two dashes */
+    const char *argument; /* its name in the help; NULL: the option takes none */
+    size_t offset;        /* of the value */
+    const char *help;     /* one paragraph without line ends */
+    uint64_t min, max;
+    const char *const *choices; /* NULL at the end */
+    const struct sp_option *table;
+    /* Returns NULL, or what the argument has to be ("a number of lines"). */
+    const char *(*read)(const char *argument, void *value);
+};
+
+/* The entries of a table. `member` of the struct `type` gets the value, and has to be of the type
+ * that the kind stores. */
+#define SP_OPT(kind_, ...)                     \
+    {                                          \
+        .kind = SP_OPTION_##kind_, __VA_ARGS__ \
+    }
+#define SP_OPT_AT(type, member, as) \
+    .offset = offsetof(type, member) + 0 * sizeof((as *)0 == &((type *)0)->member)
+#define SP_OPT_WORDS(name_, argument_, help_) \
+    .name = (name_), .argument = (argument_), .help = (help_)
+
+#define SP_OPT_END           SP_OPT(END, .name = NULL)
+#define SP_OPT_HEADING(text) SP_OPT(HEADING, .help = (text))
+#define SP_OPT_TABLE(type, member, table_) \
+    SP_OPT(TABLE, .table = (table_), .offset = offsetof(type, member))
+#define SP_OPT_FLAG(type, member, name, help) \
+    SP_OPT(FLAG, SP_OPT_WORDS(name, NULL, help), SP_OPT_AT(type, member, bool))
+#define SP_OPT_STRING(type, member, name, argument, help) \
+    SP_OPT(STRING, SP_OPT_WORDS(name, argument, help), SP_OPT_AT(type, member, const char *))
+#define SP_OPT_LIST(type, member, name, argument, help) \
+    SP_OPT(LIST, SP_OPT_WORDS(name, argument, help), SP_OPT_AT(type, member, struct sp_option_list))
+#define SP_OPT_NUMBER(type, member, name, argument, min_, max_, help)                     \
+    SP_OPT(NUMBER, SP_OPT_WORDS(name, argument, help), SP_OPT_AT(type, member, uint64_t), \
+           .min = (min_), .max = (max_))
+#define SP_OPT_CHOICE(type, member, name, argument, choices_, help)                           \
+    SP_OPT(CHOICE, SP_OPT_WORDS(name, argument, help), SP_OPT_AT(type, member, const char *), \
+           .choices = (choices_))
+#define SP_OPT_READ(type, member, name, argument, read_, help)                         \
+    SP_OPT(READ, SP_OPT_WORDS(name, argument, help), .offset = offsetof(type, member), \
+           .read = (read_))
+
+struct sp_command {
+    const char *name;    /* as it is typed behind `sallyport` */
+    const char *summary; /* for `sallyport help`; NULL: internal, not listed */
+    const char *usage;   /* --help, above the options: synopsis and description */
+    const char *notes;   /* --help, below the options: exit status and an example */
+    const struct sp_option *options;
+    bool runs_program; /* options end at the first operand */
+    unsigned max_operands;
+    const char *missing;                /* said if there is no operand; NULL: none is needed */
+    int usage_status;                   /* exit status of a wrong command line; 0: SP_EXIT_USAGE */
+    int (*main)(int argc, char **argv); /* arguments behind the name; returns the exit status */
+};
+
+/* Parses, and calls `run` with the values and the operands (NULL at the end). Returns the exit
+ * status: that of `run`, 0 after --help, or that of a wrong command line, which has been reported.
+ * *values holds the defaults; the lists in it are freed at the end. */
+int sp_command_run(const struct sp_command *c, int argc, char **argv, void *values,
+                   int (*run)(void *values, char **operands));
+
+/* "sallyport NAME: text (see --help)" on stderr. Returns the exit status of a wrong command line.
+ */
+int sp_command_misused(const struct sp_command *c, const char *text);
+
+void sp_command_print_help(const struct sp_command *c);
+
+/* --config and --set, of several commands. */
+struct sp_config_options {
+    const char *file;
+    struct sp_option_list sets;
+};
+extern const struct sp_option sp_config_options[];
+
+#endif
