@@ -316,10 +316,10 @@ static bool print_no_plan(struct sp_buf *out)
 static int make_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed,
                      struct sp_buf *ret, struct sp_err *e)
 {
-    const struct sp_wards_options o = {.cell = {.program = "/proc/self/exe"}, .fixed = *fixed};
+    const struct sp_cell_pool_options o = {.cell = {.program = "/proc/self/exe"}, .fixed = *fixed};
     struct sp_loop *loop = NULL;
     struct sp_cells *cells = NULL;
-    struct sp_wards *wards = NULL;
+    struct sp_cell_pool *cell_pool = NULL;
     int r = sp_spawn_reserve(e);
 
     if (r == 0)
@@ -327,10 +327,10 @@ static int make_plan(const struct sp_policy *policy, const struct sp_fixed_place
     if (r == 0)
         r = sp_cells_new(loop, false, &cells, e);
     if (r == 0)
-        r = sp_wards_new(loop, cells, &o, &wards, e);
+        r = sp_cell_pool_new(loop, cells, &o, &cell_pool, e);
     if (r == 0)
-        r = sp_wards_plan(wards, policy, ret, e);
-    sp_wards_free(wards);
+        r = sp_cell_pool_plan(cell_pool, policy, ret, e);
+    sp_cell_pool_free(cell_pool);
     sp_cells_free(cells);
     sp_loop_free(loop);
     return r;

@@ -24,9 +24,9 @@
 #define LAST_LOOK_MS    500  /* ... up to this */
 
 /* A cell with what it stands for. */
-struct ward {
-    struct sp_wards *all;
-    struct ward *prev, *next; /* the latest used first */
+struct pool_cell {
+    struct sp_cell_pool *all;
+    struct pool_cell *prev, *next; /* the latest used first */
     uint64_t session;
     struct sp_cell *cell;
     bool is_stale;  /* no more starts: the disk has changed, or it is ending */
@@ -51,11 +51,11 @@ struct burst {
     uint32_t count;
 };
 
-struct sp_wards {
+struct sp_cell_pool {
     struct sp_loop *loop;
     struct sp_cells *cells;
-    struct sp_wards_options options;
-    struct ward *first;
+    struct sp_cell_pool_options options;
+    struct pool_cell *first;
     uint32_t count; /* of those that are not ending */
     struct burst bursts[BURSTS];
     bool has_powers;
@@ -101,7 +101,7 @@ static bool make_key(const struct sp_policy *p, struct sp_buf *key)
     return ok;
 }
 
-static bool has_key(const struct ward *w, uint64_t session, const struct sp_buf *key)
+static bool has_key(const struct pool_cell *w, uint64_t session, const struct sp_buf *key)
 {
     return !w->is_stale && w->session == session && w->key.len == key->len &&
            memcmp(w->key.data, key->data, key->len) == 0;
@@ -109,7 +109,7 @@ static bool has_key(const struct ward *w, uint64_t session, const struct sp_buf 
 
 /* ---- ends ---- */
 
-static void unlink_ward(struct ward *w)
+static void unlink_pool_cell(struct pool_cell *w)
 {
     if (w->prev != NULL)
         w->prev->next = w->next;
@@ -120,7 +120,7 @@ static void unlink_ward(struct ward *w)
     w->prev = w->next = NULL;
 }
 
-static void link_first(struct ward *w)
+static void link_first(struct pool_cell *w)
 {
     w->next = w->all->first;
     if (w->next != NULL)
@@ -128,7 +128,7 @@ static void link_first(struct ward *w)
     w->all->first = w;
 }
 
-static void drop_placeholders(struct ward *w)
+static void drop_placeholders(struct pool_cell *w)
 {
     for (size_t i = 0; i < w->placeholder_count; i++) {
         sp_placeholder_drop(w->all->placeholders, w->placeholders[i]);
@@ -137,7 +137,7 @@ static void drop_placeholders(struct ward *w)
     w->placeholder_count = 0;
 }
 
-static void free_ward(struct ward *w)
+static void free_pool_cell(struct pool_cell *w)
 {
     sp_loop_cancel(w->all->loop, &w->idle);
     sp_loop_cancel(w->all->loop, &w->look);
@@ -154,13 +154,13 @@ static void free_ward(struct ward *w)
 /* Its last process is dead: nobody relies on the placeholders any more. */
 static void on_gone(void *user)
 {
-    struct ward *w = user;
+    struct pool_cell *w = user;
 
-    unlink_ward(w);
-    free_ward(w);
+    unlink_pool_cell(w);
+    free_pool_cell(w);
 }
 
-static void end_ward(struct ward *w)
+static void end_pool_cell(struct pool_cell *w)
 {
     if (!w->is_ending)
         w->all->count--;
@@ -171,18 +171,18 @@ static void end_ward(struct ward *w)
 
 static void on_died(void *user)
 {
-    end_ward(user);
+    end_pool_cell(user);
 }
 
 static void on_drained(void *user)
 {
-    const struct sp_wards_options *o = &((struct ward *)user)->all->options;
+    const struct sp_cell_pool_options *o = &((struct pool_cell *)user)->all->options;
 
     o->drained(o->user);
 }
 
 /* Of a session that has none, the one that was quiet for longest. */
-static struct burst *burst_of(struct sp_wards *all, uint64_t session)
+static struct burst *burst_of(struct sp_cell_pool *all, uint64_t session)
 {
     struct burst *oldest = &all->bursts[0];
 
@@ -198,7 +198,7 @@ static struct burst *burst_of(struct sp_wards *all, uint64_t session)
 
 static void on_rested(void *user)
 {
-    struct ward *w = user;
+    struct pool_cell *w = user;
 
     burst_of(w->all, w->session)->last_ms = sp_loop_now(w->all->loop);
     sp_watched_look(&w->watched);
@@ -207,7 +207,7 @@ static void on_rested(void *user)
 /* While commands run. */
 static void on_look(struct sp_timer *t)
 {
-    struct ward *w = SP_CONTAINER(t, struct ward, look);
+    struct pool_cell *w = SP_CONTAINER(t, struct pool_cell, look);
 
     sp_watched_look(&w->watched);
     if (sp_cell_is_busy(w->cell) || !sp_cell_is_deserted(w->cell))
@@ -217,14 +217,14 @@ static void on_look(struct sp_timer *t)
 
 static void on_idle_timer(struct sp_timer *t);
 
-static void end_in(struct ward *w, uint64_t ms)
+static void end_in(struct pool_cell *w, uint64_t ms)
 {
     (void)sp_loop_timer(w->all->loop, &w->idle, sp_loop_now(w->all->loop) + ms, on_idle_timer);
 }
 
 /* No process is in the cell but its own, and no start comes any more: placeholders protect nothing.
  * They are gone before anybody hears that the last command has closed. */
-static void retire(struct ward *w)
+static void retire(struct pool_cell *w)
 {
     w->is_stale = true;
     drop_placeholders(w);
@@ -234,7 +234,7 @@ static void retire(struct ward *w)
 /* Nothing asked for runs in it. What a command has left may: then it stays, and is asked again. */
 static void on_idle(void *user)
 {
-    struct ward *w = user;
+    struct pool_cell *w = user;
 
     if (w->is_ending)
         return;
@@ -253,11 +253,11 @@ static void on_idle(void *user)
 
 static void on_idle_timer(struct sp_timer *t)
 {
-    struct ward *w = SP_CONTAINER(t, struct ward, idle);
+    struct pool_cell *w = SP_CONTAINER(t, struct pool_cell, idle);
 
     if (sp_cell_is_deserted(w->cell)) {
         drop_placeholders(w);
-        end_ward(w);
+        end_pool_cell(w);
         return;
     }
     if (sp_cell_is_busy(w->cell))
@@ -268,7 +268,7 @@ static void on_idle_timer(struct sp_timer *t)
 
 /* ---- making ---- */
 
-int sp_wards_powers(struct sp_wards *w, const struct sp_powers **ret, struct sp_err *e)
+int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_powers **ret, struct sp_err *e)
 {
     if (!w->has_powers || sp_loop_now(w->loop) >= w->powers_until_ms) {
         const int r = sp_powers_probe(w->options.cell.program, &w->powers, e);
@@ -410,12 +410,12 @@ static int make_survey_and_dirs(const struct sp_policy *p, const struct sp_fixed
     return r < 0 ? r : 0;
 }
 
-int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *ret,
-                  struct sp_err *e)
+int sp_cell_pool_plan(struct sp_cell_pool *w, const struct sp_policy *p, struct sp_buf *ret,
+                      struct sp_err *e)
 {
     struct sp_survey survey = {0};
     const struct sp_powers *powers;
-    int r = sp_wards_powers(w, &powers, e);
+    int r = sp_cell_pool_features(w, &powers, e);
 
     if (r == 0)
         r = make_survey(p, &w->options.fixed, &survey, e);
@@ -425,7 +425,7 @@ int sp_wards_plan(struct sp_wards *w, const struct sp_policy *p, struct sp_buf *
     return r;
 }
 
-static int take_placeholder(struct ward *w, const char *path, struct sp_place_op *op,
+static int take_placeholder(struct pool_cell *w, const char *path, struct sp_place_op *op,
                             struct sp_err *e)
 {
     struct sp_placeholder_at at = {0};
@@ -448,7 +448,7 @@ static int take_placeholder(struct ward *w, const char *path, struct sp_place_op
     return 0;
 }
 
-static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_err *e)
+static int take_placeholders(struct pool_cell *w, struct sp_buf *plan, struct sp_err *e)
 {
     struct sp_plan *p = (void *)plan->data;
     uint32_t wanted = 0;
@@ -456,11 +456,11 @@ static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_err 
 
     for (uint32_t i = 0; i < p->op_count; i++)
         wanted += p->ops[i].op == SP_OP_EMPTY && p->ops[i].ino == 0;
-    if (wanted > SP_MAX_WARD_PLACEHOLDERS)
+    if (wanted > SP_MAX_POLICY_PLACEHOLDERS)
         return sp_fail(e, SP_E_INVALID, 0,
                        "the sandbox policy has too many writable roots: %u protected names are "
                        "missing in them, at most %d can be held",
-                       wanted, SP_MAX_WARD_PLACEHOLDERS);
+                       wanted, SP_MAX_POLICY_PLACEHOLDERS);
 
     w->placeholders = calloc(p->op_count + 1, sizeof(char *));
     w->locks = calloc(p->op_count + 1, sizeof *w->locks);
@@ -472,12 +472,12 @@ static int take_placeholders(struct ward *w, struct sp_buf *plan, struct sp_err 
     return r;
 }
 
-static int build(struct ward *w, struct sp_err *e)
+static int build(struct pool_cell *w, struct sp_err *e)
 {
     auto_buf struct sp_buf plan = {0};
     struct sp_cell_options o = w->all->options.cell;
     const struct sp_powers *powers;
-    int r = sp_wards_powers(w->all, &powers, e);
+    int r = sp_cell_pool_features(w->all, &powers, e);
 
     if (r == 0)
         r = sp_plan_compile(&w->survey, w->has_network, powers, &plan, e);
@@ -502,23 +502,23 @@ static int build(struct ward *w, struct sp_err *e)
 }
 
 /* Cells of a session that are not ending. */
-static uint32_t cells_of(const struct sp_wards *w, uint64_t session)
+static uint32_t cells_of(const struct sp_cell_pool *w, uint64_t session)
 {
     uint32_t n = 0;
 
-    for (const struct ward *i = w->first; i != NULL; i = i->next)
+    for (const struct pool_cell *i = w->first; i != NULL; i = i->next)
         n += !i->is_ending && i->session == session;
     return n;
 }
 
 /* Of the session that has most of them, the least recently used cell in which nothing runs; one
  * that is its session's only one only for a session that has none. */
-static struct ward *find_spare(const struct sp_wards *w, bool may_be_only)
+static struct pool_cell *find_spare(const struct sp_cell_pool *w, bool may_be_only)
 {
-    struct ward *best = NULL;
+    struct pool_cell *best = NULL;
     uint32_t most = may_be_only ? 1 : 2;
 
-    for (struct ward *i = w->first; i != NULL; i = i->next) {
+    for (struct pool_cell *i = w->first; i != NULL; i = i->next) {
         const uint32_t n = i->is_ending ? 0 : cells_of(w, i->session);
 
         if (n >= most && sp_cell_is_deserted(i->cell)) {
@@ -530,21 +530,21 @@ static struct ward *find_spare(const struct sp_wards *w, bool may_be_only)
 }
 
 /* Each session has one cell for itself; what there is beyond goes to whoever comes first. */
-static int make_room(struct sp_wards *w, uint64_t session, struct sp_err *e)
+static int make_room(struct sp_cell_pool *w, uint64_t session, struct sp_err *e)
 {
     const uint32_t own = cells_of(w, session);
     uint32_t more = 0; /* beyond the first of each session */
 
-    for (const struct ward *i = w->first; i != NULL; i = i->next) {
+    for (const struct pool_cell *i = w->first; i != NULL; i = i->next) {
         bool is_first = !i->is_ending;
 
-        for (const struct ward *k = w->first; is_first && k != i; k = k->next)
+        for (const struct pool_cell *k = w->first; is_first && k != i; k = k->next)
             is_first = k->is_ending || k->session != i->session;
         more += !i->is_ending && !is_first;
     }
     if (w->count < SP_MAX_CONFINED && (own == 0 || more < SP_MAX_CONFINED_MORE))
         return 0;
-    struct ward *spare = find_spare(w, own == 0);
+    struct pool_cell *spare = find_spare(w, own == 0);
     if (spare == NULL && own == 0)
         return sp_fail(e, SP_E_LIMIT, 0,
                        "at most %d sandboxes with different policies may be busy at once",
@@ -554,16 +554,16 @@ static int make_room(struct sp_wards *w, uint64_t session, struct sp_err *e)
                        "at most %d sandboxes with different policies may be busy at once beyond "
                        "the first of each session",
                        SP_MAX_CONFINED_MORE);
-    end_ward(spare);
+    end_pool_cell(spare);
     return 0;
 }
 
-static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                     struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
-                     struct sp_err *e)
+static int make_pool_cell(struct sp_cell_pool *all, uint64_t session, const struct sp_policy *p,
+                          struct sp_buf *key, struct sp_survey *survey, struct pool_cell **ret,
+                          struct sp_err *e)
 {
     int r = make_room(all, session, e);
-    struct ward *w = r < 0 ? NULL : calloc(1, sizeof *w);
+    struct pool_cell *w = r < 0 ? NULL : calloc(1, sizeof *w);
 
     if (r < 0)
         return r;
@@ -578,7 +578,7 @@ static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_pol
     *survey = (struct sp_survey){0};
     r = build(w, e);
     if (r < 0) {
-        free_ward(w);
+        free_pool_cell(w);
         return r;
     }
     link_first(w);
@@ -589,7 +589,7 @@ static int make_ward(struct sp_wards *all, uint64_t session, const struct sp_pol
 }
 
 /* Nobody has removed one: what lies over it would be gone, too. */
-static bool has_placeholders(const struct ward *w)
+static bool has_placeholders(const struct pool_cell *w)
 {
     for (size_t i = 0; i < w->placeholder_count; i++)
         if (!sp_placeholder_stands(w->all->placeholders, w->placeholders[i]))
@@ -598,16 +598,17 @@ static bool has_placeholders(const struct ward *w)
 }
 
 /* A stale one takes no more starts and ends with its last command. */
-static void set_stale(struct ward *w)
+static void set_stale(struct pool_cell *w)
 {
     w->is_stale = true;
     if (!sp_cell_is_busy(w->cell))
         on_idle(w);
 }
 
-static struct ward *find_ward(struct sp_wards *all, uint64_t session, const struct sp_buf *key)
+static struct pool_cell *find_pool_cell(struct sp_cell_pool *all, uint64_t session,
+                                        const struct sp_buf *key)
 {
-    struct ward *w = all->first;
+    struct pool_cell *w = all->first;
 
     while (w != NULL && !has_key(w, session, key))
         w = w->next;
@@ -615,7 +616,7 @@ static struct ward *find_ward(struct sp_wards *all, uint64_t session, const stru
 }
 
 /* Whether to look at its marks may take for ever. */
-static bool is_remote(struct ward *w)
+static bool is_remote(struct pool_cell *w)
 {
     const struct sp_remote_mounts *m = &w->all->mounts;
 
@@ -628,12 +629,12 @@ static bool is_remote(struct ward *w)
     return w->is_remote;
 }
 
-/* A ward for what was surveyed: the one there is if it is still right, or a new one. */
-static int use_survey(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                      struct sp_buf *key, struct sp_survey *survey, struct ward **ret,
+/* A cell for what was surveyed: the one there is if it is still right, or a new one. */
+static int use_survey(struct sp_cell_pool *all, uint64_t session, const struct sp_policy *p,
+                      struct sp_buf *key, struct sp_survey *survey, struct pool_cell **ret,
                       struct sp_err *e)
 {
-    struct ward *w = find_ward(all, session, key);
+    struct pool_cell *w = find_pool_cell(all, session, key);
 
     if (w != NULL && (w->survey.has_globs || is_remote(w))
             ? sp_survey_equal(&w->survey, survey) && has_placeholders(w)
@@ -643,18 +644,18 @@ static int use_survey(struct sp_wards *all, uint64_t session, const struct sp_po
     }
     if (w != NULL)
         set_stale(w);
-    return make_ward(all, session, p, key, survey, ret, e);
+    return make_pool_cell(all, session, p, key, survey, ret, e);
 }
 
-static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                        struct ward **ret, struct sp_err *e)
+static int find_or_make(struct sp_cell_pool *all, uint64_t session, const struct sp_policy *p,
+                        struct pool_cell **ret, struct sp_err *e)
 {
     auto_buf struct sp_buf key = {0};
     struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
 
     if (!make_key(p, &key))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
-    struct ward *w = find_ward(all, session, &key);
+    struct pool_cell *w = find_pool_cell(all, session, &key);
     if (w != NULL && sp_survey_holds(&w->survey)) {
         *ret = w;
         return 0;
@@ -663,7 +664,8 @@ static int find_or_make(struct sp_wards *all, uint64_t session, const struct sp_
     return r < 0 ? r : use_survey(all, session, p, &key, &survey, ret, e);
 }
 
-static int check_exposed(const struct sp_wards *all, const struct sp_policy *p, struct sp_err *e)
+static int check_exposed(const struct sp_cell_pool *all, const struct sp_policy *p,
+                         struct sp_err *e)
 {
     if (p->profile.has_network && all->options.is_exposed)
         return sp_fail(
@@ -674,7 +676,7 @@ static int check_exposed(const struct sp_wards *all, const struct sp_policy *p, 
     return 0;
 }
 
-static void note_start(struct sp_wards *all, uint64_t session)
+static void note_start(struct sp_cell_pool *all, uint64_t session)
 {
     struct burst *b = burst_of(all, session);
     const uint64_t now = sp_loop_now(all->loop);
@@ -686,15 +688,15 @@ static void note_start(struct sp_wards *all, uint64_t session)
     b->count += b->count < SP_BURST_STARTS;
 }
 
-static struct sp_cell *use(struct ward *w)
+static struct sp_cell *use(struct pool_cell *w)
 {
-    struct sp_wards *all = w->all;
+    struct sp_cell_pool *all = w->all;
 
     note_start(all, w->session);
     if (w->watched.count > 0 && w->look.slot == 0)
         (void)sp_loop_timer(all->loop, &w->look, sp_loop_now(all->loop) + SP_PLANTED_LOOK_MS,
                             on_look);
-    unlink_ward(w);
+    unlink_pool_cell(w);
     link_first(w);
     return w->cell;
 }
@@ -706,10 +708,10 @@ static int give_up(struct sp_err *e)
     return sp_wrap(e, "failed to prepare process sandbox: changed");
 }
 
-int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_err *e)
+int sp_cell_pool_get(struct sp_cell_pool *all, uint64_t session, const struct sp_policy *p,
+                     struct sp_cell **ret, struct sp_err *e)
 {
-    struct ward *w = NULL;
+    struct pool_cell *w = NULL;
     int r = check_exposed(all, p, e);
 
     if (r < 0)
@@ -730,16 +732,16 @@ int sp_wards_cell(struct sp_wards *all, uint64_t session, const struct sp_policy
 static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
                         struct sp_survey *survey, int r, struct sp_err *e)
 {
-    struct sp_ward_ask *a = SP_CONTAINER(s, struct sp_ward_ask, survey);
+    struct sp_cell_request *a = SP_CONTAINER(s, struct sp_cell_request, survey);
     auto_buf struct sp_buf key = {0};
-    struct ward *w = NULL;
+    struct pool_cell *w = NULL;
 
     if (r == 0 && !make_key(policy, &key))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
     if (r == 0)
-        r = use_survey(a->wards, a->session, policy, &key, survey, &w, e);
+        r = use_survey(a->pool, a->session, policy, &key, survey, &w, e);
     if (r == -(int)SP_E_STATE && ++a->tries < TRIES) {
-        r = sp_surveyor_ask(a->wards->surveyor, a->session, policy, &a->survey, e);
+        r = sp_surveyor_ask(a->pool->surveyor, a->session, policy, &a->survey, e);
         if (r == 0)
             return;
     } else if (r == -(int)SP_E_STATE) {
@@ -748,8 +750,8 @@ static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
     a->done(a, w != NULL ? use(w) : NULL, e);
 }
 
-int sp_wards_find(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                  struct sp_cell **ret, struct sp_err *e)
+int sp_cell_pool_find(struct sp_cell_pool *all, uint64_t session, const struct sp_policy *p,
+                      struct sp_cell **ret, struct sp_err *e)
 {
     auto_buf struct sp_buf key = {0};
     const int r = check_exposed(all, p, e);
@@ -759,7 +761,7 @@ int sp_wards_find(struct sp_wards *all, uint64_t session, const struct sp_policy
         return r;
     if (!make_key(p, &key))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
-    struct ward *w = find_ward(all, session, &key);
+    struct pool_cell *w = find_pool_cell(all, session, &key);
     if (w == NULL || w->survey.has_globs)
         return 0;
     sp_remote_mounts_refresh(&all->mounts);
@@ -768,27 +770,28 @@ int sp_wards_find(struct sp_wards *all, uint64_t session, const struct sp_policy
     return 0;
 }
 
-int sp_wards_ask(struct sp_wards *all, uint64_t session, const struct sp_policy *p,
-                 struct sp_ward_ask *a, struct sp_err *e)
+int sp_cell_pool_request(struct sp_cell_pool *all, uint64_t session, const struct sp_policy *p,
+                         struct sp_cell_request *a, struct sp_err *e)
 {
-    a->wards = all;
+    a->pool = all;
     a->session = session;
     a->tries = 0;
     a->survey.done = on_surveyed;
     return sp_surveyor_ask(all->surveyor, session, p, &a->survey, e);
 }
 
-void sp_wards_cancel(struct sp_ward_ask *a)
+void sp_cell_pool_cancel(struct sp_cell_request *a)
 {
     sp_surveyor_cancel(&a->survey);
 }
 
 /* ---- beginning and end ---- */
 
-int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_wards_options *o,
-                 struct sp_wards **ret, struct sp_err *e)
+int sp_cell_pool_new(struct sp_loop *loop, struct sp_cells *cells,
+                     const struct sp_cell_pool_options *o, struct sp_cell_pool **ret,
+                     struct sp_err *e)
 {
-    struct sp_wards *w = calloc(1, sizeof *w);
+    struct sp_cell_pool *w = calloc(1, sizeof *w);
 
     if (w == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the table of sandboxes");
@@ -800,42 +803,42 @@ int sp_wards_new(struct sp_loop *loop, struct sp_cells *cells, const struct sp_w
     if (r == 0)
         r = sp_surveyor_new(loop, make_survey_and_dirs, &o->fixed, &w->surveyor, e);
     if (r < 0) {
-        sp_wards_free(w);
+        sp_cell_pool_free(w);
         return r;
     }
     *ret = w;
     return 0;
 }
 
-void sp_wards_end_session(struct sp_wards *all, uint64_t session)
+void sp_cell_pool_end_session(struct sp_cell_pool *all, uint64_t session)
 {
-    struct ward *next;
+    struct pool_cell *next;
 
-    for (struct ward *w = all->first; w != NULL; w = next) {
+    for (struct pool_cell *w = all->first; w != NULL; w = next) {
         next = w->next;
         if (w->session == session)
-            end_ward(w);
+            end_pool_cell(w);
     }
 }
 
-void sp_wards_free(struct sp_wards *all)
+void sp_cell_pool_free(struct sp_cell_pool *all)
 {
     if (all == NULL)
         return;
     while (all->first != NULL)
-        sp_cell_free(all->first->cell); /* frees the ward by on_gone */
+        sp_cell_free(all->first->cell); /* on_gone frees the pool_cell */
     sp_surveyor_free(all->surveyor);
     sp_placeholders_free(all->placeholders);
     sp_remote_mounts_close(&all->mounts);
     free(all);
 }
 
-bool sp_wards_stand_in(const struct sp_wards *w, const char *path)
+bool sp_cell_pool_has_placeholder(const struct sp_cell_pool *w, const char *path)
 {
     return sp_placeholder_is_ours(w->placeholders, path);
 }
 
-uint32_t sp_wards_count(const struct sp_wards *w)
+uint32_t sp_cell_pool_count(const struct sp_cell_pool *w)
 {
     return w->count;
 }

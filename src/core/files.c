@@ -222,7 +222,7 @@ static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_
                      struct sp_cell **ret, struct sp_err *e)
 {
     return policy == NULL ? sp_server_cell(f->server, ret, e)
-                          : sp_wards_cell(f->server->wards, session, policy, ret, e);
+                          : sp_cell_pool_get(f->server->cell_pool, session, policy, ret, e);
 }
 
 /* A process that can begin now; *ret NULL: all are at work. */

@@ -81,7 +81,8 @@ void sp_files_free(struct sp_files *f);
 /*
  * Asks; done comes later, never from within. Everything in the job is borrowed for the call but an
  * fd and the handle, which must stay until done. Refused at once: bad base64 (SP_E_INVALID), a
- * limit (SP_E_LIMIT), no memory, a policy that is wrong or cannot be enforced (as sp_wards_cell).
+ * limit (SP_E_LIMIT), no memory, a policy that is wrong or cannot be enforced (as
+ * sp_cell_pool_get).
  */
 int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struct sp_files_job *job,
                  struct sp_files_call *call, struct sp_err *e);

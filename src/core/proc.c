@@ -162,7 +162,7 @@ static void on_news(struct sp_seat *seat)
 /* What a start needs to be asked for again: the sandbox it waits for may find the disk changed. */
 struct sp_again {
     struct sp_proc *proc;
-    struct sp_ward_ask ask;
+    struct sp_cell_request ask;
     struct sp_policy policy;
     struct sp_wire_start m;
     struct sp_buf strings;
@@ -173,7 +173,7 @@ static void forget_again(struct sp_proc *p)
 {
     if (p->again == NULL)
         return;
-    sp_wards_cancel(&p->again->ask);
+    sp_cell_pool_cancel(&p->again->ask);
     sp_policy_done(&p->again->policy);
     sp_buf_done(&p->again->strings);
     free(p->again);
@@ -478,7 +478,7 @@ static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_ti
 }
 
 /* Its sandbox was surveyed: there is a cell, or *e says why not. */
-static void on_ward(struct sp_ward_ask *ask, struct sp_cell *cell, struct sp_err *e)
+static void on_pool_cell(struct sp_cell_request *ask, struct sp_cell *cell, struct sp_err *e)
 {
     struct sp_again *a = SP_CONTAINER(ask, struct sp_again, ask);
     struct sp_proc *p = a->proc;
@@ -490,13 +490,14 @@ static void on_ward(struct sp_ward_ask *ask, struct sp_cell *cell, struct sp_err
 }
 
 /* In a cell of its policy, when that was surveyed. */
-static int ask_ward(struct sp_proc *p, struct sp_err *e)
+static int request_pool_cell(struct sp_proc *p, struct sp_err *e)
 {
     struct sp_again *a = p->again;
 
-    a->ask.done = on_ward;
+    a->ask.done = on_pool_cell;
     set_deadline(p, SURVEY_MS, on_no_survey);
-    return sp_wards_ask(p->session->server->wards, p->session->number, &a->policy, &a->ask, e);
+    return sp_cell_pool_request(p->session->server->cell_pool, p->session->number, &a->policy,
+                                &a->ask, e);
 }
 
 static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell **ret,
@@ -508,7 +509,7 @@ static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell
     if (r < 0)
         return r;
     return is_open(o) ? sp_server_cell(server, ret, e)
-                      : sp_wards_find(server->wards, p->session->number, o->policy, ret, e);
+                      : sp_cell_pool_find(server->cell_pool, p->session->number, o->policy, ret, e);
 }
 
 static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_err *e)
@@ -533,7 +534,7 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_err *
     int r = find_cell(p, o, &cell, e);
     if (r == 0 && cell == NULL)
         return keep_again(p, o->policy, &m, &strings)
-                   ? ask_ward(p, e)
+                   ? request_pool_cell(p, e)
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the start");
     if (r == 0)
         r = start_in(p, cell, &m, &strings, e);
@@ -553,7 +554,7 @@ static int start_again(struct sp_proc *p, struct sp_err *e)
     if (a == NULL || ++a->tries > MAX_TRIES)
         return -(int)e->code;
     sp_cell_forget(&p->seat);
-    return ask_ward(p, e);
+    return request_pool_cell(p, e);
 }
 
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,

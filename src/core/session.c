@@ -48,9 +48,9 @@ static int make_cell(struct sp_server *s, struct sp_err *e)
     return sp_cell_new(s->cells, &o, &s->cell, e);
 }
 
-static int make_wards(struct sp_server *s, struct sp_err *e)
+static int make_cell_pool(struct sp_server *s, struct sp_err *e)
 {
-    const struct sp_wards_options o = {
+    const struct sp_cell_pool_options o = {
         .cell = cell_options(s),
         .fixed = s->options.fixed,
         .is_exposed = s->options.is_exposed,
@@ -58,7 +58,7 @@ static int make_wards(struct sp_server *s, struct sp_err *e)
         .drained = on_drained,
     };
 
-    return sp_wards_new(s->loop, s->cells, &o, &s->wards, e);
+    return sp_cell_pool_new(s->loop, s->cells, &o, &s->cell_pool, e);
 }
 
 int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
@@ -76,7 +76,7 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
     if (r == 0 && !o->is_guest)
         r = make_cell(s, e);
     if (r == 0)
-        r = make_wards(s, e);
+        r = make_cell_pool(s, e);
     if (r == 0)
         r = sp_files_new(s, &s->files, e);
     if (r < 0) {
@@ -143,7 +143,7 @@ static void end_session(struct sp_session *s)
         sp_proc_free(s->first);
     if (server->cell != NULL)
         sp_cell_end_session(server->cell, s->number);
-    sp_wards_end_session(server->wards, s->number);
+    sp_cell_pool_end_session(server->cell_pool, s->number);
     if (s->prev != NULL)
         s->prev->next = s->next;
     else
@@ -162,7 +162,7 @@ void sp_server_free(struct sp_server *s)
     while (s->first != NULL)
         end_session(s->first);
     sp_files_free(s->files);
-    sp_wards_free(s->wards);
+    sp_cell_pool_free(s->cell_pool);
     sp_cells_free(s->cells);
     sp_journal_free(s->journal);
     free(s);

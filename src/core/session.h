@@ -73,7 +73,7 @@ struct sp_server {
     struct sp_cell *cell; /* the open one */
     bool has_lost_cell;   /* the next start makes a new one */
     struct sp_journal *journal;
-    struct sp_wards *wards;
+    struct sp_cell_pool *cell_pool;
     struct sp_files *files; /* file operations (files.h) */
     struct sp_session *first;
     uint32_t session_count;

@@ -348,7 +348,7 @@ static bool has_cells(void)
 {
     const struct sp_powers *powers;
 
-    if (sp_wards_powers(server->wards, &powers, &error) == 0 && powers->has_cells)
+    if (sp_cell_pool_features(server->cell_pool, &powers, &error) == 0 && powers->has_cells)
         return true;
     (void)printf("# no confined cells here\n");
     return false;
@@ -367,10 +367,10 @@ static struct sp_policy writing(const char *below)
     return p;
 }
 
-static bool no_wards(const void *unused)
+static bool no_pool_cells(const void *unused)
 {
     (void)unused;
-    return sp_wards_count(server->wards) == 0;
+    return sp_cell_pool_count(server->cell_pool) == 0;
 }
 
 static void test_under_a_policy(void **state)
@@ -388,7 +388,7 @@ static void test_under_a_policy(void **state)
     assert_int_equal(calls[0].answer.err, 0);
     /* The process is there, at rest, and keeps nobody from ending its cell. */
     struct sp_cell *cell = NULL;
-    assert_int_equal(sp_wards_cell(server->wards, job.session, &p, &cell, &error), 0);
+    assert_int_equal(sp_cell_pool_get(server->cell_pool, job.session, &p, &cell, &error), 0);
     assert_int_equal(sp_files_counts(server->files).servers, 1);
     assert_true(sp_cell_is_busy(cell));
     assert_true(sp_cell_is_deserted(cell));
@@ -411,11 +411,11 @@ static void test_under_a_policy(void **state)
         awaits(&calls[i]);
     assert_int_equal(calls[29].answer.err, ELOOP);
     assert_int_equal(calls[30].answer.err, 0);
-    assert_int_equal(sp_wards_count(server->wards), 1);
+    assert_int_equal(sp_cell_pool_count(server->cell_pool), 1);
     /* The process goes, the placeholders of its cell go, and nobody asked for that. */
     assert_true(access(at("w/.git"), F_OK) == 0);
     const uint64_t began = test_now_ms();
-    until(no_wards, NULL);
+    until(no_pool_cells, NULL);
     assert_in_range(test_now_ms() - began, 200, 19000);
     until_servers(0);
     for (int i = 0; i < 200 && access(at("w/.git"), F_OK) == 0; i++)
@@ -441,7 +441,7 @@ static void test_many_policies(void **state)
         assert_int_equal(calls[0].answer.err, 0);
         sp_policy_done(&p);
     }
-    assert_true(sp_wards_count(server->wards) <= SP_MAX_CONFINED);
+    assert_true(sp_cell_pool_count(server->cell_pool) <= SP_MAX_CONFINED);
 }
 
 static void test_the_end_of_a_session(void **state)
@@ -454,12 +454,12 @@ static void test_the_end_of_a_session(void **state)
     struct sp_files_job job = a_job(SP_FILE_STAT, "w");
     job.policy = &p;
     asks(&calls[0], &job); /* the cell is not even made yet */
-    sp_wards_end_session(server->wards, job.session);
+    sp_cell_pool_end_session(server->cell_pool, job.session);
     awaits(&calls[0]);
     assert_false(calls[0].has_answer);
     does(&calls[1], &job);
     asks(&calls[2], &job);
-    sp_wards_end_session(server->wards, job.session);
+    sp_cell_pool_end_session(server->cell_pool, job.session);
     awaits(&calls[2]);
     sp_policy_done(&p);
     until_servers(0);

@@ -148,11 +148,11 @@ static struct sp_str next_component(const struct item *i, size_t len)
 
 static bool is_placeholder(const struct item *i)
 {
-    const struct sp_wards *wards = i->watch->conn->rpc->server->wards;
+    const struct sp_cell_pool *cell_pool = i->watch->conn->rpc->server->cell_pool;
     const struct sp_str name = next_component(i, i->dir_len);
     auto_free char *path = strndup(i->path, (size_t)(name.p - i->path) + name.n);
 
-    return path != NULL && sp_wards_stand_in(wards, path);
+    return path != NULL && sp_cell_pool_has_placeholder(cell_pool, path);
 }
 
 /* About a directory further up, or a link there. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ward_fixture: the confined cells of a server without the server: a loop, policies about a tree of
- * the test's own, and real commands in real cells (the program in SALLYPORT).
+ * cell_pool_fixture: the confined cells of a server without the server: a loop, policies about a
+ * tree of the test's own, and real commands in real cells (the program in SALLYPORT).
  */
-#ifndef SP_WARD_FIXTURE_H
-#define SP_WARD_FIXTURE_H
+#ifndef SP_CELL_POOL_FIXTURE_H
+#define SP_CELL_POOL_FIXTURE_H
 
 #include <sys/prctl.h>
 
@@ -22,10 +22,10 @@
 static const char *program;
 static struct sp_loop *loop;
 static struct sp_cells *cells;
-static struct sp_wards *wards;
+static struct sp_cell_pool *cell_pool;
 static struct sp_journal *journal;
 static struct sp_err error;
-static int ward_fds;
+static int cell_pool_fds;
 
 /* ---- beginning and end ---- */
 
@@ -34,7 +34,7 @@ static inline void on_drained(void *user)
     (void)user;
 }
 
-static inline void make_wards(const char *of_program)
+static inline void make_cell_pool(const char *of_program)
 {
     static char run[PATH_MAX + 8];
     static const char *const hidden_paths[] = {run, NULL};
@@ -42,26 +42,26 @@ static inline void make_wards(const char *of_program)
     (void)snprintf(run, sizeof run, "%s/run", tree);
     if (journal == NULL)
         assert_int_equal(sp_journal_new(run, &journal, &error), 0);
-    const struct sp_wards_options o = {.cell = {.program = of_program,
-                                                .slots = SLOTS,
-                                                .nofile_soft = 64,
-                                                .nofile_hard = 64,
-                                                .journal = journal},
-                                       .fixed = {.hidden = hidden_paths},
-                                       .drained = on_drained};
+    const struct sp_cell_pool_options o = {.cell = {.program = of_program,
+                                                    .slots = SLOTS,
+                                                    .nofile_soft = 64,
+                                                    .nofile_hard = 64,
+                                                    .journal = journal},
+                                           .fixed = {.hidden = hidden_paths},
+                                           .drained = on_drained};
 
-    if (sp_wards_new(loop, cells, &o, &wards, &error) < 0)
+    if (sp_cell_pool_new(loop, cells, &o, &cell_pool, &error) < 0)
         fail_msg("%s", error.msg);
 }
 
-static inline int wards_begin(void **state)
+static inline int cell_pool_begin(void **state)
 {
     (void)tree_begin(state);
-    ward_fds = open_fds();
+    cell_pool_fds = open_fds();
     assert_int_equal(sp_loop_new(&loop, &error), 0);
     assert_int_equal(sp_cells_new(loop, false, &cells, &error), 0);
     make_dir("w");
-    make_wards(program);
+    make_cell_pool(program);
     return 0;
 }
 
@@ -84,20 +84,20 @@ static inline bool is_there(const char *below)
     return lstat(at(below), &st) == 0;
 }
 
-static inline int wards_end(void **state)
+static inline int cell_pool_end(void **state)
 {
     static const char *const names[] = {"w/.git", "w/.agents", "w/.codex", "w/.aws",
                                         "w/.sallyport"};
 
-    sp_wards_free(wards);
-    sp_wards_free(NULL);
+    sp_cell_pool_free(cell_pool);
+    sp_cell_pool_free(NULL);
     sp_cells_free(cells);
     sp_journal_free(journal);
     sp_loop_free(loop);
-    wards = NULL;
+    cell_pool = NULL;
     journal = NULL;
     assert_no_children(); /* we are a subreaper: whoever got away would be ours */
-    assert_int_equal(open_fds(), ward_fds);
+    assert_int_equal(open_fds(), cell_pool_fds);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct stat st;
 
@@ -107,7 +107,7 @@ static inline int wards_end(void **state)
     return tree_end(state);
 }
 
-#define ward_test(name) cmocka_unit_test_setup_teardown(name, wards_begin, wards_end)
+#define cell_pool_test(name) cmocka_unit_test_setup_teardown(name, cell_pool_begin, cell_pool_end)
 
 /* ---- turns of the loop until something is so ---- */
 
@@ -163,7 +163,7 @@ static inline bool is_dead(const void *pidfd)
 
 static inline bool has_count(const void *n)
 {
-    return sp_wards_count(wards) == *(const uint32_t *)n;
+    return sp_cell_pool_count(cell_pool) == *(const uint32_t *)n;
 }
 
 static inline void until_count(uint32_t n)
@@ -207,7 +207,7 @@ static inline struct sp_cell *cell_for(uint64_t session, const struct sp_policy 
     struct sp_cell *c = NULL;
 
     error = (struct sp_err){0};
-    if (sp_wards_cell(wards, session, p, &c, &error) < 0)
+    if (sp_cell_pool_get(cell_pool, session, p, &c, &error) < 0)
         fail_msg("%s", error.msg);
     assert_int_equal(sp_cell_tier(c), SP_TIER_CELL);
     return c;
@@ -352,7 +352,7 @@ static inline void lives(int pidfd)
 /* ---- main ---- */
 
 /* 77: nothing can be tested here. */
-static inline int wards_main(const struct CMUnitTest *all, size_t count)
+static inline int cell_pool_main(const struct CMUnitTest *all, size_t count)
 {
     struct sp_powers powers;
     struct sp_err e = {0};

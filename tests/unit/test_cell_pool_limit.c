@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As many confined cells as there may be. */
-#include "ward_fixture.h"
+#include "cell_pool_fixture.h"
 
 static struct run runs[SP_MAX_CONFINED];
 static struct sp_cell *made[SP_MAX_CONFINED];
@@ -12,7 +12,7 @@ static void fill(const struct sp_policy *p)
         made[i] = cell_for(i, p);
         run_in(&runs[i], made[i], i, "sleep 1000");
     }
-    assert_int_equal(sp_wards_count(wards), SP_MAX_CONFINED);
+    assert_int_equal(sp_cell_pool_count(cell_pool), SP_MAX_CONFINED);
 }
 
 static void finish(size_t i)
@@ -41,11 +41,11 @@ static void test_the_least_recently_used_idle_one_makes_room(void **state)
     fill(&p);
     assert_ptr_equal(cell_for(3, &p), made[3]); /* those that are there are still to be had */
     error = (struct sp_err){0};
-    assert_int_equal(sp_wards_cell(wards, 100, &p, &c, &error), -(int)SP_E_LIMIT);
+    assert_int_equal(sp_cell_pool_get(cell_pool, 100, &p, &c, &error), -(int)SP_E_LIMIT);
     assert_string_equal(error.msg,
                         "at most 80 sandboxes with different policies may be busy at once");
     assert_null(c);
-    assert_int_equal(sp_wards_count(wards), SP_MAX_CONFINED);
+    assert_int_equal(sp_cell_pool_count(cell_pool), SP_MAX_CONFINED);
 
     finish(5);
     finish(9);
@@ -59,7 +59,7 @@ static void test_the_least_recently_used_idle_one_makes_room(void **state)
     const int of_20 = pidfd_of(made[20]);
     (void)cell_for(100, &p);
     dies(of_9);
-    assert_int_equal(sp_wards_count(wards), SP_MAX_CONFINED);
+    assert_int_equal(sp_cell_pool_count(cell_pool), SP_MAX_CONFINED);
     lives(of_5);
     lives(of_20);
     (void)cell_for(101, &p);
@@ -77,20 +77,20 @@ static void test_a_session_that_ends_makes_room(void **state)
 
     (void)state;
     fill(&p);
-    sp_wards_end_session(wards, 7);
+    sp_cell_pool_end_session(cell_pool, 7);
     assert_true(runs[7].is_lost);
     run_done_with(&runs[7]);
     runs_to(cell_for(100, &p), 100, "true", 0);
-    assert_int_equal(sp_wards_count(wards), SP_MAX_CONFINED);
+    assert_int_equal(sp_cell_pool_count(cell_pool), SP_MAX_CONFINED);
     drop_runs();
 }
 
 static const struct CMUnitTest tests[] = {
-    ward_test(test_the_least_recently_used_idle_one_makes_room),
-    ward_test(test_a_session_that_ends_makes_room),
+    cell_pool_test(test_the_least_recently_used_idle_one_makes_room),
+    cell_pool_test(test_a_session_that_ends_makes_room),
 };
 
 int main(void)
 {
-    return wards_main(tests, sizeof tests / sizeof tests[0]);
+    return cell_pool_main(tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cell_pool_fixture.h"
 #include "core/planted.h"
-#include "ward_fixture.h"
 
 /* So that no placeholder is needed, for which a cell ends with its last command. */
 static void make_names(void)
@@ -22,7 +22,7 @@ static void test_one_session_and_policy_have_one_cell(void **state)
     struct sp_cell *c = cell_for(1, &p);
     assert_ptr_equal(cell_for(1, &p), c);
     assert_ptr_equal(cell_for(1, &again), c);
-    assert_int_equal(sp_wards_count(wards), 1);
+    assert_int_equal(sp_cell_pool_count(cell_pool), 1);
     runs_to(c, 1, "exit 3", 3);
     assert_ptr_equal(cell_for(1, &again), c);
 }
@@ -47,7 +47,7 @@ static void test_other_sessions_and_policies_have_others(void **state)
     for (size_t i = 0; i < 5; i++)
         for (size_t k = 0; k < i; k++)
             assert_ptr_not_equal(c[i], c[k]);
-    assert_int_equal(sp_wards_count(wards), 5);
+    assert_int_equal(sp_cell_pool_count(cell_pool), 5);
     assert_ptr_equal(cell_for(1, &p), c[0]);
     assert_ptr_equal(cell_for(2, &p), c[1]);
     assert_ptr_equal(cell_for(1, &narrow), c[3]);
@@ -99,7 +99,7 @@ static void test_after_a_change_there_is_another_and_the_old_one_ends_with_its_c
     run_in(&next, new, 1, "sleep 1000");
     lives(pidfd);
     assert_false(long_one.is_lost);
-    assert_int_equal(sp_wards_count(wards), 2);
+    assert_int_equal(sp_cell_pool_count(cell_pool), 2);
     sp_cell_terminate(&long_one.seat);
     until(is_true, &long_one.is_closed);
     dies(pidfd);
@@ -166,7 +166,7 @@ static void test_a_placeholder_that_goes_while_the_cell_is_built_is_not_made_aga
         assert_int_equal(rmdir(at("w/.codex")), 0);
         until(is_answered, &r);
         lost += r.is_lost;
-        sp_wards_end_session(wards, 1);
+        sp_cell_pool_end_session(cell_pool, 1);
         run_done_with(&r);
         until_count(0);
         let_pass(20);
@@ -224,7 +224,7 @@ static void test_what_nobody_uses_ends(void **state)
     lives(of_b); /* nothing of it is in anybody's way */
     lives(of_c); /* what its command has left runs there */
     run_done_with(&left);
-    sp_wards_end_session(wards, 3);
+    sp_cell_pool_end_session(cell_pool, 3);
     dies(of_c);
     until_count(1);
     assert_false(is_there("w/.git"));
@@ -319,9 +319,9 @@ static void test_the_end_of_a_session_ends_its_cells(void **state)
     run_in(&second, cell_for(1, &q), 1, "sleep 1000");
     run_in(&other, cell_for(2, &q), 2, "sleep 1000");
     const int pidfd = pidfd_of(first.seat.cell);
-    sp_wards_end_session(wards, 1);
-    sp_wards_end_session(wards, 1); /* again is fine, and so is an unknown one */
-    sp_wards_end_session(wards, 7);
+    sp_cell_pool_end_session(cell_pool, 1);
+    sp_cell_pool_end_session(cell_pool, 1); /* again is fine, and so is an unknown one */
+    sp_cell_pool_end_session(cell_pool, 7);
     assert_true(first.is_lost && second.is_lost);
     dies(pidfd);
     until_count(1);
@@ -344,7 +344,7 @@ static void test_a_session_may_end_before_its_cell_is_there(void **state)
         ask_run(&r, cell_for(1, &p), 1, "sleep 1000");
         if (i % 2 == 0)
             let_pass((uint64_t)i % 5);
-        sp_wards_end_session(wards, 1);
+        sp_cell_pool_end_session(cell_pool, 1);
         assert_true(r.is_lost);
         run_done_with(&r);
     }
@@ -394,13 +394,13 @@ static void refused(const struct sp_policy *p, const char *text)
     struct sp_cell *c = NULL;
 
     error = (struct sp_err){0};
-    if (sp_wards_cell(wards, 1, p, &c, &error) == 0)
+    if (sp_cell_pool_get(cell_pool, 1, p, &c, &error) == 0)
         fail_msg("not refused: %s", text);
     if (strstr(error.msg, text) == NULL)
         fail_msg("%s", error.msg);
     assert_int_equal(error.code, SP_E_INVALID);
     assert_null(c);
-    assert_int_equal(sp_wards_count(wards), 0);
+    assert_int_equal(sp_cell_pool_count(cell_pool), 0);
     assert_false(is_there("w/.git"));
 }
 
@@ -418,7 +418,7 @@ static void test_what_cannot_be_enforced_is_refused_and_leaves_nothing(void **st
     assert_int_equal(unlink(at("w/.codex")), 0);
     add_entry(&own, SP_PLACE_PATH, SP_ACCESS_DENY, "/dev/null");
     refused(&own, "commands get a /dev of their own");
-    for (int i = 0; i < SP_MAX_WARD_PLACEHOLDERS / 3 + 1; i++) {
+    for (int i = 0; i < SP_MAX_POLICY_PLACEHOLDERS / 3 + 1; i++) {
         (void)snprintf(name, sizeof name, "many/%d", i);
         make_dir(name);
         add_entry(&many, SP_PLACE_PATH, SP_ACCESS_WRITE, at(name));
@@ -432,11 +432,11 @@ static void test_without_powers_it_is_refused(void **state)
     auto_policy struct sp_policy p = writing("w");
 
     (void)state;
-    sp_wards_free(wards);
-    make_wards("/bin/false"); /* no cell can be made of it */
+    sp_cell_pool_free(cell_pool);
+    make_cell_pool("/bin/false"); /* no cell can be made of it */
     refused(&p, "sandbox intent cannot be enforced on this executor");
-    sp_wards_free(wards);
-    make_wards("/nowhere/sallyport");
+    sp_cell_pool_free(cell_pool);
+    make_cell_pool("/nowhere/sallyport");
     refused(&p, "sandbox intent cannot be enforced on this executor");
 }
 
@@ -449,12 +449,12 @@ static void test_a_plan_alone_makes_nothing(void **state)
     const struct sp_powers *powers = NULL;
 
     (void)state;
-    assert_int_equal(sp_wards_plan(wards, &p, &plan, &error), 0);
+    assert_int_equal(sp_cell_pool_plan(cell_pool, &p, &plan, &error), 0);
     assert_non_null(sp_plan_check(plan.data, plan.len));
-    assert_int_equal(sp_wards_count(wards), 0);
+    assert_int_equal(sp_cell_pool_count(cell_pool), 0);
     assert_int_equal(names_in("w"), 0);
     assert_no_children();
-    assert_int_equal(sp_wards_powers(wards, &powers, &error), 0);
+    assert_int_equal(sp_cell_pool_features(cell_pool, &powers, &error), 0);
     assert_true(powers->has_cells && powers->has_filter);
     assert_int_equal(powers->failed_step, SP_BUILD_NONE);
 }
@@ -467,39 +467,39 @@ static void test_a_plan_does_not_see_placeholders(void **state)
     auto_buf struct sp_buf after = {0};
 
     (void)state;
-    assert_int_equal(sp_wards_plan(wards, &p, &before, &error), 0);
+    assert_int_equal(sp_cell_pool_plan(cell_pool, &p, &before, &error), 0);
     (void)cell_for(1, &p);
     assert_true(is_there("w/.git"));
-    assert_int_equal(sp_wards_plan(wards, &p, &after, &error), 0);
+    assert_int_equal(sp_cell_pool_plan(cell_pool, &p, &after, &error), 0);
     assert_int_equal(before.len, after.len);
     assert_memory_equal(before.data, after.data, after.len);
 }
 
 static const struct CMUnitTest tests[] = {
-    ward_test(test_one_session_and_policy_have_one_cell),
-    ward_test(test_other_sessions_and_policies_have_others),
-    ward_test(test_a_cell_keeps_its_policy),
-    ward_test(test_after_a_change_there_is_another_and_the_old_one_ends_with_its_command),
-    ward_test(test_an_idle_one_that_is_stale_ends_at_once),
-    ward_test(test_a_placeholder_that_is_gone_makes_another),
-    ward_test(test_a_placeholder_that_goes_while_the_cell_is_built_is_not_made_again),
-    ward_test(test_patterns_are_looked_for_each_time),
-    ward_test(test_what_nobody_uses_ends),
-    ward_test(test_a_cell_stays_between_many_quick_starts),
-    ward_test(test_placeholders_are_gone_with_the_last_command),
-    ward_test(test_a_name_that_is_watched_is_renamed),
-    ward_test(test_a_cell_in_which_nothing_was_started_ends_too),
-    ward_test(test_the_end_of_a_session_ends_its_cells),
-    ward_test(test_a_session_may_end_before_its_cell_is_there),
-    ward_test(test_a_cell_that_dies_is_replaced),
-    ward_test(test_the_end_of_all_with_everything_running),
-    ward_test(test_what_cannot_be_enforced_is_refused_and_leaves_nothing),
-    ward_test(test_without_powers_it_is_refused),
-    ward_test(test_a_plan_alone_makes_nothing),
-    ward_test(test_a_plan_does_not_see_placeholders),
+    cell_pool_test(test_one_session_and_policy_have_one_cell),
+    cell_pool_test(test_other_sessions_and_policies_have_others),
+    cell_pool_test(test_a_cell_keeps_its_policy),
+    cell_pool_test(test_after_a_change_there_is_another_and_the_old_one_ends_with_its_command),
+    cell_pool_test(test_an_idle_one_that_is_stale_ends_at_once),
+    cell_pool_test(test_a_placeholder_that_is_gone_makes_another),
+    cell_pool_test(test_a_placeholder_that_goes_while_the_cell_is_built_is_not_made_again),
+    cell_pool_test(test_patterns_are_looked_for_each_time),
+    cell_pool_test(test_what_nobody_uses_ends),
+    cell_pool_test(test_a_cell_stays_between_many_quick_starts),
+    cell_pool_test(test_placeholders_are_gone_with_the_last_command),
+    cell_pool_test(test_a_name_that_is_watched_is_renamed),
+    cell_pool_test(test_a_cell_in_which_nothing_was_started_ends_too),
+    cell_pool_test(test_the_end_of_a_session_ends_its_cells),
+    cell_pool_test(test_a_session_may_end_before_its_cell_is_there),
+    cell_pool_test(test_a_cell_that_dies_is_replaced),
+    cell_pool_test(test_the_end_of_all_with_everything_running),
+    cell_pool_test(test_what_cannot_be_enforced_is_refused_and_leaves_nothing),
+    cell_pool_test(test_without_powers_it_is_refused),
+    cell_pool_test(test_a_plan_alone_makes_nothing),
+    cell_pool_test(test_a_plan_does_not_see_placeholders),
 };
 
 int main(void)
 {
-    return wards_main(tests, sizeof tests / sizeof tests[0]);
+    return cell_pool_main(tests, sizeof tests / sizeof tests[0]);
 }
