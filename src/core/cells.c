@@ -31,7 +31,7 @@
 
 struct sp_cells {
     struct sp_loop *loop;
-    bool is_guest;
+    bool is_embedded;
     uint64_t pushes; /* messages that were queued for a cell whose outbox was full */
     struct sp_cell *first;
     struct sp_orphans orphans;
@@ -47,7 +47,7 @@ struct sp_cell {
     struct sp_cell_child self;
     struct sp_cell_child maker;  /* in tier CELL: ends as soon as the cell is born */
     struct sp_err why;           /* it could not be confined; code NONE: it could, or is not yet */
-    uint32_t busy;               /* seats whose process has not closed, and guests */
+    uint32_t busy;               /* seats whose process has not closed, and helpers */
     int socket;                  /* -1: it has died */
     char cgroup[SP_CGROUP_NAME]; /* its directory's name; "": none */
     char cgroup_path[512];       /* as it is written down; "": it is not */
@@ -59,7 +59,7 @@ struct sp_cell {
     uint32_t *free_slots, free_count;
     uint64_t next_number;
 
-    struct sp_cell_guest *guests;
+    struct sp_cell_helper *helpers;
     struct sp_outbox outbox;
     struct sp_timer on_stall, on_short;
     bool is_stalled; /* it has taken nothing from the outbox for STALL_MS, or was suspected */
@@ -211,11 +211,11 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
 
 /* ---- seats ---- */
 
-static uint32_t resting_guests(const struct sp_cell *c)
+static uint32_t resting_helpers(const struct sp_cell *c)
 {
     uint32_t n = 0;
 
-    for (const struct sp_cell_guest *g = c->guests; g != NULL; g = g->next)
+    for (const struct sp_cell_helper *g = c->helpers; g != NULL; g = g->next)
         n += g->is_resting;
     return n;
 }
@@ -223,7 +223,7 @@ static uint32_t resting_guests(const struct sp_cell *c)
 static void set_free(struct sp_cell *c)
 {
     c->busy--;
-    if (c->busy == resting_guests(c) && c->options.idle != NULL)
+    if (c->busy == resting_helpers(c) && c->options.idle != NULL)
         c->options.idle(c->options.user);
 }
 
@@ -345,9 +345,9 @@ void sp_cell_wake(struct sp_seat *s)
         sp_bell_ring(&s->cell->bell, s->slot);
 }
 
-/* ---- guests ---- */
+/* ---- helpers ---- */
 
-int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e)
+int sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e)
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
 
@@ -360,10 +360,10 @@ int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct 
         return explain_unsent(r, e);
     g->cell = c;
     g->prev = NULL;
-    g->next = c->guests;
+    g->next = c->helpers;
     if (g->next != NULL)
         g->next->prev = g;
-    c->guests = g;
+    c->helpers = g;
     c->busy++;
     return 0;
 }
@@ -376,13 +376,13 @@ void sp_cell_hold(struct sp_cell *c, int fd)
         (void)send_message(c, &m, sizeof m, NULL, 0, fd);
 }
 
-void sp_cell_leave(struct sp_cell_guest *g)
+void sp_cell_leave(struct sp_cell_helper *g)
 {
     struct sp_cell *c = g->cell;
 
     if (c == NULL)
         return;
-    *(g->prev != NULL ? &g->prev->next : &c->guests) = g->next;
+    *(g->prev != NULL ? &g->prev->next : &c->helpers) = g->next;
     if (g->next != NULL)
         g->next->prev = g->prev;
     g->cell = NULL;
@@ -595,11 +595,11 @@ static bool has_maker(void *user)
 
 static void end_orphans(struct sp_cells *g)
 {
-    if (!g->is_guest) /* else what is below us is our host's */
+    if (!g->is_embedded) /* else what is below us is our host's */
         sp_orphans_end(&g->orphans);
 }
 
-int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_err *e)
+int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, struct sp_err *e)
 {
     if (sp_loop_has_sleeper(loop))
         return sp_fail(e, SP_E_STATE, 0, "this loop has the cells of another front already");
@@ -607,11 +607,11 @@ int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, str
     if (g == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cells' table");
     g->loop = loop;
-    g->is_guest = is_guest;
+    g->is_embedded = is_embedded;
     g->orphans = (struct sp_orphans){
         .loop = loop, .is_settled = has_reaped_lost, .may_be_unknown = has_maker, .user = g};
     /* What outlives a cell that was killed comes to us, to be killed too. */
-    if (!is_guest)
+    if (!is_embedded)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     sp_loop_before_sleep(loop, before_sleep, after_sleep, g);
     sp_loop_peek(loop, peek, g);
@@ -704,8 +704,8 @@ static void lose_seats(struct sp_cell *c)
     for (uint32_t i = 0; c->seats != NULL && i < c->options.slots; i++)
         if (c->seats[i] != NULL)
             c->seats[i]->ops->lost(c->seats[i], &c->why);
-    while (c->guests != NULL) {
-        struct sp_cell_guest *g = c->guests;
+    while (c->helpers != NULL) {
+        struct sp_cell_helper *g = c->helpers;
 
         sp_cell_leave(g);
         g->lost(g, &c->why);
@@ -855,7 +855,7 @@ void sp_cell_kill(struct sp_cell *c)
 
 bool sp_cell_is_deserted(const struct sp_cell *c)
 {
-    const uint32_t resting = resting_guests(c);
+    const uint32_t resting = resting_helpers(c);
 
     return c->busy == resting && c->self.pidfd >= 0 && sp_tree_living(c->self.pid) <= (int)resting;
 }

@@ -42,12 +42,12 @@ struct sp_seat {
 
 /* A process of the cell that is no command: it does file operations (cell/cell_files.h). The cell
  * is busy while it is there, but deserted if it is at rest. */
-struct sp_cell_guest {
-    /* The cell is gone, and why (code NONE: nobody knows). The guest has left already. */
-    void (*lost)(struct sp_cell_guest *g, const struct sp_err *why);
+struct sp_cell_helper {
+    /* The cell is gone, and why (code NONE: nobody knows). The helper is unlinked already. */
+    void (*lost)(struct sp_cell_helper *g, const struct sp_err *why);
     struct sp_cell *cell; /* NULL: none */
     bool is_resting;      /* nothing would be lost with it; its owner says so */
-    struct sp_cell_guest *prev, *next;
+    struct sp_cell_helper *prev, *next;
 };
 
 struct sp_cell_options {
@@ -61,13 +61,13 @@ struct sp_cell_options {
     void (*drained)(void *user); /* the cell was congested and is not any more, or is given up */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
     void (*rested)(void *user);  /* a process has closed; NULL: nobody asks */
-    void (*idle)(void *user);    /* the same, and none is left but guests at rest; NULL likewise */
+    void (*idle)(void *user);    /* the same, and none is left but resting helpers; NULL likewise */
     void (*gone)(void *user);    /* after sp_cell_kill: no process of it is left; may be NULL */
 };
 
-/* All cells of a front. A guest in somebody else's program has no children but its cells: it is no
+/* All cells of a front. One embedded in a host program has no children but its cells: it is no
  * subreaper, and what a killed cell leaves ends by its cgroup or lives on. */
-int sp_cells_new(struct sp_loop *loop, bool is_guest, struct sp_cells **ret, struct sp_err *e);
+int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, struct sp_err *e);
 /* Ends those that are left, too. */
 void sp_cells_free(struct sp_cells *g);
 /* Counts messages that were queued for a cell which has more queued than it takes at once: who
@@ -83,8 +83,8 @@ void sp_cell_free(struct sp_cell *c);
 void sp_cell_kill(struct sp_cell *c);
 /* It does not answer: its processes are killed, and it ends as one that died by itself. */
 void sp_cell_abandon(struct sp_cell *c);
-/* Whether nothing runs there: no process that has not closed, nothing left by one, and no guest but
- * those at rest. */
+/* Whether nothing runs there: no process that has not closed, nothing left by one, and no helper
+ * but those at rest. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
 /* Its first start is not the one that waits for its making. */
 bool sp_cell_is_ready(const struct sp_cell *c);
@@ -109,10 +109,10 @@ void sp_cell_end_session(struct sp_cell *c, uint64_t session);
 
 /* Asks for a process that serves the other end of `socket`, which stays the caller's to close. If
  * there is none, that end is closed. */
-int sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e);
+int sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e);
 /* The cell keeps a duplicate open, with the lock on it, until it ends. */
 void sp_cell_hold(struct sp_cell *c, int fd);
-void sp_cell_leave(struct sp_cell_guest *g); /* it is over; left already is fine */
+void sp_cell_leave(struct sp_cell_helper *g); /* it is over; left already is fine */
 
 /* How far the attached client has been served. */
 void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served);

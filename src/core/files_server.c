@@ -25,7 +25,7 @@
 struct sp_files_server {
     struct sp_files *files;
     struct sp_files_server *prev, *next;
-    struct sp_cell_guest guest;
+    struct sp_cell_helper helper;
     bool is_confined, is_working;
     bool is_orphan;  /* at work for nobody */
     bool is_closing; /* it has answered, and closes what it has opened */
@@ -95,7 +95,7 @@ static void hang_up(struct sp_files_server *s)
     sp_loop_cancel(s->files->loop, &s->idle);
     (void)shutdown(s->socket, SHUT_RDWR);
     (void)close(TAKE_FD(s->socket));
-    sp_cell_leave(&s->guest);
+    sp_cell_leave(&s->helper);
     count_again(s);
     s->files->server_count--;
     sp_loop_defer(s->files->loop, &s->end, free_server);
@@ -117,9 +117,9 @@ static void fail(struct sp_files_server *s, const struct sp_err *why)
     sp_files_finish(s->call, NULL, &e);
 }
 
-static void on_lost(struct sp_cell_guest *g, const struct sp_err *why)
+static void on_lost(struct sp_cell_helper *g, const struct sp_err *why)
 {
-    fail(SP_CONTAINER(g, struct sp_files_server, guest), why);
+    fail(SP_CONTAINER(g, struct sp_files_server, helper), why);
 }
 
 static void on_idle(struct sp_timer *t)
@@ -133,7 +133,7 @@ static void rest(struct sp_files_server *s)
 
     s->is_working = false;
     s->is_closing = false;
-    s->guest.is_resting = true;
+    s->helper.is_resting = true;
     count_again(s);
     if (s->files->server_count > SP_FILES_SERVERS_MAX ||
         !sp_loop_timer(s->files->loop, &s->idle, sp_loop_now(s->files->loop) + ms, on_idle))
@@ -339,7 +339,7 @@ int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, stru
     s->length = p->head.length;
     s->is_working = true;
     sp_loop_expect(s->files->loop, EXPECTED_US);
-    s->guest.is_resting = false;
+    s->helper.is_resting = false;
     return 0;
 }
 
@@ -412,7 +412,7 @@ static int open_server(struct sp_files_server *s, struct sp_cell *cell, struct s
     int r = share_window(s, e);
     if (r == 0)
         r = sp_loop_watch(s->files->loop, &s->watch, s->socket, EPOLLIN, on_socket, e);
-    return r == 0 ? sp_cell_join(cell, &s->guest, theirs, e) : r;
+    return r == 0 ? sp_cell_join(cell, &s->helper, theirs, e) : r;
 }
 
 static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confined,
@@ -424,7 +424,7 @@ static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confine
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for file operations");
     *s = (struct sp_files_server){.files = f,
                                   .next = f->servers,
-                                  .guest = {.lost = on_lost},
+                                  .helper = {.lost = on_lost},
                                   .is_confined = is_confined,
                                   .socket = -1,
                                   .spare = -1};
@@ -463,7 +463,7 @@ int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confi
     for (struct sp_files_server *s = f->servers; s != NULL; s = s->next) {
         if (s->socket < 0 || s->is_working)
             continue;
-        if (s->guest.cell == cell) {
+        if (s->helper.cell == cell) {
             *ret = s;
             return 0;
         }

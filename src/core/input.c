@@ -153,7 +153,7 @@ static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
 
     in->is_short = false;
     while (at < len) {
-        const ssize_t n = in->is_guest && !in->is_tty
+        const ssize_t n = in->is_embedded && !in->is_tty
                               ? write_unsignalled(in->fd, bytes + at, len - at)
                               : write(in->fd, bytes + at, len - at);
 

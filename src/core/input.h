@@ -36,8 +36,8 @@ struct sp_input {
     struct sp_loop *loop;
     enum sp_input_state state;
     bool is_tty;
-    bool is_guest; /* SIGPIPE is our host's business: none is raised */
-    int fd;        /* -1: none */
+    bool is_embedded; /* SIGPIPE is our host's business: none is raised */
+    int fd;           /* -1: none */
     struct sp_watch watch;
     struct sp_timer retry; /* while the kernel has no memory for a write */
     bool is_short;         /* ... as the last one found */

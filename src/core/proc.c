@@ -574,7 +574,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->start_wait = w;
     p->started_ms = wall_ms();
     sp_input_init(&p->input, s->server->loop, has_room);
-    p->input.is_guest = s->server->options.is_guest;
+    p->input.is_embedded = s->server->options.is_embedded;
     /* Kept for process/list and for every message: a client must not fill memory with names. */
     if (s->server->held_bytes > SP_SERVER_MAX_HELD) {
         release(p);

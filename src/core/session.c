@@ -72,8 +72,8 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
     s->options = *o;
     int r = sp_journal_new(o->runtime_dir, &s->journal, e);
     if (r == 0)
-        r = sp_cells_new(loop, o->is_guest, &s->cells, e);
-    if (r == 0 && !o->is_guest)
+        r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
+    if (r == 0 && !o->is_embedded)
         r = make_cell(s, e);
     if (r == 0)
         r = make_cell_pool(s, e);

@@ -57,7 +57,7 @@ struct sp_server_options {
     struct sp_fixed_places fixed; /* what no policy opens; borrowed */
     const char *runtime_dir;      /* NULL: none */
     bool is_exposed;              /* whoever has network can ask us for anything */
-    bool is_guest; /* in somebody else's program; the cell is made for the first command */
+    bool is_embedded; /* in somebody else's program; the cell is made for the first command */
     void *user;
     void (*drained)(void *user); /* the cell was congested and is not any more */
     /* A session ends: nothing of its kind comes again. NULL: nobody wants to know. */

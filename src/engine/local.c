@@ -58,7 +58,7 @@ static int make_server(struct sp_local *l, struct sp_err *e)
         .nofile_hard = nofile.rlim_max,
         .fixed = l->options.fixed,
         .runtime_dir = l->options.runtime_dir,
-        .is_guest = !l->options.owns_program,
+        .is_embedded = !l->options.owns_program,
         .user = l,
         .drained = on_drained,
     };

@@ -24,11 +24,11 @@ static struct end ends[SP_FILES_SERVERS_MAX + 8];
 static int end_count;
 static bool is_real; /* then the processes are */
 
-int __real_sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e);
-int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e);
+int __real_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e);
+int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e);
 
 /* The cell gets the end of another pair, whose process ends at once. */
-int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_guest *g, int socket, struct sp_err *e)
+int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e)
 {
     int pair[2];
 
