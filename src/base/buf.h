@@ -30,6 +30,12 @@ SP_PRINTF(2, 3) bool sp_buf_printf(struct sp_buf *b, const char *fmt, ...);
 /* Drops n bytes at the front. */
 void sp_buf_drop(struct sp_buf *b, size_t n);
 
+/* The bytes, valid until the buffer changes. An empty buffer gives "", so p is never NULL. */
+static inline struct sp_str sp_buf_str(const struct sp_buf *b)
+{
+    return b->len == 0 ? SP_STR("") : (struct sp_str){b->data, b->len};
+}
+
 #define auto_buf __attribute__((cleanup(sp_buf_done)))
 
 #endif

@@ -32,12 +32,20 @@ static inline bool sp_str_eq(struct sp_str a, struct sp_str b)
 }
 
 /* ASCII case ignored. */
+bool sp_str_eq_nocase(struct sp_str a, struct sp_str b);
+
 /* Without the spaces and tabs at both ends. */
 struct sp_str sp_str_trim(struct sp_str s);
 /* Cuts the part before the first `end` off *rest; what follows `end` stays there. */
 struct sp_str sp_str_cut(struct sp_str *rest, char end);
-
-bool sp_str_eq_nocase(struct sp_str a, struct sp_str b);
+/* Drops the prefix from the front of *s. false: *s does not begin with it and is unchanged. */
+static inline bool sp_str_skip_prefix(struct sp_str *s, struct sp_str prefix)
+{
+    if (s->n < prefix.n || (prefix.n != 0 && memcmp(s->p, prefix.p, prefix.n) != 0))
+        return false;
+    *s = (struct sp_str){s->p + prefix.n, s->n - prefix.n};
+    return true;
+}
 
 static inline bool sp_str_has_nul(struct sp_str s)
 {
