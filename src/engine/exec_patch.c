@@ -1,26 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A patch that may be applied (approvals.md 14.3): our own program does it, confined as the plan
- * says, and only if it comes to the same as what was verified: what nobody was shown is not
- * written.
+ * exec_patch: a command that is a patch is verified against its files, then applied.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "approve/approvals_priv.h"
 #include "base/auto.h"
 #include "engine/exec_priv.h"
+#include "sandbox/resolve.h"
 
-bool sp_exec_refuse_without_memory(struct sp_exec *x)
+/*
+ * A command that is a patch is found, and held against its files before anybody is asked
+ * (approvals.md 14.1, 14.4).
+ *
+ * Whether a patch fits says what is in a file, and so does the diff that a question shows. So the
+ * files are read by our own program, in a cell, under the profile that a command would have, with
+ * every write taken away: what a command may not read, a patch does not tell. It is the same
+ * without a sandbox: a file system that does not answer, or a large file, is then another process's
+ * trouble and not the loop's.
+ */
+
+#define FAILED "apply_patch verification failed: "
+#define HINT                                                                           \
+    "patch detected without explicit call to apply_patch. Rerun as [\"apply_patch\", " \
+    "\"<patch>\"]"
+
+static bool refuse(struct sp_exec *x, const char *why)
 {
-    struct sp_err e;
-
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
-    sp_call_fail_create(&x->call, &e, 0);
+    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, FAILED "%s", why);
     return false;
 }
 
-void sp_exec_patch_words(const struct sp_exec *x, const char *what, bool refuses_links,
-                         struct sp_str ret[SP_PATCH_WORDS])
+/* Paths of another kind of host are not ours to take apart. */
+static bool check_place(struct sp_exec *x)
+{
+    if (!x->facts.is_remote || (sp_backend_has_files(x->home->backend) && x->cwd.p[0] == '/'))
+        return true;
+    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
+                  FAILED "environment `%s` has no files that a patch could change; change them "
+                         "with commands",
+                  x->home->id);
+    return false;
+}
+
+/* ---- is it one? ---- */
+
+/* Where its relative paths begin. */
+static bool find_base(struct sp_exec *x, struct sp_buf *cd)
+{
+    auto_free char *cwd = strndup(x->cwd.p, x->cwd.n);
+    auto_free char *base = NULL;
+
+    if (cwd == NULL || (cd->len != 0 && !sp_buf_add(cd, "", 1)))
+        return false;
+    base = sp_path_normalise(cd->len != 0 ? cd->data : cwd, cwd);
+    return base != NULL && sp_keep_str(&x->call.keep, sp_str_of(base), &x->patch.base);
+}
+
+static bool check_environment(struct sp_exec *x)
+{
+    const struct sp_str id = x->patch.patch.environment_id;
+
+    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->home->id)) ||
+        (!x->facts.is_remote && sp_str_eq(id, SP_STR("local"))))
+        return true;
+    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
+                  FAILED "the patch is for environment `" SP_STR_FMT
+                         "`, and the command for `%s`; name the same one in both",
+                  SP_STR_ARG(id), x->home->id);
+    return false;
+}
+
+static bool read_patch(struct sp_exec *x)
+{
+    struct sp_exec_patch *p = &x->patch;
+    struct sp_err e = {0};
+
+    if (sp_patch_parse((struct sp_str){p->text.data, p->text.len}, &p->patch, &e) < 0 ||
+        sp_patch_list(&p->patch, p->base.p, &p->changes, &e) < 0)
+        return refuse(x, e.msg);
+    if (x->facts.is_remote && p->patch.hunk_count > SP_EXEC_FILES_MAX) {
+        (void)sp_fail(&e, SP_E_LIMIT, 0,
+                      "the patch changes %u files, and at most %d on another machine; make several "
+                      "patches of it",
+                      p->patch.hunk_count, SP_EXEC_FILES_MAX);
+        return refuse(x, e.msg);
+    }
+    return check_environment(x);
+}
+
+bool sp_exec_find_patch(struct sp_exec *x)
+{
+    const struct sp_words argv = {x->argv, x->argc};
+    struct sp_exec_patch *p = &x->patch;
+    enum sp_patch_call call = SP_PATCH_CALL_NONE;
+    auto_buf struct sp_buf cd = {0};
+    struct sp_err e = {0};
+
+    if (sp_patch_recognise(argv, &call, &p->text, &cd, &e) < 0)
+        return sp_exec_refuse_without_memory(x);
+    if (call == SP_PATCH_CALL_NONE)
+        return true;
+    if (!check_place(x))
+        return false;
+    if (call == SP_PATCH_CALL_BARE)
+        return refuse(x, HINT);
+    p->is_one = true;
+    return find_base(x, &cd) ? read_patch(x) : sp_exec_refuse_without_memory(x);
+}
+
+/* ---- what would it change? ---- */
+
+#define PATCH_ARGC 6
+
+/* The argv that makes our own program work on a patch; the input goes to its stdin. */
+static void write_patch_argv(const struct sp_exec *x, const char *what, bool refuses_links,
+                             struct sp_str ret[PATCH_ARGC])
 {
     /* In the cell this is our own program, and nothing that a command could have put there. */
     ret[0] = SP_STR("/proc/self/exe");
@@ -29,6 +126,163 @@ void sp_exec_patch_words(const struct sp_exec *x, const char *what, bool refuses
     ret[3] = x->call.m->options.keeps_line_endings ? SP_STR("keep") : SP_STR("lf");
     ret[4] = refuses_links ? SP_STR("refuse") : SP_STR("follow");
     ret[5] = x->patch.base;
+}
+
+/* The profile that a command would have, to read with. */
+static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_err *e)
+{
+    const struct sp_manager *m = x->call.m;
+    struct sp_grant granted = {0};
+    struct sp_profile wider;
+    int r;
+
+    if (!sp_policy_copy(&x->home->policy, ret))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
+    if (ret->cwd == NULL && x->home_cwd != NULL && (ret->cwd = strdup(x->home_cwd)) == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
+    r = sp_approvals_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id, &granted, e);
+    if (r == 0)
+        r = sp_profile_widen(&ret->profile, &granted, &wider, e);
+    sp_grant_done(&granted);
+    if (r < 0)
+        return r;
+    sp_profile_done(&ret->profile);
+    ret->profile = wider;
+    return 0;
+}
+
+bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why)
+{
+    while (why.n > 0 && why.p[why.n - 1] == '\n')
+        why.n--;
+    return sp_utf8_add_lossy(&p->refusal, why) && sp_buf_add(&p->refusal, "", 1);
+}
+
+/* What it has told, or why it has not. false: no memory. */
+static bool take_report(struct sp_exec_patch *p, const struct sp_run_result *r)
+{
+    struct sp_err e = {0};
+    char text[640];
+
+    if (r->kind == SP_RUN_TIMED_OUT) {
+        (void)snprintf(text, sizeof text,
+                       "the files could not be read within %d s; is their file system reachable?",
+                       SP_EXEC_VERIFY_MS / 1000);
+        return sp_exec_keep_refusal(p, sp_str_of(text));
+    }
+    if (r->kind == SP_RUN_FAILED && r->error != NULL)
+        return sp_buf_printf(&p->refusal, "the sallyport program, which reads the files, could not "
+                                          "be run: ") &&
+               sp_exec_keep_refusal(p, sp_str_of(sp_error_text(r->error, text, sizeof text)));
+    if (r->kind != SP_RUN_EXITED) {
+        (void)snprintf(text, sizeof text, "the program that reads the files was ended (code %d)",
+                       r->exit_code);
+        return sp_exec_keep_refusal(p, sp_str_of(text));
+    }
+    if (r->exit_code != 0 && r->err.n != 0)
+        return sp_exec_keep_refusal(p, r->err);
+    if (r->has_lost_output || r->out_total != r->out.n || r->exit_code != 0)
+        (void)sp_fail(&e, SP_E_LIMIT, 0,
+                      "the program that reads the files has not told what would change, or more "
+                      "than %u MiB (code %d)",
+                      SP_PATCH_REPORT_BYTES >> 20, r->exit_code);
+    else if (sp_patch_read_report(r->out, &p->changes, &e) == 0)
+        return true;
+    return sp_exec_keep_refusal(p, sp_str_of(e.msg));
+}
+
+static void on_report(void *user, const struct sp_run_result *r)
+{
+    struct sp_exec *x = user;
+    struct sp_exec_patch *p = &x->patch;
+
+    p->run = NULL; /* gone after this */
+    p->is_over = true;
+    if (!take_report(p, r))
+        p->is_out_of_memory = true;
+    sp_call_changed(&x->call);
+}
+
+static bool start(struct sp_exec *x, const struct sp_policy *policy)
+{
+    struct sp_exec_patch *p = &x->patch;
+    struct sp_str words[PATCH_ARGC];
+    struct sp_exec_environ env;
+    struct sp_err e = {0};
+
+    if (x->facts.is_remote)
+        return sp_exec_read_files(x, policy);
+    if (!sp_exec_make_environ(x, &env))
+        return sp_exec_refuse_without_memory(x);
+    write_patch_argv(x, "report", false, words);
+    const struct sp_run_ask ask = {
+        .launch = {.name = SP_STR("patch"),
+                   .cwd = p->base,
+                   .argv = words,
+                   .argc = PATCH_ARGC,
+                   .environ = &env.ask,
+                   .policy = policy,
+                   .is_own_program = true},
+        .input = {p->text.data, p->text.len},
+        .timeout_ms = SP_EXEC_VERIFY_MS,
+        .cap = SP_PATCH_REPORT_BYTES,
+    };
+    if (sp_run_start(x->home->backend, &ask, on_report, x, &p->run, &e) == 0)
+        return true;
+    sp_call_fail_create(&x->call, &e, 0);
+    return false;
+}
+
+static bool start_confined(struct sp_exec *x)
+{
+    struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
+    struct sp_err e = {0};
+
+    if (find_policy(x, &policy, &e) < 0) {
+        sp_call_fail_create(&x->call, &e, 0);
+        return false;
+    }
+    if (!sp_profile_needs_sandbox(&policy.profile))
+        return start(x, NULL);
+    return sp_run_plan_make_read_only(&policy.profile) ? start(x, &policy)
+                                                       : sp_exec_refuse_without_memory(x);
+}
+
+bool sp_exec_verify_patch(struct sp_exec *x)
+{
+    struct sp_exec_patch *p = &x->patch;
+
+    if (p->patch.hunk_count == 0) { /* there is nothing to read, and that is for the plan to say */
+        p->is_over = true;
+        return true;
+    }
+    return x->home->has_policy ? start_confined(x) : start(x, NULL);
+}
+
+bool sp_exec_has_changes(struct sp_exec *x)
+{
+    struct sp_exec_patch *p = &x->patch;
+
+    if (!p->is_over)
+        return false;
+    if (p->is_out_of_memory)
+        return sp_exec_refuse_without_memory(x);
+    return p->refusal.len == 0 || refuse(x, p->refusal.data);
+}
+
+/*
+ * A patch that may be applied (approvals.md 14.3): our own program does it, confined as the plan
+ * says, and only if it comes to the same as what was verified: what nobody was shown is not
+ * written.
+ */
+
+bool sp_exec_refuse_without_memory(struct sp_exec *x)
+{
+    struct sp_err e;
+
+    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
+    sp_call_fail_create(&x->call, &e, 0);
+    return false;
 }
 
 static void on_result(void *user, const struct sp_run_result *r)
@@ -53,7 +307,7 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     const bool is_confined = sp_run_plan_is_confined(&x->plan);
     struct sp_exec_patch *p = &x->patch;
     auto_buf struct sp_buf input = {0};
-    struct sp_str words[SP_PATCH_WORDS];
+    struct sp_str words[PATCH_ARGC];
     struct sp_exec_environ env;
     struct sp_err e = {0};
 
@@ -63,12 +317,12 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     if (!sp_exec_make_environ(x, &env) ||
         !sp_patch_add_approved(&input, &p->changes, (struct sp_str){p->text.data, p->text.len}))
         return sp_exec_refuse_without_memory(x);
-    sp_exec_patch_words(x, "approved", !is_confined, words);
+    write_patch_argv(x, "approved", !is_confined, words);
     const struct sp_run_ask ask = {
         .launch = {.name = SP_STR("patch"),
                    .cwd = p->base,
                    .argv = words,
-                   .argc = SP_PATCH_WORDS,
+                   .argc = PATCH_ARGC,
                    .environ = &env.ask,
                    .policy = is_confined ? &x->plan.policy : NULL,
                    .is_own_program = true},

@@ -87,9 +87,6 @@ bool sp_exec_resolve(struct sp_exec *x);     /* shell, argv and directory */
 /* exec_snapshot.c */
 /* Whether what there is to know of a snapshot is known; if not, it has been asked for. */
 bool sp_exec_has_snapshot(struct sp_exec *x);
-/* Appends the script that runs instead of the command. false: run the command itself. */
-bool sp_exec_add_snapshot_script(const struct sp_exec *x, const struct sp_environ_ask *environ,
-                                 struct sp_buf *out);
 
 /* exec_verify.c: each answers the call and returns false if it fails. */
 bool sp_exec_find_patch(struct sp_exec *x);   /* x->patch.is_one: the command is a patch */
@@ -105,10 +102,6 @@ bool sp_exec_write_files(struct sp_exec *x);
 void sp_exec_files_free(struct sp_exec_files *f); /* NULL is fine */
 
 /* exec_patch.c */
-/* The words that make our own program work on a patch; the input goes to its stdin. */
-#define SP_PATCH_WORDS 6
-void sp_exec_patch_words(const struct sp_exec *x, const char *what, bool refuses_links,
-                         struct sp_str ret[SP_PATCH_WORDS]);
 bool sp_exec_refuse_without_memory(struct sp_exec *x); /* false */
 /* Begins to apply it as the plan says, or answers the call and returns false. */
 bool sp_exec_apply_patch(struct sp_exec *x);

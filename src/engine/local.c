@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * local: the backend that runs commands in cells on this host.
+ */
 #include "engine/local.h"
 
 #include <errno.h>
@@ -9,6 +12,55 @@
 
 #include "base/auto.h"
 #include "engine/local_priv.h"
+#include "sandbox/resolve.h"
+
+/*
+ * local: our own program in a sandbox, wherever it is installed.
+ *
+ * In a cell that sees the host's root, /proc/self/exe is what the cell itself runs: nothing that a
+ * command could have put there. A cell with a root of its own has only the places that its policy
+ * opens, and no other way leads to them: there the program is opened, too, and run by its path.
+ */
+
+/* At the end of this turn of the loop. */
+static void wake(struct sp_local_task *t)
+{
+    sp_loop_defer(t->local->backend.loop, &t->turn, sp_local_turn);
+}
+
+static int open_program(const struct sp_local *l, struct sp_policy *policy,
+                        const struct sp_resolved *rules, char **ret, struct sp_err *e)
+{
+    auto_free char *program =
+        realpath(l->options.program != NULL ? l->options.program : "/proc/self/exe", NULL);
+
+    if (program == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the sallyport program");
+    if (sp_resolved_can_write(rules, program, NULL, NULL))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the sallyport program, %s, is where commands may write, so it is not run "
+                       "for them; install it elsewhere, or let the sandbox read all files",
+                       program);
+    const int r = sp_profile_add(&policy->profile, SP_PLACE_PATH, SP_ACCESS_READ, true,
+                                 sp_str_of(program), (struct sp_str){0}, e);
+    if (r == 0)
+        *ret = TAKE_PTR(program);
+    return r;
+}
+
+/* local_own.c: our own program can be run under the policy; *ret is its path there, to be freed,
+ * and stays NULL for /proc/self/exe. */
+static int add_program_to_policy(const struct sp_local *l, struct sp_policy *policy, char **ret,
+                                 struct sp_err *e)
+{
+    struct sp_resolved rules = {0};
+    int r = sp_resolve(policy, &rules, e);
+
+    if (r == 0 && sp_resolved_access(&rules, "/", NULL) == SP_ACCESS_DENY)
+        r = open_program(l, policy, &rules, ret, e);
+    sp_resolved_done(&rules);
+    return r;
+}
 
 #define MAX_PROCESSES 1024
 #define ANSWER_MS     30000   /* far more than a sandbox takes to be made */
@@ -25,7 +77,7 @@ static void on_news(struct sp_session_client *c, struct sp_proc *p)
 {
     (void)c;
     if (p->owner != NULL)
-        sp_local_wake(p->owner);
+        wake(p->owner);
 }
 
 static void on_gone(struct sp_session_client *c, struct sp_proc *p)
@@ -88,7 +140,7 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
     } else {
         sp_local_kill_late(t);
     }
-    sp_local_wake(t);
+    wake(t);
 }
 
 /* Stopped, perhaps: nothing that it holds can go on. */
@@ -153,7 +205,7 @@ static int start_own(struct sp_local_task *t, const struct sp_launch *o, struct 
 
     if (argv == NULL || !sp_policy_copy(o->policy, &policy))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
-    const int r = sp_local_open_program(t->local, &policy, &program, e);
+    const int r = add_program_to_policy(t->local, &policy, &program, e);
     if (r < 0)
         return r;
     memcpy(argv, o->argv, o->argc * sizeof *argv);
@@ -358,4 +410,157 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
     }
     *ret = &l->backend;
     return 0;
+}
+
+/* local: what the owner of a job is told, a piece a turn, so that the noisy starve nobody. */
+
+#define TURN_BYTES (192U << 10)
+
+/* ---- ends ---- */
+
+/* Nothing more will be heard of it. Its place, its ring and its memory are free now. */
+static void let_go(struct sp_local_task *t)
+{
+    t->is_over = true;
+    sp_local_end_calls(t, false);
+    sp_proc_free(t->proc);
+    t->proc = NULL;
+}
+
+static void tell_lost(struct sp_local_task *t)
+{
+    const bool has_cell = t->proc->seat.cell != NULL;
+
+    t->is_lost = true;
+    let_go(t);
+    t->job->ops->failed(t->job, has_cell ? "process output is broken" : "process cell ended");
+}
+
+static void tell_exit(struct sp_local_task *t)
+{
+    const struct sp_proc *p = t->proc;
+    const struct sp_job_exit how = {
+        .code = p->state.exit.code,
+        .signal = p->state.exit.signal,
+        .denied = p->was_denied,
+        .denial = p->denial,
+        .kernel = &p->state.exit,
+    };
+
+    t->has_told_exit = true;
+    t->job->ops->exited(t->job, &how);
+}
+
+static void tell_closed(struct sp_local_task *t)
+{
+    let_go(t);
+    t->job->ops->closed(t->job);
+}
+
+/* ---- the log ---- */
+
+/* What is not taken comes again, and counts as read up to where it begins. */
+static bool tell_output(struct sp_local_task *t, const struct sp_record *r)
+{
+    const struct sp_str bytes = {(const char *)r->data, r->len};
+
+    if (t->job->ops->output(t->job, r->stream, bytes) || t->is_released)
+        return !t->is_released;
+    t->is_blocked = true;
+    t->proc->sent.pos = r->pos;
+    t->proc->sent.seq = r->seq - 1;
+    t->proc->sent.bytes = r->bytes_before;
+    return false;
+}
+
+/* true: go on with the next. */
+static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
+{
+    const struct sp_proc *p = t->proc;
+
+    if (p->is_lost && r->seq > p->last_real_seq) {
+        tell_lost(t);
+        return false;
+    }
+    /* Retention may have forgotten the record of the exit, and never the exit. */
+    if (!t->has_told_exit && p->state.exit_seq != 0 && r->seq >= p->state.exit_seq)
+        tell_exit(t);
+    if (t->is_released)
+        return false;
+    if (r->type == SP_RECORD_OUTPUT && r->len > 0)
+        return tell_output(t, r);
+    if (r->type == SP_RECORD_CLOSED) {
+        tell_closed(t);
+        return false;
+    }
+    return true;
+}
+
+/* The next record, or the word that some are missing before it. false: nothing to tell now. */
+static bool tell_next(struct sp_local_task *t, uint32_t *told)
+{
+    struct sp_proc *p = t->proc;
+    const uint64_t missed = p->sent.missed_bytes;
+    struct sp_record r;
+
+    if (sp_proc_next(p, &r) <= 0)
+        return false;
+    *told += r.len;
+    if (p->sent.missed_bytes != missed)
+        t->job->ops->gap(t->job, p->sent.missed_bytes - missed);
+    return !t->is_released && tell_record(t, &r);
+}
+
+static void tell_log(struct sp_local_task *t)
+{
+    uint32_t told = 0;
+    bool goes_on = true;
+
+    while (goes_on && told < TURN_BYTES)
+        goes_on = tell_next(t, &told);
+    if (t->is_released || t->proc == NULL)
+        return;
+    sp_proc_served(t->proc);
+    if (goes_on)
+        sp_loop_again(t->local->backend.loop, &t->turn, sp_local_turn);
+}
+
+/* ---- a turn ---- */
+
+static void tell_start(struct sp_local_task *t)
+{
+    t->has_told_started = true;
+    if (t->proc != NULL) {
+        t->job->ops->started(t->job, t->is_confined ? SP_JOB_SANDBOX_LINUX : SP_JOB_SANDBOX_NONE);
+        return;
+    }
+    t->is_over = true;
+    t->job->ops->refused(t->job, &t->refusal);
+}
+
+static bool is_answered(const struct sp_local_task *t)
+{
+    return t->refusal.code != SP_E_NONE || (t->proc != NULL && t->proc->life != SP_PROC_STARTING);
+}
+
+static void take_turn(struct sp_local_task *t)
+{
+    sp_local_check_calls(t);
+    if (!sp_local_tell_calls(t))
+        return;
+    if (!t->has_told_started && is_answered(t))
+        tell_start(t);
+    if (!t->is_released && t->has_told_started && t->proc != NULL && !t->is_blocked)
+        tell_log(t);
+}
+
+void sp_local_turn(struct sp_deferred *d)
+{
+    struct sp_local_task *t = SP_CONTAINER(d, struct sp_local_task, turn);
+
+    t->is_telling = true;
+    take_turn(t);
+    t->is_telling = false;
+    if (t->is_released)
+        free(t);
 }

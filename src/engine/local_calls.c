@@ -72,7 +72,8 @@ bool sp_local_tell_calls(struct sp_local_task *t)
 
 /* ---- how it stands ---- */
 
-bool sp_local_has_exited(const struct sp_local_task *t)
+/* Whether it has ended, whether or not that was told. */
+static bool has_exited(const struct sp_local_task *t)
 {
     return t->proc == NULL || t->proc->life >= SP_PROC_EXITED;
 }
@@ -102,7 +103,7 @@ static enum sp_job_result input_result(const struct sp_local_task *t, struct sp_
 {
     if (is_starting(t))
         return SP_JOB_NOT_YET;
-    if (sp_local_has_exited(t) || t->proc->input.state == SP_INPUT_BROKEN)
+    if (has_exited(t) || t->proc->input.state == SP_INPUT_BROKEN)
         return gone(t, c);
     return t->proc->input.state == SP_INPUT_OPEN ? SP_JOB_OK : SP_JOB_NO_STDIN;
 }
@@ -219,7 +220,7 @@ void sp_local_signal(struct sp_job *j, struct sp_job_call *c, int signal)
         return;
     }
     /* What is left of its group can still be killed. */
-    if (t->proc == NULL || (sp_local_has_exited(t) && (signal != SIGKILL || t->proc->is_lost))) {
+    if (t->proc == NULL || (has_exited(t) && (signal != SIGKILL || t->proc->is_lost))) {
         answer(t, c, SP_JOB_OK);
         return;
     }
@@ -236,7 +237,7 @@ void sp_local_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uin
         answer(t, c, SP_JOB_NOT_YET);
         return;
     }
-    if (sp_local_has_exited(t)) {
+    if (has_exited(t)) {
         const enum sp_job_result result = gone(t, c);
 
         answer(t, c, result);
@@ -276,7 +277,7 @@ void sp_local_terminate(struct sp_job *j, struct sp_job_call *c)
 {
     struct sp_local_task *t = task_of(j);
 
-    if (sp_local_has_exited(t)) {
+    if (has_exited(t)) {
         answer(t, c, SP_JOB_OK);
         return;
     }
@@ -320,7 +321,7 @@ bool sp_local_look(struct sp_job *j, struct sp_job_look *l)
 
 void sp_local_check_calls(struct sp_local_task *t)
 {
-    if (sp_local_has_exited(t)) {
+    if (has_exited(t)) {
         sp_loop_cancel(t->local->backend.loop, &t->kill_timer);
         answer_all(t, &t->terminates, SP_JOB_OK);
     }

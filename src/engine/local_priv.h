@@ -65,8 +65,6 @@ void sp_local_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uin
 void sp_local_terminate(struct sp_job *j, struct sp_job_call *c);
 bool sp_local_look(struct sp_job *j, struct sp_job_look *l);
 
-/* Whether it has ended, whether or not that was told. */
-bool sp_local_has_exited(const struct sp_local_task *t);
 /* Those who wait for something that is there by now are answered, in the next turn. */
 void sp_local_check_calls(struct sp_local_task *t);
 /* It has started at last. */
@@ -79,12 +77,5 @@ bool sp_local_tell_calls(struct sp_local_task *t);
 /* ---- local_turn.c: what an owner is told ---- */
 
 void sp_local_turn(struct sp_deferred *d);
-/* At the end of this turn of the loop. */
-void sp_local_wake(struct sp_local_task *t);
-
-/* local_own.c: our own program can be run under the policy; *ret is its path there, to be freed,
- * and stays NULL for /proc/self/exe. */
-int sp_local_open_program(const struct sp_local *l, struct sp_policy *policy, char **ret,
-                          struct sp_err *e);
 
 #endif

@@ -207,15 +207,12 @@ bool sp_process_can_ask(const struct sp_process *p);
 /* What is about to be done to a live one; the first reason stays. */
 void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
 enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
-/* The timers of its own end, if they are due to be set. */
-void sp_process_keep_time(struct sp_process *p);
 void sp_process_use(struct sp_process *p); /* somebody does: it is not idle */
 
 /* process_output.c */
 bool sp_process_take(struct sp_process *p, struct sp_str bytes); /* false: not now */
 void sp_process_take_gap(struct sp_process *p);
-void sp_process_release_held(struct sp_process *p); /* deltas may be told now */
-void sp_process_at_end(struct sp_process *p);       /* no more output counts */
+void sp_process_at_end(struct sp_process *p); /* no more output counts */
 void sp_process_done_output(struct sp_process *p);
 
 /* process_events.c */
@@ -320,9 +317,6 @@ struct sp_home *sp_home_ref(struct sp_home *h);
 void sp_home_unref(struct sp_home *h); /* NULL is fine */
 /* The primary one if id.p is NULL; NULL: there is none of that id. */
 struct sp_home *sp_manager_find_home(const struct sp_manager *m, struct sp_str id);
-int sp_manager_open_homes(struct sp_manager *m, const struct sp_manager_options *o,
-                          struct sp_err *e);
-void sp_manager_close_homes(struct sp_manager *m);
 
 static inline const struct sp_policy *sp_home_policy(const struct sp_home *h)
 {
@@ -395,7 +389,6 @@ void sp_manager_drop_glances(struct sp_manager *m); /* each is told: nobody can 
 void sp_manager_remember(struct sp_process *p);
 bool sp_manager_is_remembered(const struct sp_manager *m, int id);
 void sp_manager_forget_all(struct sp_manager *m);
-const char *sp_manager_check_remembered(const struct sp_manager *m, uint32_t *ret_ids);
 
 /* NULL, or which invariant does not hold (unified-exec.md 2). For tests, after any turn. */
 const char *sp_manager_check(const struct sp_manager *m);

@@ -51,9 +51,4 @@ bool sp_run_capture_fill(struct sp_run_capture_state *c, struct sp_run_result *r
 void sp_run_tell_begin(struct sp_run_watcher *w); /* once; again is fine */
 void sp_run_tell_end(struct sp_run_watcher *w, const struct sp_run_result *r);
 
-/* Of a failure: what went wrong and, if the kernel said no, what it said. */
-bool sp_run_add_error(struct sp_buf *out, const struct sp_run_result *r);
-/* The output as text, with what has to be said about its end. */
-bool sp_run_add_content(struct sp_buf *out, const struct sp_run_result *r);
-
 #endif

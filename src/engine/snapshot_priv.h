@@ -28,14 +28,4 @@ bool sp_snapshot_add_check(struct sp_buf *out, const char *path);
 
 /* ---- files ---- */
 
-/* The directory, made if it is not there. It must be ours, and nobody else's to read. */
-int sp_snapshot_open_directory(const char *path, int *ret_fd, struct sp_err *e);
-/* What older runs of ours left there and nobody has used for long. */
-void sp_snapshot_remove_leftovers(int directory);
-/* A fresh name; to be freed. */
-int sp_snapshot_write(int directory, struct sp_str text, char **ret_name, struct sp_err *e);
-/* Used again: not a leftover. false: it is gone. */
-bool sp_snapshot_touch(int directory, const char *name);
-bool sp_snapshot_random(char ret[SP_SNAPSHOT_NONCE + 1]);
-
 #endif

@@ -2,7 +2,7 @@
 /*
  * The client and the remote backend against a server that does what no real one does on demand.
  */
-#include "engine/remote/target.h"
+#include "engine/remote/dial.h"
 #include "fake_server.h"
 
 #define A "YQ=="

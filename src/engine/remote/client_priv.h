@@ -15,7 +15,6 @@
 #include "engine/remote/client.h"
 #include "engine/remote/dial.h"
 #include "engine/remote/remote_program.h"
-#include "engine/remote/target.h"
 #include "server/net/intake.h"
 #include "server/net/link_open.h"
 
@@ -75,13 +74,10 @@ void sp_client_retry_greeting(struct sp_client *c);
 
 /* client_ask.c */
 void sp_client_flush(struct sp_client *c);
-void sp_client_answer(struct sp_client *c, uint64_t id, struct sp_client_reply *reply);
 void sp_client_requeue(struct sp_client *c); /* those that may be sent again; the others are lost */
 void sp_client_lose_all(struct sp_client *c);
 void sp_client_forget_all(struct sp_client *c);
 
-/* client_wire.c */
-bool sp_client_send(struct sp_client *c, struct sp_str text); /* false: no link that takes it */
 void sp_client_greet(struct sp_client *c);
 void sp_client_hear(struct sp_client *c, char *text, size_t len);
 

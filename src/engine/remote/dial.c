@@ -1,15 +1,248 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dial: dial.
+ */
 #include "engine/remote/dial.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/auto.h"
-#include "engine/remote/lookup.h"
+#include "base/redact.h"
+#include "base/str.h"
+
+struct lookup_answer {
+    int error;     /* of getaddrinfo; 0: none */
+    int sys_error; /* errno, if that says more */
+    uint32_t count;
+    union sp_dial_address addresses[SP_DIAL_ADDRESSES];
+};
+
+#define SHOWN 300 /* bytes of a URL in a message */
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Goes into a request line and a header as it is. */
+static bool is_plain(const char *text)
+{
+    for (const char *p = text; *p != 0; p++)
+        if (*p <= ' ' || *p >= 0x7F)
+            return false;
+    return true;
+}
+
+static int parse_unix(const char *url, struct sp_target *ret, struct sp_err *e)
+{
+    const char *path = url + strlen("unix://");
+
+    if (path[0] != '/')
+        return sp_fail(e, SP_E_INVALID, 0, "`%s` has no absolute path; write unix:///PATH", url);
+    if (strlen(path) >= sizeof ret->un.sun_path)
+        return sp_fail(e, SP_E_INVALID, 0, "the path of `%s` is too long for a socket (%zu bytes)",
+                       url, sizeof ret->un.sun_path - 1);
+    ret->is_unix = true;
+    ret->un.sun_family = AF_UNIX;
+    (void)snprintf(ret->un.sun_path, sizeof ret->un.sun_path, "%s", path);
+    return 0;
+}
+
+/* host, [host], with :port or without; false: neither. */
+static bool split(struct sp_str text, struct sp_target *ret)
+{
+    const bool is_bracketed = text.n != 0 && text.p[0] == '[';
+    const char *end = is_bracketed ? memchr(text.p, ']', text.n) : memchr(text.p, ':', text.n);
+    const size_t n = end == NULL ? text.n : (size_t)(end - text.p);
+    struct sp_str host = {text.p, n};
+    struct sp_str rest = {text.p + n, text.n - n};
+    uint64_t port = 80;
+
+    if (is_bracketed) {
+        if (end == NULL)
+            return false;
+        host = (struct sp_str){host.p + 1, host.n - 1};
+        rest = (struct sp_str){rest.p + 1, rest.n - 1};
+    }
+    if (host.n == 0 || host.n > SP_TARGET_MAX_HOST)
+        return false;
+    if (rest.n != 0 && (rest.p[0] != ':' ||
+                        !sp_str_to_u64((struct sp_str){rest.p + 1, rest.n - 1}, UINT16_MAX, &port)))
+        return false;
+    memcpy(ret->host, host.p, host.n);
+    ret->is_bracketed = is_bracketed;
+    ret->port = (uint16_t)port;
+    return port != 0;
+}
+
+static int parse_ws(const char *url, struct sp_target *ret, struct sp_err *e)
+{
+    const char *text = url + strlen("ws://");
+    const size_t n = strcspn(text, "/?#");
+    char shown[SHOWN];
+    const char *path = text + n;
+
+    if (!is_plain(text) || memchr(text, '@', n) != NULL || strchr(path, '#') != NULL ||
+        !split((struct sp_str){text, n}, ret))
+        return sp_fail(e, SP_E_INVALID, 0, "`%s` is no URL of a server; write ws://HOST:PORT",
+                       sp_redact_url_to(url, shown, sizeof shown));
+    if (strlen(path) > SP_TARGET_MAX_PATH - 1)
+        return sp_fail(e, SP_E_INVALID, 0, "the path of `%.60s...` is too long",
+                       sp_redact_url_to(url, shown, sizeof shown));
+    (void)snprintf(ret->path, sizeof ret->path, "%s%s", path[0] == '?' ? "/" : "", path);
+    return 0;
+}
+
+int sp_target_parse(const char *url, struct sp_target *ret, struct sp_err *e)
+{
+    struct sp_target t = {0};
+    char shown[SHOWN];
+    int r;
+
+    (void)sp_redact_url_to(url, shown, sizeof shown);
+    if (begins(url, "wss://"))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`%s`: TLS is not spoken here; run the server through ssh (program = ssh, "
+                       "HOST, sallyport, serve, --listen, stdio), or forward its socket with "
+                       "ssh -L and use unix:///PATH",
+                       shown);
+    if (begins(url, "unix://"))
+        r = parse_unix(url, &t, e);
+    else if (begins(url, "ws://"))
+        r = parse_ws(url, &t, e);
+    else
+        r = sp_fail(e, SP_E_INVALID, 0,
+                    "`%s` is no URL of a server; write ws://HOST:PORT or unix:///PATH", shown);
+    if (r == 0)
+        *ret = t;
+    return r;
+}
+
+struct question {
+    char host[SP_TARGET_MAX_HOST + 1];
+    char port[8];
+    int fd;
+};
+
+_Static_assert(sizeof(struct lookup_answer) <= 4096, "one write into a pipe is whole");
+
+static void take_addresses(const struct addrinfo *list, struct lookup_answer *a)
+{
+    for (const struct addrinfo *i = list; i != NULL && a->count < SP_DIAL_ADDRESSES; i = i->ai_next)
+        if (i->ai_addrlen <= sizeof a->addresses[0])
+            memcpy(&a->addresses[a->count++], i->ai_addr, i->ai_addrlen);
+}
+
+static void *look_up_thread(void *p)
+{
+    struct question *q = p;
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG};
+    struct lookup_answer a = {0};
+    struct addrinfo *list = NULL;
+
+    a.error = getaddrinfo(q->host, q->port, &hints, &list);
+    a.sys_error = a.error == EAI_SYSTEM ? errno : 0;
+    if (a.error == 0) {
+        take_addresses(list, &a);
+        freeaddrinfo(list);
+    }
+    (void)!write(q->fd, &a, sizeof a); /* nobody may be there any more */
+    (void)close(q->fd);
+    free(q);
+    return NULL;
+}
+
+/* All signals are blocked in it: they are the program's that we live in. */
+static int start_thread(struct question *q)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all;
+    sigset_t old;
+    int err = pthread_attr_init(&attr);
+
+    if (err != 0)
+        return err;
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    err = pthread_create(&thread, &attr, look_up_thread, q);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    (void)pthread_attr_destroy(&attr);
+    return err;
+}
+
+/* *ret_fd becomes readable with one struct lookup_answer, or ends without. */
+static int start_lookup(const char *host, uint16_t port, int *ret_fd, struct sp_err *e)
+{
+    int ends[2];
+    auto_free struct question *q = calloc(1, sizeof *q);
+
+    if (q == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "look up %s", host);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "look up %s", host);
+    (void)snprintf(q->host, sizeof q->host, "%s", host);
+    (void)snprintf(q->port, sizeof q->port, "%u", port);
+    q->fd = ends[1];
+    const int err = start_thread(q);
+    if (err != 0) {
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        return sp_fail(e, SP_E_SYSTEM, err, "look up %s", host);
+    }
+    (void)TAKE_PTR(q);
+    *ret_fd = ends[0];
+    return 0;
+}
+
+static union sp_dial_address ipv4(struct in_addr a, uint16_t port)
+{
+    return (union sp_dial_address){
+        .in = {.sin_family = AF_INET, .sin_addr = a, .sin_port = htons(port)}};
+}
+
+static union sp_dial_address ipv6(struct in6_addr a, uint16_t port)
+{
+    return (union sp_dial_address){
+        .in6 = {.sin6_family = AF_INET6, .sin6_addr = a, .sin6_port = htons(port)}};
+}
+
+/* What needs no look-up: addresses and localhost. How many; 0: a name. */
+static uint32_t literal_addresses(const char *host, uint16_t port,
+                                  union sp_dial_address ret[SP_DIAL_ADDRESSES])
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (sp_str_eq_nocase(sp_str_of(host), SP_STR("localhost"))) {
+        ret[0] = ipv4((struct in_addr){htonl(INADDR_LOOPBACK)}, port);
+        ret[1] = ipv6(in6addr_loopback, port);
+        return 2;
+    }
+    if (inet_pton(AF_INET, host, &v4) == 1) {
+        ret[0] = ipv4(v4, port);
+        return 1;
+    }
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        ret[0] = ipv6(v6, port);
+        return 1;
+    }
+    return 0;
+}
 
 #define BUSY_MS 20U /* a unix socket whose queue is full is tried again after so long */
 
@@ -171,7 +404,7 @@ static void try_address(struct sp_dial *d)
 static void on_looked_up(struct sp_watch *w, uint32_t events)
 {
     struct sp_dial *d = SP_CONTAINER(w, struct sp_dial, watch);
-    struct sp_lookup_answer a = {0};
+    struct lookup_answer a = {0};
     const ssize_t n = read(d->fd, &a, sizeof a);
 
     (void)events;
@@ -191,7 +424,7 @@ static void on_looked_up(struct sp_watch *w, uint32_t events)
 
 static void look_up(struct sp_dial *d)
 {
-    if (sp_lookup_begin(d->target->host, d->target->port, &d->fd, &d->error) < 0 ||
+    if (start_lookup(d->target->host, d->target->port, &d->fd, &d->error) < 0 ||
         sp_loop_watch(d->loop, &d->watch, d->fd, EPOLLIN, on_looked_up, &d->error) < 0) {
         give_up(d);
         return;
@@ -223,7 +456,7 @@ void sp_dial_begin(struct sp_dial *d, uint64_t timeout_ms)
         d->addresses[0] = (union sp_dial_address){.un = d->target->un};
         d->count = 1;
     } else {
-        d->count = sp_lookup_literal(d->target->host, d->target->port, d->addresses);
+        d->count = literal_addresses(d->target->host, d->target->port, d->addresses);
     }
     sp_loop_defer(d->loop, &d->step, on_step);
 }

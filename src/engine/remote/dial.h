@@ -8,9 +8,27 @@
 #define SP_ENGINE_REMOTE_DIAL_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/un.h>
 
-#include "engine/remote/target.h"
+#include "base/error.h"
 #include "os/loop.h"
+
+#define SP_TARGET_MAX_HOST 255
+#define SP_TARGET_MAX_PATH 1023
+
+struct sp_target {
+    bool is_unix;
+    char host[SP_TARGET_MAX_HOST + 1]; /* a name or an address, without brackets */
+    bool is_bracketed;                 /* it was in them: an IPv6 address */
+    uint16_t port;
+    char path[SP_TARGET_MAX_PATH + 1]; /* of the request, with its query; "": / */
+    struct sockaddr_un un;
+};
+
+/* ws://HOST[:PORT][/PATH] or unix:///PATH. SP_E_INVALID, in words that name the way out. */
+int sp_target_parse(const char *url, struct sp_target *ret, struct sp_err *e);
 
 #define SP_DIAL_ADDRESSES 8
 

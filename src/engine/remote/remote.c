@@ -1,11 +1,204 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote: the backend behind an exec server.
+ */
 #include "engine/remote/remote.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/uri.h"
 #include "engine/remote/remote_priv.h"
+
+/*
+ * What is known of the server, and who wants to know.
+ */
+
+#define FACTS_MS 60000U /* besides the time for a connection */
+
+static void forget_facts(struct sp_remote *r)
+{
+    free(TAKE_PTR(r->shell_name));
+    free(TAKE_PTR(r->shell_path));
+    free(TAKE_PTR(r->cwd));
+    r->facts = (struct sp_backend_facts){.is_remote = true};
+    r->has_facts = r->can_resize = r->can_signal = r->can_end_session = r->can_inspect = false;
+}
+
+/* e NULL: they are known */
+static void tell_facts(struct sp_remote *r, const struct sp_err *e)
+{
+    sp_loop_cancel(r->backend.loop, &r->facts_late);
+    sp_remote_enter(r);
+    while (r->waits != NULL && !r->is_freed) {
+        struct sp_backend_wait *w = r->waits;
+
+        r->waits = w->next;
+        if (r->waits != NULL)
+            r->waits->prev = NULL;
+        *w = (struct sp_backend_wait){.fn = w->fn};
+        w->fn(w, e == NULL ? &r->facts : NULL, e);
+    }
+    sp_remote_leave(r);
+}
+
+/* ---- learning ---- */
+
+/* NULL if there is none, or it is no text a C string can hold. */
+static char *copy_text(struct sp_json *j, uint32_t object, const char *key)
+{
+    struct sp_str s = {0};
+
+    if (sp_json_opt_str(j, object, key, &s, NULL) < 0 || s.n == 0 || sp_str_has_nul(s))
+        return NULL;
+    return strndup(s.p, s.n);
+}
+
+static char *copy_path(struct sp_json *j, uint32_t object, const char *key)
+{
+    auto_uri struct sp_uri u = {0};
+    struct sp_str s = {0};
+
+    if (sp_json_opt_str(j, object, key, &s, NULL) < 0 || s.p == NULL ||
+        sp_uri_read(s, &u, NULL) < 0)
+        return NULL;
+    return TAKE_PTR(u.path);
+}
+
+static bool can(struct sp_json *j, uint32_t info, const char *what)
+{
+    uint32_t capabilities = SP_JSON_NONE;
+    bool is_there = false;
+
+    if (sp_json_opt_object(j, info, "capabilities", &capabilities, NULL) == 0 &&
+        capabilities != SP_JSON_NONE)
+        (void)sp_json_def_bool(j, capabilities, what, &is_there, NULL);
+    return is_there;
+}
+
+static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
+{
+    uint32_t shell = SP_JSON_NONE;
+
+    if (sp_json_opt_object(j, info, "shell", &shell, NULL) == 0 && shell != SP_JSON_NONE) {
+        r->shell_name = copy_text(j, shell, "name");
+        r->shell_path = copy_text(j, shell, "path");
+    }
+    r->cwd = r->options.cwd != NULL ? strdup(r->options.cwd) : copy_path(j, info, "cwd");
+    r->can_resize = can(j, info, "processResize");
+    r->can_signal = can(j, info, "processSignals");
+    r->can_end_session = can(j, info, "sessionEnd");
+    r->can_inspect = can(j, info, "processInspect");
+    r->facts.can_close_stdin = can(j, info, "processCloseStdin");
+}
+
+static void publish(struct sp_remote *r)
+{
+    r->facts.is_remote = true;
+    r->facts.shell_name = r->shell_name;
+    r->facts.shell_path = r->shell_path;
+    r->facts.cwd = r->cwd;
+    if (r->shell_name != NULL)
+        r->facts.shell_type = sp_shell_type_of(sp_str_of(r->shell_name));
+    r->has_facts = true;
+    tell_facts(r, NULL);
+}
+
+/* A server that tells nothing is one without a shell of its own. */
+static void on_info(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    struct sp_remote *r = SP_CONTAINER(q, struct sp_remote, info);
+
+    if (reply->fate == SP_CLIENT_LOST)
+        return; /* the last word is said elsewhere */
+    if (reply->fate == SP_CLIENT_RESULT && sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT)
+        learn(r, reply->j, reply->value);
+    else if (r->options.cwd != NULL)
+        r->cwd = strdup(r->options.cwd);
+    publish(r);
+}
+
+/* remote_facts.c */
+static void learn_facts(struct sp_remote *r, struct sp_json *j, uint32_t result)
+{
+    uint32_t info = SP_JSON_NONE;
+
+    forget_facts(r);
+    if (sp_json_opt_object(j, result, "environmentInfo", &info, NULL) == 0 &&
+        info != SP_JSON_NONE) {
+        learn(r, j, info);
+        publish(r);
+        return;
+    }
+    r->info.fn = on_info;
+    r->info.is_repeatable = true;
+    sp_client_ask(r->client, &r->info, "environment/info", SP_STR("null"));
+}
+
+/* ---- waiting ---- */
+
+static void on_late(struct sp_timer *t)
+{
+    struct sp_remote *r = SP_CONTAINER(t, struct sp_remote, facts_late);
+    struct sp_err e;
+
+    (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server does not say what it is");
+    tell_facts(r, &e);
+}
+
+/* No memory for it: then as long as it takes. */
+static void await_facts(struct sp_remote *r)
+{
+    struct sp_loop *loop = r->backend.loop;
+
+    if (r->facts_late.slot == 0)
+        (void)sp_loop_timer(loop, &r->facts_late,
+                            sp_loop_now(loop) + r->options.connect_timeout_ms + FACTS_MS, on_late);
+}
+
+static void on_turn(struct sp_deferred *d)
+{
+    struct sp_remote *r = SP_CONTAINER(d, struct sp_remote, turn);
+    struct sp_err e;
+
+    if (r->has_facts)
+        tell_facts(r, NULL);
+    else if (sp_remote_need_client(r, &e) < 0)
+        tell_facts(r, &e);
+    else if (r->waits != NULL)
+        await_facts(r);
+}
+
+static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
+{
+    struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
+
+    w->backend = b;
+    w->prev = NULL;
+    w->next = r->waits;
+    if (r->waits != NULL)
+        r->waits->prev = w;
+    r->waits = w;
+    sp_loop_defer(b->loop, &r->turn, on_turn);
+}
+
+static void forget_wait(struct sp_backend_wait *w)
+{
+    struct sp_remote *r;
+
+    if (w->backend == NULL)
+        return;
+    r = SP_CONTAINER(w->backend, struct sp_remote, backend);
+    if (w->prev != NULL)
+        w->prev->next = w->next;
+    else
+        r->waits = w->next;
+    if (w->next != NULL)
+        w->next->prev = w->prev;
+    w->prev = w->next = NULL;
+    w->backend = NULL;
+}
 
 #define FAREWELL_MS 300U /* the most that the end waits for the end of what still ran */
 
@@ -53,7 +246,7 @@ static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_re
 
     sp_remote_enter(r);
     if (!was_resumed)
-        sp_remote_learn(r, j, result);
+        learn_facts(r, j, result);
     forget_seen(r);
     for (struct sp_remote_job *rj; !r->is_freed && was_resumed && (rj = next_unseen(r)) != NULL;) {
         rj->is_seen = true;
@@ -79,7 +272,7 @@ static void on_dead(void *user, const struct sp_err *why)
     const struct sp_err e = *why;
 
     sp_remote_enter(r);
-    sp_remote_forget_facts(r);
+    forget_facts(r);
     r->full = 0;
     forget_seen(r);
     for (struct sp_remote_job *rj = r->jobs; rj != NULL; rj = rj->next) {
@@ -92,7 +285,7 @@ static void on_dead(void *user, const struct sp_err *why)
             sp_remote_died(rj, &e);
     }
     if (!r->is_freed)
-        sp_remote_tell_facts(r, &e);
+        tell_facts(r, &e);
     sp_client_free(old);
     sp_remote_leave(r);
 }
@@ -157,7 +350,7 @@ static void destroy(struct sp_remote *r)
         sp_remote_job_free(r->graves);
     sp_loop_undefer(r->backend.loop, &r->turn);
     sp_loop_cancel(r->backend.loop, &r->facts_late);
-    sp_remote_forget_facts(r);
+    forget_facts(r);
     free_text(r->options.url);
     free_text(r->options.cwd);
     free_text(r->options.token);
@@ -175,13 +368,13 @@ static void free_remote(struct sp_backend *b)
     while (r->jobs != NULL) /* that were not released: nobody is told any more */
         sp_job_release(r->jobs->job);
     while (r->waits != NULL)
-        sp_remote_forget_wait(r->waits);
+        forget_wait(r->waits);
     sp_remote_drop_files(r);
     if (r->depth == 0)
         destroy(r);
 }
 
-static bool copy_text(const char **text)
+static bool copy_option(const char **text)
 {
     if (*text != NULL)
         *text = strdup(*text);
@@ -211,10 +404,10 @@ static bool copy_options(struct sp_client_options *o)
 {
     bool ok = true;
 
-    ok = (o->url == NULL || copy_text(&o->url)) && ok;
-    ok = (o->cwd == NULL || copy_text(&o->cwd)) && ok;
-    ok = (o->token == NULL || copy_text(&o->token)) && ok;
-    ok = (o->client_name == NULL || copy_text(&o->client_name)) && ok;
+    ok = (o->url == NULL || copy_option(&o->url)) && ok;
+    ok = (o->cwd == NULL || copy_option(&o->cwd)) && ok;
+    ok = (o->token == NULL || copy_option(&o->token)) && ok;
+    ok = (o->client_name == NULL || copy_option(&o->client_name)) && ok;
     ok = (o->program == NULL || copy_list(&o->program)) && ok;
     return (o->env == NULL || copy_list(&o->env)) && ok;
 }
@@ -232,8 +425,8 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
         .look = sp_remote_look,
         .go_on = sp_remote_go_on,
         .release = sp_remote_release,
-        .ask_facts = sp_remote_ask_facts,
-        .forget_facts = sp_remote_forget_wait,
+        .ask_facts = ask_facts,
+        .forget_facts = forget_wait,
         .free = free_remote,
         .file = sp_remote_ask_file,
         .forget_file = sp_remote_forget_file,

@@ -84,13 +84,6 @@ void sp_remote_enter(struct sp_remote *r);
 void sp_remote_leave(struct sp_remote *r);
 int sp_remote_need_client(struct sp_remote *r, struct sp_err *e);
 
-/* remote_facts.c */
-void sp_remote_learn(struct sp_remote *r, struct sp_json *j, uint32_t result);
-void sp_remote_tell_facts(struct sp_remote *r, const struct sp_err *e); /* e NULL: they are known */
-void sp_remote_forget_facts(struct sp_remote *r);
-void sp_remote_ask_facts(struct sp_backend *b, struct sp_backend_wait *w);
-void sp_remote_forget_wait(struct sp_backend_wait *w);
-
 /* remote_launch.c */
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
                            const char *cwd, struct sp_err *e);
@@ -118,19 +111,6 @@ void sp_remote_resumed(struct sp_remote_job *rj);
 void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why);
 void sp_remote_job_free(struct sp_remote_job *rj); /* one that is in its grave */
 void sp_remote_at_turn_end(struct sp_remote_job *rj);
-
-/* remote_look.c */
-bool sp_remote_write_look(struct sp_buf *b, const struct sp_remote_job *rj,
-                          const struct sp_job_look *l);
-/* 0, or why the answer makes no sense. */
-int sp_remote_take_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e);
-
-/* remote_read.c: 0, or why the answer makes no sense. */
-int sp_remote_take_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
-                          struct sp_err *e);
-/* An event of this process; SP_E_...: it makes no sense, or does not fit. */
-int sp_remote_take_event(struct sp_remote_job *rj, struct sp_str method, struct sp_json *j,
-                         uint32_t params, struct sp_err *e);
 
 /* remote_calls.c */
 void sp_remote_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
