@@ -57,7 +57,7 @@ static void engine_close(struct engine *g)
 static int engine_open(struct engine *g, const char *program, struct sp_err *e)
 {
     const struct sp_local_options local = {.program = program, .cwd = "/"};
-    struct sp_environment place = {.id = "local", .cwd = "/"};
+    struct sp_environment_spec place = {.id = "local", .cwd = "/"};
     const struct sp_environ_ask environment = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},

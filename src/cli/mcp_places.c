@@ -39,7 +39,7 @@ static int open_there(struct sp_mcp_server *s, struct sp_mcp_place *p, struct sp
 }
 
 static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_place *p,
-                      struct sp_environment *ret, struct sp_err *e)
+                      struct sp_environment_spec *ret, struct sp_err *e)
 {
     bool is_open = false;
     int r = sp_config_place(&s->config, name, &p->place, e);
@@ -51,7 +51,7 @@ static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_p
         r = open_there(s, p, e);
     if (r == 0)
         r = sp_config_policy(&s->config, s->policy_name, p->cwd, &p->policy, &is_open, e);
-    *ret = (struct sp_environment){
+    *ret = (struct sp_environment_spec){
         .id = p->place.name,
         .backend = p->backend,
         .cwd = p->cwd,
@@ -74,7 +74,7 @@ int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_err *e)
     s->environments = calloc(count, sizeof *s->environments);
     if (s->places == NULL || s->environments == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open the environments");
-    s->environments[0] = (struct sp_environment){
+    s->environments[0] = (struct sp_environment_spec){
         .id = count > 1 ? s->place.name : "primary",
         .backend = s->backend,
         .cwd = s->cwd,

@@ -51,7 +51,7 @@ struct sp_mcp_server {
     struct sp_environ_ask environ;
     struct sp_mcp_place *places; /* further environments */
     size_t place_count;
-    struct sp_environment *environments; /* with the first */
+    struct sp_environment_spec *environments; /* with the first */
     struct sp_manager_options manager;
     struct sp_mcp *mcp;
 

@@ -54,7 +54,7 @@ static bool check(struct sp_exec *x)
     }
     x->stage = SP_EXEC_FACTS;
     x->facts_wait.fn = on_facts;
-    sp_backend_ask_facts(x->home->backend, &x->facts_wait);
+    sp_backend_ask_facts(x->environment->backend, &x->facts_wait);
     return true;
 }
 
@@ -96,7 +96,7 @@ static bool begin_plan(struct sp_exec *x)
     struct sp_run_plan_ask ask = {
         .call_id = x->ask.call_id,
         .turn_id = x->ask.turn_id,
-        .environment = sp_str_of(x->home->id),
+        .environment = sp_str_of(x->environment->id),
         .argv = {x->argv, x->argc},
         .command = x->ask.argc == 0 ? x->ask.cmd : (struct sp_str){0},
         .cwd = x->cwd,
@@ -107,9 +107,9 @@ static bool begin_plan(struct sp_exec *x)
         .additional = x->patch.is_one ? NULL : x->ask.additional,
         .justification = x->ask.justification,
         .prefix = {x->ask.prefix_rule, x->ask.prefix_rule_count},
-        .policy = sp_home_policy(x->home),
-        .policy_name = x->home->policy_name,
-        .policy_cwd = x->home_cwd,
+        .policy = sp_environment_policy(x->environment),
+        .policy_name = x->environment->policy_name,
+        .policy_cwd = x->environment_cwd,
         .shell = x->shell.path,
         .changes = x->patch.is_one ? &x->patch.changes : NULL,
         .nobody_answers = x->ask.nobody_answers,
@@ -444,7 +444,7 @@ static void release(struct sp_call *c)
     sp_buf_done(&x->environ);
     sp_exec_patch_done(&x->patch);
     sp_shell_done(&x->shell);
-    sp_home_unref(x->home);
+    sp_environment_unref(x->environment);
     sp_grant_done(&x->grant);
 }
 

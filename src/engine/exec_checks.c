@@ -32,13 +32,13 @@ bool sp_exec_check_ask(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
 
-    if (m->home_count == 0)
+    if (m->environment_count == 0)
         return REFUSE(x, "unified exec is unavailable in this session");
-    struct sp_home *home = sp_manager_find_home(m, x->ask.environment_id);
-    if (home == NULL)
+    struct sp_environment *environment = sp_manager_find_environment(m, x->ask.environment_id);
+    if (environment == NULL)
         return REFUSE(x, "unknown turn environment id `" SP_STR_FMT "`",
                       SP_STR_ARG(x->ask.environment_id));
-    x->home = sp_home_ref(home);
+    x->environment = sp_environment_ref(environment);
     if (x->ask.justification.p != NULL && !x->ask.has_permissions)
         return REFUSE(x, "`justification` requires an explicit `sandbox_permissions`; use "
                          "`sandbox_permissions: \"require_escalated\"` for unsandboxed execution, "
@@ -53,9 +53,9 @@ static bool check_shell(struct sp_exec *x)
     if (!x->facts.is_remote || x->ask.shell.p == NULL || x->ask.argc != 0)
         return true;
     if (x->facts.shell_type == SP_SHELL_UNKNOWN)
-        return REFUSE(x, "environment `%s` does not report a shell", x->home->id);
+        return REFUSE(x, "environment `%s` does not report a shell", x->environment->id);
     if (sp_shell_type_of(x->ask.shell) != x->facts.shell_type)
-        return REFUSE(x, "environment `%s` only supports `%s`", x->home->id,
+        return REFUSE(x, "environment `%s` only supports `%s`", x->environment->id,
                       x->facts.shell_name != NULL ? x->facts.shell_name
                                                   : sp_shell_type_name(x->facts.shell_type));
     return true;
@@ -82,8 +82,8 @@ static bool is_granted(const struct sp_exec *x)
     const struct sp_manager *m = x->call.m;
 
     return x->ask.permissions == SP_PERMISSIONS_ADDITIONAL && x->ask.additional != NULL &&
-           sp_run_plan_is_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id,
-                                  x->ask.additional, sp_home_policy(x->home));
+           sp_run_plan_is_granted(m->approvals, sp_str_of(x->environment->id), x->ask.turn_id,
+                                  x->ask.additional, sp_environment_policy(x->environment));
 }
 
 /* A text with the policy's name in it. */
@@ -213,7 +213,7 @@ static bool resolve_argv(struct sp_exec *x)
 static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
 {
     const struct sp_str dir = x->ask.workdir;
-    const char *cwd = x->home_cwd;
+    const char *cwd = x->environment_cwd;
 
     if (dir.n != 0 && (dir.p[0] == '/' || sp_shell_is_foreign_path(dir)))
         return strndup(dir.p, dir.n);
@@ -221,7 +221,7 @@ static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
         (void)sp_fail(e, SP_E_FAILED, 0,
                       "environment `%s` does not tell its working directory; give an absolute "
                       "`workdir`",
-                      x->home->id);
+                      x->environment->id);
         return NULL;
     }
     return dir.n == 0 ? strdup(cwd) : sp_path_normalise(dir.p, cwd);
@@ -233,11 +233,12 @@ static bool resolve_cwd(struct sp_exec *x)
     struct sp_err e = {0};
     int r = 0;
 
-    x->home_cwd = x->home->cwd != NULL ? x->home->cwd : x->facts.cwd;
+    x->environment_cwd = x->environment->cwd != NULL ? x->environment->cwd : x->facts.cwd;
     if (x->facts.is_remote)
         cwd = remote_workdir(x, &e);
     else
-        r = sp_shell_workdir(x->ask.workdir, x->home_cwd != NULL ? x->home_cwd : "/", &cwd, &e);
+        r = sp_shell_workdir(x->ask.workdir, x->environment_cwd != NULL ? x->environment_cwd : "/",
+                             &cwd, &e);
     if (r == -SP_E_INVALID) {
         sp_call_fault(&x->call, SP_FAULT_CREATE, "%s", e.msg);
         return false;

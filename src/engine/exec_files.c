@@ -104,7 +104,7 @@ static bool is_late(const struct sp_exec_files *f)
 static int ask(struct sp_exec_files *f, void (*fn)(struct sp_backend_file *), struct sp_err *e)
 {
     f->ask.fn = fn;
-    return sp_backend_ask_file(f->x->home->backend, &f->ask, e);
+    return sp_backend_ask_file(f->x->environment->backend, &f->ask, e);
 }
 
 /* ---- reading ---- */

@@ -76,10 +76,10 @@ static bool is_wanted(const struct sp_exec *x)
 
     if (x->plan.is_free && x->plan.free.drops_login)
         return false;
-    return x->call.m->options.snapshots != NULL && x->home->has_snapshots && !x->facts.is_remote &&
-           x->shell.path != NULL && x->is_login &&
+    return x->call.m->options.snapshots != NULL && x->environment->has_snapshots &&
+           !x->facts.is_remote && x->shell.path != NULL && x->is_login &&
            (type == SP_SHELL_BASH || type == SP_SHELL_ZSH || type == SP_SHELL_SH) &&
-           x->home_cwd != NULL && sp_str_eq(x->cwd, sp_str_of(x->home_cwd));
+           x->environment_cwd != NULL && sp_str_eq(x->cwd, sp_str_of(x->environment_cwd));
 }
 
 static void on_snapshot(struct sp_snapshot_wait *w, const char *path)
@@ -202,7 +202,7 @@ bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *env)
     if (x->ask.call_id.n != 0)
         env->ask.call_id = x->ask.call_id;
     if (!x->plan.is_free)
-        env->ask.permission_profile = optional(x->home->policy_name);
+        env->ask.permission_profile = optional(x->environment->policy_name);
     add_marks(env, x);
     return add_plain(env, x);
 }
@@ -211,7 +211,7 @@ bool sp_exec_make_environ(struct sp_exec *x, struct sp_exec_environ *env)
 
 static bool describe(struct sp_process *p, const struct sp_exec *x)
 {
-    p->home = sp_home_ref(x->home);
+    p->environment = sp_environment_ref(x->environment);
     p->is_remote = x->facts.is_remote;
     p->is_tty = x->ask.is_tty;
     p->has_stdin = x->ask.wants_stdin;
@@ -253,7 +253,7 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
         rewritten[2] = (struct sp_str){script.data, script.len};
         launch.argv = rewritten;
     }
-    return sp_job_start(x->home->backend, &p->job, &sp_process_job_ops, &launch, e);
+    return sp_job_start(x->environment->backend, &p->job, &sp_process_job_ops, &launch, e);
 }
 
 bool sp_exec_launch(struct sp_exec *x)

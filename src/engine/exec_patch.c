@@ -36,12 +36,13 @@ static bool refuse(struct sp_exec *x, const char *why)
 /* Paths of another kind of host are not ours to take apart. */
 static bool check_place(struct sp_exec *x)
 {
-    if (!x->facts.is_remote || (sp_backend_has_files(x->home->backend) && x->cwd.p[0] == '/'))
+    if (!x->facts.is_remote ||
+        (sp_backend_has_files(x->environment->backend) && x->cwd.p[0] == '/'))
         return true;
     sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
                   FAILED "environment `%s` has no files that a patch could change; change them "
                          "with commands",
-                  x->home->id);
+                  x->environment->id);
     return false;
 }
 
@@ -63,13 +64,13 @@ static bool check_environment(struct sp_exec *x)
 {
     const struct sp_str id = x->patch.patch.environment_id;
 
-    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->home->id)) ||
+    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->environment->id)) ||
         (!x->facts.is_remote && sp_str_eq(id, SP_STR("local"))))
         return true;
     sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
                   FAILED "the patch is for environment `" SP_STR_FMT
                          "`, and the command for `%s`; name the same one in both",
-                  SP_STR_ARG(id), x->home->id);
+                  SP_STR_ARG(id), x->environment->id);
     return false;
 }
 
@@ -136,11 +137,13 @@ static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp
     struct sp_profile wider;
     int r;
 
-    if (!sp_policy_copy(&x->home->policy, ret))
+    if (!sp_policy_copy(&x->environment->policy, ret))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    if (ret->cwd == NULL && x->home_cwd != NULL && (ret->cwd = strdup(x->home_cwd)) == NULL)
+    if (ret->cwd == NULL && x->environment_cwd != NULL &&
+        (ret->cwd = strdup(x->environment_cwd)) == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    r = sp_approvals_granted(m->approvals, sp_str_of(x->home->id), x->ask.turn_id, &granted, e);
+    r = sp_approvals_granted(m->approvals, sp_str_of(x->environment->id), x->ask.turn_id, &granted,
+                             e);
     if (r == 0)
         r = sp_profile_widen(&ret->profile, &granted, &wider, e);
     sp_grant_done(&granted);
@@ -227,7 +230,7 @@ static bool start(struct sp_exec *x, const struct sp_policy *policy)
         .timeout_ms = SP_EXEC_VERIFY_MS,
         .cap = SP_PATCH_REPORT_BYTES,
     };
-    if (sp_run_start(x->home->backend, &ask, on_report, x, &p->run, &e) == 0)
+    if (sp_run_start(x->environment->backend, &ask, on_report, x, &p->run, &e) == 0)
         return true;
     sp_call_fail_create(&x->call, &e, 0);
     return false;
@@ -256,7 +259,7 @@ bool sp_exec_verify_patch(struct sp_exec *x)
         p->is_over = true;
         return true;
     }
-    return x->home->has_policy ? start_confined(x) : start(x, NULL);
+    return x->environment->has_policy ? start_confined(x) : start(x, NULL);
 }
 
 bool sp_exec_has_changes(struct sp_exec *x)
@@ -329,7 +332,7 @@ bool sp_exec_apply_patch(struct sp_exec *x)
         .input = {input.data, input.len},
         .timeout_ms = SP_EXEC_PATCH_MS,
     };
-    if (sp_run_start(x->home->backend, &ask, on_result, x, &p->run, &e) < 0) {
+    if (sp_run_start(x->environment->backend, &ask, on_result, x, &p->run, &e) < 0) {
         sp_call_fail_create(&x->call, &e, 0);
         return false;
     }

@@ -53,7 +53,7 @@ struct sp_exec {
     struct sp_grant grant;  /* what ask.additional points to */
     uint64_t yield_ms, early_ms;
 
-    struct sp_home *home; /* a reference; NULL: not found yet */
+    struct sp_environment *environment; /* a reference; NULL: not found yet */
     struct sp_backend_wait facts_wait;
     struct sp_backend_facts facts;
     struct sp_err unreachable; /* code NONE: it is not */
@@ -61,8 +61,8 @@ struct sp_exec {
     struct sp_shell shell; /* path NULL: argv was given */
     const struct sp_str *argv;
     struct sp_str cwd;
-    const char *home_cwd; /* NULL: not known */
-    const char *snapshot; /* NULL: none */
+    const char *environment_cwd; /* NULL: not known */
+    const char *snapshot;        /* NULL: none */
     struct sp_snapshot_wait snapshot_wait;
     struct sp_run_plan plan;
     struct sp_buf environ; /* as the plan sees it */

@@ -21,7 +21,7 @@ struct sp_snapshots;
 #define SP_ENVIRONMENTS_MAX 64
 
 /* A place to run commands in. The first is the primary one. */
-struct sp_environment {
+struct sp_environment_spec {
     const char *id;
     struct sp_backend *backend; /* borrowed; outlives its use, see sp_manager_uses */
     const char *cwd;            /* absolute, of that host; NULL: the backend's */
@@ -159,7 +159,7 @@ struct sp_manager_ops {
 
 struct sp_manager_options {
     struct sp_loop *loop;
-    const struct sp_environment *environments; /* copied; none: every exec is refused (C1) */
+    const struct sp_environment_spec *environments; /* copied; none: every exec is refused (C1) */
     uint32_t environment_count;
     const struct sp_manager_ops *ops;
     void *user;
@@ -226,7 +226,7 @@ void sp_manager_answer_now(struct sp_manager *m, uint64_t call);
  * An environment of a new id is added; one of a known id is replaced for calls that begin from now
  * on: its processes live on as they are. All is copied. SP_E_LIMIT: there are too many.
  */
-int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment *environment,
+int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment_spec *environment,
                                struct sp_err *e);
 /* Its processes are terminated; calls under way go on. false: there is none, or it is the primary
  * one. */

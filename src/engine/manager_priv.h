@@ -162,7 +162,7 @@ struct sp_process {
     struct sp_keep keep; /* of what follows */
     struct sp_str call_id, turn_id, command, cwd;
     const struct sp_str *argv;
-    struct sp_home *home; /* a reference */
+    struct sp_environment *environment; /* a reference */
 
     struct sp_call *initial;     /* the creating call, while it is active */
     struct sp_call *interaction; /* the one in progress */
@@ -298,12 +298,12 @@ void sp_exec_step(struct sp_call *c);
 
 /* ---- the manager (manager.c, manager_store.c) ---- */
 
-/* ---- environments (home.c) ---- */
+/* ---- environments (manager.c) ---- */
 
 /* A place to run commands in, as it was when a call began: it never changes. */
-struct sp_home {
+struct sp_environment {
     struct sp_manager *m;
-    struct sp_home *prev, *next; /* of all that are referred to */
+    struct sp_environment *prev, *next; /* of all that are referred to */
     uint32_t refs;
     char *id;
     struct sp_backend *backend;
@@ -313,12 +313,12 @@ struct sp_home {
     char *policy_name;  /* NULL: none */
     bool has_snapshots; /* those of the options are of this place, and of its policy */
 };
-struct sp_home *sp_home_ref(struct sp_home *h);
-void sp_home_unref(struct sp_home *h); /* NULL is fine */
+struct sp_environment *sp_environment_ref(struct sp_environment *h);
+void sp_environment_unref(struct sp_environment *h); /* NULL is fine */
 /* The primary one if id.p is NULL; NULL: there is none of that id. */
-struct sp_home *sp_manager_find_home(const struct sp_manager *m, struct sp_str id);
+struct sp_environment *sp_manager_find_environment(const struct sp_manager *m, struct sp_str id);
 
-static inline const struct sp_policy *sp_home_policy(const struct sp_home *h)
+static inline const struct sp_policy *sp_environment_policy(const struct sp_environment *h)
 {
     return h->has_policy ? &h->policy : NULL;
 }
@@ -335,9 +335,10 @@ struct sp_manager {
     struct sp_allowance allowance;
     uint64_t poll_max_ms;
     const char *account_shell;
-    struct sp_home *homes[SP_ENVIRONMENTS_MAX]; /* the first is the primary one */
-    uint32_t home_count;
-    struct sp_home *all_homes; /* with those that were replaced and are still in use */
+    struct sp_environment *environments[SP_ENVIRONMENTS_MAX]; /* the first is the primary one */
+    uint32_t environment_count;
+    struct sp_environment
+        *all_environments; /* with those that were replaced and are still in use */
 
     struct sp_ids *ids;
     struct sp_process *first, *last;

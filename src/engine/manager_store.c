@@ -145,13 +145,13 @@ void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct s
         if (next == NULL)
             return;
         last = next->id;
-        fn(user,
-           &(struct sp_manager_entry){.call_id = next->call_id,
-                                      .process_id = next->id,
-                                      .command = next->command,
-                                      .cwd = next->cwd,
-                                      .is_tty = next->is_tty,
-                                      .environment = next->home == NULL ? "" : next->home->id});
+        fn(user, &(struct sp_manager_entry){
+                     .call_id = next->call_id,
+                     .process_id = next->id,
+                     .command = next->command,
+                     .cwd = next->cwd,
+                     .is_tty = next->is_tty,
+                     .environment = next->environment == NULL ? "" : next->environment->id});
     }
 }
 
@@ -177,8 +177,8 @@ struct sp_remembered {
     size_t bytes;
     struct sp_keep keep;
     struct sp_headtail transcript;
-    struct sp_home *home;        /* a reference, for view.policy */
-    struct sp_manager_view view; /* but for the output */
+    struct sp_environment *environment; /* a reference, for view.policy */
+    struct sp_manager_view view;        /* but for the output */
 };
 
 /* ---- forgetting ---- */
@@ -195,7 +195,7 @@ static void forget(struct sp_remembered *r)
     m->remembered_bytes -= r->bytes;
     sp_manager_unreserve(m, r->view.process_id);
     sp_headtail_done(&r->transcript);
-    sp_home_unref(r->home);
+    sp_environment_unref(r->environment);
     sp_keep_done(&r->keep);
     free(r);
 }
@@ -256,8 +256,8 @@ static void show(const struct sp_process *p, struct sp_manager_view *ret)
         .call_id = p->call_id,
         .command = p->command,
         .cwd = p->cwd,
-        .environment = p->home == NULL ? "" : p->home->id,
-        .policy = p->home == NULL ? NULL : sp_home_policy(p->home),
+        .environment = p->environment == NULL ? "" : p->environment->id,
+        .policy = p->environment == NULL ? NULL : sp_environment_policy(p->environment),
         .is_remote = p->is_remote,
         .is_tty = p->is_tty,
         .started_at_ms = p->started_at_ms,
@@ -390,7 +390,7 @@ static struct sp_remembered *make(struct sp_process *p)
         return NULL;
     }
     r->m = p->m;
-    r->home = p->home == NULL ? NULL : sp_home_ref(p->home);
+    r->environment = p->environment == NULL ? NULL : sp_environment_ref(p->environment);
     r->transcript = sp_headtail_drain(&p->transcript);
     sp_headtail_trim(&r->transcript);
     r->bytes =

@@ -20,9 +20,9 @@
 
 struct request {
     struct sp_call call;
-    struct sp_permissions_ask ask; /* its strings are the call's */
-    struct sp_grant asked;         /* what ask.permissions points to */
-    struct sp_home *home;          /* a reference; NULL: none */
+    struct sp_permissions_ask ask;      /* its strings are the call's */
+    struct sp_grant asked;              /* what ask.permissions points to */
+    struct sp_environment *environment; /* a reference; NULL: none */
     struct sp_asking asking;
     struct sp_buf answer; /* once it is decided: JSON, or the refusal */
     bool is_begun, is_decided, is_granted, is_abort;
@@ -55,7 +55,7 @@ static bool audit(struct request *r, const char *requirement, const char *decisi
     const struct sp_str argv[] = {SP_STR("request_permissions"), view(&what)};
     const struct sp_audit_entry entry = {
         .call_id = r->ask.call_id,
-        .environment = sp_str_of(r->home->id),
+        .environment = sp_str_of(r->environment->id),
         .cwd = r->asking.question.cwd,
         .command = {argv, 2},
         .policy = sp_approvals_policy(a),
@@ -129,7 +129,8 @@ static int work_out(const struct request *r, const struct sp_decision *d, struct
                        "it was granted for the turn, and the call names none: it can be granted "
                        "for the session alone");
     return sp_grant_intersect(&r->asked, d->permissions != NULL ? d->permissions : &r->asked,
-                              r->home->has_policy ? &r->home->policy : &nothing, ret, e);
+                              r->environment->has_policy ? &r->environment->policy : &nothing, ret,
+                              e);
 }
 
 /* The last step is the one that cannot be undone. */
@@ -146,7 +147,7 @@ static int keep(struct request *r, const struct sp_decision *d, const struct sp_
     if (d->wants_strict_review)
         result = sp_approvals_be_strict(a, turn_id, e);
     if (result == 0 && (granted->extra.count != 0 || granted->extra.has_network))
-        result = sp_approvals_grant(a, sp_str_of(r->home->id), turn_id, granted, e);
+        result = sp_approvals_grant(a, sp_str_of(r->environment->id), turn_id, granted, e);
     return result;
 }
 
@@ -209,16 +210,16 @@ static bool refuse_arguments(struct request *r)
     struct sp_manager *m = r->call.m;
     struct sp_err e = {0};
 
-    r->home = sp_manager_find_home(m, r->ask.environment_id);
-    if (r->home != NULL)
-        (void)sp_home_ref(r->home);
+    r->environment = sp_manager_find_environment(m, r->ask.environment_id);
+    if (r->environment != NULL)
+        (void)sp_environment_ref(r->environment);
     if (!m->options.has_additional_permissions)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS,
                       "permission requests are disabled; enable "
                       "`features.exec_permission_approvals` before using `request_permissions`");
-    else if (m->home_count == 0)
+    else if (m->environment_count == 0)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "unified exec is unavailable in this session");
-    else if (r->home == NULL)
+    else if (r->environment == NULL)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "unknown turn environment id `" SP_STR_FMT "`",
                       SP_STR_ARG(r->ask.environment_id));
     else if (sp_grant_normalise(&r->asked, &e) < 0)
@@ -243,12 +244,13 @@ static void begin(struct request *r)
         .question = {.kind = SP_QUESTION_PERMISSIONS,
                      .call_id = r->ask.call_id,
                      .turn_id = r->ask.turn_id,
-                     .environment = sp_str_of(r->home->id),
-                     .cwd = {r->home->cwd, r->home->cwd == NULL ? 0 : strlen(r->home->cwd)},
+                     .environment = sp_str_of(r->environment->id),
+                     .cwd = {r->environment->cwd,
+                             r->environment->cwd == NULL ? 0 : strlen(r->environment->cwd)},
                      .reason = r->ask.reason,
                      .additional = &r->asked,
-                     .profile = sp_home_policy(r->home),
-                     .profile_name = r->home->policy_name},
+                     .profile = sp_environment_policy(r->environment),
+                     .profile_name = r->environment->policy_name},
         .told = on_decision,
     };
     if (!may_ask(sp_approvals_policy(m->approvals)))
@@ -307,7 +309,7 @@ static void release(struct sp_call *c)
     sp_asking_done(&r->asking);
     if (is_open)
         (void)audit(r, "ask", sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, NULL);
-    sp_home_unref(r->home);
+    sp_environment_unref(r->environment);
     sp_grant_done(&r->asked);
     sp_buf_done(&r->answer);
 }

@@ -415,7 +415,7 @@ void sp_process_free(struct sp_process *p)
     sp_process_done_output(p);
     *(p->prev != NULL ? &p->prev->next : &m->first) = p->next;
     *(p->next != NULL ? &p->next->prev : &m->last) = p->prev;
-    sp_home_unref(p->home);
+    sp_environment_unref(p->environment);
     sp_keep_done(&p->keep);
     free(p);
 }

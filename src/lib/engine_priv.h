@@ -141,7 +141,7 @@ struct sp_lib_place *sp_lib_place_ref(struct sp_lib_place *p);
 void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
 /* NULL: the primary one. */
 struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const char *name);
-struct sp_environment sp_lib_place_environment(const struct sp_lib_place *p); /* borrowed */
+struct sp_environment_spec sp_lib_place_environment(const struct sp_lib_place *p); /* borrowed */
 
 /* ---- place.c ---- */
 

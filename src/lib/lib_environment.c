@@ -160,9 +160,9 @@ struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const cha
     return NULL;
 }
 
-struct sp_environment sp_lib_place_environment(const struct sp_lib_place *p)
+struct sp_environment_spec sp_lib_place_environment(const struct sp_lib_place *p)
 {
-    return (struct sp_environment){
+    return (struct sp_environment_spec){
         .id = p->name,
         .backend = p->where->backend,
         .cwd = p->cwd,
@@ -329,7 +329,7 @@ static int update(struct sp_engine *engine, const struct sp_environment_options 
     struct sp_lib_place *p = make(engine, &a, e);
     if (p == NULL)
         return -(int)e->code;
-    const struct sp_environment environment = sp_lib_place_environment(p);
+    const struct sp_environment_spec environment = sp_lib_place_environment(p);
     const int r = sp_manager_set_environment(engine->manager, &environment, e);
     if (r < 0) {
         sp_lib_place_unref(p);

@@ -143,7 +143,7 @@ int sp_lib_open_manager(struct sp_engine *engine, const struct sp_engine_options
                                               .ask = sp_lib_tell_question};
     static const struct sp_manager_ops nobody_consents = {.event = sp_lib_tell_event};
     const struct sp_environ_ask environ_ask = sp_lib_environ(engine, engine->places[0]);
-    const struct sp_environment place = sp_lib_place_environment(engine->places[0]);
+    const struct sp_environment_spec place = sp_lib_place_environment(engine->places[0]);
     const int r = find_approvals(engine, o->approve, e);
 
     if (r < 0)

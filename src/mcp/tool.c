@@ -187,7 +187,7 @@ char *sp_mcp_tool_copy(struct sp_str s)
     return copy;
 }
 
-const struct sp_environment *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id)
+const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id)
 {
     const struct sp_manager_options *o = sp_mcp_options(m)->manager;
 
@@ -198,7 +198,7 @@ const struct sp_environment *sp_mcp_tool_environment(const struct sp_mcp *m, str
 }
 
 const struct sp_policy *sp_mcp_tool_policy(const struct sp_mcp *m,
-                                           const struct sp_environment *environment)
+                                           const struct sp_environment_spec *environment)
 {
     return environment != NULL && environment->has_own_policy ? environment->policy
                                                               : sp_mcp_options(m)->manager->policy;

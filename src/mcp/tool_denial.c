@@ -214,7 +214,7 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
 /* ---- all of it ---- */
 
 static struct finder finder(struct sp_mcp_denials *d, const struct sp_mcp *m,
-                            const struct sp_environment *where)
+                            const struct sp_environment_spec *where)
 {
     return (struct finder){d, sp_mcp_tool_policy(m, where), &sp_mcp_options(m)->fixed,
                            sp_mcp_tool_is_remote(m, where)};
@@ -240,7 +240,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 }
 
 int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
-                           const struct sp_environment *where, const char *path,
+                           const struct sp_environment_spec *where, const char *path,
                            struct sp_explained *ret, struct sp_err *e)
 {
     struct finder f = finder(d, m, where);

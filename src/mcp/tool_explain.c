@@ -177,7 +177,7 @@ static bool say_wrong(struct explaining *x, const char *why)
 }
 
 static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
-                         const struct sp_environment *where, struct sp_str path,
+                         const struct sp_environment_spec *where, struct sp_str path,
                          struct sp_mcp_denials *d)
 {
     const struct sp_mcp *m = r->caller->mcp;
@@ -225,7 +225,7 @@ static const char *rule_of_host(const struct sp_rules *rules, struct sp_str host
 }
 
 static bool explain_host(struct explaining *x, const struct sp_mcp_run *r,
-                         const struct sp_environment *where, struct sp_str host,
+                         const struct sp_environment_spec *where, struct sp_str host,
                          struct sp_mcp_denials *d)
 {
     const struct sp_mcp_options *o = sp_mcp_run_options(r);
@@ -266,7 +266,8 @@ struct asked {
 static bool explain(struct explaining *x, const struct sp_mcp_run *r, const struct asked *a)
 {
     struct sp_mcp_denials d __attribute__((cleanup(sp_mcp_denials_done))) = {0};
-    const struct sp_environment *where = sp_mcp_tool_environment(r->caller->mcp, a->environment_id);
+    const struct sp_environment_spec *where =
+        sp_mcp_tool_environment(r->caller->mcp, a->environment_id);
     const bool ok = a->has_id           ? explain_session(x, r, a->id, &d)
                     : a->path.p != NULL ? explain_path(x, r, where, a->path, &d)
                                         : explain_host(x, r, where, a->host, &d);

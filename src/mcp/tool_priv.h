@@ -49,12 +49,12 @@ char *sp_mcp_tool_copy(struct sp_str s);
 /* Where commands of the first environment run: absolute, or NULL if nobody here knows. */
 const char *sp_mcp_tool_cwd(const struct sp_mcp *m);
 /* The first one if id.p is NULL; NULL: there is none of that name. */
-const struct sp_environment *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id);
+const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id);
 /* Of first attempts there; NULL: no sandbox. */
 const struct sp_policy *sp_mcp_tool_policy(const struct sp_mcp *m,
-                                           const struct sp_environment *environment);
+                                           const struct sp_environment_spec *environment);
 static inline bool sp_mcp_tool_is_remote(const struct sp_mcp *m,
-                                         const struct sp_environment *environment)
+                                         const struct sp_environment_spec *environment)
 {
     return environment != NULL && sp_mcp_options(m)->manager->environment_count > 1
                ? environment->is_remote
@@ -107,7 +107,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
                          const struct sp_mcp_denied *what);
 /* A path under the policy, whoever tried it; *ret says all of it. */
 int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
-                           const struct sp_environment *where, const char *path,
+                           const struct sp_environment_spec *where, const char *path,
                            struct sp_explained *ret, struct sp_err *e);
 bool sp_mcp_denials_of_host(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *host,
                             const char *rule);

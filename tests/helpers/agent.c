@@ -131,13 +131,13 @@ static int begin(struct agent *a, struct sp_err *e)
     static const struct sp_manager_ops quiet = {.event = on_event, .ask = on_question};
     static const struct sp_manager_ops nosy = {
         .event = on_event, .ask = on_question, .intercept = on_intercept};
-    struct sp_environment places[MAX_ENVIRONMENTS] = {0};
+    struct sp_environment_spec places[MAX_ENVIRONMENTS] = {0};
     struct sp_manager_options m = a->o.manager;
     int r = sp_loop_new(&a->loop, e);
 
     for (uint32_t i = 0; r == 0 && i < a->o.place_count; i++) {
         r = make_backend(a, &a->o.places[i], &a->backends[i], e);
-        places[i] = (struct sp_environment){
+        places[i] = (struct sp_environment_spec){
             .id = a->o.places[i].id, .backend = a->backends[i], .cwd = a->o.cwd};
     }
     if (r == 0 && a->o.snapshots != NULL)

@@ -20,7 +20,7 @@ static struct sp_loop *loop;
 static struct sp_backend *backend;
 static struct sp_mcp *mcp;
 static struct sp_mcp_caller *caller;
-static struct sp_environment place;
+static struct sp_environment_spec place;
 static struct sp_manager_options manager_options;
 static struct sp_mcp_options mcp_options;
 static struct sp_rules *rules;
@@ -283,7 +283,7 @@ static inline int begin_without_server(void **state)
     fds_before = open_fds();
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)
         return -1;
-    place = (struct sp_environment){.id = "local", .backend = backend, .cwd = "/"};
+    place = (struct sp_environment_spec){.id = "local", .backend = backend, .cwd = "/"};
     manager_options = (struct sp_manager_options){.environments = &place,
                                                   .environment_count = 1,
                                                   .has_deterministic_ids = true,

@@ -22,7 +22,7 @@ static struct sp_mcp *mcp;
 static struct sp_mcp_caller *caller;
 static struct sp_manager_options manager_options;
 static struct sp_mcp_options mcp_options;
-static struct sp_environment place;
+static struct sp_environment_spec place;
 static int fds_before;
 static char *listed;     /* what tools/list says */
 static bool is_starving; /* no memory for the checker either */
@@ -362,7 +362,7 @@ static inline int begin_at(const char *cwd)
     fds_before = open_fds();
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)
         return -1;
-    place = (struct sp_environment){.id = "local", .backend = backend, .cwd = cwd};
+    place = (struct sp_environment_spec){.id = "local", .backend = backend, .cwd = cwd};
     manager_options = (struct sp_manager_options){.loop = loop,
                                                   .environments = &place,
                                                   .environment_count = 1,

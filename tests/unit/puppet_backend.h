@@ -340,7 +340,7 @@ static inline int exec_background(const char *cmd, bool is_tty)
 
 /* ---- every test's beginning and end ---- */
 
-static struct sp_environment puppet_place;
+static struct sp_environment_spec puppet_place;
 
 static inline int begin_puppets(void **state)
 {
@@ -355,7 +355,7 @@ static inline int begin_puppets(void **state)
     puppet_facts = (struct sp_backend_facts){.cwd = "/site"};
     puppets.loop = loop;
     begin_manager();
-    puppet_place = (struct sp_environment){.id = "local", .backend = &puppets, .cwd = "/site"};
+    puppet_place = (struct sp_environment_spec){.id = "local", .backend = &puppets, .cwd = "/site"};
     options.environments = &puppet_place;
     options.environment_count = 1;
     make_manager();

@@ -15,7 +15,7 @@ static int fds_before;
 static int begin(void **state)
 {
     const struct sp_local_options o = {.program = getenv("SALLYPORT"), .cwd = "/"};
-    static struct sp_environment place;
+    static struct sp_environment_spec place;
     struct sp_err e = {0};
 
     (void)state;
@@ -23,7 +23,7 @@ static int begin(void **state)
     if (sp_loop_new(&loop, &e) < 0 || sp_local_new(loop, &o, &backend, &e) < 0)
         return -1;
     begin_manager();
-    place = (struct sp_environment){.id = "local", .backend = backend, .cwd = "/"};
+    place = (struct sp_environment_spec){.id = "local", .backend = backend, .cwd = "/"};
     options.environments = &place;
     options.environment_count = 1;
     make_manager();
