@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "cli/own_stdio.h"
 #include "cli/question_text.h"
-#include "cli/terminal.h"
 #include "cli/tty_input.h"
 
 #define TTY      "/dev/tty"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * carry_priv: what the files behind carry.h share.
+ * carry_priv: a run, shared by carry.c (the command and its streams) and carry_signals.c.
  */
 #ifndef SP_CLI_CARRY_PRIV_H
 #define SP_CLI_CARRY_PRIV_H
@@ -8,42 +8,39 @@
 #include <signal.h>
 
 #include "cli/carry.h"
-#include "cli/port.h"
-#include "cli/terminal.h"
+#include "cli/own_stdio.h"
 
-/* From our stdin to the command's: one chunk on its way at a time, so that we take little more
- * than the command does. */
+/* One chunk is in flight at a time: what we have read and the command has not is lost to whoever
+ * reads our stdin next. */
 struct sp_carry_input {
-    struct sp_port port;
-    struct sp_watch watch;
-    struct sp_deferred again; /* a file is always ready: read it in parts */
-    struct sp_timer retry;    /* we are a background job, or its queue is full */
-    struct sp_job_call call;  /* a write, or the wait for its end */
+    struct sp_stdin in;
+    struct sp_timer full;    /* the job's queue is full: write again */
+    struct sp_job_call call; /* write, then flush */
     struct sp_job_call close;
-    size_t len; /* of the chunk that is on its way; 0: none is */
+    size_t len; /* of the chunk in flight; 0: none */
     char chunk[65536];
 };
 
-/* To our stdout and stderr, in the order in which it came. */
+/* stdout and stderr keep the order in which output arrives: while one is full, nothing is taken. */
 struct sp_carry_output {
     struct sp_port ports[2];
-    struct sp_watch watch; /* of the one that is full */
-    struct sp_buf pending; /* for it; nothing more is taken until it is written */
-    size_t at;             /* so much of it is */
-    int to;                /* which port */
-    bool is_refusing;      /* the job has more */
-    struct sp_timer quiet; /* the command has exited, and others hold its streams */
+    struct sp_watch watch; /* of the full port */
+    struct sp_buf pending; /* for the full port, or from the scribe */
+    size_t at;             /* bytes of `pending` that are written */
+    int to;                /* index of the port */
+    bool is_refusing;      /* the job was told to wait: sp_job_go_on is due */
+    struct sp_timer quiet; /* the command has exited, and descendants hold its streams */
     uint64_t exited_ms;
 };
 
 struct sp_carry_signals {
     int fd;
     struct sp_watch watch;
-    sigset_t waiting; /* to be passed on, one after the other */
+    sigset_t waiting; /* to be passed on, one call at a time */
     struct sp_job_call call, resize, kill;
-    int passing; /* the one on its way; 0: none */
+    int passing; /* the signal of `call`; 0: no call is in flight */
     bool is_resizing, has_new_size, is_killing;
-    uint64_t unheard_ms; /* when the one that wants an end came; 0: it has been answered */
+    uint64_t unanswered_ms; /* since when a deadly signal is in flight; 0: none is */
 };
 
 struct sp_carry {
@@ -51,45 +48,33 @@ struct sp_carry {
     struct sp_loop *loop;
     struct sp_job job;
     struct sp_backend_wait facts;
-    struct sp_timer timeout; /* for the command, then for its end */
+    struct sp_timer timeout; /* of the command; after that, of its end */
     struct sp_terminal terminal;
     struct sp_carry_input input;
     struct sp_carry_output output;
     struct sp_carry_signals signals;
-    bool is_live;   /* started, and not yet exited */
-    bool is_ending; /* the outcome is known */
-    bool has_exited, has_run;
-    bool is_asking; /* whether it may start */
-    bool is_again;  /* the second attempt; `first` is how the first one ended */
+    bool is_live;   /* started and not exited */
+    bool is_ending; /* the result is known, and its output may be pending */
+    bool has_exited;
+    bool is_asking; /* may_start said WAIT */
+    bool is_retry;  /* the second attempt; `first` is the result of the first */
     struct sp_carry_result first;
     uint64_t began_ns;
     struct sp_carry_result result;
-    int failed; /* minus a code: error says why */
+    int failed; /* minus the code of `error`; 0: none */
     struct sp_err error;
 };
 
-/* The outcome is known: what is left to be said is said, and the run is over. */
+/* The result is known: pending output is written, then the run stops. */
 void sp_carry_finish(struct sp_carry *c);
-/* The run is over now. */
+/* Stops the run at once. */
 void sp_carry_stop(struct sp_carry *c);
-
-/* Whether the command reads from us. */
-void sp_carry_begin_input(struct sp_carry *c);
-void sp_carry_end_input(struct sp_carry *c);
-
-void sp_carry_begin_output(struct sp_carry *c);
-void sp_carry_end_output(struct sp_carry *c);
-/* false: not now; sp_job_go_on follows. */
-bool sp_carry_take(struct sp_carry *c, enum sp_stream stream, struct sp_str bytes);
-/* The scribe has added to output.pending. false: no memory (`ok` is what it said). */
-void sp_carry_flush(struct sp_carry *c, bool ok);
-/* Others may hold the streams of a command that has exited, for hours: they have a moment. */
-void sp_carry_await_quiet(struct sp_carry *c);
 
 int sp_carry_begin_signals(struct sp_carry *c, struct sp_err *e);
 void sp_carry_end_signals(struct sp_carry *c);
-/* What was on its way to a job that is released: no answer will come. */
+/* The job is released: calls in flight will not be answered. */
 void sp_carry_forget_signals(struct sp_carry *c);
+/* Sends the next waiting signal, if the command is live and no call is in flight. */
 void sp_carry_pass_signals(struct sp_carry *c);
 void sp_carry_pass(struct sp_carry *c, int signal);
 void sp_carry_kill(struct sp_carry *c);

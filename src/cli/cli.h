@@ -11,17 +11,14 @@
 
 enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2, SP_EXIT_UNREACHABLE = 123 };
 
-extern const struct sp_command sp_command_doctor, sp_command_audit, sp_command_patch;
+extern const struct sp_command sp_command_patch, sp_command_audit, sp_command_doctor, sp_command_ps,
+    sp_command_logs, sp_command_attach, sp_command_kill;
 
 int sp_cmd_serve(int argc, char **argv);
 int sp_cmd_exec(int argc, char **argv);
 int sp_cmd_mcp(int argc, char **argv);
 int sp_cmd_sandbox(int argc, char **argv);
 int sp_cmd_rules(int argc, char **argv);
-int sp_cmd_ps(int argc, char **argv);
-int sp_cmd_logs(int argc, char **argv);
-int sp_cmd_attach(int argc, char **argv);
-int sp_cmd_kill(int argc, char **argv);
 
 /* Internal: programs that sallyport starts, of itself. */
 int sp_cmd_cell(int argc, char **argv);

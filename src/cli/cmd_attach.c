@@ -1,116 +1,680 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `sallyport attach`: connects our terminal to a process of a server, until it ends or we detach.
+ *
+ *   output:  server --> queue --> stdout, stderr    a full queue: nothing is read from the server
+ *   input:   stdin --> queue --> one write in flight --> server    a full queue: a pipe is not
+ * read; a terminal is, for the detach key, and other keys are dropped
+ *
+ * While we are its writer, all keys but the detach key go to the process. The terminal is restored
+ * on every way out.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "base/auto.h"
-#include "cli/attach.h"
+#include "base/base64.h"
+#include "cli/escape_text.h"
+#include "cli/observe.h"
+#include "cli/own_stdio.h"
+#include "cli/signals.h"
 
-static const char help[] =
-    "Usage: sallyport attach [OPTIONS] PROC\n"
-    "\n"
-    "Shows what a process of a server writes from now on, and types into it. Any number may\n"
-    "watch; one types, and the size of its terminal holds. PROC is a process id or\n"
-    "SESSION/PROCESS, or its beginning if only one begins so.\n"
-    "\n"
-    "  --read-only         only watch\n"
-    "  --steal             type, even if somebody else does: they go on watching\n"
-    "  --detach-key KEY    leave with this key: C-X for Control and X, or none (default C-])\n"
-    "\n" SP_OBSERVE_HELP_TEXT "\n"
-    "Exit status: the process's own if it ends, 0 on detach; 1 if it failed or there is no such\n"
-    "process; 2 for a wrong flag; 123 if the server cannot be reached or is lost.\n"
-    "Example: sallyport attach --read-only 4b1d/shell\n";
+#define LINGER_MS 2000  /* for children that hold the streams of a process that has exited */
+#define MAX_TYPED 65536 /* bytes that wait to be sent */
+#define INTERRUPT 0x03  /* Ctrl-C, which detaches a person who only watches */
 
-enum { OPT_READ_ONLY = 256, OPT_STEAL, OPT_DETACH_KEY };
-
-static const struct option known[] = {
-    SP_OBSERVE_OPTIONS,
-    {"read-only", no_argument, NULL, OPT_READ_ONLY},
-    {"steal", no_argument, NULL, OPT_STEAL},
-    {"detach-key", required_argument, NULL, OPT_DETACH_KEY},
-    {NULL, 0, NULL, 0},
+struct attach_options {
+    bool is_read_only, is_stealing;
+    int detach_key; /* -1: none */
+    struct sp_observe_options server;
 };
 
-/* C-] and ^] are the byte that a terminal sends for it. */
-static bool read_key(const char *text, int *ret)
-{
-    const char *name = text[0] == '^'                                         ? text + 1
-                       : (text[0] == 'C' || text[0] == 'c') && text[1] == '-' ? text + 2
-                                                                              : "";
+/* stdout or stderr. */
+struct attach_out {
+    struct sp_port port;
+    struct sp_watch watch;
+    struct sp_buf queue;
+    struct attach *attach;
+};
 
-    if (strcmp(text, "none") == 0) {
-        *ret = -1;
-        return true;
-    }
-    if (strlen(name) != 1)
-        return false;
-    const char c = name[0] >= 'a' && name[0] <= 'z' ? (char)(name[0] - 'a' + 'A') : name[0];
-    if (c < '@' || c > '_')
-        return false;
-    *ret = c - '@';
-    return true;
+struct attach {
+    const struct attach_options *options;
+    struct sp_observe *observe;
+    struct sp_loop *loop;
+    struct sp_client *client;
+    const struct sp_listed *proc;
+    struct sp_client_request request; /* process/attach */
+    bool is_attached;                 /* it was answered once */
+    bool is_asking_input;             /* the request wants to write */
+    bool is_writer;                   /* of the process's input, and its terminal has our size */
+    uint64_t last;                    /* number of the last record that arrived */
+
+    struct attach_out outs[2];
+    struct sp_timer linger;
+    bool is_over; /* ends when the queues are written */
+    bool is_cut;  /* ends at once */
+    bool has_exited;
+    int64_t exit_code;
+    int status; /* our exit status, if is_over */
+
+    struct sp_terminal terminal;
+    struct sp_stdin in;
+    char chunk[4096];
+    struct sp_buf typed; /* not sent yet */
+    bool ends_input;     /* the end of stdin follows `typed` */
+    struct sp_client_request write;
+    char write_tag[40];   /* random prefix of write ids, unique across attach processes */
+    uint64_t write_count; /* the rest of the id */
+
+    int signals;
+    struct sp_watch on_signal;
+    struct sp_client_request resize;
+    bool has_new_size; /* to be sent after the resize in flight */
+};
+
+/* ---- output ---- */
+
+static bool is_drained(const struct attach *a)
+{
+    return a->outs[0].queue.len == 0 && a->outs[1].queue.len == 0;
 }
 
-static bool take(void *user, int opt)
+/* The loop stops when the queues are written. */
+static void finish(struct attach *a, int status)
 {
-    struct sp_attach_options *o = user;
+    if (a->is_over)
+        return;
+    a->is_over = true;
+    a->status = status;
+    sp_stdin_stop(&a->in);
+    if (is_drained(a))
+        sp_loop_stop(a->loop);
+}
 
-    switch (opt) {
-    case OPT_READ_ONLY:
-        o->is_read_only = true;
-        return true;
-    case OPT_STEAL:
-        o->is_stealing = true;
-        return true;
-    default:
-        if (read_key(optarg, &o->detach_key))
-            return true;
-        (void)fprintf(stderr,
-                      "sallyport attach: --detach-key: `%s` is not a key such as C-] or C-a\n",
-                      optarg);
-        return false;
+/* The reader of our output is gone: end as a filter in a pipeline does. */
+static void close_out(struct attach_out *out)
+{
+    sp_loop_unwatch(out->attach->loop, &out->watch);
+    sp_buf_done(&out->queue);
+    sp_port_close(&out->port);
+    finish(out->attach, 128 + SIGPIPE);
+}
+
+static void on_writable(struct sp_watch *w, uint32_t events);
+
+static void write_queue(struct attach_out *out)
+{
+    struct attach *a = out->attach;
+    ssize_t n = 0;
+
+    while (out->queue.len > 0 && out->port.fd >= 0 && n >= 0) {
+        n = sp_port_write(&out->port, out->queue.data, out->queue.len);
+        if (n > 0)
+            sp_buf_drop(&out->queue, (size_t)n);
+    }
+    if (n >= 0)
+        sp_loop_unwatch(a->loop, &out->watch);
+    else if (n != -EAGAIN ||
+             (out->watch.fn == NULL &&
+              sp_loop_watch(a->loop, &out->watch, out->port.fd, EPOLLOUT, on_writable, NULL) < 0))
+        close_out(out);
+    sp_client_pause(a->client, !is_drained(a));
+    if (a->is_over && is_drained(a))
+        sp_loop_stop(a->loop);
+}
+
+static void on_writable(struct sp_watch *w, uint32_t events)
+{
+    (void)events; /* an error is found by the write */
+    write_queue(SP_CONTAINER(w, struct attach_out, watch));
+}
+
+static void add_output(struct attach *a, bool is_stderr, struct sp_str bytes)
+{
+    struct attach_out *out = &a->outs[is_stderr];
+
+    if (out->port.fd < 0)
+        return;
+    if (sp_buf_add_str(&out->queue, bytes))
+        write_queue(out);
+    else
+        finish(a, SP_EXIT_FAILED);
+}
+
+/* A line of our own, on stderr. */
+SP_PRINTF(2, 3) static void say(struct attach *a, const char *fmt, ...)
+{
+    const char *nl = a->terminal.is_raw ? "\r\n" : "\n";
+    char text[600];
+    char line[640];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (snprintf(line, sizeof line, "%s[sallyport: %s]%s", nl, text, nl) > 0)
+        add_output(a, true, sp_str_of(line));
+}
+
+/* ---- the size of the window ---- */
+
+static void send_size(struct attach *a, bool redraws);
+
+static void on_resized(struct sp_client_request *r, const struct sp_client_reply *reply)
+{
+    struct attach *a = SP_CONTAINER(r, struct attach, resize);
+
+    (void)reply; /* refused: another client is the writer, and its size counts */
+    if (a->has_new_size)
+        send_size(a, false);
+}
+
+/* Our size becomes that of the process. redraws: the process has to draw its screen again, which
+ * programs do when the size changes, so another size is sent first. */
+static void send_size(struct attach *a, bool redraws)
+{
+    auto_buf struct sp_buf params = {0};
+    uint16_t rows;
+    uint16_t cols;
+
+    if (!a->is_writer || !a->proc->is_tty || a->is_over)
+        return;
+    sp_terminal_size(&rows, &cols);
+    if (rows == 0)
+        return;
+    a->has_new_size = true;
+    if (a->resize.client != NULL)
+        return; /* on_resized sends it */
+    a->has_new_size = redraws;
+    if (!sp_buf_printf(&params, "{") || !sp_listed_add_place(&params, a->proc) ||
+        !sp_buf_printf(&params, ",\"rows\":%u,\"cols\":%u}", redraws && rows > 1 ? rows - 1U : rows,
+                       cols))
+        return; /* out of memory: the next change is sent */
+    a->resize = (struct sp_client_request){.fn = on_resized};
+    sp_client_ask(a->client, &a->resize, "process/resize",
+                  (struct sp_str){params.data, params.len});
+}
+
+/* ---- input ---- */
+
+static void send_typed(struct attach *a);
+
+/* A pipe waits until there is room. A terminal is read in any case: the person may want to leave.
+ */
+static void want_input(struct attach *a)
+{
+    if (!a->is_over && (a->terminal.is_raw || a->typed.len + sizeof a->chunk <= MAX_TYPED))
+        sp_stdin_want(&a->in);
+    else
+        sp_stdin_stop(&a->in);
+}
+
+static void on_written(struct sp_client_request *r, const struct sp_client_reply *reply)
+{
+    struct attach *a = SP_CONTAINER(r, struct attach, write);
+    struct sp_str status = {0};
+    const char *why = NULL;
+
+    if (reply->fate == SP_CLIENT_REFUSED)
+        why = reply->code == sp_code_wire(SP_E_ATTACHED)
+                  ? "somebody else types now; watching"
+                  : "its input cannot be written any more; watching";
+    else if (reply->fate == SP_CLIENT_RESULT &&
+             sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT &&
+             sp_json_opt_str(reply->j, reply->value, "status", &status, NULL) == 0 &&
+             !sp_str_eq(status, SP_STR("accepted")))
+        why = "it takes no input; watching";
+    if (why != NULL) {
+        if (a->is_writer)
+            say(a, "%s", why);
+        a->is_writer = false;
+        sp_buf_done(&a->typed);
+    }
+    send_typed(a);
+    want_input(a);
+}
+
+static void send_write(struct attach *a, const char *method, struct sp_str more)
+{
+    auto_buf struct sp_buf params = {0};
+
+    if (!sp_buf_printf(&params, "{") || !sp_listed_add_place(&params, a->proc) ||
+        !sp_buf_add_str(&params, more) || !sp_buf_printf(&params, "}")) {
+        finish(a, SP_EXIT_FAILED);
+        return;
+    }
+    a->write = (struct sp_client_request){.fn = on_written, .is_repeatable = true};
+    sp_client_ask(a->client, &a->write, method, (struct sp_str){params.data, params.len});
+}
+
+/* Sends the next chunk unless a write is in flight; after the last one, the end of the input. */
+static void send_typed(struct attach *a)
+{
+    char text[SP_BASE64_LEN(sizeof a->chunk) + 1];
+    auto_buf struct sp_buf more = {0};
+    const size_t n = a->typed.len < sizeof a->chunk ? a->typed.len : sizeof a->chunk;
+
+    if (!a->is_writer || a->write.client != NULL)
+        return;
+    if (n == 0) {
+        if (a->ends_input) {
+            a->ends_input = false;
+            send_write(a, "process/closeStdin", SP_STR(""));
+        }
+        return;
+    }
+    const char *end = sp_base64_encode(text, a->typed.data, n);
+    sp_buf_drop(&a->typed, n);
+    if (sp_buf_printf(&more, ",\"chunk\":\"%.*s\",\"writeId\":\"%s-%" PRIu64 "\"",
+                      (int)(end - text), text, a->write_tag, ++a->write_count))
+        send_write(a, "process/write", (struct sp_str){more.data, more.len});
+    else
+        finish(a, SP_EXIT_FAILED);
+}
+
+/* The end of a person's input (Ctrl-D) is the end of the process's; that of a file or a pipe is
+ * not: the process goes on, and so do we. */
+static void end_input(struct attach *a)
+{
+    const bool is_person = isatty(STDIN_FILENO) && !a->terminal.is_raw;
+
+    sp_stdin_close(&a->in);
+    a->ends_input = is_person && !a->proc->is_tty;
+    send_typed(a);
+}
+
+static void on_stdin(struct sp_stdin *in, ssize_t n)
+{
+    struct attach *a = SP_CONTAINER(in, struct attach, in);
+    size_t typed = 0;
+
+    if (n <= 0) {
+        end_input(a);
+        return;
+    }
+    for (; typed < (size_t)n; typed++) {
+        const int c = (unsigned char)a->chunk[typed];
+
+        if (c == a->options->detach_key || (c == INTERRUPT && !a->is_writer && a->terminal.is_raw))
+            break;
+    }
+    if (a->is_writer && sp_buf_add(&a->typed, a->chunk, typed)) /* full: dropped */
+        send_typed(a);
+    if (typed < (size_t)n) {
+        say(a, "detached");
+        finish(a, SP_EXIT_OK);
+    } else {
+        want_input(a);
     }
 }
 
-static const struct sp_verb verb = {.name = "attach",
-                                    .help = help,
-                                    .options = known,
-                                    .take = take,
-                                    .least_words = 1,
-                                    .most_words = 1};
+/* ---- notifications ---- */
 
-static int attach(struct sp_observe *o, const char *word, const struct sp_attach_options *options)
+/* Ends with the exit code of the process. */
+static void finish_with_process(struct attach *a)
 {
-    const struct sp_listed *p = NULL;
+    if (a->has_exited && a->exit_code >= 0 && a->exit_code <= 255) {
+        finish(a, (int)a->exit_code);
+        return;
+    }
+    say(a, "the process is gone, and nobody knows how it ended");
+    finish(a, SP_EXIT_UNREACHABLE);
+}
+
+static void on_linger(struct sp_timer *t)
+{
+    finish_with_process(SP_CONTAINER(t, struct attach, linger));
+}
+
+static void on_note(struct attach *a, const struct sp_note *n)
+{
+    char gap[160];
+
+    if (n->missed_records != 0) {
+        sp_note_say_gap(n, gap);
+        say(a, "%s", gap);
+    }
+    switch (n->kind) {
+    case SP_NOTE_OUTPUT:
+        add_output(a, n->is_stderr, n->bytes);
+        break;
+    case SP_NOTE_EXITED:
+        a->has_exited = true;
+        a->exit_code = n->exit_code;
+        if (!sp_loop_timer(a->loop, &a->linger, sp_loop_now(a->loop) + LINGER_MS, on_linger))
+            finish_with_process(a);
+        break;
+    case SP_NOTE_CLOSED:
+        finish_with_process(a);
+        break;
+    case SP_NOTE_INPUT_LOST:
+        if (a->is_writer)
+            say(a, "somebody else types now; watching");
+        a->is_writer = false;
+        break;
+    case SP_NOTE_OTHER:
+        break;
+    }
+}
+
+static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
+{
+    struct attach *a = user;
+    struct sp_err e = {0};
+    struct sp_note n;
+
+    if (a->is_over)
+        return;
+    if (sp_note_read(a->proc, method, j, params, &n, &e) < 0) {
+        say(a, "a message of the server cannot be read: %s", e.msg);
+        finish(a, SP_EXIT_FAILED);
+        return;
+    }
+    if (n.kind == SP_NOTE_OTHER)
+        return;
+    if (n.kind != SP_NOTE_INPUT_LOST)
+        a->last = n.seq;
+    on_note(a, &n);
+}
+
+static void on_interrupted(void *user, const char *why)
+{
+    (void)why; /* reported if the connection does not come back */
+    say(user, "the connection is lost; trying again");
+}
+
+static void on_dead(void *user)
+{
+    finish(user, SP_EXIT_UNREACHABLE);
+}
+
+/* ---- attaching ---- */
+
+static void request_attach(struct attach *a, bool wants_input);
+
+/* The first answer says how far the output is, and whether the process has ended already. */
+static void on_first_answer(struct attach *a, struct sp_json *j, uint32_t result)
+{
+    const bool is_object = sp_json_type(j, result) == SP_JSON_OBJECT;
+    const uint32_t code = is_object ? sp_json_get(j, result, "exitCode") : SP_JSON_NONE;
+    bool is_closed = false;
+    uint64_t next = 1;
+
+    if (code != SP_JSON_NONE && sp_json_i64(j, code, &a->exit_code))
+        a->has_exited = true;
+    if (is_object && sp_json_def_bool(j, result, "closed", &is_closed, NULL) == 0 && is_closed) {
+        say(a, "it has ended");
+        finish_with_process(a);
+        return;
+    }
+    a->is_attached = true;
+    if (is_object && sp_json_opt_u64(j, result, "nextSeq", UINT64_MAX, &next, NULL) == 0 &&
+        next > 0)
+        a->last = next - 1;
+    if (a->proc->is_tty)
+        sp_terminal_make_raw(&a->terminal);
+    sp_stdin_open(&a->in, a->loop);
+    want_input(a);
+}
+
+static void on_attached(struct sp_client_request *r, const struct sp_client_reply *reply)
+{
+    struct attach *a = SP_CONTAINER(r, struct attach, request);
+    auto_buf struct sp_buf text = {0};
+
+    switch (reply->fate) {
+    case SP_CLIENT_RESULT:
+        a->is_writer = a->is_asking_input;
+        if (!a->is_attached)
+            on_first_answer(a, reply->j, reply->value);
+        send_size(a, true);
+        break;
+    case SP_CLIENT_REFUSED:
+        if (a->is_asking_input && reply->code == sp_code_wire(SP_E_ATTACHED)) {
+            say(a, "somebody else types; watching (--steal takes over)");
+            request_attach(a, false);
+            break;
+        }
+        (void)sp_plain_add(&text, reply->message); /* out of memory: an empty message */
+        say(a, "%.*s", (int)text.len, text.data != NULL ? text.data : "");
+        finish(a, SP_EXIT_FAILED);
+        break;
+    case SP_CLIENT_LOST: /* on_dead or on_back follows */
+        break;
+    }
+}
+
+/* The first time, output begins now; after a reconnect, behind the last record that arrived. */
+static void request_attach(struct attach *a, bool wants_input)
+{
+    const bool is_stealing = wants_input && a->options->is_stealing && !a->is_attached;
+    auto_buf struct sp_buf params = {0};
+    bool ok = sp_buf_printf(&params, "{") && sp_listed_add_place(&params, a->proc) &&
+              sp_buf_printf(&params, ",\"input\":%s,\"steal\":%s", wants_input ? "true" : "false",
+                            is_stealing ? "true" : "false");
+
+    if (ok && a->is_attached)
+        ok = sp_buf_printf(&params, ",\"afterSeq\":%" PRIu64, a->last);
+    if (!ok || !sp_buf_printf(&params, "}")) {
+        finish(a, SP_EXIT_FAILED);
+        return;
+    }
+    a->is_asking_input = wants_input;
+    a->request = (struct sp_client_request){.fn = on_attached, .is_repeatable = true};
+    sp_client_ask(a->client, &a->request, "process/attach",
+                  (struct sp_str){params.data, params.len});
+}
+
+static void on_back(void *user)
+{
+    struct attach *a = user;
+
+    if (!a->is_over && a->is_attached && a->request.client == NULL)
+        request_attach(a, a->is_writer);
+}
+
+/* ---- signals ---- */
+
+static void on_signal(struct sp_watch *w, uint32_t events)
+{
+    struct attach *a = SP_CONTAINER(w, struct attach, on_signal);
+    struct signalfd_siginfo info;
+
+    (void)events;
+    if (read(a->signals, &info, sizeof info) != (ssize_t)sizeof info)
+        return;
+    switch (info.ssi_signo) {
+    case SIGWINCH:
+        send_size(a, false);
+        break;
+    case SIGTSTP:
+        sp_terminal_restore(&a->terminal);
+        (void)kill(getpid(), SIGSTOP);
+        break;
+    case SIGCONT:
+        if (a->proc->is_tty && a->is_attached && !a->is_over)
+            sp_terminal_make_raw(&a->terminal);
+        send_size(a, true);
+        break;
+    default: /* do not wait for a slow terminal to take the queued output */
+        a->is_over = a->is_cut = true;
+        a->status = 128 + (int)info.ssi_signo;
+        sp_loop_stop(a->loop);
+        break;
+    }
+}
+
+static int open_signals(struct attach *a, struct sp_err *e)
+{
+    static const int unless_ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, 0};
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGWINCH);
+    sigaddset(&set, SIGCONT);
+    const int r = sp_signals_open(&set, unless_ignored, &a->signals, e);
+    return r < 0 ? r : sp_loop_watch(a->loop, &a->on_signal, a->signals, EPOLLIN, on_signal, e);
+}
+
+/* ---- the command ---- */
+
+static int attach_until_over(struct attach *a, struct sp_err *e)
+{
+    static const struct sp_observe_ops ops = {
+        .notified = on_notified, .interrupted = on_interrupted, .back = on_back, .dead = on_dead};
+    uint64_t random[2];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return sp_fail(e, SP_E_SYSTEM, errno, "get random bytes");
+    (void)snprintf(a->write_tag, sizeof a->write_tag, "%016" PRIx64 "%016" PRIx64, random[0],
+                   random[1]);
+    int r = open_signals(a, e);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < 2; i++) {
+        a->outs[i].attach = a;
+        sp_port_open(&a->outs[i].port, i == 0 ? STDOUT_FILENO : STDERR_FILENO, false);
+    }
+    a->observe->ops = &ops;
+    a->observe->user = a;
+    request_attach(a, !a->options->is_read_only);
+    while (r == 0 && !a->is_cut && !(a->is_over && is_drained(a)))
+        r = sp_loop_run(a->loop, e);
+    return r;
+}
+
+static void detach(struct attach *a)
+{
+    a->observe->ops = NULL;
+    sp_client_forget(&a->request);
+    sp_client_forget(&a->write);
+    sp_client_forget(&a->resize);
+    sp_loop_cancel(a->loop, &a->linger);
+    sp_stdin_close(&a->in);
+    sp_buf_done(&a->typed);
+    sp_loop_unwatch(a->loop, &a->on_signal);
+    if (a->signals >= 0)
+        (void)close(a->signals);
+    sp_terminal_restore(&a->terminal);
+    for (int i = 0; i < 2; i++) {
+        sp_loop_unwatch(a->loop, &a->outs[i].watch);
+        sp_buf_done(&a->outs[i].queue);
+        sp_port_close(&a->outs[i].port);
+    }
+}
+
+static int attach_to(struct sp_observe *o, const char *proc, const struct attach_options *options)
+{
     struct sp_process_list all = {0};
     struct sp_err e = {0};
-    int r = sp_observe_list(o, &all, &e);
+    auto_free struct attach *a = calloc(1, sizeof *a);
 
+    if (a == NULL) {
+        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "attach to a process");
+        return sp_cli_complain(&e);
+    }
+    *a = (struct attach){
+        .options = options,
+        .observe = o,
+        .loop = o->loop,
+        .client = o->client,
+        .outs = {{.port.fd = -1}, {.port.fd = -1}},
+        .in = {.port.fd = -1, .chunk = a->chunk, .size = sizeof a->chunk, .fn = on_stdin},
+        .typed.max = MAX_TYPED,
+        .signals = -1,
+    };
+    int r = sp_observe_list(o, &all, &e);
     if (r == 0)
-        r = sp_list_find(&all, word, &p, &e);
-    const int status = r < 0 ? sp_observe_complain(o, &e) : sp_attach_run(o, p, options);
+        r = sp_list_find(&all, proc, &a->proc, &e);
+    if (r == 0) {
+        a->in.raw = a->proc->is_tty ? &a->terminal : NULL;
+        r = attach_until_over(a, &e);
+        detach(a);
+    }
     sp_list_done(&all);
-    return status;
+    if (r < 0)
+        return sp_observe_complain(o, &e);
+    if (o->death.code != SP_E_NONE && a->status == SP_EXIT_UNREACHABLE)
+        return sp_observe_complain(o, &o->death);
+    return a->status;
 }
 
-int sp_cmd_attach(int argc, char **argv)
+static int run_attach(void *values, char **operands)
 {
-    struct sp_attach_options options = {.detach_key = ']' - '@'};
-    struct sp_observe_flags flags = {0};
-    auto_free char **words = NULL;
+    const struct attach_options *options = values;
     struct sp_observe *o = NULL;
-    int status = sp_observe_args(&verb, argc, argv, &options, &flags, &words);
 
-    if (status != SP_EXIT_OK)
-        return status < 0 ? SP_EXIT_OK : status;
-    if (options.is_read_only && options.is_stealing) {
+    if (options->is_read_only && options->is_stealing) {
         (void)fprintf(stderr, "sallyport attach: --steal is of no use with --read-only\n");
         return SP_EXIT_USAGE;
     }
-    status = sp_observe_open(&flags, &o);
-    if (status != SP_EXIT_OK)
-        return status;
-    status = attach(o, words[0], &options);
+    int status = sp_observe_open(&options->server, &o);
+    if (status == SP_EXIT_OK)
+        status = attach_to(o, operands[0], options);
     sp_observe_free(o);
     return status;
 }
+
+/* C-X and ^X are the byte that a terminal sends for Control and X. */
+static const char *read_key(const char *argument, void *value)
+{
+    const char *name = "";
+    int *key = value;
+
+    if (strcmp(argument, "none") == 0) {
+        *key = -1;
+        return NULL;
+    }
+    if (argument[0] == '^')
+        name = argument + 1;
+    else if (argument[0] != 0 && strchr("Cc", argument[0]) != NULL && argument[1] == '-')
+        name = argument + 2;
+    const char c = name[0] >= 'a' && name[0] <= 'z' ? (char)(name[0] - 'a' + 'A') : name[0];
+    if (strlen(name) != 1 || c < '@' || c > '_')
+        return "a key such as C-] or C-a";
+    *key = c - '@';
+    return NULL;
+}
+
+static const struct sp_option option_table[] = {
+    SP_OPT_FLAG(struct attach_options, is_read_only, "read-only", "only watch"),
+    SP_OPT_FLAG(struct attach_options, is_stealing, "steal",
+                "type, even if another client does: that one goes on watching"),
+    SP_OPT_READ(struct attach_options, detach_key, "detach-key", "KEY", read_key,
+                "leave with this key: C-X for Control and X, or none (default C-])"),
+    SP_OPT_TABLE(struct attach_options, server, sp_observe_options),
+    SP_OPT_END,
+};
+
+static int attach_main(int argc, char **argv)
+{
+    struct attach_options o = {.detach_key = ']' - '@'};
+
+    return sp_command_run(&sp_command_attach, argc, argv, &o, run_attach);
+}
+
+const struct sp_command sp_command_attach = {
+    .name = "attach",
+    .summary = "watch a process of a server, and type into it",
+    .usage = "sallyport attach [OPTIONS] PROC\n"
+             "\n"
+             "Shows what a process of a server writes from now on, and types into it. Any number\n"
+             "of clients may watch; one types, and the process has the size of its terminal. PROC\n"
+             "is a process id or SESSION/PROCESS, or the beginning of one if only one begins so.\n",
+    .notes =
+        "Exit status: that of the process if it ends, 0 on detach; 1 if it failed or there is\n"
+        "no such process; 2 for a wrong command line; 123 if the server cannot be reached or\n"
+        "is lost.\n"
+        "Example: sallyport attach --read-only 4b1d/shell\n",
+    .options = option_table,
+    .missing = "which process?",
+    .max_operands = 1,
+    .main = attach_main,
+};

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
-#include "cli/port.h"
+#include "cli/own_stdio.h"
 #include "core/cell_child.h"
 #include "core/journal.h"
 #include "core/probe.h"

@@ -393,10 +393,10 @@ static void say_left_out(struct job *j)
     j->has_said_left_out = true;
 }
 
-static enum sp_carry_leave may_start(void *user, struct sp_err *e)
+static enum sp_carry_permission may_start(void *user, struct sp_err *e)
 {
     struct job *j = user;
-    const enum sp_carry_leave leave = sp_exec_approve_may_start(&j->approve, e);
+    const enum sp_carry_permission leave = sp_exec_approve_may_start(&j->approve, e);
 
     if (leave == SP_CARRY_GO)
         say_left_out(j);

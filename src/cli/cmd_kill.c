@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kill: ends processes of a server, or sends them a signal. */
+/* `sallyport kill`: ends processes of a server, or sends them a signal. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -9,49 +9,27 @@
 #include "base/auto.h"
 #include "cli/observe.h"
 
-static const char help[] =
-    "Usage: sallyport kill [OPTIONS] PROC ...\n"
-    "\n"
-    "Ends processes of a server with all they have started, and waits until they have ended.\n"
-    "PROC is a process id or SESSION/PROCESS, or its beginning if only one begins so.\n"
-    "\n"
-    "  --signal NAME       send this signal to the process group instead: TERM, INT, HUP ...\n"
-    "\n" SP_OBSERVE_HELP_TEXT "\n"
-    "Exit status: 0; 1 if one of them failed, has ended before, or is not there; 2 for a wrong\n"
-    "flag; 123 if the server cannot be reached.\n"
-    "Example: sallyport kill --signal INT build\n";
-
 #define CONFIRM_MS 10000
 
-enum { OPT_SIGNAL = 256 };
-
-static const struct option known[] = {
-    SP_OBSERVE_OPTIONS,
-    {"signal", required_argument, NULL, OPT_SIGNAL},
-    {NULL, 0, NULL, 0},
+struct kill_options {
+    const char *signal; /* NULL: end the whole process tree */
+    struct sp_observe_options server;
 };
 
-static bool take(void *user, int opt)
-{
-    if (opt == OPT_SIGNAL)
-        *(const char **)user = optarg;
-    return true;
-}
-
-static const struct sp_verb verb = {.name = "kill",
-                                    .help = help,
-                                    .options = known,
-                                    .take = take,
-                                    .least_words = 1,
-                                    .most_words = INT_MAX};
+static const struct sp_option options[] = {
+    SP_OPT_STRING(struct kill_options, signal, "signal", "NAME",
+                  "send this signal to the process group instead: TERM, INT, HUP ..."),
+    SP_OPT_TABLE(struct kill_options, server, sp_observe_options),
+    SP_OPT_END,
+};
 
 struct killing {
     struct sp_observe *observe;
-    const char *signal; /* NULL: the whole tree */
-    const struct sp_listed *proc;
+    const char *signal;           /* of --signal */
+    const struct sp_listed *proc; /* the present one */
 };
 
-/* A member of the result that is true. */
+/* A boolean member of a result. */
 struct fact {
     const char *name;
     bool is_true;
@@ -67,8 +45,8 @@ static void on_result(void *user, struct sp_json *j, uint32_t result)
 }
 
 SP_PRINTF(5, 6)
-static int ask(struct killing *k, const char *method, struct fact *f, struct sp_err *e,
-               const char *more, ...)
+static int ask_server(struct killing *k, const char *method, struct fact *f, struct sp_err *e,
+                      const char *more, ...)
 {
     auto_buf struct sp_buf params = {0};
     char rest[128];
@@ -78,7 +56,7 @@ static int ask(struct killing *k, const char *method, struct fact *f, struct sp_
     const int n = vsnprintf(rest, sizeof rest, more, args);
     va_end(args);
     if (n < 0 || (size_t)n >= sizeof rest)
-        return sp_fail(e, SP_E_INVALID, 0, "that is no signal");
+        return sp_fail(e, SP_E_INVALID, 0, "the name of the signal is too long");
     if (!sp_buf_printf(&params, "{") || !sp_listed_add_place(&params, k->proc) ||
         !sp_buf_printf(&params, "%s}", rest))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
@@ -86,26 +64,22 @@ static int ask(struct killing *k, const char *method, struct fact *f, struct sp_
                           f, e);
 }
 
-static int has_ended(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_STATE, 0, "it has ended already");
-}
-
 static int end_tree(struct killing *k, struct sp_err *e)
 {
     struct fact running = {.name = "running"};
     struct fact closed = {.name = "closed"};
-    int r = ask(k, "process/terminate", &running, e, "%s", "");
+    int r = ask_server(k, "process/terminate", &running, e, "%s", "");
 
     if (r == 0 && !running.is_true)
-        return has_ended(e);
+        return sp_fail(e, SP_E_STATE, 0, "it has ended already");
     if (r < 0)
         return r;
-    /* Beyond every record, so that nothing but the end is an answer. */
-    r = ask(k, "process/read", &closed, e, ",\"afterSeq\":%llu,\"maxBytes\":1,\"waitMs\":%d",
-            (unsigned long long)INT64_MAX, CONFIRM_MS);
-    if (r < 0 && sp_observe_death(k->observe) == NULL) {
-        *e = (struct sp_err){0}; /* it has ended and is forgotten */
+    /* No record has such a number: the read returns at the end of the process, or after waitMs. */
+    r = ask_server(k, "process/read", &closed, e, ",\"afterSeq\":%llu,\"maxBytes\":1,\"waitMs\":%d",
+                   (unsigned long long)INT64_MAX, CONFIRM_MS);
+    if (r < 0 && k->observe->death.code == SP_E_NONE) {
+        *e =
+            (struct sp_err){0}; /* refused: the server has forgotten the process, so it has ended */
         return 0;
     }
     if (r == 0 && !closed.is_true)
@@ -120,10 +94,10 @@ static int send_signal(struct killing *k, struct sp_err *e)
     struct fact none = {.name = ""};
 
     if (strcmp(k->proc->state, "running") != 0 && strcmp(k->proc->state, "starting") != 0)
-        return has_ended(e);
+        return sp_fail(e, SP_E_STATE, 0, "it has ended already");
     if (!sp_json_add_str(&name, sp_str_of(k->signal)))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
-    return ask(k, "process/signal", &none, e, ",\"signal\":%.*s", (int)name.len, name.data);
+    return ask_server(k, "process/signal", &none, e, ",\"signal\":%.*s", (int)name.len, name.data);
 }
 
 static int kill_one(struct killing *k, const struct sp_process_list *l, const char *word)
@@ -157,19 +131,38 @@ static int kill_all(struct killing *k, char *const *words)
     return status;
 }
 
-int sp_cmd_kill(int argc, char **argv)
+static int run_kill(void *values, char **operands)
 {
-    struct sp_observe_flags flags = {0};
-    auto_free char **words = NULL;
-    struct killing k = {0};
-    int status = sp_observe_args(&verb, argc, argv, &k.signal, &flags, &words);
+    const struct kill_options *o = values;
+    struct killing k = {.signal = o->signal};
+    int status = sp_observe_open(&o->server, &k.observe);
 
-    if (status != SP_EXIT_OK)
-        return status < 0 ? SP_EXIT_OK : status;
-    status = sp_observe_open(&flags, &k.observe);
-    if (status != SP_EXIT_OK)
-        return status;
-    status = kill_all(&k, words);
+    if (status == SP_EXIT_OK)
+        status = kill_all(&k, operands);
     sp_observe_free(k.observe);
     return status;
 }
+
+static int kill_main(int argc, char **argv)
+{
+    struct kill_options o = {0};
+
+    return sp_command_run(&sp_command_kill, argc, argv, &o, run_kill);
+}
+
+const struct sp_command sp_command_kill = {
+    .name = "kill",
+    .summary = "end processes of a server",
+    .usage = "sallyport kill [OPTIONS] PROC ...\n"
+             "\n"
+             "Ends processes of a server with all their descendants, and waits until they have\n"
+             "ended. PROC is a process id or SESSION/PROCESS, or the beginning of one if only one\n"
+             "begins so.\n",
+    .notes = "Exit status: 0; 1 if one of them failed, had ended before, or is not there; 2 for a\n"
+             "wrong command line; 123 if the server cannot be reached.\n"
+             "Example: sallyport kill --signal INT build\n",
+    .options = options,
+    .missing = "which process?",
+    .max_operands = UINT_MAX,
+    .main = kill_main,
+};

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * logs: what a process has written, as far as its server still has it, and what comes.
+ * `sallyport logs`: what a process has written, as far as its server still has it, and what it
+ * writes from now on.
  *
- * What is there is collected first and written when all of it is known: a pager may take its time
- * without anybody being called slow. With --follow the rest is written as it comes.
+ * The output so far is collected in memory and written after the connection is done with it: a slow
+ * reader of ours (a pager) must not make the server drop us. With --follow the rest is written as
+ * it arrives.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,103 +16,64 @@
 #include "base/auto.h"
 #include "base/base64.h"
 #include "cli/escape_text.h"
-#include "cli/note.h"
-
-static const char help[] =
-    "Usage: sallyport logs [OPTIONS] PROC\n"
-    "\n"
-    "Writes what a process of a server has written, as far as it is kept: the newest mebibyte.\n"
-    "PROC is a process id or SESSION/PROCESS, or its beginning if only one begins so.\n"
-    "\n"
-    "  --follow            go on with what it writes, until it has ended\n"
-    "  --tail LINES        of what is there, only so many lines from the end\n"
-    "  --json              one JSON object a line: output, gap, exited, closed\n"
-    "  --raw               also to a terminal, write every byte as it is\n"
-    "\n" SP_OBSERVE_HELP_TEXT "\n"
-    "Its stdout and a terminal's output go to stdout, its stderr to stderr; what is missing is\n"
-    "told on stderr. Where these are a terminal, control characters but line ends and tabs are\n"
-    "shown as escapes (\\x1b): output must not steer the terminal of its reader.\n"
-    "Exit status: 0; 1 if it failed or there is no such process; 2 for a wrong flag; 123 if the\n"
-    "server cannot be reached.\n"
-    "Example: sallyport logs --follow --tail 20 build\n";
+#include "cli/observe.h"
 
 #define MAX_KEPT (256U << 20) /* bytes that are collected; a server keeps far less */
 
-enum { OPT_FOLLOW = 256, OPT_TAIL, OPT_JSON, OPT_RAW };
-
-static const struct option known[] = {
-    SP_OBSERVE_OPTIONS,
-    {"follow", no_argument, NULL, OPT_FOLLOW},
-    {"tail", required_argument, NULL, OPT_TAIL},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"raw", no_argument, NULL, OPT_RAW},
-    {NULL, 0, NULL, 0},
-};
-
-struct options {
+struct logs_options {
     bool follows, is_json, is_raw;
-    uint64_t tail; /* UINT64_MAX: all of it */
+    uint64_t tail; /* UINT64_MAX: all lines */
+    struct sp_observe_options server;
 };
 
-/* Something that is collected, behind the bytes of those before. */
+static const char *read_tail(const char *argument, void *value)
+{
+    return sp_str_to_u64(sp_str_of(argument), UINT64_MAX - 1, value) ? NULL : "a number of lines";
+}
+
+static const struct sp_option options[] = {
+    SP_OPT_FLAG(struct logs_options, follows, "follow",
+                "go on with what it writes, until it has ended"),
+    SP_OPT_READ(struct logs_options, tail, "tail", "LINES", read_tail,
+                "of the output so far, only the last LINES lines"),
+    SP_OPT_FLAG(struct logs_options, is_json, "json",
+                "one JSON object a line: output, gap, exited, closed"),
+    SP_OPT_FLAG(struct logs_options, is_raw, "raw",
+                "write every byte as it is, also to a terminal"),
+    SP_OPT_TABLE(struct logs_options, server, sp_observe_options),
+    SP_OPT_END,
+};
+
+/* A collected notification; its bytes are in logs.bytes, since the message is gone. */
 struct kept {
     struct sp_note note;
-    size_t at; /* of its bytes */
+    size_t at; /* offset of its bytes */
 };
 
 struct logs {
-    struct options options;
+    const struct logs_options *options;
     struct sp_observe *observe;
     const struct sp_listed *proc;
-    uint64_t target; /* the last record that was there when we looked */
-    uint64_t last;   /* the last one that came */
+    uint64_t target; /* number of the last record at the time of the list */
+    uint64_t last;   /* number of the last record that arrived */
     bool is_attached, is_collecting, is_over;
-    struct sp_buf items, bytes;   /* struct kept; output */
-    struct sp_plain_rest rest[2]; /* of stdout and stderr, where they are terminals */
-    struct sp_client_request again;
+    struct sp_buf items, bytes;     /* collected: struct kept, and output */
+    struct sp_plain_rest rest[2];   /* unfinished characters for a terminal: stdout, stderr */
+    struct sp_client_request again; /* process/attach after a reconnect */
     struct sp_err error;
     int failed;
 };
 
-static bool take(void *user, int opt)
-{
-    struct options *o = user;
-
-    switch (opt) {
-    case OPT_FOLLOW:
-        o->follows = true;
-        return true;
-    case OPT_JSON:
-        o->is_json = true;
-        return true;
-    case OPT_RAW:
-        o->is_raw = true;
-        return true;
-    default:
-        if (sp_str_to_u64(sp_str_of(optarg), UINT64_MAX - 1, &o->tail))
-            return true;
-        (void)fprintf(stderr, "sallyport logs: --tail: `%s` is not a number of lines\n", optarg);
-        return false;
-    }
-}
-
-static const struct sp_verb verb = {.name = "logs",
-                                    .help = help,
-                                    .options = known,
-                                    .take = take,
-                                    .least_words = 1,
-                                    .most_words = 1};
-
-static void stop(struct logs *l)
+static void stop_logs(struct logs *l)
 {
     l->is_over = true;
-    sp_loop_stop(sp_observe_loop(l->observe));
+    sp_loop_stop(l->observe->loop);
 }
 
-static void fail(struct logs *l, int result)
+static void fail_logs(struct logs *l, int result)
 {
     l->failed = result;
-    stop(l);
+    stop_logs(l);
 }
 
 /* ---- writing ---- */
@@ -145,12 +108,12 @@ static bool write_json(const struct sp_note *n)
     return ok && printf("{\"type\":\"closed\",\"seq\":%" PRIu64 "}\n", n->seq) >= 0;
 }
 
-/* A terminal obeys what it is sent: it gets escapes in place of control characters. */
+/* Control characters would be obeyed by a terminal: it gets escapes instead, unless --raw. */
 static bool write_bytes(struct logs *l, FILE *out, struct sp_str bytes, bool is_end)
 {
     auto_buf struct sp_buf plain = {0};
 
-    if (l->options.is_raw || isatty(fileno(out)) == 0)
+    if (l->options->is_raw || isatty(fileno(out)) == 0)
         return fwrite(bytes.p, 1, bytes.n, out) == bytes.n;
     return sp_plain_add_output(&plain, bytes, is_end, &l->rest[out == stderr]) &&
            (plain.len == 0 || fwrite(plain.data, 1, plain.len, out) == plain.len);
@@ -169,17 +132,17 @@ static bool write_text(struct logs *l, const struct sp_note *n)
     if (n->kind != SP_NOTE_OUTPUT || n->bytes.n == 0)
         return true;
     if (n->is_stderr)
-        (void)fflush(stdout); /* in the order in which it was written */
+        (void)fflush(stdout); /* keep the order of the two streams */
     return write_bytes(l, out, n->bytes, false);
 }
 
 static void write_note(struct logs *l, const struct sp_note *n)
 {
-    if (!(l->options.is_json ? write_json(n) : write_text(l, n)))
-        fail(l, sp_fail(&l->error, SP_E_SYSTEM, errno, "write the output"));
+    if (!(l->options->is_json ? write_json(n) : write_text(l, n)))
+        fail_logs(l, sp_fail(&l->error, SP_E_SYSTEM, errno, "write the output"));
 }
 
-/* ---- what is there ---- */
+/* ---- the output so far ---- */
 
 static size_t count_kept(const struct logs *l)
 {
@@ -191,27 +154,27 @@ static struct kept kept_at(const struct logs *l, size_t i)
     struct kept k;
 
     memcpy(&k, l->items.data + i * sizeof k, sizeof k);
-    k.note.bytes.p = l->bytes.data + k.at; /* where they are by now */
+    k.note.bytes.p = l->bytes.data + k.at; /* the buffer may have moved since keep_note() */
     return k;
 }
 
-static void keep(struct logs *l, const struct sp_note *n)
+static void keep_note(struct logs *l, const struct sp_note *n)
 {
     struct kept k = {.note = *n, .at = l->bytes.len};
 
-    /* The names are ours, and live as long as we do. */
+    /* The stream of the note points into the message: constants replace it. */
     k.note.stream = n->is_stderr                          ? SP_STR("stderr")
                     : sp_str_eq(n->stream, SP_STR("pty")) ? SP_STR("pty")
                                                           : SP_STR("stdout");
     if (!sp_buf_add_str(&l->bytes, n->bytes) || !sp_buf_add(&l->items, &k, sizeof k))
-        fail(l, sp_fail(&l->error, SP_E_SYSTEM, ENOMEM, "keep the output"));
+        fail_logs(l, sp_fail(&l->error, SP_E_SYSTEM, ENOMEM, "keep the output"));
 }
 
-/* Where the last lines begin. A last line without its end is one. */
+/* The offset at which the last --tail lines begin; an unfinished last line counts as one. */
 static size_t find_tail(const struct logs *l)
 {
     const struct sp_buf *b = &l->bytes;
-    uint64_t left = l->options.tail;
+    uint64_t left = l->options->tail;
     size_t at = b->len;
 
     if (left == UINT64_MAX)
@@ -238,26 +201,26 @@ static void write_kept(struct logs *l)
         else
             k.note.bytes = (struct sp_str){k.note.bytes.p + skip, k.note.bytes.n - skip};
         if (from > 0 && k.at < from)
-            k.note.missed_records = 0; /* it is before what was asked for */
+            k.note.missed_records = 0; /* a gap before the tail */
         write_note(l, &k.note);
     }
     sp_buf_done(&l->items);
     sp_buf_done(&l->bytes);
 }
 
-/* All that was there has come. */
+/* The output up to `target` has arrived. */
 static void end_collecting(struct logs *l)
 {
     l->is_collecting = false;
-    if (!l->options.follows) {
-        stop(l); /* it is written when the server need not wait for us */
+    if (!l->options->follows) {
+        stop_logs(l); /* follow_process() writes it, after the server is done with us */
         return;
     }
     write_kept(l);
     (void)fflush(stdout);
 }
 
-/* ---- what comes ---- */
+/* ---- following ---- */
 
 static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
 {
@@ -266,14 +229,14 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
     const int r = l->is_over ? 0 : sp_note_read(l->proc, method, j, params, &n, &l->error);
 
     if (r < 0) {
-        (void)sp_wrap(&l->error, "the server's word cannot be read");
-        fail(l, r);
+        (void)sp_wrap(&l->error, "a message of the server cannot be read");
+        fail_logs(l, r);
     }
     if (l->is_over || n.kind == SP_NOTE_OTHER || n.kind == SP_NOTE_INPUT_LOST)
         return;
     l->last = n.seq;
     if (l->is_collecting) {
-        keep(l, &n);
+        keep_note(l, &n);
         if (n.seq >= l->target || n.kind == SP_NOTE_CLOSED)
             end_collecting(l);
     } else {
@@ -281,7 +244,7 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
         (void)fflush(stdout);
     }
     if (n.kind == SP_NOTE_CLOSED)
-        stop(l);
+        stop_logs(l);
 }
 
 static void on_attached(void *user, struct sp_json *j, uint32_t result)
@@ -302,7 +265,7 @@ static void on_attached_again(struct sp_client_request *r, const struct sp_clien
     struct logs *l = SP_CONTAINER(r, struct logs, again);
 
     if (reply->fate == SP_CLIENT_REFUSED)
-        fail(l, sp_fail(&l->error, SP_E_FAILED, 0, "the process is gone"));
+        fail_logs(l, sp_fail(&l->error, SP_E_FAILED, 0, "the process is gone"));
 }
 
 static void on_back(void *user)
@@ -310,17 +273,17 @@ static void on_back(void *user)
     struct logs *l = user;
     auto_buf struct sp_buf params = {0};
 
-    /* The first request is sent again by itself. */
+    /* The client repeats the first request itself. */
     if (!l->is_attached || l->again.client != NULL || !write_attach(l, &params))
         return;
     l->again.fn = on_attached_again;
-    sp_client_ask(sp_observe_client(l->observe), &l->again, "process/attach",
+    sp_client_ask(l->observe->client, &l->again, "process/attach",
                   (struct sp_str){params.data, params.len});
 }
 
 static const struct sp_observe_ops ops = {.notified = on_notified, .back = on_back};
 
-static int follow(struct logs *l, struct sp_err *e)
+static int follow_process(struct logs *l, struct sp_err *e)
 {
     auto_buf struct sp_buf params = {0};
 
@@ -328,19 +291,20 @@ static int follow(struct logs *l, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
     l->is_collecting = true;
     l->bytes.max = l->items.max = MAX_KEPT;
-    sp_observe_set_ops(l->observe, &ops, l); /* word may come together with the answer */
+    l->observe->ops = &ops; /* before the request: output may arrive together with its answer */
+    l->observe->user = l;
     int r = sp_observe_ask(l->observe, "process/attach", (struct sp_str){params.data, params.len},
                            on_attached, l, e);
     if (r < 0)
         return r;
     if (l->target == 0 && l->is_collecting)
         end_collecting(l);
-    while (r == 0 && !l->is_over && sp_observe_death(l->observe) == NULL)
-        r = sp_loop_run(sp_observe_loop(l->observe), e);
+    while (r == 0 && !l->is_over && l->observe->death.code == SP_E_NONE)
+        r = sp_loop_run(l->observe->loop, e);
     sp_client_forget(&l->again);
-    sp_observe_set_ops(l->observe, NULL, NULL);
+    l->observe->ops = NULL;
     if (r == 0 && !l->is_over) {
-        *e = *sp_observe_death(l->observe);
+        *e = l->observe->death;
         r = -(int)e->code;
     } else if (r == 0 && l->failed == 0 && count_kept(l) > 0) {
         write_kept(l);
@@ -352,18 +316,18 @@ static int follow(struct logs *l, struct sp_err *e)
     return r;
 }
 
-static int run(struct logs *l, const char *word, struct sp_err *e)
+static int show_logs(struct logs *l, const char *proc, struct sp_err *e)
 {
     struct sp_process_list all = {0};
     int r = sp_observe_list(l->observe, &all, e);
 
     if (r == 0)
-        r = sp_list_find(&all, word, &l->proc, e);
+        r = sp_list_find(&all, proc, &l->proc, e);
     if (r == 0) {
         l->target = l->proc->next_seq > 0 ? l->proc->next_seq - 1 : 0;
-        r = follow(l, e);
+        r = follow_process(l, e);
     }
-    if (!l->options.is_json)
+    if (!l->options->is_json)
         (void)(write_bytes(l, stderr, SP_STR(""), true) &&
                write_bytes(l, stdout, SP_STR(""), true));
     if (fflush(stdout) != 0 && r == 0)
@@ -374,21 +338,43 @@ static int run(struct logs *l, const char *word, struct sp_err *e)
     return r;
 }
 
-int sp_cmd_logs(int argc, char **argv)
+static int run_logs(void *values, char **operands)
 {
-    struct sp_observe_flags flags = {0};
-    struct logs l = {.options = {.tail = UINT64_MAX}};
-    auto_free char **words = NULL;
+    const struct logs_options *o = values;
+    struct logs l = {.options = o};
     struct sp_err e = {0};
-    int status = sp_observe_args(&verb, argc, argv, &l.options, &flags, &words);
+    int status = sp_observe_open(&o->server, &l.observe);
 
-    if (status != SP_EXIT_OK)
-        return status < 0 ? SP_EXIT_OK : status;
-    status = sp_observe_open(&flags, &l.observe);
-    if (status != SP_EXIT_OK)
-        return status;
-    if (run(&l, words[0], &e) < 0)
+    if (status == SP_EXIT_OK && show_logs(&l, operands[0], &e) < 0)
         status = sp_observe_complain(l.observe, &e);
     sp_observe_free(l.observe);
     return status;
 }
+
+static int logs_main(int argc, char **argv)
+{
+    struct logs_options o = {.tail = UINT64_MAX};
+
+    return sp_command_run(&sp_command_logs, argc, argv, &o, run_logs);
+}
+
+const struct sp_command sp_command_logs = {
+    .name = "logs",
+    .summary = "show what a process of a server has written",
+    .usage = "sallyport logs [OPTIONS] PROC\n"
+             "\n"
+             "Writes the output of a process of a server as far as it is kept: the last mebibyte.\n"
+             "PROC is a process id or SESSION/PROCESS, or the beginning of one if only one begins\n"
+             "so.\n",
+    .notes =
+        "Its stdout and the output of a terminal go to stdout, its stderr to stderr; gaps are\n"
+        "reported on stderr. On a terminal, control characters other than line ends and tabs\n"
+        "are shown as escapes (\\x1b): output must not control the terminal of its reader.\n"
+        "Exit status: 0; 1 if it failed or there is no such process; 2 for a wrong command\n"
+        "line; 123 if the server cannot be reached.\n"
+        "Example: sallyport logs --follow --tail 20 build\n",
+    .options = options,
+    .missing = "which process?",
+    .max_operands = 1,
+    .main = logs_main,
+};

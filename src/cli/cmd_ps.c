@@ -1,42 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps: the processes of a server. */
+/* `sallyport ps`: lists the processes of a server. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "cli/escape_text.h"
 #include "cli/observe.h"
 
-static const char help[] =
-    "Usage: sallyport ps [OPTIONS]\n"
-    "\n"
-    "Lists the processes of a server: those of all its sessions, ended ones that it still keeps\n"
-    "included.\n"
-    "\n"
-    "  --json              one JSON object instead of a table\n"
-    "\n" SP_OBSERVE_HELP_TEXT "\n"
-    "Exit status: 0, 1 if it failed, 2 for a wrong flag, 123 if the server cannot be reached.\n"
-    "Example: sallyport ps --server ws://127.0.0.1:8765\n";
-
-enum { OPT_JSON = 256 };
-
-static const struct option known[] = {
-    SP_OBSERVE_OPTIONS,
-    {"json", no_argument, NULL, OPT_JSON},
-    {NULL, 0, NULL, 0},
+struct ps_options {
+    bool is_json;
+    struct sp_observe_options server;
 };
 
-static bool take(void *user, int opt)
-{
-    *(bool *)user = opt == OPT_JSON;
-    return true;
-}
-
-static const struct sp_verb verb = {.name = "ps", .help = help, .options = known, .take = take};
+static const struct sp_option options[] = {
+    SP_OPT_FLAG(struct ps_options, is_json, "json", "print one JSON object instead of a table"),
+    SP_OPT_TABLE(struct ps_options, server, sp_observe_options),
+    SP_OPT_END,
+};
 
 /* ---- as JSON ---- */
 
@@ -49,7 +33,7 @@ static void print_json(void *user, struct sp_json *j, uint32_t result)
                              : SP_JSON_NONE;
     const struct sp_str text = all != SP_JSON_NONE ? sp_json_raw(j, all) : SP_STR("[]");
 
-    if (sp_json_add_str(&url, sp_str_of(sp_observe_url(o))))
+    if (sp_json_add_str(&url, sp_str_of(o->shown_url)))
         (void)printf("{\"server\":%.*s,\"processes\":%.*s}\n", (int)url.len, url.data, (int)text.n,
                      text.p);
 }
@@ -75,15 +59,7 @@ static void write_age(int64_t ms, char ret[32])
         (void)snprintf(ret, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* The cells of one row, each ended by NUL; what is long without use is cut. */
+/* The cells of one row, each ended by NUL. */
 static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out)
 {
     char age[32];
@@ -110,8 +86,8 @@ static size_t screen_width(void)
                : SIZE_MAX;
 }
 
-/* So many characters of it. */
-static struct sp_str cut(struct sp_str s, size_t width)
+/* The first `width` characters of UTF-8. */
+static struct sp_str cut_at_width(struct sp_str s, size_t width)
 {
     size_t n = 0;
 
@@ -122,12 +98,13 @@ static struct sp_str cut(struct sp_str s, size_t width)
     return (struct sp_str){s.p, n};
 }
 
-/* A cell beside the command takes no more than its share of a screen. */
-static struct sp_str trim(const char *cell, enum column c, size_t screen)
+/* Every cell but the command is cut at a quarter of the screen. */
+static struct sp_str trim_cell(const char *cell, enum column c, size_t screen)
 {
     const struct sp_str s = sp_str_of(cell);
 
-    return c == COMMAND || screen == SIZE_MAX ? s : cut(s, screen / 4 > 8 ? screen / 4 : 8);
+    return c == COMMAND || screen == SIZE_MAX ? s
+                                              : cut_at_width(s, screen / 4 > 8 ? screen / 4 : 8);
 }
 
 static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLUMNS], size_t screen)
@@ -136,13 +113,13 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
     bool ok = true;
 
     for (int c = 0; ok && c < COLUMNS; c++) {
-        const struct sp_str cell = trim(cells[c], (enum column)c, screen);
+        const struct sp_str cell = trim_cell(cells[c], (enum column)c, screen);
 
         ok = sp_buf_add_str(&row, cell);
         if (c != COMMAND)
             ok = ok && sp_buf_printf(&row, "%*s", (int)(widths[c] - sp_plain_width(cell) + 2), "");
     }
-    const struct sp_str shown = cut((struct sp_str){row.data, row.len}, screen);
+    const struct sp_str shown = cut_at_width((struct sp_str){row.data, row.len}, screen);
     return ok && fwrite(shown.p, 1, shown.n, stdout) == shown.n && putchar('\n') != EOF;
 }
 
@@ -150,7 +127,7 @@ static bool print_table(const struct sp_process_list *l)
 {
     auto_buf struct sp_buf text = {0};
     const size_t screen = screen_width();
-    const int64_t now = now_ms();
+    const int64_t now = (int64_t)sp_clock_unix_ms();
     const char *cells[COLUMNS];
     size_t widths[COLUMNS];
 
@@ -161,7 +138,7 @@ static bool print_table(const struct sp_process_list *l)
         widths[c] = strlen(titles[c]);
     const char *at = text.data;
     for (size_t i = 0; i < l->count * COLUMNS; i++, at += strlen(at) + 1) {
-        const size_t width = sp_plain_width(trim(at, (enum column)(i % COLUMNS), screen));
+        const size_t width = sp_plain_width(trim_cell(at, (enum column)(i % COLUMNS), screen));
 
         if (width > widths[i % COLUMNS])
             widths[i % COLUMNS] = width;
@@ -176,41 +153,59 @@ static bool print_table(const struct sp_process_list *l)
     return ok;
 }
 
-static int list(struct sp_observe *o, bool is_json, struct sp_err *e)
+static int list_processes(struct sp_observe *o, bool is_json, struct sp_err *e)
 {
     struct sp_process_list all = {0};
+    int r;
 
     if (is_json)
-        return sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), print_json, o, e);
-    int r = sp_observe_list(o, &all, e);
-    if (r == 0 && !print_table(&all))
+        r = sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), print_json, o, e);
+    else
+        r = sp_observe_list(o, &all, e);
+    if (r == 0 && !is_json && !print_table(&all))
         r = sp_fail(e, SP_E_SYSTEM, errno, "print the list");
     if (r == 0 && all.omitted > 0)
         (void)fprintf(stderr, "sallyport ps: %llu more are not listed\n",
                       (unsigned long long)all.omitted);
     sp_list_done(&all);
+    if (r == 0 && fflush(stdout) != 0)
+        r = sp_fail(e, SP_E_SYSTEM, errno, "write the list");
     return r;
 }
 
-int sp_cmd_ps(int argc, char **argv)
+static int run_ps(void *values, char **operands)
 {
-    struct sp_observe_flags flags = {0};
-    auto_free char **words = NULL;
+    const struct ps_options *wanted = values;
     struct sp_observe *o = NULL;
     struct sp_err e = {0};
-    bool is_json = false;
-    int status = sp_observe_args(&verb, argc, argv, &is_json, &flags, &words);
+    int status = sp_observe_open(&wanted->server, &o);
 
-    if (status != SP_EXIT_OK)
-        return status < 0 ? SP_EXIT_OK : status;
-    status = sp_observe_open(&flags, &o);
-    if (status != SP_EXIT_OK)
-        return status;
-    int r = list(o, is_json, &e);
-    if (r == 0 && fflush(stdout) != 0)
-        r = sp_fail(&e, SP_E_SYSTEM, errno, "write the list");
-    if (r < 0)
+    (void)operands;
+    if (status == SP_EXIT_OK && list_processes(o, wanted->is_json, &e) < 0)
         status = sp_observe_complain(o, &e);
     sp_observe_free(o);
     return status;
 }
+
+static int ps_main(int argc, char **argv)
+{
+    struct ps_options o = {0};
+
+    return sp_command_run(&sp_command_ps, argc, argv, &o, run_ps);
+}
+
+const struct sp_command sp_command_ps = {
+    .name = "ps",
+    .summary = "list the processes of a server",
+    .usage =
+        "sallyport ps [OPTIONS]\n"
+        "\n"
+        "Lists the processes of all sessions of a server, including those that have ended and\n"
+        "are still kept.\n",
+    .notes =
+        "Exit status: 0; 1 if it failed; 2 for a wrong command line; 123 if the server cannot\n"
+        "be reached.\n"
+        "Example: sallyport ps --server ws://127.0.0.1:8765\n",
+    .options = options,
+    .main = ps_main,
+};

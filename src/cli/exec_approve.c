@@ -159,7 +159,7 @@ static void apply(struct sp_exec_approve *a)
     a->launch->environ = &a->environ;
 }
 
-enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_err *e)
+enum sp_carry_permission sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_err *e)
 {
     if (a->plan.state == SP_RUN_PLAN_NEW)
         begin(a);

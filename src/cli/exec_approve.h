@@ -50,7 +50,7 @@ int sp_exec_approve_open(struct sp_exec_approve *a, const struct sp_exec_approve
 void sp_exec_approve_done(struct sp_exec_approve *a); /* before the carry */
 
 /* As the carry's options have them. */
-enum sp_carry_leave sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_err *e);
+enum sp_carry_permission sp_exec_approve_may_start(struct sp_exec_approve *a, struct sp_err *e);
 /* Why it said no. */
 struct sp_str sp_exec_approve_reason(const struct sp_exec_approve *a);
 bool sp_exec_approve_tries_again(struct sp_exec_approve *a, const struct sp_carry_result *r);

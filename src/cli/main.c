@@ -22,15 +22,7 @@ static const struct sp_command
     old_rules = {.name = "rules",
                  .summary =
                      "say which rules match a command, test rule files, explain what comes of them",
-                 .main = sp_cmd_rules},
-    old_ps = {.name = "ps", .summary = "list the processes of a server", .main = sp_cmd_ps},
-    old_logs = {.name = "logs",
-                .summary = "show what a process of a server has written",
-                .main = sp_cmd_logs},
-    old_attach = {.name = "attach",
-                  .summary = "watch a process of a server, and type into it",
-                  .main = sp_cmd_attach},
-    old_kill = {.name = "kill", .summary = "end processes of a server", .main = sp_cmd_kill};
+                 .main = sp_cmd_rules};
 
 static const struct sp_command internal_cell = {.name = "cell", .main = sp_cmd_cell};
 static const struct sp_command internal_http = {.name = "http", .main = sp_cmd_http};
@@ -39,9 +31,9 @@ static const struct sp_command internal_patch = {.name = "patch-inside",
 
 /* In the order of `sallyport help`. */
 static const struct sp_command *const commands[] = {
-    &old_serve,  &old_exec,         &old_mcp,           &old_sandbox,   &sp_command_patch,
-    &old_rules,  &sp_command_audit, &sp_command_doctor, &old_ps,        &old_logs,
-    &old_attach, &old_kill,         &internal_cell,     &internal_http, &internal_patch,
+    &old_serve,         &old_exec,         &old_mcp,           &old_sandbox,   &sp_command_patch,
+    &old_rules,         &sp_command_audit, &sp_command_doctor, &sp_command_ps, &sp_command_logs,
+    &sp_command_attach, &sp_command_kill,  &internal_cell,     &internal_http, &internal_patch,
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -8,9 +8,9 @@
 
 #include "approve/approvers.h"
 #include "approve/hooks.h"
-#include "cli/ending.h"
 #include "cli/mcp_options.h"
 #include "cli/mcp_tokens.h"
+#include "cli/signals.h"
 #include "config/config_approvals.h"
 #include "config/config_place.h"
 #include "engine/snapshot.h"

@@ -1,116 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * observe: what `ps`, `logs`, `attach` and `kill` have in common: their flags, finding the server,
- * talking to it, and the processes that run there.
+ * observe: what `ps`, `logs`, `attach` and `kill` have in common: finding the server, talking to it
+ * (observe.c), and the processes that run there (observe_process.c).
  */
 #ifndef SP_CLI_OBSERVE_H
 #define SP_CLI_OBSERVE_H
 
-#include <getopt.h>
-
 #include "cli/cli.h"
 #include "engine/remote/client.h"
 
-#define SP_OBSERVE_MAX_SETS 64
-
-/* ---- flags: observe_args.c ---- */
-
-struct sp_observe_flags {
-    const char *server, *token_file, *config;
-    const char *sets[SP_OBSERVE_MAX_SETS + 1];
-    unsigned set_count;
+/* --server, --token-file, --config and --set, with their heading. */
+struct sp_observe_options {
+    const char *server, *token_file;
+    struct sp_config_options config;
 };
+extern const struct sp_option sp_observe_options[];
 
-enum {
-    SP_OBSERVE_SERVER = 512,
-    SP_OBSERVE_TOKEN_FILE,
-    SP_OBSERVE_CONFIG,
-    SP_OBSERVE_SET,
-    SP_OBSERVE_HELP,
-};
-
-/* For the table of a verb's flags, before its own. */
-#define SP_OBSERVE_OPTIONS                                              \
-    {"server", required_argument, NULL, SP_OBSERVE_SERVER},             \
-        {"token-file", required_argument, NULL, SP_OBSERVE_TOKEN_FILE}, \
-        {"config", required_argument, NULL, SP_OBSERVE_CONFIG},         \
-        {"set", required_argument, NULL, SP_OBSERVE_SET},               \
-    {                                                                   \
-        "help", no_argument, NULL, SP_OBSERVE_HELP                      \
-    }
-
-/* For its help. */
-#define SP_OBSERVE_HELP_TEXT                                                                 \
-    "Which server:\n"                                                                        \
-    "  --server NAME|URL   an environment of the configuration, ws://HOST:PORT or\n"         \
-    "                      unix:///PATH (default: `server` of the configuration, else the\n" \
-    "                      only server of this user that runs here, else\n"                  \
-    "                      ws://127.0.0.1:8765)\n"                                           \
-    "  --token-file FILE   the token that it asks for\n"                                     \
-    "  --config FILE       this configuration file, and no other\n"                          \
-    "  --set KEY=TOML      lay this over it (repeatable)\n"                                  \
-    "  --help              show this text\n"
-
-struct sp_verb {
-    const char *name, *help;
-    const struct option *options;
-    bool (*take)(void *user, int opt); /* one flag of its own; false: bad, and that was said */
-    int least_words, most_words;       /* after the flags */
-};
-
-/* SP_EXIT_OK, with the words after the flags (NULL at the end; to be freed, they are argv's). -1:
- * help was asked for and given. Else the exit status. */
-int sp_observe_args(const struct sp_verb *v, int argc, char **argv, void *user,
-                    struct sp_observe_flags *f, char ***ret_words);
-
-/* ---- which server: observe_server.c ---- */
-
-struct sp_observe_server {
-    char *url, *token; /* token NULL: none */
-    char *shown;       /* the URL without its query */
-    uint64_t connect_timeout_ms;
-};
-int sp_observe_find(const struct sp_observe_flags *f, struct sp_observe_server *ret,
-                    struct sp_err *e);
-void sp_observe_server_done(struct sp_observe_server *s);
-
-/* ---- talking: observe.c ---- */
-
-struct sp_observe;
+/* ---- the connection ---- */
 
 struct sp_observe_ops {
     void (*notified)(void *user, struct sp_str method, struct sp_json *j, uint32_t params);
-    void (*interrupted)(void *user, const char *why); /* the connection is lost for now */
-    void (*back)(void *user);                         /* ... and is there again */
-    void (*dead)(void *user);                         /* it will not come again; the loop stops */
+    void (*interrupted)(void *user, const char *why); /* the connection is lost; it is retried */
+    void (*back)(void *user);                         /* connected again */
+    void (*dead)(void *user); /* lost for good; `death` says why, and the loop stops */
 };
 
-/* Connects, and looks that the server can be observed. Returns the exit status; what was wrong has
- * been said. */
-int sp_observe_open(const struct sp_observe_flags *f, struct sp_observe **ret);
+struct sp_observe {
+    struct sp_loop *loop;
+    struct sp_client *client;
+    char *url;       /* of the server */
+    char *shown_url; /* without its query, which may hold a token */
+    char *token;     /* NULL: none */
+    uint64_t connect_timeout_ms;
+    const struct sp_observe_ops *ops; /* NULL: events are ignored */
+    void *user;
+    bool is_ready, can_observe;
+    struct sp_err death; /* code NONE: connected, or trying to be */
+};
+
+/* Connects to a server that can be observed. Returns the exit status; an error has been reported.
+ */
+int sp_observe_open(const struct sp_observe_options *options, struct sp_observe **ret);
 void sp_observe_free(struct sp_observe *o); /* NULL is fine */
 
-struct sp_loop *sp_observe_loop(struct sp_observe *o);
-struct sp_client *sp_observe_client(struct sp_observe *o);
-const char *sp_observe_url(const struct sp_observe *o); /* for people: without its query */
-void sp_observe_set_ops(struct sp_observe *o, const struct sp_observe_ops *ops, void *user);
-/* Why there is no connection any more; NULL: there is one. */
-const struct sp_err *sp_observe_death(const struct sp_observe *o);
-
-/* Asks and waits for the answer; not from within a callback. fn hears a result; a refusal is -code,
- * SP_E_ATTACHED for its number, else SP_E_FAILED. */
+/* Sends a request and runs the loop until it is answered; not from within a callback. `fn` gets the
+ * result. A refusal of the server is -SP_E_ATTACHED if it has that number, else -SP_E_FAILED. */
 int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str params,
                    void (*fn)(void *user, struct sp_json *j, uint32_t result), void *user,
                    struct sp_err *e);
-/* Says the error. SP_EXIT_UNREACHABLE if the connection is gone, else SP_EXIT_FAILED. */
+/* Reports the error. Returns SP_EXIT_UNREACHABLE if the connection is dead, else SP_EXIT_FAILED. */
 int sp_observe_complain(const struct sp_observe *o, const struct sp_err *e);
 
-/* ---- processes: observe_list.c ---- */
+/* ---- processes ---- */
 
 struct sp_listed {
-    char *session, *id; /* the id may hold anything: id_len */
+    char *session, *id; /* the id may hold any byte: id_len */
     size_t id_len;
-    char *state, *cwd, *command;
+    char *state, *cwd, *command; /* escaped for a terminal */
     int64_t pid, exit_code, started_ms;
     uint64_t next_seq;
     bool is_tty, has_exited;
@@ -119,17 +65,45 @@ struct sp_listed {
 struct sp_process_list {
     struct sp_listed *items;
     size_t count;
-    uint64_t omitted; /* that the server has, and left out */
+    uint64_t omitted; /* processes that the server has and did not list */
 };
 
 int sp_observe_list(struct sp_observe *o, struct sp_process_list *ret, struct sp_err *e);
 void sp_list_done(struct sp_process_list *l);
 
-/* PROC: a process id or SESSION/PROCESS; the beginning will do if only one begins so. */
+/* PROC: a process id or SESSION/PROCESS, or the beginning of either if it is unambiguous. */
 int sp_list_find(const struct sp_process_list *l, const char *proc, const struct sp_listed **ret,
                  struct sp_err *e);
 
-/* "sessionId":"...","processId":"..." */
+/* Appends "sessionId":"...","processId":"..." */
 bool sp_listed_add_place(struct sp_buf *b, const struct sp_listed *p);
+
+/* ---- notifications about an attached process ---- */
+
+enum sp_note_kind {
+    SP_NOTE_OTHER, /* about another process, or an unknown method */
+    SP_NOTE_OUTPUT,
+    SP_NOTE_EXITED,
+    SP_NOTE_CLOSED,
+    SP_NOTE_INPUT_LOST, /* another client writes its input now */
+};
+
+struct sp_note {
+    enum sp_note_kind kind;
+    uint64_t seq;
+    bool is_stderr;       /* OUTPUT */
+    struct sp_str stream; /* OUTPUT: stdout, stderr or pty */
+    struct sp_str bytes;  /* OUTPUT; in the message, so valid as long as that */
+    int64_t exit_code;
+    uint64_t missed_records, missed_bytes; /* dropped before this one; 0 records: none */
+    bool knows_missed_bytes;
+};
+
+/* Fails if the message breaks the protocol. */
+int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json *j,
+                 uint32_t params, struct sp_note *ret, struct sp_err *e);
+
+/* "12 records (345 bytes) of its output are not there any more" */
+void sp_note_say_gap(const struct sp_note *n, char ret[160]);
 
 #endif
