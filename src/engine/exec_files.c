@@ -157,7 +157,7 @@ static void compare_all(struct sp_exec_files *f)
     struct sp_exec_patch *p = &f->x->patch;
     const struct sp_patch_source source = {
         .user = f,
-        .look = look,
+        .stat = look,
         .read = read_item,
         .max_file = MAX_FILE,
         .max_all = MAX_ALL,

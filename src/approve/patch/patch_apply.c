@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patch: the files are written (approvals.md 14.3).
+ * patch_apply: write the files of a verified patch.
  *
- * Each is written beside its place and renamed, so that it is the old or the new one at any moment.
- * The bytes that replace a file are on the disk before they do; a new file is left to the kernel.
- * The one exception: a file whose directory may not be written (a policy that opens this file
- * alone) is written in place.
+ * Each file is written beside its place and renamed, so readers see the old or the new file, never
+ * a half. Bytes that replace a file are synced before the rename; a new file is left to the kernel.
+ * The one exception: where the directory is not writable (a policy that opens this one file), the
+ * file is written in place.
+ *
+ * Directories are opened one component at a time from the root, each relative to the previous
+ * descriptor with O_NOFOLLOW where links are refused. A link planted while we walk is refused by
+ * the kernel.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -17,65 +22,155 @@
 
 #include "approve/patch/patch_priv.h"
 #include "base/auto.h"
+#include "base/io.h"
 
-#define MAX_TRIES 16 /* names that somebody else has already */
+#define MAX_LINKS 40 /* in a chain, as in the kernel */
+#define MAX_TRIES 16 /* random names for the temporary file */
 
-/* A file's place: its directory, held, and its name there. */
+/* ---- the directory of a file ---- */
+
+struct walk {
+    bool refuses_links; /* in any component, the last one included */
+    bool makes_parents;
+};
+static bool is_link(int dir, const char *name)
+{
+    struct stat st;
+
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* The directory `name` below dir, or -errno. */
+static int enter(int dir, const char *name, const struct walk *how)
+{
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (how->refuses_links ? O_NOFOLLOW : 0);
+    int fd = openat(dir, name, flags);
+
+    if (fd < 0 && errno == ENOENT && how->makes_parents) {
+        if (mkdirat(dir, name, 0777) < 0 && errno != EEXIST)
+            return -errno;
+        fd = openat(dir, name, flags);
+    }
+    if (fd >= 0)
+        return fd;
+    const int err = errno;
+    return how->refuses_links && err == ENOTDIR && is_link(dir, name) ? -ELOOP : -err;
+}
+
+/* Opens the directory that holds `path` (absolute, normal). 0 or -errno; ELOOP: a refused link. */
+static int walk_to(const char *path, const struct walk *how, int *ret_dir, const char **ret_name)
+{
+    auto_close int dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const char *at = path + 1;
+    char name[NAME_MAX + 1];
+
+    if (dir < 0)
+        return -errno;
+    for (const char *slash; (slash = strchr(at, '/')) != NULL; at = slash + 1) {
+        const size_t n = (size_t)(slash - at);
+
+        if (n > NAME_MAX)
+            return -ENAMETOOLONG;
+        memcpy(name, at, n);
+        name[n] = 0;
+        const int next = enter(dir, n == 0 ? "." : name, how); /* a link's target may have "//" */
+        if (next < 0)
+            return next;
+        (void)close(dir);
+        dir = next;
+    }
+    if (*at == 0)
+        return -EISDIR;
+    if (how->refuses_links && is_link(dir, at))
+        return -ELOOP;
+    *ret_name = at;
+    *ret_dir = TAKE_FD(dir);
+    return 0;
+}
+
+/* The target of the link at path, made relative to the link's directory. */
+static char *read_link(const char *path)
+{
+    char target[PATH_MAX];
+    char *joined = NULL;
+    const ssize_t n = readlink(path, target, sizeof target);
+
+    if (n < 0)
+        return NULL;
+    if ((size_t)n == sizeof target) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    const int dir_len = target[0] == '/' ? 0 : (int)(strrchr(path, '/') - path) + 1;
+    if (asprintf(&joined, "%.*s%.*s", dir_len, path, (int)n, target) < 0)
+        return NULL;
+    return joined;
+}
+
+/* Where a chain of links at the end of `path` leads, to be freed; NULL with errno. */
+static char *follow_links(const char *path)
+{
+    auto_free char *at = strdup(path);
+
+    for (int i = 0; at != NULL && i < MAX_LINKS; i++) {
+        char *next = is_link(AT_FDCWD, at) ? read_link(at) : NULL;
+
+        if (next == NULL)
+            return is_link(AT_FDCWD, at) ? NULL : TAKE_PTR(at);
+        free(at);
+        at = next;
+    }
+    errno = at == NULL ? ENOMEM : ELOOP;
+    return NULL;
+}
+
+/* A file by its open directory and its name there. */
 struct spot {
     int dir;
     const char *name;
-    char *followed; /* where links led; NULL: it was none */
+    char *followed; /* owns `name` if links were followed; else NULL */
 };
 
-static void leave(struct spot *s)
+static void spot_done(struct spot *s)
 {
     if (s->dir >= 0)
         (void)close(s->dir);
     free(s->followed);
     *s = (struct spot){.dir = -1, .name = ""};
 }
-#define auto_spot __attribute__((cleanup(leave)))
+#define auto_spot __attribute__((cleanup(spot_done)))
 #define NOWHERE               \
     {                         \
         .dir = -1, .name = "" \
     }
 
-static int failed(struct sp_err *e, const char *what, const char *path, int err)
+static int fail_file(struct sp_err *e, const char *what, const char *path, int err)
 {
     if (err == ELOOP)
         return sp_fail(e, SP_E_FAILED, 0, "%s %s: a symbolic link is in the way", what, path);
     return sp_fail(e, SP_E_SYSTEM, err, "%s %s", what, path);
 }
 
-/* 0 or -errno. Links at the end are followed if that is allowed, so that they stay. */
-static int reach(const char *path, const struct sp_patch_walk *how, bool follows, struct spot *ret)
+/* 0 or -errno. A link at the end is followed if links are allowed, so that the link itself
+ * stays. */
+static int open_spot(const char *path, const struct walk *how, bool follows, struct spot *ret)
 {
     struct spot s = NOWHERE;
 
     if (follows && !how->refuses_links) {
-        s.followed = sp_patch_follow(path);
+        s.followed = follow_links(path);
         if (s.followed == NULL)
             return -errno;
     }
-    const int r = sp_patch_walk(s.followed != NULL ? s.followed : path, how, &s.dir, &s.name);
+    const int r = walk_to(s.followed != NULL ? s.followed : path, how, &s.dir, &s.name);
     if (r < 0)
-        leave(&s);
+        spot_done(&s);
     else
         *ret = s;
     return r;
 }
 
-/* ---- is it still what was read? ---- */
-
-static int open_regular(const struct spot *s, struct stat *ret)
-{
-    auto_close int fd =
-        openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-
-    if (fd < 0 || fstat(fd, ret) < 0)
-        return -errno;
-    return S_ISREG(ret->st_mode) ? TAKE_FD(fd) : -EINVAL;
-}
+/* ---- is the file still what was verified? ---- */
 
 static bool holds(int fd, struct sp_str want)
 {
@@ -95,13 +190,17 @@ static bool holds(int fd, struct sp_str want)
     }
 }
 
-static int check_source(const struct spot *s, const struct sp_patch_change *c, struct stat *ret,
-                        struct sp_err *e)
+/* Fails unless the file still has the text that the patch was verified against. */
+static int check_unchanged(const struct spot *s, const struct sp_patch_change *c, struct stat *ret,
+                           struct sp_err *e)
 {
-    auto_close int fd = open_regular(s, ret);
+    auto_close int fd =
+        openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
-    if (fd < 0)
-        return failed(e, "Failed to write file", c->full_path, -fd);
+    if (fd < 0 || fstat(fd, ret) < 0)
+        return fail_file(e, "Failed to write file", c->full_path, errno);
+    if (!S_ISREG(ret->st_mode))
+        return fail_file(e, "Failed to write file", c->full_path, EINVAL);
     if (!holds(fd, c->before))
         return sp_fail(e, SP_E_FAILED, 0,
                        "Failed to write file %s: it has changed since the patch was verified",
@@ -111,22 +210,7 @@ static int check_source(const struct spot *s, const struct sp_patch_change *c, s
 
 /* ---- writing ---- */
 
-static int write_all(int fd, struct sp_str text)
-{
-    while (text.n > 0) {
-        const ssize_t n = write(fd, text.p, text.n);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        text.p += n;
-        text.n -= (size_t)n;
-    }
-    return 0;
-}
-
-/* A new file in the directory; its name in *ret. */
+/* Creates a temporary file in the directory, named *ret. Its descriptor, or -errno. */
 static int make_beside(int dir, mode_t mode, char ret[40])
 {
     for (int i = 0; i < MAX_TRIES; i++) {
@@ -142,7 +226,7 @@ static int make_beside(int dir, mode_t mode, char ret[40])
     return -EEXIST;
 }
 
-/* Not in one step: for a file that is all that may be written there. */
+/* Not atomic: for a file whose directory is not writable. */
 static int write_in_place(const struct spot *s, struct sp_str text)
 {
     auto_close int fd = openat(s->dir, s->name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -152,42 +236,21 @@ static int write_in_place(const struct spot *s, struct sp_str text)
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -EINVAL;
-    int r = write_all(fd, text);
+    int r = -sp_write_all(fd, text.p, text.n);
     if (r == 0 && (ftruncate(fd, (off_t)text.n) < 0 || fdatasync(fd) < 0))
         r = -errno;
     return r;
 }
 
-/* Whose it is and who may do what with it stay; what a write takes away (setuid) goes. */
-static int take_after(int fd, const struct stat *like)
-{
-    if (fchown(fd, like->st_uid, like->st_gid) < 0) {
-        /* Not ours to give away: it belongs to whoever patches, as any file that he makes. */
-    }
-    if (fchmod(fd, like->st_mode & 0777) < 0)
-        return -errno;
-    return 0;
-}
-
-static int fill(int fd, struct sp_str text, const struct stat *like, bool replaces)
-{
-    int r = like != NULL ? take_after(fd, like) : 0;
-
-    if (r == 0)
-        r = write_all(fd, text);
-    if (r == 0 && replaces && fdatasync(fd) < 0)
-        r = -errno;
-    return r;
-}
-
-/* Whether it may be the directory alone that is in the way: it is closed, somebody else's files in
- * it stay (a sticky one), or the file is a mount of its own. */
+/* Errors that can come from the directory alone: not writable, sticky, or the file is a mount
+ * point. */
 static bool is_about_directory(int err)
 {
     return err == EACCES || err == EROFS || err == EPERM || err == EBUSY;
 }
 
-/* 0 or -errno. like: whose mode it gets; NULL: a new file's. */
+/* 0 or -errno. like: the owner and mode to keep; NULL: those of the file that is replaced, else a
+ * new file's. */
 static int replace(const struct spot *s, struct sp_str text, const struct stat *like)
 {
     struct stat there;
@@ -201,99 +264,86 @@ static int replace(const struct spot *s, struct sp_str text, const struct stat *
     auto_close int fd = make_beside(s->dir, like != NULL ? 0600 : 0666, beside);
     if (fd < 0)
         return replaces && is_about_directory(-fd) ? write_in_place(s, text) : fd;
-    int r = fill(fd, text, like, replaces);
+    /* Owner and mode are kept, without setuid, as a write would drop it. Giving the file away fails
+     * without privileges; the new file then belongs to us. */
+    int r = 0;
+    if (like != NULL) {
+        if (fchown(fd, like->st_uid, like->st_gid) < 0) {
+            /* see above */
+        }
+        if (fchmod(fd, like->st_mode & 0777) < 0)
+            r = -errno;
+    }
+    if (r == 0)
+        r = -sp_write_all(fd, text.p, text.n);
+    if (r == 0 && replaces && fdatasync(fd) < 0)
+        r = -errno;
     const bool is_filled = r == 0;
     if (is_filled && renameat(s->dir, beside, s->dir, s->name) < 0)
         r = -errno;
     if (r < 0)
-        (void)unlinkat(s->dir, beside, 0); /* the story is why it failed */
+        (void)unlinkat(s->dir, beside, 0); /* the story is why it fail_file */
     return is_filled && replaces && is_about_directory(-r) ? write_in_place(s, text) : r;
 }
 
 static int write_to(const char *path, struct sp_str text, const struct stat *like,
                     bool refuses_links, struct sp_err *e)
 {
-    const struct sp_patch_walk how = {.refuses_links = refuses_links, .makes_parents = true};
+    const struct walk how = {.refuses_links = refuses_links, .makes_parents = true};
     auto_spot struct spot s = NOWHERE;
-    int r = reach(path, &how, true, &s);
+    int r = open_spot(path, &how, true, &s);
 
     if (r < 0)
-        return failed(e, "Failed to create parent directories for", path, -r);
+        return fail_file(e, "Failed to create parent directories for", path, -r);
     r = replace(&s, text, like);
-    return r < 0 ? failed(e, "Failed to write file", path, -r) : 0;
+    return r < 0 ? fail_file(e, "Failed to write file", path, -r) : 0;
 }
 
 /* ---- each kind ---- */
 
-static int remove_at(const struct spot *s, const char *what, const char *path, struct sp_err *e)
+/* Removes the name itself, also if it is a link. */
+static int remove_file(const char *path, const char *what, bool refuses_links, struct sp_err *e)
 {
-    return unlinkat(s->dir, s->name, 0) < 0 ? failed(e, what, path, errno) : 0;
-}
-
-static int apply_delete(const struct sp_patch_change *c, bool refuses_links, struct sp_err *e)
-{
-    const struct sp_patch_walk how = {.refuses_links = refuses_links};
+    const struct walk how = {.refuses_links = refuses_links};
     auto_spot struct spot s = NOWHERE;
-    const int r = reach(c->full_path, &how, false, &s);
+    int r = open_spot(path, &how, false, &s);
 
-    return r < 0 ? failed(e, "Failed to delete file", c->full_path, -r)
-                 : remove_at(&s, "Failed to delete file", c->full_path, e);
-}
-
-static int apply_move(const struct sp_patch_change *c, const struct stat *like, bool refuses_links,
-                      struct sp_err *e)
-{
-    const struct sp_patch_walk how = {.refuses_links = refuses_links};
-    auto_spot struct spot source = NOWHERE;
-    int r = write_to(c->full_target, c->after, like, refuses_links, e);
-
-    if (r < 0)
-        return r;
-    r = reach(c->full_path, &how, false, &source);
-    r = r < 0 ? failed(e, "Failed to remove original", c->full_path, -r)
-              : remove_at(&source, "Failed to remove original", c->full_path, e);
-    return r < 0 ? sp_wrap(e, "%s was written", c->full_target) : 0;
+    if (r == 0 && unlinkat(s.dir, s.name, 0) < 0)
+        r = -errno;
+    return r < 0 ? fail_file(e, what, path, -r) : 0;
 }
 
 static int apply_update(const struct sp_patch_change *c, bool refuses_links, struct sp_err *e)
 {
-    const struct sp_patch_walk how = {.refuses_links = refuses_links};
+    const struct walk how = {.refuses_links = refuses_links};
     auto_spot struct spot s = NOWHERE;
     struct stat like;
-    int r = reach(c->full_path, &how, true, &s);
+    int r = open_spot(c->full_path, &how, true, &s);
 
     if (r < 0)
-        return failed(e, "Failed to write file", c->full_path, -r);
-    r = check_source(&s, c, &like, e);
+        return fail_file(e, "Failed to write file", c->full_path, -r);
+    r = check_unchanged(&s, c, &like, e);
     if (r < 0)
         return r;
-    if (c->full_target != NULL)
-        return apply_move(c, &like, refuses_links, e);
-    r = replace(&s, c->after, &like);
-    return r < 0 ? failed(e, "Failed to write file", c->full_path, -r) : 0;
-}
-
-static int apply_one(const struct sp_patch_change *c, bool refuses_links, struct sp_err *e)
-{
-    switch (c->kind) {
-    case SP_PATCH_ADD:
-        return write_to(c->full_path, c->after, NULL, refuses_links, e);
-    case SP_PATCH_DELETE:
-        return apply_delete(c, refuses_links, e);
-    case SP_PATCH_UPDATE:
-        return apply_update(c, refuses_links, e);
+    if (c->full_target != NULL) { /* the target is complete before the source goes */
+        r = write_to(c->full_target, c->after, &like, refuses_links, e);
+        if (r < 0)
+            return r;
+        r = remove_file(c->full_path, "Failed to remove original", refuses_links, e);
+        return r < 0 ? sp_wrap(e, "%s was written", c->full_target) : 0;
     }
-    return sp_fail(e, SP_E_INVALID, 0, "an unknown kind of change");
+    r = replace(&s, c->after, &like);
+    return r < 0 ? fail_file(e, "Failed to write file", c->full_path, -r) : 0;
 }
 
 static int check_path(const char *path, const char *what, struct sp_err *e)
 {
-    const struct sp_patch_walk how = {.refuses_links = true};
+    const struct walk how = {.refuses_links = true};
     auto_close int dir = -1;
     const char *name;
 
-    return path != NULL && sp_patch_walk(path, &how, &dir, &name) == -ELOOP
-               ? failed(e, what, path, ELOOP)
+    return path != NULL && walk_to(path, &how, &dir, &name) == -ELOOP
+               ? fail_file(e, what, path, ELOOP)
                : 0;
 }
 
@@ -315,13 +365,25 @@ int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e)
 int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,
                    struct sp_err *e)
 {
-    /* For a whole patch that cannot go through, before anything is written; what is put in the way
-     * later is met by the walk. */
+    /* Checked before anything is written, so that a patch with a link applies to no file; links
+     * planted later are caught by walk_to. */
     int r = refuses_links ? sp_patch_check_links(c, e) : 0;
 
     *ret_done = 0;
     while (r == 0 && *ret_done < c->count) {
-        r = apply_one(&c->items[*ret_done], refuses_links, e);
+        const struct sp_patch_change *one = &c->items[*ret_done];
+
+        switch (one->kind) {
+        case SP_PATCH_ADD:
+            r = write_to(one->full_path, one->after, NULL, refuses_links, e);
+            break;
+        case SP_PATCH_DELETE:
+            r = remove_file(one->full_path, "Failed to delete file", refuses_links, e);
+            break;
+        case SP_PATCH_UPDATE:
+            r = apply_update(one, refuses_links, e);
+            break;
+        }
         *ret_done += r == 0;
     }
     return r;

@@ -29,11 +29,6 @@ void sp_patch_assessment_done(struct sp_patch_assessment *a)
     *a = (struct sp_patch_assessment){0};
 }
 
-static int no_memory(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "assess a patch");
-}
-
 /* ---- what is writable ---- */
 
 static bool is_free(const struct sp_patch_assess_ask *ask)
@@ -67,26 +62,36 @@ static bool has_writable_root(const struct assessor *a)
     return false;
 }
 
-/* ---- what else would have to be ---- */
-
-static bool add_parent(struct sp_patch_assessment *r, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    const size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
-
-    r->parents[r->parent_count] = strndup(path, n);
-    return r->parents[r->parent_count] != NULL && ++r->parent_count > 0;
-}
+/* ---- directories that would have to be writable ---- */
 
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void drop_repeated(struct sp_patch_assessment *r)
+/* The parents of all targets that the profile does not open, each once. */
+static int find_parents(struct assessor *a, struct sp_err *e)
 {
+    const struct sp_patch_changes *c = a->ask->changes;
+    struct sp_patch_assessment *r = a->ret;
+    bool ok;
     uint32_t kept = 0;
 
+    r->parents = calloc((size_t)c->count * 2 + 1, sizeof *r->parents);
+    ok = r->parents != NULL;
+    for (uint32_t i = 0; ok && i < c->count * 2; i++) {
+        const char *path = i % 2 == 0 ? c->items[i / 2].full_path : c->items[i / 2].full_target;
+
+        if (can_write(a, path))
+            continue;
+        const char *slash = strrchr(path, '/');
+        const size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+        r->parents[r->parent_count] = strndup(path, n);
+        ok = r->parents[r->parent_count] != NULL;
+        r->parent_count += ok;
+    }
+    if (!ok)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "assess a patch");
     if (r->parent_count > 1)
         qsort(r->parents, r->parent_count, sizeof *r->parents, by_text);
     for (uint32_t i = 0; i < r->parent_count; i++) {
@@ -96,28 +101,10 @@ static void drop_repeated(struct sp_patch_assessment *r)
             r->parents[kept++] = r->parents[i];
     }
     r->parent_count = kept;
-}
-
-static int find_parents(struct assessor *a, struct sp_err *e)
-{
-    const struct sp_patch_changes *c = a->ask->changes;
-    bool ok;
-
-    a->ret->parents = calloc((size_t)c->count * 2 + 1, sizeof *a->ret->parents);
-    ok = a->ret->parents != NULL;
-    for (uint32_t i = 0; ok && i < c->count; i++) {
-        const char *paths[] = {c->items[i].full_path, c->items[i].full_target};
-
-        for (int k = 0; ok && k < 2; k++)
-            ok = can_write(a, paths[k]) || add_parent(a->ret, paths[k]);
-    }
-    if (!ok)
-        return no_memory(e);
-    drop_repeated(a->ret);
     return 0;
 }
 
-/* ---- the table ---- */
+/* ---- the decision ---- */
 
 static bool may_ask(const struct sp_approval_policy *p)
 {
@@ -142,28 +129,23 @@ static int reject(struct assessor *a, const char *text)
     return 0;
 }
 
-static int question(struct assessor *a, struct sp_err *e)
-{
-    if (!may_ask(&a->ask->policy))
-        return reject(a, has_writable_root(a) ? outside : read_only);
-    a->ret->verdict = SP_PATCH_QUESTION;
-    return find_parents(a, e);
-}
-
 static int assess(struct assessor *a, struct sp_err *e)
 {
     const struct sp_patch_assess_ask *ask = a->ask;
+    const bool needs_question = ask->policy.kind == SP_APPROVAL_UNTRUSTED ||
+                                (!can_write_all(a) && ask->policy.kind != SP_APPROVAL_ON_FAILURE) ||
+                                (!is_free(ask) && !ask->has_sandbox);
 
     if (ask->changes->count == 0)
         return reject(a, empty_patch);
-    if (ask->policy.kind == SP_APPROVAL_UNTRUSTED)
-        return question(a, e);
-    if (!can_write_all(a) && ask->policy.kind != SP_APPROVAL_ON_FAILURE)
-        return question(a, e);
-    if (!is_free(ask) && !ask->has_sandbox)
-        return question(a, e);
-    a->ret->verdict = SP_PATCH_APPROVE;
-    return 0;
+    if (!needs_question) {
+        a->ret->verdict = SP_PATCH_APPROVE;
+        return 0;
+    }
+    if (!may_ask(&ask->policy))
+        return reject(a, has_writable_root(a) ? outside : read_only);
+    a->ret->verdict = SP_PATCH_QUESTION;
+    return find_parents(a, e);
 }
 
 int sp_patch_assess(const struct sp_patch_assess_ask *ask, struct sp_patch_assessment *ret,

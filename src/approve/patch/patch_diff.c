@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patch: what a person is shown: the summary, and a change as a unified diff with one line of
- * context (approvals.md 12.2, 14.3).
+ * patch_diff: what a person is shown: the summary of a patch, and a change as a unified diff with
+ * one line of context.
  *
- * Equal lines at both ends are set aside; between them Myers' search finds the fewest changed
+ * Equal lines at both ends are set aside. Between them Myers' algorithm finds the fewest changed
  * lines, as long as there are at most MAX_CHANGES of them. Beyond that the whole middle is shown as
- * replaced: right, though longer than it need be. Time: lines x MAX_CHANGES at most.
+ * replaced, which is correct but longer. Time: lines x MAX_CHANGES at most.
  */
 #include <stdlib.h>
 
@@ -91,17 +91,6 @@ static bool is_equal(const struct diff *d, uint32_t i, uint32_t j)
     return d->old.keys[i].a == d->new.keys[j].a && d->old.keys[i].b == d->new.keys[j].b;
 }
 
-static void set_ends_aside(struct diff *d)
-{
-    const uint32_t least = d->old.count < d->new.count ? d->old.count : d->new.count;
-
-    while (d->front < least && is_equal(d, d->front, d->front))
-        d->front++;
-    while (d->back < least - d->front &&
-           is_equal(d, d->old.count - 1 - d->back, d->new.count - 1 - d->back))
-        d->back++;
-}
-
 static void mark_all(struct diff *d)
 {
     for (uint32_t i = d->front; i < d->old.count - d->back; i++)
@@ -112,8 +101,8 @@ static void mark_all(struct diff *d)
 
 /* ---- the fewest changes ---- */
 
-/* How far each diagonal has come after each number of changes: row c has 2c + 1 of them, and row c
- * begins at c * c. */
+/* The furthest old line that each diagonal reaches, for each number of changes. Row c has 2c + 1
+ * entries and begins at c * c. */
 struct trace {
     int64_t *reach;
     int64_t olds, news; /* lines of the middle */
@@ -124,7 +113,7 @@ static int64_t *row(const struct trace *t, int64_t changes)
     return t->reach + changes * changes + changes; /* index by diagonal, from -changes */
 }
 
-/* Where diagonal k is entered by one change more. *ret_is_added: by a line that is new. */
+/* Where diagonal k continues with one change more. *ret_is_added: the change is an added line. */
 static int64_t enter(const struct trace *t, int64_t changes, int64_t k, bool *ret_is_added)
 {
     const int64_t *before = row(t, changes - 1);
@@ -158,25 +147,15 @@ static int64_t search(const struct diff *d, const struct trace *t)
     return -1;
 }
 
-static void mark_way_back(struct diff *d, const struct trace *t, int64_t changes)
-{
-    int64_t k = t->olds - t->news;
-
-    for (; changes > 0; changes--) {
-        bool is_added;
-        const int64_t x = enter(t, changes, k, &is_added);
-
-        if (is_added)
-            d->new.is_changed[d->front + (uint32_t)(x - k - 1)] = true;
-        else
-            d->old.is_changed[d->front + (uint32_t)(x - 1)] = true;
-        k += is_added ? 1 : -1;
-    }
-}
-
 static bool compare(struct diff *d)
 {
-    set_ends_aside(d);
+    const uint32_t least = d->old.count < d->new.count ? d->old.count : d->new.count;
+
+    while (d->front < least && is_equal(d, d->front, d->front))
+        d->front++;
+    while (d->back < least - d->front &&
+           is_equal(d, d->old.count - 1 - d->back, d->new.count - 1 - d->back))
+        d->back++;
 
     struct trace t = {.olds = d->old.count - d->front - d->back,
                       .news = d->new.count - d->front - d->back};
@@ -187,23 +166,32 @@ static bool compare(struct diff *d)
     t.reach = calloc((size_t)(MAX_CHANGES + 1) * (MAX_CHANGES + 1), sizeof *t.reach);
     if (t.reach == NULL)
         return false;
-    const int64_t changes = search(d, &t);
+    int64_t changes = search(d, &t);
     if (changes < 0)
         mark_all(d);
-    else
-        mark_way_back(d, &t, changes);
+    /* Walk the shortest path back from its end, and mark the change of each step. */
+    for (int64_t k = t.olds - t.news; changes > 0; changes--) {
+        bool is_added;
+        const int64_t x = enter(&t, changes, k, &is_added);
+
+        if (is_added)
+            d->new.is_changed[d->front + (uint32_t)(x - k - 1)] = true;
+        else
+            d->old.is_changed[d->front + (uint32_t)(x - 1)] = true;
+        k += is_added ? 1 : -1;
+    }
     free(t.reach);
     return true;
 }
 
-/* ---- written down ---- */
+/* ---- the unified format ---- */
 
 /* Lines that are shown together: [old, old_end) and [new, new_end). */
 struct block {
     uint32_t old, old_end, new, new_end;
 };
 
-/* From here to the next changed line; false: there is none. */
+/* Advances both to the next changed line; false: there is none. */
 static bool next_change(const struct diff *d, uint32_t *i, uint32_t *j)
 {
     while (*i < d->old.count && *j < d->new.count && !d->old.is_changed[*i] &&
@@ -214,22 +202,17 @@ static bool next_change(const struct diff *d, uint32_t *i, uint32_t *j)
     return *i < d->old.count || *j < d->new.count;
 }
 
-static void pass_changes(const struct diff *d, uint32_t *i, uint32_t *j)
-{
-    while (*i < d->old.count && d->old.is_changed[*i])
-        ++*i;
-    while (*j < d->new.count && d->new.is_changed[*j])
-        ++*j;
-}
-
-/* The block that begins at the changed line; *i and *j are behind its changes. */
+/* The block that begins at the changed line at *i, *j; advances both behind its changes. */
 static struct block take_block(const struct diff *d, uint32_t *i, uint32_t *j)
 {
     const uint32_t before = *i < CONTEXT ? *i : CONTEXT;
     struct block b = {.old = *i - before, .new = *j - before};
 
     for (;;) {
-        pass_changes(d, i, j);
+        while (*i < d->old.count && d->old.is_changed[*i])
+            ++*i;
+        while (*j < d->new.count && d->new.is_changed[*j])
+            ++*j;
         uint32_t next_i = *i;
         uint32_t next_j = *j;
 
@@ -276,29 +259,18 @@ static bool add_block(struct sp_buf *out, const struct diff *d, const struct blo
     return ok;
 }
 
-static bool write_diff(struct sp_buf *out, const struct diff *d)
-{
-    uint32_t i = 0;
-    uint32_t j = 0;
-    bool ok = true;
-
-    while (ok && next_change(d, &i, &j)) {
-        const struct block b = take_block(d, &i, &j);
-
-        ok = add_block(out, d, &b);
-    }
-    return ok;
-}
-
 bool sp_patch_add_diff(struct sp_buf *out, const struct sp_patch_change *c)
 {
     struct diff d = {0};
 
     if (c->diff.p != NULL)
         return sp_buf_add_str(out, c->diff);
-    const bool ok = side_init(&d.old, c->before) && side_init(&d.new, c->after) && compare(&d) &&
-                    write_diff(out, &d);
+    bool ok = side_init(&d.old, c->before) && side_init(&d.new, c->after) && compare(&d);
+    for (uint32_t i = 0, j = 0; ok && next_change(&d, &i, &j);) {
+        const struct block b = take_block(&d, &i, &j);
 
+        ok = add_block(out, &d, &b);
+    }
     side_done(&d.old);
     side_done(&d.new);
     return ok;

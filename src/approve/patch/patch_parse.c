@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patch: from text to hunks (approvals.md 14.2).
+ * patch_parse: from text to hunks.
  *
- * Line by line, with the state of the hunk that is open. All lists are sized by the number of lines
- * before the first is read, and the text is copied: nothing moves while it is read.
+ * The parser is a state machine over lines. All lists are sized by the number of lines before the
+ * first line is parsed, and the text is copied once, so no pointer moves while hunks are collected.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,14 +12,124 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 
-#define SHOWN 160 /* bytes of a line or path that a complaint quotes */
+/* ---- white space, folding, lines ---- */
+
+/* The length of the Unicode white space character at the front of text; 0: none. */
+static size_t space_at(const char *text, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    if (n >= 1 && (p[0] == ' ' || (p[0] >= 0x09 && p[0] <= 0x0D)))
+        return 1;
+    if (n >= 2 && p[0] == 0xC2)
+        return p[1] == 0x85 || p[1] == 0xA0 ? 2 : 0;
+    if (n < 3)
+        return 0;
+    if (p[0] == 0xE1)
+        return p[1] == 0x9A && p[2] == 0x80 ? 3 : 0;
+    if (p[0] == 0xE2 && p[1] == 0x80)
+        return p[2] <= 0x8A || p[2] == 0xA8 || p[2] == 0xA9 || p[2] == 0xAF ? 3 : 0;
+    if (p[0] == 0xE2)
+        return p[1] == 0x81 && p[2] == 0x9F ? 3 : 0;
+    return p[0] == 0xE3 && p[1] == 0x80 && p[2] == 0x80 ? 3 : 0;
+}
+
+static size_t space_before(struct sp_str s)
+{
+    for (size_t n = 1; n <= 3 && n <= s.n; n++)
+        if (space_at(s.p + s.n - n, n) == n)
+            return n;
+    return 0;
+}
+
+struct sp_str sp_patch_trim_end(struct sp_str s)
+{
+    for (size_t n; (n = space_before(s)) != 0;)
+        s.n -= n;
+    return s;
+}
+
+struct sp_str sp_patch_trim(struct sp_str s)
+{
+    s = sp_patch_trim_end(s);
+    for (size_t n; s.n > 0 && (n = space_at(s.p, s.n)) != 0;) {
+        s.p += n;
+        s.n -= n;
+    }
+    return s;
+}
+
+/* The ASCII form of a typographic dash, quote or space; *ret_len is its length in bytes. 0:
+ * keep. */
+static char ascii_of(const unsigned char *p, size_t n, size_t *ret_len)
+{
+    *ret_len = 3;
+    if (n >= 2 && p[0] == 0xC2 && p[1] == 0xA0) {
+        *ret_len = 2;
+        return ' ';
+    }
+    if (n < 3)
+        return 0;
+    if (p[0] == 0xE2 && p[1] == 0x80) {
+        if (p[2] >= 0x90 && p[2] <= 0x95)
+            return '-';
+        if (p[2] >= 0x98 && p[2] <= 0x9B)
+            return '\'';
+        if (p[2] >= 0x9C && p[2] <= 0x9F)
+            return '"';
+        return (p[2] >= 0x82 && p[2] <= 0x8A) || p[2] == 0xAF ? ' ' : 0;
+    }
+    if (p[0] == 0xE2 && p[1] == 0x88 && p[2] == 0x92)
+        return '-';
+    if (p[0] == 0xE2 && p[1] == 0x81 && p[2] == 0x9F)
+        return ' ';
+    return p[0] == 0xE3 && p[1] == 0x80 && p[2] == 0x80 ? ' ' : 0;
+}
+
+bool sp_patch_add_folded(struct sp_buf *out, struct sp_str s)
+{
+    /* Folding never makes a text longer. */
+    char *to = sp_buf_room(out, s.n);
+
+    if (to == NULL && s.n > 0)
+        return false;
+    for (size_t i = 0; i < s.n;) {
+        size_t len;
+        const char c = ascii_of((const unsigned char *)s.p + i, s.n - i, &len);
+
+        *to++ = c != 0 ? c : s.p[i];
+        out->len++;
+        i += c != 0 ? len : 1;
+    }
+    return true;
+}
+
+struct sp_str sp_patch_cut(struct sp_str s, size_t max)
+{
+    return s.n <= max ? s : (struct sp_str){s.p, sp_utf8_valid_prefix((struct sp_str){s.p, max})};
+}
+
+bool sp_patch_next_line(struct sp_str *rest, struct sp_str *ret)
+{
+    if (rest->n == 0)
+        return false;
+    const char *end = memchr(rest->p, '\n', rest->n);
+    const size_t n = end == NULL ? rest->n : (size_t)(end - rest->p);
+
+    *ret = (struct sp_str){rest->p, n};
+    rest->p += end == NULL ? n : n + 1;
+    rest->n -= end == NULL ? n : n + 1;
+    return true;
+}
+
+#define SHOWN 160 /* bytes of a line or path that an error message quotes */
 
 enum state { NOT_STARTED, STARTED, IN_ADD, IN_DELETE, IN_UPDATE, ENDED };
 
-/* What a patch points into. */
+/* What the members of a struct sp_patch point into. */
 struct store {
     char *text;
-    char *added; /* the contents of new files, one behind the other */
+    char *added; /* contents of all new files, concatenated */
     struct sp_str *olds, *news;
     struct sp_patch_chunk *chunks;
     struct sp_patch_hunk *hunks;
@@ -28,14 +138,16 @@ struct store {
 struct reader {
     struct store *store;
     enum state state;
-    uint32_t line;      /* its number, from 1 */
-    uint32_t hunk_line; /* of the update's header */
+    uint32_t line;      /* number of the current line, from 1 */
+    uint32_t hunk_line; /* line of the update hunk's header */
     struct sp_patch_hunk *hunk;
-    struct sp_patch_chunk *chunk; /* the last of the update; NULL: none yet */
+    struct sp_patch_chunk *chunk; /* the last chunk of the update hunk; NULL: none yet */
     uint32_t hunk_count, chunk_count, old_count, new_count;
     size_t added;
     struct sp_str environment_id;
 };
+
+/* ---- storage ---- */
 
 static void store_free(struct store *s)
 {
@@ -61,11 +173,6 @@ void sp_patch_done(struct sp_patch *p)
 static int invalid(struct sp_err *e, const char *text)
 {
     return sp_fail(e, SP_E_INVALID, 0, "invalid patch: %s", text);
-}
-
-static int no_memory(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
 }
 
 #define QUOTED(s) SP_STR_ARG(sp_patch_cut(s, SHOWN))
@@ -106,23 +213,13 @@ static int no_lines(const struct reader *r, struct sp_err *e)
 
 static const struct sp_str begin_marker = SP_STR("*** Begin Patch");
 static const struct sp_str end_marker = SP_STR("*** End Patch");
-static const struct sp_str bare_context = SP_STR("@@");
-
-/* Whether s begins with the prefix; *ret is the rest. */
-static bool begins(struct sp_str s, struct sp_str prefix, struct sp_str *ret)
-{
-    if (s.n < prefix.n || memcmp(s.p, prefix.p, prefix.n) != 0)
-        return false;
-    *ret = (struct sp_str){s.p + prefix.n, s.n - prefix.n};
-    return true;
-}
 
 static bool is_empty_chunk(const struct sp_patch_chunk *c)
 {
     return c != NULL && c->old_count == 0 && c->new_count == 0;
 }
 
-/* Whether the open hunk may end before this line. */
+/* Fails if the open hunk may not end before this line: an update needs at least one change. */
 static int end_hunk(const struct reader *r, struct sp_str line, struct sp_err *e)
 {
     if (r->state != IN_UPDATE)
@@ -170,17 +267,6 @@ static int begin_hunk(struct reader *r, enum sp_patch_kind kind, struct sp_str p
     return 0;
 }
 
-static int take_environment(struct reader *r, struct sp_str id, struct sp_err *e)
-{
-    if (r->environment_id.p != NULL)
-        return invalid(e, "apply_patch environment_id cannot be specified more than once");
-    id = sp_patch_trim(id);
-    if (id.n == 0)
-        return invalid(e, "apply_patch environment_id cannot be empty");
-    r->environment_id = id;
-    return 0;
-}
-
 /* *ret_taken: the line was a header or the end. */
 static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, struct sp_err *e)
 {
@@ -189,19 +275,26 @@ static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, st
         [SP_PATCH_DELETE] = SP_STR("*** Delete File: "),
         [SP_PATCH_UPDATE] = SP_STR("*** Update File: "),
     };
-    struct sp_str rest;
-    int ret = 0;
+    struct sp_str rest = line;
 
     *ret_taken = true;
-    if (r->state == STARTED && begins(line, SP_STR("*** Environment ID:"), &rest))
-        return take_environment(r, rest, e);
+    if (r->state == STARTED && sp_str_skip_prefix(&rest, SP_STR("*** Environment ID:"))) {
+        if (r->environment_id.p != NULL)
+            return invalid(e, "apply_patch environment_id cannot be specified more than once");
+        rest = sp_patch_trim(rest);
+        if (rest.n == 0)
+            return invalid(e, "apply_patch environment_id cannot be empty");
+        r->environment_id = rest;
+        return 0;
+    }
     if (sp_str_eq(line, end_marker)) {
-        ret = end_hunk(r, line, e);
+        const int ret = end_hunk(r, line, e);
+
         r->state = ENDED;
         return ret;
     }
     for (int kind = SP_PATCH_ADD; kind <= SP_PATCH_UPDATE; kind++)
-        if (begins(line, markers[kind], &rest))
+        if (sp_str_skip_prefix(&rest, markers[kind]))
             return begin_hunk(r, (enum sp_patch_kind)kind, rest, line, e);
     *ret_taken = false;
     return 0;
@@ -218,64 +311,55 @@ static void begin_chunk(struct reader *r, struct sp_str context)
     r->hunk->chunk_count++;
 }
 
-static void add_line(struct reader *r, bool is_old, bool is_new, struct sp_str text)
-{
-    if (r->chunk == NULL)
-        begin_chunk(r, (struct sp_str){0});
-    if (is_old) {
-        r->store->olds[r->old_count++] = text;
-        r->chunk->old_count++;
-    }
-    if (is_new) {
-        r->store->news[r->new_count++] = text;
-        r->chunk->new_count++;
-    }
-}
-
-/* " text", "+text", "-text", or nothing at all. */
+/* " text", "+text", "-text", or nothing at all. false: some other line. */
 static bool take_change(struct reader *r, struct sp_str line)
 {
     const char sign = line.n == 0 ? ' ' : line.p[0];
+    const struct sp_str text = line.n == 0 ? line : (struct sp_str){line.p + 1, line.n - 1};
 
     if (sign != ' ' && sign != '+' && sign != '-')
         return false;
-    add_line(r, sign != '+', sign != '-',
-             line.n == 0 ? line : (struct sp_str){line.p + 1, line.n - 1});
+    if (r->chunk == NULL)
+        begin_chunk(r, (struct sp_str){0});
+    if (sign != '+') {
+        r->store->olds[r->old_count++] = text;
+        r->chunk->old_count++;
+    }
+    if (sign != '-') {
+        r->store->news[r->new_count++] = text;
+        r->chunk->new_count++;
+    }
     return true;
-}
-
-static int take_end_of_file(struct reader *r, struct sp_err *e)
-{
-    if (is_empty_chunk(r->chunk))
-        return no_lines(r, e);
-    if (r->chunk != NULL)
-        r->chunk->is_at_end = true;
-    return 0;
 }
 
 static int take_update(struct reader *r, struct sp_str line, struct sp_err *e)
 {
     const struct sp_str end_trimmed = sp_patch_trim_end(line);
-    const bool is_bare = sp_str_eq(end_trimmed, bare_context);
-    struct sp_str context = {0};
-    const bool is_context = is_bare || begins(end_trimmed, SP_STR("@@ "), &context);
-    struct sp_str path;
+    struct sp_str context = end_trimmed;
+    struct sp_str path = end_trimmed;
+    const bool is_bare = sp_str_eq(end_trimmed, SP_STR("@@"));
+    const bool is_context = is_bare || sp_str_skip_prefix(&context, SP_STR("@@ "));
 
     if (r->chunk != NULL && r->chunk->is_at_end && !is_context)
         return end_trimmed.n == 0 ? 0 : no_marker(r, line, e);
     if (r->chunk == NULL && r->hunk->move_to.p == NULL &&
-        begins(end_trimmed, SP_STR("*** Move to: "), &path)) {
+        sp_str_skip_prefix(&path, SP_STR("*** Move to: "))) {
         r->hunk->move_to = path;
         return check_path(r, path, e);
     }
-    if (is_context && is_empty_chunk(r->chunk))
-        return unexpected(r, line, e);
     if (is_context) {
-        begin_chunk(r, context);
+        if (is_empty_chunk(r->chunk))
+            return unexpected(r, line, e);
+        begin_chunk(r, is_bare ? (struct sp_str){0} : context);
         return 0;
     }
-    if (sp_str_eq(end_trimmed, SP_STR("*** End of File")))
-        return take_end_of_file(r, e);
+    if (sp_str_eq(end_trimmed, SP_STR("*** End of File"))) {
+        if (is_empty_chunk(r->chunk))
+            return no_lines(r, e);
+        if (r->chunk != NULL)
+            r->chunk->is_at_end = true;
+        return 0;
+    }
     if (take_change(r, line))
         return 0;
     return r->chunk == NULL || is_empty_chunk(r->chunk) ? unexpected(r, line, e)
@@ -284,6 +368,7 @@ static int take_update(struct reader *r, struct sp_str line, struct sp_err *e)
 
 /* ---- lines ---- */
 
+/* A line of a new file: "+text". */
 static bool take_added(struct reader *r, struct sp_str line)
 {
     if (line.n == 0 || line.p[0] != '+')
@@ -302,10 +387,10 @@ static int take_line(struct reader *r, struct sp_str line, bool is_last, struct 
     int ret;
 
     switch (r->state) {
-    case NOT_STARTED: /* the first line has been looked at */
+    case NOT_STARTED: /* find_body checked the first line */
         r->state = STARTED;
         return 0;
-    case ENDED: /* the last line is an end, and may be a second one */
+    case ENDED: /* the last line is the end marker, which may be repeated */
         return trimmed.n == 0 || is_last
                    ? 0
                    : invalid(e, "The last line of the patch must be '*** End Patch'");
@@ -359,7 +444,8 @@ static uint64_t count_lines(struct sp_str text)
     return count;
 }
 
-/* <<EOF ... EOF as the argument itself, which no shell has read. */
+/* "<<EOF ... EOF" passed as the argument itself: the here-document markers were never parsed by a
+ * shell. */
 static bool is_wrapped(struct sp_str text, struct sp_str *ret_inner)
 {
     struct sp_str first = first_line(text);
@@ -377,7 +463,7 @@ static bool is_wrapped(struct sp_str text, struct sp_str *ret_inner)
     return true;
 }
 
-/* What is left to read, from the first marker to the last. */
+/* The text from "*** Begin Patch" to "*** End Patch", without here-document markers. */
 static int find_body(struct sp_str text, struct sp_str *ret, struct sp_err *e)
 {
     struct sp_str inner;
@@ -422,7 +508,7 @@ static int read_lines(struct reader *r, struct sp_str text, struct sp_err *e)
         while (line.n > 0 && line.p[line.n - 1] == '\r')
             line.n--;
         r->line++;
-        /* The end may be indented even where a line that is would be a context line. */
+        /* In an update an indented line is context, but the end marker may be indented. */
         if (text.n == 0 && r->state == IN_UPDATE)
             line = sp_patch_trim(line);
         ret = take_line(r, line, text.n == 0, e);
@@ -448,7 +534,7 @@ int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
         return invalid(e, "it has more than 4194304 lines");
     r.store = store_new(body, lines);
     if (r.store == NULL)
-        return no_memory(e);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
     const int code = read_lines(&r, (struct sp_str){r.store->text, body.n}, e);
     if (code < 0) {
         store_free(r.store);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patch: whether a command is a call of apply_patch (approvals.md 14.1).
+ * patch_recognise: whether a command is a call of apply_patch.
  *
  * A script is one if it is, as a whole, `apply_patch <<'EOF'` with its here-document, perhaps
- * behind `cd PATH &&`. Whatever else is in it makes it an ordinary command.
+ * behind `cd PATH &&`. Anything else in the script makes it an ordinary command.
  */
 #include <errno.h>
 
@@ -23,27 +23,24 @@ static struct sp_str base_name(struct sp_str path)
     return slash == NULL ? path : (struct sp_str){slash + 1, path.n - (size_t)(slash + 1 - path.p)};
 }
 
-static bool is_powershell(struct sp_str name)
-{
-    return sp_str_eq(name, SP_STR("pwsh")) || sp_str_eq(name, SP_STR("powershell"));
-}
-
 /* pwsh [-NoProfile] -Command SCRIPT, cmd /c SCRIPT */
 static bool is_foreign_wrapper(struct sp_words argv, struct sp_str *ret)
 {
     const struct sp_str name = argv.count > 0 ? base_name(argv.items[0]) : SP_STR("");
-    const bool has_more = argv.count == 4 && is_powershell(name) &&
-                          sp_str_eq_nocase(argv.items[1], SP_STR("-NoProfile"));
+    const bool is_powershell =
+        sp_str_eq(name, SP_STR("pwsh")) || sp_str_eq(name, SP_STR("powershell"));
+    const bool has_more =
+        argv.count == 4 && is_powershell && sp_str_eq_nocase(argv.items[1], SP_STR("-NoProfile"));
     const uint32_t flag = has_more ? 2 : 1;
 
     if (argv.count != flag + 2)
         return false;
     *ret = argv.items[flag + 1];
-    return (is_powershell(name) && sp_str_eq_nocase(argv.items[flag], SP_STR("-Command"))) ||
+    return (is_powershell && sp_str_eq_nocase(argv.items[flag], SP_STR("-Command"))) ||
            (sp_str_eq(name, SP_STR("cmd")) && sp_str_eq_nocase(argv.items[flag], SP_STR("/c")));
 }
 
-/* ---- a script, read from its front ---- */
+/* ---- scripts ---- */
 
 static void drop(struct sp_str *s, size_t n)
 {
@@ -57,15 +54,7 @@ static void skip(struct sp_str *s, const char *set)
         drop(s, 1);
 }
 
-static bool take(struct sp_str *s, struct sp_str text)
-{
-    if (s->n < text.n || memcmp(s->p, text.p, text.n) != 0)
-        return false;
-    drop(s, text.n);
-    return true;
-}
-
-/* A run of characters that mean themselves. */
+/* A run of characters without a meaning to the shell. */
 static struct sp_str take_bare(struct sp_str *s)
 {
     static const char special[] = " \t\r\n\v\f{}*?[]\\~^#$`()<>&;|'\"!";
@@ -78,7 +67,7 @@ static struct sp_str take_bare(struct sp_str *s)
     return word;
 }
 
-/* 'TEXT' or "TEXT", nothing in it that a shell would replace. */
+/* 'TEXT' or "TEXT" in which the shell would expand nothing. */
 static bool take_quoted(struct sp_str *s, struct sp_str *ret)
 {
     const char quote = s->n > 0 ? *s->p : 0;
@@ -96,7 +85,7 @@ static bool take_quoted(struct sp_str *s, struct sp_str *ret)
     return true;
 }
 
-/* One word: bare or one pair of quotes, not empty. */
+/* One word: bare or in one pair of quotes, not empty. */
 static bool take_word(struct sp_str *s, struct sp_str *ret)
 {
     if (!take_quoted(s, ret))
@@ -104,26 +93,27 @@ static bool take_word(struct sp_str *s, struct sp_str *ret)
     return ret->n > 0 && !sp_str_has_nul(*ret);
 }
 
-/* "cd PATH && "; *ret has p NULL if there is none. false: it begins so and goes on otherwise. */
+/* "cd PATH && "; *ret has p NULL without one. false: a cd that goes on in another way. */
 static bool take_cd(struct sp_str *s, struct sp_str *ret)
 {
     struct sp_str rest = *s;
 
     *ret = (struct sp_str){0};
-    if (!take(&rest, SP_STR("cd")) || rest.n == 0 || (*rest.p != ' ' && *rest.p != '\t'))
+    if (!sp_str_skip_prefix(&rest, SP_STR("cd")) || rest.n == 0 ||
+        (*rest.p != ' ' && *rest.p != '\t'))
         return true;
     skip(&rest, " \t");
     if (!take_word(&rest, ret) || ret->p[0] == '-')
         return false;
     skip(&rest, " \t");
-    if (!take(&rest, SP_STR("&&")))
+    if (!sp_str_skip_prefix(&rest, SP_STR("&&")))
         return false;
     skip(&rest, " \t\n");
     *s = rest;
     return true;
 }
 
-/* The lines up to the delimiter, behind which there is nothing. */
+/* The lines up to the delimiter, which must be the end of the script. */
 static bool take_document(struct sp_str rest, struct sp_str delimiter, struct sp_str *ret)
 {
     struct sp_str line;
@@ -147,27 +137,15 @@ static bool is_patch_script(struct sp_str script, struct sp_str *ret_text, struc
     if (!take_cd(&script, ret_cd) || !is_patch_program(take_bare(&script)))
         return false;
     skip(&script, " \t");
-    if (!take(&script, SP_STR("<<")))
+    if (!sp_str_skip_prefix(&script, SP_STR("<<")))
         return false;
     skip(&script, " \t");
-    /* <<- and <<< are other things. */
+    /* <<- and <<< mean something else. */
     if (!take_word(&script, &delimiter) || memchr(delimiter.p, '\n', delimiter.n) != NULL ||
         (delimiter.p[0] == '-' && delimiter.p[-1] == '<'))
         return false;
     skip(&script, " \t");
-    return take(&script, SP_STR("\n")) && take_document(script, delimiter, ret_text);
-}
-
-/* ---- all of it ---- */
-
-static int is_bare(struct sp_str text, bool *ret, struct sp_err *e)
-{
-    struct sp_patch p = {0};
-    const int r = sp_patch_parse(text, &p, e);
-
-    sp_patch_done(&p);
-    *ret = r == 0;
-    return r == -SP_E_INVALID ? 0 : r;
+    return sp_str_skip_prefix(&script, SP_STR("\n")) && take_document(script, delimiter, ret_text);
 }
 
 int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_buf *ret_text,
@@ -175,7 +153,6 @@ int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_
 {
     struct sp_str text = {0};
     struct sp_str cd = {0};
-    bool is_patch = false;
 
     *ret = SP_PATCH_CALL_NONE;
     if (argv.count == 2 && is_patch_program(argv.items[0])) {
@@ -184,9 +161,12 @@ int sp_patch_recognise(struct sp_words argv, enum sp_patch_call *ret, struct sp_
                is_foreign_wrapper(argv, &text)) {
         if (argv.count == 1)
             text = argv.items[0];
-        const int r = is_bare(text, &is_patch, e);
-        if (r < 0)
+        struct sp_patch parsed = {0};
+        const int r = sp_patch_parse(text, &parsed, e);
+        sp_patch_done(&parsed);
+        if (r < 0 && r != -SP_E_INVALID)
             return r;
+        const bool is_patch = r == 0;
         *ret = is_patch ? SP_PATCH_CALL_BARE : SP_PATCH_CALL_NONE;
         if (is_patch || argv.count == 1 || !is_patch_script(text, &text, &cd))
             return 0;

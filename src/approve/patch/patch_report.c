@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patch: what one process has found out about the files of a patch, told to another.
+ * patch_report: one process verifies the files of a patch and tells another what it found.
  *
  *   sallyport-patch 1 COUNT LF
  *   DIGEST " " LENGTH LF TEXT LF        for each hunk; "-" for LENGTH: no text
  *   end LF
  *
- * The text is the diff of an update, or the file that is deleted if it can be shown. Who told it
- * has read files that anybody may have written: it is believed as much as they are.
+ * TEXT is the diff of an update, or the contents of a deleted file if they can be shown. The
+ * reporting process has read files that commands may have written, so a report is untrusted input:
+ * kinds and paths come from the patch itself, never from the report.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,12 +18,10 @@
 #include "base/sha.h"
 #include "base/utf8.h"
 
-#define HEAD "sallyport-patch 1 "
-#define TAIL "end\n"
-#define HEX  64 /* digits of a digest */
-#define SHOWN_BYTES                                                              \
-    (SP_PATCH_REPORT_BYTES / 2) /* of deleted files: what is beyond is not shown \
-                                 */
+#define HEAD  "sallyport-patch 1 "
+#define TAIL  "end\n"
+#define HEX   64                          /* digits of a digest */
+#define SHOWN (SP_PATCH_REPORT_BYTES / 2) /* deleted files beyond this are not shown */
 
 static int no_memory(struct sp_err *e)
 {
@@ -31,7 +30,7 @@ static int no_memory(struct sp_err *e)
 
 /* ---- digests ---- */
 
-/* A text with its length, so that no two lists of texts look the same. */
+/* Length and bytes, so that different lists of texts never encode alike. */
 static bool add_counted(struct sp_buf *out, struct sp_str s)
 {
     return (s.p == NULL ? sp_buf_add(out, "-\n", 2) : sp_buf_printf(out, "%zu\n", s.n)) &&
@@ -47,7 +46,7 @@ static bool make_digest(const struct sp_patch_change *c, struct sp_patch_digest 
     if (!sp_buf_printf(&all, "%d\n", (int)c->kind) || !add_counted(&all, sp_str_of(c->full_path)) ||
         !add_counted(&all, target) || !add_counted(&all, c->before) || !add_counted(&all, c->after))
         return false;
-    sp_sha256((struct sp_str){all.data, all.len}, ret->bytes);
+    sp_sha256(sp_buf_str(&all), ret->bytes);
     return true;
 }
 
@@ -82,7 +81,7 @@ static bool read_digest(struct sp_str s, struct sp_patch_digest *ret)
     return true;
 }
 
-/* ---- telling ---- */
+/* ---- writing a report ---- */
 
 static int too_large(struct sp_err *e)
 {
@@ -113,10 +112,9 @@ static int add_change(struct sp_buf *out, const struct sp_patch_change *c, struc
     case SP_PATCH_UPDATE:
         if (!sp_patch_add_diff(&diff, c))
             return no_memory(e);
-        return add_text(out, diff.len == 0 ? SP_STR("") : (struct sp_str){diff.data, diff.len}, e);
+        return add_text(out, sp_buf_str(&diff), e);
     case SP_PATCH_DELETE:
-        return add_text(out, out->len + c->before.n < SHOWN_BYTES ? c->before : (struct sp_str){0},
-                        e);
+        return add_text(out, out->len + c->before.n < SHOWN ? c->before : (struct sp_str){0}, e);
     case SP_PATCH_ADD:
         break;
     }
@@ -135,24 +133,9 @@ int sp_patch_add_report(struct sp_buf *out, const struct sp_patch_changes *c, st
     return r < 0 ? r : sp_buf_add_str(out, SP_STR(TAIL)) ? 0 : no_memory(e);
 }
 
-/* ---- hearing ---- */
+/* ---- reading a report ---- */
 
-static int bad_report(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_INVALID, 0,
-                   "what the program that verifies patches says cannot be understood: is it the "
-                   "sallyport that belongs to this one?");
-}
-
-static bool take_word(struct sp_str *rest, struct sp_str word)
-{
-    if (rest->n < word.n || memcmp(rest->p, word.p, word.n) != 0)
-        return false;
-    *rest = (struct sp_str){rest->p + word.n, rest->n - word.n};
-    return true;
-}
-
-/* A line that is a number, in the one way to write it. */
+/* A line that is a decimal number without leading zeros. */
 static bool take_number(struct sp_str *rest, uint64_t max, uint64_t *ret)
 {
     struct sp_str line;
@@ -162,18 +145,7 @@ static bool take_number(struct sp_str *rest, uint64_t max, uint64_t *ret)
            sp_str_to_u64(line, max, ret);
 }
 
-static bool take_text(struct sp_str *rest, struct sp_buf *out)
-{
-    uint64_t n;
-
-    if (!take_number(rest, SP_PATCH_REPORT_BYTES, &n) || n >= rest->n || rest->p[n] != '\n')
-        return false;
-    const struct sp_str text = {rest->p, (size_t)n};
-    *rest = (struct sp_str){rest->p + n + 1, rest->n - (size_t)n - 1};
-    return sp_utf8_is_valid(text) && sp_buf_add_str(out, text) && sp_buf_add(out, "", 1);
-}
-
-/* Of an update there is always one, of a new file none. */
+/* An update always has a text, a new file never. */
 static bool take_change(struct sp_str *rest, struct sp_patch_change *c, struct sp_buf *text)
 {
     struct sp_str *to = c->kind == SP_PATCH_UPDATE ? &c->diff : &c->before;
@@ -181,9 +153,15 @@ static bool take_change(struct sp_str *rest, struct sp_patch_change *c, struct s
     if (!read_digest(*rest, &c->digest))
         return false;
     *rest = (struct sp_str){rest->p + HEX, rest->n - HEX};
-    if (c->kind != SP_PATCH_UPDATE && take_word(rest, SP_STR(" -\n")))
+    if (c->kind != SP_PATCH_UPDATE && sp_str_skip_prefix(rest, SP_STR(" -\n")))
         return true;
-    if (c->kind == SP_PATCH_ADD || !take_word(rest, SP_STR(" ")) || !take_text(rest, text))
+    uint64_t n;
+    if (c->kind == SP_PATCH_ADD || !sp_str_skip_prefix(rest, SP_STR(" ")) ||
+        !take_number(rest, SP_PATCH_REPORT_BYTES, &n) || n >= rest->n || rest->p[n] != '\n')
+        return false;
+    const struct sp_str shown = {rest->p, (size_t)n};
+    *rest = (struct sp_str){rest->p + n + 1, rest->n - (size_t)n - 1};
+    if (!sp_utf8_is_valid(shown) || !sp_buf_add_str(text, shown) || !sp_buf_add(text, "", 1))
         return false;
     *to = (struct sp_str){text->data, text->len - 1};
     return true;
@@ -194,7 +172,7 @@ static bool take_all(struct sp_str rest, const struct sp_patch_changes *c)
     struct sp_patch_store *s = c->impl;
     uint64_t count;
 
-    if (rest.n > SP_PATCH_REPORT_BYTES || !take_word(&rest, SP_STR(HEAD)) ||
+    if (rest.n > SP_PATCH_REPORT_BYTES || !sp_str_skip_prefix(&rest, SP_STR(HEAD)) ||
         !take_number(&rest, UINT32_MAX, &count) || count != c->count)
         return false;
     for (uint32_t i = 0; i < c->count; i++)
@@ -205,10 +183,14 @@ static bool take_all(struct sp_str rest, const struct sp_patch_changes *c)
 
 int sp_patch_read_report(struct sp_str report, struct sp_patch_changes *c, struct sp_err *e)
 {
-    return take_all(report, c) ? 0 : bad_report(e);
+    if (take_all(report, c))
+        return 0;
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "what the program that verifies patches says cannot be understood: is it the "
+                   "sallyport that belongs to this one?");
 }
 
-/* ---- what was approved ---- */
+/* ---- digests of an approved patch ---- */
 
 bool sp_patch_add_approved(struct sp_buf *out, const struct sp_patch_changes *c,
                            struct sp_str patch)
@@ -226,7 +208,7 @@ int sp_patch_find_approved(struct sp_str text, struct sp_str *ret_digests, struc
     struct sp_str rest = text;
     uint64_t count;
 
-    if (!take_word(&rest, SP_STR(HEAD)) || !take_number(&rest, UINT32_MAX, &count) ||
+    if (!sp_str_skip_prefix(&rest, SP_STR(HEAD)) || !take_number(&rest, UINT32_MAX, &count) ||
         count > rest.n / (HEX + 1))
         return sp_fail(e, SP_E_INVALID, 0, "invalid patch: it does not say what was approved");
     const size_t n = (size_t)count * (HEX + 1);

@@ -1,16 +1,179 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patch: what becomes of a file's text (approvals.md 14.3, first two points).
+ * patch_update: the new text of a file.
  *
- * The chunks are found one behind the other and make a list of edits that do not overlap; the new
- * text is the old one with these laid in, in one pass.
+ * The chunks of a hunk are located one after the other, each behind the previous one. They give a
+ * list of edits that do not overlap, and the new text is the old text with these applied in one
+ * pass.
+ *
+ * Lines are compared at four levels: exact, end trimmed, both ends trimmed, folded to ASCII. What
+ * is compared are keyed hashes, made once per file and level. A chunk with a line that does not
+ * occur in the rest of the file costs only the hashes of its own lines; otherwise the
+ * Knuth-Morris-Pratt search inspects each remaining line once.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "approve/patch/patch_priv.h"
 #include "base/auto.h"
+#include "base/hash.h"
 
+/* ---- where a run of lines is in a file ---- */
+
+void sp_patch_lines_done(struct sp_patch_lines *l)
+{
+    for (int i = 0; i < SP_PATCH_LEVELS; i++) {
+        free(l->levels[i].keys);
+        free(l->levels[i].last);
+        l->levels[i] = (struct sp_patch_level){0};
+    }
+    sp_buf_done(&l->scratch);
+}
+
+static bool is_same(struct sp_hash a, struct sp_hash b)
+{
+    return a.a == b.a && a.b == b.b;
+}
+
+static bool make_key(struct sp_patch_lines *l, int level, struct sp_str line, struct sp_hash *ret)
+{
+    if (level == 1)
+        line = sp_patch_trim_end(line);
+    if (level >= 2)
+        line = sp_patch_trim(line);
+    if (level == 3) {
+        l->scratch.len = 0;
+        if (!sp_patch_add_folded(&l->scratch, line))
+            return false;
+        line = (struct sp_str){l->scratch.data, l->scratch.len};
+    }
+    *ret = sp_hash(line.n == 0 ? SP_STR("") : line);
+    return true;
+}
+
+static uint32_t *slot_of(const struct sp_patch_level *v, struct sp_hash key)
+{
+    uint32_t at = (uint32_t)key.a & v->mask;
+
+    while (v->last[at] != 0 && !is_same(v->keys[v->last[at] - 1], key))
+        at = (at + 1) & v->mask;
+    return &v->last[at];
+}
+
+static bool make_level(struct sp_patch_lines *l, int level)
+{
+    struct sp_patch_level *v = &l->levels[level];
+    uint32_t size = 16;
+
+    if (v->keys != NULL)
+        return true;
+    while (size < 2 * l->count) /* no overflow: a file has at most SP_PATCH_MAX_LINES */
+        size *= 2;
+    auto_free struct sp_hash *keys = calloc((size_t)l->count + 1, sizeof *keys);
+    auto_free uint32_t *last = calloc(size, sizeof *last);
+    if (keys == NULL || last == NULL)
+        return false;
+    for (uint32_t i = 0; i < l->count; i++)
+        if (!make_key(l, level, l->items[i], &keys[i]))
+            return false;
+    *v = (struct sp_patch_level){TAKE_PTR(keys), TAKE_PTR(last), size - 1};
+    for (uint32_t i = 0; i < l->count; i++)
+        *slot_of(v, v->keys[i]) = i + 1;
+    return true;
+}
+
+/* The lines of a chunk, prepared for one search. */
+struct pattern {
+    struct sp_hash *keys;
+    uint32_t *borders; /* the failure table of Knuth, Morris and Pratt: the longest proper border of
+                          each prefix */
+    uint32_t count;
+};
+
+/* Whether each line of the pattern occurs at or behind its earliest possible place. */
+static bool may_be_there(const struct sp_patch_level *v, const struct pattern *p, uint32_t from)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (*slot_of(v, p->keys[i]) < from + i + 1)
+            return false;
+    return true;
+}
+
+static void make_borders(struct pattern *p)
+{
+    uint32_t have = 0;
+
+    p->borders[0] = 0;
+    for (uint32_t i = 1; i < p->count; i++) {
+        while (have > 0 && !is_same(p->keys[i], p->keys[have]))
+            have = p->borders[have - 1];
+        have += is_same(p->keys[i], p->keys[have]);
+        p->borders[i] = have;
+    }
+}
+
+/* KMP. false: the budget of steps is used up. */
+static bool search(struct sp_patch_lines *l, const struct sp_patch_level *v, struct pattern *p,
+                   uint32_t from, uint32_t *ret)
+{
+    uint32_t have = 0; /* lines of the pattern that match so far */
+    uint32_t i = from;
+
+    make_borders(p);
+    for (; i < l->count && have < p->count; i++) {
+        while (have > 0 && !is_same(v->keys[i], p->keys[have]))
+            have = p->borders[have - 1];
+        have += is_same(v->keys[i], p->keys[have]);
+    }
+    if (have == p->count)
+        *ret = i - p->count;
+
+    const uint64_t steps = (uint64_t)(i - from) + p->count;
+    if (*l->steps < steps)
+        return false;
+    *l->steps -= steps;
+    return true;
+}
+
+static int find_at_level(struct sp_patch_lines *l, int level, const struct sp_str *lines,
+                         struct pattern *p, uint32_t from, uint32_t *ret, struct sp_err *e)
+{
+    const struct sp_patch_level *v = &l->levels[level];
+
+    if (!make_level(l, level))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
+    for (uint32_t i = 0; i < p->count; i++)
+        if (!make_key(l, level, lines[i], &p->keys[i]))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
+    if (!may_be_there(v, p, from))
+        return 0;
+    if (!search(l, v, p, from, ret))
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "the patch is too repetitive: make its chunks larger and fewer");
+    return 0;
+}
+
+int sp_patch_find(struct sp_patch_lines *l, const struct sp_str *pattern, uint32_t count,
+                  uint32_t start, bool is_at_end, uint32_t *ret, struct sp_err *e)
+{
+    *ret = count == 0 ? start : SP_PATCH_NOT_FOUND;
+    if (count == 0 || count > l->count || start > l->count - count)
+        return 0;
+
+    const uint32_t from = is_at_end ? l->count - count : start;
+    auto_free struct sp_hash *keys = calloc(count, sizeof *keys);
+    auto_free uint32_t *borders = calloc(count, sizeof *borders);
+    struct pattern p = {keys, borders, count};
+    int r = keys == NULL || borders == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines") : 0;
+
+    for (int level = 0; r == 0 && *ret == SP_PATCH_NOT_FOUND && level < SP_PATCH_LEVELS; level++)
+        r = find_at_level(l, level, pattern, &p, from, ret, e);
+    return r;
+}
+
+/* ---- the lines of the file ---- */
+
+/* Replace old_count lines from `start` on. */
 struct edit {
     uint32_t start, old_count; /* lines of the file */
     const struct sp_str *lines;
@@ -27,7 +190,7 @@ struct update {
     struct sp_patch_lines lines;
     struct edit *edits;
     uint32_t edit_count, edit_cap;
-    struct sp_str ending; /* of new lines */
+    struct sp_str ending; /* the line ending that new lines get */
     struct sp_buf *why;
 };
 
@@ -36,9 +199,7 @@ static int no_memory(struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "patch a file");
 }
 
-/* ---- lines ---- */
-
-/* The length of the line ending at p. */
+/* The length of the line ending at p; 0: none. Only LF counts unless endings are kept. */
 static size_t ending_at(const struct update *u, const char *p, const char *end)
 {
     if (p == end)
@@ -57,22 +218,13 @@ static const char *end_of_line(const struct update *u, const char *p, const char
     return cr == NULL ? stop : cr;
 }
 
-/* Endings of a file, and which one it has first. */
+/* How often each line ending occurs, and the first: '\n', '\r' or '2' (CR LF). */
 struct endings {
     uint32_t lf, crlf, cr;
     char first;
 };
 
-static void count_ending(struct endings *n, const char *p, size_t len)
-{
-    uint32_t *which = len == 2 ? &n->crlf : *p == '\r' ? &n->cr : &n->lf;
-
-    if (n->first == 0)
-        n->first = len == 2 ? '2' : *p;
-    (*which)++;
-}
-
-/* The one that most lines have; if two are equal, the first of the file. */
+/* The ending that most lines have; on a tie the one that occurs first in the file. */
 static struct sp_str majority(const struct endings *n)
 {
     const uint32_t most = n->lf > n->crlf ? n->lf : n->crlf;
@@ -85,7 +237,7 @@ static struct sp_str majority(const struct endings *n)
     return n->cr == top ? SP_STR("\r") : SP_STR("\n");
 }
 
-/* Counts the lines, and keeps them if there is room. */
+/* Returns the number of lines; fills items and endings unless they are NULL. */
 static uint64_t split(struct update *u, struct sp_str *items, struct endings *endings)
 {
     const char *p = u->before.p;
@@ -98,8 +250,13 @@ static uint64_t split(struct update *u, struct sp_str *items, struct endings *en
 
         if (items != NULL)
             items[count] = (struct sp_str){p, (size_t)(stop - p)};
-        else if (len > 0)
-            count_ending(endings, stop, len);
+        if (endings != NULL && len > 0) {
+            const char kind = len == 2 ? '2' : *stop;
+
+            ++*(kind == '2' ? &endings->crlf : kind == '\r' ? &endings->cr : &endings->lf);
+            if (endings->first == 0)
+                endings->first = kind;
+        }
         count++;
         p = stop + len;
     }
@@ -117,7 +274,7 @@ static int read_lines(struct update *u, struct sp_err *e)
     u->items = calloc(count + 1, sizeof *u->items);
     if (u->items == NULL)
         return no_memory(e);
-    (void)split(u, u->items, &endings);
+    (void)split(u, u->items, NULL);
     u->lines.items = u->items;
     u->lines.count = (uint32_t)count;
     u->ending = u->keeps_endings ? majority(&endings) : SP_STR("\n");
@@ -142,14 +299,15 @@ static bool add_edit(struct update *u, struct edit edit)
     return true;
 }
 
-/* A chunk whose place is known. */
+/* A chunk whose place in the file is known. */
 struct found {
     uint32_t start;
     const struct sp_str *old_lines, *new_lines;
     uint32_t old_count, new_count;
 };
 
-/* Context lines stay as the file has them: each is one line of the patch that is in both lists. */
+/* One edit for each run between context lines, which stay as the file has them. A context line is
+ * in both lists, with the same p. */
 static bool add_between_context(struct update *u, const struct found *f)
 {
     uint32_t old_at = 0;
@@ -160,8 +318,8 @@ static bool add_between_context(struct update *u, const struct found *f)
         uint32_t olds = old_at;
         uint32_t news = new_at;
 
-        /* Both lists are in the order of the patch, so the next context line is where the same
-         * bytes come in both. */
+        /* Both lists are in the order of the patch text, so comparing addresses finds the next line
+         * that is in both. */
         while (olds < f->old_count || news < f->new_count) {
             const char *o = olds < f->old_count ? f->old_lines[olds].p : NULL;
             const char *n = news < f->new_count ? f->new_lines[news].p : NULL;
@@ -184,17 +342,8 @@ static bool add_between_context(struct update *u, const struct found *f)
     return ok;
 }
 
-static bool add_found(struct update *u, const struct found *f)
-{
-    if (u->keeps_endings)
-        return add_between_context(u, f);
-    return add_edit(u, (struct edit){.start = f->start,
-                                     .old_count = f->old_count,
-                                     .lines = f->new_lines,
-                                     .new_count = f->new_count});
-}
-
-/* Behind the last line, or before it if it is an empty one that no chunk has had. */
+/* A chunk without old lines goes to the end of the file, or before a final empty line that no chunk
+ * has used. */
 static bool add_insertion(struct update *u, const struct sp_patch_chunk *c, uint32_t position)
 {
     const uint32_t n = u->lines.count;
@@ -229,7 +378,8 @@ static int lines_missing(const struct update *u, const struct sp_patch_chunk *c,
                    SP_STR_ARG(((struct sp_str){text.data, text.len})));
 }
 
-/* The old lines; or, if the last is empty, without that: it was the newline at the file's end. */
+/* The old lines. If they are not found and the last is empty, try without it: it stood for the
+ * newline at the end of the file. */
 static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t position,
                       struct found *ret, struct sp_err *e)
 {
@@ -272,7 +422,9 @@ static int place_chunk(struct update *u, const struct sp_patch_chunk *c, uint32_
     if (f.start == SP_PATCH_NOT_FOUND)
         return lines_missing(u, c, e);
     *position = f.start + f.old_count;
-    return add_found(u, &f) ? 0 : no_memory(e);
+    const struct edit whole = {
+        .start = f.start, .old_count = f.old_count, .lines = f.new_lines, .new_count = f.new_count};
+    return (u->keeps_endings ? add_between_context(u, &f) : add_edit(u, whole)) ? 0 : no_memory(e);
 }
 
 static int by_place(const void *a, const void *b)
@@ -287,7 +439,7 @@ static int by_place(const void *a, const void *b)
 
 /* ---- the new text ---- */
 
-/* Lines as the file has them, with an ending. */
+/* Copies lines [from, to) of the file; the last gets a line ending if it has none. */
 static bool keep_lines(const struct update *u, struct sp_buf *out, uint32_t from, uint32_t to)
 {
     const char *end = u->before.p + u->before.n;
