@@ -8,20 +8,22 @@ PREFIX ?= /usr/local
 PEER  := $(BUILD)/peer
 SERVE := $(BUILD)/sallyport serve --listen ws://127.0.0.1:0
 
-.PHONY: help build run test test-all test-quick test-peer test-hosts bench bench-peer format lint fuzz install clean
+.PHONY: help build run check test test-all test-peer test-hosts coverage bench bench-peer format lint fuzz hooks install clean
 
 help:
 	@echo 'make build       the binary, at $(BUILD)/sallyport'
 	@echo 'make run         build and serve on ws://127.0.0.1:$(PORT)'
-	@echo 'make test        build, run every test, count them'
-	@echo 'make test-quick  the unit tests and the fuzz corpora alone'
+	@echo 'make check       unit tests, fuzz corpora, format, layers and a smoke test of each door: 3 minutes'
+	@echo 'make test        what CI runs: every promise in its short form, and sanitizers; T=WORD selects by name'
+	@echo 'make test-all    every test in its long form, linters, test-peer and test-hosts: what a release runs'
 	@echo 'make test-peer   the engine, and the interop tests, against codex exec-server (from npm)'
 	@echo 'make test-hosts  eight agent hosts (from npm) with scripted models and `sallyport mcp`'
-	@echo 'make test-all    test, test-peer and test-hosts'
+	@echo 'make coverage    which lines the unit and functional tests reach, as text'
 	@echo 'make bench       measure the server beside the raw kernel limits'
 	@echo 'make bench-peer  ... and beside codex exec-server (from npm)'
 	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
 	@echo 'make fuzz        each fuzzer for a minute'
+	@echo 'make hooks       run `make check` before each push of this clone'
 	@echo 'make install     into PREFIX (default /usr/local)    make clean  remove what was built'
 
 build:
@@ -38,14 +40,13 @@ run: build
 	   echo '  $(BUILD)/sallyport exec --on "$$URL" -- uname -a' && \
 	   echo '  CODEX_EXEC_SERVER_URL="$$URL" codex exec "What is in this directory?"' && cat; }
 
+check:
+	@tools/install-packages build test
+	@tools/run-tests check $(T)
+
 test:
 	@tools/install-packages build test
-	@tools/run-tests
-
-test-quick:
-	@tools/install-packages build test
-	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
-	@meson test -C $(BUILD) --suite unit --suite fuzz --print-errorlogs
+	@tools/run-tests test $(T)
 
 test-peer: build
 	@tools/install-packages build test
@@ -61,7 +62,17 @@ test-hosts: build
 	@tools/install-packages build test
 	@SALLYPORT=$(CURDIR)/$(BUILD)/sallyport tests/hosts/run "$$(tests/hosts/install $(BUILD)/hosts)" $(T)
 
-test-all: test test-peer test-hosts
+test-all:
+	@tools/install-packages build test
+	@tools/run-tests all
+	@$(MAKE) --no-print-directory test-peer test-hosts
+
+coverage:
+	@tools/install-packages build test
+	@tools/coverage $(T)
+
+hooks:
+	@git config core.hooksPath tools/hooks
 
 bench: build
 	@ninja -C $(BUILD) bench/sallyport-bench

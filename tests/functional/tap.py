@@ -9,7 +9,19 @@ import unittest
 
 import wire
 
-TEST_LIMIT = int(150 * wire.SCALE)  # seconds after which a test counts as hung
+IS_LONG = bool(os.environ.get('SALLYPORT_LONG'))  # `make test-all`
+TEST_LIMIT = int((450 if IS_LONG else 150) * wire.SCALE)  # seconds after which a test counts as hung
+# A parent may ignore signals (nohup, a shell's `&`): what tests start must not inherit that.
+RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN,
+         signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2)
+
+long = unittest.skipUnless(IS_LONG, 'long form: make test-all')
+
+
+def thin(items, step):
+    """Every item in the long form, every `step`-th otherwise, with the first and the last."""
+    items = list(items)
+    return items if IS_LONG else sorted(set(items[::step]) | set(items[-1:]), key=items.index)
 
 
 class Hung(BaseException):
@@ -84,6 +96,9 @@ def _flatten(suite):
 
 def main():
     """Runs the tests of the calling file; words on the command line choose by part of the name."""
+    for number in RESET:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGALRM, _alarm)
     module = sys.modules['__main__']
     tests = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(module)))

@@ -17,6 +17,7 @@ import time
 import agent
 import chaos
 import server
+import tap
 import wire
 from agent import Agent, Case
 from chaos import AFTER, BEFORE, DOWN, INSIDE, UP, Cut, Proxy
@@ -222,8 +223,9 @@ class EveryBoundary:
 
     def cut_everywhere(self, direction, where):
         """Output that comes in other pieces than before may make a run a few messages shorter."""
-        cuts = [[Cut(direction, n, where)] for n in range(1, self.counts[direction] + 1)]
-        self.assertGreaterEqual(len(cuts), 15 if direction == UP else 30)
+        numbers = range(1, self.counts[direction] + 1)
+        self.assertGreaterEqual(len(numbers), 15 if direction == UP else 30)
+        cuts = [[Cut(direction, n, where)] for n in tap.thin(numbers, 4)]
         self.assertLess(self.play_all(cuts), len(cuts) // 3)
 
     def test_before_what_the_client_says(self):
@@ -252,13 +254,13 @@ class WebSocket(EveryBoundary, Case):
         rng = random.Random(SEED)
         total = {d: n + 6 for d, n in self.counts.items()}
         every = chaos.every_cut(total, (BEFORE, INSIDE, AFTER))
-        self.play_all([rng.sample(every, 2) for _ in range(30)])
+        self.play_all([rng.sample(every, 2) for _ in range(30 if tap.IS_LONG else 8)])
 
     def test_a_cut_while_it_is_resumed(self):
         """The messages after a cut are those of the resumption: initialize, initialized, a read."""
         rng = random.Random(SEED + 1)
         cuts = []
-        for _ in range(12):
+        for _ in range(12 if tap.IS_LONG else 6):
             first = rng.choice(chaos.every_cut(self.counts, (BEFORE, INSIDE)))
             later, where = first.number + rng.randint(1, 2), rng.choice((BEFORE, INSIDE, AFTER))
             cuts.append([first, Cut(first.direction, later, where)])
@@ -266,7 +268,7 @@ class WebSocket(EveryBoundary, Case):
 
     def test_resets(self):
         every = chaos.every_cut(self.counts, (INSIDE, AFTER))
-        self.play_all([[c] for c in random.Random(SEED + 3).sample(every, 24)], chaos.ResettingProxy)
+        self.play_all([[c] for c in random.Random(SEED + 3).sample(every, 24 if tap.IS_LONG else 8)], chaos.ResettingProxy)
 
     def test_cuts_all_the_time(self):
         """Each connection lives for a few messages more than it takes to resume."""

@@ -25,7 +25,7 @@ STUB = os.environ.get('SAY_ARGV', 'say-argv')
 SHELLS = [s for s in ('bash', 'dash', 'zsh', 'sh') if shutil.which(s)]
 NAMES = ['c%d' % i for i in range(40)]
 SEED = 20261115
-PLAIN, WILD, COMPOUND = 1000, 2000, 400
+PLAIN, WILD, COMPOUND = (1000, 2000, 400) if tap.IS_LONG else (250, 500, 100)
 DEADLINE = 10
 
 # ---- scripts ----
