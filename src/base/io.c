@@ -54,8 +54,8 @@ int sp_write_all(int fd, const void *bytes, size_t n)
 
         if (done < 0 && errno == EINTR)
             continue;
-        if (done < 0)
-            return errno;
+        if (done <= 0)
+            return done < 0 ? errno : EIO;
         p += done;
         n -= (size_t)done;
     }

@@ -15,9 +15,70 @@
 #include "cell/wire.h"
 #include "os/landlock.h"
 
-#define ANY_FILE_NUMBER 7 /* below it the spawner's numbers, which are not ours to use */
+#define ANY_FILE_NUMBER 7 /* lower descriptors have fixed uses: os/spawn.h */
 
-/* One datagram of the front's, and where its paths are. */
+/* ---- the wire, checked by both sides ---- */
+
+int sp_files_take_fd(struct msghdr *h)
+{
+    int taken = -1;
+
+    /* CMSG_SPACE rounds up: the kernel may deliver more descriptors than were asked for. */
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (taken < 0)
+                taken = fd;
+            else
+                (void)close(fd);
+        }
+    }
+    return taken;
+}
+
+bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
+                        const char **ret_path, const char **ret_other)
+{
+    const size_t a = m->path_len;
+    const size_t b = m->other_len;
+
+    if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH || a + b != len)
+        return false;
+    memmove(paths + a + 1, paths + a, b);
+    paths[a] = paths[a + 1 + b] = 0;
+    *ret_path = a != 0 ? paths : NULL;
+    *ret_other = b != 0 ? paths + a + 1 : NULL;
+    return true;
+}
+
+bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_files_answer *m,
+                        bool has_fd)
+{
+    const bool is_apart = (m->flags & SP_FILES_APART) != 0;
+    const bool is_opened = (m->flags & SP_FILES_OPENED) != 0;
+
+    if (m->err < 0 || m->err >= SP_FILES_ERRNO_MAX || m->refusal >= SP_FILE_REFUSAL_MAX ||
+        m->zero != 0)
+        return false;
+    if (m->err != 0 || m->refusal != SP_FILE_NOT_REFUSED)
+        return !has_fd && !is_apart && !is_opened && m->data_len == 0;
+    if (op == SP_FILE_OPEN)
+        return has_fd && is_opened && !is_apart && m->data_len == 0;
+    const bool is_limited = op == SP_FILE_READ_BLOCK || (op == SP_FILE_READ && length != 0);
+    const uint32_t room = is_apart ? SP_FILE_MAX_READ : SP_FILES_WINDOW;
+    return !is_opened && is_apart == has_fd && (!is_apart || m->data_len != 0) &&
+           m->data_len <= (is_limited && length < room ? length : room);
+}
+
+/* ---- the file process ---- */
+
+/* One datagram of the front; path and other point into paths. */
 struct taken {
     struct sp_files_ask head;
     char paths[SP_FILES_PATHS];
@@ -26,8 +87,8 @@ struct taken {
     int fd; /* -1: none came with it */
 };
 
-/* 1: *t is filled; 0: the front has ended, or it is no front. */
-static int take(int socket, struct taken *t)
+/* false: the front has closed the socket, or the datagram is malformed. */
+static bool receive_ask(int socket, struct taken *t)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct iovec iov[2] = {{.iov_base = &t->head, .iov_len = sizeof t->head},
@@ -41,16 +102,16 @@ static int take(int socket, struct taken *t)
     while (n < 0 && errno == EINTR);
     t->fd = n < 0 ? -1 : sp_files_take_fd(&h);
     if (n < (ssize_t)sizeof t->head || (h.msg_flags & MSG_TRUNC) != 0)
-        return 0;
+        return false;
     t->len = (size_t)n - sizeof t->head;
-    return 1;
+    return true;
 }
 
-static struct sp_file_ask ask_of(const struct taken *t, const char *window)
+/* Data that does not fit the window comes in a memory file, mapped for this call. */
+static void carry_out(const struct taken *t, char *window, struct sp_file_answer *a)
 {
     const struct sp_files_ask *h = &t->head;
-
-    return (struct sp_file_ask){
+    struct sp_file_ask ask = {
         .op = (enum sp_file_op)h->op,
         .path = t->path,
         .other = t->other,
@@ -70,12 +131,6 @@ static struct sp_file_ask ask_of(const struct taken *t, const char *window)
         .data = window,
         .data_len = (size_t)h->data_len,
     };
-}
-
-/* Data that the window has no room for is mapped for as long as it takes. */
-static void carry_out(const struct taken *t, char *window, struct sp_file_answer *a)
-{
-    struct sp_file_ask ask = ask_of(t, window);
     void *map = MAP_FAILED;
 
     *a = (struct sp_file_answer){
@@ -93,8 +148,8 @@ static void carry_out(const struct taken *t, char *window, struct sp_file_answer
         (void)munmap(map, ask.data_len);
 }
 
-/* false: nobody listens any more. */
-static bool tell(int socket, uint64_t number, const struct sp_file_answer *a)
+/* Closes the answer's descriptor. false: the socket is closed. */
+static bool send_answer(int socket, uint64_t number, const struct sp_file_answer *a)
 {
     const struct sp_files_answer m = {
         .number = number,
@@ -122,9 +177,8 @@ static bool tell(int socket, uint64_t number, const struct sp_file_answer *a)
     return r == 0;
 }
 
-/* A block that was written may fail as late as here: on a network, at a quota. Nobody else is told
- * of it again. */
-static void close_taken(struct taken *t, struct sp_file_answer *a)
+/* close() may be the first to report a failed write (NFS, quotas), and reports it only once. */
+static void close_asked_fd(struct taken *t, struct sp_file_answer *a)
 {
     if (t->fd < 0)
         return;
@@ -138,17 +192,17 @@ static void serve(int socket)
     static struct taken t;
     struct sp_file_answer a;
 
-    if (take(socket, &t) == 0 || t.fd < 0)
+    if (!receive_ask(socket, &t) || t.fd < 0)
         return;
     char *window = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, t.fd, 0);
     (void)close(t.fd);
     if (window == MAP_FAILED)
         return;
-    while (take(socket, &t) != 0 &&
+    while (receive_ask(socket, &t) &&
            sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
         carry_out(&t, window, &a);
-        close_taken(&t, &a);
-        if (!tell(socket, t.head.number, &a))
+        close_asked_fd(&t, &a);
+        if (!send_answer(socket, t.head.number, &a))
             return;
     }
 }
@@ -158,20 +212,20 @@ void sp_files_begin(int socket, int scope)
     sigset_t none;
 
     (void)setsid();
-    (void)signal(SIGPIPE,
-                 SIG_IGN); /* a FIFO whose reader goes, and a limit on the size of files: */
-    (void)signal(SIGXFSZ, SIG_IGN); /* errors of the operation, not our end */
+    /* A FIFO without a reader and RLIMIT_FSIZE fail the operation; they must not kill us. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_NAME, "sallyport-files");
-    /* What we hold is for nobody who has our user id, nor in a core. */
+    /* Not dumpable: no ptrace or /proc access by processes of the same uid, and no core file. */
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
         (scope >= 0 && sp_landlock_enter(scope) < 0))
         _exit(1);
     if (dup3(socket, ANY_FILE_NUMBER, O_CLOEXEC) < 0 && socket != ANY_FILE_NUMBER)
         _exit(1);
-    for (int i = 0; i < 3; i++) /* the cell's control is one of them */
-        if (dup2(3, i) < 0)     /* which is /dev/null: os/spawn.h */
+    for (int i = 0; i < 3; i++) /* one of these is the cell's control socket */
+        if (dup2(3, i) < 0)     /* 3 is /dev/null: os/spawn.h */
             _exit(1);
     if (close_range(ANY_FILE_NUMBER + 1, ~0U, 0) < 0)
         _exit(1);

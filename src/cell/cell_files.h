@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: a process of the cell that does file operations, one at a time, for the front: confined as
- * the cell's commands are, and the only one that waits for a slow disk.
+ * files: a process of the cell that carries out file operations for the front, one at a time. It is
+ * confined as the cell's commands are, and it is the only process that waits for a slow disk.
  *
  * The front makes a seqpacket socket pair and sends SP_WIRE_FILES with one end; the cell forks,
- * without execve: in a confined view there may be no program of ours. The child keeps nothing of
- * the cell's but that socket, enters the scope that a command enters, and serves until it ends. The
- * first datagram brings the window: a memory file of SP_FILES_WINDOW bytes that both sides map.
+ * without execve, because a confined view may not contain our program. The child closes all
+ * descriptors of the cell except that socket, enters the Landlock scope that commands enter, and
+ * serves until the socket ends. The first datagram brings the window: a memory file of
+ * SP_FILES_WINDOW bytes that both sides map.
  *
- * One ask is one datagram: struct sp_files_ask, the paths behind it, and a descriptor if the
- * operation has one (a file for blocks, inotify, or a memory file with data that the window has no
- * room for). One answer is one datagram: struct sp_files_answer and perhaps one descriptor. After a
- * file that was opened comes one more, SP_FILES_BACK: the next ask would wait until then. The front
- * treats answers as hostile: a confined process may say anything.
+ * An ask is one datagram: struct sp_files_ask, its paths, and a descriptor if the operation needs
+ * one (a file for blocks, an inotify descriptor, or a memory file with data that exceeds the
+ * window). An answer is one datagram: struct sp_files_answer and at most one descriptor. After an
+ * OPEN a second datagram, SP_FILES_BACK, says that the child has closed its copy of the file; it
+ * takes no ask before. The front treats answers as hostile, because the process is confined and may
+ * be under a command's control.
  */
 #ifndef SP_CELL_CELL_FILES_H
 #define SP_CELL_CELL_FILES_H
@@ -35,7 +37,7 @@ enum { /* flags of an ask */
 
 struct sp_files_ask {
     uint32_t op, flags;
-    uint64_t number; /* comes back */
+    uint64_t number; /* echoed in the answer */
     uint64_t offset, data_len;
     uint32_t length;
     uint32_t max_depth, max_directories, max_entries;
@@ -49,8 +51,7 @@ enum { /* flags of an answer */
        SP_FILES_IS_DIRECTORY = 8,
        SP_FILES_IS_FILE = 16,
        SP_FILES_IS_LINK = 32,
-       SP_FILES_BACK =
-           64, /* no answer: what was OPENED is closed here, which may have taken long */
+       SP_FILES_BACK = 64, /* not an answer: the child has closed the OPENED file */
 };
 
 struct sp_files_answer {
@@ -63,26 +64,26 @@ struct sp_files_answer {
     int64_t created_ms, modified_ms;
 };
 
-/* ---- what both sides look at (files_wire.c) ---- */
+/* ---- the wire, checked by both sides ---- */
 
 #define SP_FILES_PATHS     (2 * (SP_FILE_MAX_PATH + 1)) /* room for both, each with its NUL */
 #define SP_FILES_ERRNO_MAX 4096                         /* the kernel's */
 
 struct msghdr;
-/* The descriptor that came with a datagram, at most one; -1: none. Others are closed. */
+/* The first descriptor that came with a datagram; -1: none. Further ones are closed. */
 int sp_files_take_fd(struct msghdr *h);
 
-/* Two strings out of the `len` bytes behind an ask; NULL: none. false: they are not as long as it
- * says. */
+/* Splits the `len` bytes behind an ask into its two paths, in place; NULL: none. false: the lengths
+ * in the ask do not match. */
 bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
                         const char **ret_path, const char **ret_other);
 
-/* Whether a process of ours could say this to what it was asked. length: as asked. What the
- * descriptor is has yet to be seen. */
+/* Whether the answer is plausible for an ask with this op and length. Does not check the descriptor
+ * itself. */
 bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_files_answer *m,
                         bool has_fd);
 
-/* In the child: serves until the socket ends. scope: a Landlock rule set to enter; -1: none. */
+/* In the forked child: serves until the socket ends. scope: a Landlock ruleset; -1: none. */
 _Noreturn void sp_files_begin(int socket, int scope);
 
 #endif

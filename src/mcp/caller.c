@@ -144,40 +144,29 @@ static void unlink_caller(struct sp_mcp *m, struct sp_mcp_caller *c)
     m->caller_count--;
 }
 
-void sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c)
+void sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c)
 {
-    g->caller = c;
-    g->prev = NULL;
-    g->next = c->guests;
-    if (g->next != NULL)
-        g->next->prev = g;
-    c->guests = g;
+    w->caller = c;
+    sp_list_prepend(&c->watches, &w->link);
 }
 
-void sp_mcp_guest_leave(struct sp_mcp_guest *g)
+void sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *w)
 {
-    if (g->caller == NULL)
-        return;
-    *(g->prev != NULL ? &g->prev->next : &g->caller->guests) = g->next;
-    if (g->next != NULL)
-        g->next->prev = g->prev;
-    g->caller = NULL;
-}
-
-static void see_guests_off(struct sp_mcp_caller *c)
-{
-    while (c->guests != NULL) {
-        struct sp_mcp_guest *g = c->guests;
-
-        sp_mcp_guest_leave(g);
-        g->caller_ends(g);
-    }
+    sp_list_remove(&w->link);
+    w->caller = NULL;
 }
 
 /* Not from within anything that its manager tells. */
 static void end_caller(struct sp_mcp_caller *c)
 {
-    see_guests_off(c);
+    struct sp_list *i;
+
+    while ((i = sp_list_first(&c->watches)) != NULL) {
+        struct sp_mcp_caller_watch *w = SP_CONTAINER(i, struct sp_mcp_caller_watch, link);
+
+        sp_mcp_caller_watch_remove(w);
+        w->ended(w);
+    }
     sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);
     sp_loop_undefer(c->mcp->options.loop, &c->ending);
     sp_loop_undefer(c->mcp->options.loop, &c->logging);
@@ -220,6 +209,7 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
         return NULL;
     }
     c->mcp = m;
+    sp_list_init(&c->watches);
     c->number = m->caller_total + 1;
     c->warnings.max = SP_MCP_WARNINGS_MAX;
     if (sp_mcp_caller_open_approvers(c, e) < 0 || open_manager(c, e) < 0) {

@@ -52,7 +52,7 @@ struct sp_mcp_caller {
     uint32_t event_count;
     struct sp_deferred logging;
     unsigned held;
-    struct sp_mcp_guest *guests;
+    struct sp_list watches;
     struct sp_deferred ending;
     struct sp_timer detached_timer;
 };

@@ -244,7 +244,7 @@ void sp_mcp_lines_free(struct sp_mcp_lines *l)
     if (l == NULL)
         return;
     for (struct conn *c = l->conns; c != NULL; c = c->next)
-        sp_mcp_peer_bid_farewell(c->peer);
+        sp_mcp_peer_close_subscriptions(c->peer);
     sp_listener_free(l->listener); /* which closes every connection, and that forgets it */
     sp_mcp_message_done(&l->message);
     free(l);

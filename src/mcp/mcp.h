@@ -14,6 +14,7 @@
 #ifndef SP_MCP_MCP_H
 #define SP_MCP_MCP_H
 
+#include "base/list.h"
 #include "engine/manager.h"
 #include "mcp/tools.h"
 #include "sandbox/survey.h"
@@ -71,14 +72,14 @@ int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_c
                        struct sp_err *e);
 void sp_mcp_caller_release(struct sp_mcp_caller *c);
 
-/* Whoever knows a caller without holding it is told when it ends. */
-struct sp_mcp_guest {
-    struct sp_mcp_guest *prev, *next;
-    struct sp_mcp_caller *caller; /* NULL: of none */
-    /* It is of none now, and what it began in the caller's name has to go. */
-    void (*caller_ends)(struct sp_mcp_guest *g);
+/* Reports the end of a caller to code that does not hold it. */
+struct sp_mcp_caller_watch {
+    struct sp_list link;
+    struct sp_mcp_caller *caller; /* NULL: watches none */
+    /* The watch is removed already; requests made in the caller's name must be dropped now. */
+    void (*ended)(struct sp_mcp_caller_watch *w);
 };
-void sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c);
-void sp_mcp_guest_leave(struct sp_mcp_guest *g); /* of none: nothing happens */
+void sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c);
+void sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *w); /* harmless if it watches none */
 
 #endif

@@ -1,76 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mcp_http: the listening socket, legacy sessions, and which peer a complete request belongs to.
+ *
+ * A modern request gets a peer of its own, because nothing may be remembered between two of them. A
+ * legacy request uses the peer of its session, named by an id that cannot be guessed and that only
+ * its own token may use. An unused session does not hold its caller: the caller may end meanwhile,
+ * and the session continues with a new one.
+ */
 #include "mcp/mcp_http.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/sha.h"
 #include "mcp/mcp_http_priv.h"
 
-#define AT_ONCE     16U  /* connections accepted in one callback */
-#define BREATH_MS   100U /* no descriptors left: look again after so long */
-#define NOTSENT_LOW (128 << 10)
-#define SCHEME      "http://"
+#define ACCEPT_MAX       16U  /* connections accepted in one callback */
+#define ACCEPT_AGAIN_MS  100U /* back-off when descriptors or memory run out */
+#define NOTSENT_LOW      (128 << 10)
+#define SPARE            64U /* connections above the limit that get a 503; more are closed */
+#define SCHEME           "http://"
+#define INVALID_REQUEST  (-32600)
+#define INTERNAL_ERROR   (-32603)
+#define HEADER_MISMATCH  (-32020)
+#define session_of(item) SP_CONTAINER(item, struct sp_mcp_session, link)
 
 /* ---- accepting ---- */
 
-static void tune(int fd)
-{
-    const int on = 1;
-    const int low = NOTSENT_LOW;
-
-    /* Both are for speed and memory only; without them everything still works. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
-}
-
-/* A connection that has shown no token must not keep others out: the oldest that waits for its head
- * or was refused goes. true: there is a place now. */
-static bool make_place(struct sp_mcp_http *h)
+/* Makes room by dropping the oldest connection that has not shown a token: such connections must
+ * not keep clients with a token out. */
+static bool evict_untrusted(struct sp_mcp_http *h)
 {
     struct sp_mcp_conn *oldest = NULL;
 
-    for (struct sp_mcp_conn *c = h->conns; c != NULL; c = c->next)
+    sp_list_each(i, &h->conns)
+    {
+        struct sp_mcp_conn *c = SP_CONTAINER(i, struct sp_mcp_conn, link);
+
         if (!c->is_trusted && !c->is_over && c->phase != SP_MCP_CONN_GONE)
             oldest = c;
+    }
     if (oldest != NULL)
         sp_mcp_conn_drop(oldest);
     return oldest != NULL;
 }
 
-static void welcome(struct sp_mcp_http *h, int fd)
+static void admit(struct sp_mcp_http *h, int fd)
 {
-    const bool is_full = h->total - h->over >= h->max;
+    const int on = 1;
+    const int low = NOTSENT_LOW;
+    bool is_over = h->total - h->over >= h->max;
 
-    if (is_full && make_place(h)) {
-        tune(fd);
-        sp_mcp_conn_new(h, fd, false);
-        return;
-    }
-    if (h->total >= SP_MCP_HTTP_SPARE && h->total - SP_MCP_HTTP_SPARE >= h->max) {
+    if (is_over && evict_untrusted(h))
+        is_over = false;
+    else if (h->total >= SPARE && h->total - SPARE >= h->max) {
         (void)close(fd);
         return;
     }
-    tune(fd);
-    sp_mcp_conn_new(h, fd, is_full);
+    /* For latency and memory only; failures do not matter. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
+    sp_mcp_conn_new(h, fd, is_over);
 }
 
-static void on_breath(struct sp_timer *t)
+static void on_accept_again(struct sp_timer *t)
 {
-    struct sp_mcp_http *h = SP_CONTAINER(t, struct sp_mcp_http, breath);
+    struct sp_mcp_http *h = SP_CONTAINER(t, struct sp_mcp_http, accept_again);
 
     sp_loop_rewatch(h->loop, &h->watch, EPOLLIN);
-}
-
-/* Nothing but time helps, and the kernel keeps the connection waiting: do not spin on it. */
-static void take_breath(struct sp_mcp_http *h)
-{
-    if (sp_loop_timer(h->loop, &h->breath, sp_loop_now(h->loop) + BREATH_MS, on_breath))
-        sp_loop_rewatch(h->loop, &h->watch, 0);
 }
 
 static void on_connection(struct sp_watch *w, uint32_t events)
@@ -78,13 +82,16 @@ static void on_connection(struct sp_watch *w, uint32_t events)
     struct sp_mcp_http *h = SP_CONTAINER(w, struct sp_mcp_http, watch);
 
     (void)events;
-    for (unsigned i = 0; i < AT_ONCE; i++) {
+    for (unsigned i = 0; i < ACCEPT_MAX; i++) {
         const int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd >= 0) {
-            welcome(h, fd);
+            admit(h, fd);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            take_breath(h);
+            /* The connection stays readable in the backlog: back off instead of spinning. */
+            if (sp_loop_timer(h->loop, &h->accept_again, sp_loop_now(h->loop) + ACCEPT_AGAIN_MS,
+                              on_accept_again))
+                sp_loop_rewatch(h->loop, &h->watch, 0);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             return;
@@ -92,31 +99,326 @@ static void on_connection(struct sp_watch *w, uint32_t events)
     }
 }
 
-/* ---- the URL ---- */
+/* ---- legacy sessions ---- */
 
-static bool is_path(const char *path)
+static void on_expiry(struct sp_timer *t);
+
+static int hold_caller_of_token(struct sp_mcp_http *h, unsigned token, struct sp_mcp_caller **ret,
+                                struct sp_err *e)
 {
-    for (const char *p = path; *p != 0; p++)
-        if (*p <= ' ' || *p > '~' || *p == '?' || *p == '#')
-            return false;
-    return strlen(path) <= SP_MCP_HTTP_PATH_MAX;
+    char identity[32];
+
+    (void)snprintf(identity, sizeof identity, "token %u", token);
+    return sp_mcp_caller_hold(h->mcp, sp_str_of(identity), ret, e);
 }
 
-/* "127.0.0.1:80/mcp" -> where to listen, and the path. */
+static void touch_session(struct sp_mcp_session *s)
+{
+    s->used_ms = sp_loop_now(s->http->loop);
+    if (!s->is_known)
+        return;
+    sp_list_remove(&s->link);
+    sp_list_prepend(&s->http->sessions, &s->link);
+}
+
+static void free_session(struct sp_mcp_session *s)
+{
+    struct sp_mcp_caller *held = s->users != 0 ? s->watch.caller : NULL;
+
+    sp_list_remove(&s->link);
+    s->http->session_count -= s->is_known;
+    sp_mcp_peer_free(s->peer);
+    sp_mcp_caller_watch_remove(&s->watch);
+    if (held != NULL)
+        sp_mcp_caller_release(held);
+    free(s);
+}
+
+static void on_caller_ends(struct sp_mcp_caller_watch *w)
+{
+    sp_mcp_peer_move(SP_CONTAINER(w, struct sp_mcp_session, watch)->peer, NULL);
+}
+
+/* For the first user of a session; its caller may have ended since the last one. */
+static int hold_caller(struct sp_mcp_session *s, struct sp_err *e)
+{
+    struct sp_mcp_caller *c = NULL;
+    const int r = hold_caller_of_token(s->http, s->token, &c, e);
+
+    if (r < 0)
+        return r;
+    if (s->watch.caller == NULL) {
+        sp_mcp_caller_watch_add(&s->watch, c);
+        if (s->peer != NULL)
+            sp_mcp_peer_move(s->peer, c);
+    }
+    return 0;
+}
+
+static void on_expiry(struct sp_timer *t)
+{
+    struct sp_mcp_http *h = SP_CONTAINER(t, struct sp_mcp_http, expiry);
+    const uint64_t now = sp_loop_now(h->loop);
+    uint64_t due = now + SP_MCP_HTTP_SESSION_MS;
+
+    sp_list_each_safe(i, &h->sessions)
+    {
+        struct sp_mcp_session *s = session_of(i);
+        const uint64_t end = s->used_ms + SP_MCP_HTTP_SESSION_MS;
+
+        if (s->users == 0 && end <= now)
+            free_session(s);
+        else if (s->users == 0 && end < due)
+            due = end;
+    }
+    /* Without memory for the timer, sessions stay until the limit evicts them. */
+    if (!sp_list_is_empty(&h->sessions))
+        (void)sp_loop_timer(h->loop, &h->expiry, due, on_expiry);
+}
+
+/* false: the limit is reached and every session is in use. */
+static bool make_room_for_session(struct sp_mcp_http *h)
+{
+    struct sp_mcp_session *oldest = NULL;
+
+    if (h->session_count < SP_MCP_HTTP_SESSIONS_MAX)
+        return true;
+    sp_list_each(i, &h->sessions)
+    {
+        if (session_of(i)->users == 0)
+            oldest = session_of(i);
+    }
+    if (oldest != NULL)
+        free_session(oldest);
+    return oldest != NULL;
+}
+
+/* An unpublished session with one user. NULL: no room, no memory, or too many callers. */
+static struct sp_mcp_session *new_session(struct sp_mcp_http *h, unsigned token)
+{
+    unsigned char random[SP_MCP_HTTP_ID_LEN / 2];
+
+    if (!make_room_for_session(h) || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return NULL;
+    auto_free struct sp_mcp_session *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    for (size_t i = 0; i < sizeof random; i++)
+        (void)snprintf(s->id + 2 * i, 3, "%02x", random[i]);
+    s->http = h;
+    s->token = token;
+    s->watch.ended = on_caller_ends;
+    s->used_ms = sp_loop_now(h->loop);
+    if (hold_caller(s, NULL) < 0)
+        return NULL;
+    s->users = 1;
+    s->peer = sp_mcp_peer_new(h->mcp, s->watch.caller);
+    if (s->peer == NULL) {
+        free_session(TAKE_PTR(s));
+        return NULL;
+    }
+    return TAKE_PTR(s);
+}
+
+void sp_mcp_session_publish(struct sp_mcp_session *s)
+{
+    struct sp_mcp_http *h = s->http;
+
+    if (s->is_known)
+        return;
+    s->is_known = true;
+    sp_list_prepend(&h->sessions, &s->link);
+    h->session_count++;
+    if (h->expiry.slot == 0)
+        (void)sp_loop_timer(h->loop, &h->expiry, sp_loop_now(h->loop) + SP_MCP_HTTP_SESSION_MS,
+                            on_expiry);
+}
+
+/* An unpublished session ends with its only user. Not from within `send`. */
+static void leave_session(struct sp_mcp_session *s)
+{
+    touch_session(s);
+    if (!s->is_known && s->users == 1)
+        free_session(s);
+    else if (--s->users == 0)
+        sp_mcp_caller_release(s->watch.caller);
+}
+
+/* Open requests of the session are answered with 404. Not from within `send`. */
+static void end_session(struct sp_mcp_session *s)
+{
+    sp_list_each(i, &s->http->conns)
+    {
+        struct sp_mcp_conn *c = SP_CONTAINER(i, struct sp_mcp_conn, link);
+
+        if (c->session != s)
+            continue;
+        if (c->is_asked) {
+            sp_mcp_peer_out_gone(s->peer, &c->out);
+            sp_mcp_conn_abandon(c, 404, "the session was ended");
+            c->is_asked = false; /* also if the connection broke in this turn */
+        }
+        c->session = NULL;
+        c->peer = NULL;
+    }
+    free_session(s);
+}
+
+/* ---- requests ---- */
+
+static void refuse(struct sp_mcp_conn *c, unsigned status, const char *why)
+{
+    sp_mcp_conn_refuse(c, status, status >= 500 ? INTERNAL_ERROR : INVALID_REQUEST, why, NULL);
+}
+
+/* The session named by the head, with one more user. NULL: the request has been refused. */
+static struct sp_mcp_session *use_session(struct sp_mcp_conn *c)
+{
+    struct sp_mcp_session *found = NULL;
+    struct sp_str id = {"", 0};
+    const unsigned ids = sp_http_header(&c->request, "mcp-session-id", &id);
+
+    if (ids != 1) {
+        refuse(c, 400,
+               ids == 0 ? "MCP-Session-Id is missing; it comes with the answer to initialize"
+                        : "MCP-Session-Id must be given once");
+        return NULL;
+    }
+    sp_list_each(i, &c->http->sessions)
+    {
+        struct sp_mcp_session *s = session_of(i);
+
+        if (sp_same_secret(id, (struct sp_str){s->id, SP_MCP_HTTP_ID_LEN}) &&
+            s->token == c->verdict.token)
+            found = s;
+    }
+    if (found == NULL || (found->users == 0 && hold_caller(found, NULL) < 0)) {
+        refuse(c, 404, "no such session; initialize makes one");
+        return NULL;
+    }
+    found->users++;
+    touch_session(found);
+    return found;
+}
+
+/* Whether a message belongs to a legacy session. A message that is neither modern nor of a session
+ * goes to a peer without history, which refuses it. */
+static bool is_of_session(const struct sp_mcp_conn *c, const struct sp_mcp_message *m,
+                          struct sp_str version)
+{
+    const size_t n = sizeof SP_MCP_MODERN - 1; /* versions are dates: text order is time order */
+    struct sp_str id = {"", 0};
+
+    if (m->is_modern || m->kind == SP_MCP_BROKEN)
+        return false;
+    if (sp_http_header(&c->request, "mcp-session-id", &id) != 0)
+        return true;
+    return m->kind != SP_MCP_BATCH &&
+           (version.n == 0 || (version.n == n && memcmp(version.p, SP_MCP_MODERN, n) < 0));
+}
+
+/* Sets c->peer, with c->session or c->caller. false: the request has been refused. */
+static bool find_peer(struct sp_mcp_conn *c, const struct sp_mcp_message *m, struct sp_str version)
+{
+    if (m->kind == SP_MCP_REQUEST && !m->is_modern && sp_str_eq(m->method, SP_STR("initialize"))) {
+        c->session = new_session(c->http, c->verdict.token);
+        if (c->session == NULL)
+            refuse(c, 503, "there are too many sessions or callers; try again later");
+    } else if (is_of_session(c, m, version)) {
+        c->session = use_session(c);
+    } else {
+        if (hold_caller_of_token(c->http, c->verdict.token, &c->caller, NULL) < 0) {
+            refuse(c, 503, "there are too many callers; try again later");
+            return false;
+        }
+        c->peer = sp_mcp_peer_new(c->http->mcp, c->caller);
+        if (c->peer == NULL)
+            refuse(c, 503, "no memory");
+        return c->peer != NULL;
+    }
+    if (c->session != NULL)
+        c->peer = c->session->peer;
+    return c->session != NULL;
+}
+
+static void serve_message(struct sp_mcp_conn *c)
+{
+    struct sp_mcp_message *m = &c->http->message;
+    auto_buf struct sp_buf name = {0};
+    struct sp_mcp_headers headers;
+    const char *why = sp_mcp_gate_headers(&c->request, &name, &headers);
+
+    if (why != NULL) {
+        sp_mcp_conn_refuse(c, 400, HEADER_MISMATCH, why, NULL);
+        return;
+    }
+    sp_mcp_message_read(m, c->body.data, c->body.len);
+    if (find_peer(c, m, headers.version))
+        sp_mcp_conn_ask_peer(c, &headers, m);
+}
+
+void sp_mcp_http_serve(struct sp_mcp_conn *c)
+{
+    if (c->verdict.verb == SP_MCP_DELETE) {
+        struct sp_mcp_session *s = use_session(c);
+
+        if (s != NULL) {
+            end_session(s);
+            sp_mcp_conn_answer_empty(c, 204);
+        }
+        return;
+    }
+    char *room = sp_buf_room(&c->body, 1); /* the parser needs a writable byte after the text */
+    if (room == NULL) {
+        refuse(c, 503, "no memory");
+        return;
+    }
+    *room = 0;
+    serve_message(c);
+    sp_json_trim(&c->http->message.json);
+    sp_buf_done(&c->body);
+}
+
+void sp_mcp_http_let_go(struct sp_mcp_conn *c)
+{
+    struct sp_mcp_session *s = c->session;
+    struct sp_mcp_peer *own = s == NULL ? c->peer : NULL;
+    struct sp_mcp_caller *caller = c->caller;
+
+    if (c->is_asked)
+        sp_mcp_peer_out_gone(c->peer, &c->out);
+    c->is_asked = false;
+    c->session = NULL;
+    c->peer = NULL;
+    c->caller = NULL;
+    if (own != NULL)
+        sp_mcp_peer_free(own);
+    if (s != NULL)
+        leave_session(s);
+    if (caller != NULL)
+        sp_mcp_caller_release(caller);
+}
+
+/* ---- start and end ---- */
+
+/* Splits "127.0.0.1:80/mcp" into an address and a path. */
 static bool read_url(const char *rest, struct sp_listen_url *ret, const char **ret_path)
 {
     const char *slash = strchr(rest, '/');
     const size_t n = slash == NULL ? strlen(rest) : (size_t)(slash - rest);
     const bool is_local = strncmp(rest, "localhost:", 10) == 0;
-    const char *host = is_local ? "127.0.0.1" : "";
     const size_t skip = is_local ? 9 : 0;
     char address[128];
 
     if (n >= sizeof address - 16 || n < skip)
         return false;
-    (void)snprintf(address, sizeof address, "ws://%s%.*s", host, (int)(n - skip), rest + skip);
+    (void)snprintf(address, sizeof address, "ws://%s%.*s", is_local ? "127.0.0.1" : "",
+                   (int)(n - skip), rest + skip);
     *ret_path = slash == NULL ? "/" : slash;
-    return sp_listen_parse(address, ret, NULL) == 0 && is_path(*ret_path);
+    for (const char *p = *ret_path; *p != 0; p++)
+        if (*p <= ' ' || *p > '~' || *p == '?' || *p == '#')
+            return false;
+    return strlen(*ret_path) <= SP_MCP_HTTP_PATH_MAX && sp_listen_parse(address, ret, NULL) == 0;
 }
 
 static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o, struct sp_err *e)
@@ -142,8 +444,6 @@ static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o,
     return sp_loop_watch(h->loop, &h->watch, h->bound.fd, EPOLLIN, on_connection, e);
 }
 
-/* ---- life ---- */
-
 int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struct sp_mcp_http **ret,
                     struct sp_err *e)
 {
@@ -155,6 +455,8 @@ int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struc
     h->loop = sp_mcp_options(m)->loop;
     h->bound.fd = -1;
     h->max = o->max_connections;
+    sp_list_init(&h->conns);
+    sp_list_init(&h->sessions);
     int r = sp_mcp_gate_init(&h->gate, o, e);
     if (r == 0)
         r = listen_on(h, o, e);
@@ -171,11 +473,11 @@ void sp_mcp_http_free(struct sp_mcp_http *h)
     if (h == NULL)
         return;
     sp_loop_unwatch(h->loop, &h->watch);
-    sp_loop_cancel(h->loop, &h->breath);
+    sp_loop_cancel(h->loop, &h->accept_again);
     sp_bound_done(&h->bound);
-    while (h->conns != NULL)
-        sp_mcp_conn_end_now(h->conns);
-    sp_mcp_sessions_done(h);
+    sp_list_each_safe(i, &h->conns) sp_mcp_conn_end_now(SP_CONTAINER(i, struct sp_mcp_conn, link));
+    sp_loop_cancel(h->loop, &h->expiry);
+    sp_list_each_safe(i, &h->sessions) free_session(session_of(i));
     sp_mcp_gate_done(&h->gate);
     sp_mcp_message_done(&h->message);
     free(h);

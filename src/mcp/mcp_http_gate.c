@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_gate: what a head says is enough to judge it (mcp-and-acp.md 2.10). It does no I/O.
+ * mcp_http_gate: judges the head of a request. No I/O.
  *
- * The token comes first: whoever has none learns nothing, not even which paths there are.
+ * The token is checked first: a client without one learns nothing, not even which paths exist.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,9 +17,7 @@
 #define ENCODED_BEGIN   "=?base64?"
 #define ENCODED_END     "?="
 
-/* ---- start and end ---- */
-
-static unsigned count(const char *const *list)
+static unsigned count_texts(const char *const *list)
 {
     unsigned n = 0;
 
@@ -28,42 +26,29 @@ static unsigned count(const char *const *list)
     return n;
 }
 
-static int keep_tokens(struct sp_mcp_gate *g, const char *const *tokens, struct sp_err *e)
-{
-    const unsigned n = count(tokens);
-
-    if (n == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
-    g->digests = calloc(n, sizeof *g->digests);
-    if (g->digests == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens");
-    for (unsigned i = 0; i < n; i++) {
-        if (tokens[i][0] == 0)
-            return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
-        sp_sha256(sp_str_of(tokens[i]), g->digests[i]);
-    }
-    g->tokens = n;
-    return 0;
-}
-
-static int keep_origins(struct sp_mcp_gate *g, const char *const *origins, struct sp_err *e)
-{
-    const unsigned n = count(origins);
-
-    g->origins = calloc(n + 1U, sizeof *g->origins);
-    for (unsigned i = 0; g->origins != NULL && i < n; i++) {
-        g->origins[i] = strdup(origins[i]);
-        if (g->origins[i] == NULL)
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
-    }
-    return g->origins != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
-}
-
 int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_err *e)
 {
-    const int r = keep_tokens(g, o->tokens, e);
+    const unsigned tokens = count_texts(o->tokens);
+    const unsigned origins = count_texts(o->origins);
 
-    return r < 0 ? r : keep_origins(g, o->origins, e);
+    if (tokens == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
+    g->digests = calloc(tokens, sizeof *g->digests);
+    if (g->digests == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens");
+    for (unsigned i = 0; i < tokens; i++) {
+        if (o->tokens[i][0] == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
+        sp_sha256(sp_str_of(o->tokens[i]), g->digests[i]);
+    }
+    g->tokens = tokens;
+    g->origins = calloc(origins + 1U, sizeof *g->origins);
+    if (g->origins == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
+    for (unsigned i = 0; i < origins; i++)
+        if ((g->origins[i] = strdup(o->origins[i])) == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
+    return 0;
 }
 
 void sp_mcp_gate_done(struct sp_mcp_gate *g)
@@ -75,10 +60,10 @@ void sp_mcp_gate_done(struct sp_mcp_gate *g)
     *g = (struct sp_mcp_gate){0};
 }
 
-/* ---- who ---- */
+/* ---- token, Host and Origin ---- */
 
-/* The token in the header; n 0: none. */
-static struct sp_str bearer(const struct sp_http_request *r)
+/* The token of the Authorization header; n 0: none. */
+static struct sp_str bearer_of(const struct sp_http_request *r)
 {
     static const struct sp_str none = {"", 0};
     struct sp_str h = none;
@@ -92,7 +77,8 @@ static struct sp_str bearer(const struct sp_http_request *r)
     return h;
 }
 
-/* 0: nobody's. All are looked at, however soon the right one is found. */
+/* Index of the token from 1; 0: unknown. Compares with all tokens, so that the time taken does not
+ * depend on which one matches. */
 static unsigned token_of(const struct sp_mcp_gate *g, struct sp_str token)
 {
     uint8_t digest[32];
@@ -109,8 +95,6 @@ static unsigned token_of(const struct sp_mcp_gate *g, struct sp_str token)
     return token.n == 0 ? 0 : found;
 }
 
-/* ---- from where ---- */
-
 static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
 {
     for (char *const *o = g->origins; *o != NULL; o++)
@@ -119,8 +103,8 @@ static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
     return false;
 }
 
-/* A page whose name was made to point here must not get through. An address that others can reach
- * has names that we do not know; there the token must do. */
+/* Against DNS rebinding: on loopback, Host must be a loopback name. The names of an address that
+ * other machines can reach are unknown here; there the token alone protects. */
 static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_request *r)
 {
     static const struct sp_http_gate plain = {0};
@@ -128,10 +112,10 @@ static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_reque
     return !g->is_loopback || sp_http_gate_is_host_ours(&plain, r);
 }
 
-/* ---- in which form ---- */
+/* ---- media types ---- */
 
-/* `q=0`, `q=0.0`: named to be refused. */
-static bool is_refused(struct sp_str parameters)
+/* `q=0`, `q=0.0`: the client does not accept the type. */
+static bool has_zero_weight(struct sp_str parameters)
 {
     while (parameters.n != 0) {
         const struct sp_str p = sp_str_trim(sp_str_cut(&parameters, ';'));
@@ -154,18 +138,18 @@ static bool is_type_in(struct sp_str list, const char *type, const char *any_of_
 
         if ((sp_str_eq_nocase(name, sp_str_of(type)) ||
              sp_str_eq_nocase(name, sp_str_of(any_of_kind)) || sp_str_eq(name, SP_STR("*/*"))) &&
-            !is_refused(range))
+            !has_zero_weight(range))
             return true;
     }
     return false;
 }
 
-/* Both, since which one it will be is ours to say. */
+/* The client must accept both: the server chooses which one to send. */
 static bool accepts_both(const struct sp_http_request *r)
 {
     struct sp_str accept = {"", 0};
 
-    (void)sp_http_header(r, "accept", &accept); /* several are one list: words are found in all */
+    (void)sp_http_header(r, "accept", &accept); /* has_word searches further Accept headers */
     return (is_type_in(accept, "application/json", "application/*") ||
             sp_http_has_word(r, "accept", "application/json")) &&
            (is_type_in(accept, "text/event-stream", "text/*") ||
@@ -183,9 +167,9 @@ static bool is_json(const struct sp_http_request *r)
            sp_str_eq_nocase(coding, SP_STR("identity"));
 }
 
-/* ---- all of it ---- */
+/* ---- the verdict ---- */
 
-static struct sp_mcp_verdict refuse(struct sp_mcp_verdict v, unsigned status, const char *why)
+static struct sp_mcp_verdict refuse_head(struct sp_mcp_verdict v, unsigned status, const char *why)
 {
     v.status = status;
     v.code = INVALID_REQUEST;
@@ -193,7 +177,7 @@ static struct sp_mcp_verdict refuse(struct sp_mcp_verdict v, unsigned status, co
     return v;
 }
 
-/* A browser asks whether a page may ask. It cannot show a token, and gets no more than that. */
+/* A CORS preflight carries no token; the answer reveals only that the page may call. */
 static bool is_preflight(const struct sp_mcp_gate *g, const struct sp_http_request *r,
                          struct sp_str origin)
 {
@@ -205,34 +189,30 @@ static bool is_preflight(const struct sp_mcp_gate *g, const struct sp_http_reque
            is_host_ours(g, r);
 }
 
-static struct sp_mcp_verdict judge_post(struct sp_mcp_verdict v, const struct sp_http_request *r)
-{
-    struct sp_str expect = {"", 0};
-
-    v.verb = SP_MCP_POST;
-    if (!accepts_both(r))
-        return refuse(v, 406, "Accept must allow application/json and text/event-stream");
-    if (!is_json(r))
-        return refuse(v, 415, "Content-Type must be application/json");
-    if (sp_http_header(r, "expect", &expect) != 0 &&
-        !sp_str_eq_nocase(expect, SP_STR("100-continue")))
-        return refuse(v, 417, "Expect can only be 100-continue");
-    return v;
-}
-
 static struct sp_mcp_verdict judge_method(const struct sp_mcp_gate *g, struct sp_mcp_verdict v,
                                           const struct sp_http_request *r)
 {
-    if (sp_str_eq(r->method, SP_STR("POST")))
-        return judge_post(v, r);
+    struct sp_str expect = {"", 0};
+
+    if (sp_str_eq(r->method, SP_STR("POST"))) {
+        v.verb = SP_MCP_POST;
+        if (!accepts_both(r))
+            return refuse_head(v, 406, "Accept must allow application/json and text/event-stream");
+        if (!is_json(r))
+            return refuse_head(v, 415, "Content-Type must be application/json");
+        if (sp_http_header(r, "expect", &expect) != 0 &&
+            !sp_str_eq_nocase(expect, SP_STR("100-continue")))
+            return refuse_head(v, 417, "Expect can only be 100-continue");
+        return v;
+    }
     v.verb = SP_MCP_DELETE;
     if (sp_str_eq(r->method, SP_STR("DELETE")))
         return v;
     v.header =
         g->origins[0] == NULL ? "allow: POST, DELETE\r\n" : "allow: POST, DELETE, OPTIONS\r\n";
-    v = refuse(v, 405, "messages are sent with POST");
+    v = refuse_head(v, 405, "messages are sent with POST");
     if (sp_str_eq(r->method, SP_STR("HEAD")))
-        v.why = NULL; /* it asks for no body, whatever the answer */
+        v.why = NULL; /* an answer to HEAD has no body */
     return v;
 }
 
@@ -248,32 +228,33 @@ struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
         v.origin = origin;
         return v;
     }
-    v.token = token_of(g, bearer(r));
+    v.token = token_of(g, bearer_of(r));
     if (v.token == 0) {
         v.header = "www-authenticate: Bearer\r\n";
         v.status = 401;
         return v;
     }
     if (!is_host_ours(g, r))
-        return refuse(v, 403, "Host is not a name of this server");
+        return refuse_head(v, 403, "Host is not a name of this server");
     if (origins > 1 || (origins == 1 && !is_origin_allowed(g, origin)))
-        return refuse(v, 403, "this Origin may not call; see --allow-origin");
+        return refuse_head(v, 403, "this Origin may not call; see --allow-origin");
     v.origin = origin;
     if (!sp_str_eq(r->path, sp_str_of(g->path)))
-        return refuse(v, 404, "there is nothing at this path");
+        return refuse_head(v, 404, "there is nothing at this path");
     return judge_method(g, v, r);
 }
 
-/* ---- the headers that repeat the body ---- */
+/* ---- headers that repeat the body ---- */
 
-static bool decode(struct sp_buf *to, struct sp_str *name)
+/* Mcp-Name may be written as =?base64?...?=. */
+static bool decode_name(struct sp_buf *to, struct sp_str *name)
 {
     const size_t around = sizeof ENCODED_BEGIN - 1 + sizeof ENCODED_END - 1;
     size_t n = 0;
 
     if (name->n < around || memcmp(name->p, ENCODED_BEGIN, sizeof ENCODED_BEGIN - 1) != 0 ||
         memcmp(name->p + name->n - 2, ENCODED_END, sizeof ENCODED_END - 1) != 0)
-        return true; /* it is meant as it is */
+        return true; /* not encoded */
     const struct sp_str text = {name->p + sizeof ENCODED_BEGIN - 1, name->n - around};
     char *room = sp_buf_room(to, text.n + 1);
     if (room == NULL || sp_base64_decode(text, room, &n, NULL) < 0)
@@ -292,6 +273,6 @@ const char *sp_mcp_gate_headers(const struct sp_http_request *r, struct sp_buf *
         return "Mcp-Method must be given once";
     if (sp_http_header(r, "mcp-name", &ret->name) > 1)
         return "Mcp-Name must be given once";
-    ret->is_name_broken = !decode(name, &ret->name);
+    ret->is_name_broken = !decode_name(name, &ret->name);
     return NULL;
 }

@@ -179,7 +179,7 @@ static struct sp_mcp_request *find_subscription(const struct sp_mcp_peer *p)
     return r;
 }
 
-void sp_mcp_peer_bid_farewell(struct sp_mcp_peer *p)
+void sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p)
 {
     struct sp_mcp_request *r;
 

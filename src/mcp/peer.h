@@ -56,7 +56,7 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
 void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out);
 
 /* The server ends: open subscriptions are answered. */
-void sp_mcp_peer_bid_farewell(struct sp_mcp_peer *p);
+void sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p);
 
 /* The version that `initialize` agreed on; NULL: it has not been there. */
 const char *sp_mcp_peer_version(const struct sp_mcp_peer *p);

@@ -70,7 +70,7 @@ static void do_order(struct world *w, char order)
     if (order == 'g')
         sp_mcp_peer_out_gone(w->peer, &w->out);
     else if (order == 'f')
-        sp_mcp_peer_bid_farewell(w->peer);
+        sp_mcp_peer_close_subscriptions(w->peer);
     else if (order == 'h')
         w->has_headers = !w->has_headers;
     else if (order == 't')

@@ -24,11 +24,11 @@ struct sp_mcp_peer {
 static struct {
     struct sp_mcp_options options;
     struct sp_buf log;
-    unsigned held, peers, takes, gone, farewells;
+    unsigned held, peers, takes, gone, closed_subscriptions;
     struct sp_mcp_peer *newest; /* who was asked last */
     struct sp_mcp_out *out;     /* of the last that is open */
     bool has_no_callers, has_no_peers, keeps_no_log;
-    struct sp_mcp_guest *guest; /* who entered last */
+    struct sp_mcp_caller_watch *watch; /* who entered last */
     char callers[8][32];
 } mcp;
 
@@ -45,12 +45,12 @@ struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_calle
 void __wrap_sp_mcp_peer_free(struct sp_mcp_peer *p);
 void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c);
 void __wrap_sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out);
-void __wrap_sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c);
-void __wrap_sp_mcp_guest_leave(struct sp_mcp_guest *g);
+void __wrap_sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *g, struct sp_mcp_caller *c);
+void __wrap_sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *g);
 bool __wrap_sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                         const struct sp_mcp_headers *headers, struct sp_mcp_message *m);
 void __wrap_sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out);
-void __wrap_sp_mcp_peer_bid_farewell(struct sp_mcp_peer *p);
+void __wrap_sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p);
 const char *__wrap_sp_mcp_peer_version(const struct sp_mcp_peer *p);
 
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m)
@@ -83,18 +83,18 @@ void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c)
     assert_true(mcp.held-- != 0);
 }
 
-void __wrap_sp_mcp_guest_enter(struct sp_mcp_guest *g, struct sp_mcp_caller *c)
+void __wrap_sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *g, struct sp_mcp_caller *c)
 {
     assert_null(g->caller);
     g->caller = c;
-    mcp.guest = g;
+    mcp.watch = g;
 }
 
-void __wrap_sp_mcp_guest_leave(struct sp_mcp_guest *g)
+void __wrap_sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *g)
 {
     g->caller = NULL;
-    if (mcp.guest == g)
-        mcp.guest = NULL;
+    if (mcp.watch == g)
+        mcp.watch = NULL;
 }
 
 void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
@@ -202,11 +202,11 @@ void __wrap_sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
         mcp.out = NULL;
 }
 
-void __wrap_sp_mcp_peer_bid_farewell(struct sp_mcp_peer *p)
+void __wrap_sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p)
 {
     struct sp_mcp_out *out = p->open;
 
-    mcp.farewells++;
+    mcp.closed_subscriptions++;
     if (!p->is_subscribed || out == NULL)
         return;
     p->open = NULL;

@@ -60,19 +60,19 @@ static void test_a_caller_that_is_away_too_long_ends_with_its_processes(void **s
 
 static unsigned seen_off;
 
-static void on_caller_ends(struct sp_mcp_guest *g)
+static void on_caller_ends(struct sp_mcp_caller_watch *g)
 {
     assert_null(g->caller);
     assert_int_equal(mcp->caller_count, 1); /* it is there still */
     seen_off++;
 }
 
-static void test_guests_are_told_of_the_end(void **state)
+static void test_watches_are_told_of_the_end(void **state)
 {
-    struct sp_mcp_guest guests[4] = {{.caller_ends = on_caller_ends},
-                                     {.caller_ends = on_caller_ends},
-                                     {.caller_ends = on_caller_ends},
-                                     {.caller_ends = on_caller_ends}};
+    struct sp_mcp_caller_watch watches[4] = {{.ended = on_caller_ends},
+                                             {.ended = on_caller_ends},
+                                             {.ended = on_caller_ends},
+                                             {.ended = on_caller_ends}};
 
     (void)state;
     seen_off = 0;
@@ -80,10 +80,10 @@ static void test_guests_are_told_of_the_end(void **state)
     mcp_options.detached_ttl_ms = 50;
     make_server();
     for (unsigned i = 0; i < 4; i++)
-        sp_mcp_guest_enter(&guests[i], caller);
-    sp_mcp_guest_leave(&guests[3]);
-    sp_mcp_guest_leave(&guests[1]);
-    sp_mcp_guest_leave(&guests[1]); /* of none: nothing happens */
+        sp_mcp_caller_watch_add(&watches[i], caller);
+    sp_mcp_caller_watch_remove(&watches[3]);
+    sp_mcp_caller_watch_remove(&watches[1]);
+    sp_mcp_caller_watch_remove(&watches[1]); /* of none: nothing happens */
     run_for(150);
     assert_int_equal(seen_off, 0);
     sp_mcp_caller_release(caller);
@@ -205,7 +205,7 @@ int main(void)
         mcp_test(test_every_caller_has_its_own_sessions),
         mcp_test(test_a_caller_that_is_away_too_long_ends_with_its_processes),
         mcp_test(test_a_caller_may_be_kept_for_ever),
-        mcp_test(test_guests_are_told_of_the_end),
+        mcp_test(test_watches_are_told_of_the_end),
         mcp_test(test_there_are_no_more_than_so_many_callers),
         mcp_test(test_new_rules_are_for_all_and_for_those_who_come_later),
         mcp_test(test_without_memory_all_have_the_rules_of_before),

@@ -33,18 +33,18 @@ static void test_initialize_makes_a_session(void **state)
 
 static void test_a_session_outlives_its_caller(void **state)
 {
-    struct sp_mcp_guest *g;
+    struct sp_mcp_caller_watch *g;
     struct client *c;
 
     (void)state;
     open_session(TO_MCP ALL, session);
-    g = mcp.guest;
+    g = mcp.watch;
     assert_non_null(g);
     for (unsigned i = 0; i < 3; i++) {
         g->caller = NULL;
-        g->caller_ends(g);
+        g->ended(g);
         asks(with_session(TO_MCP ALL, session), OLD("now", "1"), 200);
-        assert_ptr_equal(mcp.guest, g);
+        assert_ptr_equal(mcp.watch, g);
         assert_string_equal((const char *)g->caller, "token 1");
         assert_int_equal(mcp.held, 0);
     }

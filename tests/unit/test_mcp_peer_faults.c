@@ -116,7 +116,7 @@ static void make_tasks(void)
     (void)say(
         REQUEST("5", "tasks/update", "\"taskId\":\"task-1\",\"inputResponses\":{}," META(TASKS)));
     (void)say(REQUEST("6", "tasks/cancel", "\"taskId\":\"task-1\"," META(TASKS)));
-    sp_mcp_peer_bid_farewell(peer);
+    sp_mcp_peer_close_subscriptions(peer);
 }
 
 static void test_tasks_and_who_listens(void **state)

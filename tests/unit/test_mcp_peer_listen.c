@@ -11,13 +11,13 @@ static void test_a_subscription_is_acknowledged_and_stays_open(void **state)
              "\"params\":{" SUBSCRIPTION("\"s\"") ",\"notifications\":{}}}");
     pass(1000000);
     hears_nothing();
-    sp_mcp_peer_bid_farewell(peer);
+    sp_mcp_peer_close_subscriptions(peer);
     hears(200,
           "{\"jsonrpc\":\"2.0\",\"id\":\"s\",\"result\":{\"resultType\":\"complete\",\"_meta\":{"
           "\"io.modelcontextprotocol/subscriptionId\":\"s\","
           "\"io.modelcontextprotocol/serverInfo\":{\"name\":\"sallyport\",\"version\":\"" SP_VERSION
           "\"}}}}");
-    sp_mcp_peer_bid_farewell(peer);
+    sp_mcp_peer_close_subscriptions(peer);
     hears_nothing();
 }
 
@@ -29,7 +29,7 @@ static void test_a_cancelled_subscription_says_nothing_more(void **state)
     hears_of(0, "acknowledged", NULL);
     assert_false(say(CANCEL("5")));
     finish(f, "x", false);
-    sp_mcp_peer_bid_farewell(peer);
+    sp_mcp_peer_close_subscriptions(peer);
     hears_nothing();
 }
 
@@ -96,7 +96,7 @@ static void test_two_hear_the_same_and_one_may_go_meanwhile(void **state)
     gone_on_send = NULL;
     hears_of(0, SUBSCRIPTION("6"), NULL);
     hears_of(0, SUBSCRIPTION("5"), NULL);
-    sp_mcp_peer_bid_farewell(peer);
+    sp_mcp_peer_close_subscriptions(peer);
     hears_nothing();
 }
 
@@ -123,7 +123,7 @@ static void test_tasks_may_end_before_those_who_listen(void **state)
     assert_null(caller.tasks);
     assert_true(f->is_cancelled);
     hears_nothing();
-    sp_mcp_peer_bid_farewell(peer);
+    sp_mcp_peer_close_subscriptions(peer);
     hears_of(200, "\"id\":5,", NULL);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * content: what is in files. Opening never waits, whatever is there: a FIFO without a writer, a
- * terminal, a tape.
+ * content: reads and writes file data, and carries the data of an answer. Every open uses
+ * O_NONBLOCK and O_NOCTTY: a FIFO without a writer, a terminal or a tape must not block this
+ * process.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,19 +10,133 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "cell/file/file_priv.h"
 
-#define CALMLY (O_NONBLOCK | O_NOCTTY)
+#define NO_WAIT    (O_NONBLOCK | O_NOCTTY)
+#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
+#define PIECE      (1U << 20)
+#define SEND_PIECE (1U << 30)
 
-/* A regular file to read; a refusal otherwise. */
+/* ---- the data of an answer ---- */
+
+static bool has_memory(const struct sp_file_out *o)
+{
+    return o->answer->memory >= 0;
+}
+
+/* Moves the window's bytes to a new memory file. */
+static int move_to_memory(struct sp_file_out *o)
+{
+    struct sp_file_answer *a = o->answer;
+
+    a->memory = memfd_create("sallyport-file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return a->memory < 0 ? -errno : -sp_write_all(a->memory, a->window, o->at);
+}
+
+static int flush(struct sp_file_out *o)
+{
+    const size_t n = o->staged;
+
+    o->staged = 0;
+    return -sp_write_all(o->answer->memory, o->answer->window, n);
+}
+
+int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n)
+{
+    struct sp_file_answer *a = o->answer;
+    int err = 0;
+
+    if (!has_memory(o) && n <= a->window_size - o->at) {
+        memcpy(a->window + o->at, data, n);
+        o->at += n;
+        return 0;
+    }
+    if (!has_memory(o))
+        err = move_to_memory(o);
+    if (err == 0 && n > a->window_size - o->staged)
+        err = flush(o);
+    if (err < 0)
+        return err;
+    o->at += n;
+    if (n > a->window_size)
+        return -sp_write_all(a->memory, data, n);
+    memcpy(a->window + o->staged, data, n);
+    o->staged += n;
+    return 0;
+}
+
+int sp_file_out_done(struct sp_file_out *o)
+{
+    const int err = has_memory(o) ? flush(o) : 0;
+
+    o->answer->data_len = o->at;
+    if (err < 0)
+        return err;
+    return has_memory(o) && fcntl(o->answer->memory, F_ADD_SEALS, SEALS) < 0 ? -errno : 0;
+}
+
+/* Copies one piece of the file: its size, 0 at the end of the file, or minus errno. */
+static ssize_t take_piece(struct sp_file_out *o, int fd, uint64_t max, bool *can_send)
+{
+    struct sp_file_answer *a = o->answer;
+    char *to = has_memory(o) ? a->window : a->window + o->at;
+    const size_t room = has_memory(o) ? PIECE : a->window_size - o->at;
+    const size_t n = max < room ? (size_t)max : room;
+    ssize_t got;
+
+    if (has_memory(o) && *can_send) {
+        got = sendfile(a->memory, fd, NULL, max < SEND_PIECE ? (size_t)max : SEND_PIECE);
+        if (got >= 0)
+            return got;
+        *can_send = false; /* not from every file system, nor under every seccomp filter */
+    }
+    got = read(fd, to, n < a->window_size ? n : a->window_size);
+    if (got < 0)
+        return -errno;
+    const int err = has_memory(o) ? -sp_write_all(a->memory, to, (size_t)got) : 0;
+    return err < 0 ? err : got;
+}
+
+/* Copies the rest of the file. *ret_is_more: the file has more than `max` bytes. */
+static int take_file(struct sp_file_out *o, int fd, uint64_t max, bool *ret_is_more)
+{
+    bool can_send = true;
+    char probe;
+
+    *ret_is_more = false;
+    while (o->at < max) {
+        if (!has_memory(o) && o->at == o->answer->window_size) {
+            const int err = move_to_memory(o);
+
+            if (err < 0)
+                return err;
+        }
+        const ssize_t n = take_piece(o, fd, max - o->at, &can_send);
+        if (n == -EINTR)
+            continue;
+        if (n <= 0)
+            return (int)n;
+        o->at += (size_t)n;
+    }
+    const ssize_t n = read(fd, &probe, 1);
+    *ret_is_more = n > 0;
+    return n < 0 ? -errno : 0;
+}
+
+/* ---- whole files ---- */
+
+/* Opens a regular file; anything else is refused (-1, a->refusal set). */
 static int open_to_read(const struct sp_file_ask *ask, struct sp_file_answer *a, struct stat *st)
 {
-    auto_close int fd = sp_place_open(ask, O_RDONLY | CALMLY);
+    auto_close int fd = sp_file_open_path(ask, O_RDONLY | NO_WAIT);
 
     if (fd < 0)
         return TAKE_FD(fd);
@@ -34,11 +149,11 @@ static int open_to_read(const struct sp_file_ask *ask, struct sp_file_answer *a,
     return TAKE_FD(fd);
 }
 
-int sp_content_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     const uint32_t limit =
         ask->length != 0 && ask->length < SP_FILE_MAX_READ ? ask->length : SP_FILE_MAX_READ;
-    struct sp_room room = {.answer = a};
+    struct sp_file_out out = {.answer = a};
     struct stat st;
     bool is_more = false;
     int r = 0;
@@ -49,7 +164,7 @@ int sp_content_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
     if (fd < 0)
         return fd;
     if (st.st_size <= (off_t)limit)
-        r = sp_room_take_file(&room, fd, limit, &is_more);
+        r = take_file(&out, fd, limit, &is_more);
     if (r < 0)
         return r;
     if (is_more || st.st_size > (off_t)limit) {
@@ -57,26 +172,10 @@ int sp_content_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
         a->number = limit;
         return 0;
     }
-    return sp_room_done(&room);
+    return sp_file_out_done(&out);
 }
 
-static int write_at(int fd, const char *data, size_t n, off_t at, bool is_placed)
-{
-    while (n > 0) {
-        const ssize_t done = is_placed ? pwrite(fd, data, n, at) : write(fd, data, n);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 ? -errno : -EIO;
-        data += done;
-        at += done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
-/* In what stands in for a directory that is not there, there is nothing either. */
+/* Paths inside a placeholder directory do not exist for clients. */
 static bool is_in_placeholder(const struct sp_file_ask *ask)
 {
     const char *slash = strrchr(ask->path, '/');
@@ -84,45 +183,41 @@ static bool is_in_placeholder(const struct sp_file_ask *ask)
     if (!ask->hides_placeholders || slash == NULL || slash == ask->path)
         return false;
     auto_free char *dir = strndup(ask->path, (size_t)(slash - ask->path));
-    return dir != NULL && sp_look_is_placeholder(AT_FDCWD, dir, strrchr(dir, '/') + 1);
+    return dir != NULL && sp_file_is_placeholder(AT_FDCWD, dir, strrchr(dir, '/') + 1);
 }
 
-/* What was behind the new bytes goes, also if not all of them could be written. */
-static int cut_off(int fd)
+/* Overwrites in place and truncates afterwards, so that the file keeps its page cache. Old bytes
+ * behind the new ones go even after a short write. */
+int sp_file_op_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    const off_t end = lseek(fd, 0, SEEK_CUR);
     struct stat st;
+    int r = 0;
 
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    return S_ISREG(st.st_mode) && end >= 0 && st.st_size > end && ftruncate(fd, end) < 0 ? -errno
-                                                                                         : 0;
-}
-
-/* Over what is there, and cut after that: pages that a file has need not be made again. */
-int sp_content_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
-{
     (void)a;
     if (is_in_placeholder(ask))
         return -ENOENT;
-    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | CALMLY);
+    auto_close int fd = sp_file_open_path(ask, O_WRONLY | O_CREAT | NO_WAIT);
     if (fd < 0)
         return fd;
-    const int written = write_at(fd, ask->data, ask->data_len, 0, false);
-    const int cut = cut_off(fd);
-    const int closed = sp_place_close(TAKE_FD(fd));
-    return written < 0 ? written : cut < 0 ? cut : closed;
+    const int written = -sp_write_all(fd, ask->data, ask->data_len);
+    const off_t end = lseek(fd, 0, SEEK_CUR);
+    if (fstat(fd, &st) < 0 ||
+        (S_ISREG(st.st_mode) && end >= 0 && st.st_size > end && ftruncate(fd, end) < 0))
+        r = -errno;
+    const int closed = sp_file_close(TAKE_FD(fd));
+    return written < 0 ? written : r < 0 ? r : closed;
 }
 
-/* Made empty only once it is known to be a file. */
+/* ---- open files and their blocks ---- */
+
+/* Truncates only after fstat has shown a regular file. */
 static int open_to_replace(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;
 
     if (is_in_placeholder(ask))
         return -ENOENT;
-    auto_close int fd = sp_place_open(ask, O_WRONLY | O_CREAT | CALMLY);
-
+    auto_close int fd = sp_file_open_path(ask, O_WRONLY | O_CREAT | NO_WAIT);
     if (fd < 0)
         return TAKE_FD(fd);
     if (fstat(fd, &st) < 0)
@@ -136,8 +231,8 @@ static int open_to_replace(const struct sp_file_ask *ask, struct sp_file_answer 
     return TAKE_FD(fd);
 }
 
-/* The memory of a process, perhaps our own: any place of it could be read and written. */
-static bool is_memory(int fd)
+/* /proc/PID/mem: a client could read and write any address, perhaps of this process. */
+static bool is_process_memory(int fd)
 {
     char path[64];
     char name[PATH_MAX];
@@ -150,23 +245,22 @@ static bool is_memory(int fd)
     return n < 4 || memcmp(name + n - 4, "/mem", 4) == 0;
 }
 
-int sp_content_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;
     int fd = ask->is_replace ? open_to_replace(ask, a) : open_to_read(ask, a, &st);
 
-    if (is_memory(fd)) {
+    if (is_process_memory(fd)) {
         (void)close(TAKE_FD(fd));
         a->refusal = SP_FILE_NOT_A_FILE;
     }
-
     if (a->refusal != SP_FILE_NOT_REFUSED)
         return 0;
     a->fd = fd < 0 ? -1 : fd;
     return fd < 0 ? fd : 0;
 }
 
-int sp_content_read_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_read_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     size_t at = 0;
 
@@ -190,11 +284,23 @@ int sp_content_read_block(const struct sp_file_ask *ask, struct sp_file_answer *
     return 0;
 }
 
-int sp_content_write_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_write_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
+    const char *data = ask->data;
+    size_t at = 0;
+
     (void)a;
     if (ask->data_len == 0 || ask->data_len > SP_FILE_MAX_BLOCK ||
         ask->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
         return -EINVAL;
-    return write_at(ask->fd, ask->data, ask->data_len, (off_t)ask->offset, true);
+    while (at < ask->data_len) {
+        const ssize_t n = pwrite(ask->fd, data + at, ask->data_len - at, (off_t)(ask->offset + at));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        at += (size_t)n;
+    }
+    return 0;
 }

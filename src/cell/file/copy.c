@@ -1,24 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy: a file or a link; what is in a tree is in copy_tree.c. A file is never copied onto itself,
- * whatever its names.
+ * copy: a file, a symlink, or a directory with everything below it. A file is never copied onto
+ * itself, under any of its names. Inside a tree no symlink is followed, on either side.
+ *
+ * A tree of any depth is copied with one descriptor a side: down by name, up by "..", which must be
+ * the directory that we came from. The files of a directory are copied when the directory is
+ * entered; the names of its subdirectories are kept until their turn comes.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
+#include "base/io.h"
 #include "cell/file/file_priv.h"
 
-#define BUFFER (128U << 10)
-#define PIECE  (1U << 30)
+#define BUFFER    (128U << 10)
+#define PIECE     (1U << 30)
+#define HOLD      (O_PATH | O_DIRECTORY | O_CLOEXEC)
+#define SOURCE    (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC)
+#define MAX_ABOVE 1000000 /* gives up if a process keeps moving directories while we climb */
 
-/* ---- what is in it ---- */
+/* ---- data ---- */
 
-/* With a buffer: where the kernel does not copy by itself. */
-static int pour_by_hand(int from, int to, uint64_t max)
+/* At most `max` bytes between the current offsets, through a buffer. */
+static int copy_by_buffer(int from, int to, uint64_t max)
 {
     static char buffer[BUFFER]; /* one operation at a time */
     int r = 0;
@@ -30,14 +42,14 @@ static int pour_by_hand(int from, int to, uint64_t max)
             continue;
         if (n <= 0)
             return n < 0 ? -errno : 0;
-        r = sp_room_write(to, buffer, (size_t)n);
+        r = -sp_write_all(to, buffer, (size_t)n);
         max -= (uint64_t)n;
     }
     return r;
 }
 
-/* At most so many bytes, from where both are. */
-static int pour(int from, int to, uint64_t max)
+/* At most `max` bytes between the current offsets. */
+static int copy_bytes(int from, int to, uint64_t max)
 {
     bool has_some = false;
     ssize_t n = 0;
@@ -49,15 +61,15 @@ static int pour(int from, int to, uint64_t max)
     }
     if (max == 0 || (n == 0 && has_some))
         return 0;
-    /* Other file systems, old kernels and filters: what was copied so far stays. A file of /proc
-     * says 0 at once, although there is something in it. */
+    /* Other errors come from file systems, old kernels and filters without the call: go on from the
+     * current offsets with a buffer. Files of /proc return 0 at once although they have data. */
     if (n < 0 && (errno == ENOSPC || errno == EIO || errno == EDQUOT || errno == EFBIG))
         return -errno;
-    return pour_by_hand(from, to, max);
+    return copy_by_buffer(from, to, max);
 }
 
-/* Piece by piece, over the holes: `to` is empty, so that they are holes there as well. */
-static int pour_pieces(int from, int to)
+/* Copies the data between holes. `to` is empty, so holes become holes there as well. */
+static int copy_sparse(int from, int to)
 {
     off_t data = 0;
     off_t hole = 0;
@@ -67,9 +79,9 @@ static int pour_pieces(int from, int to)
         hole = lseek(from, data, SEEK_HOLE);
         if (hole < 0 || lseek(from, data, SEEK_SET) < 0 || lseek(to, data, SEEK_SET) < 0)
             return -errno;
-        if (hole == data) /* cut meanwhile */
+        if (hole == data) /* truncated meanwhile */
             break;
-        r = pour(from, to, (uint64_t)(hole - data));
+        r = copy_bytes(from, to, (uint64_t)(hole - data));
     }
     if (r == 0 && data < 0 && errno != ENXIO)
         return -errno;
@@ -77,34 +89,20 @@ static int pour_pieces(int from, int to)
     return r < 0 ? r : end < 0 || ftruncate(to, end) < 0 ? -errno : 0;
 }
 
-static bool has_holes(const struct stat *st)
-{
-    return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size;
-}
+/* ---- one file or symlink ---- */
 
-/* ---- one thing ---- */
-
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
-static int open_target(int dir, const char *name, bool follows, mode_t mode)
+/*
+ * follows: to_name is a path that may end in a symlink; otherwise it is a name in to_dir. The
+ * target is truncated only when fstat has shown another inode, and gets the source's mode before it
+ * gets any data.
+ */
+static int copy_file(int from, int to_dir, const char *to_name, bool follows,
+                     struct sp_file_answer *a)
 {
     const int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-
-    if (follows)
-        return sp_place_open_to_write(name, flags, mode);
-    const int fd = openat(dir, name, flags | O_NOFOLLOW, mode);
-    return fd < 0 ? -errno : fd;
-}
-
-/* The target is emptied only when it is known to be another file, and has the source's rights
- * before it has a byte of it. */
-int sp_copy_file(int from, int to_dir, const char *to_name, bool follows, struct sp_file_answer *a)
-{
     struct stat source;
     struct stat target;
+    auto_close int to = -1;
 
     if (fstat(from, &source) < 0)
         return -errno;
@@ -113,26 +111,33 @@ int sp_copy_file(int from, int to_dir, const char *to_name, bool follows, struct
         return 0;
     }
     const mode_t mode = source.st_mode & 0777;
-    auto_close int to = open_target(to_dir, to_name, follows, mode);
-    if (to < 0)
-        return TAKE_FD(to);
+    if (follows) {
+        to = sp_file_open_to_write(to_name, flags, mode);
+        if (to < 0)
+            return TAKE_FD(to);
+    } else {
+        to = openat(to_dir, to_name, flags | O_NOFOLLOW, mode);
+        if (to < 0)
+            return -errno;
+    }
     if (fstat(to, &target) < 0)
         return -errno;
-    if (is_same(&source, &target)) {
+    if (source.st_dev == target.st_dev && source.st_ino == target.st_ino) {
         a->refusal = SP_FILE_COPY_ONTO_ITSELF;
         return 0;
     }
     if (!S_ISREG(target.st_mode))
-        return pour(from, to, UINT64_MAX);
+        return copy_bytes(from, to, UINT64_MAX);
     if (((target.st_mode & 0777) != mode && fchmod(to, mode) < 0) ||
         (target.st_size != 0 && ftruncate(to, 0) < 0))
         return -errno;
-    const int r = has_holes(&source) ? pour_pieces(from, to) : pour(from, to, UINT64_MAX);
-    const int closed = sp_place_close(TAKE_FD(to));
+    const bool has_holes = (uint64_t)source.st_blocks * 512 < (uint64_t)source.st_size;
+    const int r = has_holes ? copy_sparse(from, to) : copy_bytes(from, to, UINT64_MAX);
+    const int closed = sp_file_close(TAKE_FD(to));
     return r < 0 ? r : closed;
 }
 
-int sp_copy_link(int from_dir, const char *from_name, int to_dir, const char *to_name)
+static int copy_link(int from_dir, const char *from_name, int to_dir, const char *to_name)
 {
     char target[PATH_MAX];
     const ssize_t n = readlinkat(from_dir, from_name, target, sizeof target);
@@ -145,17 +150,277 @@ int sp_copy_link(int from_dir, const char *from_name, int to_dir, const char *to
     return symlinkat(target, to_dir, to_name) < 0 ? -errno : 0;
 }
 
-int sp_copy(const struct sp_file_ask *ask, struct sp_file_answer *a)
+/* ---- trees ---- */
+
+struct identity {
+    dev_t dev;
+    ino_t ino;
+};
+
+struct level {
+    struct level *above;
+    struct identity from_above, to_above;
+    struct sp_buf names; /* of the subdirectories, each with its NUL */
+    size_t at;           /* offset in names of the next one */
+};
+
+struct tree {
+    int from, to;         /* the directories that are being copied */
+    struct identity into; /* the root of the copy, which is not copied into itself */
+    bool hides_placeholders;
+    struct level *level;
+    struct sp_file_answer *answer;
+};
+
+static bool is_it(const struct stat *st, const struct identity *i)
+{
+    return st->st_dev == i->dev && st->st_ino == i->ino;
+}
+
+static int identify(int fd, struct identity *ret)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    *ret = (struct identity){st.st_dev, st.st_ino};
+    return 0;
+}
+
+static int copy_entry(struct tree *t, const char *name)
+{
+    struct stat st;
+
+    if (fstatat(t->from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (S_ISDIR(st.st_mode)) {
+        if (is_it(&st, &t->into) ||
+            (t->hides_placeholders && sp_file_is_placeholder(t->from, name, name)))
+            return 0;
+        return sp_buf_add(&t->level->names, name, strlen(name) + 1) ? 0 : -ENOMEM;
+    }
+    if (S_ISLNK(st.st_mode)) {
+        const int r = copy_link(t->from, name, t->to, name);
+
+        return r == -EINVAL || r == -ENOENT ? 0 : r; /* replaced or removed since fstatat */
+    }
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    auto_close int fd = openat(t->from, name, SOURCE);
+    if (fd < 0)
+        return errno == ENOENT || errno == ELOOP ? 0 : -errno;
+    const int r = copy_file(fd, t->to, name, false, t->answer);
+    if (t->answer->refusal == SP_FILE_COPY_KIND) /* replaced since fstatat */
+        t->answer->refusal = SP_FILE_NOT_REFUSED;
+    return r;
+}
+
+static int copy_entries(struct tree *t)
+{
+    const int fd = openat(t->from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *names = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *d;
+    int r = 0;
+
+    if (names == NULL) {
+        r = -errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return r;
+    }
+    while (r == 0 && t->answer->refusal == SP_FILE_NOT_REFUSED &&
+           (errno = 0, d = readdir(names)) != NULL)
+        r = sp_is_dots(d->d_name) ? 0 : copy_entry(t, d->d_name);
+    if (r == 0 && t->answer->refusal == SP_FILE_NOT_REFUSED)
+        r = -errno;
+    (void)closedir(names);
+    return r;
+}
+
+static int push_level(struct tree *t)
+{
+    struct level *l = calloc(1, sizeof *l);
+    int r = l == NULL ? -ENOMEM : identify(t->from, &l->from_above);
+
+    if (r == 0)
+        r = identify(t->to, &l->to_above);
+    if (r < 0) {
+        free(l);
+        return r;
+    }
+    l->above = t->level;
+    t->level = l;
+    return 0;
+}
+
+static void pop_level(struct tree *t)
+{
+    struct level *l = t->level;
+
+    t->level = l->above;
+    sp_buf_done(&l->names);
+    free(l);
+}
+
+static void change_to(struct tree *t, int from, int to)
+{
+    (void)close(t->from);
+    (void)close(t->to);
+    t->from = from;
+    t->to = to;
+}
+
+static int copy_down(struct tree *t, const char *name)
+{
+    auto_close int from = openat(t->from, name, HOLD | O_NOFOLLOW);
+
+    if (from < 0) /* removed, or replaced by something else */
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
+    if (mkdirat(t->to, name, 0777) < 0 && errno != EEXIST)
+        return -errno;
+    auto_close int to = openat(t->to, name, HOLD | O_NOFOLLOW);
+    if (to < 0)
+        return -errno;
+    const int r = push_level(t);
+    if (r < 0)
+        return r;
+    change_to(t, TAKE_FD(from), TAKE_FD(to));
+    return copy_entries(t);
+}
+
+static int climb(struct tree *t)
+{
+    auto_close int from = openat(t->from, "..", HOLD);
+    auto_close int to = openat(t->to, "..", HOLD);
+    struct stat a;
+    struct stat b;
+
+    if (from < 0 || to < 0 || fstat(from, &a) < 0 || fstat(to, &b) < 0)
+        return -errno;
+    /* The directory was moved meanwhile: its new parent is outside of the tree to be copied. */
+    if (!is_it(&a, &t->level->from_above) || !is_it(&b, &t->level->to_above))
+        return -EBUSY;
+    change_to(t, TAKE_FD(from), TAKE_FD(to));
+    pop_level(t);
+    return 0;
+}
+
+static int copy_levels(struct tree *t)
+{
+    int r = push_level(t); /* the identities of the first level are never compared */
+
+    if (r == 0)
+        r = copy_entries(t);
+    while (r == 0 && t->answer->refusal == SP_FILE_NOT_REFUSED) {
+        struct level *l = t->level;
+
+        if (l->at == l->names.len && l->above == NULL)
+            break;
+        if (l->at == l->names.len) {
+            r = climb(t);
+            continue;
+        }
+        const char *name = l->names.data + l->at;
+        l->at += strlen(name) + 1;
+        r = copy_down(t, name);
+    }
+    while (t->level != NULL)
+        pop_level(t);
+    return r;
+}
+
+/* Sets *ret if `path`, or its nearest existing ancestor, is `root` or lies below it. */
+static int is_within(const char *path, const struct identity *root, bool *ret)
+{
+    auto_free char *at = strdup(path);
+    auto_close int dir = -1;
+
+    *ret = false;
+    if (at == NULL)
+        return -ENOMEM;
+    while ((dir = open(at, HOLD)) < 0) {
+        char *slash = strrchr(at, '/');
+
+        if ((errno != ENOENT && errno != ENOTDIR) || slash == NULL || at[1] == 0)
+            return 0; /* creating the target reports the error */
+        slash[slash == at] = 0;
+    }
+    for (int i = 0; i < MAX_ABOVE; i++) {
+        struct stat here;
+        struct stat above;
+
+        if (fstat(dir, &here) < 0)
+            return -errno;
+        if (is_it(&here, root)) {
+            *ret = true;
+            return 0;
+        }
+        const int up = openat(dir, "..", HOLD);
+        if (up < 0) /* EACCES: then nothing below that directory can be reached from above either */
+            return errno == EACCES ? 0 : -errno;
+        (void)close(dir);
+        dir = up;
+        if (fstat(dir, &above) < 0)
+            return -errno;
+        if (above.st_dev == here.st_dev && above.st_ino == here.st_ino)
+            return 0; /* "/" is its own parent */
+    }
+    return -EBUSY;
+}
+
+/* Opens the directory to copy into; makes it, and its parents, if it is missing. O_NOFOLLOW guards
+ * a directory that was just made; one that existed may be named through a symlink. */
+static int open_target(const char *path, struct sp_file_answer *a)
+{
+    const struct sp_file_ask make = {
+        .op = SP_FILE_MAKE, .path = path, .follows = true, .is_recursive = true};
+    const bool is_new = mkdir(path, 0777) == 0 || errno == ENOENT;
+    const int r = is_new ? sp_file_op_make(&make, a) : errno == EEXIST ? 0 : -errno;
+
+    if (r < 0)
+        return r;
+    const int fd = open(path, HOLD | (is_new ? O_NOFOLLOW : 0));
+    if (fd < 0) /* a file in the way: report EEXIST, as mkdir does */
+        return !is_new && errno == ENOTDIR ? -EEXIST : -errno;
+    return fd;
+}
+
+static int copy_tree(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    struct tree t = {.answer = a, .hides_placeholders = ask->hides_placeholders, .to = -1};
+    struct identity source = {0};
+    bool is_inside = false;
+
+    t.from = open(ask->path, HOLD | O_NOFOLLOW);
+    int r = t.from < 0 ? -errno : identify(t.from, &source);
+    if (r == 0)
+        r = is_within(ask->other, &source, &is_inside);
+    if (r == 0 && is_inside) {
+        a->refusal = SP_FILE_COPY_INTO_ITSELF;
+    } else if (r == 0) {
+        t.to = open_target(ask->other, a);
+        r = t.to < 0 ? t.to : identify(t.to, &t.into);
+        if (r == 0)
+            r = copy_levels(&t);
+    }
+    if (t.from >= 0)
+        (void)close(t.from);
+    if (t.to >= 0)
+        (void)close(t.to);
+    return r;
+}
+
+int sp_file_op_copy(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;
 
     if (lstat(ask->path, &st) < 0)
         return -errno;
     if (S_ISLNK(st.st_mode))
-        return sp_copy_link(AT_FDCWD, ask->path, AT_FDCWD, ask->other);
+        return copy_link(AT_FDCWD, ask->path, AT_FDCWD, ask->other);
     if (S_ISDIR(st.st_mode)) {
         if (ask->is_recursive)
-            return sp_copy_tree(ask, a);
+            return copy_tree(ask, a);
         a->refusal = SP_FILE_COPY_TREE;
         return 0;
     }
@@ -163,7 +428,6 @@ int sp_copy(const struct sp_file_ask *ask, struct sp_file_answer *a)
         a->refusal = SP_FILE_COPY_KIND;
         return 0;
     }
-    auto_close int from =
-        open(ask->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
-    return from < 0 ? -errno : sp_copy_file(from, AT_FDCWD, ask->other, true, a);
+    auto_close int from = open(ask->path, SOURCE);
+    return from < 0 ? -errno : copy_file(from, AT_FDCWD, ask->other, true, a);
 }
