@@ -120,7 +120,7 @@ void sp_bell_mark(struct sp_bell *b, uint32_t slot)
 
 void sp_bell_wake(struct sp_bell *b)
 {
-    /* sendmsg and no other call: a confined cell's filter may refuse the rest. */
+    /* Only sendmsg: the seccomp filter of a confined cell may refuse other calls. */
     static char byte = 1;
     static struct iovec iov = {.iov_base = &byte, .iov_len = 1};
     static const struct msghdr wake_up = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -131,7 +131,7 @@ void sp_bell_wake(struct sp_bell *b)
     b->has_marked = false;
     if (atomic_load(is_asleep) != 0 && atomic_exchange(is_asleep, 0) != 0)
         (void)sendmsg(b->wake[b->side], &wake_up,
-                      MSG_NOSIGNAL | MSG_DONTWAIT); /* full: it wakes anyway */
+                      MSG_NOSIGNAL | MSG_DONTWAIT); /* EAGAIN: unread bytes wake it, too */
 }
 
 void sp_bell_ring(struct sp_bell *b, uint32_t slot)
@@ -140,7 +140,7 @@ void sp_bell_ring(struct sp_bell *b, uint32_t slot)
     sp_bell_wake(b);
 }
 
-void sp_bell_hush(struct sp_bell *b)
+void sp_bell_drain(struct sp_bell *b)
 {
     char bytes[256];
 

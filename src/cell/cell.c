@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "cell/cell_confine.h"
 #include "cell/cell_files.h"
 #include "cell/command.h"
@@ -31,7 +32,7 @@
 #define BATCH             64
 #define MESSAGES_AT_ONCE  16
 #define NOTICES_AT_ONCE   16
-#define MAX_ABOVE         64 /* parents that are asked who a refused call belongs to */
+#define MAX_ABOVE         64 /* ancestors searched for the command that a process belongs to */
 #define SWEEP_INTERVAL_MS 100
 #define END_WAIT_MS       3000
 #define END_ROUND_MS      10
@@ -39,30 +40,22 @@
 
 struct cell {
     int control;
-    struct sp_yard yard;
+    struct sp_cell_state state;
     struct rlimit nofile;
     struct sp_command *commands;
     uint32_t slots;
     struct sp_strays *strays;
     struct sp_starts starts;
     int child_signals;
-    int plan;     /* -1: none, we are the open cell */
-    int listener; /* where refused calls are told; -1: none */
+    int plan;     /* sealed memory file; -1: none, the cell is not confined */
+    int listener; /* seccomp notifications of refused calls; -1: none */
     bool is_sweep_due;
     uint64_t last_sweep_ms;
     struct sp_wire_message *message;
 };
 
-static uint64_t clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-/* The command a message is about; NULL if the slot holds another one by now. */
-static struct sp_command *find(struct cell *cell, const struct sp_wire_head *h)
+/* The command that a message names; NULL if the slot is free or holds another command. */
+static struct sp_command *command_in_slot(struct cell *cell, const struct sp_wire_head *h)
 {
     struct sp_command *c = h->slot < cell->slots ? &cell->commands[h->slot] : NULL;
 
@@ -71,7 +64,7 @@ static struct sp_command *find(struct cell *cell, const struct sp_wire_head *h)
 
 /* ---- messages ---- */
 
-static void done(struct cell *cell, const struct sp_wire_call *call, int err)
+static void send_done(struct cell *cell, const struct sp_wire_call *call, int err)
 {
     struct sp_wire_done reply = {.head = call->head, .token = call->token, .err = err};
 
@@ -84,15 +77,15 @@ static void done(struct cell *cell, const struct sp_wire_call *call, int err)
 static int resize(const struct sp_command *c, const struct sp_wire_call *call)
 {
     if (c == NULL || !c->is_tty || c->stream[0] < 0)
-        return 0; /* ended meanwhile: nobody is there to see the size */
+        return 0; /* the terminal is closed: nothing to resize */
     return sp_pty_resize(c->stream[0], (uint16_t)call->a, (uint16_t)call->b);
 }
 
-static void forget(struct cell *cell, struct sp_command *c)
+static void forget_command(struct cell *cell, struct sp_command *c)
 {
     if (c->life == SP_LIFE_RUNNING)
         sp_strays_note_forgotten(cell->strays, c);
-    sp_command_forget(&cell->yard, c);
+    sp_command_forget(&cell->state, c);
     sp_strays_leave_leaf(cell->strays, c, true);
     cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
 }
@@ -101,32 +94,32 @@ static void end_session(struct cell *cell, uint64_t session)
 {
     for (uint32_t i = 0; i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE && cell->commands[i].session == session)
-            forget(cell, &cell->commands[i]);
+            forget_command(cell, &cell->commands[i]);
     sp_strays_end_session(cell->strays, session);
     cell->is_sweep_due = true;
 }
 
-/* In a child: what it shares with us and the front, and what commands were started with. Its own
- * memory is a file like any other (/proc/self/mem) to those whom it serves. */
-static void let_go(struct cell *cell)
+/* In the forked file process: unmaps the memory shared with the front and erases the arguments of
+ * commands. Clients could otherwise read them, because /proc/self/mem is a file to them. */
+static void drop_secrets(struct cell *cell)
 {
     for (uint32_t i = 0; i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)
             sp_ring_free(&cell->commands[i].ring);
-    sp_bell_free(&cell->yard.bell);
+    sp_bell_free(&cell->state.bell);
     explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
     sp_starts_wipe(&cell->starts);
 }
 
-/* A process for file operations. It fails: the front finds the socket ended. */
+/* Forks a file process. If that fails, the front sees the socket closed. */
 static void on_files(struct cell *cell)
 {
     if (cell->message->fd_count != 1)
         return;
     const pid_t pid = fork();
     if (pid == 0) {
-        let_go(cell);
-        sp_files_begin(cell->message->fds[0], cell->yard.scope);
+        drop_secrets(cell);
+        sp_files_begin(cell->message->fds[0], cell->state.scope);
     }
     if (pid > 0)
         sp_strays_note_own(cell->strays, pid);
@@ -136,25 +129,25 @@ static void on_message(struct cell *cell)
 {
     const struct sp_wire_head *h = (const void *)cell->message->bytes;
     const struct sp_wire_call *call = (const void *)cell->message->bytes;
-    struct sp_command *c = find(cell, h);
+    struct sp_command *c = command_in_slot(cell, h);
 
     switch (h->op) {
     case SP_WIRE_START:
         sp_starts_begin(&cell->starts, &cell->message);
         break;
     case SP_WIRE_SIGNAL:
-        done(cell, call, c != NULL ? sp_command_signal(&cell->yard, c, call->a) : 0);
+        send_done(cell, call, c != NULL ? sp_command_signal(&cell->state, c, call->a) : 0);
         break;
     case SP_WIRE_RESIZE:
-        done(cell, call, resize(c, call));
+        send_done(cell, call, resize(c, call));
         break;
     case SP_WIRE_TERMINATE:
         if (c != NULL)
-            sp_command_terminate(&cell->yard, c);
+            sp_command_terminate(&cell->state, c);
         break;
     case SP_WIRE_FORGET:
         if (c != NULL)
-            forget(cell, c);
+            forget_command(cell, c);
         break;
     case SP_WIRE_END_SESSION:
         end_session(cell, h->number);
@@ -163,9 +156,9 @@ static void on_message(struct cell *cell)
         on_files(cell);
         break;
     case SP_WIRE_HOLD:
-        cell->message->fd_count = 0; /* never closed: its lock outlives the front */
+        cell->message->fd_count = 0; /* kept open: its lock outlives the front */
         break;
-    default: /* nothing a front says */
+    default: /* not a message of the front */
         break;
     }
     sp_wire_close_fds(cell->message);
@@ -178,16 +171,7 @@ static void on_served(void *user, uint32_t slot)
     struct cell *cell = user;
 
     if (slot < cell->slots && cell->commands[slot].life != SP_LIFE_NONE)
-        sp_command_served(&cell->yard, &cell->commands[slot]);
-}
-
-/* What an exit or a close means to the rest of the cell. */
-static void after_event(struct cell *cell, struct sp_command *c, enum sp_life before)
-{
-    if (before == SP_LIFE_RUNNING && c->life != SP_LIFE_RUNNING)
-        sp_strays_note_exit(cell->strays, c);
-    if (before != SP_LIFE_CLOSED && c->life == SP_LIFE_CLOSED)
-        sp_strays_leave_leaf(cell->strays, c, false);
+        sp_command_served(&cell->state, &cell->commands[slot]);
 }
 
 static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_t slot)
@@ -198,10 +182,13 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
     if (before == SP_LIFE_NONE)
         return;
     if (kind == SP_EV_EXIT)
-        sp_command_exited(&cell->yard, c);
+        sp_command_exited(&cell->state, c);
     else if (c->stream[kind == SP_EV_ERR] >= 0)
-        sp_command_readable(&cell->yard, c, kind == SP_EV_ERR);
-    after_event(cell, c, before);
+        sp_command_readable(&cell->state, c, kind == SP_EV_ERR);
+    if (before == SP_LIFE_RUNNING && c->life != SP_LIFE_RUNNING)
+        sp_strays_note_exit(cell->strays, c);
+    if (before != SP_LIFE_CLOSED && c->life == SP_LIFE_CLOSED)
+        sp_strays_leave_leaf(cell->strays, c, false);
 }
 
 static void reap_forgotten(struct cell *cell, int pidfd)
@@ -218,7 +205,7 @@ static void reap_forgotten(struct cell *cell, int pidfd)
 
 /* ---- refusals ---- */
 
-static struct sp_command *running(struct cell *cell, pid_t pid)
+static struct sp_command *running_command(struct cell *cell, pid_t pid)
 {
     for (uint32_t i = 0; i < cell->starts.slot_end; i++)
         if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
@@ -226,22 +213,34 @@ static struct sp_command *running(struct cell *cell, pid_t pid)
     return NULL;
 }
 
-/* Whose descendant it is; NULL: nobody's who is still there. */
+/* The running command that is an ancestor of the process (or thread); NULL: none. */
 static struct sp_command *command_above(struct cell *cell, pid_t pid)
 {
     const pid_t us = getpid();
-    const pid_t leader = getsid(pid); /* of a thread, too; a command leads a session */
-    struct sp_command *c = leader > 0 ? running(cell, leader) : NULL;
+    const pid_t leader = getsid(pid); /* a command leads a session */
+    struct sp_command *c = leader > 0 ? running_command(cell, leader) : NULL;
     pid_t parent;
 
     for (int i = 0; c == NULL && i < MAX_ABOVE && (parent = sp_tree_parent(pid)) > 0; i++) {
         if (parent == us)
-            return running(cell, pid);
+            return running_command(cell, pid);
         pid = parent;
     }
     return c;
 }
 
+static void note_refusal(struct sp_command *c, int call)
+{
+    for (uint32_t i = 0; i < c->refusal_count; i++)
+        if (c->refusals[i].call == call) {
+            c->refusals[i].count++;
+            return;
+        }
+    if (c->refusal_count < SP_EXIT_REFUSALS)
+        c->refusals[c->refusal_count++] = (struct sp_refusal){.call = (uint16_t)call, .count = 1};
+}
+
+/* Notifications of the seccomp filter: refused calls, and connect() to see addresses outside. */
 static void take_notices(struct cell *cell)
 {
     struct sp_notice n;
@@ -255,7 +254,7 @@ static void take_notices(struct cell *cell)
         if (c != NULL && is_connect)
             c->left_network++;
         else if (c != NULL)
-            sp_command_refused(c, n.call);
+            note_refusal(c, n.call);
         if (is_connect)
             sp_notice_allow(cell->listener, &n);
         else
@@ -267,14 +266,14 @@ static void take_notices(struct cell *cell)
 
 static void sweep_if_due(struct cell *cell)
 {
-    const uint64_t now = cell->yard.now_ms;
+    const uint64_t now = cell->state.now_ms;
     struct signalfd_siginfo info;
 
     if (!cell->is_sweep_due || now - cell->last_sweep_ms < SWEEP_INTERVAL_MS)
         return;
     cell->is_sweep_due = false;
     cell->last_sweep_ms = now;
-    (void)!read(cell->child_signals, &info, sizeof info); /* the next exit tells again */
+    (void)!read(cell->child_signals, &info, sizeof info); /* re-arms the edge-triggered signalfd */
     sp_strays_sweep(cell->strays);
     cell->is_sweep_due = sp_strays_has_dying(cell->strays);
 }
@@ -294,10 +293,10 @@ static bool read_messages(struct cell *cell)
 
 static int sleep_ms(const struct cell *cell)
 {
-    const int other = cell->yard.resting_count > 0   ? 1
-                      : cell->yard.exiting_count > 0 ? 5
-                      : cell->is_sweep_due           ? SWEEP_INTERVAL_MS
-                                                     : -1;
+    const int other = cell->state.resting_count > 0   ? 1
+                      : cell->state.exiting_count > 0 ? 5
+                      : cell->is_sweep_due            ? SWEEP_INTERVAL_MS
+                                                      : -1;
     const int starts = sp_starts_timeout(&cell->starts);
 
     return starts < 0 || (other >= 0 && other < starts) ? other : starts;
@@ -309,23 +308,23 @@ static bool one_turn(struct cell *cell)
     bool has_message = false;
     int timeout = sleep_ms(cell);
 
-    sp_bell_wake(&cell->yard.bell);
-    if (!sp_bell_may_sleep(&cell->yard.bell))
+    sp_bell_wake(&cell->state.bell);
+    if (!sp_bell_may_sleep(&cell->state.bell))
         timeout = 0;
-    const int n = epoll_wait(cell->yard.epoll, batch, BATCH, timeout);
-    sp_bell_awake(&cell->yard.bell);
-    cell->yard.now_ms = clock_ms();
-    if (cell->yard.resting_count > 0)
-        sp_command_wake_rested(&cell->yard, cell->commands);
-    if (cell->yard.exiting_count > 0)
-        sp_command_end_waits(&cell->yard, cell->commands);
-    (void)sp_bell_answer(&cell->yard.bell, on_served, cell);
+    const int n = epoll_wait(cell->state.epoll, batch, BATCH, timeout);
+    sp_bell_awake(&cell->state.bell);
+    cell->state.now_ms = sp_clock_ms();
+    if (cell->state.resting_count > 0)
+        sp_command_wake_rested(&cell->state, cell->commands);
+    if (cell->state.exiting_count > 0)
+        sp_command_end_waits(&cell->state, cell->commands);
+    (void)sp_bell_answer(&cell->state.bell, on_served, cell);
     for (int i = 0; i < n; i++) {
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);
         const uint32_t what = (uint32_t)batch[i].data.u64;
 
         if (kind == SP_EV_CONTROL && (batch[i].events & EPOLLHUP) != 0)
-            return false; /* the front is gone: what it still asked for is not wanted any more */
+            return false; /* the front is gone: do not carry out its last messages */
         if (kind == SP_EV_CONTROL)
             has_message = true;
         else if (kind == SP_EV_CHILD)
@@ -333,7 +332,7 @@ static bool one_turn(struct cell *cell)
         else if (kind == SP_EV_REAP)
             reap_forgotten(cell, (int)what);
         else if (kind == SP_EV_BELL)
-            sp_bell_hush(&cell->yard.bell);
+            sp_bell_drain(&cell->state.bell);
         else if (kind == SP_EV_NOTICE)
             take_notices(cell);
         else
@@ -342,26 +341,27 @@ static bool one_turn(struct cell *cell)
     if (cell->starts.count > 0)
         sp_starts_poll(&cell->starts);
     sweep_if_due(cell);
-    /* Last: a message may give a slot away that an event of this turn still means. */
+    /* Messages last: a FORGET and a START may reuse a slot that an event of this turn refers to. */
     return !has_message || read_messages(cell);
 }
 
 /* ---- beginning and end ---- */
 
-static void own_signals(void)
+/* Commands inherit our signal dispositions: all are reset to SIG_DFL. */
+static void reset_signals(void)
 {
-    /* The kernel's own struct, all zero: the default. The C library keeps two signals to itself. */
-    static const unsigned long as_made[8];
+    /* The kernel's struct sigaction, all zero. The C library's sigaction() refuses signals 32 and
+     * 33, which it uses itself. */
+    static const unsigned long by_default[8];
     sigset_t none;
 
-    /* Commands inherit ours: all as the kernel made them. Nothing here is ever handled. */
     for (int sig = 1; sig <= 64; sig++)
-        (void)syscall(SYS_rt_sigaction, sig, as_made, NULL, 8); /* KILL and STOP refuse */
+        (void)syscall(SYS_rt_sigaction, sig, by_default, NULL, 8); /* SIGKILL, SIGSTOP: EINVAL */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int hello(struct cell *cell, struct sp_err *e)
+static int receive_hello(struct cell *cell, struct sp_err *e)
 {
     const int r = sp_wire_recv(cell->control, true, cell->message, e);
     const struct sp_wire_hello *h = (const void *)cell->message->bytes;
@@ -375,25 +375,25 @@ static int hello(struct cell *cell, struct sp_err *e)
     }
     cell->slots = h->slots;
     cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
-    cell->yard.nofile = &cell->nofile;
+    cell->state.nofile = &cell->nofile;
     const int *fds = cell->message->fds;
     if (cell->message->fd_count == 3)
         cell->plan = fds[2];
-    const int joined = sp_bell_join(fds[0], h->slots, -1, fds[1], &cell->yard.bell, e);
+    const int joined = sp_bell_join(fds[0], h->slots, -1, fds[1], &cell->state.bell, e);
     (void)close(fds[0]);
     if (joined < 0) {
         (void)close(fds[1]);
         return joined;
     }
-    cell->yard.cgroup.dir = -1;
+    cell->state.cgroup.dir = -1;
     if (h->cgroup[0] != 0 && memchr(h->cgroup, 0, sizeof h->cgroup) != NULL)
-        (void)sp_cgroup_new(h->cgroup, &cell->yard.cgroup); /* refused: by parentage then */
+        (void)sp_cgroup_new(h->cgroup, &cell->state.cgroup); /* on failure dir stays -1 */
     return 0;
 }
 
 /* ---- confinement ---- */
 
-/* The plan as it was sealed, for as long as we need it; NULL: it is none. */
+/* Maps the sealed plan; NULL: not sealed, or not valid. */
 static const struct sp_plan *map_plan(int fd, size_t *ret_bytes)
 {
     const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
@@ -419,7 +419,8 @@ static void tell_ready(const struct cell *cell, const struct sp_built *built)
     (void)sp_wire_send(cell->control, true, &m, sizeof m, NULL, 0, NULL, 0);
 }
 
-/* An open cell: nothing to do. */
+/* Confines this process if there is a plan. On failure READY carries the reason, and the process
+ * exits. */
 static void confine(struct cell *cell)
 {
     struct sp_built built = {0};
@@ -437,13 +438,13 @@ static void confine(struct cell *cell)
         (void)sp_confine(plan, cell->control, &confined, &built);
     tell_ready(cell, &built);
     if (plan == NULL || built.step != SP_BUILD_NONE)
-        _exit(1); /* the front knows why */
-    cell->yard.is_confined = true;
-    cell->yard.hides_cwds = plan->view == SP_VIEW_NEW;
-    cell->yard.scope = confined.scope;
+        _exit(1);
+    cell->state.is_confined = true;
+    cell->state.hides_cwds = plan->view == SP_VIEW_NEW;
+    cell->state.scope = confined.scope;
     cell->listener = confined.listener;
     if (plan->net == SP_NET_OWN)
-        cell->yard.net_count = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
+        cell->state.net_count = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
     (void)munmap((void *)(uintptr_t)plan, bytes);
 }
 
@@ -451,12 +452,12 @@ static int prepare(struct cell *cell, struct sp_err *e)
 {
     sigset_t child;
 
-    /* calloc of a large table takes no memory until a slot is used. */
+    /* calloc of a large table uses no memory until a slot is written. */
     cell->commands = calloc(cell->slots, sizeof *cell->commands);
-    cell->strays = sp_strays_new(&cell->yard, cell->commands, cell->slots);
+    cell->strays = sp_strays_new(&cell->state, cell->commands, cell->slots);
     if (cell->commands == NULL || cell->strays == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
-    cell->starts = (struct sp_starts){.yard = &cell->yard,
+    cell->starts = (struct sp_starts){.cell = &cell->state,
                                       .commands = cell->commands,
                                       .slots = cell->slots,
                                       .strays = cell->strays,
@@ -467,18 +468,18 @@ static int prepare(struct cell *cell, struct sp_err *e)
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
     cell->child_signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    cell->yard.epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (cell->child_signals < 0 || cell->yard.epoll < 0)
+    cell->state.epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (cell->child_signals < 0 || cell->state.epoll < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's loop");
 
-    /* The signal is heard at its edge: it is read when there is time for a sweep. */
+    /* The signalfd is edge-triggered: sweep_if_due reads it, at most ten times a second. */
     const struct {
         int fd;
         uint32_t events;
         enum sp_cell_event kind;
     } w[] = {
         {cell->control, EPOLLIN, SP_EV_CONTROL},
-        {cell->yard.bell.wake[SP_SIDE_CELL], EPOLLIN, SP_EV_BELL},
+        {cell->state.bell.wake[SP_SIDE_CELL], EPOLLIN, SP_EV_BELL},
         {cell->child_signals, EPOLLIN | EPOLLET, SP_EV_CHILD},
         {cell->listener, EPOLLIN, SP_EV_NOTICE},
     };
@@ -487,13 +488,13 @@ static int prepare(struct cell *cell, struct sp_err *e)
 
         if (w[i].fd < 0)
             continue;
-        if (epoll_ctl(cell->yard.epoll, EPOLL_CTL_ADD, w[i].fd, &ev) < 0)
+        if (epoll_ctl(cell->state.epoll, EPOLL_CTL_ADD, w[i].fd, &ev) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "watch the cell's descriptors");
     }
     return 0;
 }
 
-/* true: no child is left. */
+/* true: no children are left. */
 static bool reap_all(void)
 {
     siginfo_t info = {0};
@@ -508,10 +509,10 @@ static bool reap_all(void)
     return false;
 }
 
-/* Everything below us ends with us. false: something does not, and is the front's now. */
+/* Kills and reaps all descendants. false: some survived END_WAIT_MS; the front inherits them. */
 static bool end_all(struct cell *cell)
 {
-    const uint64_t deadline = clock_ms() + END_WAIT_MS;
+    const uint64_t deadline = sp_clock_ms() + END_WAIT_MS;
     const struct timespec wait = {.tv_nsec = END_ROUND_MS * 1000000L};
     uint64_t next_ms = 0;
     bool is_empty = false;
@@ -519,22 +520,22 @@ static bool end_all(struct cell *cell)
 
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    sp_yard_free_spare(&cell->yard);
-    if (cell->yard.cgroup.dir >= 0) {
-        sp_cgroup_kill(cell->yard.cgroup.dir);
-        next_ms = clock_ms() + END_ROUND_MS;
+    sp_cell_free_spare(&cell->state);
+    if (cell->state.cgroup.dir >= 0) {
+        sp_cgroup_kill(cell->state.cgroup.dir);
+        next_ms = sp_clock_ms() + END_ROUND_MS;
     }
-    /* In rounds: one that goes on forking while it is looked for may escape one of them, and its
-     * dead ancestors keep coming. */
-    while (!(is_empty = reap_all()) && clock_ms() < deadline) {
-        if (clock_ms() >= next_ms) {
+    /* In rounds: a process that keeps forking may escape a walk over /proc, and leaves more dead
+     * ancestors to reap. */
+    while (!(is_empty = reap_all()) && sp_clock_ms() < deadline) {
+        if (sp_clock_ms() >= next_ms) {
             sp_tree_kill(getpid(), false);
-            next_ms = clock_ms() + END_ROUND_MS;
+            next_ms = sp_clock_ms() + END_ROUND_MS;
         }
         (void)sigtimedwait(&child, NULL, &wait);
     }
-    sp_cgroup_free(&cell->yard.cgroup);
-    /* Their numbers are free by now: nothing is sent to them any more. */
+    sp_cgroup_free(&cell->state.cgroup);
+    /* Reaped: their pids may be reused, so sp_command_forget must not signal them. */
     for (uint32_t i = 0; i < cell->slots; i++)
         if (cell->commands[i].life == SP_LIFE_RUNNING)
             cell->commands[i].life = SP_LIFE_EXITED;
@@ -552,40 +553,40 @@ int sp_cell_run(int control, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell");
     }
     cell->control = control;
-    cell->child_signals = cell->yard.epoll = cell->plan = cell->listener = -1;
-    cell->yard.scope = cell->yard.net_count = -1;
-    cell->yard.bell.page_fd = cell->yard.bell.wake[0] = cell->yard.bell.wake[1] = -1;
-    cell->yard.cgroup.dir = -1;
+    cell->child_signals = cell->state.epoll = cell->plan = cell->listener = -1;
+    cell->state.scope = cell->state.net_count = -1;
+    cell->state.bell.page_fd = cell->state.bell.wake[0] = cell->state.bell.wake[1] = -1;
+    cell->state.cgroup.dir = -1;
     for (int i = 0; i < SP_SPARE; i++)
-        cell->yard.spare[i] = -1;
-    own_signals();
-    int r = hello(cell, e);
+        cell->state.spare[i] = -1;
+    reset_signals();
+    int r = receive_hello(cell, e);
     if (r == 0) {
         confine(cell);
         r = prepare(cell, e);
     }
     if (r == 0) {
-        sp_yard_take_spare(&cell->yard);
+        sp_cell_take_spare(&cell->state);
         while (one_turn(cell)) {
         }
-        const bool has_ended = getpid() == 1 /* the kernel does it */ || end_all(cell);
+        /* When pid 1 of a namespace exits, the kernel kills all others in it. */
+        const bool has_ended = getpid() == 1 || end_all(cell);
         if (!has_ended)
             r = sp_fail(e, SP_E_FAILED, 0, "some processes of commands do not end");
-        if (cell->yard.is_confined)
-            _exit(has_ended ? 0 : 1); /* nothing of ours is left to tidy up, and the filter is no
-                                         place for it */
+        if (cell->state.is_confined)
+            _exit(has_ended ? 0 : 1); /* the seccomp filter may refuse the cleanup below */
     }
     for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)
-            sp_command_forget(&cell->yard, &cell->commands[i]);
+            sp_command_forget(&cell->state, &cell->commands[i]);
     sp_starts_free(&cell->starts);
     sp_strays_free(cell->strays);
-    sp_bell_free(&cell->yard.bell);
-    sp_cgroup_free(&cell->yard.cgroup);
+    sp_bell_free(&cell->state.bell);
+    sp_cgroup_free(&cell->state.cgroup);
     if (cell->child_signals >= 0)
         (void)close(cell->child_signals);
-    if (cell->yard.epoll >= 0)
-        (void)close(cell->yard.epoll);
+    if (cell->state.epoll >= 0)
+        (void)close(cell->state.epoll);
     free(cell->message);
     free(cell->commands);
     free(cell);

@@ -31,9 +31,9 @@ static bool leave_namespaces(const struct sp_plan *plan, struct sp_built *report
     return r == 0 || sp_built_fail(report, SP_BUILD_ID_MAP, r, NULL);
 }
 
-/* The new pid namespace has its first process in the child, which the front gets to know as its
- * own. */
-static bool be_born(int control, struct sp_built *report)
+/* Only a child is inside of the new pid namespace: it returns and goes on as the cell. The parent
+ * sends the child's pidfd to the front and exits. */
+static bool fork_into_namespace(int control, struct sp_built *report)
 {
     int pidfd;
     const pid_t pid = sp_namespaces_be_born(&pidfd);
@@ -51,8 +51,8 @@ static bool be_born(int control, struct sp_built *report)
 
 /* ---- Landlock ---- */
 
-/* A device or directory that not every host has. */
-static int allow_if_there(int ruleset, int abi, const char *path, enum sp_landlock_rights rights)
+/* Not every host has every device. */
+static int allow_if_present(int ruleset, int abi, const char *path, enum sp_landlock_rights rights)
 {
     auto_close int fd = open(path, O_PATH | O_CLOEXEC);
 
@@ -66,15 +66,15 @@ static int allow_devices(int ruleset, int abi, bool is_thin)
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < sizeof devices / sizeof devices[0]; i++)
-        r = allow_if_there(ruleset, abi, devices[i], SP_LANDLOCK_DEVICE);
-    if (is_thin) /* the host's terminals are not ours to open, but a new one is */
-        return r < 0 ? r : allow_if_there(ruleset, abi, "/dev/ptmx", SP_LANDLOCK_DEVICE);
+        r = allow_if_present(ruleset, abi, devices[i], SP_LANDLOCK_DEVICE);
+    if (is_thin) /* /dev/pts is the host's: a new terminal may be opened, existing ones may not */
+        return r < 0 ? r : allow_if_present(ruleset, abi, "/dev/ptmx", SP_LANDLOCK_DEVICE);
     if (r == 0)
-        r = allow_if_there(ruleset, abi, "/dev/pts", SP_LANDLOCK_WRITE);
+        r = allow_if_present(ruleset, abi, "/dev/pts", SP_LANDLOCK_WRITE);
     if (r == 0)
-        r = allow_if_there(ruleset, abi, "/dev/shm", SP_LANDLOCK_WRITE);
-    /* For mq_open as well, which knows no path: the file system is the same one. */
-    return r < 0 ? r : allow_if_there(ruleset, abi, "/dev/mqueue", SP_LANDLOCK_WRITE);
+        r = allow_if_present(ruleset, abi, "/dev/shm", SP_LANDLOCK_WRITE);
+    /* Covers mq_open(), too: message queues are files of this file system. */
+    return r < 0 ? r : allow_if_present(ruleset, abi, "/dev/mqueue", SP_LANDLOCK_WRITE);
 }
 
 static int make_rules(const struct sp_plan *plan, int ruleset, const char **ret_where)
@@ -137,10 +137,10 @@ static bool enter_filter(const struct sp_plan *plan, struct sp_confined *ret,
     return r == 0 || sp_built_fail(report, SP_BUILD_SECCOMP, r, NULL);
 }
 
-/* The walls are tried before anybody is let in. */
+/* Checks the filter and the read-only root before any command starts. */
 static bool self_test(const struct sp_plan *plan, struct sp_built *report)
 {
-    /* A refused call that is not told of: there is nobody yet to answer. */
+    /* kcmp is refused without a notification: the listener is not served yet. */
     if (syscall(SYS_kcmp, getpid(), getpid(), 0L, 0L, 0L) != -1 || errno != EPERM)
         return sp_built_fail(report, SP_BUILD_SELF_TEST, EPROTO, "filter");
     if (plan->view == SP_VIEW_OPEN)
@@ -155,8 +155,6 @@ static bool self_test(const struct sp_plan *plan, struct sp_built *report)
            sp_built_fail(report, SP_BUILD_SELF_TEST, errno, "read-only root");
 }
 
-/* ---- all of it ---- */
-
 bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret,
                 struct sp_built *report)
 {
@@ -164,10 +162,10 @@ bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret
 
     *ret = (struct sp_confined){.scope = -1, .listener = -1};
     if (plan->tier == SP_TIER_CELL) {
-        if (!leave_namespaces(plan, report) || !be_born(control, report) ||
+        if (!leave_namespaces(plan, report) || !fork_into_namespace(control, report) ||
             !sp_view_build(plan, report))
             return false;
-        r = sp_spawn_renew_null(); /* commands get it, and could change the host's by it */
+        r = sp_spawn_renew_null(); /* commands inherit it, and could change the host's inode */
         if (r < 0)
             return sp_built_fail(report, SP_BUILD_DEV, r, "/dev/null");
         r = plan->net == SP_NET_OWN ? sp_namespaces_raise_loopback() : 0;

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * confine: a cell locks itself in, by a plan, before it starts its first command.
+ * confine: a cell confines itself, according to a plan, before it starts its first command.
  *
- * Commands inherit all of it: namespaces, view, rules and filter are paid for once.
+ * Commands inherit the namespaces, the view, the Landlock rules and the seccomp filter, so the cost
+ * is paid once a cell. The order is fixed: namespaces, view, limits and capabilities, Landlock,
+ * filter. Each step needs rights that a later one takes away. A self-test follows before any
+ * command can start.
  */
 #ifndef SP_CELL_CELL_CONFINE_H
 #define SP_CELL_CELL_CONFINE_H
 
 #include "cell/view.h"
 
-/* What the confined cell keeps for its commands; -1: none. */
+/* Descriptors that the cell keeps for its commands; -1: none. */
 struct sp_confined {
-    int scope;    /* a Landlock rule set that each command enters on its own */
-    int listener; /* where refused calls are told */
+    int scope;    /* a Landlock ruleset that each command enters on its own */
+    int listener; /* seccomp notifications of refused calls */
 };
 
 /*
- * Under tier CELL the caller forks: the child, pid 1 of its namespace and a sibling of ours, goes
- * on here; the process that called tells the front of it through `control` and ends. Returns in who
- * is to be the cell. false: *report says what failed, and nothing may be run.
+ * Under tier CELL this forks. The child, pid 1 of the new pid namespace, returns and becomes the
+ * cell; the calling process sends the child's pidfd to the front through `control` and exits.
+ * false: *report says what failed, and no command may run.
  */
 bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret,
                 struct sp_built *report);

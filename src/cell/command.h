@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * command: one process in its cell, from START to FORGET.
+ * command: one process of a cell, from START to FORGET.
  *
  *   pending --exec--> running --exit--> (exiting -->) exited --streams end--> closed
  *
- * Exit and the end of the streams are two facts: a grandchild may hold a stream for hours, and a
- * program may close its output and live on. Both become records in the ring as they happen.
+ * Exit and the end of the streams are two events: a grandchild may hold a stream for hours, and a
+ * program may close its output and live on. Each becomes a record in the ring when it happens.
  */
 #ifndef SP_CELL_COMMAND_H
 #define SP_CELL_COMMAND_H
@@ -22,45 +22,45 @@
 
 struct rlimit;
 
-/* EXITING: reaped, but what it wrote last may still be on its way; of failures in a confined cell
- * alone, for its output is looked through when the exit is told. */
+/* EXITING: reaped, but its last output may still be in a pipe. Only used for failures in a confined
+ * cell: the front searches the output for denials when it sees the exit. */
 enum sp_life { SP_LIFE_NONE, SP_LIFE_RUNNING, SP_LIFE_EXITING, SP_LIFE_EXITED, SP_LIFE_CLOSED };
 
-/* A start under way, and all that its child uses until it has executed its program. */
+/* A start under way. Its child shares our memory and uses all of this until execve. */
 struct sp_pending_start {
     struct sp_spawn spawn;
     struct sp_wire_strings strings;
     struct sp_wire_started reply;
-    unsigned patience_ms; /* so long the cell may stand still for it */
-    int input;            /* what feeds it; -1: none */
-    int pidfd;            /* it was given up, and its child has not ended yet; else -1 */
+    unsigned patience_ms; /* how long the cell may block on this start */
+    int input;            /* our end of its stdin; -1: none */
+    int pidfd;            /* of a child that was abandoned and not reaped yet; else -1 */
 };
 
 struct sp_command {
     enum sp_life life;                /* NONE: the slot is free */
-    struct sp_pending_start *pending; /* RUNNING, but its program is not executed yet; else NULL */
+    struct sp_pending_start *pending; /* RUNNING, but before execve; else NULL */
     bool is_tty;
-    bool is_watched;    /* its streams are; they are not while it is paused or resting */
-    bool is_paused;     /* waits for its reader */
-    bool is_resting;    /* writes in drops: let some gather before we read again */
-    bool is_terminated; /* closes as soon as what is readable has been read */
+    bool is_watched;    /* the streams are in epoll: not while paused or resting */
+    bool is_paused;     /* the client is too far behind */
+    bool is_resting;    /* many small reads: let output gather before the next read */
+    bool is_terminated; /* streams are closed once the readable data has been read */
     uint32_t slot;
     uint64_t number, session;
     pid_t pid;
     int pidfd;
     int stream[2]; /* stdout and stderr, or the terminal's master; -1: ended */
-    int slave;     /* of the terminal, kept until the leader is reaped: no early end of file */
+    int slave;     /* of the terminal, open until the leader is reaped: prevents an early EIO */
     int leaf_fd;   /* its cgroup; -1: none */
     uint32_t leaf;
     uint32_t leaf_number; /* in its directory's name; 0: none */
-    uint64_t drops_since_ms, rests_until_ms;
-    uint32_t drops; /* small chunks since then */
+    uint64_t small_reads_since_ms, rests_until_ms;
+    uint32_t small_reads; /* small chunks since then */
     uint32_t refusal_count;
     struct sp_refusal refusals[SP_EXIT_REFUSALS];
-    uint64_t net_before;   /* the yard's count of those who found no way out, when it started */
-    uint64_t start_number; /* of the yard's starts */
-    bool was_alone;        /* nothing else ran when it started */
-    uint32_t left_network; /* connects to what lies beyond its network */
+    uint64_t net_before;   /* the cell's OutNoRoutes counter when it started */
+    uint64_t start_number; /* value of sp_cell_state.starts */
+    bool was_alone;        /* no other command ran when it started */
+    uint32_t left_network; /* connects to addresses outside of its network namespace */
     struct sp_exit how;    /* EXITING */
     uint64_t exit_due_ms;
     uint64_t exited_ms;
@@ -71,27 +71,27 @@ struct sp_command {
 #define SP_MAX_EXITING 64
 #define SP_SPARE       4
 
-/* What all commands of a cell share. */
-struct sp_yard {
-    uint64_t now_ms; /* of this turn */
+/* State of the cell that all of its commands share. */
+struct sp_cell_state {
+    uint64_t now_ms; /* read once a turn */
     int epoll;
     struct sp_bell bell;
     const struct rlimit *nofile;
-    struct sp_cgroup cgroup; /* dir -1: trees are found by parentage */
+    struct sp_cgroup cgroup; /* dir -1: none, process trees are found through /proc */
     uint32_t running;        /* commands that have not exited */
     uint64_t starts;         /* so far */
-    int spare[SP_SPARE];     /* descriptors kept for killing when the table is full */
+    int spare[SP_SPARE];     /* descriptors held back, so that killing works at RLIMIT_NOFILE */
     uint32_t resting[SP_MAX_RESTING], resting_count; /* slots */
 
     /* A confined cell: */
     bool is_confined;
-    bool hides_cwds; /* the view has only what its policy names: a directory may be missing in it */
-    int scope;       /* each command's own Landlock scope; -1: none */
-    int net_count;   /* the kernel's counters of a network of our own; -1: none */
+    bool hides_cwds; /* the view is built from nothing, so a working directory may be missing */
+    int scope;       /* a Landlock ruleset that each command enters; -1: none */
+    int net_count;   /* /proc/self/net/snmp of our own network namespace; -1: none */
     uint32_t exiting[SP_MAX_EXITING], exiting_count; /* slots */
 };
 
-/* What an epoll event is about: a kind, and a slot (or descriptor) beside it. */
+/* Tag of an epoll event: a kind, and a slot (or descriptor) in the lower half. */
 enum sp_cell_event {
     SP_EV_CONTROL = 1,
     SP_EV_BELL,
@@ -105,40 +105,41 @@ enum sp_cell_event {
 #define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
 
 /*
- * Starts what the message and p->strings ask for into the free slot *c. The leaf is the caller's
- * choice. true: p->reply says how it went. After a success p->input is the descriptor that feeds
- * it, or -1; for a terminal it is the master, which stays the command's, for a pipe it is the
- * caller's. After a failure *c is free again. false: the child waits for a disk; *p stays in use.
+ * Starts the command of *s and p->strings in the free slot *c; the caller has set c->leaf*. true:
+ * p->reply has the result. After a success p->input is the descriptor to write stdin to, or -1: the
+ * terminal's master (owned by the command) or a pipe (owned by the caller). After a failure *c is
+ * free again. false: the child still waits for a disk, and *p must stay until
+ * sp_command_poll_start returns true.
  */
-bool sp_command_start(struct sp_yard *y, struct sp_command *c, const struct sp_wire_start *s,
-                      struct sp_pending_start *p);
-/* The same answer for a start under way. */
-bool sp_command_poll_start(struct sp_yard *y, struct sp_command *c);
-/* Kills a start under way, because it takes too long; p->reply says so, p->pidfd is the child's. */
-void sp_command_give_up(struct sp_yard *y, struct sp_command *c);
+bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
+                      const struct sp_wire_start *s, struct sp_pending_start *p);
+/* The same result for a pending start. */
+bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c);
+/* Kills a pending start (ETIMEDOUT in its reply); its pidfd moves to sp_pending_start.pidfd. */
+void sp_command_give_up(struct sp_cell_state *cell, struct sp_command *c);
 
 /* A stream is readable or has ended. */
-void sp_command_readable(struct sp_yard *y, struct sp_command *c, int which);
-/* The leader has ended: reap it, read what is there, tell. Not ended yet: nothing. */
-void sp_command_exited(struct sp_yard *y, struct sp_command *c);
-/* Those whose rest is over are read again; `commands` is the table of all slots. */
-void sp_command_wake_rested(struct sp_yard *y, struct sp_command *commands);
-/* Those who have waited long enough for the end of their streams have exited now. */
-void sp_command_end_waits(struct sp_yard *y, struct sp_command *commands);
-/* The sandbox has refused it, or one of its descendants, a system call. */
-void sp_command_refused(struct sp_command *c, int call);
-/* The front has moved on, or nobody is attached any more. */
-void sp_command_served(struct sp_yard *y, struct sp_command *c);
+void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int which);
+/* Reaps the leader if it has ended, reads its remaining output and records the exit. */
+void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c);
+/* Watches the streams of resting commands again; `commands` is the table of all slots. */
+void sp_command_wake_rested(struct sp_cell_state *cell, struct sp_command *commands);
+/* Records the exit of EXITING commands that have waited LAST_OUTPUT_MS for the end of streams. */
+void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *commands);
+/* The client has read more, or has detached: resumes a paused command. */
+void sp_command_served(struct sp_cell_state *cell, struct sp_command *c);
 
-/* Between these two there are descriptors free to look at /proc or a cgroup with. */
-void sp_yard_free_spare(struct sp_yard *y);
-void sp_yard_take_spare(struct sp_yard *y);
+/* Releases and reserves the spare descriptors: code between the two calls can open /proc or cgroup
+ * files even when the descriptor table was full. */
+void sp_cell_free_spare(struct sp_cell_state *cell);
+void sp_cell_take_spare(struct sp_cell_state *cell);
 
-/* 0 or errno. Ended: 0; a KILL then ends what is left of its group, if it comes soon. */
-int sp_command_signal(const struct sp_yard *y, struct sp_command *c, int signal);
-void sp_command_terminate(struct sp_yard *y, struct sp_command *c);
-/* Frees the slot. A live one is killed with its tree and reaped later (SP_EV_REAP, its pidfd); of a
- * start under way the pidfd is in its sp_pending_start. */
-void sp_command_forget(struct sp_yard *y, struct sp_command *c);
+/* 0 or errno. After the exit only SIGKILL has an effect: within GROUP_MS it kills the rest of the
+ * process group. */
+int sp_command_signal(const struct sp_cell_state *cell, struct sp_command *c, int signal);
+void sp_command_terminate(struct sp_cell_state *cell, struct sp_command *c);
+/* Frees the slot. A running command is killed with its tree and reaped later, by an SP_EV_REAP
+ * event for its pidfd; the pidfd of a pending start moves to its sp_pending_start. */
+void sp_command_forget(struct sp_cell_state *cell, struct sp_command *c);
 
 #endif

@@ -25,8 +25,8 @@ struct record_header {
 #define LARGEST       PADDED(SP_RING_CHUNK)
 
 /*
- * All that retention may keep, the exit and close records, the tail lost where the area ends, and
- * the room for one read: so that making room never has to forget.
+ * Everything that retention may keep, the exit and close records, the unused tail of the area, and
+ * room for one read: sp_ring_room never has to forget records.
  */
 #define AREA_NEEDED \
     (SP_RING_RETAIN_BYTES + (uint64_t)SP_RING_RETAIN_CHUNKS * (RECORD_HEADER + 7) + 4 * LARGEST)
@@ -36,7 +36,7 @@ struct sp_ring_header {
     uint32_t magic;
     uint32_t header_size;
     uint64_t area;
-    /* The writer stores `oldest` before it overwrites, the rest before `end`. */
+    /* The writer stores `oldest` before it overwrites data, and all other fields before `end`. */
     _Alignas(64) _Atomic uint64_t end;
     _Atomic uint64_t exit_seq;
     _Atomic uint64_t closed_seq;
@@ -154,7 +154,7 @@ static void forget_oldest(struct sp_ring *r)
     }
     atomic_fetch_add_explicit(&r->head->dropped_bytes, dropped, memory_order_relaxed);
     atomic_store_explicit(&r->head->oldest, r->oldest, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* seen before anything there is overwritten */
+    atomic_thread_fence(memory_order_seq_cst); /* oldest is visible before data is overwritten */
 }
 
 void sp_ring_output(struct sp_ring *r, enum sp_stream stream, uint32_t len)
@@ -191,7 +191,7 @@ int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_err *e)
     const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
     struct stat st;
 
-    /* Without the seals a truncation by the other side would be our SIGBUS. */
+    /* Without the seals the writer could truncate the file, and reading would raise SIGBUS. */
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & want) != want)
         return sp_fail(e, SP_E_MALFORMED, 0, "output ring is not sealed");
@@ -242,14 +242,14 @@ static bool is_plausible(const struct record_header *h, uint64_t at, uint64_t en
            (h->type != SP_RECORD_EXITED || h->len == sizeof(struct sp_exit));
 }
 
-/* Where the log begins and ends, both as of one moment. false: the writer never rests. */
+/* Reads oldest and end consistently. false: the writer changes them without pause. */
 static bool load_bounds(const struct sp_ring_view *v, uint64_t *ret_oldest, uint64_t *ret_end)
 {
     for (int tries = 0; tries < 100000; tries++) {
         const uint64_t oldest = load_oldest(v);
         const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
 
-        /* We may have been interrupted in between for as long as it takes to forget all of it. */
+        /* Between the two loads the writer may have forgotten the whole log. */
         if (load_oldest(v) == oldest) {
             *ret_oldest = oldest;
             *ret_end = end;
@@ -284,7 +284,7 @@ int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct 
         memcpy(&h, v->data + c->pos % AREA, sizeof h);
         const struct sp_record here = {.pos = c->pos};
         if (!sp_ring_is_intact(v, &here))
-            continue; /* overtaken while looking: start again at the new oldest */
+            continue; /* overwritten while reading: start again at the new oldest */
         if (!is_plausible(&h, c->pos, end))
             return -(int)SP_E_MALFORMED;
         if (h.type == SP_RECORD_PAD) {
@@ -314,7 +314,7 @@ int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct 
 int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
                      struct sp_ring_state *ret)
 {
-    /* Read once: a writer that never rests is caught up with in the next call. */
+    /* Read once, so that a busy writer cannot keep us here: the next call reads the rest. */
     const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
     struct sp_record r;
     int more = 0;
@@ -324,7 +324,8 @@ int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
     while (more > 0 && tail->pos < end);
     if (more < 0)
         return more;
-    /* Stored before the record they tell of was published: what the tail has passed is there. */
+    /* exit_seq and closed_seq are stored before their records are published, so they are set for
+     * every record that the tail has passed. */
     struct sp_ring_state s = {
         .exit_seq = atomic_load_explicit(&v->head->exit_seq, memory_order_acquire),
         .closed_seq = atomic_load_explicit(&v->head->closed_seq, memory_order_acquire),

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring: one process's life as a numbered log in shared memory.
+ * ring: the output, exit and close of one process, as a numbered log in shared memory.
  *
- * Output, exit and close are records with one counter. The cell is the only writer; any number of
- * readers map the memory read-only, each with its own position. Positions count bytes of the log
- * from its beginning, so they survive reconnects. The ring never grows and never blocks the writer:
- * past its retention it forgets whole chunks from the front, and a reader who was too slow learns
- * exactly how many records and bytes it missed. It knows no process and no clock.
+ * All records share one counter. The cell is the only writer; any number of readers map the memory
+ * read-only, each with its own position. Positions count bytes of the log from its beginning, so
+ * they survive reconnects. The ring never grows and never blocks the writer: beyond its retention
+ * it forgets the oldest records, and a reader that was too slow learns exactly how many records and
+ * bytes it missed.
  *
- * A reader trusts nothing it finds: a record's header is copied once and the copy is judged.
+ * A reader does not trust the writer: it copies a record's header once and checks the copy.
  *
  *   memfd:  | header page | data area, a byte ring of records |
  *   record: | seq 8 | bytes before 8 | length 4 | type 1 | stream 1 | 0 2 | payload, padded to 8 |
@@ -30,10 +30,8 @@
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
 #define SP_RING_RETAIN_BYTES  1048576U /* output kept: bytes */
 #define SP_RING_RETAIN_CHUNKS 50000U   /* output kept: records */
-#define SP_RING_HIGH_WATER                                                                      \
-    262144U                       /* an attached reader this far behind: stop reading the child \
-                                   */
-#define SP_RING_LOW_WATER 131072U /* ... and go on from here */
+#define SP_RING_HIGH_WATER    262144U  /* attached client this far behind: pause the command */
+#define SP_RING_LOW_WATER     131072U  /* resume it when the client has come this close */
 
 enum sp_record_type {
     SP_RECORD_OUTPUT = 1,
@@ -50,14 +48,14 @@ struct sp_refusal {
 };
 #define SP_EXIT_REFUSALS 8
 
-/* How a process ended, as the kernel said. */
+/* How a process ended, from waitid(). */
 struct sp_exit {
     int32_t code;   /* exit status, or 128 + signal; -1: not known */
     int32_t signal; /* 0: it exited */
     uint32_t has_core;
     uint32_t max_rss_kb;
     uint64_t user_us, system_us;
-    uint32_t left_network; /* attempts, while it lived, to leave a cell without a way out */
+    uint32_t left_network; /* attempts to reach an address outside of the cell's network */
     uint32_t refusal_count;
     struct sp_refusal refusals[SP_EXIT_REFUSALS];
 };
@@ -69,7 +67,7 @@ struct sp_record {
     uint32_t len;
     enum sp_record_type type;
     enum sp_stream stream;
-    const uint8_t *data; /* in the shared memory: may change under the reader's eyes */
+    const uint8_t *data; /* in shared memory: the writer may overwrite it at any time */
 };
 
 /* ---- the writer's side ---- */
@@ -90,14 +88,14 @@ struct sp_ring {
 int sp_ring_new(struct sp_ring *ret, struct sp_err *e);
 void sp_ring_free(struct sp_ring *r); /* accepts {.fd = -1} */
 
-/* SP_RING_CHUNK writable bytes; making room forgets nothing. */
+/* SP_RING_CHUNK writable bytes. Does not forget any record. */
 uint8_t *sp_ring_room(struct sp_ring *r);
-/* Publishes the first len bytes of the room as one OUTPUT record, then forgets what is too much. */
+/* Publishes the first len bytes of the room as one OUTPUT record, then applies retention. */
 void sp_ring_output(struct sp_ring *r, enum sp_stream stream, uint32_t len);
 void sp_ring_exited(struct sp_ring *r, const struct sp_exit *how);
 void sp_ring_closed(struct sp_ring *r);
 
-/* Says in the header whether the writer waits for its reader. */
+/* Stores in the header whether the writer waits for its reader. */
 void sp_ring_set_paused(struct sp_ring *r, bool is_paused);
 
 /* ---- the reader's side ---- */
@@ -107,7 +105,7 @@ struct sp_ring_view {
     const uint8_t *data;
 };
 
-/* Checks size and seals, then maps read-only. The descriptor stays the caller's. */
+/* Checks size and seals, then maps read-only. The caller keeps the descriptor. */
 int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_err *e);
 void sp_ring_view_unmap(struct sp_ring_view *v);
 
@@ -125,10 +123,10 @@ struct sp_ring_cursor {
  */
 int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct sp_record *ret);
 
-/* Whether the record's bytes, copied since, were still the record's. */
+/* After copying the record's data: whether the writer had not overwritten it meanwhile. */
 bool sp_ring_is_intact(const struct sp_ring_view *v, const struct sp_record *r);
 
-/* What the log says about the process, up to a reader's place in it. */
+/* State of the process according to the records before a reader's position. */
 struct sp_ring_state {
     uint64_t exit_seq; /* 0: has not exited */
     uint64_t closed_seq;
@@ -136,7 +134,7 @@ struct sp_ring_state {
     uint64_t dropped_bytes; /* output forgotten by retention so far */
 };
 
-/* Moves the cursor to the end without looking at the payloads, and tells what is known there. */
+/* Moves the cursor to the end without reading payloads, and returns the state there. */
 int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
                      struct sp_ring_state *ret);
 

@@ -10,19 +10,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The cell stands still for a start so long: a program is normally executed within 1 ms, later on a
- * busy machine. Once a disk hangs, its starts must not stop the others' work in turn. */
+/* How long the cell blocks on a start: execve normally happens within 1 ms, later on a busy
+ * machine. While another start is pending, a disk probably hangs, and starts must not block the
+ * other commands one after the other. */
 #define PATIENCE_MS   10
 #define IMPATIENCE_MS 1
 
-#define YOUNG_MS        50 /* so long a pending start is looked after ... */
+#define YOUNG_MS        50 /* a pending start is polled every YOUNG_POLL_MS for this long */
 #define YOUNG_POLL_MS   1
 #define PENDING_POLL_MS 10
 #define DYING_POLL_MS   100
 
 struct sp_start_room {
-    struct sp_pending_start start; /* its spawn has our stack */
-    struct sp_command *command;    /* NULL: given up or forgotten, until the child was reaped */
+    struct sp_pending_start start; /* start.spawn.stack is owned by the room */
+    struct sp_command *command;    /* NULL: abandoned, the child is not reaped yet */
     struct sp_wire_message *message;
     void *map; /* strings that came in a memfd; NULL: none */
     size_t map_len;
@@ -61,7 +62,7 @@ static struct sp_start_room *new_room(void)
     return r;
 }
 
-/* Its child has let go of it. */
+/* The child uses the room no more. */
 static void give_back(struct sp_starts *s, struct sp_start_room *r)
 {
     if (r->map != NULL)
@@ -76,7 +77,7 @@ static void give_back(struct sp_starts *s, struct sp_start_room *r)
 
 /* ---- the strings ---- */
 
-/* In the message or mapped from its memfd. NULL: *ret_err says why. */
+/* The strings in the message, or mapped from its memfd. NULL: *ret_err says why. */
 static char *strings_of(struct sp_start_room *r, const struct sp_wire_message *m,
                         const struct sp_wire_start *s, size_t *ret_len, int *ret_err)
 {
@@ -91,7 +92,7 @@ static char *strings_of(struct sp_start_room *r, const struct sp_wire_message *m
     if (m->fd_count != 1 || fstat(m->fds[0], &st) < 0 || st.st_size <= 0 ||
         st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
         return NULL;
-    /* Sealed: it cannot be changed or cut between our check and the child's use. */
+    /* Sealed: the front cannot change or truncate it between our check and the child's use. */
     const int seals = fcntl(m->fds[0], F_GET_SEALS);
     if (seals < 0 || (seals & want) != want)
         return NULL;
@@ -105,21 +106,6 @@ static char *strings_of(struct sp_start_room *r, const struct sp_wire_message *m
     return map;
 }
 
-static int have_pointers(struct sp_start_room *r, uint64_t n)
-{
-    if (n > SP_WIRE_STRINGS)
-        return EINVAL;
-    if (n > r->pointer_cap) {
-        char **p = realloc(r->pointers, n * sizeof *p);
-
-        if (p == NULL)
-            return ENOMEM;
-        r->pointers = p;
-        r->pointer_cap = n;
-    }
-    return 0;
-}
-
 /* 0 or errno */
 static int read_strings(struct sp_start_room *r, const struct sp_wire_message *m,
                         const struct sp_wire_start *s)
@@ -130,43 +116,42 @@ static int read_strings(struct sp_start_room *r, const struct sp_wire_message *m
 
     if (text == NULL)
         return err;
-    err = have_pointers(r, (uint64_t)s->argc + s->envc + 2);
-    if (err != 0)
-        return err;
+    const uint64_t n = (uint64_t)s->argc + s->envc + 2;
+    if (n > SP_WIRE_STRINGS)
+        return EINVAL;
+    if (n > r->pointer_cap) {
+        char **p = realloc(r->pointers, n * sizeof *p);
+
+        if (p == NULL)
+            return ENOMEM;
+        r->pointers = p;
+        r->pointer_cap = n;
+    }
     return sp_wire_read_strings(s, text, len, r->pointers, &r->start.strings) ? 0 : EINVAL;
 }
 
 /* ---- the answer ---- */
 
-static void tell(struct sp_starts *s, const struct sp_wire_started *reply, int ring, int input)
+static void send_started(struct sp_starts *s, const struct sp_wire_started *reply, int ring,
+                         int input)
 {
     const int fds[2] = {ring, input};
     const int fd_count = reply->step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
 
-    /* Waiting is safe: the front never waits for us, and if it is gone this fails. */
+    /* Blocking is safe: the front never waits for us, and if it is gone sendmsg fails. */
     (void)sp_wire_send(s->control, true, reply, sizeof *reply, NULL, 0, fds, fd_count);
 }
 
-static void answer(struct sp_starts *s, struct sp_command *c, struct sp_pending_start *p)
+static void answer_start(struct sp_starts *s, struct sp_command *c, struct sp_pending_start *p)
 {
-    const bool is_tty = c->is_tty;
-
     if (p->reply.step == SP_STEP_CLONE)
-        c->is_terminated = true; /* the leaf may be the reason: it is not used again */
+        c->is_terminated = true; /* perhaps the leaf made clone fail: do not reuse it */
     if (p->reply.step != SP_STEP_NONE)
         sp_strays_leave_leaf(s->strays, c, true);
-    tell(s, &p->reply, c->ring.fd, p->input);
-    if (p->input >= 0 && !is_tty)
+    send_started(s, &p->reply, c->ring.fd, p->input);
+    if (p->input >= 0 && !c->is_tty)
         (void)close(p->input);
     p->input = -1;
-}
-
-static void refuse(struct sp_starts *s, const struct sp_wire_head *head, int err)
-{
-    struct sp_wire_started reply = {.head = *head, .step = SP_STEP_PREPARE, .err = err};
-
-    reply.head.op = SP_WIRE_STARTED;
-    tell(s, &reply, -1, -1);
 }
 
 /* ---- starting ---- */
@@ -180,8 +165,9 @@ static int take_room(struct sp_starts *s, struct sp_start_room **ret)
     return *ret == NULL ? ENOMEM : 0;
 }
 
-/* The child may still use the room; and its strings may be in the message. */
-static void keep(struct sp_starts *s, struct sp_start_room *r, struct sp_wire_message **message)
+/* Lists the room as pending, with the message, because the child may use its strings. */
+static void keep_pending(struct sp_starts *s, struct sp_start_room *r,
+                         struct sp_wire_message **message)
 {
     struct sp_wire_message *fresh = r->message;
 
@@ -210,7 +196,10 @@ void sp_starts_begin(struct sp_starts *s, struct sp_wire_message **message)
         err = sp_strays_take_leaf(s->strays, c) ? 0 : errno;
     }
     if (err != 0) {
-        refuse(s, &m->head, err);
+        struct sp_wire_started reply = {.head = m->head, .step = SP_STEP_PREPARE, .err = err};
+
+        reply.head.op = SP_WIRE_STARTED;
+        send_started(s, &reply, -1, -1);
         if (r != NULL)
             give_back(s, r);
         return;
@@ -220,8 +209,8 @@ void sp_starts_begin(struct sp_starts *s, struct sp_wire_message **message)
     p->reply.head.op = SP_WIRE_STARTED;
     p->input = p->pidfd = -1;
     p->patience_ms = s->count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
-    if (sp_command_start(s->yard, c, m, p)) {
-        answer(s, c, p);
+    if (sp_command_start(s->cell, c, m, p)) {
+        answer_start(s, c, p);
         if (p->pidfd < 0) {
             give_back(s, r);
             return;
@@ -229,14 +218,14 @@ void sp_starts_begin(struct sp_starts *s, struct sp_wire_message **message)
         r->command = NULL;
     } else {
         r->command = c;
-        r->began_ms = s->yard->now_ms;
+        r->began_ms = s->cell->now_ms;
     }
-    keep(s, r, message);
+    keep_pending(s, r, message);
 }
 
 /* ---- afterwards ---- */
 
-/* true: the room's child is gone. */
+/* true: the room's child was reaped, here or by a sweep. */
 static bool is_reaped(struct sp_starts *s, struct sp_start_room *r)
 {
     struct sp_pending_start *p = &r->start;
@@ -246,13 +235,13 @@ static bool is_reaped(struct sp_starts *s, struct sp_start_room *r)
         if (info.si_pid == 0)
             return false;
         sp_strays_note_reaped(s->strays, info.si_pid);
-    } /* else a sweep has reaped it */
+    }
     (void)close(p->pidfd);
     p->pidfd = -1;
     return true;
 }
 
-/* true: nothing uses the room any more. */
+/* true: the room can be reused. */
 static bool poll_room(struct sp_starts *s, struct sp_start_room *r)
 {
     struct sp_command *c = r->command;
@@ -261,14 +250,14 @@ static bool poll_room(struct sp_starts *s, struct sp_start_room *r)
         c = r->command = NULL; /* forgotten */
     if (c == NULL)
         return is_reaped(s, r);
-    if (sp_command_poll_start(s->yard, c)) {
-        answer(s, c, &r->start);
+    if (sp_command_poll_start(s->cell, c)) {
+        answer_start(s, c, &r->start);
         return true;
     }
-    if (s->yard->now_ms - r->began_ms < SP_START_DEADLINE_MS)
+    if (s->cell->now_ms - r->began_ms < SP_START_DEADLINE_MS)
         return false;
-    sp_command_give_up(s->yard, c);
-    answer(s, c, &r->start);
+    sp_command_give_up(s->cell, c);
+    answer_start(s, c, &r->start);
     r->command = NULL;
     return false;
 }
@@ -293,7 +282,7 @@ int sp_starts_timeout(const struct sp_starts *s)
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sp_start_room *r = s->pending[i];
 
-        if (r->command != NULL && s->yard->now_ms - r->began_ms < YOUNG_MS)
+        if (r->command != NULL && s->cell->now_ms - r->began_ms < YOUNG_MS)
             return YOUNG_POLL_MS;
         if (r->command != NULL)
             timeout = PENDING_POLL_MS;
@@ -321,7 +310,7 @@ void sp_starts_free(struct sp_starts *s)
         const bool is_forgotten = r->command == NULL || r->command->pending != &r->start;
 
         if (is_forgotten && is_reaped(s, r))
-            free_room(r); /* else it is the child's, which dies with us */
+            free_room(r); /* otherwise the child still uses it, and dies with us */
     }
     free_room(s->ready);
 }

@@ -12,34 +12,34 @@
 
 #define MAX_READY      32
 #define NO_SESSION     0  /* sessions count from 1 */
-#define ROUNDS_AT_ONCE 16 /* of the end of a session, before others have their turn */
+#define ROUNDS_AT_ONCE 16 /* kill rounds before other events are served */
 #define ENDING_MS      10000
-#define LOOK_AT_ONCE   64 /* with fewer commands than this, one exit is one look at our children */
+#define FEW_COMMANDS   64 /* with fewer than this, each exit searches our children at once */
 
-/* FREE and NONE leaves are listed: a FREE one is empty and ready, a NONE one has yet to be made. */
+/* The list first_free has FREE leaves (empty, with a directory) and NONE ones (no directory). */
 enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
 
 struct leaf {
     int fd;          /* -1: NONE */
-    uint32_t number; /* in the directory's name; none is used twice */
+    uint32_t number; /* in the directory's name; never reused */
     enum leaf_use use;
-    bool was_killed;  /* of no more use: removed once it is empty */
-    uint64_t session; /* of the strays in it */
+    bool was_killed;  /* not reused: removed once it is empty */
+    uint64_t session; /* owner of the strays in it */
     uint32_t next_free;
 };
 
 struct stray {
     pid_t pid;
     uint64_t session;
-    uint64_t or_session; /* which of the two is not known; NO_SESSION: it is */
-    bool is_own;         /* no stray: we made it, and it leaves nothing */
+    uint64_t or_session; /* the other possible owner; NO_SESSION: the owner is known */
+    bool is_own;         /* not a stray: a helper process of the cell without children */
 };
 
-/* Sessions that a new stray may belong to; of more, it belongs to the server. */
+/* Sessions that a new stray may belong to; with more candidates it belongs to the server. */
 #define MAX_EXITED 2
 
 struct sp_strays {
-    struct sp_yard *yard;
+    struct sp_cell_state *cell;
     struct sp_command *commands;
     uint32_t slots;
 
@@ -51,22 +51,23 @@ struct sp_strays {
     /* Without cgroups: */
     struct stray *list;
     size_t count, cap;
-    uint64_t exited[MAX_EXITED]; /* sessions of those that died since the last look */
-    uint32_t exited_count;       /* more than MAX_EXITED: there were others */
-    uint64_t last_session;       /* of the latest of them, ... */
-    pid_t last_pid;              /* ... which was this */
-    uint64_t *ending;            /* sessions whose strays are to be killed */
+    uint64_t exited[MAX_EXITED]; /* sessions of processes that died since the last learn_adopted */
+    uint32_t exited_count;       /* more than MAX_EXITED: there were further sessions */
+    uint64_t last_session;       /* session and pid of the latest death */
+    pid_t last_pid;
+    uint64_t *ending; /* ended sessions with strays to kill */
     size_t ending_count, ending_cap;
     uint64_t ending_until_ms;
 };
 
-struct sp_strays *sp_strays_new(struct sp_yard *y, struct sp_command *commands, uint32_t slots)
+struct sp_strays *sp_strays_new(struct sp_cell_state *cell, struct sp_command *commands,
+                                uint32_t slots)
 {
     struct sp_strays *s = calloc(1, sizeof *s);
 
     if (s != NULL)
         *s = (struct sp_strays){
-            .yard = y, .commands = commands, .slots = slots, .first_free = SP_NO_LEAF};
+            .cell = cell, .commands = commands, .slots = slots, .first_free = SP_NO_LEAF};
     return s;
 }
 
@@ -107,7 +108,7 @@ static bool add_leaf(struct sp_strays *s)
     return true;
 }
 
-/* An empty leaf that nobody uses any more. */
+/* The leaf is empty and unused: keeps it for the next command or removes it. */
 static void free_leaf(struct sp_strays *s, uint32_t i)
 {
     struct leaf *l = &s->leaves[i];
@@ -115,7 +116,7 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
     l->use = LEAF_FREE;
     if (l->was_killed || s->ready_leaves == MAX_READY) {
         (void)close(l->fd);
-        sp_cgroup_remove_leaf(&s->yard->cgroup, l->number);
+        sp_cgroup_remove_leaf(&s->cell->cgroup, l->number);
         *l = (struct leaf){.fd = -1, .use = LEAF_NONE};
     } else {
         s->ready_leaves++;
@@ -123,25 +124,19 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
     list_leaf(s, i);
 }
 
-static void kill_leaf(struct leaf *l)
-{
-    sp_cgroup_kill(l->fd);
-    l->was_killed = true;
-}
-
 bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
 {
     c->leaf_fd = -1;
     c->leaf = SP_NO_LEAF;
     c->leaf_number = 0;
-    if (s->yard->cgroup.dir < 0)
+    if (s->cell->cgroup.dir < 0)
         return true;
     if (s->first_free == SP_NO_LEAF && !add_leaf(s))
         return false;
     struct leaf *l = &s->leaves[s->first_free];
     if (l->use == LEAF_NONE) {
         l->number = ++s->last_number;
-        l->fd = sp_cgroup_make_leaf(&s->yard->cgroup, l->number);
+        l->fd = sp_cgroup_make_leaf(&s->cell->cgroup, l->number);
         if (l->fd < 0)
             return false;
     } else {
@@ -155,7 +150,7 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
     return true;
 }
 
-/* Leaves that became empty since somebody left them. */
+/* Frees the leaves of strays that have all exited. */
 static void free_emptied(struct sp_strays *s)
 {
     s->has_dying = false;
@@ -189,7 +184,7 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
         s->stray_leaves++;
         s->has_dying = s->has_dying || s->leaves[c->leaf].was_killed;
     } else {
-        return; /* asked again when it is forgotten */
+        return; /* called again when the command is forgotten */
     }
     c->leaf = SP_NO_LEAF;
     c->leaf_fd = -1;
@@ -213,7 +208,7 @@ static bool is_known(const struct sp_strays *s, pid_t pid)
     return false;
 }
 
-static bool has_room(struct sp_strays *s)
+static bool reserve_stray(struct sp_strays *s)
 {
     if (s->count == s->cap) {
         const size_t cap = s->cap == 0 ? 64 : s->cap * 2;
@@ -229,17 +224,17 @@ static bool has_room(struct sp_strays *s)
 
 void sp_strays_note_own(struct sp_strays *s, pid_t pid)
 {
-    if (s->yard->cgroup.dir < 0 && has_room(s)) /* else it may be taken for a stray */
+    if (s->cell->cgroup.dir < 0 && reserve_stray(s)) /* unlisted, it would pass for a stray */
         s->list[s->count++] = (struct stray){.pid = pid, .session = NO_SESSION, .is_own = true};
 }
 
-static void adopt(struct sp_strays *s, pid_t pid)
+static void adopt_stray(struct sp_strays *s, pid_t pid)
 {
     struct stray new = {.pid = pid};
 
-    if (!has_room(s))
-        return; /* ends with the cell at the latest */
-    /* After several deaths its kernel session tells, if it has not made itself one of its own. */
+    if (!reserve_stray(s))
+        return; /* killed when the cell ends */
+    /* After several deaths its session id names the command, unless it has called setsid(). */
     if (s->exited_count > 1 && getsid(pid) == s->last_pid) {
         new.session = s->last_session;
     } else if (s->exited_count <= MAX_EXITED) {
@@ -266,16 +261,16 @@ static void learn_adopted(struct sp_strays *s)
     }
     for (int i = 0; i < n; i++)
         if (command_of(s, pids[i]) == NULL && !is_known(s, pids[i]))
-            adopt(s, pids[i]);
+            adopt_stray(s, pids[i]);
     if (pids != few)
         free(pids);
     s->exited_count = 0;
 }
 
-/* A process that dies leaves its children to us: they belong where it belonged. */
+/* Children of a dead process become ours; they belong to its session. */
 static void note_death(struct sp_strays *s, uint64_t session, pid_t pid)
 {
-    uint32_t i = session == NO_SESSION ? MAX_EXITED : 0; /* it may have been of any */
+    uint32_t i = session == NO_SESSION ? MAX_EXITED : 0; /* unknown session: as if too many */
 
     while (i < s->exited_count && i < MAX_EXITED && s->exited[i] != session)
         i++;
@@ -287,7 +282,7 @@ static void note_death(struct sp_strays *s, uint64_t session, pid_t pid)
     s->last_pid = pid;
 }
 
-static void note_stray_death(struct sp_strays *s, pid_t pid)
+void sp_strays_note_reaped(struct sp_strays *s, pid_t pid)
 {
     for (size_t i = 0; i < s->count; i++)
         if (s->list[i].pid == pid) {
@@ -300,34 +295,29 @@ static void note_stray_death(struct sp_strays *s, pid_t pid)
         }
 }
 
-void sp_strays_note_reaped(struct sp_strays *s, pid_t pid)
-{
-    note_stray_death(s, pid);
-}
-
 void sp_strays_note_forgotten(struct sp_strays *s, const struct sp_command *c)
 {
-    if (s->yard->cgroup.dir < 0 && has_room(s))
+    if (s->cell->cgroup.dir < 0 && reserve_stray(s))
         s->list[s->count++] = (struct stray){.pid = c->pid, .session = c->session};
 }
 
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
 {
-    if (s->yard->cgroup.dir >= 0)
+    if (s->cell->cgroup.dir >= 0)
         return;
-    /* A stray may have died a moment before, and what it left must not be taken for c's. */
-    for (size_t i = 0; i < s->count && s->yard->running < LOOK_AT_ONCE; i++) {
+    /* Reap dead strays first: their children must not be attributed to c. */
+    for (size_t i = 0; i < s->count && s->cell->running < FEW_COMMANDS; i++) {
         siginfo_t info = {0};
         const pid_t pid = s->list[i].pid;
 
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
-            note_stray_death(s, pid);
+            sp_strays_note_reaped(s, pid);
             i--;
         }
     }
     note_death(s, c->session, c->pid);
-    /* At once while that is cheap, so that there is no doubt whose they are; else by the sweep. */
-    if (s->yard->running < LOOK_AT_ONCE)
+    /* Searching now leaves no doubt about the owner; with many commands the sweep does it. */
+    if (s->cell->running < FEW_COMMANDS)
         learn_adopted(s);
 }
 
@@ -340,8 +330,8 @@ static void reap_dead(struct sp_strays *s)
             return;
         struct sp_command *c = command_of(s, info.si_pid);
         if (c != NULL) {
-            /* One of our own, seen before its descriptor told. */
-            sp_command_exited(s->yard, c);
+            /* A command: its pidfd event has not been handled yet. */
+            sp_command_exited(s->cell, c);
             if (c->life == SP_LIFE_RUNNING)
                 return;
             sp_strays_note_exit(s, c);
@@ -349,7 +339,7 @@ static void reap_dead(struct sp_strays *s)
         }
         if (waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG) < 0)
             return;
-        note_stray_death(s, info.si_pid);
+        sp_strays_note_reaped(s, info.si_pid);
     }
 }
 
@@ -361,8 +351,8 @@ static bool is_ending(const struct sp_strays *s, uint64_t session)
     return false;
 }
 
-/* Of a session that ends and another: it is the other's from now on. */
-static void narrow(struct sp_strays *s, struct stray *stray)
+/* One of the two possible sessions has ended: the stray belongs to the other one. */
+static void narrow_owner(struct sp_strays *s, struct stray *stray)
 {
     if (stray->or_session == NO_SESSION)
         return;
@@ -373,7 +363,7 @@ static void narrow(struct sp_strays *s, struct stray *stray)
     stray->or_session = NO_SESSION;
 }
 
-/* One round: kills what is known of the sessions that end. false: there was nothing. */
+/* Kills the known strays of ended sessions. false: there were none. */
 static bool kill_known(struct sp_strays *s)
 {
     bool has_found = false;
@@ -381,21 +371,21 @@ static bool kill_known(struct sp_strays *s)
     for (size_t i = 0; i < s->count; i++) {
         if (s->list[i].is_own)
             continue;
-        narrow(s, &s->list[i]);
+        narrow_owner(s, &s->list[i]);
         if (!is_ending(s, s->list[i].session) || s->list[i].or_session != NO_SESSION)
             continue;
         has_found = true;
-        sp_yard_free_spare(s->yard);
+        sp_cell_free_spare(s->cell);
         sp_tree_kill(s->list[i].pid, true);
-        sp_yard_take_spare(s->yard);
+        sp_cell_take_spare(s->cell);
     }
     return has_found;
 }
 
 /*
- * A stray that goes on forking and ends is another process in the next moment, so one look does not
- * catch it. When a round finds nothing, all are dead and reaped: the children of a dead process are
- * ours before it can be reaped.
+ * A stray that keeps forking and exiting has a new pid all the time, so one round does not catch
+ * it. When a round finds nothing, all are dead: a dead process's children become ours before it can
+ * be reaped.
  */
 static void end_sessions(struct sp_strays *s)
 {
@@ -406,7 +396,7 @@ static void end_sessions(struct sp_strays *s)
         if (!kill_known(s))
             s->ending_count = 0;
     }
-    if (s->ending_count > 0 && s->yard->now_ms >= s->ending_until_ms) {
+    if (s->ending_count > 0 && s->cell->now_ms >= s->ending_until_ms) {
         sp_log(SP_LOG_ERROR, "processes that commands of an ended session left do not end: they "
                              "do not die of SIGKILL or belong to another user");
         s->ending_count = 0;
@@ -416,7 +406,7 @@ static void end_sessions(struct sp_strays *s)
 void sp_strays_sweep(struct sp_strays *s)
 {
     reap_dead(s);
-    if (s->yard->cgroup.dir < 0 && s->exited_count > 0)
+    if (s->cell->cgroup.dir < 0 && s->exited_count > 0)
         learn_adopted(s);
     end_sessions(s);
     free_emptied(s);
@@ -429,24 +419,26 @@ static void add_ending(struct sp_strays *s, uint64_t session)
         uint64_t *ending = realloc(s->ending, cap * sizeof *ending);
 
         if (ending == NULL)
-            return; /* its strays end with the cell */
+            return; /* its strays are killed when the cell ends */
         s->ending = ending;
         s->ending_cap = cap;
     }
     s->ending[s->ending_count++] = session;
-    s->ending_until_ms = s->yard->now_ms + ENDING_MS;
+    s->ending_until_ms = s->cell->now_ms + ENDING_MS;
 }
 
 void sp_strays_end_session(struct sp_strays *s, uint64_t session)
 {
-    sp_yard_free_spare(s->yard);
+    sp_cell_free_spare(s->cell);
     for (uint32_t i = 0; i < s->leaf_count; i++)
-        if (s->leaves[i].use == LEAF_STRAYS && s->leaves[i].session == session)
-            kill_leaf(&s->leaves[i]);
-    sp_yard_take_spare(s->yard);
-    free_emptied(s); /* the killed take a moment: a sweep finds the rest */
-    if (s->yard->cgroup.dir >= 0)
+        if (s->leaves[i].use == LEAF_STRAYS && s->leaves[i].session == session) {
+            sp_cgroup_kill(s->leaves[i].fd);
+            s->leaves[i].was_killed = true;
+        }
+    sp_cell_take_spare(s->cell);
+    free_emptied(s); /* dying takes a moment: a sweep frees the rest */
+    if (s->cell->cgroup.dir >= 0)
         return;
     add_ending(s, session);
-    end_sessions(s); /* a sweep goes on where this ends */
+    end_sessions(s); /* sweeps continue */
 }

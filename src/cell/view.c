@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Order: the places of the plan are cloned from the host's tree while it is unchanged, then the
+ * ground becomes read-only (or a new empty root), and the clones are attached on top in the plan's
+ * order. At the end each place is looked up by path and compared with the inode that the front saw.
+ */
 #include "cell/view.h"
 
 #include <errno.h>
@@ -18,8 +23,8 @@
 #define BARREN  (QUIET | SP_MOUNT_NO_EXEC)
 #define SHM_MAX "256m"
 
-/* Where the plan's empty places come from while the view is built, and a new root grows: two
- * directories that every system has and that get something else in the end. */
+/* Mount points for the tmpfs with empty files and directories ("workshop") and for a new root while
+ * the view is built: every system has these two directories, and both are replaced at the end. */
 #define WORKSHOP_AT "/proc"
 #define NEW_ROOT_AT "/dev"
 
@@ -29,13 +34,13 @@ static const char *const device_names[] = {"null", "zero", "full", "random", "ur
 struct view {
     const struct sp_plan *plan;
     struct sp_built *report;
-    int host;             /* the root as it was */
-    int root;             /* of the view */
-    int shop;             /* a tmpfs with: empty/ (0555), closed/ (000), file (000) */
+    int host;             /* "/" of the host */
+    int root;             /* "/" of the view; equals host unless the view is SP_VIEW_NEW */
+    int shop;             /* the workshop: empty/ (0555), closed/ (000), file (000) */
     int devices[DEVICES]; /* clones, made before everything becomes nodev */
-    int dev;              /* our own /dev, writable until the end */
-    FILE *mounts;         /* of our namespace, as the kernel lists them */
-    int *trees;           /* by op: what will be attached; -1: made when its turn comes */
+    int dev;              /* our own /dev, writable until freeze() */
+    FILE *mounts;         /* /proc/self/mountinfo */
+    int *trees;           /* by op: the clone to attach; -1: made in put_place */
 };
 
 bool sp_built_fail(struct sp_built *b, enum sp_build_step step, int err, const char *where)
@@ -60,7 +65,7 @@ static void drop(int *fd)
 
 /* ---- targets ---- */
 
-/* Makes the last component of a path, and those before it, in a tree of ours. */
+/* Makes the path, with its parents, in a tmpfs of the view. */
 static int make_target(const struct view *v, const char *path, bool is_dir)
 {
     char part[4096];
@@ -94,7 +99,7 @@ static int make_target(const struct view *v, const char *path, bool is_dir)
     return sp_path_open(v->root, path);
 }
 
-/* Where something is to be attached, made if it lies in a tree of ours. */
+/* Opens a mount point; makes it if it is missing. */
 static int open_target(const struct view *v, const char *path, bool is_dir)
 {
     const int fd = sp_path_open(v->root, path);
@@ -110,11 +115,11 @@ static bool put(struct view *v, int tree, const char *path, bool is_dir, enum sp
     return r == 0 || fail(v, step, r, path);
 }
 
-/* ---- what the kernel shows of itself ---- */
+/* ---- kernel file systems ---- */
 
-/* File systems whose files ask for the user's number alone, and that may be 0: wherever the host
- * has them, they are not written. */
-static bool is_kernels(const char *type, size_t n)
+/* Files of these file systems check only the uid, which may be 0, and no capability: they become
+ * read-only wherever the host has them mounted. */
+static bool is_kernel_fs(const char *type, size_t n)
 {
     static const char *const types[] = {
         "proc", "sysfs",    "cgroup", "cgroup2", "debugfs", "tracefs",    "configfs",
@@ -126,7 +131,7 @@ static bool is_kernels(const char *type, size_t n)
     return false;
 }
 
-/* In place: a mount point is written with \ooo for blanks and the like. */
+/* In place: mountinfo writes blanks and some other characters as \ooo. */
 static void unescape(char *path)
 {
     char *out = path;
@@ -141,8 +146,9 @@ static void unescape(char *path)
     *out = 0;
 }
 
-/* The mount point in "36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw" if it is one of those. */
-static const char *kernels_mount(char *line, bool *ret_is_proc)
+/* The mount point in "36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw"; NULL: not a kernel file
+ * system. */
+static const char *kernel_mount(char *line, bool *ret_is_proc)
 {
     const char *type = strstr(line, " - ");
     char *path = line;
@@ -150,7 +156,7 @@ static const char *kernels_mount(char *line, bool *ret_is_proc)
     for (int i = 0; path != NULL && i < 4; i++)
         path = strchr(path + (i > 0), ' ');
     char *end = path == NULL ? NULL : strchr(path + 1, ' ');
-    if (type == NULL || end == NULL || !is_kernels(type + 3, strcspn(type + 3, " ")))
+    if (type == NULL || end == NULL || !is_kernel_fs(type + 3, strcspn(type + 3, " ")))
         return NULL;
     *ret_is_proc = strncmp(type + 3, "proc ", 5) == 0;
     *end = 0;
@@ -158,7 +164,7 @@ static const char *kernels_mount(char *line, bool *ret_is_proc)
     return path + 1;
 }
 
-static bool for_each_kernels(struct view *v, bool (*fn)(struct view *, const char *, bool))
+static bool for_each_kernel_mount(struct view *v, bool (*fn)(struct view *, const char *, bool))
 {
     char *line = NULL;
     size_t cap = 0;
@@ -167,7 +173,7 @@ static bool for_each_kernels(struct view *v, bool (*fn)(struct view *, const cha
     rewind(v->mounts);
     while (ok && getline(&line, &cap, v->mounts) > 0) {
         bool is_proc = false;
-        const char *path = kernels_mount(line, &is_proc);
+        const char *path = kernel_mount(line, &is_proc);
 
         ok = path == NULL || fn(v, path, is_proc);
     }
@@ -183,14 +189,14 @@ static bool write_protect(struct view *v, const char *path, bool is_proc)
 
     (void)is_proc;
     if (fd == -ENOENT || fd == -EACCES || fd == -ENOTDIR)
-        return true; /* nobody can reach it there */
+        return true; /* not reachable by this path, so commands cannot reach it either */
     const int r = fd < 0 ? fd : sp_mount_set(fd, false, SP_MOUNT_READ_ONLY);
-    return r == 0 || r == -EINVAL || /* something else lies over it, which is no mount's root */
+    return r == 0 || r == -EINVAL || /* hidden below another mount: fd is not a mount's root */
            fail(v, SP_BUILD_ROOT_READONLY, r, NULL);
 }
 
-/* Another /proc of the host, in a chroot perhaps: its processes are no business of ours. */
-static bool cover_proc(struct view *v, const char *path, bool is_proc)
+/* Hides further procfs mounts of the host, in a chroot perhaps: they show the host's processes. */
+static bool hide_other_proc(struct view *v, const char *path, bool is_proc)
 {
     const size_t above = v->plan->view == SP_VIEW_NEW ? sizeof NEW_ROOT_AT - 1 : 0;
     struct statfs fs;
@@ -209,7 +215,7 @@ static bool cover_proc(struct view *v, const char *path, bool is_proc)
     return r == 0 || fail(v, SP_BUILD_PROC, r, NULL);
 }
 
-/* ---- what is taken from the host ---- */
+/* ---- clones of the host's places ---- */
 
 static enum sp_build_step step_of(const struct sp_place_op *o)
 {
@@ -230,13 +236,15 @@ static enum sp_build_step step_of(const struct sp_place_op *o)
 
 static unsigned flags_of(const struct sp_place_op *o, const char *path)
 {
-    const unsigned dev = strncmp(path, "/dev/", 5) == 0 ? 0 : SP_MOUNT_NO_DEV; /* asked for */
+    /* A policy that names a place in /dev wants its devices. */
+    const unsigned dev = strncmp(path, "/dev/", 5) == 0 ? 0 : SP_MOUNT_NO_DEV;
 
     return SP_MOUNT_NO_SUID | dev | (o->op == SP_OP_READ ? SP_MOUNT_READ_ONLY : 0U);
 }
 
-/* The place itself, as it is on the host, with its flags; or minus errno, told. */
-static int take_place(struct view *v, const struct sp_place_op *o)
+/* Clones the place, if it still is the inode of the plan, and sets its mount flags. -1: failed, the
+ * report is filled. */
+static int clone_place(struct view *v, const struct sp_place_op *o)
 {
     const char *path = sp_plan_string(v->plan, o->path);
     auto_close int fd = sp_path_open(v->host, path);
@@ -258,15 +266,15 @@ static int take_place(struct view *v, const struct sp_place_op *o)
     return TAKE_FD(tree);
 }
 
-/* While the host's tree is as it was: later it is read-only, or covered. */
-static bool take_places(struct view *v)
+/* Before lay_ground: later the host's tree is read-only or hidden. */
+static bool clone_places(struct view *v)
 {
     for (uint32_t i = 0; i < v->plan->op_count; i++) {
         const struct sp_place_op *o = &v->plan->ops[i];
 
         if (o->op != SP_OP_WRITE && o->op != SP_OP_READ)
             continue;
-        v->trees[i] = take_place(v, o);
+        v->trees[i] = clone_place(v, o);
         if (v->trees[i] < 0)
             return false;
     }
@@ -279,14 +287,14 @@ static const char *device_path(size_t i, char path[32])
     return path;
 }
 
-static bool take_devices(struct view *v)
+static bool clone_devices(struct view *v)
 {
     for (size_t i = 0; i < DEVICES; i++) {
         char path[32];
 
         auto_close int fd = sp_path_open(v->host, device_path(i, path));
         if (fd == -ENOENT)
-            continue; /* a container may lack some */
+            continue; /* some containers lack devices */
         v->devices[i] = fd < 0 ? fd : sp_mount_clone(fd, false);
         const int r = v->devices[i] < 0
                           ? v->devices[i]
@@ -318,7 +326,7 @@ static bool open_workshop(struct view *v)
     return true;
 }
 
-/* An empty thing that nobody can fill. */
+/* A mount of an empty, read-only file or directory. */
 static int from_workshop(const struct view *v, const char *name)
 {
     auto_close int fd = openat(v->shop, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
@@ -388,7 +396,7 @@ static bool build_dev(struct view *v)
            put_in_dev(v, "mqueue", NULL, "/dev/mqueue");
 }
 
-/* Read-only as a whole: its files ask for the user's number, not for a capability. */
+/* Read-only as a whole: files of /proc check the uid, not capabilities. */
 static bool build_proc(struct view *v)
 {
     static const char *const hidden[] = {"/proc/kcore", "/proc/keys", "/proc/sysrq-trigger",
@@ -418,11 +426,6 @@ static bool build_proc(struct view *v)
 
 /* ---- the places ---- */
 
-static bool is_expected(const struct view *v, const struct sp_place_op *o, int target)
-{
-    return v->plan->view == SP_VIEW_NEW || o->ino == 0 || sp_path_is(target, o->dev, o->ino);
-}
-
 static int make_empty(struct view *v, const struct sp_place_op *o)
 {
     static const char *const options[] = {"mode", "0755", "size", "1m", NULL};
@@ -443,8 +446,10 @@ static bool put_place(struct view *v, uint32_t i)
 
     if (target < 0)
         return fail(v, step_of(o), target, path);
-    /* Below a directory that hides things the place is a fresh one of ours. */
-    if ((o->op == SP_OP_PIN || o->op == SP_OP_EMPTY) && !is_expected(v, o, target))
+    /* In a new root, and below an empty place (ino 0), the target is a file of the view itself. */
+    const bool is_ours = v->plan->view == SP_VIEW_NEW || o->ino == 0;
+    if ((o->op == SP_OP_PIN || o->op == SP_OP_EMPTY) && !is_ours &&
+        !sp_path_is(target, o->dev, o->ino))
         return fail(v, SP_BUILD_CHANGED, ESTALE, path);
     if (o->op == SP_OP_PIN)
         v->trees[i] = sp_mount_clone(target, true);
@@ -472,7 +477,7 @@ static bool put_alias(struct view *v, const struct sp_place_op *o)
     auto_close int dir = len == 0 ? sp_path_open(v->root, "/") : open_target(v, parent, true);
     if (dir < 0)
         return fail(v, SP_BUILD_NEW_ROOT, dir, path);
-    /* A name that a readable directory shows already is the same link. */
+    /* EEXIST, EROFS: the symlink lies in a readable directory, which shows it already. */
     if (symlinkat(sp_plan_string(v->plan, o->target), dir, slash + 1) < 0 && errno != EEXIST &&
         errno != EROFS)
         return fail(v, SP_BUILD_NEW_ROOT, errno, path);
@@ -490,7 +495,7 @@ static bool put_places(struct view *v)
     return true;
 }
 
-/* What had to be writable while it was filled. */
+/* Makes /dev, reopened empty directories and a new root read-only: all mount points exist now. */
 static bool freeze(struct view *v)
 {
     int r = sp_mount_set(v->dev, false, SP_MOUNT_READ_ONLY);
@@ -509,7 +514,7 @@ static bool freeze(struct view *v)
     return r == 0 || fail(v, SP_BUILD_DENY, r, NULL);
 }
 
-/* Each place is what the front saw, by the path that commands will use. */
+/* Each place, by the path that commands will use, is the inode that the front saw. */
 static bool verify(struct view *v)
 {
     auto_close int root = open("/", O_PATH | O_CLOEXEC);
@@ -527,7 +532,7 @@ static bool verify(struct view *v)
     return true;
 }
 
-static bool enter(struct view *v)
+static bool enter_view(struct view *v)
 {
     int r;
 
@@ -554,10 +559,10 @@ bool sp_view_build(const struct sp_plan *plan, struct sp_built *ret)
         v.trees[i] = -1;
     for (size_t i = 0; i < DEVICES; i++)
         v.devices[i] = -1;
-    const bool ok = for_each_kernels(&v, write_protect) && take_devices(&v) && take_places(&v) &&
-                    open_workshop(&v) && lay_ground(&v) && build_dev(&v) && put_places(&v) &&
-                    for_each_kernels(&v, cover_proc) && build_proc(&v) && freeze(&v) && enter(&v) &&
-                    verify(&v);
+    const bool ok = for_each_kernel_mount(&v, write_protect) && clone_devices(&v) &&
+                    clone_places(&v) && open_workshop(&v) && lay_ground(&v) && build_dev(&v) &&
+                    put_places(&v) && for_each_kernel_mount(&v, hide_other_proc) &&
+                    build_proc(&v) && freeze(&v) && enter_view(&v) && verify(&v);
     for (uint32_t i = 0; i < plan->op_count; i++)
         drop(&v.trees[i]);
     for (size_t i = 0; i < DEVICES; i++)

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* While the kernel has no memory for a message. */
+/* Retries while the kernel has no memory for a message. */
 #define SHORT_MS    5
 #define SHORT_TRIES 1000
 
@@ -64,7 +64,8 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     bool was_reset = false;
     ssize_t n;
 
-    /* A peer that ended with messages of ours unread is told of before what it said itself. */
+    /* When a peer ends with our messages unread, ECONNRESET comes before its own last messages:
+     * ignore it once. */
     do {
         n = recvmsg(socket, &h, MSG_CMSG_CLOEXEC | (can_wait ? 0 : MSG_DONTWAIT));
         if (n < 0 && errno == ECONNRESET && !was_reset) {
@@ -81,7 +82,7 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     m->is_cut = (h.msg_flags & MSG_CTRUNC) != 0;
     take_fds(m, &h);
     if (n == 0) {
-        sp_wire_close_fds(m); /* an empty datagram may carry some */
+        sp_wire_close_fds(m); /* an empty datagram may carry descriptors */
         return sp_fail(e, SP_E_STATE, 0, "the other side has ended");
     }
 

@@ -485,7 +485,7 @@ static void on_news(void *user, uint32_t slot)
 static void on_bell(struct sp_watch *w, uint32_t events)
 {
     (void)events; /* the marks are looked at before each sleep */
-    sp_bell_hush(&SP_CONTAINER(w, struct sp_cell, on_bell)->bell);
+    sp_bell_drain(&SP_CONTAINER(w, struct sp_cell, on_bell)->bell);
 }
 
 static bool peek(void *user)

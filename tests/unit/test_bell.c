@@ -139,9 +139,9 @@ static void test_only_a_sleeper_is_woken(void **state)
     assert_true(sp_bell_may_sleep(&cell));
     sp_bell_ring(&front, 1);
     assert_true(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
-    sp_bell_hush(&cell);
+    sp_bell_drain(&cell);
     assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
-    sp_bell_hush(&cell); /* nothing there is fine */
+    sp_bell_drain(&cell); /* nothing there is fine */
     /* Woken once: until it sleeps again nobody writes. */
     sp_bell_ring(&front, 2);
     assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
@@ -162,7 +162,7 @@ static void test_marks_wake_only_when_they_are_told_to(void **state)
     assert_false(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, 0));
     sp_bell_wake(&cell);
     assert_true(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, 0));
-    sp_bell_hush(&front);
+    sp_bell_drain(&front);
     sp_bell_awake(&front);
     assert_int_equal(answer(&front).count, 2);
     assert_true(sp_bell_may_sleep(&front));
@@ -183,7 +183,7 @@ static void test_nobody_is_woken_without_harm(void **state)
     cell.wake[SP_SIDE_CELL] = -1;
     sp_bell_ring(&front, 1);
     assert_true(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, DEADLINE_MS)); /* it reads as ended */
-    sp_bell_hush(&front);
+    sp_bell_drain(&front);
     end();
 }
 
@@ -240,7 +240,7 @@ static bool wait_for_mark(struct sp_bell *b, struct heard *h)
             continue;
         if (!wait_fd(b->wake[b->side], POLLIN, DEADLINE_MS))
             return false;
-        sp_bell_hush(b);
+        sp_bell_drain(b);
         sp_bell_awake(b);
     }
     return true;

@@ -254,7 +254,7 @@ static bool doze(int ms)
 
     if (sp_bell_may_sleep(&bell)) {
         is_rung = wait_fd(bell.wake[SP_SIDE_FRONT], POLLIN, ms);
-        sp_bell_hush(&bell);
+        sp_bell_drain(&bell);
     }
     sp_bell_awake(&bell);
     (void)sp_bell_answer(&bell, ignore_slot, NULL);

@@ -246,7 +246,7 @@ static void on_bell(struct sp_watch *w, uint32_t events)
 {
     (void)w;
     (void)events;
-    sp_bell_hush(&ours);
+    sp_bell_drain(&ours);
 }
 
 #define RINGS 20000

@@ -884,7 +884,7 @@ static bool doze(struct sp_bell *b)
 
     if (sp_bell_may_sleep(b)) {
         is_fine = wait_fd(b->wake[b->side], POLLIN, DEADLINE_MS);
-        sp_bell_hush(b);
+        sp_bell_drain(b);
     }
     sp_bell_awake(b);
     (void)sp_bell_answer(b, ignore_slot, NULL);

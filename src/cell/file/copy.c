@@ -356,7 +356,7 @@ static int is_within(const char *path, const struct identity *root, bool *ret)
             return 0;
         }
         const int up = openat(dir, "..", HOLD);
-        if (up < 0) /* EACCES: then nothing below that directory can be reached from above either */
+        if (up < 0) /* EACCES: not searchable, so the copy cannot descend through it either */
             return errno == EACCES ? 0 : -errno;
         (void)close(dir);
         dir = up;

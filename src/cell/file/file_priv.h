@@ -34,7 +34,7 @@ int sp_file_open_dir(int dir, const char *path);
 /* close() reports delayed write errors: NFS, quotas. */
 int sp_file_close(int fd);
 
-/* Whether path, whose last component is `name`, is a placeholder (core/placeholder.h). */
+/* Whether path is a placeholder directory (core/placeholder.h). name: its last component. */
 bool sp_file_is_placeholder(int dir, const char *path, const char *name);
 
 static inline bool sp_is_dots(const char *name)
@@ -49,7 +49,7 @@ static inline bool sp_is_dots(const char *name)
 struct sp_file_out {
     struct sp_file_answer *answer;
     size_t at;     /* bytes so far */
-    size_t staged; /* of those, in the window and not yet in the memory file */
+    size_t staged; /* bytes in the window that the memory file does not have yet */
 };
 
 int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n);
