@@ -273,7 +273,8 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
     if (r < 0)
         return r;
     s->rpc.server = s->server;
-    s->rpc.environ = environ;
+    s->rpc.env = environ;
+    sp_list_init(&s->rpc.conns);
     s->rpc.keeps_sessions = url.kind != SP_LISTEN_STDIO;
     s->rpc.stats = calloc(sp_method_count + 1, sizeof *s->rpc.stats);
     if (s->rpc.stats == NULL)

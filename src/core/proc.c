@@ -614,7 +614,7 @@ void sp_proc_free(struct sp_proc *p)
         count_starting(p, -1);
     if (p->life != SP_PROC_CLOSED)
         server->stats.live--;
-    if (p->has_news && p->session->client != NULL)
+    if (sp_list_is_linked(&p->news) && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
     server->held_bytes -= held_bytes(p);
     sp_loop_cancel(server->loop, &p->forget_timer);

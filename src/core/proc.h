@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/list.h"
 #include "cell/ring.h"
 #include "core/cells.h"
 #include "core/input.h"
@@ -67,7 +68,6 @@ struct sp_proc {
     bool was_terminated;
     bool is_answered;     /* the cell has answered the start */
     bool is_lost;         /* its cell is gone: exit and close are made up, behind the last record */
-    bool has_news;        /* in its client's list of those with something to send */
     bool is_input_ending; /* its end was asked for and comes after the writes that wait */
     bool has_typist_size; /* its terminal's size is not the owner's */
     uint16_t rows, cols;  /* of its terminal, as the owner wants it */
@@ -88,7 +88,7 @@ struct sp_proc {
     struct sp_ring_state state;                 /* ... at the tail */
     struct sp_ring_cursor sent;                 /* what the attached client was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page: the next often starts there */
-    struct sp_proc *prev_news, *next_news;
+    struct sp_list news; /* linked by its client while there are records to send */
 
     struct sp_input input;
     struct sp_waiters on_started; /* STARTING: requests that came too early */

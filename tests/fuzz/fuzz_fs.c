@@ -28,17 +28,18 @@ static void call(struct sp_conn *conn, const struct sp_method *m, const uint8_t 
         return;
     struct sp_rpc_call c = {.conn = conn, .json = &j, .method = m, .id = SP_STR("1")};
     check_refusal(m->fn(&c, &e), &e);
-    CHECK(conn->requests == NULL && conn->fs == NULL && conn->parked_bytes == 0);
+    CHECK(sp_list_is_empty(&conn->requests) && conn->fs == NULL && conn->parked_bytes == 0);
 }
 
-static void read_path(struct sp_rpc_call *c, const char *key)
+static void read_path(struct sp_json *j, const char *key)
 {
     auto_uri struct sp_uri uri = {0};
     struct sp_err e = {0};
-    const int r = sp_fs_need_path(c, key, &uri, &e);
+    const struct sp_params p = {j, 0, &e};
 
-    if (r < 0) {
-        check_refusal(r, &e);
+    sp_fs_read_path(&p, key, &uri);
+    if (!sp_params_ok(&p)) {
+        check_refusal(sp_params_result(&p), &e);
         return;
     }
     CHECK(uri.text != NULL && (uri.path != NULL) != uri.is_foreign);
@@ -46,20 +47,21 @@ static void read_path(struct sp_rpc_call *c, const char *key)
         CHECK(uri.path[0] == '/' && (uri.path[1] == 0 || uri.path[strlen(uri.path) - 1] != '/'));
 }
 
-static void read_sandbox(struct sp_rpc_call *c)
+static void read_sandbox(struct sp_json *j)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     struct sp_err e = {0};
-    const int r = sp_fs_read_sandbox(c, &a, &e);
+    const struct sp_params p = {j, 0, &e};
 
-    if (r < 0)
-        check_refusal(r, &e);
+    sp_fs_read_sandbox(&p, &a);
+    if (!sp_params_ok(&p))
+        check_refusal(sp_params_result(&p), &e);
     else
         CHECK(a.job.policy == NULL || (a.has_policy && a.job.policy == &a.policy));
     CHECK(!a.has_policy || !a.policy.profile.has_network);
 }
 
-static void read_parts(struct sp_conn *conn, const uint8_t *data, size_t size)
+static void read_parts(const uint8_t *data, size_t size)
 {
     auto_free char *text = fuzz_copy(data, size);
     auto_json struct sp_json j = {0};
@@ -67,11 +69,10 @@ static void read_parts(struct sp_conn *conn, const uint8_t *data, size_t size)
 
     if (sp_json_parse(&j, text, size, &e) < 0 || sp_json_type(&j, 0) != SP_JSON_OBJECT)
         return;
-    struct sp_rpc_call c = {.conn = conn, .json = &j, .method = &sp_methods[0], .id = SP_STR("1")};
-    read_path(&c, "path");
-    read_path(&c, "sourcePath");
-    read_path(&c, "destinationPath");
-    read_sandbox(&c);
+    read_path(&j, "path");
+    read_path(&j, "sourcePath");
+    read_path(&j, "destinationPath");
+    read_sandbox(&j);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -82,6 +83,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < sp_method_count; i++)
         if (strncmp(sp_methods[i].name, "fs/", 3) == 0)
             call(&conn, &sp_methods[i], data, size);
-    read_parts(&conn, data, size);
+    read_parts(data, size);
     return 0;
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "os/notify.h"
-#include "server/rpc/watch_ids.h"
+#include "server/rpc/watches.h"
 #include "test.h"
 
 static char folder[64];

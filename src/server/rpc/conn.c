@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conn: from bytes of a link to a method and back: the envelope, the server's own requests, flow
+ * control, and what ends with a connection.
+ */
 #include "server/rpc/conn.h"
 
 #include <errno.h>
@@ -6,17 +10,17 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/rpc/ask.h"
-#include "server/rpc/conn_priv.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/gated.h"
-#include "server/rpc/http_relay.h"
-#include "server/rpc/process_view.h"
+#include "server/rpc/methods.h"
 #include "server/rpc/push.h"
+#include "server/rpc/start_gate.h"
+#include "server/rpc/text.h"
 #include "server/rpc/watches.h"
 
-/* ---- checks that every method makes ---- */
+/* ---- checks that methods share ---- */
 
 int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e)
 {
@@ -31,13 +35,13 @@ int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e)
                    family);
 }
 
-int sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e)
+struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e)
 {
     if (c->params == SP_JSON_NONE)
-        return sp_fail(e, SP_E_INVALID, 0, "invalid type: null, expected an object of params");
-    if (sp_json_type(c->json, c->params) != SP_JSON_OBJECT)
-        return sp_json_wrong_type(c->json, c->params, "an object of params", e);
-    return 0;
+        (void)sp_fail(e, SP_E_INVALID, 0, "invalid type: null, expected an object of params");
+    else if (sp_json_type(c->json, c->params) != SP_JSON_OBJECT)
+        (void)sp_json_wrong_type(c->json, c->params, "an object of params", e);
+    return (struct sp_params){.json = c->json, .object = c->params, .err = e};
 }
 
 int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
@@ -50,131 +54,64 @@ int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
     return sp_json_wrong_type(c->json, c->params, "unit", e);
 }
 
-/* ---- the envelope ---- */
+/* ---- requests of the server to its client ---- */
 
-static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us);
-
-static void read_again(struct sp_waiter *w)
+bool sp_ask_send(struct sp_ask *a, struct sp_conn *conn, const char *method, struct sp_str params,
+                 void (*answered)(struct sp_ask *a, struct sp_str result))
 {
-    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
-    struct sp_conn *conn = r->conn;
-    const struct sp_str text = r->again.text;
-    const uint64_t started_us = r->started_us;
-    char *copy = malloc(text.n + 1);
+    const struct sp_str name = sp_str_of(method);
 
-    if (copy != NULL)
-        memcpy(copy, text.p, text.n);
-    sp_request_drop(r);
-    if (conn->is_closing) {
-        free(copy);
+    if (conn->is_closing || conn->ask_count >= SP_ASK_MAX)
+        return false;
+    char *const begin = sp_link_reserve(conn->link, 64 + SP_DECIMAL_MAX + name.n + params.n);
+    if (begin == NULL)
+        return false;
+    *a = (struct sp_ask){.answered = answered, .conn = conn, .number = ++conn->last_ask};
+    sp_list_prepend(&conn->asks, &a->link);
+    conn->ask_count++;
+    char *o = sp_put_literal(begin, "{\"id\":");
+    o = sp_put_u64(o, a->number);
+    o = sp_put_literal(o, ",\"method\":\"");
+    o = sp_put_str(o, name);
+    o = sp_put_literal(o, "\",\"params\":");
+    o = sp_put_str(o, params);
+    *o++ = '}';
+    sp_link_commit(conn->link, (size_t)(o - begin));
+    return true;
+}
+
+void sp_ask_withdraw(struct sp_ask *a)
+{
+    if (a->conn == NULL)
         return;
+    sp_list_remove(&a->link);
+    a->conn->ask_count--;
+    a->conn = NULL;
+}
+
+/* A message with a valid result or error. false: this server sent no request of that id. */
+static bool take_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
+{
+    const uint32_t token = sp_json_get(j, 0, "result");
+    int64_t number = 0;
+
+    if (!sp_json_i64(j, id, &number) || number < 1 || (uint64_t)number > conn->last_ask)
+        return false;
+    sp_list_each(i, &conn->asks)
+    {
+        struct sp_ask *a = SP_CONTAINER(i, struct sp_ask, link);
+
+        if (a->number == (uint64_t)number) {
+            sp_ask_withdraw(a);
+            a->answered(a, token == SP_JSON_NONE ? (struct sp_str){0} : sp_json_raw(j, token));
+            break;
+        }
     }
-    if (copy != NULL)
-        dispatch(conn, copy, text.n, started_us);
-    else
-        sp_link_close(conn->link, "out of memory");
-    free(copy);
+    return true;
 }
 
-int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                     struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
-{
-    struct sp_proc *p = sp_session_find(s, id);
-
-    *ret_waits = false;
-    *ret = p;
-    if (p == NULL && c->conn->rpc->gate != NULL)
-        return sp_gated_call(c, s, id, ret_waits, e);
-    if (p == NULL || p->life != SP_PROC_STARTING)
-        return 0;
-    if (c->text.p == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
-    struct sp_request *r = sp_rpc_call_park(c, c->text.n, e);
-    if (r == NULL)
-        return -(int)e->code;
-    memcpy(sp_request_extra(r), c->text.p, c->text.n);
-    r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
-    r->waiter.fn = read_again;
-    sp_waiters_add(&p->on_started, &r->waiter);
-    *ret_waits = true;
-    return 0;
-}
-
-static void malformed(struct sp_conn *conn, const char *detail)
-{
-    char text[600];
-    const bool is_websocket = sp_link_kind(conn->link) == SP_LINK_WEBSOCKET;
-
-    (void)snprintf(text, sizeof text,
-                   "failed to parse %sJSON-RPC message from exec-server %s%s: %s",
-                   is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
-                   sp_link_peer(conn->link), detail);
-    sp_conn_reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
-    sp_conn_count(conn->rpc, NULL, sp_conn_clock_us(), SP_RPC_OUTCOME_ERROR);
-}
-
-static void hang_up(struct sp_conn *conn, const char *why)
-{
-    conn->is_closing = true;
-    sp_link_close(conn->link, why);
-}
-
-static bool is_string_or_null(struct sp_json *j, uint32_t token)
-{
-    return token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_STRING ||
-           sp_json_type(j, token) == SP_JSON_NULL;
-}
-
-static bool is_trace(struct sp_json *j, uint32_t token)
-{
-    if (token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_NULL)
-        return true;
-    return sp_json_type(j, token) == SP_JSON_OBJECT &&
-           is_string_or_null(j, sp_json_get(j, token, "traceparent")) &&
-           is_string_or_null(j, sp_json_get(j, token, "tracestate"));
-}
-
-static bool is_id(const struct sp_json *j, uint32_t token)
-{
-    return sp_json_type(j, token) == SP_JSON_STRING || sp_json_type(j, token) == SP_JSON_INT;
-}
-
-static const struct sp_method *find_method(struct sp_str name)
-{
-    for (size_t i = 0; i < sp_method_count; i++)
-        if (sp_str_eq(sp_str_of(sp_methods[i].name), name))
-            return &sp_methods[i];
-    return NULL;
-}
-
-static void on_request(struct sp_rpc_call *c, struct sp_str name)
-{
-    struct sp_err e = {0};
-    struct sp_conn *conn = c->conn;
-
-    c->method = find_method(name);
-    if (c->method == NULL)
-        (void)sp_fail(&e, SP_E_NO_METHOD, 0,
-                      "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
-    else if (c->method->fn(c, &e) == 0)
-        return;
-    sp_conn_reply_failure(conn, c->id, &e);
-    sp_conn_count(conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_ERROR);
-}
-
-static void on_notification(struct sp_conn *conn, struct sp_str name)
-{
-    if (!sp_str_eq(name, SP_STR("initialized"))) {
-        hang_up(conn, "a notification that only a server may send");
-    } else if (conn->state == SP_CONN_NEW) {
-        hang_up(conn, "initialized before initialize");
-    } else {
-        conn->state = SP_CONN_READY;
-    }
-}
-
-/* What is wrong with a message that has no method; NULL: it is an answer. */
-static const char *judge_answer(struct sp_json *j, uint32_t id)
+/* What is wrong with a message that has no method; NULL: it is a well-formed answer. */
+static const char *check_answer(struct sp_json *j, uint32_t id)
 {
     const uint32_t error = sp_json_get(j, 0, "error");
     struct sp_err e = {0};
@@ -195,7 +132,110 @@ static const char *judge_answer(struct sp_json *j, uint32_t id)
     return id == SP_JSON_NONE ? "missing field `id`" : NULL;
 }
 
-/* Whether it may be about a process that is starting: of its own session, or of one it names. */
+/* ---- the envelope ---- */
+
+static void reply_malformed(struct sp_conn *conn, const char *detail)
+{
+    char text[600];
+    const bool is_websocket = sp_link_kind(conn->link) == SP_LINK_WEBSOCKET;
+
+    (void)snprintf(text, sizeof text,
+                   "failed to parse %sJSON-RPC message from exec-server %s%s: %s",
+                   is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
+                   sp_link_peer(conn->link), detail);
+    sp_conn_reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
+    sp_conn_count(conn->rpc, NULL, sp_clock_us(), SP_RPC_OUTCOME_ERROR);
+}
+
+static void hang_up(struct sp_conn *conn, const char *why)
+{
+    conn->is_closing = true;
+    sp_link_close(conn->link, why);
+}
+
+static bool is_string_or_null(const struct sp_json *j, uint32_t token)
+{
+    return token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_STRING ||
+           sp_json_type(j, token) == SP_JSON_NULL;
+}
+
+static bool is_trace(struct sp_json *j, uint32_t token)
+{
+    if (token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_NULL)
+        return true;
+    return sp_json_type(j, token) == SP_JSON_OBJECT &&
+           is_string_or_null(j, sp_json_get(j, token, "traceparent")) &&
+           is_string_or_null(j, sp_json_get(j, token, "tracestate"));
+}
+
+static void on_request(struct sp_rpc_call *c, struct sp_str name)
+{
+    struct sp_conn *conn = c->conn;
+    struct sp_err e = {0};
+
+    for (size_t i = 0; i < sp_method_count && c->method == NULL; i++)
+        if (sp_str_eq(sp_str_of(sp_methods[i].name), name))
+            c->method = &sp_methods[i];
+    if (c->method == NULL)
+        (void)sp_fail(&e, SP_E_NO_METHOD, 0,
+                      "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
+    else if (c->method->fn(c, &e) == 0)
+        return;
+    sp_conn_reply_failure(conn, c->id, &e);
+    sp_conn_count(conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_ERROR);
+}
+
+static void on_notification(struct sp_conn *conn, struct sp_str name)
+{
+    if (!sp_str_eq(name, SP_STR("initialized")))
+        hang_up(conn, "a notification that only a server may send");
+    else if (conn->state == SP_CONN_NEW)
+        hang_up(conn, "initialized before initialize");
+    else
+        conn->state = SP_CONN_READY;
+}
+
+static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str copy,
+                      uint64_t started_us)
+{
+    const uint32_t id = sp_json_get(j, 0, "id");
+    const uint32_t method = sp_json_get(j, 0, "method");
+    struct sp_err e = {0};
+
+    if (id != SP_JSON_NONE && sp_json_type(j, id) != SP_JSON_STRING &&
+        sp_json_type(j, id) != SP_JSON_INT) {
+        reply_malformed(conn, "data did not match any variant of untagged enum RequestId: an id is "
+                              "a string or a 64-bit integer");
+    } else if (method == SP_JSON_NONE) {
+        const char *wrong = check_answer(j, id);
+
+        if (wrong != NULL)
+            reply_malformed(conn, wrong);
+        else if (!take_answer(conn, j, id))
+            hang_up(conn, "an answer to nothing that this server asked");
+    } else if (sp_json_type(j, method) != SP_JSON_STRING) {
+        (void)sp_json_wrong_type(j, method, "a string", &e);
+        reply_malformed(conn, e.msg);
+    } else if (id == SP_JSON_NONE) {
+        on_notification(conn, sp_json_str(j, method));
+    } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
+        reply_malformed(conn, "invalid type: `trace` is not a W3C trace context");
+    } else {
+        struct sp_rpc_call c = {.conn = conn,
+                                .json = j,
+                                .id = sp_json_raw(j, id),
+                                .started_us = started_us,
+                                .params = sp_json_get(j, 0, "params"),
+                                .text = copy};
+
+        if (c.params != SP_JSON_NONE && sp_json_type(j, c.params) == SP_JSON_NULL)
+            c.params = SP_JSON_NONE;
+        on_request(&c, sp_json_str(j, method));
+    }
+}
+
+/* Whether the request may concern a process that is starting: one of the connection's session, or,
+ * if the message names a session, of any. */
 static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_t len)
 {
     static const char named[] = "\"sessionId\"";
@@ -212,57 +252,68 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     struct sp_err e = {0};
     auto_free char *copy = NULL;
 
-    /* Reading changes the text; a request for a process that is starting is read again later. */
+    /* Parsing unescapes strings in place, so a message that may be parsed again is copied first. */
     if (may_have_to_wait(conn, text, len) && (copy = malloc(len + 1)) != NULL)
         memcpy(copy, text, len);
-    if (sp_json_parse(j, text, len, &e) < 0) {
-        if (e.code == SP_E_SYSTEM)
-            hang_up(conn, "out of memory");
+    if (sp_json_parse(j, text, len, &e) == 0) {
+        if (sp_json_type(j, 0) == SP_JSON_OBJECT)
+            on_object(conn, j, (struct sp_str){copy, copy != NULL ? len : 0}, started_us);
         else
-            malformed(conn, e.msg);
-        sp_json_trim(j);
-        return;
-    }
-    if (sp_json_type(j, 0) != SP_JSON_OBJECT) {
-        malformed(conn, "expected a JSON-RPC object");
-        sp_json_trim(j);
-        return;
-    }
-    const uint32_t id = sp_json_get(j, 0, "id");
-    const uint32_t method = sp_json_get(j, 0, "method");
-    if (id != SP_JSON_NONE && !is_id(j, id)) {
-        malformed(conn, "data did not match any variant of untagged enum RequestId: an id is a "
-                        "string or a 64-bit integer");
-    } else if (method == SP_JSON_NONE) {
-        const char *wrong = judge_answer(j, id);
-
-        if (wrong != NULL)
-            malformed(conn, wrong);
-        else if (!sp_ask_take(conn, j, id))
-            hang_up(conn, "an answer to nothing that this server asked");
-    } else if (sp_json_type(j, method) != SP_JSON_STRING) {
-        (void)sp_json_wrong_type(j, method, "a string", &e);
-        malformed(conn, e.msg);
-    } else if (id == SP_JSON_NONE) {
-        on_notification(conn, sp_json_str(j, method));
-    } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
-        malformed(conn, "invalid type: `trace` is not a W3C trace context");
+            reply_malformed(conn, "expected a JSON-RPC object");
+    } else if (e.code == SP_E_SYSTEM) {
+        hang_up(conn, "out of memory");
     } else {
-        struct sp_rpc_call c = {.conn = conn,
-                                .json = j,
-                                .id = sp_json_raw(j, id),
-                                .started_us = started_us,
-                                .params = sp_json_get(j, 0, "params"),
-                                .text = {copy, copy != NULL ? len : 0}};
-
-        if (c.params != SP_JSON_NONE && sp_json_type(j, c.params) == SP_JSON_NULL)
-            c.params = SP_JSON_NONE;
-        on_request(&c, sp_json_str(j, method));
+        reply_malformed(conn, e.msg);
     }
     sp_json_trim(j);
 }
 
-/* ---- the link ---- */
+/* ---- calls about a process that is starting ---- */
+
+static void on_started(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
+    struct sp_conn *conn = r->conn;
+    const struct sp_str text = r->again.text;
+    const uint64_t started_us = r->started_us;
+    auto_free char *copy = malloc(text.n + 1);
+
+    if (copy != NULL)
+        memcpy(copy, text.p, text.n);
+    sp_request_drop(r);
+    if (conn->is_closing)
+        return;
+    if (copy != NULL)
+        dispatch(conn, copy, text.n, started_us);
+    else
+        sp_link_close(conn->link, "out of memory");
+}
+
+int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                     struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
+{
+    struct sp_proc *p = sp_session_find(s, id);
+
+    *ret_waits = false;
+    *ret = p;
+    if (p == NULL && c->conn->rpc->gate != NULL)
+        return sp_gated_call(c, s, id, ret_waits, e);
+    if (p == NULL || p->life != SP_PROC_STARTING)
+        return 0;
+    if (c->text.p == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+    struct sp_request *r = sp_rpc_call_park(c, c->text.n, e);
+    if (r == NULL)
+        return -(int)e->code;
+    memcpy(sp_request_extra(r), c->text.p, c->text.n);
+    r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
+    r->waiter.fn = on_started;
+    sp_waiters_add(&p->on_started, &r->waiter);
+    *ret_waits = true;
+    return 0;
+}
+
+/* ---- flow control ---- */
 
 static void pause_if_full(struct sp_conn *conn)
 {
@@ -284,11 +335,17 @@ static void resume_if_room(struct sp_conn *conn)
 
 void sp_conn_resume_all(struct sp_rpc *rpc)
 {
-    for (struct sp_conn *c = rpc->first; c != NULL; c = c->next) {
-        c->waits_for_cell = false; /* whose cell is still full finds out with its next request */
-        resume_if_room(c);
+    /* A connection whose cell is still full is paused again after its next request. */
+    sp_list_each(i, &rpc->conns)
+    {
+        struct sp_conn *conn = SP_CONTAINER(i, struct sp_conn, in_rpc);
+
+        conn->waits_for_cell = false;
+        resume_if_room(conn);
     }
 }
+
+/* ---- events of the link ---- */
 
 static void on_message(void *user, char *text, size_t len)
 {
@@ -297,7 +354,7 @@ static void on_message(void *user, char *text, size_t len)
     if (conn->is_closing)
         return;
     const uint64_t pushes = sp_server_pushes(conn->rpc->server);
-    dispatch(conn, text, len, sp_conn_clock_us());
+    dispatch(conn, text, len, sp_clock_us());
     conn->waits_for_cell = conn->waits_for_cell || sp_server_pushes(conn->rpc->server) != pushes;
     pause_if_full(conn);
 }
@@ -308,7 +365,7 @@ static void on_not_text(void *user)
 
     if (conn->is_closing)
         return;
-    malformed(conn, "invalid UTF-8");
+    reply_malformed(conn, "invalid UTF-8");
     pause_if_full(conn);
 }
 
@@ -316,7 +373,7 @@ static void on_drained(void *user)
 {
     struct sp_conn *conn = user;
 
-    resume_if_room(conn); /* before the queue is filled again: requests come first */
+    resume_if_room(conn); /* before the queue fills up again: requests come first */
     sp_files_resume(conn->rpc->server->files, &conn->files);
     sp_waiters_wake(&conn->on_drained);
     sp_push_all(conn);
@@ -328,45 +385,45 @@ static void on_closed(void *user, const char *why)
     struct sp_rpc *rpc = conn->rpc;
 
     sp_log(SP_LOG_INFO, "connection %s closed: %s", sp_link_peer(conn->link), why);
-    sp_web_close(conn);
-    while (conn->requests != NULL) {
-        struct sp_request *r = conn->requests;
+    sp_web_close(conn); /* before the requests, which its jobs refer to */
+    while (!sp_list_is_empty(&conn->requests)) {
+        struct sp_request *r =
+            SP_CONTAINER(sp_list_first(&conn->requests), struct sp_request, link);
 
         if (r->proc != NULL && r->proc->start_wait == &r->start.wait)
             r->proc->start_wait = NULL;
         sp_conn_count(rpc, r->method, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
     }
-    while (conn->news_first != NULL)
-        sp_push_remove(conn, conn->news_first);
+    while (sp_list_take_first(&conn->news) != NULL)
+        ;
     sp_process_views_close(conn);
     sp_fs_free(conn);
     sp_watches_drop(conn);
     if (conn->session != NULL)
         sp_session_detach(conn->session, rpc->keeps_sessions && !conn->ends_session);
-    if (conn->prev != NULL)
-        conn->prev->next = conn->next;
-    else
-        rpc->first = conn->next;
-    if (conn->next != NULL)
-        conn->next->prev = conn->prev;
+    sp_list_remove(&conn->in_rpc);
     free(conn);
 }
 
 static const struct sp_link_ops link_ops = {
     .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
 
+/* ---- events of the session ---- */
+
 static void on_news(struct sp_session_client *client, struct sp_proc *p)
 {
     struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
 
-    sp_push_add(conn, p);
+    if (!sp_list_is_linked(&p->news))
+        sp_list_append(&conn->news, &p->news);
     sp_push_all(conn);
 }
 
 static void on_gone(struct sp_session_client *client, struct sp_proc *p)
 {
-    sp_push_remove(SP_CONTAINER(client, struct sp_conn, client), p);
+    (void)client;
+    sp_list_remove(&p->news);
 }
 
 static void on_challenge(struct sp_session_client *client)
@@ -386,10 +443,14 @@ bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **re
         (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
     conn->rpc = rpc;
     conn->link = l;
-    conn->next = rpc->first;
-    if (rpc->first != NULL)
-        rpc->first->prev = conn;
-    rpc->first = conn;
+    sp_list_init(&conn->requests);
+    sp_list_init(&conn->news);
+    sp_list_init(&conn->views);
+    sp_list_init(&conn->view_news);
+    sp_list_init(&conn->gated);
+    sp_list_init(&conn->asks);
+    sp_list_init(&conn->web_jobs);
+    sp_list_prepend(&rpc->conns, &conn->in_rpc);
     rpc->connections++;
     sp_log(SP_LOG_INFO, "connection %s opened", sp_link_peer(l));
     *ret_ops = &link_ops;

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conn: one client's connection: the envelope, the order of checks, requests that wait, and what
- * is pushed to it.
+ * conn: one client's connection.
+ *
+ * conn.c reads the JSON-RPC envelope and calls the method; request.c writes replies and keeps the
+ * requests that cannot be answered yet. A request is answered at once or parked as a sp_request
+ * until its process, its file or its time-out comes; a parked request delays no other. The limits
+ * below bound what a client can make the server hold.
  *
  *   NEW --initialize--> GREETED --initialized--> READY
- *
- * A request is answered at once or becomes a sp_request that waits for its process or its time. A
- * waiting request stalls no other. Everything here is bounded: see the limits below.
  */
 #ifndef SP_SERVER_RPC_CONN_H
 #define SP_SERVER_RPC_CONN_H
 
 #include "base/json.h"
+#include "base/list.h"
 #include "core/files.h"
 #include "core/http_client.h"
 #include "core/session.h"
 #include "os/host.h"
 #include "server/net/link.h"
+#include "server/rpc/params.h"
 
 #define SP_CONN_MAX_READS  4096        /* parked process/read */
 #define SP_CONN_MAX_WRITES 1024        /* blocked process/write */
-#define SP_CONN_MAX_PARKED (64U << 20) /* bytes that waiting requests hold */
+#define SP_CONN_MAX_PARKED (64U << 20) /* bytes that parked requests hold */
 #define SP_CONN_MAX_VIEWS  256         /* attached processes of other sessions */
-#define SP_CONN_MAX_QUEUED (4U << 20)  /* replies not sent: read no more requests beyond this */
+#define SP_CONN_MAX_QUEUED (4U << 20)  /* unsent replies: no further request is read beyond this */
 
 /* Upper bounds of the request duration histogram, in microseconds. */
 #define SP_RPC_BUCKETS 21
@@ -34,101 +37,97 @@ struct sp_method_stats {
     uint64_t buckets[SP_RPC_BUCKETS + 1];
 };
 
-struct sp_start_gate;
+struct sp_fs;
+struct sp_fs_handle;
+struct sp_gated;
 struct sp_method;
+struct sp_request;
+struct sp_start_gate;
 struct sp_watches;
 
-/* What all connections share. */
+/* Shared by all connections. */
 struct sp_rpc {
     struct sp_server *server;
     struct sp_host host;
-    char *const *environ;
-    bool keeps_sessions;        /* false on stdio: the session ends with its connection */
-    struct sp_start_gate *gate; /* who is asked before a process starts; NULL: nobody */
-    struct sp_json json;
-    struct sp_watches *watches; /* of missing files; NULL: none yet */
-    struct sp_web *web;         /* requests to web servers; NULL: none yet */
-    struct sp_conn *first;
-    struct sp_method_stats *stats; /* by method, the last one for unknown methods */
+    char *const *env;              /* variables that commands may inherit */
+    bool keeps_sessions;           /* false on stdio: the session ends with its connection */
+    struct sp_start_gate *gate;    /* decides about every start; NULL: all may start */
+    struct sp_json json;           /* the tape of the message that is being read */
+    struct sp_watches *watches;    /* fs/watchMissing; NULL until the first one */
+    struct sp_web *web;            /* http/request; NULL until the first one */
+    struct sp_list conns;          /* initialised by the owner, before the first connection */
+    struct sp_method_stats *stats; /* by method; one more for unknown methods */
     uint64_t connections;
 };
 
 enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
 
-struct sp_ask;
-struct sp_fs;
-struct sp_fs_handle;
-struct sp_gated;
-struct sp_request;
-struct sp_process_view;
-struct sp_web_job;
-
 struct sp_conn {
     struct sp_session_client client;
     struct sp_rpc *rpc;
     struct sp_link *link;
-    struct sp_conn *prev, *next;
+    struct sp_list in_rpc;
     enum sp_conn_state state;
     bool is_closing;
-    bool is_paused;       /* reads no requests: too much is queued */
-    bool waits_for_cell;  /* ... for a cell that it asked for something */
-    bool ends_session;    /* its client has no use for the session any more */
-    bool takes_approvals; /* its client answers approval/request */
+    bool is_paused;       /* the link reads no requests: replies pile up, or ... */
+    bool waits_for_cell;  /* ... the socket of a cell is full */
+    bool ends_session;    /* session/end was called: no resume */
+    bool takes_approvals; /* the client answers approval/request */
     struct sp_session *session;
-    struct sp_request *requests; /* those that wait */
+    struct sp_list requests; /* parked */
     unsigned parked_reads, parked_writes;
     size_t parked_bytes;
-    struct sp_waiters on_drained; /* reads that are ready but found the link full */
-    struct sp_proc *news_first, *news_last;
-    struct sp_process_view *views; /* what it is attached to besides its own processes */
+    struct sp_waiters on_drained; /* reads with a result that found the link full */
+    struct sp_list news;          /* sp_proc.news: own processes with records to send */
+    struct sp_list views;         /* attached processes of other sessions */
     unsigned view_count;
-    struct sp_process_view *view_news_first, *view_news_last;
-    bool is_views_turn;     /* its own processes were served last */
-    struct sp_gated *gated; /* starts that wait for leave */
-    struct sp_ask *asks;    /* what its client was asked and has not answered */
+    struct sp_list view_news;
+    bool is_views_turn;   /* own processes were served last */
+    struct sp_list gated; /* starts that wait for the gate */
+    struct sp_list asks;  /* requests to the client without an answer */
     unsigned ask_count;
     uint64_t last_ask;
     struct sp_files_client files;
-    struct sp_fs *fs; /* its open files; NULL: none yet */
+    struct sp_fs *fs; /* open files; NULL until the first one */
     struct sp_web_client web;
-    struct sp_web_job *web_jobs; /* its requests to web servers */
+    struct sp_list web_jobs; /* http/request under way */
 };
 
-/* One request while it is looked at. All strings are borrowed from the message. */
+/* One request while its method runs. All strings are borrowed from the message. */
 struct sp_rpc_call {
     struct sp_conn *conn;
     struct sp_json *json;
     const struct sp_method *method;
     uint32_t params;  /* token, or SP_JSON_NONE */
-    struct sp_str id; /* as it was written */
+    struct sp_str id; /* raw JSON */
     uint64_t started_us;
-    struct sp_str text; /* a copy of the whole message, if it may be about a starting process */
+    struct sp_str text; /* copy of the message if its process may still be starting; else p NULL */
 };
 
-/* What a request does in several steps: its first member. */
+/* State of a request that takes several steps; embedded as the first member. */
 struct sp_task {
-    void (*free)(struct sp_task *t); /* the request ends, in whatever way */
+    void (*free)(struct sp_task *t); /* called once, when the request ends or is dropped */
 };
 
-/* A request that waits. */
+/* A parked request. */
 struct sp_request {
     struct sp_conn *conn;
-    struct sp_request *prev, *next;
+    struct sp_list link; /* in conn->requests */
     const struct sp_method *method;
     uint64_t started_us;
-    struct sp_proc *proc; /* NULL: none yet */
+    struct sp_proc *proc; /* counted in proc->requests; NULL: none */
     struct sp_waiter waiter;
-    struct sp_waiter on_freed; /* the process is gone: it belonged to a session that ended */
+    struct sp_waiter on_freed; /* the process is freed with its session: the request fails */
     struct sp_timer timer;
     size_t held_bytes;
-    bool is_read, is_write, is_ask, is_stdin_end, is_file;
-    struct sp_fs_handle *handle; /* that a block is read from or written to; NULL: none */
-    struct sp_gated *gated;      /* a start that waits for leave; else NULL */
+    bool is_read, is_write, is_ask, is_stdin_end, is_file; /* which member of the union is live */
+    struct sp_fs_handle *handle; /* a reference of a block operation; NULL: none */
+    struct sp_gated *gated;      /* a start that waits for the gate; else NULL */
     struct sp_task *task;        /* NULL: none */
     union {
         struct {
             uint64_t after_seq, max_bytes;
-            bool is_due; /* its time has passed: answered as soon as the link has room */
+            bool is_due; /* timed out: answered as soon as the link has room */
         } read;
         struct {
             struct sp_str id, bytes; /* behind the struct */
@@ -141,12 +140,12 @@ struct sp_request {
             bool is_signal;
         } ask;
         struct {
-            struct sp_str text; /* behind the struct: the message, to be read again */
+            struct sp_str text; /* behind the struct: the message, to be parsed again */
         } again;
         struct {
             struct sp_files_call call;
             void (*done)(struct sp_request *r, const struct sp_file_answer *a);
-            struct sp_str name; /* behind the struct: what the answer is about */
+            struct sp_str name; /* behind the struct: the path, for error texts */
             bool follows;
         } file;
     };
@@ -155,10 +154,11 @@ struct sp_request {
 
 struct sp_method {
     const char *name;
-    const char *family; /* in the texts of state errors; NULL: allowed in every state */
-    /* 0: answered or waiting; else the error is sent. Order: decode, sp_rpc_call_check, work. */
+    const char *family; /* for the texts of state errors; NULL: allowed in every state */
+    /* 0: answered or parked; else the error in *e is sent. Order: decode, sp_rpc_call_check, work.
+     */
     int (*fn)(struct sp_rpc_call *c, struct sp_err *e);
-    /* The same about a process whose start waits for leave; NULL: the error that it is starting. */
+    /* Called instead if the start of the process waits for the gate; NULL: "is starting". */
     int (*gated)(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
 };
 
@@ -168,42 +168,55 @@ extern const size_t sp_method_count;
 /* For sp_listen_options.opened; user is the struct sp_rpc. */
 bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                     void **ret_user);
-/* The cell takes messages again. */
+/* A cell's socket has room again. */
 void sp_conn_resume_all(struct sp_rpc *rpc);
 
 /* ---- for the methods ---- */
 
 /* Whether the connection is in the state that the method needs. */
 int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e);
-/* The params as an object. */
-int sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e);
+/* The params, which must be an object. */
+struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e);
 /* No params: absent, null or {}. */
 int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e);
 
-/* A reply under construction: text for "result" goes to the returned place, at most `max` bytes;
- * NULL: no memory, the connection is closing. */
+/* Reserves room for a reply: the text of "result", at most `max` bytes, goes to the returned place.
+ * NULL: out of memory, the link is closing. */
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
 void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
-void sp_rpc_call_done(struct sp_rpc_call *c); /* the reply was written by the caller */
+void sp_rpc_call_done(struct sp_rpc_call *c); /* after sp_reply_end */
 
-/* A waiting request with `extra` bytes of its own behind it. NULL and an error: at a limit. */
+/* Parks the request, with `extra` bytes behind it. NULL and an error: at a limit, no memory. */
 struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e);
-/* It holds so much elsewhere, too. */
+/* Counts memory elsewhere that lives as long as the request. */
 int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e);
-/* The process it waits for: not forgotten while a request refers to it. */
+/* Refers to a process, which is not forgotten until the request ends. */
 void sp_request_hold(struct sp_request *r, struct sp_proc *p);
-char *sp_request_extra(struct sp_request *r); /* where those bytes are, aligned for anything */
-void sp_request_reply(struct sp_request *r, struct sp_str result);  /* ends it */
-void sp_request_fail(struct sp_request *r, const struct sp_err *e); /* ends it */
-void sp_request_end(struct sp_request *r, bool is_ok); /* the reply was written by the caller */
+char *sp_request_extra(struct sp_request *r); /* the extra bytes, aligned for any type */
+
+/* Each of these ends the request and frees it. */
+void sp_request_reply(struct sp_request *r, struct sp_str result);
+void sp_request_fail(struct sp_request *r, const struct sp_err *e);
+void sp_request_fail_memory(struct sp_request *r, const char *what); /* ENOMEM while `what` */
+void sp_request_end(struct sp_request *r, bool is_ok);               /* after sp_reply_end */
+void sp_request_drop(struct sp_request *r);                          /* without an answer */
 
 /*
- * The process of a session that the call is about, or NULL. One that is starting: the call waits
- * for that and is then read again from the beginning; *ret_waits says so, also of a call that was
- * answered here, since the start waits for leave.
+ * The process that the call is about; *ret NULL: unknown. If the process is starting, the call is
+ * parked and parsed again from the beginning once it has started. If its start waits for the gate,
+ * the method's `gated` answers. *ret_waits is true in both cases: the method returns.
  */
 int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
                      struct sp_proc **ret, bool *ret_waits, struct sp_err *e);
+
+/* ---- between conn.c, request.c and the gate ---- */
+
+enum sp_rpc_outcome { SP_RPC_OUTCOME_OK, SP_RPC_OUTCOME_ERROR, SP_RPC_OUTCOME_DISCONNECTED };
+/* Counts one finished request. m NULL: an unknown method. */
+void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
+                   enum sp_rpc_outcome how);
+void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
+void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_err *e);
 
 #endif

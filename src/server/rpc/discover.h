@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * discover: one capability root: what plugin is there, what skills (exec-server-protocol.md 4.5).
+ * discover: one root of capabilityRoots/discoverV1: its plugin and its skills.
  *
- * A root is looked at in steps, each one file operation, under the root's sandbox if it has one.
- * Whatever is wrong with it is said in its own warnings and error and stops no other.
+ * m_discover.c takes a root through its steps; discover_files.c finds and reads the files, one file
+ * operation at a time, under the root's sandbox if it has one. What is wrong with a root goes into
+ * its own warnings and error and stops no other root.
  */
 #ifndef SP_SERVER_RPC_DISCOVER_H
 #define SP_SERVER_RPC_DISCOVER_H
@@ -25,8 +26,8 @@
 /* A file that the walk found. */
 struct sp_found {
     const char *path;
-    const char *key; /* what it is sorted by: a URI */
-    uint32_t rank;   /* among those with the same key */
+    const char *key; /* sort key: a URI */
+    uint32_t rank;   /* order among those with the same key */
 };
 
 struct sp_found_list {
@@ -37,27 +38,26 @@ struct sp_found_list {
 struct sp_root {
     struct sp_files_call call;
     struct sp_discovery *all;
-    struct sp_str id; /* as JSON */
+    struct sp_buf id; /* as JSON */
     struct sp_uri uri;
     struct sp_policy policy;
     bool has_policy, is_restricted;
 
-    /* on the way */
+    /* State of the walk through the steps. */
     struct sp_arena arena;
     struct sp_found_list skills, manifests;
-    void (*then)(struct sp_root *r);  /* after a file was asked for; r->text says whether it came */
-    char path[SP_FILE_MAX_PATH + 64]; /* the file that is asked for */
-    char dir[SP_FILE_MAX_PATH + 1];   /* where manifests are looked for */
-    uint32_t next;                    /* manifest name, manifest or skill that is next */
+    void (*then)(struct sp_root *r); /* the step after the file under way; r->text has the result */
+    char path[SP_FILE_MAX_PATH + 64]; /* the file under way */
+    char dir[SP_FILE_MAX_PATH + 1];   /* the directory whose manifest is looked for */
+    uint32_t next;                    /* index of the next manifest name, manifest or skill */
     size_t bundle;                    /* bytes of its files so far */
     bool is_walked;
-    bool has_inline_servers;              /* in the plugin's manifest, ... */
-    const char *servers_path, *apps_path; /* ... or files that it names; NULL: none */
-    const char
-        *plugin_root;   /* URI of what the first of the namespace manifests is about, or NULL */
-    struct sp_buf text; /* the file's contents; data NULL: there is none */
+    bool has_inline_servers;              /* the manifest has the MCP servers itself, ... */
+    const char *servers_path, *apps_path; /* ... or names files; NULL: none. In the arena */
+    const char *plugin_root; /* URI of the directory with the first manifest found; NULL: none */
+    struct sp_buf text;      /* contents of the last file; data NULL: not there or unusable */
 
-    /* JSON of what was found */
+    /* JSON of the answer */
     struct sp_buf manifest, mcp, apps; /* empty: null */
     struct sp_buf skills_out, namespaces, warnings, error;
 };
@@ -67,50 +67,34 @@ struct sp_discovery {
     struct sp_request *request;
     struct sp_root *roots;
     uint32_t count, begun, ended;
-    bool is_beginning; /* roots that end at once are not to begin the next ones */
+    bool is_beginning; /* roots that end at once do not begin the next ones */
     size_t bytes;      /* of the answer so far */
 };
 
-/* Begins; sp_root_ended is called from within or later. */
-void sp_root_begin(struct sp_root *r);
-void sp_root_rest(struct sp_root *r); /* it has ended: keeps nothing but what is answered */
-void sp_root_done(struct sp_root *r); /* frees it, whatever it is doing */
-/* In m_discover.c. */
+/* In m_discover.c: the root has ended, with or without an error. */
 void sp_root_ended(struct sp_root *r);
 
-/* The object of the answer. false: no room. */
-bool sp_root_add(struct sp_buf *b, const struct sp_root *r);
+/* ---- discover_files.c ---- */
 
-/* ---- between the files of a root ---- */
-
-/* Counts bytes of the answer. false: there is no more room. */
-bool sp_root_charge(struct sp_root *r, size_t bytes);
-/* A warning, if there is room. */
+/* Adds a warning, if there is room in the answer. */
 void sp_root_say(struct sp_root *r, struct sp_str text);
-/* The same: `before` URI `after`. */
-void sp_root_warn(struct sp_root *r, const char *before, const char *path, const char *after);
-/* "failed to WHAT capability root URI: why": its end. */
+/* Ends the root with the error "failed to WHAT capability root URI: why". The reason is in *a, or
+ * in *e if there is no answer. */
 void sp_root_fail(struct sp_root *r, const char *what, const struct sp_file_answer *a,
                   const struct sp_err *e);
-/* Asks; if that is refused the root has failed, and ended. */
+/* Begins a file operation. If it is refused, the root has failed and ended. */
 void sp_root_ask(struct sp_root *r, enum sp_file_op op, const char *path,
                  void (*done)(struct sp_files_call *call, const struct sp_file_answer *a,
                               const struct sp_err *e));
-/* r->path, if it is a file: its text into r->text; then r->then. */
+/* Reads r->path, if it is a regular file, into r->text; then calls `then`. */
 void sp_root_read(struct sp_root *r, void (*then)(struct sp_root *r));
-/* {"path":...,"contents":...} of the file that was read. */
+/* Appends {"path":...,"contents":...} of the file that was read. */
 bool sp_root_add_file(struct sp_root *r, struct sp_buf *to);
-/* What the walk found, in order; its errors become warnings. false: no memory. */
+/* Fills skills and manifests from the walk, sorted; errors of the walk become warnings. false: no
+ * memory. */
 bool sp_root_collect(struct sp_root *r, struct sp_str entries, bool is_cut);
-
-/* What a plugin's manifest says about its other files; paths are of the root's arena, NULL: none.
- */
-struct sp_declared {
-    bool has_inline_servers;
-    const char *servers, *apps;
-};
-/* The manifest is r->text, which is used up. */
-struct sp_declared sp_root_declared(struct sp_root *r);
+/* Reads from the manifest in r->text, which is used up, which other files the plugin has. */
+void sp_root_read_manifest(struct sp_root *r);
 
 extern const char *const sp_manifest_names[3];
 

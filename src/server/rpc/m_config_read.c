@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * environmentConfig/read: parts of the Codex configuration of this machine, layer by layer. The
- * files are read by processes for file operations, one after the other; what they say is hostile.
+ * environmentConfig/read: selected keys of the Codex configuration of this machine, layer by layer.
+ * The files are read one after the other by core/files.h, like the client's own; their contents are
+ * not trusted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,25 +15,25 @@
 #include "base/toml_select.h"
 #include "base/toml_write.h"
 #include "base/uri.h"
-#include "server/rpc/conn_priv.h"
 #include "server/rpc/fs.h"
 #include "server/rpc/methods.h"
 
-#define MAX_LAYER (4U << 20) /* bytes of a layer's text: the file has at most SP_TOML_MAX_BYTES */
+#define MAX_LAYER (4U << 20) /* bytes of a layer's TOML text; its file has SP_TOML_MAX_BYTES */
 
 struct paths {
     struct sp_toml_path *items;
     uint32_t count;
 };
 
-/* Where layers come from, lowest first. */
+/* A file that becomes a layer. */
 struct source {
     const char *path;  /* NULL: config.toml in the Codex home */
-    const char *label; /* NULL: the path says it */
+    const char *label; /* shown before the path; NULL: the path alone */
     bool is_requirements;
-    bool is_below_cloud; /* what a cloud says goes above it */
+    bool is_below_cloud; /* counts for cloudInsertionIndex */
 };
 
+/* Lowest layer first. */
 static const struct source sources[] = {
     {.path = "/etc/codex/config.toml", .label = "system", .is_below_cloud = true},
     {.label = "user"},
@@ -54,12 +55,12 @@ struct config_read {
     struct sp_files_call call;
     struct sp_arena arena; /* the keys of the paths */
     struct stack config, requirements;
-    size_t source; /* that is being read */
+    size_t source; /* index of the one being read */
     char home[SP_FILE_MAX_PATH + 1];
-    char path[SP_FILE_MAX_PATH + 32]; /* of that source */
+    char path[SP_FILE_MAX_PATH + 32]; /* of the source */
 };
 
-static void free_task(struct sp_task *t)
+static void free_config_read(struct sp_task *t)
 {
     struct config_read *c = SP_CONTAINER(t, struct config_read, task);
 
@@ -73,11 +74,6 @@ static void free_task(struct sp_task *t)
 }
 
 /* ---- asking ---- */
-
-static void fail(struct config_read *c, const struct sp_err *e)
-{
-    sp_request_fail(c->request, e);
-}
 
 typedef void done_fn(struct sp_files_call *call, const struct sp_file_answer *a,
                      const struct sp_err *e);
@@ -97,7 +93,7 @@ static void ask(struct config_read *c, enum sp_file_op op, const char *path, don
 
     c->call.done = done;
     if (sp_files_ask(conn->rpc->server->files, &conn->files, &job, &c->call, &e) < 0)
-        fail(c, &e);
+        sp_request_fail(c->request, &e);
 }
 
 /* ---- the answer ---- */
@@ -118,7 +114,6 @@ static void answer(struct config_read *c)
     const struct sp_host *host = &c->request->conn->rpc->host;
     auto_buf struct sp_buf b = {0};
     struct utsname name = {0};
-    struct sp_err e = {0};
 
     (void)uname(&name);
     const bool ok = sp_buf_printf(&b, "{\"userHomeDir\":") &&
@@ -130,16 +125,15 @@ static void answer(struct config_read *c)
                     sp_buf_printf(&b, ",\"config\":") && add_stack(&b, &c->config) &&
                     sp_buf_printf(&b, ",\"requirements\":") && add_stack(&b, &c->requirements) &&
                     sp_buf_add(&b, "}", 1);
-    if (ok) {
+    if (ok)
         sp_request_reply(c->request, (struct sp_str){b.data, b.len});
-        return;
-    }
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "answer");
-    fail(c, &e);
+    else
+        sp_request_fail_memory(c->request, "answer");
 }
 
 /* ---- layers ---- */
 
+/* {"source":"LABEL (PATH)" */
 static bool add_source(struct sp_buf *b, const struct source *s, const char *path)
 {
     auto_buf struct sp_buf name = {0};
@@ -164,21 +158,16 @@ static bool add_layer(struct config_read *c, struct stack *to, struct sp_str tom
            sp_buf_printf(b, "\",\"toml\":") && sp_json_add_str(b, toml) && sp_buf_add(b, "}", 1);
 }
 
-/* Editors of other systems put one at the beginning. */
-static struct sp_str without_mark(struct sp_str text)
-{
-    const bool has_mark = text.n >= 3 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0;
-
-    return has_mark ? (struct sp_str){text.p + 3, text.n - 3} : text;
-}
-
-/* What of this text was asked for becomes a layer, if anything was. */
-static int take(struct config_read *c, struct sp_str text, struct sp_err *e)
+/* Adds the selected keys of a file as a layer; none if it has none of them. */
+static int add_selected(struct config_read *c, struct sp_str text, struct sp_err *e)
 {
     struct stack *to = sources[c->source].is_requirements ? &c->requirements : &c->config;
     auto_toml struct sp_toml t = {0};
     auto_buf struct sp_buf out = {.max = MAX_LAYER};
-    const int r = sp_toml_parse(&t, c->path, without_mark(text), e);
+
+    if (text.n >= 3 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark */
+        text = (struct sp_str){text.p + 3, text.n - 3};
+    const int r = sp_toml_parse(&t, c->path, text, e);
 
     if (r < 0) {
         e->code = SP_E_FAILED; /* the file is wrong, not the request */
@@ -197,7 +186,8 @@ static int take(struct config_read *c, struct sp_str text, struct sp_err *e)
     return sp_request_charge(c->request, to->layers.len - before, e);
 }
 
-static int refuse(const struct config_read *c, const struct sp_file_answer *a, struct sp_err *e)
+static int refuse_file(const struct config_read *c, const struct sp_file_answer *a,
+                       struct sp_err *e)
 {
     const char *kind = sources[c->source].is_requirements ? "requirements" : "config";
     char why[128] = "";
@@ -223,32 +213,30 @@ static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
     int r = 0;
 
     if (a == NULL) {
-        fail(c, failed);
+        sp_request_fail(c->request, failed);
         return;
     }
-    if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED) /* the reader makes a copy first */
-        r = take(c, (struct sp_str){a->window, a->data_len}, &e);
+    if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED) /* sp_toml_parse copies first */
+        r = add_selected(c, (struct sp_str){a->window, a->data_len}, &e);
     else if (a->err != ENOENT)
-        r = refuse(c, a, &e);
+        r = refuse_file(c, a, &e);
     if (r < 0) {
-        fail(c, &e);
+        sp_request_fail(c->request, &e);
         return;
     }
     c->source++;
     read_source(c);
 }
 
-/* Files that nothing is wanted from are not even opened. */
-static bool is_wanted(const struct config_read *c)
+static const struct stack *stack_of(const struct config_read *c)
 {
-    return sources[c->source].is_requirements ? c->requirements.paths.count != 0
-                                              : c->config.paths.count != 0;
+    return sources[c->source].is_requirements ? &c->requirements : &c->config;
 }
 
 static void read_source(struct config_read *c)
 {
-    while (c->source < SOURCE_COUNT && !is_wanted(c))
-        c->source++;
+    while (c->source < SOURCE_COUNT && stack_of(c)->paths.count == 0)
+        c->source++; /* no key of this stack was asked for */
     if (c->source == SOURCE_COUNT) {
         answer(c);
         return;
@@ -272,7 +260,7 @@ static void fail_home(struct config_read *c, const char *before, const char *aft
     (void)sp_json_add_str(&quoted, sp_str_of(value == NULL ? "" : value));
     (void)sp_fail(&e, SP_E_FAILED, 0, "failed to find Codex home: %s " SP_STR_FMT "%s", before,
                   SP_STR_ARG(((struct sp_str){quoted.data, quoted.len})), after);
-    fail(c, &e);
+    sp_request_fail(c->request, &e);
 }
 
 static void fail_home_errno(struct config_read *c, const char *before, int err)
@@ -291,7 +279,7 @@ static void on_canonical(struct sp_files_call *call, const struct sp_file_answer
     struct config_read *c = SP_CONTAINER(call, struct config_read, call);
 
     if (a == NULL) {
-        fail(c, failed);
+        sp_request_fail(c->request, failed);
     } else if (a->err != 0 || a->data_len == 0 || a->data_len >= sizeof c->home) {
         fail_home_errno(c, "failed to canonicalize CODEX_HOME",
                         a->err != 0 ? a->err : ENAMETOOLONG);
@@ -311,7 +299,7 @@ static void on_home(struct sp_files_call *call, const struct sp_file_answer *a,
     struct config_read *c = SP_CONTAINER(call, struct config_read, call);
 
     if (a == NULL)
-        fail(c, failed);
+        sp_request_fail(c->request, failed);
     else if (a->err == ENOENT)
         fail_home(c, "CODEX_HOME points to", ", but that path does not exist");
     else if (a->err != 0)
@@ -322,7 +310,7 @@ static void on_home(struct sp_files_call *call, const struct sp_file_answer *a,
         ask(c, SP_FILE_CANONICAL, c->home, on_canonical);
 }
 
-/* $CODEX_HOME, which has to be there, or ~/.codex, which need not. */
+/* $CODEX_HOME, which must exist, or ~/.codex, which may be missing. */
 static void find_home(struct config_read *c)
 {
     const char *value = getenv("CODEX_HOME");
@@ -335,7 +323,7 @@ static void find_home(struct config_read *c)
         if (home[0] != '/') {
             (void)sp_fail(&e, SP_E_FAILED, 0,
                           "failed to find Codex home: Could not find home directory");
-            fail(c, &e);
+            sp_request_fail(c->request, &e);
             return;
         }
         (void)snprintf(c->home, sizeof c->home, "%s/.codex", home);
@@ -377,25 +365,25 @@ static int read_path(struct config_read *c, struct sp_json *j, uint32_t array,
     return 0;
 }
 
-static int read_paths(struct config_read *c, struct sp_rpc_call *call, const char *key,
-                      struct paths *ret, struct sp_err *e)
+static void read_paths(struct config_read *c, const struct sp_params *p, const char *key,
+                       struct paths *ret)
 {
-    struct sp_json *j = call->json;
+    struct sp_json *j = p->json;
     uint32_t array = SP_JSON_NONE;
-    int r = sp_json_need_array(j, call->params, key, &array, e);
 
-    if (r < 0)
-        return r;
+    sp_params_array(p, key, &array);
+    if (!sp_params_ok(p))
+        return;
     ret->items = calloc(j->tokens[array].children + 1, sizeof *ret->items);
     if (ret->items == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read paths");
-    for (uint32_t t = sp_json_first(j, array); r == 0 && t != SP_JSON_NONE;
+        (void)sp_fail(p->err, SP_E_SYSTEM, ENOMEM, "read paths");
+    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
          t = sp_json_next(j, array, t)) {
         if (sp_json_type(j, t) != SP_JSON_ARRAY)
-            return sp_json_wrong_type(j, t, "a sequence", e);
-        r = read_path(c, j, t, &ret->items[ret->count++], e);
+            (void)sp_json_wrong_type(j, t, "a sequence", p->err);
+        else
+            (void)read_path(c, j, t, &ret->items[ret->count++], p->err);
     }
-    return r;
 }
 
 static bool has_empty(const struct paths *p)
@@ -406,7 +394,7 @@ static bool has_empty(const struct paths *p)
     return false;
 }
 
-static int judge(const struct config_read *c, const struct sp_uri *cwd, struct sp_err *e)
+static int check_read(const struct config_read *c, const struct sp_uri *cwd, struct sp_err *e)
 {
     const struct paths *config = &c->config.paths;
     const struct paths *requirements = &c->requirements.paths;
@@ -420,43 +408,29 @@ static int judge(const struct config_read *c, const struct sp_uri *cwd, struct s
     return 0;
 }
 
-static int decode(struct config_read *c, struct sp_rpc_call *call, struct sp_err *e)
-{
-    auto_uri struct sp_uri cwd = {0};
-    int r = sp_rpc_call_params(call, e);
-
-    if (r == 0)
-        r = sp_fs_need_path(call, "cwd", &cwd, e);
-    if (r == 0)
-        r = read_paths(c, call, "configPaths", &c->config.paths, e);
-    if (r == 0)
-        r = read_paths(c, call, "requirementsPaths", &c->requirements.paths, e);
-    if (r == 0)
-        r = sp_rpc_call_check(call, e);
-    return r < 0 ? r : judge(c, &cwd, e);
-}
-
 int sp_m_environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
 {
+    const struct sp_params p = sp_rpc_call_params(call, e);
+    auto_uri struct sp_uri cwd = {0};
     struct config_read *c = calloc(1, sizeof *c);
-    int r;
 
     if (c == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the configuration");
-    c->task.free = free_task;
-    r = decode(c, call, e);
-    if (r == 0)
+    c->task.free = free_config_read;
+    sp_fs_read_path(&p, "cwd", &cwd);
+    read_paths(c, &p, "configPaths", &c->config.paths);
+    read_paths(c, &p, "requirementsPaths", &c->requirements.paths);
+    if (sp_params_ok(&p) && sp_rpc_call_check(call, e) == 0 && check_read(c, &cwd, e) == 0)
         c->request = sp_rpc_call_park(call, 0, e);
     if (c->request == NULL) {
-        free_task(&c->task);
-        return r < 0 ? r : -(int)e->code;
+        free_config_read(&c->task);
+        return sp_params_result(&p);
     }
     c->request->task = &c->task;
-    /* What the paths take is no more than their message. */
-    r = sp_request_charge(c->request, sizeof *c + sp_json_raw(call->json, call->params).n, e);
-    if (r < 0) {
+    /* The message is an upper bound of the memory that the paths take. */
+    if (sp_request_charge(c->request, sizeof *c + sp_json_raw(call->json, call->params).n, e) < 0) {
         sp_request_drop(c->request);
-        return r;
+        return sp_params_result(&p);
     }
     sp_toml_sort_paths(c->config.paths.items, c->config.paths.count);
     sp_toml_sort_paths(c->requirements.paths.items, c->requirements.paths.count);

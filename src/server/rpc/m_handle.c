@@ -1,28 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fs/open, fs/readBlock, fs/writeBlock, fs/close: files that stay open, of one connection. The file
- * was opened under the sandbox of its fs/open; what that allowed is what the descriptor can do.
+ * fs/open, fs/readBlock, fs/writeBlock, fs/close: the open files of a connection. A file is opened
+ * under the sandbox of its fs/open; later blocks use the descriptor and are not checked again.
+ *
+ * A handle is in the connection's table from fs/open on, so that its id is taken while the file is
+ * being opened. It has one reference of the table and one of each request that uses it; the last
+ * one closes the descriptor.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/base64.h"
-#include "server/rpc/fs_priv.h"
+#include "server/rpc/fs.h"
 #include "server/rpc/methods.h"
 #include "server/rpc/text.h"
 
+struct sp_fs_handle {
+    struct sp_task task;       /* of `closes` */
+    struct sp_request *closes; /* fs/close, answered when the descriptor is closed; NULL: none */
+    struct sp_files *files;
+    struct sp_closing closing;
+    char id[SP_FS_MAX_HANDLE_ID];
+    size_t id_len;
+    int fd; /* -1: not open yet, or opening failed */
+    uint32_t refs;
+    char path[]; /* as opened: orders blocks with other operations on the same path */
+};
+
+struct sp_fs {
+    struct sp_fs_handle *handles[SP_FS_MAX_HANDLES];
+    uint32_t handle_count;
+};
+
 /* ---- the table ---- */
 
-static struct sp_fs *fs_of(struct sp_conn *conn)
-{
-    if (conn->fs == NULL)
-        conn->fs = calloc(1, sizeof *conn->fs);
-    return conn->fs;
-}
-
-static struct sp_fs_handle *find(const struct sp_conn *conn, struct sp_str id)
+static struct sp_fs_handle *find_handle(const struct sp_conn *conn, struct sp_str id)
 {
     for (uint32_t i = 0; conn->fs != NULL && i < conn->fs->handle_count; i++) {
         struct sp_fs_handle *h = conn->fs->handles[i];
@@ -42,9 +57,10 @@ static void on_closed(struct sp_closing *c)
     free(h);
 }
 
-/* The last one closes it, where nobody waits for the disk. */
+/* close() may wait for the disk, so a thread does it. */
 static void unref(struct sp_fs_handle *h, uint32_t refs)
 {
+    assert(h->refs >= refs);
     h->refs -= refs;
     if (h->refs > 0)
         return;
@@ -55,8 +71,8 @@ static void unref(struct sp_fs_handle *h, uint32_t refs)
         on_closed(&h->closing);
 }
 
-/* Nobody finds it any more; whoever uses it now still has it. `refs`: how many of its users leave
- * with the table. */
+/* Takes the handle out of the table and drops the table's reference and `refs` more. Requests that
+ * use the handle keep theirs. */
 static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h, uint32_t refs)
 {
     struct sp_fs *fs = conn->fs;
@@ -71,10 +87,14 @@ static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h, uint32_t
         unref(h, refs);
 }
 
-void sp_fs_close_handles(struct sp_fs *fs)
+void sp_fs_free(struct sp_conn *conn)
 {
-    while (fs->handle_count > 0)
-        unref(fs->handles[--fs->handle_count], 1);
+    if (conn->fs == NULL)
+        return;
+    while (conn->fs->handle_count > 0)
+        unref(conn->fs->handles[--conn->fs->handle_count], 1);
+    free(conn->fs);
+    conn->fs = NULL;
 }
 
 void sp_fs_release(struct sp_request *r)
@@ -82,17 +102,16 @@ void sp_fs_release(struct sp_request *r)
     if (r->handle == NULL)
         return;
     struct sp_fs_handle *h = TAKE_PTR(r->handle);
-    if (h->fd < 0) /* it could not be opened */
+    if (h->fd < 0) /* opening failed */
         remove_handle(r->conn, h, 1);
     else
         unref(h, 1);
 }
 
-/* A place in the table: taken while the file is being opened, so that the id is. */
-static int reserve(struct sp_conn *conn, struct sp_str id, const char *path,
-                   struct sp_fs_handle **ret, struct sp_err *e)
+static int add_handle(struct sp_conn *conn, struct sp_str id, const char *path,
+                      struct sp_fs_handle **ret, struct sp_err *e)
 {
-    struct sp_fs *fs = fs_of(conn);
+    struct sp_fs *fs = conn->fs != NULL ? conn->fs : (conn->fs = calloc(1, sizeof *fs));
     struct sp_fs_handle *h = fs == NULL ? NULL : calloc(1, sizeof *h + strlen(path) + 1);
 
     if (h == NULL)
@@ -124,20 +143,16 @@ static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_reply(r, (struct sp_str){b.data, b.len});
 }
 
-static int read_mode(struct sp_rpc_call *c, bool *ret_is_replace, struct sp_err *e)
+static void read_mode(const struct sp_params *p, bool *ret_is_replace)
 {
-    struct sp_str mode = {0};
-    const uint32_t t = sp_json_get(c->json, c->params, "mode");
-    const int r = t == SP_JSON_NONE ? 0 : sp_json_need_str(c->json, c->params, "mode", &mode, e);
+    struct sp_str mode = SP_STR("read");
 
-    if (r < 0 || mode.p == NULL || sp_str_eq(mode, SP_STR("read")))
-        return r;
+    sp_params_def_str(p, "mode", &mode);
     *ret_is_replace = sp_str_eq(mode, SP_STR("replace"));
-    return *ret_is_replace
-               ? 0
-               : sp_fail(e, SP_E_INVALID, 0,
-                         "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
-                         SP_STR_ARG(mode));
+    if (sp_params_ok(p) && !*ret_is_replace && !sp_str_eq(mode, SP_STR("read")))
+        (void)sp_fail(p->err, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
+                      SP_STR_ARG(mode));
 }
 
 static int check_id_length(struct sp_str id, struct sp_err *e)
@@ -154,7 +169,7 @@ static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp
 
     if (r < 0)
         return r;
-    if (find(c->conn, id) != NULL)
+    if (find_handle(c->conn, id) != NULL)
         return sp_fail(e, SP_E_STATE, 0, "file handle `" SP_STR_FMT "` already exists",
                        SP_STR_ARG(id));
     if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
@@ -166,47 +181,26 @@ static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp
 int sp_m_fs_open(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
+    const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_fs_handle *h = NULL;
     struct sp_str id = {0};
-    int r = sp_rpc_call_params(c, e);
 
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
-    if (r == 0)
-        r = sp_fs_need_path(c, "path", &a.path, e);
-    if (r == 0)
-        r = read_mode(c, &a.job.ask.is_replace, e);
-    if (r == 0)
-        r = sp_fs_read_sandbox(c, &a, e);
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0)
-        r = check_new_id(c, id, e);
-    if (r == 0)
-        r = reserve(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e);
-    if (r < 0)
-        return r;
+    sp_params_str(&p, "handleId", &id);
+    sp_fs_read_path(&p, "path", &a.path);
+    read_mode(&p, &a.job.ask.is_replace);
+    sp_fs_read_sandbox(&p, &a);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_new_id(c, id, e) < 0 ||
+        add_handle(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e) < 0)
+        return sp_params_result(&p);
     a.handle = h;
     a.job.handle = &h->fd;
-    r = sp_fs_begin(c, &a, tell_opened, e);
-    if (r < 0) {
+    const int r = sp_fs_begin(c, &a, tell_opened, e);
+    if (r < 0)
         remove_handle(c->conn, h, 1);
-    }
     return r;
 }
 
 /* ---- blocks ---- */
-
-/* The params of both; the state is checked before the handle is looked for. */
-static int read_block_params(struct sp_rpc_call *c, struct sp_str *ret_id, uint64_t *ret_offset,
-                             struct sp_err *e)
-{
-    int r = sp_rpc_call_params(c, e);
-
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "handleId", ret_id, e);
-    return r < 0 ? r : sp_json_need_u64(c->json, c->params, "offset", UINT64_MAX, ret_offset, e);
-}
 
 static int unknown_handle(struct sp_str id, struct sp_err *e)
 {
@@ -221,12 +215,12 @@ void sp_fs_fail_unknown(struct sp_request *r)
     sp_request_fail(r, &e);
 }
 
-/* One that is being opened is waited for. */
+/* If the file is still being opened, core/files waits for that. */
 static int begin_block(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_str id,
                        void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                        struct sp_err *e)
 {
-    struct sp_fs_handle *h = find(c->conn, id);
+    struct sp_fs_handle *h = find_handle(c->conn, id);
 
     if (h == NULL)
         return unknown_handle(id, e);
@@ -243,7 +237,7 @@ static int begin_block(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_str
 static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
 {
     if (a->err != 0)
-        remove_handle(r->conn, r->handle, 0); /* a failed read closes it */
+        remove_handle(r->conn, r->handle, 0); /* as in Codex, a failed read closes the handle */
     if (sp_fs_failed(r, a))
         return;
     char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 48);
@@ -260,18 +254,15 @@ static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
 int sp_m_fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
+    const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
     uint64_t len = 0;
-    int r = read_block_params(c, &id, &a.job.ask.offset, e);
 
-    if (r == 0)
-        r = sp_json_need_u64(c->json, c->params, "len", UINT64_MAX, &len, e);
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0)
-        r = check_id_length(id, e);
-    if (r < 0)
-        return r;
+    sp_params_str(&p, "handleId", &id);
+    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.ask.offset);
+    sp_params_u64(&p, "len", UINT64_MAX, &len);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
     if (len == 0 || len > SP_FILE_MAX_BLOCK)
         return sp_fail(e, SP_E_STATE, 0, "file read block length must be between 1 and %u",
                        SP_FILE_MAX_BLOCK);
@@ -282,21 +273,18 @@ int sp_m_fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
+    const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
     struct sp_str chunk = {0};
     size_t n = 0;
-    int r = read_block_params(c, &id, &a.job.ask.offset, e);
 
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "chunk", &chunk, e);
-    if (r == 0) /* in place: the message is ours */
-        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0)
-        r = check_id_length(id, e);
-    if (r < 0)
-        return r;
+    sp_params_str(&p, "handleId", &id);
+    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.ask.offset);
+    sp_params_str(&p, "chunk", &chunk);
+    if (sp_params_ok(&p)) /* in place: the message is ours to write in */
+        (void)sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
     if (n == 0 || n > SP_FILE_MAX_BLOCK)
         return sp_fail(e, SP_E_STATE, 0, "file write block length must be between 1 and %u",
                        SP_FILE_MAX_BLOCK);
@@ -311,38 +299,28 @@ static void forget_close(struct sp_task *t)
     SP_CONTAINER(t, struct sp_fs_handle, task)->closes = NULL;
 }
 
-/* Answered when it is closed: whoever runs what was written finds nobody who has it open. */
-static int close_now(struct sp_rpc_call *c, struct sp_fs_handle *h, struct sp_err *e)
+int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct sp_request *r = sp_rpc_call_park(c, 0, e);
+    const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_str id = {0};
 
+    sp_params_str(&p, "handleId", &id);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
+    struct sp_fs_handle *h = find_handle(c->conn, id);
+    if (h == NULL || h->refs > 1) { /* requests that use the handle close it when they end */
+        if (h != NULL)
+            remove_handle(c->conn, h, 0);
+        sp_rpc_call_reply(c, SP_STR("{}"));
+        return 0;
+    }
+    /* Answered after close(): a client that now executes the file must not get ETXTBSY. */
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
     if (r == NULL)
         return -(int)e->code;
     h->task.free = forget_close;
     h->closes = r;
     r->task = &h->task;
     remove_handle(c->conn, h, 0);
-    return 0;
-}
-
-int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
-{
-    struct sp_str id = {0};
-    int r = sp_rpc_call_params(c, e);
-
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "handleId", &id, e);
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0)
-        r = check_id_length(id, e);
-    if (r < 0)
-        return r;
-    struct sp_fs_handle *h = find(c->conn, id);
-    if (h != NULL && h->refs == 1)
-        return close_now(c, h, e);
-    if (h != NULL) /* what was asked of it before is done */
-        remove_handle(c->conn, h, 0);
-    sp_rpc_call_reply(c, SP_STR("{}"));
     return 0;
 }

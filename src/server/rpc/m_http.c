@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http/request: what is asked for, in the order in which it is looked at: the params, the state of
- * the connection, the name of the stream, method, URL, headers.
+ * http/request: decodes the request, hands it to core/http_client.h, and sends the response: whole,
+ * or as a reply with the head and http/request/bodyDelta notifications with the body.
+ *
+ * The order of the checks is the protocol's: params, state of the connection, id of the stream,
+ * method, URL, headers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,10 +13,13 @@
 #include "base/base64.h"
 #include "base/env.h"
 #include "base/utf8.h"
+#include "core/http_client.h"
 #include "core/http_url.h"
-#include "server/rpc/http_relay.h"
 #include "server/rpc/methods.h"
+#include "server/rpc/push.h"
+#include "server/rpc/text.h"
 
+/* The params. */
 struct ask {
     struct sp_str method, url, id;
     uint32_t headers; /* array, or SP_JSON_NONE */
@@ -29,99 +35,89 @@ static void ask_done(struct ask *a)
     sp_buf_done(&a->fields);
 }
 
+#define auto_ask __attribute__((cleanup(ask_done)))
+
+/* One request from its start until its response was sent. */
+struct job {
+    struct sp_conn *conn;
+    struct sp_list link;        /* in conn->web_jobs */
+    struct sp_request *request; /* NULL: answered; a stream is answered by its head */
+    struct sp_web_call call;
+    struct sp_waiter waiter; /* for room in the link */
+    bool is_stream, is_over;
+    bool is_others_turn; /* this job was served last when the link had room */
+    uint64_t seq;
+    struct sp_buf head;  /* not streamed: the beginning of the reply */
+    struct sp_buf body;  /* not sent yet */
+    struct sp_buf error; /* JSON; empty: none */
+    struct sp_buf label; /* the id as JSON */
+    size_t id_len;
+    char id[];
+};
+
 /* ---- params ---- */
 
-static int read_policy(struct sp_rpc_call *c, bool *ret_follows, struct sp_err *e)
+static void read_redirect_policy(const struct sp_params *p, bool *ret_follows)
 {
     struct sp_str policy = SP_STR("follow");
-    const uint32_t t = sp_json_get(c->json, c->params, "redirectPolicy");
-    const int r =
-        t == SP_JSON_NONE ? 0 : sp_json_need_str(c->json, c->params, "redirectPolicy", &policy, e);
 
+    sp_params_def_str(p, "redirectPolicy", &policy);
     *ret_follows = sp_str_eq(policy, SP_STR("follow"));
-    if (r < 0 || *ret_follows || sp_str_eq(policy, SP_STR("stop")))
-        return r;
-    return sp_fail(e, SP_E_INVALID, 0,
-                   "unknown variant `" SP_STR_FMT "`, expected `follow` or `stop`",
-                   SP_STR_ARG(policy));
+    if (sp_params_ok(p) && !*ret_follows && !sp_str_eq(policy, SP_STR("stop")))
+        (void)sp_fail(p->err, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `follow` or `stop`",
+                      SP_STR_ARG(policy));
 }
 
 struct header {
-    struct sp_str name, value, variable;
+    struct sp_str name, value;
+    struct sp_str variable; /* whose value is appended; p NULL: none */
 };
 
-static int read_header(struct sp_json *j, uint32_t t, struct header *h, struct sp_err *e)
+static int read_header(struct sp_json *j, uint32_t t, struct header *ret, struct sp_err *e)
 {
-    int r =
-        sp_json_type(j, t) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, t, "struct HttpHeader", e);
+    const struct sp_params p = {j, t, e};
 
-    *h = (struct header){0};
-    if (r == 0)
-        r = sp_json_need_str(j, t, "name", &h->name, e);
-    if (r == 0)
-        r = sp_json_need_str(j, t, "value", &h->value, e);
-    if (r == 0)
-        r = sp_json_opt_str(j, t, "valueEnvVar", &h->variable, e);
-    return r;
+    *ret = (struct header){0};
+    if (sp_json_type(j, t) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, t, "struct HttpHeader", e);
+    sp_params_str(&p, "name", &ret->name);
+    sp_params_str(&p, "value", &ret->value);
+    sp_params_opt_str(&p, "valueEnvVar", &ret->variable);
+    return sp_params_result(&p);
 }
 
-static int check_headers(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
+/* Checks the types; the headers are read again when the state and the URL were checked. */
+static void check_headers(const struct sp_params *p, uint32_t *ret)
 {
     struct header h;
-    int r = 0;
 
-    a->headers = sp_json_get(c->json, c->params, "headers");
-    if (a->headers == SP_JSON_NONE)
-        return 0;
-    r = sp_json_need_array(c->json, c->params, "headers", &a->headers, e);
-    if (r < 0)
-        return r;
-    for (uint32_t t = sp_json_first(c->json, a->headers); r == 0 && t != SP_JSON_NONE;
-         t = sp_json_next(c->json, a->headers, t))
-        r = read_header(c->json, t, &h, e);
-    return r;
+    if (!sp_params_ok(p) || sp_json_get(p->json, p->object, "headers") == SP_JSON_NONE)
+        return;
+    sp_params_array(p, "headers", ret);
+    if (!sp_params_ok(p))
+        return;
+    for (uint32_t t = sp_json_first(p->json, *ret); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(p->json, *ret, t))
+        (void)read_header(p->json, t, &h, p->err);
 }
 
-static int read_body(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
+static void read_body(const struct sp_params *p, struct sp_str *ret)
 {
     struct sp_str text = {0};
     size_t n = 0;
-    int r = sp_json_opt_str(c->json, c->params, "bodyBase64", &text, e);
 
-    if (r < 0 || text.n == 0)
-        return r;
+    sp_params_opt_str(p, "bodyBase64", &text);
+    if (!sp_params_ok(p) || text.n == 0)
+        return;
     /* In place: the message is ours to write in. */
-    r = sp_base64_decode(text, (char *)(uintptr_t)text.p, &n, e);
-    a->http.body = (struct sp_str){text.p, n};
-    return r;
-}
-
-static int read_params(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
-{
-    int r = sp_rpc_call_params(c, e);
-
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "method", &a->method, e);
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "url", &a->url, e);
-    if (r == 0)
-        r = check_headers(c, a, e);
-    if (r == 0)
-        r = read_body(c, a, e);
-    if (r == 0)
-        r = sp_json_opt_u64(c->json, c->params, "timeoutMs", UINT64_MAX, &a->http.timeout_ms, e);
-    if (r == 0)
-        r = read_policy(c, &a->http.follows, e);
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "requestId", &a->id, e);
-    if (r == 0)
-        r = sp_json_def_bool(c->json, c->params, "streamResponse", &a->is_stream, e);
-    return r;
+    (void)sp_base64_decode(text, (char *)(uintptr_t)text.p, &n, p->err);
+    *ret = (struct sp_str){text.p, n};
 }
 
 /* ---- headers ---- */
 
-/* No header says these, whoever asks. */
+/* Variables with credentials, which no header may carry. */
 static const char *const private_variables[] = {
     "OPENAI_API_KEY",
     "CODEX_API_KEY",
@@ -143,13 +139,13 @@ static bool is_private(struct sp_str name)
     return sp_env_is_private(name);
 }
 
-static bool find_variable(char *const *environ, struct sp_str name, struct sp_str *ret)
+static bool find_variable(char *const *env, struct sp_str name, struct sp_str *ret)
 {
     if (name.n == 0 || sp_str_has_nul(name) || memchr(name.p, '=', name.n) != NULL)
         return false;
-    for (size_t i = 0; environ[i] != NULL; i++)
-        if (strncmp(environ[i], name.p, name.n) == 0 && environ[i][name.n] == '=') {
-            *ret = sp_str_of(environ[i] + name.n + 1);
+    for (size_t i = 0; env[i] != NULL; i++)
+        if (strncmp(env[i], name.p, name.n) == 0 && env[i][name.n] == '=') {
+            *ret = sp_str_of(env[i] + name.n + 1);
             return sp_utf8_is_valid(*ret);
         }
     return false;
@@ -165,7 +161,7 @@ static int add_variable(struct sp_rpc_call *c, const struct header *h, struct sp
                        "http/request header " SP_STR_FMT
                        " cannot use executor environment variable " SP_STR_FMT,
                        SP_STR_ARG(h->name), SP_STR_ARG(h->variable));
-    if (!find_variable(c->conn->rpc->environ, h->variable, &found))
+    if (!find_variable(c->conn->rpc->env, h->variable, &found))
         return sp_fail(e, SP_E_INVALID, 0,
                        "http/request header " SP_STR_FMT
                        " requires executor environment variable " SP_STR_FMT,
@@ -220,8 +216,8 @@ static bool has_field(const struct sp_buf *fields, struct sp_str wanted)
     return false;
 }
 
-/* A user in the URL becomes a header, unless there is one. */
-static int add_user(struct ask *a, struct sp_err *e)
+/* USER:PASSWORD in the URL becomes an authorization header, unless there is one already. */
+static int add_authorization(struct ask *a, struct sp_err *e)
 {
     static const char basic[] = "Basic ";
     const struct sp_buf *user = &a->address.userinfo;
@@ -241,24 +237,21 @@ static int add_user(struct ask *a, struct sp_err *e)
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the URL");
 }
 
-static int read_headers(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
+static int make_fields(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     struct header h;
     int r = 0;
 
     a->fields.max = SP_WEB_MAX_FIELDS;
-    if (a->headers == SP_JSON_NONE)
-        return add_user(a, e);
-    for (uint32_t t = sp_json_first(c->json, a->headers); r == 0 && t != SP_JSON_NONE;
-         t = sp_json_next(c->json, a->headers, t)) {
+    for (uint32_t t = a->headers == SP_JSON_NONE ? SP_JSON_NONE
+                                                 : sp_json_first(c->json, a->headers);
+         r == 0 && t != SP_JSON_NONE; t = sp_json_next(c->json, a->headers, t)) {
         r = read_header(c->json, t, &h, e);
         if (r == 0)
             r = add_header(c, a, &h, e);
     }
-    return r == 0 ? add_user(a, e) : r;
+    return r == 0 ? add_authorization(a, e) : r;
 }
-
-/* ---- the method ---- */
 
 static int check_target(struct ask *a, struct sp_err *e)
 {
@@ -277,33 +270,297 @@ static int check_target(struct ask *a, struct sp_err *e)
     return 0;
 }
 
-static int begin(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
-{
-    int r = read_params(c, a, e);
+/* ---- the end of a job ---- */
 
+static void free_job(struct job *j)
+{
+    sp_web_drop(&j->call);
+    sp_waiters_remove(&j->waiter);
+    sp_list_remove(&j->link);
+    sp_buf_done(&j->head);
+    sp_buf_done(&j->body);
+    sp_buf_done(&j->error);
+    sp_buf_done(&j->label);
+    free(j);
+}
+
+static void fail_job(struct job *j, const struct sp_err *e)
+{
+    struct sp_request *r = j->request;
+
+    free_job(j);
+    sp_request_fail(r, e);
+}
+
+void sp_web_close(struct sp_conn *conn)
+{
+    while (!sp_list_is_empty(&conn->web_jobs))
+        free_job(SP_CONTAINER(sp_list_first(&conn->web_jobs), struct job, link));
+}
+
+/* ---- streamed bodies ---- */
+
+static void push_delta(struct job *j, struct sp_str bytes, bool is_last)
+{
+    const struct sp_str label = {j->label.data, j->label.len};
+    const struct sp_str error =
+        j->error.len == 0 ? SP_STR("null") : (struct sp_str){j->error.data, j->error.len};
+    char *const start =
+        sp_link_reserve(j->conn->link, 160 + label.n + error.n + SP_BASE64_LEN(bytes.n));
+    char *o = start;
+
+    if (o == NULL)
+        return; /* the connection is closing */
+    o = sp_put_literal(o, "{\"method\":\"http/request/bodyDelta\",\"params\":{\"requestId\":");
+    o = sp_put_str(o, label);
+    o = sp_put_literal(o, ",\"seq\":");
+    o = sp_put_u64(o, ++j->seq);
+    o = sp_put_literal(o, ",\"deltaBase64\":\"");
+    o = sp_base64_encode(o, bytes.p, bytes.n);
+    o = sp_put_literal(o, "\",\"done\":");
+    o = sp_put_bool(o, is_last);
+    o = sp_put_literal(o, ",\"error\":");
+    o = is_last ? sp_put_str(o, error) : sp_put_literal(o, "null");
+    o = sp_put_literal(o, "}}");
+    sp_link_commit(j->conn->link, (size_t)(o - start));
+}
+
+static void flush_job(struct job *j);
+
+static void on_room(struct sp_waiter *w)
+{
+    struct job *j = SP_CONTAINER(w, struct job, waiter);
+
+    /* Every other time the output of processes goes first: an endless stream would starve it. */
+    if (j->is_others_turn)
+        sp_push_all(j->conn);
+    j->is_others_turn = !j->is_others_turn;
+    flush_job(j);
+}
+
+/* Sends the body so far, or waits until the link has room. Frees the job at the end of a stream. */
+static void flush_job(struct job *j)
+{
+    if (j->body.len > 0 && sp_link_is_full(j->conn->link)) {
+        if (j->waiter.list == NULL) {
+            j->waiter.fn = on_room;
+            sp_waiters_add(&j->conn->on_drained, &j->waiter);
+        }
+        return;
+    }
+    if (j->body.len > 0) {
+        const size_t n = j->body.len;
+
+        push_delta(j, (struct sp_str){j->body.data, n}, false);
+        sp_buf_done(&j->body);
+        sp_web_take(&j->call, n);
+    }
+    if (j->is_over) {
+        push_delta(j, SP_STR(""), true);
+        free_job(j);
+    }
+}
+
+/* ---- the response ---- */
+
+static bool add_head(struct sp_buf *b, int status, struct sp_str fields)
+{
+    struct sp_str name;
+    struct sp_str value;
+    const char *comma = "";
+    bool ok = sp_buf_printf(b, "{\"status\":%d,\"headers\":[", status);
+
+    while (ok && sp_web_field_next(&fields, &name, &value)) {
+        ok = sp_buf_printf(b, "%s{\"name\":", comma) && sp_json_add_str(b, name) &&
+             sp_buf_printf(b, ",\"value\":") && sp_json_add_str(b, value) && sp_buf_add(b, "}", 1);
+        comma = ",";
+    }
+    return ok && sp_buf_printf(b, "],\"bodyBase64\":\"");
+}
+
+static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
+{
+    struct job *j = SP_CONTAINER(call, struct job, call);
+    struct sp_err e = {0};
+
+    if (!add_head(&j->head, status, fields) ||
+        (j->is_stream && !sp_buf_add_str(&j->head, SP_STR("\"}")))) {
+        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "http/request failed");
+        fail_job(j, &e);
+        return;
+    }
+    if (!j->is_stream)
+        return;
+    struct sp_request *r = TAKE_PTR(j->request);
+    sp_request_reply(r, (struct sp_str){j->head.data, j->head.len});
+    sp_buf_done(&j->head);
+}
+
+/* Not streamed: collects the body, within what the connection may hold. */
+static void collect_body(struct job *j, struct sp_str bytes)
+{
+    struct sp_err e = {0};
+    int r = 0;
+
+    if (j->body.len + bytes.n > SP_WEB_MAX_BODY)
+        r = sp_fail(&e, SP_E_LIMIT, 0, "it is larger than %u bytes; ask with streamResponse",
+                    SP_WEB_MAX_BODY);
     if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0 && a->is_stream && sp_web_is_active(c->conn, a->id))
-        r = sp_fail(e, SP_E_INVALID, 0,
-                    "http/request streamResponse requestId `" SP_STR_FMT "` is already active",
-                    SP_STR_ARG(a->id));
-    if (r == 0)
-        r = check_target(a, e);
-    if (r == 0)
-        r = read_headers(c, a, e);
+        r = sp_request_charge(j->request, bytes.n, &e);
+    if (r == 0 && !sp_buf_add_str(&j->body, bytes))
+        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "keep it");
+    if (r == 0) {
+        sp_web_take(&j->call, bytes.n);
+        return;
+    }
+    (void)sp_wrap(&e, "failed to read http/request response body");
+    fail_job(j, &e);
+}
+
+static void on_body(struct sp_web_call *call, struct sp_str bytes)
+{
+    struct job *j = SP_CONTAINER(call, struct job, call);
+    struct sp_conn *conn = j->conn;
+
+    if (!j->is_stream) {
+        collect_body(j, bytes);
+    } else if (sp_buf_add_str(&j->body, bytes)) {
+        flush_job(j);
+    } else {
+        conn->is_closing = true;
+        sp_link_close(conn->link, "out of memory");
+    }
+}
+
+static void reply_whole(struct job *j)
+{
+    struct sp_request *r = j->request;
+    const size_t max = j->head.len + SP_BASE64_LEN(j->body.len) + 2;
+    char *const begin = sp_reply_begin(r->conn, r->id, max);
+    char *o = begin;
+
+    if (o != NULL) {
+        o = sp_put(o, j->head.data, j->head.len);
+        o = sp_base64_encode(o, j->body.data, j->body.len);
+        o = sp_put_literal(o, "\"}");
+        sp_reply_end(r->conn, r->id, begin, o);
+    }
+    free_job(j);
+    sp_request_end(r, true);
+}
+
+static void on_done(struct sp_web_call *call, const char *why)
+{
+    struct job *j = SP_CONTAINER(call, struct job, call);
+    struct sp_err e = {0};
+
+    j->is_over = true;
+    if (j->request == NULL) {
+        if (why != NULL)
+            (void)sp_json_add_str(&j->error, sp_str_of(why));
+        flush_job(j);
+    } else if (why != NULL) {
+        (void)sp_fail(&e, SP_E_FAILED, 0, "%s: %s",
+                      j->head.len > 0 ? "failed to read http/request response body"
+                                      : "http/request failed",
+                      why);
+        fail_job(j, &e);
+    } else {
+        reply_whole(j);
+    }
+}
+
+static const struct sp_web_ops web_ops = {.head = on_head, .body = on_body, .done = on_done};
+
+/* ---- the method ---- */
+
+static bool is_active(const struct sp_conn *conn, struct sp_str id)
+{
+    sp_list_each(i, &conn->web_jobs)
+    {
+        const struct job *j = SP_CONTAINER(i, struct job, link);
+
+        if (j->is_stream && sp_str_eq((struct sp_str){j->id, j->id_len}, id))
+            return true;
+    }
+    return false;
+}
+
+static struct job *make_job(struct sp_conn *conn, struct sp_str id, bool is_stream)
+{
+    struct job *j = calloc(1, sizeof *j + id.n);
+
+    if (j == NULL)
+        return NULL;
+    j->conn = conn;
+    j->call.ops = &web_ops;
+    j->is_stream = is_stream;
+    j->id_len = id.n;
+    memcpy(j->id, id.p, id.n);
+    sp_list_prepend(&conn->web_jobs, &j->link);
+    if (sp_json_add_str(&j->label, id))
+        return j;
+    free_job(j);
+    return NULL;
+}
+
+/* Parks the call until the response comes. */
+static int begin_job(struct sp_rpc_call *c, const struct ask *a, struct sp_err *e)
+{
+    struct sp_conn *conn = c->conn;
+    struct sp_rpc *rpc = conn->rpc;
+    const struct sp_web_ask *ask = &a->http;
+    /* The id is kept twice: as it is and as JSON. */
+    const size_t held = 2 * a->id.n + ask->url.n + ask->fields.n + ask->body.n;
+    int r = 0;
+
+    if (rpc->web == NULL)
+        r = sp_web_new(rpc->server->loop, rpc->server->options.program, rpc->env, &rpc->web, e);
     if (r < 0)
         return r;
-    a->http.method = a->method;
-    a->http.url = (struct sp_str){a->address.text.data, a->address.text.len};
-    a->http.fields = (struct sp_str){a->fields.data, a->fields.len};
-    return sp_web_begin(c, &a->http, a->id, a->is_stream, e);
+    struct sp_request *request = sp_rpc_call_park(c, 0, e);
+    if (request == NULL)
+        return sp_wrap(e, "http/request failed");
+    struct job *j = make_job(conn, a->id, a->is_stream);
+    if (j == NULL)
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+    if (r == 0)
+        r = sp_request_charge(request, held, e);
+    if (r == 0)
+        r = sp_web_ask(rpc->web, &conn->web, ask, &j->call, e);
+    if (r == 0) {
+        j->request = request;
+        return 0;
+    }
+    sp_request_drop(request);
+    if (j != NULL)
+        free_job(j);
+    return sp_wrap(e, "http/request failed");
 }
 
 int sp_m_http_request(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct ask a = {.headers = SP_JSON_NONE, .http.timeout_ms = SP_WEB_NO_TIMEOUT};
-    const int r = begin(c, &a, e);
+    auto_ask struct ask a = {.headers = SP_JSON_NONE, .http.timeout_ms = SP_WEB_NO_TIMEOUT};
+    const struct sp_params p = sp_rpc_call_params(c, e);
 
-    ask_done(&a);
-    return r;
+    sp_params_str(&p, "method", &a.method);
+    sp_params_str(&p, "url", &a.url);
+    check_headers(&p, &a.headers);
+    read_body(&p, &a.http.body);
+    sp_params_opt_u64(&p, "timeoutMs", UINT64_MAX, &a.http.timeout_ms);
+    read_redirect_policy(&p, &a.http.follows);
+    sp_params_str(&p, "requestId", &a.id);
+    sp_params_def_bool(&p, "streamResponse", &a.is_stream);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0)
+        return sp_params_result(&p);
+    if (a.is_stream && is_active(c->conn, a.id))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "http/request streamResponse requestId `" SP_STR_FMT "` is already active",
+                       SP_STR_ARG(a.id));
+    if (check_target(&a, e) < 0 || make_fields(c, &a, e) < 0)
+        return -(int)e->code;
+    a.http.method = a.method;
+    a.http.url = (struct sp_str){a.address.text.data, a.address.text.len};
+    a.http.fields = (struct sp_str){a.fields.data, a.fields.len};
+    return begin_job(c, &a, e);
 }

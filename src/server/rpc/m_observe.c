@@ -1,48 +1,458 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process/attach and process/detach: following a process of any session.
+ * Observing processes of any session: process/list, process/inspect, process/attach and detach.
+ *
+ * An attached connection has a view: its own position in the output ring, and the same
+ * notifications as the owner gets, with a sessionId. A view that falls behind does not hold the
+ * process back: records that the ring has overwritten meanwhile are reported as a gap.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/uri.h"
+#include "core/observer.h"
+#include "core/process_inspect.h"
+#include "os/seccomp.h"
+#include "sandbox/compile.h"
 #include "server/rpc/methods.h"
-#include "server/rpc/process_view.h"
+#include "server/rpc/push.h"
+#include "server/rpc/text.h"
+
+/* ---- process/list ---- */
+
+#define LISTED_BYTES    4096        /* of the arguments of one process */
+#define LIST_MAX_BYTES  (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
+#define LIST_MAX_VALUES 200000      /* the same as JSON values */
+#define VALUES_OF_ONE   32          /* JSON values of a process besides its arguments, at most */
+
+/* What the sandbox refused: facts from the kernel first, the guess by the output last. */
+static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
+{
+    const struct sp_exit *how = &p->state.exit;
+    const uint32_t calls =
+        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
+    const char *between = "";
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
+        const char *name = sp_syscall_name(how->refusals[i].call);
+
+        ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
+                           name != NULL ? name : "unknown", how->refusals[i].count);
+    }
+    if (ok && how->left_network > 0) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
+                           between, how->left_network);
+        between = ",";
+    }
+    if (ok && p->denial != NULL && p->denial->reason != NULL) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
+                           p->denial->reason);
+        if (p->denial->path[0] != 0)
+            ok = ok && sp_buf_printf(b, ",\"path\":") &&
+                 sp_json_add_str(b, sp_str_of(p->denial->path));
+        ok = ok && sp_buf_printf(b, "}");
+    }
+    return ok;
+}
+
+static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
+{
+    return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
+                         sp_tier_name(p->tier), p->was_denied ? "true" : "false") &&
+           (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
+}
+
+static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_session)
+{
+    static const char *const states[] = {"starting", "running", "exited", "closed"};
+    const char *at = p->strings.data;
+    const char *const cwd = at;
+    char code[16] = "null";
+
+    if (p->state.exit_seq != 0)
+        (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
+    bool ok =
+        sp_buf_printf(b, "{") &&
+        (!has_session || sp_buf_printf(b, "\"sessionId\":\"%s\",", p->session->id)) &&
+        sp_buf_printf(b, "\"processId\":") && sp_buf_add_str(b, p->label) &&
+        sp_buf_printf(b,
+                      ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
+                      "\"startedAtMs\":%lld,\"argv\":[",
+                      (int)p->pid, states[p->life], p->is_tty ? "true" : "false", code,
+                      (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
+    at += strlen(at) + 1; /* the cwd */
+    at += strlen(at) + 1; /* the file */
+    const size_t mark = b->len;
+    for (uint32_t i = 0; ok && i < p->argc && b->len - mark < LISTED_BYTES; i++) {
+        const struct sp_str arg = sp_str_of(at);
+        const size_t n = arg.n < LISTED_BYTES ? arg.n : LISTED_BYTES;
+
+        ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, (struct sp_str){at, n});
+        at += arg.n + 1;
+    }
+    return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
+           sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
+           sp_buf_printf(b, "}");
+}
+
+/* Bounds a list of all sessions. */
+struct room {
+    uint64_t values;  /* upper bound of those used so far */
+    uint32_t omitted; /* processes left out */
+};
+
+static bool has_room(struct room *room, const struct sp_buf *b, const struct sp_proc *p)
+{
+    const uint64_t argc = p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3;
+
+    if (b->len > LIST_MAX_BYTES || room->values + VALUES_OF_ONE + argc > LIST_MAX_VALUES) {
+        room->omitted++;
+        return false;
+    }
+    room->values += VALUES_OF_ONE + argc;
+    return true;
+}
+
+/* room NULL: no bound, for the client's own session. */
+static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room)
+{
+    bool ok = true;
+
+    for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next)
+        if (room == NULL || has_room(room, b, p))
+            ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
+                 add_process(b, p, room != NULL);
+    return ok;
+}
+
+/* The oldest session first; closes the array. */
+static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
+{
+    const struct sp_session *s = server->first;
+    struct room room = {0};
+    bool ok = true;
+
+    while (s != NULL && s->next != NULL)
+        s = s->next;
+    for (; ok && s != NULL; s = s->prev)
+        ok = add_session(b, s, &room);
+    ok = ok && sp_buf_add(b, "]", 1);
+    return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
+}
+
+int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
+{
+    auto_buf struct sp_buf b = {0};
+    bool wants_all = false;
+
+    if (c->params != SP_JSON_NONE) {
+        const struct sp_params params = sp_rpc_call_params(c, e);
+
+        sp_params_def_bool(&params, "all", &wants_all);
+    }
+    if (e->code != SP_E_NONE || sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
+    const bool ok =
+        sp_buf_printf(&b, "{\"processes\":[") &&
+        (wants_all ? add_sessions(&b, c->conn->rpc->server)
+                   : add_session(&b, c->conn->session, NULL) && sp_buf_add(&b, "]", 1)) &&
+        sp_buf_add(&b, "}", 1);
+    if (!ok)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    return 0;
+}
+
+/* ---- process/inspect ---- */
+
+struct ports {
+    uint16_t items[SP_LOOK_PORTS];
+    uint32_t count;
+};
+
+static void read_ports(const struct sp_params *p, struct ports *ret)
+{
+    struct sp_json *j = p->json;
+    uint32_t array = SP_JSON_NONE;
+
+    if (!sp_params_ok(p) || sp_json_opt_array(j, p->object, "ports", &array, p->err) < 0 ||
+        array == SP_JSON_NONE)
+        return;
+    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t)) {
+        int64_t port = 0;
+
+        if (!sp_json_i64(j, t, &port) || port < 1 || port > UINT16_MAX)
+            (void)sp_fail(p->err, SP_E_INVALID, 0, "ports must be numbers between 1 and 65535");
+        else if (ret->count == SP_LOOK_PORTS)
+            (void)sp_fail(p->err, SP_E_INVALID, 0, "at most %d ports may be asked for at once",
+                          SP_LOOK_PORTS);
+        else
+            ret->items[ret->count++] = (uint16_t)port;
+    }
+}
+
+static bool add_inspection(struct sp_buf *b, const struct sp_proc *p, const struct sp_look *look)
+{
+    const uint32_t told =
+        look->holder_count < SP_LOOK_HOLDERS ? look->holder_count : SP_LOOK_HOLDERS;
+    bool ok = sp_buf_printf(b, "{\"state\":\"%s\",\"holders\":[",
+                            p->state.exit_seq != 0 ? "exited" : sp_doing_name(look->doing));
+
+    for (uint32_t i = 0; ok && i < told; i++)
+        ok = sp_buf_printf(b, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",", look->holders[i].pid) &&
+             sp_json_add_str(b, sp_str_of(look->holders[i].name)) && sp_buf_printf(b, "}");
+    ok = ok && sp_buf_printf(b, "]");
+    if (ok && look->holder_count > told)
+        ok = sp_buf_printf(b, ",\"holderCount\":%u", look->holder_count);
+    if (ok && look->listening != 0)
+        ok = sp_buf_printf(b, ",\"listening\":%u", look->listening);
+    return ok && sp_buf_printf(b, "}");
+}
+
+/* What the kernel says the process is doing, which processes hold its output open after its exit,
+ * and whether it listens on one of the ports. */
+int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
+{
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_target t = {0};
+    struct ports ports = {0};
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    auto_buf struct sp_buf b = {0};
+    struct sp_look look;
+
+    sp_target_read(&params, &t);
+    read_ports(&params, &ports);
+    if (!sp_params_ok(&params) || sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
+    if (p == NULL)
+        return sp_target_unknown(&t, e);
+    const struct sp_look_ask ask = {
+        .wants_doing = true, .ports = ports.items, .port_count = ports.count};
+    sp_proc_look(p, &ask, &look);
+    if (!add_inspection(&b, p, &look))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
+    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    return 0;
+}
+
+/* ---- views ---- */
+
+struct view {
+    struct sp_observer observer;
+    struct sp_conn *conn;
+    struct sp_list link; /* in conn->views */
+    struct sp_list news; /* in conn->view_news while there are records to send */
+};
+
+static struct view *view_of(struct sp_observer *o)
+{
+    return SP_CONTAINER(o, struct view, observer);
+}
+
+static void close_view(struct view *v)
+{
+    sp_observer_end(&v->observer);
+    sp_list_remove(&v->news);
+    sp_list_remove(&v->link);
+    v->conn->view_count--;
+    free(v);
+}
+
+void sp_process_views_close(struct sp_conn *c)
+{
+    while (!sp_list_is_empty(&c->views))
+        close_view(SP_CONTAINER(sp_list_first(&c->views), struct view, link));
+}
+
+bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p)
+{
+    return p->typist == NULL || view_of(p->typist)->conn == c;
+}
+
+static void schedule_view(struct view *v)
+{
+    if (!sp_list_is_linked(&v->news))
+        sp_list_append(&v->conn->view_news, &v->news);
+}
+
+/* One record, with the session and the gap before it. */
+static enum sp_push_result push_record(struct view *v, const struct sp_record *r,
+                                       const struct sp_gap *gap)
+{
+    struct sp_observer *o = &v->observer;
+    char bytes[40] = "";
+    char missing[96] = "";
+    char more[192];
+
+    if (gap->has_bytes)
+        (void)snprintf(bytes, sizeof bytes, ",\"bytes\":%" PRIu64, gap->bytes);
+    if (gap->records != 0)
+        (void)snprintf(missing, sizeof missing, ",\"gap\":{\"records\":%" PRIu64 "%s}",
+                       gap->records, bytes);
+    (void)snprintf(more, sizeof more, ",\"sessionId\":\"%s\"%s", o->proc->session->id, missing);
+    const enum sp_push_result sent = sp_push_record(v->conn, o->proc, r, sp_str_of(more));
+    if (sent == SP_PUSH_SENT)
+        sp_observer_told(o, r);
+    return sent;
+}
+
+void sp_process_views_push_first(struct sp_conn *c)
+{
+    struct view *v = SP_CONTAINER(sp_list_take_first(&c->view_news), struct view, news);
+    struct sp_record r;
+    struct sp_gap gap;
+    size_t bytes = 0;
+    int more = 0;
+
+    while (bytes < SP_PUSH_TURN && !sp_link_is_full(c->link) &&
+           (more = sp_observer_next(&v->observer, &r, &gap)) > 0) {
+        bytes += r.len;
+        if (push_record(v, &r, &gap) == SP_PUSH_NO_ROOM)
+            return;
+        if (r.type == SP_RECORD_CLOSED) { /* always the last record */
+            close_view(v);
+            return;
+        }
+    }
+    if (more > 0)
+        schedule_view(v);
+}
+
+/* ---- events of the observed process ---- */
+
+static void on_news(struct sp_observer *o)
+{
+    schedule_view(view_of(o));
+    sp_push_all(view_of(o)->conn);
+}
+
+/* Another connection took over the input. */
+static void on_robbed(struct sp_observer *o)
+{
+    struct sp_conn *c = view_of(o)->conn;
+    const struct sp_proc *p = o->proc;
+    char *const start = sp_link_reserve(c->link, 128 + p->label.n + SP_SESSION_ID);
+    char *out = start;
+
+    if (out == NULL)
+        return; /* the connection is closing */
+    out = sp_put_literal(out, "{\"method\":\"process/inputLost\",\"params\":{\"processId\":");
+    out = sp_put_str(out, p->label);
+    out = sp_put_literal(out, ",\"sessionId\":\"");
+    out = sp_put_str(out, sp_str_of(p->session->id));
+    out = sp_put_literal(out, "\"}}");
+    sp_link_commit(c->link, (size_t)(out - start));
+}
+
+/* Sends exited and closed without looking at the link's limit, since nothing comes after them. A
+ * client that lets even these pile up does not read: its connection ends. */
+static void push_end(struct view *v)
+{
+    const struct sp_observer *o = &v->observer;
+    const struct sp_proc *p = o->proc;
+    const struct sp_record records[] = {
+        {.seq = p->state.exit_seq,
+         .type = SP_RECORD_EXITED,
+         .len = sizeof p->state.exit,
+         .data = (const uint8_t *)&p->state.exit},
+        {.seq = p->state.closed_seq, .type = SP_RECORD_CLOSED},
+    };
+
+    if (sp_link_queued(v->conn->link) > SP_CONN_MAX_QUEUED && !v->conn->is_closing) {
+        v->conn->is_closing = true;
+        sp_link_close(v->conn->link, "too slow to be told the end of what it is attached to");
+    }
+    for (size_t i = 0; i < sizeof records / sizeof records[0] && !v->conn->is_closing; i++) {
+        struct sp_gap gap = sp_observer_gap(o, records[i].seq, 0);
+
+        gap.has_bytes = false; /* unknown: some of the lost output may follow the exit */
+        if (records[i].seq > o->told_seq && push_record(v, &records[i], &gap) == SP_PUSH_NO_ROOM)
+            return;
+    }
+}
+
+static void on_ending(struct sp_observer *o)
+{
+    struct view *v = view_of(o);
+    struct sp_conn *c = v->conn;
+    struct sp_record r;
+    struct sp_gap gap;
+
+    while (!c->is_closing && !sp_link_is_full(c->link) && sp_observer_next(o, &r, &gap) > 0)
+        if (push_record(v, &r, &gap) == SP_PUSH_NO_ROOM)
+            break;
+    push_end(v);
+    close_view(v);
+}
+
+static const struct sp_observer_ops observer_ops = {
+    .news = on_news, .robbed = on_robbed, .ending = on_ending};
+
+/* ---- process/attach, process/detach ---- */
 
 struct attach {
-    struct sp_str session, id;
-    uint64_t after_seq; /* UINT64_MAX: not given */
+    struct sp_target target;
+    uint64_t after_seq; /* UINT64_MAX: from now on */
     bool has_input, is_stealing;
 };
 
-static int read_place(struct sp_rpc_call *c, struct attach *a, struct sp_err *e)
+static struct view *find_view(const struct sp_conn *c, const struct sp_proc *p)
 {
-    int r = sp_rpc_call_params(c, e);
+    sp_list_each(i, &c->views)
+    {
+        struct view *v = SP_CONTAINER(i, struct view, link);
 
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "sessionId", &a->session, e);
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "processId", &a->id, e);
-    return r;
+        if (v->observer.proc == p)
+            return v;
+    }
+    return NULL;
 }
 
-static int decode(struct sp_rpc_call *c, struct attach *a, struct sp_err *e)
+/* NULL: *e says why. */
+static struct view *open_view(struct sp_conn *c, struct sp_proc *p, uint64_t after_seq,
+                              struct sp_err *e)
 {
-    int r = read_place(c, a, e);
+    struct view *v = NULL;
 
-    a->after_seq = UINT64_MAX;
-    if (r == 0)
-        r = sp_json_opt_u64(c->json, c->params, "afterSeq", UINT64_MAX - 1, &a->after_seq, e);
-    if (r == 0)
-        r = sp_json_def_bool(c->json, c->params, "input", &a->has_input, e);
-    if (r == 0)
-        r = sp_json_def_bool(c->json, c->params, "steal", &a->is_stealing, e);
-    if (r == 0 && a->is_stealing && !a->has_input)
-        r = sp_fail(e, SP_E_INVALID, 0, "steal without input: there is nothing to take over");
-    return r;
+    if (find_view(c, p) != NULL)
+        (void)sp_fail(e, SP_E_STATE, 0,
+                      "this connection is attached to process " SP_STR_FMT " already",
+                      SP_STR_ARG(p->id));
+    else if (c->view_count >= SP_CONN_MAX_VIEWS)
+        (void)sp_fail(e, SP_E_LIMIT, 0, "one connection may be attached to at most %d processes",
+                      SP_CONN_MAX_VIEWS);
+    else if ((v = calloc(1, sizeof *v)) == NULL)
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "attach to the process");
+    if (v == NULL)
+        return NULL;
+    if (sp_observer_begin(&v->observer, &observer_ops, p, after_seq, e) < 0) {
+        free(v);
+        return NULL;
+    }
+    v->conn = c;
+    sp_list_prepend(&c->views, &v->link);
+    c->view_count++;
+    return v;
 }
 
-static bool describe(struct sp_buf *b, const struct sp_process_view *v, const struct attach *a)
+/* Unlike other methods, these name the session first, and must name it. */
+static struct sp_params read_attach_target(struct sp_rpc_call *c, struct sp_target *ret,
+                                           struct sp_err *e)
+{
+    const struct sp_params params = sp_rpc_call_params(c, e);
+
+    sp_params_str(&params, "sessionId", &ret->session);
+    sp_params_str(&params, "processId", &ret->id);
+    return params;
+}
+
+static bool add_attached(struct sp_buf *b, const struct view *v, const struct attach *a)
 {
     const struct sp_proc *p = v->observer.proc;
     const bool has_exited = p->state.exit_seq != 0;
@@ -61,67 +471,56 @@ static bool describe(struct sp_buf *b, const struct sp_process_view *v, const st
                          p->state.closed_seq != 0 ? "true" : "false");
 }
 
-static int attach(struct sp_rpc_call *c, struct sp_proc *p, const struct attach *a,
-                  struct sp_err *e)
+int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
 {
+    struct attach a = {.after_seq = UINT64_MAX};
+    const struct sp_params params = read_attach_target(c, &a.target, e);
     auto_buf struct sp_buf b = {0};
-    struct sp_process_view *v = NULL;
-    int r = sp_process_view_open(c->conn, p, a->after_seq, &v, e);
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    int r = 0;
 
-    if (r < 0)
-        return r;
-    if (a->has_input)
-        r = sp_observer_type(&v->observer, a->is_stealing, e);
-    if (r == 0 && !describe(&b, v, a))
+    sp_params_opt_u64(&params, "afterSeq", UINT64_MAX - 1, &a.after_seq);
+    sp_params_def_bool(&params, "input", &a.has_input);
+    sp_params_def_bool(&params, "steal", &a.is_stealing);
+    if (sp_params_ok(&params) && a.is_stealing && !a.has_input)
+        (void)sp_fail(e, SP_E_INVALID, 0, "steal without input: there is nothing to take over");
+    if (!sp_params_ok(&params) || sp_target_find(c, &a.target, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
+    if (p == NULL)
+        return sp_target_unknown(&a.target, e);
+    struct view *v = open_view(c->conn, p, a.after_seq, e);
+    if (v == NULL)
+        return -(int)e->code;
+    if (a.has_input)
+        r = sp_observer_type(&v->observer, a.is_stealing, e);
+    if (r == 0 && !add_attached(&b, v, &a))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "attach to the process");
     if (r < 0) {
-        sp_process_view_close(v);
+        close_view(v);
         return r;
     }
     sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
     if (p->state.closed_seq != 0 && v->observer.told_seq >= p->state.closed_seq)
-        sp_process_view_close(v); /* nothing will ever come */
+        close_view(v); /* there will be no further records */
     else
-        sp_process_view_push(v);
+        on_news(&v->observer);
     return 0;
 }
 
-int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
-{
-    struct attach a = {0};
-    struct sp_session *s = NULL;
-    struct sp_proc *p = NULL;
-    bool waits = false;
-    int r = decode(c, &a, e);
-
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0 && (s = sp_server_find(c->conn->rpc->server, a.session)) == NULL)
-        r = sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(a.session));
-    if (r == 0)
-        r = sp_rpc_call_proc(c, s, a.id, &p, &waits, e);
-    if (r < 0 || waits)
-        return r;
-    if (p == NULL)
-        return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(a.id));
-    return attach(c, p, &a, e);
-}
-
-/* What is not attached, or not there any more, is detached. */
+/* Succeeds also if the connection is not attached, or the process is gone. */
 int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct attach a = {0};
-    int r = read_place(c, &a, e);
+    struct sp_target t = {0};
+    const struct sp_params params = read_attach_target(c, &t, e);
 
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r < 0)
-        return r;
-    const struct sp_session *s = sp_server_find(c->conn->rpc->server, a.session);
-    const struct sp_proc *p = s == NULL ? NULL : sp_session_find(s, a.id);
-    struct sp_process_view *v = p == NULL ? NULL : sp_process_view_find(c->conn, p);
+    if (!sp_params_ok(&params) || sp_rpc_call_check(c, e) < 0)
+        return sp_params_result(&params);
+    const struct sp_session *s = sp_server_find(c->conn->rpc->server, t.session);
+    const struct sp_proc *p = s == NULL ? NULL : sp_session_find(s, t.id);
+    struct view *v = p == NULL ? NULL : find_view(c->conn, p);
     if (v != NULL)
-        sp_process_view_close(v);
+        close_view(v);
     sp_rpc_call_reply(c, SP_STR("{}"));
     return 0;
 }

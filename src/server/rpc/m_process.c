@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The methods of a process that is there: read, write, signal, terminate, and our additions. With a
- * `sessionId` they are about a process of that session.
+ * The methods of an existing process: read, write, closeStdin, signal, resize, terminate. A
+ * `sessionId` selects a process of another session.
  */
 #include <errno.h>
 #include <signal.h>
@@ -10,30 +10,20 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "core/observer.h"
 #include "server/rpc/methods.h"
-#include "server/rpc/process_view.h"
 #include "server/rpc/push.h"
 
-/* Which process a request is about. */
-struct target {
-    struct sp_str session; /* p NULL: the connection's own */
-    struct sp_str id;
-};
+/* ---- which process ---- */
 
-static int read_target(struct sp_rpc_call *c, struct target *ret, struct sp_err *e)
+void sp_target_read(const struct sp_params *p, struct sp_target *ret)
 {
-    int r = sp_rpc_call_params(c, e);
-
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "processId", &ret->id, e);
-    if (r == 0)
-        r = sp_json_opt_str(c->json, c->params, "sessionId", &ret->session, e);
-    return r;
+    sp_params_str(p, "processId", &ret->id);
+    sp_params_opt_str(p, "sessionId", &ret->session);
 }
 
-/* Checks the state, finds the process (NULL if unknown). */
-static int find(struct sp_rpc_call *c, const struct target *t, struct sp_proc **ret,
-                bool *ret_waits, struct sp_err *e)
+int sp_target_find(struct sp_rpc_call *c, const struct sp_target *t, struct sp_proc **ret,
+                   bool *ret_waits, struct sp_err *e)
 {
     const struct sp_session *s = c->conn->session;
     const int r = sp_rpc_call_check(c, e);
@@ -45,13 +35,21 @@ static int find(struct sp_rpc_call *c, const struct target *t, struct sp_proc **
     return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
 }
 
-/* For methods whose one parameter is the process. */
-static int locate(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
+int sp_target_unknown(const struct sp_target *t, struct sp_err *e)
 {
-    struct target t = {0};
-    const int r = read_target(c, &t, e);
+    return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(t->id));
+}
 
-    return r < 0 ? r : find(c, &t, ret, ret_waits, e);
+/* For methods whose only parameter is the process. */
+static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_waits,
+                         struct sp_err *e)
+{
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_target t = {0};
+
+    sp_target_read(&params, &t);
+    return sp_params_ok(&params) ? sp_target_find(c, &t, ret, ret_waits, e)
+                                 : sp_params_result(&params);
 }
 
 static bool is_owner(const struct sp_rpc_call *c, const struct sp_proc *p)
@@ -59,7 +57,7 @@ static bool is_owner(const struct sp_rpc_call *c, const struct sp_proc *p)
     return p->session == c->conn->session;
 }
 
-/* The owner may always; of the others, only one at a time. */
+/* The owner may always write; of the other connections, only the one that has the input. */
 static int check_typist(const struct sp_rpc_call *c, const struct sp_proc *p, struct sp_err *e)
 {
     if (is_owner(c, p) || sp_process_view_may_type(c->conn, p))
@@ -70,47 +68,37 @@ static int check_typist(const struct sp_rpc_call *c, const struct sp_proc *p, st
                    SP_STR_ARG(p->id));
 }
 
-static int unknown(struct sp_str id, struct sp_err *e)
-{
-    return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(id));
-}
-
 /* ---- read ---- */
 
-/* Whether a read that found this page has its answer now. */
+/* Whether a read with this page is answered now; else it waits. */
 static bool is_answer(const struct sp_proc *p, const struct sp_page *page, uint64_t after_seq)
 {
     return page->chunks > 0 || p->state.closed_seq != 0 ||
            (p->state.exit_seq != 0 && after_seq < page->next_seq - 1);
 }
 
-static void fail_read(struct sp_request *r)
+static int read_failed(struct sp_err *e)
 {
-    struct sp_err e = {0};
-
-    (void)sp_fail(&e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
-    sp_request_fail(r, &e);
-}
-
-static void answer_read(struct sp_request *r, const struct sp_page *page)
-{
-    (void)sp_push_page(r->conn, r->id, r->proc, page); /* no memory: the connection is closing */
-    sp_request_end(r, true);
+    return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
 }
 
 static void try_read(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
     struct sp_page page;
+    struct sp_err e = {0};
 
-    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0)
-        fail_read(r);
-    else if (!r->read.is_due && !is_answer(r->proc, &page, r->read.after_seq))
+    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0) {
+        (void)read_failed(&e);
+        sp_request_fail(r, &e);
+    } else if (!r->read.is_due && !is_answer(r->proc, &page, r->read.after_seq)) {
         sp_waiters_add(&r->proc->on_news, w);
-    else if (sp_link_is_full(r->conn->link))
-        sp_waiters_add(&r->conn->on_drained, w); /* a slow client's answers wait in the ring */
-    else
-        answer_read(r, &page);
+    } else if (sp_link_is_full(r->conn->link)) {
+        sp_waiters_add(&r->conn->on_drained, w); /* the output of a slow client stays in the ring */
+    } else {
+        (void)sp_push_page(r->conn, r->id, r->proc, &page); /* false: the connection is closing */
+        sp_request_end(r, true);
+    }
 }
 
 static void on_read_deadline(struct sp_timer *t)
@@ -142,7 +130,7 @@ static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_se
     r->waiter.fn = try_read;
     if (wait_ms < UINT64_MAX - now &&
         !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
-        on_read_deadline(&r->timer); /* too early an answer is better than none */
+        on_read_deadline(&r->timer); /* no memory for the timer: answer too early */
         return 0;
     }
     sp_waiters_add(&p->on_news, &r->waiter);
@@ -151,32 +139,28 @@ static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_se
 
 int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct target t = {0};
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_target t = {0};
     uint64_t after_seq = 0;
     uint64_t max_bytes = UINT64_MAX;
     uint64_t wait_ms = 0;
     struct sp_proc *p = NULL;
     struct sp_page page;
     bool waits = false;
-    int r = read_target(c, &t, e);
 
-    if (r == 0)
-        r = sp_json_opt_u64(c->json, c->params, "afterSeq", UINT64_MAX, &after_seq, e);
-    if (r == 0)
-        r = sp_json_opt_u64(c->json, c->params, "maxBytes", UINT64_MAX, &max_bytes, e);
-    if (r == 0)
-        r = sp_json_opt_u64(c->json, c->params, "waitMs", UINT64_MAX, &wait_ms, e);
-    if (r == 0)
-        r = find(c, &t, &p, &waits, e);
-    if (r < 0 || waits)
-        return r;
+    sp_target_read(&params, &t);
+    sp_params_opt_u64(&params, "afterSeq", UINT64_MAX, &after_seq);
+    sp_params_opt_u64(&params, "maxBytes", UINT64_MAX, &max_bytes);
+    sp_params_opt_u64(&params, "waitMs", UINT64_MAX, &wait_ms);
+    if (!sp_params_ok(&params) || sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
     if (p == NULL)
-        return unknown(t.id, e);
+        return sp_target_unknown(&t, e);
     if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
-        return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
+        return read_failed(e);
     if (wait_ms != 0 && !is_answer(p, &page, after_seq))
         return park_read(c, p, after_seq, max_bytes, wait_ms, e);
-    (void)sp_push_page(c->conn, c->id, p, &page); /* no memory: the connection is closing */
+    (void)sp_push_page(c->conn, c->id, p, &page); /* false: the connection is closing */
     sp_rpc_call_done(c);
     return 0;
 }
@@ -238,40 +222,28 @@ static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id
     return 0;
 }
 
-static int decode_write(struct sp_rpc_call *c, struct target *t, struct sp_str *write_id,
-                        struct sp_str *bytes, struct sp_err *e)
-{
-    struct sp_str chunk;
-    size_t len = 0;
-    int r = read_target(c, t, e);
-
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "chunk", &chunk, e);
-    if (r == 0)
-        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len,
-                             e); /* in the message itself */
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "writeId", write_id, e);
-    if (r == 0)
-        *bytes = (struct sp_str){chunk.p, len};
-    return r;
-}
-
 int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct target t = {0};
-    struct sp_str write_id;
-    struct sp_str bytes;
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_target t = {0};
+    struct sp_str chunk = {0};
+    struct sp_str write_id = {0};
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = decode_write(c, &t, &write_id, &bytes, e);
+    size_t len = 0;
 
+    sp_target_read(&params, &t);
+    sp_params_str(&params, "chunk", &chunk);
+    if (sp_params_ok(&params)) /* in place: the message is ours to write in */
+        (void)sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len, e);
+    sp_params_str(&params, "writeId", &write_id);
+    int r = sp_params_result(&params);
     if (r == 0)
         r = sp_rpc_call_check(c, e);
     if (r == 0 && write_id.n == 0)
         r = sp_fail(e, SP_E_INVALID, 0, "writeId must not be empty");
     if (r == 0)
-        r = find(c, &t, &p, &waits, e);
+        r = sp_target_find(c, &t, &p, &waits, e);
     if (r == 0 && p != NULL)
         r = check_typist(c, p, e);
     if (r < 0 || waits)
@@ -280,7 +252,9 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
         sp_rpc_call_reply(c, unknown_process);
         return 0;
     }
-    /* Behind those that wait already, unless it is a repeat; not behind the end. */
+    /* A new write queues behind parked ones and is refused behind a closeStdin; a repeated write
+     * id gets the answer of its first write at once. */
+    const struct sp_str bytes = {chunk.p, len};
     const bool is_repeat = sp_input_knows(&p->input, write_id);
     enum sp_input_result result = SP_INPUT_FULL;
     if (p->is_input_ending && !is_repeat)
@@ -300,7 +274,7 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-/* Its turn has come: the writes before it are on their way. */
+/* All writes that were parked before are queued. */
 static void close_in_turn(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
@@ -313,7 +287,7 @@ int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = locate(c, &p, &waits, e);
+    int r = read_and_find(c, &p, &waits, e);
 
     if (r == 0 && p != NULL)
         r = check_typist(c, p, e);
@@ -373,7 +347,7 @@ static int read_signal(struct sp_str name, int *ret, struct sp_err *e)
                    SP_STR_ARG(name));
 }
 
-static void on_asked(struct sp_waiter *w)
+static void on_cell_answer(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, ask.call.waiter);
     struct sp_err e = {0};
@@ -387,7 +361,7 @@ static void on_asked(struct sp_waiter *w)
     sp_request_fail(r, &e);
 }
 
-/* A request that waits for the cell's word; its own waiter is not used. */
+/* Parks a request until the cell has answered; its own waiter is not used. */
 static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, bool is_signal,
                                    struct sp_err *e)
 {
@@ -397,12 +371,12 @@ static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, boo
         sp_request_hold(r, p);
         r->is_ask = true;
         r->ask.is_signal = is_signal;
-        r->ask.call.waiter = (struct sp_waiter){.fn = on_asked};
+        r->ask.call.waiter = (struct sp_waiter){.fn = on_cell_answer};
     }
     return r;
 }
 
-/* A kill also reaches what an exited command left of its group. */
+/* SIGKILL also reaches what an exited command left behind in its process group. */
 static bool takes_signal(const struct sp_proc *p, int number)
 {
     return p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL);
@@ -410,21 +384,18 @@ static bool takes_signal(const struct sp_proc *p, int number)
 
 int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct target t = {0};
-    struct sp_str name;
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_target t = {0};
+    struct sp_str name = {0};
     struct sp_proc *p = NULL;
     bool waits = false;
     int number = 0;
-    int r = read_target(c, &t, e);
 
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "signal", &name, e);
-    if (r == 0)
-        r = read_signal(name, &number, e);
-    if (r == 0)
-        r = find(c, &t, &p, &waits, e);
-    if (r < 0 || waits)
-        return r;
+    sp_target_read(&params, &t);
+    sp_params_str(&params, "signal", &name);
+    if (!sp_params_ok(&params) || read_signal(name, &number, e) < 0 ||
+        sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
     if (p == NULL || !takes_signal(p, number)) {
         sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
@@ -436,43 +407,36 @@ int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-/* Whether the size holds now. The owner's waits while there is a typist with one of its own. */
-static bool takes_size(const struct sp_rpc_call *c, struct sp_proc *p, uint16_t rows, uint16_t cols)
-{
-    if (is_owner(c, p))
-        return sp_observers_owner_size(p, rows, cols);
-    sp_observers_typist_size(p);
-    return true;
-}
-
 int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct target t = {0};
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_target t = {0};
     uint64_t rows = 0;
     uint64_t cols = 0;
     struct sp_proc *p = NULL;
     bool waits = false;
-    int r = read_target(c, &t, e);
+    bool is_effective = true;
 
-    if (r == 0)
-        r = sp_json_need_u64(c->json, c->params, "rows", UINT16_MAX, &rows, e);
-    if (r == 0)
-        r = sp_json_need_u64(c->json, c->params, "cols", UINT16_MAX, &cols, e);
-    if (r == 0 && (rows == 0 || cols == 0))
-        r = sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
-    if (r == 0)
-        r = find(c, &t, &p, &waits, e);
-    if (r < 0 || waits)
-        return r;
+    sp_target_read(&params, &t);
+    sp_params_u64(&params, "rows", UINT16_MAX, &rows);
+    sp_params_u64(&params, "cols", UINT16_MAX, &cols);
+    if (sp_params_ok(&params) && (rows == 0 || cols == 0))
+        (void)sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
+    if (!sp_params_ok(&params) || sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
     if (p == NULL)
-        return unknown(t.id, e);
+        return sp_target_unknown(&t, e);
     if (!p->is_tty)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal",
                        SP_STR_ARG(t.id));
-    r = check_typist(c, p, e);
-    if (r < 0)
-        return r;
-    if (!takes_size(c, p, (uint16_t)rows, (uint16_t)cols) || p->life != SP_PROC_RUNNING) {
+    if (check_typist(c, p, e) < 0)
+        return -(int)e->code;
+    /* The owner's size is only remembered while another connection types with its own size. */
+    if (is_owner(c, p))
+        is_effective = sp_observers_owner_size(p, (uint16_t)rows, (uint16_t)cols);
+    else
+        sp_observers_typist_size(p);
+    if (!is_effective || p->life != SP_PROC_RUNNING) {
         sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
     }
@@ -489,7 +453,7 @@ int sp_m_process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;
-    const int r = locate(c, &p, &waits, e);
+    const int r = read_and_find(c, &p, &waits, e);
 
     if (r < 0 || waits)
         return r;

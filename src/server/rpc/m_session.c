@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* initialize, session/end, environment/info and environment/status. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +10,14 @@
 #include "base/uri.h"
 #include "server/rpc/methods.h"
 
-/* ---- what this executor is ---- */
+/* ---- environmentInfo ---- */
 
 static bool add_path(struct sp_buf *b, const char *path)
 {
     return sp_buf_add(b, "\"", 1) && sp_uri_add(b, sp_str_of(path)) && sp_buf_add(b, "\"", 1);
 }
 
-/* $TMPDIR as it is, or relative to our directory. false: not set. */
+/* $TMPDIR; a relative one is taken below `cwd`. false: not set, or too long. */
 static bool tmpdir(const char *cwd, char *ret, size_t size)
 {
     const char *t = getenv("TMPDIR");
@@ -33,7 +34,7 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     const struct sp_host *h = &rpc->host;
     auto_free char *cwd = getcwd(NULL, 0);
     char tmp[4096];
-    const bool has_cwd = cwd != NULL && cwd[0] == '/'; /* "(unreachable)/..." is no path */
+    const bool has_cwd = cwd != NULL && cwd[0] == '/'; /* getcwd may return "(unreachable)/..." */
     const bool has_tmp = tmpdir(has_cwd ? cwd : NULL, tmp, sizeof tmp);
 
     bool ok =
@@ -49,7 +50,7 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
              b, ",\"platformOs\":\"linux\",\"prependPathDirs\":[],\"temporaryDirectories\":[") &&
          (!has_tmp || add_path(b, tmp)) && sp_buf_printf(b, "],\"tempDir\":") &&
          add_path(b, has_tmp ? tmp : "/tmp");
-    /* Only what works is advertised; a client does without the rest. */
+    /* Clients use only the additions that are listed here. */
     return ok &&
            sp_buf_printf(b,
                          ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
@@ -64,32 +65,23 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 
 /* ---- methods ---- */
 
-/* What the client can do; of interest only where somebody may be asked. */
-static int read_capabilities(struct sp_rpc_call *c, bool *ret_takes_approvals, struct sp_err *e)
-{
-    uint32_t capabilities = SP_JSON_NONE;
-    int r = sp_json_opt_object(c->json, c->params, "capabilities", &capabilities, e);
-
-    if (r == 0 && capabilities != SP_JSON_NONE)
-        r = sp_json_def_bool(c->json, capabilities, "approvals", ret_takes_approvals, e);
-    return r;
-}
-
 int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
 {
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_params capabilities = {params.json, SP_JSON_NONE, e};
     struct sp_conn *conn = c->conn;
     struct sp_str name = {0};
     struct sp_str resume = {0};
     bool takes_approvals = false;
     auto_buf struct sp_buf b = {0};
-    int r = sp_rpc_call_params(c, e);
 
-    if (r == 0)
-        r = sp_json_need_str(c->json, c->params, "clientName", &name, e);
-    if (r == 0)
-        r = sp_json_opt_str(c->json, c->params, "resumeSessionId", &resume, e);
-    if (r == 0 && conn->rpc->gate != NULL)
-        r = read_capabilities(c, &takes_approvals, e);
+    sp_params_str(&params, "clientName", &name);
+    sp_params_opt_str(&params, "resumeSessionId", &resume);
+    if (conn->rpc->gate != NULL) /* elsewhere the client is never asked */
+        sp_params_opt_object(&params, "capabilities", &capabilities.object);
+    if (capabilities.object != SP_JSON_NONE)
+        sp_params_def_bool(&capabilities, "approvals", &takes_approvals);
+    int r = sp_params_result(&params);
     if (r == 0 && conn->session != NULL)
         r = sp_fail(e, SP_E_STATE, 0, "initialize may only be sent once per connection");
     if (r == 0)
@@ -110,16 +102,13 @@ int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-/* Nothing is kept for a resume: the processes end with the connection, which ends now. */
+/* The connection closes, and its processes end with it: the session cannot be resumed. */
 int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
-    int r = sp_rpc_call_no_params(c, e);
 
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r < 0)
-        return r;
+    if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
     conn->ends_session = true;
     sp_rpc_call_reply(c, SP_STR("{}"));
     sp_link_close(conn->link, "its session was ended");
@@ -129,12 +118,9 @@ int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
-    int r = sp_rpc_call_no_params(c, e);
 
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r < 0)
-        return r;
+    if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
     if (!add_info(&b, c->conn->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
     sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
@@ -143,11 +129,8 @@ int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
 
 int sp_m_environment_status(struct sp_rpc_call *c, struct sp_err *e)
 {
-    int r = sp_rpc_call_no_params(c, e);
-
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r == 0)
-        sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
-    return r;
+    if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
+    sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
+    return 0;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process/start: decode everything, refuse what cannot be done, then ask for the process.
+ * process/start: decode everything, refuse what cannot be done, pass the gate if there is one, then
+ * start the process.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +12,12 @@
 #include "base/env.h"
 #include "base/uri.h"
 #include "sandbox/policy_json.h"
-#include "server/rpc/gated.h"
 #include "server/rpc/methods.h"
+#include "server/rpc/start_gate.h"
 #include "server/rpc/start_network.h"
 #include "server/rpc/text.h"
 
-/* Layers of the environment, each over the ones before. */
+/* Layers of a command's variables, each over the ones before. */
 enum { RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
 
 #define NOT_GIVEN      UINT64_MAX
@@ -27,22 +29,23 @@ struct strings {
     uint32_t count;
 };
 
+/* The params. */
 struct start {
     struct sp_str id, arg0;
     struct strings argv;
     struct sp_uri cwd;
     bool is_tty, pipe_stdin;
     uint64_t rows, cols;
-    uint32_t env;    /* token */
-    uint32_t policy; /* token, or SP_JSON_NONE */
+    uint32_t env;        /* token */
+    bool has_env_policy; /* envPolicy is there; its members: */
     struct sp_env_policy rules;
     struct strings exclude, include_only;
-    uint32_t set;
+    uint32_t set; /* token */
     bool has_metadata;
     char thread_id[40];
     struct sp_str tool_call_id;
     struct sp_start_network network;
-    uint32_t snapshot; /* token, or SP_JSON_NONE */
+    bool has_snapshot;
     struct sp_str snapshot_scope, snapshot_shell;
     uint32_t sandbox; /* token, or SP_JSON_NONE */
     struct sp_policy confinement;
@@ -61,82 +64,69 @@ static void start_done(struct start *s)
 
 /* ---- decoding ---- */
 
-static int read_strings(struct sp_json *j, uint32_t array, struct strings *ret, struct sp_err *e)
+static void read_strings(const struct sp_params *p, const char *key, struct strings *ret)
 {
+    struct sp_json *j = p->json;
+    uint32_t array = SP_JSON_NONE;
+
+    sp_params_array(p, key, &array);
+    if (!sp_params_ok(p))
+        return;
     ret->items = calloc(j->tokens[array].children + 1, sizeof *ret->items);
     if (ret->items == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a list");
-    for (uint32_t t = sp_json_first(j, array); t != SP_JSON_NONE; t = sp_json_next(j, array, t)) {
+        (void)sp_fail(p->err, SP_E_SYSTEM, ENOMEM, "read a list");
+    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t)) {
         if (sp_json_type(j, t) != SP_JSON_STRING)
-            return sp_json_wrong_type(j, t, "a string", e);
-        ret->items[ret->count++] = sp_json_str(j, t);
+            (void)sp_json_wrong_type(j, t, "a string", p->err);
+        else
+            ret->items[ret->count++] = sp_json_str(j, t);
     }
-    return 0;
 }
 
-static int need_strings(struct sp_json *j, uint32_t object, const char *key, struct strings *ret,
-                        struct sp_err *e)
+/* An object whose members are strings. */
+static void read_string_map(const struct sp_params *p, const char *key, uint32_t *ret)
 {
-    uint32_t array;
-    const int r = sp_json_need_array(j, object, key, &array, e);
+    struct sp_json *j = p->json;
 
-    return r < 0 ? r : read_strings(j, array, ret, e);
+    sp_params_object(p, key, ret);
+    if (!sp_params_ok(p))
+        return;
+    for (uint32_t t = sp_json_first(j, *ret); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, *ret, t))
+        if (sp_json_type(j, t + 1) != SP_JSON_STRING)
+            (void)sp_json_wrong_type(j, t + 1, "a string", p->err);
 }
 
-static int check_string_map(struct sp_json *j, uint32_t object, struct sp_err *e)
+static void read_env_policy(const struct sp_params *params, struct start *s)
 {
-    for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;) {
-        const uint32_t value = j->tokens[key].next;
+    struct sp_params p = {params->json, SP_JSON_NONE, params->err};
+    struct sp_str inherit = {0};
 
-        if (sp_json_type(j, value) != SP_JSON_STRING)
-            return sp_json_wrong_type(j, value, "a string", e);
-        key = sp_json_next(j, object, key);
-    }
-    return 0;
-}
-
-static int read_cwd(struct sp_json *j, uint32_t params, struct start *s, struct sp_err *e)
-{
-    struct sp_str text;
-    int r = sp_json_need_str(j, params, "cwd", &text, e);
-
-    if (r == 0)
-        r = sp_uri_read(text, &s->cwd, e);
-    return r;
-}
-
-static int read_policy(struct sp_json *j, struct start *s, struct sp_err *e)
-{
-    const uint32_t p = s->policy;
-    struct sp_str inherit;
-    int r = sp_json_need_str(j, p, "inherit", &inherit, e);
-
-    if (r == 0 && sp_str_eq(inherit, SP_STR("all")))
+    sp_params_opt_object(params, "envPolicy", &p.object);
+    if (p.object == SP_JSON_NONE)
+        return;
+    s->has_env_policy = true;
+    sp_params_str(&p, "inherit", &inherit);
+    if (sp_str_eq(inherit, SP_STR("all")))
         s->rules.inherit = SP_ENV_ALL;
-    else if (r == 0 && sp_str_eq(inherit, SP_STR("core")))
+    else if (sp_str_eq(inherit, SP_STR("core")))
         s->rules.inherit = SP_ENV_CORE;
-    else if (r == 0 && !sp_str_eq(inherit, SP_STR("none")))
-        r = sp_fail(e, SP_E_INVALID, 0,
-                    "unknown variant `" SP_STR_FMT "`, expected one of `core`, `all`, `none`",
-                    SP_STR_ARG(inherit));
-    if (r == 0)
-        r = sp_json_need_bool(j, p, "ignoreDefaultExcludes", &s->rules.ignores_default_excludes, e);
-    if (r == 0)
-        r = need_strings(j, p, "exclude", &s->exclude, e);
-    if (r == 0)
-        r = sp_json_need_object(j, p, "set", &s->set, e);
-    if (r == 0)
-        r = check_string_map(j, s->set, e);
-    if (r == 0)
-        r = need_strings(j, p, "includeOnly", &s->include_only, e);
+    else if (sp_params_ok(&p) && !sp_str_eq(inherit, SP_STR("none")))
+        (void)sp_fail(p.err, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected one of `core`, `all`, `none`",
+                      SP_STR_ARG(inherit));
+    sp_params_bool(&p, "ignoreDefaultExcludes", &s->rules.ignores_default_excludes);
+    read_strings(&p, "exclude", &s->exclude);
+    read_string_map(&p, "set", &s->set);
+    read_strings(&p, "includeOnly", &s->include_only);
     s->rules.exclude = s->exclude.items;
     s->rules.exclude_count = s->exclude.count;
     s->rules.include_only = s->include_only.items;
     s->rules.include_only_count = s->include_only.count;
-    return r;
 }
 
-/* A UUID in any of its usual spellings, into the one with hyphens in lower case. */
+/* Accepts urn:uuid:, braces and a UUID without hyphens; *ret has hyphens and is in lower case. */
 static bool read_uuid(struct sp_str s, char ret[40])
 {
     char hex[32];
@@ -167,94 +157,75 @@ static bool read_uuid(struct sp_str s, char ret[40])
     return n == 32;
 }
 
-static int read_metadata(struct sp_json *j, uint32_t params, struct start *s, struct sp_err *e)
+static void read_metadata(const struct sp_params *params, struct start *s)
 {
-    uint32_t metadata = SP_JSON_NONE;
+    struct sp_params p = {params->json, SP_JSON_NONE, params->err};
     struct sp_str thread = {0};
-    int r = sp_json_opt_object(j, params, "metadata", &metadata, e);
 
-    if (r < 0 || metadata == SP_JSON_NONE)
-        return r;
+    sp_params_opt_object(params, "metadata", &p.object);
+    if (p.object == SP_JSON_NONE)
+        return;
     s->has_metadata = true;
-    r = sp_json_opt_str(j, metadata, "threadId", &thread, e);
-    if (r == 0 && thread.p != NULL && !read_uuid(thread, s->thread_id))
-        r = sp_fail(e, SP_E_INVALID, 0, "invalid thread id: expected a UUID");
-    if (r == 0)
-        r = sp_json_opt_str(j, metadata, "toolCallId", &s->tool_call_id, e);
-    return r;
+    sp_params_opt_str(&p, "threadId", &thread);
+    if (sp_params_ok(&p) && thread.p != NULL && !read_uuid(thread, s->thread_id))
+        (void)sp_fail(p.err, SP_E_INVALID, 0, "invalid thread id: expected a UUID");
+    sp_params_opt_str(&p, "toolCallId", &s->tool_call_id);
 }
 
-/* A shell whose state is to be kept. It is not offered: the command runs without, as a login shell,
- * but a mistake is called by its name. */
-static int read_snapshot(struct sp_json *j, uint32_t params, struct start *s, struct sp_err *e)
+/* Shell snapshots are not offered: the command runs as a login shell instead. The member is checked
+ * all the same, so that a mistake in it gets its own error. */
+static void read_snapshot(const struct sp_params *params, struct start *s)
 {
-    uint32_t shell = SP_JSON_NONE;
+    struct sp_params p = {params->json, SP_JSON_NONE, params->err};
+    struct sp_params shell = p;
     struct sp_str path = {0};
-    int r = sp_json_opt_object(j, params, "shellSnapshot", &s->snapshot, e);
 
-    if (r < 0 || s->snapshot == SP_JSON_NONE)
-        return r;
-    r = sp_json_need_str(j, s->snapshot, "scopeId", &s->snapshot_scope, e);
-    if (r == 0)
-        r = sp_json_need_object(j, s->snapshot, "shell", &shell, e);
-    if (r == 0)
-        r = sp_json_need_str(j, shell, "name", &s->snapshot_shell, e);
-    return r < 0 ? r : sp_json_need_str(j, shell, "path", &path, e);
+    sp_params_opt_object(params, "shellSnapshot", &p.object);
+    if (p.object == SP_JSON_NONE)
+        return;
+    s->has_snapshot = true;
+    sp_params_str(&p, "scopeId", &s->snapshot_scope);
+    sp_params_object(&p, "shell", &shell.object);
+    sp_params_str(&shell, "name", &s->snapshot_shell);
+    sp_params_str(&shell, "path", &path);
 }
 
-static int decode(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
+static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
 {
-    struct sp_json *j = c->json;
-    const uint32_t p = c->params;
-    int r = sp_rpc_call_params(c, e);
+    const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_str cwd = {0};
 
-    s->policy = s->sandbox = s->snapshot = SP_JSON_NONE;
+    s->sandbox = SP_JSON_NONE;
     s->rows = s->cols = NOT_GIVEN;
-    if (r == 0)
-        r = sp_json_need_str(j, p, "processId", &s->id, e);
-    if (r == 0)
-        r = read_metadata(j, p, s, e);
-    if (r == 0)
-        r = need_strings(j, p, "argv", &s->argv, e);
-    if (r == 0)
-        r = read_cwd(j, p, s, e);
-    if (r == 0)
-        r = sp_json_opt_object(j, p, "envPolicy", &s->policy, e);
-    if (r == 0 && s->policy != SP_JSON_NONE)
-        r = read_policy(j, s, e);
-    if (r == 0)
-        r = read_snapshot(j, p, s, e);
-    if (r == 0)
-        r = sp_json_need_object(j, p, "env", &s->env, e);
-    if (r == 0)
-        r = check_string_map(j, s->env, e);
-    if (r == 0)
-        r = sp_json_need_bool(j, p, "tty", &s->is_tty, e);
-    if (r == 0)
-        r = sp_json_def_bool(j, p, "pipeStdin", &s->pipe_stdin, e);
-    if (r == 0)
-        r = sp_json_opt_str(j, p, "arg0", &s->arg0, e);
-    if (r == 0)
-        r = sp_json_opt_object(j, p, "sandbox", &s->sandbox, e);
-    if (r == 0)
-        r = sp_start_network_read(j, p, &s->network, e);
-    if (r == 0)
-        r = sp_json_opt_u64(j, p, "rows", UINT16_MAX, &s->rows, e);
-    if (r == 0)
-        r = sp_json_opt_u64(j, p, "cols", UINT16_MAX, &s->cols, e);
-    if (r == 0 && (s->rows == 0 || s->cols == 0))
-        r = sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
-    return r;
+    sp_params_str(&p, "processId", &s->id);
+    read_metadata(&p, s);
+    read_strings(&p, "argv", &s->argv);
+    sp_params_str(&p, "cwd", &cwd);
+    if (sp_params_ok(&p))
+        (void)sp_uri_read(cwd, &s->cwd, e);
+    read_env_policy(&p, s);
+    read_snapshot(&p, s);
+    read_string_map(&p, "env", &s->env);
+    sp_params_bool(&p, "tty", &s->is_tty);
+    sp_params_def_bool(&p, "pipeStdin", &s->pipe_stdin);
+    sp_params_opt_str(&p, "arg0", &s->arg0);
+    sp_params_opt_object(&p, "sandbox", &s->sandbox);
+    sp_start_network_read(&p, &s->network);
+    sp_params_opt_u64(&p, "rows", UINT16_MAX, &s->rows);
+    sp_params_opt_u64(&p, "cols", UINT16_MAX, &s->cols);
+    if (sp_params_ok(&p) && (s->rows == 0 || s->cols == 0))
+        (void)sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
+    return sp_params_result(&p);
 }
 
-/* ---- judging ---- */
+/* ---- refusals; their order is the protocol's ---- */
 
-static int judge_snapshot(const struct start *s, struct sp_err *e)
+static int check_snapshot(const struct start *s, struct sp_err *e)
 {
     static const char *const known[] = {"bash", "zsh", "sh"};
     const bool is_login = s->argv.count >= 3 && sp_str_eq(s->argv.items[1], SP_STR("-lc"));
 
-    if (s->snapshot == SP_JSON_NONE)
+    if (!s->has_snapshot)
         return 0;
     if (s->snapshot_scope.n == 0 || s->snapshot_scope.n > MAX_SCOPE)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -266,7 +237,7 @@ static int judge_snapshot(const struct start *s, struct sp_err *e)
                    SP_STR_ARG(s->snapshot_shell));
 }
 
-static int judge(const struct start *s, struct sp_err *e)
+static int check_start(const struct start *s, struct sp_err *e)
 {
     int r = sp_start_network_judge(&s->network, s->id, e);
 
@@ -277,7 +248,7 @@ static int judge(const struct start *s, struct sp_err *e)
             e, SP_E_INVALID, 0,
             "cwd URI `%s` is not valid on this exec-server host: '%s' is invalid on 'linux'",
             s->cwd.text, s->cwd.text);
-    r = judge_snapshot(s, e);
+    r = check_snapshot(s, e);
     if (r < 0)
         return r;
     if (s->argv.count == 0)
@@ -290,15 +261,13 @@ static int judge(const struct start *s, struct sp_err *e)
     if (s->argv.items[0].n == 0)
         return sp_fail(e, SP_E_FAILED, 0, "missing program for %s spawn",
                        s->is_tty ? "PTY" : "pipe");
+    bool has_nul = sp_str_has_nul(s->arg0);
     for (uint32_t i = 0; i < s->argv.count; i++)
-        if (sp_str_has_nul(s->argv.items[i]))
-            return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
-    if (sp_str_has_nul(s->arg0))
-        return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
-    return 0;
+        has_nul = has_nul || sp_str_has_nul(s->argv.items[i]);
+    return has_nul ? sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data") : 0;
 }
 
-/* ---- the environment ---- */
+/* ---- the variables of the command ---- */
 
 static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int rank,
                     const struct sp_env_policy *filter, bool *ret_has_nul)
@@ -316,16 +285,16 @@ static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int 
     return true;
 }
 
-static int make_environment(struct sp_rpc_call *c, const struct start *s, struct sp_buf *out,
-                            uint32_t *ret_count, struct sp_err *e)
+static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf *out,
+                    uint32_t *ret_count, struct sp_err *e)
 {
     const struct sp_rpc *rpc = c->conn->rpc;
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
     bool has_nul = sp_str_has_nul(s->tool_call_id);
     bool ok = true;
 
-    if (s->policy != SP_JSON_NONE)
-        ok = sp_env_inherit(&env, &s->rules, rpc->environ, RANK_INHERITED) &&
+    if (s->has_env_policy)
+        ok = sp_env_inherit(&env, &s->rules, rpc->env, RANK_INHERITED) &&
              add_map(&env, c->json, s->set, RANK_SET, &s->rules, &has_nul);
     ok = ok && add_map(&env, c->json, s->env, RANK_REQUEST, NULL, &has_nul);
     if (s->thread_id[0] != 0)
@@ -342,25 +311,19 @@ static int make_environment(struct sp_rpc_call *c, const struct start *s, struct
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the environment");
 }
 
-/* ---- the sandbox ---- */
-
-/* NULL: the command has none. */
-static const char *tmpdir_of(const struct sp_buf *env, uint32_t envc)
+/* *ret stays zero if the start has no sandbox. */
+static int read_sandbox(struct sp_rpc_call *c, const struct start *s, const struct sp_buf *env,
+                        uint32_t envc, struct sp_policy *ret, struct sp_err *e)
 {
-    const char *at = env->data;
+    const char *variable = env->data;
+    const char *tmpdir = NULL;
 
-    for (uint32_t i = 0; i < envc; i++, at += strlen(at) + 1)
-        if (strncmp(at, "TMPDIR=", 7) == 0)
-            return at + 7;
-    return NULL;
-}
-
-static int read_sandbox(struct sp_rpc_call *c, struct start *s, const struct sp_buf *env,
-                        uint32_t envc, struct sp_err *e)
-{
-    return s->sandbox == SP_JSON_NONE ? 0
-                                      : sp_policy_read(c->json, s->sandbox, s->cwd.path,
-                                                       tmpdir_of(env, envc), &s->confinement, e);
+    if (s->sandbox == SP_JSON_NONE)
+        return 0;
+    for (uint32_t i = 0; i < envc && tmpdir == NULL; i++, variable += strlen(variable) + 1)
+        if (strncmp(variable, "TMPDIR=", 7) == 0)
+            tmpdir = variable + 7;
+    return sp_policy_read(c->json, s->sandbox, s->cwd.path, tmpdir, ret, e);
 }
 
 /* ---- starting ---- */
@@ -385,7 +348,8 @@ static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct 
     sp_request_end(r, true);
 }
 
-bool sp_start_begin(struct sp_request *r, const struct sp_start *o)
+/* false: the start failed, which was answered: the request is gone. */
+static bool start_process(struct sp_request *r, const struct sp_start *o)
 {
     struct sp_err e = {0};
     struct sp_proc *p = NULL;
@@ -399,6 +363,191 @@ bool sp_start_begin(struct sp_request *r, const struct sp_start *o)
     return true;
 }
 
+/* ---- through the gate ---- */
+
+/* A start that the gate judges. Lives in the extra bytes of its request, followed by its argv and
+ * the text of its strings. */
+struct sp_gated {
+    struct sp_start_gate_case judged;
+    struct sp_request *request;
+    struct sp_list link; /* in conn->gated */
+    struct sp_start start;
+    struct sp_buf env; /* borrowed from the text */
+    struct sp_policy policy;
+    bool has_policy;
+};
+
+static struct sp_str keep_str(char **at, struct sp_str s)
+{
+    if (s.p == NULL)
+        return s;
+    const struct sp_str kept = {*at, s.n};
+    memcpy(*at, s.p, s.n);
+    *at += s.n;
+    return kept;
+}
+
+/* Copies the start behind the request; there is room for it. false: no memory for the policy. */
+static bool keep_start(struct sp_gated *g, const struct sp_start *o)
+{
+    struct sp_str *argv = (struct sp_str *)(void *)(g + 1);
+    char *text = (char *)(argv + o->argc);
+
+    g->start = *o;
+    g->start.id = keep_str(&text, o->id);
+    g->start.label = keep_str(&text, o->label);
+    g->start.cwd = keep_str(&text, o->cwd);
+    g->start.arg0 = keep_str(&text, o->arg0);
+    for (uint32_t i = 0; i < o->argc; i++)
+        argv[i] = keep_str(&text, o->argv[i]);
+    g->start.argv = argv;
+    g->env = (struct sp_buf){.data = text, .len = o->env->len};
+    if (o->env->len != 0)
+        memcpy(text, o->env->data, o->env->len);
+    g->start.env = &g->env;
+    if (o->policy == NULL)
+        return true;
+    g->has_policy = sp_policy_copy(o->policy, &g->policy);
+    g->start.policy = &g->policy;
+    return g->has_policy;
+}
+
+void sp_gated_forget(struct sp_request *r)
+{
+    struct sp_gated *g = TAKE_PTR(r->gated);
+    struct sp_start_gate *gate = r->conn->rpc->gate;
+
+    gate->ops->done(gate, &g->judged);
+    sp_list_remove(&g->link);
+    if (g->has_policy)
+        sp_policy_done(&g->policy);
+}
+
+/* The gate has decided. */
+static void finish_gated(struct sp_request *r)
+{
+    const struct sp_start_gate_case *judged = &r->gated->judged;
+
+    assert(judged->answer != SP_START_GATE_ASKING);
+    if (r->conn->is_closing || r->conn->ends_session) {
+        sp_conn_count(r->conn->rpc, r->method, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
+        sp_request_drop(r);
+    } else if (judged->answer != SP_START_GATE_YES) {
+        sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);
+        sp_request_end(r, false);
+    } else if (start_process(r, &r->gated->start)) {
+        sp_gated_forget(r);
+    }
+}
+
+static void on_told(struct sp_start_gate_case *judged)
+{
+    finish_gated(SP_CONTAINER(judged, struct sp_gated, judged)->request);
+}
+
+/* policy_bytes: about what the copy of the policy takes. */
+static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t policy_bytes,
+                       struct sp_err *e)
+{
+    struct sp_conn *conn = c->conn;
+    struct sp_start_gate *gate = conn->rpc->gate;
+    size_t size = sizeof(struct sp_gated) + (size_t)o->argc * sizeof *o->argv + o->id.n +
+                  o->label.n + o->cwd.n + o->arg0.n + o->env->len;
+
+    for (uint32_t i = 0; i < o->argc; i++)
+        size += o->argv[i].n;
+    struct sp_request *r = sp_rpc_call_park(c, size, e);
+    if (r == NULL)
+        return -(int)e->code;
+    if (sp_request_charge(r, policy_bytes, e) < 0) {
+        sp_request_fail(r, e);
+        return 0;
+    }
+    struct sp_gated *g = (struct sp_gated *)(void *)sp_request_extra(r);
+    *g = (struct sp_gated){.request = r};
+    if (!keep_start(g, o)) {
+        sp_request_fail_memory(r, "keep the request");
+        return 0;
+    }
+    g->judged = (struct sp_start_gate_case){
+        .conn = conn,
+        .session = conn->session->number,
+        .takes_approvals = conn->takes_approvals,
+        .id = g->start.id,
+        .cwd = g->start.cwd,
+        .argv = g->start.argv,
+        .argc = g->start.argc,
+        .env = g->start.env,
+        .envc = g->start.envc,
+        .is_tty = g->start.is_tty,
+        .policy = g->start.policy,
+        .told = on_told,
+    };
+    sp_list_prepend(&conn->gated, &g->link);
+    gate->ops->judge(gate, &g->judged);
+    r->gated = g;
+    if (g->judged.answer != SP_START_GATE_ASKING)
+        finish_gated(r);
+    return 0;
+}
+
+int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                  bool *ret_done, struct sp_err *e)
+{
+    if (s->client == NULL)
+        return 0;
+    sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated)
+    {
+        struct sp_gated *g = SP_CONTAINER(i, struct sp_gated, link);
+
+        if (!sp_str_eq(g->start.id, id))
+            continue;
+        if (c->method->gated == NULL)
+            return sp_fail(e, SP_E_STATE, 0, "process id " SP_STR_FMT " is starting",
+                           SP_STR_ARG(id));
+        *ret_done = true;
+        return c->method->gated(c, g->request, e);
+    }
+    return 0;
+}
+
+int sp_gated_exists(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
+{
+    (void)c;
+    return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists",
+                   SP_STR_ARG(start->gated->start.id));
+}
+
+int sp_gated_write(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
+{
+    (void)start;
+    (void)e;
+    sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
+    return 0;
+}
+
+int sp_gated_signal(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
+{
+    (void)start;
+    (void)e;
+    sp_rpc_call_reply(c, SP_STR("{}"));
+    return 0;
+}
+
+int sp_gated_terminate(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
+{
+    struct sp_err why = {0};
+
+    (void)e;
+    (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
+                  SP_STR_ARG(start->gated->start.id));
+    sp_request_fail(start, &why);
+    sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
+    return 0;
+}
+
+/* ---- the method ---- */
+
 static struct sp_str base_name(struct sp_str path)
 {
     const char *slash = memrchr(path.p, '/', path.n);
@@ -406,9 +555,9 @@ static struct sp_str base_name(struct sp_str path)
     return slash == NULL ? path : (struct sp_str){slash + 1, (size_t)(path.p + path.n - slash) - 1};
 }
 
-/* A program that is many looks there which one it is to be, so it says what was judged; a hyphen
- * before that makes a login shell. */
-static bool is_honest(struct sp_str arg0, struct sp_str program)
+/* Multi-call programs (busybox) choose what to do by argv[0], so under a gate arg0 must name the
+ * program that was judged. A leading hyphen, which makes a login shell, is allowed. */
+static bool names_program(struct sp_str arg0, struct sp_str program)
 {
     const struct sp_str name = base_name(arg0);
     const size_t hyphen = name.n != 0 && name.p[0] == '-';
@@ -416,71 +565,59 @@ static bool is_honest(struct sp_str arg0, struct sp_str program)
     return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, base_name(program));
 }
 
-static int begin_judged(struct sp_rpc_call *c, const struct start *s, const struct sp_start *o,
-                        struct sp_err *e)
-{
-    /* The policy is kept twice: for the judgement and for the start. */
-    const size_t policy = s->sandbox == SP_JSON_NONE ? 0 : 2 * sp_json_raw(c->json, s->sandbox).n;
-
-    if (o->arg0.p != NULL && !is_honest(o->arg0, o->argv[0]))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "this server judges commands: arg0 must be the name of the program");
-    return sp_gated_start(c, o, policy, e);
-}
-
-static int begin(struct sp_rpc_call *c, const struct start *s, const struct sp_buf *env,
-                 uint32_t envc, struct sp_err *e)
-{
-    auto_buf struct sp_buf label = {0};
-
-    if (!sp_json_add_str(&label, s->id))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the process id");
-    const struct sp_start o = {
-        .id = s->id,
-        .label = {label.data, label.len},
-        .is_tty = s->is_tty,
-        .wants_stdin = s->pipe_stdin,
-        .rows = s->rows == NOT_GIVEN ? 0 : (uint16_t)s->rows,
-        .cols = s->cols == NOT_GIVEN ? 0 : (uint16_t)s->cols,
-        .cwd = sp_str_of(s->cwd.path),
-        .arg0 = s->arg0,
-        .argv = s->argv.items,
-        .argc = s->argv.count,
-        .env = env,
-        .envc = envc,
-        .policy = s->sandbox == SP_JSON_NONE ? NULL : &s->confinement,
-    };
-    if (c->conn->rpc->gate != NULL)
-        return begin_judged(c, s, &o, e);
-    struct sp_request *r = sp_rpc_call_park(c, 0, e);
-    if (r == NULL)
-        return -(int)e->code;
-    (void)sp_start_begin(r, &o);
-    return 0;
-}
-
 int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_start struct start s = {0};
     auto_buf struct sp_buf env = {0};
+    auto_buf struct sp_buf label = {0};
     struct sp_proc *p = NULL;
     uint32_t envc = 0;
     bool waits = false;
-    int r = decode(c, &s, e);
+    int r = decode_start(c, &s, e);
 
     if (r == 0)
         r = sp_rpc_call_check(c, e);
     if (r == 0)
-        r = judge(&s, e);
+        r = check_start(&s, e);
     if (r == 0)
-        r = make_environment(c, &s, &env, &envc, e);
+        r = make_env(c, &s, &env, &envc, e);
     if (r == 0)
-        r = read_sandbox(c, &s, &env, envc, e);
+        r = read_sandbox(c, &s, &env, envc, &s.confinement, e);
     if (r == 0)
         r = sp_rpc_call_proc(c, c->conn->session, s.id, &p, &waits, e);
     if (r != 0 || waits)
         return r;
     if (p != NULL)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists", SP_STR_ARG(s.id));
-    return begin(c, &s, &env, envc, e);
+    if (!sp_json_add_str(&label, s.id))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the process id");
+    const struct sp_start o = {
+        .id = s.id,
+        .label = {label.data, label.len},
+        .is_tty = s.is_tty,
+        .wants_stdin = s.pipe_stdin,
+        .rows = s.rows == NOT_GIVEN ? 0 : (uint16_t)s.rows,
+        .cols = s.cols == NOT_GIVEN ? 0 : (uint16_t)s.cols,
+        .cwd = sp_str_of(s.cwd.path),
+        .arg0 = s.arg0,
+        .argv = s.argv.items,
+        .argc = s.argv.count,
+        .env = &env,
+        .envc = envc,
+        .policy = s.sandbox == SP_JSON_NONE ? NULL : &s.confinement,
+    };
+    if (c->conn->rpc->gate != NULL) {
+        /* The policy is kept twice: by the gate's case and by the start. */
+        const size_t policy = o.policy == NULL ? 0 : 2 * sp_json_raw(c->json, s.sandbox).n;
+
+        if (o.arg0.p != NULL && !names_program(o.arg0, o.argv[0]))
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "this server judges commands: arg0 must be the name of the program");
+        return start_gated(c, &o, policy, e);
+    }
+    struct sp_request *request = sp_rpc_call_park(c, 0, e);
+    if (request == NULL)
+        return -(int)e->code;
+    (void)start_process(request, &o);
+    return 0;
 }

@@ -1,41 +1,131 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fs/watchMissing. The paths are looked at, and the kernel is told to watch, by the processes that
- * do file operations; what it then says is read here. A watch that cannot be had is no error: the
- * client goes on looking for itself.
+ * fs/watchMissing. Processes of the cells resolve the paths and add the inotify watches, as they do
+ * all file operations; this file reads the events. A watch that cannot be had is no error: the
+ * answer is {"watching":false}, and the client polls instead.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
-#include "base/log.h"
 #include "os/notify.h"
-#include "server/rpc/conn_priv.h"
 #include "server/rpc/fs.h"
 #include "server/rpc/methods.h"
 #include "server/rpc/text.h"
-#include "server/rpc/watch_ids.h"
 #include "server/rpc/watches.h"
+
+/* ---- reference counts of inotify watches ---- */
+
+struct sp_watch_id {
+    int id;
+    uint32_t users;
+};
+
+/* The index of the id, or where it would be inserted. */
+static size_t place_of(const struct sp_watch_ids *ids, int id)
+{
+    size_t low = 0;
+    size_t high = ids->count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (ids->known[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct sp_watch_id *find_id(const struct sp_watch_ids *ids, int id)
+{
+    const size_t at = place_of(ids, id);
+
+    return at < ids->count && ids->known[at].id == id ? &ids->known[at] : NULL;
+}
+
+bool sp_watch_ids_use(struct sp_watch_ids *ids, int id)
+{
+    struct sp_watch_id *old = find_id(ids, id);
+
+    if (old != NULL) {
+        old->users++;
+        return true;
+    }
+    if (ids->count == ids->cap) {
+        const size_t cap = ids->cap == 0 ? 64 : ids->cap * 2;
+        struct sp_watch_id *known = realloc(ids->known, cap * sizeof *known);
+
+        if (known == NULL)
+            return false;
+        ids->known = known;
+        ids->cap = cap;
+    }
+    const size_t at = place_of(ids, id);
+    memmove(&ids->known[at + 1], &ids->known[at], (ids->count - at) * sizeof ids->known[0]);
+    ids->known[at] = (struct sp_watch_id){.id = id, .users = 1};
+    ids->count++;
+    return true;
+}
+
+void sp_watch_ids_leave(struct sp_watch_ids *ids, int id)
+{
+    struct sp_watch_id *old = find_id(ids, id);
+
+    if (old != NULL && --old->users == 0)
+        ids->has_unused = true;
+}
+
+void sp_watch_ids_sweep(struct sp_watch_ids *ids)
+{
+    size_t kept = 0;
+
+    if (!ids->has_unused)
+        return;
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->known[i].users > 0)
+            ids->known[kept++] = ids->known[i];
+        else
+            sp_notify_remove(ids->fd, ids->known[i].id);
+    ids->count = kept;
+    ids->has_unused = false;
+}
+
+void sp_watch_ids_check(struct sp_watch_ids *ids, int id)
+{
+    if (find_id(ids, id) == NULL)
+        sp_notify_remove(ids->fd, id);
+}
+
+void sp_watch_ids_done(struct sp_watch_ids *ids)
+{
+    free(ids->known);
+    ids->known = NULL;
+    ids->count = ids->cap = 0;
+}
+
+/* ---- watches ---- */
 
 /* One path of a watch. */
 struct item {
-    struct sp_files_call call; /* until it is known what to watch */
+    struct sp_files_call call; /* the operation that adds the inotify watches */
     struct watch *watch;
-    bool is_present; /* it is there, and any change counts */
-    int dir, self;   /* watches of the kernel; -1: none */
-    size_t dir_len;  /* what of the path is watched; the component after that is waited for */
-    struct sp_file_above *above; /* those further up */
+    bool is_present; /* the path exists (`present`): any change counts */
+    int dir, self;   /* inotify ids of the nearest directory and of the path; -1: none */
+    size_t dir_len;  /* bytes of the path that name `dir`; the next component is awaited there */
+    struct sp_file_above *above; /* ids of the directories above `dir`, and links on the way */
     size_t above_count;
     char *path;
 };
 
 struct watch {
-    struct watch *prev, *next;
+    struct sp_list link; /* in sp_watches.all */
     struct sp_conn *conn;
     struct sp_request *request; /* NULL: answered */
     uint64_t id;
-    uint32_t left; /* paths that are being looked at */
+    uint32_t left; /* operations under way */
     bool has_failed, has_fired;
     uint32_t count;
     struct item items[];
@@ -45,14 +135,14 @@ struct sp_watches {
     struct sp_rpc *rpc;
     int fd;
     struct sp_watch on_event;
-    struct watch *first;
-    uint32_t looking; /* paths that are being looked at, of all watches */
+    struct sp_list all;
+    uint32_t adding; /* operations under way, of all watches: then no id may be removed */
     struct sp_watch_ids ids;
 };
 
 static void forget_unused(struct sp_watches *all)
 {
-    if (all->looking == 0)
+    if (all->adding == 0)
         sp_watch_ids_sweep(&all->ids);
 }
 
@@ -62,7 +152,7 @@ static void free_item(struct sp_watches *all, struct item *i)
 {
     if (i->call.client != NULL) {
         sp_files_drop(&i->call);
-        all->looking--;
+        all->adding--;
     }
     if (i->dir >= 0)
         sp_watch_ids_leave(&all->ids, i->dir);
@@ -78,9 +168,7 @@ static void free_watch(struct watch *w)
 {
     struct sp_watches *all = w->conn->rpc->watches;
 
-    *(w->prev == NULL ? &all->first : &w->prev->next) = w->next;
-    if (w->next != NULL)
-        w->next->prev = w->prev;
+    sp_list_remove(&w->link);
     for (uint32_t i = 0; i < w->count; i++)
         free_item(all, &w->items[i]);
     free(w);
@@ -89,12 +177,13 @@ static void free_watch(struct watch *w)
 void sp_watches_drop(struct sp_conn *conn)
 {
     struct sp_watches *all = conn->rpc->watches;
-    struct watch *next;
 
     if (all == NULL)
         return;
-    for (struct watch *w = all->first; w != NULL; w = next) {
-        next = w->next;
+    sp_list_each_safe(i, &all->all)
+    {
+        struct watch *w = SP_CONTAINER(i, struct watch, link);
+
         if (w->conn == conn)
             free_watch(w);
     }
@@ -114,9 +203,9 @@ void sp_watches_free(struct sp_rpc *rpc)
     rpc->watches = NULL;
 }
 
-/* ---- what the kernel says ---- */
+/* ---- inotify events ---- */
 
-static void tell(struct watch *w)
+static void notify_client(struct watch *w)
 {
     char *const o = sp_link_reserve(w->conn->link, 96);
 
@@ -127,17 +216,17 @@ static void tell(struct watch *w)
     sp_link_commit(w->conn->link, (size_t)(end - o));
 }
 
-/* Told once; one that is not answered yet is told after that. */
+/* Notifies the client and frees the watch; but a notification never precedes the answer. */
 static void fire(struct watch *w)
 {
     w->has_fired = true;
     if (w->request != NULL || w->left > 0)
         return;
-    tell(w);
+    notify_client(w);
     free_watch(w);
 }
 
-/* The component behind so many bytes of the path. */
+/* The component behind the first `len` bytes of the path. */
 static struct sp_str next_component(const struct item *i, size_t len)
 {
     const char *name = i->path + len;
@@ -155,7 +244,7 @@ static bool is_placeholder(const struct item *i)
     return path != NULL && sp_cell_pool_has_placeholder(cell_pool, path);
 }
 
-/* About a directory further up, or a link there. */
+/* An event of a directory further up, or of a link there. */
 static bool is_above(const struct item *i, const struct sp_file_notice *n)
 {
     for (size_t k = 0; k < i->above_count; k++)
@@ -167,8 +256,8 @@ static bool is_above(const struct item *i, const struct sp_file_notice *n)
     return false;
 }
 
-/* What the kernel says may come before the answer that says which watch that is: then a name that
- * occurs in the path is taken for the one. */
+/* An event may arrive before the operation has reported its ids. Then every event with a name that
+ * occurs in the path counts. */
 static bool may_be_meant(const struct item *i, const struct sp_file_notice *n)
 {
     if (n->name == NULL)
@@ -186,7 +275,7 @@ static bool may_be_meant(const struct item *i, const struct sp_file_notice *n)
 static bool is_meant(const struct item *i, const struct sp_file_notice *n)
 {
     if (n->id < 0)
-        return true; /* some were lost */
+        return true; /* the queue overflowed: events were lost */
     if (i->call.client != NULL)
         return may_be_meant(i, n);
     if (n->name == NULL && (n->id == i->dir || n->id == i->self))
@@ -202,18 +291,18 @@ static bool is_meant(const struct item *i, const struct sp_file_notice *n)
 static void on_notice(void *user, const struct sp_file_notice *n)
 {
     struct sp_watches *all = user;
-    struct watch *next;
 
-    for (struct watch *w = all->first; w != NULL; w = next) {
+    sp_list_each_safe(link, &all->all)
+    {
+        struct watch *w = SP_CONTAINER(link, struct watch, link);
         bool is_hit = false;
 
-        next = w->next;
         for (uint32_t i = 0; i < w->count && !is_hit && !w->has_fired; i++)
             is_hit = is_meant(&w->items[i], n);
         if (is_hit)
             fire(w);
     }
-    if (n->id >= 0 && !n->is_over && all->looking == 0)
+    if (n->id >= 0 && !n->is_over && all->adding == 0)
         sp_watch_ids_check(&all->ids, n->id);
 }
 
@@ -226,7 +315,7 @@ static void on_event(struct sp_watch *w, uint32_t events)
     forget_unused(all);
 }
 
-/* ---- beginnings ---- */
+/* ---- adding watches ---- */
 
 static struct sp_watches *watches_of(struct sp_rpc *rpc)
 {
@@ -236,6 +325,7 @@ static struct sp_watches *watches_of(struct sp_rpc *rpc)
     if (all == NULL)
         return NULL;
     all->rpc = rpc;
+    sp_list_init(&all->all);
     all->fd = sp_notify_open();
     if (all->fd < 0 ||
         sp_loop_watch(rpc->server->loop, &all->on_event, all->fd, EPOLLIN, on_event, NULL) < 0) {
@@ -284,7 +374,7 @@ static bool take_above(struct sp_watches *all, struct item *i, const struct sp_f
     return true;
 }
 
-/* What was found, and who watches it now. */
+/* The ids that the operation reports; the cell may be hostile, so lengths are checked. */
 static bool take_found(struct sp_watches *all, struct item *i, const struct sp_file_answer *a)
 {
     const size_t high = (size_t)(a->number >> 32);
@@ -307,15 +397,15 @@ static bool take_found(struct sp_watches *all, struct item *i, const struct sp_f
     return take_above(all, i, a);
 }
 
-static void on_looked(struct sp_files_call *c, const struct sp_file_answer *a,
-                      const struct sp_err *e)
+static void on_added(struct sp_files_call *c, const struct sp_file_answer *a,
+                     const struct sp_err *e)
 {
     struct item *i = SP_CONTAINER(c, struct item, call);
     struct watch *w = i->watch;
     struct sp_watches *all = w->conn->rpc->watches;
 
     (void)e;
-    all->looking--;
+    all->adding--;
     if (a == NULL || a->err != 0 || a->refusal != SP_FILE_NOT_REFUSED || !take_found(all, i, a))
         w->has_failed = true;
     if (--w->left == 0 && w->request != NULL)
@@ -328,7 +418,8 @@ struct wanted {
     struct sp_uri uris[SP_WATCH_MAX_PATHS + 1];
     uint32_t count;
     uint64_t id;
-    bool has_present, is_hopeless;
+    bool has_present; /* the last of them */
+    bool is_hopeless; /* cannot be watched: answered with false */
 };
 
 static void wanted_done(struct wanted *w)
@@ -337,46 +428,45 @@ static void wanted_done(struct wanted *w)
         sp_uri_done(&w->uris[i]);
 }
 
-static int take_path(struct sp_rpc_call *c, uint32_t token, struct wanted *w, struct sp_err *e)
+static void read_path(const struct sp_params *p, uint32_t token, struct wanted *w)
 {
     struct sp_uri one = {0};
 
-    if (sp_json_type(c->json, token) != SP_JSON_STRING)
-        return sp_json_wrong_type(c->json, token, "a string", e);
-    const int r = sp_uri_read(sp_json_str(c->json, token), &one, e);
-    if (r < 0)
-        return r;
+    if (sp_json_type(p->json, token) != SP_JSON_STRING) {
+        (void)sp_json_wrong_type(p->json, token, "a string", p->err);
+        return;
+    }
+    if (sp_uri_read(sp_json_str(p->json, token), &one, p->err) < 0)
+        return;
     w->is_hopeless = w->is_hopeless || one.is_foreign || one.path == NULL ||
                      strlen(one.path) > SP_FILE_MAX_PATH || one.path[strspn(one.path, "/")] == 0;
     if (w->count < SP_WATCH_MAX_PATHS + 1)
         w->uris[w->count++] = one;
     else
         sp_uri_done(&one);
-    return 0;
 }
 
-static int decode(struct sp_rpc_call *c, struct wanted *w, struct sp_err *e)
+static int decode_watch(struct sp_rpc_call *c, struct wanted *w, struct sp_err *e)
 {
+    const struct sp_params p = sp_rpc_call_params(c, e);
     uint32_t missing = SP_JSON_NONE;
-    int r = sp_rpc_call_params(c, e);
 
-    if (r == 0)
-        r = sp_json_need_u64(c->json, c->params, "watchId", UINT64_MAX, &w->id, e);
-    if (r == 0)
-        r = sp_json_need_array(c->json, c->params, "missing", &missing, e);
-    if (r < 0)
-        return r;
-    const uint32_t n = c->json->tokens[missing].children;
+    sp_params_u64(&p, "watchId", UINT64_MAX, &w->id);
+    sp_params_array(&p, "missing", &missing);
+    if (!sp_params_ok(&p))
+        return sp_params_result(&p);
+    const uint32_t n = p.json->tokens[missing].children;
     w->is_hopeless = n == 0 || n > SP_WATCH_MAX_PATHS;
-    for (uint32_t t = sp_json_first(c->json, missing); r == 0 && t != SP_JSON_NONE;
-         t = sp_json_next(c->json, missing, t))
-        r = take_path(c, t, w, e);
-    const uint32_t present = r < 0 ? SP_JSON_NONE : sp_json_get(c->json, c->params, "present");
-    if (present != SP_JSON_NONE && sp_json_type(c->json, present) != SP_JSON_NULL) {
+    for (uint32_t t = sp_json_first(p.json, missing); sp_params_ok(&p) && t != SP_JSON_NONE;
+         t = sp_json_next(p.json, missing, t))
+        read_path(&p, t, w);
+    const uint32_t present =
+        sp_params_ok(&p) ? sp_json_get(p.json, p.object, "present") : SP_JSON_NONE;
+    if (present != SP_JSON_NONE && sp_json_type(p.json, present) != SP_JSON_NULL) {
         w->has_present = true;
-        r = take_path(c, present, w, e);
+        read_path(&p, present, w);
     }
-    return r;
+    return sp_params_result(&p);
 }
 
 static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
@@ -386,19 +476,16 @@ static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
 
     if (want->is_hopeless)
         return false;
-    for (const struct watch *w = all == NULL ? NULL : all->first; w != NULL; w = w->next)
+    if (all == NULL)
+        return true;
+    sp_list_each(i, &all->all)
+    {
+        const struct watch *w = SP_CONTAINER(i, struct watch, link);
+
         if (w->conn == conn && (w->id == want->id || ++n == SP_WATCH_MAX))
             return false;
+    }
     return true;
-}
-
-static char *without_slashes(const char *path)
-{
-    size_t n = strlen(path);
-
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    return strndup(path, n);
 }
 
 static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want)
@@ -411,26 +498,28 @@ static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want
     w->conn = c->conn;
     w->id = want->id;
     w->count = want->count;
-    w->next = all->first;
-    if (w->next != NULL)
-        w->next->prev = w;
-    all->first = w;
+    sp_list_prepend(&all->all, &w->link);
     for (uint32_t i = 0; i < w->count; i++) {
+        const char *path = want->uris[i].path;
+        size_t n = strlen(path);
+
+        while (n > 1 && path[n - 1] == '/')
+            n--;
         w->items[i] = (struct item){.watch = w, .dir = -1, .self = -1};
         w->items[i].is_present = want->has_present && i == w->count - 1;
-        w->items[i].path = without_slashes(want->uris[i].path);
+        w->items[i].path = strndup(path, n);
         w->has_failed = w->has_failed || w->items[i].path == NULL;
     }
     return w;
 }
 
-/* All paths at once; the answer comes with the last. */
-static void look(struct sp_rpc_call *c, struct watch *w)
+/* Begins the operations of all paths; the last one to end answers the request. */
+static void begin_adding(struct sp_rpc_call *c, struct watch *w)
 {
     struct sp_watches *all = c->conn->rpc->watches;
     struct sp_err e = {0};
 
-    w->left = 1;
+    w->left = 1; /* keeps `w` until all operations have begun */
     for (uint32_t i = 0; i < w->count && !w->has_failed; i++) {
         const struct sp_files_job job = {
             .ask = {.op = w->items[i].is_present ? SP_FILE_WATCH_PRESENT : SP_FILE_WATCH_MISSING,
@@ -440,14 +529,14 @@ static void look(struct sp_rpc_call *c, struct watch *w)
             .session = c->conn->session->number,
         };
 
-        w->items[i].call.done = on_looked;
+        w->items[i].call.done = on_added;
         if (sp_files_ask(c->conn->rpc->server->files, &c->conn->files, &job, &w->items[i].call,
                          &e) < 0) {
             w->has_failed = true;
             break;
         }
         w->left++;
-        all->looking++;
+        all->adding++;
     }
     if (--w->left == 0)
         finish(w);
@@ -456,12 +545,9 @@ static void look(struct sp_rpc_call *c, struct watch *w)
 int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct wanted want __attribute__((cleanup(wanted_done))) = {0};
-    int r = decode(c, &want, e);
 
-    if (r == 0)
-        r = sp_rpc_call_check(c, e);
-    if (r < 0)
-        return r;
+    if (decode_watch(c, &want, e) < 0 || sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
     struct watch *w = may_watch(c->conn, &want) ? make_watch(c, &want) : NULL;
     if (w == NULL) {
         sp_rpc_call_reply(c, SP_STR("{\"watching\":false}"));
@@ -472,6 +558,6 @@ int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
         free_watch(w);
         return -(int)e->code;
     }
-    look(c, w);
+    begin_adding(c, w);
     return 0;
 }

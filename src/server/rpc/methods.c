@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc/methods.h"
 
-#include "server/rpc/gated.h"
+#include "server/rpc/start_gate.h"
 
 const struct sp_method sp_methods[] = {
     {"initialize", NULL, sp_m_initialize, NULL},

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * methods: one function per method of the protocol; the table is in methods.c.
+ * methods: one function per method of the protocol. The table of all methods is in methods.c.
  */
 #ifndef SP_SERVER_RPC_METHODS_H
 #define SP_SERVER_RPC_METHODS_H
 
 #include "server/rpc/conn.h"
+
+/* Body of an http/request that is not streamed: with the rest, a message that clients accept. */
+#define SP_WEB_MAX_BODY (47U << 20)
 
 int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e);
 int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e);
@@ -16,8 +19,6 @@ int sp_m_capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e);
 int sp_m_capabilities_discover(struct sp_rpc_call *c, struct sp_err *e);
 
 int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e);
-/* The start itself, of a request that waits. false: it failed and was answered. */
-bool sp_start_begin(struct sp_request *r, const struct sp_start *o);
 int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e);
 int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e);
 int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e);
@@ -45,5 +46,20 @@ int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e);
 int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e);
 
 int sp_m_http_request(struct sp_rpc_call *c, struct sp_err *e);
+/* The connection ends: so do its HTTP requests. */
+void sp_web_close(struct sp_conn *conn);
+
+/* ---- which process a request is about ---- */
+
+struct sp_target {
+    struct sp_str session; /* p NULL: the connection's own */
+    struct sp_str id;
+};
+/* processId, and sessionId if it is there. */
+void sp_target_read(const struct sp_params *p, struct sp_target *ret);
+/* Checks the state and finds the process as sp_rpc_call_proc does. */
+int sp_target_find(struct sp_rpc_call *c, const struct sp_target *t, struct sp_proc **ret,
+                   bool *ret_waits, struct sp_err *e);
+int sp_target_unknown(const struct sp_target *t, struct sp_err *e); /* the error */
 
 #endif

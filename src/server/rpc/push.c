@@ -1,45 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc/push.h"
 
+#include "base/auto.h"
 #include "base/base64.h"
 #include "base/log.h"
-#include "server/rpc/process_view.h"
 #include "server/rpc/text.h"
 
 static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
                                                           [SP_STREAM_STDERR] = {"stderr", 6},
                                                           [SP_STREAM_PTY] = {"pty", 3}};
-
-/* ---- who has news ---- */
-
-void sp_push_add(struct sp_conn *c, struct sp_proc *p)
-{
-    if (p->has_news)
-        return;
-    p->has_news = true;
-    p->prev_news = c->news_last;
-    p->next_news = NULL;
-    if (c->news_last != NULL)
-        c->news_last->next_news = p;
-    else
-        c->news_first = p;
-    c->news_last = p;
-}
-
-void sp_push_remove(struct sp_conn *c, struct sp_proc *p)
-{
-    if (!p->has_news)
-        return;
-    p->has_news = false;
-    if (p->prev_news != NULL)
-        p->prev_news->next_news = p->next_news;
-    else
-        c->news_first = p->next_news;
-    if (p->next_news != NULL)
-        p->next_news->prev_news = p->prev_news;
-    else
-        c->news_last = p->prev_news;
-}
 
 /* ---- notifications ---- */
 
@@ -102,8 +71,8 @@ enum sp_push_result sp_push_record(struct sp_conn *c, const struct sp_proc *p,
     return r->type == SP_RECORD_OUTPUT ? push_output(c, p, r, more) : push_end(c, p, r, more);
 }
 
-/* One process's turn. true: it has more. */
-static bool push_some(struct sp_conn *c, struct sp_proc *p)
+/* Sends at most SP_PUSH_TURN bytes of one process. true: it has more. */
+static bool push_turn(struct sp_conn *c, struct sp_proc *p)
 {
     struct sp_record r;
     size_t bytes = 0;
@@ -114,7 +83,7 @@ static bool push_some(struct sp_conn *c, struct sp_proc *p)
         const enum sp_push_result sent = sp_push_record(c, p, &r, SP_STR(""));
         if (sent == SP_PUSH_NO_ROOM)
             break;
-        if (sent == SP_PUSH_TORN) /* flow control keeps what was not sent; the cell broke it */
+        if (sent == SP_PUSH_TORN) /* flow control protects unsent records: the cell misbehaved */
             sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": record %llu was lost", SP_STR_ARG(p->id),
                    (unsigned long long)r.seq);
     }
@@ -122,24 +91,20 @@ static bool push_some(struct sp_conn *c, struct sp_proc *p)
     return bytes >= SP_PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
 }
 
-static void push_first(struct sp_conn *c)
-{
-    struct sp_proc *p = c->news_first;
-
-    sp_push_remove(c, p);
-    if (push_some(c, p))
-        sp_push_add(c, p);
-}
-
 void sp_push_all(struct sp_conn *c)
 {
     while (!c->is_closing && !sp_link_is_full(c->link)) {
-        if (c->view_news_first != NULL && (c->is_views_turn || c->news_first == NULL)) {
+        const bool has_own = !sp_list_is_empty(&c->news);
+
+        if (!sp_list_is_empty(&c->view_news) && (c->is_views_turn || !has_own)) {
             c->is_views_turn = false;
             sp_process_views_push_first(c);
-        } else if (c->news_first != NULL) {
+        } else if (has_own) {
+            struct sp_proc *p = SP_CONTAINER(sp_list_take_first(&c->news), struct sp_proc, news);
+
             c->is_views_turn = true;
-            push_first(c);
+            if (push_turn(c, p) && !sp_list_is_linked(&p->news))
+                sp_list_append(&c->news, &p->news);
         } else {
             return;
         }
@@ -171,12 +136,12 @@ static char *put_chunks(char *const start, const struct sp_proc *p, const struct
             continue;
         bytes += r.len;
         if (bytes > page->bytes)
-            break; /* more than the log said a moment ago: the writer is not to be trusted */
+            break; /* the ring grew against the page: the cell misbehaves, room is for `bytes` */
         if (o != start)
             *o++ = ',';
         o = put_chunk(o, &r);
         if (!sp_ring_is_intact(&p->view, &r))
-            o = start; /* forgotten while we copied, and so is all that is older */
+            o = start; /* overwritten during the copy, and so are all older records */
     }
     return o;
 }

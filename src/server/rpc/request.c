@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conn: requests: their answers, those that wait, and how they are counted. */
+/* request: writes replies, keeps parked requests and counts finished ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/auto.h"
-#include "server/rpc/conn_priv.h"
+#include "base/clock.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/gated.h"
+#include "server/rpc/start_gate.h"
 #include "server/rpc/text.h"
 
 const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
@@ -16,21 +16,11 @@ const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
     250000,   500000,   750000,   1000000,  2500000,  5000000,  7500000,
     10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
 
-uint64_t sp_conn_clock_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-/* ---- counting ---- */
-
 void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
                    enum sp_rpc_outcome how)
 {
     struct sp_method_stats *s = &rpc->stats[m != NULL ? (size_t)(m - sp_methods) : sp_method_count];
-    const uint64_t us = sp_conn_clock_us() - started_us;
+    const uint64_t us = sp_clock_us() - started_us;
     int b = 0;
 
     s->ok += how == SP_RPC_OUTCOME_OK;
@@ -89,7 +79,8 @@ void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struc
     }
 }
 
-/* A failed start says what the kernel said and nothing else: clients show and some parse it. */
+/* The errno text goes behind the message, unless the message is already in the form that Codex
+ * uses, "... (os error 2)": some clients parse it. */
 void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_err *e)
 {
     char text[640];
@@ -113,9 +104,9 @@ void sp_rpc_call_done(struct sp_rpc_call *c)
     sp_conn_count(c->conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_OK);
 }
 
-/* ---- requests that wait ---- */
+/* ---- parked requests ---- */
 
-static int check_held(const struct sp_conn *conn, size_t more, struct sp_err *e)
+static int check_parked_bytes(const struct sp_conn *conn, size_t more, struct sp_err *e)
 {
     if (more <= SP_CONN_MAX_PARKED && conn->parked_bytes + more <= SP_CONN_MAX_PARKED)
         return 0;
@@ -129,31 +120,26 @@ struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct 
     struct sp_conn *conn = c->conn;
     const size_t held = sizeof(struct sp_request) + c->id.n + extra;
 
-    if (check_held(conn, held, e) < 0)
+    if (check_parked_bytes(conn, held, e) < 0)
         return NULL;
     struct sp_request *r = malloc(held);
     if (r == NULL) {
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
         return NULL;
     }
-    *r = (struct sp_request){.conn = conn,
-                             .method = c->method,
-                             .started_us = c->started_us,
-                             .held_bytes = held,
-                             .next = conn->requests};
+    *r = (struct sp_request){
+        .conn = conn, .method = c->method, .started_us = c->started_us, .held_bytes = held};
     char *id = (char *)(r + 1) + extra;
     memcpy(id, c->id.p, c->id.n);
     r->id = (struct sp_str){id, c->id.n};
-    if (conn->requests != NULL)
-        conn->requests->prev = r;
-    conn->requests = r;
+    sp_list_prepend(&conn->requests, &r->link);
     conn->parked_bytes += held;
     return r;
 }
 
 int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e)
 {
-    const int checked = check_held(r->conn, bytes, e);
+    const int checked = check_parked_bytes(r->conn, bytes, e);
 
     if (checked < 0)
         return checked;
@@ -162,7 +148,7 @@ int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e)
     return 0;
 }
 
-static void on_freed(struct sp_waiter *w)
+static void on_process_freed(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
     struct sp_err e = {0};
@@ -176,7 +162,7 @@ void sp_request_hold(struct sp_request *r, struct sp_proc *p)
 {
     r->proc = p;
     p->requests++;
-    r->on_freed.fn = on_freed;
+    r->on_freed.fn = on_process_freed;
     sp_waiters_add(&p->on_freed, &r->on_freed);
 }
 
@@ -192,7 +178,7 @@ void sp_request_drop(struct sp_request *r)
     if (r->proc != NULL) {
         r->proc->requests--;
         if (r->is_stdin_end && r->waiter.list != NULL)
-            r->proc->is_input_ending = false; /* its turn never came */
+            r->proc->is_input_ending = false; /* dropped before stdin was closed */
     }
     sp_waiters_remove(&r->waiter);
     sp_waiters_remove(&r->on_freed);
@@ -209,12 +195,7 @@ void sp_request_drop(struct sp_request *r)
     conn->parked_reads -= r->is_read;
     conn->parked_writes -= r->is_write;
     conn->parked_bytes -= r->held_bytes;
-    if (r->prev != NULL)
-        r->prev->next = r->next;
-    else
-        conn->requests = r->next;
-    if (r->next != NULL)
-        r->next->prev = r->prev;
+    sp_list_remove(&r->link);
     free(r);
 }
 
@@ -235,4 +216,12 @@ void sp_request_fail(struct sp_request *r, const struct sp_err *e)
 {
     sp_conn_reply_failure(r->conn, r->id, e);
     sp_request_end(r, false);
+}
+
+void sp_request_fail_memory(struct sp_request *r, const char *what)
+{
+    struct sp_err e = {0};
+
+    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "%s", what);
+    sp_request_fail(r, &e);
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate: somebody who is asked before a process starts (approvals.md 1). A server without a gate
- * starts whatever it is asked to. gated.h has the starts that wait for the answer.
+ * start_gate: decides whether a process may start (serve --approve). A server without a gate starts
+ * every command that it can.
  *
  *   process/start --judge--> YES: it starts          NO: it is refused
  *                    '-----> ASKING --told--> YES or NO
+ *
+ * A start that is being asked about has no process yet. It belongs to its connection and ends with
+ * it; requests about its process id are answered by the method's `gated` function (conn.h).
  */
 #ifndef SP_SERVER_RPC_START_GATE_H
 #define SP_SERVER_RPC_START_GATE_H
@@ -17,14 +20,17 @@
 
 struct sp_buf;
 struct sp_conn;
-struct sp_start_gate;
 struct sp_policy;
+struct sp_request;
+struct sp_rpc_call;
+struct sp_session;
+struct sp_start_gate;
 
 enum sp_start_gate_answer { SP_START_GATE_NO, SP_START_GATE_YES, SP_START_GATE_ASKING };
 
 /* One start, as the gate sees it. */
 struct sp_start_gate_case {
-    /* given to it; all of this stays until the case is done: */
+    /* The input; valid until `done` was called. */
     struct sp_conn *conn;
     uint64_t session;     /* its number */
     bool takes_approvals; /* the connection's client answers approval/request */
@@ -35,23 +41,39 @@ struct sp_start_gate_case {
     uint32_t envc;
     bool is_tty;
     const struct sp_policy *policy; /* NULL: no sandbox */
-    void (*told)(
-        struct sp_start_gate_case *c); /* not ASKING any more; from the loop, not from judge */
-    /* by it: */
+    /* The gate calls this once when ASKING became YES or NO: from the loop, never from judge. */
+    void (*told)(struct sp_start_gate_case *c);
+
+    /* The gate fills these. */
     enum sp_start_gate_answer answer;
-    enum sp_code code;    /* NO */
-    struct sp_str reason; /* NO: what the client is told */
+    enum sp_code code;    /* NO: the error's code ... */
+    struct sp_str reason; /* ... and its message */
     void *impl;
 };
 
 struct sp_start_gate_ops {
     void (*judge)(struct sp_start_gate *g, struct sp_start_gate_case *c); /* fills the answer */
-    /* The end of a case that was judged: an open question is withdrawn. */
+    /* Ends a case that was judged and withdraws an open question. */
     void (*done)(struct sp_start_gate *g, struct sp_start_gate_case *c);
 };
 
 struct sp_start_gate {
     const struct sp_start_gate_ops *ops;
 };
+
+/* ---- starts that wait for the gate (m_start.c) ---- */
+
+/* Answers a request about a process id whose start waits; *ret_done is true then. 0 and false: no
+ * start of that id waits. */
+int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
+                  bool *ret_done, struct sp_err *e);
+/* The request waits no longer: ends its case. */
+void sp_gated_forget(struct sp_request *r);
+
+/* sp_method.gated; `start` is the parked process/start. */
+int sp_gated_exists(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
+int sp_gated_write(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
+int sp_gated_signal(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
+int sp_gated_terminate(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
 
 #endif

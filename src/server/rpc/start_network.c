@@ -4,229 +4,193 @@
 #define MAX_CALLBACK_ID 256
 #define MAX_PORT        65535
 
-/* ---- pieces ---- */
+/* ---- members that are checked and then ignored ---- */
 
-static int need_string(struct sp_json *j, uint32_t t, struct sp_err *e)
+static void check_string(const struct sp_params *p, uint32_t t)
 {
-    return sp_json_type(j, t) == SP_JSON_STRING ? 0 : sp_json_wrong_type(j, t, "a string", e);
+    if (sp_json_type(p->json, t) != SP_JSON_STRING)
+        (void)sp_json_wrong_type(p->json, t, "a string", p->err);
 }
 
-static int need_object(struct sp_json *j, uint32_t t, struct sp_err *e)
+static void check_map(const struct sp_params *p, uint32_t t)
 {
-    return sp_json_type(j, t) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, t, "a map", e);
+    if (sp_json_type(p->json, t) != SP_JSON_OBJECT)
+        (void)sp_json_wrong_type(p->json, t, "a map", p->err);
 }
 
-static int need_port(struct sp_json *j, uint32_t t, struct sp_err *e)
+static void check_port(const struct sp_params *p, uint32_t t)
 {
     int64_t port = 0;
 
-    if (sp_json_type(j, t) < SP_JSON_INT || sp_json_type(j, t) > SP_JSON_REAL)
-        return sp_json_wrong_type(j, t, "u16", e);
-    if (!sp_json_i64(j, t, &port) || port < 0 || port > MAX_PORT)
-        return sp_fail(e, SP_E_INVALID, 0, "invalid number");
-    return 0;
+    if (sp_json_type(p->json, t) < SP_JSON_INT || sp_json_type(p->json, t) > SP_JSON_REAL)
+        (void)sp_json_wrong_type(p->json, t, "u16", p->err);
+    else if (!sp_json_i64(p->json, t, &port) || port < 0 || port > MAX_PORT)
+        (void)sp_fail(p->err, SP_E_INVALID, 0, "invalid number");
 }
 
 /* A list that may be absent but not null. *ret_is: it is there. */
-static int read_list(struct sp_json *j, uint32_t object, const char *key,
-                     int (*check)(struct sp_json *j, uint32_t t, struct sp_err *e), bool *ret_is,
-                     struct sp_err *e)
+static void check_list(const struct sp_params *p, const char *key,
+                       void (*check)(const struct sp_params *p, uint32_t t), bool *ret_is)
 {
-    const uint32_t list = sp_json_get(j, object, key);
-    int r = 0;
+    struct sp_json *j = p->json;
+    const uint32_t list = sp_params_ok(p) ? sp_json_get(j, p->object, key) : SP_JSON_NONE;
 
     if (list == SP_JSON_NONE)
-        return 0;
-    if (sp_json_type(j, list) != SP_JSON_ARRAY)
-        return sp_json_wrong_type(j, list, "a sequence", e);
+        return;
+    if (sp_json_type(j, list) != SP_JSON_ARRAY) {
+        (void)sp_json_wrong_type(j, list, "a sequence", p->err);
+        return;
+    }
     *ret_is = true;
-    for (uint32_t t = sp_json_first(j, list); r == 0 && t != SP_JSON_NONE;
+    for (uint32_t t = sp_json_first(j, list); sp_params_ok(p) && t != SP_JSON_NONE;
          t = sp_json_next(j, list, t))
-        r = check(j, t, e);
-    return r;
+        check(p, t);
 }
 
-static int read_flag(struct sp_json *j, uint32_t object, const char *key, bool *ret_is,
-                     struct sp_err *e)
+static void check_flag(const struct sp_params *p, const char *key, bool *ret_is)
 {
     bool ignored = false;
 
-    *ret_is = *ret_is || sp_json_get(j, object, key) != SP_JSON_NONE;
-    return sp_json_def_bool(j, object, key, &ignored, e);
+    *ret_is = *ret_is || (sp_params_ok(p) && sp_json_get(p->json, p->object, key) != SP_JSON_NONE);
+    sp_params_def_bool(p, key, &ignored);
 }
 
-/* ---- facts about a proxy that runs already ---- */
+/* ---- managedNetwork: facts about a proxy that runs already ---- */
 
-static int read_facts(struct sp_json *j, uint32_t params, struct sp_start_network *n,
-                      struct sp_err *e)
+static void read_facts(const struct sp_params *params, struct sp_start_network *n)
 {
-    uint32_t facts = SP_JSON_NONE;
-    int r = sp_json_opt_object(j, params, "managedNetwork", &facts, e);
+    struct sp_params p = {params->json, SP_JSON_NONE, params->err};
 
-    if (r < 0 || facts == SP_JSON_NONE)
-        return r;
-    r = read_list(j, facts, "loopbackPorts", need_port, &n->has_facts, e);
-    if (r == 0)
-        r = read_flag(j, facts, "allowLocalBinding", &n->has_facts, e);
-    if (r == 0)
-        r = read_list(j, facts, "allowUnixSockets", need_string, &n->has_facts, e);
-    if (r == 0)
-        r = read_flag(j, facts, "dangerouslyAllowAllUnixSockets", &n->has_facts, e);
-    return r;
+    sp_params_opt_object(params, "managedNetwork", &p.object);
+    if (p.object == SP_JSON_NONE)
+        return;
+    check_list(&p, "loopbackPorts", check_port, &n->has_facts);
+    check_flag(&p, "allowLocalBinding", &n->has_facts);
+    check_list(&p, "allowUnixSockets", check_string, &n->has_facts);
+    check_flag(&p, "dangerouslyAllowAllUnixSockets", &n->has_facts);
 }
 
-/* ---- a proxy to be started ---- */
+/* ---- networkProxy: a proxy to be started ---- */
 
-static int read_verdict(struct sp_json *j, uint32_t t, bool may_be_none, struct sp_err *e)
+static void check_verdict(const struct sp_params *p, uint32_t t, bool may_be_none)
 {
-    if (sp_json_type(j, t) != SP_JSON_STRING)
-        return sp_json_wrong_type(j, t, "string or map", e);
-    const struct sp_str word = sp_json_str(j, t);
-    if (sp_str_eq(word, SP_STR("allow")) || sp_str_eq(word, SP_STR("deny")) ||
-        (may_be_none && sp_str_eq(word, SP_STR("none"))))
-        return 0;
-    return sp_fail(e, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected %s",
-                   SP_STR_ARG(word),
-                   may_be_none ? "one of `none`, `allow`, `deny`" : "`allow` or `deny`");
-}
-
-static int read_domains(struct sp_json *j, uint32_t proxy, struct sp_start_network *n,
-                        struct sp_err *e)
-{
-    uint32_t map = SP_JSON_NONE;
-    int r = sp_json_opt_object(j, proxy, "domains", &map, e);
-
-    if (r < 0 || map == SP_JSON_NONE)
-        return r;
-    for (uint32_t key = sp_json_first(j, map); r == 0 && key != SP_JSON_NONE;
-         key = sp_json_next(j, map, key)) {
-        n->has_empty_domain = n->has_empty_domain || sp_json_str(j, key).n == 0;
-        r = read_verdict(j, key + 1, true, e);
+    if (sp_json_type(p->json, t) != SP_JSON_STRING) {
+        (void)sp_json_wrong_type(p->json, t, "string or map", p->err);
+        return;
     }
-    return r;
+    const struct sp_str word = sp_json_str(p->json, t);
+    if (!sp_str_eq(word, SP_STR("allow")) && !sp_str_eq(word, SP_STR("deny")) &&
+        !(may_be_none && sp_str_eq(word, SP_STR("none"))))
+        (void)sp_fail(p->err, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected %s",
+                      SP_STR_ARG(word),
+                      may_be_none ? "one of `none`, `allow`, `deny`" : "`allow` or `deny`");
 }
 
-static bool is_socket_path(struct sp_str s)
+/* domains and unixSockets: a verdict for each pattern or path. */
+static void read_verdicts(const struct sp_params *p, const char *key, bool is_domains,
+                          struct sp_start_network *n)
 {
-    return s.n != 0 && s.p[0] == '/' && !sp_str_has_nul(s);
-}
-
-static int read_sockets(struct sp_json *j, uint32_t proxy, struct sp_start_network *n,
-                        struct sp_err *e)
-{
+    struct sp_json *j = p->json;
     uint32_t map = SP_JSON_NONE;
-    int r = sp_json_opt_object(j, proxy, "unixSockets", &map, e);
 
-    if (r < 0 || map == SP_JSON_NONE)
-        return r;
-    for (uint32_t key = sp_json_first(j, map); r == 0 && key != SP_JSON_NONE;
-         key = sp_json_next(j, map, key)) {
-        if (n->bad_socket.p == NULL && !is_socket_path(sp_json_str(j, key)))
-            n->bad_socket = sp_json_str(j, key);
-        r = read_verdict(j, key + 1, false, e);
+    sp_params_opt_object(p, key, &map);
+    if (map == SP_JSON_NONE)
+        return;
+    for (uint32_t t = sp_json_first(j, map); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, map, t)) {
+        const struct sp_str name = sp_json_str(j, t);
+
+        if (is_domains)
+            n->has_empty_domain = n->has_empty_domain || name.n == 0;
+        else if (n->bad_socket.p == NULL &&
+                 (name.n == 0 || name.p[0] != '/' || sp_str_has_nul(name)))
+            n->bad_socket = name;
+        check_verdict(p, t + 1, is_domains);
     }
-    return r;
 }
 
-static int read_mode(struct sp_json *j, uint32_t proxy, struct sp_err *e)
+static void check_mode(const struct sp_params *p)
 {
-    struct sp_str mode;
-    const int r = sp_json_need_str(j, proxy, "mode", &mode, e);
+    struct sp_str mode = {0};
 
-    if (r < 0 || sp_str_eq(mode, SP_STR("limited")) || sp_str_eq(mode, SP_STR("full")))
-        return r;
-    return sp_fail(e, SP_E_INVALID, 0,
-                   "unknown variant `" SP_STR_FMT "`, expected `limited` or `full`",
-                   SP_STR_ARG(mode));
+    sp_params_str(p, "mode", &mode);
+    if (sp_params_ok(p) && !sp_str_eq(mode, SP_STR("limited")) && !sp_str_eq(mode, SP_STR("full")))
+        (void)sp_fail(p->err, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `limited` or `full`",
+                      SP_STR_ARG(mode));
 }
 
-static int read_providers(struct sp_json *j, uint32_t proxy, struct sp_err *e)
+static void check_providers(const struct sp_params *p)
 {
-    const uint32_t map = sp_json_get(j, proxy, "credentialProviders");
-    int r = map == SP_JSON_NONE ? 0 : need_object(j, map, e);
+    const uint32_t map =
+        sp_params_ok(p) ? sp_json_get(p->json, p->object, "credentialProviders") : SP_JSON_NONE;
 
-    if (r < 0 || map == SP_JSON_NONE)
-        return r;
-    for (uint32_t key = sp_json_first(j, map); r == 0 && key != SP_JSON_NONE;
-         key = sp_json_next(j, map, key))
-        r = need_object(j, key + 1, e);
-    return r;
+    if (map == SP_JSON_NONE)
+        return;
+    check_map(p, map);
+    if (!sp_params_ok(p))
+        return;
+    for (uint32_t t = sp_json_first(p->json, map); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(p->json, map, t))
+        check_map(p, t + 1);
 }
 
-static int read_proxy(struct sp_json *j, uint32_t launch, struct sp_start_network *n,
-                      struct sp_err *e)
+static void read_proxy(const struct sp_params *launch, struct sp_start_network *n)
 {
     static const char *const flags[] = {"enableSocks5", "enableSocks5Udp", "allowUpstreamProxy",
                                         "dangerouslyAllowAllUnixSockets"};
-    uint32_t proxy = SP_JSON_NONE;
+    struct sp_params p = {launch->json, SP_JSON_NONE, launch->err};
     bool ignored = false;
-    int r = sp_json_need_object(j, launch, "proxy", &proxy, e);
 
-    if (r == 0)
-        r = sp_json_need_bool(j, proxy, "enabled", &n->is_proxy_enabled, e);
-    for (size_t i = 0; r == 0 && i < sizeof flags / sizeof flags[0]; i++)
-        r = sp_json_need_bool(j, proxy, flags[i], &ignored, e);
-    if (r == 0)
-        r = read_mode(j, proxy, e);
-    if (r == 0)
-        r = read_domains(j, proxy, n, e);
-    if (r == 0)
-        r = read_sockets(j, proxy, n, e);
-    if (r == 0)
-        r = sp_json_need_bool(j, proxy, "allowLocalBinding", &ignored, e);
-    if (r == 0)
-        r = read_list(j, proxy, "reviewDomains", need_string, &ignored, e);
-    if (r == 0)
-        r = sp_json_def_bool(j, proxy, "credentialMasking", &ignored, e);
-    return r < 0 ? r : read_providers(j, proxy, e);
+    sp_params_object(launch, "proxy", &p.object);
+    sp_params_bool(&p, "enabled", &n->is_proxy_enabled);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        sp_params_bool(&p, flags[i], &ignored);
+    check_mode(&p);
+    read_verdicts(&p, "domains", true, n);
+    read_verdicts(&p, "unixSockets", false, n);
+    sp_params_bool(&p, "allowLocalBinding", &ignored);
+    check_list(&p, "reviewDomains", check_string, &ignored);
+    sp_params_def_bool(&p, "credentialMasking", &ignored);
+    check_providers(&p);
 }
 
-static int read_audit(struct sp_json *j, uint32_t launch, struct sp_err *e)
+static void check_audit(const struct sp_params *launch)
 {
     static const char *const names[] = {"conversationId", "appVersion", "userAccountId",
                                         "authMode",       "originator", "userEmail",
                                         "terminalType",   "model",      "slug"};
-    const uint32_t audit = sp_json_get(j, launch, "auditMetadata");
+    struct sp_params p = *launch;
     struct sp_str ignored = {0};
-    int r = audit == SP_JSON_NONE ? 0 : need_object(j, audit, e);
 
-    for (size_t i = 0; r == 0 && audit != SP_JSON_NONE && i < sizeof names / sizeof names[0]; i++)
-        r = sp_json_opt_str(j, audit, names[i], &ignored, e);
-    return r;
+    p.object =
+        sp_params_ok(launch) ? sp_json_get(p.json, launch->object, "auditMetadata") : SP_JSON_NONE;
+    if (p.object == SP_JSON_NONE)
+        return;
+    check_map(&p, p.object);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        sp_params_opt_str(&p, names[i], &ignored);
 }
 
-static int read_launch(struct sp_json *j, uint32_t params, struct sp_start_network *n,
-                       struct sp_err *e)
+void sp_start_network_read(const struct sp_params *params, struct sp_start_network *ret)
 {
-    uint32_t launch = SP_JSON_NONE;
+    struct sp_params launch = {params->json, SP_JSON_NONE, params->err};
     struct sp_str ignored = {0};
-    int r = sp_json_opt_object(j, params, "networkProxy", &launch, e);
 
-    if (r < 0 || launch == SP_JSON_NONE)
-        return r;
-    n->has_proxy = true;
-    r = read_proxy(j, launch, n, e);
-    if (r == 0)
-        r = read_audit(j, launch, e);
-    if (r == 0)
-        r = sp_json_opt_str(j, launch, "environmentId", &ignored, e);
-    if (r == 0)
-        r = sp_json_opt_str(j, launch, "executionId", &ignored, e);
-    const uint32_t timeout = sp_json_get(j, launch, "policyDecisionTimeoutMs");
-    n->has_timeout = timeout != SP_JSON_NONE && sp_json_type(j, timeout) != SP_JSON_NULL;
-    if (r == 0)
-        r = sp_json_opt_u64(j, launch, "policyDecisionTimeoutMs", UINT64_MAX, &n->timeout_ms, e);
-    return r;
-}
-
-int sp_start_network_read(struct sp_json *j, uint32_t params, struct sp_start_network *ret,
-                          struct sp_err *e)
-{
-    int r = sp_json_def_bool(j, params, "enforceManagedNetwork", &ret->is_enforced, e);
-
-    if (r == 0)
-        r = read_facts(j, params, ret, e);
-    return r < 0 ? r : read_launch(j, params, ret, e);
+    sp_params_def_bool(params, "enforceManagedNetwork", &ret->is_enforced);
+    read_facts(params, ret);
+    sp_params_opt_object(params, "networkProxy", &launch.object);
+    if (launch.object == SP_JSON_NONE)
+        return;
+    ret->has_proxy = true;
+    read_proxy(&launch, ret);
+    check_audit(&launch);
+    sp_params_opt_str(&launch, "environmentId", &ignored);
+    sp_params_opt_str(&launch, "executionId", &ignored);
+    const uint32_t timeout = sp_json_get(launch.json, launch.object, "policyDecisionTimeoutMs");
+    ret->has_timeout =
+        timeout != SP_JSON_NONE && sp_json_type(launch.json, timeout) != SP_JSON_NULL;
+    sp_params_opt_u64(&launch, "policyDecisionTimeoutMs", UINT64_MAX, &ret->timeout_ms);
 }
 
 /* ---- judging ---- */
