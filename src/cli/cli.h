@@ -11,14 +11,12 @@
 
 enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2, SP_EXIT_UNREACHABLE = 123 };
 
-extern const struct sp_command sp_command_patch, sp_command_audit, sp_command_doctor, sp_command_ps,
-    sp_command_logs, sp_command_attach, sp_command_kill;
+extern const struct sp_command sp_command_exec, sp_command_sandbox, sp_command_patch,
+    sp_command_rules, sp_command_audit, sp_command_doctor, sp_command_ps, sp_command_logs,
+    sp_command_attach, sp_command_kill;
 
 int sp_cmd_serve(int argc, char **argv);
-int sp_cmd_exec(int argc, char **argv);
 int sp_cmd_mcp(int argc, char **argv);
-int sp_cmd_sandbox(int argc, char **argv);
-int sp_cmd_rules(int argc, char **argv);
 
 /* Internal: programs that sallyport starts, of itself. */
 int sp_cmd_cell(int argc, char **argv);

@@ -1,260 +1,330 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `sallyport exec`: runs one command, here or on a server.
+ *
+ *   options --> where it runs --> its policy --> approval (--approve, --rules) --> carry --> status
+ *
+ * On a server, the policy and the approval wait until the server has said what it is.
+ */
 #include <errno.h>
-#include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "approve/approvers.h"
+#include "approve/hooks.h"
+#include "approve/run_plan.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/truncate.h"
+#include "cli/approver_tty.h"
 #include "cli/cli.h"
 #include "cli/denied_text.h"
 #include "cli/escape_text.h"
-#include "cli/exec_approve.h"
 #include "cli/exec_json.h"
 #include "cli/run_place.h"
+#include "config/config_approvals.h"
 #include "config/policy.h"
 #include "engine/run.h"
-
-static const char help[] =
-    "Usage: sallyport exec [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
-    "\n"
-    "Runs one command, here or on a server, with our stdin, stdout and stderr as its own.\n"
-    "\n"
-    "  --on NAME|URL      where: `local`, an environment of the configuration, ws://HOST:PORT or\n"
-    "                     unix:///PATH (default: default_environment, else local)\n"
-    "  --cwd DIR          where it runs (default: here; on a server: what it says)\n"
-    "  --env NAME=VALUE   in its environment, besides ours (repeatable)\n"
-    "  --sandbox MODE     under this policy: :read-only, :workspace, :danger-full-access, a mode "
-    "or\n"
-    "                     a profile of the configuration (default: default_permissions, else "
-    "none)\n"
-    "  --tty              it gets a terminal of its own\n"
-    "  --no-stdin         it gets no stdin\n"
-    "  --timeout S        after S seconds it is killed with all it has started\n"
-    "  --json             events on stdout, one a line, then the result\n"
-    "  --approve POLICY   it is judged first: untrusted, on-failure, on-request, never, or the\n"
-    "                     JSON of granular; and what the policy asks is asked\n"
-    "  --rules FILE       rules besides those of the usual places (repeatable); implies a "
-    "judgement\n"
-    "  --approver WHO     who answers: terminal, program:PATH or deny; A,B: both are asked at "
-    "once;\n"
-    "                     given again: the next, if nobody answered (default: approver, else "
-    "the\n"
-    "                     terminal if there is one)\n"
-    "  --config FILE      the configuration (default: the usual one)\n"
-    "  --set KEY=TOML     one key of it, for this run (repeatable)\n"
-    "  --help             show this text\n"
-    "\n"
-    "Exit status: the command's own, 128 + N if signal N ended it; 122 it was refused, 123 the\n"
-    "server cannot be reached or was lost, 124 --timeout has passed, 125 sallyport failed (a "
-    "wrong\n"
-    "flag, no sandbox), 126 the command cannot be run, 127 it is not there.\n"
-    "Example: sallyport exec --on builder --timeout 600 -- make test\n";
+#include "engine/shell.h"
 
 enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125 };
 
 #define MAX_TIMEOUT_S 1e9
 
-struct options {
-    const char *on, *cwd, *sandbox, *config_file, *approve;
+struct exec_options {
+    const char *on, *cwd, *sandbox, *approve;
+    struct sp_option_list env, rules, approvers;
     bool is_tty, has_no_stdin, is_json;
     uint64_t timeout_ms; /* 0: none */
-    struct sp_environ_var *env;
-    uint32_t env_count;
-    const char **sets; /* NULL at the end */
-    size_t set_count;
-    const char **rules;     /* NULL at the end */
-    const char **approvers; /* the same */
-    size_t approver_count;
-    size_t rule_count;
-    char **operands; /* the command; NULL at the end */
+    struct sp_config_options config;
 };
 
-/* One run, and what it needs. */
-struct job {
-    const struct options *o;
+static const char *read_timeout(const char *argument, void *value)
+{
+    char *end;
+    const double s = strtod(argument, &end);
+
+    /* strtod also reads inf, nan and 0x1p3. */
+    if (argument[0] == 0 || argument[strspn(argument, "0123456789.")] != 0 || *end != 0 ||
+        !(s > 0) || s > MAX_TIMEOUT_S)
+        return "a number of seconds above 0, such as 30 or 0.5";
+    *(uint64_t *)value = s < 0.001 ? 1 : (uint64_t)(s * 1000);
+    return NULL;
+}
+
+static const struct sp_option options[] = {
+    SP_OPT_STRING(struct exec_options, on, "on", "NAME|URL",
+                  "where to run it: `local`, an environment of the configuration, ws://HOST:PORT "
+                  "or unix:///PATH (default: default_environment, else local)"),
+    SP_OPT_STRING(struct exec_options, cwd, "cwd", "DIR",
+                  "its working directory (default: the current one; on a server: the server's)"),
+    SP_OPT_LIST(struct exec_options, env, "env", "NAME=VALUE",
+                "set a variable, besides ours (repeatable)"),
+    SP_OPT_STRING(struct exec_options, sandbox, "sandbox", "MODE",
+                  "under this policy: :read-only, :workspace, :danger-full-access, a mode or a "
+                  "profile of the configuration (default: default_permissions, else none)"),
+    SP_OPT_FLAG(struct exec_options, is_tty, "tty", "give it a terminal of its own"),
+    SP_OPT_FLAG(struct exec_options, has_no_stdin, "no-stdin", "give it no stdin"),
+    SP_OPT_READ(struct exec_options, timeout_ms, "timeout", "SECONDS", read_timeout,
+                "kill it and all its descendants after this time"),
+    SP_OPT_FLAG(struct exec_options, is_json, "json",
+                "print events on stdout, one a line, then the result"),
+    SP_OPT_STRING(struct exec_options, approve, "approve", "POLICY",
+                  "judge the command first, and ask what the policy asks: untrusted, on-failure, "
+                  "on-request, never, or the JSON of granular"),
+    SP_OPT_LIST(struct exec_options, rules, "rules", "FILE",
+                "rules besides those of the usual places (repeatable); the command is judged then"),
+    SP_OPT_LIST(struct exec_options, approvers, "approver", "WHO",
+                "who answers: terminal, program:PATH or deny; A,B: both are asked at once; given "
+                "again: asked if those before gave no answer (default: approver of the "
+                "configuration, else the terminal if there is one)"),
+    SP_OPT_TABLE(struct exec_options, config, sp_config_options),
+    SP_OPT_END,
+};
+
+/* The judgement of the command: before it starts, and again if its sandbox denied it something. */
+struct approval {
+    bool is_open;
+    struct sp_config_approvals found;
+    struct sp_approvers *approvers; /* NULL: none answers */
+    struct sp_approver *approver;   /* the chain of all of them */
+    struct sp_hooks hooks;
+    struct sp_approvals *approvals;
+    struct sp_run_plan plan;
+    struct sp_shell shell; /* whose scripts are taken apart; empty if it runs on a server */
+    char call_id[32];
+    struct sp_err bad_rules;   /* of a file of --rules */
+    struct sp_environ_ask env; /* of a run without its sandbox */
+    struct sp_buf made_env;    /* what the plan sees of the variables */
+};
+
+struct exec_run {
+    const struct exec_options *o;
+    char **command;
     struct sp_config config;
     struct sp_config_place place;
     struct sp_environ_ask env;
+    struct sp_environ_var *env_vars; /* of --env */
     bool has_said_left_out;
     struct sp_launch launch;
     struct sp_str *argv;
     char *cwd;
     struct sp_policy policy;
     const char *policy_name;
-    struct sp_exec_approve approve;
+    struct approval approval;
     struct sp_exec_json json;
     struct sp_backend *backend;
     struct sp_carry *carry;
 };
 
-/* ---- the command line ---- */
-
-enum {
-    OPT_ON = 256,
-    OPT_CWD,
-    OPT_ENV,
-    OPT_SANDBOX,
-    OPT_TTY,
-    OPT_NO_STDIN,
-    OPT_TIMEOUT,
-    OPT_JSON,
-    OPT_CONFIG,
-    OPT_SET,
-    OPT_APPROVE,
-    OPT_RULES,
-    OPT_APPROVER,
-    OPT_HELP,
-};
-
-static const struct option known[] = {
-    {"on", required_argument, NULL, OPT_ON},
-    {"cwd", required_argument, NULL, OPT_CWD},
-    {"env", required_argument, NULL, OPT_ENV},
-    {"sandbox", required_argument, NULL, OPT_SANDBOX},
-    {"tty", no_argument, NULL, OPT_TTY},
-    {"no-stdin", no_argument, NULL, OPT_NO_STDIN},
-    {"timeout", required_argument, NULL, OPT_TIMEOUT},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"config", required_argument, NULL, OPT_CONFIG},
-    {"set", required_argument, NULL, OPT_SET},
-    {"approve", required_argument, NULL, OPT_APPROVE},
-    {"rules", required_argument, NULL, OPT_RULES},
-    {"approver", required_argument, NULL, OPT_APPROVER},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-static bool complain(const char *text)
+static bool is_judged(const struct exec_options *o)
 {
-    (void)fprintf(stderr, "sallyport exec: %s (see --help)\n", text);
+    return o->approve != NULL || o->rules.count > 0;
+}
+
+static bool is_here(const struct exec_run *x)
+{
+    return x->place.is_local;
+}
+
+/* ---- approval ---- */
+
+/* A file of --rules that does not parse: the command must not run without its rules. */
+static bool is_about_named_file(const struct exec_options *o, const char *text)
+{
+    for (size_t i = 0; i < o->rules.count; i++) {
+        const size_t n = strlen(o->rules.items[i]);
+
+        if (strncmp(text, o->rules.items[i], n) == 0 && text[n] == ':')
+            return true;
+    }
     return false;
 }
 
-static bool take_env(struct options *o, const char *text)
+static void warn_of_rules(void *user, const char *text)
 {
-    const char *is = strchr(text, '=');
+    struct exec_run *x = user;
+    struct approval *a = &x->approval;
 
-    if (is == NULL || is == text)
-        return complain("--env: want NAME=VALUE");
-    o->env[o->env_count++] = (struct sp_environ_var){
-        {text, (size_t)(is - text)},
-        sp_str_of(is + 1),
+    if (!a->is_open && a->bad_rules.code == SP_E_NONE && is_about_named_file(x->o, text))
+        (void)sp_fail(&a->bad_rules, SP_E_INVALID, 0, "%s", text);
+    else
+        sp_plain_say("sallyport", text);
+}
+
+static int open_approvers(struct exec_run *x, struct sp_err *e)
+{
+    static const char *const terminal[] = {"terminal", NULL};
+    struct approval *a = &x->approval;
+    char *const *configured = x->config.approvers;
+    /* `client` in the configuration is for servers: alone it counts as not configured. */
+    const bool is_client_alone = configured != NULL && configured[0] != NULL &&
+                                 configured[1] == NULL && strcmp(configured[0], "client") == 0;
+    struct sp_approvers_ask ask = {
+        .loop = sp_carry_loop(x->carry),
+        .words = x->o->approvers.items,
+        .choices = "deny, terminal or program:PATH",
+        .open_terminal = sp_approver_tty_new,
+        .timeout_ms = a->found.options.timeout_ms,
     };
-    return true;
-}
 
-static bool take_timeout(struct options *o, const char *text)
-{
-    char *end;
-    const double s = strtod(text, &end);
-
-    /* What strtod reads besides (inf, nan, 0x1p3) is no number of seconds to a person. */
-    if (text[0] == 0 || text[strspn(text, "0123456789.")] != 0 || *end != 0 || !(s > 0) ||
-        s > MAX_TIMEOUT_S)
-        return complain("--timeout: want a number of seconds above 0, as 30 or 0.5");
-    o->timeout_ms = s < 0.001 ? 1 : (uint64_t)(s * 1000);
-    return true;
-}
-
-/* One option. false: it was bad and that was said. */
-static bool take(struct options *o, int opt)
-{
-    switch (opt) {
-    case OPT_ON:
-        o->on = optarg;
-        return true;
-    case OPT_CWD:
-        o->cwd = optarg;
-        return true;
-    case OPT_ENV:
-        return take_env(o, optarg);
-    case OPT_SANDBOX:
-        o->sandbox = optarg;
-        return true;
-    case OPT_TTY:
-        o->is_tty = true;
-        return true;
-    case OPT_NO_STDIN:
-        o->has_no_stdin = true;
-        return true;
-    case OPT_TIMEOUT:
-        return take_timeout(o, optarg);
-    case OPT_JSON:
-        o->is_json = true;
-        return true;
-    case OPT_CONFIG:
-        o->config_file = optarg;
-        return true;
-    case OPT_SET:
-        o->sets[o->set_count++] = optarg;
-        return true;
-    case OPT_APPROVE:
-        o->approve = optarg;
-        return true;
-    case OPT_RULES:
-        o->rules[o->rule_count++] = optarg;
-        return true;
-    case OPT_APPROVER:
-        o->approvers[o->approver_count++] = optarg;
-        return true;
-    default: /* getopt has said what is wrong */
-        return false;
+    if (ask.words == NULL && !is_client_alone) {
+        ask.words = (const char *const *)configured;
+        ask.is_configured = true;
     }
+    if (ask.words == NULL && sp_approver_tty_exists())
+        ask.words = terminal;
+    if (sp_approvers_open(&ask, &a->approvers, e) < 0)
+        return sp_wrap(e, ask.is_configured ? "`approver` of the configuration" : "--approver");
+    return a->approvers == NULL ? 0 : sp_approvers_chain(a->approvers, NULL, &a->approver, e);
 }
 
-static bool is_judged(const struct options *o)
+/* After the policy. */
+static int open_approval(struct exec_run *x, struct sp_err *e)
 {
-    return o->approve != NULL || o->rule_count > 0;
+    struct approval *a = &x->approval;
+    const struct sp_config_approvals_ask ask = {.policy = x->o->approve,
+                                                .cwd = is_here(x) ? x->cwd : NULL,
+                                                .files = x->o->rules.items,
+                                                .warn = warn_of_rules,
+                                                .user = x};
+    struct sp_approvals_options *settings = &a->found.options;
+    int r = sp_config_approvals(&x->config, &ask, &a->found, e);
+
+    if (r == 0 && a->bad_rules.code != SP_E_NONE) {
+        *e = a->bad_rules;
+        r = -(int)e->code;
+    }
+    if (r == 0)
+        sp_judge_tell_doubtful(settings->rules, x->launch.policy, warn_of_rules, x);
+    a->is_open = true;
+    if (r == 0)
+        r = open_approvers(x, e);
+    if (r == 0 && is_here(x))
+        r = sp_place_find_shell(&a->shell, e);
+    if (r == 0)
+        r = sp_hooks_open(&a->hooks, sp_carry_loop(x->carry), x->config.permission_hooks,
+                          x->config.reviewer, settings, e);
+    if (r < 0)
+        return r;
+    settings->loop = sp_carry_loop(x->carry);
+    settings->approver = a->approver;
+    settings->timeout_ms = sp_approvers_timeout_ms(a->approvers);
+    settings->warn = warn_of_rules;
+    settings->user = x;
+    (void)snprintf(a->call_id, sizeof a->call_id, "exec-%d", (int)getpid());
+    return sp_approvals_new(settings, &a->approvals, e);
 }
 
-/* 0: go on. EXIT_OURS: it was said what is wrong. -1: help was asked for and given. `args` has room
- * for argc + 2. */
-static int read_options(int argc, char **argv, char **args, struct options *o)
+static void close_approval(struct approval *a)
 {
-    int opt;
+    sp_run_plan_done(&a->plan);
+    sp_buf_done(&a->made_env);
+    sp_approvals_free(a->approvals);
+    sp_approver_free(a->approver);
+    sp_approvers_free(a->approvers);
+    sp_hooks_done(&a->hooks);
+    sp_config_approvals_done(&a->found);
+    sp_shell_done(&a->shell);
+}
 
-    args[0] = (char *)(uintptr_t) "sallyport exec"; /* what getopt's complaints begin with */
-    for (int i = 0; i < argc; i++)
-        args[i + 1] = argv[i];
-    optind = 1;
-    while ((opt = getopt_long(argc + 1, args, "+", known, NULL)) != -1) {
-        if (opt == OPT_HELP) {
-            (void)fputs(help, stdout);
-            return -1;
+static void on_plan_decided(struct sp_run_plan *p)
+{
+    sp_carry_wake(SP_CONTAINER(p, struct exec_run, approval.plan)->carry);
+}
+
+static void begin_plan(struct exec_run *x)
+{
+    struct approval *a = &x->approval;
+    const struct sp_launch *l = &x->launch;
+    uint32_t count;
+    const bool knows_env =
+        is_here(x) && sp_environ_make(l->environ, &a->made_env, &count, NULL) == 0;
+    const struct sp_run_plan_ask ask = {
+        .call_id = sp_str_of(a->call_id),
+        .environment = sp_str_of(x->place.name),
+        .argv = {l->argv, l->argc},
+        .cwd = l->cwd,
+        .is_tty = l->is_tty,
+        .policy = l->policy,
+        .policy_name = x->policy_name,
+        .shell = a->shell.path,
+        .environ = {knows_env ? a->made_env.data : NULL, knows_env ? a->made_env.len : 0},
+    };
+
+    sp_run_plan_begin(&a->plan, a->approvals, &ask, on_plan_decided);
+}
+
+/* The names of the variables that the sandbox keeps from the command; once. */
+static void say_left_out(struct exec_run *x)
+{
+    if (is_here(x) && x->launch.policy != NULL && !x->has_said_left_out)
+        sp_place_say_left_out(&x->env);
+    x->has_said_left_out = true;
+}
+
+/* For sp_carry_options. */
+static enum sp_carry_permission may_start(void *user, struct sp_err *e)
+{
+    struct exec_run *x = user;
+    struct approval *a = &x->approval;
+
+    if (a->plan.state == SP_RUN_PLAN_NEW)
+        begin_plan(x);
+    switch (a->plan.state) {
+    case SP_RUN_PLAN_ASKING:
+        return SP_CARRY_WAIT;
+    case SP_RUN_PLAN_GO:
+        if (a->plan.is_retry)
+            sp_plain_say("sallyport", SP_RUN_PLAN_RETRY_NOTICE);
+        sp_launch_apply(&x->launch, &a->plan);
+        if (a->plan.is_free && a->plan.free.mark_count != 0) {
+            a->env = *x->launch.environ;
+            a->env.marks = (struct sp_environ_vars){a->plan.free.marks, a->plan.free.mark_count};
+            x->launch.environ = &a->env;
         }
-        if (!take(o, opt))
-            return EXIT_OURS;
+        say_left_out(x);
+        return SP_CARRY_GO;
+    case SP_RUN_PLAN_FAILED:
+        *e = a->plan.error;
+        return SP_CARRY_FAIL;
+    case SP_RUN_PLAN_REFUSED:
+    case SP_RUN_PLAN_NEW:
+        break;
     }
-    o->operands = args + optind;
-    if (o->operands[0] == NULL)
-        return complain("no command") ? 0 : EXIT_OURS;
-    if (o->operands[0][0] == 0)
-        return complain("the command's name is empty") ? 0 : EXIT_OURS;
-    if (o->approver_count != 0 && !is_judged(o))
-        return complain("--approver answers nothing without --approve or --rules") ? 0 : EXIT_OURS;
-    return 0;
+    (void)sp_fail(e, SP_E_FAILED, 0, "refused"); /* plan.reason may be longer than an error */
+    return SP_CARRY_NO;
 }
 
-/* ---- what a result means ---- */
-
-static bool is_here(const struct job *j)
+static bool tries_again(void *user, const struct sp_carry_result *r)
 {
-    return j->place.is_local;
+    struct approval *a = &((struct exec_run *)user)->approval;
+    const bool is_guess = !r->denial.has_evidence;
+    char text[128];
+
+    if (!sp_run_plan_can_retry(&a->plan, is_guess))
+        return false;
+    (void)snprintf(text, sizeof text, SP_RUN_PLAN_FAILED_NOTICE, r->exit.code);
+    sp_plain_say("sallyport", text);
+    return sp_run_plan_retry(&a->plan, is_guess);
 }
 
-static int refusal_status(const struct job *j, const struct sp_err *why, char *text, size_t size)
+/* ---- the result ---- */
+
+static int refusal_status(const struct exec_run *x, const struct sp_err *why, char *text,
+                          size_t size)
 {
     int err = 0;
-    /* Under a sandbox of ours a missing program is a command that fails: it was told by that. */
-    const int status = is_here(j) && j->launch.policy != NULL ? 0 : sp_carry_not_run(why, &err);
+    /* In a sandbox of ours a missing program is a command that exits with 127, not a refusal. */
+    const int status = is_here(x) && x->launch.policy != NULL ? 0 : sp_carry_not_run(why, &err);
 
-    if (!is_here(j) && why->code == SP_E_SYSTEM) { /* nobody was there to refuse it */
+    if (!is_here(x) && why->code == SP_E_SYSTEM) { /* the connection broke */
         (void)sp_error_text(why, text, size);
         return EXIT_LOST;
     }
@@ -262,13 +332,12 @@ static int refusal_status(const struct job *j, const struct sp_err *why, char *t
         (void)sp_error_text(why, text, size);
         return EXIT_OURS;
     }
-    (void)snprintf(text, size, "%s: %s", j->o->operands[0], strerror(err));
+    (void)snprintf(text, size, "%s: %s", x->command[0], strerror(err));
     return status;
 }
 
-/* Lines after the first are indented, so that a command's newline never begins a message of ours.
- */
-static bool add_lines(struct sp_buf *out, struct sp_str text)
+/* Lines after the first are indented: a newline in a command must not begin a message of ours. */
+static bool add_indented(struct sp_buf *out, struct sp_str text)
 {
     bool ok = true;
 
@@ -285,13 +354,13 @@ static bool add_lines(struct sp_buf *out, struct sp_str text)
     return ok;
 }
 
-/* Cut in the middle if need be: what was refused is at the beginning, why is at the end. */
-static void put_reason(struct sp_str reason, char *text, size_t size)
+/* Cut in the middle: a reason begins with what was refused and ends with why. */
+static void write_reason(struct sp_str reason, char *text, size_t size)
 {
     auto_buf struct sp_buf line = {0};
 
-    if (add_lines(&line, reason))
-        reason = (struct sp_str){line.len == 0 ? "" : line.data, line.len};
+    if (add_indented(&line, reason))
+        reason = sp_buf_str(&line);
     const struct sp_split cut = sp_truncate_split(reason, size / 2 - 4, size / 2 - 4);
     if (reason.n < size)
         (void)snprintf(text, size, "%.*s", (int)reason.n, reason.p);
@@ -300,10 +369,10 @@ static void put_reason(struct sp_str reason, char *text, size_t size)
                        (int)(reason.n - cut.suffix_start), reason.p + cut.suffix_start);
 }
 
-/* The exit status; text says what the command cannot say itself. */
-static int status_of(const void *user, const struct sp_carry_result *r, char *text, size_t size)
+/* The exit status; `text` is a message about the end, or empty. */
+static int exec_status(const void *user, const struct sp_carry_result *r, char *text, size_t size)
 {
-    const struct job *j = user;
+    const struct exec_run *x = user;
     char why[500];
 
     switch (r->end) {
@@ -317,12 +386,12 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
     case SP_CARRY_OUTPUT_CLOSED:
         return 128 + SIGPIPE;
     case SP_CARRY_REFUSED:
-        return refusal_status(j, &r->error, text, size);
+        return refusal_status(x, &r->error, text, size);
     case SP_CARRY_REJECTED:
-        put_reason(sp_exec_approve_reason(&j->approve), text, size);
+        write_reason(sp_buf_str(&x->approval.plan.reason), text, size);
         return EXIT_REJECTED;
     case SP_CARRY_UNREACHABLE:
-        (void)snprintf(text, size, "%s cannot be reached: %s", j->place.name,
+        (void)snprintf(text, size, "%s cannot be reached: %s", x->place.name,
                        sp_error_text(&r->error, why, sizeof why));
         return EXIT_LOST;
     case SP_CARRY_LOST:
@@ -330,7 +399,7 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
                        sp_error_text(&r->error, why, sizeof why));
         return EXIT_LOST;
     case SP_CARRY_TIMED_OUT:
-        (void)snprintf(text, size, "timed out after %g s, %s", (double)j->o->timeout_ms / 1000,
+        (void)snprintf(text, size, "timed out after %g s, %s", (double)x->o->timeout_ms / 1000,
                        r->was_killed ? "the command was killed"
                                      : "and it is not known whether the command was killed");
         return EXIT_TIMEOUT;
@@ -338,21 +407,21 @@ static int status_of(const void *user, const struct sp_carry_result *r, char *te
     return EXIT_OURS;
 }
 
-static int tell(const struct job *j, const struct sp_carry_result *r)
+static int report_result(const struct exec_run *x, const struct sp_carry_result *r)
 {
     char text[4096] = "";
-    const int status = status_of(j, r, text, sizeof text);
+    const int status = exec_status(x, r, text, sizeof text);
 
-    if (j->o->is_json)
-        return status; /* it was told */
+    if (x->o->is_json)
+        return status; /* the last event has it */
     sp_denied_print(r, false);
     if (text[0] != 0)
         sp_plain_say("sallyport", text);
     return status;
 }
 
-/* Before there was anything to carry. */
-static int give_up(const struct options *o, const struct sp_err *e)
+/* An error before the run began. */
+static int report_error(const struct exec_options *o, const struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     char text[640];
@@ -366,234 +435,230 @@ static int give_up(const struct options *o, const struct sp_err *e)
     return EXIT_OURS;
 }
 
-/* ---- what is to run ---- */
+/* ---- preparing the run ---- */
 
-static int open_approvals(struct job *j, const char *cwd, struct sp_err *e)
+/* After x->cwd is set. */
+static int make_policy(struct exec_run *x, struct sp_err *e)
 {
-    const struct sp_exec_approve_ask ask = {
-        .config = &j->config,
-        .policy = j->o->approve,
-        .rules = j->o->rules,
-        .approvers = j->o->approver_count != 0 ? j->o->approvers : NULL,
-        .cwd = is_here(j) ? cwd : NULL,
-        .environment = j->place.name,
-        .policy_name = j->policy_name,
-        .carry = j->carry,
-        .launch = &j->launch,
-    };
-
-    return sp_exec_approve_open(&j->approve, &ask, e);
-}
-
-/* Once, when it is known that it starts in a sandbox. */
-static void say_left_out(struct job *j)
-{
-    if (is_here(j) && j->launch.policy != NULL && !j->has_said_left_out)
-        sp_place_say_left_out(&j->env);
-    j->has_said_left_out = true;
-}
-
-static enum sp_carry_permission may_start(void *user, struct sp_err *e)
-{
-    struct job *j = user;
-    const enum sp_carry_permission leave = sp_exec_approve_may_start(&j->approve, e);
-
-    if (leave == SP_CARRY_GO)
-        say_left_out(j);
-    return leave;
-}
-
-static bool tries_again(void *user, const struct sp_carry_result *r)
-{
-    struct job *j = user;
-
-    return sp_exec_approve_tries_again(&j->approve, r);
-}
-
-static int make_policy(struct job *j, const char *cwd, struct sp_err *e)
-{
-    const char *name = j->o->sandbox != NULL                   ? j->o->sandbox
-                       : j->config.default_permissions != NULL ? j->config.default_permissions
+    const char *name = x->o->sandbox != NULL                   ? x->o->sandbox
+                       : x->config.default_permissions != NULL ? x->config.default_permissions
                                                                : ":danger-full-access";
     bool is_open = false;
-    int r = sp_config_policy(&j->config, name, cwd, &j->policy, &is_open, e);
+    int r = sp_config_policy(&x->config, name, x->cwd, &x->policy, &is_open, e);
 
-    if (r == 0 && is_here(j))
-        r = sp_config_keep_dot_files(&j->config, &j->policy, e);
-
+    if (r == 0 && is_here(x))
+        r = sp_config_keep_dot_files(&x->config, &x->policy, e);
     if (r == 0)
-        j->launch.policy = is_open ? NULL : &j->policy;
-    j->policy_name = name;
-    return r < 0 || !is_judged(j->o) ? r : open_approvals(j, cwd, e);
+        x->launch.policy = is_open ? NULL : &x->policy;
+    x->policy_name = name;
+    return r < 0 || !is_judged(x->o) ? r : open_approval(x, e);
 }
 
-/* Nothing can be typed there. */
-static bool is_null(int fd)
+static bool is_dev_null(int fd)
 {
     struct stat st;
 
     return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
 }
 
-/* The server is known now. */
-static int prepare(void *user, const struct sp_backend_facts *facts, struct sp_err *e)
+/* For sp_carry_options: the server has said what it is. */
+static int prepare_there(void *user, const struct sp_backend_facts *facts, struct sp_err *e)
 {
-    struct job *j = user;
-    const char *cwd = j->o->cwd != NULL ? j->o->cwd : facts->cwd;
+    struct exec_run *x = user;
+    const char *cwd = x->o->cwd != NULL ? x->o->cwd : facts->cwd;
 
     if (cwd == NULL || cwd[0] != '/')
         return sp_fail(e, SP_E_INVALID, 0,
                        cwd == NULL ? "%s does not say where commands run: give --cwd"
                                    : "--cwd: want an absolute path on %s",
-                       j->place.name);
-    if (!facts->can_close_stdin && j->launch.wants_stdin && is_null(STDIN_FILENO))
-        j->launch.wants_stdin = false;
-    if (!facts->can_close_stdin && j->launch.wants_stdin &&
-        !(j->launch.is_tty && isatty(STDIN_FILENO)))
+                       x->place.name);
+    if (!facts->can_close_stdin && x->launch.wants_stdin && is_dev_null(STDIN_FILENO))
+        x->launch.wants_stdin = false;
+    if (!facts->can_close_stdin && x->launch.wants_stdin &&
+        !(x->launch.is_tty && isatty(STDIN_FILENO)))
         return sp_fail(e, SP_E_INVALID, 0,
                        "%s cannot tell a command that its stdin has ended: give --no-stdin",
-                       j->place.name);
-    free(j->cwd);
-    j->cwd = strdup(cwd);
-    if (j->cwd == NULL)
+                       x->place.name);
+    free(x->cwd);
+    x->cwd = strdup(cwd);
+    if (x->cwd == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy --cwd");
-    j->launch.cwd = sp_str_of(j->cwd);
-    return make_policy(j, j->cwd, e);
+    x->launch.cwd = sp_str_of(x->cwd);
+    return make_policy(x, e);
 }
 
-static int prepare_here(struct job *j, struct sp_err *e)
+static int prepare_here(struct exec_run *x, struct sp_err *e)
 {
-    j->cwd = sp_place_dir(j->o->cwd, e);
-    if (j->cwd == NULL)
+    x->cwd = sp_place_dir(x->o->cwd, e);
+    if (x->cwd == NULL)
         return -(int)e->code;
-    j->launch.cwd = sp_str_of(j->cwd);
+    x->launch.cwd = sp_str_of(x->cwd);
     const struct sp_own_places_ask own = {
-        .config = &j->config, .rules = j->o->rules, .approvers = j->o->approvers};
-    const int r = make_policy(j, j->cwd, e);
-    if (r == 0 && !is_judged(j->o))
-        say_left_out(j);
-    return r < 0 ? r : sp_place_here(sp_carry_loop(j->carry), j->cwd, &own, &j->backend, e);
+        .config = &x->config, .rules = x->o->rules.items, .approvers = x->o->approvers.items};
+    const int r = make_policy(x, e);
+    if (r == 0 && !is_judged(x->o))
+        say_left_out(x);
+    return r < 0 ? r : sp_place_here(sp_carry_loop(x->carry), x->cwd, &own, &x->backend, e);
 }
 
-/* Here all of our environment counts; there, what the server's own becomes by the policy. */
-static void choose_environment(struct job *j)
+static int read_env(struct exec_run *x, struct sp_err *e)
+{
+    const struct sp_option_list *given = &x->o->env;
+
+    x->env_vars = calloc(given->count + 1, sizeof *x->env_vars);
+    if (x->env_vars == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy variables");
+    for (size_t i = 0; i < given->count; i++) {
+        const char *name = given->items[i];
+        const char *equals = strchr(name, '=');
+
+        x->env_vars[i] =
+            (struct sp_environ_var){{name, (size_t)(equals - name)}, sp_str_of(equals + 1)};
+    }
+    x->env.plain = (struct sp_environ_vars){x->env_vars, (uint32_t)given->count};
+    return 0;
+}
+
+/* Here the command gets all of our variables; on a server, what the policy makes of the server's.
+ */
+static void choose_env(struct exec_run *x)
 {
     static char *const nothing[] = {NULL};
 
-    j->env.plain = (struct sp_environ_vars){j->o->env, j->o->env_count};
-    if (is_here(j)) {
-        j->env.own = environ;
-        j->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
+    if (is_here(x)) {
+        x->env.own = environ;
+        x->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
                                                .ignores_default_excludes = true,
-                                               .keep = j->config.env_policy.keep,
-                                               .keep_count = j->config.env_policy.keep_count};
+                                               .keep = x->config.env_policy.keep,
+                                               .keep_count = x->config.env_policy.keep_count};
     } else {
-        j->env.own = nothing;
-        j->env.policy = j->config.env_policy;
-        j->env.set = j->config.env_set;
+        x->env.own = nothing;
+        x->env.policy = x->config.env_policy;
+        x->env.set = x->config.env_set;
     }
-    j->launch.environ = &j->env;
+    x->launch.environ = &x->env;
 }
 
-static int make(struct job *j, struct sp_err *e)
+static int prepare_run(struct exec_run *x, struct sp_err *e)
 {
-    int r = sp_config_place(&j->config, j->o->on, &j->place, e);
+    int r = sp_config_place(&x->config, x->o->on, &x->place, e);
 
+    if (r == 0)
+        r = read_env(x, e);
     if (r < 0)
         return r;
-    j->launch.name = SP_STR("exec");
-    j->launch.is_tty = j->o->is_tty;
-    j->launch.wants_stdin = !j->o->has_no_stdin;
-    choose_environment(j);
-    j->argv = sp_carry_argv(j->o->operands, &j->launch);
-    if (j->argv == NULL)
+    x->launch.name = SP_STR("exec");
+    x->launch.is_tty = x->o->is_tty;
+    x->launch.wants_stdin = !x->o->has_no_stdin;
+    choose_env(x);
+    x->argv = sp_carry_argv(x->command, &x->launch);
+    if (x->argv == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    r = sp_carry_new(&j->carry, e);
+    r = sp_carry_new(&x->carry, e);
     if (r < 0)
         return r;
-    return is_here(j) ? prepare_here(j, e)
-                      : sp_place_there(sp_carry_loop(j->carry), &j->place, &j->backend, e);
+    return is_here(x) ? prepare_here(x, e)
+                      : sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
 }
 
-static int run(struct job *j, struct sp_carry_result *ret, struct sp_err *e)
+static int carry_command(struct exec_run *x, struct sp_carry_result *ret, struct sp_err *e)
 {
     const struct sp_carry_options o = {
-        .backend = j->backend,
-        .launch = &j->launch,
-        .timeout_ms = j->o->timeout_ms,
+        .backend = x->backend,
+        .launch = &x->launch,
+        .timeout_ms = x->o->timeout_ms,
         .after_ms = SP_RUN_DRAIN_MS,
-        .scribe = j->o->is_json ? &j->json.scribe : NULL,
-        .prepare = is_here(j) ? NULL : prepare,
-        .may_start = is_judged(j->o) ? may_start : NULL,
-        .tries_again = is_judged(j->o) ? tries_again : NULL,
-        .user = j,
+        .scribe = x->o->is_json ? &x->json.scribe : NULL,
+        .prepare = is_here(x) ? NULL : prepare_there,
+        .may_start = is_judged(x->o) ? may_start : NULL,
+        .tries_again = is_judged(x->o) ? tries_again : NULL,
+        .user = x,
     };
 
-    sp_exec_json_init(&j->json);
-    j->json.launch = &j->launch;
-    j->json.status = status_of;
-    j->json.user = j;
-    return sp_carry_run(j->carry, &o, ret, e);
+    sp_exec_json_init(&x->json);
+    x->json.launch = &x->launch;
+    x->json.status = exec_status;
+    x->json.user = x;
+    return sp_carry_run(x->carry, &o, ret, e);
 }
 
-static void done(struct job *j)
+static void end_run(struct exec_run *x)
 {
-    sp_exec_approve_done(&j->approve);
-    sp_backend_free(j->backend);
-    sp_carry_free(j->carry);
-    sp_exec_json_done(&j->json);
-    sp_policy_done(&j->policy);
-    free(j->cwd);
-    free(j->argv);
-    sp_config_place_done(&j->place);
-    sp_config_done(&j->config);
+    close_approval(&x->approval); /* before the carry, whose loop it uses */
+    sp_backend_free(x->backend);
+    sp_carry_free(x->carry);
+    sp_exec_json_done(&x->json);
+    sp_policy_done(&x->policy);
+    free(x->cwd);
+    free(x->argv);
+    free(x->env_vars);
+    sp_config_place_done(&x->place);
+    sp_config_done(&x->config);
 }
 
-static void print_warnings(const struct sp_config *c)
+/* NULL: it is right. */
+static const char *find_misuse(const struct exec_options *o, char **command)
 {
-    for (size_t i = 0; c->warnings != NULL && c->warnings[i] != NULL; i++)
-        (void)fprintf(stderr, "sallyport: %s\n", c->warnings[i]);
+    if (command[0][0] == 0)
+        return "the command's name is empty";
+    if (o->approvers.count != 0 && !is_judged(o))
+        return "--approver answers nothing without --approve or --rules";
+    for (size_t i = 0; i < o->env.count; i++)
+        if (o->env.items[i][0] == '=' || strchr(o->env.items[i], '=') == NULL)
+            return "--env: want NAME=VALUE";
+    return NULL;
 }
 
-static int do_it(const struct options *o)
+static int run_exec(void *values, char **command)
 {
+    const struct exec_options *o = values;
     const struct sp_config_ask ask = {
-        .file = o->config_file, .sets = o->sets, .environment = environ};
-    struct job j = {.o = o};
+        .file = o->config.file, .sets = o->config.sets.items, .environment = environ};
+    struct exec_run x = {.o = o, .command = command};
     struct sp_carry_result result = {0};
     struct sp_err e = {0};
-    int status;
+    const char *misuse = find_misuse(o, command);
 
-    int r = sp_config_load(&ask, &j.config, &e);
+    if (misuse != NULL)
+        return sp_command_misused(&sp_command_exec, misuse);
+    (void)sp_log_set_level("error");
+    int r = sp_config_load(&ask, &x.config, &e);
     if (r == 0) {
-        print_warnings(&j.config);
-        r = make(&j, &e);
+        for (char *const *w = x.config.warnings; w != NULL && *w != NULL; w++)
+            (void)fprintf(stderr, "sallyport: %s\n", *w);
+        r = prepare_run(&x, &e);
     }
     if (r == 0)
-        r = run(&j, &result, &e);
-    status = r < 0 ? give_up(o, &e) : tell(&j, &result);
-    done(&j);
+        r = carry_command(&x, &result, &e);
+    const int status = r < 0 ? report_error(o, &e) : report_result(&x, &result);
+    end_run(&x);
     return status;
 }
 
-int sp_cmd_exec(int argc, char **argv)
+static int exec_main(int argc, char **argv)
 {
-    struct options o = {0};
-    auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
-    auto_free struct sp_environ_var *env = calloc((size_t)argc + 1, sizeof *env);
-    auto_free const char **sets = calloc((size_t)argc + 1, sizeof *sets);
-    auto_free const char **rules = calloc((size_t)argc + 1, sizeof *rules);
-    auto_free const char **approvers = calloc((size_t)argc + 1, sizeof *approvers);
+    struct exec_options o = {0};
 
-    if (args == NULL || env == NULL || sets == NULL || rules == NULL || approvers == NULL)
-        return EXIT_OURS;
-    o.env = env;
-    o.sets = sets;
-    o.rules = rules;
-    o.approvers = approvers;
-    const int usage = read_options(argc, argv, args, &o);
-    if (usage != 0)
-        return usage < 0 ? SP_EXIT_OK : usage;
-    (void)sp_log_set_level("error");
-    return do_it(&o);
+    return sp_command_run(&sp_command_exec, argc, argv, &o, run_exec);
 }
+
+const struct sp_command sp_command_exec = {
+    .name = "exec",
+    .summary = "run one command, here or on a server, with our own stdin and stdout",
+    .usage =
+        "sallyport exec [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
+        "\n"
+        "Runs one command, here or on a server, with our stdin, stdout and stderr as its own.\n",
+    .notes =
+        "Exit status: that of the command, 128 + N if signal N ended it; 122 it was refused,\n"
+        "123 the server cannot be reached or was lost, 124 --timeout has passed, 125 sallyport\n"
+        "failed (a wrong command line, no sandbox), 126 the command cannot be run, 127 it is\n"
+        "not there.\n"
+        "Example: sallyport exec --on builder --timeout 600 -- make test\n",
+    .options = options,
+    .runs_program = true,
+    .missing = "no command",
+    .max_operands = UINT_MAX,
+    .usage_status = EXIT_OURS,
+    .main = exec_main,
+};

@@ -274,23 +274,6 @@ static int put_on_stdin(struct sp_str text, struct sp_err *e)
     return 0;
 }
 
-static int carry_patch(struct sp_launch *launch, const char *cwd, struct sp_carry_result *ret,
-                       struct sp_err *e)
-{
-    static const struct sp_own_places_ask usual = {0};
-    struct sp_carry *c = NULL;
-    struct sp_carry_options how = {.launch = launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
-    int r = sp_carry_new(&c, e);
-
-    if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, &usual, &how.backend, e);
-    if (r == 0)
-        r = sp_carry_run(c, &how, ret, e);
-    sp_backend_free(how.backend);
-    sp_carry_free(c);
-    return r;
-}
-
 static int run_confined(const struct patch_way *w, struct sp_str text,
                         const struct sp_policy *policy)
 {
@@ -311,6 +294,8 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
         .policy = policy,
         .is_own_program = true,
     };
+    static const struct sp_own_places_ask usual = {0};
+    struct sp_carry_options how = {.launch = &launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
     struct sp_carry_result result = {0};
     struct sp_err e = {0};
     auto_free struct sp_str *argv = sp_carry_argv((char *const *)(uintptr_t)words, &launch);
@@ -318,7 +303,7 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
     if (argv == NULL)
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     if (argv == NULL || put_on_stdin(text, &e) < 0 ||
-        carry_patch(&launch, w->base, &result, &e) < 0)
+        sp_place_carry(w->base, &usual, &how, &result, &e) < 0)
         return sp_cli_complain(&e);
     if (isatty(STDERR_FILENO))
         sp_denied_print(&result, false);

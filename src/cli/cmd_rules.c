@@ -1,163 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sallyport rules`: which rules match a command, whether rule files hold, what they lead to. */
+/* `sallyport rules`: which rules match a command, whether rule files are valid, what they lead to.
+ */
 #include <errno.h>
-#include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "approve/judge.h"
+#include "approve/program.h"
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
-#include "cli/rules_explain.h"
 #include "cli/run_place.h"
 #include "config/config_approvals.h"
 #include "config/policy.h"
 #include "engine/shell.h"
 
-static const char help[] =
-    "Usage: sallyport rules check -r FILE [-r FILE ...] [OPTIONS] -- COMMAND [ARG ...]\n"
-    "       sallyport rules test [-r FILE ...] [OPTIONS]\n"
-    "       sallyport rules explain [-r FILE ...] [OPTIONS] -- COMMAND [ARG ...]\n"
-    "\n"
-    "check prints which rules of these files match a command, as JSON. No shell is read there.\n"
-    "test reads these files, or those of the configured folders, tries all examples in them, and\n"
-    "prints each file with its number of rules, and every error.\n"
-    "explain says what each approval policy makes of a command: its segments, the rules that\n"
-    "match, and whether it runs, is asked about, or is refused.\n"
-    "\n"
-    "  -r, --rules FILE            a file of rules; may be given several times\n"
-    "      --pretty                check: lay the JSON out\n"
-    "      --resolve-host-executables\n"
-    "                              check: an absolute program may stand for its base name\n"
-    "      --sandbox MODE          explain: under this policy (default: the configured one, else\n"
-    "                              :workspace)\n"
-    "      --json                  explain: one JSON object\n"
-    "      --config FILE           this configuration file, and no other\n"
-    "      --set KEY=TOML          lay a value over the configuration\n"
-    "      --help                  show this text\n"
-    "\n"
-    "Exit status: 0; 1 if a file cannot be read or does not hold; 2 for a wrong command line.\n"
-    "Example: sallyport rules explain -- bash -lc 'git status && rm -rf build'\n";
+enum rules_subcommand { CHECK, TEST, EXPLAIN };
 
-enum verb { CHECK, TEST, EXPLAIN };
-static const char *const verbs[] = {"check", "test", "explain"};
-/* What getopt's complaints begin with. */
-static const char *const titles[] = {"sallyport rules check", "sallyport rules test",
-                                     "sallyport rules explain"};
-
-#define MAX_WORDS 64 /* of one flag that may be repeated */
-
-struct options {
-    enum verb verb;
-    const char *files[MAX_WORDS + 1], *sets[MAX_WORDS + 1]; /* NULL at the end */
-    size_t file_count, set_count;
+struct rules_options {
+    enum rules_subcommand subcommand;
+    struct sp_option_list files;
     bool is_pretty, resolves_hosts, is_json;
-    const char *sandbox, *config;
-    char **command;
+    const char *sandbox;
+    struct sp_config_options config;
 };
 
-/* ---- the command line ---- */
-
-enum { OPT_PRETTY = 256, OPT_RESOLVE, OPT_SANDBOX, OPT_JSON, OPT_CONFIG, OPT_SET, OPT_HELP };
-
-static const struct option known[] = {
-    {"rules", required_argument, NULL, 'r'},
-    {"pretty", no_argument, NULL, OPT_PRETTY},
-    {"resolve-host-executables", no_argument, NULL, OPT_RESOLVE},
-    {"sandbox", required_argument, NULL, OPT_SANDBOX},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"config", required_argument, NULL, OPT_CONFIG},
-    {"set", required_argument, NULL, OPT_SET},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+static const struct sp_option options[] = {
+    SP_OPT(LIST, SP_OPT_WORDS("rules", "FILE", "a file of rules (repeatable)"),
+           SP_OPT_AT(struct rules_options, files, struct sp_option_list), .short_name = 'r'),
+    SP_OPT_FLAG(struct rules_options, is_pretty, "pretty", "check: indent the JSON"),
+    SP_OPT_FLAG(struct rules_options, resolves_hosts, "resolve-host-executables",
+                "check: an absolute program may stand for its base name"),
+    SP_OPT_STRING(struct rules_options, sandbox, "sandbox", "MODE",
+                  "explain: under this policy (default: the configured one, else :workspace)"),
+    SP_OPT_FLAG(struct rules_options, is_json, "json", "explain: print one JSON object"),
+    SP_OPT_TABLE(struct rules_options, config, sp_config_options),
+    SP_OPT_END,
 };
 
-static bool complain(const char *what)
-{
-    (void)fprintf(stderr, "sallyport rules: %s (see --help)\n", what);
-    return false;
-}
-
-static bool add(const char **list, size_t *count, const char *value)
-{
-    if (*count == MAX_WORDS)
-        return complain("more than 64 of one flag");
-    list[(*count)++] = value;
-    return true;
-}
-
-static bool take(struct options *o, int opt)
-{
-    switch (opt) {
-    case 'r':
-        return add(o->files, &o->file_count, optarg);
-    case OPT_SET:
-        return add(o->sets, &o->set_count, optarg);
-    case OPT_CONFIG:
-        o->config = optarg;
-        return true;
-    case OPT_PRETTY:
-        o->is_pretty = true;
-        return o->verb == CHECK || complain("--pretty is for check");
-    case OPT_RESOLVE:
-        o->resolves_hosts = true;
-        return o->verb == CHECK || complain("--resolve-host-executables is for check");
-    case OPT_SANDBOX:
-        o->sandbox = optarg;
-        return o->verb == EXPLAIN || complain("--sandbox is for explain");
-    case OPT_JSON:
-        o->is_json = true;
-        return o->verb == EXPLAIN || complain("--json is for explain");
-    default: /* getopt has said what is wrong */
-        return false;
-    }
-}
-
-static bool check_command(const struct options *o)
-{
-    if (o->verb == TEST)
-        return o->command[0] == NULL || complain("test takes no command");
-    if (o->command[0] == NULL)
-        return complain("a command is missing");
-    for (size_t i = 0; o->command[i] != NULL; i++)
-        if (!sp_utf8_is_valid(sp_str_of(o->command[i])))
-            return complain("the command is not valid UTF-8: no rule can match it");
-    return o->verb != CHECK || o->file_count > 0 || complain("check needs --rules FILE");
-}
-
-static bool find_verb(const char *word, enum verb *ret)
-{
-    for (int v = CHECK; v <= EXPLAIN; v++)
-        if (strcmp(word, verbs[v]) == 0) {
-            *ret = (enum verb)v;
-            return true;
-        }
-    return false;
-}
-
-/* 0: go on. SP_EXIT_USAGE: it was said what is wrong. -1: help was asked for and given. argv[0] is
- * the verb's word. */
-static int read_options(int argc, char **argv, struct options *o)
-{
-    int opt;
-
-    argv[0] = (char *)(uintptr_t)titles[o->verb];
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "+r:", known, NULL)) != -1) {
-        if (opt == OPT_HELP) {
-            (void)fputs(help, stdout);
-            return -1;
-        }
-        if (!take(o, opt))
-            return SP_EXIT_USAGE;
-    }
-    o->command = argv + optind;
-    return check_command(o) ? 0 : SP_EXIT_USAGE;
-}
-
-/* ---- what all need ---- */
+/* ---- common ---- */
 
 static struct sp_words words_of(char **command, struct sp_str **ret_items)
 {
@@ -178,11 +63,11 @@ static int write_out(const struct sp_buf *out)
     if ((out->len == 0 || fwrite(out->data, 1, out->len, stdout) == out->len) &&
         fflush(stdout) == 0)
         return SP_EXIT_OK;
-    (void)sp_fail(&e, SP_E_SYSTEM, errno, "write the answer");
+    (void)sp_fail(&e, SP_E_SYSTEM, errno, "write to stdout");
     return sp_cli_complain(&e);
 }
 
-static int no_memory(void)
+static int report_no_memory(void)
 {
     struct sp_err e;
 
@@ -190,8 +75,8 @@ static int no_memory(void)
     return sp_cli_complain(&e);
 }
 
-/* As the peer says it: what was done, and below it why it failed. */
-static int complain_of_file(const char *path, const struct sp_err *e)
+/* The layout of `codex execpolicy check`, which scripts read. */
+static int report_bad_file(const char *path, const struct sp_err *e)
 {
     if (e->code == SP_E_INVALID)
         (void)fprintf(stderr, "Error: failed to parse policy at %s\n\nCaused by:\n    %s\n", path,
@@ -202,30 +87,30 @@ static int complain_of_file(const char *path, const struct sp_err *e)
     return SP_EXIT_FAILED;
 }
 
-/* NULL: it was said why. */
-static struct sp_rules *read_files(const struct options *o)
+/* NULL: the error has been reported. */
+static struct sp_rules *read_files(const struct rules_options *o)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_rules *rules = NULL;
     struct sp_err e = {0};
     bool is_good = m != NULL;
 
-    for (size_t i = 0; is_good && i < o->file_count; i++) {
-        is_good = sp_rules_add_file(m, o->files[i], &e) == 0;
+    for (size_t i = 0; is_good && i < o->files.count; i++) {
+        is_good = sp_rules_add_file(m, o->files.items[i], &e) == 0;
         if (!is_good)
-            (void)complain_of_file(o->files[i], &e);
+            (void)report_bad_file(o->files.items[i], &e);
     }
     if (is_good)
         rules = sp_rules_make(m);
     if (m == NULL || (is_good && rules == NULL))
-        (void)no_memory();
+        (void)report_no_memory();
     sp_rules_maker_free(m);
     return rules;
 }
 
 /* ---- check ---- */
 
-static int check(const struct options *o)
+static int check_command(const struct rules_options *o, char **command)
 {
     auto_free struct sp_str *items = NULL;
     auto_buf struct sp_buf out = {0};
@@ -233,29 +118,24 @@ static int check(const struct options *o)
 
     if (rules == NULL)
         return SP_EXIT_FAILED;
-    const struct sp_words command = words_of(o->command, &items);
-    const bool is_good =
-        items != NULL &&
-        sp_rules_add_check(&out, rules, command, o->resolves_hosts, o->is_pretty) &&
-        sp_buf_add(&out, "\n", 1);
+    const struct sp_words words = words_of(command, &items);
+    const bool ok = items != NULL &&
+                    sp_rules_add_check(&out, rules, words, o->resolves_hosts, o->is_pretty) &&
+                    sp_buf_add(&out, "\n", 1);
     sp_rules_unref(rules);
-    return is_good ? write_out(&out) : no_memory();
+    return ok ? write_out(&out) : report_no_memory();
 }
 
 /* ---- test ---- */
 
-static void print_line(const char *text)
+/* One error in a file of rules. */
+static void print_fault(void *user, const char *text)
 {
     auto_buf struct sp_buf line = {0};
 
+    (void)user;
     if (sp_plain_add(&line, sp_str_of(text)))
         (void)printf("%.*s\n", (int)line.len, line.data);
-}
-
-static void tell_fault(void *user, const char *text)
-{
-    (void)user;
-    print_line(text);
 }
 
 static void print_file(const char *name, uint32_t count)
@@ -266,37 +146,37 @@ static void print_file(const char *name, uint32_t count)
         (void)printf("%.*s: %u rule%s\n", (int)line.len, line.data, count, count == 1 ? "" : "s");
 }
 
-/* Each file by itself, and all that is wrong in it. */
+/* Reads one file and tries its examples; prints all its errors, or its number of rules. */
 static int test_file(struct sp_rules_maker *m, const char *path)
 {
     const char *name = "";
     struct sp_err e = {0};
     uint32_t count = 0;
 
-    if (sp_rules_test_file(m, path, tell_fault, NULL, &e) < 0) {
+    if (sp_rules_test_file(m, path, print_fault, NULL, &e) < 0) {
         char text[640];
 
         if (e.code != SP_E_INVALID)
-            print_line(sp_error_text(&e, text, sizeof text));
+            print_fault(NULL, sp_error_text(&e, text, sizeof text));
         return SP_EXIT_FAILED;
     }
     struct sp_rules *rules = sp_rules_make(m);
     if (rules == NULL)
-        return no_memory();
+        return report_no_memory();
     for (uint32_t i = 0; sp_rules_file(rules, i, &name, &count); i++)
-        continue; /* up to the last, which it is */
+        continue; /* m collects all files: the last one is this */
     print_file(name, count);
     sp_rules_unref(rules);
     return SP_EXIT_OK;
 }
 
-static int test_files(const struct options *o)
+static int test_files(const struct rules_options *o)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
-    int status = m == NULL ? no_memory() : SP_EXIT_OK;
+    int status = m == NULL ? report_no_memory() : SP_EXIT_OK;
 
-    for (size_t i = 0; m != NULL && i < o->file_count; i++)
-        if (test_file(m, o->files[i]) != SP_EXIT_OK)
+    for (size_t i = 0; m != NULL && i < o->files.count; i++)
+        if (test_file(m, o->files.items[i]) != SP_EXIT_OK)
             status = SP_EXIT_FAILED;
     sp_rules_maker_free(m);
     return status;
@@ -316,11 +196,12 @@ static void configured_done(struct configured *c)
 }
 #define auto_configured __attribute__((cleanup(configured_done)))
 
-/* warn: of rules in the configured folders that do not hold; NULL: nobody wants to know. */
-static int read_configuration(const struct options *o, struct configured *ret,
+/* warn: gets the errors in rules of the configured directories; NULL: they are ignored. */
+static int read_configuration(const struct rules_options *o, struct configured *ret,
                               void (*warn)(void *user, const char *text), struct sp_err *e)
 {
-    const struct sp_config_ask ask = {.file = o->config, .sets = o->sets, .environment = environ};
+    const struct sp_config_ask ask = {
+        .file = o->config.file, .sets = o->config.sets.items, .environment = environ};
     int r = sp_config_load(&ask, &ret->config, e);
 
     if (r < 0)
@@ -332,8 +213,8 @@ static int read_configuration(const struct options *o, struct configured *ret,
     return sp_config_approvals(&ret->config, &want, &ret->approvals, e);
 }
 
-/* Nothing to test looks like all is well. */
-static void tell_of_no_files(const struct configured *c)
+/* Silence would look like success. */
+static void report_no_files(const struct configured *c)
 {
     (void)fprintf(stderr, "sallyport rules: there are no rules in /etc/sallyport/rules%s%s%s\n",
                   c->config.home != NULL ? " or " : "",
@@ -341,14 +222,14 @@ static void tell_of_no_files(const struct configured *c)
                   c->config.home != NULL ? "/rules" : "");
 }
 
-static int test_folders(const struct options *o)
+static int test_configured(const struct rules_options *o)
 {
     auto_configured struct configured c = {0};
     struct sp_err e = {0};
     const char *name;
     uint32_t count;
 
-    if (read_configuration(o, &c, tell_fault, &e) < 0)
+    if (read_configuration(o, &c, print_fault, &e) < 0)
         return sp_cli_complain(&e);
     const struct sp_rules *rules = c.approvals.options.rules;
     uint32_t files = 0;
@@ -357,22 +238,250 @@ static int test_folders(const struct options *o)
         files++;
     }
     if (files == 0 && sp_rules_are_complete(rules))
-        tell_of_no_files(&c);
+        report_no_files(&c);
     return sp_rules_are_complete(rules) ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
-static int test(const struct options *o)
+static int test_rules(const struct rules_options *o)
 {
     const struct sp_buf nothing = {0};
-    const int status = o->file_count > 0 ? test_files(o) : test_folders(o);
+    const int status = o->files.count > 0 ? test_files(o) : test_configured(o);
     const int written = write_out(&nothing);
 
     return status != SP_EXIT_OK ? status : written;
 }
 
+/* What `explain` is asked about. */
+struct explanation {
+    struct sp_words argv;
+    const struct sp_rules *rules;
+    const struct sp_policy *profile;
+    const char *profile_name, *shell;
+    enum sp_known_safe known_safe;
+    struct sp_str environ; /* of the command: NAME=VALUE strings with their NULs */
+    bool is_open;          /* the profile confines nothing */
+};
+
+/* `granular` is shown with everything switched on: each false member turns a question into a
+ * refusal. */
+static const struct sp_approval_policy policies[] = {
+    {.kind = SP_APPROVAL_UNTRUSTED},
+    {.kind = SP_APPROVAL_ON_FAILURE},
+    {.kind = SP_APPROVAL_ON_REQUEST},
+    {.kind = SP_APPROVAL_GRANULAR,
+     .sandbox_approval = true,
+     .rules = true,
+     .skill_approval = true,
+     .request_permissions = true,
+     .mcp_elicitations = true},
+    {.kind = SP_APPROVAL_NEVER},
+};
+#define POLICIES (sizeof policies / sizeof *policies)
+
+static const char *policy_name(enum sp_approval_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, wire, text) wire,
+        SP_APPROVALS(X)
+#undef X
+    };
+
+    return names[kind];
+}
+
+static const char *kind_name(enum sp_requirement_kind kind)
+{
+    return kind == SP_REQUIRE_NOTHING ? "skip" : kind == SP_REQUIRE_ANSWER ? "ask" : "forbidden";
+}
+
+/* ---- explain: as JSON ---- */
+
+static bool add_json_words(struct sp_buf *out, struct sp_words words)
+{
+    bool ok = sp_buf_add(out, "[", 1);
+
+    for (uint32_t i = 0; ok && i < words.count; i++)
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, words.items[i]);
+    return ok && sp_buf_add(out, "]", 1);
+}
+
+static bool add_json_requirement(struct sp_buf *out, const struct sp_requirement *r,
+                                 enum sp_approval_kind policy)
+{
+    bool ok = sp_buf_printf(out, "\"%s\":{\"requirement\":\"%s\"", policy_name(policy),
+                            kind_name(r->kind));
+
+    if (r->kind == SP_REQUIRE_NOTHING)
+        ok = ok && sp_buf_printf(out, ",\"free\":%s", r->is_free ? "true" : "false");
+    if (r->reason.len > 0)
+        ok = ok && sp_buf_add_str(out, SP_STR(",\"reason\":")) &&
+             sp_json_add_str(out, (struct sp_str){r->reason.data, r->reason.len});
+    if (r->amendment.count > 0)
+        ok = ok && sp_buf_add_str(out, SP_STR(",\"amendment\":")) &&
+             add_json_words(out, r->amendment);
+    return ok && sp_buf_add(out, "}", 1);
+}
+
+static bool add_json(struct sp_buf *out, const struct explanation *ask,
+                     const struct sp_requirement *all)
+{
+    const struct sp_requirement *r = &all[0];
+    bool ok = sp_buf_add_str(out, SP_STR("{\"command\":")) && add_json_words(out, ask->argv) &&
+              sp_buf_printf(out, ",\"opaque\":%s,\"segments\":[",
+                            r->segments.is_opaque ? "true" : "false");
+
+    for (uint32_t i = 0; ok && i < r->segments.count; i++)
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && add_json_words(out, r->segments.items[i]);
+    ok = ok && sp_buf_add_str(out, SP_STR("],\"matches\":")) &&
+         sp_rule_matches_add_json(out, &r->matches) &&
+         sp_buf_printf(out, ",\"complete\":%s,\"sandbox\":",
+                       sp_rules_are_complete(ask->rules) ? "true" : "false") &&
+         sp_json_add_str(out, sp_str_of(ask->profile_name)) &&
+         sp_buf_add_str(out, SP_STR(",\"requirements\":{"));
+    for (size_t i = 0; ok && i < POLICIES; i++)
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) &&
+             add_json_requirement(out, &all[i], policies[i].kind);
+    return ok && sp_buf_add_str(out, SP_STR("}}\n"));
+}
+
+/* ---- explain: as text ---- */
+
+static bool add_plain_words(struct sp_buf *out, struct sp_words words)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < words.count; i++)
+        ok = (i == 0 || sp_buf_add(out, " ", 1)) && sp_plain_add_word(out, words.items[i]);
+    return ok;
+}
+
+static bool add_plain_match(struct sp_buf *out, const struct sp_rule_match *m)
+{
+    bool ok = sp_buf_printf(out, "  %-9s  ", sp_verdict_name(m->verdict)) &&
+              add_plain_words(out, m->prefix);
+
+    if (m->resolved_program.p != NULL)
+        ok = ok && sp_buf_add_str(out, SP_STR(" (")) && sp_plain_add(out, m->resolved_program) &&
+             sp_buf_add(out, ")", 1);
+    if (m->justification.p != NULL)
+        ok = ok && sp_buf_add_str(out, SP_STR(": ")) && sp_plain_add(out, m->justification);
+    if (m->is_doubtful)
+        ok = ok &&
+             sp_buf_add_str(out, SP_STR("\n             in the sandbox, since "
+                                        "commands may write ")) &&
+             sp_plain_add(out, sp_str_of(m->file));
+    return ok && sp_buf_add(out, "\n", 1);
+}
+
+static const char *what_it_does(const struct sp_requirement *r, bool is_open)
+{
+    if (r->kind == SP_REQUIRE_ANSWER)
+        return "asks";
+    if (r->kind == SP_REQUIRE_REFUSAL)
+        return "refuses";
+    return r->is_free || is_open ? "runs it without a sandbox" : "runs it in the sandbox";
+}
+
+static bool add_plain_requirement(struct sp_buf *out, const struct sp_requirement *r,
+                                  enum sp_approval_kind policy, bool is_open)
+{
+    bool ok = sp_buf_printf(out, "  %-10s  %s", policy_name(policy), what_it_does(r, is_open));
+
+    if (r->reason.len > 0)
+        ok = ok && sp_buf_add_str(out, SP_STR(": ")) &&
+             sp_plain_add(out, (struct sp_str){r->reason.data, r->reason.len});
+    if (r->kind == SP_REQUIRE_ANSWER && r->amendment.count > 0)
+        ok = ok && sp_buf_add_str(out, SP_STR("; offers the rule: ")) &&
+             add_plain_words(out, r->amendment);
+    return ok && sp_buf_add(out, "\n", 1);
+}
+
+/* The first segment is then the shell alone, and is judged, too. */
+static bool is_strange_shell(const struct explanation *ask, const struct sp_segments *s)
+{
+    return s->is_wrapper && !s->is_opaque &&
+           !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
+}
+
+static bool add_plain_segments(struct sp_buf *out, const struct explanation *ask,
+                               const struct sp_segments *s)
+{
+    bool ok = sp_buf_printf(
+        out, "Segments%s:\n",
+        s->is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
+
+    for (uint32_t i = 0; ok && i < s->count; i++)
+        ok = sp_buf_add(out, "  ", 2) && add_plain_words(out, s->items[i]) &&
+             (i > 0 || !is_strange_shell(ask, s) ||
+              sp_buf_add_str(out, SP_STR("  (a shell that is not in /bin or /usr/bin by its "
+                                         "path: it is judged, too)"))) &&
+             sp_buf_add(out, "\n", 1);
+    return ok;
+}
+
+static bool add_plain(struct sp_buf *out, const struct explanation *ask,
+                      const struct sp_requirement *all)
+{
+    const struct sp_requirement *r = &all[0];
+    bool ok = add_plain_segments(out, ask, &r->segments) &&
+              sp_buf_printf(out, "Rules that match%s:\n",
+                            sp_rules_are_complete(ask->rules)
+                                ? ""
+                                : " (some files are broken: no rule takes the sandbox away)");
+
+    if (r->matches.count == 0)
+        ok = ok && sp_buf_add_str(out, SP_STR("  none\n"));
+    for (uint32_t i = 0; ok && i < r->matches.count; i++)
+        ok = add_plain_match(out, &r->matches.items[i]);
+    ok = ok && sp_buf_add_str(out, SP_STR("Under the sandbox ")) &&
+         sp_plain_add(out, sp_str_of(ask->profile_name)) &&
+         sp_buf_add_str(out, SP_STR(", the policy:\n"));
+    for (size_t i = 0; ok && i < POLICIES; i++)
+        ok = add_plain_requirement(out, &all[i], policies[i].kind, ask->is_open);
+    return ok;
+}
+
+/* A rule lets a command run without a sandbox only if the file that would run is trusted, too. */
+static void check_programs(const struct explanation *ask, struct sp_requirement *r)
+{
+    const struct sp_program_ask files = {
+        .argv = ask->argv, .judged = r, .profile = ask->profile, .environ = ask->environ};
+    struct sp_program program = {0};
+
+    if (r->is_free && !ask->is_open)
+        r->is_free = sp_program_find(&files, &program);
+    sp_program_done(&program);
+}
+
+/* Judges the command under each policy. */
+static int add_explanation(const struct explanation *ask, bool is_json, struct sp_buf *out,
+                           struct sp_err *e)
+{
+    struct sp_requirement all[POLICIES] = {0};
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < POLICIES; i++) {
+        const struct sp_judge_ask one = {.argv = ask->argv,
+                                         .rules = ask->rules,
+                                         .policy = policies[i],
+                                         .profile = ask->profile,
+                                         .known_safe = ask->known_safe,
+                                         .shell = ask->shell};
+
+        r = sp_judge(&one, &all[i], e);
+        if (r == 0)
+            check_programs(ask, &all[i]);
+    }
+    if (r == 0 && !(is_json ? add_json(out, ask, all) : add_plain(out, ask, all)))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
+    for (size_t i = 0; i < POLICIES; i++)
+        sp_requirement_done(&all[i]);
+    return r;
+}
+
 /* ---- explain ---- */
 
-static void warn_aloud(void *user, const char *text)
+static void print_warning(void *user, const char *text)
 {
     auto_buf struct sp_buf line = {0};
 
@@ -381,17 +490,8 @@ static void warn_aloud(void *user, const char *text)
         (void)fprintf(stderr, "sallyport rules: %.*s\n", (int)line.len, line.data);
 }
 
-static int find_shell(struct sp_shell *ret, struct sp_err *e)
-{
-    auto_free char *account = NULL;
-    const int r = sp_shell_of_account(&account, e);
-    const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
-
-    return r < 0 ? r : sp_shell_of_user(&places, ret, e);
-}
-
-/* As `sallyport exec` would run it: with all of our environment. */
-static bool add_environ(struct sp_buf *out)
+/* `sallyport exec` would run the command with all of our variables. */
+static bool add_own_env(struct sp_buf *out)
 {
     bool ok = sp_buf_add(out, "", 0);
 
@@ -400,8 +500,8 @@ static bool add_environ(struct sp_buf *out)
     return ok;
 }
 
-static int explain_under(const struct options *o, const struct configured *c,
-                         const struct sp_rules *rules, struct sp_buf *out, struct sp_err *e)
+static int explain_with(const struct rules_options *o, char **command, const struct configured *c,
+                        const struct sp_rules *rules, struct sp_buf *out, struct sp_err *e)
 {
     auto_free struct sp_str *items = NULL;
     auto_buf struct sp_buf variables = {0};
@@ -415,58 +515,112 @@ static int explain_under(const struct options *o, const struct configured *c,
     int r = sp_config_policy(&c->config, name, c->cwd, &policy, &is_open, e);
 
     if (r == 0)
-        r = find_shell(&shell, e);
-    if (r == 0 && !add_environ(&variables))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
+        r = sp_place_find_shell(&shell, e);
     if (r < 0)
         return r;
-    const struct sp_explain_ask ask = {.argv = words_of(o->command, &items),
-                                       .rules = rules,
-                                       .profile = &policy,
-                                       .profile_name = name,
-                                       .shell = shell.path,
-                                       .known_safe = c->approvals.options.known_safe,
-                                       .environ = {variables.data, variables.len},
-                                       .is_open = is_open,
-                                       .is_json = o->is_json};
-    if (items == NULL)
+    const struct sp_words argv = words_of(command, &items);
+    if (items == NULL || !add_own_env(&variables))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
-    return sp_rules_explain(&ask, out, e);
+    const struct explanation ask = {.argv = argv,
+                                    .rules = rules,
+                                    .profile = &policy,
+                                    .profile_name = name,
+                                    .shell = shell.path,
+                                    .known_safe = c->approvals.options.known_safe,
+                                    .environ = {variables.data, variables.len},
+                                    .is_open = is_open};
+    return add_explanation(&ask, o->is_json, out, e);
 }
 
-static int explain(const struct options *o)
+static int explain_command(const struct rules_options *o, char **command)
 {
     auto_configured struct configured c = {0};
     auto_buf struct sp_buf out = {0};
     struct sp_err e = {0};
-    struct sp_rules *own = o->file_count > 0 ? read_files(o) : NULL;
+    struct sp_rules *own = o->files.count > 0 ? read_files(o) : NULL;
 
-    if (o->file_count > 0 && own == NULL)
+    if (o->files.count > 0 && own == NULL)
         return SP_EXIT_FAILED;
-    int r = read_configuration(o, &c, own == NULL ? warn_aloud : NULL, &e);
+    int r = read_configuration(o, &c, own == NULL ? print_warning : NULL, &e);
     if (r == 0)
-        r = explain_under(o, &c, own != NULL ? own : c.approvals.options.rules, &out, &e);
+        r = explain_with(o, command, &c, own != NULL ? own : c.approvals.options.rules, &out, &e);
     sp_rules_unref(own);
     return r < 0 ? sp_cli_complain(&e) : write_out(&out);
 }
 
-int sp_cmd_rules(int argc, char **argv)
+/* ---- the command line ---- */
+
+/* NULL: it is right. */
+static const char *find_misuse(const struct rules_options *o, char **command)
 {
-    struct options o = {0};
+    const enum rules_subcommand sub = o->subcommand;
+
+    if (o->is_pretty && sub != CHECK)
+        return "--pretty is for check";
+    if (o->resolves_hosts && sub != CHECK)
+        return "--resolve-host-executables is for check";
+    if (o->sandbox != NULL && sub != EXPLAIN)
+        return "--sandbox is for explain";
+    if (o->is_json && sub != EXPLAIN)
+        return "--json is for explain";
+    if (sub == TEST)
+        return command[0] != NULL ? "test takes no command" : NULL;
+    if (command[0] == NULL)
+        return "a command is missing";
+    for (size_t i = 0; command[i] != NULL; i++)
+        if (!sp_utf8_is_valid(sp_str_of(command[i])))
+            return "the command is not valid UTF-8: no rule can match it";
+    return sub == CHECK && o->files.count == 0 ? "check needs --rules FILE" : NULL;
+}
+
+static int run_rules(void *values, char **command)
+{
+    const struct rules_options *o = values;
+    const char *misuse = find_misuse(o, command);
+
+    if (misuse != NULL)
+        return sp_command_misused(&sp_command_rules, misuse);
+    if (o->subcommand == CHECK)
+        return check_command(o, command);
+    return o->subcommand == TEST ? test_rules(o) : explain_command(o, command);
+}
+
+static int rules_main(int argc, char **argv)
+{
+    static const char *const names[] = {[CHECK] = "check", [TEST] = "test", [EXPLAIN] = "explain"};
+    struct rules_options o = {0};
 
     if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-        (void)fputs(help, stdout);
+        sp_command_print_help(&sp_command_rules);
         return SP_EXIT_OK;
     }
-    if (argc == 0 || !find_verb(argv[0], &o.verb)) {
-        (void)complain(argc == 0 ? "say check, test or explain"
-                                 : "there are check, test and explain");
-        return SP_EXIT_USAGE;
-    }
-    const int status = read_options(argc, argv, &o);
-    if (status != 0)
-        return status < 0 ? SP_EXIT_OK : status;
-    if (o.verb == CHECK)
-        return check(&o);
-    return o.verb == TEST ? test(&o) : explain(&o);
+    for (int i = CHECK; argc > 0 && i <= EXPLAIN; i++)
+        if (strcmp(argv[0], names[i]) == 0) {
+            o.subcommand = (enum rules_subcommand)i;
+            return sp_command_run(&sp_command_rules, argc - 1, argv + 1, &o, run_rules);
+        }
+    return sp_command_misused(&sp_command_rules, "the subcommands are check, test and explain");
 }
+
+const struct sp_command sp_command_rules = {
+    .name = "rules",
+    .summary = "say which rules match a command, test rule files, explain what comes of them",
+    .usage =
+        "sallyport rules check -r FILE [-r FILE ...] [OPTIONS] -- COMMAND [ARG ...]\n"
+        "       sallyport rules test [-r FILE ...] [OPTIONS]\n"
+        "       sallyport rules explain [-r FILE ...] [OPTIONS] -- COMMAND [ARG ...]\n"
+        "\n"
+        "check prints as JSON which rules of these files match a command. A script of a shell\n"
+        "is not taken apart there.\n"
+        "test reads these files, or those of the configured directories, tries all examples in\n"
+        "them, and prints each file with its number of rules, and every error.\n"
+        "explain says what each approval policy makes of a command: its segments, the rules\n"
+        "that match, and whether it runs, is asked about, or is refused.\n",
+    .notes = "Exit status: 0; 1 if a file cannot be read or is not valid; 2 for a wrong command\n"
+             "line.\n"
+             "Example: sallyport rules explain -- bash -lc 'git status && rm -rf build'\n",
+    .options = options,
+    .runs_program = true,
+    .max_operands = UINT_MAX,
+    .main = rules_main,
+};

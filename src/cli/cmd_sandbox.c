@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `sallyport sandbox`: runs one command under a policy, or shows what the policy means. */
 #include <errno.h>
-#include <getopt.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,273 +10,167 @@
 
 #include "approve/explain.h"
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/log.h"
-#include "cli/carry.h"
 #include "cli/cli.h"
 #include "cli/denied_text.h"
 #include "cli/own_stdio.h"
-#include "cli/policy_args.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
 #include "core/cell_pool.h"
 #include "os/spawn.h"
+#include "sandbox/policy_json.h"
 #include "sandbox/seatbelt.h"
 
-static const char help[] =
-    "Usage: sallyport sandbox [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
-    "       sallyport sandbox [OPTIONS] --print-plan\n"
-    "       sallyport sandbox [OPTIONS] --explain PATH ...\n"
-    "\n"
-    "Runs one command under a policy, or shows what the policy means.\n"
-    "\n"
-    "The policy:\n"
-    "  --mode MODE        read-only, workspace-write, danger-full-access or external-sandbox\n"
-    "                     (default read-only)\n"
-    "  --profile FILE     or a profile as JSON\n"
-    "  --writable DIR     this directory may be written, too (repeatable)\n"
-    "  --network          the network may be used\n"
-    "  --cwd DIR          where the command runs; workspace-write: what it may write\n"
-    "                     (default: here)\n"
-    "\n"
-    "The command:\n"
-    "  --tty              it gets a terminal of its own (default: if stdin and stdout are one)\n"
-    "  --no-tty           it gets pipes\n"
-    "  -v, --verbose      after a failure, say in full what the sandbox denied\n"
-    "\n"
-    "Instead of running:\n"
-    "  --print-plan       show how the sandbox would be made\n"
-    "  --for SYSTEM       with --print-plan: on linux (the default) or macos\n"
-    "  --explain          say for each PATH whether it can be read and written, and why\n"
-    "  --help             show this text\n"
-    "\n"
-    "Exit status: the command's own, 128 + N if signal N ended it, 126 if it cannot be run, 127\n"
-    "if it is not there; 125 if sallyport failed: a wrong flag, no sandbox.\n"
-    "Example: sallyport sandbox --mode workspace-write -- make test\n";
+#define EXIT_OURS   125        /* as env and timeout do: few commands use this status */
+#define MAX_DIRS    64         /* of --writable */
+#define MAX_PROFILE (1U << 20) /* bytes of the file of --profile */
+#define QUIET_MS    200        /* see struct sp_carry_options */
+#define AFTER_MS    5000
 
-/* Beside those of shells: whatever a command answers is above or below. */
-#define EXIT_OURS 125
-#define MAX_DIRS  64
-#define QUIET_MS  200 /* see struct sp_carry_options */
-#define AFTER_MS  5000
-
-enum what { WHAT_RUN, WHAT_PLAN, WHAT_EXPLAIN };
-
-struct options {
-    struct sp_policy_args policy;
-    const char *writable[MAX_DIRS];
+struct sandbox_options {
+    const char *mode, *profile_file;
+    struct sp_option_list writable;
+    bool has_network;
     const char *cwd; /* as given */
-    enum what what;
-    bool is_tty, is_not_tty, is_verbose, is_for_macos, has_system;
-    char **operands; /* the command or the paths; NULL at the end */
+    bool is_tty, is_not_tty, is_verbose;
+    bool prints_plan, explains;
+    const char *system; /* of --for; NULL: not given */
 };
 
-/* ---- the command line ---- */
+static const char *const systems[] = {"linux", "macos", NULL};
 
-enum {
-    OPT_MODE = 256,
-    OPT_PROFILE,
-    OPT_WRITABLE,
-    OPT_NETWORK,
-    OPT_CWD,
-    OPT_TTY,
-    OPT_NO_TTY,
-    OPT_PRINT_PLAN,
-    OPT_FOR,
-    OPT_EXPLAIN,
-    OPT_HELP,
+static const struct sp_option options[] = {
+    SP_OPT_HEADING("The policy:"),
+    SP_OPT_STRING(struct sandbox_options, mode, "mode", "MODE",
+                  "read-only, workspace-write, danger-full-access or external-sandbox (default "
+                  "read-only)"),
+    SP_OPT_STRING(struct sandbox_options, profile_file, "profile", "FILE", "or a profile as JSON"),
+    SP_OPT(LIST, SP_OPT_WORDS("writable", "DIR", "let this directory be written, too (repeatable)"),
+           SP_OPT_AT(struct sandbox_options, writable, struct sp_option_list), .max = MAX_DIRS),
+    SP_OPT_FLAG(struct sandbox_options, has_network, "network", "let the network be used"),
+    SP_OPT_STRING(struct sandbox_options, cwd, "cwd", "DIR",
+                  "where the command runs; workspace-write: what it may write (default: the "
+                  "current directory)"),
+    SP_OPT_HEADING("The command:"),
+    SP_OPT_FLAG(struct sandbox_options, is_tty, "tty",
+                "give it a terminal of its own (default: if stdin and stdout are one)"),
+    SP_OPT_FLAG(struct sandbox_options, is_not_tty, "no-tty", "give it pipes"),
+    SP_OPT(FLAG, SP_OPT_WORDS("verbose", NULL, "after a failure, list all that the sandbox denied"),
+           SP_OPT_AT(struct sandbox_options, is_verbose, bool), .short_name = 'v'),
+    SP_OPT_HEADING("Instead of running it:"),
+    SP_OPT_FLAG(struct sandbox_options, prints_plan, "print-plan",
+                "show how the sandbox would be made"),
+    SP_OPT_CHOICE(struct sandbox_options, system, "for", "SYSTEM", systems,
+                  "with --print-plan: on linux (the default) or macos"),
+    SP_OPT_FLAG(struct sandbox_options, explains, "explain",
+                "say for each PATH whether it can be read and written, and why"),
+    SP_OPT_END,
 };
 
-static const struct option known[] = {
-    {"mode", required_argument, NULL, OPT_MODE},
-    {"profile", required_argument, NULL, OPT_PROFILE},
-    {"writable", required_argument, NULL, OPT_WRITABLE},
-    {"network", no_argument, NULL, OPT_NETWORK},
-    {"cwd", required_argument, NULL, OPT_CWD},
-    {"tty", no_argument, NULL, OPT_TTY},
-    {"no-tty", no_argument, NULL, OPT_NO_TTY},
-    {"verbose", no_argument, NULL, 'v'},
-    {"print-plan", no_argument, NULL, OPT_PRINT_PLAN},
-    {"for", required_argument, NULL, OPT_FOR},
-    {"explain", no_argument, NULL, OPT_EXPLAIN},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
-};
-
-static bool complain(const char *text)
-{
-    (void)fprintf(stderr, "sallyport sandbox: %s (see --help)\n", text);
-    return false;
-}
-
-static bool choose(struct options *o, enum what what)
-{
-    if (o->what != WHAT_RUN && o->what != what)
-        return complain("--print-plan and --explain: give one of them");
-    o->what = what;
-    return true;
-}
-
-/* One option. false: it was bad and that was said. */
-static bool take(struct options *o, int opt)
-{
-    switch (opt) {
-    case OPT_MODE:
-        o->policy.mode = optarg;
-        return true;
-    case OPT_PROFILE:
-        o->policy.profile_file = optarg;
-        return true;
-    case OPT_WRITABLE:
-        if (o->policy.writable_count == MAX_DIRS)
-            return complain("--writable: at most 64 directories");
-        o->writable[o->policy.writable_count++] = optarg;
-        return true;
-    case OPT_NETWORK:
-        o->policy.has_network = true;
-        return true;
-    case OPT_CWD:
-        o->cwd = optarg;
-        return true;
-    case OPT_TTY:
-        o->is_tty = true;
-        return !o->is_not_tty || complain("--tty and --no-tty: give one of them");
-    case OPT_NO_TTY:
-        o->is_not_tty = true;
-        return !o->is_tty || complain("--tty and --no-tty: give one of them");
-    case 'v':
-        o->is_verbose = true;
-        return true;
-    case OPT_PRINT_PLAN:
-        return choose(o, WHAT_PLAN);
-    case OPT_FOR:
-        o->has_system = true;
-        o->is_for_macos = strcmp(optarg, "macos") == 0;
-        return o->is_for_macos || strcmp(optarg, "linux") == 0 ||
-               complain("--for: the system is linux or macos");
-    case OPT_EXPLAIN:
-        return choose(o, WHAT_EXPLAIN);
-    default: /* getopt has said what is wrong */
-        return false;
-    }
-}
-
-static bool check_operands(const struct options *o)
-{
-    const bool has_any = o->operands[0] != NULL;
-
-    if (o->has_system && o->what != WHAT_PLAN)
-        return complain("--for is for --print-plan");
-    switch (o->what) {
-    case WHAT_RUN:
-        if (has_any && o->operands[0][0] == 0)
-            return complain("the command's name is empty");
-        return has_any || complain("no command");
-    case WHAT_PLAN:
-        return !has_any || complain("--print-plan runs no command");
-    case WHAT_EXPLAIN:
-        return has_any || complain("--explain needs a path");
-    }
-    return false;
-}
-
-/* 0: go on. EXIT_OURS: it was said what is wrong. -1: help was asked for and given. `args` has room
- * for argc + 2. */
-static int read_options(int argc, char **argv, char **args, struct options *o)
-{
-    int opt;
-
-    args[0] = (char *)(uintptr_t) "sallyport sandbox"; /* what getopt's complaints begin with */
-    for (int i = 0; i < argc; i++)
-        args[i + 1] = argv[i];
-    o->policy.writable = o->writable;
-    optind = 1;
-    while ((opt = getopt_long(argc + 1, args, "+v", known, NULL)) != -1) {
-        if (opt == OPT_HELP) {
-            (void)fputs(help, stdout);
-            return -1;
-        }
-        if (!take(o, opt))
-            return EXIT_OURS;
-    }
-    o->operands = args + optind;
-    return check_operands(o) ? 0 : EXIT_OURS;
-}
-
-/* ---- policy ---- */
-
-static int complain_of(const struct sp_err *e)
+static int fail_with(const struct sp_err *e)
 {
     (void)sp_cli_complain(e);
     return EXIT_OURS;
 }
 
-static int print(const struct sp_buf *text)
+/* ---- the policy ---- */
+
+static int read_profile(const char *path, struct sp_profile *ret, struct sp_err *e)
 {
-    const bool ok = fwrite(text->data, 1, text->len, stdout) == text->len && fflush(stdout) == 0;
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    struct sp_json json __attribute__((cleanup(sp_json_done))) = {0};
+    auto_buf struct sp_buf text = {0};
+    const int err = fd < 0 ? errno : sp_read_all(fd, MAX_PROFILE, &text);
 
-    return ok ? SP_EXIT_OK : EXIT_OURS;
-}
-
-/* ---- three things to do with it ---- */
-
-static int refused(const struct options *o, const struct sp_policy *policy,
-                   const struct sp_err *why)
-{
-    const bool is_open = policy->profile.kind == SP_PROFILE_DISABLED;
-    int err = 0;
-    /* In an open cell a missing program is a start that fails; under a sandbox it is a command that
-     * fails, with a line and an exit code. Here both are the latter. */
-    const int status = is_open ? sp_carry_not_run(why, &err) : 0;
-
-    if (status == 0)
-        return complain_of(why);
-    (void)fprintf(stderr, "sallyport: %s: %s\n", o->operands[0], strerror(err));
-    return status;
-}
-
-static int status_of(const struct options *o, const struct sp_policy *policy,
-                     const struct sp_carry_result *r)
-{
-    switch (r->end) {
-    case SP_CARRY_EXITED:
-    case SP_CARRY_ABANDONED:
-        return r->exit.code < 0 ? EXIT_OURS : r->exit.code;
-    case SP_CARRY_OUTPUT_CLOSED:
-        return 128 + SIGPIPE;
-    case SP_CARRY_REJECTED:
-    case SP_CARRY_REFUSED:
-        return refused(o, policy, &r->error);
-    case SP_CARRY_LOST:
-        (void)fprintf(stderr, "Error: the sandbox ended before the command\n");
-        return EXIT_OURS;
-    case SP_CARRY_UNREACHABLE:
-    case SP_CARRY_TIMED_OUT:
-        break; /* not here */
-    }
-    return EXIT_OURS;
-}
-
-static int carry(struct sp_launch *launch, const char *cwd, const struct sp_config *config,
-                 struct sp_carry_result *ret, struct sp_err *e)
-{
-    const struct sp_own_places_ask own = {.config = config};
-    struct sp_carry *c = NULL;
-    struct sp_carry_options how = {.launch = launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
-    int r = sp_carry_new(&c, e);
-
+    if (err == EFBIG)
+        return sp_fail(e, SP_E_INVALID, 0, "%s: a profile has at most 1 MiB", path);
+    if (err != 0)
+        return sp_fail(e, SP_E_SYSTEM, err, "read %s", path);
+    int r = sp_json_parse(&json, text.data, text.len, e);
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, &own, &how.backend, e);
-    if (r == 0)
-        r = sp_carry_run(c, &how, ret, e);
-    sp_backend_free(how.backend);
-    sp_carry_free(c);
+        r = sp_profile_read(&json, 0, ret, e);
+    return r < 0 ? sp_wrap(e, "%s", path) : 0;
+}
+
+static int read_mode(const char *name, struct sp_profile *ret, struct sp_err *e)
+{
+    struct sp_legacy l = {.mode = SP_MODE_READ_ONLY};
+
+    if (name != NULL && !sp_mode_read(sp_str_of(name), &l.mode))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--mode: `%s` is not read-only, workspace-write, danger-full-access or "
+                       "external-sandbox",
+                       name);
+    return sp_profile_from_legacy(&l, ret, e);
+}
+
+static int add_writable(struct sp_profile *p, const char *dir, struct sp_err *e)
+{
+    auto_free char *path = realpath(dir, NULL);
+
+    if (path == NULL)
+        return sp_fail(e, SP_E_INVALID, errno, "--writable: %s", dir);
+    if (p->kind != SP_PROFILE_MANAGED || p->is_unrestricted)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--writable: %s: everything may be written under this policy already", dir);
+    return sp_profile_add(p, SP_PLACE_PATH, SP_ACCESS_WRITE, false, sp_str_of(path),
+                          (struct sp_str){0}, e);
+}
+
+static bool copy_unless_empty(const char *text, char **ret)
+{
+    const bool is_empty = text == NULL || text[0] == 0;
+
+    *ret = is_empty ? NULL : strdup(text);
+    return is_empty || *ret != NULL;
+}
+
+/* *ret is zero, and to be freed also after a failure. */
+static int make_policy(const struct sandbox_options *o, const char *cwd, struct sp_policy *ret,
+                       struct sp_err *e)
+{
+    struct sp_profile *profile = &ret->profile;
+
+    ret->cwd_is_root = true;
+    if (o->mode != NULL && o->profile_file != NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "--mode and --profile: give one of them");
+    int r = o->profile_file != NULL ? read_profile(o->profile_file, profile, e)
+                                    : read_mode(o->mode, profile, e);
+    for (size_t i = 0; r == 0 && i < o->writable.count; i++)
+        r = add_writable(profile, o->writable.items[i], e);
+    if (r == 0 && o->has_network)
+        profile->has_network = true;
+    if (r == 0 &&
+        (!copy_unless_empty(cwd, &ret->cwd) || !copy_unless_empty(getenv("TMPDIR"), &ret->tmpdir) ||
+         !copy_unless_empty(getenv("HOME"), &ret->home) ||
+         !sp_policy_add_root(ret, sp_str_of(cwd))))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
     return r;
 }
 
-static int run(const struct options *o, const char *cwd, const struct sp_policy *policy,
-               const struct sp_config *config)
+/* ---- running a command ---- */
+
+static int refused_status(const char *program, const struct sp_policy *policy,
+                          const struct sp_err *why)
+{
+    const bool is_open = policy->profile.kind == SP_PROFILE_DISABLED;
+    int err = 0;
+    /* Without a sandbox a missing program is a failed start; in one it is a command that exits with
+     * 127 and a line on stderr. Make the first look like the second. */
+    const int status = is_open ? sp_carry_not_run(why, &err) : 0;
+
+    if (status == 0)
+        return fail_with(why);
+    (void)fprintf(stderr, "sallyport: %s: %s\n", program, strerror(err));
+    return status;
+}
+
+static int run_command(const struct sandbox_options *o, char **command, const char *cwd,
+                       const struct sp_policy *policy, const struct sp_config *config)
 {
     const bool is_on_terminal = sp_terminal_is_ours(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    const struct sp_own_places_ask own = {.config = config};
     const struct sp_environ_ask everything = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL,
@@ -290,36 +186,55 @@ static int run(const struct options *o, const char *cwd, const struct sp_policy 
         .environ = &everything,
         .policy = policy,
     };
+    struct sp_carry_options how = {.launch = &launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
     struct sp_carry_result result = {0};
     struct sp_err e = {0};
-    auto_free struct sp_str *argv = sp_carry_argv(o->operands, &launch);
+    auto_free struct sp_str *argv = sp_carry_argv(command, &launch);
 
     if (argv == NULL)
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     else if (policy->profile.kind != SP_PROFILE_DISABLED)
         sp_place_say_left_out(&everything);
-    if (argv == NULL || carry(&launch, cwd, config, &result, &e) < 0)
-        return complain_of(&e);
+    if (argv == NULL || sp_place_carry(cwd, &own, &how, &result, &e) < 0)
+        return fail_with(&e);
     if (o->is_verbose || isatty(STDERR_FILENO))
         sp_denied_print(&result, o->is_verbose);
-    return status_of(o, policy, &result);
+    switch (result.end) {
+    case SP_CARRY_EXITED:
+    case SP_CARRY_ABANDONED:
+        return result.exit.code < 0 ? EXIT_OURS : result.exit.code;
+    case SP_CARRY_OUTPUT_CLOSED:
+        return 128 + SIGPIPE;
+    case SP_CARRY_REJECTED:
+    case SP_CARRY_REFUSED:
+        return refused_status(command[0], policy, &result.error);
+    case SP_CARRY_LOST:
+        (void)fprintf(stderr, "Error: the sandbox ended before the command\n");
+        return EXIT_OURS;
+    case SP_CARRY_UNREACHABLE: /* the backend is local, and there is no timeout */
+    case SP_CARRY_TIMED_OUT:
+        break;
+    }
+    return EXIT_OURS;
 }
 
-static bool print_no_plan(struct sp_buf *out)
+/* ---- showing the policy ---- */
+
+static int print(const struct sp_buf *text)
 {
-    return sp_buf_printf(out,
-                         "tier: %s\nfiles: the host's files as they are\nnetwork: the host's\n"
-                         "places:\n",
-                         sp_tier_name(SP_TIER_NONE));
+    const bool ok = fwrite(text->data, 1, text->len, stdout) == text->len && fflush(stdout) == 0;
+
+    return ok ? SP_EXIT_OK : EXIT_OURS;
 }
 
+/* The plan that the front would send to a cell; nothing is started. */
 static int make_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed,
                      struct sp_buf *ret, struct sp_err *e)
 {
     const struct sp_cell_pool_options o = {.cell = {.program = "/proc/self/exe"}, .fixed = *fixed};
     struct sp_loop *loop = NULL;
     struct sp_cells *cells = NULL;
-    struct sp_cell_pool *cell_pool = NULL;
+    struct sp_cell_pool *pool = NULL;
     int r = sp_spawn_reserve(e);
 
     if (r == 0)
@@ -327,103 +242,130 @@ static int make_plan(const struct sp_policy *policy, const struct sp_fixed_place
     if (r == 0)
         r = sp_cells_new(loop, false, &cells, e);
     if (r == 0)
-        r = sp_cell_pool_new(loop, cells, &o, &cell_pool, e);
+        r = sp_cell_pool_new(loop, cells, &o, &pool, e);
     if (r == 0)
-        r = sp_cell_pool_plan(cell_pool, policy, ret, e);
-    sp_cell_pool_free(cell_pool);
+        r = sp_cell_pool_plan(pool, policy, ret, e);
+    sp_cell_pool_free(pool);
     sp_cells_free(cells);
     sp_loop_free(loop);
     return r;
 }
 
+/* fixed NULL: for macOS. */
 static int show_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed)
 {
+    auto_seatbelt struct sp_seatbelt seatbelt = {0};
     auto_buf struct sp_buf plan = {0};
     auto_buf struct sp_buf text = {0};
     struct sp_err e = {0};
+    bool ok;
 
-    if (policy->profile.kind == SP_PROFILE_DISABLED)
-        return print_no_plan(&text) ? print(&text) : EXIT_OURS;
-    if (make_plan(policy, fixed, &plan, &e) < 0)
-        return complain_of(&e);
-    return sp_plan_print((const void *)plan.data, &text) ? print(&text) : EXIT_OURS;
+    if (policy->profile.kind == SP_PROFILE_DISABLED) {
+        ok = sp_buf_printf(&text,
+                           "tier: %s\nfiles: the host's files as they are\nnetwork: the host's\n"
+                           "places:\n",
+                           sp_tier_name(SP_TIER_NONE));
+    } else if (fixed == NULL) {
+        if (sp_seatbelt_make(policy, &seatbelt, &e) < 0)
+            return fail_with(&e);
+        ok = sp_seatbelt_print(&seatbelt, policy->profile.has_network, &text);
+    } else {
+        if (make_plan(policy, fixed, &plan, &e) < 0)
+            return fail_with(&e);
+        ok = sp_plan_print((const void *)plan.data, &text);
+    }
+    return ok ? print(&text) : EXIT_OURS;
 }
 
-static int show_macos(const struct sp_policy *policy)
-{
-    auto_seatbelt struct sp_seatbelt seatbelt = {0};
-    auto_buf struct sp_buf text = {0};
-    struct sp_err e = {0};
-
-    if (policy->profile.kind == SP_PROFILE_DISABLED) /* nothing is put around the command */
-        return print_no_plan(&text) ? print(&text) : EXIT_OURS;
-    if (sp_seatbelt_make(policy, &seatbelt, &e) < 0)
-        return complain_of(&e);
-    return sp_seatbelt_print(&seatbelt, policy->profile.has_network, &text) ? print(&text)
-                                                                            : EXIT_OURS;
-}
-
-static int explain(const struct options *o, const char *cwd, const struct sp_policy *policy,
-                   const struct sp_fixed_places *fixed)
-{
-    auto_buf struct sp_buf text = {0};
-    struct sp_err e = {0};
-
-    if (sp_explain(policy, fixed, cwd, o->operands, &text, &e) < 0)
-        return complain_of(&e);
-    return print(&text);
-}
-
-static int show(const struct options *o, const char *cwd, const struct sp_policy *policy,
-                const struct sp_config *config)
+static int show_policy(const struct sandbox_options *o, char **paths, const char *cwd,
+                       const struct sp_policy *policy, const struct sp_config *config)
 {
     const struct sp_own_places_ask own = {.config = config};
-    struct sp_hidden_paths hidden_paths = {0};
+    struct sp_hidden_paths hidden = {0};
+    auto_buf struct sp_buf text = {0};
     struct sp_err e = {0};
     int status = EXIT_OURS;
 
-    if (sp_place_hidden_paths(&own, &hidden_paths, &e) < 0) {
-        status = complain_of(&e);
+    if (sp_place_hidden_paths(&own, &hidden, &e) < 0) {
+        status = fail_with(&e);
     } else {
-        const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden_paths);
+        const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden);
 
-        status = o->what == WHAT_PLAN ? show_plan(policy, &fixed) : explain(o, cwd, policy, &fixed);
+        if (o->prints_plan)
+            status = show_plan(policy, &fixed);
+        else
+            status = sp_explain(policy, &fixed, cwd, paths, &text, &e) < 0 ? fail_with(&e)
+                                                                           : print(&text);
     }
-    sp_hidden_paths_done(&hidden_paths);
+    sp_hidden_paths_done(&hidden);
     return status;
 }
 
-static int do_it(struct options *o)
+/* ---- the command line ---- */
+
+/* NULL: it is right. */
+static const char *find_misuse(const struct sandbox_options *o, char **operands)
 {
+    if (o->is_tty && o->is_not_tty)
+        return "--tty and --no-tty: give one of them";
+    if (o->prints_plan && o->explains)
+        return "--print-plan and --explain: give one of them";
+    if (o->system != NULL && !o->prints_plan)
+        return "--for is for --print-plan";
+    if (o->prints_plan)
+        return operands[0] != NULL ? "--print-plan runs no command" : NULL;
+    if (operands[0] == NULL)
+        return o->explains ? "--explain needs a path" : "no command";
+    return !o->explains && operands[0][0] == 0 ? "the command's name is empty" : NULL;
+}
+
+static int run_sandbox(void *values, char **operands)
+{
+    const struct sandbox_options *o = values;
     const struct sp_config_ask ask = {.environment = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_err e = {0};
+    const char *misuse = find_misuse(o, operands);
+
+    if (misuse != NULL)
+        return sp_command_misused(&sp_command_sandbox, misuse);
+    (void)sp_log_set_level(o->is_verbose ? "warn" : "error");
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
-
-    o->policy.cwd = cwd;
-    if (cwd == NULL || sp_policy_from_args(&o->policy, &policy, &e) < 0)
-        return complain_of(&e);
-    if (o->is_for_macos)
-        return show_macos(&policy);
-    /* For what it protects and lets through; the policy is the command line's alone. */
-    if (sp_config_load(&ask, &config, &e) < 0)
-        return complain_of(&e);
-    if (sp_config_keep_dot_files(&config, &policy, &e) < 0)
-        return complain_of(&e);
-    return o->what == WHAT_RUN ? run(o, cwd, &policy, &config) : show(o, cwd, &policy, &config);
+    if (cwd == NULL || make_policy(o, cwd, &policy, &e) < 0)
+        return fail_with(&e);
+    if (o->system != NULL && strcmp(o->system, "macos") == 0)
+        return show_plan(&policy, NULL);
+    /* The configuration says which files of ours are protected and which variables are kept; the
+     * policy is that of the command line alone. */
+    if (sp_config_load(&ask, &config, &e) < 0 || sp_config_keep_dot_files(&config, &policy, &e) < 0)
+        return fail_with(&e);
+    return o->prints_plan || o->explains ? show_policy(o, operands, cwd, &policy, &config)
+                                         : run_command(o, operands, cwd, &policy, &config);
 }
 
-int sp_cmd_sandbox(int argc, char **argv)
+static int sandbox_main(int argc, char **argv)
 {
-    struct options o = {0};
-    auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
+    struct sandbox_options o = {0};
 
-    if (args == NULL)
-        return EXIT_OURS;
-    const int usage = read_options(argc, argv, args, &o);
-    if (usage != 0)
-        return usage < 0 ? SP_EXIT_OK : usage;
-    (void)sp_log_set_level(o.is_verbose ? "warn" : "error");
-    return do_it(&o);
+    return sp_command_run(&sp_command_sandbox, argc, argv, &o, run_sandbox);
 }
+
+const struct sp_command sp_command_sandbox = {
+    .name = "sandbox",
+    .summary = "run one command under a policy, or show what the policy means",
+    .usage = "sallyport sandbox [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
+             "       sallyport sandbox [OPTIONS] --print-plan\n"
+             "       sallyport sandbox [OPTIONS] --explain PATH ...\n"
+             "\n"
+             "Runs one command under a policy, or shows what the policy means.\n",
+    .notes = "Exit status: that of the command, 128 + N if signal N ended it, 126 if it cannot be\n"
+             "run, 127 if it is not there; 125 if sallyport failed: a wrong command line, no\n"
+             "sandbox.\n"
+             "Example: sallyport sandbox --mode workspace-write -- make test\n",
+    .options = options,
+    .runs_program = true,
+    .max_operands = UINT_MAX,
+    .usage_status = EXIT_OURS,
+    .main = sandbox_main,
+};

@@ -3,22 +3,14 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "engine/run.h"
 #include "mcp/tools.h"
 #include "os/seccomp.h"
-
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- events ---- */
 
@@ -28,7 +20,7 @@ static struct sp_exec_event event_of(const struct sp_exec_json *j, enum sp_event
         .type = type,
         .call_id = sp_str_of(j->call_id),
         .turn_id = SP_STR(""),
-        .at_ms = wall_ms(),
+        .at_ms = (int64_t)sp_clock_unix_ms(),
         .argv = j->launch->argv,
         .argc = j->launch->argc,
         .cwd = j->launch->cwd,
@@ -58,7 +50,7 @@ static bool on_started(void *user, struct sp_buf *out)
     const struct sp_exec_event e = event_of(j, SP_EVENT_BEGIN);
 
     if (j->has_begun)
-        forget_output(j); /* of the attempt that was denied */
+        forget_output(j); /* that of the attempt that was denied */
     j->has_begun = true;
     return add_event(out, &e);
 }
@@ -107,16 +99,11 @@ static bool on_gap(void *user, uint64_t bytes, struct sp_buf *out)
 
 /* ---- the end ---- */
 
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->data != NULL ? b->data : "", b->len};
-}
-
 static bool add_lossy(const struct sp_headtail *h, struct sp_buf *ret)
 {
     auto_buf struct sp_buf raw = {0};
 
-    return sp_headtail_add_marked(h, &raw) && sp_utf8_add_lossy(ret, view(&raw));
+    return sp_headtail_add_marked(h, &raw) && sp_utf8_add_lossy(ret, sp_buf_str(&raw));
 }
 
 static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int status,
@@ -132,33 +119,18 @@ static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int
     size_t n_out = 0;
     size_t n_err = 0;
     sp_run_share(std.len, err.len, SP_RUN_CAP, &n_out, &n_err);
-    n_out = sp_delta_boundary((struct sp_str){view(&std).p, n_out});
-    n_err = sp_delta_boundary((struct sp_str){view(&err).p, n_err});
-    if (!sp_buf_add(&all, view(&std).p, n_out) || !sp_buf_add(&all, view(&err).p, n_err))
+    n_out = sp_delta_boundary((struct sp_str){sp_buf_str(&std).p, n_out});
+    n_err = sp_delta_boundary((struct sp_str){sp_buf_str(&err).p, n_err});
+    if (!sp_buf_add(&all, sp_buf_str(&std).p, n_out) ||
+        !sp_buf_add(&all, sp_buf_str(&err).p, n_err))
         return false;
-    e.out = view(&std);
-    e.err = view(&err);
-    e.aggregated = e.formatted = view(&all);
+    e.out = sp_buf_str(&std);
+    e.err = sp_buf_str(&err);
+    e.aggregated = e.formatted = sp_buf_str(&all);
     e.exit_code = r->end == SP_CARRY_LOST ? -1 : status;
     e.duration_ns = r->duration_ns;
     e.status = status == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
     return add_event(out, &e);
-}
-
-static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf *out)
-{
-    struct sp_exec_json *j = user;
-    char text[4096] = "";
-    const int status = j->status(j->user, r, text, sizeof text);
-
-    for (int i = 0; i < 2; i++) {
-        select_stream(j, i, out);
-        sp_delta_finish(&j->deltas[i]);
-        if (!j->ok)
-            return false;
-    }
-    return (!j->has_begun || add_end(j, r, status, out)) &&
-           sp_exec_json_add_result(out, r, status, text);
 }
 
 /* ---- the result ---- */
@@ -184,7 +156,7 @@ static const char *kind_of(const struct sp_carry_result *r)
     return "error";
 }
 
-/* What the sandbox refused: facts first, the guess last (sandbox.md 6.4). */
+/* What the sandbox refused: the kernel's facts first, the guess from the output last. */
 static bool add_denials(struct sp_buf *out, const struct sp_carry_result *r)
 {
     const struct sp_exit *how = &r->exit;
@@ -221,8 +193,8 @@ static bool add_tail(struct sp_buf *out, const char *message)
     return sp_buf_printf(out, "}\n");
 }
 
-bool sp_exec_json_add_result(struct sp_buf *out, const struct sp_carry_result *r, int status,
-                             const char *message)
+static bool add_result(struct sp_buf *out, const struct sp_carry_result *r, int status,
+                       const char *message)
 {
     bool ok = sp_buf_printf(out, "{\"type\":\"result\",\"kind\":\"%s\",\"exit_code\":%d",
                             kind_of(r), status);
@@ -233,6 +205,21 @@ bool sp_exec_json_add_result(struct sp_buf *out, const struct sp_carry_result *r
     if (r->was_denied)
         ok = ok && add_denials(out, r);
     return ok && sp_buf_add(out, "]", 1) && add_tail(out, message);
+}
+
+static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf *out)
+{
+    struct sp_exec_json *j = user;
+    char text[4096] = "";
+    const int status = j->status(j->user, r, text, sizeof text);
+
+    for (int i = 0; i < 2; i++) {
+        select_stream(j, i, out);
+        sp_delta_finish(&j->deltas[i]);
+        if (!j->ok)
+            return false;
+    }
+    return (!j->has_begun || add_end(j, r, status, out)) && add_result(out, r, status, text);
 }
 
 bool sp_exec_json_add_error(struct sp_buf *out, int status, const char *message)

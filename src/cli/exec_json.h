@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec_json: what a command does, as one JSON object a line (unified-exec.md 6.1, 14.1): begin,
+ * exec_json: `sallyport exec --json`: the events of a command as one JSON object a line: begin,
  * deltas of both streams, end, and the result.
  *
- * Nothing is left out of the deltas. The end has the first and last of much output: 1 MiB a stream.
+ * The deltas have all output. The end event has the first and last part of each stream, 1 MiB at
+ * most.
  */
 #ifndef SP_CLI_EXEC_JSON_H
 #define SP_CLI_EXEC_JSON_H
@@ -15,16 +16,16 @@
 struct sp_exec_json {
     struct sp_carry_scribe scribe;
     const struct sp_launch *launch;
-    /* The exit status that goes with a result, and what is said of it ("": nothing). */
+    /* The exit status that a result leads to, and a message about it, or "". */
     int (*status)(const void *user, const struct sp_carry_result *r, char *text, size_t size);
     const void *user;
 
     char call_id[32];
     bool has_begun;
-    unsigned quota; /* never reached */
+    unsigned quota; /* of deltas; set so high that it never ends */
     struct sp_delta deltas[2];
     struct sp_headtail kept[2];
-    struct sp_buf *out; /* while a frame is added */
+    struct sp_buf *out; /* what on_frame appends to */
     enum sp_stream stream;
     bool ok;
 };
@@ -32,9 +33,7 @@ struct sp_exec_json {
 void sp_exec_json_init(struct sp_exec_json *j);
 void sp_exec_json_done(struct sp_exec_json *j);
 
-/* The last line; also for a command that was never tried. */
-bool sp_exec_json_add_result(struct sp_buf *out, const struct sp_carry_result *r, int status,
-                             const char *message);
+/* The result line of a command that was never started. */
 bool sp_exec_json_add_error(struct sp_buf *out, int status, const char *message);
 
 #endif

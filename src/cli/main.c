@@ -10,19 +10,9 @@ static const struct sp_command
     old_serve = {.name = "serve",
                  .summary = "run the exec-server: processes over WebSocket, a unix socket or stdio",
                  .main = sp_cmd_serve},
-    old_exec = {.name = "exec",
-                .summary = "run one command, here or on a server, with our own stdin and stdout",
-                .main = sp_cmd_exec},
     old_mcp = {.name = "mcp",
                .summary = "tools for any agent: run commands over the Model Context Protocol",
-               .main = sp_cmd_mcp},
-    old_sandbox = {.name = "sandbox",
-                   .summary = "run one command under a policy, or show what the policy means",
-                   .main = sp_cmd_sandbox},
-    old_rules = {.name = "rules",
-                 .summary =
-                     "say which rules match a command, test rule files, explain what comes of them",
-                 .main = sp_cmd_rules};
+               .main = sp_cmd_mcp};
 
 static const struct sp_command internal_cell = {.name = "cell", .main = sp_cmd_cell};
 static const struct sp_command internal_http = {.name = "http", .main = sp_cmd_http};
@@ -31,9 +21,10 @@ static const struct sp_command internal_patch = {.name = "patch-inside",
 
 /* In the order of `sallyport help`. */
 static const struct sp_command *const commands[] = {
-    &old_serve,         &old_exec,         &old_mcp,           &old_sandbox,   &sp_command_patch,
-    &old_rules,         &sp_command_audit, &sp_command_doctor, &sp_command_ps, &sp_command_logs,
-    &sp_command_attach, &sp_command_kill,  &internal_cell,     &internal_http, &internal_patch,
+    &old_serve,        &sp_command_exec,  &old_mcp,           &sp_command_sandbox,
+    &sp_command_patch, &sp_command_rules, &sp_command_audit,  &sp_command_doctor,
+    &sp_command_ps,    &sp_command_logs,  &sp_command_attach, &sp_command_kill,
+    &internal_cell,    &internal_http,    &internal_patch,
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -14,7 +14,7 @@
 #include "engine/remote/remote.h"
 #include "sandbox/hidden_paths.h"
 
-#define MAX_PROCESSES 16 /* there is one */
+#define MAX_PROCESSES 16 /* for a backend that runs one */
 
 int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e)
@@ -37,7 +37,8 @@ static int open_here(struct sp_loop *loop, const char *cwd,
     const struct sp_local_options o = {
         .program = "/proc/self/exe",
         .max_processes = is_for_many ? 0 : MAX_PROCESSES,
-        .use_cgroups = is_for_many, /* one leaves few processes, and parentage finds them */
+        .use_cgroups =
+            is_for_many, /* one command leaves few processes: parentage finds them fast */
         .fixed = sp_hidden_paths_places(hidden_paths),
         .runtime_dir = runtime_dir,
         .cwd = cwd,
@@ -78,6 +79,30 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
     };
 
     return sp_remote_new(loop, &o, ret, e);
+}
+
+int sp_place_carry(const char *cwd, const struct sp_own_places_ask *own,
+                   struct sp_carry_options *how, struct sp_carry_result *ret, struct sp_err *e)
+{
+    struct sp_carry *c = NULL;
+    int r = sp_carry_new(&c, e);
+
+    if (r == 0)
+        r = sp_place_here(sp_carry_loop(c), cwd, own, &how->backend, e);
+    if (r == 0)
+        r = sp_carry_run(c, how, ret, e);
+    sp_backend_free(how->backend);
+    sp_carry_free(c);
+    return r;
+}
+
+int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e)
+{
+    auto_free char *account = NULL;
+    const int r = sp_shell_of_account(&account, e);
+    const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
+
+    return r < 0 ? r : sp_shell_of_user(&places, ret, e);
 }
 
 void sp_place_say_left_out(const struct sp_environ_ask *ask)

@@ -1,37 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place: where a verb runs commands: here, in cells of our own, or on a server.
+ * run_place: where a command of the CLI runs commands: here, in cells of its own, or on a server.
  */
 #ifndef SP_CLI_RUN_PLACE_H
 #define SP_CLI_RUN_PLACE_H
 
+#include "cli/carry.h"
 #include "config/config_place.h"
 #include "config/own_places.h"
 #include "engine/job.h"
+#include "engine/shell.h"
 
 /*
- * Here. The whole program is ours: whatever commands leave behind is killed at the end. No confined
- * command writes what `own` finds, nor reaches the audit log and the tokens: a process that can
- * read the log can lock it, and nothing would be written down any more.
+ * A backend here, for one command. All processes that the command leaves are killed at the end.
+ * Confined commands cannot write the files that `own` finds, nor reach the audit log and the
+ * tokens: a process that can read the log can lock it, and no decision could be logged any more.
  */
 int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
                   struct sp_backend **ret, struct sp_err *e);
-/* The same for one that runs many commands, with what is to be covered as sp_place_hidden_paths
- * found it, and perhaps more. */
+/* A backend here, for many commands, with the paths that sp_place_hidden_paths found. */
 int sp_place_here_for_many(struct sp_loop *loop, const char *cwd,
                            const struct sp_hidden_paths *hidden_paths, struct sp_backend **ret,
                            struct sp_err *e);
-/* What no confined command may reach; *ret is zero, and to be ended also after a failure. */
+/* Paths that confined commands must not reach. *ret is zero, and to be freed also after a failure.
+ */
 int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e);
-/* On the server that the place names, which is not here. Nothing is connected yet. */
+/* A backend on the server that the place names. It connects with its first use. */
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_err *e);
 
-/* On stderr: the names of the variables that commands in a sandbox do not get, if there are any. */
+/* Runs one command here; how->backend is set. */
+int sp_place_carry(const char *cwd, const struct sp_own_places_ask *own,
+                   struct sp_carry_options *how, struct sp_carry_result *ret, struct sp_err *e);
+
+/* The shell of this user. */
+int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e);
+
+/* Prints on stderr the names of the variables that commands in a sandbox do not get, if any. */
 void sp_place_say_left_out(const struct sp_environ_ask *ask);
 
-/* The directory that a command line names (NULL: ours), which has to be one; to be freed. */
+/* The real path of the directory of --cwd (NULL: the current one); to be freed. */
 char *sp_place_dir(const char *given, struct sp_err *e);
 
 #endif
