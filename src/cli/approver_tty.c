@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/approver_tty.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,57 +12,221 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/list.h"
 #include "cli/own_stdio.h"
 #include "cli/question_text.h"
-#include "cli/tty_input.h"
 
-#define TTY      "/dev/tty"
-#define AGAIN_MS 200  /* until a background job looks again whether it is one */
-#define WRITE_MS 2000 /* for a terminal that takes nothing */
-#define DRAIN_MS 500  /* of silence from a terminal that does not say what it is */
+#define SILENCE_MS    150  /* before a key and after it, else it is no answer */
+#define DRAIN_MS      500  /* of silence, from a terminal that does not identify itself */
+#define BACKGROUND_MS 200  /* between looks whether we are in the foreground again */
+#define WRITE_MS      2000 /* for a terminal whose output is stopped */
+#define MAX_LINE      16   /* characters of an answer */
 
-/* Ends what a command may have left switched on: invisible letters, another alphabet, VT52 and
- * 8-bit replies, a part of the screen; mouse, focus and paste reports. */
-#define RESET   "\x1b<\x0f\x1b[!p\x1b(B\x1b[0m\x1b[?1000;1002;1003;1004;1005;1006;1015;2004l"
-#define INQUIRE "\x1b[c" /* what are you? Replies come in the order of the queries */
+#define ESC         0x1b
+#define BEL         0x07
+#define INTERRUPT   3
+#define MOUSE_BYTES 3 /* behind ESC [ M: button, column and row, which may be any bytes */
+
+/* Ends modes that a command may have left on: invisible letters, another alphabet, VT52 and 8-bit
+ * replies, a scrolling region; mouse, focus and paste reports. */
+#define RESET    "\x1b<\x0f\x1b[!p\x1b(B\x1b[0m\x1b[?1000;1002;1003;1004;1005;1006;1015;2004l"
+#define IDENTIFY "\x1b[c" /* the reply comes behind those to all earlier queries */
 
 /*
- *   none --show--> DRAINING --identity and silence, or DRAIN_MS of silence--> READY --> answered
+ * The keys of a person, at a terminal that hostile programs have used before.
  *
- * DRAINING: what a command asked of the terminal before is still being answered. Everything that
- * arrives is dropped, and the line with the keys is not shown yet.
+ * A program can make a terminal type: it sends queries (DECRQM, a title report, a cursor report),
+ * and the replies arrive as input, late, in bursts or byte by byte. Replies are escape sequences,
+ * so the bytes of escape sequences never count. Plain bytes make a line, which is looked at after
+ * SILENCE_MS without input.
+ */
+enum sequence {
+    SEQUENCE_NONE,
+    SEQUENCE_ESCAPE,        /* behind ESC */
+    SEQUENCE_CONTROL,       /* behind ESC [ */
+    SEQUENCE_STRING,        /* behind ESC P, ], X, ^ or _: up to BEL or ESC \\ */
+    SEQUENCE_STRING_ESCAPE, /* behind an ESC in a string */
+};
+
+struct keys {
+    enum sequence state;
+    unsigned skip;       /* bytes that follow a finished sequence: a mouse report */
+    bool is_first;       /* CONTROL: no parameter so far */
+    bool is_device;      /* CONTROL: the first parameter byte is `?` */
+    bool has_identity;   /* the reply to IDENTIFY has arrived */
+    bool is_spoiled;     /* a sequence or junk arrived: the line is dropped at the next silence */
+    bool is_entered;     /* the line was ended by Enter */
+    bool is_interrupted; /* Ctrl-C, which counts at any time */
+    char line[MAX_LINE];
+    size_t len;
+};
+
+/*
+ *   NOT_SHOWN --show--> DRAINING --identity and silence, or DRAIN_MS of silence--> READY -->
+ * answered
+ *
+ * DRAINING: replies to queries of earlier commands may still arrive. All input is dropped, and the
+ * line with the keys is not shown yet.
  */
 enum phase { NOT_SHOWN, DRAINING, READY };
 
-struct sp_approver_tty {
+struct approver_tty {
     struct sp_approver approver;
     struct sp_loop *loop;
     int fd;
     struct sp_watch watch;
-    struct sp_timer again;
+    struct sp_timer background;
     struct sp_timer silence;
     struct sp_deferred next; /* shows the first question */
     struct termios before;
-    enum phase phase; /* of the first one; unless NOT_SHOWN the terminal is ours to read */
-    struct sp_tty_input input;
-    uint64_t heard_ms;  /* when something last arrived */
-    size_t echoed;      /* bytes of the line that are on the screen */
-    struct sp_buf rest; /* what was left out of the question, and ... */
-    size_t rest_shown;  /* ... so much of it was shown since */
-    struct entry *first;
+    enum phase phase; /* of the first question; unless NOT_SHOWN the terminal is raw */
+    struct keys keys;
+    uint64_t heard_ms;      /* time of the last input */
+    size_t echoed;          /* bytes of the line that are on the screen */
+    struct sp_buf rest;     /* the part of the question that was left out */
+    size_t rest_shown;      /* bytes of it that were shown since */
+    struct sp_list entries; /* struct entry; the first one is shown */
 };
 
 struct entry {
-    struct entry *next;
+    struct sp_list link;
     const struct sp_approval_question *question;
     sp_approver_fn *done;
     void *user;
 };
 
+/* The one that is shown; there has to be one. */
+static struct entry *first_entry(const struct approver_tty *t)
+{
+    assert(!sp_list_is_empty(&t->entries));
+    return SP_CONTAINER(t->entries.next, struct entry, link);
+}
+
+/* ---- keys ---- */
+
+static void begin_control(struct keys *k)
+{
+    k->state = SEQUENCE_CONTROL;
+    k->is_first = true;
+    k->is_device = false;
+}
+
+static void take_escape(struct keys *k, unsigned char c)
+{
+    if (c == '[') {
+        begin_control(k);
+    } else if (c == 'P' || c == ']' || c == 'X' || c == '^' || c == '_') {
+        k->state = SEQUENCE_STRING;
+    } else if (c == 'O') { /* a function key: one byte follows */
+        k->state = SEQUENCE_NONE;
+        k->skip = 1;
+    } else if (c != ESC && (c < 0x20 || c > 0x2f)) { /* an intermediate byte: more follow */
+        k->state = SEQUENCE_NONE;
+    }
+}
+
+static void take_control(struct keys *k, unsigned char c)
+{
+    if (c == ESC) {
+        k->state = SEQUENCE_ESCAPE;
+        return;
+    }
+    if (c >= 0x40 && c <= 0x7e) {
+        k->state = SEQUENCE_NONE;
+        k->skip = c == 'M' && k->is_first ? MOUSE_BYTES : 0;
+        k->has_identity |= c == 'c' && k->is_device;
+        return;
+    }
+    k->is_device = k->is_first ? c == '?' : k->is_device;
+    k->is_first = false;
+}
+
+static void take_string(struct keys *k, unsigned char c)
+{
+    if (c == BEL || c == 0x9c || (k->state == SEQUENCE_STRING_ESCAPE && c == '\\'))
+        k->state = SEQUENCE_NONE;
+    else
+        k->state = c == ESC ? SEQUENCE_STRING_ESCAPE : SEQUENCE_STRING;
+}
+
+/* Whether the byte belongs to no sequence. */
+static bool is_plain(struct keys *k, unsigned char c)
+{
+    if (k->skip != 0) {
+        k->skip--;
+        return false;
+    }
+    switch (k->state) {
+    case SEQUENCE_ESCAPE:
+        take_escape(k, c);
+        return false;
+    case SEQUENCE_CONTROL:
+        take_control(k, c);
+        return false;
+    case SEQUENCE_STRING:
+    case SEQUENCE_STRING_ESCAPE:
+        take_string(k, c);
+        return false;
+    case SEQUENCE_NONE:
+        break;
+    }
+    if (c == 0x9b) /* the one-byte forms of ESC [ and so on: programs can switch them on */
+        begin_control(k);
+    else if (c == 0x90 || c == 0x98 || (c >= 0x9d && c <= 0x9f))
+        k->state = SEQUENCE_STRING;
+    else if (c == ESC)
+        k->state = SEQUENCE_ESCAPE;
+    else
+        return true;
+    return false;
+}
+
+static void take_plain(struct keys *k, unsigned char c)
+{
+    if (c == 0x7f || c == '\b')
+        k->len -= k->len > 0;
+    else if ((c == '\r' || c == '\n') && k->len > 0 && !k->is_entered)
+        k->is_entered = true;
+    else if (c >= 'a' && c <= 'z' && k->len < MAX_LINE && !k->is_entered)
+        k->line[k->len++] = (char)c;
+    else
+        k->is_spoiled = true;
+}
+
+/* What was read, `since_ms` after the input before it. */
+static void take_keys(struct keys *k, struct sp_str bytes, uint64_t since_ms)
+{
+    if (k->len == 0 && since_ms < SILENCE_MS)
+        k->is_spoiled = true;
+    for (size_t i = 0; i < bytes.n; i++) {
+        const unsigned char c = (unsigned char)bytes.p[i];
+
+        k->is_interrupted |= c == INTERRUPT;
+        if (is_plain(k, c))
+            take_plain(k, c);
+        else
+            k->is_spoiled = true;
+    }
+}
+
+static void clear_line(struct keys *k)
+{
+    k->is_spoiled = k->is_entered = false;
+    k->len = 0;
+}
+
+/* After a silence: the line, empty if it was spoiled. */
+static struct sp_str finish_line(struct keys *k)
+{
+    if (k->is_spoiled)
+        clear_line(k);
+    return (struct sp_str){k->line, k->len};
+}
+
 /* ---- the terminal ---- */
 
-/* Bounded: somebody may have stopped its output. */
-static void print(const struct sp_approver_tty *t, struct sp_str text)
+/* Gives up after WRITE_MS: Ctrl-S stops the output of a terminal. */
+static void print(const struct approver_tty *t, struct sp_str text)
 {
     while (text.n != 0) {
         struct pollfd at = {.fd = t->fd, .events = POLLOUT};
@@ -76,8 +241,8 @@ static void print(const struct sp_approver_tty *t, struct sp_str text)
     }
 }
 
-/* Keys as they are struck, Ctrl-C among them. */
-static bool make_raw(const struct sp_approver_tty *t)
+/* Input byte by byte, without echo and signals. */
+static bool make_raw(const struct approver_tty *t)
 {
     struct termios raw = t->before;
 
@@ -89,21 +254,21 @@ static bool make_raw(const struct sp_approver_tty *t)
     return tcsetattr(t->fd, TCSAFLUSH, &raw) == 0;
 }
 
-/* false: it cannot be had, or another program reads it key by key: an editor, an agent with a
- * full-screen interface. What is typed there is for that program, not for us. */
-static bool take_keys(struct sp_approver_tty *t)
+/* false: the terminal is not available, or another program reads it key by key (an editor, an agent
+ * with a full-screen interface): keys are meant for that program. */
+static bool acquire_terminal(struct approver_tty *t)
 {
     return tcgetattr(t->fd, &t->before) == 0 && (t->before.c_lflag & ICANON) != 0 && make_raw(t);
 }
 
-static bool understands_escapes(void)
+static bool has_escapes(void)
 {
     const char *kind = getenv("TERM");
 
     return kind != NULL && kind[0] != 0 && strcmp(kind, "dumb") != 0;
 }
 
-static void give_back(struct sp_approver_tty *t)
+static void release_terminal(struct approver_tty *t)
 {
     if (t->phase == NOT_SHOWN)
         return;
@@ -118,20 +283,20 @@ static void give_back(struct sp_approver_tty *t)
 
 static void show_next(struct sp_deferred *d);
 
-static void finish(struct sp_approver_tty *t, const struct sp_decision *d)
+static void finish_question(struct approver_tty *t, const struct sp_decision *d)
 {
-    struct entry *entry = t->first;
+    struct entry *entry = first_entry(t);
 
-    give_back(t);
-    t->first = entry->next;
+    release_terminal(t);
+    sp_list_remove(&entry->link);
     sp_loop_defer(t->loop, &t->next, show_next);
     entry->done(entry->user, entry->question->id, d);
     free(entry);
 }
 
-static void answer(struct sp_approver_tty *t, enum sp_decision_kind kind)
+static void answer_question(struct approver_tty *t, enum sp_decision_kind kind)
 {
-    const struct sp_approval_question *q = t->first->question;
+    const struct sp_approval_question *q = first_entry(t)->question;
     const struct sp_decision d = {
         .kind = kind,
         .amendment = kind == SP_DECISION_AMENDMENT ? q->amendment : (struct sp_words){0},
@@ -142,35 +307,35 @@ static void answer(struct sp_approver_tty *t, enum sp_decision_kind kind)
     if (t->echoed != 0)
         print(t, SP_STR("\n  "));
     print(t, sp_question_text_of(kind));
-    finish(t, &d);
+    finish_question(t, &d);
 }
 
-static void give_up(struct sp_approver_tty *t, struct sp_str why)
+static void give_up(struct approver_tty *t, struct sp_str why)
 {
     const struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = why};
 
-    finish(t, &d);
+    finish_question(t, &d);
 }
 
-/* ---- what is typed ---- */
+/* ---- the dialogue ---- */
 
-static bool is_all_shown(const struct sp_approver_tty *t)
+static bool is_all_shown(const struct approver_tty *t)
 {
     return t->rest_shown == t->rest.len;
 }
 
-static void print_keys(struct sp_approver_tty *t)
+static void print_keys(struct approver_tty *t)
 {
     auto_buf struct sp_buf text = {0};
 
-    sp_tty_input_clear(&t->input);
+    clear_line(&t->keys);
     t->echoed = 0;
-    if (sp_question_text_add_keys(&text, t->first->question, is_all_shown(t)))
+    if (sp_question_text_add_keys(&text, first_entry(t)->question, is_all_shown(t)))
         print(t, (struct sp_str){text.data, text.len});
 }
 
-/* One screen of what was left out. */
-static void print_more(struct sp_approver_tty *t)
+/* One screen of the part that was left out. */
+static void print_more(struct approver_tty *t)
 {
     struct winsize size = {0};
     size_t n = t->rest.len - t->rest_shown;
@@ -190,71 +355,71 @@ static void print_more(struct sp_approver_tty *t)
     print_keys(t);
 }
 
-/* Letters of a word are shown as they come; a key that may be the whole answer is not. */
-static void echo(struct sp_approver_tty *t)
+/* Echoes letters of a word as they arrive, but not a key that may be the whole answer. */
+static void echo_line(struct approver_tty *t)
 {
-    const struct sp_tty_input *in = &t->input;
+    const struct keys *k = &t->keys;
 
-    if (in->len == 1 && t->echoed == 0 &&
-        (in->line[0] == SP_QUESTION_TEXT_MORE ||
-         sp_question_text_key(t->first->question, is_all_shown(t), in->line[0]) != SP_DECISION_MAX))
+    if (k->len == 1 && t->echoed == 0 &&
+        (k->line[0] == SP_QUESTION_TEXT_MORE ||
+         sp_question_text_key(first_entry(t)->question, is_all_shown(t), k->line[0]) !=
+             SP_DECISION_MAX))
         return;
-    for (; t->echoed > in->len; t->echoed--)
+    for (; t->echoed > k->len; t->echoed--)
         print(t, SP_STR("\b \b"));
-    print(t, (struct sp_str){in->line + t->echoed, in->len - t->echoed});
-    t->echoed = in->len;
+    print(t, (struct sp_str){k->line + t->echoed, k->len - t->echoed});
+    t->echoed = k->len;
 }
 
-static void look_at_line(struct sp_approver_tty *t)
+static void inspect_line(struct approver_tty *t)
 {
-    const struct sp_str line = sp_tty_input_line(&t->input);
+    const struct sp_str line = finish_line(&t->keys);
     enum sp_decision_kind kind = SP_DECISION_MAX;
 
     if (line.n == 1 && line.p[0] == SP_QUESTION_TEXT_MORE && !is_all_shown(t)) {
         print_more(t);
         return;
     }
-    if (t->input.is_entered)
-        kind = sp_question_text_word(t->first->question, is_all_shown(t), line);
+    if (t->keys.is_entered)
+        kind = sp_question_text_word(first_entry(t)->question, is_all_shown(t), line);
     else if (line.n == 1)
-        kind = sp_question_text_key(t->first->question, is_all_shown(t), line.p[0]);
+        kind = sp_question_text_key(first_entry(t)->question, is_all_shown(t), line.p[0]);
     if (kind != SP_DECISION_MAX) {
-        answer(t, kind);
+        answer_question(t, kind);
         return;
     }
-    if (!t->input.is_entered && line.n != 0 &&
-        sp_question_text_may_become_word(t->first->question, is_all_shown(t), line))
+    if (!t->keys.is_entered && line.n != 0 &&
+        sp_question_text_may_become_word(first_entry(t)->question, is_all_shown(t), line))
         return;
     if (t->echoed != 0) {
         print(t, SP_STR("\n"));
         print_keys(t);
     }
-    sp_tty_input_clear(&t->input);
+    clear_line(&t->keys);
 }
 
 static void on_silence(struct sp_timer *timer)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(timer, struct sp_approver_tty, silence);
+    struct approver_tty *t = SP_CONTAINER(timer, struct approver_tty, silence);
 
     if (t->phase == READY) {
-        look_at_line(t);
+        inspect_line(t);
         return;
     }
     t->phase = READY;
     print_keys(t);
 }
 
-static bool wait_for_silence(struct sp_approver_tty *t)
+static bool wait_for_silence(struct approver_tty *t)
 {
-    const bool is_draining = t->phase == DRAINING && !t->input.has_identity;
+    const bool is_draining = t->phase == DRAINING && !t->keys.has_identity;
 
     return sp_loop_timer(t->loop, &t->silence,
-                         sp_loop_now(t->loop) + (is_draining ? DRAIN_MS : SP_TTY_SILENCE_MS),
-                         on_silence);
+                         sp_loop_now(t->loop) + (is_draining ? DRAIN_MS : SILENCE_MS), on_silence);
 }
 
-/* A shell that stopped us and let us go on has set the terminal back to lines. */
-static void see_to_mode(const struct sp_approver_tty *t)
+/* A shell that stopped us and continued us has restored its own mode. */
+static void restore_raw(const struct approver_tty *t)
 {
     struct termios now;
 
@@ -264,138 +429,132 @@ static void see_to_mode(const struct sp_approver_tty *t)
 
 static void on_readable(struct sp_watch *w, uint32_t events)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(w, struct sp_approver_tty, watch);
+    struct approver_tty *t = SP_CONTAINER(w, struct approver_tty, watch);
     const uint64_t now = sp_loop_now(t->loop);
-    char keys[256];
-    const ssize_t n = read(t->fd, keys, sizeof keys);
+    char bytes[256];
+    const ssize_t n = read(t->fd, bytes, sizeof bytes);
 
     (void)events;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        answer(t, SP_DECISION_ABORT); /* the terminal has gone */
+        answer_question(t, SP_DECISION_ABORT); /* the terminal is gone */
         return;
     }
-    see_to_mode(t);
-    sp_tty_input_take(&t->input, (struct sp_str){keys, (size_t)n}, now - t->heard_ms);
+    restore_raw(t);
+    take_keys(&t->keys, (struct sp_str){bytes, (size_t)n}, now - t->heard_ms);
     t->heard_ms = now;
-    if (t->input.is_interrupted) {
-        answer(t, SP_DECISION_ABORT);
+    if (t->keys.is_interrupted) {
+        answer_question(t, SP_DECISION_ABORT);
         return;
     }
-    if (t->phase == READY && !t->input.is_spoiled)
-        echo(t);
+    if (t->phase == READY && !t->keys.is_spoiled)
+        echo_line(t);
     if (!wait_for_silence(t))
         give_up(t, SP_STR("no memory to wait for an answer"));
 }
 
 /* ---- asking ---- */
 
-static void on_again(struct sp_timer *timer)
+static void on_background_timer(struct sp_timer *timer)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(timer, struct sp_approver_tty, again);
+    struct approver_tty *t = SP_CONTAINER(timer, struct approver_tty, background);
 
     sp_loop_defer(t->loop, &t->next, show_next);
 }
 
-static bool print_question(struct sp_approver_tty *t)
+static bool print_question(struct approver_tty *t)
 {
     auto_buf struct sp_buf text = {0};
 
     t->rest.len = t->rest_shown = 0;
-    if (!sp_question_text_add(&text, t->first->question, &t->rest))
+    if (!sp_question_text_add(&text, first_entry(t)->question, &t->rest))
         return false;
-    if (understands_escapes())
+    if (has_escapes())
         print(t, SP_STR(RESET));
     print(t, (struct sp_str){text.data, text.len});
-    if (understands_escapes())
-        print(t, SP_STR(INQUIRE));
+    if (has_escapes())
+        print(t, SP_STR(IDENTIFY));
     return true;
 }
 
 static void show_next(struct sp_deferred *d)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(d, struct sp_approver_tty, next);
+    struct approver_tty *t = SP_CONTAINER(d, struct approver_tty, next);
 
-    if (t->first == NULL || t->phase != NOT_SHOWN)
+    if (sp_list_is_empty(&t->entries) || t->phase != NOT_SHOWN)
         return;
-    if (!sp_terminal_is_ours(t->fd) && /* a background job: when it is fetched */
-        sp_loop_timer(t->loop, &t->again, sp_loop_now(t->loop) + AGAIN_MS, on_again))
+    if (!sp_terminal_is_ours(t->fd) && /* a background job waits */
+        sp_loop_timer(t->loop, &t->background, sp_loop_now(t->loop) + BACKGROUND_MS,
+                      on_background_timer))
         return;
-    if (!take_keys(t)) {
+    if (!acquire_terminal(t)) {
         give_up(t, SP_STR("another program uses the terminal"));
         return;
     }
     t->phase = DRAINING;
-    t->input = (struct sp_tty_input){0};
+    t->keys = (struct keys){0};
     t->heard_ms = sp_loop_now(t->loop);
     if (!print_question(t) || !wait_for_silence(t) ||
         sp_loop_watch(t->loop, &t->watch, t->fd, EPOLLIN, on_readable, NULL) < 0)
         give_up(t, SP_STR("no memory to ask at the terminal"));
 }
 
-static void ask(struct sp_approver *a, const struct sp_approval_question *q, sp_approver_fn *done,
-                void *user)
+static void ask_tty(struct sp_approver *a, const struct sp_approval_question *q,
+                    sp_approver_fn *done, void *user)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(a, struct sp_approver_tty, approver);
     static const struct sp_decision denied = {.kind = SP_DECISION_DENIED};
+    struct approver_tty *t = SP_CONTAINER(a, struct approver_tty, approver);
     struct entry *entry = calloc(1, sizeof *entry);
-    struct entry **at = &t->first;
 
     if (entry == NULL) {
         done(user, q->id, &denied);
         return;
     }
     *entry = (struct entry){.question = q, .done = done, .user = user};
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = entry;
+    sp_list_append(&t->entries, &entry->link);
     sp_loop_defer(t->loop, &t->next, show_next);
 }
 
-static void withdraw(struct sp_approver *a, uint64_t question, void *user)
+static void withdraw_from_tty(struct sp_approver *a, uint64_t question, void *user)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(a, struct sp_approver_tty, approver);
+    struct approver_tty *t = SP_CONTAINER(a, struct approver_tty, approver);
 
-    for (struct entry **at = &t->first; *at != NULL; at = &(*at)->next) {
-        struct entry *entry = *at;
+    sp_list_each(i, &t->entries)
+    {
+        struct entry *entry = SP_CONTAINER(i, struct entry, link);
 
         if (entry->question->id != question || entry->user != user)
             continue;
-        if (entry == t->first && t->phase != NOT_SHOWN) {
+        if (i == sp_list_first(&t->entries) && t->phase != NOT_SHOWN) {
             print(t, SP_STR("(not asked any more)\n"));
-            give_back(t);
+            release_terminal(t);
         }
-        *at = entry->next;
+        sp_list_remove(&entry->link);
         free(entry);
         sp_loop_defer(t->loop, &t->next, show_next);
         return;
     }
 }
 
-static void free_approver(struct sp_approver *a)
+static void free_tty(struct sp_approver *a)
 {
-    struct sp_approver_tty *t = SP_CONTAINER(a, struct sp_approver_tty, approver);
+    struct approver_tty *t = SP_CONTAINER(a, struct approver_tty, approver);
 
-    give_back(t);
-    sp_loop_cancel(t->loop, &t->again);
+    release_terminal(t);
+    sp_loop_cancel(t->loop, &t->background);
     sp_loop_undefer(t->loop, &t->next);
-    while (t->first != NULL) {
-        struct entry *entry = t->first;
-
-        t->first = entry->next;
-        free(entry);
-    }
+    sp_list_each_safe(i, &t->entries) free(SP_CONTAINER(i, struct entry, link));
     (void)close(t->fd);
     sp_buf_done(&t->rest);
     free(t);
 }
 
-/* ---- beginning ---- */
+/* ---- opening ---- */
 
 static int open_tty(void)
 {
-    return open(TTY, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    return open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }
 
 bool sp_approver_tty_exists(void)
@@ -408,18 +567,19 @@ bool sp_approver_tty_exists(void)
 int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
-        .ask = ask, .withdraw = withdraw, .free = free_approver};
+        .ask = ask_tty, .withdraw = withdraw_from_tty, .free = free_tty};
     auto_close int fd = open_tty();
 
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno,
                        "approver: there is no terminal to ask on; give --approver program:PATH or "
                        "deny");
-    struct sp_approver_tty *t = calloc(1, sizeof *t);
+    struct approver_tty *t = calloc(1, sizeof *t);
     if (t == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
     t->approver.ops = &ops;
     t->loop = loop;
+    sp_list_init(&t->entries);
     t->fd = TAKE_FD(fd);
     *ret = &t->approver;
     return 0;

@@ -660,7 +660,7 @@ static int attach_main(int argc, char **argv)
     return sp_command_run(&sp_command_attach, argc, argv, &o, run_attach);
 }
 
-const struct sp_command sp_command_attach = {
+const struct sp_cli_command sp_command_attach = {
     .name = "attach",
     .summary = "watch a process of a server, and type into it",
     .usage = "sallyport attach [OPTIONS] PROC\n"

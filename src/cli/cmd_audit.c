@@ -75,7 +75,7 @@ static int audit_main(int argc, char **argv)
     return sp_command_run(&sp_command_audit, argc - 1, argv + 1, &o, run_verify);
 }
 
-const struct sp_command sp_command_audit = {
+const struct sp_cli_command sp_command_audit = {
     .name = "audit",
     .summary = "check the log of decisions",
     .usage = "sallyport audit verify [OPTIONS] [FILE]\n"

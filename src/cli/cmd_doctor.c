@@ -491,7 +491,7 @@ static int doctor_main(int argc, char **argv)
     return sp_command_run(&sp_command_doctor, argc, argv, &o, run_doctor);
 }
 
-const struct sp_command sp_command_doctor = {
+const struct sp_cli_command sp_command_doctor = {
     .name = "doctor",
     .summary = "say which sandbox layers this host has, and what to do about the rest",
     .usage = "sallyport doctor [--json]\n"

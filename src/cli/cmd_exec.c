@@ -642,7 +642,7 @@ static int exec_main(int argc, char **argv)
     return sp_command_run(&sp_command_exec, argc, argv, &o, run_exec);
 }
 
-const struct sp_command sp_command_exec = {
+const struct sp_cli_command sp_command_exec = {
     .name = "exec",
     .summary = "run one command, here or on a server, with our own stdin and stdout",
     .usage =

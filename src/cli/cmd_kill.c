@@ -150,7 +150,7 @@ static int kill_main(int argc, char **argv)
     return sp_command_run(&sp_command_kill, argc, argv, &o, run_kill);
 }
 
-const struct sp_command sp_command_kill = {
+const struct sp_cli_command sp_command_kill = {
     .name = "kill",
     .summary = "end processes of a server",
     .usage = "sallyport kill [OPTIONS] PROC ...\n"

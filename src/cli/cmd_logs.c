@@ -358,7 +358,7 @@ static int logs_main(int argc, char **argv)
     return sp_command_run(&sp_command_logs, argc, argv, &o, run_logs);
 }
 
-const struct sp_command sp_command_logs = {
+const struct sp_cli_command sp_command_logs = {
     .name = "logs",
     .summary = "show what a process of a server has written",
     .usage = "sallyport logs [OPTIONS] PROC\n"

@@ -378,7 +378,7 @@ static int patch_main(int argc, char **argv)
     return sp_command_run(&sp_command_patch, argc, argv, &o, run_patch);
 }
 
-const struct sp_command sp_command_patch = {
+const struct sp_cli_command sp_command_patch = {
     .name = "patch",
     .summary = "apply a patch to files, confined",
     .usage =

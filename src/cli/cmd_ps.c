@@ -194,7 +194,7 @@ static int ps_main(int argc, char **argv)
     return sp_command_run(&sp_command_ps, argc, argv, &o, run_ps);
 }
 
-const struct sp_command sp_command_ps = {
+const struct sp_cli_command sp_command_ps = {
     .name = "ps",
     .summary = "list the processes of a server",
     .usage =

@@ -602,7 +602,7 @@ static int rules_main(int argc, char **argv)
     return sp_command_misused(&sp_command_rules, "the subcommands are check, test and explain");
 }
 
-const struct sp_command sp_command_rules = {
+const struct sp_cli_command sp_command_rules = {
     .name = "rules",
     .summary = "say which rules match a command, test rule files, explain what comes of them",
     .usage =

@@ -351,7 +351,7 @@ static int sandbox_main(int argc, char **argv)
     return sp_command_run(&sp_command_sandbox, argc, argv, &o, run_sandbox);
 }
 
-const struct sp_command sp_command_sandbox = {
+const struct sp_cli_command sp_command_sandbox = {
     .name = "sandbox",
     .summary = "run one command under a policy, or show what the policy means",
     .usage = "sallyport sandbox [OPTIONS] -- COMMAND [ARGUMENT ...]\n"

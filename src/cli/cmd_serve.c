@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `sallyport serve`: the exec-server. Puts the listener, the server and the approvals together. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
 #include "cli/serve_approve.h"
-#include "cli/serve_options.h"
 #include "cli/signals.h"
 #include "cli/sockets.h"
 #include "config/own_places.h"
@@ -25,39 +25,145 @@
 #include "server/rpc/metrics.h"
 #include "server/rpc/watches.h"
 
+#define MAX_HOSTS            16           /* names of --allow-host */
 #define MAX_LOCAL            128          /* connections on the local socket */
 #define MAX_UNFINISHED       (256U << 20) /* bytes of unfinished input of all connections */
 #define MAX_LOCAL_UNFINISHED (64U << 20)  /* ... on the local socket */
+#define MAX_TTL_S            31536000     /* a year */
+
+struct serve_options {
+    const char *listen;
+    struct sp_option_list hosts;
+    uint64_t max_connections;
+    bool has_no_local_socket;
+    const char *token_file;    /* of --token-file: another spelling of auth.token_file */
+    bool has_no_auth;          /* ws:// without a token */
+    bool is_anonymous_allowed; /* the same, also beyond loopback */
+    struct sp_auth_options auth;
+    uint64_t max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
+    bool has_no_cgroups, accepts_exposure;
+    const char *approve; /* NULL: not given */
+    struct sp_option_list rules, approvers;
+    bool has_metrics;
+    const char *log_level, *log_format;
+};
+
+/* The verifier parses the number itself; here it is only checked. */
+static const char *read_clock_skew(const char *argument, void *value)
+{
+    uint64_t seconds;
+
+    *(const char **)value = argument;
+    return sp_str_to_u64(sp_str_of(argument), UINT32_MAX, &seconds)
+               ? NULL
+               : "a number from 0 to 4294967295";
+}
+
+static const char *const auth_modes[] = {"capability-token", "signed-bearer-token", NULL};
+static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
+static const char *const log_formats[] = {"human", "json", NULL};
+
+static const struct sp_option options[] = {
+    SP_OPT_HEADING("Where to listen:"),
+    SP_OPT_STRING(struct serve_options, listen, "listen", "URL",
+                  "ws://IP:PORT, unix:///PATH or stdio (default ws://127.0.0.1:0)"),
+    SP_OPT(
+        LIST,
+        SP_OPT_WORDS("allow-host", "NAME", "accept this name in the Host header, too (repeatable)"),
+        SP_OPT_AT(struct serve_options, hosts, struct sp_option_list), .max = MAX_HOSTS),
+    SP_OPT_NUMBER(struct serve_options, max_connections, "max-connections", "N", 1, 1000000,
+                  "limit of connections (default 1024)"),
+    SP_OPT_FLAG(
+        struct serve_options, has_no_local_socket, "no-local-socket",
+        "do not also listen for `sallyport ps`, `logs`, `attach` and `kill`, on a socket in "
+        "the runtime directory of this user"),
+    SP_OPT_HEADING(
+        "Who may connect (ws://): clients that have the token, as `?token=TOKEN` in the "
+        "URL or as `Authorization: Bearer TOKEN`. Without these options the server makes "
+        "a token when it starts, and prints it as part of the URL."),
+    SP_OPT_STRING(struct serve_options, token_file, "token-file", "FILE",
+                  "read the token from FILE, and print the URL without it"),
+    SP_OPT_FLAG(struct serve_options, has_no_auth, "no-auth",
+                "no token: every user and program of this machine may run commands here"),
+    SP_OPT_FLAG(struct serve_options, is_anonymous_allowed, "allow-anonymous",
+                "as --no-auth, also when listening beyond loopback"),
+    SP_OPT_CHOICE(struct serve_options, auth.mode, "ws-auth", "MODE", auth_modes,
+                  "capability-token or signed-bearer-token"),
+    SP_OPT_STRING(struct serve_options, auth.token_file, "ws-token-file", "FILE",
+                  "the capability token"),
+    SP_OPT_STRING(struct serve_options, auth.token_sha256, "ws-token-sha256", "HEX",
+                  "or its SHA-256"),
+    SP_OPT_STRING(struct serve_options, auth.shared_secret_file, "ws-shared-secret-file", "FILE",
+                  "the secret of signed tokens (HS256)"),
+    SP_OPT_STRING(struct serve_options, auth.issuer, "ws-issuer", "TEXT",
+                  "the issuer that a signed token must have"),
+    SP_OPT_STRING(struct serve_options, auth.audience, "ws-audience", "TEXT",
+                  "the audience that a signed token must have"),
+    SP_OPT_READ(struct serve_options, auth.max_clock_skew_seconds, "ws-max-clock-skew-seconds", "N",
+                read_clock_skew, "tolerance for the times of a signed token (default 30)"),
+    SP_OPT_HEADING("Limits:"),
+    SP_OPT_NUMBER(struct serve_options, max_processes, "max-processes", "N", 1, 1000000,
+                  "limit of processes, closed ones included (default 10000)"),
+    SP_OPT_NUMBER(struct serve_options, session_ttl_s, "session-ttl", "SECONDS", 0, MAX_TTL_S,
+                  "how long the session of a lost connection is kept (default 30)"),
+    SP_OPT_NUMBER(struct serve_options, closed_ttl_s, "closed-ttl", "SECONDS", 0, MAX_TTL_S,
+                  "how long a closed process can be read (default 30)"),
+    SP_OPT_FLAG(struct serve_options, has_no_cgroups, "no-cgroups",
+                "find the processes of a command by parentage, not by cgroup"),
+    SP_OPT_FLAG(struct serve_options, accepts_exposure, "expose-to-sandboxes",
+                "with --no-auth: run confined commands with network, too, though they can reach "
+                "this server and ask for a command without a sandbox"),
+    SP_OPT_NUMBER(struct serve_options, concurrent_requests, "concurrent-requests", "N", 1,
+                  UINT64_MAX, "accepted for compatibility: no request ever stalls another"),
+    SP_OPT_HEADING("Permission to run commands:"),
+    SP_OPT_STRING(struct serve_options, approve, "approve", "POLICY",
+                  "judge every start first: untrusted, on-failure, on-request, never, or the JSON "
+                  "of granular (default: every start is permitted)"),
+    SP_OPT_LIST(struct serve_options, rules, "rules", "FILE",
+                "rules besides those of the usual places (repeatable)"),
+    SP_OPT_LIST(struct serve_options, approvers, "approver", "WHO",
+                "who answers questions: deny, program:PATH or client; A,B: both are asked at once; "
+                "given again: asked if those before gave no answer (default: approver of the "
+                "configuration, else deny)"),
+    SP_OPT_HEADING("Operation:"),
+    SP_OPT_FLAG(struct serve_options, has_metrics, "metrics",
+                "answer GET /metrics also beyond loopback"),
+    SP_OPT_CHOICE(struct serve_options, log_level, "log-level", "LEVEL", log_levels,
+                  "error, warn, info or debug (default warn)"),
+    SP_OPT_CHOICE(struct serve_options, log_format, "log-format", "FORMAT", log_formats,
+                  "human or json (default human)"),
+    SP_OPT_END,
+};
 
 struct serve {
     struct sp_loop *loop;
     struct sp_server *server;
     struct sp_rpc rpc;
     struct sp_auth *auth;
-    char token[SP_AUTH_TOKEN_LEN + 1]; /* made here; "": none, or it was printed */
+    char token[SP_AUTH_TOKEN_LEN + 1]; /* that we made; "": none, or printed already */
     struct sp_listener *listener;
     struct sp_listener *local; /* NULL: none */
     struct sp_ending ending;
     char runtime_dir[512];
     struct sp_hidden_paths hidden_paths;
-    struct sp_serve_approve *approve; /* NULL: the clients have decided */
+    struct sp_serve_approve *approve; /* NULL: every start is permitted */
 };
 
-/* ---- authority ---- */
+/* ---- authentication ---- */
 
-static int check_authority(struct serve *s, struct sp_serve_options *o,
-                           const struct sp_listen_url *url, struct sp_err *e)
+static int open_auth(struct serve *s, struct serve_options *o, const struct sp_listen_url *url,
+                     struct sp_err *e)
 {
     if (o->auth.mode == NULL && o->auth.token_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-token-file` requires `--ws-auth capability-token`");
-    if (o->own_token_file != NULL) {
+    if (o->token_file != NULL) {
         if (o->auth.token_file != NULL || o->auth.token_sha256 != NULL ||
             (o->auth.mode != NULL && strcmp(o->auth.mode, "capability-token") != 0))
             return sp_fail(e, SP_E_INVALID, 0,
                            "`--token-file` cannot be combined with another kind of token");
         o->auth.mode = "capability-token";
-        o->auth.token_file = o->own_token_file;
+        o->auth.token_file = o->token_file;
     }
     const int r = sp_auth_new(&o->auth, &s->auth, e);
     if (r < 0)
@@ -77,7 +183,7 @@ static int check_authority(struct serve *s, struct sp_serve_options *o,
     return 0;
 }
 
-/* The first line of stdout. The token is not needed after it. */
+/* The first line of stdout. The token is erased: nothing needs it afterwards. */
 static int print_url(struct serve *s, struct sp_err *e)
 {
     const bool has_token = s->token[0] != 0;
@@ -135,9 +241,9 @@ static void on_metrics(void *user, struct sp_buf *out)
     sp_metrics_write(&s->rpc, &net, out);
 }
 
-/* ---- beginning and end ---- */
+/* ---- setting up ---- */
 
-/* As many descriptors as we may have; commands get what we were started with. */
+/* Raises our limit of descriptors; commands get the limit that we were started with. */
 static void raise_nofile(struct rlimit *ret_before)
 {
     struct rlimit l;
@@ -150,11 +256,11 @@ static void raise_nofile(struct rlimit *ret_before)
     if (ret_before->rlim_max < l.rlim_max && setrlimit(RLIMIT_NOFILE, &l) == 0)
         return;
     l = (struct rlimit){ret_before->rlim_max, ret_before->rlim_max};
-    (void)setrlimit(RLIMIT_NOFILE, &l); /* up to the hard limit is always allowed */
+    (void)setrlimit(RLIMIT_NOFILE, &l); /* always allowed up to the hard limit */
 }
 
-/* What would let a confined command ask us for an unconfined one. */
-static int find_hidden_paths(struct serve *s, const struct sp_serve_options *o,
+/* The sockets and secrets by which a confined command could ask us for an unconfined one. */
+static int find_hidden_paths(struct serve *s, const struct serve_options *o,
                              const struct sp_listen_url *url, struct sp_err *e)
 {
     char socket[sizeof url->addr.un.sun_path + 1] = "";
@@ -169,8 +275,8 @@ static int find_hidden_paths(struct serve *s, const struct sp_serve_options *o,
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
 }
 
-/* For this user's `ps`, `logs`, `attach` and `kill`: who may open the folder needs no token.
- * Without it everything else still works. */
+/* For `ps`, `logs`, `attach` and `kill` of this user: the directory is private, so the socket needs
+ * no token. A failure is only logged: the server works without it. */
 static void listen_locally(struct serve *s, const struct sp_listen_options *like)
 {
     struct sp_listen_options o = *like;
@@ -191,15 +297,14 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
         sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
 }
 
-/* The shell is the one that clients are told of. */
-static int open_approvals(struct serve *s, const struct sp_serve_options *o, struct sp_err *e)
+static int open_approvals(struct serve *s, const struct serve_options *o, struct sp_err *e)
 {
     const struct sp_serve_approve_ask ask = {
         .loop = s->loop,
         .policy = o->approve,
-        .rules = o->rules,
-        .approvers = o->approver_count != 0 ? o->approvers : NULL,
-        .shell = s->rpc.host.shell_path,
+        .rules = o->rules.items,
+        .approvers = o->approvers.items,
+        .shell = s->rpc.host.shell_path, /* the one that clients are told */
         .environ = environ,
     };
 
@@ -212,21 +317,21 @@ static int open_approvals(struct serve *s, const struct sp_serve_options *o, str
     return 0;
 }
 
-/* What decides about the commands of this and any other sallyport of the user. A process that can
- * read the audit log can lock it, and all starts would wait for that. */
-static int find_own_places(struct serve *s, const struct sp_serve_options *o, struct sp_err *e)
+/* Files that decide what this and any other sallyport of the user may run. The audit log is among
+ * them: a process that can read it can lock it, and all starts would wait. */
+static int find_own_places(struct serve *s, const struct serve_options *o, struct sp_err *e)
 {
     const struct sp_own_places_ask ask = {
         .config = s->approve == NULL ? NULL : sp_serve_approve_config(s->approve),
-        .rules = o->rules,
-        .approvers = o->approvers,
+        .rules = o->rules.items,
+        .approvers = o->approvers.items,
         .token_file = o->auth.token_file,
     };
 
     return sp_own_places_find(&ask, &s->hidden_paths, e);
 }
 
-static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
+static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
     struct sp_listen_url url = {0};
     struct rlimit nofile;
@@ -236,7 +341,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
     if (r == 0)
         r = sp_listen_parse(o->listen, &url, e);
     if (r == 0)
-        r = check_authority(s, o, &url, e);
+        r = open_auth(s, o, &url, e);
     if (r == 0)
         r = find_hidden_paths(s, o, &url, e);
     if (r == 0)
@@ -250,8 +355,8 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
         r = find_own_places(s, o, e);
     if (r < 0)
         return r;
-#ifndef __SANITIZE_ADDRESS__         /* which looks at itself from outside when it ends */
-    (void)prctl(PR_SET_DUMPABLE, 0); /* tokens and everybody's output are in our memory */
+#ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* tokens, and the output of all clients, are in our memory */
 #endif
     raise_nofile(&nofile);
     const struct sp_server_options so = {
@@ -281,7 +386,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the counters");
     const struct sp_listen_options lo = {
         .auth = s->auth,
-        .hosts = o->hosts,
+        .hosts = o->hosts.items,
         .has_metrics = o->has_metrics || url.is_loopback,
         .is_narrow = true,
         .max_unfinished = MAX_UNFINISHED,
@@ -300,7 +405,7 @@ static int begin(struct serve *s, struct sp_serve_options *o, struct sp_err *e)
     return r == 0 && url.kind != SP_LISTEN_STDIO ? print_url(s, e) : r;
 }
 
-static void end(struct serve *s)
+static void end_serving(struct serve *s)
 {
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
@@ -316,21 +421,63 @@ static void end(struct serve *s)
     sp_loop_free(s->loop);
 }
 
-int sp_cmd_serve(int argc, char **argv)
+/* NULL: the options fit together. */
+static const char *find_misuse(const struct serve_options *o)
 {
-    struct sp_serve_options o = {0};
+    const bool has_token = o->token_file != NULL || o->auth.mode != NULL ||
+                           o->auth.token_file != NULL || o->auth.token_sha256 != NULL ||
+                           o->auth.shared_secret_file != NULL;
+
+    if (has_token && o->has_no_auth)
+        return "--no-auth cannot be combined with a token";
+    if (has_token && o->is_anonymous_allowed)
+        return "--allow-anonymous cannot be combined with a token";
+    if (o->approve == NULL && (o->rules.count > 0 || o->approvers.count > 0))
+        return "--rules and --approver judge nothing without --approve";
+    return NULL;
+}
+
+static int run_serve(void *values, char **operands)
+{
+    struct serve_options *o = values;
     struct serve s = {0};
     struct sp_err e = {0};
-    const int usage = sp_serve_options_read(argc, argv, &o);
+    const char *misuse = find_misuse(o);
 
-    if (usage != SP_EXIT_OK) {
-        sp_serve_options_done(&o);
-        return usage < 0 ? SP_EXIT_OK : usage;
-    }
-    int r = begin(&s, &o, &e);
+    (void)operands;
+    if (misuse != NULL)
+        return sp_command_misused(&sp_command_serve, misuse);
+    if (o->log_level != NULL)
+        (void)sp_log_set_level(o->log_level);
+    if (o->log_format != NULL)
+        sp_log_set_json(strcmp(o->log_format, "json") == 0);
+    int r = begin_serving(&s, o, &e);
     if (r == 0)
         r = sp_loop_run(s.loop, &e);
-    end(&s);
-    sp_serve_options_done(&o);
+    end_serving(&s);
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
+
+static int serve_main(int argc, char **argv)
+{
+    struct serve_options o = {.listen = "ws://127.0.0.1:0",
+                              .max_connections = 1024,
+                              .max_processes = 10000,
+                              .session_ttl_s = 30,
+                              .closed_ttl_s = 30};
+
+    return sp_command_run(&sp_command_serve, argc, argv, &o, run_serve);
+}
+
+const struct sp_cli_command sp_command_serve = {
+    .name = "serve",
+    .summary = "run the exec-server: processes over WebSocket, a unix socket or stdio",
+    .usage = "sallyport serve [OPTIONS]\n"
+             "\n"
+             "Runs processes for clients of the exec-server protocol. The first line of stdout is\n"
+             "the URL.\n",
+    .notes = "SIGTERM, SIGINT and SIGHUP end the server and every process it runs; exit status 0.\n"
+             "Example: sallyport serve --listen ws://127.0.0.1:8765 --log-level info\n",
+    .options = options,
+    .main = serve_main,
+};

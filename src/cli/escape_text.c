@@ -6,8 +6,8 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 
-/* The character at the beginning of valid UTF-8, and its length. */
-static uint32_t decode(struct sp_str s, size_t *ret_len)
+/* The first character of valid UTF-8, and its length. */
+static uint32_t decode_utf8(struct sp_str s, size_t *ret_len)
 {
     const unsigned char *b = (const unsigned char *)s.p;
 
@@ -26,7 +26,7 @@ static bool is_harmless(uint32_t c)
 {
     if (c < 0x20 || (c >= 0x7F && c < 0xA0))
         return false;
-    /* These turn what stands around them, so that it reads as something else, or are not seen. */
+    /* Invisible, or they reverse the text around them, so that it reads as something else. */
     return c != 0x00AD && c != 0x061C && c != 0x180E && !(c >= 0x200B && c <= 0x200F) &&
            !(c >= 0x2028 && c <= 0x202E) && !(c >= 0x2060 && c <= 0x206F) && c != 0xFEFF;
 }
@@ -56,7 +56,7 @@ bool sp_plain_add(struct sp_buf *out, struct sp_str text)
             sp_utf8_valid_prefix((struct sp_str){text.p, text.n < 4 ? text.n : 4}) == 0) {
             ok = add_escape(out, (unsigned char)text.p[0]);
         } else {
-            const uint32_t c = decode(text, &len);
+            const uint32_t c = decode_utf8(text, &len);
 
             ok = is_harmless(c) ? sp_buf_add(out, text.p, len) : add_escape(out, c);
         }
@@ -65,8 +65,8 @@ bool sp_plain_add(struct sp_buf *out, struct sp_str text)
     return ok;
 }
 
-/* Bytes at the end that may become something else with those that follow. */
-static size_t open_end(struct sp_str s)
+/* The length of an unfinished character or of a CR at the end: the next piece decides about it. */
+static size_t unfinished_end(struct sp_str s)
 {
     if (s.n > 0 && s.p[s.n - 1] == '\r')
         return 1;
@@ -81,8 +81,8 @@ static size_t open_end(struct sp_str s)
     return 0;
 }
 
-/* Lines, each with its end if it has one; CR LF ends one too. */
-static bool add_lines(struct sp_buf *out, struct sp_str text)
+/* Keeps line feeds and tabs; CR LF becomes LF. */
+static bool add_output_lines(struct sp_buf *out, struct sp_str text)
 {
     bool ok = true;
 
@@ -111,15 +111,15 @@ bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
     if (rest->n > 0) {
         if (!sp_buf_add(&all, rest->bytes, rest->n) || !sp_buf_add_str(&all, piece))
             return false;
-        piece = (struct sp_str){all.data, all.len};
+        piece = sp_buf_str(&all);
     }
-    rest->n = is_end ? 0 : open_end(piece);
+    rest->n = is_end ? 0 : unfinished_end(piece);
     if (rest->n > 0)
         memcpy(rest->bytes, piece.p + piece.n - rest->n, rest->n);
-    return add_lines(out, (struct sp_str){piece.p, piece.n - rest->n});
+    return add_output_lines(out, (struct sp_str){piece.p, piece.n - rest->n});
 }
 
-static bool is_word(struct sp_str s)
+static bool is_shell_word(struct sp_str s)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "%+,-./:=@_";
@@ -132,7 +132,7 @@ static bool is_word(struct sp_str s)
 
 bool sp_plain_add_word(struct sp_buf *out, struct sp_str word)
 {
-    if (is_word(word))
+    if (is_shell_word(word))
         return sp_buf_add_str(out, word);
     bool ok = sp_buf_add(out, "'", 1);
     while (ok && word.n > 0) {
@@ -163,7 +163,7 @@ void sp_plain_say(const char *before, const char *text)
     if (ok)
         (void)fwrite(line.data, 1, line.len, stderr);
     else
-        (void)fprintf(stderr, "%s: no memory to say what is wrong\n", before);
+        (void)fprintf(stderr, "%s: out of memory for an error message\n", before);
 }
 
 size_t sp_plain_width(struct sp_str plain)

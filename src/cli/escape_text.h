@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain: what others have written, for a terminal: it says what is there and does nothing.
+ * escape_text: text of others (commands, servers, files) made safe for a terminal.
  */
 #ifndef SP_CLI_ESCAPE_TEXT_H
 #define SP_CLI_ESCAPE_TEXT_H
 
 #include "base/buf.h"
 
-/* Appends text with control characters, marks that turn the direction of writing, and bytes that
- * are not UTF-8 as escapes: \n \t \x1b \u202e. false: no room. */
+/* Appends text with control characters, marks that change the writing direction, and bytes that are
+ * not UTF-8 as escapes: \n \t \x1b \u202e. false: out of memory, or out->max is reached. */
 bool sp_plain_add(struct sp_buf *out, struct sp_str text);
 
-/* What a stream has said so far and cannot be shown yet: the beginning of a character, or a CR. */
+/* The end of a piece that cannot be shown yet: the beginning of a character, or a CR. */
 struct sp_plain_rest {
     char bytes[4];
     size_t n;
 };
-/* The same for the output of a program that comes in pieces: line ends and tabs stay. is_end: no
- * more will come. */
+/* The same for output of a program that arrives in pieces; line feeds and tabs stay. is_end: this
+ * is the last piece. */
 bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
                          struct sp_plain_rest *rest);
 
-/* The same as a word for a shell: quoted where it must be. */
+/* The same as a word of a shell, quoted if necessary. */
 bool sp_plain_add_word(struct sp_buf *out, struct sp_str word);
-/* "before: text" on stderr, where others had a hand in the text. Its lines stay lines. */
+/* Prints "before: text" on stderr, escaped; line feeds in the text stay. */
 void sp_plain_say(const char *before, const char *text);
-/* The columns that plain text takes, one for each character. */
+/* The width of escaped text: one column a character. */
 size_t sp_plain_width(struct sp_str plain);
 
 #endif

@@ -6,22 +6,14 @@
 #include "cli/cli.h"
 #include "cli/escape_text.h"
 
-static const struct sp_command
-    old_serve = {.name = "serve",
-                 .summary = "run the exec-server: processes over WebSocket, a unix socket or stdio",
-                 .main = sp_cmd_serve},
-    old_mcp = {.name = "mcp",
-               .summary = "tools for any agent: run commands over the Model Context Protocol",
-               .main = sp_cmd_mcp};
-
-static const struct sp_command internal_cell = {.name = "cell", .main = sp_cmd_cell};
-static const struct sp_command internal_http = {.name = "http", .main = sp_cmd_http};
-static const struct sp_command internal_patch = {.name = "patch-inside",
-                                                 .main = sp_cmd_patch_inside};
+static const struct sp_cli_command internal_cell = {.name = "cell", .main = sp_cmd_cell};
+static const struct sp_cli_command internal_http = {.name = "http", .main = sp_cmd_http};
+static const struct sp_cli_command internal_patch = {.name = "patch-inside",
+                                                     .main = sp_cmd_patch_inside};
 
 /* In the order of `sallyport help`. */
-static const struct sp_command *const commands[] = {
-    &old_serve,        &sp_command_exec,  &old_mcp,           &sp_command_sandbox,
+static const struct sp_cli_command *const commands[] = {
+    &sp_command_serve, &sp_command_exec,  &sp_command_mcp,    &sp_command_sandbox,
     &sp_command_patch, &sp_command_rules, &sp_command_audit,  &sp_command_doctor,
     &sp_command_ps,    &sp_command_logs,  &sp_command_attach, &sp_command_kill,
     &internal_cell,    &internal_http,    &internal_patch,

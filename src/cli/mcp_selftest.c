@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/clock.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
@@ -24,10 +25,10 @@
 #define ANSWER_MS  30000
 #define ANSWER_MAX (8U << 20)
 
-/* A server of our own, and what it last said. */
+/* The server that is tested, and its last answer. */
 struct host {
     pid_t pid;
-    int to, from; /* -1: not there */
+    int to, from; /* its stdin and stdout; -1: closed */
     struct sp_buf in;
     struct sp_json json;
     unsigned id;
@@ -36,7 +37,7 @@ struct host {
 
 /* ---- the server ---- */
 
-static int start(struct host *h, int argc, char **argv)
+static int start_server(struct host *h, int argc, char **argv)
 {
     auto_free char **args = calloc((size_t)argc + 3, sizeof *args);
     posix_spawn_file_actions_t actions;
@@ -73,8 +74,8 @@ static int start(struct host *h, int argc, char **argv)
     return err == 0 ? 0 : -1;
 }
 
-/* Its input ends, and so must it. */
-static bool end(struct host *h)
+/* Closes its input; it has to exit with 0 then. */
+static bool end_server(struct host *h)
 {
     int status = 0;
 
@@ -92,24 +93,16 @@ static bool end(struct host *h)
     return false;
 }
 
-/* ---- asking it ---- */
+/* ---- requests ---- */
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* Reads until a line is there: its length, 0 if there will be none. */
+/* Reads a line into h->in and returns its length; 0: end, error or timeout. */
 static size_t read_line(struct host *h)
 {
-    const int64_t deadline = now_ms() + ANSWER_MS;
+    const int64_t deadline = (int64_t)sp_clock_ms() + ANSWER_MS;
 
     for (;;) {
         const char *end_of_line = h->in.len == 0 ? NULL : memchr(h->in.data, '\n', h->in.len);
-        const int64_t left = deadline - now_ms();
+        const int64_t left = deadline - (int64_t)sp_clock_ms();
         struct pollfd p = {.fd = h->from, .events = POLLIN};
 
         if (end_of_line != NULL)
@@ -124,21 +117,9 @@ static size_t read_line(struct host *h)
     }
 }
 
-static bool write_all(int fd, const struct sp_buf *text)
-{
-    for (size_t at = 0; at < text->len;) {
-        const ssize_t n = write(fd, text->data + at, text->len - at);
-
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n < 0 ? 0 : (size_t)n;
-    }
-    return true;
-}
-
-/* The token of the answer's `result`; SP_JSON_NONE: there is none. `params` is what follows
- * "params":{ and ends before the last brace. */
-static uint32_t ask(struct host *h, const char *method, const char *params, bool is_modern)
+/* Returns the token of the answer's `result`, or SP_JSON_NONE. `params` are the members of the
+ * params object, without its braces. */
+static uint32_t ask_host(struct host *h, const char *method, const char *params, bool is_modern)
 {
     static const char modern[] =
         "\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"" SP_MCP_MODERN "\","
@@ -150,8 +131,8 @@ static uint32_t ask(struct host *h, const char *method, const char *params, bool
         method, params, is_modern && params[0] != 0 ? "," : "", is_modern ? modern : "");
     struct sp_err e = {0};
 
-    h->in.len = 0; /* one question at a time: what is left over is nobody's */
-    if (!ok || !write_all(h->to, &out))
+    h->in.len = 0; /* one request at a time: nothing of an earlier answer is needed */
+    if (!ok || sp_write_all(h->to, out.data, out.len) != 0)
         return SP_JSON_NONE;
     const size_t n = read_line(h);
     if (n == 0 || sp_json_parse(&h->json, h->in.data, n, &e) < 0)
@@ -159,14 +140,14 @@ static uint32_t ask(struct host *h, const char *method, const char *params, bool
     return sp_json_get(&h->json, 0, "result");
 }
 
-static uint32_t call(struct host *h, const char *tool, const char *arguments)
+static uint32_t call_tool(struct host *h, const char *tool, const char *arguments)
 {
     auto_buf struct sp_buf params = {0};
 
     if (!sp_buf_printf(&params, "\"name\":\"%s\",\"arguments\":{%s}", tool, arguments) ||
         !sp_buf_add(&params, "", 1))
         return SP_JSON_NONE;
-    const uint32_t result = ask(h, "tools/call", params.data, true);
+    const uint32_t result = ask_host(h, "tools/call", params.data, true);
     return result == SP_JSON_NONE ? SP_JSON_NONE
                                   : sp_json_get(&h->json, result, "structuredContent");
 }
@@ -188,9 +169,9 @@ static bool get_number(struct host *h, uint32_t object, const char *key, int64_t
     return token != SP_JSON_NONE && sp_json_i64(&h->json, token, ret);
 }
 
-/* ---- what is tried ---- */
+/* ---- the tests ---- */
 
-static void tell(struct host *h, bool is_good, const char *what)
+static void report_test(struct host *h, bool is_good, const char *what)
 {
     h->tried++;
     h->failed += !is_good;
@@ -206,53 +187,55 @@ static void tell(struct host *h, bool is_good, const char *what)
 
 static void try_protocol(struct host *h)
 {
-    uint32_t r = ask(h, "server/discover", "", true);
+    uint32_t r = ask_host(h, "server/discover", "", true);
 
-    tell(h, r != SP_JSON_NONE && sp_json_get(&h->json, r, "supportedVersions") != SP_JSON_NONE,
-         "server/discover answers (" SP_MCP_MODERN ")");
-    r = ask(h, "initialize",
-            "\"protocolVersion\":\"" SP_MCP_LEGACY_NEWEST
-            "\",\"capabilities\":{},\"clientInfo\":{\"name\":\"selftest\",\"version\":\"1\"}",
-            false);
-    tell(h, has_text(h, r, "protocolVersion", SP_MCP_LEGACY_NEWEST),
-         "initialize answers (" SP_MCP_LEGACY_NEWEST ")");
-    r = ask(h, "tools/list", "", true);
+    report_test(h,
+                r != SP_JSON_NONE && sp_json_get(&h->json, r, "supportedVersions") != SP_JSON_NONE,
+                "server/discover answers (" SP_MCP_MODERN ")");
+    r = ask_host(h, "initialize",
+                 "\"protocolVersion\":\"" SP_MCP_LEGACY_NEWEST
+                 "\",\"capabilities\":{},\"clientInfo\":{\"name\":\"selftest\",\"version\":\"1\"}",
+                 false);
+    report_test(h, has_text(h, r, "protocolVersion", SP_MCP_LEGACY_NEWEST),
+                "initialize answers (" SP_MCP_LEGACY_NEWEST ")");
+    r = ask_host(h, "tools/list", "", true);
     const uint32_t tools = r == SP_JSON_NONE ? r : sp_json_get(&h->json, r, "tools");
-    tell(h, tools != SP_JSON_NONE && h->json.tokens[tools].children == 8, "tools/list has 8 tools");
+    report_test(h, tools != SP_JSON_NONE && h->json.tokens[tools].children == 8,
+                "tools/list has 8 tools");
 }
 
 static void try_command(struct host *h)
 {
     int64_t code = -1;
-    const uint32_t r = call(h, "exec_command", "\"cmd\":\"echo it $((20 + 3)) runs\"");
+    const uint32_t r = call_tool(h, "exec_command", "\"cmd\":\"echo it $((20 + 3)) runs\"");
 
-    tell(h,
-         has_text(h, r, "output", "it 23 runs") && get_number(h, r, "exit_code", &code) &&
-             code == 0,
-         "exec_command runs a command");
+    report_test(h,
+                has_text(h, r, "output", "it 23 runs") && get_number(h, r, "exit_code", &code) &&
+                    code == 0,
+                "exec_command runs a command");
 }
 
 static void try_terminal(struct host *h)
 {
     char arguments[200];
     int64_t session = 0;
-    uint32_t r =
-        call(h, "exec_command", "\"argv\":[\"cat\"],\"tty\":true,\"until\":{\"quiet_ms\":300}");
+    uint32_t r = call_tool(h, "exec_command",
+                           "\"argv\":[\"cat\"],\"tty\":true,\"until\":{\"quiet_ms\":300}");
 
     (void)get_number(h, r, "session_id", &session);
-    tell(h, has_text(h, r, "state", "reading_terminal"),
-         "a program that waits for input is seen to wait");
+    report_test(h, has_text(h, r, "state", "reading_terminal"),
+                "a program that waits for input is seen to wait");
     (void)snprintf(arguments, sizeof arguments,
                    "\"session_id\":%lld,\"chars\":\"typed\\n\",\"yield_time_ms\":5000,"
                    "\"until\":{\"pattern\":\"typed[[:space:]]+typed\"}",
                    (long long)session);
-    r = call(h, "write_stdin", arguments);
-    tell(h, has_text(h, r, "output", "typed"), "write_stdin types, and waits for a pattern");
+    r = call_tool(h, "write_stdin", arguments);
+    report_test(h, has_text(h, r, "output", "typed"), "write_stdin types, and waits for a pattern");
     (void)snprintf(arguments, sizeof arguments, "\"session_id\":%lld", (long long)session);
-    r = call(h, "signal_session", arguments);
-    tell(h, has_text(h, r, "state", "exited"), "signal_session ends it");
-    r = call(h, "read_output", arguments);
-    tell(h, has_text(h, r, "output", "typed"), "read_output has its output after its end");
+    r = call_tool(h, "signal_session", arguments);
+    report_test(h, has_text(h, r, "state", "exited"), "signal_session ends it");
+    r = call_tool(h, "read_output", arguments);
+    report_test(h, has_text(h, r, "output", "typed"), "read_output has its output after its end");
 }
 
 int sp_mcp_selftest(int argc, char **argv)
@@ -260,7 +243,7 @@ int sp_mcp_selftest(int argc, char **argv)
     struct host h = {.to = -1, .from = -1, .in.max = ANSWER_MAX};
 
     (void)signal(SIGPIPE, SIG_IGN);
-    if (start(&h, argc, argv) < 0) {
+    if (start_server(&h, argc, argv) < 0) {
         (void)fprintf(stderr, "sallyport mcp: cannot start a server: %s\n", strerror(errno));
         return SP_EXIT_FAILED;
     }
@@ -268,7 +251,7 @@ int sp_mcp_selftest(int argc, char **argv)
     try_command(&h);
     try_terminal(&h);
     h.in.len = 0;
-    tell(&h, end(&h), "the server ends with its input");
+    report_test(&h, end_server(&h), "the server ends with its input");
     (void)printf("1..%u\n", h.tried);
     if (h.from >= 0)
         (void)close(h.from);

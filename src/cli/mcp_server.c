@@ -16,35 +16,31 @@
 #include "config/config_manager.h"
 #include "config/policy.h"
 #include "core/journal.h"
-#include "mcp/lines.h"
-#include "mcp/mcp_http.h"
 #include "sandbox/resolve.h"
 
-#define MAX_CONNECTIONS 256
+/* ---- where commands run ---- */
 
-/* ---- where ---- */
-
-/* What would let a confined command ask us for an unconfined one. */
+/* The sockets and files by which a confined command could ask us for an unconfined one. */
 static int find_hidden_paths(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_own_places_ask own = {.config = &s->config,
-                                          .rules = s->flags->rules,
-                                          .approvers = s->flags->approvers,
+                                          .rules = s->flags->rules.items,
+                                          .approvers = s->flags->approvers.items,
                                           .token_file = s->flags->token_file};
     int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
     bool ok = true;
 
-    for (size_t i = 0; ok && i < s->flags->listen_count; i++)
-        if (strncmp(s->flags->listen[i], "unix://", 7) == 0)
-            ok = sp_hidden_paths_add(&s->hidden_paths, s->flags->listen[i] + 7);
+    for (size_t i = 0; ok && i < s->flags->listen.count; i++)
+        if (strncmp(s->flags->listen.items[i], "unix://", 7) == 0)
+            ok = sp_hidden_paths_add(&s->hidden_paths, s->flags->listen.items[i] + 7);
     if (r == 0 && !ok)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     return r;
 }
 
-/* Hosts kill their servers: what stands in somebody's directory for one that is gone goes before
- * anything is run, and not with the first command. */
-static void sweep(void)
+/* Hosts kill their servers: placeholders that a killed one left in a workspace are removed now, not
+ * with the first command. */
+static void remove_stale_placeholders(void)
 {
     struct sp_journal *journal = NULL;
     char runtime_dir[512];
@@ -60,7 +56,7 @@ static int open_here(struct sp_mcp_server *s, struct sp_err *e)
 
     if (r < 0)
         return r;
-    sweep();
+    remove_stale_placeholders();
     s->cwd = sp_place_dir(s->flags->cwd, e);
     return s->cwd == NULL
                ? -(int)e->code
@@ -80,7 +76,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
     sp_loop_stop(s->loop);
 }
 
-/* The workspace is there, so the server has to say where before anything can be confined to it. */
+/* Waits for the server: without --cwd it names the workspace, which the policy needs. */
 static int open_there(struct sp_mcp_server *s, struct sp_err *e)
 {
     const char *cwd = s->flags->cwd != NULL ? s->flags->cwd : s->place.cwd;
@@ -111,9 +107,9 @@ static int open_there(struct sp_mcp_server *s, struct sp_err *e)
     return 0;
 }
 
-/* ---- under what ---- */
+/* ---- the policy and the approvals ---- */
 
-static void warn(void *user, const char *text)
+static void print_warning(void *user, const char *text)
 {
     (void)user;
     sp_plain_say("sallyport", text);
@@ -123,18 +119,19 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 {
     const struct sp_mcp_server *s = user;
 
-    sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, warn, user);
+    sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, print_warning, user);
     return s->mcp == NULL || sp_mcp_set_rules(s->mcp, rules, fingerprint);
 }
 
-/* Over stdio the terminal, if there is one, is the host's: it draws there, and reads the keys. */
+/* Over stdio the terminal, if there is one, belongs to the host, which draws there and reads keys.
+ */
 static int open_approvers(struct sp_mcp_server *s, struct sp_err *e)
 {
-    const bool is_stdio = s->flags->listen_count == 0;
-    const bool has_flags = s->flags->approver_count != 0;
+    const bool is_stdio = s->flags->listen.count == 0;
+    const bool has_flags = s->flags->approvers.items != NULL;
     const struct sp_approvers_ask ask = {
         .loop = s->loop,
-        .words = has_flags ? s->flags->approvers : (const char *const *)s->config.approvers,
+        .words = has_flags ? s->flags->approvers.items : (const char *const *)s->config.approvers,
         .is_configured = !has_flags,
         .choices = "deny, client, terminal or program:PATH",
         .has_client = true,
@@ -157,8 +154,8 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
     const struct sp_config_approvals_ask ask = {
         .policy = s->flags->approve,
         .cwd = s->place.is_local ? s->cwd : NULL,
-        .files = s->flags->rules,
-        .warn = warn,
+        .files = s->flags->rules.items,
+        .warn = print_warning,
         .loop = s->loop,
         .changed = on_rules,
         .user = s,
@@ -166,7 +163,8 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
     int r = sp_config_approvals(&s->config, &ask, &s->approvals, e);
 
     if (r == 0)
-        sp_judge_tell_doubtful(s->approvals.options.rules, s->is_open ? NULL : &s->policy, warn, s);
+        sp_judge_tell_doubtful(s->approvals.options.rules, s->is_open ? NULL : &s->policy,
+                               print_warning, s);
     if (r == 0)
         r = open_approvers(s, e);
     if (r == 0)
@@ -175,8 +173,8 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
     return r;
 }
 
-/* Whether the policy lets commands write the directory that we were started in. */
-static bool is_all_writable(const struct sp_mcp_server *s)
+/* Whether commands may write the directory that we happened to be started in. */
+static bool is_cwd_writable(const struct sp_mcp_server *s)
 {
     struct sp_resolved r = {0};
 
@@ -188,10 +186,10 @@ static bool is_all_writable(const struct sp_mcp_server *s)
     return can_write;
 }
 
-/* Hosts that people start from a desktop start their servers in / or in the home directory. */
+/* Hosts on a desktop start their servers in / or in the home directory, which is no project. */
 static int check_workspace(const struct sp_mcp_server *s, struct sp_err *e)
 {
-    if (!is_all_writable(s))
+    if (!is_cwd_writable(s))
         return 0;
     if (strcmp(s->cwd, "/") == 0)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -218,7 +216,186 @@ static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
     return r < 0 || !s->place.is_local ? r : sp_config_keep_dot_files(&s->config, &s->policy, e);
 }
 
-/* Without them commands run as they were asked, only slower: so a failure is none. */
+/* ---- further environments: --on given again ---- */
+
+/* Each has its own workspace under the policy of the server. It connects with its first command, so
+ * that one that cannot be reached does not keep the others from being used. */
+
+static int check_place_name(const struct sp_mcp_server *s, const char *name, struct sp_err *e)
+{
+    if (strstr(name, "://") != NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--on: several environments are told apart by name: write an "
+                       "[environments.NAME] into the configuration, with its url and cwd, and "
+                       "give --on NAME");
+    for (size_t i = 0; i < s->flags->on.count; i++)
+        if (s->flags->on.items[i] != name && strcmp(s->flags->on.items[i], name) == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "--on: `%s` is given twice", name);
+    return 0;
+}
+
+static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_place *p,
+                      struct sp_environment_spec *ret, struct sp_err *e)
+{
+    bool is_open = false;
+    int r = sp_config_place(&s->config, name, &p->place, e);
+
+    if (r < 0)
+        return r;
+    /* The workspace of `local` is --cwd or our directory, and both are about the first one. */
+    if (p->place.is_local)
+        return sp_fail(e, SP_E_INVALID, 0, "--on: give `local` as the first environment");
+    /* It is not connected yet, so it cannot be asked. */
+    if (p->place.cwd == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--on %s: give its directory as `cwd` in [environments.%s] of the "
+                       "configuration",
+                       p->place.name, p->place.name);
+    p->cwd = strdup(p->place.cwd);
+    if (p->cwd == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy a directory");
+    r = sp_place_there(s->loop, &p->place, &p->backend, e);
+    if (r == 0)
+        r = sp_config_policy(&s->config, s->policy_name, p->cwd, &p->policy, &is_open, e);
+    *ret = (struct sp_environment_spec){
+        .id = p->place.name,
+        .backend = p->backend,
+        .cwd = p->cwd,
+        .is_remote = true,
+        .has_own_policy = true,
+        .policy = is_open ? NULL : &p->policy,
+        .policy_name = s->policy_name,
+    };
+    return r;
+}
+
+static int open_places(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const size_t count = s->flags->on.count > 1 ? s->flags->on.count : 1;
+    int r = 0;
+
+    if (count > SP_ENVIRONMENTS_MAX)
+        return sp_fail(e, SP_E_LIMIT, 0, "--on: at most %d environments", SP_ENVIRONMENTS_MAX);
+    s->places = calloc(count, sizeof *s->places);
+    s->environments = calloc(count, sizeof *s->environments);
+    if (s->places == NULL || s->environments == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open the environments");
+    s->environments[0] = (struct sp_environment_spec){
+        .id = count > 1 ? s->place.name : "primary",
+        .backend = s->backend,
+        .cwd = s->cwd,
+        .is_remote = !s->place.is_local,
+    };
+    for (size_t i = 0; r == 0 && count > 1 && i < count; i++)
+        r = check_place_name(s, s->flags->on.items[i], e);
+    for (size_t i = 1; r == 0 && i < count; i++)
+        r = open_place(s, s->flags->on.items[i], &s->places[s->place_count++], &s->environments[i],
+                       e);
+    return r;
+}
+
+/* ---- instructions: what a model is told before its first call ---- */
+
+static bool add_place(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    return sp_buf_printf(out, "Commands run in ") && sp_plain_add(out, sp_str_of(s->cwd)) &&
+           (s->place.is_local ||
+            (sp_buf_printf(out, " on ") && sp_plain_add(out, sp_str_of(s->place.name)))) &&
+           sp_buf_printf(out, ".\n");
+}
+
+static bool add_environments(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    bool ok = s->place_count == 0 || (sp_buf_printf(out, "That is the environment ") &&
+                                      sp_plain_add(out, sp_str_of(s->place.name)) &&
+                                      sp_buf_printf(out, "; others, by environment_id:"));
+
+    for (size_t i = 0; ok && i < s->place_count; i++)
+        ok = sp_buf_printf(out, i == 0 ? " " : ", ") &&
+             sp_plain_add(out, sp_str_of(s->places[i].place.name)) && sp_buf_printf(out, " (") &&
+             sp_plain_add(out, sp_str_of(s->places[i].cwd)) && sp_buf_printf(out, ")");
+    return ok && (s->place_count == 0 || sp_buf_printf(out, ".\n"));
+}
+
+static bool add_sandbox(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    const bool has_network = s->is_open || s->policy.profile.has_network;
+
+    if (s->is_open)
+        return sp_buf_printf(out, "They are not confined.\n");
+    return sp_buf_printf(out, "They are confined by the sandbox ") &&
+           sp_plain_add(out, sp_str_of(s->policy_name)) &&
+           sp_buf_printf(
+               out,
+               "%s; the network is %s. What the sandbox denied is told in lines "
+               "that begin with `Sandbox denied:`; explain_denial says which rule it was.\n",
+               strcmp(s->policy_name, ":workspace") == 0
+                   ? ": everything can be read, and what is below the directory above and the "
+                     "temporary directories can be written, but for .git and the like"
+                   : "",
+               has_network ? "open" : "closed");
+}
+
+static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
+{
+    if (s->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+        return sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
+                                  "refused.\n");
+    if (!host_asks && !sp_approvers_has_others(s->approvers))
+        return sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
+                                  "what the sandbox and the rules do not allow is refused, so do "
+                                  "not ask for it.\n");
+    return sp_buf_printf(out,
+                         "To run a command outside of the sandbox, call exec_command with "
+                         "sandbox_permissions \"require_escalated\" and a justification: %s is "
+                         "asked. An answer that approval is pending means: repeat the same call.\n",
+                         host_asks ? "a person" : "the configured approver");
+}
+
+static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    bool ok = sp_buf_printf(
+        out, "A command that has not ended when a call answers is a session: write_stdin types "
+             "into it or, without characters, waits for more; `until` ends a wait at a pattern, "
+             "after silence, or when a port is open. `State:` says what the process is doing: "
+             "`reading_terminal` waits for input. A call of a host that sends no progress token "
+             "waits 47 s at most, whatever yield_time_ms says; its answer says so, and write_stdin "
+             "waits on.\n");
+
+    ok = ok && (s->flags->keeps_cancelled || s->config.mcp_keep_cancelled ||
+                sp_buf_printf(out, "An exec_command that is cancelled before its answer ends its "
+                                   "process; a later call does not.\n"));
+    if (s->config.exited_ttl_s > 0)
+        ok = ok && sp_buf_printf(out,
+                                 "The output of a session stays readable with read_output for "
+                                 "%llu s after its end was told; then its id is unknown.\n",
+                                 (unsigned long long)s->config.exited_ttl_s);
+    if (s->config.idle_ttl_s > 0)
+        ok = ok && sp_buf_printf(out, "A session that no call uses for %llu s is ended.\n",
+                                 (unsigned long long)s->config.idle_ttl_s);
+    if (s->flags->listen.count == 0)
+        return ok && sp_buf_printf(out, "Sessions end with the connection.\n");
+    return ok && s->config.detached_ttl_s > 0
+               ? sp_buf_printf(out,
+                               "Sessions outlive the connection; without one for %llu s they "
+                               "end.\n",
+                               (unsigned long long)s->config.detached_ttl_s)
+               : ok;
+}
+
+/* host_asks: the host can ask a person. To be freed; NULL: out of memory. */
+static char *write_instructions(const struct sp_mcp_server *s, bool host_asks)
+{
+    auto_buf struct sp_buf out = {0};
+
+    if (!add_place(&out, s) || !add_environments(&out, s) || !add_sandbox(&out, s) ||
+        !add_approvals(&out, s, host_asks) || !add_sessions(&out, s))
+        return NULL;
+    return strndup(out.data, out.len);
+}
+/* ---- beginning and end ---- */
+
+/* A failure is ignored: without snapshots commands only start slower. */
 static void open_snapshots(struct sp_mcp_server *s)
 {
     auto_free char *directory = NULL;
@@ -234,7 +411,7 @@ static void open_snapshots(struct sp_mcp_server *s)
     (void)sp_snapshots_new(&o, &s->snapshots, NULL);
 }
 
-/* Both the flag and the key have been checked. */
+/* Option and key have been checked. */
 static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s)
 {
     const char *when = s->flags->structured_output != NULL ? s->flags->structured_output
@@ -247,8 +424,8 @@ static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s
 
 static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 {
-    auto_free char *instructions = sp_mcp_instructions(s, true);
-    auto_free char *without_asking = sp_mcp_instructions(s, false);
+    auto_free char *instructions = write_instructions(s, true);
+    auto_free char *without_asking = write_instructions(s, false);
 
     if (instructions == NULL || without_asking == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the instructions");
@@ -271,7 +448,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
         .snapshots = s->snapshots,
     };
     sp_config_manager(&s->config, &s->manager);
-    s->manager.approvals.warn = warn;
+    s->manager.approvals.warn = print_warning;
     const struct sp_mcp_options o = {
         .loop = s->loop,
         .manager = &s->manager,
@@ -295,17 +472,18 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_config_ask ask = {
-        .file = s->flags->config_file, .sets = s->flags->sets, .environment = environ};
+        .file = s->flags->config.file, .sets = s->flags->config.sets.items, .environment = environ};
     int r = sp_config_load(&ask, &s->config, e);
 
     if (r < 0)
         return r;
     for (size_t i = 0; s->config.warnings != NULL && s->config.warnings[i] != NULL; i++)
-        warn(NULL, s->config.warnings[i]);
-#ifndef __SANITIZE_ADDRESS__         /* which looks at itself from outside when it ends */
-    (void)prctl(PR_SET_DUMPABLE, 0); /* tokens and everybody's output are in our memory */
+        print_warning(NULL, s->config.warnings[i]);
+#ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* tokens, and the output of all callers, are in our memory */
 #endif
-    r = sp_config_place(&s->config, s->flags->on[0], &s->place, e);
+    r = sp_config_place(&s->config, s->flags->on.count > 0 ? s->flags->on.items[0] : NULL,
+                        &s->place, e);
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
@@ -317,109 +495,34 @@ int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_err *e)
     if (r == 0)
         r = open_approvals(s, e);
     if (r == 0)
-        r = sp_mcp_places_open(s, e);
+        r = open_places(s, e);
     if (r < 0)
         return r;
     open_snapshots(s);
     return open_mcp(s, e);
 }
 
-/* ---- who asks ---- */
-
-static void on_finished(void *user)
+static void close_places(struct sp_mcp_server *s)
 {
-    sp_loop_stop(((struct sp_mcp_server *)user)->loop);
-}
-
-static int open_lines(struct sp_mcp_server *s, const char *path, struct sp_mcp_lines **ret,
-                      struct sp_err *e)
-{
-    const struct sp_mcp_lines_options o = {
-        .path = path,
-        .max_connections = MAX_CONNECTIONS,
-        .user = s,
-        .finished = on_finished,
-    };
-
-    return sp_mcp_lines_new(s->mcp, &o, ret, e);
-}
-
-static int open_http(struct sp_mcp_server *s, const char *url, struct sp_mcp_http **ret,
-                     struct sp_err *e)
-{
-    const struct sp_mcp_http_options o = {
-        .url = url,
-        .tokens = s->tokens.tokens,
-        .origins = s->flags->origins,
-        .allows_remote = s->flags->allows_remote,
-        .max_connections = MAX_CONNECTIONS,
-    };
-    int r = 0;
-
-    if (s->tokens.tokens[0] == NULL) {
-        sp_runtime_dir(s->runtime_dir, sizeof s->runtime_dir);
-        r = sp_mcp_tokens_open(s->flags->token_file, s->runtime_dir, &s->tokens, e);
-        if (r == 0 && s->tokens.made != NULL)
-            (void)fprintf(stderr, "sallyport: the bearer token is in %s\n", s->tokens.made);
+    for (size_t i = 0; i < s->place_count; i++) {
+        sp_backend_free(s->places[i].backend);
+        sp_policy_done(&s->places[i].policy);
+        free(s->places[i].cwd);
+        sp_config_place_done(&s->places[i].place);
     }
-    return r < 0 ? r : sp_mcp_http_new(s->mcp, &o, ret, e);
-}
-
-static int listen_at(struct sp_mcp_server *s, const char *url, size_t i, struct sp_err *e)
-{
-    const bool is_unix = strncmp(url, "unix:///", 8) == 0;
-    int r;
-
-    if (!is_unix && strncmp(url, "http://", 7) != 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "--listen: `%s` is neither unix:///PATH nor http://ADDRESS:PORT/PATH", url);
-    r = is_unix ? open_lines(s, url + 7, &s->lines[i], e) : open_http(s, url, &s->https[i], e);
-    if (r < 0)
-        return r;
-    (void)printf("%s\n", is_unix ? sp_mcp_lines_url(s->lines[i]) : sp_mcp_http_url(s->https[i]));
-    return fflush(stdout) == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "say the URL on stdout");
-}
-
-int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e)
-{
-    const size_t count = s->flags->listen_count;
-    int r = 0;
-
-    s->lines = calloc(count + 1, sizeof(struct sp_mcp_lines *));
-    s->https = calloc(count + 1, sizeof(struct sp_mcp_http *));
-    if (s->lines == NULL || s->https == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "listen");
-    if (count == 0)
-        return open_lines(s, NULL, &s->lines[0], e);
-    for (size_t i = 0; r == 0 && i < count; i++)
-        r = listen_at(s, s->flags->listen[i], i, e);
-    return r;
-}
-
-/* ---- its end ---- */
-
-static void end_transports(struct sp_mcp_server *s)
-{
-    const size_t count = s->flags->listen_count + 1;
-
-    for (size_t i = 0; s->lines != NULL && i < count; i++)
-        sp_mcp_lines_free(s->lines[i]);
-    for (size_t i = 0; s->https != NULL && i < count; i++)
-        sp_mcp_http_free(s->https[i]);
-    free(s->lines);
-    free(s->https);
+    free(s->places);
+    free(s->environments);
 }
 
 void sp_mcp_server_end(struct sp_mcp_server *s)
 {
-    end_transports(s);
-    sp_mcp_tokens_done(&s->tokens);
+    sp_mcp_server_unlisten(s);
     sp_mcp_free(s->mcp);
     sp_snapshots_free(s->snapshots);
     sp_hooks_done(&s->hooks);
     sp_approvers_free(s->approvers);
     sp_config_approvals_done(&s->approvals);
-    sp_mcp_places_done(s);
+    close_places(s);
     sp_backend_free(s->backend);
     sp_ending_done(&s->ending);
     sp_loop_free(s->loop);

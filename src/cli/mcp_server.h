@@ -1,21 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_server: what `sallyport mcp` is made of: where commands run, under what, who asks and who
- * answers.
+ * mcp_server: what `sallyport mcp` is made of. mcp_server.c sets up where commands run, under which
+ * policy and with whose approval; mcp_listen.c the transports.
  */
 #ifndef SP_CLI_MCP_SERVER_H
 #define SP_CLI_MCP_SERVER_H
 
 #include "approve/approvers.h"
 #include "approve/hooks.h"
-#include "cli/mcp_options.h"
-#include "cli/mcp_tokens.h"
+#include "cli/options.h"
 #include "cli/signals.h"
 #include "config/config_approvals.h"
 #include "config/config_place.h"
 #include "engine/snapshot.h"
 #include "mcp/mcp.h"
 #include "sandbox/hidden_paths.h"
+
+#define SP_MCP_TOKENS_MAX 64
+
+struct sp_mcp_flags {
+    const char *sandbox, *approve, *cwd, *token_file, *connect, *structured_output;
+    struct sp_option_list rules, approvers, listen, origins, on;
+    bool is_selftest, allows_remote, keeps_cancelled;
+    struct sp_config_options config;
+    int argc; /* all arguments, for the server of --selftest */
+    char **argv;
+};
+
+/* The bearer tokens of HTTP. */
+struct sp_mcp_tokens {
+    char *text;                                /* what the tokens point into */
+    const char *tokens[SP_MCP_TOKENS_MAX + 1]; /* NULL at the end */
+    char *made; /* the file that we wrote, and remove at the end; NULL: none */
+};
 
 struct sp_mcp_lines;
 struct sp_mcp_http;
@@ -36,14 +53,14 @@ struct sp_mcp_server {
     struct sp_config_place place;
     struct sp_hidden_paths hidden_paths;
     struct sp_backend *backend;
-    struct sp_backend_wait facts; /* of a server */
-    struct sp_err unreachable;    /* code NONE: it is not */
+    struct sp_backend_wait facts; /* about a server, while we wait for them */
+    struct sp_err unreachable;    /* code NONE: it answered */
     bool has_facts;
     char *cwd;
 
     struct sp_policy policy;
-    const char *policy_name; /* of the sandbox, as it was asked for */
-    bool is_open;            /* there is none */
+    const char *policy_name; /* as the option or the configuration has it */
+    bool is_open;            /* the policy confines nothing */
     struct sp_config_approvals approvals;
     struct sp_approvers *approvers;
     struct sp_hooks hooks;
@@ -55,25 +72,18 @@ struct sp_mcp_server {
     struct sp_manager_options manager;
     struct sp_mcp *mcp;
 
-    char runtime_dir[512];
     struct sp_mcp_tokens tokens;
-    struct sp_mcp_lines **lines; /* NULL at the end, as the next */
-    struct sp_mcp_http **https;
+    struct sp_mcp_lines **lines; /* by index of --listen; NULL: that one is HTTP */
+    struct sp_mcp_http **https;  /* the other way round */
 };
 
 /* Everything but the transports. *s is zero but for its flags, and to be ended also after a
  * failure. */
 int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_err *e);
-/* Whoever asks may ask from now on. */
-int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e);
 void sp_mcp_server_end(struct sp_mcp_server *s);
 
-/* mcp_places.c: the further environments of --on, after the first; s->environments is made. */
-int sp_mcp_places_open(struct sp_mcp_server *s, struct sp_err *e);
-void sp_mcp_places_done(struct sp_mcp_server *s);
-
-/* What a model is told about the place, by a host that can ask a person or not; to be freed. NULL:
- * no memory. */
-char *sp_mcp_instructions(const struct sp_mcp_server *s, bool host_asks);
+/* Opens the transports of --listen, or stdio, and prints their URLs. */
+int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e);
+void sp_mcp_server_unlisten(struct sp_mcp_server *s);
 
 #endif

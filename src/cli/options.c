@@ -49,7 +49,7 @@ static size_t collect_options(const struct sp_option *table, void *values, struc
     return count;
 }
 
-int sp_command_misused(const struct sp_command *c, const char *text)
+int sp_command_misused(const struct sp_cli_command *c, const char *text)
 {
     (void)fprintf(stderr, "sallyport %s: %s (see --help)\n", c->name, text);
     return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
@@ -58,7 +58,8 @@ int sp_command_misused(const struct sp_command *c, const char *text)
 /* ---- values ---- */
 
 /* "`x` is not a, b or c" */
-static void report_choices(const struct sp_command *c, const struct sp_option *o, const char *arg)
+static void report_choices(const struct sp_cli_command *c, const struct sp_option *o,
+                           const char *arg)
 {
     (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not", c->name, o->name, arg);
     for (size_t i = 0; o->choices[i] != NULL; i++)
@@ -70,7 +71,7 @@ static void report_choices(const struct sp_command *c, const struct sp_option *o
     (void)fputs(" (see --help)\n", stderr);
 }
 
-static bool append(const struct sp_command *c, const struct sp_option *o,
+static bool append(const struct sp_cli_command *c, const struct sp_option *o,
                    struct sp_option_list *list, const char *arg)
 {
     if (o->max != 0 && list->count == o->max) {
@@ -90,7 +91,7 @@ static bool append(const struct sp_command *c, const struct sp_option *o,
 }
 
 /* false: the argument is bad, and that has been reported. */
-static bool store(const struct sp_command *c, const struct found *f, const char *arg)
+static bool store(const struct sp_cli_command *c, const struct found *f, const char *arg)
 {
     const struct sp_option *o = f->option;
     void *value = f->value;
@@ -147,7 +148,7 @@ enum parsed { PARSED_GO, PARSED_HELP, PARSED_BAD };
 /* getopt_long parses: it accepts unambiguous beginnings of long options, and reports unknown
  * options itself, with args[0] in front. Long options are known to it by their index in `found` +
  * 256. */
-static enum parsed parse_options(const struct sp_command *c, const struct found *found,
+static enum parsed parse_options(const struct sp_cli_command *c, const struct found *found,
                                  size_t count, int argc, char **args)
 {
     struct option longs[MAX_OPTIONS + 2] = {0};
@@ -185,8 +186,9 @@ static enum parsed parse_options(const struct sp_command *c, const struct found 
     return PARSED_GO;
 }
 
-static int run_parsed(const struct sp_command *c, const struct found *found, size_t count, int argc,
-                      char **args, void *values, int (*run)(void *values, char **operands))
+static int run_parsed(const struct sp_cli_command *c, const struct found *found, size_t count,
+                      int argc, char **args, void *values,
+                      int (*run)(void *values, char **operands))
 {
     char text[160];
 
@@ -211,7 +213,7 @@ static int run_parsed(const struct sp_command *c, const struct found *found, siz
     return run(values, operands);
 }
 
-int sp_command_run(const struct sp_command *c, int argc, char **argv, void *values,
+int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *values,
                    int (*run)(void *values, char **operands))
 {
     struct found found[MAX_OPTIONS];
@@ -297,7 +299,8 @@ static void print_option(const struct sp_option *o, size_t indent)
     print_wrapped(o->help, indent, indent);
 }
 
-static void print_options(const struct sp_command *c, const struct sp_option *table, size_t indent)
+static void print_options(const struct sp_cli_command *c, const struct sp_option *table,
+                          size_t indent)
 {
     for (const struct sp_option *o = table; o->kind != SP_OPTION_END; o++) {
         if (o->kind == SP_OPTION_TABLE) {
@@ -312,7 +315,7 @@ static void print_options(const struct sp_command *c, const struct sp_option *ta
     }
 }
 
-void sp_command_print_help(const struct sp_command *c)
+void sp_command_print_help(const struct sp_cli_command *c)
 {
     const size_t indent = find_width(c->options, strlen("--help")) + 4;
 

@@ -87,7 +87,7 @@ struct sp_option {
     SP_OPT(READ, SP_OPT_WORDS(name, argument, help), .offset = offsetof(type, member), \
            .read = (read_))
 
-struct sp_command {
+struct sp_cli_command {
     const char *name;    /* as it is typed behind `sallyport` */
     const char *summary; /* for `sallyport help`; NULL: internal, not listed */
     const char *usage;   /* --help, above the options: synopsis and description */
@@ -103,14 +103,14 @@ struct sp_command {
 /* Parses, and calls `run` with the values and the operands (NULL at the end). Returns the exit
  * status: that of `run`, 0 after --help, or that of a wrong command line, which has been reported.
  * *values holds the defaults; the lists in it are freed at the end. */
-int sp_command_run(const struct sp_command *c, int argc, char **argv, void *values,
+int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *values,
                    int (*run)(void *values, char **operands));
 
 /* "sallyport NAME: text (see --help)" on stderr. Returns the exit status of a wrong command line.
  */
-int sp_command_misused(const struct sp_command *c, const char *text);
+int sp_command_misused(const struct sp_cli_command *c, const char *text);
 
-void sp_command_print_help(const struct sp_command *c);
+void sp_command_print_help(const struct sp_cli_command *c);
 
 /* --config and --set, of several commands. */
 struct sp_config_options {

@@ -5,10 +5,9 @@
 
 #include "base/auto.h"
 
-/* Where a question is written to. */
 struct page {
     struct sp_buf *out;
-    struct sp_buf *rest; /* what was left out, for the pages that follow */
+    struct sp_buf *rest; /* the middles that were left out, for the key `m` */
 };
 
 static bool add_cut(const struct page *p, const char *label, struct sp_str text, bool keeps_lines)
@@ -59,8 +58,8 @@ static const char *headline(const struct sp_approval_question *q)
     return "may this run?";
 }
 
-/* A place that has no path of its own has a name. */
-static struct sp_str name_of(const struct sp_entry *entry)
+/* Special places have a name instead of a path. */
+static struct sp_str place_name(const struct sp_entry *entry)
 {
     static const char *const names[] = {
         [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
@@ -78,7 +77,7 @@ static bool add_paths(const struct page *out, const struct sp_grant *g)
     bool ok = true;
 
     for (size_t i = 0; ok && i < g->extra.count; i++)
-        ok = add_line(out, labels[g->extra.entries[i].access], name_of(&g->extra.entries[i]));
+        ok = add_line(out, labels[g->extra.entries[i].access], place_name(&g->extra.entries[i]));
     return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
 }
 
@@ -89,18 +88,18 @@ static bool add_allowed(const struct page *out, const struct sp_approval_questio
     bool ok;
 
     if (q->kind == SP_QUESTION_NETWORK)
-        return true; /* nothing but the host */
+        return true; /* the host line says it */
     if (!is_confined)
         ok = sp_buf_printf(&text, "everything: no sandbox");
     else if (q->profile_name != NULL)
         ok = sp_buf_printf(&text, "what the sandbox %s allows", q->profile_name);
     else
         ok = sp_buf_printf(&text, "what its sandbox allows");
-    return ok && add_line(out, "allowed:", (struct sp_str){text.data, text.len}) &&
+    return ok && add_line(out, "allowed:", sp_buf_str(&text)) &&
            (q->additional == NULL || add_paths(out, q->additional));
 }
 
-/* The rule, and what comes of it: it says more than this one question. */
+/* The rule that is offered, and that it holds for later commands, too. */
 static bool add_rule(const struct page *out, const struct sp_approval_question *q)
 {
     static const char free_from_now[] = "this, and all that begins with it, runs unasked and "
@@ -110,10 +109,10 @@ static bool add_rule(const struct page *out, const struct sp_approval_question *
 
     if (sp_question_offers_host(q))
         return sp_buf_add_str(&words, SP_STR("allow ")) && sp_buf_add_str(&words, q->host) &&
-               add_line(out, "rule:", (struct sp_str){words.data, words.len});
+               add_line(out, "rule:", sp_buf_str(&words));
     return !sp_question_text_offers_rule(q) ||
            (sp_words_add_quoted(&words, q->amendment) &&
-            add_line(out, "rule:", (struct sp_str){words.data, words.len}) &&
+            add_line(out, "rule:", sp_buf_str(&words)) &&
             add_line(
                 out, "from then on:",
                 sp_str_of(sp_judge_may_run_free(q->profile) ? free_from_now : unasked_from_now)));
@@ -127,9 +126,7 @@ static bool add_change(const struct page *out, const struct sp_patch_change *c)
 
     return add_line(out, labels[c->kind], sp_str_of(c->full_path)) &&
            (c->full_target == NULL || add_line(out, "  move to:", sp_str_of(c->full_target))) &&
-           sp_patch_add_diff(&diff, c) &&
-           add_cut(out, c->full_path, (struct sp_str){diff.len == 0 ? "" : diff.data, diff.len},
-                   true);
+           sp_patch_add_diff(&diff, c) && add_cut(out, c->full_path, sp_buf_str(&diff), true);
 }
 
 static bool add_changes(const struct page *out, const struct sp_approval_question *q)
@@ -141,14 +138,6 @@ static bool add_changes(const struct page *out, const struct sp_approval_questio
     return ok;
 }
 
-/* Who wants to reach what. */
-static bool add_host(const struct page *out, const struct sp_approval_question *q)
-{
-    return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
-           add_line(out, "command:", q->asking_command);
-}
-
-/* What the question is about. */
 static bool add_subject(const struct page *out, const struct sp_approval_question *q)
 {
     switch (q->kind) {
@@ -157,7 +146,8 @@ static bool add_subject(const struct page *out, const struct sp_approval_questio
     case SP_QUESTION_PATCH:
         return add_changes(out, q);
     case SP_QUESTION_NETWORK:
-        return add_host(out, q);
+        return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
+               add_line(out, "command:", q->asking_command);
     case SP_QUESTION_RUN:
     case SP_QUESTION_ESCALATE:
     case SP_QUESTION_ADDITIONAL:

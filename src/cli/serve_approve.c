@@ -10,11 +10,12 @@
 #include "approve/hooks.h"
 #include "approve/run_plan.h"
 #include "base/auto.h"
+#include "base/list.h"
 #include "base/log.h"
-#include "cli/approver_client.h"
-#include "cli/serve_environ.h"
+#include "cli/serve_env.h"
 #include "config/config_approvals.h"
 #include "sandbox/policy_json.h"
+#include "server/rpc/ask.h"
 
 #define TOO_MANY \
     "approval required, but too many questions of this session are open; wait for some answers"
@@ -27,130 +28,223 @@ struct sp_serve_approve {
     const char *shell;
     char *const *environ;
     struct sp_hooks hooks;
-    struct sp_approvers *approvers; /* NULL: nobody answers */
-    struct desk *first;             /* the one that was busy last is in front */
+    struct sp_approvers *approvers; /* NULL: none answers */
+    struct sp_list sessions;        /* struct approval_session, the latest used first */
 };
 
-/* What one session has. */
-struct desk {
+/* The client of a session as an approver: it gets `approval/request` on its own connection. */
+struct client_approver {
+    struct sp_approver approver;
+    struct sp_conn *conn;   /* of the start that is being judged */
+    bool is_able;           /* its `initialize` said that it answers */
+    struct sp_list queries; /* struct client_query, not answered yet */
+};
+
+struct client_query {
+    struct sp_list link;
+    struct client_approver *by;
+    struct sp_ask ask;
+    uint64_t question;
+    sp_approver_fn *done;
+    void *user;
+};
+
+/* What one session of a client has: its own memory of approvals, and its own chain of approvers. */
+struct approval_session {
+    struct sp_list link;
     struct sp_serve_approve *by;
-    struct desk *prev, *next;
     uint64_t session;
     struct sp_approvals *approvals;
-    struct sp_approver_client *client; /* if it is among those who answer; else NULL */
-    struct sp_approver *approver;      /* all who answer; NULL: nobody */
-    unsigned open;                     /* questions */
+    struct client_approver *client; /* NULL: the client is not among those who answer */
+    struct sp_approver *approver;   /* the chain; NULL: none answers */
+    unsigned open;                  /* questions; at most SP_SERVE_MAX_QUESTIONS */
 };
 
-/* One start. */
-struct trial {
+/* A process/start that is being judged. */
+struct pending_start {
     struct sp_start_gate_case *judged;
-    struct desk *desk;
+    struct approval_session *session;
     struct sp_run_plan plan;
-    struct sp_buf key;
-    struct sp_serve_environ environ;
-    struct sp_deferred later;
-    bool is_beginning;
-    bool is_open; /* its question is */
+    struct sp_buf key; /* the variables and the sandbox that an approval is for */
+    struct sp_serve_env env;
+    struct sp_deferred later; /* reports the decision from the loop, not from within the plan */
+    bool is_beginning;        /* within sp_run_plan_begin */
+    bool is_open;             /* counted in session->open */
     char failure[sizeof(struct sp_err) + 128];
 };
 
+/* ---- the client as an approver ---- */
+
+static void free_query(struct client_query *q)
+{
+    sp_ask_withdraw(&q->ask);
+    sp_list_remove(&q->link);
+    free(q);
+}
+
+static void on_query_answered(struct sp_ask *a, struct sp_str result)
+{
+    struct client_query *q = SP_CONTAINER(a, struct client_query, ask);
+    struct sp_decision_text d = {0}; /* a denial, also for an answer that is too long */
+
+    if (result.p == NULL) /* an error: the client cannot answer */
+        d.decision = (struct sp_decision){.kind = SP_DECISION_FAILED,
+                                          .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+    else if (result.n <= SP_APPROVER_CLIENT_ANSWER_MAX)
+        sp_decision_read_answer(result, &d);
+    q->done(q->user, q->question, &d.decision);
+    sp_decision_text_done(&d);
+    free_query(q);
+}
+
+static void ask_client(struct sp_approver *a, const struct sp_approval_question *question,
+                       sp_approver_fn *done, void *user)
+{
+    static const struct sp_decision unable = {.kind = SP_DECISION_FAILED,
+                                              .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+    static const struct sp_decision failed = {
+        .kind = SP_DECISION_FAILED,
+        .rejection = SP_STR("the question could not be sent to the client")};
+    struct client_approver *by = SP_CONTAINER(a, struct client_approver, approver);
+    auto_buf struct sp_buf text = {.max = SP_APPROVER_CLIENT_QUESTION_MAX};
+
+    if (!by->is_able) {
+        done(user, question->id, &unable);
+        return;
+    }
+    struct client_query *q = calloc(1, sizeof *q);
+    if (q != NULL) {
+        *q = (struct client_query){.by = by, .question = question->id, .done = done, .user = user};
+        sp_list_prepend(&by->queries, &q->link);
+        if (by->conn != NULL && sp_question_add_json(&text, question) &&
+            sp_ask_send(&q->ask, by->conn, "approval/request", sp_buf_str(&text),
+                        on_query_answered))
+            return;
+        free_query(q);
+    }
+    done(user, question->id, &failed);
+}
+
+static void withdraw_from_client(struct sp_approver *a, uint64_t question, void *user)
+{
+    struct client_approver *by = SP_CONTAINER(a, struct client_approver, approver);
+
+    sp_list_each(i, &by->queries)
+    {
+        struct client_query *q = SP_CONTAINER(i, struct client_query, link);
+
+        if (q->question == question && q->user == user) {
+            free_query(q);
+            return;
+        }
+    }
+}
+
+static void free_client_approver(struct sp_approver *a)
+{
+    struct client_approver *by = SP_CONTAINER(a, struct client_approver, approver);
+
+    sp_list_each_safe(i, &by->queries) free_query(SP_CONTAINER(i, struct client_query, link));
+    free(by);
+}
+
+static int new_client_approver(struct client_approver **ret, struct sp_err *e)
+{
+    static const struct sp_approver_ops ops = {
+        .ask = ask_client, .withdraw = withdraw_from_client, .free = free_client_approver};
+    struct client_approver *by = calloc(1, sizeof *by);
+
+    if (by == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
+    by->approver.ops = &ops;
+    sp_list_init(&by->queries);
+    *ret = by;
+    return 0;
+}
+
 /* ---- sessions ---- */
 
-static void unlink_desk(struct desk *d)
+static void free_session(struct approval_session *s)
 {
-    *(d->prev != NULL ? &d->prev->next : &d->by->first) = d->next;
-    if (d->next != NULL)
-        d->next->prev = d->prev;
-}
-
-static void link_first(struct desk *d)
-{
-    d->prev = NULL;
-    d->next = d->by->first;
-    if (d->next != NULL)
-        d->next->prev = d;
-    d->by->first = d;
-}
-
-static void free_desk(struct desk *d)
-{
-    unlink_desk(d);
-    sp_approvals_free(d->approvals);
-    sp_approver_free(d->approver);
-    if (d->client != NULL)
-        sp_approver_free(sp_approver_client_approver(d->client));
-    free(d);
+    sp_list_remove(&s->link);
+    sp_approvals_free(s->approvals);
+    sp_approver_free(s->approver);
+    if (s->client != NULL)
+        sp_approver_free(&s->client->approver);
+    free(s);
 }
 
 /* NULL: e says why. */
-static struct desk *make_desk(struct sp_serve_approve *a, uint64_t session, struct sp_err *e)
+static struct approval_session *make_session(struct sp_serve_approve *a, uint64_t session,
+                                             struct sp_err *e)
 {
-    struct desk *d = calloc(1, sizeof *d);
+    struct approval_session *s = calloc(1, sizeof *s);
     struct sp_approvals_options o = a->found.options;
     int r = 0;
 
-    if (d == NULL) {
+    if (s == NULL) {
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
         return NULL;
     }
-    d->by = a;
-    d->session = session;
-    link_first(d);
+    s->by = a;
+    s->session = session;
+    sp_list_prepend(&a->sessions, &s->link);
     if (sp_approvers_has_client(a->approvers))
-        r = sp_approver_client_new(&d->client, e);
+        r = new_client_approver(&s->client, e);
     if (r == 0 && a->approvers != NULL)
-        r = sp_approvers_chain(a->approvers,
-                               d->client == NULL ? NULL : sp_approver_client_approver(d->client),
-                               &d->approver, e);
-    o.approver = d->approver;
+        r = sp_approvers_chain(a->approvers, s->client == NULL ? NULL : &s->client->approver,
+                               &s->approver, e);
+    o.approver = s->approver;
     if (r == 0)
-        r = sp_approvals_new(&o, &d->approvals, e);
+        r = sp_approvals_new(&o, &s->approvals, e);
     if (r == 0)
-        return d;
-    free_desk(d);
+        return s;
+    free_session(s);
     return NULL;
 }
 
-static struct desk *find_desk(const struct sp_serve_approve *a, uint64_t session)
+static struct approval_session *find_session(const struct sp_serve_approve *a, uint64_t session)
 {
-    struct desk *d = a->first;
+    sp_list_each(i, &a->sessions)
+    {
+        struct approval_session *s = SP_CONTAINER(i, struct approval_session, link);
 
-    while (d != NULL && d->session != session)
-        d = d->next;
-    return d;
+        if (s->session == session)
+            return s;
+    }
+    return NULL;
 }
 
 /* NULL: e says why. */
-static struct desk *need_desk(struct sp_serve_approve *a, const struct sp_start_gate_case *c,
-                              struct sp_err *e)
+static struct approval_session *get_session(struct sp_serve_approve *a,
+                                            const struct sp_start_gate_case *c, struct sp_err *e)
 {
-    struct desk *d = find_desk(a, c->session);
+    struct approval_session *s = find_session(a, c->session);
 
-    if (d != NULL) {
-        unlink_desk(d);
-        link_first(d);
-    } else {
-        d = make_desk(a, c->session, e);
-    }
-    if (d != NULL && d->client != NULL) {
-        sp_approver_client_set_conn(d->client, c->conn);
-        sp_approver_client_set_able(d->client, c->takes_approvals);
-        sp_approvals_set_nobody_answers(d->approvals, !c->takes_approvals &&
+    if (s == NULL)
+        s = make_session(a, c->session, e);
+    if (s == NULL)
+        return NULL;
+    sp_list_remove(&s->link);
+    sp_list_prepend(&a->sessions, &s->link);
+    if (s->client != NULL) {
+        s->client->conn = c->conn;
+        s->client->is_able = c->takes_approvals;
+        sp_approvals_set_nobody_answers(s->approvals, !c->takes_approvals &&
                                                           !sp_approvers_has_others(a->approvers));
     }
-    return d;
+    return s;
 }
 
 void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session)
 {
-    struct desk *d = find_desk(a, session);
+    struct approval_session *s = find_session(a, session);
 
-    if (d != NULL)
-        free_desk(d);
+    if (s != NULL)
+        free_session(s);
 }
 
-/* The rules have changed: for starts from now on, in sessions old and new. */
+/* The files of rules have changed: new rules for all sessions, from the next start on. */
 static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
     struct sp_serve_approve *a = user;
@@ -159,32 +253,36 @@ static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerpr
     bool ok = true;
 
     o->rules = sp_rules_ref(rules);
-    o->fingerprint = fingerprint; /* the watch has it, until it changes again */
+    o->fingerprint = fingerprint; /* owned by the watch, valid until the next change */
     sp_rules_unref(before);
-    for (struct desk *d = a->first; d != NULL; d = d->next)
-        ok = sp_approvals_set_rules(d->approvals, rules, fingerprint) && ok;
+    sp_list_each(i, &a->sessions)
+    {
+        struct approval_session *s = SP_CONTAINER(i, struct approval_session, link);
+
+        ok = sp_approvals_set_rules(s->approvals, rules, fingerprint) && ok;
+    }
     return ok;
 }
 
 /* ---- one start ---- */
 
-static bool add_text(struct sp_buf *out, struct sp_str s)
+static bool add_counted(struct sp_buf *out, struct sp_str s)
 {
     return sp_buf_printf(out, "%zu:", s.n) && sp_buf_add_str(out, s);
 }
 
-/* Where programs are found, and what else of the environment matters. */
-static int add_environ(struct sp_buf *out, const struct sp_serve_environ *v, struct sp_err *e)
+/* PATH, and the variables that choose what runs. */
+static int add_env_key(struct sp_buf *out, const struct sp_serve_env *v, struct sp_err *e)
 {
-    bool ok = add_text(out, v->path) && sp_buf_printf(out, "%u,", v->words.count);
+    bool ok = add_counted(out, v->path) && sp_buf_printf(out, "%u,", v->words.count);
 
     for (uint32_t i = 0; ok && i < v->words.count; i++)
-        ok = add_text(out, v->words.items[i]);
+        ok = add_counted(out, v->words.items[i]);
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
 }
 
-/* The sandbox in one fixed spelling: an approval for the session is for this one. */
-static int add_policy(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e)
+/* The sandbox in a canonical form: an approval for the session is for this sandbox only. */
+static int add_policy_key(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e)
 {
     if (p == NULL)
         return 0;
@@ -199,23 +297,22 @@ static int add_policy(struct sp_buf *out, const struct sp_policy *p, struct sp_e
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
 }
 
-static void say_no(struct trial *t, enum sp_code code, struct sp_str reason)
+static void refuse_start(struct pending_start *t, enum sp_code code, struct sp_str reason)
 {
     t->judged->answer = SP_START_GATE_NO;
     t->judged->code = code;
     t->judged->reason = reason;
 }
 
-static void say_failed(struct trial *t, const struct sp_err *e)
+static void fail_start(struct pending_start *t, const struct sp_err *e)
 {
-    say_no(t, e->code, sp_str_of(sp_error_text(e, t->failure, sizeof t->failure)));
+    refuse_start(t, e->code, sp_str_of(sp_error_text(e, t->failure, sizeof t->failure)));
 }
 
-/* What the plan says by now. */
-static void take_answer(struct trial *t)
+static void take_decision(struct pending_start *t)
 {
     const struct sp_run_plan *p = &t->plan;
-    const struct sp_str reason = {p->reason.len == 0 ? "" : p->reason.data, p->reason.len};
+    const struct sp_str reason = sp_buf_str(&p->reason);
 
     switch (p->state) {
     case SP_RUN_PLAN_GO:
@@ -225,50 +322,50 @@ static void take_answer(struct trial *t)
         t->judged->answer = SP_START_GATE_ASKING;
         return;
     case SP_RUN_PLAN_FAILED:
-        say_failed(t, &p->error);
+        fail_start(t, &p->error);
         return;
     case SP_RUN_PLAN_REFUSED:
-        say_no(t,
-               p->ask.cannot_ask.n != 0 && sp_str_eq(reason, p->ask.cannot_ask) ? SP_E_LIMIT
-                                                                                : SP_E_STATE,
-               reason);
+        refuse_start(t,
+                     p->ask.cannot_ask.n != 0 && sp_str_eq(reason, p->ask.cannot_ask) ? SP_E_LIMIT
+                                                                                      : SP_E_STATE,
+                     reason);
         return;
     case SP_RUN_PLAN_NEW:
         break;
     }
-    say_no(t, SP_E_FAILED, SP_STR("the command was not judged"));
+    refuse_start(t, SP_E_FAILED, SP_STR("the command was not judged"));
 }
 
-static void close_question(struct trial *t)
+static void close_question(struct pending_start *t)
 {
     if (!t->is_open)
         return;
-    t->desk->open--;
+    t->session->open--;
     t->is_open = false;
 }
 
-static void tell(struct sp_deferred *d)
+static void report_decision(struct sp_deferred *d)
 {
-    struct trial *t = SP_CONTAINER(d, struct trial, later);
+    struct pending_start *t = SP_CONTAINER(d, struct pending_start, later);
 
-    take_answer(t);
+    take_decision(t);
     t->judged->told(t->judged);
 }
 
-static void on_told(struct sp_run_plan *p)
+static void on_plan_decided(struct sp_run_plan *p)
 {
-    struct trial *t = SP_CONTAINER(p, struct trial, plan);
+    struct pending_start *t = SP_CONTAINER(p, struct pending_start, plan);
 
-    if (t->is_beginning) /* answered at once: whoever began it looks itself */
+    if (t->is_beginning) /* decided at once: judge_start takes it */
         return;
     close_question(t);
-    sp_loop_defer(t->desk->by->loop, &t->later, tell);
+    sp_loop_defer(t->session->by->loop, &t->later, report_decision);
 }
 
-/* Hooks, the reviewer and the person work on so many at a time. */
-static void begin(struct trial *t, const struct sp_start_gate_case *s)
+/* At most SP_SERVE_MAX_QUESTIONS of a session are with hooks, the reviewer or approvers. */
+static void begin_plan(struct pending_start *t, const struct sp_start_gate_case *s)
 {
-    const bool is_one_too_many = t->desk->open >= SP_SERVE_MAX_QUESTIONS;
+    const bool is_one_too_many = t->session->open >= SP_SERVE_MAX_QUESTIONS;
     const struct sp_run_plan_ask ask = {
         .call_id = s->id,
         .environment = SP_STR("local"),
@@ -277,24 +374,24 @@ static void begin(struct trial *t, const struct sp_start_gate_case *s)
         .is_tty = s->is_tty,
         .policy = s->policy,
         .keeps_policy = true,
-        .key_more = {t->key.len == 0 ? "" : t->key.data, t->key.len},
-        .shell = t->desk->by->shell,
+        .key_more = sp_buf_str(&t->key),
+        .shell = t->session->by->shell,
         .environ = {s->envc == 0 ? "" : s->env->data, s->env->len},
-        .preface = t->environ.words,
+        .preface = t->env.words,
         .cannot_ask = is_one_too_many ? SP_STR(TOO_MANY) : (struct sp_str){0},
     };
 
     t->is_beginning = true;
-    sp_run_plan_begin(&t->plan, t->desk->approvals, &ask, on_told);
+    sp_run_plan_begin(&t->plan, t->session->approvals, &ask, on_plan_decided);
     t->is_beginning = false;
     t->is_open = t->plan.state == SP_RUN_PLAN_ASKING;
-    t->desk->open += t->is_open;
+    t->session->open += t->is_open;
 }
 
-static void judge(struct sp_start_gate *g, struct sp_start_gate_case *c)
+static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {
     struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
-    struct trial *t = calloc(1, sizeof *t);
+    struct pending_start *t = calloc(1, sizeof *t);
     struct sp_err e = {0};
 
     c->impl = t;
@@ -304,20 +401,20 @@ static void judge(struct sp_start_gate *g, struct sp_start_gate_case *c)
     if (t == NULL)
         return;
     t->judged = c;
-    t->desk = need_desk(a, c, &e);
-    if (t->desk == NULL || sp_serve_environ_read(&t->environ, c, a->environ, &e) < 0 ||
-        add_environ(&t->key, &t->environ, &e) < 0 || add_policy(&t->key, c->policy, &e) < 0) {
-        say_failed(t, &e);
+    t->session = get_session(a, c, &e);
+    if (t->session == NULL || sp_serve_env_read(&t->env, c, a->environ, &e) < 0 ||
+        add_env_key(&t->key, &t->env, &e) < 0 || add_policy_key(&t->key, c->policy, &e) < 0) {
+        fail_start(t, &e);
         return;
     }
-    begin(t, c);
-    take_answer(t);
+    begin_plan(t, c);
+    take_decision(t);
 }
 
-static void done(struct sp_start_gate *g, struct sp_start_gate_case *c)
+static void end_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {
     struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
-    struct trial *t = c->impl;
+    struct pending_start *t = c->impl;
 
     if (t == NULL)
         return;
@@ -325,13 +422,13 @@ static void done(struct sp_start_gate *g, struct sp_start_gate_case *c)
     close_question(t);
     sp_run_plan_done(&t->plan);
     sp_buf_done(&t->key);
-    sp_serve_environ_done(&t->environ);
+    sp_serve_env_done(&t->env);
     free(t);
 }
 
 /* ---- beginning and end ---- */
 
-static void warn(void *user, const char *text)
+static void log_warning(void *user, const char *text)
 {
     (void)user;
     sp_log(SP_LOG_WARN, "%s", text);
@@ -361,7 +458,7 @@ static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_
     const struct sp_config_ask config_ask = {.environment = ask->environ};
     const struct sp_config_approvals_ask rules_ask = {.policy = ask->policy,
                                                       .files = ask->rules,
-                                                      .warn = warn,
+                                                      .warn = log_warning,
                                                       .loop = ask->loop,
                                                       .changed = set_rules,
                                                       .user = a};
@@ -370,7 +467,7 @@ static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_
     if (r < 0)
         return r;
     for (size_t i = 0; a->config.warnings != NULL && a->config.warnings[i] != NULL; i++)
-        warn(NULL, a->config.warnings[i]);
+        log_warning(NULL, a->config.warnings[i]);
     r = sp_config_approvals(&a->config, &rules_ask, &a->found, e);
     if (r == 0)
         r = open_approvers(a, ask->approvers, e);
@@ -378,19 +475,20 @@ static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_
         r = sp_hooks_open(&a->hooks, ask->loop, a->config.permission_hooks, a->config.reviewer,
                           &a->found.options, e);
     a->found.options.loop = ask->loop;
-    a->found.options.warn = warn;
+    a->found.options.warn = log_warning;
     return r;
 }
 
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
                          struct sp_err *e)
 {
-    static const struct sp_start_gate_ops ops = {.judge = judge, .done = done};
+    static const struct sp_start_gate_ops ops = {.judge = judge_start, .done = end_start};
     struct sp_serve_approve *a = calloc(1, sizeof *a);
 
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
     a->gate.ops = &ops;
+    sp_list_init(&a->sessions);
     a->loop = ask->loop;
     a->shell = ask->shell;
     a->environ = ask->environ;
@@ -407,8 +505,7 @@ void sp_serve_approve_free(struct sp_serve_approve *a)
 {
     if (a == NULL)
         return;
-    while (a->first != NULL)
-        free_desk(a->first);
+    sp_list_each_safe(i, &a->sessions) free_session(SP_CONTAINER(i, struct approval_session, link));
     sp_approvers_free(a->approvers);
     sp_hooks_done(&a->hooks);
     sp_config_approvals_done(&a->found);

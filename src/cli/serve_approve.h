@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve_approve: `sallyport serve --approve`: every process/start is judged before anything starts
- * (approvals.md 1). One policy and one set of rules for the whole server, read again when their
- * files change; each session has a memory of its own of what was approved for it.
+ * serve_approve: `sallyport serve --approve`: every process/start is judged before it starts. The
+ * server has one policy and one set of rules, read again when their files change; each session has
+ * its own memory of approvals.
  *
- * The sandbox is the client's choice: no rule takes it away, and what was approved in one sandbox
- * is not approved in another.
+ * The sandbox is the client's choice: no rule removes it, and an approval in one sandbox does not
+ * count in another.
  */
 #ifndef SP_CLI_SERVE_APPROVE_H
 #define SP_CLI_SERVE_APPROVE_H
@@ -14,7 +14,12 @@
 #include "os/loop.h"
 #include "server/rpc/start_gate.h"
 
-#define SP_SERVE_MAX_QUESTIONS 64 /* of a session that are open at once; the next start fails */
+#define SP_SERVE_MAX_QUESTIONS 64 /* of a session, open at once; the next start fails */
+
+/* Of questions to the client of a session, by `approval/request`. A longer question or answer is a
+ * denial. */
+#define SP_APPROVER_CLIENT_QUESTION_MAX (16U << 20) /* bytes */
+#define SP_APPROVER_CLIENT_ANSWER_MAX   65536       /* bytes */
 
 struct sp_serve_approve;
 
@@ -23,7 +28,7 @@ struct sp_serve_approve_ask {
     const char *policy;           /* --approve */
     const char *const *rules;     /* --rules; NULL at the end */
     const char *const *approvers; /* --approver; NULL: as configured, else deny */
-    const char *shell;            /* the one that clients are told of; it outlives this */
+    const char *shell;            /* that clients are told; outlives this */
     char *const *environ;
 };
 
@@ -35,7 +40,7 @@ struct sp_start_gate *sp_serve_approve_gate(struct sp_serve_approve *a);
 
 const struct sp_config *sp_serve_approve_config(const struct sp_serve_approve *a);
 
-/* The session of this number has ended: what was approved for it is forgotten. */
+/* The session has ended: its approvals are forgotten. */
 void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session);
 
 #endif

@@ -18,9 +18,9 @@
 #include "base/str.h"
 #include "core/journal.h"
 
-/* ---- the folder ---- */
+/* ---- the directory ---- */
 
-/* Another user's, as after sudo, is not the place for what is ours. */
+/* After sudo, XDG_RUNTIME_DIR may be another user's. */
 static bool is_own_directory(const char *path)
 {
     struct stat st;
@@ -29,7 +29,7 @@ static bool is_own_directory(const char *path)
            st.st_uid == geteuid();
 }
 
-static void name_folder(char *ret, size_t size)
+static void name_directory(char *ret, size_t size)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
 
@@ -39,8 +39,8 @@ static void name_folder(char *ret, size_t size)
         sp_runtime_dir(ret, size);
 }
 
-/* Its descriptor, or -1: it is not there, or others can get at it. */
-static int open_folder(const char *path)
+/* Its descriptor; -1: missing, or EPERM if others have access. */
+static int open_directory(const char *path)
 {
     struct stat st;
     auto_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -54,19 +54,20 @@ static int open_folder(const char *path)
     return TAKE_FD(fd);
 }
 
-int sp_sockets_prepare(char *ret, size_t size, struct sp_err *e)
+/* Makes the directory if necessary. Fails unless it is ours alone. */
+static int prepare_directory(char *ret, size_t size, struct sp_err *e)
 {
-    name_folder(ret, size);
+    name_directory(ret, size);
     if (mkdir(ret, 0700) < 0 && errno != EEXIST)
         return sp_fail(e, SP_E_SYSTEM, errno, "make %s", ret);
-    auto_close int fd = open_folder(ret);
+    auto_close int fd = open_directory(ret);
     if (fd < 0 && errno == EPERM)
         return sp_fail(e, SP_E_INVALID, 0,
                        "%s is not for us alone: give it mode 0700, or remove it", ret);
     return fd < 0 ? sp_fail(e, SP_E_SYSTEM, errno, "open %s", ret) : 0;
 }
 
-/* ---- who is there ---- */
+/* ---- the servers ---- */
 
 static bool read_pid(const char *name, pid_t *ret)
 {
@@ -87,9 +88,9 @@ static bool is_dead(pid_t pid)
 
 enum state { LIVE, SILENT, STALE };
 
-/* A socket that refuses and has no process is nobody's. With one it may be about to listen, or of a
- * process that has the number of a dead server now. */
-static enum state look_at(const char *path, pid_t pid)
+/* A socket that refuses connections is stale only if its process is gone: otherwise the server may
+ * be about to listen. (If another process got the pid of a dead server, its socket stays.) */
+static enum state probe_socket(const char *path, pid_t pid)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -110,11 +111,11 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The folder, to be read; NULL: there is none that is ours. */
-static DIR *open_list(char *folder, size_t size)
+/* NULL: there is no directory of ours. */
+static DIR *open_sockets(char *directory, size_t size)
 {
-    name_folder(folder, size);
-    const int fd = open_folder(folder);
+    name_directory(directory, size);
+    const int fd = open_directory(directory);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
     if (d == NULL && fd >= 0)
@@ -122,20 +123,20 @@ static DIR *open_list(char *folder, size_t size)
     return d;
 }
 
-/* The next socket there and its server's pid; false: that was the last. A stale one is removed.
- * Without `asks_all` only those are asked whose process is gone. */
-static bool next_live(DIR *d, const char *folder, bool asks_all, struct sp_socket *ret)
+/* The next live server; false: no more. Stale sockets are removed. Without `probes_all` only
+ * sockets whose process is gone are probed, to remove them. */
+static bool next_live(DIR *d, const char *directory, bool probes_all, struct sp_socket *ret)
 {
     char path[600];
     const struct dirent *entry;
 
     while ((entry = readdir(d)) != NULL) {
-        if (!read_pid(entry->d_name, &ret->pid) || (!asks_all && !is_dead(ret->pid)))
+        if (!read_pid(entry->d_name, &ret->pid) || (!probes_all && !is_dead(ret->pid)))
             continue;
-        (void)snprintf(path, sizeof path, "%.500s/%d.sock", folder, (int)ret->pid);
-        const enum state state = look_at(path, ret->pid);
+        (void)snprintf(path, sizeof path, "%.500s/%d.sock", directory, (int)ret->pid);
+        const enum state state = probe_socket(path, ret->pid);
         if (state == STALE)
-            (void)unlinkat(dirfd(d), entry->d_name, 0); /* or somebody else does */
+            (void)unlinkat(dirfd(d), entry->d_name, 0); /* another process may do the same */
         if (state != LIVE)
             continue;
         (void)snprintf(ret->url, sizeof ret->url, "unix://%.120s", path);
@@ -146,43 +147,43 @@ static bool next_live(DIR *d, const char *folder, bool asks_all, struct sp_socke
 
 unsigned sp_sockets_find(struct sp_socket ret[SP_MAX_SOCKETS])
 {
-    char folder[512];
+    char directory[512];
     unsigned count = 0;
-    DIR *d = open_list(folder, sizeof folder);
+    DIR *d = open_sockets(directory, sizeof directory);
 
     if (d == NULL)
         return 0;
-    while (count < SP_MAX_SOCKETS && next_live(d, folder, true, &ret[count]))
+    while (count < SP_MAX_SOCKETS && next_live(d, directory, true, &ret[count]))
         count++;
     (void)closedir(d);
     qsort(ret, count, sizeof ret[0], by_pid);
     return count;
 }
 
-/* ---- ours ---- */
+/* ---- our own socket ---- */
 
-static void sweep(void)
+static void remove_stale_sockets(void)
 {
     struct sp_socket other;
-    char folder[512];
-    DIR *d = open_list(folder, sizeof folder);
+    char directory[512];
+    DIR *d = open_sockets(directory, sizeof directory);
 
     if (d == NULL)
         return;
-    while (next_live(d, folder, false, &other))
+    while (next_live(d, directory, false, &other))
         continue;
     (void)closedir(d);
 }
 
 int sp_sockets_own_url(char *ret, size_t size, struct sp_err *e)
 {
-    char folder[512];
-    const int r = sp_sockets_prepare(folder, sizeof folder, e);
+    char directory[512];
+    const int r = prepare_directory(directory, sizeof directory, e);
 
     if (r < 0)
         return r;
-    sweep();
-    if (snprintf(ret, size, "unix://%s/%d.sock", folder, (int)getpid()) >= (int)size)
-        return sp_fail(e, SP_E_INVALID, 0, "the path %s is too long for a socket", folder);
+    remove_stale_sockets();
+    if (snprintf(ret, size, "unix://%s/%d.sock", directory, (int)getpid()) >= (int)size)
+        return sp_fail(e, SP_E_INVALID, 0, "the path %s is too long for a socket", directory);
     return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sockets: where the servers of a user are found: a folder with one socket for each, named after
- * its process, for nobody else to look into.
+ * sockets: where `ps`, `logs`, `attach` and `kill` find the servers of a user: a private directory
+ * with one unix socket for each server, PID.sock.
  *
- * $XDG_RUNTIME_DIR/sallyport if that is ours, else the runtime folder that every server has anyway.
- * No confined command sees either. What a server that was killed left there is removed by whoever
- * looks next.
+ * $XDG_RUNTIME_DIR/sallyport if that is ours, else the runtime directory that every server has. No
+ * confined command sees either. The socket of a killed server is removed by the next process that
+ * looks at it.
  */
 #ifndef SP_CLI_SOCKETS_H
 #define SP_CLI_SOCKETS_H
@@ -15,18 +15,16 @@
 
 #include "base/error.h"
 
-#define SP_MAX_SOCKETS 64 /* servers that are looked at */
+#define SP_MAX_SOCKETS 64 /* servers that sp_sockets_find returns */
 
-/* The folder, made if it is not there. Refused unless it is ours alone. */
-int sp_sockets_prepare(char *ret, size_t size, struct sp_err *e);
-/* unix:///FOLDER/PID.sock of this process. What dead servers left there is removed. */
+/* unix:///DIRECTORY/PID.sock of this process. Makes the directory, and removes stale sockets. */
 int sp_sockets_own_url(char *ret, size_t size, struct sp_err *e);
 
 struct sp_socket {
     pid_t pid;
     char url[160];
 };
-/* The live servers, by their pids; at most SP_MAX_SOCKETS. None is fine. */
+/* The live servers, sorted by pid. Returns their number. */
 unsigned sp_sockets_find(struct sp_socket ret[SP_MAX_SOCKETS]);
 
 #endif

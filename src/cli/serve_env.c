@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/serve_environ.h"
+#include "cli/serve_env.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -15,13 +15,6 @@
 
 /* ---- names ---- */
 
-static bool begins_with(struct sp_str s, const char *prefix)
-{
-    const size_t n = strlen(prefix);
-
-    return s.n >= n && memcmp(s.p, prefix, n) == 0;
-}
-
 static bool ends_with(struct sp_str s, const char *end)
 {
     const size_t n = strlen(end);
@@ -29,8 +22,8 @@ static bool ends_with(struct sp_str s, const char *end)
     return s.n >= n && memcmp(s.p + s.n - n, end, n) == 0;
 }
 
-/* Which code a program loads, which files a shell reads first, which program another one starts.
- * There are more of them than anybody knows: this finds the usual ones. */
+/* Variables that choose which code a program loads, which files a shell reads first, or which
+ * program another one starts. The list cannot be complete: it has the common ones. */
 static bool is_steering(struct sp_str name)
 {
     static const char *const families[] = {
@@ -81,9 +74,12 @@ static bool is_steering(struct sp_str name)
     };
     static const char npm[] = "npm_config_"; /* in any case */
 
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (begins_with(name, families[i]))
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const size_t n = strlen(families[i]);
+
+        if (name.n >= n && memcmp(name.p, families[i], n) == 0)
             return true;
+    }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (sp_str_eq(name, sp_str_of(names[i])))
             return true;
@@ -91,13 +87,13 @@ static bool is_steering(struct sp_str name)
            (name.n >= sizeof npm - 1 && strncasecmp(name.p, npm, sizeof npm - 1) == 0);
 }
 
-/* Agents have it so, in order to see all at once. */
+/* Agents set PAGER=cat to get all output at once: harmless. */
 static bool is_no_pager(struct sp_str name, struct sp_str value)
 {
     return ends_with(name, "PAGER") && (value.n == 0 || sp_str_eq(value, SP_STR("cat")));
 }
 
-/* NAME=VALUE among ours, word for word. */
+/* Whether the server has the same NAME=VALUE. */
 static bool is_ours(struct sp_str word, char *const *ours)
 {
     for (; ours != NULL && *ours != NULL; ours++)
@@ -118,9 +114,9 @@ static const char *our_path(char *const *ours)
 
 enum found { FOUND, NOT_FOUND, NOT_KNOWN };
 
-/* Which program this PATH finds. Relative entries are passed over: a PATH that has one is judged
- * with the command anyway. NOT_KNOWN: an entry before it is on a file system that may not answer,
- * where a stat would stop the front, or is written so that this cannot be told. */
+/* The program that this PATH finds. Relative entries are skipped: a PATH that has one is judged
+ * with the command anyway. NOT_KNOWN: an earlier entry may be on a network file system, where
+ * stat() could block the front, or has "..", "." or "//", so that its mount is not known. */
 static enum found find_program(const struct sp_remote_mounts *remote, struct sp_str path,
                                struct sp_str name, struct stat *ret)
 {
@@ -149,7 +145,7 @@ static enum found find_program(const struct sp_remote_mounts *remote, struct sp_
     }
 }
 
-/* Whether it is, or may be, another program than it would be without the client's PATH. */
+/* Whether the client's PATH finds, or may find, another program than ours does. */
 static bool is_other_program(const struct sp_remote_mounts *remote, struct sp_str name,
                              struct sp_str path, const char *ours)
 {
@@ -183,10 +179,10 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
     return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- all variables of a client ---- */
 
-static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_start_gate_case *c,
-               char *const *ours, struct sp_err *e)
+static int add_variable(struct sp_serve_env *v, struct sp_str word,
+                        const struct sp_start_gate_case *c, char *const *ours, struct sp_err *e)
 {
     const char *equals = memchr(word.p, '=', word.n);
     const struct sp_str name = {word.p, equals == NULL ? word.n : (size_t)(equals - word.p)};
@@ -198,7 +194,7 @@ static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_s
 
     if (sp_str_eq(name, SP_STR("PATH"))) {
         v->path = value;
-        /* Which program a name is then depends on where a script has gone by `cd`. */
+        /* Which program a name means changes with every `cd` of a script. */
         is_relative = sp_path_is_relative(value);
         r = is_path_steering(c, value, ours, &counts, e);
     }
@@ -207,13 +203,13 @@ static int add(struct sp_serve_environ *v, struct sp_str word, const struct sp_s
     return r;
 }
 
-int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_start_gate_case *c,
-                          char *const *ours, struct sp_err *e)
+int sp_serve_env_read(struct sp_serve_env *ret, const struct sp_start_gate_case *c,
+                      char *const *ours, struct sp_err *e)
 {
     const char *at = c->env->data;
     int r = 0;
 
-    *ret = (struct sp_serve_environ){.items = calloc(c->envc + (size_t)1, sizeof *ret->items)};
+    *ret = (struct sp_serve_env){.items = calloc(c->envc + (size_t)1, sizeof *ret->items)};
     if (ret->items == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
     ret->words.items = ret->items;
@@ -221,7 +217,7 @@ int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_start_ga
     for (uint32_t i = 0; i < c->envc && r == 0; i++) {
         const struct sp_str word = sp_str_of(at);
 
-        r = add(ret, word, c, ours, e);
+        r = add_variable(ret, word, c, ours, e);
         at += word.n + 1;
     }
     if (ret->words.count == 1)
@@ -229,8 +225,8 @@ int sp_serve_environ_read(struct sp_serve_environ *ret, const struct sp_start_ga
     return r;
 }
 
-void sp_serve_environ_done(struct sp_serve_environ *v)
+void sp_serve_env_done(struct sp_serve_env *v)
 {
     free(v->items);
-    *v = (struct sp_serve_environ){0};
+    *v = (struct sp_serve_env){0};
 }
