@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "bpf_fixture.h"
 #include "os/seccomp.h"
 #include "os/seccomp_calls.h"
 #include "test.h"
@@ -30,65 +31,9 @@
 #define EPERMED (SECCOMP_RET_ERRNO | EPERM)
 #define NOSYSED (SECCOMP_RET_ERRNO | ENOSYS)
 
-/* ---- a machine that runs the program ---- */
-
-struct run {
-    uint32_t result;
-    unsigned steps;
-    bool reads_arguments; /* then the kernel cannot remember the answer */
-};
-
-static uint32_t load(const struct seccomp_data *data, uint32_t offset)
+static struct bpf_run run(const struct sp_filter *f, const struct seccomp_data *data)
 {
-    uint32_t value;
-
-    assert_true(offset % 4 == 0 && offset + 4 <= sizeof *data);
-    memcpy(&value, (const char *)data + offset, 4);
-    return value;
-}
-
-static bool jumps(const struct sock_filter *i, uint32_t a)
-{
-    switch (BPF_OP(i->code)) {
-    case BPF_JEQ:
-        return a == i->k;
-    case BPF_JGE:
-        return a >= i->k;
-    case BPF_JSET:
-        return (a & i->k) != 0;
-    default:
-        fail_msg("jump %#x", i->code);
-        return false;
-    }
-}
-
-static struct run run(const struct sp_filter *f, const struct seccomp_data *data)
-{
-    struct run r = {0};
-    uint32_t a = 0;
-
-    for (size_t pc = 0; pc < f->count; pc++) {
-        const struct sock_filter *i = &f->code[pc];
-
-        r.steps++;
-        if (i->code == (BPF_RET | BPF_K)) {
-            r.result = i->k;
-            return r;
-        }
-        if (i->code == (BPF_LD | BPF_W | BPF_ABS)) {
-            a = load(data, i->k);
-            r.reads_arguments |= i->k >= offsetof(struct seccomp_data, args);
-        } else if (i->code == (BPF_ALU | BPF_AND | BPF_K)) {
-            a &= i->k;
-        } else if (i->code == (BPF_JMP | BPF_JA)) {
-            pc += i->k;
-        } else {
-            assert_int_equal(BPF_CLASS(i->code), BPF_JMP);
-            pc += jumps(i, a) ? i->jt : i->jf;
-        }
-    }
-    fail_msg("the program has no end");
-    return r;
+    return bpf_run(f->code, f->count, data);
 }
 
 static uint32_t result(const struct sp_filter *f, int nr, uint64_t a0, uint64_t a1, uint64_t a2)
@@ -264,7 +209,7 @@ static void test_every_number_is_answered_as_the_lists_say(void **state)
         unsigned deepest = 0;
 
         for (int nr = 0; nr <= 1000; nr++) {
-            const struct run r = run(&f, &(struct seccomp_data){.nr = nr, .arch = NATIVE});
+            const struct bpf_run r = run(&f, &(struct seccomp_data){.nr = nr, .arch = NATIVE});
 
             deepest = r.steps > deepest ? r.steps : deepest;
             assert_int_equal(r.reads_arguments, is_tested(nr, &o));
