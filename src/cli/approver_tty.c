@@ -16,10 +16,10 @@
 #include "cli/own_stdio.h"
 #include "cli/question_text.h"
 
-#define SILENCE_MS    150  /* before a key and after it, else it is no answer */
+#define SILENCE_MS    150  /* required before and after a key that answers */
 #define DRAIN_MS      500  /* of silence, from a terminal that does not identify itself */
 #define BACKGROUND_MS 200  /* between looks whether we are in the foreground again */
-#define WRITE_MS      2000 /* for a terminal whose output is stopped */
+#define WRITE_MS      2000 /* until a terminal with stopped output (Ctrl-S) is given up */
 #define MAX_LINE      16   /* characters of an answer */
 
 #define ESC         0x1b
@@ -95,7 +95,7 @@ struct entry {
     void *user;
 };
 
-/* The one that is shown; there has to be one. */
+/* The question on the screen. */
 static struct entry *first_entry(const struct approver_tty *t)
 {
     assert(!sp_list_is_empty(&t->entries));
@@ -111,6 +111,7 @@ static void begin_control(struct keys *k)
     k->is_device = false;
 }
 
+/* ECMA-48: which kind of sequence ESC begins. */
 static void take_escape(struct keys *k, unsigned char c)
 {
     if (c == '[') {
@@ -283,6 +284,7 @@ static void release_terminal(struct approver_tty *t)
 
 static void show_next(struct sp_deferred *d);
 
+/* The next question is shown from the loop: `done` may start a command that uses the terminal. */
 static void finish_question(struct approver_tty *t, const struct sp_decision *d)
 {
     struct entry *entry = first_entry(t);
@@ -371,6 +373,7 @@ static void echo_line(struct approver_tty *t)
     t->echoed = k->len;
 }
 
+/* A key or a word answers; the beginning of a word waits for more; anything else is dropped. */
 static void inspect_line(struct approver_tty *t)
 {
     const struct sp_str line = finish_line(&t->keys);
@@ -418,19 +421,12 @@ static bool wait_for_silence(struct approver_tty *t)
                          sp_loop_now(t->loop) + (is_draining ? DRAIN_MS : SILENCE_MS), on_silence);
 }
 
-/* A shell that stopped us and continued us has restored its own mode. */
-static void restore_raw(const struct approver_tty *t)
-{
-    struct termios now;
-
-    if (tcgetattr(t->fd, &now) == 0 && (now.c_lflag & ICANON) != 0)
-        (void)make_raw(t);
-}
-
+/* Nothing is decided here: an answer counts only after a silence. */
 static void on_readable(struct sp_watch *w, uint32_t events)
 {
     struct approver_tty *t = SP_CONTAINER(w, struct approver_tty, watch);
     const uint64_t now = sp_loop_now(t->loop);
+    struct termios mode;
     char bytes[256];
     const ssize_t n = read(t->fd, bytes, sizeof bytes);
 
@@ -441,7 +437,9 @@ static void on_readable(struct sp_watch *w, uint32_t events)
         answer_question(t, SP_DECISION_ABORT); /* the terminal is gone */
         return;
     }
-    restore_raw(t);
+    /* A shell that stopped us and continued us has restored its own mode. */
+    if (tcgetattr(t->fd, &mode) == 0 && (mode.c_lflag & ICANON) != 0)
+        (void)make_raw(t);
     take_keys(&t->keys, (struct sp_str){bytes, (size_t)n}, now - t->heard_ms);
     t->heard_ms = now;
     if (t->keys.is_interrupted) {

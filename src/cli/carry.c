@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *   sp_carry_run --> facts (of a server) --> permission --> start --> live --> exited --> finish
+ *                                                ^                                |
+ *                                                +-------- begin_retry <----------+ denied
+ *
+ * finish: the result is known, the job is released, and pending output is written; then stop ends
+ * the loop. A signal, the timeout or a failure of our output leads to finish or stop from any
+ * state.
+ */
 #include "cli/carry.h"
 
 #include <errno.h>
@@ -67,6 +76,7 @@ static void on_input_written(struct sp_job_call *call)
         on_input_flushed(call);
 }
 
+/* Writes the chunk to the job; called again while the queue of the job is full. */
 static void pass_chunk(struct sp_carry *c)
 {
     struct sp_carry_input *in = &c->input;
@@ -101,6 +111,7 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
     sp_stdin_close(in);
 }
 
+/* A retry opens stdin again: nothing was read for the first attempt. */
 static void begin_input(struct sp_carry *c)
 {
     struct sp_carry_input *input = &c->input;
@@ -115,6 +126,7 @@ static void begin_input(struct sp_carry *c)
 
 /* ---- output ---- */
 
+/* A closed pipe is the normal end of `sallyport exec ... | head`, not an error. */
 static void fail_output(struct sp_carry *c, int err)
 {
     if (err == EPIPE || err == EIO) /* EIO: the terminal is gone */
@@ -245,6 +257,7 @@ static bool take_output(struct sp_carry *c, enum sp_stream stream, struct sp_str
 
 /* ---- the end ---- */
 
+/* Idempotent: finish, signals and failures may all lead here. */
 void sp_carry_stop(struct sp_carry *c)
 {
     c->is_ending = true;
@@ -260,6 +273,7 @@ void sp_carry_stop(struct sp_carry *c)
     sp_loop_stop(c->loop);
 }
 
+/* Only a plain exit, or SIGSYS of the filter: a command that was killed is not run again. */
 static bool wants_retry(const struct sp_carry *c)
 {
     const struct sp_carry_options *o = c->options;
@@ -288,6 +302,7 @@ static void begin_retry(struct sp_carry *c)
     ask_permission(c);
 }
 
+/* Releases the job first, so that descendants that still hold the streams are killed. */
 void sp_carry_finish(struct sp_carry *c)
 {
     const struct sp_carry_scribe *s = c->options->scribe;
@@ -367,6 +382,7 @@ static void on_gap(struct sp_job *j, uint64_t bytes)
         (void)fprintf(stderr, "sallyport: some output was lost here\n");
 }
 
+/* Output may still be on its way: on_closed, or the quiet timer, ends the run. */
 static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
 {
     struct sp_carry *c = carry_of(j);
@@ -394,6 +410,7 @@ static void on_closed(struct sp_job *j)
     sp_carry_finish(carry_of(j));
 }
 
+/* The server or the cell is lost. */
 static void on_failed(struct sp_job *j, const char *why)
 {
     struct sp_carry *c = carry_of(j);
@@ -428,6 +445,7 @@ static void on_killed(struct sp_timer *t)
     sp_carry_stop(c);
 }
 
+/* The kill is confirmed by the exit; after KILLED_MS the run ends without it. */
 static void on_timeout(struct sp_timer *t)
 {
     struct sp_carry *c = SP_CONTAINER(t, struct sp_carry, timeout);
@@ -461,14 +479,7 @@ static bool set_timeout(struct sp_carry *c)
     return ms == 0 || sp_loop_timer(c->loop, &c->timeout, sp_clock_ms() + ms, on_timeout);
 }
 
-/* No permission for a retry: the result is that of the first attempt. */
-static void end_with_first(struct sp_carry *c)
-{
-    c->result = c->first;
-    c->has_exited = true;
-    sp_carry_finish(c);
-}
-
+/* The timeout of the command does not run while a person thinks. */
 static void ask_permission(struct sp_carry *c)
 {
     const struct sp_carry_options *o = c->options;
@@ -488,10 +499,13 @@ static void ask_permission(struct sp_carry *c)
         sp_loop_cancel(c->loop, &c->timeout);
         return;
     case SP_CARRY_NO:
-        if (c->is_retry)
-            end_with_first(c);
-        else
+        if (!c->is_retry) {
             end_with(c, SP_CARRY_REJECTED, &e);
+            return;
+        }
+        c->result = c->first; /* the result of the first attempt stands */
+        c->has_exited = true;
+        sp_carry_finish(c);
         return;
     case SP_CARRY_FAIL:
         end_with(c, SP_CARRY_REFUSED, &e);

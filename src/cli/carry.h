@@ -40,7 +40,7 @@ struct sp_carry_result {
     enum sp_carry_end end;
     struct sp_exit exit;
     bool was_denied; /* by the sandbox: known or guessed, `denial` says which */
-    bool was_taken;  /* something of our stdin was read for it */
+    bool was_taken;  /* bytes of our stdin were read */
     bool was_killed; /* TIMED_OUT: the kill was confirmed */
     struct sp_denial_facts denial;
     struct sp_err error;

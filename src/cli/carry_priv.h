@@ -10,8 +10,8 @@
 #include "cli/carry.h"
 #include "cli/own_stdio.h"
 
-/* One chunk is in flight at a time: what we have read and the command has not is lost to whoever
- * reads our stdin next. */
+/* One chunk is in flight at a time: bytes that we have read and the command has not are lost to the
+ * next reader of our stdin (the shell that started us). */
 struct sp_carry_input {
     struct sp_stdin in;
     struct sp_timer full;    /* the job's queue is full: write again */
@@ -48,7 +48,7 @@ struct sp_carry {
     struct sp_loop *loop;
     struct sp_job job;
     struct sp_backend_wait facts;
-    struct sp_timer timeout; /* of the command; after that, of its end */
+    struct sp_timer timeout; /* timeout_ms, then KILLED_MS */
     struct sp_terminal terminal;
     struct sp_carry_input input;
     struct sp_carry_output output;

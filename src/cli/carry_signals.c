@@ -28,6 +28,7 @@ static void on_killed(struct sp_job_call *call)
     c->result.was_killed = call->result == SP_JOB_OK || call->result == SP_JOB_GONE;
 }
 
+/* Ends the command and all its descendants. */
 void sp_carry_kill(struct sp_carry *c)
 {
     if (c->signals.is_killing)
@@ -50,7 +51,7 @@ static void on_passed(struct sp_job_call *call)
     if (!c->signals.is_killing)
         c->signals.unanswered_ms = 0;
     if (signal == SIGSTOP)
-        (void)kill(getpid(), SIGSTOP); /* the command is stopped now, or cannot be */
+        (void)kill(getpid(), SIGSTOP); /* now that the command is stopped */
     /* A server may know fewer signals than we do. */
     if (call->result == SP_JOB_REFUSED && signal != SIGSTOP && signal != SIGCONT) {
         (void)snprintf(line, sizeof line, "SIG%s was not passed on%s: %s", sigabbrev_np(signal),
@@ -91,6 +92,7 @@ void sp_carry_forget_signals(struct sp_carry *c)
     s->unanswered_ms = 0;
 }
 
+/* Ends the run as if the signal had ended the command. */
 static void abandon_command(struct sp_carry *c, int signal)
 {
     c->result.end = SP_CARRY_ABANDONED;

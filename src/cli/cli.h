@@ -15,10 +15,8 @@ extern const struct sp_cli_command sp_command_serve, sp_command_exec, sp_command
     sp_command_sandbox, sp_command_patch, sp_command_rules, sp_command_audit, sp_command_doctor,
     sp_command_ps, sp_command_logs, sp_command_attach, sp_command_kill;
 
-/* Internal: programs that sallyport starts, of itself. */
-int sp_cmd_cell(int argc, char **argv);
-int sp_cmd_http(int argc, char **argv);
-int sp_cmd_patch_inside(int argc, char **argv);
+/* Internal: sallyport starts itself with these. */
+extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_patch_inside;
 
 /* "Error: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);

@@ -109,6 +109,7 @@ static void close_out(struct attach_out *out)
 
 static void on_writable(struct sp_watch *w, uint32_t events);
 
+/* Writes as much as the port takes. The server is not read while anything is queued. */
 static void write_queue(struct attach_out *out)
 {
     struct attach *a = out->attach;
@@ -136,6 +137,7 @@ static void on_writable(struct sp_watch *w, uint32_t events)
     write_queue(SP_CONTAINER(w, struct attach_out, watch));
 }
 
+/* Output of the process. It is queued even for a slow reader: write_queue() pauses the server. */
 static void add_output(struct attach *a, bool is_stderr, struct sp_str bytes)
 {
     struct attach_out *out = &a->outs[is_stderr];
@@ -216,6 +218,7 @@ static void want_input(struct attach *a)
         sp_stdin_stop(&a->in);
 }
 
+/* A refused write means that another client took over the input, or that the input is closed. */
 static void on_written(struct sp_client_request *r, const struct sp_client_reply *reply)
 {
     struct attach *a = SP_CONTAINER(r, struct attach, write);
@@ -290,6 +293,7 @@ static void end_input(struct attach *a)
     send_typed(a);
 }
 
+/* Keys before the detach key are sent; those behind it are dropped. */
 static void on_stdin(struct sp_stdin *in, ssize_t n)
 {
     struct attach *a = SP_CONTAINER(in, struct attach, in);
@@ -424,6 +428,7 @@ static void on_first_answer(struct attach *a, struct sp_json *j, uint32_t result
     want_input(a);
 }
 
+/* If another client is the writer, attach again as an observer. */
 static void on_attached(struct sp_client_request *r, const struct sp_client_reply *reply)
 {
     struct attach *a = SP_CONTAINER(r, struct attach, request);
@@ -550,6 +555,7 @@ static int attach_until_over(struct attach *a, struct sp_err *e)
     return r;
 }
 
+/* Also after a failure in attach_until_over(). */
 static void detach(struct attach *a)
 {
     a->observe->ops = NULL;

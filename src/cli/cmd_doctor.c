@@ -102,11 +102,11 @@ enum layer_state { LAYER_UNTESTED, LAYER_OK, LAYER_MISSING };
 
 struct layer {
     enum layer_state state;
-    int err;            /* MISSING: an errno, or 0 if there was none */
+    int err;            /* MISSING: errno of the failed step, or 0 */
     const char *remedy; /* MISSING: how to get it; NULL: unknown */
 };
 
-/* Whether one of the modes can be enforced. */
+/* Whether this host can enforce a mode. */
 struct verdict {
     enum sp_mode mode;
     bool is_enforced;
@@ -214,6 +214,7 @@ static void judge_one(struct trial t, uint32_t step, struct layer *ret)
         set_missing(ret, step, t.err);
 }
 
+/* The layers of a view depend on one another, so one cell tries them all. */
 static void try_view(struct layer *ret)
 {
     struct sp_plan plan = {.tier = SP_TIER_CELL, .view = SP_VIEW_READ, .net = SP_NET_FILTER};
@@ -227,6 +228,7 @@ static void try_view(struct layer *ret)
     judge_one(t, t.step, &ret[LAYER_NETWORK]);
 }
 
+/* Each filter is tried in a bare cell without namespaces, so that one failure hides no other. */
 static void try_filters(struct layer *ret)
 {
     const struct sp_plan bare = {.tier = SP_TIER_THIN, .view = SP_VIEW_OPEN, .net = SP_NET_HOST};
@@ -279,6 +281,7 @@ static void try_calls(struct layer *ret)
 
 /* ---- trying the policies ---- */
 
+/* Compiles a plan for a workspace at /usr, without making a cell. */
 static int try_mode(enum sp_mode mode, const struct sp_powers *powers,
                     const struct sp_fixed_places *fixed, struct sp_err *e)
 {
@@ -378,16 +381,6 @@ static bool print_layer(enum layer_name n, const struct layer *l, struct sp_buf 
     return ok;
 }
 
-static bool print_landlock(const struct findings *f, struct sp_buf *out)
-{
-    bool ok =
-        sp_buf_printf(out, "\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
-
-    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
-        ok = sp_buf_printf(out, "  missing   level %d            %s\n", i, landlock_levels[i]);
-    return ok;
-}
-
 static bool print_text(const struct findings *f, struct sp_buf *out)
 {
     bool ok = sp_buf_printf(out, "sallyport %s on %s %s, %s, uid %u\ntier: %s: %s\n\nlayers:\n",
@@ -396,7 +389,11 @@ static bool print_text(const struct findings *f, struct sp_buf *out)
 
     for (int i = 0; ok && i < LAYER_MAX; i++)
         ok = print_layer((enum layer_name)i, &f->layers[i], out);
-    ok = ok && print_landlock(f, out) && sp_buf_printf(out, "\npolicies:\n");
+    ok = ok &&
+         sp_buf_printf(out, "\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
+    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
+        ok = sp_buf_printf(out, "  missing   level %d            %s\n", i, landlock_levels[i]);
+    ok = ok && sp_buf_printf(out, "\npolicies:\n");
     for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
 
@@ -408,58 +405,50 @@ static bool print_text(const struct findings *f, struct sp_buf *out)
 
 /* ---- as JSON ---- */
 
-static bool add_member(struct sp_buf *out, const char *key, const char *value)
+/* before: what stands in front of the key: "{" or ",". An empty value is null. */
+static bool add_member(struct sp_buf *out, const char *before, const char *key, const char *value)
 {
-    return sp_buf_printf(out, "\"%s\":", key) &&
+    return sp_buf_printf(out, "%s\"%s\":", before, key) &&
            (value == NULL || value[0] == 0 ? sp_buf_printf(out, "null")
                                            : sp_json_add_str(out, sp_str_of(value)));
 }
 
 static bool add_layer(enum layer_name n, const struct layer *l, struct sp_buf *out)
 {
-    return sp_buf_printf(out, "{") && add_member(out, "name", layers[n].word) &&
-           sp_buf_printf(out, ",") && add_member(out, "state", state_names[l->state]) &&
-           sp_buf_printf(out, ",") &&
-           add_member(out, "errno", l->err == 0 ? NULL : strerrorname_np(l->err)) &&
-           sp_buf_printf(out, ",") && add_member(out, "is", layers[n].is) &&
-           sp_buf_printf(out, ",") && add_member(out, "without", layers[n].without) &&
-           sp_buf_printf(out, ",") && add_member(out, "remedy", l->remedy) &&
-           sp_buf_printf(out, "}");
-}
-
-static bool add_landlock(const struct findings *f, struct sp_buf *out)
-{
-    bool ok = sp_buf_printf(out, "\"landlock\":{\"level\":%d,\"newest\":%d,\"missing\":[",
-                            f->landlock, NEWEST_LANDLOCK);
-
-    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
-        ok = sp_buf_printf(out, "%s{\"level\":%d,", i == f->landlock + 1 ? "" : ",", i) &&
-             add_member(out, "means", landlock_levels[i]) && sp_buf_printf(out, "}");
-    return ok && sp_buf_printf(out, "]}");
-}
-
-static bool add_verdict(const struct verdict *v, struct sp_buf *out)
-{
-    return sp_buf_printf(out, "{") && add_member(out, "mode", sp_mode_name(v->mode)) &&
-           sp_buf_printf(out, ",\"enforced\":%s,", v->is_enforced ? "true" : "false") &&
-           add_member(out, "why_not", v->why_not) && sp_buf_printf(out, "}");
+    return add_member(out, "{", "name", layers[n].word) &&
+           add_member(out, ",", "state", state_names[l->state]) &&
+           add_member(out, ",", "errno", l->err == 0 ? NULL : strerrorname_np(l->err)) &&
+           add_member(out, ",", "is", layers[n].is) &&
+           add_member(out, ",", "without", layers[n].without) &&
+           add_member(out, ",", "remedy", l->remedy) && sp_buf_printf(out, "}");
 }
 
 static bool print_json(const struct findings *f, struct sp_buf *out)
 {
-    bool ok = sp_buf_printf(out, "{") && add_member(out, "version", SP_VERSION) &&
-              sp_buf_printf(out, ",") && add_member(out, "kernel", f->host.release) &&
-              sp_buf_printf(out, ",") && add_member(out, "machine", f->host.machine) &&
-              sp_buf_printf(out, ",\"uid\":%u,", (unsigned)geteuid()) &&
-              add_member(out, "tier", sp_tier_name(f->tier)) && sp_buf_printf(out, ",\"layers\":[");
+    bool ok = add_member(out, "{", "version", SP_VERSION) &&
+              add_member(out, ",", "kernel", f->host.release) &&
+              add_member(out, ",", "machine", f->host.machine) &&
+              sp_buf_printf(out, ",\"uid\":%u", (unsigned)geteuid()) &&
+              add_member(out, ",", "tier", sp_tier_name(f->tier)) &&
+              sp_buf_printf(out, ",\"layers\":[");
 
     for (int i = 0; ok && i < LAYER_MAX; i++)
         ok = sp_buf_printf(out, "%s", i == 0 ? "" : ",") &&
              add_layer((enum layer_name)i, &f->layers[i], out);
-    ok = ok && sp_buf_printf(out, "],") && add_landlock(f, out) &&
-         sp_buf_printf(out, ",\"policies\":[");
-    for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++)
-        ok = sp_buf_printf(out, "%s", i == 0 ? "" : ",") && add_verdict(&f->verdicts[i], out);
+    ok = ok && sp_buf_printf(out, "],\"landlock\":{\"level\":%d,\"newest\":%d,\"missing\":[",
+                             f->landlock, NEWEST_LANDLOCK);
+    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
+        ok = sp_buf_printf(out, "%s{\"level\":%d", i == f->landlock + 1 ? "" : ",", i) &&
+             add_member(out, ",", "means", landlock_levels[i]) && sp_buf_printf(out, "}");
+    ok = ok && sp_buf_printf(out, "]},\"policies\":[");
+    for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
+        const struct verdict *v = &f->verdicts[i];
+
+        ok = sp_buf_printf(out, "%s", i == 0 ? "" : ",") &&
+             add_member(out, "{", "mode", sp_mode_name(v->mode)) &&
+             sp_buf_printf(out, ",\"enforced\":%s", v->is_enforced ? "true" : "false") &&
+             add_member(out, ",", "why_not", v->why_not) && sp_buf_printf(out, "}");
+    }
     return ok && sp_buf_printf(out, "]}\n");
 }
 

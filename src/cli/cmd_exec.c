@@ -93,11 +93,11 @@ struct approval {
     bool is_open;
     struct sp_config_approvals found;
     struct sp_approvers *approvers; /* NULL: none answers */
-    struct sp_approver *approver;   /* the chain of all of them */
+    struct sp_approver *approver;   /* the chain of `approvers` */
     struct sp_hooks hooks;
     struct sp_approvals *approvals;
     struct sp_run_plan plan;
-    struct sp_shell shell; /* whose scripts are taken apart; empty if it runs on a server */
+    struct sp_shell shell; /* the user's, for parsing scripts; empty on a server */
     char call_id[32];
     struct sp_err bad_rules;   /* of a file of --rules */
     struct sp_environ_ask env; /* of a run without its sandbox */
@@ -135,24 +135,20 @@ static bool is_here(const struct exec_run *x)
 
 /* ---- approval ---- */
 
-/* A file of --rules that does not parse: the command must not run without its rules. */
-static bool is_about_named_file(const struct exec_options *o, const char *text)
-{
-    for (size_t i = 0; i < o->rules.count; i++) {
-        const size_t n = strlen(o->rules.items[i]);
-
-        if (strncmp(text, o->rules.items[i], n) == 0 && text[n] == ':')
-            return true;
-    }
-    return false;
-}
-
+/* An error in a file of --rules is kept for open_approval(): the command must not run without these
+ * rules. Everything else is only a warning. */
 static void warn_of_rules(void *user, const char *text)
 {
     struct exec_run *x = user;
     struct approval *a = &x->approval;
+    bool is_named = false;
 
-    if (!a->is_open && a->bad_rules.code == SP_E_NONE && is_about_named_file(x->o, text))
+    for (size_t i = 0; i < x->o->rules.count; i++) {
+        const size_t n = strlen(x->o->rules.items[i]);
+
+        is_named |= strncmp(text, x->o->rules.items[i], n) == 0 && text[n] == ':';
+    }
+    if (!a->is_open && a->bad_rules.code == SP_E_NONE && is_named)
         (void)sp_fail(&a->bad_rules, SP_E_INVALID, 0, "%s", text);
     else
         sp_plain_say("sallyport", text);
@@ -317,6 +313,7 @@ static bool tries_again(void *user, const struct sp_carry_result *r)
 
 /* ---- the result ---- */
 
+/* The start failed. 126 and 127 if the reason is the program, as shells have it. */
 static int refusal_status(const struct exec_run *x, const struct sp_err *why, char *text,
                           size_t size)
 {
@@ -489,16 +486,23 @@ static int prepare_there(void *user, const struct sp_backend_facts *facts, struc
 
 static int prepare_here(struct exec_run *x, struct sp_err *e)
 {
+    const struct sp_own_places_ask own = {
+        .config = &x->config, .rules = x->o->rules.items, .approvers = x->o->approvers.items};
+    struct sp_hidden_paths hidden = {0};
+
     x->cwd = sp_place_dir(x->o->cwd, e);
     if (x->cwd == NULL)
         return -(int)e->code;
     x->launch.cwd = sp_str_of(x->cwd);
-    const struct sp_own_places_ask own = {
-        .config = &x->config, .rules = x->o->rules.items, .approvers = x->o->approvers.items};
-    const int r = make_policy(x, e);
+    int r = make_policy(x, e);
     if (r == 0 && !is_judged(x->o))
         say_left_out(x);
-    return r < 0 ? r : sp_place_here(sp_carry_loop(x->carry), x->cwd, &own, &x->backend, e);
+    if (r == 0)
+        r = sp_place_hidden_paths(&own, &hidden, e);
+    if (r == 0)
+        r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, false, &x->backend, e);
+    sp_hidden_paths_done(&hidden);
+    return r;
 }
 
 static int read_env(struct exec_run *x, struct sp_err *e)
@@ -539,6 +543,7 @@ static void choose_env(struct exec_run *x)
     x->launch.environ = &x->env;
 }
 
+/* Everything that does not need the server. */
 static int prepare_run(struct exec_run *x, struct sp_err *e)
 {
     int r = sp_config_place(&x->config, x->o->on, &x->place, e);
@@ -584,7 +589,7 @@ static int carry_command(struct exec_run *x, struct sp_carry_result *ret, struct
 
 static void end_run(struct exec_run *x)
 {
-    close_approval(&x->approval); /* before the carry, whose loop it uses */
+    close_approval(&x->approval); /* uses the loop of the carry */
     sp_backend_free(x->backend);
     sp_carry_free(x->carry);
     sp_exec_json_done(&x->json);

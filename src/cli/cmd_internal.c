@@ -29,7 +29,7 @@ static bool has_parent_socket(const char *name, int argc)
     return false;
 }
 
-int sp_cmd_cell(int argc, char **argv)
+static int cell_main(int argc, char **argv)
 {
     struct sp_err e = {0};
 
@@ -42,7 +42,7 @@ int sp_cmd_cell(int argc, char **argv)
     return sp_cell_child_run(STDIN_FILENO, &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 
-int sp_cmd_http(int argc, char **argv)
+static int http_main(int argc, char **argv)
 {
     struct sp_err e = {0};
     sigset_t none;
@@ -61,3 +61,6 @@ int sp_cmd_http(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     return sp_web_worker_run(STDIN_FILENO, &e) < 0 ? SP_EXIT_FAILED : SP_EXIT_OK;
 }
+
+const struct sp_cli_command sp_command_cell = {.name = "cell", .main = cell_main};
+const struct sp_cli_command sp_command_http = {.name = "http", .main = http_main};

@@ -64,6 +64,7 @@ static int ask_server(struct killing *k, const char *method, struct fact *f, str
                           f, e);
 }
 
+/* process/terminate kills; the wait confirms that the processes are gone. */
 static int end_tree(struct killing *k, struct sp_err *e)
 {
     struct fact running = {.name = "running"};
@@ -88,6 +89,7 @@ static int end_tree(struct killing *k, struct sp_err *e)
     return r;
 }
 
+/* A signal to an ended process is an error, as ending it again is. */
 static int send_signal(struct killing *k, struct sp_err *e)
 {
     auto_buf struct sp_buf name = {0};
@@ -113,6 +115,7 @@ static int kill_one(struct killing *k, const struct sp_process_list *l, const ch
     return r < 0 ? sp_observe_complain(k->observe, &e) : SP_EXIT_OK;
 }
 
+/* One failure does not keep the others from being ended. */
 static int kill_all(struct killing *k, char *const *words)
 {
     struct sp_process_list l = {0};

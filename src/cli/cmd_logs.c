@@ -119,6 +119,7 @@ static bool write_bytes(struct logs *l, FILE *out, struct sp_str bytes, bool is_
            (plain.len == 0 || fwrite(plain.data, 1, plain.len, out) == plain.len);
 }
 
+/* Gaps are reported where they are, on stderr. */
 static bool write_text(struct logs *l, const struct sp_note *n)
 {
     char gap[160];
@@ -188,6 +189,7 @@ static size_t find_tail(const struct logs *l)
     return at;
 }
 
+/* Notifications before the tail are skipped, and the first one may be cut. */
 static void write_kept(struct logs *l)
 {
     const size_t from = find_tail(l);

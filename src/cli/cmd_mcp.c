@@ -1,14 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sallyport mcp`: the engine as tools of an MCP server. */
+/*
+ * `sallyport mcp`: the engine as tools of an MCP server. The parts are set up in this order, since
+ * each needs those before it: where commands run, the policy, the approvals, further environments,
+ * the tools, and last the transports (mcp_listen.c), so that no call finds an unfinished server.
+ */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
+#include "base/auto.h"
 #include "base/log.h"
+#include "base/runtime_dir.h"
+#include "cli/approver_tty.h"
 #include "cli/cli.h"
-#include "cli/mcp_selftest.h"
+#include "cli/escape_text.h"
 #include "cli/mcp_server.h"
+#include "cli/run_place.h"
+#include "config/config_manager.h"
+#include "config/policy.h"
+#include "core/journal.h"
 #include "mcp/lines.h"
+#include "sandbox/resolve.h"
 
 static const char *const output_choices[] = {"auto", "always", "never", NULL};
 
@@ -60,6 +76,529 @@ static const struct sp_option options[] = {
     SP_OPT_END,
 };
 
+/* ---- where commands run ---- */
+
+/* The sockets and files by which a confined command could ask us for an unconfined one. */
+static int find_hidden_paths(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const struct sp_own_places_ask own = {.config = &s->config,
+                                          .rules = s->flags->rules.items,
+                                          .approvers = s->flags->approvers.items,
+                                          .token_file = s->flags->token_file};
+    int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < s->flags->listen.count; i++)
+        if (strncmp(s->flags->listen.items[i], "unix://", 7) == 0)
+            ok = sp_hidden_paths_add(&s->hidden_paths, s->flags->listen.items[i] + 7);
+    if (r == 0 && !ok)
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    return r;
+}
+
+/* Hosts kill their servers: placeholders that a killed one left in a workspace are removed now, not
+ * with the first command. */
+static void remove_stale_placeholders(void)
+{
+    struct sp_journal *journal = NULL;
+    char runtime_dir[512];
+
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    if (sp_journal_new(runtime_dir, &journal, NULL) == 0)
+        sp_journal_free(journal);
+}
+
+/* The workspace is on this machine. */
+static int open_here(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const int r = find_hidden_paths(s, e);
+
+    if (r < 0)
+        return r;
+    remove_stale_placeholders();
+    s->cwd = sp_place_dir(s->flags->cwd, e);
+    return s->cwd == NULL ? -(int)e->code
+                          : sp_place_here(s->loop, s->cwd, &s->hidden_paths, true, &s->backend, e);
+}
+
+/* Ends the wait of open_there(). */
+static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
+                     const struct sp_err *e)
+{
+    struct sp_mcp_server *s = SP_CONTAINER(w, struct sp_mcp_server, facts);
+
+    s->has_facts = facts != NULL;
+    if (facts == NULL)
+        s->unreachable = *e;
+    else if (s->cwd == NULL && facts->cwd != NULL)
+        s->cwd = strdup(facts->cwd);
+    sp_loop_stop(s->loop);
+}
+
+/* Waits for the server: without --cwd it names the workspace, which the policy needs. */
+static int open_there(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const char *cwd = s->flags->cwd != NULL ? s->flags->cwd : s->place.cwd;
+    char why[500];
+    int r = 0;
+
+    if (cwd != NULL && cwd[0] != '/')
+        return sp_fail(e, SP_E_INVALID, 0, "--cwd: want an absolute path on %s", s->place.name);
+    if (cwd != NULL && (s->cwd = strdup(cwd)) == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy --cwd");
+    r = sp_place_there(s->loop, &s->place, &s->backend, e);
+    if (r < 0)
+        return r;
+    s->facts.fn = on_facts;
+    sp_backend_ask_facts(s->backend, &s->facts);
+    r = sp_loop_run(s->loop, e);
+    sp_backend_forget_facts(&s->facts);
+    if (r < 0)
+        return r;
+    if (s->unreachable.code != SP_E_NONE)
+        return sp_fail(e, SP_E_SYSTEM, 0, "%s cannot be reached: %s", s->place.name,
+                       sp_error_text(&s->unreachable, why, sizeof why));
+    if (!s->has_facts)
+        return sp_fail(e, SP_E_STATE, 0, "ended before %s had answered", s->place.name);
+    if (s->cwd == NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "%s does not say where commands run: give --cwd",
+                       s->place.name);
+    return 0;
+}
+
+/* ---- the policy and the approvals ---- */
+
+static void print_warning(void *user, const char *text)
+{
+    (void)user;
+    sp_plain_say("sallyport", text);
+}
+
+/* The files of rules have changed. */
+static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
+{
+    const struct sp_mcp_server *s = user;
+
+    sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, print_warning, user);
+    return s->mcp == NULL || sp_mcp_set_rules(s->mcp, rules, fingerprint);
+}
+
+/* Over stdio the terminal, if there is one, belongs to the host, which draws there and reads keys.
+ * */
+static int open_approvers(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const bool is_stdio = s->flags->listen.count == 0;
+    const bool has_flags = s->flags->approvers.items != NULL;
+    const struct sp_approvers_ask ask = {
+        .loop = s->loop,
+        .words = has_flags ? s->flags->approvers.items : (const char *const *)s->config.approvers,
+        .is_configured = !has_flags,
+        .choices = "deny, client, terminal or program:PATH",
+        .has_client = true,
+        .begins_with_client = true,
+        .open_terminal = is_stdio ? NULL : sp_approver_tty_new,
+        .no_terminal = "terminal: our stdin is the host's MCP channel, and the terminal is the "
+                       "host's too; give --approver program:PATH, or use a host that asks its user "
+                       "(elicitation)",
+        .timeout_ms = s->approvals.options.timeout_ms,
+    };
+
+    if (sp_approvers_open(&ask, &s->approvers, e) < 0)
+        return sp_wrap(e, has_flags ? "--approver" : "`approver` of the configuration");
+    s->approvals.options.timeout_ms = sp_approvers_timeout_ms(s->approvers);
+    return 0;
+}
+
+static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const struct sp_config_approvals_ask ask = {
+        .policy = s->flags->approve,
+        .cwd = s->place.is_local ? s->cwd : NULL,
+        .files = s->flags->rules.items,
+        .warn = print_warning,
+        .loop = s->loop,
+        .changed = on_rules,
+        .user = s,
+    };
+    int r = sp_config_approvals(&s->config, &ask, &s->approvals, e);
+
+    if (r == 0)
+        sp_judge_tell_doubtful(s->approvals.options.rules, s->is_open ? NULL : &s->policy,
+                               print_warning, s);
+    if (r == 0)
+        r = open_approvers(s, e);
+    if (r == 0)
+        r = sp_hooks_open(&s->hooks, s->loop, s->config.permission_hooks, s->config.reviewer,
+                          &s->approvals.options, e);
+    return r;
+}
+
+/* Whether commands may write the directory that we happened to be started in. */
+static bool is_cwd_writable(const struct sp_mcp_server *s)
+{
+    struct sp_resolved r = {0};
+
+    if (s->is_open || s->flags->cwd != NULL || !s->place.is_local)
+        return false;
+    const bool can_write =
+        sp_resolve(&s->policy, &r, NULL) < 0 || sp_resolved_can_write(&r, s->cwd, NULL, NULL);
+    sp_resolved_done(&r);
+    return can_write;
+}
+
+/* Hosts on a desktop start their servers in / or in the home directory, which is no project. */
+static int check_workspace(const struct sp_mcp_server *s, struct sp_err *e)
+{
+    if (!is_cwd_writable(s))
+        return 0;
+    if (strcmp(s->cwd, "/") == 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "started in /, so everything would be the workspace, and the sandbox `%s` "
+                       "would protect nothing: give --cwd DIR (or --cwd / if you mean it)",
+                       s->policy_name);
+    if (sp_config_holds_home(&s->config, s->cwd))
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "started in %.200s, so your whole home directory would be the workspace: "
+            "give --cwd DIR, the directory of a project (or --cwd %.200s if you mean it)",
+            s->cwd, s->cwd);
+    return 0;
+}
+
+static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
+{
+    s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
+                     : s->config.default_permissions != NULL ? s->config.default_permissions
+                                                             : ":workspace";
+    int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    if (r == 0)
+        r = check_workspace(s, e);
+    return r < 0 || !s->place.is_local ? r : sp_config_keep_dot_files(&s->config, &s->policy, e);
+}
+
+/* ---- further environments: --on given again ---- */
+
+/* Each has its own workspace under the policy of the server. It connects with its first command, so
+ * that one that cannot be reached does not keep the others from being used. */
+
+static int check_place_name(const struct sp_mcp_server *s, const char *name, struct sp_err *e)
+{
+    if (strstr(name, "://") != NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--on: several environments are told apart by name: write an "
+                       "[environments.NAME] into the configuration, with its url and cwd, and "
+                       "give --on NAME");
+    for (size_t i = 0; i < s->flags->on.count; i++)
+        if (s->flags->on.items[i] != name && strcmp(s->flags->on.items[i], name) == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "--on: `%s` is given twice", name);
+    return 0;
+}
+
+static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_place *p,
+                      struct sp_environment_spec *ret, struct sp_err *e)
+{
+    bool is_open = false;
+    int r = sp_config_place(&s->config, name, &p->place, e);
+
+    if (r < 0)
+        return r;
+    /* The workspace of `local` is --cwd or our directory, and both are about the first one. */
+    if (p->place.is_local)
+        return sp_fail(e, SP_E_INVALID, 0, "--on: give `local` as the first environment");
+    /* There is no connection yet to ask the server for its directory. */
+    if (p->place.cwd == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--on %s: give its directory as `cwd` in [environments.%s] of the "
+                       "configuration",
+                       p->place.name, p->place.name);
+    p->cwd = strdup(p->place.cwd);
+    if (p->cwd == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy a directory");
+    r = sp_place_there(s->loop, &p->place, &p->backend, e);
+    if (r == 0)
+        r = sp_config_policy(&s->config, s->policy_name, p->cwd, &p->policy, &is_open, e);
+    *ret = (struct sp_environment_spec){
+        .id = p->place.name,
+        .backend = p->backend,
+        .cwd = p->cwd,
+        .is_remote = true,
+        .has_own_policy = true,
+        .policy = is_open ? NULL : &p->policy,
+        .policy_name = s->policy_name,
+    };
+    return r;
+}
+
+static int open_places(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const size_t count = s->flags->on.count > 1 ? s->flags->on.count : 1;
+    int r = 0;
+
+    if (count > SP_ENVIRONMENTS_MAX)
+        return sp_fail(e, SP_E_LIMIT, 0, "--on: at most %d environments", SP_ENVIRONMENTS_MAX);
+    s->places = calloc(count, sizeof *s->places);
+    s->environments = calloc(count, sizeof *s->environments);
+    if (s->places == NULL || s->environments == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open the environments");
+    s->environments[0] = (struct sp_environment_spec){
+        .id = count > 1 ? s->place.name : "primary",
+        .backend = s->backend,
+        .cwd = s->cwd,
+        .is_remote = !s->place.is_local,
+    };
+    for (size_t i = 0; r == 0 && count > 1 && i < count; i++)
+        r = check_place_name(s, s->flags->on.items[i], e);
+    for (size_t i = 1; r == 0 && i < count; i++)
+        r = open_place(s, s->flags->on.items[i], &s->places[s->place_count++], &s->environments[i],
+                       e);
+    return r;
+}
+
+/* ---- instructions: what a model is told before its first call ---- */
+
+static bool add_place(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    return sp_buf_printf(out, "Commands run in ") && sp_plain_add(out, sp_str_of(s->cwd)) &&
+           (s->place.is_local ||
+            (sp_buf_printf(out, " on ") && sp_plain_add(out, sp_str_of(s->place.name)))) &&
+           sp_buf_printf(out, ".\n");
+}
+
+static bool add_environments(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    bool ok = s->place_count == 0 || (sp_buf_printf(out, "That is the environment ") &&
+                                      sp_plain_add(out, sp_str_of(s->place.name)) &&
+                                      sp_buf_printf(out, "; others, by environment_id:"));
+
+    for (size_t i = 0; ok && i < s->place_count; i++)
+        ok = sp_buf_printf(out, i == 0 ? " " : ", ") &&
+             sp_plain_add(out, sp_str_of(s->places[i].place.name)) && sp_buf_printf(out, " (") &&
+             sp_plain_add(out, sp_str_of(s->places[i].cwd)) && sp_buf_printf(out, ")");
+    return ok && (s->place_count == 0 || sp_buf_printf(out, ".\n"));
+}
+
+/* The wording assumes that add_place() has named the directory. */
+static bool add_sandbox(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    const bool has_network = s->is_open || s->policy.profile.has_network;
+
+    if (s->is_open)
+        return sp_buf_printf(out, "They are not confined.\n");
+    return sp_buf_printf(out, "They are confined by the sandbox ") &&
+           sp_plain_add(out, sp_str_of(s->policy_name)) &&
+           sp_buf_printf(
+               out,
+               "%s; the network is %s. What the sandbox denied is told in lines "
+               "that begin with `Sandbox denied:`; explain_denial says which rule it was.\n",
+               strcmp(s->policy_name, ":workspace") == 0
+                   ? ": everything can be read, and what is below the directory above and the "
+                     "temporary directories can be written, but for .git and the like"
+                   : "",
+               has_network ? "open" : "closed");
+}
+
+/* A model that cannot get permission should not ask for it. */
+static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
+{
+    if (s->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+        return sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
+                                  "refused.\n");
+    if (!host_asks && !sp_approvers_has_others(s->approvers))
+        return sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
+                                  "what the sandbox and the rules do not allow is refused, so do "
+                                  "not ask for it.\n");
+    return sp_buf_printf(out,
+                         "To run a command outside of the sandbox, call exec_command with "
+                         "sandbox_permissions \"require_escalated\" and a justification: %s is "
+                         "asked. An answer that approval is pending means: repeat the same call.\n",
+                         host_asks ? "a person" : "the configured approver");
+}
+
+static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
+{
+    bool ok = sp_buf_printf(
+        out, "A command that has not ended when a call answers is a session: write_stdin types "
+             "into it or, without characters, waits for more; `until` ends a wait at a pattern, "
+             "after silence, or when a port is open. `State:` says what the process is doing: "
+             "`reading_terminal` waits for input. A call of a host that sends no progress token "
+             "waits 47 s at most, whatever yield_time_ms says; its answer says so, and write_stdin "
+             "waits on.\n");
+
+    ok = ok && (s->flags->keeps_cancelled || s->config.mcp_keep_cancelled ||
+                sp_buf_printf(out, "An exec_command that is cancelled before its answer ends its "
+                                   "process; a later call does not.\n"));
+    if (s->config.exited_ttl_s > 0)
+        ok = ok && sp_buf_printf(out,
+                                 "The output of a session stays readable with read_output for "
+                                 "%llu s after its end was told; then its id is unknown.\n",
+                                 (unsigned long long)s->config.exited_ttl_s);
+    if (s->config.idle_ttl_s > 0)
+        ok = ok && sp_buf_printf(out, "A session that no call uses for %llu s is ended.\n",
+                                 (unsigned long long)s->config.idle_ttl_s);
+    if (s->flags->listen.count == 0)
+        return ok && sp_buf_printf(out, "Sessions end with the connection.\n");
+    return ok && s->config.detached_ttl_s > 0
+               ? sp_buf_printf(out,
+                               "Sessions outlive the connection; without one for %llu s they "
+                               "end.\n",
+                               (unsigned long long)s->config.detached_ttl_s)
+               : ok;
+}
+
+/* host_asks: the host can ask a person. To be freed; NULL: out of memory. */
+static char *write_instructions(const struct sp_mcp_server *s, bool host_asks)
+{
+    auto_buf struct sp_buf out = {0};
+
+    if (!add_place(&out, s) || !add_environments(&out, s) || !add_sandbox(&out, s) ||
+        !add_approvals(&out, s, host_asks) || !add_sessions(&out, s))
+        return NULL;
+    return strndup(out.data, out.len);
+}
+/* ---- beginning and end ---- */
+
+/* A failure is ignored: without snapshots commands only start slower. */
+static void open_snapshots(struct sp_mcp_server *s)
+{
+    auto_free char *directory = NULL;
+
+    if (!s->config.has_shell_snapshot || !s->place.is_local || s->config.home == NULL ||
+        asprintf(&directory, "%s/snapshots", s->config.home) < 0)
+        return;
+    const struct sp_snapshots_options o = {
+        .backend = s->backend,
+        .directory = directory,
+        .policy = s->is_open ? NULL : &s->policy,
+    };
+    (void)sp_snapshots_new(&o, &s->snapshots, NULL);
+}
+
+/* Option and key have been checked. */
+static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s)
+{
+    const char *when = s->flags->structured_output != NULL ? s->flags->structured_output
+                                                           : s->config.mcp_structured_output;
+
+    return strcmp(when, "always") == 0  ? SP_MCP_OUTPUT_ALWAYS
+           : strcmp(when, "never") == 0 ? SP_MCP_OUTPUT_NEVER
+                                        : SP_MCP_OUTPUT_AUTO;
+}
+
+/* The tools, on top of everything that was opened before. */
+static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
+{
+    auto_free char *instructions = write_instructions(s, true);
+    auto_free char *without_asking = write_instructions(s, false);
+
+    if (instructions == NULL || without_asking == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the instructions");
+    s->environ = (struct sp_environ_ask){
+        .own = environ,
+        .policy = s->config.env_policy,
+        .set = s->config.env_set,
+        .permission_profile = sp_str_of(s->policy_name),
+    };
+    if (s->place.is_local && !s->is_open)
+        sp_place_say_left_out(&s->environ);
+    s->manager = (struct sp_manager_options){
+        .loop = s->loop,
+        .environments = s->environments,
+        .environment_count = (uint32_t)s->place_count + 1,
+        .approvals = s->approvals.options,
+        .policy = s->is_open ? NULL : &s->policy,
+        .policy_name = s->policy_name,
+        .environ = &s->environ,
+        .snapshots = s->snapshots,
+    };
+    sp_config_manager(&s->config, &s->manager);
+    s->manager.approvals.warn = print_warning;
+    const struct sp_mcp_options o = {
+        .loop = s->loop,
+        .manager = &s->manager,
+        .tools = {.has_login = s->config.allow_login_shell,
+                  .has_additional_permissions = s->config.has_exec_permission_approvals,
+                  .has_no_timeout = s->config.has_write_stdin_no_timeout,
+                  .has_unified_exec = s->config.has_unified_exec},
+        .approvers = s->approvers,
+        .fixed = sp_hidden_paths_places(&s->hidden_paths),
+        .cwd = s->cwd,
+        .instructions = instructions,
+        .instructions_without_asking = without_asking,
+        .is_remote = !s->place.is_local,
+        .keeps_cancelled = s->flags->keeps_cancelled || s->config.mcp_keep_cancelled,
+        .structured_output = choose_output(s),
+        .detached_ttl_ms = s->config.detached_ttl_s * 1000,
+    };
+    return sp_mcp_new(&o, &s->mcp, e);
+}
+
+static int begin_server(struct sp_mcp_server *s, struct sp_err *e)
+{
+    const struct sp_config_ask ask = {
+        .file = s->flags->config.file, .sets = s->flags->config.sets.items, .environment = environ};
+    int r = sp_config_load(&ask, &s->config, e);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; s->config.warnings != NULL && s->config.warnings[i] != NULL; i++)
+        print_warning(NULL, s->config.warnings[i]);
+#ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* tokens, and the output of all callers, are in our memory */
+#endif
+    r = sp_config_place(&s->config, s->flags->on.count > 0 ? s->flags->on.items[0] : NULL,
+                        &s->place, e);
+    if (r == 0)
+        r = sp_loop_new(&s->loop, e);
+    if (r == 0)
+        r = sp_ending_begin(&s->ending, s->loop, e);
+    if (r == 0)
+        r = s->place.is_local ? open_here(s, e) : open_there(s, e);
+    if (r == 0)
+        r = find_policy(s, e);
+    if (r == 0)
+        r = open_approvals(s, e);
+    if (r == 0)
+        r = open_places(s, e);
+    if (r < 0)
+        return r;
+    open_snapshots(s);
+    return open_mcp(s, e);
+}
+
+static void close_places(struct sp_mcp_server *s)
+{
+    for (size_t i = 0; i < s->place_count; i++) {
+        sp_backend_free(s->places[i].backend);
+        sp_policy_done(&s->places[i].policy);
+        free(s->places[i].cwd);
+        sp_config_place_done(&s->places[i].place);
+    }
+    free(s->places);
+    free(s->environments);
+}
+
+/* In reverse order; members that were never opened are zero. */
+static void end_server(struct sp_mcp_server *s)
+{
+    sp_mcp_close_transports(s);
+    sp_mcp_free(s->mcp);
+    sp_snapshots_free(s->snapshots);
+    sp_hooks_done(&s->hooks);
+    sp_approvers_free(s->approvers);
+    sp_config_approvals_done(&s->approvals);
+    close_places(s);
+    sp_backend_free(s->backend);
+    sp_ending_done(&s->ending);
+    sp_loop_free(s->loop);
+    sp_policy_done(&s->policy);
+    sp_hidden_paths_done(&s->hidden_paths);
+    sp_config_place_done(&s->place);
+    sp_config_done(&s->config);
+    free(s->cwd);
+}
+
+/* ---- the command ---- */
+
 /* NULL: the options fit together. */
 static const char *find_misuse(const struct sp_mcp_flags *f, char **operands)
 {
@@ -86,13 +625,13 @@ static int serve_mcp(const struct sp_mcp_flags *flags)
 {
     struct sp_mcp_server s = {.flags = flags};
     struct sp_err e = {0};
-    int r = sp_mcp_server_begin(&s, &e);
+    int r = begin_server(&s, &e);
 
     if (r == 0)
-        r = sp_mcp_server_listen(&s, &e);
+        r = sp_mcp_open_transports(&s, &e);
     if (r == 0)
         r = sp_loop_run(s.loop, &e);
-    sp_mcp_server_end(&s);
+    end_server(&s);
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 

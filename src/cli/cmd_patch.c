@@ -232,7 +232,7 @@ static int read_stdin(struct sp_buf *out, struct sp_err *e)
 }
 
 /* patch-inside check|apply|report|approved lf|keep follow|refuse BASE */
-int sp_cmd_patch_inside(int argc, char **argv)
+static int patch_inside_main(int argc, char **argv)
 {
     static const char *const tasks[] = {[PATCH_CHECK] = "check",
                                         [PATCH_WRITE] = "apply",
@@ -394,3 +394,6 @@ const struct sp_cli_command sp_command_patch = {
     .max_operands = UINT_MAX,
     .main = patch_main,
 };
+
+const struct sp_cli_command sp_command_patch_inside = {.name = "patch-inside",
+                                                       .main = patch_inside_main};

@@ -24,6 +24,7 @@ static const struct sp_option options[] = {
 
 /* ---- as JSON ---- */
 
+/* The list as the server sent it, with the URL in front. */
 static void print_json(void *user, struct sp_json *j, uint32_t result)
 {
     const struct sp_observe *o = user;
@@ -45,6 +46,7 @@ enum column { SESSION, PROCESS, PID, STATE, AGE, TTY, CWD, COMMAND, COLUMNS };
 static const char *const titles[COLUMNS] = {"SESSION", "PROCESS", "PID", "STATE",
                                             "AGE",     "TTY",     "CWD", "COMMAND"};
 
+/* The two largest units: 3m07s, 2h05m, 4d01h. */
 static void write_age(int64_t ms, char ret[32])
 {
     const long long s = ms > 0 ? ms / 1000 : 0;
@@ -123,6 +125,7 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
     return ok && fwrite(shown.p, 1, shown.n, stdout) == shown.n && putchar('\n') != EOF;
 }
 
+/* All cells are made first, since a column is as wide as its widest cell. */
 static bool print_table(const struct sp_process_list *l)
 {
     auto_buf struct sp_buf text = {0};

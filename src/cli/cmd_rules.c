@@ -242,15 +242,6 @@ static int test_configured(const struct rules_options *o)
     return sp_rules_are_complete(rules) ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
-static int test_rules(const struct rules_options *o)
-{
-    const struct sp_buf nothing = {0};
-    const int status = o->files.count > 0 ? test_files(o) : test_configured(o);
-    const int written = write_out(&nothing);
-
-    return status != SP_EXIT_OK ? status : written;
-}
-
 /* What `explain` is asked about. */
 struct explanation {
     struct sp_words argv;
@@ -289,11 +280,6 @@ static const char *policy_name(enum sp_approval_kind kind)
     return names[kind];
 }
 
-static const char *kind_name(enum sp_requirement_kind kind)
-{
-    return kind == SP_REQUIRE_NOTHING ? "skip" : kind == SP_REQUIRE_ANSWER ? "ask" : "forbidden";
-}
-
 /* ---- explain: as JSON ---- */
 
 static bool add_json_words(struct sp_buf *out, struct sp_words words)
@@ -309,7 +295,9 @@ static bool add_json_requirement(struct sp_buf *out, const struct sp_requirement
                                  enum sp_approval_kind policy)
 {
     bool ok = sp_buf_printf(out, "\"%s\":{\"requirement\":\"%s\"", policy_name(policy),
-                            kind_name(r->kind));
+                            r->kind == SP_REQUIRE_NOTHING  ? "skip"
+                            : r->kind == SP_REQUIRE_ANSWER ? "ask"
+                                                           : "forbidden");
 
     if (r->kind == SP_REQUIRE_NOTHING)
         ok = ok && sp_buf_printf(out, ",\"free\":%s", r->is_free ? "true" : "false");
@@ -355,6 +343,7 @@ static bool add_plain_words(struct sp_buf *out, struct sp_words words)
     return ok;
 }
 
+/* verdict, prefix, the program that host_executable resolved, and the justification. */
 static bool add_plain_match(struct sp_buf *out, const struct sp_rule_match *m)
 {
     bool ok = sp_buf_printf(out, "  %-9s  ", sp_verdict_name(m->verdict)) &&
@@ -403,6 +392,7 @@ static bool is_strange_shell(const struct explanation *ask, const struct sp_segm
            !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
 }
 
+/* The parts that rules are matched against. */
 static bool add_plain_segments(struct sp_buf *out, const struct explanation *ask,
                                const struct sp_segments *s)
 {
@@ -500,6 +490,7 @@ static bool add_own_env(struct sp_buf *out)
     return ok;
 }
 
+/* With the rules of -r, or those of the configured directories. */
 static int explain_with(const struct rules_options *o, char **command, const struct configured *c,
                         const struct sp_rules *rules, struct sp_buf *out, struct sp_err *e)
 {
@@ -582,7 +573,11 @@ static int run_rules(void *values, char **command)
         return sp_command_misused(&sp_command_rules, misuse);
     if (o->subcommand == CHECK)
         return check_command(o, command);
-    return o->subcommand == TEST ? test_rules(o) : explain_command(o, command);
+    if (o->subcommand == EXPLAIN)
+        return explain_command(o, command);
+    const int status = o->files.count > 0 ? test_files(o) : test_configured(o);
+    const int written = write_out(&(struct sp_buf){0});
+    return status != SP_EXIT_OK ? status : written;
 }
 
 static int rules_main(int argc, char **argv)

@@ -105,6 +105,7 @@ static int read_mode(const char *name, struct sp_profile *ret, struct sp_err *e)
     return sp_profile_from_legacy(&l, ret, e);
 }
 
+/* Only a managed profile has entries to add to. */
 static int add_writable(struct sp_profile *p, const char *dir, struct sp_err *e)
 {
     auto_free char *path = realpath(dir, NULL);

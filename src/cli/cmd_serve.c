@@ -151,6 +151,7 @@ struct serve {
 
 /* ---- authentication ---- */
 
+/* At most one kind of token; without any, one is made unless the options forbid it. */
 static int open_auth(struct serve *s, struct serve_options *o, const struct sp_listen_url *url,
                      struct sp_err *e)
 {
@@ -223,6 +224,7 @@ static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **
     return sp_conn_opened(&((struct serve *)user)->rpc, l, ret_ops, ret_user);
 }
 
+/* The two listeners are one server to the reader of the metrics. */
 static void on_metrics(void *user, struct sp_buf *out)
 {
     struct serve *s = user;
@@ -313,7 +315,7 @@ static int open_approvals(struct serve *s, const struct serve_options *o, struct
     const int r = sp_serve_approve_new(&ask, &s->approve, e);
     if (r < 0)
         return r;
-    s->rpc.gate = sp_serve_approve_gate(s->approve);
+    s->rpc.gate = &s->approve->gate;
     return 0;
 }
 
@@ -322,7 +324,7 @@ static int open_approvals(struct serve *s, const struct serve_options *o, struct
 static int find_own_places(struct serve *s, const struct serve_options *o, struct sp_err *e)
 {
     const struct sp_own_places_ask ask = {
-        .config = s->approve == NULL ? NULL : sp_serve_approve_config(s->approve),
+        .config = s->approve == NULL ? NULL : &s->approve->config,
         .rules = o->rules.items,
         .approvers = o->approvers.items,
         .token_file = o->auth.token_file,
@@ -331,6 +333,7 @@ static int find_own_places(struct serve *s, const struct serve_options *o, struc
     return sp_own_places_find(&ask, &s->hidden_paths, e);
 }
 
+/* Listens last: a client that connects finds a complete server. */
 static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
     struct sp_listen_url url = {0};
@@ -405,6 +408,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     return r == 0 && url.kind != SP_LISTEN_STDIO ? print_url(s, e) : r;
 }
 
+/* Connections first, since they use all the rest; the loop last. */
 static void end_serving(struct serve *s)
 {
     sp_listener_free(s->local);

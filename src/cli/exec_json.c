@@ -106,6 +106,7 @@ static bool add_lossy(const struct sp_headtail *h, struct sp_buf *ret)
     return sp_headtail_add_marked(h, &raw) && sp_utf8_add_lossy(ret, sp_buf_str(&raw));
 }
 
+/* stdout and stderr share SP_RUN_CAP in the aggregated output. */
 static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int status,
                     struct sp_buf *out)
 {
@@ -135,6 +136,7 @@ static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int
 
 /* ---- the result ---- */
 
+/* `kind` of the result line. */
 static const char *kind_of(const struct sp_carry_result *r)
 {
     switch (r->end) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the command that the first argument names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,17 +7,12 @@
 #include "cli/cli.h"
 #include "cli/escape_text.h"
 
-static const struct sp_cli_command internal_cell = {.name = "cell", .main = sp_cmd_cell};
-static const struct sp_cli_command internal_http = {.name = "http", .main = sp_cmd_http};
-static const struct sp_cli_command internal_patch = {.name = "patch-inside",
-                                                     .main = sp_cmd_patch_inside};
-
 /* In the order of `sallyport help`. */
 static const struct sp_cli_command *const commands[] = {
-    &sp_command_serve, &sp_command_exec,  &sp_command_mcp,    &sp_command_sandbox,
-    &sp_command_patch, &sp_command_rules, &sp_command_audit,  &sp_command_doctor,
-    &sp_command_ps,    &sp_command_logs,  &sp_command_attach, &sp_command_kill,
-    &internal_cell,    &internal_http,    &internal_patch,
+    &sp_command_serve, &sp_command_exec,  &sp_command_mcp,          &sp_command_sandbox,
+    &sp_command_patch, &sp_command_rules, &sp_command_audit,        &sp_command_doctor,
+    &sp_command_ps,    &sp_command_logs,  &sp_command_attach,       &sp_command_kill,
+    &sp_command_cell,  &sp_command_http,  &sp_command_patch_inside,
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

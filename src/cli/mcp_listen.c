@@ -56,6 +56,7 @@ static bool is_token(const char *word)
     return strlen(word) >= MIN_TOKEN;
 }
 
+/* One token a line; empty lines are skipped. */
 static int read_tokens(const char *file, struct sp_mcp_tokens *ret, struct sp_err *e)
 {
     size_t count = 0;
@@ -141,6 +142,7 @@ static int open_lines(struct sp_mcp_server *s, const char *path, struct sp_mcp_l
     return sp_mcp_lines_new(s->mcp, &o, ret, e);
 }
 
+/* The tokens are read or made once, for all HTTP transports. */
 static int open_http(struct sp_mcp_server *s, const char *url, struct sp_mcp_http **ret,
                      struct sp_err *e)
 {
@@ -177,7 +179,7 @@ static int listen_at(struct sp_mcp_server *s, const char *url, size_t i, struct 
     return fflush(stdout) == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout");
 }
 
-int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e)
+int sp_mcp_open_transports(struct sp_mcp_server *s, struct sp_err *e)
 {
     const size_t count = s->flags->listen.count;
     int r = 0;
@@ -193,7 +195,7 @@ int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e)
     return r;
 }
 
-void sp_mcp_server_unlisten(struct sp_mcp_server *s)
+void sp_mcp_close_transports(struct sp_mcp_server *s)
 {
     const size_t count = s->flags->listen.count + 1;
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/mcp_selftest.h"
-
+/* `sallyport mcp --selftest`: starts a server and calls it as a host would. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +19,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
+#include "cli/mcp_server.h"
 #include "mcp/mcp.h"
 
 #define ANSWER_MS  30000
@@ -37,6 +37,7 @@ struct host {
 
 /* ---- the server ---- */
 
+/* With pipes as stdin and stdout, and our stderr. */
 static int start_server(struct host *h, int argc, char **argv)
 {
     auto_free char **args = calloc((size_t)argc + 3, sizeof *args);
@@ -171,6 +172,7 @@ static bool get_number(struct host *h, uint32_t object, const char *key, int64_t
 
 /* ---- the tests ---- */
 
+/* A TAP line; a failure shows the beginning of the last answer. */
 static void report_test(struct host *h, bool is_good, const char *what)
 {
     h->tried++;

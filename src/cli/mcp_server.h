@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_server: what `sallyport mcp` is made of. mcp_server.c sets up where commands run, under which
- * policy and with whose approval; mcp_listen.c the transports.
+ * mcp_server: the state of `sallyport mcp`, shared by cmd_mcp.c (where commands run and under which
+ * policy), mcp_listen.c (the transports) and mcp_selftest.c.
  */
 #ifndef SP_CLI_MCP_SERVER_H
 #define SP_CLI_MCP_SERVER_H
@@ -53,13 +53,13 @@ struct sp_mcp_server {
     struct sp_config_place place;
     struct sp_hidden_paths hidden_paths;
     struct sp_backend *backend;
-    struct sp_backend_wait facts; /* about a server, while we wait for them */
+    struct sp_backend_wait facts; /* request for the facts about a server */
     struct sp_err unreachable;    /* code NONE: it answered */
     bool has_facts;
     char *cwd;
 
     struct sp_policy policy;
-    const char *policy_name; /* as the option or the configuration has it */
+    const char *policy_name; /* spelled as in the option or the configuration */
     bool is_open;            /* the policy confines nothing */
     struct sp_config_approvals approvals;
     struct sp_approvers *approvers;
@@ -77,13 +77,12 @@ struct sp_mcp_server {
     struct sp_mcp_http **https;  /* the other way round */
 };
 
-/* Everything but the transports. *s is zero but for its flags, and to be ended also after a
- * failure. */
-int sp_mcp_server_begin(struct sp_mcp_server *s, struct sp_err *e);
-void sp_mcp_server_end(struct sp_mcp_server *s);
-
 /* Opens the transports of --listen, or stdio, and prints their URLs. */
-int sp_mcp_server_listen(struct sp_mcp_server *s, struct sp_err *e);
-void sp_mcp_server_unlisten(struct sp_mcp_server *s);
+int sp_mcp_open_transports(struct sp_mcp_server *s, struct sp_err *e);
+void sp_mcp_close_transports(struct sp_mcp_server *s); /* also after a failure */
+
+/* --selftest: starts a server with these arguments but for --selftest, and calls it as a host
+ * would. Prints TAP; returns the exit status. */
+int sp_mcp_selftest(int argc, char **argv);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection to one server. Requests are made one after the other: sp_observe_ask() runs the
+ * loop until the answer is there, while notifications go to the ops of the command.
+ */
 #include "cli/observe.h"
 
 #include <errno.h>
@@ -32,6 +36,7 @@ const struct sp_option sp_observe_options[] = {
 
 /* ---- which server ---- */
 
+/* The URL is copied twice: with its query for the connection, without it for messages. */
 static int set_server(struct sp_observe *o, const char *url, const char *token_file,
                       struct sp_err *e)
 {
@@ -42,6 +47,7 @@ static int set_server(struct sp_observe *o, const char *url, const char *token_f
     return token_file == NULL ? 0 : sp_config_read_token(token_file, &o->token, e);
 }
 
+/* An environment of the configuration has a URL and a token file of its own. */
 static int set_environment(struct sp_observe *o, const struct sp_config *c, const char *name,
                            const char *token_file, struct sp_err *e)
 {
@@ -81,6 +87,7 @@ static int set_local(struct sp_observe *o, const char *token_file, struct sp_err
                    count > MAX_SHOWN ? " ..." : "");
 }
 
+/* --server, else `server` of the configuration, else the local socket of the only server here. */
 static int find_server(struct sp_observe *o, const struct sp_observe_options *options,
                        struct sp_err *e)
 {
@@ -119,6 +126,7 @@ static bool has_capability(struct sp_json *j, uint32_t result)
     return at != SP_JSON_NONE && sp_json_type(j, at) == SP_JSON_TRUE;
 }
 
+/* The first time this ends connect_to_server(); later it is a reconnect. */
 static void on_ready(void *user, struct sp_json *j, uint32_t value, bool was_resumed)
 {
     struct sp_observe *o = user;
@@ -150,6 +158,7 @@ static void on_interrupted(void *user, const char *why)
         o->ops->interrupted(o->user, why);
 }
 
+/* The loop stops in any case, so that sp_observe_ask() does not wait for ever. */
 static void on_dead(void *user, const struct sp_err *why)
 {
     struct sp_observe *o = user;
@@ -243,6 +252,7 @@ struct question {
     bool is_answered;
 };
 
+/* The message of a refusal comes from the server, so it is escaped. */
 static void on_answer(struct sp_client_request *r, const struct sp_client_reply *reply)
 {
     struct question *q = SP_CONTAINER(r, struct question, request);

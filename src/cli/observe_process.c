@@ -52,6 +52,7 @@ static int copy_plain(struct sp_str s, char **ret, struct sp_err *e)
     return copy_text((struct sp_str){b.data, b.len}, ret, e);
 }
 
+/* A file: URL of this host is shown as a path. */
 static int read_cwd(struct sp_str text, struct sp_listed *p, struct sp_err *e)
 {
     auto_uri struct sp_uri uri = {0};
@@ -75,6 +76,7 @@ static bool add_word(struct sp_buf *b, struct sp_str word)
     return sp_plain_add_word(b, sp_str_of(copy));
 }
 
+/* The words, quoted for a shell. */
 static int read_command(struct sp_json *j, uint32_t argv, struct sp_listed *p, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
@@ -107,6 +109,7 @@ static int read_numbers(struct sp_json *j, uint32_t at, struct sp_listed *p, str
     return r;
 }
 
+/* Numbers and strings are copied: the message is gone after the callback. */
 static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, struct sp_err *e)
 {
     struct sp_str session = {0};
@@ -194,6 +197,7 @@ static bool has_prefix(const char *text, size_t n, struct sp_str prefix)
 /* How PROC may name a process, the exact ways first: the first way that matches any is used. */
 enum way { WHOLE_ID, SESSION_AND_ID, ID_PREFIX, SESSION_AND_ID_PREFIX, WAY_MAX };
 
+/* A session may be abbreviated in both forms that name one. */
 static bool matches_way(const struct sp_listed *p, const char *proc, enum way way)
 {
     const struct sp_str whole = sp_str_of(proc);
@@ -210,6 +214,7 @@ static bool matches_way(const struct sp_listed *p, const char *proc, enum way wa
     return has_prefix(p->id, p->id_len, id);
 }
 
+/* Lists up to four of the processes that match. */
 static int fail_ambiguous(const struct sp_process_list *l, const char *proc, enum way way,
                           size_t count, struct sp_err *e)
 {
@@ -281,6 +286,7 @@ static enum sp_note_kind note_kind(struct sp_str method)
     return SP_NOTE_OTHER;
 }
 
+/* {"records":N,"bytes":N}: output that was dropped before this record. */
 static int read_note_gap(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_err *e)
 {
     uint32_t gap = SP_JSON_NONE;

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables are walked three times: collect_options() flattens them for the parser, find_width()
+ * and print_options() lay out the help. getopt_long() does the parsing, so all commands agree about
+ * abbreviations, `--name=value`, `--` and the wording of errors.
+ */
 #include "cli/options.h"
 
 #include <assert.h>
@@ -71,6 +76,7 @@ static void report_choices(const struct sp_cli_command *c, const struct sp_optio
     (void)fputs(" (see --help)\n", stderr);
 }
 
+/* The array always has room for the NULL behind the last item. */
 static bool append(const struct sp_cli_command *c, const struct sp_option *o,
                    struct sp_option_list *list, const char *arg)
 {
@@ -186,6 +192,7 @@ static enum parsed parse_options(const struct sp_cli_command *c, const struct fo
     return PARSED_GO;
 }
 
+/* Checks the number of operands, and runs the command. */
 static int run_parsed(const struct sp_cli_command *c, const struct found *found, size_t count,
                       int argc, char **args, void *values,
                       int (*run)(void *values, char **operands))
@@ -287,6 +294,7 @@ static void print_wrapped(const char *text, size_t at, size_t indent)
     (void)putchar('\n');
 }
 
+/* An option that is wider than the column gets a line of its own. */
 static void print_option(const struct sp_option *o, size_t indent)
 {
     char text[80];
@@ -299,6 +307,7 @@ static void print_option(const struct sp_option *o, size_t indent)
     print_wrapped(o->help, indent, indent);
 }
 
+/* Headings are set off by an empty line, but for the first line of the help. */
 static void print_options(const struct sp_cli_command *c, const struct sp_option *table,
                           size_t indent)
 {

@@ -46,11 +46,11 @@ struct sp_terminal {
 
 /* Whether `fd` is a terminal and we are in its foreground process group. */
 bool sp_terminal_is_ours(int fd);
-/* Of the first of 0, 1 and 2 that is a terminal with a size; 0 and 0: none is. */
+/* The size of the first terminal among stdin, stdout and stderr; 0 and 0 without a terminal. */
 void sp_terminal_size(uint16_t *ret_rows, uint16_t *ret_cols);
 
-/* While a command has a terminal of its own, ours only carries bytes. No effect if stdin is not a
- * terminal in whose foreground we are. */
+/* For a command with a terminal of its own, which interprets the keys. No effect unless stdin is a
+ * terminal and we are in its foreground process group. */
 void sp_terminal_make_raw(struct sp_terminal *t);
 void sp_terminal_restore(struct sp_terminal *t);
 

@@ -10,6 +10,7 @@ struct page {
     struct sp_buf *rest; /* the middles that were left out, for the key `m` */
 };
 
+/* The ends of a long field go on the page, its middle to the rest. */
 static bool add_cut(const struct page *p, const char *label, struct sp_str text, bool keeps_lines)
 {
     const struct sp_str middle = sp_question_middle(text, SP_QUESTION_TEXT_MAX);
@@ -174,6 +175,7 @@ bool sp_question_text_add(struct sp_buf *out, const struct sp_approval_question 
 #define ALLOWS_SESSION "session"
 #define KEEPS_RULE     "always"
 
+/* Whether a yes means that something runs without a sandbox. */
 static bool runs_free(const struct sp_approval_question *q)
 {
     return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
@@ -205,6 +207,7 @@ bool sp_question_text_add_keys(struct sp_buf *out, const struct sp_approval_ques
                          is_all_shown ? "a yes for this session, " : "");
 }
 
+/* A free run is never approved by a single key. */
 enum sp_decision_kind sp_question_text_key(const struct sp_approval_question *q, bool is_all_shown,
                                            char key)
 {

@@ -27,9 +27,8 @@ int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_
     return sp_own_places_find(ask, ret, e);
 }
 
-static int open_here(struct sp_loop *loop, const char *cwd,
-                     const struct sp_hidden_paths *hidden_paths, bool is_for_many,
-                     struct sp_backend **ret, struct sp_err *e)
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_paths *hidden_paths,
+                  bool is_for_many, struct sp_backend **ret, struct sp_err *e)
 {
     char runtime_dir[512];
 
@@ -37,8 +36,7 @@ static int open_here(struct sp_loop *loop, const char *cwd,
     const struct sp_local_options o = {
         .program = "/proc/self/exe",
         .max_processes = is_for_many ? 0 : MAX_PROCESSES,
-        .use_cgroups =
-            is_for_many, /* one command leaves few processes: parentage finds them fast */
+        .use_cgroups = is_for_many, /* parentage finds the few processes of one */
         .fixed = sp_hidden_paths_places(hidden_paths),
         .runtime_dir = runtime_dir,
         .cwd = cwd,
@@ -47,25 +45,7 @@ static int open_here(struct sp_loop *loop, const char *cwd,
     return sp_local_new(loop, &o, ret, e);
 }
 
-int sp_place_here_for_many(struct sp_loop *loop, const char *cwd,
-                           const struct sp_hidden_paths *hidden_paths, struct sp_backend **ret,
-                           struct sp_err *e)
-{
-    return open_here(loop, cwd, hidden_paths, true, ret, e);
-}
-
-int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
-                  struct sp_backend **ret, struct sp_err *e)
-{
-    struct sp_hidden_paths hidden_paths = {0};
-    int r = sp_place_hidden_paths(own, &hidden_paths, e);
-
-    if (r == 0)
-        r = open_here(loop, cwd, &hidden_paths, false, ret, e);
-    sp_hidden_paths_done(&hidden_paths);
-    return r;
-}
-
+/* The options of the client are those of the place in the configuration. */
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_err *e)
 {
@@ -84,15 +64,19 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
 int sp_place_carry(const char *cwd, const struct sp_own_places_ask *own,
                    struct sp_carry_options *how, struct sp_carry_result *ret, struct sp_err *e)
 {
+    struct sp_hidden_paths hidden = {0};
     struct sp_carry *c = NULL;
     int r = sp_carry_new(&c, e);
 
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, own, &how->backend, e);
+        r = sp_place_hidden_paths(own, &hidden, e);
+    if (r == 0)
+        r = sp_place_here(sp_carry_loop(c), cwd, &hidden, false, &how->backend, e);
     if (r == 0)
         r = sp_carry_run(c, how, ret, e);
     sp_backend_free(how->backend);
     sp_carry_free(c);
+    sp_hidden_paths_done(&hidden);
     return r;
 }
 

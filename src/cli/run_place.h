@@ -11,21 +11,14 @@
 #include "engine/job.h"
 #include "engine/shell.h"
 
-/*
- * A backend here, for one command. All processes that the command leaves are killed at the end.
- * Confined commands cannot write the files that `own` finds, nor reach the audit log and the
- * tokens: a process that can read the log can lock it, and no decision could be logged any more.
- */
-int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_own_places_ask *own,
-                  struct sp_backend **ret, struct sp_err *e);
-/* A backend here, for many commands, with the paths that sp_place_hidden_paths found. */
-int sp_place_here_for_many(struct sp_loop *loop, const char *cwd,
-                           const struct sp_hidden_paths *hidden_paths, struct sp_backend **ret,
-                           struct sp_err *e);
 /* Paths that confined commands must not reach. *ret is zero, and to be freed also after a failure.
- */
+ * */
 int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e);
+/* A backend here. is_for_many: for a server; otherwise for one command, and all processes that it
+ * leaves are killed at the end. */
+int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_paths *hidden_paths,
+                  bool is_for_many, struct sp_backend **ret, struct sp_err *e);
 /* A backend on the server that the place names. It connects with its first use. */
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_err *e);

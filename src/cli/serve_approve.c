@@ -20,18 +20,6 @@
 #define TOO_MANY \
     "approval required, but too many questions of this session are open; wait for some answers"
 
-struct sp_serve_approve {
-    struct sp_start_gate gate;
-    struct sp_loop *loop;
-    struct sp_config config;
-    struct sp_config_approvals found;
-    const char *shell;
-    char *const *environ;
-    struct sp_hooks hooks;
-    struct sp_approvers *approvers; /* NULL: none answers */
-    struct sp_list sessions;        /* struct approval_session, the latest used first */
-};
-
 /* The client of a session as an approver: it gets `approval/request` on its own connection. */
 struct client_approver {
     struct sp_approver approver;
@@ -97,6 +85,7 @@ static void on_query_answered(struct sp_ask *a, struct sp_str result)
     free_query(q);
 }
 
+/* Every way out calls `done`, or leaves a query that on_query_answered() ends. */
 static void ask_client(struct sp_approver *a, const struct sp_approval_question *question,
                        sp_approver_fn *done, void *user)
 {
@@ -309,6 +298,7 @@ static void fail_start(struct pending_start *t, const struct sp_err *e)
     refuse_start(t, e->code, sp_str_of(sp_error_text(e, t->failure, sizeof t->failure)));
 }
 
+/* Fills in the answer of the gate from the state of the plan. */
 static void take_decision(struct pending_start *t)
 {
     const struct sp_run_plan *p = &t->plan;
@@ -388,6 +378,8 @@ static void begin_plan(struct pending_start *t, const struct sp_start_gate_case 
     t->session->open += t->is_open;
 }
 
+/* For sp_start_gate_ops. The answer is in *c at return, or is ASKING and c->told is called later.
+ * */
 static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {
     struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
@@ -411,6 +403,7 @@ static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
     take_decision(t);
 }
 
+/* For sp_start_gate_ops: the start is decided, or its connection is gone. */
 static void end_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {
     struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
@@ -511,14 +504,4 @@ void sp_serve_approve_free(struct sp_serve_approve *a)
     sp_config_approvals_done(&a->found);
     sp_config_done(&a->config);
     free(a);
-}
-
-struct sp_start_gate *sp_serve_approve_gate(struct sp_serve_approve *a)
-{
-    return &a->gate;
-}
-
-const struct sp_config *sp_serve_approve_config(const struct sp_serve_approve *a)
-{
-    return &a->config;
 }

@@ -10,7 +10,11 @@
 #ifndef SP_CLI_SERVE_APPROVE_H
 #define SP_CLI_SERVE_APPROVE_H
 
+#include "approve/approvers.h"
+#include "approve/hooks.h"
+#include "base/list.h"
 #include "config/config.h"
+#include "config/config_approvals.h"
 #include "os/loop.h"
 #include "server/rpc/start_gate.h"
 
@@ -21,7 +25,17 @@
 #define SP_APPROVER_CLIENT_QUESTION_MAX (16U << 20) /* bytes */
 #define SP_APPROVER_CLIENT_ANSWER_MAX   65536       /* bytes */
 
-struct sp_serve_approve;
+struct sp_serve_approve {
+    struct sp_start_gate gate;
+    struct sp_loop *loop;
+    struct sp_config config;
+    struct sp_config_approvals found;
+    const char *shell;
+    char *const *environ;
+    struct sp_hooks hooks;
+    struct sp_approvers *approvers; /* NULL: none answers */
+    struct sp_list sessions;        /* struct approval_session, the latest used first */
+};
 
 struct sp_serve_approve_ask {
     struct sp_loop *loop;
@@ -35,10 +49,6 @@ struct sp_serve_approve_ask {
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
                          struct sp_err *e);
 void sp_serve_approve_free(struct sp_serve_approve *a); /* after all connections; NULL is fine */
-
-struct sp_start_gate *sp_serve_approve_gate(struct sp_serve_approve *a);
-
-const struct sp_config *sp_serve_approve_config(const struct sp_serve_approve *a);
 
 /* The session has ended: its approvals are forgotten. */
 void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session);

@@ -161,6 +161,7 @@ static bool is_other_program(const struct sp_remote_mounts *remote, struct sp_st
            its.st_ino != usual.st_ino || its.st_dev != usual.st_dev;
 }
 
+/* Checks the program itself, and those that a script starts. */
 static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str path,
                             char *const *ours, bool *ret, struct sp_err *e)
 {
@@ -181,6 +182,7 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
 
 /* ---- all variables of a client ---- */
 
+/* Adds NAME=VALUE to the words if it steers and is not the server's own. */
 static int add_variable(struct sp_serve_env *v, struct sp_str word,
                         const struct sp_start_gate_case *c, char *const *ours, struct sp_err *e)
 {

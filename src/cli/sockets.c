@@ -69,6 +69,7 @@ static int prepare_directory(char *ret, size_t size, struct sp_err *e)
 
 /* ---- the servers ---- */
 
+/* The PID of "PID.sock"; false: another file. */
 static bool read_pid(const char *name, pid_t *ret)
 {
     const size_t n = strlen(name);
@@ -136,7 +137,7 @@ static bool next_live(DIR *d, const char *directory, bool probes_all, struct sp_
         (void)snprintf(path, sizeof path, "%.500s/%d.sock", directory, (int)ret->pid);
         const enum state state = probe_socket(path, ret->pid);
         if (state == STALE)
-            (void)unlinkat(dirfd(d), entry->d_name, 0); /* another process may do the same */
+            (void)unlinkat(dirfd(d), entry->d_name, 0); /* fails if another process was faster */
         if (state != LIVE)
             continue;
         (void)snprintf(ret->url, sizeof ret->url, "unix://%.120s", path);
