@@ -1,44 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * closer: close() of files for the front, which waits for no disk: on a network file system it
- * writes back and asks a server, on one in user space it asks a program, and that may never answer.
+ * closer: close() for the front, in worker threads. On a network or FUSE file system close() may
+ * write back data and wait for a server or a program that never answers; the front must not wait.
  *
- * Threads do it, that do nothing else: one for each file system that something is to be closed on,
- * so that one that does not answer holds up its own files alone, and at most SP_CLOSING_THREADS.
- * What is beyond waits, also if no thread can be had for now. Nothing is refused: who opens files
- * asks sp_closer_is_full before.
- *
- * A thread begins when it is needed and ends when there is nothing more to close. It allocates
- * nothing, and takes no signal.
+ * One thread closes the files of one file system, so a file system that hangs delays its own files
+ * only. Closing is never refused, also if no thread can be started for now: callers that open files
+ * ask sp_closer_is_full before.
  */
 #ifndef SP_CORE_CLOSER_H
 #define SP_CORE_CLOSER_H
 
 #include <stdbool.h>
 
-#include "os/loop.h"
+#include "core/workers.h"
 
 #define SP_CLOSING_MAX     1024
 #define SP_CLOSING_THREADS 64
 
 struct sp_closer;
 
-struct sp_closing {                     /* embedded in whoever had the file; stays until done */
-    void (*done)(struct sp_closing *c); /* it is closed; *c may be freed in here */
+/* Embedded in the owner of the file; stays valid until done. */
+struct sp_closing {
+    void (*done)(struct sp_closing *c); /* the file is closed; *c may be freed here */
 
-    /* its own */
+    /* the closer's */
+    struct sp_closer *closer;
+    struct sp_work work;
     int fd;
-    uint64_t device;
-    struct sp_closing *next;
 };
 
 int sp_closer_new(struct sp_loop *loop, struct sp_closer **ret, struct sp_err *e);
-/* What is not closed by now is closed with the process; of what hangs, done is not called. */
+/* Files that no thread could close yet are left to the exit of the process. For files that hang,
+ * done is not called. */
 void sp_closer_free(struct sp_closer *k); /* NULL is fine */
 
-/* done comes later, never from within. */
+/* done is called later, never from within. */
 void sp_closer_close(struct sp_closer *k, struct sp_closing *c, int fd);
-/* SP_CLOSING_MAX files or more are not closed yet: some disk does not answer. */
+/* SP_CLOSING_MAX files or more are not closed yet: a file system does not answer. */
 bool sp_closer_is_full(const struct sp_closer *k);
 
 #endif

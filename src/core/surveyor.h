@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * surveyor: surveys of policies in threads, because the disk may take long, or not answer at all.
+ * surveyor: surveys policies in worker threads, because the disk may answer late or never.
  *
  * A survey that hangs keeps its thread. Once SP_SURVEYOR_SHARE threads hang for a session, or all
- * threads, further surveys wait, and fail by the deadline of the start that asked for them.
+ * threads hang, further surveys wait, and fail by the deadline of the start that requested them.
  */
 #ifndef SP_CORE_SURVEYOR_H
 #define SP_CORE_SURVEYOR_H
@@ -12,30 +12,31 @@
 #include "sandbox/survey.h"
 
 #define SP_SURVEYOR_THREADS 64
-#define SP_SURVEYOR_SHARE   8 /* of one session: others still find a thread when its disk hangs */
+#define SP_SURVEYOR_SHARE   8 /* of one session: others still get a thread when its disk hangs */
 
 struct sp_surveyor;
 struct sp_survey_job;
 
-/* Embedded by who asks. done is called from the loop; the survey may be taken over (and emptied).
- */
+/* Embedded in the caller. done is called from the loop; it may take over (and empty) the survey. */
 struct sp_survey_ask {
     void (*done)(struct sp_survey_ask *a, const struct sp_policy *policy, struct sp_survey *survey,
                  int r, struct sp_err *e);
-    struct sp_survey_job *job; /* NULL: nothing is under way */
+    struct sp_survey_job *job; /* NULL: no survey is pending */
 };
 
-/* What a thread does: everything that it uses is its own, or a copy. */
+/* Runs in a thread: may use its arguments only. */
 typedef int sp_survey_fn(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                          struct sp_survey *ret, struct sp_err *e);
 
+/* `fixed` is copied. */
 int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixed_places *fixed,
                     struct sp_surveyor **ret, struct sp_err *e);
-/* Threads that hang are left alone, and clean up when they do not any more. */
+/* Threads that hang are detached, and clean up once their disk answers. */
 void sp_surveyor_free(struct sp_surveyor *s);
 
+/* The policy is copied. */
 int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_policy *p,
                     struct sp_survey_ask *a, struct sp_err *e);
-void sp_surveyor_cancel(struct sp_survey_ask *a); /* nothing under way: fine */
+void sp_surveyor_cancel(struct sp_survey_ask *a); /* fine if no survey is pending */
 
 #endif
