@@ -17,7 +17,6 @@
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
 #include "cli/own_stdio.h"
-#include "core/cell_child.h"
 #include "core/journal.h"
 #include "core/probe.h"
 #include "os/cgroup.h"

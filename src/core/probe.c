@@ -2,19 +2,103 @@
 #include "core/probe.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
+#include "base/auto.h"
 #include "base/log.h"
+#include "cell/bell.h"
 #include "core/cell_child.h"
 #include "os/landlock.h"
 
-struct trial {
+#define ANSWER_MS 5000
+
+/* ---- one cell, made and ended ---- */
+
+static int send_hello(int socket, int plan, struct sp_err *e)
+{
+    struct sp_bell bell;
+    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
+                                  .slots = 1};
+    int r = sp_bell_new(1, &bell, e);
+
+    if (r < 0)
+        return r;
+    const int fds[3] = {bell.page_fd, bell.wake[SP_SIDE_CELL], plan};
+    r = sp_wire_send(socket, true, &hello, sizeof hello, NULL, 0, fds, 3);
+    sp_bell_free(&bell);
+    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
+}
+
+/* Reads BORN (of a maker) and READY. false: no READY within ANSWER_MS, or the socket has ended. */
+static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_child *ret_cell,
+                        struct sp_wire_ready *ret)
+{
+    while (sp_await_readable(socket, ANSWER_MS) && sp_wire_recv(socket, false, m, NULL) > 0) {
+        const struct sp_wire_head *h = (const void *)m->bytes;
+
+        if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
+            sp_cell_child_set(ret_cell, ((const struct sp_wire_born *)h)->pid, m->fds[0]);
+            m->fd_count = 0;
+        }
+        if (h->op == SP_WIRE_READY) {
+            *ret = *(const struct sp_wire_ready *)h;
+            ret->where[sizeof ret->where - 1] = 0;
+            return true;
+        }
+        sp_wire_close_fds(m);
+    }
+    return false;
+}
+
+int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
+                struct sp_err *e)
+{
+    auto_close int memory = sp_cell_seal("sallyport-plan", plan);
+    auto_close int socket = -1;
+    auto_free struct sp_wire_message *m = malloc(sizeof *m);
+    struct sp_cell_child first = {.pidfd = -1}; /* the maker of a forked cell, or the cell */
+    struct sp_cell_child forked = {.pidfd = -1};
+    struct sp_wire_ready ready = {.step = SP_BUILD_PLAN, .err = ETIMEDOUT};
+    const bool is_forked = ((const struct sp_plan *)(const void *)plan->data)->tier == SP_TIER_CELL;
+
+    if (memory < 0 || m == NULL) {
+        *ret_err = errno;
+        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    }
+    int r = sp_cell_spawn(program, &socket, &first, e);
+    if (r == 0)
+        r = send_hello(socket, memory, e);
+    const bool has_answer = r == 0 && await_ready(socket, m, &forked, &ready);
+
+    /* A maker exits by itself after BORN; only then it is certain whether there is a cell. */
+    if (!is_forked || (first.pidfd >= 0 && !sp_cell_child_await(&first, ANSWER_MS)))
+        sp_cell_child_kill(&first);
+    (void)sp_cell_child_reap(&first);
+    sp_cell_read_birth(socket, m, &forked);
+    sp_cell_child_kill(&forked);
+    (void)sp_cell_child_reap(&forked);
+
+    *ret_step = ready.step;
+    *ret_err = r < 0 && e->sys != 0 ? e->sys : ready.err;
+    if (r == 0 && !has_answer)
+        r = sp_fail(e, SP_E_FAILED, 0, "failed to prepare process sandbox: cell died");
+    if (r == 0 && ready.step != SP_BUILD_NONE) {
+        sp_cell_explain(ready.step, ready.err, ready.where, e);
+        r = -(int)SP_E_INVALID;
+    }
+    return r;
+}
+
+/* ---- what the host allows ---- */
+
+struct probe {
     const char *program;
     struct sp_plan plan;
-    uint32_t step; /* of its failure */
+    uint32_t step; /* that failed */
     int err;
 };
 
-static bool try_it(struct trial *t)
+static bool try_plan(struct probe *t)
 {
     auto_buf struct sp_buf plan = {0};
     struct sp_err e = {0};
@@ -33,63 +117,56 @@ static bool try_it(struct trial *t)
     return ok;
 }
 
-/* As it is, then without what a host may lack and a sandbox can do without. */
-static bool try_without_extras(struct trial *t)
+/* 1: a cell can be made, perhaps without optional features, which are cleared in t->plan then.
+ * 0: it cannot. Negative: resources are short, so the host's limits are still unknown. */
+static int probe_tier(struct probe *t, struct sp_err *e)
 {
-    bool ok = try_it(t);
+    bool ok = try_plan(t);
 
     if (!ok && t->step == SP_BUILD_LANDLOCK && t->plan.tier == SP_TIER_CELL &&
         (t->err == ENOSYS || t->err == EOPNOTSUPP)) {
         t->plan.landlock = 0;
-        ok = try_it(t);
+        ok = try_plan(t);
     }
     if (!ok && t->step == SP_BUILD_SECCOMP) {
         t->plan.notifies = 0;
-        ok = try_it(t);
+        ok = try_plan(t);
     }
+    if (!ok && sp_cell_is_passing(t->err))
+        return sp_fail(e, SP_E_FAILED, t->err, "failed to prepare process sandbox; try again");
     return ok;
-}
-
-/* Nothing was learnt of this host: it is not said of it, and asked again. */
-static int fail_for_now(const struct trial *t, struct sp_err *e)
-{
-    return sp_fail(e, SP_E_FAILED, t->err, "failed to prepare process sandbox; try again");
 }
 
 int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_err *e)
 {
     const uint32_t landlock = (uint32_t)sp_landlock_abi();
-    struct trial t = {
+    struct probe t = {
         .program = program,
         .plan = {.tier = SP_TIER_CELL, .net = SP_NET_OWN, .landlock = landlock, .notifies = 1}};
 
     *ret = (struct sp_powers){.landlock = (int)landlock};
-    ret->has_own_network = ret->has_cells = try_without_extras(&t);
-    if (!ret->has_cells && sp_cell_is_passing(t.err))
-        return fail_for_now(&t, e);
-    if (!ret->has_cells && (t.step == SP_BUILD_NAMESPACES || t.step == SP_BUILD_LOOPBACK)) {
-        /* The network's namespace alone may be what is refused. */
-        t.plan.net = SP_NET_FILTER;
-        ret->has_cells = try_without_extras(&t);
-        if (!ret->has_cells && sp_cell_is_passing(t.err))
-            return fail_for_now(&t, e);
+    int r = probe_tier(&t, e);
+    ret->has_own_network = ret->has_cells = r > 0;
+    if (r == 0 && (t.step == SP_BUILD_NAMESPACES || t.step == SP_BUILD_LOOPBACK)) {
+        t.plan.net = SP_NET_FILTER; /* the host may refuse the network namespace alone */
+        r = probe_tier(&t, e);
+        ret->has_cells = r > 0;
     }
-    if (!ret->has_cells) {
+    if (r > 0) {
+        ret->has_filter = true;
+        ret->landlock = (int)t.plan.landlock;
+    } else if (r == 0) {
         ret->failed_step = t.step;
         ret->failed_errno = t.err;
         t.plan = (struct sp_plan){
             .tier = SP_TIER_THIN, .net = SP_NET_FILTER, .landlock = landlock, .notifies = 1};
-        ret->has_filter = try_without_extras(&t);
-        if (!ret->has_filter && sp_cell_is_passing(t.err))
-            return fail_for_now(&t, e);
-        if (!ret->has_filter && t.step != SP_BUILD_SECCOMP) {
-            ret->has_filter = true; /* it is something else: Landlock */
+        r = probe_tier(&t, e);
+        ret->has_filter = r > 0;
+        if (r == 0 && t.step != SP_BUILD_SECCOMP) { /* the filter works, Landlock does not */
+            ret->has_filter = true;
             ret->landlock = 0;
         }
-    } else {
-        ret->has_filter = true;
-        ret->landlock = (int)t.plan.landlock;
     }
     ret->has_notices = t.plan.notifies != 0;
-    return 0;
+    return r < 0 ? r : 0;
 }
