@@ -103,26 +103,26 @@ void sp_observer_end(struct sp_observer *o)
         return;
     link_out(o);
     o->proc = NULL;
-    if (p->typist != o)
+    if (p->writer != o)
         return;
-    p->typist = NULL;
-    if (p->has_typist_size && p->life == SP_PROC_RUNNING)
+    p->writer = NULL;
+    if (p->has_writer_size && p->life == SP_PROC_RUNNING)
         sp_cell_resize(&p->seat, 0, p->rows, p->cols); /* nobody waits for the answer */
-    p->has_typist_size = false;
+    p->has_writer_size = false;
 }
 
 int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e)
 {
-    struct sp_observer *other = o->proc->typist;
+    struct sp_observer *other = o->proc->writer;
 
     if (other != NULL && other != o && !is_stealing)
         return sp_fail(e, SP_E_ATTACHED, 0,
                        "another connection types into process " SP_STR_FMT
                        "; attach with steal to take over, or without input to watch",
                        SP_STR_ARG(o->proc->id));
-    o->proc->typist = o;
+    o->proc->writer = o;
     if (other != NULL && other != o)
-        other->ops->robbed(other);
+        other->ops->displaced(other);
     return 0;
 }
 
@@ -132,12 +132,12 @@ bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols)
 {
     p->rows = rows;
     p->cols = cols;
-    return !p->has_typist_size;
+    return !p->has_writer_size;
 }
 
-void sp_observers_typist_size(struct sp_proc *p)
+void sp_observers_writer_size(struct sp_proc *p)
 {
-    p->has_typist_size = p->typist != NULL;
+    p->has_writer_size = p->writer != NULL;
 }
 
 void sp_observers_news(struct sp_proc *p)

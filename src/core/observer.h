@@ -3,7 +3,7 @@
  * observer: somebody besides its owner who follows a process, at a place of their own in its log.
  *
  * Any number may watch, and none of them holds the command back: one that is too slow is overtaken
- * by what the log forgets, and is told how much it missed. One of them, the typist, may write; the
+ * by what the log forgets, and is told how much it missed. One of them, the writer, may write; the
  * size it gives the terminal holds until it goes, then the owner's does again.
  *
  *   begin --> news* --> (closed was told) --> end
@@ -19,9 +19,9 @@
 struct sp_observer;
 
 struct sp_observer_ops {
-    void (*news)(struct sp_observer *o);   /* there are records to tell; it may end itself */
-    void (*robbed)(struct sp_observer *o); /* another one types from now on */
-    void (*ending)(struct sp_observer *o); /* the last chance to tell; it has to end itself */
+    void (*news)(struct sp_observer *o);      /* there are records to tell; it may end itself */
+    void (*displaced)(struct sp_observer *o); /* another one types from now on */
+    void (*ending)(struct sp_observer *o);    /* the last chance to tell; it has to end itself */
 };
 
 struct sp_observer {
@@ -43,10 +43,10 @@ struct sp_gap {
 /* From the record after `after_seq` on; UINT64_MAX: from the end of now. Refused at the bound. */
 int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, struct sp_proc *p,
                       uint64_t after_seq, struct sp_err *e);
-/* Ended already: fine. The typist leaves its place to the next who asks. */
+/* Ended already: fine. The writer leaves its place to the next who asks. */
 void sp_observer_end(struct sp_observer *o);
 
-/* Becomes the typist. SP_E_ATTACHED: there is another one, and it is not to be robbed. */
+/* Becomes the writer. SP_E_ATTACHED: there is another one, and it is not to be displaced. */
 int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e);
 
 /* The next record and what is missing before it: 1, or 0 if there is none. */
@@ -58,10 +58,10 @@ struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_
 
 /* ---- for whom the process is ---- */
 
-/* The owner's size is remembered. false: the typist's holds for now. */
+/* The owner's size is remembered. false: the writer's holds for now. */
 bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols);
-/* The typist has set the size. */
-void sp_observers_typist_size(struct sp_proc *p);
+/* The writer has set the size. */
+void sp_observers_writer_size(struct sp_proc *p);
 
 /* ---- for proc.c ---- */
 

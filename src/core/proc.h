@@ -69,7 +69,7 @@ struct sp_proc {
     bool is_answered;     /* the cell has answered the start */
     bool is_lost;         /* its cell is gone: exit and close are made up, behind the last record */
     bool is_input_ending; /* its end was asked for and comes after the writes that wait */
-    bool has_typist_size; /* its terminal's size is not the owner's */
+    bool has_writer_size; /* its terminal's size is not the owner's */
     uint16_t rows, cols;  /* of its terminal, as the owner wants it */
     uint32_t tier;        /* enum sp_tier */
     uint64_t last_real_seq;
@@ -96,7 +96,7 @@ struct sp_proc {
     struct sp_waiters on_room;    /* blocked writes */
     struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
     struct sp_waiters on_freed;   /* whatever else they wait for, it will not come */
-    struct sp_observer *observers, *typist; /* NULL: none */
+    struct sp_observer *observers, *writer; /* NULL: none */
     unsigned observer_count;
     uint64_t next_token;
     struct sp_denial_facts *denial; /* NULL: nothing says that it was denied anything */

@@ -34,7 +34,7 @@ static int tear_down(void **state)
 
     assert_null(s->proc.observers);
     assert_int_equal(s->proc.observer_count, 0);
-    assert_null(s->proc.typist);
+    assert_null(s->proc.writer);
     sp_ring_view_unmap(&s->proc.view);
     sp_ring_free(&s->ring);
     free(s);
@@ -50,7 +50,7 @@ static void put(struct scene *s, uint32_t len)
 
 struct watcher {
     struct sp_observer observer;
-    unsigned news, robbed, ended;
+    unsigned news, displaced, ended;
 };
 
 static struct watcher *watcher_of(struct sp_observer *o)
@@ -63,9 +63,9 @@ static void on_news(struct sp_observer *o)
     watcher_of(o)->news++;
 }
 
-static void on_robbed(struct sp_observer *o)
+static void on_displaced(struct sp_observer *o)
 {
-    watcher_of(o)->robbed++;
+    watcher_of(o)->displaced++;
 }
 
 static void on_ending(struct sp_observer *o)
@@ -75,7 +75,7 @@ static void on_ending(struct sp_observer *o)
 }
 
 static const struct sp_observer_ops ops = {
-    .news = on_news, .robbed = on_robbed, .ending = on_ending};
+    .news = on_news, .displaced = on_displaced, .ending = on_ending};
 
 static void begin(struct scene *s, struct watcher *w, uint64_t after_seq)
 {
@@ -253,7 +253,7 @@ static void test_the_end_of_a_lost_process_is_told(void **state)
 
 /* ---- who types ---- */
 
-static void test_one_types_until_it_goes_or_is_robbed(void **state)
+static void test_one_types_until_it_goes_or_is_displaced(void **state)
 {
     struct scene *s = *state;
     struct sp_err e = {0};
@@ -264,30 +264,30 @@ static void test_one_types_until_it_goes_or_is_robbed(void **state)
     begin(s, &b, 0);
     assert_int_equal(sp_observer_type(&a.observer, false, &e), 0);
     assert_int_equal(sp_observer_type(&a.observer, true, &e), 0); /* from itself: nothing happens */
-    assert_int_equal(a.robbed, 0);
+    assert_int_equal(a.displaced, 0);
     assert_int_equal(sp_observer_type(&b.observer, false, &e), -SP_E_ATTACHED);
     assert_non_null(strstr(e.msg, "another connection types into process p"));
     assert_int_equal(sp_observer_type(&b.observer, true, &e), 0);
-    assert_int_equal(a.robbed, 1);
+    assert_int_equal(a.displaced, 1);
     sp_observer_end(&a.observer);
-    assert_ptr_equal(s->proc.typist, &b.observer);
+    assert_ptr_equal(s->proc.writer, &b.observer);
     sp_observer_end(&b.observer);
-    assert_null(s->proc.typist);
+    assert_null(s->proc.writer);
 }
 
-static void test_the_typists_size_holds_while_it_is_there(void **state)
+static void test_the_writers_size_holds_while_it_is_there(void **state)
 {
     struct scene *s = *state;
     struct sp_err e = {0};
     struct watcher w;
 
     assert_true(sp_observers_owner_size(&s->proc, 10, 20));
-    sp_observers_typist_size(&s->proc); /* there is none */
+    sp_observers_writer_size(&s->proc); /* there is none */
     assert_true(sp_observers_owner_size(&s->proc, 11, 21));
     begin(s, &w, 0);
     assert_int_equal(sp_observer_type(&w.observer, false, &e), 0);
     assert_true(sp_observers_owner_size(&s->proc, 12, 22)); /* it has set none */
-    sp_observers_typist_size(&s->proc);
+    sp_observers_writer_size(&s->proc);
     assert_false(sp_observers_owner_size(&s->proc, 13, 23));
     sp_observer_end(&w.observer);
     assert_true(sp_observers_owner_size(&s->proc, s->proc.rows, s->proc.cols));
@@ -322,8 +322,9 @@ static const struct CMUnitTest tests[] = {
                                     set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_nothing_is_missed_without_a_word, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_the_end_of_a_lost_process_is_told, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_one_types_until_it_goes_or_is_robbed, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_the_typists_size_holds_while_it_is_there, set_up,
+    cmocka_unit_test_setup_teardown(test_one_types_until_it_goes_or_is_displaced, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(test_the_writers_size_holds_while_it_is_there, set_up,
                                     tear_down),
     cmocka_unit_test_setup_teardown(test_a_process_has_so_many_observers, set_up, tear_down),
 };

@@ -272,7 +272,7 @@ void sp_process_views_close(struct sp_conn *c)
 
 bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p)
 {
-    return p->typist == NULL || view_of(p->typist)->conn == c;
+    return p->writer == NULL || view_of(p->writer)->conn == c;
 }
 
 static void schedule_view(struct view *v)
@@ -333,7 +333,7 @@ static void on_news(struct sp_observer *o)
 }
 
 /* Another connection took over the input. */
-static void on_robbed(struct sp_observer *o)
+static void on_displaced(struct sp_observer *o)
 {
     struct sp_conn *c = view_of(o)->conn;
     const struct sp_proc *p = o->proc;
@@ -392,7 +392,7 @@ static void on_ending(struct sp_observer *o)
 }
 
 static const struct sp_observer_ops observer_ops = {
-    .news = on_news, .robbed = on_robbed, .ending = on_ending};
+    .news = on_news, .displaced = on_displaced, .ending = on_ending};
 
 /* ---- process/attach, process/detach ---- */
 

@@ -58,7 +58,7 @@ static bool is_owner(const struct sp_rpc_call *c, const struct sp_proc *p)
 }
 
 /* The owner may always write; of the other connections, only the one that has the input. */
-static int check_typist(const struct sp_rpc_call *c, const struct sp_proc *p, struct sp_err *e)
+static int check_writer(const struct sp_rpc_call *c, const struct sp_proc *p, struct sp_err *e)
 {
     if (is_owner(c, p) || sp_process_view_may_type(c->conn, p))
         return 0;
@@ -245,7 +245,7 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = sp_target_find(c, &t, &p, &waits, e);
     if (r == 0 && p != NULL)
-        r = check_typist(c, p, e);
+        r = check_writer(c, p, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
@@ -290,7 +290,7 @@ int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
     int r = read_and_find(c, &p, &waits, e);
 
     if (r == 0 && p != NULL)
-        r = check_typist(c, p, e);
+        r = check_writer(c, p, e);
     if (r < 0 || waits)
         return r;
     if (p == NULL) {
@@ -429,13 +429,13 @@ int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
     if (!p->is_tty)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal",
                        SP_STR_ARG(t.id));
-    if (check_typist(c, p, e) < 0)
+    if (check_writer(c, p, e) < 0)
         return -(int)e->code;
     /* The owner's size is only remembered while another connection types with its own size. */
     if (is_owner(c, p))
         is_effective = sp_observers_owner_size(p, (uint16_t)rows, (uint16_t)cols);
     else
-        sp_observers_typist_size(p);
+        sp_observers_writer_size(p);
     if (!is_effective || p->life != SP_PROC_RUNNING) {
         sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
