@@ -5,10 +5,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "cell/start.h"
 #include "core/observer.h"
@@ -16,87 +16,20 @@
 #include "os/spawn.h"
 #include "sandbox/plan.h"
 
-/* How soon something usually happens; see sp_loop_expect. */
-#define ECHO_US  100  /* a program that is written to answers */
-#define START_US 300  /* a program is started */
-#define LIFE_US  1000 /* ... and a short one has ended */
+/* How long the loop polls for an event that usually comes soon, see sp_loop_expect. */
+#define ECHO_US  100  /* output of a program that got input */
+#define START_US 300  /* the answer to a start */
+#define LIFE_US  1000 /* the exit of a short command */
 
-#define DEFAULT_ROWS 24 /* of a terminal whose size nobody gave, as the cell makes it */
+#define DEFAULT_ROWS 24 /* as the cell makes a terminal without a given size */
 #define DEFAULT_COLS 80
 
-#define SURVEY_MS 10000 /* the disk may take to be looked at for a sandbox */
-#define ANSWER_MS 30000 /* a cell may take to answer a start; its own deadline is shorter */
+#define SURVEY_MS 10000 /* deadline for the survey of a sandbox policy */
+#define ANSWER_MS 30000 /* deadline for the cell's answer; the cell's own deadline is shorter */
 
 #define MAX_TRIES 8 /* of a start whose sandbox finds the disk changed */
 
-/* ---- what is known ---- */
-
-/* The log ends here, whatever is in the ring: the cell is gone, or has broken the rules. */
-static void make_up_end(struct sp_proc *p)
-{
-    if (p->is_lost)
-        return;
-    p->is_lost = true;
-    p->last_real_seq = p->tail.seq;
-    if (p->state.exit_seq == 0) {
-        p->state.exit = (struct sp_exit){.code = -1};
-        p->state.exit_seq = ++p->tail.seq;
-    }
-    if (p->state.closed_seq == 0)
-        p->state.closed_seq = ++p->tail.seq;
-}
-
-/* The cell broke the rules: nothing more is read there. */
-static void fail_ring(struct sp_proc *p)
-{
-    sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken", SP_STR_ARG(p->id));
-    sp_cell_terminate(&p->seat);
-    make_up_end(p);
-}
-
-/* Once, when the exit is first seen: what was written by then counts, what comes later does not. */
-static void judge_denial(struct sp_proc *p)
-{
-    const struct sp_exit *how = &p->state.exit;
-    struct sp_denial_facts d = {0};
-    struct sp_ring_cursor c = {0};
-    struct sp_denial words;
-    struct sp_record r;
-
-    if (!p->is_confined || how->code == 0)
-        return;
-    sp_denial_init(&words);
-    while (c.seq < p->state.exit_seq && sp_ring_next(&p->view, &c, &r) > 0)
-        if (r.type == SP_RECORD_OUTPUT && r.seq < p->state.exit_seq)
-            sp_denial_feed(&words, r.stream, r.data, r.len);
-    d.has_evidence = how->refusal_count > 0 || how->left_network > 0 || how->signal == SIGSYS;
-    d.has_words = sp_denial_is_likely(true, how->code, &words);
-    d.reason = d.has_words ? sp_denial_reason(&words, how->code) : NULL;
-    memcpy(d.path, words.path, sizeof d.path);
-    p->was_denied = d.has_evidence || d.has_words;
-    p->denial = p->was_denied ? malloc(sizeof d) : NULL;
-    if (p->denial != NULL) /* else it is known that, and not by what */
-        *p->denial = d;
-}
-
-static void refresh(struct sp_proc *p)
-{
-    if (p->is_lost || p->view.head == NULL)
-        return;
-
-    const bool had_exited = p->state.exit_seq != 0;
-    const uint64_t bytes = p->tail.bytes;
-    const uint64_t dropped = p->state.dropped_bytes;
-    struct sp_server_stats *stats = &p->session->server->stats;
-    if (sp_ring_catch_up(&p->view, &p->tail, &p->state) < 0) {
-        fail_ring(p);
-        return;
-    }
-    if (!had_exited && p->state.exit_seq != 0)
-        judge_denial(p);
-    stats->output_bytes += p->tail.bytes - bytes;
-    stats->dropped_bytes += p->state.dropped_bytes - dropped;
-}
+/* ---- news ---- */
 
 static void count_result(struct sp_proc *p)
 {
@@ -117,7 +50,7 @@ static void on_forget_timer(struct sp_timer *t)
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
     struct sp_loop *loop = p->session->server->loop;
 
-    /* A client that reads slowly must still hear the end of it, and have its answers. */
+    /* A slow client still gets the last records and its answers. */
     if ((p->requests > 0 || (p->session->client != NULL && p->sent.seq < p->tail.seq)) &&
         sp_loop_timer(loop, t, sp_loop_now(loop) + 1000, on_forget_timer))
         return;
@@ -138,14 +71,14 @@ static void become_closed(struct sp_proc *p)
                SP_STR_ARG(p->id));
 }
 
-/* What the log says now becomes what everybody hears. */
+/* Reads new records, moves p->life along, and tells the client, observers and parked reads. */
 static void on_news(struct sp_seat *seat)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
 
     if (p->life == SP_PROC_STARTING)
-        return; /* its ring is on its way */
-    refresh(p);
+        return; /* the ring arrives with the answer to the start */
+    sp_proc_refresh(p);
     if (p->life == SP_PROC_RUNNING && p->state.exit_seq != 0) {
         p->life = SP_PROC_EXITED;
         count_result(p);
@@ -159,25 +92,26 @@ static void on_news(struct sp_seat *seat)
     sp_waiters_wake(&p->on_news);
 }
 
-/* What a start needs to be asked for again: the sandbox it waits for may find the disk changed. */
-struct sp_again {
+/* A start that waits for its sandbox, with all it takes to request the start again: the new cell
+ * may find that the disk has changed since the survey. */
+struct sp_confined_start {
     struct sp_proc *proc;
-    struct sp_cell_request ask;
+    struct sp_cell_request request;
     struct sp_policy policy;
     struct sp_wire_start m;
     struct sp_buf strings;
     int tries;
 };
 
-static void forget_again(struct sp_proc *p)
+static void forget_confined_start(struct sp_proc *p)
 {
-    if (p->again == NULL)
+    if (p->confined_start == NULL)
         return;
-    sp_cell_pool_cancel(&p->again->ask);
-    sp_policy_done(&p->again->policy);
-    sp_buf_done(&p->again->strings);
-    free(p->again);
-    p->again = NULL;
+    sp_cell_pool_cancel(&p->confined_start->request);
+    sp_policy_done(&p->confined_start->policy);
+    sp_buf_done(&p->confined_start->strings);
+    free(p->confined_start);
+    p->confined_start = NULL;
 }
 
 static void fail_start(struct sp_proc *p, const struct sp_err *e);
@@ -193,14 +127,14 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
         if (why->code == SP_E_STATE && start_again(p, &e) == 0)
             return;
         if (e.code == SP_E_STATE)
-            e.code = SP_E_INVALID; /* it goes on changing */
+            e.code = SP_E_INVALID; /* MAX_TRIES are used up */
         if (why->code == SP_E_NONE)
             (void)sp_fail(&e, SP_E_FAILED, 0, "the cell was lost; try again");
         fail_start(p, &e);
         return;
     }
-    refresh(p);
-    make_up_end(p);
+    sp_proc_refresh(p);
+    sp_proc_make_up_end(p);
     for (struct sp_waiter *w = p->on_done.first; w != NULL; w = w->next)
         SP_CONTAINER(w, struct sp_proc_call, waiter)->err = EIO;
     sp_waiters_wake(&p->on_done);
@@ -208,19 +142,9 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
     sp_cell_forget(seat); /* the cell is freed after this */
 }
 
-/* The cell stands still once it is far enough ahead; it is woken when it may go on. */
-static void tell_served(struct sp_proc *p, bool is_attached)
-{
-    sp_cell_serve(&p->seat, is_attached, p->sent.pos);
-    const bool may_go_on = !is_attached || p->sent.pos >= p->tail.pos ||
-                           p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
-    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view))
-        sp_cell_wake(&p->seat);
-}
-
 /* ---- starting ---- */
 
-/* One command after another: looking out for it is worth a little time. Many at once: it is not. */
+/* Polling pays off for one command after another, and costs time when many run at once. */
 static void expect_if_alone(struct sp_proc *p, uint32_t us)
 {
     struct sp_server *server = p->session->server;
@@ -229,7 +153,6 @@ static void expect_if_alone(struct sp_proc *p, uint32_t us)
         sp_loop_expect(server->loop, us);
 }
 
-/* Its session's and the server's count of starts under way. */
 static void count_starting(struct sp_proc *p, int change)
 {
     p->session->starting += (uint32_t)change;
@@ -281,8 +204,9 @@ static void on_no_survey(struct sp_timer *t)
     fail_start(p, &e);
 }
 
-/* Whose fault it is: the sandbox's own steps are not the command's. */
-static void explain(const struct sp_proc *p, const struct sp_wire_started *m, struct sp_err *e)
+/* Steps of the sandbox are reported as such; CWD and EXEC are the command's own errors. */
+static void explain_start(const struct sp_proc *p, const struct sp_wire_started *m,
+                          struct sp_err *e)
 {
     const char *cwd = p->strings.data;
 
@@ -319,7 +243,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     auto_close int input = input_fd;
 
     if (m->step != SP_STEP_NONE)
-        explain(p, m, &e);
+        explain_start(p, m, &e);
     else if (sp_ring_view_map(ring, &p->view, &e) == 0)
         e.code = SP_E_NONE;
     if (e.code != SP_E_NONE) {
@@ -330,7 +254,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     p->is_answered = true;
     sp_loop_cancel(p->session->server->loop, &p->forget_timer);
     count_starting(p, -1);
-    forget_again(p);
+    forget_confined_start(p);
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
     p->leaf = m->leaf;
@@ -339,12 +263,12 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     if (input >= 0)
         sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
     p->session->server->stats.started++;
-    tell_served(p, p->session->client != NULL); /* the client may have left, or come, meanwhile */
+    sp_proc_tell_served(p, p->session->client != NULL); /* the client may have changed meanwhile */
     if (w != NULL)
         w->done(w, p, NULL);
     sp_waiters_wake(&p->on_started);
     expect_if_alone(p, LIFE_US);
-    /* A short command may have ended before we knew that it ran. */
+    /* A short command may have ended already. */
     on_news(seat);
 }
 
@@ -377,7 +301,7 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
     return sp_buf_add_str(b, s) && sp_buf_add(b, "", 1);
 }
 
-static bool lay_strings(struct sp_proc *p, const struct sp_start *o)
+static bool add_strings(struct sp_proc *p, const struct sp_start *o)
 {
     bool ok = add_string(&p->strings, o->cwd) &&
               add_string(&p->strings, o->file.p != NULL ? o->file : o->argv[0]) &&
@@ -400,17 +324,9 @@ static bool copy_str(struct sp_str s, struct sp_str *ret)
     return true;
 }
 
-static int64_t wall_ms(void)
+static void release_proc(struct sp_proc *p)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static void release(struct sp_proc *p)
-{
-    forget_again(p);
+    forget_confined_start(p);
     free(p->denial);
     sp_ring_view_unmap(&p->view);
     sp_input_done(&p->input);
@@ -425,26 +341,16 @@ static size_t held_bytes(const struct sp_proc *p)
     return p->id.n + p->label.n + p->strings.len;
 }
 
-/* No sandbox, or `disabled`, which has none but keeps setuid programs from gaining anything. */
+/* The profile `disabled` runs in the open cell, too, with no_new_privs. */
 static bool is_open(const struct sp_start *o)
 {
     return o->policy == NULL || o->policy->profile.kind == SP_PROFILE_DISABLED;
 }
 
-static int check_count(const struct sp_server *server, struct sp_err *e)
+static bool keep_confined_start(struct sp_proc *p, const struct sp_policy *policy,
+                                const struct sp_wire_start *m, struct sp_buf *strings)
 {
-    return server->proc_count <= server->options.max_processes
-               ? 0
-               : sp_fail(e, SP_E_LIMIT, 0,
-                         "at most %u processes may exist at once, closed ones included "
-                         "(--max-processes)",
-                         server->options.max_processes);
-}
-
-static bool keep_again(struct sp_proc *p, const struct sp_policy *policy,
-                       const struct sp_wire_start *m, struct sp_buf *strings)
-{
-    struct sp_again *a = calloc(1, sizeof *a);
+    struct sp_confined_start *a = calloc(1, sizeof *a);
 
     if (a == NULL || !sp_policy_copy(policy, &a->policy)) {
         free(a);
@@ -455,7 +361,7 @@ static bool keep_again(struct sp_proc *p, const struct sp_policy *policy,
     a->m.flags &= ~(uint32_t)SP_START_MEMFD;
     a->strings = *strings;
     *strings = (struct sp_buf){0};
-    p->again = a;
+    p->confined_start = a;
     return true;
 }
 
@@ -477,10 +383,10 @@ static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_ti
     (void)sp_loop_timer(loop, &p->forget_timer, sp_loop_now(loop) + ms, fn);
 }
 
-/* Its sandbox was surveyed: there is a cell, or *e says why not. */
-static void on_pool_cell(struct sp_cell_request *ask, struct sp_cell *cell, struct sp_err *e)
+/* cell NULL: *e says why there is none. */
+static void on_pool_cell(struct sp_cell_request *request, struct sp_cell *cell, struct sp_err *e)
 {
-    struct sp_again *a = SP_CONTAINER(ask, struct sp_again, ask);
+    struct sp_confined_start *a = SP_CONTAINER(request, struct sp_confined_start, request);
     struct sp_proc *p = a->proc;
 
     if (cell != NULL && start_in(p, cell, &a->m, &a->strings, e) == 0)
@@ -489,31 +395,20 @@ static void on_pool_cell(struct sp_cell_request *ask, struct sp_cell *cell, stru
         fail_start(p, e);
 }
 
-/* In a cell of its policy, when that was surveyed. */
+/* The start goes on in on_pool_cell, once the policy was surveyed. */
 static int request_pool_cell(struct sp_proc *p, struct sp_err *e)
 {
-    struct sp_again *a = p->again;
+    struct sp_confined_start *a = p->confined_start;
 
-    a->ask.done = on_pool_cell;
+    a->request.done = on_pool_cell;
     set_deadline(p, SURVEY_MS, on_no_survey);
     return sp_cell_pool_request(p->session->server->cell_pool, p->session->number, &a->policy,
-                                &a->ask, e);
+                                &a->request, e);
 }
 
-static int find_cell(struct sp_proc *p, const struct sp_start *o, struct sp_cell **ret,
-                     struct sp_err *e)
+static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_err *e)
 {
     struct sp_server *server = p->session->server;
-    const int r = check_count(server, e);
-
-    if (r < 0)
-        return r;
-    return is_open(o) ? sp_server_cell(server, ret, e)
-                      : sp_cell_pool_find(server->cell_pool, p->session->number, o->policy, ret, e);
-}
-
-static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_err *e)
-{
     auto_buf struct sp_buf strings = {0};
     struct sp_wire_start m = {
         .session = p->session->number,
@@ -531,9 +426,16 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_err *
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    int r = find_cell(p, o, &cell, e);
+    if (server->proc_count > server->options.max_processes)
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "at most %u processes may exist at once, closed ones included (--max-processes)",
+            server->options.max_processes);
+    int r = is_open(o)
+                ? sp_server_cell(server, &cell, e)
+                : sp_cell_pool_find(server->cell_pool, p->session->number, o->policy, &cell, e);
     if (r == 0 && cell == NULL)
-        return keep_again(p, o->policy, &m, &strings)
+        return keep_confined_start(p, o->policy, &m, &strings)
                    ? request_pool_cell(p, e)
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the start");
     if (r == 0)
@@ -542,14 +444,14 @@ static int ask_cell(struct sp_proc *p, const struct sp_start *o, struct sp_err *
         return r;
     set_deadline(p, ANSWER_MS, on_no_answer);
     if (!sp_cell_is_ready(cell))
-        (void)keep_again(p, o->policy, &m, &strings); /* else there is one try */
+        (void)keep_confined_start(p, o->policy, &m, &strings); /* out of memory: one try only */
     return 0;
 }
 
-/* Not tried, for it was often enough: *e stays as it is. */
+/* After MAX_TRIES *e stays as it is. */
 static int start_again(struct sp_proc *p, struct sp_err *e)
 {
-    struct sp_again *a = p->again;
+    struct sp_confined_start *a = p->confined_start;
 
     if (a == NULL || ++a->tries > MAX_TRIES)
         return -(int)e->code;
@@ -572,24 +474,24 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->is_confined = !is_open(o);
     p->argc = o->argc;
     p->start_wait = w;
-    p->started_ms = wall_ms();
+    p->started_ms = (int64_t)sp_clock_unix_ms();
     sp_input_init(&p->input, s->server->loop, has_room);
     p->input.is_embedded = s->server->options.is_embedded;
-    /* Kept for process/list and for every message: a client must not fill memory with names. */
+    /* Ids and arguments are kept for process/list: bounds the memory that a client can fill. */
     if (s->server->held_bytes > SP_SERVER_MAX_HELD) {
-        release(p);
+        release_proc(p);
         return sp_fail(e, SP_E_LIMIT, 0, "the processes' ids and arguments hold too much memory");
     }
-    if (!copy_str(o->id, &p->id) || !copy_str(o->label, &p->label) || !lay_strings(p, o) ||
+    if (!copy_str(o->id, &p->id) || !copy_str(o->label, &p->label) || !add_strings(p, o) ||
         !sp_session_add(s, p)) {
-        release(p);
+        release_proc(p);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
     }
-    const int r = ask_cell(p, o, e);
+    const int r = request_start(p, o, e);
     if (r < 0) {
         sp_loop_cancel(s->server->loop, &p->forget_timer);
         sp_session_remove(s, p);
-        release(p);
+        release_proc(p);
         return r;
     }
     count_starting(p, 1);
@@ -605,8 +507,8 @@ void sp_proc_free(struct sp_proc *p)
     struct sp_server *server = p->session->server;
 
     if (p->observers != NULL) {
-        refresh(p);
-        make_up_end(p);
+        sp_proc_refresh(p);
+        sp_proc_make_up_end(p);
         sp_observers_forget(p);
     }
     sp_waiters_wake(&p->on_freed);
@@ -620,8 +522,8 @@ void sp_proc_free(struct sp_proc *p)
     sp_loop_cancel(server->loop, &p->forget_timer);
     sp_session_remove(p->session, p);
     sp_cell_forget(&p->seat);
-    sp_waiters_wake(&p->on_started); /* they find no such process, or start it anew */
-    release(p);
+    sp_waiters_wake(&p->on_started); /* they find no such process, or start a new one */
+    release_proc(p);
 }
 
 /* ---- asking the cell ---- */
@@ -656,112 +558,11 @@ enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct s
 
 bool sp_proc_terminate(struct sp_proc *p)
 {
-    refresh(p);
+    sp_proc_refresh(p);
     if (p->life != SP_PROC_RUNNING || p->state.exit_seq != 0)
         return false;
     p->was_terminated = true;
     sp_input_break(&p->input);
     sp_cell_terminate(&p->seat);
     return true;
-}
-
-/* ---- its log ---- */
-
-/* A known place at or before a number, so that a page is found without a walk from the oldest. */
-static struct sp_ring_cursor place_near(const struct sp_proc *p, uint64_t seq)
-{
-    if (p->page_end.seq <= seq)
-        return p->page_end;
-    if (p->page_start.seq <= seq)
-        return p->page_start;
-    return (struct sp_ring_cursor){0};
-}
-
-int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, struct sp_page *ret)
-{
-    refresh(p);
-    struct sp_ring_cursor c = place_near(p, after_seq);
-    struct sp_ring_cursor before = c;
-    struct sp_page page = {.from = c};
-    struct sp_record r;
-    int more = 0;
-
-    while (after_seq < p->tail.seq && c.seq < p->tail.seq &&
-           (more = sp_ring_next(&p->view, &c, &r)) > 0) {
-        const bool is_chunk = r.type == SP_RECORD_OUTPUT && r.seq > after_seq;
-
-        if (is_chunk && page.chunks > 0 && page.bytes + r.len > max_bytes) {
-            c = before;
-            break;
-        }
-        if (is_chunk) {
-            if (page.chunks == 0)
-                page.from = before;
-            page.chunks++;
-            page.bytes += r.len;
-            page.last_seq = r.seq;
-        }
-        before = c;
-        if (page.chunks > 0 && page.bytes >= max_bytes)
-            break;
-    }
-    if (more < 0)
-        return more;
-    p->page_start = page.from;
-    p->page_end = before;
-    page.next_seq =
-        max_bytes != UINT64_MAX && page.chunks > 0 ? page.last_seq + 1 : sp_proc_next_seq(p);
-    *ret = page;
-    return 0;
-}
-
-static int next_made_up(const struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
-{
-    if (!p->is_lost || at->seq >= p->tail.seq)
-        return 0;
-    if (at->seq < p->last_real_seq)
-        at->seq = p->last_real_seq; /* what is between cannot be read any more */
-    const bool is_exit = at->seq + 1 == p->state.exit_seq;
-    *ret = (struct sp_record){
-        .seq = ++at->seq,
-        .bytes_before = p->tail.bytes,
-        .type = is_exit ? SP_RECORD_EXITED : SP_RECORD_CLOSED,
-        .len = is_exit ? sizeof p->state.exit : 0,
-        .data = (const uint8_t *)&p->state.exit,
-    };
-    return 1;
-}
-
-int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
-{
-    if (p->view.head != NULL && (!p->is_lost || at->seq < p->last_real_seq)) {
-        const int r = sp_ring_next(&p->view, at, ret);
-
-        if (r > 0 && ret->type == SP_RECORD_EXITED && p->state.exit_seq == 0)
-            refresh(p); /* it came after our last look: what it means has to be known first */
-        if (r > 0)
-            return 1;
-        if (r < 0 && !p->is_lost)
-            fail_ring(p);
-    }
-    return next_made_up(p, at, ret);
-}
-
-int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
-{
-    return sp_proc_next_at(p, &p->sent, ret);
-}
-
-void sp_proc_served(struct sp_proc *p)
-{
-    tell_served(p, true);
-}
-
-void sp_proc_set_attached(struct sp_proc *p, bool is_attached)
-{
-    if (is_attached) {
-        refresh(p);
-        p->sent = p->tail;
-    }
-    tell_served(p, is_attached);
 }

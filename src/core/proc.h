@@ -2,12 +2,11 @@
 /*
  * proc: the front's view of one process.
  *
- *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl-->
- * forgotten
- *      '----refused----> forgotten
+ *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl--> freed
+ *      '----refused----> freed
  *
- * Its output stays in the ring that the cell writes; here are the places in that log up to which
- * something is known or sent, and who waits for what.
+ * The output stays in the ring that the cell writes. The front keeps positions in that log (how far
+ * it has parsed, how far the client was served) and the lists of requests that wait.
  */
 #ifndef SP_CORE_PROC_H
 #define SP_CORE_PROC_H
@@ -29,81 +28,82 @@ struct sp_session;
 
 enum sp_proc_life { SP_PROC_STARTING, SP_PROC_RUNNING, SP_PROC_EXITED, SP_PROC_CLOSED };
 
-/* Somebody who waits for a process. fn is called when it may go on; it is unlinked before. */
+/* A request that waits for an event of a process. It is unlinked before fn is called. */
 struct sp_waiters {
     struct sp_waiter *first, *last;
     unsigned count;
 };
 struct sp_waiter {
     void (*fn)(struct sp_waiter *w);
-    struct sp_waiters *list; /* NULL: waits for nothing */
+    struct sp_waiters *list; /* NULL: in no list */
     struct sp_waiter *prev, *next;
 };
 void sp_waiters_add(struct sp_waiters *l, struct sp_waiter *w);
 void sp_waiters_add_first(struct sp_waiters *l, struct sp_waiter *w);
-void sp_waiters_remove(struct sp_waiter *w); /* waits for nothing: fine */
-/* Calls those who are in the list now, in order; who adds itself again waits for the next time. */
+void sp_waiters_remove(struct sp_waiter *w); /* in no list: fine */
+/* Calls the waiters that are in the list now, in order. One that adds itself again waits for the
+ * next wake. */
 void sp_waiters_wake(struct sp_waiters *l);
-/* The same, but stops at one who adds itself in front again: nobody overtakes it. */
+/* The same, but stops at a waiter that adds itself in front again, so that none overtakes it. */
 void sp_waiters_wake_in_turn(struct sp_waiters *l);
 
 /* Why a failed process counts as denied. */
 struct sp_denial_facts {
-    bool has_evidence;  /* the kernel told: refused calls, no way out of its network, SIGSYS */
-    bool has_words;     /* its output reads so */
-    const char *reason; /* of the words; NULL: none */
-    char path[SP_DENIAL_PATH + 1]; /* what the words name; "": nothing */
+    bool has_evidence;             /* the kernel refused: system calls, the network, or SIGSYS */
+    bool has_words;                /* the output contains a known error message */
+    const char *reason;            /* class of that message; NULL: none */
+    char path[SP_DENIAL_PATH + 1]; /* named by the message; "": none */
 };
 
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
-    void *owner; /* its client's */
+    void *owner; /* for the client's use */
     struct sp_proc *next_in_bucket;
     struct sp_proc *prev, *next; /* of the session, in the order of their starts */
     enum sp_proc_life life;
     bool is_tty;
     bool is_confined;
-    bool was_denied; /* by the sandbox, as far as can be told; known with its exit */
+    bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
     bool was_terminated;
     bool is_answered;     /* the cell has answered the start */
-    bool is_lost;         /* its cell is gone: exit and close are made up, behind the last record */
-    bool is_input_ending; /* its end was asked for and comes after the writes that wait */
-    bool has_writer_size; /* its terminal's size is not the owner's */
-    uint16_t rows, cols;  /* of its terminal, as the owner wants it */
+    bool is_lost;         /* its cell is gone: exit and close are made up (proc_log.c) */
+    bool is_input_ending; /* closeStdin waits behind blocked writes */
+    bool has_writer_size; /* the terminal has the writer's size, not the owner's */
+    uint16_t rows, cols;  /* the owner's terminal size */
     uint32_t tier;        /* enum sp_tier */
     uint64_t last_real_seq;
-    pid_t pid;             /* as its cell numbers it */
-    uint32_t leaf;         /* of its cgroup, where to look for its processes; 0: none */
+    pid_t pid;             /* in the cell's pid namespace */
+    uint32_t leaf;         /* number of its cgroup; 0: none */
     int terminal;          /* the N of its /dev/pts/N; -1: none */
     uint64_t outputs[2];   /* the inodes of the pipes for its output; 0: none */
     struct sp_str id;      /* owned */
-    struct sp_str label;   /* owned: the id as its client writes it; opaque here */
-    struct sp_buf strings; /* cwd, file, argv as in START; without the environment */
+    struct sp_str label;   /* owned: the id as the client spells it in JSON; opaque here */
+    struct sp_buf strings; /* cwd, file, argv as in START, without env */
     uint32_t argc;
     int64_t started_ms; /* since 1970 */
 
     struct sp_ring_view view;
-    struct sp_ring_cursor tail;                 /* what is known */
+    struct sp_ring_cursor tail;                 /* what was parsed */
     struct sp_ring_state state;                 /* ... at the tail */
     struct sp_ring_cursor sent;                 /* what the attached client was sent */
-    struct sp_ring_cursor page_start, page_end; /* of the last page: the next often starts there */
-    struct sp_list news; /* linked by its client while there are records to send */
+    struct sp_ring_cursor page_start, page_end; /* of the last page read */
+    struct sp_list news; /* linked by the client while there are records to send */
 
     struct sp_input input;
     struct sp_waiters on_started; /* STARTING: requests that came too early */
     struct sp_waiters on_news;    /* parked reads */
     struct sp_waiters on_room;    /* blocked writes */
     struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
-    struct sp_waiters on_freed;   /* whatever else they wait for, it will not come */
+    struct sp_waiters on_freed;   /* requests to be failed when the process is freed */
     struct sp_observer *observers, *writer; /* NULL: none */
     unsigned observer_count;
     uint64_t next_token;
-    struct sp_denial_facts *denial; /* NULL: nothing says that it was denied anything */
-    unsigned requests; /* that refer to it: it is not forgotten before they are answered */
+    struct sp_denial_facts *denial; /* NULL: not denied, or no memory */
+    unsigned requests;              /* unanswered ones: the process is not freed before */
     struct sp_timer forget_timer;
-    struct sp_start_wait *start_wait; /* STARTING only */
-    struct sp_again *again; /* STARTING in a sandbox that is being made: to ask once more */
+    struct sp_start_wait *start_wait;         /* STARTING only */
+    struct sp_confined_start *confined_start; /* STARTING in a sandbox that is being made */
 };
 
 /* What starts a process. Everything is borrowed for the call. */
@@ -115,8 +115,8 @@ struct sp_start {
     struct sp_str arg0; /* p NULL: argv[0] */
     const struct sp_str *argv;
     uint32_t argc;
-    struct sp_str file;       /* what is executed, an absolute path; p NULL: argv[0], looked up */
-    uint64_t dev, ino;        /* of file; ino 0: any file may be there */
+    struct sp_str file;       /* absolute path to execute; p NULL: argv[0], searched in PATH */
+    uint64_t dev, ino;        /* of file; ino 0: not checked */
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
     const struct sp_policy *policy; /* NULL: no sandbox */
@@ -130,23 +130,23 @@ struct sp_start_wait {
 /* Refused at once (limits), or w->done is called later. The id must be free. */
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
                   struct sp_proc **ret, struct sp_err *e);
-/* Ends the bookkeeping; a live process is killed with its tree. Those who waited for its start are
- * woken; nobody else may refer to it. */
+/* Kills a live process with its tree. Wakes the waiters for its start and on_freed; no other
+ * reference may be left. */
 void sp_proc_free(struct sp_proc *p);
 
 /* The answer to a signal or resize: err is an errno or 0. */
 struct sp_proc_call {
-    struct sp_waiter waiter; /* its fn is called when err is there */
+    struct sp_waiter waiter; /* its fn is called when err is set */
     uint64_t token;
     int err;
 };
 void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal);
 void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, uint16_t cols);
 
-/* Bytes for its stdin. An answer is expected soon: the loop looks out for it. */
+/* Bytes for stdin. The loop polls a little for the program's answer. */
 enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct sp_str bytes);
 
-/* Whether it was running. The tree is killed, the answer does not wait for that. */
+/* Kills the tree without waiting. Returns whether it was running. */
 bool sp_proc_terminate(struct sp_proc *p);
 
 /* ---- its log ---- */
@@ -156,7 +156,7 @@ static inline uint64_t sp_proc_next_seq(const struct sp_proc *p)
     return p->tail.seq + 1;
 }
 
-/* The chunks that a read returns (exec-server-protocol.md 5.5). */
+/* The chunks that one process/read returns. */
 struct sp_page {
     struct sp_ring_cursor from; /* start sp_ring_next here ... */
     uint64_t last_seq;          /* ... and stop after this one; 0: no chunk */
@@ -169,11 +169,20 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
 
 /* The next record for the attached client, which p->sent moves past: 1, or 0 if there is none. */
 int sp_proc_next(struct sp_proc *p, struct sp_record *ret);
-/* The same for a reader with a place of its own, which may have been overtaken. */
+/* The same for a reader with its own position, which the ring may have overwritten. */
 int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret);
 /* The client was sent everything up to p->sent. */
 void sp_proc_served(struct sp_proc *p);
-/* A client is attached from now on (its log starts at the end of now), or none is. */
+/* Attached: the client gets the records from now on. */
 void sp_proc_set_attached(struct sp_proc *p, bool is_attached);
+
+/* ---- between proc.c and proc_log.c ---- */
+
+/* Parses the new records of the ring. */
+void sp_proc_refresh(struct sp_proc *p);
+/* Ends the log of a process whose cell is gone. */
+void sp_proc_make_up_end(struct sp_proc *p);
+/* Tells the cell how far the client was served, and wakes it if it may go on. */
+void sp_proc_tell_served(struct sp_proc *p, bool is_attached);
 
 #endif

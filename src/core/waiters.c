@@ -3,30 +3,25 @@
 
 #include "core/proc.h"
 
-void sp_waiters_add(struct sp_waiters *l, struct sp_waiter *w)
+/* `next` NULL: at the end. */
+static void insert_before(struct sp_waiters *l, struct sp_waiter *next, struct sp_waiter *w)
 {
     w->list = l;
-    w->next = NULL;
-    w->prev = l->last;
-    if (l->last != NULL)
-        l->last->next = w;
-    else
-        l->first = w;
-    l->last = w;
+    w->next = next;
+    w->prev = next != NULL ? next->prev : l->last;
+    *(w->prev != NULL ? &w->prev->next : &l->first) = w;
+    *(next != NULL ? &next->prev : &l->last) = w;
     l->count++;
+}
+
+void sp_waiters_add(struct sp_waiters *l, struct sp_waiter *w)
+{
+    insert_before(l, NULL, w);
 }
 
 void sp_waiters_add_first(struct sp_waiters *l, struct sp_waiter *w)
 {
-    w->list = l;
-    w->prev = NULL;
-    w->next = l->first;
-    if (l->first != NULL)
-        l->first->prev = w;
-    else
-        l->last = w;
-    l->first = w;
-    l->count++;
+    insert_before(l, l->first, w);
 }
 
 void sp_waiters_remove(struct sp_waiter *w)
@@ -35,14 +30,8 @@ void sp_waiters_remove(struct sp_waiter *w)
 
     if (l == NULL)
         return;
-    if (w->prev != NULL)
-        w->prev->next = w->next;
-    else
-        l->first = w->next;
-    if (w->next != NULL)
-        w->next->prev = w->prev;
-    else
-        l->last = w->prev;
+    *(w->prev != NULL ? &w->prev->next : &l->first) = w->next;
+    *(w->next != NULL ? &w->next->prev : &l->last) = w->prev;
     l->count--;
     w->list = NULL;
 }
