@@ -518,8 +518,7 @@ static void withdraw_from_tty(struct sp_approver *a, uint64_t question, void *us
 {
     struct approver_tty *t = SP_CONTAINER(a, struct approver_tty, approver);
 
-    sp_list_each(i, &t->entries)
-    {
+    sp_list_each(i, &t->entries) {
         struct entry *entry = SP_CONTAINER(i, struct entry, link);
 
         if (entry->question->id != question || entry->user != user)
@@ -542,7 +541,8 @@ static void free_tty(struct sp_approver *a)
     release_terminal(t);
     sp_loop_cancel(t->loop, &t->background);
     sp_loop_undefer(t->loop, &t->next);
-    sp_list_each_safe(i, &t->entries) free(SP_CONTAINER(i, struct entry, link));
+    sp_list_each_safe(i, &t->entries)
+        free(SP_CONTAINER(i, struct entry, link));
     (void)close(t->fd);
     sp_buf_done(&t->rest);
     free(t);

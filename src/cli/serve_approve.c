@@ -118,8 +118,7 @@ static void withdraw_from_client(struct sp_approver *a, uint64_t question, void 
 {
     struct client_approver *by = SP_CONTAINER(a, struct client_approver, approver);
 
-    sp_list_each(i, &by->queries)
-    {
+    sp_list_each(i, &by->queries) {
         struct client_query *q = SP_CONTAINER(i, struct client_query, link);
 
         if (q->question == question && q->user == user) {
@@ -133,7 +132,8 @@ static void free_client_approver(struct sp_approver *a)
 {
     struct client_approver *by = SP_CONTAINER(a, struct client_approver, approver);
 
-    sp_list_each_safe(i, &by->queries) free_query(SP_CONTAINER(i, struct client_query, link));
+    sp_list_each_safe(i, &by->queries)
+        free_query(SP_CONTAINER(i, struct client_query, link));
     free(by);
 }
 
@@ -194,8 +194,7 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
 
 static struct approval_session *find_session(const struct sp_serve_approve *a, uint64_t session)
 {
-    sp_list_each(i, &a->sessions)
-    {
+    sp_list_each(i, &a->sessions) {
         struct approval_session *s = SP_CONTAINER(i, struct approval_session, link);
 
         if (s->session == session)
@@ -244,8 +243,7 @@ static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerpr
     o->rules = sp_rules_ref(rules);
     o->fingerprint = fingerprint; /* owned by the watch, valid until the next change */
     sp_rules_unref(before);
-    sp_list_each(i, &a->sessions)
-    {
+    sp_list_each(i, &a->sessions) {
         struct approval_session *s = SP_CONTAINER(i, struct approval_session, link);
 
         ok = sp_approvals_set_rules(s->approvals, rules, fingerprint) && ok;
@@ -498,7 +496,8 @@ void sp_serve_approve_free(struct sp_serve_approve *a)
 {
     if (a == NULL)
         return;
-    sp_list_each_safe(i, &a->sessions) free_session(SP_CONTAINER(i, struct approval_session, link));
+    sp_list_each_safe(i, &a->sessions)
+        free_session(SP_CONTAINER(i, struct approval_session, link));
     sp_approvers_free(a->approvers);
     sp_hooks_done(&a->hooks);
     sp_config_approvals_done(&a->found);

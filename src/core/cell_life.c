@@ -48,8 +48,7 @@ static bool reap_lost(struct sp_cells *g)
 {
     bool is_settled = true;
 
-    sp_list_each(i, &g->cells)
-    {
+    sp_list_each(i, &g->cells) {
         struct sp_cell *c = sp_cell_of_link(i);
 
         if (is_forked(c) || c->socket >= 0 || c->self.pidfd < 0)
@@ -67,8 +66,7 @@ static bool reap_lost(struct sp_cells *g)
 /* Whether a maker may have forked a cell whose pid has not been reported to us. */
 static bool may_have_unknown_cell(const struct sp_cells *g)
 {
-    sp_list_each(i, &g->cells)
-    {
+    sp_list_each(i, &g->cells) {
         const struct sp_cell *c = sp_cell_of_link(i);
 
         if (c->maker.pidfd >= 0 || (is_forked(c) && c->self.pidfd < 0 && c->socket >= 0))
@@ -160,8 +158,7 @@ static bool peek(void *user)
     bool has_news = false;
 
     /* ops.news never frees a cell: cells are freed from the loop only. */
-    sp_list_each(i, &g->cells)
-    {
+    sp_list_each(i, &g->cells) {
         struct sp_cell *c = sp_cell_of_link(i);
 
         has_news = (c->socket >= 0 && sp_bell_answer(&c->bell, on_ring_news, c)) || has_news;
@@ -186,8 +183,7 @@ static void after_sleep(void *user)
 {
     struct sp_cells *g = user;
 
-    sp_list_each(i, &g->cells)
-    {
+    sp_list_each(i, &g->cells) {
         struct sp_cell *c = sp_cell_of_link(i);
 
         if (c->socket >= 0)

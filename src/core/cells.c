@@ -150,8 +150,8 @@ uint32_t sp_cell_resting_helpers(const struct sp_cell *c)
 {
     uint32_t n = 0;
 
-    sp_list_each(i, &c->helpers) n +=
-        SP_CONTAINER(i, const struct sp_cell_helper, link)->is_resting;
+    sp_list_each(i, &c->helpers)
+        n += SP_CONTAINER(i, const struct sp_cell_helper, link)->is_resting;
     return n;
 }
 

@@ -116,7 +116,7 @@ static void displace(const struct sp_watched_root *r, const char *name)
            r->path, name, r->path, other);
 }
 
-void sp_watched_look(const struct sp_watched *w)
+void sp_watched_displace(const struct sp_watched *w)
 {
     for (size_t i = 0; i < w->count; i++)
         for (unsigned k = 0; k < SP_PROTECTED_COUNT; k++)

@@ -12,7 +12,7 @@
 
 #include "sandbox/survey.h"
 
-#define SP_PLANTED_LOOK_MS 500 /* between two looks while commands run */
+#define SP_PLANTED_CHECK_MS 500 /* between two looks while commands run */
 
 struct sp_watched_root {
     int fd; /* of the directory, wherever it is moved */
@@ -30,6 +30,6 @@ struct sp_watched {
 bool sp_watched_make(const struct sp_survey *s, struct sp_watched *ret);
 void sp_watched_done(struct sp_watched *w);
 /* Renames what has appeared. */
-void sp_watched_look(const struct sp_watched *w);
+void sp_watched_displace(const struct sp_watched *w);
 
 #endif

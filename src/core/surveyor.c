@@ -2,14 +2,141 @@
 #include "core/surveyor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "core/placeholder.h"
 #include "core/workers.h"
+#include "sandbox/canonical.h"
 #include "sandbox/hidden_paths.h"
+#include "sandbox/spots.h"
 
 #define STACK_BYTES (512U << 10)
 #define IDLE_S      5
+#define MAX_MADE    64 /* directories, one for each component of a path */
+
+/* ---- one survey ---- */
+
+/* A placeholder, of this server or another, counts as missing. */
+static void overlook_placeholders(struct sp_survey *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        struct sp_spot *spot = &s->spots[i];
+
+        if (spot->kind == SP_SPOT_DIR && spot->access != SP_ACCESS_WRITE &&
+            sp_placeholder_is_at(spot->path))
+            spot->kind = SP_SPOT_MISSING;
+        if (spot->kind != SP_SPOT_MISSING)
+            continue;
+        spot->dev = 0;
+        spot->ino = 0;
+        spot->born = (struct timespec){0};
+    }
+}
+
+int sp_survey_policy(const struct sp_policy *p, const struct sp_fixed_places *fixed,
+                     struct sp_survey *ret, struct sp_err *e)
+{
+    struct sp_resolved resolved = {0};
+    int r = sp_resolve(p, &resolved, e);
+
+    if (r == 0)
+        r = sp_survey_make(p, &resolved, fixed, ret, e);
+    sp_resolved_done(&resolved);
+    if (r == 0)
+        overlook_placeholders(ret);
+    return r;
+}
+
+static bool is_in_list(const char *const *list, const char *path)
+{
+    for (; list != NULL && *list != NULL; list++)
+        if (strcmp(*list, path) == 0)
+            return true;
+    return false;
+}
+
+/* Makes a directory of ours, or one on the way to it, which stays. 1: neither we nor a command can
+ * make it. */
+static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, struct sp_err *e)
+{
+    auto_free char *parent = strndup(path, sp_path_parent(path));
+    struct stat st;
+
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+        const int err = errno;
+
+        if ((err == EACCES || err == EROFS || err == EPERM) && parent != NULL &&
+            stat(parent, &st) == 0 && (st.st_uid != geteuid() || err == EROFS))
+            return 1;
+        return sp_fail(e, SP_E_SYSTEM, err,
+                       "make %.200s, so that no command makes it (SALLYPORT_HOME can name another "
+                       "directory)",
+                       path);
+    }
+    auto_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 ||
+        (fstat(dir, &st) == 0 && (st.st_mode & S_IRWXU) != S_IRWXU && fchmod(dir, 0700) < 0))
+        return sp_fail(e, SP_E_SYSTEM, errno, "make %.200s a directory of ours", path);
+    /* An empty directory may be taken for a placeholder. Runtime directories are hidden, so they
+     * are not. */
+    if (is_in_list(fixed->own_dirs, path) && !is_in_list(fixed->hidden, path))
+        (void)mkdirat(dir, "rules", 0700);
+    return 0;
+}
+
+/* Makes the first missing directory of ours that a command could make. 1: one was made. */
+static int make_own_dirs(const struct sp_fixed_places *fixed, const struct sp_survey *s,
+                         struct sp_err *e)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        const struct sp_spot *spot = &s->spots[i];
+        const bool is_missing = spot->kind == SP_SPOT_MISSING && spot->why == SP_WHY_OWN;
+        const int r = is_missing ? make_own_dir(fixed, spot->path, e) : 1;
+
+        if (r != 1)
+            return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
+int sp_survey_and_prepare(const struct sp_policy *p, const struct sp_fixed_places *fixed,
+                          struct sp_survey *ret, struct sp_err *e)
+{
+    int r = 1;
+
+    /* Each directory that is made may reveal the next component of its path. */
+    for (int i = 0; r == 1 && i < MAX_MADE; i++) {
+        sp_survey_done(ret);
+        r = sp_survey_policy(p, fixed, ret, e);
+        if (r == 0)
+            r = make_own_dirs(fixed, ret, e);
+    }
+    return r < 0 ? r : 0;
+}
+
+void sp_survey_mark_placeholder(struct sp_survey *s, const char *path)
+{
+    struct sp_identity who;
+
+    for (size_t i = 0; i < s->mark_count; i++) {
+        struct sp_mark *m = &s->marks[i];
+
+        if (strcmp(m->path, path) != 0 || sp_identity_get_strictly(path, &who) != 0)
+            continue;
+        m->is_missing = m->is_exact = false;
+        m->mode = who.mode & S_IFMT;
+        m->dev = who.dev;
+        m->ino = who.ino;
+        m->born = who.born;
+    }
+}
+
+/* ---- in threads ---- */
 
 struct sp_survey_job {
     struct sp_work work;
@@ -21,10 +148,9 @@ struct sp_survey_job {
     int r;
 };
 
-/* Lives until the last thread has ended: threads that hang still use fn and fixed. */
+/* Lives until the last thread has ended: threads that hang still use `fixed`. */
 struct sp_surveyor {
     struct sp_workers *workers;
-    sp_survey_fn *fn;
     struct sp_hidden_paths hidden_paths;
     struct sp_fixed_places fixed; /* points into hidden_paths */
 };
@@ -40,7 +166,7 @@ static void run_job(struct sp_work *w)
 {
     struct sp_survey_job *j = SP_CONTAINER(w, struct sp_survey_job, work);
 
-    j->r = j->surveyor->fn(&j->policy, &j->surveyor->fixed, &j->survey, &j->e);
+    j->r = sp_survey_and_prepare(&j->policy, &j->surveyor->fixed, &j->survey, &j->e);
 }
 
 static void on_job_done(struct sp_work *w)
@@ -68,7 +194,7 @@ static void on_ended(void *user)
     free(s);
 }
 
-int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixed_places *fixed,
+int sp_surveyor_new(struct sp_loop *loop, const struct sp_fixed_places *fixed,
                     struct sp_surveyor **ret, struct sp_err *e)
 {
     struct sp_surveyor *s = calloc(1, sizeof *s);
@@ -78,7 +204,6 @@ int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixe
             on_ended(s);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the surveyor");
     }
-    s->fn = fn;
     s->fixed = sp_hidden_paths_places(&s->hidden_paths);
     const struct sp_workers_options o = {
         .threads = SP_SURVEYOR_THREADS,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * surveyor: surveys policies in worker threads, because the disk may answer late or never.
+ * surveyor: what the disk has at the paths of a policy, found out at once or in worker threads,
+ * because the disk may answer late or never.
  *
  * A survey that hangs keeps its thread. Once SP_SURVEYOR_SHARE threads hang for a session, or all
  * threads hang, further surveys wait, and fail by the deadline of the start that requested them.
@@ -14,6 +15,17 @@
 #define SP_SURVEYOR_THREADS 64
 #define SP_SURVEYOR_SHARE   8 /* of one session: others still get a thread when its disk hangs */
 
+/* Resolves and surveys a policy; placeholders count as missing. In any thread. */
+int sp_survey_policy(const struct sp_policy *p, const struct sp_fixed_places *fixed,
+                     struct sp_survey *ret, struct sp_err *e);
+/* The same, after making the missing directories of `fixed` that a command could make otherwise. */
+int sp_survey_and_prepare(const struct sp_policy *p, const struct sp_fixed_places *fixed,
+                          struct sp_survey *ret, struct sp_err *e);
+
+/* The survey saw nothing at `path`, where a placeholder was made since: the survey holds only while
+ * the placeholder stays. */
+void sp_survey_mark_placeholder(struct sp_survey *s, const char *path);
+
 struct sp_surveyor;
 struct sp_survey_job;
 
@@ -24,12 +36,8 @@ struct sp_survey_ask {
     struct sp_survey_job *job; /* NULL: no survey is pending */
 };
 
-/* Runs in a thread: may use its arguments only. */
-typedef int sp_survey_fn(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                         struct sp_survey *ret, struct sp_err *e);
-
 /* `fixed` is copied. */
-int sp_surveyor_new(struct sp_loop *loop, sp_survey_fn *fn, const struct sp_fixed_places *fixed,
+int sp_surveyor_new(struct sp_loop *loop, const struct sp_fixed_places *fixed,
                     struct sp_surveyor **ret, struct sp_err *e);
 /* Threads that hang are detached, and clean up once their disk answers. */
 void sp_surveyor_free(struct sp_surveyor *s);

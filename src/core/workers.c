@@ -86,8 +86,7 @@ static void unlink_waiting(struct sp_workers *w, struct sp_work *j)
 /* The first job whose key has a share left; NULL: there is none. */
 static struct sp_work *take_waiting(struct sp_workers *w)
 {
-    sp_list_each(i, &w->waiting)
-    {
+    sp_list_each(i, &w->waiting) {
         struct sp_work *j = SP_CONTAINER(i, struct sp_work, link);
 
         if (has_share(w, j->key)) {
@@ -205,8 +204,7 @@ static void start_starved(struct sp_workers *w)
     if (!w->is_starved)
         return;
     w->is_starved = false;
-    sp_list_each_safe(i, &w->waiting)
-    {
+    sp_list_each_safe(i, &w->waiting) {
         struct sp_work *j = SP_CONTAINER(i, struct sp_work, link);
 
         if (has_share(w, j->key))
@@ -288,11 +286,11 @@ bool sp_workers_withdraw(struct sp_workers *w, struct sp_work *j)
     bool is_waiting = false;
 
     (void)pthread_mutex_lock(&w->lock);
-    sp_list_each(i, &w->waiting) if (i == &j->link)
-    {
-        is_waiting = true;
-        break;
-    }
+    sp_list_each(i, &w->waiting)
+        if (i == &j->link) {
+            is_waiting = true;
+            break;
+        }
     if (is_waiting)
         unlink_waiting(w, j);
     (void)pthread_mutex_unlock(&w->lock);

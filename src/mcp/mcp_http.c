@@ -40,8 +40,7 @@ static bool evict_untrusted(struct sp_mcp_http *h)
 {
     struct sp_mcp_conn *oldest = NULL;
 
-    sp_list_each(i, &h->conns)
-    {
+    sp_list_each(i, &h->conns) {
         struct sp_mcp_conn *c = SP_CONTAINER(i, struct sp_mcp_conn, link);
 
         if (!c->is_trusted && !c->is_over && c->phase != SP_MCP_CONN_GONE)
@@ -161,8 +160,7 @@ static void on_expiry(struct sp_timer *t)
     const uint64_t now = sp_loop_now(h->loop);
     uint64_t due = now + SP_MCP_HTTP_SESSION_MS;
 
-    sp_list_each_safe(i, &h->sessions)
-    {
+    sp_list_each_safe(i, &h->sessions) {
         struct sp_mcp_session *s = session_of(i);
         const uint64_t end = s->used_ms + SP_MCP_HTTP_SESSION_MS;
 
@@ -183,8 +181,7 @@ static bool make_room_for_session(struct sp_mcp_http *h)
 
     if (h->session_count < SP_MCP_HTTP_SESSIONS_MAX)
         return true;
-    sp_list_each(i, &h->sessions)
-    {
+    sp_list_each(i, &h->sessions) {
         if (session_of(i)->users == 0)
             oldest = session_of(i);
     }
@@ -247,8 +244,7 @@ static void leave_session(struct sp_mcp_session *s)
 /* Open requests of the session are answered with 404. Not from within `send`. */
 static void end_session(struct sp_mcp_session *s)
 {
-    sp_list_each(i, &s->http->conns)
-    {
+    sp_list_each(i, &s->http->conns) {
         struct sp_mcp_conn *c = SP_CONTAINER(i, struct sp_mcp_conn, link);
 
         if (c->session != s)
@@ -284,8 +280,7 @@ static struct sp_mcp_session *use_session(struct sp_mcp_conn *c)
                         : "MCP-Session-Id must be given once");
         return NULL;
     }
-    sp_list_each(i, &c->http->sessions)
-    {
+    sp_list_each(i, &c->http->sessions) {
         struct sp_mcp_session *s = session_of(i);
 
         if (sp_same_secret(id, (struct sp_str){s->id, SP_MCP_HTTP_ID_LEN}) &&
@@ -475,9 +470,11 @@ void sp_mcp_http_free(struct sp_mcp_http *h)
     sp_loop_unwatch(h->loop, &h->watch);
     sp_loop_cancel(h->loop, &h->accept_again);
     sp_bound_done(&h->bound);
-    sp_list_each_safe(i, &h->conns) sp_mcp_conn_end_now(SP_CONTAINER(i, struct sp_mcp_conn, link));
+    sp_list_each_safe(i, &h->conns)
+        sp_mcp_conn_end_now(SP_CONTAINER(i, struct sp_mcp_conn, link));
     sp_loop_cancel(h->loop, &h->expiry);
-    sp_list_each_safe(i, &h->sessions) free_session(session_of(i));
+    sp_list_each_safe(i, &h->sessions)
+        free_session(session_of(i));
     sp_mcp_gate_done(&h->gate);
     sp_mcp_message_done(&h->message);
     free(h);

@@ -285,7 +285,7 @@ static void test_a_name_that_is_watched_is_renamed(void **state)
     assert_int_equal(names_in("w"), 1);
     (void)snprintf(script, sizeof script, "ln -s / %s/.sallyport; exec sleep 1000", at("w"));
     run_in(&first, cell_for(1, &p), 1, script);
-    let_pass(SP_PLANTED_LOOK_MS + 300);
+    let_pass(SP_PLANTED_CHECK_MS + 300);
     assert_false(is_there("w/.sallyport"));
     assert_int_equal(names_in("w"), 2 + 3);
     run_done_with(&first);

@@ -97,8 +97,7 @@ static bool take_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
 
     if (!sp_json_i64(j, id, &number) || number < 1 || (uint64_t)number > conn->last_ask)
         return false;
-    sp_list_each(i, &conn->asks)
-    {
+    sp_list_each(i, &conn->asks) {
         struct sp_ask *a = SP_CONTAINER(i, struct sp_ask, link);
 
         if (a->number == (uint64_t)number) {
@@ -336,8 +335,7 @@ static void resume_if_room(struct sp_conn *conn)
 void sp_conn_resume_all(struct sp_rpc *rpc)
 {
     /* A connection whose cell is still full is paused again after its next request. */
-    sp_list_each(i, &rpc->conns)
-    {
+    sp_list_each(i, &rpc->conns) {
         struct sp_conn *conn = SP_CONTAINER(i, struct sp_conn, in_rpc);
 
         conn->waits_for_cell = false;

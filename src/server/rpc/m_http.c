@@ -476,8 +476,7 @@ static const struct sp_web_ops web_ops = {.head = on_head, .body = on_body, .don
 
 static bool is_active(const struct sp_conn *conn, struct sp_str id)
 {
-    sp_list_each(i, &conn->web_jobs)
-    {
+    sp_list_each(i, &conn->web_jobs) {
         const struct job *j = SP_CONTAINER(i, struct job, link);
 
         if (j->is_stream && sp_str_eq((struct sp_str){j->id, j->id_len}, id))

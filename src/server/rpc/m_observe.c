@@ -404,8 +404,7 @@ struct attach {
 
 static struct view *find_view(const struct sp_conn *c, const struct sp_proc *p)
 {
-    sp_list_each(i, &c->views)
-    {
+    sp_list_each(i, &c->views) {
         struct view *v = SP_CONTAINER(i, struct view, link);
 
         if (v->observer.proc == p)

@@ -496,8 +496,7 @@ int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_s
 {
     if (s->client == NULL)
         return 0;
-    sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated)
-    {
+    sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
         struct sp_gated *g = SP_CONTAINER(i, struct sp_gated, link);
 
         if (!sp_str_eq(g->start.id, id))

@@ -180,8 +180,7 @@ void sp_watches_drop(struct sp_conn *conn)
 
     if (all == NULL)
         return;
-    sp_list_each_safe(i, &all->all)
-    {
+    sp_list_each_safe(i, &all->all) {
         struct watch *w = SP_CONTAINER(i, struct watch, link);
 
         if (w->conn == conn)
@@ -292,8 +291,7 @@ static void on_notice(void *user, const struct sp_file_notice *n)
 {
     struct sp_watches *all = user;
 
-    sp_list_each_safe(link, &all->all)
-    {
+    sp_list_each_safe(link, &all->all) {
         struct watch *w = SP_CONTAINER(link, struct watch, link);
         bool is_hit = false;
 
@@ -478,8 +476,7 @@ static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
         return false;
     if (all == NULL)
         return true;
-    sp_list_each(i, &all->all)
-    {
+    sp_list_each(i, &all->all) {
         const struct watch *w = SP_CONTAINER(i, struct watch, link);
 
         if (w->conn == conn && (w->id == want->id || ++n == SP_WATCH_MAX))
