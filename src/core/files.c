@@ -11,7 +11,7 @@
 
 #define PIECE (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
 
-/* ---- what is kept of a call ---- */
+/* ---- a call as a message; it may wait ---- */
 
 static uint32_t flags_of(const struct sp_file_ask *ask)
 {
@@ -80,7 +80,7 @@ static void unpark(struct sp_files_parked *p)
     free(p);
 }
 
-/* The data, decoded if it has to be, into `out`, which has room for what size_of says. */
+/* An upper bound of the decoded data. */
 static size_t size_of(const struct sp_files_job *job)
 {
     return job->base64.p != NULL ? job->base64.n / 4 * 3 : job->raw.n;
@@ -111,8 +111,8 @@ static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct 
     return 0;
 }
 
-/* The same as put_data into a memory file, piece by piece: a piece stays in the cache, and pages
- * that are written whole are not cleared before. */
+/* put_data into a memory file, piece by piece: a piece stays in the CPU cache, and the kernel does
+ * not clear pages that are written whole. */
 static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len, struct sp_err *e)
 {
     char piece[PIECE / 4 * 3];
@@ -133,7 +133,7 @@ static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len,
     return r;
 }
 
-/* Into a memory file: it waits, or is too large for a window. */
+/* Data of a call that waits, or that is too large for a window, goes into a memory file. */
 static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
                       struct sp_files_server *server, struct sp_err *e)
 {
@@ -166,10 +166,83 @@ static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
         return 0;
     if (room > SP_FILES_WINDOW || (server == NULL && room != 0))
         return keep_apart(c, job, server, e);
-    /* No room: no byte, or text that is too short to be any. */
+    /* room 0: no data, or base64 text that is too short to be valid. */
     const int r = put_data(job, room == 0 ? nothing : sp_files_window(server), &n, e);
     c->parked->head.data_len = n;
     return r;
+}
+
+/* ---- turns: which of a client's calls may begin ---- */
+
+static bool is_at_or_above(struct sp_str a, struct sp_str b)
+{
+    return a.n <= b.n && memcmp(a.p, b.p, a.n) == 0 &&
+           (a.n == b.n || b.p[a.n] == '/' || a.p[a.n - 1] == '/');
+}
+
+static bool are_related(struct sp_str a, struct sp_str b)
+{
+    return a.n != 0 && b.n != 0 && (is_at_or_above(a, b) || is_at_or_above(b, a));
+}
+
+/* The order of a and b matters: one changes something, and they share a handle or a path. */
+static bool is_in_the_way(const struct sp_files_parked *a, const struct sp_files_parked *b)
+{
+    const struct sp_str pa = {a->paths, a->head.path_len};
+    const struct sp_str pb = {b->paths, b->head.path_len};
+    const struct sp_str oa = {a->paths + pa.n, a->head.other_len};
+    const struct sp_str ob = {b->paths + pb.n, b->head.other_len};
+
+    if (!a->changes && !b->changes)
+        return false;
+    if (a->handle != NULL && a->handle == b->handle)
+        return true;
+    return are_related(pa, pb) || are_related(pa, ob) || are_related(oa, pb) || are_related(oa, ob);
+}
+
+static bool is_read(const struct sp_files_call *c)
+{
+    return c->parked->head.op == SP_FILE_READ;
+}
+
+/* Later reads must not overtake a large read that waits for memory, or it would starve. */
+static bool waits_for_room(const struct sp_files_call *c)
+{
+    return is_read(c) && c->server == NULL && c->parked->head.length > SP_FILES_SMALL_READ;
+}
+
+/* READ: asked for as a small file; the file may be larger. */
+static bool may_be_larger(const struct sp_files_call *c)
+{
+    return is_read(c) && c->parked->head.length < c->parked->limit;
+}
+
+static void count_read(struct sp_files_call *c, bool begins)
+{
+    const uint64_t bytes = is_read(c) ? c->parked->head.length : 0;
+
+    c->client->reading = begins ? c->client->reading + bytes : c->client->reading - bytes;
+}
+
+/* Whether an earlier call of the same client has to end first. */
+static bool must_wait(const struct sp_files_call *c)
+{
+    for (const struct sp_files_call *i = c->client->first; i != c; i = i->next)
+        if ((i->parked->handle != NULL && i->parked->handle == c->parked->handle &&
+             i->parked->head.op == SP_FILE_OPEN) ||
+            (!c->client->is_concurrent && is_in_the_way(i->parked, c->parked)) ||
+            (is_read(c) && waits_for_room(i)))
+            return true;
+    return false;
+}
+
+static bool is_its_turn(const struct sp_files_call *c)
+{
+    const struct sp_files_client *client = c->client;
+
+    return !client->is_held && client->working < SP_FILES_CLIENT_MAX &&
+           (!is_read(c) || client->reading + c->parked->head.length <= SP_FILES_READING_MAX) &&
+           !must_wait(c);
 }
 
 /* ---- calls ---- */
@@ -225,20 +298,21 @@ static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_
                           : sp_cell_pool_get(f->server->cell_pool, session, policy, ret, e);
 }
 
-/* A process that can begin now; *ret NULL: all are at work. */
+/* *ret NULL: the call has to wait. */
 static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
                        struct sp_files_server **ret, struct sp_err *e)
 {
     struct sp_cell *cell = NULL;
 
     *ret = NULL;
-    if (!sp_files_is_its_turn(c) || !sp_files_can_begin(c->files))
+    if (!is_its_turn(c) || !sp_files_can_begin(c->files))
         return 0;
     const int r = find_cell(c->files, policy, c->parked->session, &cell, e);
     return r < 0 ? r : sp_files_find_server(c->files, cell, policy != NULL, ret, e);
 }
 
-/* One message carries one descriptor: the file. The data of a block goes back into the window. */
+/* A message carries one descriptor, which is the file here. So data of a block that has waited in a
+ * memory file goes back into the window. */
 static int take_block(struct sp_files_parked *p, struct sp_files_server *server, struct sp_err *e)
 {
     p->fd = *p->handle;
@@ -255,7 +329,7 @@ static int take_block(struct sp_files_parked *p, struct sp_files_server *server,
     return 0;
 }
 
-static int begin(struct sp_files_call *c, struct sp_files_server *server, struct sp_err *e)
+static int begin_call(struct sp_files_call *c, struct sp_files_server *server, struct sp_err *e)
 {
     const bool is_block = c->parked->handle != NULL && c->parked->head.op != SP_FILE_OPEN;
     int r = is_block ? take_block(c->parked, server, e) : 0;
@@ -266,12 +340,12 @@ static int begin(struct sp_files_call *c, struct sp_files_server *server, struct
         return r;
     c->server = server;
     c->client->working++;
-    sp_files_count_read(c, true);
+    count_read(c, true);
     return 0;
 }
 
-/* What is needed once the borrowed things are gone. */
-static int keep(struct sp_files_parked *p, const struct sp_policy *policy, struct sp_err *e)
+/* The job is borrowed: a call that waits needs its own copy of the policy. */
+static int keep_policy(struct sp_files_parked *p, const struct sp_policy *policy, struct sp_err *e)
 {
     if (policy != NULL && !sp_policy_copy(policy, &p->policy))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
@@ -298,12 +372,12 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
     int r = find_server(c, job->policy, &server, e);
     if (r == 0)
         r = take_data(c, job, server, e);
-    if (r == 0 && (server == NULL || sp_files_may_be_larger(c)))
-        r = keep(c->parked, job->policy, e);
+    if (r == 0 && (server == NULL || may_be_larger(c)))
+        r = keep_policy(c->parked, job->policy, e);
     if (r == 0 && server == NULL)
         set_waiting(c);
     else if (r == 0)
-        r = begin(c, server, e);
+        r = begin_call(c, server, e);
     if (r < 0) {
         unlink_call(c);
         unpark(TAKE_PTR(c->parked));
@@ -315,11 +389,10 @@ static void leave_server(struct sp_files_call *c)
 {
     sp_files_server_forget(TAKE_PTR(c->server));
     c->client->working--;
-    sp_files_count_read(c, false);
+    count_read(c, false);
 }
 
-/* It is over: nothing refers to it any more. */
-static void release(struct sp_files_call *c)
+static void release_call(struct sp_files_call *c)
 {
     if (c->server != NULL)
         leave_server(c);
@@ -329,7 +402,7 @@ static void release(struct sp_files_call *c)
     unpark(TAKE_PTR(c->parked));
 }
 
-/* Not as small as was thought: it waits until there is memory for all it may be. */
+/* The file is larger than SP_FILES_SMALL_READ: waits until there is memory for c->parked->limit. */
 static void wait_for_room(struct sp_files_call *c)
 {
     leave_server(c);
@@ -346,7 +419,7 @@ void sp_files_drop(struct sp_files_call *c)
         return;
     if (c->server != NULL)
         sp_files_server_orphan(c->server);
-    release(c);
+    release_call(c);
     sp_files_go_on(f);
 }
 
@@ -355,19 +428,19 @@ void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
 {
     struct sp_files_parked *p = c->parked;
 
-    if (sp_files_is_too_large(c, a)) {
+    if (a != NULL && a->err == 0 && a->refusal == SP_FILE_TOO_LARGE && may_be_larger(c)) {
         wait_for_room(c);
         return;
     }
     if (a != NULL && c->server != NULL && p->data >= 0)
-        sp_files_give_memory(c->server, TAKE_FD(p->data), p->kept); /* it has done with it */
-    release(c);
+        sp_files_give_memory(c->server, TAKE_FD(p->data), p->kept); /* the server has read it */
+    release_call(c);
     c->done(c, a, e);
 }
 
-/* ---- those that wait ---- */
+/* ---- calls that wait ---- */
 
-/* true: it waits no more, one way or the other. */
+/* true: the call has begun or failed. */
 static bool try_waiting(struct sp_files_call *c)
 {
     const struct sp_policy *policy = c->parked->has_policy ? &c->parked->policy : NULL;
@@ -379,7 +452,7 @@ static bool try_waiting(struct sp_files_call *c)
         return false;
     if (r == 0) {
         set_not_waiting(c);
-        r = begin(c, server, &e);
+        r = begin_call(c, server, &e);
         if (r == 0)
             return true;
         set_waiting(c);
@@ -388,19 +461,19 @@ static bool try_waiting(struct sp_files_call *c)
     return true;
 }
 
-static void look_at_waiting(struct sp_deferred *d)
+static void try_all_waiting(struct sp_deferred *d)
 {
     struct sp_files *f = SP_CONTAINER(d, struct sp_files, more);
     struct sp_files_parked *p = f->first_waiting;
 
-    while (p != NULL) /* after one has gone the list may be another */
+    while (p != NULL) /* the callbacks of a call may change the list: start again */
         p = try_waiting(p->call) ? f->first_waiting : p->next;
 }
 
 void sp_files_go_on(struct sp_files *f)
 {
     if (f->first_waiting != NULL)
-        sp_loop_defer(f->loop, &f->more, look_at_waiting);
+        sp_loop_defer(f->loop, &f->more, try_all_waiting);
 }
 
 void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
@@ -437,7 +510,7 @@ void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd)
         sp_closer_close(f->closer, c, fd);
         return;
     }
-    (void)close(fd); /* nothing else is left */
+    (void)close(fd); /* no thread can be had; may block */
     c->done(c);
 }
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: file operations for the front, which does not wait for them: they are done by processes of
- * the cells (cell/cell_files.h), under a policy in the cell of that policy, and come back as
- * events.
+ * files: file operations for the front, which does not wait for the disk: processes of the cells do
+ * them (cell/cell_files.h), under a policy in the cell of that policy. Answers come as events.
  *
- * Each such process does one thing at a time. There are at most SP_FILES_SERVERS_MAX in all and
- * SP_FILES_CLIENT_MAX at work for one client; what is beyond waits, at most SP_FILES_WAITING_MAX
- * for a client and with at most SP_FILES_DATA_MAX bytes to be written, then sp_files_ask refuses
- * (SP_E_LIMIT). One that hangs on a dead disk hangs alone.
- * What is read for one client, and not yet taken by it, is at most SP_FILES_READING_MAX bytes: a
- * file is asked for as one of SP_FILES_SMALL_READ bytes at the most and, should it be larger, once
- * more when nothing else is read for that client. Who does not read its answers is_held. Idle ones
- * end after SP_FILES_IDLE_MS; they never keep a cell alive, but one at work does.
+ * Each process does one operation at a time. There are at most SP_FILES_SERVERS_MAX processes in
+ * all, and SP_FILES_CLIENT_MAX at work for one client. Further calls wait, at most
+ * SP_FILES_WAITING_MAX for a client, with at most SP_FILES_DATA_MAX bytes to write; then
+ * sp_files_ask refuses (SP_E_LIMIT). A process that hangs on a dead disk blocks its own call only.
  *
- * Order: two operations of one client, one of which changes something, are done in the order they
- * were asked for if their paths are the same or one is above the other (as written), or if they are
- * about the same handle; unless the client is_concurrent. Others may overtake each other.
+ * At most SP_FILES_READING_MAX bytes are read for one client at a time. A file is first read as one
+ * of at most SP_FILES_SMALL_READ bytes; a larger one is read again when nothing else is read for
+ * that client. A client that does not read its answers is_held. Idle processes end after
+ * SP_FILES_IDLE_MS; an idle process does not keep its cell alive, a working one does.
+ *
+ * Order: two operations of one client, one of which changes something, run in the order they were
+ * asked for if their paths are equal or one contains the other (as written), or if they use the
+ * same handle; unless the client is_concurrent. Others may overtake each other.
  */
 #ifndef SP_CORE_FILES_H
 #define SP_CORE_FILES_H
@@ -27,7 +27,7 @@
 
 #define SP_FILES_SERVERS_MAX 64
 #define SP_FILES_ORPHANS_MAX \
-    192 /* at work for a client that is gone; beyond, they count as others */
+    192 /* at work for a client that is gone; further ones count as servers */
 #define SP_FILES_CLIENT_MAX  8
 #define SP_FILES_WAITING_MAX 1024
 #define SP_FILES_DATA_MAX    (256U << 20)
@@ -40,65 +40,64 @@ struct sp_files_server; /* private: one process */
 
 struct sp_files_client { /* embedded in a connection, zero before use */
     bool is_concurrent;
-    bool is_held; /* it does not read its answers: nothing more begins until sp_files_resume */
+    bool is_held; /* does not read its answers: no call begins until sp_files_resume */
     struct sp_files_call *first, *last; /* at work or waiting, in the order they were asked for */
     uint32_t working, waiting;
     uint64_t kept;    /* bytes in memory files, to be written */
-    uint64_t reading; /* bytes that files may have which are being read */
+    uint64_t reading; /* the most bytes that the reads at work may return */
 };
 
 struct sp_files_job {
-    struct sp_file_ask ask; /* data and data_len are not used: */
-    struct sp_str raw;      /* the same as bytes, if base64 is none */
-    struct sp_str base64;   /* WRITE, WRITE_BLOCK: the data; the window or a memory file gets it */
+    struct sp_file_ask ask;         /* data and data_len are not used */
+    struct sp_str raw;              /* WRITE, WRITE_BLOCK: the data, if base64.p is NULL */
+    struct sp_str base64;           /* the data in base64 */
     const struct sp_policy *policy; /* NULL: no sandbox */
-    uint64_t session;               /* whose cell */
-    /* OPEN and blocks: where the file of a handle is or will be; NULL: none. A block takes its fd
-     * from here when its turn has come, SP_E_NOT_FOUND if that is none (-1) then. */
+    uint64_t session;               /* selects the cell of the policy */
+    /* OPEN and blocks: holds the descriptor of the handle; NULL: no handle. A block reads the
+     * descriptor when its turn comes; -1 fails with SP_E_NOT_FOUND. */
     const int *handle;
 };
 
-/* One operation under way, embedded in whoever waits for it. */
+/* One pending operation, embedded in its requester. */
 struct sp_files_call {
-    /* The last that is heard of it; it may be freed in here. With an error (no answer: the process
-     * or its cell ended, or the policy cannot be enforced) *a is NULL. Data in *a->window is
-     * borrowed for the call, hostile, and may change while it is read: copy before you judge. The
-     * fd of OPEN is the callee's. */
+    /* Called once; may free the call. With an error (the process or its cell ended, or the policy
+     * cannot be enforced) a is NULL. Data in *a->window is borrowed, hostile, and may change while
+     * it is read: copy it before checking it. The callee closes the fd of OPEN. */
     void (*done)(struct sp_files_call *c, const struct sp_file_answer *a, const struct sp_err *e);
 
-    /* its own */
+    /* private */
     struct sp_files *files;
     struct sp_files_client *client; /* NULL: not asked, or done */
     struct sp_files_call *prev, *next;
-    struct sp_files_server *server; /* NULL: it waits */
-    struct sp_files_parked *parked; /* what is kept of the job while it waits */
+    struct sp_files_server *server; /* NULL: the call waits */
+    struct sp_files_parked *parked; /* the message and its data */
 };
 
 int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_err *e);
-/* Nobody waits any more; before the cells end. */
+/* No call may be pending. Before the cells are freed. */
 void sp_files_free(struct sp_files *f);
 
 /*
- * Asks; done comes later, never from within. Everything in the job is borrowed for the call but an
- * fd and the handle, which must stay until done. Refused at once: bad base64 (SP_E_INVALID), a
- * limit (SP_E_LIMIT), no memory, a policy that is wrong or cannot be enforced (as
+ * done is called later, never from within. The job is borrowed for the call, but an fd and the
+ * handle must stay valid until done. Refused at once: bad base64 (SP_E_INVALID), a limit
+ * (SP_E_LIMIT), no memory, a policy that is wrong or cannot be enforced (as
  * sp_cell_pool_get).
  */
 int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struct sp_files_job *job,
                  struct sp_files_call *call, struct sp_err *e);
-/* Nobody wants to know: done is not called. What is at work goes on to its end. */
+/* Cancels: done is not called. An operation at work continues to its end. */
 void sp_files_drop(struct sp_files_call *call);
 
-/* A client is held no more. */
+/* Clears is_held. */
 void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
 
-/* For the file of a handle: whether one more may be opened, so that it can be closed, too.
- * SP_E_LIMIT: a disk does not answer, and too many of its files are not closed yet. */
+/* Whether one more handle may be opened. SP_E_LIMIT: too many files wait to be closed, on a disk
+ * that does not answer. */
 int sp_files_can_open(struct sp_files *f, struct sp_err *e);
-/* Closes it where nobody waits for it (core/closer.h). */
+/* Closes the file of a handle in a thread (core/closer.h). */
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd);
 
-/* For those who look from outside: processes, calls at work, calls that wait. */
+/* For metrics: processes, calls at work, calls that wait. */
 struct sp_files_counts {
     uint32_t servers, working, waiting;
 };

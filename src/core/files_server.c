@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_server: the front's side of a process that does file operations. What it says is hostile.
+ * files_server: the front's side of a process that does file operations. The process may be taken
+ * over by hostile commands, so each message is checked.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +18,8 @@
 #include "core/files_priv.h"
 #include "os/fd.h"
 
-#define EXPECTED_US      100 /* for so long its answer is looked out for (sp_loop_expect) */
-#define IDLE_CONFINED_MS 250 /* its cell has to stay for it, and placeholders with that */
+#define EXPECTED_US      100 /* the loop polls this long for an answer (sp_loop_expect) */
+#define IDLE_CONFINED_MS 250 /* short: an idle server keeps its cell, and its placeholders */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
 
@@ -27,16 +28,16 @@ struct sp_files_server {
     struct sp_files_server *prev, *next;
     struct sp_cell_helper helper;
     bool is_confined, is_working;
-    bool is_orphan;  /* at work for nobody */
-    bool is_closing; /* it has answered, and closes what it has opened */
+    bool is_orphan;  /* works for a client that is gone */
+    bool is_closing; /* has answered, and is closing the file it has opened */
     int socket;
     struct sp_watch watch;
     struct sp_timer idle;
     struct sp_deferred end;
     char *window;
-    struct sp_files_call *call; /* NULL: nobody wants to know */
+    struct sp_files_call *call; /* NULL: the answer is dropped */
     enum sp_file_op op;
-    uint32_t length; /* of what is read, at most */
+    uint32_t length; /* the most bytes to read */
     uint64_t number;
     int spare; /* a memory file; -1: none */
 };
@@ -74,7 +75,7 @@ void sp_files_server_orphan(struct sp_files_server *s)
     f->server_count--;
 }
 
-/* It has come back. */
+/* An orphan that answers counts as a server again. */
 static void count_again(struct sp_files_server *s)
 {
     if (!s->is_orphan)
@@ -84,7 +85,7 @@ static void count_again(struct sp_files_server *s)
     s->files->server_count++;
 }
 
-/* It hears the end of its socket and ends; one that hangs ends with its cell. */
+/* The process sees the end of its socket and exits; one that hangs ends with its cell. */
 static void hang_up(struct sp_files_server *s)
 {
     if (s->socket < 0)
@@ -102,7 +103,7 @@ static void hang_up(struct sp_files_server *s)
     sp_files_go_on(s->files);
 }
 
-static void fail(struct sp_files_server *s, const struct sp_err *why)
+static void fail_server(struct sp_files_server *s, const struct sp_err *why)
 {
     struct sp_err e = {0};
 
@@ -117,9 +118,9 @@ static void fail(struct sp_files_server *s, const struct sp_err *why)
     sp_files_finish(s->call, NULL, &e);
 }
 
-static void on_lost(struct sp_cell_helper *g, const struct sp_err *why)
+static void on_lost(struct sp_cell_helper *h, const struct sp_err *why)
 {
-    fail(SP_CONTAINER(g, struct sp_files_server, helper), why);
+    fail_server(SP_CONTAINER(h, struct sp_files_server, helper), why);
 }
 
 static void on_idle(struct sp_timer *t)
@@ -127,7 +128,7 @@ static void on_idle(struct sp_timer *t)
     hang_up(SP_CONTAINER(t, struct sp_files_server, idle));
 }
 
-static void rest(struct sp_files_server *s)
+static void set_resting(struct sp_files_server *s)
 {
     const uint64_t ms = s->is_confined ? IDLE_CONFINED_MS : SP_FILES_IDLE_MS;
 
@@ -153,9 +154,9 @@ void sp_files_end_servers(struct sp_files *f)
     sp_loop_undefer(f->loop, &f->more);
 }
 
-/* ---- hearing ---- */
+/* ---- receiving ---- */
 
-struct heard {
+struct received {
     struct sp_files_answer m;
     int fd; /* -1: none */
 };
@@ -165,8 +166,8 @@ static void free_closing(struct sp_closing *c)
     free(c);
 }
 
-/* Whatever it is: nobody's close may be waited for, and that of a socket may linger. */
-static void drop_fd(const struct sp_files_server *s, struct heard *h)
+/* close() of an unexpected descriptor may block: on its disk, or in SO_LINGER of a socket. */
+static void drop_fd(const struct sp_files_server *s, struct received *h)
 {
     const struct linger none = {0};
     const int fd = TAKE_FD(h->fd);
@@ -174,8 +175,8 @@ static void drop_fd(const struct sp_files_server *s, struct heard *h)
     if (fd < 0)
         return;
     struct sp_closing *c = fcntl(fd, F_GET_SEALS) >= 0 ? NULL : calloc(1, sizeof *c);
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* no socket: nothing */
-    if (c == NULL) { /* in memory; or there is none to have it closed elsewhere */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* fails if it is no socket */
+    if (c == NULL) { /* a memory file, or out of memory */
         (void)close(fd);
         return;
     }
@@ -183,26 +184,26 @@ static void drop_fd(const struct sp_files_server *s, struct heard *h)
     sp_files_close(s->files, c, fd);
 }
 
-/* A file that was opened, and nothing else: who reads from it later is not confined. */
+/* A regular file and nothing else: the front, which reads from it later, is not confined. */
 static bool is_file(int fd)
 {
     struct statx sx;
 
-    /* What the kernel knows already: no disk is asked. */
+    /* AT_STATX_DONT_SYNC: the cached answer, without asking the disk. */
     return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &sx) == 0 &&
            S_ISREG(sx.stx_mode);
 }
 
-static bool is_answer(const struct sp_files_server *s, const struct heard *h, int flags)
+static bool is_answer(const struct sp_files_server *s, const struct received *h, int flags)
 {
     return (flags & MSG_CTRUNC) == 0 && sp_files_is_answer(s->op, s->length, &h->m, h->fd >= 0) &&
            (s->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd));
 }
 
-/* 1: *h is filled; 0: nothing there; -1: it has ended, or says what no process of ours says. What
- * is not ours yet the kernel drops without a close: no room for a second descriptor, and none for
- * any if nobody wants to know. */
-static int hear(const struct sp_files_server *s, struct heard *h)
+/* 1: *h is filled; 0: no message; -1: the process has ended, or the message is invalid. The control
+ * buffer has room for one descriptor, or none if the answer is dropped: the kernel discards others
+ * without a close() that could block. */
+static int receive(const struct sp_files_server *s, struct received *h)
 {
     _Alignas(struct cmsghdr) char control[CMSG_LEN(sizeof(int))];
     struct iovec iov = {.iov_base = &h->m, .iov_len = sizeof h->m};
@@ -228,8 +229,8 @@ static int hear(const struct sp_files_server *s, struct heard *h)
     return is_fine ? 1 : -1;
 }
 
-/* A memory file of its making: nobody can cut it while we read. */
-static void *map_memory(const struct heard *h)
+/* Maps a memory file of the process; the seals keep it from being truncated while we read. */
+static void *map_memory(const struct received *h)
 {
     const int seals = fcntl(h->fd, F_GET_SEALS);
     struct statfs fs;
@@ -237,13 +238,13 @@ static void *map_memory(const struct heard *h)
 
     if (seals < 0 || (seals & MEMORY_SEALS) != MEMORY_SEALS || fstat(h->fd, &st) < 0 ||
         (uint64_t)st.st_size < h->m.data_len || fstatfs(h->fd, &fs) < 0 ||
-        fs.f_type != TMPFS_MAGIC) /* of huge pages there may be none when they are looked at */
+        fs.f_type != TMPFS_MAGIC) /* not hugetlbfs: touching a page could fail */
         return NULL;
     void *map = mmap(NULL, (size_t)h->m.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, h->fd, 0);
     return map == MAP_FAILED ? NULL : map;
 }
 
-static void tell(struct sp_files_server *s, struct heard *h, char *data, bool *is_kept)
+static void report_answer(struct sp_files_server *s, struct received *h, char *data, bool *is_kept)
 {
     struct sp_files_call *c = s->call;
     const uint32_t flags = h->m.flags;
@@ -268,11 +269,11 @@ static void tell(struct sp_files_server *s, struct heard *h, char *data, bool *i
     };
 
     if (opened >= 0)
-        h->fd = -1; /* the caller's from now on */
+        h->fd = -1; /* the caller closes it */
     sp_files_finish(c, &a, NULL);
 }
 
-/* Closing takes as long as its disk does, and nobody waits for that. */
+/* Closing may block for the disk; the call is answered already. */
 static void await_back(struct sp_files_server *s)
 {
     s->is_closing = true;
@@ -280,21 +281,21 @@ static void await_back(struct sp_files_server *s)
     sp_loop_expect(s->files->loop, EXPECTED_US);
 }
 
-static void on_answer(struct sp_files_server *s, struct heard *h)
+static void on_answer(struct sp_files_server *s, struct received *h)
 {
     const bool is_apart = (h->m.flags & SP_FILES_APART) != 0;
     bool is_kept = false;
     void *map = NULL;
 
     if (s->call != NULL && is_apart && (map = map_memory(h)) == NULL) {
-        fail(s, NULL);
+        fail_server(s, NULL);
     } else {
         if (s->call != NULL)
-            tell(s, h, is_apart ? map : s->window, is_apart ? &is_kept : NULL);
+            report_answer(s, h, is_apart ? map : s->window, is_apart ? &is_kept : NULL);
         if (s->socket >= 0 && (h->m.flags & SP_FILES_OPENED) != 0)
             await_back(s);
         else if (s->socket >= 0)
-            rest(s);
+            set_resting(s);
     }
     if (map != NULL && !is_kept)
         (void)munmap(map, (size_t)h->m.data_len);
@@ -304,19 +305,19 @@ static void on_answer(struct sp_files_server *s, struct heard *h)
 static void on_socket(struct sp_watch *w, uint32_t events)
 {
     struct sp_files_server *s = SP_CONTAINER(w, struct sp_files_server, watch);
-    struct heard h;
-    const int r = hear(s, &h);
+    struct received h;
+    const int r = receive(s, &h);
 
     (void)events;
     if (r > 0)
         on_answer(s, &h);
     else if (r < 0)
-        fail(s, NULL);
+        fail_server(s, NULL);
 }
 
-/* ---- asking ---- */
+/* ---- sending ---- */
 
-static int say(int socket, const struct sp_files_ask *m, const char *paths, int fd)
+static int send_ask(int socket, const struct sp_files_ask *m, const char *paths, int fd)
 {
     return sp_wire_send(socket, false, m, sizeof *m, paths, (size_t)m->path_len + m->other_len, &fd,
                         fd >= 0);
@@ -328,7 +329,7 @@ int sp_files_server_ask(struct sp_files_server *s, struct sp_files_call *c, stru
 
     sp_loop_cancel(s->files->loop, &s->idle);
     p->head.number = ++s->number;
-    const int r = say(s->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
+    const int r = send_ask(s->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
     if (r < 0) {
         hang_up(s);
         return sp_fail(e, SP_E_FAILED, -r,
@@ -382,9 +383,9 @@ struct sp_files_server *sp_files_next_server(const struct sp_files_server *s)
     return s->next;
 }
 
-/* ---- beginnings ---- */
+/* ---- new servers ---- */
 
-/* The window, mapped here and sent there. */
+/* Maps the window and sends it to the process. */
 static int share_window(struct sp_files_server *s, struct sp_err *e)
 {
     const struct sp_files_ask hello = {0};
@@ -397,7 +398,7 @@ static int share_window(struct sp_files_server *s, struct sp_err *e)
     if (map == MAP_FAILED)
         return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
     s->window = map;
-    const int r = say(s->socket, &hello, NULL, window);
+    const int r = send_ask(s->socket, &hello, NULL, window);
     return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations") : 0;
 }
 
@@ -440,7 +441,7 @@ static int make_server(struct sp_files *f, struct sp_cell *cell, bool is_confine
         sp_loop_defer(f->loop, &s->end, free_server);
     }
     if (r == 0)
-        rest(s); /* in case that it is not asked after all */
+        set_resting(s); /* sets the idle timer, in case no call follows */
     *ret = r < 0 ? NULL : s;
     return r;
 }
@@ -467,7 +468,7 @@ int sp_files_find_server(struct sp_files *f, struct sp_cell *cell, bool is_confi
             *ret = s;
             return 0;
         }
-        other = s; /* the last is the oldest */
+        other = s; /* the list ends with the oldest */
     }
     if (f->server_count >= SP_FILES_SERVERS_MAX && other == NULL)
         return 0;
