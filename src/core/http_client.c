@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http_client: the front's side of HTTP requests: the worker process (struct sp_web_child), and the
+ * calls that wait for it or that it works on. Messages of the worker are checked as hostile: it
+ * parses what web servers send.
+ */
 #include "core/http_client.h"
 
 #include <errno.h>
@@ -7,53 +12,288 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "cell/wire.h"
 #include "core/http_client_priv.h"
 #include "core/http_curl.h"
 #include "os/fd.h"
+#include "os/spawn.h"
 
-#define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
-#define GRACE_MS 5000 /* the process keeps the time; should it not, we do */
+#define SEALS           (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
+#define GRACE_MS        5000 /* the worker enforces timeouts; the front does so this much later */
+#define MESSAGES_A_TURN 32
+#define HEARD_BYTES     (sizeof(struct sp_web_message) + SP_WEB_PIECE)
+#define VARIABLES_MAX   24
 
-int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, struct sp_web **ret,
-               struct sp_err *e)
+/* Variables that libcurl and the sanitizers read; the worker gets no others. */
+static const char *const variables[] = {
+    "http_proxy", "https_proxy", "HTTPS_PROXY",   "all_proxy",    "ALL_PROXY",    "no_proxy",
+    "NO_PROXY",   "HTTP_PROXY",  "SSL_CERT_FILE", "SSL_CERT_DIR", "RES_OPTIONS",  "LOCALDOMAIN",
+    "TZ",         "LANG",        "LC_ALL",        "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS",
+};
+
+static bool start_pings(struct sp_web_child *c);
+static void lose_calls(struct sp_web *h, const char *why);
+static bool on_message(struct sp_web *h, const struct sp_web_message *m);
+
+/* ---- the end of a worker process ---- */
+
+static void free_child(struct sp_deferred *d)
 {
-    struct sp_web *h = calloc(1, sizeof *h);
-    char *heard = malloc(sizeof(struct sp_web_message) + SP_WEB_PIECE);
+    struct sp_web_child *c = SP_CONTAINER(d, struct sp_web_child, end);
+    struct sp_web_child **at = &c->http->children;
 
-    if (h == NULL || heard == NULL) {
-        free(h);
-        free(heard);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare HTTP requests");
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    free(c);
+}
+
+static void on_end(struct sp_watch *w, uint32_t events)
+{
+    struct sp_cell_child *p = SP_CONTAINER(w, struct sp_cell_child, on_end);
+    struct sp_web_child *c = SP_CONTAINER(p, struct sp_web_child, process);
+
+    (void)events;
+    sp_loop_unwatch(c->http->loop, &c->process.on_end);
+    (void)sp_cell_child_reap(&c->process);
+    if (c->socket < 0)
+        sp_loop_defer(c->http->loop, &c->end, free_child);
+}
+
+static void hang_up(struct sp_web_child *c, bool is_killed)
+{
+    struct sp_web *h = c->http;
+
+    if (c->socket < 0)
+        return;
+    if (h->child == c)
+        h->child = NULL;
+    sp_loop_unwatch(h->loop, &c->watch);
+    sp_loop_cancel(h->loop, &c->ping);
+    sp_outbox_drop(&c->outbox);
+    (void)shutdown(c->socket, SHUT_RDWR);
+    (void)close(TAKE_FD(c->socket));
+    if (is_killed)
+        sp_cell_child_kill(&c->process);
+    if (c->process.pidfd < 0)
+        sp_loop_defer(h->loop, &c->end, free_child);
+}
+
+static void free_children(struct sp_web *h)
+{
+    while (h->children != NULL) {
+        struct sp_web_child *c = h->children;
+
+        hang_up(c, true);
+        sp_loop_unwatch(h->loop, &c->process.on_end);
+        sp_cell_child_kill(&c->process);
+        (void)sp_cell_child_reap(&c->process);
+        sp_loop_undefer(h->loop, &c->end);
+        free_child(&c->end);
     }
-    *h = (struct sp_web){.loop = loop,
-                         .program = program,
-                         .environ = environ,
-                         .ping_ms = SP_WEB_PING_MS,
-                         .heard = heard};
-    *ret = h;
+}
+
+/* ---- messages to it ---- */
+
+static void watch_for(struct sp_web_child *c)
+{
+    sp_loop_rewatch(c->http->loop, &c->watch,
+                    EPOLLIN | (c->outbox.first != NULL ? (uint32_t)EPOLLOUT : 0U));
+}
+
+static int send_to(struct sp_web_child *c, const void *message, size_t n, int fd)
+{
+    if (c->outbox.first == NULL) {
+        const int r = sp_wire_send(c->socket, false, message, n, NULL, 0, &fd, fd >= 0);
+
+        if (r == 0 || r == -EPIPE || r == -ECONNRESET)
+            return 0;
+        if (r != -EAGAIN && !sp_wire_is_short(r))
+            return r;
+    }
+    if (!sp_outbox_add(&c->outbox, message, n, NULL, 0, fd))
+        return -ENOMEM;
+    watch_for(c);
     return 0;
 }
 
-void sp_web_free(struct sp_web *h)
+/* ---- pings ---- */
+
+static void lose(struct sp_web_child *c, const char *why)
 {
-    if (h == NULL)
+    struct sp_web *h = c->http;
+
+    hang_up(c, true);
+    lose_calls(h, why);
+}
+
+static void on_ping(struct sp_timer *t)
+{
+    struct sp_web_child *c = SP_CONTAINER(t, struct sp_web_child, ping);
+    const struct sp_web_message m = {.version = SP_WEB_VERSION, .op = SP_WEB_PING};
+
+    if (c->http->working == NULL)
+        return; /* the next call starts the pings again */
+    /* Pings are counted, not timed: if the front was stopped, answers may be unread. */
+    if (c->unanswered >= SP_WEB_PINGS || send_to(c, &m, sizeof m, -1) < 0) {
+        sp_log(SP_LOG_WARN, "the process for HTTP requests does not answer: it is ended");
+        lose(c, "the process that did this request does not answer and was ended; try it again");
         return;
-    sp_web_children_free(h);
-    sp_loop_cancel(h->loop, &h->idle);
-    sp_loop_undefer(h->loop, &h->more);
-    free(h->heard);
-    free(h);
+    }
+    c->unanswered++;
+    if (!start_pings(c))
+        lose(c, "no memory to watch over the process that did this request");
 }
 
-bool sp_web_is_possible(const struct sp_web *h)
+static bool start_pings(struct sp_web_child *c)
 {
-    return sp_curl_is_built_in() && (h == NULL || !h->is_unable);
+    struct sp_loop *loop = c->http->loop;
+
+    return c->ping.slot != 0 ||
+           sp_loop_timer(loop, &c->ping, sp_loop_now(loop) + c->http->ping_ms, on_ping);
 }
 
-/* ---- the lists ---- */
+/* ---- messages from it ---- */
+
+/* 1: a message is in http->heard; 0: no message; -1: the worker has ended, or the message is
+ * invalid. */
+static int receive(const struct sp_web_child *c)
+{
+    struct iovec iov = {.iov_base = c->http->heard, .iov_len = HEARD_BYTES};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1}; /* no room for descriptors */
+    ssize_t n;
+
+    do
+        n = recvmsg(c->socket, &msg, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -1;
+    return n > 0 && (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+                   sp_web_check(c->http->heard, (size_t)n, true, false)
+               ? 1
+               : -1;
+}
+
+static void on_socket(struct sp_watch *w, uint32_t events)
+{
+    struct sp_web_child *c = SP_CONTAINER(w, struct sp_web_child, watch);
+    struct sp_web *h = c->http;
+    int r = 1;
+
+    (void)events;
+    if (c->outbox.first != NULL) {
+        (void)sp_outbox_send(&c->outbox, c->socket);
+        watch_for(c);
+    }
+    if (c->outbox.err != 0) {
+        lose(c, "requests could not be handed to the process that does them; try it again");
+        return;
+    }
+    for (int i = 0; i < MESSAGES_A_TURN && r > 0 && c->socket >= 0; i++) {
+        r = receive(c);
+        if (r > 0)
+            c->unanswered = 0;
+        if (r > 0 && !on_message(h, (const struct sp_web_message *)(void *)h->heard))
+            r = -1;
+    }
+    if (r < 0 && c->socket >= 0)
+        lose(c, "the process that did this request has ended; try it again");
+}
+
+/* ---- a new worker process ---- */
+
+static char *find_variable(char *const *environ, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; environ != NULL && environ[i] != NULL; i++)
+        if (strncmp(environ[i], name, n) == 0 && environ[i][n] == '=')
+            return environ[i];
+    return NULL;
+}
+
+/* HTTP_PROXY is renamed: libcurl reads http_proxy in lower case only. */
+static size_t choose_variables(const struct sp_web *h, char *renamed, size_t size, char **ret)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        char *v = find_variable(h->environ, variables[i]);
+
+        if (v == NULL)
+            continue;
+        if (strcmp(variables[i], "HTTP_PROXY") == 0) {
+            if (find_variable(h->environ, "http_proxy") != NULL || strlen(v) >= size)
+                continue;
+            (void)snprintf(renamed, size, "http_proxy%s", v + strlen("HTTP_PROXY"));
+            v = renamed;
+        }
+        ret[n++] = v;
+    }
+    ret[n] = NULL;
+    return n;
+}
+
+static int spawn(struct sp_web_child *c, struct sp_err *e)
+{
+    char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "http", NULL};
+    char *envp[VARIABLES_MAX];
+    char renamed[4096];
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a socket for HTTP requests");
+    c->socket = sp_fd_lift(pair[0]);
+    auto_close int theirs = sp_fd_lift(pair[1]);
+    (void)choose_variables(c->http, renamed, sizeof renamed, envp);
+    struct sp_spawn s = {.stdio = {theirs, -1, fcntl(STDERR_FILENO, F_GETFD) < 0 ? -1 : 2},
+                         .is_apart = true,
+                         .cgroup = -1,
+                         .file = c->http->program,
+                         .argv = argv,
+                         .envp = envp};
+    if (sp_spawn(&s) < 0)
+        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start a process for HTTP requests: %s",
+                       sp_step_name(s.failed_step));
+    sp_cell_child_set(&c->process, s.pid, s.pidfd);
+    return 0;
+}
+
+static int start_child(struct sp_web *h, struct sp_err *e)
+{
+    struct sp_web_child *c = calloc(1, sizeof *c);
+
+    if (c == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for HTTP requests");
+    *c = (struct sp_web_child){
+        .http = h, .next = h->children, .process = {.pidfd = -1}, .socket = -1};
+    h->children = c;
+    int r = spawn(c, e);
+    if (r == 0)
+        r = sp_loop_watch(h->loop, &c->watch, c->socket, EPOLLIN, on_socket, e);
+    if (r == 0)
+        r = sp_loop_watch(h->loop, &c->process.on_end, c->process.pidfd, EPOLLIN, on_end, e);
+    if (r == 0) {
+        h->child = c;
+        return 0;
+    }
+    if (c->process.pidfd >= 0) {
+        sp_cell_child_kill(&c->process);
+        (void)sp_cell_child_reap(&c->process);
+    }
+    sp_loop_unwatch(h->loop, &c->watch);
+    if (c->socket >= 0)
+        (void)close(c->socket);
+    free_child(&c->end);
+    return r;
+}
+
+/* ---- calls ---- */
 
 static void link_call(struct sp_web *h, struct sp_web_call *c, bool is_working)
 {
@@ -101,13 +341,12 @@ static void on_idle(struct sp_timer *t)
     struct sp_web *h = SP_CONTAINER(t, struct sp_web, idle);
 
     if (h->child != NULL)
-        sp_web_child_hang_up(h->child, false);
+        hang_up(h->child, false);
 }
 
 static void start_more(struct sp_deferred *d);
 
-/* Nothing refers to it any more. */
-static void forget(struct sp_web_call *c)
+static void forget_call(struct sp_web_call *c)
 {
     struct sp_web *h = c->http;
 
@@ -121,12 +360,12 @@ static void forget(struct sp_web_call *c)
         sp_loop_defer(h->loop, &h->more, start_more);
     else if (h->working == NULL && h->child != NULL &&
              !sp_loop_timer(h->loop, &h->idle, sp_loop_now(h->loop) + SP_WEB_IDLE_MS, on_idle))
-        sp_web_child_hang_up(h->child, false);
+        hang_up(h->child, false);
 }
 
-static void finish(struct sp_web_call *c, const char *why)
+static void finish_call(struct sp_web_call *c, const char *why)
 {
-    forget(c);
+    forget_call(c);
     c->ops->done(c, why);
 }
 
@@ -139,8 +378,8 @@ static void tell_child(const struct sp_web_call *c, enum sp_web_op op, uint64_t 
 
     struct sp_web_child *child = c->http->child;
 
-    /* Half of what is said would be worse than nothing: what is under way fails. */
-    if (c->is_working && child != NULL && sp_web_child_say(child, &m, sizeof m, -1) < 0)
+    /* A lost TAKE or DROP would leave the worker in a wrong state: end it, its calls fail. */
+    if (c->is_working && child != NULL && send_to(child, &m, sizeof m, -1) < 0)
         sp_cell_child_kill(&child->process);
 }
 
@@ -149,12 +388,12 @@ void sp_web_drop(struct sp_web_call *call)
     if (call->http == NULL)
         return;
     tell_child(call, SP_WEB_DROP, 0);
-    forget(call);
+    forget_call(call);
 }
 
-void sp_web_on_lost(struct sp_web *h, const char *why)
+static void lose_calls(struct sp_web *h, const char *why)
 {
-    const uint64_t last = h->number; /* what begins from within is another process's */
+    const uint64_t last = h->number; /* calls begun in a callback belong to the next process */
 
     for (;;) {
         struct sp_web_call *c = h->working;
@@ -163,22 +402,22 @@ void sp_web_on_lost(struct sp_web *h, const char *why)
             c = c->next;
         if (c == NULL)
             return;
-        finish(c, why);
+        finish_call(c, why);
     }
 }
 
-/* ---- asking ---- */
+/* ---- starting calls ---- */
 
 static void on_time(struct sp_timer *t)
 {
     struct sp_web_call *c = SP_CONTAINER(t, struct sp_web_call, timer);
 
     tell_child(c, SP_WEB_DROP, 0);
-    finish(c, c->has_head ? "error decoding response body: the time for it has passed"
-                          : "the time for it has passed");
+    finish_call(c, c->has_head ? "error decoding response body: the time for it has passed"
+                               : "the time for it has passed");
 }
 
-static int arm(struct sp_web_call *c, uint64_t more_ms, struct sp_err *e)
+static int arm_timer(struct sp_web_call *c, uint64_t more_ms, struct sp_err *e)
 {
     if (c->due_ms == UINT64_MAX ||
         sp_loop_timer(c->http->loop, &c->timer, c->due_ms + more_ms, on_time))
@@ -186,22 +425,22 @@ static int arm(struct sp_web_call *c, uint64_t more_ms, struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the time of a request");
 }
 
-/* It leaves the list of those that wait, or was in none. */
-static int start(struct sp_web_call *c, struct sp_err *e)
+/* Sends the order; the call moves from the waiting list to the working one. */
+static int start_call(struct sp_web_call *c, struct sp_err *e)
 {
     struct sp_web *h = c->http;
     const uint64_t now = sp_loop_now(h->loop);
 
-    if (h->child == NULL && sp_web_child_start(h, e) < 0)
+    if (h->child == NULL && start_child(h, e) < 0)
         return -(int)e->code;
-    if (!sp_web_child_watch_over(h->child))
+    if (!start_pings(h->child))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch over the process for HTTP requests");
-    if (arm(c, GRACE_MS, e) < 0)
+    if (arm_timer(c, GRACE_MS, e) < 0)
         return -(int)e->code;
     c->order.head.number = ++h->number;
     if (c->due_ms != UINT64_MAX)
         c->order.timeout_ms = c->due_ms > now ? c->due_ms - now : 1;
-    const int r = sp_web_child_say(h->child, &c->order, sizeof c->order, c->memory);
+    const int r = send_to(h->child, &c->order, sizeof c->order, c->memory);
     if (r < 0)
         return sp_fail(e, SP_E_FAILED, -r, "hand the request to the process that does it");
     sp_loop_cancel(h->loop, &h->idle);
@@ -234,27 +473,25 @@ static void start_more(struct sp_deferred *d)
         struct sp_err e = {0};
         char why[640];
 
-        if (start(c, &e) < 0)
-            finish(c, sp_error_text(&e, why, sizeof why));
+        if (start_call(c, &e) < 0)
+            finish_call(c, sp_error_text(&e, why, sizeof why));
     }
 }
 
-/* What it is made of, in memory that nobody can change any more. */
-static int keep(const struct sp_web_ask *ask, struct sp_web_call *c, struct sp_err *e)
+/* Method, URL, fields and body in one sealed memory file. */
+static int seal_request(const struct sp_web_ask *ask, struct sp_web_call *c, struct sp_err *e)
 {
     const struct sp_str parts[] = {ask->method, ask->url, ask->fields, ask->body};
     auto_close int fd = sp_fd_lift(memfd_create("sallyport-http", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep an HTTP request");
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        for (size_t at = 0; at < parts[i].n;) {
-            const ssize_t n = write(fd, parts[i].p + at, parts[i].n - at);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const int err = sp_write_all(fd, parts[i].p, parts[i].n);
 
-            if (n < 0)
-                return sp_fail(e, SP_E_SYSTEM, errno, "keep an HTTP request");
-            at += (size_t)n;
-        }
+        if (err != 0)
+            return sp_fail(e, SP_E_SYSTEM, err, "keep an HTTP request");
+    }
     if (fcntl(fd, F_ADD_SEALS, SEALS) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep an HTTP request");
     c->memory = TAKE_FD(fd);
@@ -305,11 +542,11 @@ int sp_web_ask(struct sp_web *h, struct sp_web_client *client, const struct sp_w
         .fields = {.max = SP_WEB_MAX_HEAD},
         .window = SP_WEB_WINDOW};
     link_call(h, call, false);
-    r = keep(ask, call, e);
+    r = seal_request(ask, call, e);
     if (r == 0)
-        r = has_room(call) ? start(call, e) : arm(call, 0, e);
+        r = has_room(call) ? start_call(call, e) : arm_timer(call, 0, e);
     if (r < 0)
-        forget(call);
+        forget_call(call);
     return r;
 }
 
@@ -325,7 +562,7 @@ void sp_web_take(struct sp_web_call *call, size_t bytes)
     call->owed = 0;
 }
 
-/* ---- hearing ---- */
+/* ---- answers ---- */
 
 static void on_done(struct sp_web_call *c, const struct sp_web_message *m)
 {
@@ -333,7 +570,7 @@ static void on_done(struct sp_web_call *c, const struct sp_web_message *m)
     const struct sp_str text = sp_web_bytes(m);
 
     (void)snprintf(why, sizeof why, "%.*s", (int)text.n, text.p);
-    finish(c, m->value == 0 ? NULL : why);
+    finish_call(c, m->value == 0 ? NULL : why);
 }
 
 static bool on_head(struct sp_web_call *c, uint64_t status)
@@ -365,11 +602,11 @@ static void on_unable(struct sp_web *h, struct sp_str why)
     (void)snprintf(text, sizeof text, "libcurl cannot be used: %.*s", (int)why.n, why.p);
     sp_log(SP_LOG_WARN, "no HTTP requests: %s", text);
     h->is_unable = true;
-    sp_web_child_hang_up(h->child, true);
-    sp_web_on_lost(h, text);
+    hang_up(h->child, true);
+    lose_calls(h, text);
 }
 
-bool sp_web_on_message(struct sp_web *h, const struct sp_web_message *m)
+static bool on_message(struct sp_web *h, const struct sp_web_message *m)
 {
     struct sp_web_call *c = h->working;
 
@@ -382,7 +619,7 @@ bool sp_web_on_message(struct sp_web *h, const struct sp_web_message *m)
     while (c != NULL && c->order.head.number != m->number)
         c = c->next;
     if (c == NULL)
-        return m->number <= h->number; /* nobody waits for it any more */
+        return m->number <= h->number; /* a call that was dropped */
     switch (m->op) {
     case SP_WEB_FIELDS:
         return !c->has_head && sp_buf_add_str(&c->fields, sp_web_bytes(m));
@@ -397,4 +634,42 @@ bool sp_web_on_message(struct sp_web *h, const struct sp_web_message *m)
         on_done(c, m);
         return true;
     }
+}
+
+/* ---- the client ---- */
+
+int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, struct sp_web **ret,
+               struct sp_err *e)
+{
+    struct sp_web *h = calloc(1, sizeof *h);
+    char *heard = malloc(sizeof(struct sp_web_message) + SP_WEB_PIECE);
+
+    if (h == NULL || heard == NULL) {
+        free(h);
+        free(heard);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare HTTP requests");
+    }
+    *h = (struct sp_web){.loop = loop,
+                         .program = program,
+                         .environ = environ,
+                         .ping_ms = SP_WEB_PING_MS,
+                         .heard = heard};
+    *ret = h;
+    return 0;
+}
+
+void sp_web_free(struct sp_web *h)
+{
+    if (h == NULL)
+        return;
+    free_children(h);
+    sp_loop_cancel(h->loop, &h->idle);
+    sp_loop_undefer(h->loop, &h->more);
+    free(h->heard);
+    free(h);
+}
+
+bool sp_web_is_possible(const struct sp_web *h)
+{
+    return sp_curl_is_built_in() && (h == NULL || !h->is_unable);
 }

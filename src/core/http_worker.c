@@ -1,28 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * http_worker: the process that speaks HTTP: one task for each request of the front, from the order
+ * to DONE, with all its redirects. libcurl calls back with lines of the head and pieces of the
+ * body; redirects are followed here, because fields meant for one origin must not go to another.
+ */
 #include "core/http_worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "core/http_worker_priv.h"
 #include "os/fd.h"
 
-uint64_t sp_web_worker_now(void)
-{
-    struct timespec t;
+#define REDIRECTS_MAX 10
+#define SEALS         (F_SEAL_SHRINK | F_SEAL_WRITE)
+#define URL_SHOWN     160 /* characters of a URL in an error message */
+#define THREADS_MAX   1024
+#define ROOM_ENOUGH   (64U << 10)
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-void sp_web_say(struct sp_web_worker *w, enum sp_web_op op, uint64_t number, uint64_t value,
-                struct sp_str bytes)
+/* Blocks until the front has taken the message. */
+static void send_message(struct sp_web_worker *w, enum sp_web_op op, uint64_t number,
+                         uint64_t value, struct sp_str bytes)
 {
     struct sp_web_message m = {.version = SP_WEB_VERSION,
                                .op = (uint16_t)op,
@@ -40,15 +48,470 @@ void sp_web_say(struct sp_web_worker *w, enum sp_web_op op, uint64_t number, uin
         }
 }
 
-/* ---- hearing ---- */
+/* ---- redirects ---- */
 
-union heard {
+static struct sp_str scheme_of(const char *url)
+{
+    return (struct sp_str){url, strcspn(url, ":")};
+}
+
+/* "http://host:port" */
+static struct sp_str origin_of(const char *url)
+{
+    const char *colon = strstr(url, "://");
+    const size_t before = colon == NULL ? 0 : (size_t)(colon - url) + 3;
+
+    return (struct sp_str){url, before + strcspn(url + before, "/?#")};
+}
+
+static bool is_redirect(int status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+static enum sp_curl_taken refuse(struct sp_web_task *t, const char *why)
+{
+    t->refusal = why;
+    return SP_CURL_STOP;
+}
+
+/* Sets t->next_url. A response without a usable Location is passed on as it is. */
+static enum sp_curl_taken find_next_url(struct sp_web_task *t)
+{
+    if (!t->follows || !is_redirect(t->status) || !t->has_location ||
+        !sp_buf_add(&t->location, "", 1))
+        return SP_CURL_TAKEN;
+    t->next_url = sp_curl_join(t->worker->curl, t->url, t->location.data);
+    if (t->next_url == NULL)
+        return SP_CURL_TAKEN;
+    const struct sp_str scheme = scheme_of(t->next_url);
+    if (!sp_str_eq(scheme, SP_STR("http")) && !sp_str_eq(scheme, SP_STR("https"))) {
+        (void)snprintf(t->refusal_text, sizeof t->refusal_text,
+                       "redirect target uses unsupported URL scheme: %.*s",
+                       (int)(scheme.n > 40 ? 40 : scheme.n), scheme.p);
+        t->is_redirect_refused = true;
+        return refuse(t, t->refusal_text);
+    }
+    if (t->redirects == REDIRECTS_MAX) {
+        t->is_redirect_refused = true;
+        return refuse(t, "too many redirects");
+    }
+    /* The body is not needed. An empty one is read to its end, so that the connection can be
+     * reused. */
+    return t->is_empty ? SP_CURL_TAKEN : SP_CURL_STOP;
+}
+
+static bool is_about_body(struct sp_str name)
+{
+    return sp_str_eq(name, SP_STR("content-type")) || sp_str_eq(name, SP_STR("content-encoding")) ||
+           sp_str_eq(name, SP_STR("content-length")) ||
+           sp_str_eq(name, SP_STR("transfer-encoding"));
+}
+
+/* Credentials and Host are for one origin only. */
+static bool stays_behind(const struct sp_web_field *f)
+{
+    return f->is_private || sp_str_eq(f->name, SP_STR("authorization")) ||
+           sp_str_eq(f->name, SP_STR("cookie")) || sp_str_eq(f->name, SP_STR("cookie2")) ||
+           sp_str_eq(f->name, SP_STR("proxy-authorization")) ||
+           sp_str_eq(f->name, SP_STR("www-authenticate")) || sp_str_eq(f->name, SP_STR("host"));
+}
+
+/* Another origin gets the origin alone; nothing goes from https to http. */
+static bool add_referer(struct sp_web_task *t, bool is_same_origin, struct sp_buf *fields)
+{
+    const struct sp_str origin = origin_of(t->url);
+    auto_buf struct sp_buf text = {0};
+
+    if (sp_str_eq(scheme_of(t->url), SP_STR("https")) &&
+        !sp_str_eq(scheme_of(t->next_url), SP_STR("https")))
+        return true;
+    if (is_same_origin)
+        return sp_web_field_add(fields, SP_STR("referer"), sp_str_of(t->url));
+    return sp_buf_add_str(&text, origin) && sp_buf_add(&text, "/", 1) &&
+           sp_web_field_add(fields, SP_STR("referer"), (struct sp_str){text.data, text.len});
+}
+
+/* Turns the request into the one for t->next_url. false: no memory. */
+static bool follow_redirect(struct sp_web_task *t)
+{
+    const bool is_post = strcmp(t->method, "POST") == 0;
+    const bool becomes_get = t->status == 303 || (t->status <= 302 && is_post);
+    const bool is_same_origin = sp_str_eq_nocase(origin_of(t->url), origin_of(t->next_url));
+    struct sp_str rest = {t->fields.data, t->fields.len};
+    struct sp_web_field field;
+    auto_buf struct sp_buf fields = {.max = SP_WEB_MAX_FIELDS + (size_t)SP_WEB_MAX_URL + 64};
+    bool ok = true;
+
+    while (ok && sp_web_field_take(&rest, &field))
+        if (!(becomes_get && is_about_body(field.name)) &&
+            (is_same_origin || !stays_behind(&field)) && !sp_str_eq(field.name, SP_STR("referer")))
+            ok = sp_web_field_put(&fields, &field);
+    ok = ok && add_referer(t, is_same_origin, &fields);
+    if (ok && becomes_get) {
+        char *get = strdup(strcmp(t->method, "HEAD") == 0 ? "HEAD" : "GET");
+
+        ok = get != NULL;
+        free(t->method);
+        t->method = get;
+        t->body = (struct sp_str){0};
+    }
+    if (!ok)
+        return false;
+    const struct sp_buf old = t->fields;
+    t->fields = fields;
+    fields = old;
+    free(t->url);
+    t->url = TAKE_PTR(t->next_url);
+    t->redirects++;
+    return true;
+}
+
+/* ---- the head of a response ---- */
+
+static struct sp_str trimmed(struct sp_str s)
+{
+    while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t')) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n > 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
+        s.n--;
+    return s;
+}
+
+static void send_head(struct sp_web_task *t)
+{
+    for (size_t at = 0; at < t->head.len; at += SP_WEB_PIECE) {
+        const size_t left = t->head.len - at;
+
+        send_message(t->worker, SP_WEB_FIELDS, t->number, 0,
+                     (struct sp_str){t->head.data + at, left < SP_WEB_PIECE ? left : SP_WEB_PIECE});
+    }
+    send_message(t->worker, SP_WEB_HEAD, t->number, (uint64_t)t->status, SP_STR(""));
+    t->is_head_sent = true;
+}
+
+static enum sp_curl_taken end_head(struct sp_web_task *t)
+{
+    if (t->status >= 100 && t->status < 200 && t->status != 101)
+        return SP_CURL_TAKEN; /* the final response follows */
+    const enum sp_curl_taken r = find_next_url(t);
+    if (t->next_url != NULL || t->refusal != NULL)
+        return r;
+    send_head(t);
+    /* After 101 another protocol follows; HEAD with a body has no response body. */
+    t->is_stopped = t->status == 101 || (strcmp(t->method, "HEAD") == 0 && t->body.n > 0);
+    return t->is_stopped ? SP_CURL_STOP : SP_CURL_TAKEN;
+}
+
+/* "HTTP/1.1 200 OK", "HTTP/2 200" */
+static enum sp_curl_taken begin_head(struct sp_web_task *t, struct sp_str line)
+{
+    const char *space = memchr(line.p, ' ', line.n);
+    const size_t at = space == NULL ? line.n : (size_t)(space - line.p) + 1;
+    uint64_t status = 0;
+
+    if (at + 3 > line.n || !sp_str_to_u64((struct sp_str){line.p + at, 3}, 999, &status) ||
+        status < 100)
+        return refuse(t, "the response has no status");
+    t->status = (int)status;
+    t->head.len = 0;
+    t->location.len = 0;
+    t->has_location = false;
+    t->is_empty = false;
+    return SP_CURL_TAKEN;
+}
+
+/* Two different lengths: request smuggling, refused. */
+static bool note_length(struct sp_web_task *t, struct sp_str value)
+{
+    struct sp_str rest = {t->head.data, t->head.len};
+    struct sp_str name;
+    struct sp_str other;
+
+    t->is_empty = sp_str_eq(value, SP_STR("0"));
+    while (sp_web_field_next(&rest, &name, &other))
+        if (sp_str_eq(name, SP_STR("content-length")) && !sp_str_eq(other, value)) {
+            t->refusal = "the response has two lengths";
+            return false;
+        }
+    return true;
+}
+
+static bool keep_field(struct sp_web_task *t, struct sp_str line, const char *colon)
+{
+    const struct sp_str given = {line.p, (size_t)(colon - line.p)};
+    const struct sp_str value = trimmed((struct sp_str){colon + 1, line.n - given.n - 1});
+    auto_buf struct sp_buf lower = {0};
+    bool ok = true;
+
+    if (!sp_web_is_token(given))
+        return true;
+    if (!sp_web_add_lower(&lower, given))
+        return false;
+    const struct sp_str name = {lower.data, lower.len};
+    if (sp_str_eq(name, SP_STR("location")) && !t->has_location && !sp_str_has_nul(value)) {
+        t->has_location = sp_buf_add_str(&t->location, value);
+        ok = t->has_location;
+    }
+    if (sp_str_eq(name, SP_STR("content-length")) && !note_length(t, value))
+        return true;
+    return ok && (!sp_web_is_visible(value) || sp_web_field_add(&t->head, name, value));
+}
+
+enum sp_curl_taken sp_web_response_line(struct sp_web_task *t, struct sp_str line)
+{
+    if (t->is_head_sent || t->next_url != NULL) /* a trailer */
+        return SP_CURL_TAKEN;
+    if (line.n == 0)
+        return end_head(t);
+    t->head_read += line.n + 16;
+    if (t->head_read > SP_WEB_MAX_HEAD)
+        return refuse(t, "the head of the response is larger than 262144 bytes");
+    if (line.n >= 5 && memcmp(line.p, "HTTP/", 5) == 0)
+        return begin_head(t, line);
+    if (line.p[0] == ' ' || line.p[0] == '\t')
+        return refuse(t, "a header line of the response begins with white space");
+    const char *colon = memchr(line.p, ':', line.n);
+    if (colon == NULL)
+        return SP_CURL_TAKEN;
+    if (!keep_field(t, line, colon))
+        return refuse(t, "no memory");
+    return t->refusal == NULL ? SP_CURL_TAKEN : SP_CURL_STOP;
+}
+
+/* ---- the end of a task ---- */
+
+static void free_task(struct sp_web_task *t)
+{
+    if (t->prev != NULL)
+        t->prev->next = t->next;
+    else if (t->worker->first == t)
+        t->worker->first = t->next;
+    if (t->next != NULL)
+        t->next->prev = t->prev;
+    sp_curl_end(t->worker->curl, &t->transfer);
+    if (t->memory != NULL)
+        (void)munmap(t->memory, t->memory_len);
+    sp_buf_done(&t->fields);
+    sp_buf_done(&t->head);
+    sp_buf_done(&t->location);
+    free(t->method);
+    free(t->url);
+    free(t->next_url);
+    free(t->out);
+    free(t);
+}
+
+static void send_done(struct sp_web_task *t, const char *why)
+{
+    const size_t n = why == NULL ? 0 : strnlen(why, SP_WEB_MAX_WHY);
+
+    send_message(t->worker, SP_WEB_DONE, t->number, why != NULL, (struct sp_str){why, n});
+    free_task(t);
+}
+
+static void fail_task(struct sp_web_task *t, const char *why)
+{
+    char text[SP_WEB_MAX_WHY];
+
+    if (t->is_head_sent)
+        (void)snprintf(text, sizeof text, "error decoding response body: %s", why);
+    else
+        (void)snprintf(text, sizeof text, "error sending request for url (%.*s%s): %s", URL_SHOWN,
+                       t->url, strlen(t->url) > URL_SHOWN ? "..." : "", why);
+    send_done(t, text);
+}
+
+/* ---- the body of a response ---- */
+
+static void flush_body(struct sp_web_task *t)
+{
+    if (t->out_len == 0)
+        return;
+    send_message(t->worker, SP_WEB_BODY, t->number, 0, (struct sp_str){t->out, t->out_len});
+    t->window -= t->out_len;
+    t->out_len = 0;
+}
+
+static struct sp_web_task *task_of(struct sp_curl_transfer *transfer)
+{
+    return SP_CONTAINER(transfer, struct sp_web_task, transfer);
+}
+
+static enum sp_curl_taken on_body(struct sp_curl_transfer *transfer, struct sp_str bytes)
+{
+    struct sp_web_task *t = task_of(transfer);
+
+    if (!t->is_head_sent || bytes.n > SP_WEB_PIECE)
+        return SP_CURL_STOP; /* the body of a redirect */
+    if (t->out == NULL && (t->out = malloc(SP_WEB_PIECE)) == NULL) {
+        t->refusal = "no memory";
+        return SP_CURL_STOP;
+    }
+    if (t->out_len + bytes.n > SP_WEB_PIECE)
+        flush_body(t);
+    if (t->out_len + bytes.n > t->window) {
+        flush_body(t);
+        t->is_paused = true;
+        return SP_CURL_LATER;
+    }
+    memcpy(t->out + t->out_len, bytes.p, bytes.n);
+    t->out_len += bytes.n;
+    return SP_CURL_TAKEN;
+}
+
+/* The front has used `bytes` of the body. */
+static void widen_window(struct sp_web_task *t, uint64_t bytes)
+{
+    t->window += bytes;
+    if (t->window > SP_WEB_WINDOW)
+        t->window = SP_WEB_WINDOW;
+    if (t->is_paused && t->window >= ROOM_ENOUGH) {
+        t->is_paused = false;
+        sp_curl_resume(t->worker->curl, &t->transfer);
+    }
+}
+
+/* ---- the request ---- */
+
+static enum sp_curl_taken on_line(struct sp_curl_transfer *transfer, struct sp_str line)
+{
+    return sp_web_response_line(task_of(transfer), line);
+}
+
+static void begin_transfer(struct sp_web_task *t);
+
+static void on_done(struct sp_curl_transfer *transfer, const char *why)
+{
+    struct sp_web_task *t = task_of(transfer);
+
+    flush_body(t);
+    if (t->refusal != NULL && t->is_redirect_refused)
+        send_done(t, t->refusal);
+    else if (t->refusal != NULL)
+        fail_task(t, t->refusal);
+    else if (t->next_url != NULL && follow_redirect(t))
+        begin_transfer(t);
+    else if (t->next_url != NULL)
+        fail_task(t, "no memory");
+    else if (t->is_head_sent && (t->is_stopped || why == NULL))
+        send_done(t, NULL);
+    else
+        fail_task(t, why == NULL ? "the server sent no response" : why);
+}
+
+static const struct sp_curl_ops ops = {.line = on_line, .body = on_body, .done = on_done};
+
+static void begin_transfer(struct sp_web_task *t)
+{
+    const uint64_t now = sp_clock_ms();
+    const struct sp_curl_ask ask = {
+        .method = t->method,
+        .url = t->url,
+        .fields = {t->fields.data, t->fields.len},
+        .body = t->body,
+        .timeout_ms = t->deadline_ms == UINT64_MAX ? SP_WEB_NO_TIMEOUT : t->deadline_ms - now,
+    };
+    struct sp_err e = {0};
+
+    t->head_read = 0;
+    t->status = 0;
+    if (t->deadline_ms <= now)
+        fail_task(t, "the time for it has passed");
+    else if (sp_curl_begin(t->worker->curl, &t->transfer, &ask, &e) < 0)
+        fail_task(t, e.msg);
+}
+
+static char *copy_text(const char *p, size_t n)
+{
+    return memchr(p, 0, n) != NULL ? NULL : strndup(p, n);
+}
+
+/* The seals keep the memory from being changed or truncated while it is mapped. */
+static bool map_order(struct sp_web_task *t, const struct sp_web_order *o, int fd)
+{
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    t->memory_len = sp_web_order_size(o);
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0 ||
+        (uint64_t)st.st_size < t->memory_len)
+        return false;
+    void *p = mmap(NULL, t->memory_len, PROT_READ, MAP_PRIVATE, fd, 0);
+    t->memory = p == MAP_FAILED ? NULL : p;
+    return t->memory != NULL;
+}
+
+static bool read_order(struct sp_web_task *t, const struct sp_web_order *o)
+{
+    const char *p = t->memory;
+    auto_free char *url = NULL;
+
+    t->method = copy_text(p, o->method_len);
+    p += o->method_len;
+    url = copy_text(p, o->url_len);
+    p += o->url_len;
+    const struct sp_str fields = {p, o->fields_len};
+    t->body = (struct sp_str){p + o->fields_len, o->body_len};
+    if (t->method == NULL || url == NULL ||
+        !sp_web_is_token((struct sp_str){t->method, o->method_len}) ||
+        !sp_web_fields_are_whole(fields) || !sp_buf_add_str(&t->fields, fields))
+        return false;
+    t->url = sp_curl_join(t->worker->curl, url, url);
+    if (t->url == NULL) /* libcurl reports what is wrong with the URL */
+        t->url = TAKE_PTR(url);
+    return true;
+}
+
+/* libcurl finishes each name lookup in a thread, also for requests that were dropped. */
+static bool has_too_many_threads(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/task", &st) == 0 && st.st_nlink > THREADS_MAX;
+}
+
+static int begin_task(struct sp_web_worker *w, const struct sp_web_order *o, int memory)
+{
+    struct sp_web_task *t = calloc(1, sizeof *t);
+    const uint64_t now = sp_clock_ms();
+
+    if (t == NULL)
+        return -ENOMEM;
+    *t = (struct sp_web_task){.worker = w,
+                              .next = w->first,
+                              .transfer = {.ops = &ops},
+                              .number = o->head.number,
+                              .follows = (o->head.value & SP_WEB_FOLLOWS) != 0,
+                              .deadline_ms = UINT64_MAX,
+                              .window = SP_WEB_WINDOW};
+    if (w->first != NULL)
+        w->first->prev = t;
+    w->first = t;
+    if (o->timeout_ms < UINT64_MAX - now)
+        t->deadline_ms = now + o->timeout_ms;
+    if (!map_order(t, o, memory) || !read_order(t, o)) {
+        send_done(t, "the request could not be read");
+        return 0;
+    }
+    if (has_too_many_threads())
+        fail_task(t, "too many names are being looked up; try it again in a minute");
+    else
+        begin_transfer(t);
+    return 0;
+}
+
+/* ---- messages of the front ---- */
+
+union received {
     struct sp_web_message m;
     struct sp_web_order order;
 };
 
-/* 1: *h is filled; 0: nothing there; -1: the end, or what no front of ours says. */
-static int hear(const struct sp_web_worker *w, union heard *h, int *ret_fd)
+/* 1: *h is filled; 0: no message; -1: the end, or an invalid message. */
+static int receive(const struct sp_web_worker *w, union received *h, int *ret_fd)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct iovec iov = {.iov_base = h, .iov_len = sizeof *h};
@@ -74,7 +537,7 @@ static int hear(const struct sp_web_worker *w, union heard *h, int *ret_fd)
                : -1;
 }
 
-static struct sp_web_task *find(const struct sp_web_worker *w, uint64_t number)
+static struct sp_web_task *find_task(const struct sp_web_worker *w, uint64_t number)
 {
     struct sp_web_task *t = w->first;
 
@@ -83,41 +546,35 @@ static struct sp_web_task *find(const struct sp_web_worker *w, uint64_t number)
     return t;
 }
 
-static void obey(struct sp_web_worker *w, const union heard *h, int fd)
+static void obey(struct sp_web_worker *w, const union received *h, int fd)
 {
-    struct sp_web_task *t = find(w, h->m.number);
+    struct sp_web_task *t = find_task(w, h->m.number);
 
     if (h->m.op == SP_WEB_PING) {
-        sp_web_say(w, SP_WEB_PONG, h->m.number, 0, SP_STR(""));
+        send_message(w, SP_WEB_PONG, h->m.number, 0, SP_STR(""));
     } else if (h->m.op == SP_WEB_ASK) {
-        if (t != NULL || sp_web_task_begin(w, &h->order, fd) < 0)
+        if (t != NULL || begin_task(w, &h->order, fd) < 0)
             w->is_over = true;
     } else if (t != NULL && h->m.op == SP_WEB_TAKE) {
-        sp_web_task_take(t, h->m.value);
+        widen_window(t, h->m.value);
     } else if (t != NULL) {
-        sp_web_task_free(t);
+        free_task(t);
     }
 }
 
-static void hear_all(struct sp_web_worker *w)
+static void receive_all(struct sp_web_worker *w)
 {
     int r = 1;
 
     while (!w->is_over && r > 0) {
         auto_close int fd = -1;
-        union heard h;
+        union received h;
 
-        r = hear(w, &h, &fd);
+        r = receive(w, &h, &fd);
         if (r > 0)
             obey(w, &h, fd);
     }
     w->is_over = w->is_over || r < 0;
-}
-
-static void flush_all(const struct sp_web_worker *w)
-{
-    for (struct sp_web_task *t = w->first; t != NULL; t = t->next)
-        sp_web_task_flush(t);
 }
 
 int sp_web_worker_run(int socket, struct sp_err *e)
@@ -125,16 +582,17 @@ int sp_web_worker_run(int socket, struct sp_err *e)
     struct sp_web_worker w = {.socket = socket};
 
     if (sp_curl_open(&w.curl, e) < 0) {
-        sp_web_say(&w, SP_WEB_UNABLE, 0, 0, sp_str_of(e->msg));
+        send_message(&w, SP_WEB_UNABLE, 0, 0, sp_str_of(e->msg));
         return -(int)e->code;
     }
     while (!w.is_over) {
-        hear_all(&w);
+        receive_all(&w);
         if (!w.is_over)
             sp_curl_run(w.curl, socket);
-        flush_all(&w);
+        for (struct sp_web_task *t = w.first; t != NULL; t = t->next)
+            flush_body(t);
     }
     while (w.first != NULL)
-        sp_web_task_free(w.first);
+        free_task(w.first);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker: a process that speaks HTTP for the front: its memory, its threads and its reading of what
- * strangers send are not the front's. It ends with its socket.
+ * http_worker: a process that speaks HTTP for the front, so that parsing responses, libcurl's
+ * memory and its threads stay out of the front. It ends with its socket.
  */
 #ifndef SP_CORE_HTTP_WORKER_H
 #define SP_CORE_HTTP_WORKER_H
