@@ -60,7 +60,7 @@ struct sp_cell_pool {
     struct sp_cells *cells;
     struct sp_cell_pool_options options;
     struct sp_list in_use; /* struct pool_cell, the most recently used first */
-    uint32_t count;        /* without those that are ending */
+    uint32_t count;        /* without the ending cells */
     struct burst bursts[BURSTS];
     bool has_powers;
     uint64_t powers_until_ms;

@@ -27,7 +27,7 @@ struct sp_web {
     const char *program;
     char *const *environ;
     struct sp_web_child *child;    /* takes requests; NULL: none */
-    struct sp_web_child *children; /* with those that are ending */
+    struct sp_web_child *children; /* includes ending processes */
     struct sp_timer idle;
     struct sp_web_call *working, *waiting, *last_waiting;
     uint32_t working_count, waiting_count;

@@ -70,7 +70,7 @@ int sp_curl_open(struct sp_curl **ret, struct sp_err *e)
         return sp_fail(e, SP_E_STATE, 0, "%s; install a newer libcurl", dlerror());
     if (c->global_init(CURL_GLOBAL_ALL) != CURLE_OK || (c->multi = c->multi_init()) == NULL)
         return sp_fail(e, SP_E_STATE, 0, LIBRARY " cannot be used");
-    (void)c->multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 64L); /* idle ones that are kept */
+    (void)c->multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 64L); /* idle connections to keep */
     return 0;
 }
 
@@ -118,7 +118,7 @@ static size_t on_upload(char *p, size_t size, size_t room, void *user)
     return n;
 }
 
-/* A connection that was kept too long: the library sends the request once more over a new one. */
+/* If the server has closed an idle connection, libcurl sends the request again on a new one. */
 static int on_seek(void *user, curl_off_t offset, int origin)
 {
     struct sp_curl_transfer *t = user;
@@ -131,7 +131,7 @@ static int on_seek(void *user, curl_off_t offset, int origin)
 
 /* ---- a transfer ---- */
 
-static bool is_ours_to_say(struct sp_str name)
+static bool is_set_by_curl(struct sp_str name)
 {
     return sp_str_eq(name, SP_STR("content-length")) ||
            sp_str_eq(name, SP_STR("transfer-encoding"));
@@ -158,7 +158,7 @@ static bool add_line(struct sp_curl *c, struct sp_curl_transfer *t, const char *
     return true;
 }
 
-/* For the library "name:" takes a field away, and "name;" is one without a value. */
+/* In libcurl "name:" removes a field, and "name;" is a field without a value. */
 static bool add_lines(struct sp_curl *c, struct sp_curl_transfer *t, struct sp_str fields)
 {
     struct sp_str name;
@@ -170,7 +170,7 @@ static bool add_lines(struct sp_curl *c, struct sp_curl_transfer *t, struct sp_s
 
         value = trimmed(value);
         has_expect = has_expect || sp_str_eq(name, SP_STR("expect"));
-        if (is_ours_to_say(name))
+        if (is_set_by_curl(name))
             continue;
         if (!sp_buf_add_str(&line, name) || !sp_buf_add_str(&line, SP_STR(": ")) ||
             !sp_buf_add_str(&line, value) || !sp_buf_add(&line, "", 1))
@@ -190,7 +190,7 @@ static long milliseconds(uint64_t ms)
     return ms > INT_MAX ? INT_MAX : ms == 0 ? 1 : (long)ms;
 }
 
-/* Asking twice is as good as asking once. */
+/* Idempotent methods. */
 static bool is_repeatable(const char *method)
 {
     static const char *const names[] = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"};
@@ -204,7 +204,7 @@ static bool is_repeatable(const char *method)
 #define SET(option, value) \
     r = r == CURLE_OK ? c->easy_setopt(t->easy, CURLOPT_##option, (value)) : r
 
-/* What all requests have in common: nothing but HTTP, no files of the user's, no cookies. */
+/* Options of all requests: nothing but HTTP, no files of the user, no cookies. */
 static CURLcode set_common(struct sp_curl *c, struct sp_curl_transfer *t)
 {
     const char *certificates = getenv("SSL_CERT_FILE");
@@ -213,8 +213,7 @@ static CURLcode set_common(struct sp_curl *c, struct sp_curl_transfer *t)
 
     SET(PROTOCOLS_STR, "http,https");
     SET(NOSIGNAL, 1L);
-    /* A name that is still looked up holds up nobody when it is dropped. Older ones know no such.
-     */
+    /* Dropping a transfer does not wait for its name lookup. Unknown to older versions: ignored. */
     (void)c->easy_setopt(t->easy, CURLOPT_QUICK_EXIT, 1L);
     SET(SUPPRESS_CONNECT_HEADERS, 1L);
     SET(PRIVATE, t);
@@ -238,7 +237,7 @@ static CURLcode set_request(struct sp_curl *c, struct sp_curl_transfer *t,
 
     SET(URL, ask->url);
     SET(TIMEOUT_MS, milliseconds(ask->timeout_ms));
-    if (has_body) { /* any method may have one */
+    if (has_body) { /* any method may have a body */
         SET(UPLOAD, 1L);
         SET(INFILESIZE_LARGE, (curl_off_t)ask->body.n);
         SET(READFUNCTION, on_upload);
@@ -287,7 +286,7 @@ void sp_curl_resume(struct sp_curl *c, struct sp_curl_transfer *t)
 void sp_curl_end(struct sp_curl *c, struct sp_curl_transfer *t)
 {
     if (t->easy != NULL) {
-        (void)c->multi_remove_handle(c->multi, t->easy); /* was not added: nothing happens */
+        (void)c->multi_remove_handle(c->multi, t->easy); /* fails if it was not added */
         c->easy_cleanup(t->easy);
     }
     c->slist_free_all(t->lines);
@@ -334,7 +333,7 @@ void sp_curl_run(struct sp_curl *c, int fd)
             finish(c, m->easy_handle, m->data.result);
 }
 
-/* ---- addresses ---- */
+/* ---- URLs ---- */
 
 #define READ_FLAGS (CURLU_URLENCODE | CURLU_NON_SUPPORT_SCHEME)
 
@@ -372,7 +371,7 @@ int sp_curl_open(struct sp_curl **ret, struct sp_err *e)
                    "(Debian: the package libcurl4-openssl-dev)");
 }
 
-/* Nobody comes here without an open library. */
+/* Never called: sp_curl_open fails. */
 int sp_curl_begin(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
                   struct sp_err *e)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * curl: the one door to libcurl, which is opened when it is first needed and not linked: a program
- * that never speaks HTTP does not pay for it, and one on a host without it says so.
+ * http_curl: the only user of libcurl, which is loaded with dlopen when first needed: processes
+ * that never speak HTTP do not load it, and hosts without it get an error message.
  *
- * A transfer is one request and its response; redirects are not followed here. What is read from
- * the network comes in callbacks from within sp_curl_run.
+ * A transfer is one request and its response; redirects are not followed here. Data from the
+ * network arrives in callbacks from within sp_curl_run.
  */
 #ifndef SP_CORE_HTTP_CURL_H
 #define SP_CORE_HTTP_CURL_H
@@ -24,46 +24,46 @@ enum sp_curl_taken {
 };
 
 struct sp_curl_ops {
-    /* A line of a response's head, without its end; an empty one behind the last. Trailers, too. */
+    /* A line of the head or a trailer, without its line end; an empty line ends the head. */
     enum sp_curl_taken (*line)(struct sp_curl_transfer *t, struct sp_str line); /* never LATER */
     enum sp_curl_taken (*body)(struct sp_curl_transfer *t, struct sp_str bytes);
-    /* The last call. why: NULL if all went well. The transfer may be begun again. */
+    /* The last callback. why: NULL on success. The transfer may be begun again. */
     void (*done)(struct sp_curl_transfer *t, const char *why);
 };
 
 struct sp_curl_ask {
     const char *method, *url;
-    struct sp_str fields; /* names in lower case (message.h); content-length is ours to say */
-    struct sp_str body;   /* stays where it is until the end; empty: none */
+    struct sp_str fields; /* names in lower case (http_message.h); content-length is set here */
+    struct sp_str body;   /* must stay valid until the end; empty: none */
     uint64_t timeout_ms;  /* SP_WEB_NO_TIMEOUT: none */
 };
 
 struct sp_curl_transfer { /* zero but for ops before sp_curl_begin */
     const struct sp_curl_ops *ops;
 
-    /* its own */
+    /* private */
     void *easy, *lines;
     struct sp_str body;
     size_t body_at;
-    bool is_once;  /* not to be sent again: whoever got it may have acted on it */
+    bool is_once;  /* not idempotent: must not be sent again */
     char why[256]; /* CURL_ERROR_SIZE */
 };
 
-/* SP_E_STATE: there is no libcurl, or it was not known when this program was built. */
+/* SP_E_STATE: libcurl is not installed, or was not when this program was built. */
 int sp_curl_open(struct sp_curl **ret, struct sp_err *e);
 bool sp_curl_is_built_in(void);
 
 int sp_curl_begin(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
                   struct sp_err *e);
 void sp_curl_resume(struct sp_curl *c, struct sp_curl_transfer *t);
-/* Breaks it off; done is not called. Has none been begun: fine. Not from within its callbacks. */
+/* Cancels; done is not called. Fine if not begun. Must not be called in its callbacks. */
 void sp_curl_end(struct sp_curl *c, struct sp_curl_transfer *t);
 
-/* Waits until fd can be read or there is something to do, and does it. */
+/* Waits until fd is readable or a transfer has an event, and handles the transfers. */
 void sp_curl_run(struct sp_curl *c, int fd);
 
-/* A reference as it was found in a response of this address, made absolute: no user, no fragment,
- * no port that goes without saying. NULL: it cannot be read. To be freed. */
+/* Resolves a reference against a base URL; drops user, fragment and default port. NULL: invalid.
+ * The caller frees. */
 char *sp_curl_join(struct sp_curl *c, const char *base, const char *reference);
 
 #endif

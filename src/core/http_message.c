@@ -67,7 +67,7 @@ size_t sp_web_order_size(const struct sp_web_order *o)
 
 /* ---- fields ---- */
 
-#define PRIVATE (1U << 31) /* beside the length of a name, which is never that long */
+#define PRIVATE (1U << 31) /* a flag in the length of the name, which is never that long */
 
 struct lengths {
     uint32_t name, value;
@@ -132,7 +132,7 @@ bool sp_web_fields_are_whole(struct sp_str fields)
     return fields.n == 0;
 }
 
-/* ---- words ---- */
+/* ---- syntax ---- */
 
 char sp_web_lower(char c)
 {

@@ -21,7 +21,7 @@ bool sp_web_url_is_http(const struct sp_web_url *u)
     return sp_str_eq(s, SP_STR("http")) || sp_str_eq(s, SP_STR("https"));
 }
 
-/* Without what is around it, and without tabs and line breaks. */
+/* Strips white space and control characters at both ends, and tabs and line breaks anywhere. */
 static bool clean(struct sp_str text, struct sp_buf *ret)
 {
     while (text.n > 0 && (unsigned char)text.p[0] <= ' ') {
@@ -47,7 +47,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The length of the scheme, 0: there is none. */
+/* 0: no scheme. */
 static size_t scheme_length(struct sp_str s)
 {
     size_t n = 0;
@@ -111,7 +111,7 @@ static bool add_encoded(struct sp_buf *b, struct sp_str s, const char *also)
     return ok;
 }
 
-/* ---- the parts ---- */
+/* ---- components ---- */
 
 static int read_userinfo(struct sp_str s, struct sp_web_url *u, struct sp_err *e)
 {
@@ -128,7 +128,7 @@ static int read_userinfo(struct sp_str s, struct sp_web_url *u, struct sp_err *e
     return 0;
 }
 
-/* A name whose last part is a number is an address, or nothing. */
+/* A host whose last label is a number must be an IPv4 address. */
 static bool is_bad_address(struct sp_str host)
 {
     char text[64];
@@ -261,7 +261,7 @@ int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_err *e)
     if (!add_target((struct sp_str){s.p + end, s.n - end}, &u->text) ||
         !sp_buf_add(&u->text, "", 1))
         return no_memory(e);
-    u->text.len--; /* the 0 is behind */
+    u->text.len--; /* the NUL is not counted */
     return u->text.len <= SP_WEB_MAX_URL
                ? 0
                : sp_fail(e, SP_E_INVALID, 0, "it is longer than %u bytes", SP_WEB_MAX_URL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * url: the address of a request, as browsers read one: white space around it and line breaks in it
- * do not count, `\` is `/`, what has no place in a path is percent-encoded.
+ * http_url: parses the URL of a request as browsers do: white space around it and line breaks in it
+ * are ignored, `\` counts as `/`, characters that are not allowed in a path are percent-encoded.
  */
 #ifndef SP_CORE_HTTP_URL_H
 #define SP_CORE_HTTP_URL_H

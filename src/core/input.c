@@ -73,7 +73,7 @@ static bool was_accepted(const struct sp_input *in, struct sp_hash id)
     return false;
 }
 
-/* Room for one more id, so that remembering cannot fail after the bytes were taken. */
+/* Makes room for one more id first: after the bytes were written nothing may fail. */
 static bool make_id_room(struct sp_input *in)
 {
     if (in->id_count < in->id_cap || in->id_cap == SP_INPUT_IDS)
@@ -93,15 +93,15 @@ static void remember(struct sp_input *in, struct sp_hash id)
         in->ids[in->id_count++] = id;
         return;
     }
-    in->ids[in->id_next] = id; /* full at SP_INPUT_IDS: over the oldest */
+    in->ids[in->id_next] = id; /* the ring is full: replace the oldest */
     in->id_next = (in->id_next + 1) % SP_INPUT_IDS;
 }
 
 /* ---- bytes ---- */
 
 /*
- * A terminal has no end of file but its end-of-file character, which counts as one at the start of
- * a line only; in the middle of a line the first ends the line.
+ * A terminal's end of file is its VEOF character at the start of a line. In the middle of a line a
+ * first VEOF flushes the line, and a second one is the end of file.
  */
 static void end_terminal(const struct sp_input *in)
 {
@@ -109,9 +109,9 @@ static void end_terminal(const struct sp_input *in)
     const bool is_mid_line = in->last != '\n' && in->last != '\r';
 
     if (tcgetattr(in->fd, &t) < 0 || (t.c_lflag & ICANON) == 0)
-        return; /* a program in raw mode has its own idea of an end */
+        return; /* in raw mode VEOF is an ordinary byte */
     const char eof[2] = {(char)t.c_cc[VEOF], (char)t.c_cc[VEOF]};
-    (void)!write(in->fd, eof, is_mid_line ? 2 : 1); /* full: the program does not read anyway */
+    (void)!write(in->fd, eof, is_mid_line ? 2 : 1); /* fails if full: the program does not read */
 }
 
 static void finish_close(struct sp_input *in)
@@ -123,8 +123,7 @@ static void finish_close(struct sp_input *in)
 
 static void on_writable(struct sp_watch *w, uint32_t events);
 
-/* In a thread of somebody else's program: the signal of a broken pipe is blocked while we write,
- * and taken away before it is let through again. */
+/* In a host program: blocks SIGPIPE for the write, and consumes the one that the write raised. */
 static ssize_t write_unsignalled(int fd, const char *bytes, size_t len)
 {
     const struct timespec now = {0};
@@ -146,7 +145,7 @@ static ssize_t write_unsignalled(int fd, const char *bytes, size_t len)
     return n;
 }
 
-/* What the kernel takes of the bytes now; everything, if nobody will ever read them. */
+/* Returns how many bytes the kernel took; all of them if the read end is closed. */
 static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
 {
     size_t at = 0;
@@ -177,7 +176,7 @@ static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
 
 static void on_retry(struct sp_timer *t);
 
-/* Until it may be written to again; a pipe that only lacks memory counts as writable. */
+/* epoll reports a pipe as writable also when the write failed for memory: then a timer waits. */
 static void await_room(struct sp_input *in)
 {
     const bool is_timed = in->is_short && sp_loop_timer(in->loop, &in->retry,
@@ -215,7 +214,7 @@ static void on_writable(struct sp_watch *w, uint32_t events)
 {
     struct sp_input *in = SP_CONTAINER(w, struct sp_input, watch);
 
-    (void)events; /* an error is met by the write */
+    (void)events; /* the write reports errors */
     flush(in);
     in->has_room(in);
 }

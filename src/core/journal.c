@@ -19,9 +19,9 @@
 #include "core/placeholder.h"
 #include "os/cgroup.h"
 
-#define PREFIX       "placeholders." /* as versions that knew nothing else have named them */
+#define PREFIX       "placeholders." /* kept from versions that noted placeholders only */
 #define CGROUP       "cgroup:"
-#define MAX_LEFTOVER 65536 /* files of dead servers that are looked at */
+#define MAX_LEFTOVER 65536 /* files of dead servers to clean up */
 #define NAME_TRIES   8
 
 struct entry {
@@ -32,14 +32,14 @@ struct entry {
 struct sp_journal {
     struct entry *first;
     off_t written;
-    int dir; /* -1: nothing is written down */
-    int fd;  /* locked for as long as we live */
+    int dir; /* -1: nothing is noted */
+    int fd;  /* locked until we end */
     char name[64];
 };
 
 /* ---- reading ---- */
 
-/* The entries of a journal, each with its NUL; false: there are none. */
+/* The entries of a journal, each with its NUL; false: none. */
 static bool read_entries(int fd, struct sp_buf *ret)
 {
     struct stat st;
@@ -69,8 +69,8 @@ static void clean_up_after(int journal)
     }
 }
 
-/* Whoever has the lock of a journal is its server, or cleans up after it. */
-static void clean_up_after_the_dead(const struct sp_journal *j)
+/* The holder of a journal's lock is its server, or cleans up after it. */
+static void clean_up_after_dead_servers(const struct sp_journal *j)
 {
     const int copy = openat(j->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -97,7 +97,7 @@ static void clean_up_after_the_dead(const struct sp_journal *j)
 
 /* ---- beginning and end ---- */
 
-/* Between its making and its lock another server may take it for a dead one's. */
+/* Another server may remove the new file before it is locked (st_nlink 0): try another name. */
 static bool open_file(struct sp_journal *j)
 {
     for (int i = 0; i < NAME_TRIES; i++) {
@@ -121,7 +121,7 @@ static bool open_file(struct sp_journal *j)
     return false;
 }
 
-static void warn(const char *dir, const char *why)
+static void warn_of_dir(const char *dir, const char *why)
 {
     sp_log(SP_LOG_WARN,
            "cannot use %s: %s; if this server is killed, placeholders and cgroups of its commands "
@@ -134,27 +134,28 @@ static bool open_dir(struct sp_journal *j, const char *dir)
     struct stat st;
 
     if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
-        warn(dir, strerror(errno));
+        warn_of_dir(dir, strerror(errno));
         return false;
     }
-    /* By name first, for what belongs to another user cannot even be opened. */
+    /* By name first: a directory of another user cannot be opened. */
     if (lstat(dir, &st) == 0 && st.st_uid != geteuid()) {
-        warn(dir, "it belongs to another user");
+        warn_of_dir(dir, "it belongs to another user");
         return false;
     }
     j->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (j->dir < 0 || fstat(j->dir, &st) < 0) {
-        warn(dir, strerror(errno));
+        warn_of_dir(dir, strerror(errno));
         return false;
     }
     if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
-        warn(dir, st.st_uid != geteuid() ? "it belongs to another user" : "others may write to it");
+        warn_of_dir(dir, st.st_uid != geteuid() ? "it belongs to another user"
+                                                : "others may write to it");
         return false;
     }
-    clean_up_after_the_dead(j);
+    clean_up_after_dead_servers(j);
     if (open_file(j))
         return true;
-    warn(dir, strerror(errno));
+    warn_of_dir(dir, strerror(errno));
     return false;
 }
 
@@ -211,7 +212,7 @@ static void warn_of_write(void)
                         "cgroups of its commands are left behind");
 }
 
-static void add(struct sp_journal *j, const char *kind, const char *path)
+static void add_entry(struct sp_journal *j, const char *kind, const char *path)
 {
     const size_t n = strlen(kind) + strlen(path) + 1;
     struct entry *i = j == NULL || j->fd < 0 ? NULL : malloc(sizeof *i + n);
@@ -224,7 +225,7 @@ static void add(struct sp_journal *j, const char *kind, const char *path)
     (void)snprintf(i->text, n, "%s%s", kind, path);
     i->next = j->first;
     j->first = i;
-    /* Entries that are gone stay in the file until it is written anew. */
+    /* Removed entries stay in the file until rewrite(). */
     if (j->written + (off_t)n > (off_t)SP_JOURNAL_MAX ||
         pwrite(j->fd, i->text, n, j->written) != (ssize_t)n)
         warn_of_write();
@@ -264,7 +265,7 @@ static void remove_entry(struct sp_journal *j, const char *kind, const char *pat
 
 void sp_journal_add(struct sp_journal *j, const char *path)
 {
-    add(j, "", path);
+    add_entry(j, "", path);
 }
 
 void sp_journal_remove(struct sp_journal *j, const char *path)
@@ -274,7 +275,7 @@ void sp_journal_remove(struct sp_journal *j, const char *path)
 
 void sp_journal_add_cgroup(struct sp_journal *j, const char *path)
 {
-    add(j, CGROUP, path);
+    add_entry(j, CGROUP, path);
 }
 
 void sp_journal_remove_cgroup(struct sp_journal *j, const char *path)

@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
-/* ---- its place in the log ---- */
+/* ---- position in the log ---- */
 
-/* Before the first record that is still there and has a higher number. */
+/* Moves to the first record after `after_seq` that the ring still has. */
 static int find_place(struct sp_observer *o, uint64_t after_seq)
 {
     struct sp_proc *p = o->proc;
@@ -53,7 +53,7 @@ void sp_observer_told(struct sp_observer *o, const struct sp_record *r)
     o->knows_bytes = true;
 }
 
-/* ---- coming and going ---- */
+/* ---- begin and end ---- */
 
 static void link_in(struct sp_observer *o)
 {
@@ -107,7 +107,7 @@ void sp_observer_end(struct sp_observer *o)
         return;
     p->writer = NULL;
     if (p->has_writer_size && p->life == SP_PROC_RUNNING)
-        sp_cell_resize(&p->seat, 0, p->rows, p->cols); /* nobody waits for the answer */
+        sp_cell_resize(&p->seat, 0, p->rows, p->cols); /* token 0: the answer is ignored */
     p->has_writer_size = false;
 }
 
@@ -126,7 +126,7 @@ int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e)
     return 0;
 }
 
-/* ---- for whom the process is ---- */
+/* ---- terminal size ---- */
 
 bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols)
 {
@@ -139,6 +139,8 @@ void sp_observers_writer_size(struct sp_proc *p)
 {
     p->has_writer_size = p->writer != NULL;
 }
+
+/* ---- for proc.c ---- */
 
 void sp_observers_news(struct sp_proc *p)
 {

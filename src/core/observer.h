@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * observer: somebody besides its owner who follows a process, at a place of their own in its log.
+ * observer: follows a process of another session, at its own position in the log.
  *
- * Any number may watch, and none of them holds the command back: one that is too slow is overtaken
- * by what the log forgets, and is told how much it missed. One of them, the writer, may write; the
- * size it gives the terminal holds until it goes, then the owner's does again.
+ * Observers never slow down the command: the ring overwrites records that a slow observer has not
+ * read, and the observer is told how much it missed. One observer at a time, the writer, may write;
+ * the terminal has the writer's size until the writer ends, then the owner's again.
  *
  *   begin --> news* --> (closed was told) --> end
- *                '----> ending: the process is being forgotten, say what can still be said
+ *                '----> ending: the process is about to be freed
  */
 #ifndef SP_CORE_OBSERVER_H
 #define SP_CORE_OBSERVER_H
@@ -19,46 +19,48 @@
 struct sp_observer;
 
 struct sp_observer_ops {
-    void (*news)(struct sp_observer *o);      /* there are records to tell; it may end itself */
-    void (*displaced)(struct sp_observer *o); /* another one types from now on */
-    void (*ending)(struct sp_observer *o);    /* the last chance to tell; it has to end itself */
+    void (*news)(struct sp_observer *o);      /* records to send; may call sp_observer_end */
+    void (*displaced)(struct sp_observer *o); /* another observer became the writer */
+    void (*ending)(struct sp_observer *o);    /* the process is freed; must call sp_observer_end */
 };
 
 struct sp_observer {
     const struct sp_observer_ops *ops;
-    struct sp_proc *proc; /* NULL: it follows nothing */
+    struct sp_proc *proc; /* NULL: ended */
     struct sp_observer *prev, *next;
     struct sp_ring_cursor at;
-    uint64_t told_seq, told_bytes; /* up to here it knows */
-    bool knows_bytes;              /* told_bytes is known */
+    uint64_t told_seq, told_bytes; /* up to here records were sent */
+    bool knows_bytes;              /* told_bytes is valid */
 };
 
-/* Records that are not there any more, before the one that comes. */
+/* Records before the next one that the ring has overwritten. */
 struct sp_gap {
-    uint64_t records; /* 0: none is missing */
+    uint64_t records; /* 0: none */
     uint64_t bytes;
-    bool has_bytes; /* bytes is known */
+    bool has_bytes; /* bytes is valid */
 };
 
-/* From the record after `after_seq` on; UINT64_MAX: from the end of now. Refused at the bound. */
+/* Starts after the record `after_seq`; UINT64_MAX: with the next new record. SP_E_LIMIT: the
+ * process has SP_PROC_MAX_OBSERVERS. */
 int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, struct sp_proc *p,
                       uint64_t after_seq, struct sp_err *e);
-/* Ended already: fine. The writer leaves its place to the next who asks. */
+/* Fine if ended already. The role of the writer becomes free. */
 void sp_observer_end(struct sp_observer *o);
 
-/* Becomes the writer. SP_E_ATTACHED: there is another one, and it is not to be displaced. */
+/* Becomes the writer. SP_E_ATTACHED: there is another writer, and is_stealing is false. */
 int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e);
 
-/* The next record and what is missing before it: 1, or 0 if there is none. */
+/* 1: the next record, and the gap before it; 0: no record. */
 int sp_observer_next(struct sp_observer *o, struct sp_record *ret, struct sp_gap *ret_gap);
-/* It was told. A record that was forgotten while it was copied is not: the next gap has it. */
+/* Call after sending a record. If the ring overwrote it while it was copied, do not: it becomes
+ * part of the next gap. */
 void sp_observer_told(struct sp_observer *o, const struct sp_record *r);
-/* What is missing if it is told `seq` next, which is its last word. */
+/* The gap if `seq` is sent next. */
 struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_t bytes_before);
 
-/* ---- for whom the process is ---- */
+/* ---- terminal size ---- */
 
-/* The owner's size is remembered. false: the writer's holds for now. */
+/* Remembers the owner's size. false: the writer's size stays for now. */
 bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols);
 /* The writer has set the size. */
 void sp_observers_writer_size(struct sp_proc *p);

@@ -60,7 +60,6 @@ bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void 
                    size_t tail_len, int fd)
 {
     struct sp_parcel *p = malloc(sizeof *p + len + tail_len);
-
     const bool is_reserve = p == NULL;
 
     if (p == NULL && (p = take_reserve(o, len + tail_len)) == NULL)
@@ -103,7 +102,7 @@ bool sp_outbox_send(struct sp_outbox *o, int socket)
         o->is_short = sp_wire_is_short(r);
         if (r == -EAGAIN || o->is_short)
             break;
-        if (r < 0) { /* it has ended: what it said last is read before that is dealt with */
+        if (r < 0) { /* the reader of the socket sees its end after the last messages */
             if (r != -EPIPE && r != -ECONNRESET)
                 o->err = -r;
             sp_outbox_drop(o);

@@ -16,16 +16,16 @@
 #include "core/journal.h"
 #include "sandbox/canonical.h"
 
-/* Only its owner can open it: anyone who can may lock it. */
+/* Only its owner can open it: a process that can open it can lock it. */
 #define MODE         0500
-#define LOCK_TRIES   50 /* LOCK_REST_NS apart: another server removes it at this moment */
+#define LOCK_TRIES   50 /* LOCK_REST_NS apart: another server may be removing it */
 #define LOCK_REST_NS 200000
 
 struct placeholder {
     struct placeholder *next;
     int fd; /* locked (LOCK_SH); -1: not made yet */
     unsigned users;
-    struct sp_identity who; /* of the one that was taken */
+    struct sp_identity who; /* identifies the directory */
     char path[];
 };
 
@@ -35,9 +35,9 @@ struct sp_placeholders {
     struct sp_journal *journal;
 };
 
-/* ---- what is there ---- */
+/* ---- inspecting ---- */
 
-/* 1: yes; 0: no; -1: it cannot be looked at, errno. */
+/* 1: yes; 0: no; -1: errno. */
 static int is_empty_and_ours(int fd)
 {
     struct stat st;
@@ -60,7 +60,7 @@ static int is_empty_and_ours(int fd)
     return entries == 2;
 }
 
-/* The same, of one as we make them. */
+/* The same, and it has the mode of a placeholder. */
 static int is_placeholder(int fd)
 {
     struct stat st;
@@ -72,10 +72,10 @@ static int is_placeholder(int fd)
     return is_empty_and_ours(fd);
 }
 
-/* Where it is: the directory, without any symlink on the way (commands that can write there may put
+/* The parent directory, opened without following symlinks (commands that can write there may plant
  * one anywhere), and the name in it. */
 struct where {
-    int parent; /* -1: not to be reached; errno */
+    int parent; /* -1: errno */
     const char *name;
 };
 
@@ -110,7 +110,7 @@ static int open_placeholder(const struct where *w)
                                   O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }
 
-/* Whether the name still means the descriptor. */
+/* Whether the name still refers to the directory of the descriptor. */
 static bool is_still(const struct where *w, int fd, struct stat *ret)
 {
     struct stat now;
@@ -121,19 +121,19 @@ static bool is_still(const struct where *w, int fd, struct stat *ret)
 
 /* ---- removing ---- */
 
-/* Nobody has it, or locks cannot be had on this file system. */
+/* Also true on file systems without flock. */
 static bool has_no_user(int fd)
 {
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/* `fd` is what was opened there. false: it may still be there, and could not be looked at. */
+/* `fd`: the directory at *w. false: it could not be read, and may still be there. */
 static bool remove_from(const struct where *w, int fd)
 {
     struct stat st;
     const int is_one = is_placeholder(fd);
 
-    /* Not empty: it is not ours any more. */
+    /* A directory with files in it is the user's. */
     if (is_one > 0 && has_no_user(fd) && is_still(w, fd, &st))
         (void)unlinkat(w->parent, w->name, AT_REMOVEDIR);
     return is_one >= 0;
@@ -149,7 +149,7 @@ bool sp_placeholder_remove(const char *path)
     return remove_from(&w, fd);
 }
 
-/* From its directory, wherever that has been moved. */
+/* By its own descriptor: its parent directory may have been moved. */
 static bool remove_held(const struct placeholder *p)
 {
     const struct where w = {.parent = openat(p->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC),
@@ -209,8 +209,8 @@ bool sp_placeholder_is_at(const char *path)
     return fd >= 0 && is_placeholder(fd) > 0;
 }
 
-/* The umask may take bits from its mode; it is the whole program's, so it stays as it is. */
-static int make(const struct where *w, bool *ret_is_new)
+/* The umask may remove bits of the mode; it belongs to the whole process, so fchmod follows. */
+static int make_dir(const struct where *w, bool *ret_is_new)
 {
     const int r = mkdirat(w->parent, w->name, MODE);
 
@@ -218,20 +218,20 @@ static int make(const struct where *w, bool *ret_is_new)
     return r < 0 && errno != EEXIST ? -1 : 0;
 }
 
-/* Makes or finds it, and locks it: 0, or errno. EEXIST: something else is there. EAGAIN: another
- * server was removing it. */
+/* Makes or opens it, and locks it: 0, or errno. EEXIST: another file has the name. EAGAIN: another
+ * server is removing it. */
 static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret_fd)
 {
     bool is_new = false;
     struct stat st;
 
-    if (w->parent < 0 || make(w, &is_new) < 0)
+    if (w->parent < 0 || make_dir(w, &is_new) < 0)
         return errno;
     auto_close int fd = open_placeholder(w);
     if (fd < 0)
         return errno == ENOENT ? EAGAIN : errno == ENOTDIR || errno == ELOOP ? EEXIST : errno;
-    /* The umask or an access list may have taken bits from it. It is what we made, or at worst
-     * an empty directory of ours. */
+    /* The umask or a default ACL may have removed bits. If the name was replaced meanwhile, fd is
+     * at worst another empty directory of this user. */
     if (is_new && is_empty_and_ours(fd) > 0)
         (void)fchmod(fd, MODE);
     const int is_one = is_placeholder(fd);
@@ -249,7 +249,7 @@ static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret
     return err;
 }
 
-static int take(const char *path, struct sp_identity *ret, int *ret_fd)
+static int make_and_lock(const char *path, struct sp_identity *ret, int *ret_fd)
 {
     const struct timespec wait = {.tv_nsec = LOCK_REST_NS};
     int err = EAGAIN;
@@ -264,7 +264,7 @@ static int take(const char *path, struct sp_identity *ret, int *ret_fd)
     return err;
 }
 
-/* We may not make it, and cannot give ourselves the right. */
+/* We may not create the name, and do not own the directory, so we cannot change that. */
 static bool is_out_of_reach(const char *path, int err)
 {
     auto_where struct where w = find_where(path);
@@ -276,7 +276,7 @@ static bool is_out_of_reach(const char *path, int err)
            st.st_uid != geteuid();
 }
 
-static struct placeholder *find(const struct sp_placeholders *t, const char *path)
+static struct placeholder *find_placeholder(const struct sp_placeholders *t, const char *path)
 {
     struct placeholder *p = t->first;
 
@@ -287,7 +287,7 @@ static struct placeholder *find(const struct sp_placeholders *t, const char *pat
 
 bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path)
 {
-    const struct placeholder *p = find(t, path);
+    const struct placeholder *p = find_placeholder(t, path);
     auto_where struct where w = find_where(path);
     struct sp_identity now;
 
@@ -297,10 +297,10 @@ bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path)
 
 bool sp_placeholder_is_ours(const struct sp_placeholders *t, const char *path)
 {
-    return find(t, path) != NULL;
+    return find_placeholder(t, path) != NULL;
 }
 
-static struct placeholder *add(struct sp_placeholders *t, const char *path)
+static struct placeholder *add_placeholder(struct sp_placeholders *t, const char *path)
 {
     struct placeholder *p = calloc(1, sizeof *p + strlen(path) + 1);
 
@@ -311,7 +311,7 @@ static struct placeholder *add(struct sp_placeholders *t, const char *path)
     p->next = t->first;
     t->first = p;
     t->count++;
-    sp_journal_add(t->journal, path); /* before it exists */
+    sp_journal_add(t->journal, path); /* before the directory exists */
     return p;
 }
 
@@ -328,7 +328,7 @@ static int refuse(const char *path, int err, struct sp_err *e)
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
                         struct sp_err *e)
 {
-    struct placeholder *p = find(t, path);
+    struct placeholder *p = find_placeholder(t, path);
     int fd = -1;
     int err = 0;
 
@@ -336,16 +336,16 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
         return sp_fail(e, SP_E_LIMIT, 0, "sandboxes need more than %d placeholders at once",
                        SP_MAX_PLACEHOLDERS);
     if (p == NULL)
-        p = add(t, path);
+        p = add_placeholder(t, path);
     if (p == NULL)
         return refuse(path, ENOMEM, e);
     p->users++;
-    /* All our cells have one lock, so that they are not in each other's way when it is removed. */
+    /* One lock for all cells of this server, so that LOCK_EX succeeds for the last reference. */
     const bool is_held = p->fd >= 0 && sp_placeholder_stands(t, path) && is_placeholder(p->fd) > 0;
     if (!is_held)
-        err = take(path, &p->who, &fd);
+        err = make_and_lock(path, &p->who, &fd);
     if (err == 0) {
-        /* Another is there by now: the old one has lost its place. */
+        /* The directory was replaced: the old descriptor is of no use. */
         if (!is_held && p->fd >= 0)
             (void)close(p->fd);
         if (!is_held)
@@ -367,7 +367,7 @@ void sp_placeholder_drop(struct sp_placeholders *t, const char *path)
     struct placeholder *p = *at;
     if (p == NULL || p->users == 0 || --p->users > 0)
         return;
-    /* One that cannot be looked at now stays in the journal: the next server removes it. */
+    /* If it could not be opened, it stays in the journal, and the next server removes it. */
     if (p->fd >= 0 ? !remove_held(p) : !sp_placeholder_remove(p->path))
         return;
     *at = p->next;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * placeholder: empty directories that stand where a protected name is missing while a sandbox needs
- * something to mount over.
+ * placeholder: empty directories at missing protected names, for a sandbox to mount over.
  *
- * Each is counted, and removed with its last user. Servers that share one know of each other by a
- * lock on the placeholder itself: a user holds it shared (LOCK_SH), and it is removed only by a
- * server that gets it alone (LOCK_EX). What exists is written down in a journal, so that the next
- * server removes what a killed one has left.
+ * Each has a reference count, and is removed with its last reference. Servers that share one
+ * coordinate by flock on the placeholder itself: a server that uses it holds LOCK_SH, and only a
+ * server that gets LOCK_EX removes it. A journal lists the placeholders, so that the next server
+ * removes those of a killed one.
  */
 #ifndef SP_CORE_PLACEHOLDER_H
 #define SP_CORE_PLACEHOLDER_H
@@ -21,32 +20,31 @@
 struct sp_journal;
 struct sp_placeholders;
 
-/* One that was taken. */
 struct sp_placeholder_at {
     uint64_t dev, ino;
-    int fd; /* the table's; a process with a duplicate keeps the lock */
+    int fd; /* owned by the table; a process with a duplicate keeps the lock */
 };
 
 /* journal: NULL, or it outlives the table. */
 int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret, struct sp_err *e);
-/* Removes those that are left. */
+/* Removes the remaining placeholders. */
 void sp_placeholders_free(struct sp_placeholders *t);
 
-/* One user more. 1: none is needed, for neither we nor a command of ours can make anything there.
- * -SP_E_STATE: something else is there by now. */
+/* Takes a reference. 1: no placeholder is needed, because neither we nor a command can create the
+ * name. -SP_E_STATE: another file has appeared there. */
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
                         struct sp_err *e);
-/* Whether an empty directory as we make them is there: this server's or another's. */
+/* Whether there is a placeholder, of this server or another. */
 bool sp_placeholder_is_at(const char *path);
-/* Whether the one that was taken is still there. */
+/* Whether the placeholder of this server is still in place. */
 bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path);
-/* Whether this server has one there, as far as it knows. */
+/* Whether this server has a placeholder there, by its table. */
 bool sp_placeholder_is_ours(const struct sp_placeholders *t, const char *path);
-/* One user less. */
+/* Drops a reference. */
 void sp_placeholder_drop(struct sp_placeholders *t, const char *path);
 
-/* Removes one that a dead server has left, unless another server uses it. false: it may still be
- * there, and could not be looked at. */
+/* Removes a placeholder of a dead server, unless another server uses it. false: it could not be
+ * opened and may still be there. */
 bool sp_placeholder_remove(const char *path);
 
 #endif

@@ -76,7 +76,7 @@ void sp_watched_done(struct sp_watched *w)
     *w = (struct sp_watched){0};
 }
 
-/* Whether it may be what a command made: it is this user's, and no placeholder. */
+/* A command may have made it: it belongs to this user, and is no placeholder. */
 static bool is_suspect(const struct sp_watched_root *r, const char *name, struct stat *ret)
 {
     char path[PATH_MAX];
@@ -105,7 +105,7 @@ static void displace(const struct sp_watched_root *r, const char *name)
                    r->path, name, strerror(errno));
         return;
     }
-    /* Another thing had the name by then: it gets it back. */
+    /* Another user's file took the name between fstatat and renameat2: rename it back. */
     if (fstatat(r->fd, other, &moved, AT_SYMLINK_NOFOLLOW) == 0 &&
         (moved.st_dev != seen.st_dev || moved.st_ino != seen.st_ino) && moved.st_uid != geteuid() &&
         renameat2(r->fd, other, r->fd, name, RENAME_NOREPLACE) == 0)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * planted: protected names that have no placeholder, and what appears there while a sandbox could
- * have made it.
+ * planted: watches protected names that have no placeholder, for files that appear while a command
+ * in a sandbox could have made them.
  *
- * It cannot be known who made it: the sandbox's commands have the user's own id. So nothing is
- * deleted. What belongs to this user is renamed in its directory, atomically and without a look
- * inside, so that no program takes it for what its name says; the log says what became of it.
+ * Commands in a sandbox have the user's own uid, so it cannot be known who made a file, and nothing
+ * is deleted. A file of this user is renamed in its directory, atomically and without reading it,
+ * so that no program uses it under its name; the log tells the new name.
  */
 #ifndef SP_CORE_PLANTED_H
 #define SP_CORE_PLANTED_H
 
 #include "sandbox/survey.h"
 
-#define SP_PLANTED_CHECK_MS 500 /* between two looks while commands run */
+#define SP_PLANTED_CHECK_MS 500 /* between two checks while commands run */
 
 struct sp_watched_root {
-    int fd; /* of the directory, wherever it is moved */
+    int fd; /* of the directory, which may be moved */
     char *path;
-    uint32_t names; /* a bit for each of sp_protected_names */
+    uint32_t names; /* bits, indexes of sp_protected_names */
 };
 
 struct sp_watched {
@@ -25,11 +25,11 @@ struct sp_watched {
     size_t count;
 };
 
-/* The names that this survey found missing and that get no placeholder. false: no memory, or no
- * descriptors. */
+/* Takes the names that the survey found missing and that get no placeholder. false: out of memory
+ * or descriptors. */
 bool sp_watched_make(const struct sp_survey *s, struct sp_watched *ret);
 void sp_watched_done(struct sp_watched *w);
-/* Renames what has appeared. */
+/* Renames files that have appeared. */
 void sp_watched_displace(const struct sp_watched *w);
 
 #endif

@@ -124,7 +124,7 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     return 0;
 }
 
-/* ---- one record after the other ---- */
+/* ---- records ---- */
 
 static int next_made_up(const struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
 {

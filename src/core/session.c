@@ -191,7 +191,7 @@ int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_s
 
 /* ---- attach and detach ---- */
 
-static void attach(struct sp_session *s, struct sp_session_client *c)
+static void set_client(struct sp_session *s, struct sp_session_client *c)
 {
     s->client = c;
     for (struct sp_proc *p = s->first; p != NULL; p = p->next)
@@ -220,7 +220,7 @@ int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_session_c
                        found->id);
     }
     sp_loop_cancel(s->loop, &found->expiry);
-    attach(found, c);
+    set_client(found, c);
     sp_log(SP_LOG_INFO, "session %.8s resumed", found->id);
     *ret = found;
     return 0;
@@ -236,7 +236,7 @@ void sp_session_detach(struct sp_session *s, bool keep)
     struct sp_server *server = s->server;
     const uint64_t due = sp_loop_now(server->loop) + server->options.session_ttl_ms;
 
-    attach(s, NULL);
+    set_client(s, NULL);
     if (!keep || !sp_loop_timer(server->loop, &s->expiry, due, on_expiry)) {
         end_session(s);
         return;
@@ -245,7 +245,7 @@ void sp_session_detach(struct sp_session *s, bool keep)
            (unsigned long long)server->options.session_ttl_ms);
 }
 
-/* ---- its processes ---- */
+/* ---- processes by id ---- */
 
 static struct sp_proc **bucket(const struct sp_session *s, struct sp_str id)
 {
@@ -262,13 +262,13 @@ struct sp_proc *sp_session_find(const struct sp_session *s, struct sp_str id)
     return p;
 }
 
-static bool grow(struct sp_session *s)
+static bool grow_buckets(struct sp_session *s)
 {
     const uint32_t count = s->bucket_count == 0 ? 16 : s->bucket_count * 2;
     struct sp_proc **buckets = calloc(count, sizeof(struct sp_proc *));
 
     if (buckets == NULL)
-        return s->bucket_count != 0; /* longer chains then */
+        return s->bucket_count != 0; /* chains get longer */
     free(s->buckets);
     s->buckets = buckets;
     s->bucket_count = count;
@@ -283,7 +283,7 @@ static bool grow(struct sp_session *s)
 
 bool sp_session_add(struct sp_session *s, struct sp_proc *p)
 {
-    if (s->proc_count >= s->bucket_count && !grow(s))
+    if (s->proc_count >= s->bucket_count && !grow_buckets(s))
         return false;
     struct sp_proc **b = bucket(s, p->id);
     p->next_in_bucket = *b;
