@@ -4,7 +4,6 @@
 
 #include "base/sha.h"
 #include "server/net/auth.h"
-#include "server/net/jwt.h"
 #include "test.h"
 
 #define SECRET "0123456789abcdef0123456789abcdef"

@@ -9,13 +9,15 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
+#include "base/io.h"
+#include "base/json.h"
 #include "base/sha.h"
-#include "server/net/jwt.h"
 
 #define MAX_FILE       65536
 #define MIN_SECRET     32
 #define DEFAULT_SKEW_S 30
-#define MAX_SKEW_S     (INT64_C(1) << 40) /* so that sums with a time do not overflow */
+#define MAX_SKEW_S     (INT64_C(1) << 40) /* sums with a time do not overflow */
 
 #define MAX_TOKEN 4096 /* in a query, decoded */
 
@@ -27,8 +29,8 @@
 struct sp_auth {
     bool is_signed;
     bool is_made;             /* the token is part of the URL that the server printed */
-    uint8_t token_sha256[32]; /* capability token: its digest is all we keep */
-    struct sp_jwt_rules jwt;  /* signed: views of what follows */
+    uint8_t token_sha256[32]; /* capability token: only its digest is kept */
+    struct sp_jwt_rules jwt;  /* signed: views of the strings below */
     char *secret, *issuer, *audience;
 };
 
@@ -37,35 +39,150 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* ---- start ---- */
+/* ---- JWT: HS256 in compact form ---- */
+
+static int base64url_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '-' ? 62 : c == '_' ? 63 : -1;
+}
+
+/* RFC 4648 section 5 without padding; unused bits must be 0. out has room for text.n * 3 / 4 bytes.
+ */
+static bool decode_base64url(struct sp_str text, char *out, size_t *ret_len)
+{
+    uint32_t bits = 0;
+    unsigned count = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < text.n; i++) {
+        const int d = base64url_digit(text.p[i]);
+
+        if (d < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)d;
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            out[n++] = (char)(bits >> count);
+            bits &= (1U << count) - 1;
+        }
+    }
+    if (count == 6 || bits != 0)
+        return false;
+    *ret_len = n;
+    return true;
+}
+
+static bool is_text(struct sp_json *j, uint32_t token, struct sp_str want)
+{
+    return token != SP_JSON_NONE && sp_json_type(j, token) == SP_JSON_STRING &&
+           sp_str_eq(sp_json_str(j, token), want);
+}
+
+static bool is_header_ours(struct sp_json *j)
+{
+    /* crit lists extensions that a reader must support; none is supported. */
+    return sp_json_type(j, 0) == SP_JSON_OBJECT &&
+           is_text(j, sp_json_get(j, 0, "alg"), SP_STR("HS256")) &&
+           sp_json_get(j, 0, "crit") == SP_JSON_NONE;
+}
+
+static bool is_audience(struct sp_json *j, struct sp_str want)
+{
+    const uint32_t aud = sp_json_get(j, 0, "aud");
+
+    if (aud == SP_JSON_NONE || sp_json_type(j, aud) != SP_JSON_ARRAY)
+        return is_text(j, aud, want);
+    for (uint32_t c = sp_json_first(j, aud); c != SP_JSON_NONE; c = sp_json_next(j, aud, c))
+        if (is_text(j, c, want))
+            return true;
+    return false;
+}
+
+/* exp and nbf may be any number: arithmetic is done on now_s, which cannot overflow. */
+static bool are_claims_ours(const struct sp_jwt_rules *r, struct sp_json *j, int64_t now_s)
+{
+    int64_t exp;
+    int64_t nbf;
+
+    if (sp_json_type(j, 0) != SP_JSON_OBJECT)
+        return false;
+    const uint32_t exp_at = sp_json_get(j, 0, "exp");
+    const uint32_t nbf_at = sp_json_get(j, 0, "nbf");
+    if (exp_at == SP_JSON_NONE || !sp_json_i64(j, exp_at, &exp) || exp <= now_s - r->skew_s)
+        return false;
+    if (nbf_at != SP_JSON_NONE && (!sp_json_i64(j, nbf_at, &nbf) || nbf > now_s + r->skew_s))
+        return false;
+    return (r->issuer.p == NULL || is_text(j, sp_json_get(j, 0, "iss"), r->issuer)) &&
+           (r->audience.p == NULL || is_audience(j, r->audience));
+}
+
+/* Decodes one part and parses it; *j borrows from `room`. */
+static bool read_json(struct sp_str part, char *room, struct sp_json *j)
+{
+    size_t n;
+
+    return decode_base64url(part, room, &n) && sp_json_parse(j, room, n, NULL) == 0;
+}
+
+bool sp_jwt_is_valid(const struct sp_jwt_rules *rules, struct sp_str token, int64_t now_s)
+{
+    char room[SP_JWT_MAX];
+    uint8_t mac[32];
+    size_t n;
+
+    if (token.n > SP_JWT_MAX || token.n == 0)
+        return false;
+    const char *end = token.p + token.n;
+    const char *first = memchr(token.p, '.', token.n);
+    const char *second = first == NULL ? NULL : memchr(first + 1, '.', (size_t)(end - first - 1));
+    if (second == NULL)
+        return false;
+    const struct sp_str header = {token.p, (size_t)(first - token.p)};
+    const struct sp_str claims = {first + 1, (size_t)(second - first - 1)};
+    const struct sp_str signature = {second + 1, (size_t)(end - second - 1)};
+
+    sp_hmac_sha256(rules->secret, (struct sp_str){token.p, (size_t)(second - token.p)}, mac);
+    if (!decode_base64url(signature, room, &n) || n != sizeof mac ||
+        !sp_same_secret((struct sp_str){room, n}, (struct sp_str){(const char *)mac, sizeof mac}))
+        return false;
+
+    struct sp_json j = {0};
+    const bool is_valid = read_json(header, room, &j) && is_header_ours(&j) &&
+                          read_json(claims, room, &j) && are_claims_ours(rules, &j, now_s);
+    sp_json_done(&j);
+    return is_valid;
+}
+
+/* ---- configuration ---- */
 
 /* The bytes of a small file without the white space at their end. The caller frees them. */
 static int read_secret(const char *flag, const char *path, char **ret, size_t *ret_len,
                        struct sp_err *e)
 {
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t n = 0;
-    ssize_t got = 1;
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC); /* may be a pipe: not sp_read_file */
+    auto_buf struct sp_buf text = {0};
 
     if (fd < 0)
         return sp_fail(e, SP_E_INVALID, errno, "read `%s` %s", flag, path);
-    auto_free char *text = malloc(MAX_FILE + 1);
-    if (text == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read `%s` %s", flag, path);
-    while (got != 0 && n <= MAX_FILE) {
-        got = read(fd, text + n, MAX_FILE + 1 - n);
-        if (got < 0 && errno != EINTR)
-            return sp_fail(e, SP_E_INVALID, errno, "read `%s` %s", flag, path);
-        if (got > 0)
-            n += (size_t)got;
-    }
-    if (n > MAX_FILE)
+    const int err = sp_read_all(fd, MAX_FILE, &text);
+    if (err == EFBIG)
         return sp_fail(e, SP_E_INVALID, 0, "`%s` %s is larger than %d bytes", flag, path, MAX_FILE);
-    while (n != 0 && is_space(text[n - 1]))
+    if (err != 0)
+        return sp_fail(e, err == ENOMEM ? SP_E_SYSTEM : SP_E_INVALID, err, "read `%s` %s", flag,
+                       path);
+    size_t n = text.len;
+    while (n != 0 && is_space(text.data[n - 1]))
         n--;
     if (n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "`%s` %s is empty", flag, path);
-    *ret = TAKE_PTR(text);
+    *ret = TAKE_PTR(text.data);
     *ret_len = n;
     return 0;
 }
@@ -118,7 +235,7 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
     return 0;
 }
 
-/* "": text that no claim may have to match; refused, since it would let every empty claim pass. */
+/* An empty text is refused: it would accept tokens with an empty claim. */
 static int copy_claim(const char *flag, const char *text, char **ret, struct sp_str *ret_view,
                       struct sp_err *e)
 {
@@ -267,7 +384,7 @@ void sp_auth_free(struct sp_auth *a)
     free(a);
 }
 
-/* ---- check ---- */
+/* ---- checking a request ---- */
 
 static bool is_capability(const struct sp_auth *a, struct sp_str token)
 {
@@ -313,8 +430,8 @@ static const char *check_header(const struct sp_auth *a, struct sp_str header, i
     return is_valid(a, token, now_s) ? NULL : invalid(a);
 }
 
-/* %XX becomes its byte; everything else, `+` too, stays as it is. false: malformed or too long. */
-static bool decode(struct sp_str from, char ret[MAX_TOKEN], size_t *ret_len)
+/* Percent-decodes; `+` stays a plus. false: malformed or too long. */
+static bool decode_percent(struct sp_str from, char ret[MAX_TOKEN], size_t *ret_len)
 {
     size_t n = 0;
 
@@ -335,7 +452,7 @@ static bool decode(struct sp_str from, char ret[MAX_TOKEN], size_t *ret_len)
     return true;
 }
 
-/* The value of the parameter `token`. false: there is none, or more than one. */
+/* The value of the parameter `token`. false: none, or more than one. */
 static bool find_token(struct sp_str query, struct sp_str *ret, bool *ret_is_there)
 {
     *ret_is_there = false;
@@ -363,7 +480,8 @@ static const char *check_query(const struct sp_auth *a, struct sp_str query, int
 
     if (!find_token(query, &value, &is_there))
         return is_there ? invalid(a) : missing(a);
-    const bool may_pass = decode(value, token, &n) && is_valid(a, (struct sp_str){token, n}, now_s);
+    const bool may_pass =
+        decode_percent(value, token, &n) && is_valid(a, (struct sp_str){token, n}, now_s);
     explicit_bzero(token, n);
     return may_pass ? NULL : invalid(a);
 }

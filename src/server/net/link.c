@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link: the life of a connection: how it begins (as a server or a client), its timers, the end of
+ * each turn, and how it closes. Input is in link_in.c, output in link_out.c.
+ */
 #include "server/net/link.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -15,7 +20,7 @@
 #define CLOSE_MS     2000U
 #define CHALLENGE_MS 2000U
 #define LINGER_MS    2000U
-#define RELEASE_MS   1000U /* unused buffers are kept for so long */
+#define RELEASE_MS   1000U /* unused buffers are freed after this time */
 
 static void on_tick(struct sp_timer *t);
 static void on_turn_end(struct sp_deferred *d);
@@ -79,7 +84,7 @@ void sp_link_arm(struct sp_link *l)
 
 /* ---- closing ---- */
 
-/* status: of the close frame, if frames are spoken. */
+/* status: of the close frame, in phase FRAMES. */
 void sp_link_begin_close(struct sp_link *l, unsigned status, const char *why)
 {
     if (l->phase >= CLOSING)
@@ -100,10 +105,11 @@ static void queue_close_frame(struct sp_link *l)
         return;
     (void)sp_outq_control(&l->outq, SP_WS_CLOSE, payload,
                           l->close_status == SP_LINK_NO_STATUS ? 0 : 2);
-    l->close_status = 0; /* without memory for it, the end of the stream says the same */
+    l->close_status = 0; /* out of memory: the peer sees the end of the stream */
 }
 
-/* Everything is with the kernel. Closing a socket with unread input would destroy it there. */
+/* All output is with the kernel. close() on a socket with unread input sends a reset, and the peer
+ * would lose that output: so input is read and dropped for a while. */
 static void begin_linger(struct sp_link *l)
 {
     if (l->is_pair || l->has_ended || shutdown(l->fd_out, SHUT_WR) < 0) {
@@ -115,11 +121,22 @@ static void begin_linger(struct sp_link *l)
     sp_link_arm(l);
 }
 
+/* For a client's link that never opened. */
+static void tell_failed(struct sp_link *l)
+{
+    struct sp_link_asked *a = l->asked;
+
+    if (a == NULL || a->is_told)
+        return;
+    a->is_told = true;
+    l->host->failed(l->host->user, a->is_refused, a->why[0] != 0 ? a->why : l->why);
+}
+
 static void tell_closed(struct sp_link *l)
 {
     const struct sp_link_ops *ops = l->ops;
 
-    sp_link_tell_failed(l);
+    tell_failed(l);
     if (ops == NULL)
         return;
     l->ops = NULL;
@@ -130,10 +147,10 @@ static void tell_closed(struct sp_link *l)
 static void restore_flags(int fd, int flags)
 {
     if (flags >= 0)
-        (void)fcntl(fd, F_SETFL, flags); /* the descriptor may be gone; then nobody minds */
+        (void)fcntl(fd, F_SETFL, flags); /* fails if the caller has closed it */
 }
 
-static void destroy(struct sp_link *l)
+static void destroy_link(struct sp_link *l)
 {
     struct sp_link_host *h = l->host;
 
@@ -164,8 +181,8 @@ static void destroy(struct sp_link *l)
 
 /* ---- the end of each turn ---- */
 
-static void watch(struct sp_link *l, struct sp_watch *w, int fd, uint32_t events,
-                  void (*fn)(struct sp_watch *, uint32_t))
+static void set_watch(struct sp_link *l, struct sp_watch *w, int fd, uint32_t events,
+                      void (*fn)(struct sp_watch *, uint32_t))
 {
     struct sp_err e;
 
@@ -179,7 +196,7 @@ static void watch(struct sp_link *l, struct sp_watch *w, int fd, uint32_t events
 
 static void on_out(struct sp_watch *w, uint32_t events)
 {
-    (void)events; /* broken or writable: writing tells */
+    (void)events; /* the write reports errors */
     sp_link_on_writable(SP_CONTAINER(w, struct sp_link, out));
 }
 
@@ -196,9 +213,9 @@ static void update_watch(struct sp_link *l)
         return;
     }
     if (!l->is_file_in)
-        watch(l, &l->in, l->fd_in, in, sp_link_on_in);
+        set_watch(l, &l->in, l->fd_in, in, sp_link_on_in);
     if (l->phase != GONE)
-        watch(l, &l->out, l->fd_out, out, on_out);
+        set_watch(l, &l->out, l->fd_out, out, on_out);
 }
 
 static bool has_idle_memory(const struct sp_link *l)
@@ -228,10 +245,10 @@ static void on_turn_end(struct sp_deferred *d)
     if (l->phase >= LINGER)
         tell_closed(l);
     if (l->phase == GONE)
-        destroy(l);
+        destroy_link(l);
 }
 
-static void release(struct sp_link *l)
+static void release_buffers(struct sp_link *l)
 {
     const bool was_used = l->was_used;
 
@@ -250,7 +267,7 @@ static void tick_frames(struct sp_link *l)
 {
     const uint64_t now = sp_link_now(l);
 
-    if (l->is_held_back) /* we are the deaf ones */
+    if (l->is_held_back) /* we do not read, so silence means nothing */
         l->heard_ms = now;
     if ((l->challenge_ms != 0 && now >= l->challenge_ms) ||
         (l->host->silence_ms != 0 && now - l->heard_ms >= l->host->silence_ms)) {
@@ -275,7 +292,7 @@ static void on_tick(struct sp_timer *t)
     if (l->phase == FRAMES)
         tick_frames(l);
     if (sp_link_is_open(l) && l->release_ms != 0 && sp_link_now(l) >= l->release_ms)
-        release(l);
+        release_buffers(l);
     if (sp_link_is_open(l))
         sp_link_arm(l);
 }
@@ -322,7 +339,7 @@ const char *sp_link_peer(const struct sp_link *l)
     return l->peer;
 }
 
-/* ---- for the host ---- */
+/* ---- new links ---- */
 
 static size_t max_message(const struct sp_link_host *h)
 {
@@ -334,7 +351,7 @@ void sp_link_widen(struct sp_link *l)
     l->intake.max_message = max_message(l->host);
 }
 
-struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char *peer)
+static struct sp_link *make_link(struct sp_link_host *h, int in, int out, const char *peer)
 {
     struct sp_link *l = calloc(1, sizeof *l);
 
@@ -361,7 +378,7 @@ struct sp_link *sp_link_make(struct sp_link_host *h, int in, int out, const char
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
                 struct sp_err *e)
 {
-    struct sp_link *l = sp_link_make(h, fd, fd, peer);
+    struct sp_link *l = make_link(h, fd, fd, peer);
 
     if (l == NULL) {
         (void)close(fd);
@@ -373,12 +390,12 @@ int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const 
     l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
     const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, sp_link_on_in, e);
     if (r < 0)
-        sp_link_drop(l, "cannot be watched"); /* and is freed at the end of the turn */
+        sp_link_drop(l, "cannot be watched"); /* freed at the end of the turn */
     sp_link_arm(l);
     return r;
 }
 
-/* Pipes alone: sockets have a flag for it, and a terminal is shared with our parent. */
+/* Only pipes: sockets have MSG_DONTWAIT, and O_NONBLOCK on a terminal would affect our parent. */
 static int make_nonblocking(int fd, bool *ret_is_socket)
 {
     struct stat st = {0};
@@ -391,8 +408,8 @@ static int make_nonblocking(int fd, bool *ret_is_socket)
     return flags;
 }
 
-/* A terminal is shared with our parent, so it is not made non-blocking but opened once more. */
-static void take_terminal(struct sp_link *l)
+/* Opens the terminal again, with O_NONBLOCK for the new description only. */
+static void reopen_terminal(struct sp_link *l)
 {
     char path[40];
 
@@ -408,7 +425,7 @@ static void take_terminal(struct sp_link *l)
 
 int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_err *e)
 {
-    struct sp_link *l = sp_link_make(h, in, out, peer);
+    struct sp_link *l = make_link(h, in, out, peer);
 
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
@@ -416,14 +433,14 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
     l->phase = SNIFF;
     l->flags_in = make_nonblocking(in, &l->is_socket_in);
     l->flags_out = make_nonblocking(out, &l->is_socket_out);
-    take_terminal(l);
+    reopen_terminal(l);
     sp_link_begin_lines(l);
     if (l->phase != LINES)
         return 0;
 
     struct sp_err why;
     if (sp_loop_watch(h->loop, &l->in, in, EPOLLIN, sp_link_on_in, &why) < 0) {
-        l->is_file_in = why.sys == EPERM; /* a plain file is always ready, and epoll refuses it */
+        l->is_file_in = why.sys == EPERM; /* epoll refuses regular files, which are always ready */
         if (l->is_file_in)
             sp_loop_again(h->loop, &l->again, sp_link_on_again);
         else
@@ -431,6 +448,116 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
     }
     return 0;
 }
+
+/* ---- the link of a client ---- */
+
+/* Bytes after the answer are frames already. */
+static void begin_upgraded(struct sp_link *l, size_t head_len)
+{
+    sp_intake_skip(&l->intake, head_len);
+    l->asked->is_told = true;
+    if (!l->host->opened(l->host->user, l))
+        sp_link_drop(l, "refused");
+    else if (l->phase == HTTP) /* opened may have closed the link */
+        sp_link_begin_frames(l);
+}
+
+void sp_link_hear_answer(struct sp_link *l, bool is_end)
+{
+    struct sp_link_asked *a = l->asked;
+    size_t len;
+
+    switch (sp_upgrade_read(&a->upgrade, sp_intake_peek(&l->intake), is_end, &len, a->why,
+                            sizeof a->why)) {
+    case SP_UPGRADE_MORE:
+        break;
+    case SP_UPGRADE_REFUSED:
+        a->is_refused = true;
+        sp_link_drop(l, a->why);
+        break;
+    case SP_UPGRADE_ENDED:
+        sp_link_drop(l, "the server left without an answer to the upgrade");
+        break;
+    case SP_UPGRADE_DONE:
+        begin_upgraded(l, len);
+        break;
+    }
+}
+
+static bool ask_upgrade(struct sp_link *l, const struct sp_upgrade *ask)
+{
+    auto_buf struct sp_buf out = {0};
+
+    l->asked = calloc(1, sizeof *l->asked);
+    if (l->asked == NULL)
+        return false;
+    l->asked->upgrade = *ask;
+    const bool ok =
+        sp_upgrade_write(&l->asked->upgrade, &out) && sp_outq_raw(&l->outq, out.data, out.len);
+    l->asked->upgrade.token = NULL; /* borrowed */
+    if (out.data != NULL)
+        explicit_bzero(out.data, out.len);
+    l->outq.is_masked = true;
+    return ok;
+}
+
+int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
+                       const char *peer, struct sp_err *e)
+{
+    struct sp_link *l = make_link(h, fd, fd, peer);
+
+    if (l == NULL) {
+        (void)close(fd);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
+    }
+    l->is_socket_in = l->is_socket_out = true;
+    l->kind = SP_LINK_WEBSOCKET;
+    /* Servers may send a message in one frame of any size. */
+    sp_intake_init(&l->intake, SP_WS_CLIENT, SP_LINK_MAX_MESSAGE, SP_LINK_MAX_MESSAGE);
+    l->phase = ask != NULL ? HTTP : SNIFF;
+    l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
+    if (ask != NULL && !ask_upgrade(l, ask)) {
+        free(TAKE_PTR(l->asked)); /* the return value reports this, not host.failed */
+        sp_link_drop(l, "no memory");
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
+    }
+    const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, sp_link_on_in, e);
+    if (r < 0) {
+        free(TAKE_PTR(l->asked));
+        sp_link_drop(l, "cannot be watched");
+        return r;
+    }
+    sp_link_arm(l);
+    sp_link_at_turn_end(l); /* sends the request */
+    if (ask == NULL)
+        sp_link_begin_lines(l);
+    return 0;
+}
+
+void sp_link_turn(struct sp_link *l, int timeout_ms)
+{
+    sp_link_flush(l);
+    if (l->again.is_queued) { /* input is left from the last callback */
+        sp_loop_undefer(l->host->loop, &l->again);
+        sp_link_on_again(&l->again);
+        return;
+    }
+    struct pollfd at[2] = {{.fd = l->fd_in, .events = POLLIN},
+                           {.fd = l->fd_out, .events = l->is_blocked ? POLLOUT : 0}};
+    if (l->phase == GONE || poll(at, 2, timeout_ms) <= 0)
+        return;
+    if ((at[1].revents & POLLOUT) != 0)
+        sp_link_on_writable(l);
+    if (l->phase != GONE && (at[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+        sp_link_on_in(&l->in, EPOLLIN | (at[0].revents & POLLERR ? EPOLLERR : 0));
+}
+
+bool sp_link_is_live(const struct sp_link *l)
+{
+    return sp_link_is_open(l);
+}
+
+/* ---- for the host ---- */
 
 void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user)
 {
@@ -450,7 +577,7 @@ void sp_link_end_now(struct sp_link *l, const char *why)
     if (l->why == NULL)
         l->why = why;
     tell_closed(l);
-    destroy(l);
+    destroy_link(l);
 }
 
 struct sp_link *sp_link_next(const struct sp_link *l)

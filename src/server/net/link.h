@@ -3,8 +3,8 @@
  * link: one connection that carries whole messages, as WebSocket frames or as lines.
  *
  * The layer above sees messages; HTTP, frames, masks, pings and partial writes stay here. A link
- * never blocks. Its queue of outgoing bytes says when it is full; whoever produces output stops
- * then and goes on when it has drained. Replies may always be queued: the layer above bounds them
+ * never blocks. Its queue of outgoing bytes reports when it is full; a producer of output stops
+ * then and continues when it has drained. Replies may always be queued: the layer above bounds them
  * by not reading more requests (sp_link_pause).
  */
 #ifndef SP_SERVER_NET_LINK_H
@@ -30,12 +30,12 @@ enum sp_link_kind {
 };
 
 struct sp_link_ops {
-    /* One message, valid UTF-8, len bytes, writable in place, gone after return. text[len] may be
-     * written too (one byte of room). */
+    /* One message: len bytes of valid UTF-8, borrowed and writable. text[len] may be written, too.
+     */
     void (*message)(void *user, char *text, size_t len);
     /* A binary message that is not UTF-8: answered like malformed JSON, the link lives on. */
     void (*not_text)(void *user);
-    /* The queue was full and is not any more. */
+    /* The queue was full and has room again. */
     void (*drained)(void *user);
     /* The last call; the link is freed after it. why is for logs. */
     void (*closed)(void *user, const char *why);
@@ -46,39 +46,39 @@ struct sp_link_ops {
 char *sp_link_reserve(struct sp_link *l, size_t max);
 void sp_link_commit(struct sp_link *l, size_t len);
 
-/* A long message that is made while it is sent, so that it is never in memory as a whole. */
+/* A long message that is produced while it is sent, never in memory as a whole. */
 struct sp_link_source {
-    /* Writes the next bytes of the text, at least one and at most max, and says how many. */
+    /* Writes the next 1 to max bytes of the text, and returns how many. */
     size_t (*write)(struct sp_link_source *s, char *out, size_t max);
-    /* The last call: all was handed to the kernel, or the link is gone. It may free *s; neither
-     * call may use the link. */
+    /* The last call: all bytes are with the kernel, or the link is gone. May free *s; must not use
+     * the link, as write must not. */
     void (*done)(struct sp_link_source *s);
-    size_t left; /* all bytes of the text; counted down here */
+    size_t left; /* at first the length of the text; counted down by the link */
 
-    /* its own */
+    /* private */
     struct sp_link_source *next;
     size_t before; /* queued bytes that are sent first */
     bool is_begun;
 };
 
-/* Sends it in its turn, in fragments. Not between reserve and commit. */
+/* Queues the source behind earlier messages. Not between reserve and commit. */
 void sp_link_send(struct sp_link *l, struct sp_link_source *s);
 
 bool sp_link_is_full(const struct sp_link *l);
-size_t sp_link_queued(const struct sp_link *l); /* bytes, also those that are still to be made */
+size_t
+sp_link_queued(const struct sp_link *l); /* bytes, with those that sources still have to write */
 
-/* Stop and resume reading messages from the peer. What was received already waits. */
+/* Stops and resumes delivery. Messages received already wait. */
 void sp_link_pause(struct sp_link *l, bool is_paused);
 
-/* Ends the link after what is queued has been handed to the kernel or 2 s have passed; ops.closed
- * comes later, from the loop. Messages that arrive meanwhile are dropped. why: static text. */
+/* Ends the link once the queue is with the kernel, or after 2 s. ops.closed comes later, from the
+ * loop. Messages that arrive meanwhile are dropped. why: static text. */
 void sp_link_close(struct sp_link *l, const char *why);
 
-/* Pings now (WebSocket) and drops the link unless the peer gives a sign of life within 2 s. */
+/* Sends a ping (WebSocket), and drops the link if the peer is silent for 2 s. */
 void sp_link_challenge(struct sp_link *l);
 
-/* The peer has introduced itself: where its messages were bounded by SP_LINK_MAX_FIRST so far, they
- * may have the full size now. */
+/* The peer has introduced itself: lifts the bound of SP_LINK_MAX_FIRST on its messages. */
 void sp_link_widen(struct sp_link *l);
 
 enum sp_link_kind sp_link_kind(const struct sp_link *l);

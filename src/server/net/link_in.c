@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link_in: receives bytes and dispatches them by phase: HTTP requests and answers, frames, lines.
+ */
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -6,11 +9,11 @@
 #include "base/auto.h"
 #include "server/net/link_priv.h"
 
-#define AHEAD        (64U << 10) /* received while paused, to notice that the peer lives, or left */
-#define LINGER_BYTES (16U << 20) /* thrown away, so that the peer can read our last word */
-#define BUDGET       64          /* messages in one callback; then others have their turn */
+#define AHEAD        (64U << 10) /* received while paused, to see pongs and the end of the stream */
+#define LINGER_BYTES (16U << 20) /* dropped in LINGER, so that the peer can read our last bytes */
+#define BUDGET       64          /* messages in one callback; then other links have their turn */
 
-/* The answer to a close frame has the same status. */
+/* A close frame is answered with its own status. */
 static unsigned close_status(const struct sp_intake_event *ev)
 {
     if (ev->len == 0)
@@ -38,7 +41,7 @@ static void hear_event(struct sp_link *l, enum sp_intake_what what,
     case SP_INTAKE_BAD:
         sp_link_begin_close(l, ev->status, ev->why);
         break;
-    case SP_INTAKE_PONG: /* any byte was a sign of life */
+    case SP_INTAKE_PONG: /* receive() has noted that the peer is alive */
     case SP_INTAKE_MORE:
     case SP_INTAKE_HELD:
         break;
@@ -63,7 +66,7 @@ static void hear_messages(struct sp_link *l)
     }
 }
 
-static void refuse(struct sp_link *l, unsigned status)
+static void refuse_request(struct sp_link *l, unsigned status)
 {
     const struct sp_http_answer a = {.status = status};
     auto_buf struct sp_buf out = {0};
@@ -84,10 +87,10 @@ static void hear_request(struct sp_link *l)
     case SP_HTTP_MORE:
         return;
     case SP_HTTP_BAD:
-        refuse(l, 400);
+        refuse_request(l, 400);
         return;
     case SP_HTTP_TOO_BIG:
-        refuse(l, 431);
+        refuse_request(l, 431);
         return;
     case SP_HTTP_DONE:
         break;
@@ -102,7 +105,7 @@ static void hear_request(struct sp_link *l)
         sp_link_begin_close(l, 0, "request answered");
         return;
     }
-    if (l->phase == HTTP) /* else closed from within */
+    if (l->phase == HTTP) /* host.request may have closed the link */
         sp_link_begin_frames(l);
 }
 
@@ -123,7 +126,7 @@ void sp_link_begin_lines(struct sp_link *l)
         sp_link_drop(l, "refused");
         return;
     }
-    if (l->phase != SNIFF) /* closed from within */
+    if (l->phase != SNIFF) /* opened has closed the link */
         return;
     l->phase = LINES;
     l->intake.mode = SP_INTAKE_LINES;
@@ -171,7 +174,7 @@ static void hear_end(struct sp_link *l)
     sp_link_begin_close(l, 0, "closed by the peer");
 }
 
-/* Small ones are not counted: they are bounded by the number of links. */
+/* Small messages are not counted: the number of links bounds them. */
 void sp_link_count_unfinished(struct sp_link *l)
 {
     const size_t n = sp_intake_size(&l->intake);
@@ -181,7 +184,7 @@ void sp_link_count_unfinished(struct sp_link *l)
     l->unfinished = counted;
 }
 
-/* Closing the largest one lets the others finish; to stop reading could stop all of them. */
+/* Closing the largest link lets the others finish; not reading could block all of them. */
 static void close_largest(const struct sp_link_host *h)
 {
     struct sp_link *largest = NULL;
@@ -213,10 +216,10 @@ static void settle(struct sp_link *l)
     }
     bound_unfinished(l);
     if (sp_intake_is_idle(&l->intake))
-        sp_link_at_turn_end(l); /* which sees to it that it is given back */
+        sp_link_at_turn_end(l); /* sets the timer that frees the buffer */
 }
 
-/* Receives once: what does not fit waits in the kernel, which will say so again. */
+/* Receives once: epoll is level-triggered, and reports the rest again. */
 static void receive(struct sp_link *l)
 {
     size_t room;
@@ -242,13 +245,13 @@ static void receive(struct sp_link *l)
     settle(l);
 }
 
-/* While paused we still read a little, since a peer that left is to be noticed. */
+/* While paused a little is still read, to notice the end of the stream. */
 static bool wants_more(const struct sp_link *l)
 {
     return !l->is_paused || sp_intake_size(&l->intake) < AHEAD;
 }
 
-static void linger(struct sp_link *l)
+static void drop_input(struct sp_link *l)
 {
     const ssize_t n = recv(l->fd_in, l->host->scratch, SP_INTAKE_SCRATCH, MSG_DONTWAIT);
 
@@ -265,12 +268,12 @@ static void on_readable(struct sp_link *l, uint32_t events)
     const bool is_broken = (events & (EPOLLHUP | EPOLLERR)) != 0;
 
     if (l->phase == LINGER) {
-        linger(l);
+        drop_input(l);
     } else if (l->phase == CLOSING) {
         if (is_broken)
             sp_link_drop(l, l->why);
     } else if (l->again.is_queued) {
-        return; /* first what is here already */
+        return; /* process the received messages first */
     } else if (wants_more(l)) {
         receive(l);
     } else if (is_broken) {
@@ -291,7 +294,7 @@ void sp_link_on_in(struct sp_watch *w, uint32_t events)
         on_readable(l, events);
 }
 
-/* Goes on with what was left: messages above the budget, those of a pause, or a file to be read. */
+/* Continues with messages above the budget, those of a pause, or a regular file. */
 void sp_link_on_again(struct sp_deferred *d)
 {
     struct sp_link *l = SP_CONTAINER(d, struct sp_link, again);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link_out: queues and sends messages, sources, and control frames.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -7,10 +10,10 @@
 
 #include "server/net/link_priv.h"
 
-/* Enough for one send; while the kernel takes it, the same few pages are filled again and again. */
+/* Queued bytes that are sent at once, so that a fast reader keeps the same few pages in use. */
 #define SEND_AT_ONCE (64U << 10)
 
-/* A pipe has no flag against SIGPIPE, so the signal waits while we write, and is taken back. */
+/* A pipe has no MSG_NOSIGNAL: blocks SIGPIPE for the write, and consumes the one it raised. */
 static ssize_t write_quietly(int fd, const char *bytes, size_t size)
 {
     const struct timespec at_once = {0};
@@ -78,8 +81,7 @@ static bool make_piece(struct sp_link *l, struct sp_link_source *s)
     return true;
 }
 
-/* The answer to a ping does not wait for the end of a long message: it goes between two fragments.
- */
+/* A pong goes between two fragments of a long message. */
 static bool make_pong(struct sp_link *l)
 {
     l->has_pong = false;
@@ -88,7 +90,7 @@ static bool make_pong(struct sp_link *l)
 
 /* ---- sending ---- */
 
-/* The queue that the next bytes are in, and how many. NULL: no memory. */
+/* The queue with the next bytes to send, and their number. NULL: no memory. */
 static struct sp_outq *next_bytes(struct sp_link *l, size_t *ret_n)
 {
     struct sp_link_source *s = l->sources;
@@ -155,7 +157,7 @@ void sp_link_queue_control(struct sp_link *l, enum sp_ws_opcode opcode, const vo
     note_full(l);
 }
 
-/* A flood of pings must not fill memory: while the queue is full, only the newest is answered. */
+/* While the queue is full, only the newest ping is answered: pings must not fill memory. */
 void sp_link_answer_ping(struct sp_link *l, const char *payload, size_t n)
 {
     if (!sp_link_is_full(l)) {
@@ -184,7 +186,7 @@ void sp_link_tell_drained(struct sp_link *l)
 void sp_link_on_writable(struct sp_link *l)
 {
     l->is_blocked = false;
-    sp_link_heard(l); /* the queue moves, so somebody reads */
+    sp_link_heard(l); /* the peer has taken output */
     sp_link_flush(l);
     sp_link_tell_drained(l);
     sp_link_at_turn_end(l);
