@@ -98,15 +98,6 @@ static void finish(struct attach *a, int status)
         sp_loop_stop(a->loop);
 }
 
-/* The reader of our output is gone: end as a filter in a pipeline does. */
-static void close_out(struct attach_out *out)
-{
-    sp_loop_unwatch(out->attach->loop, &out->watch);
-    sp_buf_done(&out->queue);
-    sp_port_close(&out->port);
-    finish(out->attach, 128 + SIGPIPE);
-}
-
 static void on_writable(struct sp_watch *w, uint32_t events);
 
 /* Writes as much as the port takes. The server is not read while anything is queued. */
@@ -120,12 +111,17 @@ static void write_queue(struct attach_out *out)
         if (n > 0)
             sp_buf_drop(&out->queue, (size_t)n);
     }
-    if (n >= 0)
+    if (n == -EAGAIN && out->watch.fn == NULL &&
+        sp_loop_watch(a->loop, &out->watch, out->port.fd, EPOLLOUT, on_writable, NULL) < 0)
+        n = -EIO;
+    if (n != -EAGAIN)
         sp_loop_unwatch(a->loop, &out->watch);
-    else if (n != -EAGAIN ||
-             (out->watch.fn == NULL &&
-              sp_loop_watch(a->loop, &out->watch, out->port.fd, EPOLLOUT, on_writable, NULL) < 0))
-        close_out(out);
+    if (n < 0 && n != -EAGAIN) {
+        /* The reader of our output is gone: end as a filter in a pipeline does. */
+        sp_buf_done(&out->queue);
+        sp_port_close(&out->port);
+        finish(a, 128 + SIGPIPE);
+    }
     sp_client_pause(a->client, !is_drained(a));
     if (a->is_over && is_drained(a))
         sp_loop_stop(a->loop);
@@ -282,17 +278,6 @@ static void send_typed(struct attach *a)
         finish(a, SP_EXIT_FAILED);
 }
 
-/* The end of a person's input (Ctrl-D) is the end of the process's; that of a file or a pipe is
- * not: the process goes on, and so do we. */
-static void end_input(struct attach *a)
-{
-    const bool is_person = isatty(STDIN_FILENO) && !a->terminal.is_raw;
-
-    sp_stdin_close(&a->in);
-    a->ends_input = is_person && !a->proc->is_tty;
-    send_typed(a);
-}
-
 /* Keys before the detach key are sent; those behind it are dropped. */
 static void on_stdin(struct sp_stdin *in, ssize_t n)
 {
@@ -300,7 +285,11 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
     size_t typed = 0;
 
     if (n <= 0) {
-        end_input(a);
+        /* The end of a person's input (Ctrl-D) is the end of the process's; that of a file or a
+         * pipe is not: the process goes on, and so do we. */
+        a->ends_input = isatty(STDIN_FILENO) && !a->terminal.is_raw && !a->proc->is_tty;
+        sp_stdin_close(in);
+        send_typed(a);
         return;
     }
     for (; typed < (size_t)n; typed++) {
@@ -516,31 +505,26 @@ static void on_signal(struct sp_watch *w, uint32_t events)
     }
 }
 
-static int open_signals(struct attach *a, struct sp_err *e)
-{
-    static const int unless_ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, 0};
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGWINCH);
-    sigaddset(&set, SIGCONT);
-    const int r = sp_signals_open(&set, unless_ignored, &a->signals, e);
-    return r < 0 ? r : sp_loop_watch(a->loop, &a->on_signal, a->signals, EPOLLIN, on_signal, e);
-}
-
 /* ---- the command ---- */
 
 static int attach_until_over(struct attach *a, struct sp_err *e)
 {
     static const struct sp_observe_ops ops = {
         .notified = on_notified, .interrupted = on_interrupted, .back = on_back, .dead = on_dead};
+    static const int unless_ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, 0};
     uint64_t random[2];
+    sigset_t set;
 
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return sp_fail(e, SP_E_SYSTEM, errno, "get random bytes");
     (void)snprintf(a->write_tag, sizeof a->write_tag, "%016" PRIx64 "%016" PRIx64, random[0],
                    random[1]);
-    int r = open_signals(a, e);
+    sigemptyset(&set);
+    sigaddset(&set, SIGWINCH);
+    sigaddset(&set, SIGCONT);
+    int r = sp_signals_open(&set, unless_ignored, &a->signals, e);
+    if (r == 0)
+        r = sp_loop_watch(a->loop, &a->on_signal, a->signals, EPOLLIN, on_signal, e);
     if (r < 0)
         return r;
     for (int i = 0; i < 2; i++) {
@@ -659,12 +643,7 @@ static const struct sp_option option_table[] = {
     SP_OPT_END,
 };
 
-static int attach_main(int argc, char **argv)
-{
-    struct attach_options o = {.detach_key = ']' - '@'};
-
-    return sp_command_run(&sp_command_attach, argc, argv, &o, run_attach);
-}
+static const struct attach_options defaults = {.detach_key = ']' - '@'};
 
 const struct sp_cli_command sp_command_attach = {
     .name = "attach",
@@ -682,5 +661,7 @@ const struct sp_cli_command sp_command_attach = {
     .options = option_table,
     .missing = "which process?",
     .max_operands = 1,
-    .main = attach_main,
+    .values_size = sizeof(struct attach_options),
+    .defaults = &defaults,
+    .run = run_attach,
 };

@@ -472,13 +472,6 @@ static int run_doctor(void *values, char **operands)
     return f->tier == SP_TIER_CELL ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
-static int doctor_main(int argc, char **argv)
-{
-    struct doctor_options o = {0};
-
-    return sp_command_run(&sp_command_doctor, argc, argv, &o, run_doctor);
-}
-
 const struct sp_cli_command sp_command_doctor = {
     .name = "doctor",
     .summary = "say which sandbox layers this host has, and what to do about the rest",
@@ -489,5 +482,6 @@ const struct sp_cli_command sp_command_doctor = {
     .notes = "Exit status: 0 if every policy can be enforced (tier cell), 1 if not, 2 for a wrong\n"
              "command line.\n",
     .options = options,
-    .main = doctor_main,
+    .values_size = sizeof(struct doctor_options),
+    .run = run_doctor,
 };

@@ -640,13 +640,6 @@ static int run_exec(void *values, char **command)
     return status;
 }
 
-static int exec_main(int argc, char **argv)
-{
-    struct exec_options o = {0};
-
-    return sp_command_run(&sp_command_exec, argc, argv, &o, run_exec);
-}
-
 const struct sp_cli_command sp_command_exec = {
     .name = "exec",
     .summary = "run one command, here or on a server, with our own stdin and stdout",
@@ -665,5 +658,6 @@ const struct sp_cli_command sp_command_exec = {
     .missing = "no command",
     .max_operands = UINT_MAX,
     .usage_status = EXIT_OURS,
-    .main = exec_main,
+    .values_size = sizeof(struct exec_options),
+    .run = run_exec,
 };

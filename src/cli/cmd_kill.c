@@ -146,13 +146,6 @@ static int run_kill(void *values, char **operands)
     return status;
 }
 
-static int kill_main(int argc, char **argv)
-{
-    struct kill_options o = {0};
-
-    return sp_command_run(&sp_command_kill, argc, argv, &o, run_kill);
-}
-
 const struct sp_cli_command sp_command_kill = {
     .name = "kill",
     .summary = "end processes of a server",
@@ -167,5 +160,6 @@ const struct sp_cli_command sp_command_kill = {
     .options = options,
     .missing = "which process?",
     .max_operands = UINT_MAX,
-    .main = kill_main,
+    .values_size = sizeof(struct kill_options),
+    .run = run_kill,
 };

@@ -353,12 +353,7 @@ static int run_logs(void *values, char **operands)
     return status;
 }
 
-static int logs_main(int argc, char **argv)
-{
-    struct logs_options o = {.tail = UINT64_MAX};
-
-    return sp_command_run(&sp_command_logs, argc, argv, &o, run_logs);
-}
+static const struct logs_options defaults = {.tail = UINT64_MAX};
 
 const struct sp_cli_command sp_command_logs = {
     .name = "logs",
@@ -378,5 +373,7 @@ const struct sp_cli_command sp_command_logs = {
     .options = options,
     .missing = "which process?",
     .max_operands = 1,
-    .main = logs_main,
+    .values_size = sizeof(struct logs_options),
+    .defaults = &defaults,
+    .run = run_logs,
 };

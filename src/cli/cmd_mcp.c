@@ -473,22 +473,13 @@ static void open_snapshots(struct sp_mcp_server *s)
     (void)sp_snapshots_new(&o, &s->snapshots, NULL);
 }
 
-/* Option and key have been checked. */
-static enum sp_mcp_structured_output choose_output(const struct sp_mcp_server *s)
-{
-    const char *when = s->flags->structured_output != NULL ? s->flags->structured_output
-                                                           : s->config.mcp_structured_output;
-
-    return strcmp(when, "always") == 0  ? SP_MCP_OUTPUT_ALWAYS
-           : strcmp(when, "never") == 0 ? SP_MCP_OUTPUT_NEVER
-                                        : SP_MCP_OUTPUT_AUTO;
-}
-
 /* The tools, on top of everything that was opened before. */
 static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 {
     auto_free char *instructions = write_instructions(s, true);
     auto_free char *without_asking = write_instructions(s, false);
+    const char *output = s->flags->structured_output != NULL ? s->flags->structured_output
+                                                             : s->config.mcp_structured_output;
 
     if (instructions == NULL || without_asking == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the instructions");
@@ -526,7 +517,9 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
         .instructions_without_asking = without_asking,
         .is_remote = !s->place.is_local,
         .keeps_cancelled = s->flags->keeps_cancelled || s->config.mcp_keep_cancelled,
-        .structured_output = choose_output(s),
+        .structured_output = strcmp(output, "always") == 0  ? SP_MCP_OUTPUT_ALWAYS
+                             : strcmp(output, "never") == 0 ? SP_MCP_OUTPUT_NEVER
+                                                            : SP_MCP_OUTPUT_AUTO,
         .detached_ttl_ms = s->config.detached_ttl_s * 1000,
     };
     return sp_mcp_new(&o, &s->mcp, e);

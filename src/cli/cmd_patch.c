@@ -371,13 +371,6 @@ static int run_patch(void *values, char **operands)
     return is_open ? patch_here(text, &way) : run_confined(&way, text, &policy);
 }
 
-static int patch_main(int argc, char **argv)
-{
-    struct patch_options o = {0};
-
-    return sp_command_run(&sp_command_patch, argc, argv, &o, run_patch);
-}
-
 const struct sp_cli_command sp_command_patch = {
     .name = "patch",
     .summary = "apply a patch to files, confined",
@@ -392,7 +385,8 @@ const struct sp_cli_command sp_command_patch = {
     .options = options,
     .runs_program = true,
     .max_operands = UINT_MAX,
-    .main = patch_main,
+    .values_size = sizeof(struct patch_options),
+    .run = run_patch,
 };
 
 const struct sp_cli_command sp_command_patch_inside = {.name = "patch-inside",

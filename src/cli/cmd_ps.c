@@ -79,15 +79,6 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
            sp_buf_printf(out, "%s", p->command) && sp_buf_add(out, "", 1);
 }
 
-static size_t screen_width(void)
-{
-    struct winsize size;
-
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0
-               ? size.ws_col
-               : SIZE_MAX;
-}
-
 /* The first `width` characters of UTF-8. */
 static struct sp_str cut_at_width(struct sp_str s, size_t width)
 {
@@ -129,7 +120,10 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 static bool print_table(const struct sp_process_list *l)
 {
     auto_buf struct sp_buf text = {0};
-    const size_t screen = screen_width();
+    struct winsize size;
+    const bool has_width =
+        isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const size_t screen = has_width ? size.ws_col : SIZE_MAX;
     const int64_t now = (int64_t)sp_clock_unix_ms();
     const char *cells[COLUMNS];
     size_t widths[COLUMNS];
@@ -190,13 +184,6 @@ static int run_ps(void *values, char **operands)
     return status;
 }
 
-static int ps_main(int argc, char **argv)
-{
-    struct ps_options o = {0};
-
-    return sp_command_run(&sp_command_ps, argc, argv, &o, run_ps);
-}
-
 const struct sp_cli_command sp_command_ps = {
     .name = "ps",
     .summary = "list the processes of a server",
@@ -210,5 +197,6 @@ const struct sp_cli_command sp_command_ps = {
         "be reached.\n"
         "Example: sallyport ps --server ws://127.0.0.1:8765\n",
     .options = options,
-    .main = ps_main,
+    .values_size = sizeof(struct ps_options),
+    .run = run_ps,
 };

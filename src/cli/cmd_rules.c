@@ -213,15 +213,6 @@ static int read_configuration(const struct rules_options *o, struct configured *
     return sp_config_approvals(&ret->config, &want, &ret->approvals, e);
 }
 
-/* Silence would look like success. */
-static void report_no_files(const struct configured *c)
-{
-    (void)fprintf(stderr, "sallyport rules: there are no rules in /etc/sallyport/rules%s%s%s\n",
-                  c->config.home != NULL ? " or " : "",
-                  c->config.home != NULL ? c->config.home : "",
-                  c->config.home != NULL ? "/rules" : "");
-}
-
 static int test_configured(const struct rules_options *o)
 {
     auto_configured struct configured c = {0};
@@ -238,7 +229,11 @@ static int test_configured(const struct rules_options *o)
         files++;
     }
     if (files == 0 && sp_rules_are_complete(rules))
-        report_no_files(&c);
+        (void)fprintf(stderr, /* silence would look like success */
+                      "sallyport rules: there are no rules in /etc/sallyport/rules%s%s%s\n",
+                      c.config.home != NULL ? " or " : "",
+                      c.config.home != NULL ? c.config.home : "",
+                      c.config.home != NULL ? "/rules" : "");
     return sp_rules_are_complete(rules) ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 
@@ -385,24 +380,20 @@ static bool add_plain_requirement(struct sp_buf *out, const struct sp_requiremen
     return ok && sp_buf_add(out, "\n", 1);
 }
 
-/* The first segment is then the shell alone, and is judged, too. */
-static bool is_strange_shell(const struct explanation *ask, const struct sp_segments *s)
-{
-    return s->is_wrapper && !s->is_opaque &&
-           !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
-}
-
 /* The parts that rules are matched against. */
 static bool add_plain_segments(struct sp_buf *out, const struct explanation *ask,
                                const struct sp_segments *s)
 {
+    /* The first segment is then the shell alone, and is judged, too. */
+    const bool is_strange_shell = s->is_wrapper && !s->is_opaque &&
+                                  !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
     bool ok = sp_buf_printf(
         out, "Segments%s:\n",
         s->is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
 
     for (uint32_t i = 0; ok && i < s->count; i++)
         ok = sp_buf_add(out, "  ", 2) && add_plain_words(out, s->items[i]) &&
-             (i > 0 || !is_strange_shell(ask, s) ||
+             (i > 0 || !is_strange_shell ||
               sp_buf_add_str(out, SP_STR("  (a shell that is not in /bin or /usr/bin by its "
                                          "path: it is judged, too)"))) &&
              sp_buf_add(out, "\n", 1);

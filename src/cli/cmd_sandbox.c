@@ -345,13 +345,6 @@ static int run_sandbox(void *values, char **operands)
                                          : run_command(o, operands, cwd, &policy, &config);
 }
 
-static int sandbox_main(int argc, char **argv)
-{
-    struct sandbox_options o = {0};
-
-    return sp_command_run(&sp_command_sandbox, argc, argv, &o, run_sandbox);
-}
-
 const struct sp_cli_command sp_command_sandbox = {
     .name = "sandbox",
     .summary = "run one command under a policy, or show what the policy means",
@@ -368,5 +361,6 @@ const struct sp_cli_command sp_command_sandbox = {
     .runs_program = true,
     .max_operands = UINT_MAX,
     .usage_status = EXIT_OURS,
-    .main = sandbox_main,
+    .values_size = sizeof(struct sandbox_options),
+    .run = run_sandbox,
 };

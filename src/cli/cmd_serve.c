@@ -319,20 +319,6 @@ static int open_approvals(struct serve *s, const struct serve_options *o, struct
     return 0;
 }
 
-/* Files that decide what this and any other sallyport of the user may run. The audit log is among
- * them: a process that can read it can lock it, and all starts would wait. */
-static int find_own_places(struct serve *s, const struct serve_options *o, struct sp_err *e)
-{
-    const struct sp_own_places_ask ask = {
-        .config = s->approve == NULL ? NULL : &s->approve->config,
-        .rules = o->rules.items,
-        .approvers = o->approvers.items,
-        .token_file = o->auth.token_file,
-    };
-
-    return sp_own_places_find(&ask, &s->hidden_paths, e);
-}
-
 /* Listens last: a client that connects finds a complete server. */
 static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
@@ -354,8 +340,17 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     sp_host_detect(&s->rpc.host);
     if (r == 0)
         r = open_approvals(s, o, e);
-    if (r == 0)
-        r = find_own_places(s, o, e);
+    if (r < 0)
+        return r;
+    /* Files that decide what this and any other sallyport of the user may run. The audit log is
+     * among them: a process that can read it can lock it, and all starts would wait. */
+    const struct sp_own_places_ask own = {
+        .config = s->approve == NULL ? NULL : &s->approve->config,
+        .rules = o->rules.items,
+        .approvers = o->approvers.items,
+        .token_file = o->auth.token_file,
+    };
+    r = sp_own_places_find(&own, &s->hidden_paths, e);
     if (r < 0)
         return r;
 #ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
@@ -462,16 +457,11 @@ static int run_serve(void *values, char **operands)
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 
-static int serve_main(int argc, char **argv)
-{
-    struct serve_options o = {.listen = "ws://127.0.0.1:0",
-                              .max_connections = 1024,
-                              .max_processes = 10000,
-                              .session_ttl_s = 30,
-                              .closed_ttl_s = 30};
-
-    return sp_command_run(&sp_command_serve, argc, argv, &o, run_serve);
-}
+static const struct serve_options defaults = {.listen = "ws://127.0.0.1:0",
+                                              .max_connections = 1024,
+                                              .max_processes = 10000,
+                                              .session_ttl_s = 30,
+                                              .closed_ttl_s = 30};
 
 const struct sp_cli_command sp_command_serve = {
     .name = "serve",
@@ -483,5 +473,7 @@ const struct sp_cli_command sp_command_serve = {
     .notes = "SIGTERM, SIGINT and SIGHUP end the server and every process it runs; exit status 0.\n"
              "Example: sallyport serve --listen ws://127.0.0.1:8765 --log-level info\n",
     .options = options,
-    .main = serve_main,
+    .values_size = sizeof(struct serve_options),
+    .defaults = &defaults,
+    .run = run_serve,
 };

@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i]->name) == 0)
-            return commands[i]->main(argc - 2, argv + 2);
+            return sp_command_main(commands[i], argc - 2, argv + 2);
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
         (void)printf("sallyport %s\n", SP_VERSION);
         return SP_EXIT_OK;

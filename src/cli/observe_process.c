@@ -52,17 +52,6 @@ static int copy_plain(struct sp_str s, char **ret, struct sp_err *e)
     return copy_text((struct sp_str){b.data, b.len}, ret, e);
 }
 
-/* A file: URL of this host is shown as a path. */
-static int read_cwd(struct sp_str text, struct sp_listed *p, struct sp_err *e)
-{
-    auto_uri struct sp_uri uri = {0};
-    struct sp_err not_uri = {0};
-
-    if (sp_uri_read(text, &uri, &not_uri) < 0 || uri.path == NULL)
-        return copy_plain(text, &p->cwd, e);
-    return copy_plain(sp_str_of(uri.path), &p->cwd, e);
-}
-
 /* One word of a command line. The query of a URL may be a token. */
 static bool add_word(struct sp_buf *b, struct sp_str word)
 {
@@ -116,6 +105,8 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     struct sp_str id = {0};
     struct sp_str state = {0};
     struct sp_str cwd = {0};
+    auto_uri struct sp_uri uri = {0};
+    struct sp_err not_uri = {0};
     uint32_t argv = SP_JSON_NONE;
     int r = sp_json_type(j, at) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, at, "a map", e);
 
@@ -137,7 +128,9 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     if (r == 0)
         r = sp_json_need_str(j, at, "cwd", &cwd, e);
     if (r == 0)
-        r = read_cwd(cwd, p, e);
+        r = sp_uri_read(cwd, &uri, &not_uri) == 0 && uri.path != NULL
+                ? copy_plain(sp_str_of(uri.path), &p->cwd, e)
+                : copy_plain(cwd, &p->cwd, e); /* as it is, if it is no path of a file: URL */
     if (r == 0)
         r = sp_json_need_array(j, at, "argv", &argv, e);
     return r < 0 ? r : read_command(j, argv, p, e);

@@ -95,10 +95,17 @@ struct sp_cli_command {
     const struct sp_option *options;
     bool runs_program; /* options end at the first operand */
     unsigned max_operands;
-    const char *missing;                /* said if there is no operand; NULL: none is needed */
-    int usage_status;                   /* exit status of a wrong command line; 0: SP_EXIT_USAGE */
-    int (*main)(int argc, char **argv); /* arguments behind the name; returns the exit status */
+    const char *missing;  /* said if there is no operand; NULL: none is needed */
+    int usage_status;     /* exit status of a wrong command line; 0: SP_EXIT_USAGE */
+    size_t values_size;   /* of the struct that the tables fill */
+    const void *defaults; /* its first contents; NULL: zeros */
+    int (*run)(void *values, char **operands); /* returns the exit status */
+    /* Instead of `run`, for a command with subcommands: gets all arguments. */
+    int (*main)(int argc, char **argv);
 };
+
+/* Runs the command with the arguments behind its name. Returns the exit status. */
+int sp_command_main(const struct sp_cli_command *c, int argc, char **argv);
 
 /* Parses, and calls `run` with the values and the operands (NULL at the end). Returns the exit
  * status: that of `run`, 0 after --help, or that of a wrong command line, which has been reported.

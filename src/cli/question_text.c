@@ -130,22 +130,16 @@ static bool add_change(const struct page *out, const struct sp_patch_change *c)
            sp_patch_add_diff(&diff, c) && add_cut(out, c->full_path, sp_buf_str(&diff), true);
 }
 
-static bool add_changes(const struct page *out, const struct sp_approval_question *q)
-{
-    bool ok = true;
-
-    for (uint32_t i = 0; ok && q->changes != NULL && i < q->changes->count; i++)
-        ok = add_change(out, &q->changes->items[i]);
-    return ok;
-}
-
 static bool add_subject(const struct page *out, const struct sp_approval_question *q)
 {
     switch (q->kind) {
     case SP_QUESTION_PERMISSIONS:
         return q->additional == NULL || add_paths(out, q->additional);
     case SP_QUESTION_PATCH:
-        return add_changes(out, q);
+        for (uint32_t i = 0; q->changes != NULL && i < q->changes->count; i++)
+            if (!add_change(out, &q->changes->items[i]))
+                return false;
+        return true;
     case SP_QUESTION_NETWORK:
         return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
                add_line(out, "command:", q->asking_command);

@@ -20,20 +20,14 @@
 
 /* ---- the directory ---- */
 
-/* After sudo, XDG_RUNTIME_DIR may be another user's. */
-static bool is_own_directory(const char *path)
-{
-    struct stat st;
-
-    return path != NULL && path[0] == '/' && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
-           st.st_uid == geteuid();
-}
-
 static void name_directory(char *ret, size_t size)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
+    struct stat st;
 
-    if (is_own_directory(xdg))
+    /* After sudo, XDG_RUNTIME_DIR may be another user's. */
+    if (xdg != NULL && xdg[0] == '/' && stat(xdg, &st) == 0 && S_ISDIR(st.st_mode) &&
+        st.st_uid == geteuid())
         (void)snprintf(ret, size, "%s/sallyport", xdg);
     else
         sp_runtime_dir(ret, size);

@@ -47,6 +47,20 @@ class CommandLine(Case):
         self.assertEqual(self.program('no-such-command').returncode, 2)
         self.assertEqual(self.program().returncode, 2)
 
+    @ours_only
+    def test_every_command_reads_its_options_alike(self):
+        for args, says in ((['serve', '--max-conn', 'x'], 'serve: --max-connections: `x` is not a number from 1 to 1000000 (see --help)'),
+                           (['serve', '--log-format=xml'], 'serve: --log-format: `xml` is not human or json (see --help)'),
+                           (['serve'] + ['--allow-host', 'a'] * 17, 'serve: --allow-host: at most 16 times'),
+                           (['serve', '--max-', '1'], "serve: option '--max-' is ambiguous; possibilities: '--max-connections' '--max-processes'"),
+                           (['mcp', '--structured-output', 'no'], 'mcp: --structured-output: `no` is not auto, always or never (see --help)'),
+                           (['attach', 'p', '--detach-key', 'x'], 'attach: --detach-key: `x` is not a key such as C-] or C-a (see --help)'),
+                           (['logs'], 'logs: which process? (see --help)'),
+                           (['ps', 'p'], 'ps: unexpected argument `p` (see --help)'),
+                           (['doctor', '--json=x'], "doctor: option '--json' doesn't allow an argument")):
+            run = self.program(*args)
+            self.assertEqual((run.returncode, run.stdout, run.stderr.decode()), (2, b'', 'sallyport %s\n' % says), args)
+
     def test_bad_flags_exit_with_2(self):
         for args in (['--no-such-flag'], ['--concurrent-requests', '0'], ['--concurrent-requests', '-1'],
                      ['--concurrent-requests', 'x'], ['--concurrent-requests', ''], ['--concurrent-requests'],
