@@ -52,6 +52,15 @@ static inline bool sp_str_has_nul(struct sp_str s)
     return s.n != 0 && memchr(s.p, 0, s.n) != NULL;
 }
 
+/* The value of a hexadecimal digit in either case; -1: c is none. */
+static inline int sp_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 /* Whole text, decimal digits only, no sign, at most max. false: *ret untouched. */
 bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret);
 

@@ -118,3 +118,58 @@ bool sp_utf8_add_lossy(struct sp_buf *out, struct sp_str s)
     }
     return true;
 }
+
+size_t sp_utf8_encode(uint32_t c, char out[4])
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    const size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)((n == 2 ? 0xC0 : n == 3 ? 0xE0 : 0xF0) | c);
+    return n;
+}
+
+/* ---- white space ---- */
+
+size_t sp_utf8_space_at(struct sp_str s)
+{
+    const unsigned char *p = (const unsigned char *)s.p;
+
+    if (s.n >= 1 && (p[0] == ' ' || (p[0] >= 0x09 && p[0] <= 0x0D)))
+        return 1;
+    if (s.n >= 2 && p[0] == 0xC2) /* U+0085, U+00A0 */
+        return p[1] == 0x85 || p[1] == 0xA0 ? 2 : 0;
+    if (s.n < 3)
+        return 0;
+    if (p[0] == 0xE1) /* U+1680 */
+        return p[1] == 0x9A && p[2] == 0x80 ? 3 : 0;
+    if (p[0] == 0xE2 && p[1] == 0x80) /* U+2000 to U+200A, U+2028, U+2029, U+202F */
+        return p[2] <= 0x8A || p[2] == 0xA8 || p[2] == 0xA9 || p[2] == 0xAF ? 3 : 0;
+    if (p[0] == 0xE2) /* U+205F */
+        return p[1] == 0x81 && p[2] == 0x9F ? 3 : 0;
+    return p[0] == 0xE3 && p[1] == 0x80 && p[2] == 0x80 ? 3 : 0; /* U+3000 */
+}
+
+struct sp_str sp_utf8_trim_end(struct sp_str s)
+{
+    for (size_t n = 1; n <= 3 && n <= s.n;) {
+        if (sp_utf8_space_at((struct sp_str){s.p + s.n - n, n}) == n) {
+            s.n -= n;
+            n = 1;
+        } else {
+            n++;
+        }
+    }
+    return s;
+}
+
+struct sp_str sp_utf8_trim(struct sp_str s)
+{
+    s = sp_utf8_trim_end(s);
+    for (size_t n; s.n > 0 && (n = sp_utf8_space_at(s)) != 0;)
+        s = (struct sp_str){s.p + n, s.n - n};
+    return s;
+}
