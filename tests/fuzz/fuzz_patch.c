@@ -17,10 +17,10 @@ static bool is_alike(int level, struct sp_str a, struct sp_str b)
     if (level == 0)
         return sp_str_eq(a, b);
     if (level == 1)
-        return sp_str_eq(sp_patch_trim_end(a), sp_patch_trim_end(b));
+        return sp_str_eq(sp_utf8_trim_end(a), sp_utf8_trim_end(b));
     if (level == 2)
-        return sp_str_eq(sp_patch_trim(a), sp_patch_trim(b));
-    CHECK(sp_patch_add_folded(&x, sp_patch_trim(a)) && sp_patch_add_folded(&y, sp_patch_trim(b)));
+        return sp_str_eq(sp_utf8_trim(a), sp_utf8_trim(b));
+    CHECK(sp_patch_add_folded(&x, sp_utf8_trim(a)) && sp_patch_add_folded(&y, sp_utf8_trim(b)));
     return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
 }
 

@@ -12,52 +12,7 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 
-/* ---- white space, folding, lines ---- */
-
-/* The length of the Unicode white space character at the front of text; 0: none. */
-static size_t space_at(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)text;
-
-    if (n >= 1 && (p[0] == ' ' || (p[0] >= 0x09 && p[0] <= 0x0D)))
-        return 1;
-    if (n >= 2 && p[0] == 0xC2)
-        return p[1] == 0x85 || p[1] == 0xA0 ? 2 : 0;
-    if (n < 3)
-        return 0;
-    if (p[0] == 0xE1)
-        return p[1] == 0x9A && p[2] == 0x80 ? 3 : 0;
-    if (p[0] == 0xE2 && p[1] == 0x80)
-        return p[2] <= 0x8A || p[2] == 0xA8 || p[2] == 0xA9 || p[2] == 0xAF ? 3 : 0;
-    if (p[0] == 0xE2)
-        return p[1] == 0x81 && p[2] == 0x9F ? 3 : 0;
-    return p[0] == 0xE3 && p[1] == 0x80 && p[2] == 0x80 ? 3 : 0;
-}
-
-static size_t space_before(struct sp_str s)
-{
-    for (size_t n = 1; n <= 3 && n <= s.n; n++)
-        if (space_at(s.p + s.n - n, n) == n)
-            return n;
-    return 0;
-}
-
-struct sp_str sp_patch_trim_end(struct sp_str s)
-{
-    for (size_t n; (n = space_before(s)) != 0;)
-        s.n -= n;
-    return s;
-}
-
-struct sp_str sp_patch_trim(struct sp_str s)
-{
-    s = sp_patch_trim_end(s);
-    for (size_t n; s.n > 0 && (n = space_at(s.p, s.n)) != 0;) {
-        s.p += n;
-        s.n -= n;
-    }
-    return s;
-}
+/* ---- folding and lines ---- */
 
 /* The ASCII form of a typographic dash, quote or space; *ret_len is its length in bytes. 0:
  * keep. */
@@ -281,7 +236,7 @@ static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, st
     if (r->state == STARTED && sp_str_skip_prefix(&rest, SP_STR("*** Environment ID:"))) {
         if (r->environment_id.p != NULL)
             return invalid(e, "apply_patch environment_id cannot be specified more than once");
-        rest = sp_patch_trim(rest);
+        rest = sp_utf8_trim(rest);
         if (rest.n == 0)
             return invalid(e, "apply_patch environment_id cannot be empty");
         r->environment_id = rest;
@@ -334,7 +289,7 @@ static bool take_change(struct reader *r, struct sp_str line)
 
 static int take_update(struct reader *r, struct sp_str line, struct sp_err *e)
 {
-    const struct sp_str end_trimmed = sp_patch_trim_end(line);
+    const struct sp_str end_trimmed = sp_utf8_trim_end(line);
     struct sp_str context = end_trimmed;
     struct sp_str path = end_trimmed;
     const bool is_bare = sp_str_eq(end_trimmed, SP_STR("@@"));
@@ -382,7 +337,7 @@ static bool take_added(struct reader *r, struct sp_str line)
 
 static int take_line(struct reader *r, struct sp_str line, bool is_last, struct sp_err *e)
 {
-    const struct sp_str trimmed = sp_patch_trim(line);
+    const struct sp_str trimmed = sp_utf8_trim(line);
     bool is_taken = false;
     int ret;
 
@@ -395,7 +350,7 @@ static int take_line(struct reader *r, struct sp_str line, bool is_last, struct 
                    ? 0
                    : invalid(e, "The last line of the patch must be '*** End Patch'");
     case IN_UPDATE:
-        ret = take_header(r, sp_patch_trim_end(line), &is_taken, e);
+        ret = take_header(r, sp_utf8_trim_end(line), &is_taken, e);
         return ret < 0 || is_taken ? ret : take_update(r, line, e);
     case STARTED:
     case IN_DELETE:
@@ -427,9 +382,9 @@ static struct sp_str last_line(struct sp_str text)
 
 static int check_borders(struct sp_str text, struct sp_err *e)
 {
-    if (!sp_str_eq(sp_patch_trim(first_line(text)), begin_marker))
+    if (!sp_str_eq(sp_utf8_trim(first_line(text)), begin_marker))
         return invalid(e, "The first line of the patch must be '*** Begin Patch'");
-    if (!sp_str_eq(sp_patch_trim(last_line(text)), end_marker))
+    if (!sp_str_eq(sp_utf8_trim(last_line(text)), end_marker))
         return invalid(e, "The last line of the patch must be '*** End Patch'");
     return 0;
 }
@@ -469,7 +424,7 @@ static int find_body(struct sp_str text, struct sp_str *ret, struct sp_err *e)
     struct sp_str inner;
     int r;
 
-    *ret = sp_patch_trim(text);
+    *ret = sp_utf8_trim(text);
     r = check_borders(*ret, e);
     if (r < 0 && is_wrapped(*ret, &inner)) {
         *ret = inner;
@@ -510,7 +465,7 @@ static int read_lines(struct reader *r, struct sp_str text, struct sp_err *e)
         r->line++;
         /* In an update an indented line is context, but the end marker may be indented. */
         if (text.n == 0 && r->state == IN_UPDATE)
-            line = sp_patch_trim(line);
+            line = sp_utf8_trim(line);
         ret = take_line(r, line, text.n == 0, e);
     }
     return ret;

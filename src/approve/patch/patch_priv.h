@@ -30,9 +30,6 @@ struct sp_patch_store {
 
 /* ---- text (patch_parse.c) ---- */
 
-/* Unicode white space. The text must be UTF-8. */
-struct sp_str sp_patch_trim(struct sp_str s);
-struct sp_str sp_patch_trim_end(struct sp_str s);
 /* Appends s with typographic dashes, quotes and spaces as ASCII. false: out of memory. */
 bool sp_patch_add_folded(struct sp_buf *out, struct sp_str s);
 /* At most max bytes of s, cut between characters. */

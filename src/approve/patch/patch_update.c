@@ -16,7 +16,9 @@
 
 #include "approve/patch/patch_priv.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "base/hash.h"
+#include "base/utf8.h"
 
 /* ---- where a run of lines is in a file ---- */
 
@@ -38,9 +40,9 @@ static bool is_same(struct sp_hash a, struct sp_hash b)
 static bool make_key(struct sp_patch_lines *l, int level, struct sp_str line, struct sp_hash *ret)
 {
     if (level == 1)
-        line = sp_patch_trim_end(line);
+        line = sp_utf8_trim_end(line);
     if (level >= 2)
-        line = sp_patch_trim(line);
+        line = sp_utf8_trim(line);
     if (level == 3) {
         l->scratch.len = 0;
         if (!sp_patch_add_folded(&l->scratch, line))
@@ -285,15 +287,8 @@ static int read_lines(struct update *u, struct sp_err *e)
 
 static bool add_edit(struct update *u, struct edit edit)
 {
-    if (u->edit_count == u->edit_cap) {
-        const uint32_t cap = u->edit_cap == 0 ? 8 : u->edit_cap * 2;
-        struct edit *more = realloc(u->edits, cap * sizeof *more);
-
-        if (more == NULL)
-            return false;
-        u->edits = more;
-        u->edit_cap = cap;
-    }
+    if (!SP_GROW(u->edits, u->edit_count, u->edit_cap))
+        return false;
     edit.order = u->edit_count;
     u->edits[u->edit_count++] = edit;
     return true;

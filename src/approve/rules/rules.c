@@ -1,11 +1,174 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules: makers, and the sets that they make. */
+/*
+ * rules: parts, makers, and the immutable sets that they make.
+ *
+ * A text becomes a part. A maker is a list of parts; a set is such a list with an index over it.
+ * Parts are reference-counted and shared between sets, so a set with one more amendment costs one
+ * part and a new index.
+ */
 #include "approve/rules/rules.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "approve/rules/rules_set.h"
+#include "approve/rules/rules_priv.h"
+#include "base/auto.h"
+#include "base/grow.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/sha.h"
+
+#define FIRST_CAP 16
+
+/* ---- the table: open addressing, at most three quarters full ---- */
+
+/* The slot of the key, or the free slot where it belongs. cap is a power of two. */
+static struct sp_rules_slot *slot_of(struct sp_rules_slot *slots, uint32_t cap, struct sp_str key)
+{
+    uint32_t i = (uint32_t)sp_hash(key).a & (cap - 1);
+
+    while (slots[i].key.p != NULL && !sp_str_eq(slots[i].key, key))
+        i = (i + 1) & (cap - 1);
+    return &slots[i];
+}
+
+uint32_t sp_rules_find(const struct sp_rules_table *t, struct sp_str key)
+{
+    if (t->count == 0)
+        return SP_RULES_NONE;
+    const struct sp_rules_slot *s = slot_of(t->slots, t->cap, key);
+    return s->key.p == NULL ? SP_RULES_NONE : s->value;
+}
+
+static bool grow_table(struct sp_rules_table *t)
+{
+    const uint32_t cap = t->cap == 0 ? FIRST_CAP : t->cap * 2;
+    struct sp_rules_slot *slots = calloc(cap, sizeof *slots);
+
+    if (slots == NULL)
+        return false;
+    for (uint32_t i = 0; i < t->cap; i++)
+        if (t->slots[i].key.p != NULL)
+            *slot_of(slots, cap, t->slots[i].key) = t->slots[i];
+    free(t->slots);
+    t->slots = slots;
+    t->cap = cap;
+    return true;
+}
+
+uint32_t *sp_rules_put(struct sp_rules_table *t, struct sp_str key, uint32_t value)
+{
+    if (key.p == NULL)
+        key.p = "";
+    if (t->count + 1 > t->cap / 4 * 3 && !grow_table(t))
+        return NULL;
+    struct sp_rules_slot *s = slot_of(t->slots, t->cap, key);
+    if (s->key.p == NULL) {
+        *s = (struct sp_rules_slot){key, value};
+        t->count++;
+    }
+    return &s->value;
+}
+
+void sp_rules_table_done(struct sp_rules_table *t)
+{
+    free(t->slots);
+    *t = (struct sp_rules_table){0};
+}
+
+/* ---- host executables ---- */
+
+bool sp_rules_hosts_add(struct sp_rules_hosts *h, const struct sp_rules_part *p)
+{
+    for (uint32_t i = 0; i < p->host_count; i++) {
+        const uint32_t *number = sp_rules_put(&h->table, p->hosts[i].name, h->table.count);
+
+        if (number == NULL || (*number >= h->cap && !SP_GROW(h->items, *number, h->cap)))
+            return false;
+        h->items[*number] = &p->hosts[i];
+    }
+    return true;
+}
+
+void sp_rules_hosts_done(struct sp_rules_hosts *h)
+{
+    sp_rules_table_done(&h->table);
+    free(h->items);
+    *h = (struct sp_rules_hosts){0};
+}
+
+bool sp_rules_hosts_allow(const struct sp_rules_hosts *h, struct sp_str path)
+{
+    const uint32_t number = sp_rules_find(&h->table, sp_rules_base_name(path));
+
+    if (number == SP_RULES_NONE)
+        return true;
+    const struct sp_host_executable *one = h->items[number];
+    for (uint32_t i = 0; i < one->count; i++)
+        if (sp_str_eq(one->paths[i], path))
+            return true;
+    return false;
+}
+
+/* ---- parts ---- */
+
+struct sp_rules_part *sp_rules_part_new(const char *name)
+{
+    struct sp_rules_part *p = calloc(1, sizeof *p);
+
+    if (p == NULL)
+        return NULL;
+    p->refs = 1;
+    p->name = strdup(name);
+    if (p->name == NULL) {
+        free(p);
+        return NULL;
+    }
+    return p;
+}
+
+bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path)
+{
+    auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+    if (path[0] != '/' && here == NULL)
+        return false;
+    if (asprintf(&p->file, "%s%s%s", here == NULL ? "" : here, here == NULL ? "" : "/", path) < 0)
+        p->file = NULL;
+    return p->file != NULL;
+}
+
+void sp_rules_part_unref(struct sp_rules_part *p)
+{
+    if (p == NULL || --p->refs > 0)
+        return;
+    sp_arena_done(&p->arena);
+    free(p->name);
+    free(p->file);
+    free(p->rules);
+    free(p->hosts);
+    free(p->network);
+    free(p);
+}
+
+bool sp_rules_parts_add(struct sp_rules_parts *l, struct sp_rules_part *p)
+{
+    if (!SP_GROW(l->items, l->count, l->cap))
+        return false;
+    p->refs++;
+    l->items[l->count++] = p;
+    return true;
+}
+
+void sp_rules_parts_done(struct sp_rules_parts *l)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        sp_rules_part_unref(l->items[i]);
+    free(l->items);
+    *l = (struct sp_rules_parts){0};
+}
 
 const char *sp_verdict_name(enum sp_verdict v)
 {
@@ -51,7 +214,7 @@ int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str 
     return r < 0 ? r : add_part(m, p, e);
 }
 
-/* A rule that allows these words, as an array of elements in the part's memory. */
+/* Gives the part one rule that allows these words. */
 static bool allow_prefix(struct sp_rules_part *p, struct sp_words prefix)
 {
     struct sp_rules_element *rest = sp_arena_new(&p->arena, prefix.count * sizeof *rest);
@@ -142,16 +305,6 @@ bool sp_rules_allowing_file(const struct sp_rules *r, uint32_t index, const char
 
 /* ---- making the index ---- */
 
-static bool number_word(struct sp_rules *r, struct sp_str word, uint32_t *ret)
-{
-    const uint32_t *number = sp_rules_put(&r->words, word, r->words.count);
-
-    if (number == NULL)
-        return false;
-    *ret = *number;
-    return true;
-}
-
 static const struct sp_set_element *number_rest(struct sp_rules *r,
                                                 const struct sp_prefix_rule *rule)
 {
@@ -162,9 +315,13 @@ static const struct sp_set_element *number_rest(struct sp_rules *r,
         uint32_t *numbers = sp_arena_new(&r->arena, x->count * sizeof *numbers);
 
         rest[i] = (struct sp_set_element){x, numbers};
-        for (uint32_t n = 0; numbers != NULL && n < x->count; n++)
-            if (!number_word(r, x->words[n], &numbers[n]))
+        for (uint32_t n = 0; numbers != NULL && n < x->count; n++) {
+            const uint32_t *number = sp_rules_put(&r->words, x->words[n], r->words.count);
+
+            if (number == NULL)
                 return NULL;
+            numbers[n] = *number;
+        }
         if (numbers == NULL)
             return NULL;
     }
@@ -176,7 +333,7 @@ static struct sp_set_layer *layer_of(struct sp_rules *r, const struct sp_rules_p
     return &r->layers[p->is_managed ? SP_SET_MANAGED : SP_SET_OPEN];
 }
 
-/* First the programs and how many rules each has. */
+/* Pass 1: enter every first word into the table of its layer. */
 static bool count_programs(struct sp_rules *r)
 {
     for (uint32_t i = 0; i < r->parts.count; i++) {
@@ -193,6 +350,7 @@ static bool count_programs(struct sp_rules *r)
     return true;
 }
 
+/* Pass 2: count the rules of each program, and give it a range of the rules array. */
 static bool place_programs(struct sp_rules *r)
 {
     for (int i = 0; i < SP_SET_LAYERS; i++) {
@@ -216,7 +374,7 @@ static bool place_programs(struct sp_rules *r)
         for (uint32_t n = 0; n < l->programs.count; n++) {
             l->items[n].first = first;
             first += l->items[n].count;
-            l->items[n].count = 0; /* counts again as they are filled */
+            l->items[n].count = 0; /* fill_programs counts again */
         }
         l->rules = sp_arena_new(&r->arena, (first + 1) * sizeof *l->rules);
         if (l->rules == NULL)
@@ -225,6 +383,7 @@ static bool place_programs(struct sp_rules *r)
     return true;
 }
 
+/* Pass 3: fill the ranges, in the order of the parts. */
 static bool fill_programs(struct sp_rules *r, const struct sp_rules_part *p)
 {
     const struct sp_set_layer *l = layer_of(r, p);
@@ -234,7 +393,7 @@ static bool fill_programs(struct sp_rules *r, const struct sp_rules_part *p)
         const struct sp_prefix_rule *say = &p->rules[n];
         struct sp_set_program *program = &l->items[sp_rules_find(&l->programs, say->first)];
 
-        if (n == 0 || say->rest != p->rules[n - 1].rest) /* rules of one call share it */
+        if (n == 0 || say->rest != p->rules[n - 1].rest) /* rules of one call share their rest */
             rest = number_rest(r, say);
         if (rest == NULL)
             return false;
@@ -265,41 +424,205 @@ struct sp_rules *sp_rules_make(const struct sp_rules_maker *m)
     return NULL;
 }
 
-struct sp_rules_part *sp_rules_find_part(const struct sp_rules *r, const char *name)
+/* ---- sets that extend others ---- */
+
+static bool copy_parts(struct sp_rules_maker *m, const struct sp_rules *from, bool amendments_only)
 {
-    for (uint32_t i = 0; i < r->parts.count; i++)
-        if (!r->parts.items[i]->is_amendment && strcmp(r->parts.items[i]->name, name) == 0)
-            return r->parts.items[i];
-    return NULL;
+    bool is_good = true;
+
+    for (uint32_t i = 0; from != NULL && is_good && i < from->parts.count; i++)
+        if (!amendments_only || from->parts.items[i]->is_amendment)
+            is_good = sp_rules_parts_add(&m->parts, from->parts.items[i]);
+    return is_good;
 }
 
-uint32_t sp_rules_part_count(const struct sp_rules *r)
+/* The set of the maker, whose parts are released; NULL with "DOING: out of memory". */
+static struct sp_rules *make_set(struct sp_rules_maker *m, bool is_good, const char *doing,
+                                 struct sp_err *e)
 {
-    return r->parts.count;
+    struct sp_rules *made = is_good ? sp_rules_make(m) : NULL;
+
+    if (made == NULL)
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "%s", doing);
+    sp_rules_parts_done(&m->parts);
+    return made;
 }
 
-struct sp_rules_part *sp_rules_part_at(const struct sp_rules *r, uint32_t index)
+/* Whether a rule allows exactly this prefix. */
+static bool allows_exactly(const struct sp_rules *r, struct sp_words words)
 {
-    return r->parts.items[index];
+    for (int l = 0; words.count > 0 && l < SP_SET_LAYERS; l++) {
+        const struct sp_set_layer *layer = &r->layers[l];
+        const uint32_t number = sp_rules_find(&layer->programs, words.items[0]);
+
+        for (uint32_t i = 0; number != SP_RULES_NONE && i < layer->items[number].count; i++) {
+            const struct sp_prefix_rule *rule = layer->rules[layer->items[number].first + i].say;
+            bool is_same = rule->verdict == SP_VERDICT_ALLOW && rule->rest_count + 1 == words.count;
+
+            for (uint32_t k = 0; is_same && k < rule->rest_count; k++)
+                is_same = sp_rules_element_has(&rule->rest[k], words.items[k + 1]);
+            if (is_same)
+                return true;
+        }
+    }
+    return false;
 }
 
 struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
-    struct sp_rules *extended = NULL;
+
+    if (r != NULL && allows_exactly(r, prefix))
+        return sp_rules_ref(r);
+    const bool is_good = copy_parts(&m, r, false);
+    if (is_good && sp_rules_add_prefix(&m, prefix, e) < 0) {
+        sp_rules_parts_done(&m.parts);
+        return NULL;
+    }
+    return make_set(&m, is_good, "add a rule", e);
+}
+
+struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
+                                       struct sp_str protocol, bool allows, struct sp_err *e)
+{
+    struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
+    auto_buf struct sp_buf line = {0};
+
+    if (sp_rules_add_network_line(&line, host, protocol, allows, e) < 0)
+        return NULL;
+    const bool is_good = copy_parts(&m, r, false);
+    if (is_good && sp_rules_add_text(&m, "amendment", sp_buf_str(&line), e) < 0) {
+        sp_rules_parts_done(&m.parts);
+        return NULL;
+    }
+    if (is_good)
+        m.parts.items[m.parts.count - 1]->is_amendment = true;
+    return make_set(&m, is_good, "add a rule", e);
+}
+
+struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_rules *from,
+                                          struct sp_err *e)
+{
+    struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
+    bool has_amendment = false;
+
+    for (uint32_t i = 0; from != NULL && i < from->parts.count; i++)
+        has_amendment |= from->parts.items[i]->is_amendment;
+    if (r != NULL && !has_amendment)
+        return sp_rules_ref(r);
+    const bool is_good = copy_parts(&m, r, false) && copy_parts(&m, from, true);
+    return make_set(&m, is_good, "read rules again", e);
+}
+
+struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_err *e)
+{
+    struct sp_rules_maker m = {.is_incomplete = true};
+
+    if (r != NULL && !r->is_complete)
+        return sp_rules_ref(r);
+    const bool is_good = copy_parts(&m, r, false);
+    return make_set(&m, is_good, "read rules again", e);
+}
+
+/* ---- the fingerprint of the managed rules: a digest over their sorted lines ---- */
+
+struct lines {
+    struct sp_str *items; /* each from malloc */
+    uint32_t count, cap;
+};
+
+/* Takes the buffer over as one line. */
+static bool take_line(struct lines *l, struct sp_buf *line)
+{
+    if (!SP_GROW(l->items, l->count, l->cap))
+        return false;
+    l->items[l->count++] = (struct sp_str){line->data, line->len};
+    *line = (struct sp_buf){0};
+    return true;
+}
+
+static bool add_words(struct sp_buf *out, const struct sp_rules_element *x)
+{
+    bool is_good = sp_buf_add(out, "[", 1);
+
+    for (uint32_t i = 0; is_good && i < x->count; i++)
+        is_good = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, x->words[i]);
+    return is_good && sp_buf_add(out, "]", 1);
+}
+
+static bool add_part_lines(struct lines *l, const struct sp_rules_part *p)
+{
     bool is_good = true;
 
-    if (r != NULL && sp_rules_do_allow(r, prefix))
-        return sp_rules_ref(r);
-    for (uint32_t i = 0; r != NULL && is_good && i < r->parts.count; i++)
-        is_good = sp_rules_parts_add(&m.parts, r->parts.items[i]);
-    if (!is_good)
-        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
-    else if (sp_rules_add_prefix(&m, prefix, e) == 0) {
-        extended = sp_rules_make(&m);
-        if (extended == NULL)
-            (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+    for (uint32_t i = 0; is_good && i < p->rule_count; i++) {
+        const struct sp_prefix_rule *rule = &p->rules[i];
+        const struct sp_rules_element first = {&rule->first, 1};
+        auto_buf struct sp_buf line = {0};
+
+        is_good = sp_buf_printf(&line, "prefix %s ", sp_verdict_name(rule->verdict)) &&
+                  add_words(&line, &first);
+        for (uint32_t k = 0; is_good && k < rule->rest_count; k++)
+            is_good = add_words(&line, &rule->rest[k]);
+        is_good = is_good && take_line(l, &line);
     }
-    sp_rules_parts_done(&m.parts);
-    return extended;
+    for (uint32_t i = 0; is_good && i < p->network_count; i++) {
+        const struct sp_network_rule *rule = &p->network[i];
+        auto_buf struct sp_buf line = {0};
+
+        is_good = sp_buf_printf(&line, "network " SP_STR_FMT " " SP_STR_FMT " ",
+                                SP_STR_ARG(rule->decision), SP_STR_ARG(rule->protocol)) &&
+                  sp_json_add_str(&line, rule->host) && take_line(l, &line);
+    }
+    for (uint32_t i = 0; is_good && i < p->host_count; i++) {
+        const struct sp_rules_element paths = {p->hosts[i].paths, p->hosts[i].count};
+        auto_buf struct sp_buf line = {0};
+
+        is_good = sp_buf_add_str(&line, SP_STR("host ")) &&
+                  sp_json_add_str(&line, p->hosts[i].name) && add_words(&line, &paths) &&
+                  take_line(l, &line);
+    }
+    return is_good;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct sp_str *x = a;
+    const struct sp_str *y = b;
+    const int r = memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
+
+    return r != 0 ? r : (x->n > y->n) - (x->n < y->n);
+}
+
+static bool add_digest(struct sp_buf *out, struct lines *l)
+{
+    auto_buf struct sp_buf all = {0};
+    uint8_t digest[32];
+    bool is_good = true;
+
+    if (l->count == 0)
+        return true;
+    qsort(l->items, l->count, sizeof *l->items, by_bytes);
+    for (uint32_t i = 0; is_good && i < l->count; i++)
+        is_good = sp_buf_add_str(&all, l->items[i]) && sp_buf_add(&all, "\n", 1);
+    if (!is_good)
+        return false;
+    sp_sha256(sp_buf_str(&all), digest);
+    for (size_t i = 0; is_good && i < sizeof digest; i++)
+        is_good = sp_buf_printf(out, "%02x", digest[i]);
+    return is_good;
+}
+
+bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r)
+{
+    struct lines l = {0};
+    bool is_good = true;
+
+    for (uint32_t i = 0; r != NULL && is_good && i < r->parts.count; i++)
+        if (r->parts.items[i]->is_managed)
+            is_good = add_part_lines(&l, r->parts.items[i]);
+    is_good = is_good && add_digest(out, &l);
+    for (uint32_t i = 0; i < l.count; i++)
+        free((char *)(uintptr_t)l.items[i].p);
+    free(l.items);
+    return is_good;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Amendments (5.6): one line more in USER_DIR/rules/default.rules.
+ * rules_amend: an accepted amendment becomes one more line of USER_DIR/rules/default.rules.
  *
- * The file is locked while it is read and appended to, so that two of us write one after the
- * other; the line goes out in one write. No symbolic link is followed: what a command planted there
- * must not lead our hand elsewhere.
+ * The file is locked while it is read and appended to, so two processes write one after the other,
+ * and the line goes out in one write. No symbolic link is followed: one that a command planted must
+ * not lead our write elsewhere.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "approve/locked.h"
-#include "approve/rules/rules_set.h"
+#include "approve/rules/rules_priv.h"
 #include "base/auto.h"
 #include "base/json.h"
 #include "base/utf8.h"
@@ -25,10 +25,10 @@ static int fail_system(struct sp_err *e, int sys, const char *doing, const char 
     return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s/rules/" FILE_NAME, doing, user_dir);
 }
 
-/* USER_DIR/rules; both are made, USER_DIR if its parent is there. */
+/* Opens USER_DIR/rules and creates both, but not the parents of USER_DIR. */
 static int open_folder(const char *user_dir, struct sp_err *e)
 {
-    (void)mkdir(user_dir, 0700); /* whether it is there is seen when it is opened */
+    (void)mkdir(user_dir, 0700); /* open reports what is wrong */
     auto_close int home = open(user_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (home < 0)
@@ -40,16 +40,6 @@ static int open_folder(const char *user_dir, struct sp_err *e)
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "failed to open policy directory %s/rules", user_dir);
     return sp_fd_lift(fd);
-}
-
-static int open_file(const char *user_dir, struct sp_err *e)
-{
-    auto_close int folder = open_folder(user_dir, e);
-
-    if (folder < 0)
-        return folder;
-    const int fd = sp_locked_open(folder, FILE_NAME);
-    return fd < 0 ? fail_system(e, -fd, "open policy file", user_dir) : fd;
 }
 
 static bool has_line(struct sp_str text, struct sp_str line)
@@ -66,7 +56,7 @@ static bool has_line(struct sp_str text, struct sp_str line)
     return false;
 }
 
-/* In one write: whoever reads sees the line, or does not. */
+/* In one write: a reader sees the whole line or nothing of it. */
 static int append(int fd, struct sp_str before, struct sp_str line, const char *user_dir,
                   struct sp_err *e)
 {
@@ -82,22 +72,26 @@ static int append(int fd, struct sp_str before, struct sp_str line, const char *
     if (n == (ssize_t)out.len)
         return 0;
     const int sys = n < 0 ? errno : ENOSPC;
-    if (n > 0 && ftruncate(fd, (off_t)before.n) < 0) /* half a line would break the whole file */
+    if (n > 0 &&
+        ftruncate(fd, (off_t)before.n) < 0) /* half a line would make the whole file unparsable */
         return fail_system(e, errno, "take half a line back from", user_dir);
     return fail_system(e, sys, "write to policy file", user_dir);
 }
 
 static int append_line(const char *user_dir, struct sp_str line, struct sp_err *e)
 {
-    auto_close int fd = open_file(user_dir, e);
+    auto_close int folder = open_folder(user_dir, e);
     auto_buf struct sp_buf text = {0};
 
+    if (folder < 0)
+        return folder;
+    auto_close int fd = sp_locked_open(folder, FILE_NAME);
     if (fd < 0)
-        return fd;
+        return fail_system(e, -fd, "open policy file", user_dir);
     const int sys = sp_rules_read_bytes(fd, &text);
     if (sys != 0)
         return fail_system(e, sys, "read policy file", user_dir);
-    const struct sp_str before = {text.data, text.len};
+    const struct sp_str before = sp_buf_str(&text);
     return has_line(before, line) ? 0 : append(fd, before, line, user_dir, e);
 }
 
@@ -116,10 +110,10 @@ int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct s
         is_good = (i == 0 || sp_buf_add(&line, ", ", 2)) && sp_json_add_str(&line, prefix.items[i]);
     if (!is_good || !sp_buf_add_str(&line, SP_STR("], decision=\"allow\")")))
         return fail_system(e, ENOMEM, "write to policy file", user_dir);
-    return append_line(user_dir, (struct sp_str){line.data, line.len}, e);
+    return append_line(user_dir, sp_buf_str(&line), e);
 }
 
-/* How the justification of a rule names the protocol. */
+/* How the justification names the protocol; NULL: unknown. */
 static const char *label_of(struct sp_str protocol)
 {
     static const char *const labels[][2] = {
@@ -135,9 +129,8 @@ static const char *label_of(struct sp_str protocol)
     return NULL;
 }
 
-/* The rule as one line, without a line feed. */
-static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
-                            bool allows, struct sp_err *e)
+int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
+                              bool allows, struct sp_err *e)
 {
     auto_buf struct sp_buf room = {0};
     auto_buf struct sp_buf why = {0};
@@ -163,7 +156,7 @@ static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_s
         sp_json_add_str(line, protocol) && sp_buf_add_str(line, SP_STR(", decision=")) &&
         sp_json_add_str(line, allows ? SP_STR("allow") : SP_STR("deny")) &&
         sp_buf_add_str(line, SP_STR(", justification=")) &&
-        sp_json_add_str(line, (struct sp_str){why.data, why.len}) && sp_buf_add(line, ")", 1);
+        sp_json_add_str(line, sp_buf_str(&why)) && sp_buf_add(line, ")", 1);
     return is_good ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
 }
 
@@ -171,31 +164,56 @@ int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_s
                            bool allows, struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
-    const int r = add_network_line(&line, host, protocol, allows, e);
+    const int r = sp_rules_add_network_line(&line, host, protocol, allows, e);
 
-    return r < 0 ? r : append_line(user_dir, (struct sp_str){line.data, line.len}, e);
+    return r < 0 ? r : append_line(user_dir, sp_buf_str(&line), e);
 }
 
-struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
-                                       struct sp_str protocol, bool allows, struct sp_err *e)
-{
-    struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
-    auto_buf struct sp_buf line = {0};
-    struct sp_rules *extended = NULL;
-    bool is_good = true;
+/* ---- prefixes that are too wide to be offered ---- */
 
-    if (add_network_line(&line, host, protocol, allows, e) < 0)
-        return NULL;
-    for (uint32_t i = 0; r != NULL && is_good && i < r->parts.count; i++)
-        is_good = sp_rules_parts_add(&m.parts, r->parts.items[i]);
-    if (!is_good)
-        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
-    else if (sp_rules_add_text(&m, "amendment", (struct sp_str){line.data, line.len}, e) == 0) {
-        m.parts.items[m.parts.count - 1]->is_amendment = true;
-        extended = sp_rules_make(&m);
-        if (extended == NULL)
-            (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+/* Prefixes that would allow anything: each program alone, unless is_fine_alone, and with one of the
+ * words behind it. */
+static const struct {
+    const char *programs, *words; /* separated by blanks */
+    bool is_fine_alone;
+} wide[] = {
+    {"/bin/bash /bin/sh /bin/zsh bash sh zsh", "-c -lc", false},
+    {"dash fish ksh", "-c", false},
+    {"cmd cmd.exe", "/c /k", false},
+    {"powershell powershell.exe pwsh", "-Command -EncodedCommand -File -c", false},
+    {"pwsh", "-e -ec -f", false},
+    {"python python3", "- -c", false},
+    {"py", "-3", false},
+    {"pythonw pyw pypy pypy3", "", false},
+    {"node nodejs perl ruby lua julia", "-e", false},
+    {"php", "-r", false},
+    {"deno", "eval", false},
+    {"bun", "-e run", false},
+    {"npm pnpm yarn", "run", true},
+    {"Rscript osascript env git rm sudo", "", false},
+};
+
+static bool is_among(struct sp_str word, const char *list)
+{
+    while (*list != 0) {
+        const size_t n = strcspn(list, " ");
+
+        if (sp_str_eq(word, (struct sp_str){list, n}))
+            return true;
+        list += n + (list[n] == ' ');
     }
-    sp_rules_parts_done(&m.parts);
-    return extended;
+    return false;
+}
+
+bool sp_rules_is_too_wide(struct sp_words prefix)
+{
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        if (prefix.count == 0 || !is_among(prefix.items[0], wide[i].programs))
+            continue;
+        if (prefix.count == 1 && !wide[i].is_fine_alone)
+            return true;
+        if (prefix.count == 2 && is_among(prefix.items[1], wide[i].words))
+            return true;
+    }
+    return false;
 }

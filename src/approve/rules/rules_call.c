@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The three functions of a rule file: their arguments checked, in the order in which the peer does,
- * and what they say laid into the part. Faults are told at the beginning of the call.
+ * rules_call: the three functions of a rule file, and the examples of prefix_rule.
+ *
+ * Arguments are checked in the order in which Codex checks them, so that the first error is the
+ * same. Errors are reported at the beginning of the call. Examples are tried after the whole file
+ * was read: each against the rules of its own call, with the host executables of all files so far;
+ * first what must not match, then what must.
  */
 #include "approve/rules/rules_priv.h"
+#include "base/auto.h"
+#include "base/grow.h"
+#include "base/json.h"
+#include "base/utf8.h"
+
+#define SHOWN_RULE     100 /* bytes of a rule in an error message */
+#define SHOWN_EXAMPLES 200
 
 struct parameter {
     const char *name;
@@ -51,23 +62,16 @@ uint32_t sp_rules_parameter(enum sp_rules_function f, struct sp_str name)
     return SP_RULES_MAX_PARAMETERS;
 }
 
-/* ---- arguments as such ---- */
-
-static uint32_t parameter_count(enum sp_rules_function f)
-{
-    uint32_t n = 0;
-
-    while (n < SP_RULES_MAX_PARAMETERS && functions[f].parameters[n].name != NULL)
-        n++;
-    return n;
-}
+/* ---- arguments ---- */
 
 static bool check_arguments(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     const struct parameter *known = functions[c->function].parameters;
     const char *function = functions[c->function].name;
-    const uint32_t count = parameter_count(c->function);
+    uint32_t count = 0;
 
+    while (count < SP_RULES_MAX_PARAMETERS && known[count].name != NULL)
+        count++;
     if (c->positional > count)
         return sp_rules_fail(r, c->at, "Found %u extra positional argument(s) for call to %s",
                              c->positional - count, function);
@@ -89,7 +93,17 @@ static bool check_arguments(struct sp_rules_reader *r, const struct sp_rules_cal
     return true;
 }
 
-/* A text of the part's own. */
+/* Counts n more words of rules and examples. */
+static bool count_words(struct sp_rules_reader *r, const char *at, size_t n)
+{
+    if (n > SP_RULES_MAX_WORDS - r->words)
+        return sp_rules_fail(r, at, "the rules and examples of this file have more than %u words",
+                             SP_RULES_MAX_WORDS);
+    r->words += (uint32_t)n;
+    return true;
+}
+
+/* Copies s into the part's memory. */
 static bool keep(struct sp_rules_reader *r, struct sp_str s, struct sp_str *ret)
 {
     char *copy = sp_rules_part_memory(r, s.n + 1, 1);
@@ -108,7 +122,7 @@ static bool take_justification(struct sp_rules_reader *r, const struct sp_rules_
     *ret = (struct sp_str){NULL, 0};
     if (!c->is_given[index] || c->values[index].type == SP_RULES_NOTHING)
         return true;
-    if (sp_rules_trim(c->values[index].text).n == 0)
+    if (sp_utf8_trim(c->values[index].text).n == 0)
         return sp_rules_fail(r, c->at, "invalid rule: justification cannot be empty");
     return keep(r, c->values[index].text, ret);
 }
@@ -131,7 +145,7 @@ static bool take_verdict(struct sp_rules_reader *r, const struct sp_rules_call *
     return sp_rules_fail(r, c->at, "invalid decision: " SP_STR_FMT, SP_STR_ARG(text));
 }
 
-/* One place of a pattern: a word, or any of several. */
+/* One element of a pattern: a word, or a list of alternatives. */
 static bool take_element(struct sp_rules_reader *r, const char *at, const struct sp_rules_value *v,
                          struct sp_rules_element *ret)
 {
@@ -151,7 +165,7 @@ static bool take_element(struct sp_rules_reader *r, const char *at, const struct
     if (count == 0)
         return sp_rules_fail(r, at,
                              "invalid pattern element: pattern alternatives cannot be empty");
-    if (!sp_rules_count_words(r, at, count))
+    if (!count_words(r, at, count))
         return false;
     struct sp_str *words = sp_rules_part_memory(r, count, sizeof *words);
     if (words == NULL)
@@ -163,7 +177,7 @@ static bool take_element(struct sp_rules_reader *r, const char *at, const struct
     return true;
 }
 
-/* The pattern: what may stand first, and behind it. */
+/* *ret_words: the words of one rule of this pattern, with all alternatives behind the first. */
 static bool take_pattern(struct sp_rules_reader *r, const struct sp_rules_call *c,
                          struct sp_rules_element **ret, uint32_t *ret_words)
 {
@@ -184,12 +198,11 @@ static bool take_pattern(struct sp_rules_reader *r, const struct sp_rules_call *
     return true;
 }
 
-/* ---- examples ---- */
-
+/* The words of an example, in the reader's memory. */
 static bool keep_words(struct sp_rules_reader *r, const char *at, struct sp_words words,
                        struct sp_words *ret)
 {
-    if (!sp_rules_count_words(r, at, words.count))
+    if (!count_words(r, at, words.count))
         return false;
     struct sp_str *copy = sp_rules_memory(r, words.count, sizeof *copy);
     if (copy == NULL)
@@ -231,7 +244,7 @@ static bool take_list_example(struct sp_rules_reader *r, const char *at,
                                  sp_rules_type_name(v->items[i].type));
     if (v->count == 0)
         return sp_rules_fail(r, at, "invalid example: example cannot be an empty list");
-    if (!sp_rules_count_words(r, at, v->count))
+    if (!count_words(r, at, v->count))
         return false;
     struct sp_str *words = sp_rules_memory(r, v->count, sizeof *words);
     if (words == NULL)
@@ -273,45 +286,10 @@ static bool take_examples(struct sp_rules_reader *r, const struct sp_rules_call 
     return true;
 }
 
-static bool add_examples(struct sp_rules_reader *r, const struct sp_rules_examples *x)
-{
-    void *array = r->examples;
-    struct sp_rules_examples *place =
-        sp_rules_grow(r->examples, r->example_count, &r->example_cap, sizeof *r->examples, &array);
-
-    r->examples = array;
-    if (place == NULL)
-        return sp_rules_no_memory(r);
-    *place = *x;
-    r->example_count++;
-    return true;
-}
-
-/* One rule for each word that may stand first; what is behind it they share. */
-static bool add_rules(struct sp_rules_reader *r, const struct sp_rules_element *pattern,
-                      struct sp_prefix_rule rule)
+static bool execute_prefix(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     struct sp_rules_part *p = r->part;
-    void *array = p->rules;
-
-    rule.rest = pattern + 1;
-    for (uint32_t i = 0; i < pattern[0].count; i++) {
-        struct sp_prefix_rule *place =
-            sp_rules_grow(p->rules, p->rule_count, &p->rule_cap, sizeof *p->rules, &array);
-
-        p->rules = array;
-        if (place == NULL)
-            return sp_rules_no_memory(r);
-        *place = rule;
-        place->first = pattern[0].words[i];
-        p->rule_count++;
-    }
-    return true;
-}
-
-static bool carry_out_prefix(struct sp_rules_reader *r, const struct sp_rules_call *c)
-{
-    struct sp_rules_examples x = {.at = c->at, .first_rule = r->part->rule_count};
+    struct sp_rules_examples x = {.at = c->at, .first_rule = p->rule_count};
     struct sp_prefix_rule rule = {.rest_count = c->values[PATTERN].count - 1};
     struct sp_rules_element *pattern = NULL;
     uint32_t words = 0;
@@ -322,11 +300,23 @@ static bool carry_out_prefix(struct sp_rules_reader *r, const struct sp_rules_ca
         !take_examples(r, c, MATCH, &x.match, &x.match_count) ||
         !take_examples(r, c, NOT_MATCH, &x.not_match, &x.not_match_count) || pattern == NULL)
         return false;
-    if (!sp_rules_count_words(r, c->at, (size_t)pattern[0].count * words) ||
-        !add_rules(r, pattern, rule))
+    if (!count_words(r, c->at, (size_t)pattern[0].count * words))
         return false;
-    x.rule_count = r->part->rule_count - x.first_rule;
-    return x.match_count + x.not_match_count == 0 || add_examples(r, &x);
+    /* One rule for each alternative of the first word; all share the rest of the pattern. */
+    rule.rest = pattern + 1;
+    for (uint32_t i = 0; i < pattern[0].count; i++) {
+        if (!SP_GROW(p->rules, p->rule_count, p->rule_cap))
+            return sp_rules_no_memory(r);
+        rule.first = pattern[0].words[i];
+        p->rules[p->rule_count++] = rule;
+    }
+    x.rule_count = p->rule_count - x.first_rule;
+    if (x.match_count + x.not_match_count == 0)
+        return true;
+    if (!SP_GROW(r->examples, r->example_count, r->example_cap))
+        return sp_rules_no_memory(r);
+    r->examples[r->example_count++] = x;
+    return true;
 }
 
 /* ---- network_rule ---- */
@@ -382,40 +372,22 @@ static bool take_host(struct sp_rules_reader *r, const struct sp_rules_call *c, 
                          SP_STR_ARG(names_it ? text : SP_STR("")));
 }
 
-static bool carry_out_network(struct sp_rules_reader *r, const struct sp_rules_call *c)
+static bool execute_network(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     struct sp_rules_part *p = r->part;
     struct sp_network_rule rule = {0};
-    void *array = p->network;
 
     if (!take_protocol(r, c, &rule.protocol) || !take_decision(r, c, &rule.decision) ||
         !take_justification(r, c, HOST_JUSTIFICATION, &rule.justification) ||
-        !take_host(r, c, &rule.host) || !sp_rules_count_words(r, c->at, 1))
+        !take_host(r, c, &rule.host) || !count_words(r, c->at, 1))
         return false;
-    struct sp_network_rule *place =
-        sp_rules_grow(p->network, p->network_count, &p->network_cap, sizeof *p->network, &array);
-    p->network = array;
-    if (place == NULL)
+    if (!SP_GROW(p->network, p->network_count, p->network_cap))
         return sp_rules_no_memory(r);
-    *place = rule;
-    p->network_count++;
+    p->network[p->network_count++] = rule;
     return true;
 }
 
 /* ---- host_executable ---- */
-
-static bool check_host_name(struct sp_rules_reader *r, const char *at, struct sp_str name)
-{
-    if (name.n == 0)
-        return sp_rules_fail(r, at, "invalid rule: host_executable name cannot be empty");
-    if (memchr(name.p, '/', name.n) != NULL || sp_str_eq(name, SP_STR(".")) ||
-        sp_str_eq(name, SP_STR("..")))
-        return sp_rules_fail(r, at,
-                             "invalid rule: host_executable name must be a bare executable name "
-                             "(got " SP_STR_FMT ")",
-                             SP_STR_ARG(name));
-    return true;
-}
 
 static bool take_path(struct sp_rules_reader *r, const char *at, struct sp_str name,
                       const struct sp_rules_value *v, struct sp_str *ret)
@@ -442,16 +414,22 @@ static bool take_path(struct sp_rules_reader *r, const char *at, struct sp_str n
     return true;
 }
 
-static bool carry_out_host(struct sp_rules_reader *r, const struct sp_rules_call *c)
+static bool execute_host(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     const struct sp_rules_value *list = &c->values[PATHS];
+    const struct sp_str name = c->values[NAME].text;
     struct sp_host_executable host = {.count = list->count};
     struct sp_rules_part *p = r->part;
-    void *array = p->hosts;
 
-    if (!check_host_name(r, c->at, c->values[NAME].text) ||
-        !keep(r, c->values[NAME].text, &host.name) ||
-        !sp_rules_count_words(r, c->at, (size_t)list->count + 1))
+    if (name.n == 0)
+        return sp_rules_fail(r, c->at, "invalid rule: host_executable name cannot be empty");
+    if (memchr(name.p, '/', name.n) != NULL || sp_str_eq(name, SP_STR(".")) ||
+        sp_str_eq(name, SP_STR("..")))
+        return sp_rules_fail(r, c->at,
+                             "invalid rule: host_executable name must be a bare executable name "
+                             "(got " SP_STR_FMT ")",
+                             SP_STR_ARG(name));
+    if (!keep(r, name, &host.name) || !count_words(r, c->at, (size_t)list->count + 1))
         return false;
     struct sp_str *paths = sp_rules_part_memory(r, (size_t)list->count + 1, sizeof *paths);
     if (paths == NULL)
@@ -460,29 +438,198 @@ static bool carry_out_host(struct sp_rules_reader *r, const struct sp_rules_call
         if (!take_path(r, c->at, host.name, &list->items[i], &paths[i]))
             return false;
     host.paths = paths;
-    struct sp_host_executable *place =
-        sp_rules_grow(p->hosts, p->host_count, &p->host_cap, sizeof *p->hosts, &array);
-    p->hosts = array;
-    if (place == NULL)
+    if (!SP_GROW(p->hosts, p->host_count, p->host_cap))
         return sp_rules_no_memory(r);
-    *place = host;
-    p->host_count++;
+    p->hosts[p->host_count++] = host;
     return true;
 }
 
-bool sp_rules_carry_out(struct sp_rules_reader *r, const struct sp_rules_call *c)
+bool sp_rules_execute(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     if (!check_arguments(r, c))
         return false;
     switch (c->function) {
     case SP_RULES_PREFIX:
-        return carry_out_prefix(r, c);
+        return execute_prefix(r, c);
     case SP_RULES_NETWORK:
-        return carry_out_network(r, c);
+        return execute_network(r, c);
     case SP_RULES_HOST:
-        return carry_out_host(r, c);
+        return execute_host(r, c);
     case SP_RULES_FUNCTIONS:
         break;
     }
     return sp_rules_fail(r, c->at, "unsupported expression");
+}
+
+/* ---- examples: does one match ---- */
+
+/* The rules of a call differ only in their first word. */
+static bool matches_named(const struct sp_prefix_rule *rules, uint32_t count, struct sp_str name,
+                          struct sp_words example)
+{
+    if (example.count < rules[0].rest_count + 1)
+        return false;
+    for (uint32_t i = 0; i < rules[0].rest_count; i++)
+        if (!sp_rules_element_has(&rules[0].rest[i], example.items[i + 1]))
+            return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (sp_str_eq(rules[i].first, name))
+            return true;
+    return false;
+}
+
+static bool matches(struct sp_rules_reader *r, const struct sp_rules_hosts *hosts,
+                    const struct sp_rules_examples *x, struct sp_words example, bool *ret)
+{
+    const struct sp_prefix_rule *rules = &r->part->rules[x->first_rule];
+    const struct sp_str first = example.items[0];
+    bool climbs;
+
+    *ret = matches_named(rules, x->rule_count, first, example);
+    if (*ret || first.n == 0 || first.p[0] != '/')
+        return true;
+    char *room = sp_rules_memory(r, first.n + 1, 1);
+    if (room == NULL)
+        return false;
+    const struct sp_str path = sp_rules_normal_path(first, room, &climbs);
+    if ((!climbs || rules[0].verdict != SP_VERDICT_ALLOW) && path.n > 1 &&
+        sp_rules_hosts_allow(hosts, path))
+        *ret = matches_named(rules, x->rule_count, sp_rules_base_name(path), example);
+    return true;
+}
+
+/* ---- examples: error messages ---- */
+
+static bool add_element(struct sp_buf *out, const struct sp_str *words, uint32_t count)
+{
+    bool is_good = count == 1 || sp_buf_add(out, "[", 1);
+
+    for (uint32_t i = 0; is_good && i < count && out->len <= SHOWN_RULE; i++)
+        is_good = (i == 0 || sp_buf_add(out, ", ", 2)) && sp_json_add_str(out, words[i]);
+    return is_good && (count == 1 || sp_buf_add(out, "]", 1));
+}
+
+/* Truncates at a character boundary. */
+static void cut(struct sp_buf *b, size_t max)
+{
+    if (b->len <= max)
+        return;
+    b->len = max;
+    while (b->len > 0 && ((unsigned char)b->data[b->len] & 0xC0) == 0x80)
+        b->len--;
+    (void)sp_buf_add(b, "...", 3); /* cannot fail: the text was longer before */
+}
+
+/* The pattern, as a call would have it. */
+static bool add_rule(struct sp_buf *out, const struct sp_prefix_rule *rules, uint32_t count)
+{
+    bool is_good = sp_buf_add_str(out, SP_STR("prefix_rule(["));
+
+    if (count > 1)
+        is_good = is_good && sp_buf_add(out, "[", 1);
+    for (uint32_t i = 0; is_good && i < count && out->len <= SHOWN_RULE; i++)
+        is_good = (i == 0 || sp_buf_add(out, ", ", 2)) && sp_json_add_str(out, rules[i].first);
+    if (count > 1)
+        is_good = is_good && sp_buf_add(out, "]", 1);
+    for (uint32_t i = 0; is_good && i < rules[0].rest_count && out->len <= SHOWN_RULE; i++)
+        is_good = sp_buf_add(out, ", ", 2) &&
+                  add_element(out, rules[0].rest[i].words, rules[0].rest[i].count);
+    is_good = is_good && sp_buf_add_str(out, SP_STR("])"));
+    cut(out, SHOWN_RULE);
+    return is_good;
+}
+
+static bool fail_matched(struct sp_rules_reader *r, const struct sp_rules_examples *x,
+                         struct sp_words example)
+{
+    auto_buf struct sp_buf rule = {0};
+    auto_buf struct sp_buf text = {0};
+
+    if (!add_rule(&rule, &r->part->rules[x->first_rule], x->rule_count) ||
+        !sp_words_add_quoted(&text, example))
+        return sp_rules_no_memory(r);
+    cut(&text, SHOWN_EXAMPLES);
+    return sp_rules_fail(r, x->at, "expected example to not match rule `%.*s`: %.*s", (int)rule.len,
+                         rule.data, (int)text.len, text.data);
+}
+
+static bool fail_unmatched(struct sp_rules_reader *r, const struct sp_rules_examples *x,
+                           struct sp_buf *unmatched)
+{
+    auto_buf struct sp_buf rule = {0};
+
+    if (!add_rule(&rule, &r->part->rules[x->first_rule], x->rule_count))
+        return sp_rules_no_memory(r);
+    cut(unmatched, SHOWN_EXAMPLES);
+    return sp_rules_fail(r, x->at,
+                         "expected every example to match at least one rule. rules: [%.*s]; "
+                         "unmatched examples: [%.*s]",
+                         (int)rule.len, rule.data, (int)unmatched->len, unmatched->data);
+}
+
+/* ---- examples: all calls ---- */
+
+static bool check_not_match(struct sp_rules_reader *r, const struct sp_rules_hosts *hosts,
+                            const struct sp_rules_examples *x)
+{
+    bool does;
+
+    for (uint32_t i = 0; i < x->not_match_count; i++) {
+        if (!matches(r, hosts, x, x->not_match[i], &does))
+            return false;
+        if (does && !fail_matched(r, x, x->not_match[i]) && r->tell == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool check_match(struct sp_rules_reader *r, const struct sp_rules_hosts *hosts,
+                        const struct sp_rules_examples *x)
+{
+    auto_buf struct sp_buf unmatched = {0};
+    bool does;
+
+    for (uint32_t i = 0; i < x->match_count; i++) {
+        if (!matches(r, hosts, x, x->match[i], &does))
+            return false;
+        auto_buf struct sp_buf text = {0};
+        if (!does && unmatched.len <= SHOWN_EXAMPLES &&
+            ((unmatched.len != 0 && !sp_buf_add(&unmatched, ", ", 2)) ||
+             !sp_words_add_quoted(&text, x->match[i]) ||
+             !sp_json_add_str(&unmatched, sp_buf_str(&text))))
+            return sp_rules_no_memory(r);
+    }
+    return unmatched.len == 0 || fail_unmatched(r, x, &unmatched) || r->tell != NULL;
+}
+
+/* Bounds the comparisons that the examples of a file cost. */
+static bool count_work(struct sp_rules_reader *r, const struct sp_rules_examples *x, uint64_t *work)
+{
+    const struct sp_prefix_rule *rule = &r->part->rules[x->first_rule];
+    uint64_t words = x->rule_count;
+
+    for (uint32_t i = 0; i < rule->rest_count; i++)
+        words += rule->rest[i].count;
+    *work += words * ((uint64_t)x->match_count + x->not_match_count);
+    return *work <= SP_RULES_MAX_WORK ||
+           sp_rules_fail(r, x->at, "too many examples for so many alternatives");
+}
+
+bool sp_rules_check_examples(struct sp_rules_reader *r)
+{
+    struct sp_rules_hosts hosts = {0};
+    uint64_t work = 0;
+    bool is_good = true;
+
+    for (uint32_t i = 0; is_good && i < r->before->count; i++)
+        is_good = sp_rules_hosts_add(&hosts, r->before->items[i]);
+    is_good = is_good && sp_rules_hosts_add(&hosts, r->part);
+    if (!is_good)
+        (void)sp_rules_no_memory(r);
+    for (uint32_t i = 0; is_good && i < r->example_count; i++)
+        is_good = count_work(r, &r->examples[i], &work) &&
+                  check_not_match(r, &hosts, &r->examples[i]) &&
+                  check_match(r, &hosts, &r->examples[i]);
+    sp_rules_hosts_done(&hosts);
+    return is_good;
 }

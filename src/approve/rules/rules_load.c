@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where rules come from (5.1): folders from the system's to the project's, and over them what the
- * administrator laid down. What cannot be read is an error; what does not parse is a warning, and
- * its last good version stays. When all is read again, what cannot be read is like what does not
- * parse: whoever runs goes on.
+ * rules_load: rules from files: directories from the system's to the project's, then the managed
+ * rules.
+ *
+ * At the start a file that cannot be read is an error, and one that does not parse is a warning.
+ * When rules are loaded again, both are warnings, and the last good version of the file stays: a
+ * running program goes on, but the set is incomplete, so nothing runs unconfined.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,30 +17,17 @@
 
 #include "approve/rules/rules_priv.h"
 #include "base/auto.h"
+#include "base/io.h"
 
-#define MAX_FOLDERS 256 /* of which we remember that they were read */
+#define MAX_FOLDERS 256 /* directories remembered by their inode */
 
-/* ---- files ---- */
+/* ---- one file ---- */
 
 int sp_rules_read_bytes(int fd, struct sp_buf *out)
 {
-    while (out->len <= SP_RULES_MAX_BYTES) {
-        const size_t most = SP_RULES_MAX_BYTES + 1 - out->len;
-        const size_t want = most < 16384 ? most : 16384;
-        char *room = sp_buf_room(out, want);
-        const ssize_t n = room == NULL ? -1 : read(fd, room, want);
+    const int sys = sp_read_all(fd, SP_RULES_MAX_BYTES, out);
 
-        if (room == NULL)
-            return ENOMEM;
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        if (n == 0)
-            break;
-        out->len += (size_t)n;
-    }
-    return 0;
+    return sys == EFBIG ? 0 : sys;
 }
 
 static int fail_read(const char *path, int sys, struct sp_err *e)
@@ -46,18 +35,12 @@ static int fail_read(const char *path, int sys, struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, sys, "failed to read rules file %s", path);
 }
 
-/* Reads what --rules named; a link is the user's own. */
+/* Reads a file that --rules named; following links is what the user asked for. */
 static int read_file(const char *path, struct sp_buf *out, struct sp_err *e)
 {
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    struct stat st;
+    const int sys = sp_read_file(path, SP_RULES_MAX_BYTES, out);
 
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return fail_read(path, errno, e);
-    if (!S_ISREG(st.st_mode))
-        return fail_read(path, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, e);
-    const int sys = sp_rules_read_bytes(fd, out);
-    return sys == 0 ? 0 : fail_read(path, sys, e);
+    return sys == 0 || sys == EFBIG ? 0 : fail_read(path, sys, e); /* EFBIG: the parser says so */
 }
 
 int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
@@ -83,7 +66,7 @@ int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_err 
     return sp_rules_test_file(m, path, NULL, NULL, e);
 }
 
-/* ---- loading ---- */
+/* ---- loading: what to do about errors ---- */
 
 struct identity {
     dev_t dev;
@@ -96,7 +79,7 @@ struct loading {
     void (*warn)(void *user, const char *text);
     void *user;
     struct sp_err *e;
-    struct identity seen[MAX_FOLDERS]; /* folders that were read: none is read twice */
+    struct identity seen[MAX_FOLDERS]; /* directories that were read: none is read twice */
     size_t seen_count;
 };
 
@@ -106,47 +89,40 @@ static void warn(struct loading *l, const char *text)
         l->warn(l->user, text);
 }
 
-/* The last good version, if there is one; the set is incomplete either way. */
+/* Keeps the last good version of a file, if there is one; the set is incomplete either way. */
 static int keep_previous(struct loading *l, const char *path, bool is_managed)
 {
-    struct sp_rules_part *p = l->before == NULL ? NULL : sp_rules_find_part(l->before, path);
-
     sp_rules_mark_incomplete(l->maker);
-    if (p != NULL && p->is_managed == is_managed && !sp_rules_parts_add(&l->maker->parts, p))
-        return fail_read(path, ENOMEM, l->e);
+    for (uint32_t i = 0; l->before != NULL && i < l->before->parts.count; i++) {
+        struct sp_rules_part *p = l->before->parts.items[i];
+
+        if (p->is_amendment || strcmp(p->name, path) != 0)
+            continue;
+        if (p->is_managed == is_managed && !sp_rules_parts_add(&l->maker->parts, p))
+            return fail_read(path, ENOMEM, l->e);
+        break;
+    }
     return 0;
 }
 
-/*
- * What cannot be read (the error has it): at the beginning we do not start. Later the last good
- * version stays, unless we ourselves are short of something: that passes, and is not the file's
- * fault.
- */
+/* Whether a read error is the file's own and not a first load: then the last good version stays.
+ * Running out of memory or descriptors passes, and is reported to the caller. */
 static bool is_lasting(const struct loading *l, const struct sp_err *why)
 {
     return l->before != NULL && why->sys != ENOMEM && why->sys != EMFILE && why->sys != ENFILE;
 }
 
-static void warn_error(struct loading *l, const struct sp_err *why)
-{
-    char text[sizeof why->msg + 128];
-
-    warn(l, sp_error_text(why, text, sizeof text));
-}
-
-static int give_up(struct loading *l, int r, const struct sp_err *why)
-{
-    if (l->e != NULL)
-        *l->e = *why;
-    return r;
-}
-
 static int refuse_file(struct loading *l, const char *path, bool is_managed, int r,
                        const struct sp_err *why)
 {
-    if (!is_lasting(l, why))
-        return give_up(l, r, why);
-    warn_error(l, why);
+    char text[sizeof why->msg + 128];
+
+    if (!is_lasting(l, why)) {
+        if (l->e != NULL)
+            *l->e = *why;
+        return r;
+    }
+    warn(l, sp_error_text(why, text, sizeof text));
     return keep_previous(l, path, is_managed);
 }
 
@@ -156,8 +132,11 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
     struct sp_err fault = {0};
     int r = sp_rules_read_part(&l->maker->parts, path, text, NULL, NULL, &p, &fault);
 
-    if (r < 0 && fault.code != SP_E_INVALID)
-        return give_up(l, r, &fault);
+    if (r < 0 && fault.code != SP_E_INVALID) {
+        if (l->e != NULL)
+            *l->e = fault;
+        return r;
+    }
     if (r < 0) {
         warn(l, fault.msg);
         return keep_previous(l, path, is_managed);
@@ -187,7 +166,8 @@ static int load_open_file(struct loading *l, const char *path, int fd, bool is_m
     return load_text(l, path, (struct sp_str){text.data, text.len}, is_managed);
 }
 
-/* One entry of a folder. What is neither a file nor a link there is not meant for us. */
+/* One entry of a directory. Links are skipped with a warning, anything else that is not a regular
+ * file silently. */
 static int load_entry(struct loading *l, int dir, const char *path, const char *name)
 {
     auto_close int fd =
@@ -201,17 +181,22 @@ static int load_entry(struct loading *l, int dir, const char *path, const char *
         return 0;
     }
     if (fd < 0 && (errno == ENOENT || errno == ENXIO))
-        return 0; /* gone by now; a socket */
+        return 0; /* deleted meanwhile; a socket */
     if (fd < 0 || fstat(fd, &st) < 0)
         return refuse_read(l, path, false, errno);
     return S_ISREG(st.st_mode) ? load_open_file(l, path, fd, false) : 0;
 }
 
-static int is_rules_name(const struct dirent *d)
+bool sp_rules_is_file_name(const char *name)
 {
-    const size_t n = strlen(d->d_name);
+    const size_t n = strlen(name);
 
-    return n > strlen(".rules") && strcmp(d->d_name + n - strlen(".rules"), ".rules") == 0;
+    return n > strlen(".rules") && strcmp(name + n - strlen(".rules"), ".rules") == 0;
+}
+
+static int is_rules_entry(const struct dirent *d)
+{
+    return sp_rules_is_file_name(d->d_name);
 }
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
@@ -234,15 +219,15 @@ static int fail_folder(struct loading *l, const char *path, int sys)
     return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
 }
 
-/* All that was read of the folder stays. */
+/* Keeps all parts of the directory. */
 static int keep_folder(struct loading *l, const char *path)
 {
     const size_t n = strlen(path);
     bool is_good = true;
 
     sp_rules_mark_incomplete(l->maker);
-    for (uint32_t i = 0; is_good && i < sp_rules_part_count(l->before); i++) {
-        struct sp_rules_part *p = sp_rules_part_at(l->before, i);
+    for (uint32_t i = 0; is_good && i < l->before->parts.count; i++) {
+        struct sp_rules_part *p = l->before->parts.items[i];
 
         if (!p->is_managed && !p->is_amendment && strncmp(p->name, path, n) == 0 &&
             p->name[n] == '/' && strchr(p->name + n + 1, '/') == NULL)
@@ -254,30 +239,16 @@ static int keep_folder(struct loading *l, const char *path)
 static int refuse_folder(struct loading *l, const char *path, int sys)
 {
     struct sp_err why = {0};
-    const int r = sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+    char text[sizeof why.msg + 128];
 
+    (void)sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
     if (!is_lasting(l, &why))
-        return give_up(l, r, &why);
-    warn_error(l, &why);
+        return fail_folder(l, path, sys);
+    warn(l, sp_error_text(&why, text, sizeof text));
     return keep_folder(l, path);
 }
 
-static int load_names(struct loading *l, int dir, const char *path, struct dirent **names,
-                      int count)
-{
-    auto_buf struct sp_buf full = {0};
-    int r = 0;
-
-    for (int i = 0; r == 0 && i < count; i++) {
-        full.len = 0;
-        if (!sp_buf_printf(&full, "%s/%s", path, names[i]->d_name) || !sp_buf_add(&full, "", 1))
-            return fail_folder(l, path, ENOMEM);
-        r = load_entry(l, dir, full.data, names[i]->d_name);
-    }
-    return r;
-}
-
-/* PLACE/rules; that there is none is fine. */
+/* PLACE/rules; a missing directory is no error. */
 static int load_folder(struct loading *l, const char *place, const char *sub)
 {
     auto_buf struct sp_buf path = {0};
@@ -294,17 +265,23 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
         return refuse_folder(l, path.data, errno);
     if (was_seen(l, &st))
         return 0;
-    const int count = scandirat(dir, ".", &names, is_rules_name, by_bytes);
+    const int count = scandirat(dir, ".", &names, is_rules_entry, by_bytes);
     if (count < 0)
         return refuse_folder(l, path.data, errno);
-    const int r = load_names(l, dir, path.data, names, count);
-    for (int i = 0; i < count; i++)
+    auto_buf struct sp_buf full = {0};
+    int r = 0;
+    for (int i = 0; i < count; i++) {
+        full.len = 0;
+        if (r == 0 && (!sp_buf_printf(&full, "%s/%s", path.data, names[i]->d_name) ||
+                       !sp_buf_add(&full, "", 1)))
+            r = fail_folder(l, path.data, ENOMEM);
+        if (r == 0)
+            r = load_entry(l, dir, full.data, names[i]->d_name);
         free(names[i]);
+    }
     free(names);
     return r;
 }
-
-/* ---- the project's ---- */
 
 static bool is_empty(const char *path)
 {
@@ -328,19 +305,8 @@ bool sp_rules_is_nothing(const char *path)
            (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
 }
 
-static int load_project(struct loading *l, const char *root)
-{
-    const int r = load_folder(l, root, "/.sallyport");
-
-    return r < 0 ? r : load_folder(l, root, "/.codex");
-}
-
-/* ---- the administrator's ---- */
-
-/*
- * Laid over all others. Rules that somebody else could write are not the administrator's, and to
- * go on without them would lift what they forbid: an error either way.
- */
+/* Managed rules form a layer of their own. A file that another user could write is not the
+ * administrator's, and going on without it would lift what it forbids: an error either way. */
 static int load_managed(struct loading *l, const char *system_dir)
 {
     auto_buf struct sp_buf path = {0};
@@ -365,7 +331,7 @@ static int load_managed(struct loading *l, const char *system_dir)
     return load_open_file(l, path.data, fd, true);
 }
 
-/* ---- all ---- */
+/* ---- all places ---- */
 
 static int load_named_files(struct loading *l, const char *const *files)
 {
@@ -391,8 +357,11 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
     if (r == 0)
         r = load_named_files(l, places->files);
     for (const char *const *i = places->projects;
-         r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++)
-        r = load_project(l, *i);
+         r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++) {
+        r = load_folder(l, *i, "/.sallyport");
+        if (r == 0)
+            r = load_folder(l, *i, "/.codex");
+    }
     if (r == 0 && places->system_dir != NULL)
         r = load_managed(l, places->system_dir);
     return r;

@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a set of rules says of a segment (5.4, steps 1 and 2). */
+/*
+ * rules_match: what a set of rules says of a segment, and as JSON for `rules check` and the audit
+ * log.
+ */
 #include <limits.h>
 #include <stdlib.h>
 
-#include "approve/rules/rules_set.h"
+#include "approve/rules/rules_priv.h"
+#include "base/grow.h"
+#include "base/json.h"
 
-/* ---- asking ---- */
+/* ---- matching ---- */
 
-/* A segment that is held against the rules: the numbers of its words, as far as they are known. */
+/* A segment with the numbers of its words, looked up as rules need them. */
 struct query {
     const struct sp_rules *rules;
     struct sp_words segment;
     uint32_t *numbers;      /* of the words behind the first */
-    uint32_t known, room;   /* how many are there, and may be */
-    struct sp_str resolved; /* p NULL: the first word is as the rules have it */
-    bool climbs;            /* ... by a path whose `..` may lead elsewhere: it allows nothing */
+    uint32_t known, room;   /* entries of numbers: filled, allocated */
+    struct sp_str resolved; /* the normal path whose base name is matched; p NULL: the first word is
+                               matched as it is */
+    bool climbs; /* that path had a `..`, which a link may lead elsewhere: allow rules do not match
+                  */
     struct sp_rule_matches *out;
     struct sp_arena *arena;
 };
@@ -28,24 +35,22 @@ static uint32_t number_at(struct query *q, uint32_t index)
     return q->numbers[index];
 }
 
-/* Which of the element's words it is; SP_RULES_NONE: none. */
-static uint32_t find_word(const struct sp_set_element *x, uint32_t number)
-{
-    for (uint32_t i = 0; number != SP_RULES_NONE && i < x->words->count; i++)
-        if (x->numbers[i] == number)
-            return i;
-    return SP_RULES_NONE;
-}
-
 static bool does_match(struct query *q, const struct sp_set_rule *rule)
 {
     if (q->segment.count <= rule->say->rest_count)
         return false;
     if (q->climbs && rule->say->verdict == SP_VERDICT_ALLOW)
         return false;
-    for (uint32_t i = 0; i < rule->say->rest_count; i++)
-        if (find_word(&rule->rest[i], number_at(q, i)) == SP_RULES_NONE)
+    for (uint32_t i = 0; i < rule->say->rest_count; i++) {
+        const struct sp_set_element *x = &rule->rest[i];
+        const uint32_t number = number_at(q, i);
+        uint32_t n = 0;
+
+        while (n < x->words->count && x->numbers[n] != number)
+            n++;
+        if (number == SP_RULES_NONE || n == x->words->count)
             return false;
+    }
     return true;
 }
 
@@ -58,18 +63,11 @@ static bool copy(struct query *q, struct sp_str s, struct sp_str *ret)
     return ret->p != NULL;
 }
 
-static bool copy_file(struct query *q, const char *file, const char **ret)
-{
-    *ret = file == NULL ? NULL : sp_arena_copy(q->arena, sp_str_of(file));
-    return file == NULL || *ret != NULL;
-}
-
 static bool add_match(struct query *q, const struct sp_set_rule *rule)
 {
     const struct sp_prefix_rule *say = rule->say;
     struct sp_rule_match m = {.verdict = say->verdict};
     struct sp_str *words = sp_arena_new(q->arena, (say->rest_count + 1) * sizeof *words);
-    void *array = q->out->items;
 
     if (words == NULL || !copy(q, say->first, &words[0]))
         return false;
@@ -77,18 +75,16 @@ static bool add_match(struct query *q, const struct sp_set_rule *rule)
         if (!copy(q, q->segment.items[i + 1], &words[i + 1])) /* the same as the rule's word */
             return false;
     m.prefix = (struct sp_words){words, say->rest_count + 1};
-    struct sp_rule_match *place =
-        sp_rules_grow(q->out->items, q->out->count, &q->out->cap, sizeof m, &array);
-    q->out->items = array;
-    if (place == NULL || !copy(q, say->justification, &m.justification) ||
-        !copy(q, q->resolved, &m.resolved_program) || !copy_file(q, rule->file, &m.file))
+    m.file = rule->file == NULL ? NULL : sp_arena_copy(q->arena, sp_str_of(rule->file));
+    if (!SP_GROW(q->out->items, q->out->count, q->out->cap) ||
+        !copy(q, say->justification, &m.justification) ||
+        !copy(q, q->resolved, &m.resolved_program) || (rule->file != NULL && m.file == NULL))
         return false;
-    *place = m;
-    q->out->count++;
+    q->out->items[q->out->count++] = m;
     return true;
 }
 
-/* All rules of a layer that begin with this name. */
+/* All rules of a layer that begin_child with this name. */
 static bool match_name(struct query *q, const struct sp_set_layer *l, struct sp_str name)
 {
     const uint32_t number = sp_rules_find(&l->programs, name);
@@ -173,9 +169,9 @@ bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_networ
     return false;
 }
 
-/* ---- without an answer in full ---- */
+/* ---- without a list of matches ---- */
 
-static bool element_has(const struct sp_rules_element *x, struct sp_str word)
+bool sp_rules_element_has(const struct sp_rules_element *x, struct sp_str word)
 {
     for (uint32_t i = 0; i < x->count; i++)
         if (sp_str_eq(x->words[i], word))
@@ -183,35 +179,7 @@ static bool element_has(const struct sp_rules_element *x, struct sp_str word)
     return false;
 }
 
-static bool rule_has(const struct sp_prefix_rule *rule, struct sp_words words)
-{
-    bool has = words.count > rule->rest_count && sp_str_eq(rule->first, words.items[0]);
-
-    for (uint32_t i = 0; has && i < rule->rest_count; i++)
-        has = element_has(&rule->rest[i], words.items[i + 1]);
-    return has;
-}
-
-bool sp_rules_do_allow(const struct sp_rules *r, struct sp_words words)
-{
-    for (int l = 0; words.count > 0 && l < SP_SET_LAYERS; l++) {
-        const struct sp_set_layer *layer = &r->layers[l];
-        const uint32_t number = sp_rules_find(&layer->programs, words.items[0]);
-
-        if (number == SP_RULES_NONE)
-            continue;
-        for (uint32_t i = 0; i < layer->items[number].count; i++) {
-            const struct sp_prefix_rule *rule = layer->rules[layer->items[number].first + i].say;
-
-            if (rule->verdict == SP_VERDICT_ALLOW && rule->rest_count + 1 == words.count &&
-                rule_has(rule, words))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* Whether the path may stand for the name. One that is longer than any program's is nobody's. */
+/* Whether the path may stand for the name. Paths of PATH_MAX or more name no program. */
 static bool may_stand_for(const struct sp_rules *r, struct sp_str path, struct sp_str name)
 {
     char room[PATH_MAX];
@@ -235,4 +203,120 @@ bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix, stru
         if (!sp_str_eq(prefix.items[i], segment.items[i]))
             return false;
     return true;
+}
+
+/* ---- as JSON: compact, or indented by two blanks a level ---- */
+
+/* A JSON text under construction: begin_child starts each member or element. */
+struct writer {
+    struct sp_buf *out;
+    bool is_pretty, is_good;
+    unsigned depth;
+    bool has_some; /* the innermost container has a child already */
+};
+
+static void add(struct writer *w, struct sp_str s)
+{
+    w->is_good = w->is_good && sp_buf_add_str(w->out, s);
+}
+
+static void break_line(struct writer *w)
+{
+    if (!w->is_pretty)
+        return;
+    add(w, SP_STR("\n"));
+    for (unsigned i = 0; i < w->depth; i++)
+        add(w, SP_STR("  "));
+}
+
+/* key NULL: an element of an array. */
+static void begin_child(struct writer *w, const char *key)
+{
+    if (w->has_some)
+        add(w, SP_STR(","));
+    break_line(w);
+    w->has_some = true;
+    if (key == NULL)
+        return;
+    w->is_good = w->is_good && sp_json_add_str(w->out, sp_str_of(key));
+    add(w, w->is_pretty ? SP_STR(": ") : SP_STR(":"));
+}
+
+static void open_container(struct writer *w, struct sp_str bracket)
+{
+    add(w, bracket);
+    w->depth++;
+    w->has_some = false;
+}
+
+static void close_container(struct writer *w, struct sp_str bracket)
+{
+    w->depth--;
+    if (w->has_some)
+        break_line(w);
+    add(w, bracket);
+    w->has_some = true;
+}
+
+static void add_text(struct writer *w, const char *key, struct sp_str text)
+{
+    begin_child(w, key);
+    w->is_good = w->is_good && sp_json_add_str(w->out, text);
+}
+
+static void write_match(struct writer *w, const struct sp_rule_match *m)
+{
+    begin_child(w, NULL);
+    open_container(w, SP_STR("{"));
+    begin_child(w, "prefixRuleMatch");
+    open_container(w, SP_STR("{"));
+    begin_child(w, "matchedPrefix");
+    open_container(w, SP_STR("["));
+    for (uint32_t i = 0; i < m->prefix.count; i++)
+        add_text(w, NULL, m->prefix.items[i]);
+    close_container(w, SP_STR("]"));
+    add_text(w, "decision", sp_str_of(sp_verdict_name(m->verdict)));
+    if (m->resolved_program.p != NULL)
+        add_text(w, "resolvedProgram", m->resolved_program);
+    if (m->justification.p != NULL)
+        add_text(w, "justification", m->justification);
+    close_container(w, SP_STR("}"));
+    close_container(w, SP_STR("}"));
+}
+
+static void write_matches(struct writer *w, const struct sp_rule_matches *m)
+{
+    open_container(w, SP_STR("["));
+    for (uint32_t i = 0; i < m->count; i++)
+        write_match(w, &m->items[i]);
+    close_container(w, SP_STR("]"));
+}
+
+bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m)
+{
+    struct writer w = {.out = out, .is_good = true};
+
+    write_matches(&w, m);
+    return w.is_good;
+}
+
+bool sp_rules_add_check(struct sp_buf *out, const struct sp_rules *r, struct sp_words command,
+                        bool resolves_hosts, bool is_pretty)
+{
+    struct writer w = {.out = out, .is_pretty = is_pretty, .is_good = true};
+    struct sp_rule_matches m = {0};
+    enum sp_verdict strictest = SP_VERDICT_ALLOW;
+
+    w.is_good = sp_rules_match(r, command, resolves_hosts, &m);
+    open_container(&w, SP_STR("{"));
+    begin_child(&w, "matchedRules");
+    write_matches(&w, &m);
+    for (uint32_t i = 0; i < m.count; i++)
+        if (m.items[i].verdict > strictest)
+            strictest = m.items[i].verdict;
+    if (m.count > 0)
+        add_text(&w, "decision", sp_str_of(sp_verdict_name(strictest)));
+    close_container(&w, SP_STR("}"));
+    sp_rule_matches_done(&m);
+    return w.is_good;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules_priv: what the files of the rules share.
- *
- * A text becomes a part: its rules, never changed afterwards, counted. A maker is a list of parts,
- * a set is such a list with an index over it.
+ * rules_priv: what the files of the rules share: the part (what one text says, immutable), the
+ * maker (a list of parts), the set (such a list with an index), and the reader of a text.
  */
 #ifndef SP_APPROVE_RULES_RULES_PRIV_H
 #define SP_APPROVE_RULES_RULES_PRIV_H
@@ -17,10 +15,10 @@
 #define SP_RULES_MAX_WORDS  (1U << 20) /* of all rules and examples of one file together */
 #define SP_RULES_MAX_WORK   200000000U /* comparisons for the examples of one file */
 
-/* ---- a table from texts to numbers ---- */
+/* ---- a table from texts to numbers (rules.c) ---- */
 
 struct sp_rules_slot {
-    struct sp_str key; /* borrowed; p NULL: free */
+    struct sp_str key; /* borrowed; p NULL: the slot is free */
     uint32_t value;
 };
 struct sp_rules_table {
@@ -30,20 +28,20 @@ struct sp_rules_table {
 #define SP_RULES_NONE UINT32_MAX
 
 uint32_t sp_rules_find(const struct sp_rules_table *t, struct sp_str key); /* or SP_RULES_NONE */
-/* A new key gets the value; *ret is where its value is. NULL: no memory. */
+/* Where the value of the key is; a new key gets this value. NULL: no memory. */
 uint32_t *sp_rules_put(struct sp_rules_table *t, struct sp_str key, uint32_t value);
 void sp_rules_table_done(struct sp_rules_table *t);
 
 /* ---- a part ---- */
 
 struct sp_rules_element {
-    const struct sp_str *words; /* any of these */
+    const struct sp_str *words; /* alternatives */
     uint32_t count;
 };
 
 struct sp_prefix_rule {
     struct sp_str first;
-    const struct sp_rules_element *rest; /* one array for all rules of a call */
+    const struct sp_rules_element *rest; /* shared by all rules of a call */
     uint32_t rest_count;
     enum sp_verdict verdict;
     struct sp_str justification; /* p NULL: none */
@@ -51,7 +49,7 @@ struct sp_prefix_rule {
 
 struct sp_host_executable {
     struct sp_str name;
-    const struct sp_str *paths; /* normal forms */
+    const struct sp_str *paths; /* normalised */
     uint32_t count;
 };
 
@@ -59,9 +57,9 @@ struct sp_rules_part {
     unsigned refs;
     struct sp_arena arena;
     char *name;
-    char *file; /* the absolute path that it was read from; NULL: from no file */
+    char *file; /* absolute path of its file; NULL: from no file */
     bool is_managed;
-    bool is_amendment; /* one rule that was accepted, without a file */
+    bool is_amendment; /* one accepted rule, without a file */
     struct sp_prefix_rule *rules;
     struct sp_host_executable *hosts;
     struct sp_network_rule *network;
@@ -69,14 +67,12 @@ struct sp_rules_part {
 };
 
 struct sp_rules_part *sp_rules_part_new(const char *name); /* NULL: no memory */
-/* Where it was read; a relative path is taken from our working directory. false: no memory, or that
+/* Sets `file`; a relative path is relative to the working directory. false: no memory, or that
  * directory is gone. */
 bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path);
-struct sp_rules_part *sp_rules_part_ref(struct sp_rules_part *p);
 void sp_rules_part_unref(struct sp_rules_part *p);
 
-/* Room for one more at the end of an array; NULL: no memory. */
-void *sp_rules_grow(void *array, uint32_t count, uint32_t *cap, size_t size, void **ret_array);
+bool sp_rules_element_has(const struct sp_rules_element *x, struct sp_str word);
 
 struct sp_rules_parts {
     struct sp_rules_part **items;
@@ -90,7 +86,7 @@ struct sp_rules_maker {
     bool is_incomplete;
 };
 
-/* ---- host executables: the last definition of a name counts ---- */
+/* ---- host executables: the last definition of a name wins ---- */
 
 struct sp_rules_hosts {
     struct sp_rules_table table;
@@ -99,15 +95,59 @@ struct sp_rules_hosts {
 };
 bool sp_rules_hosts_add(struct sp_rules_hosts *h, const struct sp_rules_part *p);
 void sp_rules_hosts_done(struct sp_rules_hosts *h);
-/* Whether the path, in its normal form, may stand for its base name. */
+/* Whether the normalised path may stand for its base name: yes unless a host_executable lists other
+ * paths for that name. */
 bool sp_rules_hosts_allow(const struct sp_rules_hosts *h, struct sp_str path);
+
+/* ---- a set ----
+ *
+ * The index maps a first word to the rules that begin with it, in the order of their files. Every
+ * word of a rule has a number, so matching compares numbers; a word of a command that no rule knows
+ * has none. Managed rules are a layer of their own: a host_executable outside of it cannot hide
+ * them.
+ */
+
+struct sp_set_element {
+    const struct sp_rules_element *words;
+    uint32_t *numbers; /* of its words */
+};
+
+struct sp_set_rule {
+    const struct sp_prefix_rule *say;
+    const struct sp_set_element *rest;
+    const char *file; /* of its part */
+};
+
+/* The rules of one first word: those from `first` on. */
+struct sp_set_program {
+    uint32_t first, count, longest; /* longest: words behind the first */
+};
+
+struct sp_set_layer {
+    struct sp_rules_table programs; /* first word -> program */
+    struct sp_set_program *items;
+    struct sp_set_rule *rules; /* those of a program side by side */
+    struct sp_rules_hosts hosts;
+};
+
+enum { SP_SET_OPEN, SP_SET_MANAGED, SP_SET_LAYERS };
+
+struct sp_rules {
+    unsigned refs;
+    bool is_complete;
+    uint32_t count; /* rules for commands and hosts */
+    struct sp_rules_parts parts;
+    struct sp_rules_table words;
+    struct sp_set_layer layers[SP_SET_LAYERS];
+    struct sp_arena arena;
+};
 
 /* ---- a text that is read ---- */
 
 enum sp_rules_type {
     SP_RULES_NOTHING, /* None */
     SP_RULES_BOOL,
-    SP_RULES_INT, /* whose value nobody asks for */
+    SP_RULES_INT, /* the value is not kept */
     SP_RULES_STRING,
     SP_RULES_LIST,
 };
@@ -120,7 +160,7 @@ struct sp_rules_value {
 };
 const char *sp_rules_type_name(enum sp_rules_type type); /* as messages name it */
 
-/* A call whose examples wait for the end of the file. */
+/* The examples of one call, checked at the end of the file. */
 struct sp_rules_examples {
     const char *at;
     uint32_t first_rule, rule_count; /* in the part */
@@ -131,85 +171,70 @@ struct sp_rules_examples {
 struct sp_rules_reader {
     const char *name;
     struct sp_str text;
-    const char *p; /* what is next */
+    const char *p; /* next byte */
     const struct sp_rules_parts *before;
     struct sp_rules_part *part;
     struct sp_arena scratch; /* values */
     struct sp_rules_table names;
-    struct sp_rules_value *named; /* by their numbers */
+    struct sp_rules_value *named; /* by the numbers of `names` */
     uint32_t named_cap;
     struct sp_rules_examples *examples;
     uint32_t example_count, example_cap;
     uint32_t depth;
     uint32_t words;
     size_t memory;
-    /* Whoever wants to hear of every fault; NULL: the first one is enough. */
+    /* Receives every error; NULL: stop at the first. */
     void (*tell)(void *user, const char *text);
     void *user;
     uint32_t faults;
     struct sp_err *e;
 };
 
-/* All that read return whether they could; if not, *r->e says why and where. */
+/* Functions that read return false after an error, which is in *r->e. */
 SP_PRINTF(3, 4)
 bool sp_rules_fail(struct sp_rules_reader *r, const char *at, const char *fmt, ...);
 bool sp_rules_no_memory(struct sp_rules_reader *r);
-/* Zeros for values, and for what the part keeps, within the file's budget; NULL: refused. */
+/* Zeroed memory for values, and for what the part keeps, within SP_RULES_MAX_MEMORY; NULL:
+ * refused. */
 void *sp_rules_memory(struct sp_rules_reader *r, size_t count, size_t size);
 void *sp_rules_part_memory(struct sp_rules_reader *r, size_t count, size_t size);
-/* So many words of rules and examples more. */
-bool sp_rules_count_words(struct sp_rules_reader *r, const char *at, size_t n);
-
-void sp_rules_skip_blanks(struct sp_rules_reader *r); /* inside brackets lines end nowhere */
-bool sp_rules_at_end(const struct sp_rules_reader *r);
-bool sp_rules_at_string(const struct sp_rules_reader *r);
-bool sp_rules_read_string(struct sp_rules_reader *r, struct sp_str *ret);
-bool sp_rules_read_name(struct sp_rules_reader *r, struct sp_str *ret); /* one is at p */
-bool sp_rules_at_name(const struct sp_rules_reader *r);
-bool sp_rules_read_value(struct sp_rules_reader *r, struct sp_rules_value *ret);
-bool sp_rules_read_file(struct sp_rules_reader *r); /* all statements */
-/* One more bracket is open. */
-bool sp_rules_enter(struct sp_rules_reader *r, const char *at);
 
 enum sp_rules_function { SP_RULES_PREFIX, SP_RULES_NETWORK, SP_RULES_HOST, SP_RULES_FUNCTIONS };
 #define SP_RULES_MAX_PARAMETERS 5
-/* Which function has this name; SP_RULES_FUNCTIONS: none. */
+/* SP_RULES_FUNCTIONS: no function has this name. */
 enum sp_rules_function sp_rules_function(struct sp_str name);
 
 struct sp_rules_call {
     enum sp_rules_function function;
-    const char *at;                                        /* where it begins */
+    const char *at;                                        /* its first byte */
     struct sp_rules_value values[SP_RULES_MAX_PARAMETERS]; /* by parameter */
     bool is_given[SP_RULES_MAX_PARAMETERS];
     uint32_t positional;
 };
-/* The parameter of this name; SP_RULES_MAX_PARAMETERS: there is none. */
+/* SP_RULES_MAX_PARAMETERS: the function has no parameter of this name. */
 uint32_t sp_rules_parameter(enum sp_rules_function f, struct sp_str name);
-/* Checks the arguments and lays what they say into the part. */
-bool sp_rules_carry_out(struct sp_rules_reader *r, const struct sp_rules_call *c);
+/* Checks the arguments and adds what the call says to the part. */
+bool sp_rules_execute(struct sp_rules_reader *r, const struct sp_rules_call *c);
 bool sp_rules_check_examples(struct sp_rules_reader *r);
 
-/* ---- small things ---- */
+/* ---- other ---- */
 
-/* Unicode's White_Space at both ends, as the peer trims. */
-struct sp_str sp_rules_trim(struct sp_str s);
-bool sp_rules_has_blank(struct sp_str s);
-/*
- * An absolute path without empty, `.` and `..` components into `out` (s.n + 1 bytes of room);
- * *ret_climbs: it had a `..`, so that links may lead elsewhere than it says.
- */
+/* Writes the absolute path without empty, `.` and `..` components into `out` (s.n + 1 bytes of
+ * room); *ret_climbs: it had a `..`, so links may lead elsewhere. */
 struct sp_str sp_rules_normal_path(struct sp_str s, char *out, bool *ret_climbs);
 struct sp_str sp_rules_base_name(struct sp_str path);
 
-/* A part of this text, after `before`; its examples hold. */
+/* Parses a text into a part; `before` are the parts before it, whose host executables its examples
+ * see. */
 int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
                        void (*tell)(void *user, const char *text), void *user,
                        struct sp_rules_part **ret, struct sp_err *e);
-/* The bytes of an open regular file; of a larger one than may be, one byte more. 0 or an errno. */
+/* Reads an open file; of one that is too large, more than SP_RULES_MAX_BYTES. 0 or an errno. */
 int sp_rules_read_bytes(int fd, struct sp_buf *out);
-/* NULL: there is no part of this name. */
-struct sp_rules_part *sp_rules_find_part(const struct sp_rules *r, const char *name);
-uint32_t sp_rules_part_count(const struct sp_rules *r);
-struct sp_rules_part *sp_rules_part_at(const struct sp_rules *r, uint32_t index);
+/* *.rules */
+bool sp_rules_is_file_name(const char *name);
+/* Appends a network rule as one line, without LF. */
+int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
+                              bool allows, struct sp_err *e);
 
 #endif

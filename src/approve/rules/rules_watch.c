@@ -5,19 +5,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 
-#include "approve/rules/rules_posts.h"
-#include "approve/rules/rules_told.h"
+#include "approve/rules/rules_points.h"
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/clock.h"
 
-#define SETTLE_MS    50   /* from the first change of a burst to the reading */
-#define WRITE_MS     1000 /* for whoever made a file to write it */
-#define REST_FACTOR  10   /* at most a tenth of the time goes into reading */
-#define RETRY_MS     1000 /* when there was no memory or no descriptor; doubled ... */
+#define WARNINGS_MAX 64   /* warnings that are remembered; of the rest only the number is told */
+#define SETTLE_MS    50   /* from the first change of a burst to the load */
+#define WRITE_MS     1000 /* for the creator of a file to write it */
+#define REST_FACTOR  10   /* at most a tenth of the time is spent loading */
+#define RETRY_MS     1000 /* out of memory or descriptors; doubles up to RETRY_MAX_MS */
 #define RETRY_MAX_MS 60000
 #define NEVER        (UINT64_MAX / 2)
+
+struct texts {
+    char *items[WARNINGS_MAX];
+    uint32_t count, missing; /* missing: had no room */
+};
+
+/* Each warning is given once: again only if its file changed, or after a load without it. */
+struct warnings {
+    void (*warn)(void *user, const char *text); /* NULL: drop them */
+    void *user;
+    struct texts before, now; /* of the previous load, and of the current one */
+    struct texts touched;     /* files that changed since the previous load */
+};
 
 struct sp_rules_watch {
     struct sp_loop *loop;
@@ -27,19 +40,105 @@ struct sp_rules_watch {
 
     struct sp_rules *rules;
     struct sp_buf fingerprint;
-    struct sp_rules_told told;
+    struct warnings warnings;
 
-    int fd; /* -1: nothing is watched */
+    int fd; /* inotify; -1: nothing is watched */
     struct sp_watch in;
-    struct sp_rules_posts posts;
+    struct sp_rules_points points;
     bool has_told_cut;
 
-    struct sp_timer timer; /* always armed, if for never: so that there is room when it matters */
-    uint64_t rested_at;    /* not read again before */
-    uint64_t retry_ms;     /* 0: nothing is wrong */
+    struct sp_timer timer; /* always armed, at NEVER if idle, so that re-arming cannot fail */
+    uint64_t rested_at;    /* no load before this time */
+    uint64_t retry_ms;     /* 0: the last load succeeded */
 };
 
-/* ---- places of our own ---- */
+/* ---- warnings ---- */
+
+static void texts_clear(struct texts *l)
+{
+    while (l->count > 0)
+        free(l->items[--l->count]);
+    l->missing = 0;
+}
+
+/* Takes over the text, from malloc or NULL. */
+static void texts_add(struct texts *l, char *text)
+{
+    if (text != NULL && l->count < WARNINGS_MAX)
+        l->items[l->count++] = text;
+    else {
+        l->missing++;
+        free(text);
+    }
+}
+
+static bool texts_has(const struct texts *l, const char *text)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (strcmp(l->items[i], text) == 0)
+            return true;
+    return false;
+}
+
+/* FOLDER/NAME has changed, or, without a name, the file. */
+static void touch_file(struct warnings *t, const char *path, const char *name)
+{
+    char *text = NULL;
+
+    if (asprintf(&text, name == NULL ? "%s" : "%s/%s", path, name) < 0)
+        text = NULL;
+    if (text != NULL && texts_has(&t->touched, text))
+        free(text);
+    else
+        texts_add(&t->touched, text);
+}
+
+/* For sp_rules_load: a warning of the current load. */
+static void add_warning(void *told, const char *text)
+{
+    struct warnings *t = told;
+
+    texts_add(&t->now, strdup(text));
+}
+
+/* Whether the warning names a file that changed: "...PATH:...". */
+static bool is_touched(const struct warnings *t, const char *text)
+{
+    for (uint32_t i = 0; i < t->touched.count; i++) {
+        const char *path = t->touched.items[i];
+        const char *found = strstr(text, path);
+
+        if (found != NULL && found[strlen(path)] == ':')
+            return true;
+    }
+    return false;
+}
+
+static void warn_now(struct warnings *t, const char *text)
+{
+    if (t->warn != NULL)
+        t->warn(t->user, text);
+}
+
+/* The load is done: report what is new in it. */
+static void report_warnings(struct warnings *t)
+{
+    char more[80];
+
+    for (uint32_t i = 0; i < t->now.count; i++)
+        if (!texts_has(&t->before, t->now.items[i]) || is_touched(t, t->now.items[i]))
+            warn_now(t, t->now.items[i]);
+    if (t->now.missing != t->before.missing && t->now.missing > 0) {
+        (void)snprintf(more, sizeof more, "rules: %u warnings more", t->now.missing);
+        warn_now(t, more);
+    }
+    texts_clear(&t->before);
+    texts_clear(&t->touched);
+    t->before = t->now;
+    t->now = (struct texts){0};
+}
+
+/* ---- a copy of the places ---- */
 
 static void drop_list(const char *const *list)
 {
@@ -65,20 +164,17 @@ static bool copy_list(const char *const **list)
     return to != NULL;
 }
 
-static bool copy_text(const char **text)
-{
-    if (*text == NULL)
-        return true;
-    *text = strdup(*text);
-    return *text != NULL;
-}
-
-/* All of them, also after a failure: what is not copied is not ours to free. */
+/* Copies every member even after a failure, so that drop_places never frees the caller's strings.
+ */
 static bool copy_places(struct sp_rules_places *p)
 {
-    bool ok = copy_text(&p->system_dir);
+    const char *system_dir = p->system_dir == NULL ? NULL : strdup(p->system_dir);
+    const char *user_dir = p->user_dir == NULL ? NULL : strdup(p->user_dir);
+    bool ok = (p->system_dir == NULL) == (system_dir == NULL) &&
+              (p->user_dir == NULL) == (user_dir == NULL);
 
-    ok = copy_text(&p->user_dir) && ok;
+    p->system_dir = system_dir;
+    p->user_dir = user_dir;
     ok = copy_list(&p->projects) && ok;
     return copy_list(&p->files) && ok;
 }
@@ -91,7 +187,7 @@ static void drop_places(struct sp_rules_places *p)
     drop_list(p->files);
 }
 
-/* ---- standing watch ---- */
+/* ---- inotify ---- */
 
 static void stop_watching(struct sp_rules_watch *w)
 {
@@ -100,10 +196,10 @@ static void stop_watching(struct sp_rules_watch *w)
     sp_loop_unwatch(w->loop, &w->in);
     (void)close(w->fd);
     w->fd = -1;
-    sp_rules_posts_done(&w->posts);
+    sp_rules_points_done(&w->points);
 }
 
-/* Once: from then on nothing is watched. */
+/* Reported once: from then on nothing is watched. */
 static void complain(struct sp_rules_watch *w, int sys)
 {
     const char *way_out = "";
@@ -116,18 +212,18 @@ static void complain(struct sp_rules_watch *w, int sys)
     (void)snprintf(text, sizeof text,
                    "changes of rules files are not noticed, they are read once only: %s%s",
                    strerrordesc_np(sys), way_out);
-    sp_rules_told_now(&w->told, text);
+    warn_now(&w->warnings, text);
 }
 
-static void take_posts(struct sp_rules_watch *w)
+static void renew_points(struct sp_rules_watch *w)
 {
-    const int r = w->fd < 0 ? 0 : sp_rules_posts_take(&w->posts, w->fd, &w->places);
+    const int r = w->fd < 0 ? 0 : sp_rules_points_renew(&w->points, w->fd, &w->places);
 
     if (r < 0) {
         stop_watching(w);
         complain(w, -r);
     }
-    if (w->posts.is_cut && !w->has_told_cut) {
+    if (w->points.is_cut && !w->has_told_cut) {
         char text[160];
 
         w->has_told_cut = true;
@@ -135,29 +231,21 @@ static void take_posts(struct sp_rules_watch *w)
                        "rules are in more than %d places: changes in the last of them, those of "
                        "the project, are not noticed",
                        SP_RULES_WATCH_MAX);
-        sp_rules_told_now(&w->told, text);
+        warn_now(&w->warnings, text);
     }
 }
 
-/* ---- reading ---- */
+/* ---- loading ---- */
 
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-/* Into w->rules. */
+/* Loads into w->rules. */
 static int load(struct sp_rules_watch *w, struct sp_err *e)
 {
     auto_buf struct sp_buf fingerprint = {0};
     struct sp_rules *rules = NULL;
 
-    take_posts(w); /* first: what changes while we read is told */
-    sp_rules_told_begin(&w->told);
-    const int r = sp_rules_load(&w->places, w->rules, sp_rules_told_add, &w->told, &rules, e);
+    renew_points(w); /* first, so that changes during the load are noticed */
+    texts_clear(&w->warnings.now);
+    const int r = sp_rules_load(&w->places, w->rules, add_warning, &w->warnings, &rules, e);
     if (r < 0)
         return r;
     if (!sp_rules_add_fingerprint(&fingerprint, rules)) {
@@ -168,11 +256,11 @@ static int load(struct sp_rules_watch *w, struct sp_err *e)
     w->rules = rules;
     const struct sp_buf before = w->fingerprint;
     w->fingerprint = fingerprint;
-    fingerprint = before; /* to be freed */
+    fingerprint = before; /* freed at the end of the scope */
     return 0;
 }
 
-/* In this time, or earlier if it is due then anyhow. */
+/* Loads in in_ms, or earlier if a load is due before. */
 static void arm(struct sp_rules_watch *w, uint64_t in_ms)
 {
     uint64_t due = sp_loop_now(w->loop) + in_ms;
@@ -183,15 +271,16 @@ static void arm(struct sp_rules_watch *w, uint64_t in_ms)
         (void)sp_loop_timer(w->loop, &w->timer, due, w->timer.fn);
 }
 
-/* What we have is not to be relied on: there may be rules that we could not read. */
+/* The load failed: there may be rules that we could not read, so the present set counts as
+ * incomplete. */
 static void doubt(struct sp_rules_watch *w, const struct sp_err *why)
 {
     char text[sizeof why->msg + 128];
     struct sp_rules *doubted = sp_rules_in_doubt(w->rules, NULL);
 
-    sp_rules_told_add(&w->told, sp_error_text(why, text, sizeof text));
+    add_warning(&w->warnings, sp_error_text(why, text, sizeof text));
     if (doubted == NULL)
-        return; /* soon */
+        return; /* the retry is soon */
     sp_rules_unref(w->rules);
     w->rules = doubted;
 }
@@ -207,39 +296,37 @@ static void try_later(struct sp_rules_watch *w)
 static void read_again(struct sp_timer *t)
 {
     struct sp_rules_watch *w = SP_CONTAINER(t, struct sp_rules_watch, timer);
-    const uint64_t began = now_ms();
+    const uint64_t began = sp_clock_ms();
     struct sp_err e = {0};
 
-    (void)sp_loop_timer(w->loop, t, NEVER, read_again); /* there is room: it has just been armed */
+    (void)sp_loop_timer(w->loop, t, NEVER, read_again); /* cannot fail: the timer just fired */
     const bool is_read = load(w, &e) == 0;
     if (!is_read)
         doubt(w, &e);
-    const uint64_t ended = now_ms();
+    const uint64_t ended = sp_clock_ms();
     const uint64_t rest = (ended - began) * REST_FACTOR;
     w->rested_at = ended + (rest < RETRY_MAX_MS ? rest : RETRY_MAX_MS);
     const bool is_taken = w->changed(w->user, w->rules, sp_rules_watch_fingerprint(w));
-    sp_rules_told_end(&w->told);
+    report_warnings(&w->warnings);
     if (is_read && is_taken)
         w->retry_ms = 0;
     else
         try_later(w);
 }
 
-/* ---- what happens to the files ---- */
+/* ---- notices ---- */
 
-/*
- * Whoever opens a new file to write it is not done yet, and its end is told. A link is complete,
- * and so is a file that got its name last; its writer may be as well, so all are read after a while
- * but those that are empty.
- */
-static uint64_t when_to_read(const struct sp_rules_post *post, const struct sp_file_notice *n)
+/* When to load after this notice. A new regular file is probably still being written, and its close
+ * is another notice; in case that was already seen, load after WRITE_MS unless it is empty. A link
+ * or a renamed file is complete. */
+static uint64_t when_to_read(const struct sp_rules_point *point, const struct sp_file_notice *n)
 {
     auto_buf struct sp_buf path = {0};
     struct stat st;
 
-    if (!n->is_new || !post->is_for_file)
+    if (!n->is_new || !point->is_for_file)
         return SETTLE_MS;
-    if (!sp_buf_printf(&path, "%s/%s", post->path, n->name) || !sp_buf_add(&path, "", 1))
+    if (!sp_buf_printf(&path, "%s/%s", point->path, n->name) || !sp_buf_add(&path, "", 1))
         return WRITE_MS;
     if (lstat(path.data, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1)
         return st.st_size == 0 ? NEVER : WRITE_MS;
@@ -251,13 +338,13 @@ static void on_notice(void *user, const struct sp_file_notice *n)
     struct sp_rules_watch *w = user;
     uint64_t in_ms = n->id < 0 ? SETTLE_MS : NEVER;
 
-    for (uint32_t i = sp_rules_posts_find(&w->posts, n, 0); i != UINT32_MAX;
-         i = sp_rules_posts_find(&w->posts, n, i + 1)) {
-        const struct sp_rules_post *post = &w->posts.items[i];
-        const uint64_t when = when_to_read(post, n);
+    for (uint32_t i = sp_rules_points_find(&w->points, n, 0); i != UINT32_MAX;
+         i = sp_rules_points_find(&w->points, n, i + 1)) {
+        const struct sp_rules_point *point = &w->points.items[i];
+        const uint64_t when = when_to_read(point, n);
 
-        if (post->is_for_file)
-            sp_rules_told_touch(&w->told, post->path, n->name);
+        if (point->is_for_file)
+            touch_file(&w->warnings, point->path, n->name);
         if (when < in_ms)
             in_ms = when;
     }
@@ -277,7 +364,7 @@ static void on_readable(struct sp_watch *in, uint32_t events)
     }
 }
 
-/* ---- beginning and end ---- */
+/* ---- begin and end ---- */
 
 static void watch(struct sp_rules_watch *w)
 {
@@ -307,7 +394,7 @@ int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_w
     w->loop = o->loop;
     w->changed = o->changed;
     w->user = o->user;
-    w->told = (struct sp_rules_told){.warn = o->warn, .user = o->user};
+    w->warnings = (struct warnings){.warn = o->warn, .user = o->user};
     w->places = *o->places;
     w->fd = -1;
     if (!copy_places(&w->places) || !sp_loop_timer(o->loop, &w->timer, NEVER, read_again))
@@ -320,7 +407,7 @@ int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_w
         sp_rules_watch_free(w);
         return r;
     }
-    sp_rules_told_end(&w->told);
+    report_warnings(&w->warnings);
     *ret = w;
     return 0;
 }
@@ -333,7 +420,9 @@ void sp_rules_watch_free(struct sp_rules_watch *w)
     sp_loop_cancel(w->loop, &w->timer);
     sp_rules_unref(w->rules);
     sp_buf_done(&w->fingerprint);
-    sp_rules_told_done(&w->told);
+    texts_clear(&w->warnings.before);
+    texts_clear(&w->warnings.now);
+    texts_clear(&w->warnings.touched);
     drop_places(&w->places);
     free(w);
 }

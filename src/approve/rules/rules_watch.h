@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules_watch: the rules of all places, read again when their files change (approvals.md 5.1).
+ * rules_watch: the rules of all places, loaded again when their files change.
  *
- * A burst of changes is one change: the rules are read a moment after the first. A file that does
- * not parse, or cannot be read, keeps its previous version, and until it is repaired nothing runs
- * free. Whatever is wrong is told once, and again when its file changes and is still wrong. What
- * the kernel cannot watch is read once; that is told, too.
+ * A burst of changes is one change: the rules are loaded a moment after the first. A file that does
+ * not parse or cannot be read keeps its previous version, and until it is repaired nothing runs
+ * unconfined. Each warning is given once, and again when its file changes and is still wrong. If
+ * the kernel cannot watch the files, they are read once, with a warning.
  */
 #ifndef SP_APPROVE_RULES_RULES_WATCH_H
 #define SP_APPROVE_RULES_RULES_WATCH_H
@@ -20,17 +20,14 @@ struct sp_rules_watch;
 struct sp_rules_watch_options {
     struct sp_loop *loop;
     const struct sp_rules_places *places; /* copied */
-    /*
-     * What is to be used from now on; the set is borrowed. fingerprint: of the managed rules in it.
-     * false: it could not be taken over (no memory), and is told again later. Never from within
-     * sp_rules_watch_new.
-     */
+    /* The set to use from now on; borrowed. fingerprint: of its managed rules. false: out of
+     * memory; the call is repeated later. Never called from within sp_rules_watch_new. */
     bool (*changed)(void *user, struct sp_rules *rules, struct sp_str fingerprint);
-    void (*warn)(void *user, const char *text); /* NULL: nobody wants to know */
+    void (*warn)(void *user, const char *text); /* may be NULL */
     void *user;
 };
 
-/* Reads the rules for the first time: errors are those of sp_rules_load. */
+/* Loads the rules for the first time: errors are those of sp_rules_load. */
 int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_watch **ret,
                        struct sp_err *e);
 void sp_rules_watch_free(struct sp_rules_watch *w); /* before its loop; NULL is fine */
