@@ -22,7 +22,7 @@
 #include "cli/carry_priv.h"
 
 #define KILLED_MS 2000 /* for the last output of a command that was killed by the timeout */
-#define FULL_MS   20   /* between writes to a job whose input queue is full */
+#define FULL_MS   20   /* between writes while the input queue of the job is full */
 
 /* ---- input ---- */
 

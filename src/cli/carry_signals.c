@@ -112,7 +112,8 @@ static void take_deadly(struct sp_carry *c, int signal)
     } else if (c->facts.backend != NULL || c->is_asking) {
         abandon_command(c, signal);
     } else if (since != 0 && sp_loop_now(c->loop) - since >= UNANSWERED_MS) {
-        sp_plain_say("sallyport", "where the command runs nobody answers; it may go on there");
+        sp_plain_say("sallyport",
+                     "no answer from where the command runs; it may still be running there");
         abandon_command(c, signal);
     } else {
         if (since == 0)

@@ -41,16 +41,17 @@ static bool has_calls(const struct sp_exit *how)
     return how->refusal_count > 0;
 }
 
-/* "mount (2 times), ptrace; a way out of its network" */
+/* "mount (2 times), ptrace; a connection out of its network" */
 static bool add_evidence(struct sp_buf *out, const struct sp_exit *how)
 {
     const bool has_left = how->left_network > 0;
     bool ok = add_calls(out, how);
 
     if (has_left)
-        ok = ok && sp_buf_printf(out, "%sa way out of its network", has_calls(how) ? "; " : "");
+        ok = ok &&
+             sp_buf_printf(out, "%sa connection out of its network", has_calls(how) ? "; " : "");
     if (how->signal == SIGSYS)
-        ok = ok && sp_buf_printf(out, "%sa system call that ended it",
+        ok = ok && sp_buf_printf(out, "%sa system call that killed it",
                                  has_left || has_calls(how) ? "; " : "");
     return ok;
 }
@@ -70,15 +71,16 @@ static bool write_long(const struct sp_carry_result *r, struct sp_buf *out)
     bool ok = sp_buf_printf(out, "sallyport: the sandbox denied the command something:\n");
 
     if (has_calls(how))
-        ok = ok && sp_buf_printf(out, "  refused system calls (the kernel told): ") &&
+        ok = ok && sp_buf_printf(out, "  refused system calls (reported by the kernel): ") &&
              add_calls(out, how) && sp_buf_printf(out, "\n");
     if (how->left_network > 0)
-        ok = ok && sp_buf_printf(out, "  attempts to leave its network (the kernel counted): %u\n",
-                                 how->left_network);
+        ok = ok &&
+             sp_buf_printf(out, "  attempts to leave its network (counted by the kernel): %u\n",
+                           how->left_network);
     if (how->signal == SIGSYS)
-        ok = ok && sp_buf_printf(out, "  ended by SIGSYS (the kernel told)\n");
+        ok = ok && sp_buf_printf(out, "  killed by SIGSYS (reported by the kernel)\n");
     if (r->denial.has_words)
-        ok = ok && sp_buf_printf(out, "  its output reads so (words, a guess): ") &&
+        ok = ok && sp_buf_printf(out, "  guessed from its output: ") &&
              add_words(out, &r->denial) && sp_buf_printf(out, "\n");
     return ok;
 }
@@ -86,12 +88,12 @@ static bool write_long(const struct sp_carry_result *r, struct sp_buf *out)
 static bool write_short(const struct sp_carry_result *r, struct sp_buf *out)
 {
     if (r->denial.has_evidence)
-        return sp_buf_printf(out, "sallyport: the sandbox denied, as the kernel told: ") &&
+        return sp_buf_printf(out, "sallyport: the sandbox denied (reported by the kernel): ") &&
                add_evidence(out, &r->exit) && sp_buf_printf(out, "\n");
     if (!r->denial.has_words) /* the verdict of a server, which gives no reasons */
         return sp_buf_printf(out, "sallyport: the sandbox denied the command something\n");
-    return sp_buf_printf(out, "sallyport: the sandbox may have denied this, by the words of its "
-                              "output: ") &&
+    return sp_buf_printf(out, "sallyport: the sandbox may have denied this (guessed from its "
+                              "output): ") &&
            add_words(out, &r->denial) && sp_buf_printf(out, "\n");
 }
 

@@ -276,7 +276,7 @@ class Confined(Everywhere, Patch):
             text += piece
         os.close(ours)
         self.assertEqual(p.wait(wire.DEADLINE), 1)
-        self.assertIn(b'the sandbox may have denied this, by the words of its output: ', text)
+        self.assertIn(b'the sandbox may have denied this (guessed from its output): ', text)
 
     def test_a_link_out_of_the_workspace_leads_to_a_refusal(self):
         os.symlink(self.beside, self.path('way'))

@@ -459,7 +459,7 @@ class Terminal(Verb):
 
     def test_one_line_about_a_denial(self):
         s = self.screen('--', 'touch', 'x')
-        s.wait_for(rb"Read-only file system\r\nsallyport: the sandbox may have denied this, by the words of its output: "
+        s.wait_for(rb"Read-only file system\r\nsallyport: the sandbox may have denied this \(guessed from its output\): "
                    rb"read_only_file_system\r\n")
         self.assertEqual(s.wait(), 1)
 
@@ -565,13 +565,13 @@ class Policy(Verb):
         code, _, err = self.run_verb('-v', '--', 'unshare', '-r', 'true')
         self.assertNotEqual(code, 0)
         self.assertIn(b'sallyport: the sandbox denied the command something:\n', err)
-        self.assertIn(b'  refused system calls (the kernel told): unshare\n', err)
+        self.assertIn(b'  refused system calls (reported by the kernel): unshare\n', err)
 
     def test_what_words_say_is_told_as_such(self):
         path = os.path.join(self.work, 'x')
         code, _, err = self.run_verb('--verbose', '--', 'touch', path)
         self.assertEqual(code, 1)
-        self.assertIn(b'  its output reads so (words, a guess): read_only_file_system, %s\n' % path.encode(), err)
+        self.assertIn(b'  guessed from its output: read_only_file_system, %s\n' % path.encode(), err)
 
     def test_stderr_that_is_no_terminal_is_the_commands_alone(self):
         self.assertEqual(self.sh('echo permission denied >&2; exit 1'), (1, b'', b'permission denied\n'))
