@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arguments: what a model said, read into what the manager is asked (unified-exec.md 3.4). An ask
- * borrows from its arguments. Whether what was asked is allowed is the manager's business.
+ * arguments: the arguments of tools, read into what the manager is asked. An ask borrows from its
+ * struct sp_arguments. Whether a request is permitted is decided by the manager.
  */
 #ifndef SP_MCP_ARGUMENTS_H
 #define SP_MCP_ARGUMENTS_H
@@ -9,9 +9,9 @@
 #include "mcp/slots.h"
 #include "mcp/tools.h"
 
-#define SP_COMPAT_MAX_MS 60000 /* what timeout_ms is cut to */
+#define SP_COMPAT_MAX_MS 60000 /* timeout_ms of unified_exec is cut to this */
 
-/* The old tool (3.9): without an id `input` is a command, with one it is typed. */
+/* unified_exec: without session_id `input` is a command, with it `input` is typed. */
 struct sp_compat_ask {
     const struct sp_str *input;
     uint32_t input_count;
@@ -19,22 +19,45 @@ struct sp_compat_ask {
     struct sp_yield_ask timeout;
 };
 
-/* SP_E_INVALID or SP_E_MALFORMED with the reason, SP_E_SYSTEM without memory. *ret is then
- * unusable. call_id and turn_id stay the caller's to fill. */
+/*
+ * Parse and read a text, with errors worded like those of codex: SP_E_INVALID or SP_E_MALFORMED
+ * with the reason, SP_E_SYSTEM. *ret is unusable after an error. The caller sets call_id and
+ * turn_id.
+ */
 int sp_arguments_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
                       struct sp_exec_ask *ret, struct sp_err *e);
 int sp_arguments_write(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
                        struct sp_write_ask *ret, struct sp_err *e);
-/* The same with further members. Nobody needs `cmd` then: its p is NULL if it is not there. */
-int sp_arguments_exec_with(struct sp_arguments *a, struct sp_str text,
-                           const struct sp_tools_options *o, struct sp_slots more,
-                           struct sp_exec_ask *ret, struct sp_err *e);
-int sp_arguments_write_with(struct sp_arguments *a, struct sp_str text,
-                            const struct sp_tools_options *o, struct sp_slots more,
-                            struct sp_write_ask *ret, struct sp_err *e);
 int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
                              struct sp_permissions_ask *ret, struct sp_err *e);
 int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_compat_ask *ret,
                         struct sp_err *e);
+/* What `input` types: its elements, joined by a space where neither side has white space. */
+bool sp_compat_add_input(struct sp_buf *out, const struct sp_str *input, uint32_t count);
+/* Reads a session_id. SP_E_INVALID: `invalid session_id: ...`. */
+int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e);
+
+/* Read parsed arguments with `more` members, for MCP: errors name the member. `cmd` is optional. */
+int sp_arguments_exec_with(struct sp_arguments *a, const struct sp_tools_options *o,
+                           struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e);
+int sp_arguments_write_with(struct sp_arguments *a, const struct sp_tools_options *o,
+                            struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e);
+
+/* ---- `until`: what ends a wait ---- */
+
+struct sp_mcp_until {
+    struct sp_until items[SP_UNTIL_COUNT_MAX]; /* patterns point into the arguments */
+    uint32_t count;
+};
+/* token SP_JSON_NONE: not given. SP_E_INVALID says what is wrong. */
+int sp_mcp_until_read(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
+                      struct sp_err *e);
+/* Whether exec_command runs to completion: `until` is exactly {"exit":true}, no yield_time_ms. */
+bool sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments);
+
+/* ---- `keys` ---- */
+
+/* Appends what an xterm sends for each key; the token is a string of names or an array of them. */
+int sp_mcp_keys_add(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_err *e);
 
 #endif

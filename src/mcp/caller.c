@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callers come when they are first asked for and stay for as long as somebody holds them, or a
- * while longer. Each has a manager of its own, so no number of one means anything to another.
+ * caller: the server and its callers. A caller is made when it is first asked for and stays while
+ * it is held, and for detached_ttl_ms after that. Each has a manager of its own, so session ids of
+ * one mean nothing to another.
  */
 #include "mcp/caller.h"
 
@@ -19,19 +20,27 @@
 #include "mcp/task.h"
 
 #define IDENTITY_MAX 255
+#define COMMAND_MAX  80 /* bytes of a command in a note */
+
+static struct sp_mcp_caller *caller_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct sp_mcp_caller, link);
+}
 
 /* ---- the server ---- */
 
-static bool keep_text(const char **text)
-{
-    char *copy = *text == NULL ? NULL : strdup(*text);
-    const bool ok = *text == NULL || copy != NULL;
+static void end_caller(struct sp_mcp_caller *c);
 
-    *text = copy;
-    return ok;
+/* Replaces a borrowed text by a copy. On failure it becomes NULL, so that sp_mcp_free is safe. */
+static bool copy_option(const char **text)
+{
+    const bool is_given = *text != NULL;
+
+    *text = is_given ? strdup(*text) : NULL;
+    return !is_given || *text != NULL;
 }
 
-static void free_text(const char *text)
+static void free_option(const char *text)
 {
     free((char *)(uintptr_t)text);
 }
@@ -45,9 +54,10 @@ int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_er
     m->options = *o;
     m->manager = *o->manager;
     m->options.manager = &m->manager;
-    const bool has_cwd = keep_text(&m->options.cwd);
-    const bool has_instructions = keep_text(&m->options.instructions);
-    const bool has_others = keep_text(&m->options.instructions_without_asking);
+    sp_list_init(&m->callers);
+    const bool has_cwd = copy_option(&m->options.cwd);
+    const bool has_instructions = copy_option(&m->options.instructions);
+    const bool has_others = copy_option(&m->options.instructions_without_asking);
     if (!has_cwd || !has_instructions || !has_others ||
         (o->approvers == NULL &&
          sp_approvers_add(&m->host_alone, o->loop, 0, NULL, false, NULL) < 0)) {
@@ -66,20 +76,18 @@ int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_er
     return 0;
 }
 
-static void end_caller(struct sp_mcp_caller *c);
-
 void sp_mcp_free(struct sp_mcp *m)
 {
     if (m == NULL)
         return;
-    while (m->callers != NULL)
-        end_caller(m->callers);
+    while (!sp_list_is_empty(&m->callers))
+        end_caller(caller_of(sp_list_first(&m->callers)));
     sp_approvers_free(m->host_alone);
     sp_rules_unref(m->rules);
     free(m->fingerprint);
-    free_text(m->options.cwd);
-    free_text(m->options.instructions);
-    free_text(m->options.instructions_without_asking);
+    free_option(m->options.cwd);
+    free_option(m->options.instructions);
+    free_option(m->options.instructions_without_asking);
     explicit_bzero(m->key, sizeof m->key);
     free(m);
 }
@@ -89,18 +97,9 @@ const struct sp_mcp_options *sp_mcp_options(const struct sp_mcp *m)
     return &m->options;
 }
 
-/* ---- rules ---- */
-
 static bool set_rules_of(struct sp_mcp_caller *c, struct sp_rules *rules, struct sp_str fingerprint)
 {
     return sp_approvals_set_rules(sp_manager_approvals(c->manager), rules, fingerprint);
-}
-
-/* Those before this one have the new ones already. */
-static void take_rules_back(struct sp_mcp *m, const struct sp_mcp_caller *failed)
-{
-    for (struct sp_mcp_caller *c = m->callers; c != failed; c = c->next)
-        (void)set_rules_of(c, m->manager.approvals.rules, m->manager.approvals.fingerprint);
 }
 
 bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fingerprint)
@@ -112,11 +111,15 @@ bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fi
     if (fingerprint.n != 0)
         memcpy(copy, fingerprint.p, fingerprint.n);
     copy[fingerprint.n] = 0;
-    for (struct sp_mcp_caller *c = m->callers; c != NULL; c = c->next)
-        if (!set_rules_of(c, rules, fingerprint)) {
-            take_rules_back(m, c);
-            return false;
-        }
+    sp_list_each(i, &m->callers)
+    {
+        if (set_rules_of(caller_of(i), rules, fingerprint))
+            continue;
+        for (struct sp_list *b = i->prev; b != &m->callers; b = b->prev) /* undo the ones before */
+            (void)set_rules_of(caller_of(b), m->manager.approvals.rules,
+                               m->manager.approvals.fingerprint);
+        return false;
+    }
     struct sp_rules *before = m->rules;
     m->rules = rules == NULL ? NULL : sp_rules_ref(rules);
     sp_rules_unref(before);
@@ -128,21 +131,6 @@ bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fi
 }
 
 /* ---- one caller ---- */
-
-static void link_caller(struct sp_mcp *m, struct sp_mcp_caller *c)
-{
-    c->prev = m->newest;
-    *(c->prev != NULL ? &c->prev->next : &m->callers) = c;
-    m->newest = c;
-    m->caller_count++;
-}
-
-static void unlink_caller(struct sp_mcp *m, struct sp_mcp_caller *c)
-{
-    *(c->prev != NULL ? &c->prev->next : &m->callers) = c->next;
-    *(c->next != NULL ? &c->next->prev : &m->newest) = c->prev;
-    m->caller_count--;
-}
 
 void sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c)
 {
@@ -156,7 +144,7 @@ void sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *w)
     w->caller = NULL;
 }
 
-/* Not from within anything that its manager tells. */
+/* Not from within a callback of its manager. */
 static void end_caller(struct sp_mcp_caller *c)
 {
     struct sp_list *i;
@@ -170,15 +158,16 @@ static void end_caller(struct sp_mcp_caller *c)
     sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);
     sp_loop_undefer(c->mcp->options.loop, &c->ending);
     sp_loop_undefer(c->mcp->options.loop, &c->logging);
+    /* Order: nobody may wait for a run when the manager answers all of them as aborted. */
     sp_mcp_tasks_free(c->tasks);
     sp_mcp_parking_free(c->parking);
-    sp_mcp_runs_let_go(c);
+    sp_mcp_runs_cancel(c);
     sp_manager_free(c->manager);
     sp_mcp_runs_free(c);
-    sp_approver_free(c->approver);
-    sp_mcp_lookings_free(c);
+    sp_approver_free(c->approvers);
     sp_mcp_memory_free(c->memory);
-    unlink_caller(c->mcp, c);
+    sp_list_remove(&c->link);
+    c->mcp->caller_count--;
     sp_buf_done(&c->warnings);
     free(c->identity);
     free(c);
@@ -195,6 +184,7 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
     o.loop = c->mcp->options.loop;
     o.ops = &sp_mcp_manager_ops;
     o.user = c;
+    o.approvals.approver = &c->questions;
     o.remembers_ended = true;
     return sp_manager_new(&o, &c->manager, e);
 }
@@ -209,37 +199,36 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
         return NULL;
     }
     c->mcp = m;
+    sp_list_init(&c->runs);
+    sp_list_init(&c->peers);
     sp_list_init(&c->watches);
     c->number = m->caller_total + 1;
     c->warnings.max = SP_MCP_WARNINGS_MAX;
     if (sp_mcp_caller_open_approvers(c, e) < 0 || open_manager(c, e) < 0) {
-        sp_approver_free(c->approver);
+        sp_approver_free(c->approvers);
         free(c->identity);
         free(c);
         return NULL;
     }
     m->caller_total++;
-    link_caller(m, c);
-    return c;
-}
-
-static struct sp_mcp_caller *find_caller(const struct sp_mcp *m, struct sp_str identity)
-{
-    struct sp_mcp_caller *c = m->callers;
-
-    while (c != NULL && !sp_str_eq(sp_str_of(c->identity), identity))
-        c = c->next;
+    sp_list_append(&m->callers, &c->link);
+    m->caller_count++;
     return c;
 }
 
 int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
                        struct sp_err *e)
 {
+    struct sp_mcp_caller *c = NULL;
     struct sp_err why = {0};
 
     if (identity.n == 0 || identity.n > IDENTITY_MAX || sp_str_has_nul(identity))
         return sp_fail(e, SP_E_INVALID, 0, "a caller's identity has 1 to %d bytes", IDENTITY_MAX);
-    struct sp_mcp_caller *c = find_caller(m, identity);
+    sp_list_each(i, &m->callers)
+    {
+        if (sp_str_eq(sp_str_of(caller_of(i)->identity), identity))
+            c = caller_of(i);
+    }
     if (c == NULL && m->caller_count >= SP_MCP_CALLERS_MAX)
         return sp_fail(e, SP_E_LIMIT, 0,
                        "%d callers have sessions here already: more can come when one of them has "
@@ -253,8 +242,6 @@ int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_c
     *ret = c;
     return 0;
 }
-
-/* ---- nobody holds it ---- */
 
 static void on_detached(struct sp_timer *t)
 {
@@ -273,6 +260,60 @@ void sp_mcp_caller_release(struct sp_mcp_caller *c)
 
     if (--c->held != 0 || ttl_ms == 0)
         return;
+    /* Out of memory for the timer: end it now rather than never. */
     if (!sp_loop_timer(loop, &c->detached_timer, sp_loop_now(loop) + ttl_ms, on_detached))
-        sp_loop_again(loop, &c->ending, on_ending); /* sooner, rather than never */
+        sp_loop_again(loop, &c->ending, on_ending);
+}
+
+/* ---- sessions that ended while no call waited for them ---- */
+
+static void forget_ended(struct sp_mcp_caller *c, uint32_t i)
+{
+    c->ended_count--;
+    memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
+}
+
+void sp_mcp_ended_add(struct sp_mcp_caller *c, int session_id)
+{
+    if (c->ended_count == SP_MCP_ENDED_MAX)
+        forget_ended(c, 0);
+    c->ended[c->ended_count++] = (struct sp_mcp_ended){.session_id = session_id};
+}
+
+bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id)
+{
+    for (uint32_t i = 0; i < c->ended_count; i++)
+        if (c->ended[i].session_id == session_id) {
+            forget_ended(c, i);
+            return true;
+        }
+    return false;
+}
+
+static bool add_ended_line(struct sp_buf *out, const struct sp_manager_view *v)
+{
+    struct sp_str command = v->command;
+
+    if (command.n > COMMAND_MAX)
+        command.n = COMMAND_MAX;
+    return (out->len == 0 || sp_buf_add(out, "\n", 1)) &&
+           sp_buf_printf(out, "Session %d has ended with code %d: ", v->process_id, v->exit_code) &&
+           sp_question_add_visible(out, command, false) &&
+           (command.n == v->command.n || sp_buf_add_str(out, SP_STR(" ...")));
+}
+
+bool sp_mcp_ended_add_note(struct sp_mcp_caller *c, int told, struct sp_buf *out)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < c->ended_count; i++) {
+        struct sp_mcp_ended *e = &c->ended[i];
+        struct sp_manager_view v;
+
+        if (!e->is_noted && e->session_id != told &&
+            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_answered)
+            ok = add_ended_line(out, &v);
+        e->is_noted = true;
+    }
+    return ok;
 }

@@ -36,11 +36,6 @@ struct message {
     bool is_cut; /* something was left out that a yes would be about */
 };
 
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
-}
-
 /* ---- text of others ---- */
 
 /* At most n bytes, cut between characters. */
@@ -87,7 +82,7 @@ static bool add_note(struct message *m, const char *label, struct sp_str text, s
         return true;
     if (!sp_question_add_whole(&whole, beginning_of(text, max), false) ||
         !sp_buf_printf(m->out, "\n%s: ", label) ||
-        !sp_buf_add_str(m->out, beginning_of(view(&whole), max)))
+        !sp_buf_add_str(m->out, beginning_of(sp_buf_str(&whole), max)))
         return false;
     return (text.n <= max && whole.len <= max) || sp_buf_printf(m->out, " [...]");
 }
@@ -101,7 +96,7 @@ static bool add_rule_words(struct sp_buf *out, const struct sp_approval_question
     if (sp_question_offers_host(q))
         return sp_question_add_visible(out, q->host, false);
     return sp_words_add_quoted(&words, q->amendment) &&
-           sp_question_add_visible(out, view(&words), false);
+           sp_question_add_visible(out, sp_buf_str(&words), false);
 }
 
 static bool offers_rule(const struct sp_approval_question *q)
@@ -129,7 +124,7 @@ static bool add_sandbox(struct message *m, const struct sp_approval_question *q)
         return sp_buf_printf(m->out, "its sandbox");
     return sp_question_add_whole(&name, sp_str_of(q->profile_name), false) &&
            sp_buf_printf(m->out, "the sandbox ") &&
-           sp_buf_add_str(m->out, beginning_of(view(&name), PROFILE_MAX));
+           sp_buf_add_str(m->out, beginning_of(sp_buf_str(&name), PROFILE_MAX));
 }
 
 /* What a yes means. */
@@ -212,7 +207,7 @@ static bool add_diffs(struct message *m, const struct sp_patch_changes *changes)
         ok = sp_patch_add_diff(&diffs, &changes->items[i]);
     if (!ok || diffs.len == 0)
         return ok;
-    if (!sp_buf_add(m->out, "\n", 1) || !add_seen(m, view(&diffs), DIFF_MAX, true))
+    if (!sp_buf_add(m->out, "\n", 1) || !add_seen(m, sp_buf_str(&diffs), DIFF_MAX, true))
         return false;
     if (i == changes->count)
         return true;
@@ -248,7 +243,7 @@ static bool add_command(struct message *m, struct sp_str command)
     if (whole.len <= FIRST_MAX)
         return add_line(m, "command", command, FIRST_MAX);
     return sp_buf_printf(m->out, "\ncommand: ") &&
-           sp_buf_add_str(m->out, beginning_of(view(&whole), FIRST_MAX - 20)) &&
+           sp_buf_add_str(m->out, beginning_of(sp_buf_str(&whole), FIRST_MAX - 20)) &&
            sp_buf_printf(m->out, " [continued below]");
 }
 
@@ -362,7 +357,7 @@ static bool add_title(struct sp_buf *out, const struct sp_approval_question *q, 
         ok = sp_buf_printf(&text, "Deny");
         break;
     }
-    return ok && sp_json_add_str(out, view(&text));
+    return ok && sp_json_add_str(out, sp_buf_str(&text));
 }
 
 /* ---- the form ---- */
@@ -404,7 +399,7 @@ bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_approval_question *q,
     const struct offered o = find_offered(q, m.is_cut);
     const bool ok =
         is_written && sp_buf_printf(out, "{%s", with_mode ? "\"mode\":\"form\"," : "") &&
-        sp_buf_printf(out, "\"message\":") && sp_json_add_str(out, view(&message)) &&
+        sp_buf_printf(out, "\"message\":") && sp_json_add_str(out, sp_buf_str(&message)) &&
         sp_buf_printf(out,
                       ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"decision\":{"
                       "\"type\":\"string\",\"title\":\"Decision\",") &&

@@ -1,55 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lines: MCP over lines. The server side reads messages from stdio or a unix socket; the relay
+ * (`--connect`) carries bytes between its stdin, stdout and such a socket without reading them.
+ */
 #include "mcp/lines.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "mcp/peer.h"
 #include "server/net/listen.h"
 
 #define LINE_MAX_BYTES (16U << 20)
-#define WAITING_MAX    32U        /* answers behind a full queue; then nothing more is read */
-#define QUEUED_MAX     (4U << 20) /* bytes of them, the same */
-#define HANDSHAKE_MS   10000U     /* for an HTTP request that will be refused */
+#define WAITING_MAX    32U        /* messages sent behind a full queue; then reading stops */
+#define QUEUED_MAX     (4U << 20) /* bytes queued; then reading stops */
+#define HANDSHAKE_MS   10000U     /* for an HTTP request, which is refused */
 
 /* One connection, or the pipes. */
 struct conn {
     struct sp_mcp_out out; /* first, see is_out_full */
     struct sp_mcp_lines *lines;
-    struct conn *prev, *next;
+    struct sp_list link_in_lines;
     struct sp_link *link;
     struct sp_mcp_caller *caller;
     struct sp_mcp_peer *peer;
-    unsigned waiting; /* messages sent since the queue is full */
+    unsigned waiting; /* messages sent since the queue became full */
     bool is_paused;
 };
 
 struct sp_mcp_lines {
     struct sp_mcp *mcp;
     struct sp_listener *listener;
-    struct conn *conns;
-    struct sp_mcp_message message; /* the one that is read; its memory is used again */
+    struct sp_list conns;
+    struct sp_mcp_message message; /* reused for each message, one at a time */
     void *user;
     void (*finished)(void *user);
     char identity[32];
 };
 
-/* ---- what is said ---- */
-
-/* Whoever asks and does not read is not heard any more: what waits stays bounded. */
-static void hold_back(struct conn *c)
-{
-    if (!sp_link_is_full(c->link))
-        return;
-    c->waiting++;
-    if (c->is_paused || (c->waiting < WAITING_MAX && sp_link_queued(c->link) < QUEUED_MAX))
-        return;
-    c->is_paused = true;
-    sp_link_pause(c->link, true);
-}
+/* ---- messages out ---- */
 
 static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status)
 {
@@ -58,23 +57,30 @@ static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status
 
     (void)status;
     if (room == NULL)
-        return; /* it closes: nobody would read it */
+        return; /* the connection is closing */
     memcpy(room, message.p, message.n);
     sp_link_commit(c->link, message.n);
-    hold_back(c);
+    if (!sp_link_is_full(c->link))
+        return;
+    /* Stop reading from a client that sends requests without reading answers. */
+    c->waiting++;
+    if (c->is_paused || (c->waiting < WAITING_MAX && sp_link_queued(c->link) < QUEUED_MAX))
+        return;
+    c->is_paused = true;
+    sp_link_pause(c->link, true);
 }
 
 static bool is_out_full(const struct sp_mcp_out *o)
 {
-    const void *first = o; /* it is the first member */
+    const void *first = o; /* `out` is the first member; SP_CONTAINER would drop the const */
     const struct conn *c = first;
 
     return sp_link_is_full(c->link);
 }
 
-/* ---- what is heard ---- */
+/* ---- messages in ---- */
 
-static void take(struct conn *c)
+static void take_message(struct conn *c)
 {
     struct sp_mcp_message *m = &c->lines->message;
 
@@ -87,18 +93,18 @@ static void on_message(void *user, char *text, size_t len)
     struct conn *c = user;
 
     sp_mcp_message_read(&c->lines->message, text, len);
-    take(c);
+    take_message(c);
 }
 
 static void on_not_text(void *user)
 {
     struct conn *c = user;
     struct sp_mcp_message *m = &c->lines->message;
-    char text[] = "?"; /* as little a message as what came */
+    char text[] = "?"; /* broken like the line, so that it is answered with a parse error */
 
     sp_mcp_message_read(m, text, 1);
     (void)sp_fail(&m->why, SP_E_MALFORMED, 0, "the line is not UTF-8, or longer than 16 MiB");
-    take(c);
+    take_message(c);
 }
 
 static void on_drained(void *user)
@@ -112,23 +118,15 @@ static void on_drained(void *user)
     sp_link_pause(c->link, false);
 }
 
-static void forget(struct conn *c)
+static void on_closed(void *user, const char *why)
 {
-    if (c->prev != NULL)
-        c->prev->next = c->next;
-    else
-        c->lines->conns = c->next;
-    if (c->next != NULL)
-        c->next->prev = c->prev;
+    struct conn *c = user;
+
+    (void)why;
+    sp_list_remove(&c->link_in_lines);
     sp_mcp_peer_free(c->peer);
     sp_mcp_caller_release(c->caller);
     free(c);
-}
-
-static void on_closed(void *user, const char *why)
-{
-    (void)why;
-    forget(user);
 }
 
 static const struct sp_link_ops link_ops = {on_message, on_not_text, on_drained, on_closed};
@@ -155,10 +153,7 @@ static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **
     sp_mcp_peer_set_out(c->peer, &c->out);
     c->lines = lines;
     c->link = l;
-    c->next = lines->conns;
-    if (c->next != NULL)
-        c->next->prev = c;
-    lines->conns = c;
+    sp_list_prepend(&lines->conns, &c->link_in_lines);
     *ret_ops = &link_ops;
     *ret_user = c;
     return true;
@@ -172,7 +167,7 @@ static void on_finished(void *user)
         lines->finished(lines->user);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int read_path(const char *path, struct sp_listen_url *ret, struct sp_err *e)
 {
@@ -185,7 +180,8 @@ static int read_path(const char *path, struct sp_listen_url *ret, struct sp_err 
     return sp_listen_parse(url.data, ret, e);
 }
 
-static int start(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *o, struct sp_err *e)
+static int start_listening(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *o,
+                           struct sp_err *e)
 {
     struct sp_listen_url url = {.kind = SP_LISTEN_STDIO, .is_loopback = true};
     struct sp_mcp_caller *caller = NULL;
@@ -206,7 +202,8 @@ static int start(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *
         return r;
     if (o->path != NULL)
         return sp_listener_new(sp_mcp_options(lines->mcp)->loop, &url, &lo, &lines->listener, e);
-    /* The pipes are opened within: a caller that cannot be is to be told here, not later. */
+    /* sp_listener_new opens the pipes, where a failure to make the caller could not be reported:
+     * make it here. */
     r = sp_mcp_caller_hold(lines->mcp, sp_str_of(lines->identity), &caller, e);
     if (r < 0)
         return r;
@@ -223,14 +220,15 @@ int sp_mcp_lines_new(struct sp_mcp *m, const struct sp_mcp_lines_options *o,
     if (lines == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make server");
     lines->mcp = m;
+    sp_list_init(&lines->conns);
     lines->user = o->user;
     lines->finished = o->finished;
-    /* Nobody else may connect, so that is who everybody is. */
+    /* Only our own uid may connect, so all connections share one identity. */
     if (o->path == NULL)
         (void)snprintf(lines->identity, sizeof lines->identity, "stdio");
     else
         (void)snprintf(lines->identity, sizeof lines->identity, "uid %u", geteuid());
-    const int r = start(lines, o, e);
+    const int r = start_listening(lines, o, e);
     if (r < 0) {
         sp_mcp_lines_free(lines);
         return r;
@@ -243,9 +241,9 @@ void sp_mcp_lines_free(struct sp_mcp_lines *l)
 {
     if (l == NULL)
         return;
-    for (struct conn *c = l->conns; c != NULL; c = c->next)
-        sp_mcp_peer_close_subscriptions(c->peer);
-    sp_listener_free(l->listener); /* which closes every connection, and that forgets it */
+    sp_list_each(i, &l->conns)
+        sp_mcp_peer_close_subscriptions(SP_CONTAINER(i, struct conn, link_in_lines)->peer);
+    sp_listener_free(l->listener); /* calls on_closed for every connection */
     sp_mcp_message_done(&l->message);
     free(l);
 }
@@ -253,4 +251,148 @@ void sp_mcp_lines_free(struct sp_mcp_lines *l)
 const char *sp_mcp_lines_url(const struct sp_mcp_lines *l)
 {
     return sp_listener_url(l->listener);
+}
+
+/* ---- the relay ----
+ *
+ * A bounded number of bytes is in flight in each direction, and neither direction waits for the
+ * other.
+ */
+
+#define HELD_MAX  (64U << 10)
+#define CONNECT_S 10
+#define LAST_MS   10000 /* after the end of stdin, without a byte from the server */
+
+/* One direction: from -> bytes -> to. */
+struct flow {
+    int from, to;
+    size_t start, end;
+    bool has_ended; /* end of file on `from` */
+    bool is_broken; /* `to` accepts no more */
+    char bytes[HELD_MAX];
+};
+
+static int dial(const char *path, struct sp_err *e)
+{
+    const struct timeval patience = {.tv_sec = CONNECT_S};
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+
+    if (fd < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make socket");
+    if (strlen(path) >= sizeof un.sun_path)
+        return sp_fail(e, SP_E_INVALID, 0, "%s is longer than %zu bytes", path,
+                       sizeof un.sun_path - 1);
+    memcpy(un.sun_path, path, strlen(path) + 1);
+    /* connect waits for a server with a full backlog, but not forever. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    while (connect(fd, (const struct sockaddr *)&un, sizeof un) < 0)
+        if (errno != EINTR)
+            return sp_fail(e, SP_E_SYSTEM, errno,
+                           "connect to %s: is `sallyport mcp --listen unix://%s` running?", path,
+                           path);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != geteuid())
+        return sp_fail(e, SP_E_INVALID, 0, "%s is another user's server", path);
+    return TAKE_FD(fd);
+}
+
+static bool is_empty(const struct flow *f)
+{
+    return f->start == f->end;
+}
+
+/* true: bytes were read, or the end was reached. */
+static bool fill_flow(struct flow *f)
+{
+    f->start = f->end = 0; /* only an empty flow is filled */
+    const ssize_t n = read(f->from, f->bytes, sizeof f->bytes);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return false;
+    if (n > 0)
+        f->end = (size_t)n;
+    else
+        f->has_ended = true;
+    return true;
+}
+
+/* Never blocks: MSG_DONTWAIT on a socket, and a writable pipe has room for PIPE_BUF bytes. */
+static bool drain_flow(struct flow *f)
+{
+    const char *bytes = f->bytes + f->start;
+    const size_t size = f->end - f->start;
+    ssize_t n = send(f->to, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    if (n < 0 && errno == ENOTSOCK)
+        n = write(f->to, bytes, size < PIPE_BUF ? size : PIPE_BUF);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return false;
+    if (n < 0)
+        f->is_broken = true;
+    else
+        f->start += (size_t)n;
+    return true;
+}
+
+static void poll_for(const struct flow *f, struct pollfd ret[2])
+{
+    const bool is_full = !is_empty(f);
+
+    ret[0] = (struct pollfd){.fd = !is_full && !f->has_ended ? f->from : -1, .events = POLLIN};
+    ret[1] = (struct pollfd){.fd = is_full && !f->is_broken ? f->to : -1, .events = POLLOUT};
+}
+
+static bool move_bytes(struct flow *f, const struct pollfd ready[2])
+{
+    if (ready[0].revents != 0)
+        return fill_flow(f);
+    return ready[1].revents != 0 && drain_flow(f);
+}
+
+/* true: stdin was carried to its end. */
+static bool carry(struct flow *in, struct flow *out)
+{
+    bool is_half_closed = false;
+    uint64_t moved_ms = sp_clock_ms();
+
+    while (!(out->has_ended && is_empty(out)) && !out->is_broken && !in->is_broken) {
+        struct pollfd all[4];
+
+        if (in->has_ended && is_empty(in) && !is_half_closed) {
+            (void)shutdown(in->to, SHUT_WR); /* a failure shows when reading */
+            is_half_closed = true;
+            moved_ms = sp_clock_ms();
+        }
+        poll_for(in, all);
+        poll_for(out, all + 2);
+        (void)poll(all, 4, is_half_closed ? LAST_MS : -1);
+        bool has_moved = move_bytes(in, all);
+        has_moved |= move_bytes(out, all + 2); /* always both */
+        if (has_moved)
+            moved_ms = sp_clock_ms();
+        else if (is_half_closed && sp_clock_ms() - moved_ms >= LAST_MS)
+            break;
+    }
+    return in->has_ended;
+}
+
+int sp_mcp_relay(const char *path, struct sp_err *e)
+{
+    static struct flow in;
+    static struct flow out;
+    auto_close int fd = dial(path, e);
+
+    if (fd < 0)
+        return 1;
+    (void)signal(SIGPIPE, SIG_IGN);
+    in = (struct flow){.from = STDIN_FILENO, .to = fd};
+    out = (struct flow){.from = fd, .to = STDOUT_FILENO};
+    if (carry(&in, &out))
+        return 0;
+    if (out.is_broken)
+        (void)sp_fail(e, SP_E_FAILED, 0, "nobody reads our stdout");
+    else
+        (void)sp_fail(e, SP_E_FAILED, 0, "the server behind %s has ended", path);
+    return 1;
 }

@@ -1,79 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call: tools/call, from its params to its answer.
+ * mcp_call: tools/call, from its params to its answer, with its questions.
  *
- *   begin --> waiting --done----------------> answered with the result
+ *   start --> waiting --done----------------> answered with the result
  *               |  ^  '--started, for a task-> answered with the task
  *               |  '-- progress               (every 15 s, with a token)
- *               |--50 s without a token: what there is, now; with an open question, or if nothing
- *               |  comes: "repeat the same call", and the run is parked
- *               '--question: call_ask.c
+ *               |--50 s without a token: what there is; with an open question, or if nothing comes:
+ *               |  "repeat the same call", and the run is parked
+ *               '--question (see below)
  *
- * Whoever takes the run out of the call answers it, and frees it: there is no answered call.
+ * Whoever takes the run out of the call answers and frees it: an answered call does not exist.
+ *
+ * Questions. Modern client with forms: the run is parked and the call answered with
+ * `input_required`; the client repeats the call with the answer. Legacy client with forms: it is
+ * sent a request, and its response decides; if the call cannot wait that long, the response finds
+ * the parked run. A host without forms, or one that gives no answer: the next approver
+ * (approve/approvers.h).
  */
 #include "mcp/mcp_call.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/auto.h"
 #include "mcp/elicit.h"
-#include "mcp/mcp_host.h"
 #include "mcp/tool.h"
 
-#define HURRY_MS 2000 /* for an answer, once it is asked for at once */
-#define SLACK_MS 500  /* for it to get there */
+#define HURRY_MS 2000 /* for an answer after sp_mcp_run_answer_now */
+#define SLACK_MS 500  /* for the answer to arrive */
 #define WAIT_MS  (SP_MCP_PATIENCE_MS - HURRY_MS - SLACK_MS)
+#define PENDING  "approval is still pending; repeat the same call"
+#define AT_WORK  "there is no answer yet; repeat the same call"
 
-static const struct sp_mcp_run_ops run_ops;
+/* An elicitation that a legacy client has not answered. */
+struct sp_mcp_asked {
+    struct sp_mcp_asked *next;
+    uint64_t number;          /* of the request */
+    uint64_t question;        /* that it asks; questions are never numbered twice */
+    struct sp_mcp_call *call; /* NULL: the call gave up waiting ... */
+    uint64_t parked;          /* ... and its run is parked here */
+};
 
-/* ---- the end ---- */
+static void withdraw_elicitation(struct sp_mcp_call *c);
+static void forget_asked(struct sp_mcp_peer *p, struct sp_mcp_asked *a);
+
+static struct sp_loop *loop_of(const struct sp_mcp_call *c)
+{
+    return sp_mcp_peer_loop(c->request.peer);
+}
+
+static struct sp_mcp_asked *asked_by(const struct sp_mcp_call *c)
+{
+    struct sp_mcp_asked *a = c->is_asked ? c->request.peer->asked : NULL;
+
+    while (a != NULL && a->call != c)
+        a = a->next;
+    return a;
+}
+
+/* ---- the end of a call ---- */
 
 static void close_call(struct sp_mcp_call *c)
 {
-    sp_loop_cancel(sp_mcp_peer_loop(c->request.peer), &c->timer);
-    sp_mcp_call_forget_asked(c);
+    struct sp_mcp_asked *a = asked_by(c);
+
+    sp_loop_cancel(loop_of(c), &c->timer);
+    if (a != NULL)
+        forget_asked(c->request.peer, a);
     sp_mcp_request_close(&c->request);
-}
-
-/* Whom the answer is for, once the call is gone. */
-struct addressee {
-    struct sp_mcp_to to;
-    char id[SP_MCP_ID_MAX];
-};
-
-static void close_and_keep(struct sp_mcp_call *c, struct addressee *ret)
-{
-    ret->to = sp_mcp_request_to(&c->request);
-    memcpy(ret->id, c->request.id, c->request.id_len);
-    ret->to.id.p = ret->id;
-    close_call(c);
 }
 
 void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str members)
 {
-    struct addressee a;
+    char id[SP_MCP_ID_MAX];
+    const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
 
-    close_and_keep(c, &a);
-    sp_mcp_say_result(&a.to, type, members);
+    close_call(c);
+    sp_mcp_say_result(&to, type, members);
 }
 
-void sp_mcp_call_fail(struct sp_mcp_call *c, const char *why)
+static void fail_call(struct sp_mcp_call *c, const char *why)
 {
-    struct addressee a;
+    char id[SP_MCP_ID_MAX];
+    const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
 
-    close_and_keep(c, &a);
-    sp_mcp_say_failed(&a.to, "%s", why);
+    close_call(c);
+    sp_mcp_say_failed(&to, "%s", why);
 }
 
-void sp_mcp_call_out_of_memory(struct sp_mcp_call *c)
+static void fail_without_memory(struct sp_mcp_call *c)
 {
-    struct addressee a;
+    char id[SP_MCP_ID_MAX];
+    const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
 
-    close_and_keep(c, &a);
-    sp_mcp_say_no_memory(&a.to);
+    close_call(c);
+    sp_mcp_say_no_memory(&to);
 }
 
-static void drop(struct sp_mcp_request *r)
+static void drop_call(struct sp_mcp_request *r)
 {
     struct sp_mcp_call *c = (struct sp_mcp_call *)r;
 
@@ -82,7 +109,7 @@ static void drop(struct sp_mcp_request *r)
     close_call(c);
 }
 
-static void cancel(struct sp_mcp_request *r)
+static void cancel_call(struct sp_mcp_request *r)
 {
     struct sp_mcp_call *c = (struct sp_mcp_call *)r;
 
@@ -91,50 +118,63 @@ static void cancel(struct sp_mcp_request *r)
     close_call(c);
 }
 
-/* ---- time ---- */
-
-static struct sp_mcp_call *call_of_timer(struct sp_timer *t)
+/* Parks the run, with its question if it has one, for a repetition of the call. */
+static void give_up(struct sp_mcp_call *c)
 {
-    return SP_CONTAINER(t, struct sp_mcp_call, timer);
+    struct sp_mcp_asked *a = asked_by(c);
+    struct sp_mcp_run *r = TAKE_PTR(c->run);
+    /* Without a process, an approver is being asked: a person, a hook, a reviewer. */
+    const bool is_pending = r->session_id == 0 || sp_mcp_run_question(r) != NULL;
+    uint64_t number = 0;
+
+    if (!sp_mcp_park(r, &c->digest, true, &number)) {
+        fail_without_memory(c);
+        return;
+    }
+    if (a != NULL) {
+        a->call = NULL;
+        a->parked = number;
+        c->is_asked = false;
+    }
+    fail_call(c, is_pending ? PENDING : AT_WORK);
 }
 
-/* It was hurried, and still there is nothing: a hook or a reviewer is being asked, or whoever runs
- * it does not answer. The result is for whoever repeats the call. */
+/* ---- deadlines and progress ---- */
+
+/* Nothing came after the hurry: a hook or a reviewer is being asked, or the executor is silent. */
 static void on_too_late(struct sp_timer *t)
 {
-    sp_mcp_call_give_up(call_of_timer(t));
+    give_up(SP_CONTAINER(t, struct sp_mcp_call, timer));
 }
 
 static void on_impatient(struct sp_timer *t)
 {
-    struct sp_mcp_call *c = call_of_timer(t);
-    struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
+    struct sp_mcp_call *c = SP_CONTAINER(t, struct sp_mcp_call, timer);
+    struct sp_loop *l = loop_of(c);
 
     c->is_overdue = true;
     if (sp_mcp_run_question(c->run) != NULL ||
         !sp_loop_timer(l, t, sp_loop_now(l) + HURRY_MS, on_too_late))
-        sp_mcp_call_give_up(c);
+        give_up(c);
     else
         sp_mcp_run_answer_now(c->run);
 }
 
-/* So that it is answered within SP_MCP_PATIENCE_MS, whatever comes of the hurry. */
-static bool be_patient(struct sp_mcp_call *c)
+/* The call is answered within SP_MCP_PATIENCE_MS. */
+static bool set_deadline(struct sp_mcp_call *c)
 {
-    struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
-
-    return sp_loop_timer(l, &c->timer, sp_loop_now(l) + WAIT_MS, on_impatient);
+    return sp_loop_timer(loop_of(c), &c->timer, sp_loop_now(loop_of(c)) + WAIT_MS, on_impatient);
 }
 
-/* Nobody hears how it goes, so nobody waits longer than any other. */
-static void unheard(struct sp_mcp_request *r)
+/* Legacy: the client's connection is gone. Without progress messages the usual deadline applies. */
+static void on_unheard(struct sp_mcp_request *r)
 {
     struct sp_mcp_call *c = (struct sp_mcp_call *)r;
 
     if (c->token_len == 0 || c->is_overdue)
         return;
     c->token_len = 0;
-    (void)be_patient(c); /* its timer is armed: that needs no memory */
+    (void)set_deadline(c); /* the timer is armed already, so this needs no memory */
 }
 
 static bool add_progress(struct sp_buf *b, const struct sp_mcp_call *c)
@@ -147,13 +187,12 @@ static bool add_progress(struct sp_buf *b, const struct sp_mcp_call *c)
         return false;
     if (c->request.revision->has_annotations && sp_mcp_run_describe(c->run, &state) &&
         state.len != 0 &&
-        !(sp_buf_add_str(b, SP_STR(",\"message\":")) &&
-          sp_json_add_str(b, (struct sp_str){state.data, state.len})))
+        !(sp_buf_add_str(b, SP_STR(",\"message\":")) && sp_json_add_str(b, sp_buf_str(&state))))
         return false;
     return sp_buf_add(b, "}", 1);
 }
 
-/* The last thing that is done: whoever sends may find that nobody reads any more. */
+/* Sending may find that the client is gone and free the call: do nothing with it afterwards. */
 static void say_progress(struct sp_mcp_call *c)
 {
     auto_buf struct sp_buf b = {0};
@@ -163,31 +202,186 @@ static void say_progress(struct sp_mcp_call *c)
         return;
     c->progress++;
     if (add_progress(&b, c))
-        (void)sp_mcp_say_notice(out, "notifications/progress", (struct sp_str){b.data, b.len});
+        (void)sp_mcp_say_notice(out, "notifications/progress", sp_buf_str(&b));
 }
 
 static void on_progress(struct sp_timer *t)
 {
-    struct sp_mcp_call *c = call_of_timer(t);
-    struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
+    struct sp_mcp_call *c = SP_CONTAINER(t, struct sp_mcp_call, timer);
+    struct sp_loop *l = loop_of(c);
 
-    if (!sp_loop_timer(l, t, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress)) {
-        on_impatient(t); /* without a clock it is better answered */
-        return;
-    }
-    say_progress(c);
+    if (sp_loop_timer(l, t, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress))
+        say_progress(c);
+    else
+        on_impatient(t); /* out of memory for the timer: answer rather than wait forever */
 }
 
-/* Something has happened that is worth a message: the loop sends it. */
+/* Lets the loop send a progress message now, because the state has changed. */
 static void hasten_progress(struct sp_mcp_call *c)
 {
-    struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
-
-    if (c->token_len != 0 && !c->is_overdue)
-        (void)sp_loop_timer(l, &c->timer, sp_loop_now(l), on_progress); /* it is armed already */
+    if (c->token_len != 0 && !c->is_overdue) /* the timer is armed: this needs no memory */
+        (void)sp_loop_timer(loop_of(c), &c->timer, sp_loop_now(loop_of(c)), on_progress);
 }
 
-/* ---- what the run tells ---- */
+/* ---- modern questions: the answer to the call asks ---- */
+
+bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_approval_question *q,
+                              uint64_t number)
+{
+    return sp_buf_printf(b,
+                         "{\"approve_%" PRIu64 "\":{\"method\":\"elicitation/create\","
+                         "\"params\":",
+                         number) &&
+           sp_mcp_elicit_add(b, q, true) && sp_buf_add_str(b, SP_STR("}}"));
+}
+
+uint32_t sp_mcp_input_response(struct sp_json *j, uint32_t responses, uint64_t number)
+{
+    char key[32];
+
+    if (responses == SP_JSON_NONE)
+        return SP_JSON_NONE;
+    (void)snprintf(key, sizeof key, "approve_%" PRIu64, number);
+    return sp_json_get(j, responses, key);
+}
+
+static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_question *q)
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_mcp_run *r = TAKE_PTR(c->run);
+    uint64_t number = 0;
+
+    sp_mcp_run_is_shown(r);
+    /* A parked run keeps its question open: q stays valid. */
+    if (sp_mcp_park(r, &c->digest, false, &number) &&
+        sp_buf_add_str(&b, SP_STR("\"inputRequests\":")) &&
+        sp_mcp_add_input_request(&b, q, number) &&
+        sp_buf_add_str(&b, SP_STR(",\"requestState\":\"")) &&
+        sp_mcp_ticket_add(&b, c->request.peer->caller, number, &c->digest) &&
+        sp_buf_add(&b, "\"", 1))
+        sp_mcp_call_answer(c, "input_required", sp_buf_str(&b));
+    else
+        fail_without_memory(c);
+}
+
+/* ---- legacy questions: a request to the client ---- */
+
+static void forget_asked(struct sp_mcp_peer *p, struct sp_mcp_asked *a)
+{
+    struct sp_mcp_asked **at = &p->asked;
+
+    while (*at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    p->asked_count--;
+    if (a->call != NULL)
+        a->call->is_asked = false;
+    free(a);
+}
+
+void sp_mcp_asked_free(struct sp_mcp_peer *p)
+{
+    while (p->asked != NULL)
+        forget_asked(p, p->asked);
+}
+
+static struct sp_mcp_asked *add_asked(struct sp_mcp_call *c, uint64_t question)
+{
+    struct sp_mcp_peer *p = c->request.peer;
+    struct sp_mcp_asked *a = calloc(1, sizeof *a);
+    struct sp_mcp_asked *oldest = NULL;
+
+    if (a == NULL)
+        return NULL;
+    if (p->asked_count >= SP_MCP_ASKED_MAX) {
+        for (struct sp_mcp_asked *i = p->asked; i != NULL; i = i->next)
+            if (i->call == NULL)
+                oldest = i;
+        /* One is without a call: at most SP_MCP_OPEN_MAX calls are open, this one included. */
+        assert(oldest != NULL);
+        forget_asked(p, oldest);
+    }
+    *a = (struct sp_mcp_asked){
+        .next = p->asked, .number = ++p->next_asked, .question = question, .call = c};
+    p->asked = a;
+    p->asked_count++;
+    c->is_asked = true;
+    return a;
+}
+
+/* false: the client cannot be asked. */
+static bool ask_by_request(struct sp_mcp_call *c, const struct sp_approval_question *q)
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_mcp_peer *p = c->request.peer;
+    struct sp_mcp_asked *a = p->asked;
+
+    while (a != NULL && a->question != q->id)
+        a = a->next;
+    if (a != NULL) { /* asked by a call that gave up: the response is for this call now */
+        a->call = c;
+        c->is_asked = true;
+        return true;
+    }
+    withdraw_elicitation(c); /* an earlier question of this call */
+    if (c->request.out == NULL || (a = add_asked(c, q->id)) == NULL)
+        return false;
+    if (!sp_buf_printf(&b,
+                       "{\"jsonrpc\":\"2.0\",\"id\":\"elicit-%" PRIu64 "\","
+                       "\"method\":\"elicitation/create\",\"params\":",
+                       a->number) ||
+        !sp_mcp_elicit_add(&b, q, c->request.revision->has_elicitation_mode) ||
+        !sp_buf_add(&b, "}", 1)) {
+        forget_asked(p, a);
+        return false;
+    }
+    sp_mcp_run_is_shown(c->run);
+    /* If the client turns out to be gone, this legacy call only loses its `out`. */
+    c->request.out->send(c->request.out, sp_buf_str(&b), 0);
+    return true;
+}
+
+void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
+{
+    struct sp_mcp_asked *a = p->asked;
+    struct sp_decision d = {0};
+    char id[40];
+
+    for (; a != NULL; a = a->next) {
+        (void)snprintf(id, sizeof id, "\"elicit-%" PRIu64 "\"", a->number);
+        if (sp_str_eq(m->id, sp_str_of(id)))
+            break;
+    }
+    if (a == NULL)
+        return;
+    struct sp_mcp_run *r = a->call != NULL ? a->call->run : sp_mcp_parked(p->caller, a->parked);
+    const uint64_t question = a->question;
+    forget_asked(p, a);
+    const struct sp_approval_question *q = r != NULL ? sp_mcp_run_question(r) : NULL;
+    if (q == NULL || q->id != question)
+        return;
+    if (m->result != SP_JSON_NONE &&
+        sp_mcp_elicit_read(&m->json, m->result, q, sp_mcp_run_is_too_quick(r), &d))
+        sp_mcp_run_decide(r, &d);
+    else
+        sp_mcp_run_ask_next(r, "it answered with an error, or with something else than the form "
+                               "asks for");
+}
+
+/* Tells the client to close the form, if it has one. */
+static void withdraw_elicitation(struct sp_mcp_call *c)
+{
+    struct sp_mcp_asked *a = asked_by(c);
+    char params[64];
+
+    if (a == NULL)
+        return;
+    (void)snprintf(params, sizeof params, "{\"requestId\":\"elicit-%" PRIu64 "\"}", a->number);
+    forget_asked(c->request.peer, a);
+    (void)sp_mcp_say_notice(c->request.out, "notifications/cancelled", sp_str_of(params));
+}
+
+/* ---- callbacks of the run ---- */
 
 static void on_done(void *user, const struct sp_mcp_result *r)
 {
@@ -196,43 +390,56 @@ static void on_done(void *user, const struct sp_mcp_result *r)
 
     c->run = NULL;
     if (sp_mcp_add_result(&b, c->request.revision, r))
-        sp_mcp_call_answer(c, "complete", (struct sp_str){b.data, b.len});
+        sp_mcp_call_answer(c, "complete", sp_buf_str(&b));
     else
-        sp_mcp_call_out_of_memory(c);
+        fail_without_memory(c);
 }
 
 static void on_question(void *user)
 {
-    hasten_progress(user); /* the call may be answered by what follows */
-    sp_mcp_call_ask(user);
+    struct sp_mcp_call *c = user;
+    const struct sp_approval_question *q = sp_mcp_run_question(c->run);
+
+    hasten_progress(c);
+    if (q == NULL)
+        return;
+    const bool asks_host = sp_mcp_run_asks_host(c->run);
+    if (asks_host && c->elicits && c->request.revision->is_modern) {
+        ask_by_result(c, q);
+        return;
+    }
+    if (asks_host && !(c->elicits && ask_by_request(c, q)))
+        sp_mcp_run_ask_next(c->run, SP_NOBODY_ANSWERS);
+    if (c->is_overdue && sp_mcp_run_question(c->run) != NULL)
+        give_up(c);
 }
 
 static void on_withdrawn(void *user)
 {
-    sp_mcp_call_withdraw(user);
+    withdraw_elicitation(user);
 }
 
 static void on_started(void *user, int session_id)
 {
     struct sp_mcp_call *c = user;
 
-    if (c->wants_task && !c->is_overdue && sp_mcp_task_adopt(c, session_id))
-        return; /* no: it is answered as any other */
-    hasten_progress(c);
+    if (!c->wants_task || c->is_overdue || !sp_mcp_task_adopt(c, session_id))
+        hasten_progress(c);
 }
 
 static const struct sp_mcp_run_ops run_ops = {
     .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
 
-/* ---- the beginning ---- */
+/* ---- the start ---- */
 
 /* What the params say beside the name and the arguments. */
 struct retry {
-    struct sp_str state; /* p NULL: it is none */
+    struct sp_str state; /* requestState; p NULL: this is not a retry */
     uint32_t responses;
 };
 
-static const char *check(const struct sp_mcp_turn *t, struct retry *ret)
+/* NULL, or what is wrong with the params. */
+static const char *check_params(const struct sp_mcp_turn *t, struct retry *ret)
 {
     struct sp_json *j = &t->message->json;
     const uint32_t params = t->message->params;
@@ -255,80 +462,45 @@ static const char *check(const struct sp_mcp_turn *t, struct retry *ret)
     return NULL;
 }
 
-static void take_abilities(struct sp_mcp_call *c, const struct sp_mcp_turn *t)
-{
-    struct sp_mcp_message *m = t->message;
-    const struct sp_mcp_peer *p = t->peer;
-
-    if (t->to.revision->is_modern) {
-        c->elicits = sp_mcp_can_elicit(&m->json, m->capabilities);
-        c->wants_task = sp_mcp_can_task(&m->json, m->capabilities) &&
-                        sp_mcp_run_is_to_completion(m->name, m->arguments) &&
-                        sp_mcp_task_has_room(p->caller);
-    } else {
-        c->elicits = p->elicits && p->is_initialized;
-    }
-    c->token_len = (uint32_t)m->progress.n;
-    if (m->progress.n != 0)
-        memcpy(c->token, m->progress.p, m->progress.n);
-}
-
-/* The clock runs before anything else does, so that nothing can be left to wait for ever. */
-static bool start_clock(struct sp_mcp_call *c)
-{
-    struct sp_loop *l = sp_mcp_peer_loop(c->request.peer);
-
-    if (c->token_len == 0)
-        return be_patient(c);
-    return sp_loop_timer(l, &c->timer, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress);
-}
-
-static void attach(struct sp_mcp_call *c, struct sp_mcp_run *r)
+static void attach_run(struct sp_mcp_call *c, struct sp_mcp_run *r)
 {
     c->run = r;
     c->wants_task = c->wants_task && r->waits_for_end;
     sp_mcp_run_attach(r, &run_ops, c);
 }
 
-static void decide(struct sp_mcp_call *c, struct sp_json *j, uint32_t answer)
-{
-    const struct sp_approval_question *q = sp_mcp_run_question(c->run);
-    struct sp_decision d = {0};
-
-    if (q != NULL && answer != SP_JSON_NONE && sp_mcp_run_asks_host(c->run) &&
-        sp_mcp_elicit_read(j, answer, q, sp_mcp_run_is_too_quick(c->run), &d))
-        sp_mcp_run_decide(c->run, &d);
-    /* Else the question is told again, and asked again. */
-}
-
-/* A call that comes back with what was asked of the person. */
-static bool resume(struct sp_mcp_call *c, const struct sp_mcp_turn *t, const struct retry *retry)
+/* A repeated call with requestState and the person's answer. false: the call has been answered. */
+static bool resume_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
+                        const struct retry *retry)
 {
     struct sp_mcp_caller *caller = t->peer->caller;
     struct sp_json *j = &t->message->json;
+    struct sp_decision d = {0};
     struct sp_err e = {0};
     uint64_t number = 0;
 
     if (sp_mcp_ticket_read(retry->state, caller, &c->digest, &number, &e) < 0) {
-        struct sp_mcp_to to = sp_mcp_request_to(&c->request);
-
-        to.id = t->to.id; /* of the message, which outlives the call */
         close_call(c);
         if (e.code == SP_E_MALFORMED)
-            sp_mcp_say_error(&to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
-                             "requestState: %s; repeat the call without it", e.msg);
+            sp_mcp_say_invalid(&t->to, "requestState: %s; repeat the call without it", e.msg);
         else
-            sp_mcp_say_failed(&to, "requestState: %s; repeat the call without requestState", e.msg);
+            sp_mcp_say_failed(&t->to, "requestState: %s; repeat the call without requestState",
+                              e.msg);
         return false;
     }
     struct sp_mcp_run *r = sp_mcp_unpark(caller, number);
     if (r == NULL) {
-        sp_mcp_call_fail(c, "requestState was used before, or its question is gone; repeat the "
-                            "call without requestState");
+        fail_call(c, "requestState was used before, or its question is gone; repeat the call "
+                     "without requestState");
         return false;
     }
-    attach(c, r);
-    decide(c, j, sp_mcp_input_response(j, retry->responses, number));
+    attach_run(c, r);
+    const struct sp_approval_question *q = sp_mcp_run_question(r);
+    const uint32_t answer = sp_mcp_input_response(j, retry->responses, number);
+    /* Without a valid answer the question is reported again, and asked again. */
+    if (q != NULL && answer != SP_JSON_NONE && sp_mcp_run_asks_host(r) &&
+        sp_mcp_elicit_read(j, answer, q, sp_mcp_run_is_too_quick(r), &d))
+        sp_mcp_run_decide(r, &d);
     return true;
 }
 
@@ -336,8 +508,7 @@ static void refuse_start(struct sp_mcp_call *c, const struct sp_mcp_turn *t, con
 {
     close_call(c);
     if (e->code == SP_E_NO_METHOD)
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0}, "%s",
-                         e->msg);
+        sp_mcp_say_invalid(&t->to, "%s", e->msg);
     else if (e->code == SP_E_LIMIT)
         sp_mcp_say_failed(&t->to, "%s", e->msg);
     else
@@ -345,27 +516,26 @@ static void refuse_start(struct sp_mcp_call *c, const struct sp_mcp_turn *t, con
                          e->msg);
 }
 
-static bool repeats_output(const struct sp_mcp_turn *t)
+/* false: the call has been answered. */
+static bool start_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
+                       struct sp_arguments *parsed)
 {
-    const struct sp_mcp_options *o = sp_mcp_options(t->peer->mcp);
-
-    return t->to.revision->is_modern
-               ? sp_mcp_host_repeats_output(o->structured_output, t->message->client)
-               : t->peer->repeats_output;
-}
-
-static bool start(struct sp_mcp_call *c, const struct sp_mcp_turn *t)
-{
-    struct sp_mcp_run *parked = sp_mcp_unpark_same(t->peer->caller, &c->digest);
+    const bool repeats_output =
+        t->to.revision->is_modern
+            ? sp_mcp_host_repeats_output(sp_mcp_options(t->peer->mcp)->structured_output,
+                                         t->message->client)
+            : t->peer->repeats_output;
     const struct sp_mcp_run_ask ask = {.tool = t->message->name,
                                        .arguments = t->message->arguments,
+                                       .parsed = parsed,
                                        .waits_for_end = c->wants_task,
-                                       .repeats_output = repeats_output(t),
+                                       .repeats_output = repeats_output,
                                        .cannot_ask_host = !c->elicits};
+    struct sp_mcp_run *parked = sp_mcp_unpark_same(t->peer->caller, &c->digest);
     struct sp_err e = {0};
 
     if (parked != NULL) {
-        attach(c, parked);
+        attach_run(c, parked);
         return true;
     }
     if (sp_mcp_run_start(t->peer->caller, &ask, &run_ops, c, &c->run, &e) == 0)
@@ -374,40 +544,58 @@ static bool start(struct sp_mcp_call *c, const struct sp_mcp_turn *t)
     return false;
 }
 
-static void begin(const struct sp_mcp_turn *t, const struct retry *retry)
+static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
 {
+    auto_arguments struct sp_arguments parsed = {0};
+    struct sp_mcp_message *m = t->message;
     struct sp_err e = {0};
-    struct sp_mcp_call *c = sp_mcp_request_open(t, sizeof *c, drop);
+    struct sp_mcp_call *c = sp_mcp_request_open(t, sizeof *c, drop_call);
 
     if (c == NULL)
         return;
-    c->request.unheard = unheard;
-    c->request.cancel = cancel;
-    take_abilities(c, t);
-    if (sp_mcp_digest_of(t->message->name, t->message->arguments, &c->digest, &e) < 0) {
+    c->request.unheard = on_unheard;
+    c->request.cancel = cancel_call;
+    c->token_len = (uint32_t)m->progress.n;
+    if (m->progress.n != 0)
+        memcpy(c->token, m->progress.p, m->progress.n);
+    /* The message is gone when the run still needs its arguments: parse a copy, once. */
+    int r = sp_arguments_parse(&parsed, m->arguments.n == 0 ? SP_STR("{}") : m->arguments, &e);
+    if (r == 0 && !sp_mcp_digest_of(m->name, &parsed.json, &c->digest))
+        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "look at a call");
+    if (r < 0) {
         refuse_start(c, t, &e);
         return;
     }
-    if (!start_clock(c)) {
-        sp_mcp_call_out_of_memory(c);
+    c->elicits = t->peer->elicits && t->peer->is_initialized;
+    if (t->to.revision->is_modern) {
+        c->elicits = sp_mcp_can_elicit(&m->json, m->capabilities);
+        c->wants_task = sp_mcp_can_task(&m->json, m->capabilities) &&
+                        sp_mcp_is_to_completion(m->name, &parsed.json) &&
+                        sp_mcp_task_has_room(t->peer->caller);
+    }
+    /* The timer is armed before anything starts, so that no call can wait forever. */
+    struct sp_loop *l = loop_of(c);
+    if (!(c->token_len == 0
+              ? set_deadline(c)
+              : sp_loop_timer(l, &c->timer, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress))) {
+        fail_without_memory(c);
         return;
     }
-    const bool runs = retry->state.p != NULL ? resume(c, t, retry) : start(c, t);
-    if (runs && c->token_len != 0)
+    const bool is_running =
+        retry->state.p != NULL ? resume_call(c, t, retry) : start_call(c, t, &parsed);
+    if (is_running && c->token_len != 0)
         say_progress(c);
 }
 
 void sp_mcp_call(const struct sp_mcp_turn *t)
 {
     struct retry retry = {.responses = SP_JSON_NONE};
-    const char *wrong = check(t, &retry);
+    const char *wrong = check_params(t, &retry);
 
     if (wrong != NULL)
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0}, "%s",
-                         wrong);
+        sp_mcp_say_invalid(&t->to, "%s", wrong);
     else if (sp_mcp_tool_find(t->peer->mcp, t->message->name) == NULL)
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
-                         "Unknown tool: " SP_STR_FMT, SP_STR_ARG(t->message->name));
+        sp_mcp_say_invalid(&t->to, "Unknown tool: " SP_STR_FMT, SP_STR_ARG(t->message->name));
     else
-        begin(t, &retry);
+        begin_call(t, &retry);
 }

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run from its beginning to its result. It is freed in one place, when its tool is done with it:
- * whoever stops waiting leaves a run that nobody hears of, and its tool ends it as any other.
+ * mcp_run: the life of a run, its questions, and the events of its manager.
+ *
+ * A run is freed in one place, when its tool is done with it. A waiter that leaves sets ops to
+ * NULL; the tool ends the run later like any other.
+ *
+ * The manager asks caller->questions, which finds the run and asks the configured approvers; the
+ * host is one of them (caller->host).
+ *
+ *   none --ask--> open --told--> told --decide----------------> none
+ *                   ^              '--decide, while held--> kept --end of hold--> none
+ *                   '--attach------'
+ *
+ * A question that the manager withdraws is closed in any of these states. Approvers answer by the
+ * number of the question, in the caller's name: an answer for a run that is gone finds nothing.
  */
 #include "mcp/mcp_run.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,80 +26,90 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
+#include "base/log.h"
 #include "base/utf8.h"
-#include "mcp/ended.h"
 #include "mcp/mcp_priv.h"
+#include "mcp/output.h"
 #include "mcp/tool.h"
 
-#define FAILURE_MAX 8192
+#define FAILURE_MAX    8192
+#define READING_MS     500  /* a person needs at least this long to read a question */
+#define LINE_MAX_BYTES 200  /* of a description */
+#define TAIL_BYTES     4096 /* of output, in which its last line is searched */
+#define ELLIPSIS       "\xe2\x80\xa6"
 
 struct sp_mcp_kept_result {
     bool is_error;
     struct sp_buf text, note, structured;
 };
 
+/* Stands for a result that there was no memory to keep. */
+static struct sp_mcp_kept_result lost_result;
+
+static void on_telling(struct sp_deferred *d);
+
 static struct sp_loop *loop_of(const struct sp_mcp_run *r)
 {
     return r->caller->mcp->options.loop;
 }
 
-static struct sp_str view(const struct sp_buf *b)
+static struct sp_mcp_run *run_of(struct sp_list *link)
 {
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
+    return SP_CONTAINER(link, struct sp_mcp_run, link);
 }
 
-/* ---- all of a caller ---- */
-
-struct sp_mcp_run *sp_mcp_run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id)
+static struct sp_mcp_run *run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id)
 {
-    struct sp_mcp_run *r = c->runs;
-
-    while (r != NULL && !sp_str_eq(sp_str_of(r->call_id), call_id))
-        r = r->next;
-    return r;
+    sp_list_each(i, &c->runs)
+    {
+        if (sp_str_eq(sp_str_of(run_of(i)->call_id), call_id))
+            return run_of(i);
+    }
+    return NULL;
 }
 
-static void link_run(struct sp_mcp_caller *c, struct sp_mcp_run *r)
+static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_t question)
 {
-    r->caller = c;
-    r->next = c->runs;
-    if (r->next != NULL)
-        r->next->prev = r;
-    c->runs = r;
-    c->run_count++;
+    sp_list_each(i, &c->runs)
+    {
+        if (run_of(i)->question == question)
+            return run_of(i);
+    }
+    return NULL;
 }
 
-static void unlink_run(struct sp_mcp_run *r)
+static void tell_soon(struct sp_mcp_run *r)
 {
-    struct sp_mcp_caller *c = r->caller;
-
-    *(r->prev != NULL ? &r->prev->next : &c->runs) = r->next;
-    if (r->next != NULL)
-        r->next->prev = r->prev;
-    r->prev = r->next = NULL;
-    c->run_count--;
+    sp_loop_defer(loop_of(r), &r->telling, on_telling);
 }
 
-void sp_mcp_runs_let_go(struct sp_mcp_caller *c)
+/* ---- the end ---- */
+
+static void drop_kept_decision(struct sp_mcp_run *r)
 {
-    for (struct sp_mcp_run *r = c->runs; r != NULL; r = r->next)
-        sp_mcp_run_cancel(r);
+    if (r->kept == NULL)
+        return;
+    sp_decision_text_done(r->kept);
+    free(r->kept);
+    r->kept = NULL;
 }
 
-void sp_mcp_runs_free(struct sp_mcp_caller *c)
+static void close_question(struct sp_mcp_run *r)
 {
-    while (c->runs != NULL)
-        sp_mcp_run_free(c->runs);
+    struct sp_approver *approvers = r->caller->approvers;
+    const uint64_t question = r->question;
+
+    r->question = 0;
+    r->asker = r->host = (struct sp_mcp_asker){0};
+    drop_kept_decision(r);
+    r->is_told = false;
+    if (question != 0)
+        approvers->ops->withdraw(approvers, question, r->caller);
 }
 
-/* ---- a result that nobody could be told ---- */
-
-/* In place of one that there was no memory for. */
-static struct sp_mcp_kept_result lost;
-
-static void free_kept(struct sp_mcp_kept_result *k)
+static void free_kept_result(struct sp_mcp_kept_result *k)
 {
-    if (k == NULL || k == &lost)
+    if (k == NULL || k == &lost_result)
         return;
     sp_buf_done(&k->text);
     sp_buf_done(&k->note);
@@ -94,69 +117,88 @@ static void free_kept(struct sp_mcp_kept_result *k)
     free(k);
 }
 
-static struct sp_mcp_kept_result *keep_result(const struct sp_mcp_result *from)
+static void unlink_run(struct sp_mcp_run *r)
 {
-    struct sp_mcp_kept_result *k = calloc(1, sizeof *k);
-
-    if (k != NULL && sp_buf_add_str(&k->text, from->text) && sp_buf_add_str(&k->note, from->note) &&
-        sp_buf_add_str(&k->structured, from->structured)) {
-        k->is_error = from->is_error;
-        return k;
-    }
-    free_kept(k);
-    return &lost;
+    if (!sp_list_is_linked(&r->link))
+        return;
+    sp_list_remove(&r->link);
+    r->caller->run_count--;
 }
 
-/* ---- the end ---- */
-
-/* It is in no list any more, or about to be in none. */
-static void free_parts(struct sp_mcp_run *r)
+static void free_run(struct sp_mcp_run *r)
 {
+    unlink_run(r);
     sp_loop_undefer(loop_of(r), &r->telling);
     sp_loop_undefer(loop_of(r), &r->deferred);
-    sp_mcp_run_close_question(r);
-    sp_mcp_run_forget_looking(r);
+    close_question(r);
+    sp_mcp_inspection_forget(r->describing);
+    sp_mcp_inspection_forget(r->inspection);
     if (r->free_data != NULL)
         r->free_data(r);
-    free_kept(r->result);
+    /* A key whose call never started anything is free again. */
+    if (r->key_item != NULL && r->key_item->run == r)
+        sp_mcp_memory_forget(r->caller, r->key_item);
+    sp_list_remove(&r->key_wait);
+    sp_mcp_denials_done(&r->denials);
+    sp_arguments_done(&r->arguments);
+    free(r->refusal);
+    free_kept_result(r->result);
+    sp_buf_done(&r->typed);
+    sp_buf_done(&r->output);
     sp_buf_done(&r->warnings);
     free(r);
 }
 
-void sp_mcp_run_free(struct sp_mcp_run *r)
+void sp_mcp_runs_cancel(struct sp_mcp_caller *c)
 {
-    unlink_run(r);
-    free_parts(r);
+    sp_list_each(i, &c->runs) sp_mcp_run_cancel(run_of(i));
 }
 
-static void tell(struct sp_mcp_run *r, const struct sp_mcp_result *result)
+void sp_mcp_runs_free(struct sp_mcp_caller *c)
 {
-    unlink_run(r); /* who is told may look at what is left */
+    sp_list_each_safe(i, &c->runs) free_run(run_of(i));
+    assert(c->run_count == 0);
+}
+
+static void tell_result(struct sp_mcp_run *r, const struct sp_mcp_result *result)
+{
+    unlink_run(r); /* the waiter may look at the runs that are left */
     if (r->was_withdrawn && r->ops != NULL)
         r->ops->withdrawn(r->user);
     if (r->ops != NULL)
         r->ops->done(r->user, result);
-    free_parts(r);
+    free_run(r);
 }
 
-void sp_mcp_run_tell_kept(struct sp_mcp_run *r)
+static void tell_kept_result(struct sp_mcp_run *r)
 {
     const struct sp_mcp_result no_memory = {
         .is_error = true, .text = SP_STR("there was no memory to keep the result of this call")};
-    struct sp_mcp_kept_result *k = r->result;
-
-    if (k == &lost) {
-        tell(r, &no_memory);
-        return;
-    }
+    const struct sp_mcp_kept_result *k = r->result;
     const struct sp_mcp_result result = {.is_error = k->is_error,
-                                         .text = view(&k->text),
-                                         .note = view(&k->note),
-                                         .structured = view(&k->structured)};
-    tell(r, &result);
+                                         .text = sp_buf_str(&k->text),
+                                         .note = sp_buf_str(&k->note),
+                                         .structured = sp_buf_str(&k->structured)};
+
+    tell_result(r, k == &lost_result ? &no_memory : &result);
 }
 
-static bool add_line(struct sp_buf *out, struct sp_str text)
+static void keep_result(struct sp_mcp_run *r, const struct sp_mcp_result *from)
+{
+    struct sp_mcp_kept_result *k = calloc(1, sizeof *k);
+
+    if (k == NULL || !sp_buf_add_str(&k->text, from->text) ||
+        !sp_buf_add_str(&k->note, from->note) ||
+        !sp_buf_add_str(&k->structured, from->structured)) {
+        free_kept_result(k);
+        r->result = &lost_result;
+        return;
+    }
+    k->is_error = from->is_error;
+    r->result = k;
+}
+
+static bool add_note_line(struct sp_buf *out, struct sp_str text)
 {
     return text.n == 0 ||
            ((out->len == 0 || sp_buf_add(out, "\n", 1)) && sp_buf_add_str(out, text));
@@ -170,20 +212,21 @@ void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
 
     r->engine_call = 0;
     if (r->is_cancelled) {
-        sp_mcp_run_free(r);
+        free_run(r);
         return;
     }
-    if (add_line(&note, result->note) && add_line(&note, view(&c->warnings)) &&
-        add_line(&note, view(&r->warnings)) && sp_mcp_ended_add_note(c, r->session_id, &note)) {
-        full.note = view(&note);
+    if (add_note_line(&note, result->note) && add_note_line(&note, sp_buf_str(&c->warnings)) &&
+        add_note_line(&note, sp_buf_str(&r->warnings)) &&
+        sp_mcp_ended_add_note(c, r->session_id, &note)) {
+        full.note = sp_buf_str(&note);
         sp_buf_done(&c->warnings);
     }
     if (!r->is_held) {
-        tell(r, &full);
+        tell_result(r, &full);
         return;
     }
-    sp_mcp_run_close_question(r);
-    r->result = keep_result(&full);
+    close_question(r);
+    keep_result(r, &full);
 }
 
 void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...)
@@ -200,11 +243,11 @@ void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...)
     const size_t good = sp_utf8_valid_prefix(all);
     result.text = (struct sp_str){text, good};
     if (good != all.n && sp_utf8_add_lossy(&valid, all))
-        result.text = view(&valid);
+        result.text = sp_buf_str(&valid);
     sp_mcp_run_done(r, &result);
 }
 
-/* ---- the beginning ---- */
+/* ---- the start ---- */
 
 int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
@@ -220,6 +263,7 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
     struct sp_mcp_run *r = calloc(1, sizeof *r);
     if (r == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    r->caller = c;
     r->ops = ops;
     r->user = user;
     r->tool = tool;
@@ -227,19 +271,47 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
     r->repeats_output = ask->repeats_output;
     r->nobody_answers = ask->cannot_ask_host && !sp_approvers_has_others(c->mcp->options.approvers);
     r->warnings.max = SP_MCP_WARNINGS_MAX;
+    if (ask->parsed != NULL) {
+        r->arguments = *ask->parsed;
+        *ask->parsed = (struct sp_arguments){0};
+    }
     (void)snprintf(r->call_id, sizeof r->call_id, "mcp-%" PRIu32 "-%" PRIu64, (uint32_t)c->number,
                    ++c->next_run);
-    link_run(c, r);
+    sp_list_prepend(&c->runs, &r->link);
+    c->run_count++;
     const int began = tool->start(r, ask->arguments, e);
     if (began < 0) {
-        sp_mcp_run_free(r);
+        free_run(r);
         return began;
     }
     *ret = r;
     return 0;
 }
 
-/* ---- who waits ---- */
+/* ---- the waiter ---- */
+
+static void on_telling(struct sp_deferred *d)
+{
+    struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, telling);
+
+    if (r->result != NULL) {
+        if (!r->is_held || r->is_cancelled)
+            tell_kept_result(r);
+        return;
+    }
+    if (r->was_withdrawn && r->ops != NULL) {
+        r->was_withdrawn = false;
+        r->ops->withdrawn(r->user);
+    }
+    if (sp_mcp_run_question(r) != NULL && !r->is_told && r->ops != NULL) {
+        r->is_told = true;
+        r->ops->question(r->user);
+    }
+    if (r->is_in_hurry && r->engine_call == 0 && r->hurry != NULL) {
+        r->is_in_hurry = false;
+        r->hurry(r); /* may free the run */
+    }
+}
 
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user)
 {
@@ -248,24 +320,24 @@ void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, v
     r->is_told = false;
     r->was_withdrawn = false;
     sp_mcp_run_hold(r, false);
-    sp_mcp_run_tell_soon(r);
+    tell_soon(r);
 }
 
 static void hurry(struct sp_mcp_run *r)
 {
     r->is_in_hurry = true;
-    sp_mcp_run_tell_soon(r);
+    tell_soon(r);
 }
 
 void sp_mcp_run_cancel(struct sp_mcp_run *r)
 {
     r->is_cancelled = true;
     r->ops = NULL;
-    sp_mcp_run_close_question(r);
+    close_question(r);
     if (r->engine_call != 0)
         (void)sp_manager_cancel(r->caller->manager, r->engine_call);
     else
-        hurry(r); /* or, if it has a result already, it is freed there */
+        hurry(r); /* or on_telling frees it, if it has a kept result */
 }
 
 void sp_mcp_run_abandon(struct sp_mcp_run *r)
@@ -286,4 +358,378 @@ void sp_mcp_run_answer_now(struct sp_mcp_run *r)
         sp_manager_answer_now(r->caller->manager, r->engine_call);
     else
         hurry(r);
+}
+
+/* ---- answers to a question ---- */
+
+const struct sp_approval_question *sp_mcp_run_question(const struct sp_mcp_run *r)
+{
+    if (r->question == 0 || r->kept != NULL)
+        return NULL;
+    return sp_approvals_question(sp_manager_approvals(r->caller->manager), r->question);
+}
+
+/* An abort stops this call alone: MCP has no turn that several calls belong to. */
+static void pass_decision(struct sp_mcp_run *r, const struct sp_decision *d)
+{
+    const struct sp_decision aborted = {.kind = SP_DECISION_DENIED,
+                                        .rejection = SP_STR("aborted by user")};
+    const struct sp_mcp_asker asker = r->asker;
+    const uint64_t question = r->question;
+    const bool is_abort = d->kind == SP_DECISION_ABORT;
+
+    r->question = 0;
+    r->asker = (struct sp_mcp_asker){0};
+    r->is_told = false;
+    if (is_abort && r->engine_call != 0 && sp_manager_cancel(r->caller->manager, r->engine_call))
+        return;
+    asker.done(asker.user, question, is_abort ? &aborted : d);
+}
+
+/* The buffer has been sized by copy_decision: it does not move while texts point into it. */
+static struct sp_str copy_text(struct sp_buf *to, struct sp_str from)
+{
+    if (from.n == 0)
+        return (struct sp_str){0};
+    (void)sp_buf_add_str(to, from);
+    return (struct sp_str){to->data + to->len - from.n, from.n};
+}
+
+static bool copy_decision(struct sp_decision_text *to, const struct sp_decision *from)
+{
+    size_t bytes = from->rejection.n + from->host.n + 1;
+
+    for (uint32_t i = 0; i < from->amendment.count; i++)
+        bytes += from->amendment.items[i].n;
+    to->decision = (struct sp_decision){.kind = from->kind,
+                                        .allows_host = from->allows_host,
+                                        .wants_strict_review = from->wants_strict_review};
+    if (sp_buf_room(&to->text, bytes) == NULL)
+        return false;
+    to->decision.rejection = copy_text(&to->text, from->rejection);
+    to->decision.host = copy_text(&to->text, from->host);
+    if (from->amendment.count != 0) {
+        struct sp_str *words = calloc(from->amendment.count, sizeof *words);
+
+        if (words == NULL)
+            return false;
+        to->impl = words; /* sp_decision_text_done frees it */
+        for (uint32_t i = 0; i < from->amendment.count; i++)
+            words[i] = copy_text(&to->text, from->amendment.items[i]);
+        to->decision.amendment = (struct sp_words){words, from->amendment.count};
+    }
+    if (from->permissions == NULL)
+        return true;
+    to->decision.permissions = &to->grant;
+    return sp_profile_copy(&from->permissions->extra, &to->grant.extra);
+}
+
+/* The answer of the approvers, from the chain. */
+static void on_answer(void *user, uint64_t question, const struct sp_decision *d)
+{
+    struct sp_mcp_run *r = run_of_question(user, question);
+    const struct sp_decision no = {.kind = SP_DECISION_DENIED, .rejection = d->rejection};
+    const struct sp_decision no_memory = {
+        .kind = SP_DECISION_DENIED, .rejection = SP_STR("there was no memory to keep the answer")};
+
+    if (r == NULL || r->kept != NULL)
+        return;
+    if (d->kind == SP_DECISION_FAILED)
+        d = &no;
+    if (!r->is_held) {
+        pass_decision(r, d);
+        return;
+    }
+    r->kept = calloc(1, sizeof *r->kept);
+    if (r->kept != NULL && copy_decision(r->kept, d))
+        return;
+    drop_kept_decision(r);
+    pass_decision(r, &no_memory); /* a denial starts nothing, so the hold is kept */
+}
+
+void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held)
+{
+    r->is_held = is_held;
+    if (is_held || r->kept == NULL)
+        return;
+    struct sp_decision_text *kept = TAKE_PTR(r->kept);
+    pass_decision(r, &kept->decision);
+    sp_decision_text_done(kept);
+    free(kept);
+}
+
+/* ---- the host as an approver ---- */
+
+bool sp_mcp_run_asks_host(const struct sp_mcp_run *r)
+{
+    return r->host.done != NULL;
+}
+
+void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
+{
+    const struct sp_mcp_asker host = r->host;
+
+    if (host.done == NULL)
+        return;
+    r->host = (struct sp_mcp_asker){0};
+    host.done(host.user, r->question, d);
+}
+
+void sp_mcp_run_is_shown(struct sp_mcp_run *r)
+{
+    r->host_shown_ms = sp_loop_now(loop_of(r));
+}
+
+bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r)
+{
+    return sp_loop_now(loop_of(r)) < r->host_shown_ms + READING_MS;
+}
+
+void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why)
+{
+    const struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = sp_str_of(why)};
+
+    sp_mcp_run_decide(r, &d);
+}
+
+static void ask_host(struct sp_approver *a, const struct sp_approval_question *q,
+                     sp_approver_fn *done, void *user)
+{
+    static const struct sp_decision gone = {.kind = SP_DECISION_FAILED,
+                                            .rejection = SP_STR("the call has ended")};
+    struct sp_mcp_run *r = run_of_question(SP_CONTAINER(a, struct sp_mcp_caller, host), q->id);
+
+    if (r == NULL) {
+        done(user, q->id, &gone);
+        return;
+    }
+    r->host = (struct sp_mcp_asker){.done = done, .user = user};
+    r->host_shown_ms = 0;
+    r->is_told = false;
+    tell_soon(r);
+}
+
+/* The waiter has heard of the question: tell it that the question is closed. */
+static void tell_withdrawn(struct sp_mcp_run *r, bool was_told)
+{
+    r->was_withdrawn = r->was_withdrawn || was_told;
+    if (r->was_withdrawn)
+        tell_soon(r);
+}
+
+/* Another approver was faster. */
+static void withdraw_from_host(struct sp_approver *a, uint64_t question, void *user)
+{
+    struct sp_mcp_run *r = run_of_question(SP_CONTAINER(a, struct sp_mcp_caller, host), question);
+
+    if (r == NULL || r->host.user != user)
+        return;
+    r->host = (struct sp_mcp_asker){0};
+    tell_withdrawn(r, r->is_told);
+}
+
+/* ---- questions of the manager ---- */
+
+static void ask_for_run(struct sp_approver *a, const struct sp_approval_question *q,
+                        sp_approver_fn *done, void *user)
+{
+    const struct sp_decision nobody = {.kind = SP_DECISION_DENIED,
+                                       .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+    struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
+    struct sp_mcp_run *r = run_of_call(c, q->call_id);
+
+    if (r == NULL || r->is_cancelled) {
+        done(user, q->id, &nobody);
+        return;
+    }
+    close_question(r);
+    r->question = q->id;
+    r->asker = (struct sp_mcp_asker){.done = done, .user = user};
+    r->asked++;
+    tell_soon(r);
+    c->approvers->ops->ask(c->approvers, q, on_answer, c);
+}
+
+static void withdraw_from_run(struct sp_approver *a, uint64_t question, void *user)
+{
+    struct sp_mcp_run *r =
+        run_of_question(SP_CONTAINER(a, struct sp_mcp_caller, questions), question);
+
+    (void)user;
+    if (r == NULL)
+        return;
+    const bool was_told = r->is_told;
+    close_question(r);
+    tell_withdrawn(r, was_told);
+}
+
+int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e)
+{
+    static const struct sp_approver_ops question_ops = {.ask = ask_for_run,
+                                                        .withdraw = withdraw_from_run};
+    static const struct sp_approver_ops host_ops = {.ask = ask_host,
+                                                    .withdraw = withdraw_from_host};
+
+    c->questions = (struct sp_approver){.ops = &question_ops};
+    c->host = (struct sp_approver){.ops = &host_ops, .name = "the host"};
+    return sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
+}
+
+/* ---- events of the manager ---- */
+
+static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : run_of_call(c, e->call_id);
+    struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
+    const size_t before = to->len;
+
+    if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
+        to->len = before;
+        sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
+    }
+}
+
+static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_mcp_run *r = run_of_call(c, e->call_id);
+
+    if (r == NULL)
+        return;
+    r->session_id = e->process_id;
+    if (e->process_id != 0)
+        sp_mcp_log(c, e->process_id, false);
+    if (r->begun != NULL)
+        r->begun(r);
+    if (r->ops != NULL && r->ops->started != NULL)
+        r->ops->started(r->user, r->session_id);
+}
+
+static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (e->process_id == 0)
+        return;
+    sp_mcp_log(c, e->process_id, true);
+    sp_list_each(i, &c->runs)
+    {
+        if (run_of(i)->session_id == e->process_id && !run_of(i)->is_cancelled)
+            return; /* a call waits for the process and reports its end */
+    }
+    /* A process that a call or its cancellation terminated is no news. */
+    if (sp_manager_view(c->manager, e->process_id, &v) && v.end_reason != SP_END_TERMINATED)
+        sp_mcp_ended_add(c, e->process_id);
+}
+
+static void on_event(void *user, const struct sp_exec_event *e)
+{
+    if (e->type == SP_EVENT_BEGIN)
+        on_begin(user, e);
+    else if (e->type == SP_EVENT_END)
+        on_end(user, e);
+    else if (e->type == SP_EVENT_WARNING)
+        on_warning(user, e);
+    else if (e->type == SP_EVENT_NOTICE)
+        sp_mcp_log_notice(user, e->message);
+}
+
+const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};
+
+/* ---- a description for progress messages ---- */
+
+static void on_described(void *user, const struct sp_look *found)
+{
+    static const char *const words[SP_DOING_MAX] = {
+        [SP_DOING_UNKNOWN] = "running",
+        [SP_DOING_RUNNING] = "running",
+        [SP_DOING_SLEEPING] = "sleeping",
+        [SP_DOING_READING_TERMINAL] = "blocked reading its terminal",
+        [SP_DOING_READING_STDIN] = "blocked reading its stdin",
+        [SP_DOING_WAITING_FOR_CHILD] = "waiting for a child process",
+        [SP_DOING_STOPPED] = "stopped",
+    };
+    struct sp_mcp_run *r = user;
+
+    r->describing = NULL;
+    r->doing =
+        found != NULL && (unsigned)found->doing < SP_DOING_MAX ? words[found->doing] : "running";
+}
+
+/* Returns the last known state and asks for a new one, for the next time: nothing waits for it. */
+static const char *state_of(struct sp_mcp_run *r)
+{
+    if (r->question != 0)
+        return "waiting for approval";
+    if (r->session_id == 0)
+        return r->engine_call != 0 ? "starting" : "running";
+    if (r->describing == NULL)
+        r->describing = sp_mcp_inspect(r->caller, r->session_id, 0, on_described, r);
+    return r->doing != NULL ? r->doing : "running";
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+/* A carriage return starts the line again, as on a terminal. */
+static struct sp_str last_line(struct sp_str s)
+{
+    while (s.n != 0 && is_blank(s.p[s.n - 1]))
+        s.n--;
+    size_t from = s.n;
+    while (from != 0 && s.p[from - 1] != '\n' && s.p[from - 1] != '\r')
+        from--;
+    while (from < s.n && is_blank(s.p[from]))
+        from++;
+    return (struct sp_str){s.p + from, s.n - from};
+}
+
+/* Appends the last TAIL_BYTES of the kept output, without escape sequences. */
+static bool add_tail(struct sp_buf *out, const struct sp_manager_view *v)
+{
+    const struct sp_str pieces[] = {v->head, v->tail[0], v->tail[1]};
+    const size_t count = sizeof pieces / sizeof pieces[0];
+    size_t left = TAIL_BYTES;
+    size_t i = count;
+    size_t skip = 0;
+    struct sp_mcp_plain plain = {0};
+    bool ok = true;
+
+    while (i > 0 && left != 0) { /* find the first piece, and the bytes to skip in it */
+        const size_t n = pieces[--i].n;
+
+        skip = n > left ? n - left : 0;
+        left -= n - skip;
+    }
+    for (; ok && i < count; i++, skip = 0)
+        if (pieces[i].n != skip)
+            ok = sp_mcp_plain_add(&plain, out,
+                                  (struct sp_str){pieces[i].p + skip, pieces[i].n - skip});
+    return ok;
+}
+
+bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out)
+{
+    auto_buf struct sp_buf tail = {0};
+    auto_buf struct sp_buf visible = {0};
+    struct sp_manager_view v = {0};
+    struct sp_str line = {0};
+    size_t n = LINE_MAX_BYTES - (sizeof ELLIPSIS - 1);
+
+    if (r->question == 0 && r->session_id != 0 &&
+        sp_manager_view(r->caller->manager, r->session_id, &v)) {
+        if (!add_tail(&tail, &v))
+            return false;
+        line = last_line(sp_buf_str(&tail));
+    }
+    if (line.n == 0)
+        return sp_buf_add_str(out, sp_str_of(state_of(r)));
+    if (!sp_question_add_visible(&visible, line, false))
+        return false;
+    if (visible.len <= LINE_MAX_BYTES)
+        return sp_buf_add(out, visible.data, visible.len);
+    while (n > 0 && ((unsigned char)visible.data[n] & 0xc0) == 0x80) /* cut between characters */
+        n--;
+    return sp_buf_add(out, visible.data, n) && sp_buf_add_str(out, SP_STR(ELLIPSIS));
 }

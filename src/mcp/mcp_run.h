@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: one call of a tool, from its beginning to its result. It belongs to its caller, not to the
- * message that asked for it: whoever waits for it may go, and another may come back to it.
+ * mcp_run: one call of a tool, from its start to its result. A run belongs to its caller, not to
+ * the message that asked for it: the waiting client may go, and another message may come back to
+ * it.
  *
  *   started -> [question -> decided]... -> done
  *
- * Nothing is told from within a function of this file: the loop tells it later.
+ * The functions of this file never call back directly; all callbacks come later, from the loop.
  */
 #ifndef SP_MCP_MCP_RUN_H
 #define SP_MCP_MCP_RUN_H
 
 #include "approve/approver.h"
 #include "base/buf.h"
+#include "mcp/arguments.h"
 #include "mcp/caller.h"
+#include "mcp/memory.h"
+#include "mcp/tool_denial.h"
 
-#define SP_MCP_RUNS_MAX 1024 /* of one caller; more are refused: SP_E_LIMIT */
+#define SP_MCP_RUNS_MAX 1024 /* of one caller; more are refused with SP_E_LIMIT */
 
-/* What came of it. Borrowed for the call that tells it. */
+/* Borrowed for the call that reports it. */
 struct sp_mcp_result {
     bool is_error;
     struct sp_str text;       /* for a model; valid UTF-8 */
@@ -24,80 +28,77 @@ struct sp_mcp_result {
     struct sp_str structured; /* a JSON object; n 0: none */
 };
 
-/* Who waits for it. All are called from the loop. */
+/* Callbacks for whoever waits for the run, all from the loop. */
 struct sp_mcp_run_ops {
-    /* The last call; the run is gone after it. */
+    /* The last call; the run is freed after it. */
     void (*done)(void *user, const struct sp_mcp_result *r);
-    /* There is a question: sp_mcp_run_question. If sp_mcp_run_asks_host, the host has to be asked;
-     * that leads to sp_mcp_run_decide or sp_mcp_run_ask_next, or the run is parked or cancelled. */
+    /* sp_mcp_run_question has become open. If sp_mcp_run_asks_host, the host has to be asked: this
+     * must lead to sp_mcp_run_decide or sp_mcp_run_ask_next, or the run is parked or cancelled. */
     void (*question)(void *user);
-    void (*withdrawn)(void *user); /* nobody need be asked any more */
-    /* Its process has begun, and has this id. May be NULL. */
+    void (*withdrawn)(void *user); /* the question is closed */
+    /* The process has started, with this session id. May be NULL. */
     void (*started)(void *user, int session_id);
 };
 
 struct sp_mcp_run_ask {
     struct sp_str tool;
-    struct sp_str arguments; /* the JSON object as it came; n 0: none */
-    bool waits_for_end;      /* of exec_command: no deadline (a task) */
-    bool cannot_ask_host;    /* whoever called has no way to ask a person */
-    bool repeats_output;     /* the structured form has the output, too (host.h) */
+    struct sp_str arguments;     /* the JSON object as it was written; n 0: none */
+    struct sp_arguments *parsed; /* the same, parsed; its contents move to the run */
+    bool waits_for_end;          /* exec_command without a deadline (a task) */
+    bool cannot_ask_host;        /* the client cannot show a question to a person */
+    bool repeats_output;         /* the structured result has the output, too */
 };
 
-/* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many at a time. Bad arguments are a result. */
+/* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many runs. Bad arguments are a result. */
 int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                      struct sp_err *e);
-/* Somebody else waits from now on, and it is held no longer. A question that is open is told
- * (again) to the new one, and a result that came while it was held. */
+/* Replaces the waiter and ends the hold. An open question, or a result that came during the hold,
+ * is reported to the new waiter. */
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
-/* Nobody waits any more, and nothing is told: a process that was started lives on, one that was not
- * is never started. */
+/* Detaches the waiter; nothing more is reported. A running process continues; one that has not
+ * started never will. */
 void sp_mcp_run_cancel(struct sp_mcp_run *r);
-/* The same for a caller that gives the call up: a process that this call has started, and that no
- * answer or key has named, ends, unless the options keep it. */
+/* The client gave the call up: as cancel, and the process that this call started is terminated,
+ * unless an answer or a key has named it, or the options keep it. */
 void sp_mcp_run_abandon(struct sp_mcp_run *r);
-/* Answers with what there is, soon. An open question stays open. */
+/* Answers soon with what there is. An open question stays open. */
 void sp_mcp_run_answer_now(struct sp_mcp_run *r);
 
-/* For progress: the last line of output that is not empty, else what it is doing; at most 200
- * bytes of harmless UTF-8. */
+/* For progress messages: the last non-empty line of output, else what the process is doing; at most
+ * 200 bytes of harmless UTF-8. */
 bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
-/* Whether the call asks to run to completion: `until` is exactly {"exit":true}, no yield_time_ms.
- */
-bool sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
 
 /* ---- its question ---- */
 
 /* NULL: none is open. */
 const struct sp_approval_question *sp_mcp_run_question(const struct sp_mcp_run *r);
-/* Whether it is the host's turn to answer; else another approver's. */
+/* Whether the host is to answer now; else another approver is being asked. */
 bool sp_mcp_run_asks_host(const struct sp_mcp_run *r);
-/* The host's answer; while the run is held it waits until it is not. One that is not asked: nothing
- * happens. */
+/* The host's answer. While the run is held it is kept until the hold ends. Ignored unless the host
+ * is asked. */
 void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
-/* The host is shown the question now; what it answers faster than a person reads is its own. */
+/* The host shows the question from now on. A refusal within 500 ms is a program's, not a person's.
+ */
 void sp_mcp_run_is_shown(struct sp_mcp_run *r);
 bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r);
-/* The host gives no answer: the next approver is asked, and if there is none it is denied. */
+/* The host gives no answer: asks the next approver, or denies if there is none. */
 void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
-/* A held run starts nothing: an answer is kept for when it is held no more. A result that comes
- * all the same (nobody answered in time) is kept for whoever is attached. */
+/* A held run starts nothing: answers and results wait for the end of the hold. */
 void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held);
 
-/* ---- for the tools (tool.h) ---- */
+/* ---- for the tools ---- */
 
-/* What waits for the host's answer; done NULL: nothing does. */
-struct sp_mcp_host {
+/* Where an answer to a question goes. done NULL: nowhere. */
+struct sp_mcp_asker {
     sp_approver_fn *done;
     void *user;
-    uint64_t shown_ms; /* when it was last shown the question; 0: not yet */
 };
 
 struct sp_mcp_run {
     struct sp_mcp_caller *caller;
-    struct sp_mcp_run *prev, *next;
-    const struct sp_mcp_run_ops *ops;
+    struct sp_list link;
+    const struct sp_mcp_run_ops *ops; /* NULL: no waiter */
     void *user;
     char call_id[40];
     const struct sp_mcp_tool *tool;
@@ -106,34 +107,56 @@ struct sp_mcp_run {
     bool was_cut_short;   /* sp_mcp_run_answer_now ended its wait */
     bool nobody_answers;  /* neither the host nor an approver: for sp_exec_ask */
     uint64_t engine_call; /* of the manager; 0: none */
-    int session_id;       /* of the process that it is about; 0: none, or not yet */
-    bool owns_process;    /* it has started that, and its answer is the first to name it */
-    void *data;           /* the tool's; freed with free_data */
-    void (*free_data)(struct sp_mcp_run *r);
-    struct sp_deferred deferred; /* the tool's, to do something from the loop */
-    /* The tool's, from the loop; NULL: nothing to do. begun: session_id has become known. hurry: it
-     * has no engine call and is to answer soon, for sp_mcp_run_answer_now or because it was
-     * cancelled. */
-    void (*begun)(struct sp_mcp_run *r);
-    void (*hurry)(struct sp_mcp_run *r);
+    int session_id;       /* of the process that the call is about; 0: none, or not yet */
+    bool owns_process;    /* started it, and no other call can name it yet */
 
-    /* run_ask.c's */
-    uint64_t question; /* 0: none is open */
-    uint32_t asked;    /* questions so far: a ticket is good for one of them */
+    /* The tool's. `begun` and `hurry` are called from the loop; NULL: ignored. */
+    struct sp_arguments arguments; /* what asks and `until` point into */
+    void *data;                    /* freed by free_data */
+    void (*free_data)(struct sp_mcp_run *r);
+    struct sp_deferred deferred;
+    void (*begun)(struct sp_mcp_run *r); /* session_id has become known */
+    void (*hurry)(struct sp_mcp_run *r); /* no engine call, and it has to answer soon */
+    char *refusal;                       /* text of an error that the loop reports */
+    struct sp_mcp_inspection *inspection;
+
+    /* exec_command and write_stdin, from their arguments to their answer. */
+    struct sp_exec_ask exec;
+    struct sp_write_ask write;
+    struct sp_mcp_until until;
+    struct sp_str key;                   /* key or write_id; p NULL: none */
+    struct sp_mcp_memory_item *key_item; /* that this run was the first to use; NULL: none */
+    struct sp_list key_wait;             /* waits for the run that used the key first */
+    struct sp_buf typed;                 /* characters and keys; for argv the quoted command */
+    struct sp_reply reply;               /* of the manager; points to the next two */
+    struct sp_buf output;
+    char chunk_id[16];
+    struct sp_mcp_denials denials;
+
+    /* mcp_run.c's */
+    uint64_t question;         /* id; 0: none is open */
+    uint32_t asked;            /* questions so far: a ticket is valid for one of them */
+    struct sp_mcp_asker asker; /* of the open question */
+    struct sp_mcp_asker host;  /* set while the host is asked */
+    uint64_t host_shown_ms;
     bool is_held, is_told, was_withdrawn, is_cancelled, is_in_hurry;
-    struct sp_mcp_host host;
-    struct sp_decision_text *kept;     /* an answer that came while it was held */
-    struct sp_mcp_kept_result *result; /* the same of a result */
-    struct sp_buf warnings;            /* of the manager, for the result's note */
-    struct sp_mcp_looking *looking;    /* what it is doing is being asked */
-    const char *doing;                 /* as it was last told; NULL: not yet */
+    struct sp_decision_text *kept;        /* an answer that came during the hold */
+    struct sp_mcp_kept_result *result;    /* the same of a result */
+    struct sp_buf warnings;               /* of the manager, for the result's note */
+    struct sp_mcp_inspection *describing; /* for sp_mcp_run_describe */
+    const char *doing;                    /* the last description; NULL: none yet */
     struct sp_deferred telling;
 };
 
-/* The result, from the loop only; the run is freed. What the manager has warned of goes to its
- * note, behind the tool's own. */
+static inline const struct sp_mcp_options *sp_mcp_run_options(const struct sp_mcp_run *r)
+{
+    return sp_mcp_options(r->caller->mcp);
+}
+
+/* Reports the result and frees the run; from the loop only. Warnings of the manager are added to
+ * the note. */
 void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result);
-/* An error for the model, formatted; as sp_mcp_run_done. */
+/* The same with a formatted error for the model. */
 SP_PRINTF(2, 3) void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...);
 
 #endif

@@ -6,42 +6,44 @@
 
 #include "base/auto.h"
 
-struct sp_mcp_glance {
+struct sp_mcp_inspection {
     struct sp_mcp_caller *caller;
-    struct sp_mcp_glance *prev, *next;
-    sp_manager_look_fn *fn; /* NULL: nobody wants to know any more */
+    struct sp_list link;
+    sp_manager_look_fn *fn; /* NULL: forgotten, or its deadline has passed */
     void *user;
-    bool is_asking; /* inside sp_manager_look, which may answer at once, for want of memory */
+    bool is_asking; /* inside sp_manager_look, which answers at once if it is out of memory */
     struct sp_timer deadline;
 };
 
 struct sp_mcp_memory {
     struct sp_loop *loop;
-    struct sp_mcp_memory_item *oldest, *newest;
+    struct sp_list items; /* oldest first */
     uint32_t count;
-    struct sp_mcp_glance *glances;
+    struct sp_list inspections; /* each until the manager answers */
 };
-
-static struct sp_loop *loop_of(const struct sp_mcp_caller *c)
-{
-    return sp_mcp_options(c->mcp)->loop;
-}
 
 static struct sp_mcp_memory *memory_of(struct sp_mcp_caller *c)
 {
-    if (c->memory == NULL && (c->memory = calloc(1, sizeof *c->memory)) != NULL)
-        c->memory->loop = loop_of(c);
+    if (c->memory == NULL && (c->memory = calloc(1, sizeof *c->memory)) != NULL) {
+        c->memory->loop = sp_mcp_options(c->mcp)->loop;
+        sp_list_init(&c->memory->items);
+        sp_list_init(&c->memory->inspections);
+    }
     return c->memory;
 }
 
-/* ---- ids ---- */
+/* ---- keys and write ids ---- */
+
+static struct sp_mcp_memory_item *item_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct sp_mcp_memory_item, link);
+}
 
 static void free_item(struct sp_mcp_memory *m, struct sp_mcp_memory_item *i)
 {
-    for (struct sp_mcp_memory_wait *w = i->waits; w != NULL; w = w->next)
-        w->item = NULL;
-    *(i->prev != NULL ? &i->prev->next : &m->oldest) = i->next;
-    *(i->next != NULL ? &i->next->prev : &m->newest) = i->prev;
+    while (sp_list_take_first(&i->waits) != NULL)
+        continue;
+    sp_list_remove(&i->link);
     m->count--;
     free(i);
 }
@@ -51,54 +53,43 @@ void sp_mcp_memory_forget(struct sp_mcp_caller *c, struct sp_mcp_memory_item *i)
     free_item(c->memory, i);
 }
 
-static void forget_old(struct sp_mcp_memory *m)
+static void forget_expired(struct sp_mcp_memory *m)
 {
     const uint64_t now = sp_loop_now(m->loop);
 
-    for (struct sp_mcp_memory_item *i = m->oldest, *next; i != NULL; i = next) {
-        next = i->next;
-        if (i->due_ms > now)
+    sp_list_each_safe(i, &m->items)
+    {
+        if (item_of(i)->due_ms > now)
             return;
-        if (i->run == NULL)
-            free_item(m, i);
+        if (item_of(i)->run == NULL)
+            free_item(m, item_of(i));
     }
 }
 
-/* false: there is none whose call is over. */
-static bool forget_oldest(struct sp_mcp_memory *m)
+/* false: the calls of all items are still running. */
+static bool evict_oldest(struct sp_mcp_memory *m)
 {
-    for (struct sp_mcp_memory_item *i = m->oldest; i != NULL; i = i->next)
-        if (i->run == NULL) {
-            free_item(m, i);
+    sp_list_each_safe(i, &m->items)
+    {
+        if (item_of(i)->run == NULL) {
+            free_item(m, item_of(i));
             return true;
         }
+    }
     return false;
 }
 
-static struct sp_mcp_memory_item *find(const struct sp_mcp_memory *m, int scope, struct sp_str id)
+static struct sp_mcp_memory_item *find_item(const struct sp_mcp_memory *m, int scope,
+                                            struct sp_str id)
 {
-    struct sp_mcp_memory_item *i = m->oldest;
+    sp_list_each(i, &m->items)
+    {
+        struct sp_mcp_memory_item *item = item_of(i);
 
-    while (i != NULL && !(i->scope == scope && sp_str_eq((struct sp_str){i->id, i->n}, id)))
-        i = i->next;
-    return i;
-}
-
-static struct sp_mcp_memory_item *add(struct sp_mcp_memory *m, int scope, struct sp_str id)
-{
-    struct sp_mcp_memory_item *i = calloc(1, sizeof *i + id.n);
-
-    if (i == NULL)
-        return NULL;
-    i->scope = scope;
-    i->due_ms = sp_loop_now(m->loop) + SP_MCP_MEMORY_MS;
-    i->n = id.n;
-    memcpy(i->id, id.p, id.n);
-    i->prev = m->newest;
-    *(i->prev != NULL ? &i->prev->next : &m->oldest) = i;
-    m->newest = i;
-    m->count++;
-    return i;
+        if (item->scope == scope && sp_str_eq((struct sp_str){item->id, item->n}, id))
+            return item;
+    }
+    return NULL;
 }
 
 int sp_mcp_memory_take(struct sp_mcp_caller *c, int scope, struct sp_str id,
@@ -111,107 +102,92 @@ int sp_mcp_memory_take(struct sp_mcp_caller *c, int scope, struct sp_str id,
                        scope == 0 ? "key" : "write_id", SP_MCP_MEMORY_ID_MAX);
     if (m == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember a call");
-    forget_old(m);
-    struct sp_mcp_memory_item *i = find(m, scope, id);
-    *ret_is_new = i == NULL;
-    if (i == NULL && m->count >= SP_MCP_MEMORY_MAX && !forget_oldest(m))
+    forget_expired(m);
+    *ret = find_item(m, scope, id);
+    *ret_is_new = *ret == NULL;
+    if (*ret != NULL)
+        return 0;
+    if (m->count >= SP_MCP_MEMORY_MAX && !evict_oldest(m))
         return sp_fail(e, SP_E_LIMIT, 0, "%d calls with a key are under way; wait for some of them",
                        SP_MCP_MEMORY_MAX);
-    if (i == NULL && (i = add(m, scope, id)) == NULL)
+    struct sp_mcp_memory_item *i = calloc(1, sizeof *i + id.n);
+    if (i == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember a call");
+    sp_list_init(&i->waits);
+    i->scope = scope;
+    i->due_ms = sp_loop_now(m->loop) + SP_MCP_MEMORY_MS;
+    i->n = id.n;
+    memcpy(i->id, id.p, id.n);
+    sp_list_append(&m->items, &i->link);
+    m->count++;
     *ret = i;
     return 0;
 }
 
-void sp_mcp_memory_wait(struct sp_mcp_memory_item *i, struct sp_mcp_memory_wait *w)
-{
-    struct sp_mcp_memory_wait **at = &i->waits;
+/* ---- inspections ---- */
 
-    while (*at != NULL) /* first come, first served */
-        at = &(*at)->next;
-    w->item = i;
-    w->next = NULL;
-    *at = w;
+static void free_inspection(struct sp_mcp_inspection *x)
+{
+    sp_loop_cancel(x->caller->memory->loop, &x->deadline);
+    sp_list_remove(&x->link);
+    free(x);
 }
 
-void sp_mcp_memory_unwait(struct sp_mcp_memory_wait *w)
+static void on_look(void *user, const struct sp_look *found)
 {
-    if (w->item == NULL)
-        return;
-    struct sp_mcp_memory_wait **at = &w->item->waits;
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
-    w->item = NULL;
-}
+    struct sp_mcp_inspection *x = user;
+    sp_manager_look_fn *fn = x->fn;
+    void *owner = x->user;
 
-/* ---- looks ---- */
-
-static void free_glance(struct sp_mcp_memory *m, struct sp_mcp_glance *g)
-{
-    sp_loop_cancel(m->loop, &g->deadline);
-    *(g->prev != NULL ? &g->prev->next : &m->glances) = g->next;
-    if (g->next != NULL)
-        g->next->prev = g->prev;
-    free(g);
-}
-
-static void on_look(void *user, const struct sp_look *look)
-{
-    struct sp_mcp_glance *g = user;
-    sp_manager_look_fn *fn = g->fn;
-    void *whose = g->user;
-
-    if (g->is_asking) {
-        g->is_asking = false;
+    if (x->is_asking) {
+        x->is_asking = false;
         return;
     }
-    free_glance(g->caller->memory, g);
+    free_inspection(x);
     if (fn != NULL)
-        fn(whose, look);
+        fn(owner, found);
 }
 
-/* Whoever was asked may still answer: it stays until then. */
+/* The inspection itself stays until the manager answers. */
 static void on_deadline(struct sp_timer *t)
 {
-    struct sp_mcp_glance *g = SP_CONTAINER(t, struct sp_mcp_glance, deadline);
-    sp_manager_look_fn *fn = g->fn;
+    struct sp_mcp_inspection *x = SP_CONTAINER(t, struct sp_mcp_inspection, deadline);
+    sp_manager_look_fn *fn = x->fn;
 
-    g->fn = NULL;
+    x->fn = NULL;
     if (fn != NULL)
-        fn(g->user, NULL);
+        fn(x->user, NULL);
 }
 
-struct sp_mcp_glance *sp_mcp_glance(struct sp_mcp_caller *c, int session_id, sp_manager_look_fn *fn,
-                                    void *user)
+struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id, uint64_t wait_ms,
+                                         sp_manager_look_fn *fn, void *user)
 {
     struct sp_mcp_memory *m = memory_of(c);
-    struct sp_mcp_glance *g = m == NULL ? NULL : calloc(1, sizeof *g);
+    struct sp_mcp_inspection *x = m == NULL ? NULL : calloc(1, sizeof *x);
 
-    if (g == NULL)
+    if (x == NULL)
         return NULL;
-    *g = (struct sp_mcp_glance){.caller = c, .next = m->glances, .fn = fn, .user = user};
-    if (!sp_loop_timer(m->loop, &g->deadline, sp_loop_now(m->loop) + SP_MCP_LOOK_MS, on_deadline)) {
-        free(g);
-        return NULL;
-    }
-    if (g->next != NULL)
-        g->next->prev = g;
-    m->glances = g;
-    g->is_asking = true;
-    sp_manager_look(c->manager, session_id, on_look, g);
-    if (!g->is_asking) { /* it was answered: nobody can tell */
-        free_glance(m, g);
+    *x = (struct sp_mcp_inspection){.caller = c, .fn = fn, .user = user};
+    if (wait_ms != 0 &&
+        !sp_loop_timer(m->loop, &x->deadline, sp_loop_now(m->loop) + wait_ms, on_deadline)) {
+        free(x);
         return NULL;
     }
-    g->is_asking = false;
-    return g;
+    sp_list_append(&m->inspections, &x->link);
+    x->is_asking = true;
+    sp_manager_look(c->manager, session_id, on_look, x);
+    if (!x->is_asking) { /* answered from within the call: unknown */
+        free_inspection(x);
+        return NULL;
+    }
+    x->is_asking = false;
+    return x;
 }
 
-void sp_mcp_glance_forget(struct sp_mcp_glance *g)
+void sp_mcp_inspection_forget(struct sp_mcp_inspection *x)
 {
-    if (g != NULL)
-        g->fn = NULL;
+    if (x != NULL)
+        x->fn = NULL;
 }
 
 /* ---- the end ---- */
@@ -220,9 +196,8 @@ void sp_mcp_memory_free(struct sp_mcp_memory *m)
 {
     if (m == NULL)
         return;
-    while (m->oldest != NULL)
-        free_item(m, m->oldest);
-    while (m->glances != NULL)
-        free_glance(m, m->glances);
+    sp_list_each_safe(i, &m->items) free_item(m, item_of(i));
+    sp_list_each_safe(i, &m->inspections)
+        free_inspection(SP_CONTAINER(i, struct sp_mcp_inspection, link));
     free(m);
 }

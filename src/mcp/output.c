@@ -156,7 +156,7 @@ static bool copy_kept(struct kept *k, const struct sp_manager_view *v)
         return false;
     k->omitted = v->omitted;
     k->gap = v->omitted == 0 ? k->bytes.len : v->head.n;
-    last.bytes = (struct sp_str){k->bytes.data, k->bytes.len};
+    last.bytes = sp_buf_str(&k->bytes);
     if (v->omitted != 0) {
         if (v->head.n != 0)
             k->part[k->parts++] =
@@ -385,7 +385,7 @@ static bool show(struct grep *g, const struct line *l)
     if (!g->ask->is_plain)
         return sp_utf8_add_lossy(&g->shown, l->bytes);
     return sp_utf8_add_lossy(&g->decoded, l->bytes) &&
-           sp_mcp_plain_add(&plain, &g->shown, (struct sp_str){g->decoded.data, g->decoded.len});
+           sp_mcp_plain_add(&plain, &g->shown, sp_buf_str(&g->decoded));
 }
 
 /* Length of the text cut to max bytes between characters; at least one character stays. */
@@ -438,7 +438,7 @@ static bool does_match(struct grep *g, const struct line *l, bool *ret)
     if (g->ask->is_plain) {
         if (!show(g, l))
             return false;
-        text = (struct sp_str){g->shown.data, g->shown.len};
+        text = sp_buf_str(&g->shown);
     }
     sp_ere_reset(g->x);
     *ret = false;

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer: one message comes in; which era's rules it is under is seen from the message (and, for the
- * old era, from whether `initialize` has been there), never from the one before.
+ * peer: takes one message. Each message shows by itself which era's rules apply: a modern one names
+ * its protocol version in params._meta; any other is legacy and relies on `initialize`.
  */
 #include "mcp/peer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "mcp/peer_priv.h"
 #include "mcp/tool.h"
 
+#define SHOWN_VERSION 64 /* bytes of an unknown version that the error repeats */
+#define VERSIONS                                                          \
+    "[\"" SP_MCP_MODERN "\",\"" SP_MCP_LEGACY_NEWEST "\",\"2025-06-18\"," \
+    "\"2025-03-26\",\"2024-11-05\"]"
+
 const struct sp_mcp_revision sp_mcp_modern = {
     .name = SP_MCP_MODERN, .is_modern = true, .has_annotations = true, .has_structured = true};
 
-/* The newest first. */
+/* Newest first. */
 static const struct sp_mcp_revision legacy[] = {
     {.name = SP_MCP_LEGACY_NEWEST,
      .has_annotations = true,
@@ -28,12 +34,23 @@ static const struct sp_mcp_revision legacy[] = {
     {.name = "2024-11-05"},
 };
 
-const struct sp_mcp_revision *sp_mcp_legacy_of(struct sp_str name)
+/* NULL: no legacy revision has that name. */
+static const struct sp_mcp_revision *legacy_of(struct sp_str name)
 {
     for (size_t i = 0; i < sizeof legacy / sizeof legacy[0]; i++)
         if (sp_str_eq(name, sp_str_of(legacy[i].name)))
             return &legacy[i];
     return NULL;
+}
+
+/* ---- peers ---- */
+
+static void set_caller(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
+{
+    sp_list_remove(&p->link);
+    p->caller = c;
+    if (c != NULL)
+        sp_list_prepend(&c->peers, &p->link);
 }
 
 struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)
@@ -43,7 +60,9 @@ struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)
     if (p == NULL)
         return NULL;
     p->mcp = m;
-    sp_mcp_log_enter(p, c);
+    sp_list_init(&p->open);
+    sp_list_init(&p->batches);
+    set_caller(p, c);
     return p;
 }
 
@@ -52,13 +71,21 @@ void sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out)
     p->out = out;
 }
 
+static struct sp_mcp_request *request_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct sp_mcp_request, link);
+}
+
 void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 {
-    while (p->open != NULL)
-        p->open->drop(p->open);
+    while (!sp_list_is_empty(&p->open)) {
+        struct sp_mcp_request *r = request_of(sp_list_first(&p->open));
+
+        r->drop(r);
+    }
     sp_mcp_asked_free(p);
     sp_mcp_batches_free(p);
-    sp_mcp_log_enter(p, c);
+    set_caller(p, c);
 }
 
 void sp_mcp_peer_free(struct sp_mcp_peer *p)
@@ -79,20 +106,18 @@ struct sp_loop *sp_mcp_peer_loop(const struct sp_mcp_peer *p)
     return sp_mcp_options(p->mcp)->loop;
 }
 
-/* ---- requests that are open ---- */
+/* ---- open requests ---- */
 
-static struct sp_str id_of(const struct sp_mcp_request *r)
+static struct sp_mcp_request *find_request(const struct sp_mcp_peer *p, struct sp_str id)
 {
-    return (struct sp_str){r->id, r->id_len};
-}
+    sp_list_each(i, &p->open)
+    {
+        struct sp_mcp_request *r = request_of(i);
 
-static struct sp_mcp_request *find(const struct sp_mcp_peer *p, struct sp_str id)
-{
-    struct sp_mcp_request *r = p->open;
-
-    while (r != NULL && !sp_str_eq(id_of(r), id))
-        r = r->next;
-    return r;
+        if (sp_str_eq((struct sp_str){r->id, r->id_len}, id))
+            return r;
+    }
+    return NULL;
 }
 
 void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
@@ -116,152 +141,380 @@ void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
     r->revision = t->to.revision;
     r->log_level = sp_mcp_log_level_of(t->message->log_level);
     r->drop = drop;
-    r->id_len = (uint32_t)t->to.id.n; /* no request has a longer one than fits */
+    assert(t->to.id.n <= sizeof r->id); /* sp_mcp_message_read refuses longer ids */
+    r->id_len = (uint32_t)t->to.id.n;
     memcpy(r->id, t->to.id.p, t->to.id.n);
-    r->next = p->open;
-    if (p->open != NULL)
-        p->open->prev = r;
-    p->open = r;
+    sp_list_prepend(&p->open, &r->link);
     p->open_count++;
     return r;
 }
 
 void sp_mcp_request_close(struct sp_mcp_request *r)
 {
-    struct sp_mcp_peer *p = r->peer;
-
-    if (r->prev != NULL)
-        r->prev->next = r->next;
-    else
-        p->open = r->next;
-    if (r->next != NULL)
-        r->next->prev = r->prev;
-    p->open_count--;
+    sp_list_remove(&r->link);
+    r->peer->open_count--;
     free(r);
 }
 
-struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r)
+struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r, char id[SP_MCP_ID_MAX])
 {
+    memcpy(id, r->id, r->id_len);
     return (struct sp_mcp_to){.out = r->out,
-                              .id = id_of(r),
+                              .id = {id, r->id_len},
                               .revision = r->revision,
                               .is_subscription = r->is_subscription};
 }
 
-static void cancel(struct sp_mcp_request *r)
+static void cancel_request(struct sp_mcp_request *r)
 {
     (r->cancel != NULL ? r->cancel : r->drop)(r);
 }
 
 void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
 {
-    struct sp_mcp_request *next;
+    sp_list_each_safe(i, &p->open)
+    {
+        struct sp_mcp_request *r = request_of(i);
 
-    for (struct sp_mcp_request *r = p->open; r != NULL; r = next) {
-        next = r->next;
         if (r->out != out)
             continue;
         r->out = NULL;
         if (r->revision->is_modern)
-            cancel(r);
+            cancel_request(r);
         else if (r->unheard != NULL)
             r->unheard(r);
     }
     sp_mcp_batch_out_gone(p, out);
 }
 
-static struct sp_mcp_request *find_subscription(const struct sp_mcp_peer *p)
-{
-    struct sp_mcp_request *r = p->open;
-
-    while (r != NULL && !r->is_subscription)
-        r = r->next;
-    return r;
-}
-
 void sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p)
 {
-    struct sp_mcp_request *r;
+    struct sp_list *i = p->open.next;
 
-    while ((r = find_subscription(p)) != NULL) {
+    while (i != &p->open) {
+        struct sp_mcp_request *r = request_of(i);
         char id[SP_MCP_ID_MAX];
-        struct sp_mcp_to to = sp_mcp_request_to(r);
 
-        memcpy(id, r->id, r->id_len);
-        to.id.p = id;
+        if (!r->is_subscription) {
+            i = i->next;
+            continue;
+        }
+        const struct sp_mcp_to to = sp_mcp_request_to(r, id);
         r->drop(r);
         sp_mcp_say_result(&to, "complete", (struct sp_str){0});
+        i = p->open.next; /* sending may have dropped other requests */
     }
 }
 
-/* ---- notifications ---- */
+/* ---- the client ---- */
 
-/* Stops waiting, and says nothing more about it. */
-static void take_cancelled(struct sp_mcp_peer *p, struct sp_mcp_message *m)
+static uint32_t object_in(struct sp_json *j, uint32_t object, const char *key)
 {
-    const uint32_t id =
-        m->params != SP_JSON_NONE ? sp_json_get(&m->json, m->params, "requestId") : SP_JSON_NONE;
-    struct sp_mcp_request *r = id != SP_JSON_NONE ? find(p, sp_json_raw(&m->json, id)) : NULL;
+    if (object == SP_JSON_NONE || sp_json_type(j, object) != SP_JSON_OBJECT)
+        return SP_JSON_NONE;
+    const uint32_t t = sp_json_get(j, object, key);
+    return t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_OBJECT ? t : SP_JSON_NONE;
+}
 
+bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities)
+{
+    const uint32_t elicitation = object_in(j, capabilities, "elicitation");
+
+    if (elicitation == SP_JSON_NONE)
+        return false;
+    /* {} means forms; an object that names only other modes does not. */
+    return object_in(j, elicitation, "form") != SP_JSON_NONE ||
+           object_in(j, elicitation, "url") == SP_JSON_NONE;
+}
+
+bool sp_mcp_can_task(struct sp_json *j, uint32_t capabilities)
+{
+    const uint32_t extensions = object_in(j, capabilities, "extensions");
+
+    return object_in(j, extensions, SP_MCP_TASKS_EXTENSION) != SP_JSON_NONE;
+}
+
+bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_str name)
+{
+    /* Prefixes of clientInfo.name, taken from the hosts' releases. These hosts show their models
+     * the text, or both forms. Claude Code and Codex, which show the structured form alone, need no
+     * entry. */
+    static const struct sp_str reads_text[] = {
+        SP_STR("gemini-cli"), SP_STR("qwen-"),   SP_STR("opencode"), SP_STR("continue-"),
+        SP_STR("cline"),      SP_STR("@cline/"), SP_STR("copilot"),  SP_STR("github-copilot"),
+    };
+
+    if (when != SP_MCP_OUTPUT_AUTO)
+        return when == SP_MCP_OUTPUT_ALWAYS;
+    for (size_t i = 0; i < sizeof reads_text / sizeof reads_text[0]; i++)
+        if (name.n >= reads_text[i].n &&
+            sp_str_eq_nocase((struct sp_str){name.p, reads_text[i].n}, reads_text[i]))
+            return false;
+    return true;
+}
+
+/* `,"instructions":...`, by whether the client shows forms; nothing if none are configured. */
+static bool add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, bool elicits)
+{
+    const char *text = elicits || o->instructions_without_asking == NULL
+                           ? o->instructions
+                           : o->instructions_without_asking;
+
+    return text == NULL ||
+           (sp_buf_add_str(b, SP_STR(",\"instructions\":")) && sp_json_add_str(b, sp_str_of(text)));
+}
+
+/* ---- tools/list, in both eras ---- */
+
+static void list_tools(const struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_json *j = &t->message->json;
+    const struct sp_mcp_revision *v = t->to.revision;
+    const struct sp_mcp_tool_words words = {.has_annotations = v->has_annotations,
+                                            .has_output_schema = v->has_structured};
+    const uint32_t params = t->message->params;
+    const uint32_t cursor =
+        params != SP_JSON_NONE ? sp_json_get(j, params, "cursor") : SP_JSON_NONE;
+
+    if (cursor != SP_JSON_NONE && sp_json_type(j, cursor) != SP_JSON_NULL)
+        sp_mcp_say_invalid(&t->to, "unknown cursor: the list has one page");
+    else if (sp_buf_add_str(&b, SP_STR("\"tools\":")) &&
+             sp_mcp_tools_add_list(&b, t->peer->mcp, words) &&
+             (!v->is_modern ||
+              sp_buf_add_str(&b, SP_STR(",\"ttlMs\":3600000,\"cacheScope\":\"private\""))))
+        sp_mcp_say_result(&t->to, "complete", sp_buf_str(&b));
+    else
+        sp_mcp_say_no_memory(&t->to);
+}
+
+/* ---- the legacy era: `initialize` sets the rules for all later messages of the peer ---- */
+
+static void initialize(const struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_mcp_peer *p = t->peer;
+    const struct sp_mcp_options *o = sp_mcp_options(p->mcp);
+    struct sp_json *j = &t->message->json;
+    const uint32_t params = t->message->params;
+    struct sp_mcp_to to = t->to;
+    struct sp_err e = {0};
+    struct sp_str version = {0};
+    struct sp_str client = {0};
+    uint32_t capabilities = SP_JSON_NONE;
+    uint32_t info = SP_JSON_NONE;
+
+    if (params == SP_JSON_NONE ||
+        sp_json_need_str(j, params, "protocolVersion", &version, &e) < 0) {
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "initialize needs a protocolVersion, a string");
+        return;
+    }
+    if (sp_json_opt_object(j, params, "capabilities", &capabilities, &e) < 0) {
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "capabilities: %s", e.msg);
+        return;
+    }
+    to.revision = legacy_of(version);
+    if (to.revision == NULL)
+        to.revision = &legacy[0];
+    const bool elicits = to.revision->has_elicitation && sp_mcp_can_elicit(j, capabilities);
+    if (!sp_buf_printf(&b,
+                       "\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{},\"logging\":{}},"
+                       "\"serverInfo\":",
+                       to.revision->name) ||
+        !sp_mcp_add_server_info(&b) || !add_instructions(&b, o, elicits)) {
+        sp_mcp_say_no_memory(&to);
+        return;
+    }
+    if (sp_json_opt_object(j, params, "clientInfo", &info, &e) == 0 && info != SP_JSON_NONE)
+        (void)sp_json_opt_str(j, info, "name", &client, &e);
+    p->legacy = to.revision;
+    p->is_initialized = false;
+    p->log_level = SP_MCP_LOG_NONE;
+    p->repeats_output = sp_mcp_host_repeats_output(o->structured_output, client);
+    p->elicits = elicits;
+    sp_mcp_say_result(&to, "complete", sp_buf_str(&b));
+}
+
+static void set_log_level(const struct sp_mcp_turn *t)
+{
+    struct sp_mcp_message *m = t->message;
+    struct sp_str name = {0};
+    struct sp_err e = {0};
+
+    if (m->params != SP_JSON_NONE)
+        (void)sp_json_opt_str(&m->json, m->params, "level", &name, &e);
+    const enum sp_mcp_log_level level = sp_mcp_log_level_of(name);
+    if (level == SP_MCP_LOG_NONE) {
+        sp_mcp_say_invalid(&t->to, "level is one of debug, info, notice, warning, error, critical, "
+                                   "alert and emergency");
+        return;
+    }
+    t->peer->log_level = level;
+    sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
+}
+
+static void take_legacy(const struct sp_mcp_turn *t)
+{
+    const struct sp_str method = t->message->method;
+    struct sp_mcp_to to = t->to;
+
+    if (sp_str_eq(method, SP_STR("initialize"))) {
+        initialize(t);
+    } else if (sp_str_eq(method, SP_STR("ping"))) { /* allowed before initialize */
+        to.revision = &legacy[0];
+        sp_mcp_say_result(&to, "complete", (struct sp_str){0});
+    } else if (to.revision == NULL || to.revision->is_modern) {
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "params._meta has no io.modelcontextprotocol/protocolVersion, and "
+                         "initialize has not been called");
+    } else if (sp_str_eq(method, SP_STR("tools/list"))) {
+        list_tools(t);
+    } else if (sp_str_eq(method, SP_STR("logging/setLevel"))) {
+        set_log_level(t);
+    } else if (sp_str_eq(method, SP_STR("tools/call"))) {
+        sp_mcp_call(t);
+    } else {
+        sp_mcp_say_error(&to, SP_MCP_OK_STATUS, SP_MCP_NO_METHOD, (struct sp_str){0},
+                         "unknown method: " SP_STR_FMT, SP_STR_ARG(method));
+    }
+}
+
+/* ---- the modern era: each request carries everything it needs ---- */
+
+static void discover(const struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf b = {0};
+    const bool elicits = sp_mcp_can_elicit(&t->message->json, t->message->capabilities);
+
+    if (sp_buf_add_str(&b, SP_STR("\"supportedVersions\":" VERSIONS
+                                  ",\"capabilities\":{\"tools\":{},\"logging\":{},\"extensions\":{"
+                                  "\"" SP_MCP_TASKS_EXTENSION "\":{}}}")) &&
+        add_instructions(&b, sp_mcp_options(t->peer->mcp), elicits) &&
+        sp_buf_add_str(&b, SP_STR(",\"ttlMs\":3600000,\"cacheScope\":\"private\"")))
+        sp_mcp_say_result(&t->to, "complete", sp_buf_str(&b));
+    else
+        sp_mcp_say_no_memory(&t->to);
+}
+
+static const struct method {
+    const char *name;
+    void (*take)(const struct sp_mcp_turn *t);
+    bool has_name; /* the header Mcp-Name repeats a parameter */
+} methods[] = {
+    {"server/discover", discover, false},       {"tools/list", list_tools, false},
+    {"tools/call", sp_mcp_call, true},          {"subscriptions/listen", sp_mcp_listen, false},
+    {"tasks/get", sp_mcp_task_get, true},       {"tasks/update", sp_mcp_task_update, true},
+    {"tasks/cancel", sp_mcp_task_cancel, true},
+};
+
+/* HTTP headers repeat parts of the body for proxies. NULL: they agree with it. */
+static const char *find_mismatch(const struct sp_mcp_headers *h, const struct sp_mcp_message *m,
+                                 const struct method *method)
+{
+    if (h->version.n == 0)
+        return "the header MCP-Protocol-Version is missing";
+    if (m->version.p != NULL && !sp_str_eq(h->version, m->version))
+        return "the header MCP-Protocol-Version is unlike the version in params._meta";
+    if (h->method.n == 0)
+        return "the header Mcp-Method is missing";
+    if (!sp_str_eq(h->method, m->method))
+        return "the header Mcp-Method is unlike the method";
+    if (method == NULL || !method->has_name)
+        return NULL;
+    if (h->is_name_broken)
+        return "the header Mcp-Name cannot be decoded";
+    if (h->name.n == 0)
+        return m->name.n != 0 ? "the header Mcp-Name is missing" : NULL;
+    return sp_str_eq(h->name, m->name) ? NULL : "the header Mcp-Name is unlike the params";
+}
+
+static void refuse_version(const struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf data = {0};
+    struct sp_str asked = t->message->version;
+
+    if (asked.n > SHOWN_VERSION)
+        asked.n = SHOWN_VERSION;
+    if (sp_buf_add_str(&data, SP_STR("{\"supported\":" VERSIONS ",\"requested\":")) &&
+        sp_json_add_str(&data, asked) && sp_buf_add(&data, "}", 1))
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_NO_VERSION, sp_buf_str(&data),
+                         "unsupported protocol version");
+    else
+        sp_mcp_say_no_memory(&t->to);
+}
+
+static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers *headers)
+{
+    const struct sp_mcp_message *m = t->message;
+    const struct method *method = NULL;
+    const char *bad_meta = NULL;
+
+    for (size_t i = 0; method == NULL && i < sizeof methods / sizeof methods[0]; i++)
+        if (sp_str_eq(m->method, sp_str_of(methods[i].name)))
+            method = &methods[i];
+    const char *mismatch = headers != NULL ? find_mismatch(headers, m, method) : NULL;
+    if (m->version.p == NULL)
+        bad_meta = "io.modelcontextprotocol/protocolVersion is not a string";
+    else if (m->capabilities == SP_JSON_NONE)
+        bad_meta = "io.modelcontextprotocol/clientCapabilities is not there, or no object";
+
+    if (mismatch != NULL)
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_HEADER_MISMATCH, (struct sp_str){0},
+                         "%s", mismatch);
+    else if (m->version.p != NULL && !sp_str_eq(m->version, SP_STR(SP_MCP_MODERN)))
+        refuse_version(t);
+    else if (bad_meta != NULL)
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+                         "params._meta: %s", bad_meta);
+    else if (method == NULL)
+        sp_mcp_say_error(&t->to, SP_MCP_NO_STATUS, SP_MCP_NO_METHOD, (struct sp_str){0},
+                         "unknown method: " SP_STR_FMT, SP_STR_ARG(m->method));
+    else
+        method->take(t);
+}
+
+/* ---- one message ---- */
+
+static void take_notification(struct sp_mcp_peer *p, struct sp_mcp_message *m)
+{
+    if (sp_str_eq(m->method, SP_STR("notifications/initialized")) && p->legacy != NULL)
+        p->is_initialized = true;
+    if (!sp_str_eq(m->method, SP_STR("notifications/cancelled")) || m->params == SP_JSON_NONE)
+        return;
+    const uint32_t id = sp_json_get(&m->json, m->params, "requestId");
+    struct sp_mcp_request *r =
+        id != SP_JSON_NONE ? find_request(p, sp_json_raw(&m->json, id)) : NULL;
     if (r == NULL)
         return;
     struct sp_mcp_out *out = r->out;
-    cancel(r);
+    cancel_request(r);
     if (out != NULL && out->cancelled != NULL)
         out->cancelled(out);
 }
 
-static void take_notification(struct sp_mcp_peer *p, struct sp_mcp_message *m)
-{
-    if (sp_str_eq(m->method, SP_STR("notifications/cancelled")))
-        take_cancelled(p, m);
-    else if (sp_str_eq(m->method, SP_STR("notifications/initialized")) && p->legacy != NULL)
-        p->is_initialized = true;
-}
-
-/* ---- requests ---- */
-
-static bool is_version(struct sp_str name)
-{
-    return sp_str_eq(name, SP_STR(SP_MCP_MODERN)) || sp_mcp_legacy_of(name) != NULL;
-}
-
-/* Of messages of the old era: the header came with 2025-06-18, so it may be missing. */
+/* Legacy messages may come without MCP-Protocol-Version, which exists since 2025-06-18. */
 static bool is_legacy_header_wrong(const struct sp_mcp_headers *headers,
                                    const struct sp_mcp_message *m)
 {
     return headers != NULL && !m->is_modern && headers->version.n != 0 &&
-           !is_version(headers->version) && !sp_str_eq(m->method, SP_STR("initialize"));
-}
-
-static void take_request(const struct sp_mcp_turn *t, const struct sp_mcp_headers *headers)
-{
-    if (find(t->peer, t->to.id) != NULL)
-        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
-                         "a request with this id is open");
-    else if (t->message->is_modern)
-        sp_mcp_take_modern(t, headers);
-    else
-        sp_mcp_take_legacy(t);
-}
-
-static const struct sp_mcp_revision *revision_of(const struct sp_mcp_peer *p,
-                                                 const struct sp_mcp_message *m,
-                                                 const struct sp_mcp_headers *headers)
-{
-    if (m->is_modern || (headers != NULL && sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN)) &&
-                         !sp_str_eq(m->method, SP_STR("initialize"))))
-        return &sp_mcp_modern;
-    return p->legacy;
+           !sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN)) &&
+           legacy_of(headers->version) == NULL && !sp_str_eq(m->method, SP_STR("initialize"));
 }
 
 bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                  const struct sp_mcp_headers *headers, struct sp_mcp_message *m)
 {
+    const bool has_modern_header = headers != NULL &&
+                                   sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN)) &&
+                                   !sp_str_eq(m->method, SP_STR("initialize"));
     const struct sp_mcp_turn t = {
         .peer = p,
         .message = m,
-        .to = {.out = out, .id = m->id, .revision = revision_of(p, m, headers)}};
+        .to = {.out = out,
+               .id = m->id,
+               .revision = m->is_modern || has_modern_header ? &sp_mcp_modern : p->legacy}};
 
     if (is_legacy_header_wrong(headers, m)) {
         sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
@@ -278,70 +531,17 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
         take_notification(p, m);
         return false;
     case SP_MCP_REQUEST:
-        take_request(&t, headers);
+        if (find_request(p, t.to.id) != NULL)
+            sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
+                             "a request with this id is open");
+        else if (m->is_modern)
+            take_modern(&t, headers);
+        else
+            take_legacy(&t);
         return true;
     case SP_MCP_BROKEN:
-    default:
-        sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, m->code, (struct sp_str){0}, "%s", m->why.msg);
-        return true;
+        break;
     }
-}
-
-/* ---- the list of tools ---- */
-
-static bool add_list(struct sp_buf *b, const struct sp_mcp_turn *t)
-{
-    const struct sp_mcp_revision *v = t->to.revision;
-    const struct sp_mcp_tool_words words = {.has_annotations = v->has_annotations,
-                                            .has_output_schema = v->has_structured};
-
-    return sp_buf_add_str(b, SP_STR("\"tools\":")) &&
-           sp_mcp_tools_add_list(b, t->peer->mcp, words) &&
-           (!v->is_modern ||
-            sp_buf_add_str(b, SP_STR(",\"ttlMs\":3600000,\"cacheScope\":\"private\"")));
-}
-
-void sp_mcp_list_tools(const struct sp_mcp_turn *t)
-{
-    auto_buf struct sp_buf b = {0};
-    struct sp_json *j = &t->message->json;
-    const uint32_t params = t->message->params;
-    const uint32_t cursor =
-        params != SP_JSON_NONE ? sp_json_get(j, params, "cursor") : SP_JSON_NONE;
-
-    if (cursor != SP_JSON_NONE && sp_json_type(j, cursor) != SP_JSON_NULL)
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
-                         "unknown cursor: the list has one page");
-    else if (add_list(&b, t))
-        sp_mcp_say_result(&t->to, "complete", (struct sp_str){b.data, b.len});
-    else
-        sp_mcp_say_no_memory(&t->to);
-}
-
-/* ---- what a client can do ---- */
-
-static uint32_t object_in(struct sp_json *j, uint32_t object, const char *key)
-{
-    if (object == SP_JSON_NONE || sp_json_type(j, object) != SP_JSON_OBJECT)
-        return SP_JSON_NONE;
-    const uint32_t t = sp_json_get(j, object, key);
-    return t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_OBJECT ? t : SP_JSON_NONE;
-}
-
-bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities)
-{
-    const uint32_t elicitation = object_in(j, capabilities, "elicitation");
-
-    if (elicitation == SP_JSON_NONE)
-        return false;
-    /* {} means forms; one that names only other modes has none. */
-    return object_in(j, elicitation, "form") != SP_JSON_NONE ||
-           object_in(j, elicitation, "url") == SP_JSON_NONE;
-}
-
-bool sp_mcp_can_task(struct sp_json *j, uint32_t capabilities)
-{
-    const uint32_t extensions = object_in(j, capabilities, "extensions");
-
-    return object_in(j, extensions, SP_MCP_TASKS_EXTENSION) != SP_JSON_NONE;
+    sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, m->code, (struct sp_str){0}, "%s", m->why.msg);
+    return true;
 }

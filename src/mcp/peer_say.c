@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_say: the envelopes of what goes out. Every answer leaves through sp_mcp_say_result or
- * sp_mcp_say_error; without memory it is an error that needs none.
+ * peer_say: the envelopes of what goes out, and log messages. Every answer leaves through
+ * sp_mcp_say_result or sp_mcp_say_error; out of memory it is an error that needs no allocation.
  */
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/auto.h"
 #include "mcp/peer_priv.h"
-
-#define INFO_KEY         "io.modelcontextprotocol/serverInfo"
-#define SUBSCRIPTION_KEY "io.modelcontextprotocol/subscriptionId"
-
-static struct sp_str text_of(const struct sp_buf *b)
-{
-    return (struct sp_str){b->data, b->len};
-}
 
 static struct sp_str id_of(const struct sp_mcp_to *to)
 {
@@ -24,22 +17,6 @@ static struct sp_str id_of(const struct sp_mcp_to *to)
 bool sp_mcp_add_server_info(struct sp_buf *b)
 {
     return sp_buf_printf(b, "{\"name\":\"%s\",\"version\":\"%s\"}", SP_MCP_NAME, SP_VERSION);
-}
-
-bool sp_mcp_add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, bool elicits)
-{
-    const char *text = elicits || o->instructions_without_asking == NULL
-                           ? o->instructions
-                           : o->instructions_without_asking;
-
-    return text == NULL ||
-           (sp_buf_add_str(b, SP_STR(",\"instructions\":")) && sp_json_add_str(b, sp_str_of(text)));
-}
-
-bool sp_mcp_add_versions(struct sp_buf *b)
-{
-    return sp_buf_add_str(b, SP_STR("[\"" SP_MCP_MODERN "\",\"" SP_MCP_LEGACY_NEWEST
-                                    "\",\"2025-06-18\",\"2025-03-26\",\"2024-11-05\"]"));
 }
 
 void sp_mcp_say_no_memory(const struct sp_mcp_to *to)
@@ -58,27 +35,12 @@ void sp_mcp_say_no_memory(const struct sp_mcp_to *to)
 
 static bool add_meta(struct sp_buf *b, const struct sp_mcp_to *to)
 {
-    if (!sp_buf_add_str(b, SP_STR(",\"_meta\":{")))
-        return false;
-    if (to->is_subscription && !(sp_buf_add_str(b, SP_STR("\"" SUBSCRIPTION_KEY "\":")) &&
-                                 sp_buf_add_str(b, id_of(to)) && sp_buf_add(b, ",", 1)))
-        return false;
-    return sp_buf_add_str(b, SP_STR("\"" INFO_KEY "\":")) && sp_mcp_add_server_info(b) &&
-           sp_buf_add(b, "}", 1);
-}
-
-static bool add_envelope(struct sp_buf *b, const struct sp_mcp_to *to, const char *type,
-                         struct sp_str members)
-{
-    const bool is_modern = to->revision->is_modern;
-
-    if (!(sp_buf_add_str(b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
-          sp_buf_add_str(b, id_of(to)) && sp_buf_add_str(b, SP_STR(",\"result\":{"))))
-        return false;
-    if (is_modern && !sp_buf_printf(b, "\"resultType\":\"%s\"%s", type, members.n != 0 ? "," : ""))
-        return false;
-    return sp_buf_add_str(b, members) && (!is_modern || add_meta(b, to)) &&
-           sp_buf_add_str(b, SP_STR("}}"));
+    return sp_buf_add_str(b, SP_STR(",\"_meta\":{")) &&
+           (!to->is_subscription ||
+            (sp_buf_add_str(b, SP_STR("\"io.modelcontextprotocol/subscriptionId\":")) &&
+             sp_buf_add_str(b, id_of(to)) && sp_buf_add(b, ",", 1))) &&
+           sp_buf_add_str(b, SP_STR("\"io.modelcontextprotocol/serverInfo\":")) &&
+           sp_mcp_add_server_info(b) && sp_buf_add(b, "}", 1);
 }
 
 void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_str members)
@@ -87,41 +49,55 @@ void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_s
 
     if (to->out == NULL)
         return;
-    if (add_envelope(&b, to, type, members))
-        to->out->send(to->out, text_of(&b), SP_MCP_OK_STATUS);
+    const bool is_modern = to->revision->is_modern;
+    if (sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
+        sp_buf_add_str(&b, id_of(to)) && sp_buf_add_str(&b, SP_STR(",\"result\":{")) &&
+        (!is_modern ||
+         sp_buf_printf(&b, "\"resultType\":\"%s\"%s", type, members.n != 0 ? "," : "")) &&
+        sp_buf_add_str(&b, members) && (!is_modern || add_meta(&b, to)) &&
+        sp_buf_add_str(&b, SP_STR("}}")))
+        to->out->send(to->out, sp_buf_str(&b), SP_MCP_OK_STATUS);
     else
         sp_mcp_say_no_memory(to);
 }
 
-static bool add_error(struct sp_buf *b, const struct sp_mcp_to *to, int code, struct sp_str data,
-                      const char *text)
+static void say_error_text(const struct sp_mcp_to *to, unsigned status, int code,
+                           struct sp_str data, const char *fmt, va_list args)
 {
-    if (!(sp_buf_add_str(b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
-          sp_buf_add_str(b, id_of(to)) &&
-          sp_buf_printf(b, ",\"error\":{\"code\":%d,\"message\":", code) &&
-          sp_json_add_str(b, sp_str_of(text))))
-        return false;
-    if (data.n != 0 && !(sp_buf_add_str(b, SP_STR(",\"data\":")) && sp_buf_add_str(b, data)))
-        return false;
-    return sp_buf_add_str(b, SP_STR("}}"));
+    auto_buf struct sp_buf b = {0};
+    char text[512];
+
+    if (to->out == NULL)
+        return;
+    (void)vsnprintf(text, sizeof text, fmt, args); /* a cut character becomes U+FFFD */
+    if (sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
+        sp_buf_add_str(&b, id_of(to)) &&
+        sp_buf_printf(&b, ",\"error\":{\"code\":%d,\"message\":", code) &&
+        sp_json_add_str(&b, sp_str_of(text)) &&
+        (data.n == 0 || (sp_buf_add_str(&b, SP_STR(",\"data\":")) && sp_buf_add_str(&b, data))) &&
+        sp_buf_add_str(&b, SP_STR("}}")))
+        to->out->send(to->out, sp_buf_str(&b), status);
+    else
+        sp_mcp_say_no_memory(to);
 }
 
 void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, struct sp_str data,
                       const char *fmt, ...)
 {
-    auto_buf struct sp_buf b = {0};
-    char text[512];
-    va_list ap;
+    va_list args;
 
-    if (to->out == NULL)
-        return;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap); /* a cut character becomes U+FFFD */
-    va_end(ap);
-    if (add_error(&b, to, code, data, text))
-        to->out->send(to->out, text_of(&b), status);
-    else
-        sp_mcp_say_no_memory(to);
+    va_start(args, fmt);
+    say_error_text(to, status, code, data, fmt, args);
+    va_end(args);
+}
+
+void sp_mcp_say_invalid(const struct sp_mcp_to *to, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    say_error_text(to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0}, fmt, args);
+    va_end(args);
 }
 
 static bool add_text_block(struct sp_buf *b, struct sp_str text)
@@ -130,29 +106,24 @@ static bool add_text_block(struct sp_buf *b, struct sp_str text)
            sp_buf_add(b, "}", 1);
 }
 
-/* There are hosts that show models nothing but this form: it has the note, too. */
-static bool add_structured(struct sp_buf *b, const struct sp_mcp_result *r)
-{
-    if (!(sp_buf_add_str(b, SP_STR(",\"structuredContent\":")) && sp_buf_add_str(b, r->structured)))
-        return false;
-    if (r->note.n == 0)
-        return true;
-    b->len--; /* its last brace */
-    return sp_buf_add_str(b, SP_STR(",\"note\":")) && sp_json_add_str(b, r->note) &&
-           sp_buf_add(b, "}", 1);
-}
-
 bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
                        const struct sp_mcp_result *r)
 {
-    if (!(sp_buf_add_str(b, SP_STR("\"content\":[")) && add_text_block(b, r->text)))
+    if (!(sp_buf_add_str(b, SP_STR("\"content\":[")) && add_text_block(b, r->text)) ||
+        (r->note.n != 0 && !(sp_buf_add(b, ",", 1) && add_text_block(b, r->note))) ||
+        !sp_buf_add(b, "]", 1))
         return false;
-    if (r->note.n != 0 && !(sp_buf_add(b, ",", 1) && add_text_block(b, r->note)))
-        return false;
-    if (!sp_buf_add(b, "]", 1))
-        return false;
-    if (v->has_structured && r->structured.n != 0 && !add_structured(b, r))
-        return false;
+    if (v->has_structured && r->structured.n != 0) {
+        if (!(sp_buf_add_str(b, SP_STR(",\"structuredContent\":")) &&
+              sp_buf_add_str(b, r->structured)))
+            return false;
+        if (r->note.n != 0) { /* some hosts show models only this form: put the note into it */
+            b->len--;         /* the closing brace */
+            if (!(sp_buf_add_str(b, SP_STR(",\"note\":")) && sp_json_add_str(b, r->note) &&
+                  sp_buf_add(b, "}", 1)))
+                return false;
+        }
+    }
     return sp_buf_printf(b, ",\"isError\":%s", r->is_error ? "true" : "false");
 }
 
@@ -160,14 +131,14 @@ void sp_mcp_say_failed(const struct sp_mcp_to *to, const char *fmt, ...)
 {
     auto_buf struct sp_buf b = {0};
     char text[512];
-    va_list ap;
+    va_list args;
 
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     const struct sp_mcp_result r = {.is_error = true, .text = sp_str_of(text)};
     if (sp_mcp_add_result(&b, to->revision, &r))
-        sp_mcp_say_result(to, "complete", text_of(&b));
+        sp_mcp_say_result(to, "complete", sp_buf_str(&b));
     else
         sp_mcp_say_no_memory(to);
 }
@@ -180,6 +151,131 @@ bool sp_mcp_say_notice(struct sp_mcp_out *out, const char *method, struct sp_str
         !(sp_buf_printf(&b, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":", method) &&
           sp_buf_add_str(&b, params) && sp_buf_add(&b, "}", 1)))
         return false;
-    out->send(out, text_of(&b), 0);
+    out->send(out, sp_buf_str(&b), 0);
     return true;
+}
+
+/* ---- log messages ----
+ *
+ * `notifications/message` about sessions that start (debug) or end (info) and commands that are run
+ * again (info). A legacy host asks for them with logging/setLevel; a modern one names a level in a
+ * request and hears them while that request is open. A host that does not read loses them.
+ */
+
+enum sp_mcp_log_level sp_mcp_log_level_of(struct sp_str name)
+{
+    static const struct {
+        struct sp_str name;
+        enum sp_mcp_log_level level;
+    } levels[] = {
+        {SP_STR("debug"), SP_MCP_LOG_DEBUG}, {SP_STR("info"), SP_MCP_LOG_INFO},
+        {SP_STR("notice"), SP_MCP_LOG_MORE}, {SP_STR("warning"), SP_MCP_LOG_MORE},
+        {SP_STR("error"), SP_MCP_LOG_MORE},  {SP_STR("critical"), SP_MCP_LOG_MORE},
+        {SP_STR("alert"), SP_MCP_LOG_MORE},  {SP_STR("emergency"), SP_MCP_LOG_MORE},
+    };
+
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (sp_str_eq(name, levels[i].name))
+            return levels[i].level;
+    return SP_MCP_LOG_NONE;
+}
+
+static bool is_wanted(enum sp_mcp_log_level from, enum sp_mcp_log_level level)
+{
+    return from != SP_MCP_LOG_NONE && level >= from;
+}
+
+/* Where a log message of this level goes; NULL: the peer does not want it. HTTP has no `out` for
+ * the whole conversation: there the message goes with an open request. */
+static struct sp_mcp_out *find_log_out(const struct sp_mcp_peer *p, enum sp_mcp_log_level level)
+{
+    const bool peer_wants = is_wanted(p->log_level, level);
+
+    if (peer_wants && p->out != NULL)
+        return p->out;
+    sp_list_each(i, &p->open)
+    {
+        const struct sp_mcp_request *r = SP_CONTAINER(i, struct sp_mcp_request, link);
+
+        if (r->out != NULL && !r->is_subscription &&
+            (r->revision->is_modern ? is_wanted(r->log_level, level) : peer_wants))
+            return r->out;
+    }
+    return NULL;
+}
+
+static enum sp_mcp_log_level level_of(const struct sp_mcp_event *e)
+{
+    return e->has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG;
+}
+
+static bool add_event(struct sp_buf *b, const struct sp_mcp_caller *c, const struct sp_mcp_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (!sp_buf_printf(b, "{\"level\":\"%s\",\"logger\":\"sallyport\",\"data\":",
+                       e->has_ended ? "info" : "debug"))
+        return false;
+    if (e->session_id == 0)
+        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\",\"message\":")) &&
+               sp_json_add_str(b, sp_str_of(e->notice)) && sp_buf_add_str(b, SP_STR("}}"));
+    if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
+                       e->has_ended ? "session_ended" : "session_started", e->session_id))
+        return false;
+    if (sp_manager_view(c->manager, e->session_id, &v) &&
+        (!(sp_buf_add_str(b, SP_STR(",\"command\":")) && sp_json_add_str(b, v.command)) ||
+         (v.has_exited && !sp_buf_printf(b, ",\"exit_code\":%d", v.exit_code))))
+        return false;
+    return sp_buf_add_str(b, SP_STR("}}"));
+}
+
+static void on_logging(struct sp_deferred *d)
+{
+    struct sp_mcp_caller *c = SP_CONTAINER(d, struct sp_mcp_caller, logging);
+
+    for (uint32_t n = 0; n < c->event_count; n++) {
+        auto_buf struct sp_buf b = {0};
+
+        if (!add_event(&b, c, &c->events[n]))
+            continue;
+        /* Sending may find that the client is gone: that ends requests, but frees no peer. */
+        sp_list_each(i, &c->peers)
+        {
+            const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
+            struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
+
+            if (out != NULL && (out->is_full == NULL || !out->is_full(out)))
+                (void)sp_mcp_say_notice(out, "notifications/message", sp_buf_str(&b));
+        }
+    }
+    c->event_count = 0;
+}
+
+static void log_event(struct sp_mcp_caller *c, const struct sp_mcp_event *e)
+{
+    if (c->event_count == SP_MCP_EVENTS_MAX)
+        return;
+    sp_list_each(i, &c->peers)
+    {
+        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(e)) == NULL)
+            continue;
+        c->events[c->event_count++] = *e;
+        sp_loop_defer(sp_mcp_options(c->mcp)->loop, &c->logging, on_logging);
+        return;
+    }
+}
+
+void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended)
+{
+    const struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
+
+    log_event(c, &e);
+}
+
+void sp_mcp_log_notice(struct sp_mcp_caller *c, struct sp_str text)
+{
+    struct sp_mcp_event e = {.has_ended = true}; /* level info, like an end */
+
+    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(text));
+    log_event(c, &e);
 }

@@ -1,22 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mcp/slots.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "approve/judge.h"
 #include "base/auto.h"
-#include "mcp/number.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/policy_words.h"
 
-struct reader {
-    struct sp_arguments *a;
-    struct sp_json *j;
-    struct sp_str text; /* as it came: strings of the copy change while they are read */
-    struct sp_slots slots;
-};
+#define EXPONENT_MAX 1000000 /* larger than any shift that a text of this length can need */
+
+/* ---- numbers ---- */
+
+/* The exponent at the end of a number, whose letter is at p; 0 if there is none. */
+static int64_t read_exponent(const char *p, const char *end)
+{
+    int64_t v = 0;
+
+    if (p == end)
+        return 0;
+    p++;
+    const bool is_negative = p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+'))
+        p++;
+    for (; p < end; p++)
+        if (v < EXPONENT_MAX)
+            v = v * 10 + (*p - '0');
+    return is_negative ? -v : v;
+}
+
+/* false: above u64. */
+static bool append_digit(uint64_t *v, unsigned digit)
+{
+    return !__builtin_mul_overflow(*v, (uint64_t)10, v) &&
+           !__builtin_add_overflow(*v, (uint64_t)digit, v);
+}
+
+enum sp_number_kind sp_number_read(struct sp_str text, struct sp_number *ret)
+{
+    const char *end = text.p + text.n;
+    const char *p = text.p;
+    struct sp_number v = {.is_negative = text.n > 0 && *p == '-'};
+    const char *first = NULL; /* first and last digit that is not 0; NULL: none */
+    const char *last = NULL;
+    const char *point = NULL;
+    int64_t behind = 0; /* digits after the point up to `last`; negative: zeros before the point */
+
+    for (p += v.is_negative; p < end && *p != 'e' && *p != 'E'; p++) {
+        if (*p == '.')
+            point = p;
+        else if (first != NULL && point == NULL)
+            behind--;
+        if (*p < '1' || *p > '9')
+            continue;
+        if (first == NULL)
+            first = p;
+        last = p;
+        behind = point == NULL ? 0 : p - point;
+    }
+    int64_t zeros = read_exponent(p, end) - behind;
+    if (first == NULL) {
+        *ret = v;
+        return SP_NUMBER_WHOLE;
+    }
+    if (zeros < 0)
+        return SP_NUMBER_FRACTION;
+    for (p = first; p <= last; p++)
+        if (*p != '.' && !append_digit(&v.magnitude, (unsigned)(*p - '0')))
+            return SP_NUMBER_TOO_BIG;
+    for (; zeros > 0; zeros--) /* at most 20 rounds: the magnitude is not 0 */
+        if (!append_digit(&v.magnitude, 0))
+            return SP_NUMBER_TOO_BIG;
+    *ret = v;
+    return SP_NUMBER_WHOLE;
+}
+
+/* ---- parsing ---- */
+
+static int no_memory(struct sp_err *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
+}
+
+int sp_arguments_parse(struct sp_arguments *a, struct sp_str text, struct sp_err *e)
+{
+    a->text = malloc(text.n + 1);
+    if (a->text == NULL)
+        return no_memory(e);
+    if (text.n != 0)
+        memcpy(a->text, text.p, text.n);
+    return sp_json_parse(&a->json, a->text, text.n, e);
+}
 
 void sp_arguments_done(struct sp_arguments *a)
 {
@@ -27,49 +104,58 @@ void sp_arguments_done(struct sp_arguments *a)
     *a = (struct sp_arguments){0};
 }
 
-/* ---- places ---- */
+/* ---- errors ---- */
 
-/* Adds " at line L column C": where a reader that has read up to `at` stands. */
+struct reader {
+    struct sp_arguments *a;
+    struct sp_json *j;
+    struct sp_slots slots;
+};
+
+static bool has_places(const struct reader *r)
+{
+    return r->slots.text.p != NULL;
+}
+
+/* Appends " at line L column C" for a parser that has consumed `at` bytes. */
 static int fail_at(const struct reader *r, size_t at, struct sp_err *e)
 {
     size_t line = 1;
     size_t begin = 0;
     const struct sp_err why = *e;
 
-    if (r->slots.names_members)
+    if (!has_places(r))
         return -(int)e->code;
-
     for (size_t i = 0; i < at; i++)
-        if (r->text.p[i] == '\n') {
+        if (r->slots.text.p[i] == '\n') {
             line++;
             begin = i + 1;
         }
     return sp_fail(e, why.code, why.sys, "%s at line %zu column %zu", why.msg, line, at - begin);
 }
 
-/* Where a value ends: after its last character. Of what contains others: where it begins, for
- * nothing in it has been looked at. */
+/* Where the parser of codex reports a value: at the end of a scalar, at the start of an array or an
+ * object, because it has not read their contents yet. */
 static size_t place_of(const struct reader *r, uint32_t token)
 {
     const struct sp_json_token *t = &r->j->tokens[token];
+    const struct sp_str text = r->slots.text;
     size_t at = t->off;
 
     if (t->type == SP_JSON_ARRAY || t->type == SP_JSON_OBJECT)
         return at;
     if (t->type != SP_JSON_STRING)
         return at + t->len;
-    while (at < r->text.n && r->text.p[at] != '"')
-        at += r->text.p[at] == '\\' ? 2 : 1;
+    while (at < text.n && text.p[at] != '"')
+        at += text.p[at] == '\\' ? 2 : 1;
     return at + 1;
 }
 
-/* ---- refusals ---- */
-
-/* In a reader's words, unless the reference's are wanted. */
-static const char *plain(const struct reader *r, const char *expected)
+/* The expected type in plain words, unless codex's are wanted. */
+static const char *expected_words(const struct reader *r, const char *expected)
 {
     static const struct {
-        const char *reference, *plain;
+        const char *codex, *plain;
     } words[] = {
         {"i32", "a whole number"},
         {"u64", "a whole number, 0 or more"},
@@ -78,13 +164,13 @@ static const char *plain(const struct reader *r, const char *expected)
         {"a map", "an object"},
     };
 
-    for (size_t i = 0; r->slots.names_members && i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(expected, words[i].reference) == 0)
+    for (size_t i = 0; !has_places(r) && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(expected, words[i].codex) == 0)
             return words[i].plain;
     return expected;
 }
 
-static struct sp_str raw_number(const struct reader *r, uint32_t token)
+static struct sp_str shown_number(const struct reader *r, uint32_t token)
 {
     struct sp_str s = sp_json_raw(r->j, token);
 
@@ -105,11 +191,11 @@ static int wrong_type(const struct reader *r, uint32_t token, const char *expect
 {
     const size_t at = place_of(r, token);
 
-    expected = plain(r, expected);
+    expected = expected_words(r, expected);
     if (is_number(r, token))
         (void)sp_fail(e, SP_E_INVALID, 0, "invalid type: %s `" SP_STR_FMT "`, expected %s",
                       sp_json_type(r->j, token) == SP_JSON_REAL ? "floating point" : "integer",
-                      SP_STR_ARG(raw_number(r, token)), expected);
+                      SP_STR_ARG(shown_number(r, token)), expected);
     else
         (void)sp_json_wrong_type(r->j, token, expected, e);
     return fail_at(r, at, e);
@@ -119,13 +205,8 @@ static int wrong_value(const struct reader *r, uint32_t token, const char *expec
                        struct sp_err *e)
 {
     (void)sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `" SP_STR_FMT "`, expected %s",
-                  SP_STR_ARG(raw_number(r, token)), plain(r, expected));
+                  SP_STR_ARG(shown_number(r, token)), expected_words(r, expected));
     return fail_at(r, place_of(r, token), e);
-}
-
-static int no_memory(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
 }
 
 /* ---- values ---- */
@@ -151,17 +232,13 @@ static int take_bool(const struct reader *r, uint32_t token, bool *ret, struct s
 static int take_whole(const struct reader *r, uint32_t token, const char *expected,
                       struct sp_number *ret, struct sp_err *e)
 {
-    if (!is_number(r, token))
-        return wrong_type(r, token, expected, e);
-    switch (sp_number_read(sp_json_raw(r->j, token), ret)) {
-    case SP_NUMBER_WHOLE:
+    const enum sp_number_kind kind =
+        is_number(r, token) ? sp_number_read(sp_json_raw(r->j, token), ret) : SP_NUMBER_FRACTION;
+
+    if (kind == SP_NUMBER_WHOLE)
         return 0;
-    case SP_NUMBER_TOO_BIG:
-        return wrong_value(r, token, expected, e);
-    case SP_NUMBER_FRACTION:
-        break;
-    }
-    return wrong_type(r, token, expected, e);
+    return kind == SP_NUMBER_TOO_BIG ? wrong_value(r, token, expected, e)
+                                     : wrong_type(r, token, expected, e);
 }
 
 static int take_u64(const struct reader *r, uint32_t token, const char *expected, uint64_t *ret,
@@ -240,10 +317,11 @@ static int take_permissions(const struct reader *r, uint32_t token, enum sp_perm
         {SP_STR("with_additional_permissions"), SP_PERMISSIONS_ADDITIONAL},
     };
     const size_t at = place_of(r, token);
+    struct sp_str got = {0};
+    const int result = take_string(r, token, &got, e);
 
-    if (sp_json_type(r->j, token) != SP_JSON_STRING)
-        return wrong_type(r, token, "a string", e);
-    const struct sp_str got = sp_json_str(r->j, token);
+    if (result < 0)
+        return result;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (sp_str_eq(got, known[i].name)) {
             *ret = known[i].value;
@@ -300,68 +378,44 @@ static int take_value(const struct reader *r, uint32_t token, const struct sp_sl
 
 /* ---- the whole object ---- */
 
-static const struct sp_slot *find_slot(const struct reader *r, struct sp_str name)
+static const struct sp_slot *find_slot(const struct sp_slots *slots, struct sp_str name)
 {
-    for (size_t i = 0; i < r->slots.count; i++)
-        if (sp_str_eq(name, sp_str_of(r->slots.items[i].name)))
-            return &r->slots.items[i];
+    for (size_t i = 0; i < slots->count; i++)
+        if (sp_str_eq(name, sp_str_of(slots->items[i].name)))
+            return &slots->items[i];
     return NULL;
 }
 
-static int name_member(const struct sp_slot *s, struct sp_err *e)
+int sp_slots_read(struct sp_arguments *a, struct sp_slots slots, struct sp_err *e)
 {
-    const struct sp_err why = *e;
+    const struct reader r = {a, &a->json, slots};
+    struct sp_json *j = &a->json;
+    uint64_t seen = 0; /* a bit for each slot */
 
-    return sp_fail(e, why.code, why.sys, "`%s`: %s", s->name, why.msg);
-}
+    assert(slots.count <= SP_SLOTS_MAX);
+    if (sp_json_type(j, 0) != SP_JSON_OBJECT)
+        return wrong_type(&r, 0, "a map", e);
+    for (uint32_t key = sp_json_first(j, 0); key != SP_JSON_NONE; key = sp_json_next(j, 0, key)) {
+        const struct sp_slot *s = find_slot(&slots, sp_json_str(j, key));
 
-static int take_members(const struct reader *r, uint64_t *seen, struct sp_err *e)
-{
-    for (uint32_t key = sp_json_first(r->j, 0); key != SP_JSON_NONE;
-         key = sp_json_next(r->j, 0, key)) {
-        const uint32_t value = key + 1;
-        const struct sp_slot *s = find_slot(r, sp_json_str(r->j, key));
-
-        if (s == NULL || (sp_json_type(r->j, value) == SP_JSON_NULL && !s->is_needed))
+        if (s == NULL || (sp_json_type(j, key + 1) == SP_JSON_NULL && !s->is_needed))
             continue;
-        const int result = take_value(r, value, s, e);
+        const int result = take_value(&r, key + 1, s, e);
+        if (result < 0 && !has_places(&r) && e->code != SP_E_SYSTEM) {
+            const struct sp_err why = *e;
+
+            return sp_fail(e, why.code, why.sys, "`%s`: %s", s->name, why.msg);
+        }
         if (result < 0)
-            return r->slots.names_members && e->code != SP_E_SYSTEM ? name_member(s, e) : result;
+            return result;
         if (s->has != NULL)
             *s->has = true;
-        *seen |= UINT64_C(1) << (s - r->slots.items);
+        seen |= UINT64_C(1) << (s - slots.items);
     }
-    return 0;
-}
-
-static int check_needed(const struct reader *r, uint64_t seen, struct sp_err *e)
-{
-    const struct sp_json_token *root = &r->j->tokens[0];
-
-    for (size_t i = 0; i < r->slots.count; i++)
-        if (r->slots.items[i].is_needed && (seen >> i & 1) == 0) {
-            (void)sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", r->slots.items[i].name);
-            return fail_at(r, (size_t)root->off + root->len, e);
+    for (size_t i = 0; i < slots.count; i++)
+        if (slots.items[i].is_needed && (seen >> i & 1) == 0) {
+            (void)sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", slots.items[i].name);
+            return fail_at(&r, (size_t)j->tokens[0].off + j->tokens[0].len, e);
         }
     return 0;
-}
-
-int sp_slots_read(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
-                  struct sp_err *e)
-{
-    const struct reader r = {a, &a->json, text, slots};
-    uint64_t seen = 0;
-
-    a->text = malloc(text.n + 1);
-    if (a->text == NULL)
-        return no_memory(e);
-    if (text.n != 0)
-        memcpy(a->text, text.p, text.n);
-    int result = sp_json_parse(&a->json, a->text, text.n, e);
-    if (result < 0)
-        return result;
-    if (sp_json_type(&a->json, 0) != SP_JSON_OBJECT)
-        return wrong_type(&r, 0, "a map", e);
-    result = take_members(&r, &seen, e);
-    return result < 0 ? result : check_needed(&r, seen, e);
 }

@@ -1,21 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * task: the tasks of a caller, and what becomes of them. One that has ended is kept for as long as
- * the output of its process (exited_ttl_ms), unless newer ones need its place.
+ * task: the tasks of a caller, tasks/get, tasks/update, tasks/cancel, and subscriptions/listen.
  *
  *   WORKING <--> INPUT_REQUIRED
- *      '------------'--> COMPLETED, FAILED, CANCELLED --> gone
+ *      '------------'--> COMPLETED, FAILED, CANCELLED --> freed
+ *
+ * A finished task is kept as long as the output of its process (exited_ttl_ms), unless newer ones
+ * need its place. The list of tools never changes, so tasks are all that a client can subscribe to:
+ * the ones that exist when the subscription starts. A full connection misses notifications;
+ * tasks/get has the same facts.
  */
 #include "mcp/task.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/sha.h"
-#include "mcp/task_priv.h"
+#include "mcp/elicit.h"
+#include "mcp/mcp_call.h"
 
-static void arm(struct sp_mcp_tasks *all);
+#define LISTEN_IDS_MAX 1024 /* task ids in one subscriptions/listen; more than tasks can exist */
+
+enum task_status {
+    TASK_WORKING,
+    TASK_INPUT_REQUIRED,
+    TASK_COMPLETED,
+    TASK_FAILED, /* out of memory for its result */
+    TASK_CANCELLED,
+};
+
+struct task {
+    struct sp_mcp_tasks *all;
+    struct sp_list link;
+    uint64_t number;
+    enum task_status status;
+    int session_id;
+    uint64_t created_at_ms, updated_at_ms; /* since 1970 */
+    uint64_t ended_ms;                     /* loop clock; 0: running */
+    struct sp_mcp_run *run;                /* NULL: it has ended */
+    bool elicits;                          /* the client shows forms */
+    uint64_t asked;                        /* questions so far; the open one is approve_<asked> */
+    struct sp_buf result;                  /* its members, once COMPLETED */
+};
+
+struct sp_mcp_tasks {
+    struct sp_mcp_caller *caller;
+    struct sp_list list; /* oldest first */
+    uint32_t count;
+    size_t bytes; /* of all results */
+    uint64_t next_number;
+    struct sp_timer timer;    /* expiry of the first ended task */
+    struct sp_list listeners; /* subscriptions that name at least one task */
+};
+
+struct listener {
+    struct sp_mcp_request request; /* first */
+    struct sp_list link;
+    bool is_due; /* still to be told the current change */
+    uint32_t count;
+    uint64_t numbers[SP_MCP_TASKS_MAX]; /* of the tasks it named */
+};
+
+static void expire_tasks(struct sp_timer *timer);
+
+static struct task *task_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct task, link);
+}
+
+static struct listener *listener_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct listener, link);
+}
 
 static struct sp_loop *loop_of(const struct sp_mcp_tasks *all)
 {
@@ -27,33 +87,13 @@ static uint64_t kept_ms(const struct sp_mcp_tasks *all)
     return sp_mcp_options(all->caller->mcp)->manager->exited_ttl_ms;
 }
 
-static int64_t wall_ms(void)
+/* ---- the list of tasks ---- */
+
+static void remove_task(struct task *t)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_REALTIME, &now); /* it is always there */
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-struct sp_mcp_tasks *sp_mcp_tasks_of(struct sp_mcp_caller *c)
-{
-    if (c->tasks == NULL)
-        c->tasks = calloc(1, sizeof *c->tasks);
-    if (c->tasks != NULL)
-        c->tasks->caller = c;
-    return c->tasks;
-}
-
-/* ---- coming and going ---- */
-
-static void remove_task(struct sp_mcp_task *t)
-{
-    struct sp_mcp_tasks *all = t->all;
-
-    *(t->prev != NULL ? &t->prev->next : &all->newest) = t->next;
-    *(t->next != NULL ? &t->next->prev : &all->oldest) = t->prev;
-    all->count--;
-    all->bytes -= t->result.len;
+    sp_list_remove(&t->link);
+    t->all->count--;
+    t->all->bytes -= t->result.len;
     if (t->run != NULL)
         sp_mcp_run_cancel(t->run);
     sp_buf_done(&t->result);
@@ -64,54 +104,48 @@ void sp_mcp_tasks_free(struct sp_mcp_tasks *all)
 {
     if (all == NULL)
         return;
-    sp_mcp_listen_forget(all);
-    while (all->newest != NULL)
-        remove_task(all->newest);
+    while (sp_list_take_first(&all->listeners) != NULL)
+        continue;
+    sp_list_each_safe(i, &all->list) remove_task(task_of(i));
+    assert(all->count == 0);
     sp_loop_cancel(loop_of(all), &all->timer);
     all->caller->tasks = NULL;
     free(all);
 }
 
-/* Whichever ended first; NULL: all go on. */
-static struct sp_mcp_task *first_ended(const struct sp_mcp_tasks *all)
+/* NULL: all are running. */
+static struct task *first_ended(const struct sp_mcp_tasks *all)
 {
-    struct sp_mcp_task *first = NULL;
+    struct task *first = NULL;
 
-    for (struct sp_mcp_task *t = all->oldest; t != NULL; t = t->prev)
+    sp_list_each(i, &all->list)
+    {
+        struct task *t = task_of(i);
+
         if (t->run == NULL && (first == NULL || t->ended_ms < first->ended_ms))
             first = t;
+    }
     return first;
 }
 
-/* false: there is none but this one, which stays. */
-static bool remove_first_ended(struct sp_mcp_tasks *all, const struct sp_mcp_task *stays)
+/* Out of memory for the timer, tasks stay longer; their number is bounded anyway. */
+static void arm_expiry(struct sp_mcp_tasks *all)
 {
-    struct sp_mcp_task *t = first_ended(all);
+    const struct task *t = kept_ms(all) != 0 ? first_ended(all) : NULL;
 
-    if (t == NULL || t == stays)
-        return false;
-    remove_task(t);
-    return true;
+    if (t != NULL)
+        (void)sp_loop_timer(loop_of(all), &all->timer, t->ended_ms + kept_ms(all), expire_tasks);
 }
 
-static void on_expired(struct sp_timer *timer)
+static void expire_tasks(struct sp_timer *timer)
 {
     struct sp_mcp_tasks *all = SP_CONTAINER(timer, struct sp_mcp_tasks, timer);
     const uint64_t now = sp_loop_now(loop_of(all));
-    struct sp_mcp_task *t;
+    struct task *t;
 
     while ((t = first_ended(all)) != NULL && t->ended_ms + kept_ms(all) <= now)
         remove_task(t);
-    arm(all);
-}
-
-static void arm(struct sp_mcp_tasks *all)
-{
-    const struct sp_mcp_task *t = kept_ms(all) != 0 ? first_ended(all) : NULL;
-
-    /* Without memory they stay for longer: there are never too many. */
-    if (t != NULL)
-        (void)sp_loop_timer(loop_of(all), &all->timer, t->ended_ms + kept_ms(all), on_expired);
+    arm_expiry(all);
 }
 
 bool sp_mcp_task_has_room(const struct sp_mcp_caller *c)
@@ -119,143 +153,428 @@ bool sp_mcp_task_has_room(const struct sp_mcp_caller *c)
     return c->tasks == NULL || c->tasks->count < SP_MCP_TASKS_MAX || first_ended(c->tasks) != NULL;
 }
 
-static struct sp_mcp_task *add_task(struct sp_mcp_caller *c)
+static struct task *add_task(struct sp_mcp_caller *c)
 {
-    struct sp_mcp_tasks *all = sp_mcp_tasks_of(c);
-
-    if (all == NULL || (all->count >= SP_MCP_TASKS_MAX && !remove_first_ended(all, NULL)))
+    if (c->tasks == NULL && (c->tasks = calloc(1, sizeof *c->tasks)) != NULL) {
+        c->tasks->caller = c;
+        sp_list_init(&c->tasks->list);
+        sp_list_init(&c->tasks->listeners);
+    }
+    struct sp_mcp_tasks *all = c->tasks;
+    if (all == NULL)
         return NULL;
-    struct sp_mcp_task *t = calloc(1, sizeof *t);
+    if (all->count >= SP_MCP_TASKS_MAX) {
+        struct task *ended = first_ended(all);
+
+        if (ended == NULL)
+            return NULL;
+        remove_task(ended);
+    }
+    struct task *t = calloc(1, sizeof *t);
     if (t == NULL)
         return NULL;
     t->all = all;
     t->number = ++all->next_number;
-    t->created_at_ms = t->updated_at_ms = wall_ms();
-    t->next = all->newest;
-    *(t->next != NULL ? &t->next->prev : &all->oldest) = t;
-    all->newest = t;
+    t->created_at_ms = t->updated_at_ms = sp_clock_unix_ms();
+    sp_list_append(&all->list, &t->link);
     all->count++;
     return t;
 }
 
-struct sp_mcp_task *sp_mcp_task_find(const struct sp_mcp_caller *c, struct sp_str id)
+static struct task *find_task(const struct sp_mcp_caller *c, struct sp_str id)
 {
-    struct sp_mcp_task *t = c->tasks != NULL ? c->tasks->newest : NULL;
     struct sp_mcp_task_id own;
 
-    for (; t != NULL; t = t->next) {
-        sp_mcp_task_id(t->all, t->number, &own);
+    if (c->tasks == NULL)
+        return NULL;
+    sp_list_each(i, &c->tasks->list)
+    {
+        sp_mcp_task_id(c->tasks, task_of(i)->number, &own);
         if (sp_same_secret(id, sp_str_of(own.text)))
-            break;
+            return task_of(i);
     }
-    return t;
+    return NULL;
 }
 
-uint64_t sp_mcp_task_ttl_ms(const struct sp_mcp_task *t)
-{
-    const uint64_t kept = kept_ms(t->all);
-    const int64_t until = t->run != NULL ? wall_ms() : t->updated_at_ms;
-    const int64_t age = until - t->created_at_ms;
+/* ---- a task as JSON ---- */
 
-    return kept == 0 ? 0 : kept + (age > 0 ? (uint64_t)age : 0);
+static bool add_time(struct sp_buf *b, const char *key, uint64_t ms)
+{
+    const time_t seconds = (time_t)(ms / 1000);
+    struct tm tm = {0};
+    char text[32];
+
+    (void)gmtime_r(&seconds, &tm);
+    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    return sp_buf_printf(b, ",\"%s\":\"%s.%03dZ\"", key, text, (int)(ms % 1000));
 }
 
-/* ---- what becomes of it ---- */
-
-void sp_mcp_task_changed(struct sp_mcp_task *t, enum sp_mcp_task_status status)
+/* The whole life of the task, counted from its creation; the wall clock may have jumped back. */
+static bool add_ttl(struct sp_buf *b, const struct task *t)
 {
+    const uint64_t until = t->run != NULL ? sp_clock_unix_ms() : t->updated_at_ms;
+    const uint64_t age = until > t->created_at_ms ? until - t->created_at_ms : 0;
+
+    if (kept_ms(t->all) == 0)
+        return sp_buf_add_str(b, SP_STR(",\"ttlMs\":null"));
+    return sp_buf_printf(b, ",\"ttlMs\":%" PRIu64, kept_ms(t->all) + age);
+}
+
+static bool add_outcome(struct sp_buf *b, const struct task *t)
+{
+    const struct sp_approval_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
+
+    if (t->status == TASK_COMPLETED)
+        return sp_buf_add_str(b, SP_STR(",\"result\":{\"resultType\":\"complete\",")) &&
+               sp_buf_add(b, t->result.data, t->result.len) && sp_buf_add(b, "}", 1);
+    if (t->status == TASK_FAILED)
+        return sp_buf_add_str(b, SP_STR(",\"error\":{\"code\":-32603,\"message\":"
+                                        "\"there was no memory for the result\"}"));
+    if (t->status != TASK_INPUT_REQUIRED)
+        return true;
+    return sp_buf_add_str(b, SP_STR(",\"inputRequests\":")) &&
+           (q == NULL ? sp_buf_add_str(b, SP_STR("{}")) : sp_mcp_add_input_request(b, q, t->asked));
+}
+
+/* `"taskId":...` and the other members; is_brief: without the outcome. */
+static bool add_task_json(struct sp_buf *b, const struct task *t, bool is_brief)
+{
+    static const char *const status_name[] = {
+        [TASK_WORKING] = "working",     [TASK_INPUT_REQUIRED] = "input_required",
+        [TASK_COMPLETED] = "completed", [TASK_FAILED] = "failed",
+        [TASK_CANCELLED] = "cancelled",
+    };
+    struct sp_mcp_task_id id;
+
+    sp_mcp_task_id(t->all, t->number, &id);
+    return sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\",\"statusMessage\":\"session %d\"",
+                         id.text, status_name[t->status], t->session_id) &&
+           add_time(b, "createdAt", t->created_at_ms) &&
+           add_time(b, "lastUpdatedAt", t->updated_at_ms) && add_ttl(b, t) &&
+           sp_buf_printf(b, ",\"pollIntervalMs\":%d", SP_MCP_TASK_INTERVAL_MS) &&
+           (is_brief || add_outcome(b, t));
+}
+
+/* ---- telling listeners ---- */
+
+static bool hears_of(const struct listener *l, const struct task *t)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->numbers[i] == t->number)
+            return true;
+    return false;
+}
+
+static bool add_subscription_id(struct sp_buf *b, const struct listener *l)
+{
+    return sp_buf_add_str(b, SP_STR("{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":")) &&
+           sp_buf_add(b, l->request.id, l->request.id_len) && sp_buf_add_str(b, SP_STR("},"));
+}
+
+/* Sending may find that the client is gone and free the listener. */
+static void tell_listener(const struct listener *l, const struct task *t)
+{
+    auto_buf struct sp_buf b = {0};
+    struct sp_mcp_out *out = l->request.out;
+
+    if (out->is_full != NULL && out->is_full(out))
+        return;
+    if (add_subscription_id(&b, l) && add_task_json(&b, t, false) && sp_buf_add(&b, "}", 1))
+        (void)sp_mcp_say_notice(out, "notifications/tasks", sp_buf_str(&b));
+}
+
+static struct listener *next_due(const struct sp_mcp_tasks *all)
+{
+    sp_list_each(i, &all->listeners)
+    {
+        if (listener_of(i)->is_due)
+            return listener_of(i);
+    }
+    return NULL;
+}
+
+static void set_status(struct task *t, enum task_status status)
+{
+    struct listener *l;
+
     t->status = status;
-    t->updated_at_ms = wall_ms();
-    sp_mcp_listen_tell(t);
+    t->updated_at_ms = sp_clock_unix_ms();
+    sp_list_each(i, &t->all->listeners) listener_of(i)->is_due = hears_of(listener_of(i), t);
+    while ((l = next_due(t->all)) != NULL) { /* from the start each time: listeners may go */
+        l->is_due = false;
+        tell_listener(l, t);
+    }
 }
 
-static void end(struct sp_mcp_task *t, enum sp_mcp_task_status status)
+/* ---- the run of a task ---- */
+
+static void end_task(struct task *t, enum task_status status)
 {
     struct sp_mcp_tasks *all = t->all;
+    struct task *old;
 
     t->run = NULL;
     t->ended_ms = sp_loop_now(loop_of(all));
     all->bytes += t->result.len;
-    sp_mcp_task_changed(t, status);
-    while (all->bytes > SP_MCP_TASK_BYTES_MAX && remove_first_ended(all, t))
-        continue;
-    arm(all);
+    set_status(t, status);
+    while (all->bytes > SP_MCP_TASK_BYTES_MAX && (old = first_ended(all)) != NULL && old != t)
+        remove_task(old);
+    arm_expiry(all);
 }
 
 static void on_done(void *user, const struct sp_mcp_result *r)
 {
-    struct sp_mcp_task *t = user;
+    struct task *t = user;
 
     if (sp_mcp_add_result(&t->result, &sp_mcp_modern, r)) {
-        end(t, SP_MCP_TASK_COMPLETED);
+        end_task(t, TASK_COMPLETED);
         return;
     }
     sp_buf_done(&t->result);
-    end(t, SP_MCP_TASK_FAILED);
+    end_task(t, TASK_FAILED);
+}
+
+static void show_question(struct task *t)
+{
+    t->asked++;
+    sp_mcp_run_is_shown(t->run);
+    set_status(t, TASK_INPUT_REQUIRED);
 }
 
 static void on_question(void *user)
 {
-    struct sp_mcp_task *t = user;
+    struct task *t = user;
 
     if (sp_mcp_run_question(t->run) == NULL || !sp_mcp_run_asks_host(t->run))
         return;
-    if (!t->elicits) {
+    if (t->elicits)
+        show_question(t);
+    else
         sp_mcp_run_ask_next(t->run, SP_NOBODY_ANSWERS);
-        return;
-    }
-    t->asked++;
-    sp_mcp_run_is_shown(t->run);
-    sp_mcp_task_changed(t, SP_MCP_TASK_INPUT_REQUIRED);
 }
 
 static void on_withdrawn(void *user)
 {
-    struct sp_mcp_task *t = user;
+    struct task *t = user;
 
-    if (t->status == SP_MCP_TASK_INPUT_REQUIRED)
-        sp_mcp_task_changed(t, SP_MCP_TASK_WORKING);
+    if (t->status == TASK_INPUT_REQUIRED)
+        set_status(t, TASK_WORKING);
 }
 
 static void on_started(void *user, int session_id)
 {
-    struct sp_mcp_task *t = user;
+    struct task *t = user;
 
-    t->session_id = session_id; /* a second attempt has another */
-}
-
-static const struct sp_mcp_run_ops run_ops = {
-    .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
-
-void sp_mcp_task_stop(struct sp_mcp_task *t)
-{
-    struct sp_manager *manager = t->all->caller->manager;
-
-    if (t->run == NULL)
-        return;
-    sp_mcp_run_cancel(t->run);
-    if (t->session_id != 0)
-        sp_manager_terminate(manager, t->session_id, NULL, NULL);
-    end(t, SP_MCP_TASK_CANCELLED);
+    t->session_id = session_id; /* a retry outside the sandbox has another process */
 }
 
 bool sp_mcp_task_adopt(struct sp_mcp_call *c, int session_id)
 {
+    static const struct sp_mcp_run_ops run_ops = {
+        .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
     auto_buf struct sp_buf b = {0};
-    struct sp_mcp_task *t = add_task(c->request.peer->caller);
+    struct task *t = add_task(c->request.peer->caller);
 
     if (t == NULL)
         return false;
     t->session_id = session_id;
     t->elicits = c->elicits;
-    t->run = c->run;
-    if (!sp_mcp_task_add(&b, t, true)) {
+    t->run = c->run; /* add_ttl looks at it */
+    if (!add_task_json(&b, t, true)) {
         t->run = NULL;
         remove_task(t);
         return false;
     }
     c->run = NULL;
     sp_mcp_run_attach(t->run, &run_ops, t);
-    sp_mcp_call_answer(c, "task", (struct sp_str){b.data, b.len});
+    sp_mcp_call_answer(c, "task", sp_buf_str(&b));
     return true;
+}
+
+/* ---- tasks/get, tasks/update, tasks/cancel ---- */
+
+/* false: the client lacks the capability; the error has been sent. */
+static bool check_capability(const struct sp_mcp_turn *t)
+{
+    if (sp_mcp_can_task(&t->message->json, t->message->capabilities))
+        return true;
+    sp_mcp_say_error(
+        &t->to, SP_MCP_BAD_STATUS, SP_MCP_NEEDS_CAPABILITY,
+        SP_STR("{\"requiredCapabilities\":{\"extensions\":{\"" SP_MCP_TASKS_EXTENSION "\":{}}}}"),
+        "this needs the client capability " SP_MCP_TASKS_EXTENSION);
+    return false;
+}
+
+/* NULL: an error has been sent. */
+static struct task *find_named(const struct sp_mcp_turn *t)
+{
+    if (!check_capability(t))
+        return NULL;
+    struct task *task = find_task(t->peer->caller, t->message->name);
+    if (task == NULL)
+        sp_mcp_say_invalid(&t->to, t->message->name.n == 0
+                                       ? "taskId is missing, or not a string"
+                                       : "unknown task: it was never there, or is gone");
+    return task;
+}
+
+void sp_mcp_task_get(const struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf b = {0};
+    const struct task *task = find_named(t);
+
+    if (task == NULL)
+        return;
+    if (add_task_json(&b, task, false))
+        sp_mcp_say_result(&t->to, "complete", sp_buf_str(&b));
+    else
+        sp_mcp_say_no_memory(&t->to);
+}
+
+/* An invalid answer leads to the same question under a new key: no key is used twice. */
+static void take_answer(struct task *t, struct sp_json *j, uint32_t answer)
+{
+    const struct sp_approval_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
+    struct sp_decision d = {0};
+
+    if (t->status != TASK_INPUT_REQUIRED || q == NULL || answer == SP_JSON_NONE)
+        return;
+    if (!sp_mcp_elicit_read(j, answer, q, sp_mcp_run_is_too_quick(t->run), &d)) {
+        show_question(t);
+        return;
+    }
+    set_status(t, TASK_WORKING);
+    sp_mcp_run_decide(t->run, &d);
+}
+
+void sp_mcp_task_update(const struct sp_mcp_turn *t)
+{
+    struct sp_json *j = &t->message->json;
+    struct task *task = find_named(t);
+    struct sp_err e = {0};
+    uint32_t responses = SP_JSON_NONE;
+
+    if (task == NULL)
+        return;
+    if (sp_json_need_object(j, t->message->params, "inputResponses", &responses, &e) < 0) {
+        sp_mcp_say_invalid(&t->to, "inputResponses: %s", e.msg);
+        return;
+    }
+    take_answer(task, j, sp_mcp_input_response(j, responses, task->asked));
+    sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
+}
+
+void sp_mcp_task_cancel(const struct sp_mcp_turn *t)
+{
+    struct task *task = find_named(t);
+
+    if (task == NULL)
+        return;
+    if (task->run != NULL) {
+        sp_mcp_run_cancel(task->run);
+        if (task->session_id != 0)
+            sp_manager_terminate(t->peer->caller->manager, task->session_id, NULL, NULL);
+        end_task(task, TASK_CANCELLED);
+    }
+    sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
+}
+
+/* ---- subscriptions/listen ---- */
+
+static void drop_listener(struct sp_mcp_request *r)
+{
+    sp_list_remove(&((struct listener *)r)->link);
+    sp_mcp_request_close(r);
+}
+
+/* false: an error has been sent. *ret: the array of ids, or SP_JSON_NONE. */
+static bool read_listen(const struct sp_mcp_turn *t, uint32_t *ret)
+{
+    struct sp_json *j = &t->message->json;
+    struct sp_err e = {0};
+    uint32_t wanted = SP_JSON_NONE;
+
+    if (sp_json_need_object(j, t->message->params, "notifications", &wanted, &e) < 0) {
+        sp_mcp_say_invalid(&t->to, "subscriptions/listen needs notifications, an object");
+        return false;
+    }
+    if (sp_json_opt_array(j, wanted, "taskIds", ret, &e) < 0 ||
+        (*ret != SP_JSON_NONE && j->tokens[*ret].children > LISTEN_IDS_MAX)) {
+        sp_mcp_say_invalid(&t->to, "taskIds is not an array of at most 1024 strings");
+        return false;
+    }
+    return *ret == SP_JSON_NONE || check_capability(t);
+}
+
+/* Ids of tasks that do not exist are ignored. */
+static void take_ids(struct listener *l, struct sp_json *j, uint32_t ids)
+{
+    const struct sp_mcp_caller *c = l->request.peer->caller;
+
+    for (uint32_t i = sp_json_first(j, ids); i != SP_JSON_NONE; i = sp_json_next(j, ids, i)) {
+        const struct task *t =
+            sp_json_type(j, i) == SP_JSON_STRING ? find_task(c, sp_json_str(j, i)) : NULL;
+
+        if (t != NULL && !hears_of(l, t) && l->count < SP_MCP_TASKS_MAX)
+            l->numbers[l->count++] = t->number;
+    }
+}
+
+static bool add_acknowledgement(struct sp_buf *b, const struct listener *l, bool has_ids)
+{
+    bool ok = add_subscription_id(b, l) && sp_buf_add_str(b, SP_STR("\"notifications\":{")) &&
+              (!has_ids || sp_buf_add_str(b, SP_STR("\"taskIds\":[")));
+
+    for (uint32_t i = 0; ok && i < l->count; i++) {
+        struct sp_mcp_task_id id;
+
+        sp_mcp_task_id(l->request.peer->caller->tasks, l->numbers[i], &id);
+        ok = sp_buf_printf(b, "%s\"%s\"", i != 0 ? "," : "", id.text);
+    }
+    return ok && (!has_ids || sp_buf_add(b, "]", 1)) && sp_buf_add_str(b, SP_STR("}}"));
+}
+
+static bool is_listening(const struct sp_mcp_tasks *all, const struct listener *wanted)
+{
+    sp_list_each(i, &all->listeners)
+    {
+        if (listener_of(i) == wanted)
+            return true;
+    }
+    return false;
+}
+
+void sp_mcp_listen(const struct sp_mcp_turn *t)
+{
+    auto_buf struct sp_buf b = {0};
+    uint32_t ids = SP_JSON_NONE;
+
+    if (!read_listen(t, &ids))
+        return;
+    struct listener *l = sp_mcp_request_open(t, sizeof *l, drop_listener);
+    if (l == NULL)
+        return;
+    l->request.is_subscription = true;
+    if (ids != SP_JSON_NONE)
+        take_ids(l, &t->message->json, ids);
+    struct sp_mcp_tasks *all = l->count != 0 ? t->peer->caller->tasks : NULL;
+    if (all != NULL)
+        sp_list_prepend(&all->listeners, &l->link);
+    if (!add_acknowledgement(&b, l, ids != SP_JSON_NONE) ||
+        !sp_mcp_say_notice(t->to.out, "notifications/subscriptions/acknowledged", sp_buf_str(&b))) {
+        drop_listener(&l->request);
+        sp_mcp_say_no_memory(&t->to);
+        return;
+    }
+    if (all == NULL)
+        return;
+    /* Tell what changed between the answer that created a task and this subscription. Each message
+     * may end the subscription. */
+    sp_list_each(i, &all->list)
+    {
+        if (!is_listening(all, l))
+            break;
+        if (task_of(i)->status != TASK_WORKING && hears_of(l, task_of(i)))
+            tell_listener(l, task_of(i));
+    }
 }

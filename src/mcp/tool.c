@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tool: the table of tools, what they share, and the tools that need little more than the engine's
+ * own: apply_patch, request_permissions, unified_exec.
+ */
 #include "mcp/tool.h"
 
 #include <errno.h>
@@ -8,87 +12,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve/patch/patch.h"
 #include "base/auto.h"
-#include "mcp/tool_priv.h"
 
 #define PERMISSIONS  "request_permissions"
 #define UNIFIED_EXEC "unified_exec"
 
-static const struct sp_mcp_tool tools[] = {
-    {"exec_command", sp_mcp_tool_exec},      {"write_stdin", sp_mcp_tool_write},
-    {"read_output", sp_mcp_tool_read},       {"list_sessions", sp_mcp_tool_list},
-    {"signal_session", sp_mcp_tool_signal},  {"resize_session", sp_mcp_tool_resize},
-    {"explain_denial", sp_mcp_tool_explain}, {"apply_patch", sp_mcp_tool_patch},
-    {PERMISSIONS, sp_mcp_tool_permissions},  {UNIFIED_EXEC, sp_mcp_tool_unified_exec},
-};
+/* ---- shared ---- */
 
-/* Two are there only if the configuration switches them on. */
-bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name)
-{
-    const struct sp_tools_options *o = &sp_mcp_options(m)->tools;
-
-    if (strcmp(name, PERMISSIONS) == 0)
-        return o->has_additional_permissions;
-    return strcmp(name, UNIFIED_EXEC) != 0 || o->has_unified_exec;
-}
-
-const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
-{
-    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
-        if (sp_str_eq(name, sp_str_of(tools[i].name)) && sp_mcp_tool_is_offered(m, tools[i].name))
-            return &tools[i];
-    return NULL;
-}
-
-/* ---- refusals ---- */
-
-static void free_text(struct sp_mcp_run *r)
-{
-    free(r->data);
-}
-
-static void fail_now(struct sp_deferred *d)
+static void report_refusal(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
 
-    sp_mcp_run_fail(r, "%s", (const char *)r->data);
+    sp_mcp_run_fail(r, "%s", r->refusal);
 }
 
 int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_err *e, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list args;
 
     va_start(args, fmt);
-    const int n = vasprintf(&text, fmt, args);
+    const int n = vasprintf(&r->refusal, fmt, args);
     va_end(args);
-    if (n < 0)
+    if (n < 0) {
+        r->refusal = NULL;
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "refuse a call");
-    r->data = text;
-    r->free_data = free_text;
-    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, fail_now);
+    }
+    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, report_refusal);
     return 0;
 }
 
-int sp_mcp_tool_refuse_arguments(struct sp_mcp_run *r, struct sp_err *e)
+int sp_mcp_tool_refuse_error(struct sp_mcp_run *r, const char *prefix, struct sp_err *e)
 {
-    if (e->code == SP_E_SYSTEM)
-        return -SP_E_SYSTEM;
     const struct sp_err why = *e;
-    return sp_mcp_tool_refuse(r, e, "failed to parse function arguments: %s", why.msg);
-}
 
-int sp_mcp_tool_read_arguments(struct sp_arguments *a, struct sp_str text, struct sp_slots slots,
-                               struct sp_err *e)
-{
-    slots.names_members = true;
-    return sp_slots_read(a, text.n == 0 ? SP_STR("{}") : text, slots, e);
-}
-
-bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output)
-{
-    return !r->repeats_output ||
-           (sp_buf_add_str(out, SP_STR(",\"output\":")) && sp_json_add_str(out, output));
+    if (why.code == SP_E_SYSTEM)
+        return -SP_E_SYSTEM;
+    return sp_mcp_tool_refuse(r, e, "%s%s", prefix, why.msg);
 }
 
 void sp_mcp_tool_no_memory(struct sp_mcp_run *r)
@@ -100,39 +60,20 @@ void sp_mcp_tool_no_memory(struct sp_mcp_run *r)
     sp_mcp_run_done(r, &result);
 }
 
-/* ---- tools that are the engine's own, with their texts ---- */
-
-static void on_tool(void *user, const struct sp_tool_reply *reply)
+void sp_mcp_tool_done(struct sp_mcp_run *r, const struct sp_buf *text,
+                      const struct sp_buf *structured)
 {
-    struct sp_mcp_run *r = user;
-    const struct sp_mcp_result result = {
-        .is_error = reply->has_failed, .text = reply->text, .structured = reply->structured};
+    const struct sp_mcp_result result = {.text = sp_buf_str(text),
+                                         .structured = sp_buf_str(structured)};
 
-    r->engine_call = 0;
     sp_mcp_run_done(r, &result);
 }
 
-static int start_tool(struct sp_mcp_run *r, struct sp_str turn_id, struct sp_str arguments,
-                      struct sp_err *e)
+bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output)
 {
-    return sp_tools_call(r->caller->manager, &sp_mcp_run_options(r)->tools,
-                         sp_str_of(r->tool->name), sp_str_of(r->call_id), turn_id,
-                         arguments.n == 0 ? SP_STR("{}") : arguments, on_tool, r, &r->engine_call,
-                         e);
+    return !r->repeats_output ||
+           (sp_buf_add_str(out, SP_STR(",\"output\":")) && sp_json_add_str(out, output));
 }
-
-/* The protocol has no turns, so a permission can be for the session alone. */
-int sp_mcp_tool_permissions(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
-{
-    return start_tool(r, (struct sp_str){0}, arguments, e);
-}
-
-int sp_mcp_tool_unified_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
-{
-    return start_tool(r, sp_str_of(r->call_id), arguments, e);
-}
-
-/* ---- names ---- */
 
 const char *sp_mcp_signal_name(int number, char room[16])
 {
@@ -163,28 +104,16 @@ const char *sp_mcp_end_reason_name(enum sp_end_reason r)
     return NULL;
 }
 
-bool sp_mcp_is_held(bool is_output_held, const struct sp_look *look)
+bool sp_mcp_is_held(bool is_output_held, const struct sp_look *found)
 {
-    return is_output_held && (look == NULL || look->holder_count != 0);
+    return is_output_held && (found == NULL || found->holder_count != 0);
 }
 
-const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *look)
+const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *found)
 {
     if (has_exited)
-        return sp_mcp_is_held(is_output_held, look) ? "output_held" : "exited";
-    return sp_doing_name(look == NULL ? SP_DOING_UNKNOWN : look->doing);
-}
-
-char *sp_mcp_tool_copy(struct sp_str s)
-{
-    char *copy = malloc(s.n + 1);
-
-    if (copy == NULL)
-        return NULL;
-    if (s.n != 0)
-        memcpy(copy, s.p, s.n);
-    copy[s.n] = 0;
-    return copy;
+        return sp_mcp_is_held(is_output_held, found) ? "output_held" : "exited";
+    return sp_doing_name(found == NULL ? SP_DOING_UNKNOWN : found->doing);
 }
 
 const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id)
@@ -197,20 +126,126 @@ const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m
     return NULL;
 }
 
-const struct sp_policy *sp_mcp_tool_policy(const struct sp_mcp *m,
-                                           const struct sp_environment_spec *environment)
+/* ---- apply_patch: verified, asked about and applied like a patch in a command ---- */
+
+static bool add_changes(struct sp_buf *out, const struct sp_patch_changes *changes)
 {
-    return environment != NULL && environment->has_own_policy ? environment->policy
-                                                              : sp_mcp_options(m)->manager->policy;
+    static const char *const kinds[] = {
+        [SP_PATCH_ADD] = "add", [SP_PATCH_DELETE] = "delete", [SP_PATCH_UPDATE] = "update"};
+    bool ok = sp_buf_add_str(out, SP_STR("{\"changes\":["));
+
+    for (uint32_t i = 0; ok && i < changes->count; i++) {
+        const struct sp_patch_change *c = &changes->items[i];
+
+        ok = sp_buf_printf(out, "%s{\"path\":", i == 0 ? "" : ",") &&
+             sp_json_add_str(out, sp_str_of(c->full_path)) &&
+             sp_buf_printf(out, ",\"kind\":\"%s\"", kinds[c->kind]) &&
+             (c->full_target == NULL || (sp_buf_add_str(out, SP_STR(",\"move_to\":")) &&
+                                         sp_json_add_str(out, sp_str_of(c->full_target)))) &&
+             sp_buf_add(out, "}", 1);
+    }
+    return ok && sp_buf_add(out, "]", 1);
 }
 
-const char *sp_mcp_tool_cwd(const struct sp_mcp *m)
+static void on_patched(void *user, const struct sp_reply *reply)
 {
-    const struct sp_mcp_options *o = sp_mcp_options(m);
+    struct sp_mcp_run *r = user;
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf structured = {0};
+    struct sp_mcp_result result = {.is_error = true, .text = reply->answer.output};
 
-    if (o->cwd != NULL)
-        return o->cwd;
-    if (o->manager->environment_count != 0 && o->manager->environments[0].cwd != NULL)
-        return o->manager->environments[0].cwd;
-    return o->manager->policy != NULL ? o->manager->policy->cwd : NULL;
+    r->engine_call = 0;
+    if (reply->fault != SP_FAULT_NONE) {
+        result.text = reply->text;
+        /* Errors of the verification and of a cancelled call need no prefix. */
+        if (reply->fault != SP_FAULT_ARGUMENTS && reply->fault != SP_FAULT_ABORTED &&
+            sp_buf_add_str(&text, SP_STR("apply_patch failed: ")) &&
+            sp_buf_add_str(&text, reply->error))
+            result.text = sp_buf_str(&text);
+    } else if (reply->changes != NULL) {
+        if (!add_changes(&structured, reply->changes) ||
+            !sp_mcp_run_add_output(&structured, r, reply->answer.output) ||
+            !sp_buf_add(&structured, "}", 1)) {
+            sp_mcp_run_fail(r, "the patch was applied, but there is no memory to say what it has "
+                               "changed");
+            return;
+        }
+        result.is_error = false;
+        result.structured = sp_buf_str(&structured);
+    }
+    sp_mcp_run_done(r, &result);
+}
+
+static int start_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+{
+    struct sp_str argv[] = {SP_STR("apply_patch"), {0}};
+    struct sp_exec_ask ask = {
+        .call_id = sp_str_of(r->call_id),
+        .turn_id = sp_str_of(r->call_id),
+        .argv = argv,
+        .argc = 2,
+        .nobody_answers = r->nobody_answers,
+    };
+    const struct sp_slot slots[] = {
+        {.name = "input", .type = SP_SLOT_STRING, .to = &argv[1], .is_needed = true},
+        {.name = "workdir", .type = SP_SLOT_STRING, .to = &ask.workdir},
+        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &ask.environment_id},
+    };
+
+    (void)arguments;
+    if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    return sp_manager_exec(r->caller->manager, &ask, on_patched, r, &r->engine_call, e);
+}
+
+/* ---- the engine's own tools, with their texts ---- */
+
+static void on_tool_reply(void *user, const struct sp_tool_reply *reply)
+{
+    struct sp_mcp_run *r = user;
+    const struct sp_mcp_result result = {
+        .is_error = reply->has_failed, .text = reply->text, .structured = reply->structured};
+
+    r->engine_call = 0;
+    sp_mcp_run_done(r, &result);
+}
+
+static int start_engine_tool(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+{
+    /* MCP has no turns, so request_permissions can grant for the session only: no turn id. */
+    const bool has_turn = strcmp(r->tool->name, PERMISSIONS) != 0;
+    const struct sp_str call_id = sp_str_of(r->call_id);
+
+    return sp_tools_call(r->caller->manager, &sp_mcp_run_options(r)->tools,
+                         sp_str_of(r->tool->name), call_id, has_turn ? call_id : (struct sp_str){0},
+                         arguments.n == 0 ? SP_STR("{}") : arguments, on_tool_reply, r,
+                         &r->engine_call, e);
+}
+
+/* ---- the table ---- */
+
+static const struct sp_mcp_tool tools[] = {
+    {"exec_command", sp_mcp_tool_exec},      {"write_stdin", sp_mcp_tool_write},
+    {"read_output", sp_mcp_tool_read},       {"list_sessions", sp_mcp_tool_list},
+    {"signal_session", sp_mcp_tool_signal},  {"resize_session", sp_mcp_tool_resize},
+    {"explain_denial", sp_mcp_tool_explain}, {"apply_patch", start_patch},
+    {PERMISSIONS, start_engine_tool},        {UNIFIED_EXEC, start_engine_tool},
+};
+
+/* Two tools have to be switched on by the configuration. */
+bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name)
+{
+    const struct sp_tools_options *o = &sp_mcp_options(m)->tools;
+
+    if (strcmp(name, PERMISSIONS) == 0)
+        return o->has_additional_permissions;
+    return strcmp(name, UNIFIED_EXEC) != 0 || o->has_unified_exec;
+}
+
+const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
+{
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
+        if (sp_str_eq(name, sp_str_of(tools[i].name)) && sp_mcp_tool_is_offered(m, tools[i].name))
+            return &tools[i];
+    return NULL;
 }

@@ -1,32 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool: the tools that are offered (mcp-and-acp.md 6). A tool begins with its arguments and leads
- * to one sp_mcp_run_done, later.
+ * tool: the tools that models are offered, and what their files share. A tool starts with its
+ * arguments and leads to one sp_mcp_run_done, later.
+ *
+ *   tool.c           the table; apply_patch, request_permissions, unified_exec
+ *   tool_exec.c      exec_command, write_stdin
+ *   tool_answer.c    their answers
+ *   tool_sessions.c  read_output, list_sessions, signal_session, resize_session
+ *   tool_denial.c    explain_denial
+ *   tool_schema.c    what tools/list publishes
  */
 #ifndef SP_MCP_TOOL_H
 #define SP_MCP_TOOL_H
 
 #include "mcp/mcp_run.h"
 
+/* Bad arguments are a result as well, from the loop. SP_E_SYSTEM: out of memory. `arguments` is the
+ * text of r->arguments. */
+typedef int sp_mcp_tool_start(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
+
 struct sp_mcp_tool {
     const char *name;
-    /* Begins. What is wrong with the arguments is a result too (from the loop). -SP_E_SYSTEM: no
-     * memory. */
-    int (*start)(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
+    sp_mcp_tool_start *start;
 };
 
-/* NULL: there is none of that name, or it is not offered here. */
+/* NULL: no such tool, or it is switched off. */
 const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
-
 bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name);
 
-/* What a revision of the protocol knows of. */
+/* What a revision of the protocol supports. */
 struct sp_mcp_tool_words {
     bool has_annotations;   /* since 2025-03-26 */
     bool has_output_schema; /* since 2025-06-18 */
 };
-/* Appends the JSON array of `tools/list`, always in the same order. false: no room. */
+/* Appends the JSON array of tools/list, in a fixed order. false: out of memory. */
 bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
                            struct sp_mcp_tool_words words);
+
+/* ---- for the tools ---- */
+
+sp_mcp_tool_start sp_mcp_tool_exec, sp_mcp_tool_write, sp_mcp_tool_read, sp_mcp_tool_list,
+    sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain;
+
+/* Lets the loop end the run with this error for the model. */
+SP_PRINTF(3, 4)
+int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_err *e, const char *fmt, ...);
+/* The same with a prefix and the text of *e; SP_E_SYSTEM is passed on instead. */
+int sp_mcp_tool_refuse_error(struct sp_mcp_run *r, const char *prefix, struct sp_err *e);
+#define SP_MCP_BAD_ARGUMENTS "failed to parse function arguments: "
+/* Ends the run: out of memory for the answer. */
+void sp_mcp_tool_no_memory(struct sp_mcp_run *r);
+/* Ends the run with these texts. */
+void sp_mcp_tool_done(struct sp_mcp_run *r, const struct sp_buf *text,
+                      const struct sp_buf *structured);
+/* `,"output":...`, or nothing if the host shows its model the text. */
+bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output);
+
+/* "SIGTERM" for 15; `room` is for numbers without a name. */
+const char *sp_mcp_signal_name(int number, char room[16]);
+const char *sp_mcp_end_reason_name(enum sp_end_reason r); /* NULL: it runs */
+/* Whether another process keeps the output open after the exit. The output also stays open for a
+ * moment after every exit: an inspection that finds no holder rules that out. */
+bool sp_mcp_is_held(bool is_output_held, const struct sp_look *found);
+/* The state of a process; found NULL: unknown. */
+const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *found);
+
+/* The environment with this id, or the first one if id.p is NULL; NULL: no such environment. */
+const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id);
+
+/* What to do about an unknown session id. */
+#define SP_MCP_UNKNOWN_HINT                                                                        \
+    "A session is known until its end was told, and its output for a while longer; list_sessions " \
+    "names those that there are."
+
+/* ---- tool_answer.c: the answers of exec_command and write_stdin ---- */
+
+/* Answers with the manager's reply, at once or after an inspection of the process. */
+void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply);
+/* Answers for a process whose end was reported before, with what is still known of it. */
+void sp_mcp_answer_view(struct sp_mcp_run *r, const struct sp_manager_view *v);
 
 #endif

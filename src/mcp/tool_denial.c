@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a sandbox has denied a command, and what in the policy says so: from what the kernel told,
- * and from the words of its output, which are a guess.
+ * tool_denial: what the sandbox denied a command and which part of the policy says so: from what
+ * the kernel reported, and from the words of the output, which are only a guess. And
+ * explain_denial, which answers the same for a session, a path or a host, with advice.
  */
+#include "mcp/tool_denial.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,18 +17,31 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "engine/denied.h"
-#include "mcp/tool_priv.h"
+#include "mcp/tool.h"
 #include "sandbox/denial.h"
 
-#define LINES_MAX   3
-#define LAYER_FILES "landlock/mounts"
+#define LINES_MAX         3
+#define LAYER_FILES       "landlock/mounts"
+#define NO_NETWORK        "the policy gives commands no network"
+#define NETWORK_AMENDMENT SP_STR("{\"network\":{\"enabled\":true}}")
 
 struct finder {
     struct sp_mcp_denials *d;
-    const struct sp_policy *policy; /* of first attempts */
+    const struct sp_policy *policy; /* of first attempts; NULL: no sandbox */
     const struct sp_fixed_places *fixed;
     bool is_remote;
 };
+
+static struct finder make_finder(struct sp_mcp_denials *d, const struct sp_mcp *m,
+                                 const struct sp_environment_spec *where)
+{
+    const struct sp_mcp_options *o = sp_mcp_options(m);
+    const bool has_several = where != NULL && o->manager->environment_count > 1;
+
+    return (struct finder){
+        d, where != NULL && where->has_own_policy ? where->policy : o->manager->policy, &o->fixed,
+        has_several ? where->is_remote : o->is_remote};
+}
 
 void sp_mcp_denials_done(struct sp_mcp_denials *d)
 {
@@ -33,8 +49,23 @@ void sp_mcp_denials_done(struct sp_mcp_denials *d)
     *d = (struct sp_mcp_denials){0};
 }
 
-/* Copies what is not a literal. `amendment` is the buffer's text; empty: none. */
-static bool add(struct finder *f, struct sp_mcp_denial x, const struct sp_buf *amendment)
+/* A copy with a NUL; NULL: out of memory. */
+static char *copy_str(struct sp_str s)
+{
+    char *copy = malloc(s.n + 1);
+
+    if (copy == NULL)
+        return NULL;
+    if (s.n != 0)
+        memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    return copy;
+}
+
+/* ---- finding ---- */
+
+/* Copies access, target and rule; layer and evidence are literals. amendment n 0: none. */
+static bool add_denial(struct finder *f, struct sp_mcp_denial x, struct sp_str amendment)
 {
     struct sp_str kept = {0};
 
@@ -43,15 +74,12 @@ static bool add(struct finder *f, struct sp_mcp_denial x, const struct sp_buf *a
     if (!sp_keep_text(&f->d->keep, x.access, &x.access) ||
         !sp_keep_text(&f->d->keep, x.target, &x.target) ||
         !sp_keep_text(&f->d->keep, x.rule, &x.rule) ||
-        (amendment != NULL && amendment->len != 0 &&
-         !sp_keep_str(&f->d->keep, sp_mcp_view(amendment), &kept)))
+        (amendment.n != 0 && !sp_keep_str(&f->d->keep, amendment, &kept)))
         return false;
     x.amendment = kept.p;
     f->d->items[f->d->count++] = x;
     return true;
 }
-
-/* ---- what the kernel told ---- */
 
 static bool is_about_network(const char *call)
 {
@@ -64,76 +92,58 @@ static bool is_about_network(const char *call)
     return false;
 }
 
-static bool add_network_amendment(struct sp_buf *out)
-{
-    return sp_buf_add_str(out, SP_STR("{\"network\":{\"enabled\":true}}"));
-}
-
-static bool add_call(struct finder *f, const struct sp_refusal *refusal)
+static bool add_refused_call(struct finder *f, const struct sp_refusal *refusal)
 {
     const char *name = sp_denied_call_name(refusal->call);
-    auto_buf struct sp_buf amendment = {0};
+    const bool is_network =
+        name != NULL && is_about_network(name) && !f->policy->profile.has_network;
     char number[32];
 
     (void)snprintf(number, sizeof number, "system call %u", (unsigned)refusal->call);
-    const bool is_network =
-        name != NULL && is_about_network(name) && !f->policy->profile.has_network;
-    if (is_network && !add_network_amendment(&amendment))
-        return false;
     const struct sp_mcp_denial x = {
         .access = name != NULL ? name : number,
         .target = "",
-        .rule = is_network ? "the policy gives commands no network"
+        .rule = is_network ? NO_NETWORK
                            : "the sandbox's filter refuses this system call to every command",
         .layer = "seccomp",
         .evidence = "kernel"};
-    return add(f, x, &amendment);
+    return add_denial(f, x, is_network ? NETWORK_AMENDMENT : SP_STR(""));
 }
 
-static bool add_kernel(struct finder *f, const struct sp_exit *how)
+static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
 {
-    static const struct sp_mcp_denial left = {.access = "connect",
-                                              .target = "",
-                                              .rule = "the policy gives commands no network",
-                                              .layer = "network",
-                                              .evidence = "kernel"};
-    static const struct sp_mcp_denial ended = {
+    static const struct sp_mcp_denial network = {.access = "connect",
+                                                 .target = "",
+                                                 .rule = NO_NETWORK,
+                                                 .layer = "network",
+                                                 .evidence = "kernel"};
+    static const struct sp_mcp_denial killed = {
         .access = "system call",
         .target = "",
         .rule = "the sandbox's filter ends whoever makes it (SIGSYS)",
         .layer = "seccomp",
         .evidence = "kernel"};
-    auto_buf struct sp_buf amendment = {0};
 
     for (uint32_t i = 0; i < how->refusal_count && i < SP_EXIT_REFUSALS; i++)
-        if (!add_call(f, &how->refusals[i]))
+        if (!add_refused_call(f, &how->refusals[i]))
             return false;
-    if (how->left_network != 0 && !(add_network_amendment(&amendment) && add(f, left, &amendment)))
+    if (how->left_network != 0 && !add_denial(f, network, NETWORK_AMENDMENT))
         return false;
-    return how->signal != SIGSYS || add(f, ended, NULL);
+    return how->signal != SIGSYS || add_denial(f, killed, SP_STR(""));
 }
 
-/* ---- a path ---- */
-
-/* What is not there cannot be granted: who is to make it needs the directory. n 0: none but the
- * root, which nobody should be asked for. */
-static struct sp_str nearest_there(const char *path)
+/* The amendment names the path, or its nearest directory that exists: a missing path cannot be
+ * granted, and creating it needs the directory. Never proposes the root. */
+static bool add_path_amendment(struct sp_buf *out, const char *access, const char *path)
 {
-    auto_free char *at = sp_mcp_tool_copy(sp_str_of(path));
+    auto_free char *at = copy_str(sp_str_of(path));
     struct stat st;
     char *slash = NULL;
 
     while (at != NULL && at[0] != 0 && lstat(at, &st) < 0 && (slash = strrchr(at, '/')) != NULL)
         *slash = 0;
-    const size_t n = at != NULL ? strlen(at) : 0;
-    return (struct sp_str){path, n > 1 ? n : 0};
-}
-
-static bool add_path_amendment(struct sp_buf *out, const char *access, const char *path)
-{
-    const struct sp_str there = nearest_there(path);
-
-    return there.n == 0 || (sp_buf_printf(out, "{\"file_system\":{\"%s\":[", access) &&
+    const struct sp_str there = {path, at != NULL ? strlen(at) : 0};
+    return there.n <= 1 || (sp_buf_printf(out, "{\"file_system\":{\"%s\":[", access) &&
                             sp_json_add_str(out, there) && sp_buf_add_str(out, SP_STR("]}}")));
 }
 
@@ -147,11 +157,12 @@ static bool add_path(struct finder *f, const char *access, const struct sp_expla
                                          .evidence = evidence};
     auto_buf struct sp_buf amendment = {0};
 
-    return add_path_amendment(&amendment, access, x->real) && add(f, denial, &amendment);
+    return add_path_amendment(&amendment, access, x->real) &&
+           add_denial(f, denial, sp_buf_str(&amendment));
 }
 
-static int explain(const struct finder *f, const char *cwd, const char *path,
-                   struct sp_explained *ret, struct sp_err *e)
+static int look_up_path(const struct finder *f, const char *cwd, const char *path,
+                        struct sp_explained *ret, struct sp_err *e)
 {
     struct sp_explainer *q = NULL;
     int r = sp_explainer_new(f->policy, f->fixed, &q, e);
@@ -162,62 +173,35 @@ static int explain(const struct finder *f, const char *cwd, const char *path,
     return r;
 }
 
-/* ---- what its output says ---- */
-
-/* Who runs it elsewhere tells that it was denied something, not what: there is only its output. */
-static struct sp_denial_facts read_words(struct sp_str output, int exit_code)
-{
-    struct sp_denial_facts facts = {.has_words = true};
-    struct sp_denial words;
-
-    sp_denial_init(&words);
-    sp_denial_feed(&words, SP_STREAM_STDOUT, output.p, output.n);
-    facts.reason = sp_denial_reason(&words, exit_code);
-    memcpy(facts.path, words.path, sizeof facts.path);
-    return facts;
-}
-
-static bool add_rule(struct sp_buf *out, const char *reason)
-{
-    return (reason == NULL ? sp_buf_add_str(out, SP_STR("the executor says so"))
-                           : sp_buf_printf(out, "the words of its output say so (%s)", reason)) &&
-           sp_buf_add(out, "", 1);
-}
-
+/* A denial that is only known from the words of the output, or that an executor reported. */
 static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
                       const struct sp_denial_facts *facts)
 {
     struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
     struct sp_mcp_denial denial = {
         .access = "access", .target = "", .layer = "words", .evidence = "words"};
-    auto_free char *cwd = what->cwd.n == 0 ? NULL : sp_mcp_tool_copy(what->cwd);
+    auto_free char *cwd = what->cwd.n == 0 ? NULL : copy_str(what->cwd);
     auto_buf struct sp_buf target = {0};
     auto_buf struct sp_buf rule = {0};
     struct sp_err e = {0};
 
-    if (facts->path[0] != 0 && !f->is_remote && explain(f, cwd, facts->path, &x, &e) == 0)
-        /* What the policy allows was refused by somebody else. */
+    if (facts->path[0] != 0 && !f->is_remote && look_up_path(f, cwd, facts->path, &x, &e) == 0)
+        /* A path that the policy allows was not refused by the sandbox. */
         return (x.can_read && x.can_write) ||
                add_path(f, x.can_read ? "write" : "read", &x, "words");
     if (e.code == SP_E_SYSTEM && e.sys == ENOMEM)
         return false;
     if (facts->path[0] == 0 && f->d->count != 0)
-        return true; /* the kernel has told what they are about */
+        return true; /* the kernel's report explains the words */
     if (!sp_utf8_add_lossy(&target, sp_str_of(facts->path)) || !sp_buf_add(&target, "", 1) ||
-        !add_rule(&rule, facts->reason))
+        !(facts->reason == NULL
+              ? sp_buf_add_str(&rule, SP_STR("the executor says so"))
+              : sp_buf_printf(&rule, "the words of its output say so (%s)", facts->reason)) ||
+        !sp_buf_add(&rule, "", 1))
         return false;
     denial.target = target.data;
     denial.rule = rule.data;
-    return add(f, denial, NULL);
-}
-
-/* ---- all of it ---- */
-
-static struct finder finder(struct sp_mcp_denials *d, const struct sp_mcp *m,
-                            const struct sp_environment_spec *where)
-{
-    return (struct finder){d, sp_mcp_tool_policy(m, where), &sp_mcp_options(m)->fixed,
-                           sp_mcp_tool_is_remote(m, where)};
+    return add_denial(f, denial, SP_STR(""));
 }
 
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
@@ -225,97 +209,345 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 {
     const struct sp_str id = {what->environment,
                               what->environment == NULL ? 0 : strlen(what->environment)};
-    struct finder f = finder(d, m, sp_mcp_tool_environment(m, id));
+    struct finder f = make_finder(d, m, sp_mcp_tool_environment(m, id));
+    struct sp_denial_facts facts = {.has_words = true};
+    struct sp_denial words;
 
     if (f.policy == NULL)
         return true;
-    if (what->kernel != NULL && !add_kernel(&f, what->kernel))
+    if (what->kernel != NULL && !add_kernel_facts(&f, what->kernel))
         return false;
     if (!what->was_denied)
         return true;
     if (what->denial != NULL)
         return !what->denial->has_words || add_words(&f, what, what->denial);
-    const struct sp_denial_facts facts = read_words(what->output, what->exit_code);
+    /* A remote executor reports a denial without details: search the output. */
+    sp_denial_init(&words);
+    sp_denial_feed(&words, SP_STREAM_STDOUT, what->output.p, what->output.n);
+    facts.reason = sp_denial_reason(&words, what->exit_code);
+    memcpy(facts.path, words.path, sizeof facts.path);
     return add_words(&f, what, &facts);
 }
 
-int sp_mcp_denials_of_path(struct sp_mcp_denials *d, const struct sp_mcp *m,
-                           const struct sp_environment_spec *where, const char *path,
-                           struct sp_explained *ret, struct sp_err *e)
-{
-    struct finder f = finder(d, m, where);
-    const int r = explain(&f, where != NULL && where->cwd != NULL ? where->cwd : sp_mcp_tool_cwd(m),
-                          path, ret, e);
-
-    if (r < 0)
-        return r;
-    if ((!ret->can_read && !add_path(&f, "read", ret, "policy")) ||
-        (!ret->can_write && !add_path(&f, "write", ret, "policy")))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");
-    return 0;
-}
-
-bool sp_mcp_denials_of_host(struct sp_mcp_denials *d, const struct sp_mcp *m, const char *host,
-                            const char *rule)
-{
-    struct finder f = finder(d, m, NULL);
-    auto_buf struct sp_buf amendment = {0};
-    const struct sp_mcp_denial x = {.access = "connect",
-                                    .target = host,
-                                    .rule = rule,
-                                    .layer = "network",
-                                    .evidence = "policy"};
-
-    return add_network_amendment(&amendment) && add(&f, x, &amendment);
-}
-
-/* ---- told ---- */
-
-static bool add_member(struct sp_buf *out, const char *name, const char *value)
-{
-    return sp_buf_printf(out, "\"%s\":", name) && sp_json_add_str(out, sp_str_of(value));
-}
-
-static bool add_json(struct sp_buf *out, const struct sp_mcp_denial *x)
-{
-    return sp_buf_add(out, "{", 1) && add_member(out, "access", x->access) &&
-           sp_buf_add(out, ",", 1) && add_member(out, "target", x->target) &&
-           sp_buf_add(out, ",", 1) && add_member(out, "rule", x->rule) && sp_buf_add(out, ",", 1) &&
-           add_member(out, "layer", x->layer) && sp_buf_add(out, ",", 1) &&
-           add_member(out, "evidence", x->evidence) &&
-           (x->amendment == NULL ||
-            sp_buf_printf(out, ",\"proposed_amendment\":%s", x->amendment)) &&
-           sp_buf_add(out, "}", 1);
-}
+/* ---- as text and JSON ---- */
 
 bool sp_mcp_denials_add_json(struct sp_buf *out, const struct sp_mcp_denials *d)
 {
     bool ok = sp_buf_add_str(out, SP_STR("\"denials\":["));
 
-    for (uint32_t i = 0; ok && i < d->count; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) && add_json(out, &d->items[i]);
+    for (uint32_t i = 0; ok && i < d->count; i++) {
+        const struct sp_mcp_denial *x = &d->items[i];
+        const struct {
+            const char *name, *value;
+        } members[] = {{"access", x->access},
+                       {"target", x->target},
+                       {"rule", x->rule},
+                       {"layer", x->layer},
+                       {"evidence", x->evidence}};
+
+        ok = i == 0 || sp_buf_add(out, ",", 1);
+        for (size_t k = 0; ok && k < sizeof members / sizeof members[0]; k++)
+            ok = sp_buf_printf(out, "%c\"%s\":", k == 0 ? '{' : ',', members[k].name) &&
+                 sp_json_add_str(out, sp_str_of(members[k].value));
+        ok = ok &&
+             (x->amendment == NULL ||
+              sp_buf_printf(out, ",\"proposed_amendment\":%s", x->amendment)) &&
+             sp_buf_add(out, "}", 1);
+    }
     return ok && sp_buf_add(out, "]", 1);
 }
 
-/* A line stays one, and valid UTF-8: paths may be anything. */
-static bool add_visible(struct sp_buf *out, const char *text)
+/* "Sandbox denied: write /etc/hosts: entry 0 (...)", without the line feed. Paths are escaped, so
+ * that a line stays one line of valid UTF-8. */
+static bool add_denial_line(struct sp_buf *out, const struct sp_mcp_denial *x)
 {
-    return sp_question_add_visible(out, sp_str_of(text), false);
-}
-
-bool sp_mcp_denial_add(struct sp_buf *out, const struct sp_mcp_denial *x)
-{
-    return add_visible(out, x->access) &&
-           (x->target[0] == 0 || (sp_buf_add(out, " ", 1) && add_visible(out, x->target))) &&
-           sp_buf_add_str(out, SP_STR(": ")) && add_visible(out, x->rule);
+    return sp_buf_add_str(out, SP_STR("Sandbox denied: ")) &&
+           sp_question_add_visible(out, sp_str_of(x->access), false) &&
+           (x->target[0] == 0 || (sp_buf_add(out, " ", 1) &&
+                                  sp_question_add_visible(out, sp_str_of(x->target), false))) &&
+           sp_buf_add_str(out, SP_STR(": ")) &&
+           sp_question_add_visible(out, sp_str_of(x->rule), false);
 }
 
 bool sp_mcp_denials_add_lines(struct sp_buf *out, const struct sp_mcp_denials *d)
 {
     for (uint32_t i = 0; i < d->count && i < LINES_MAX; i++)
-        if (!sp_buf_add_str(out, SP_STR("Sandbox denied: ")) ||
-            !sp_mcp_denial_add(out, &d->items[i]) || !sp_buf_add(out, "\n", 1))
+        if (!add_denial_line(out, &d->items[i]) || !sp_buf_add(out, "\n", 1))
             return false;
     return d->count <= LINES_MAX ||
            sp_buf_printf(out, "\xe2\x80\xa6 and %u more\n", (unsigned)(d->count - LINES_MAX));
+}
+
+/* ---- explain_denial ---- */
+
+struct explaining {
+    struct sp_buf text, structured;
+    struct sp_buf verdict; /* members of the structured form, each with its comma */
+    bool is_error;
+    struct sp_mcp_denials denials;
+};
+
+static void free_explaining(struct sp_mcp_run *r)
+{
+    struct explaining *x = r->data;
+
+    sp_buf_done(&x->text);
+    sp_buf_done(&x->structured);
+    sp_buf_done(&x->verdict);
+    sp_mcp_denials_done(&x->denials);
+    free(x);
+}
+
+static void tell_explained(struct sp_deferred *d)
+{
+    struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
+    const struct explaining *x = r->data;
+    const struct sp_mcp_result result = {.is_error = x->is_error,
+                                         .text = sp_buf_str(&x->text),
+                                         .structured =
+                                             x->is_error ? SP_STR("") : sp_buf_str(&x->structured)};
+
+    sp_mcp_run_done(r, &result);
+}
+
+/* All explain functions: false means out of memory; an error for the model is is_error. */
+static bool fail_explaining(struct explaining *x, const char *why)
+{
+    x->is_error = true;
+    return sp_buf_add_str(&x->text, sp_str_of(why));
+}
+
+static bool add_verdict(struct explaining *x, bool is_allowed, struct sp_str target,
+                        struct sp_str rule)
+{
+    return sp_buf_printf(&x->verdict,
+                         "\"allowed\":%s,\"target\":", is_allowed ? "true" : "false") &&
+           sp_json_add_str(&x->verdict, target) &&
+           sp_buf_add_str(&x->verdict, SP_STR(",\"rule\":")) &&
+           sp_json_add_str(&x->verdict, rule) && sp_buf_add(&x->verdict, ",", 1);
+}
+
+static bool add_path_verdict(struct explaining *x, bool can_read, bool can_write,
+                             struct sp_str target, struct sp_str rule)
+{
+    return sp_buf_printf(&x->verdict, "\"read\":%s,\"write\":%s,", can_read ? "true" : "false",
+                         can_write ? "true" : "false") &&
+           add_verdict(x, can_read && can_write, target, rule);
+}
+
+static bool explain_session(struct explaining *x, const struct sp_mcp_run *r, int id)
+{
+    struct sp_manager_view v;
+
+    if (!sp_manager_view(r->caller->manager, id, &v)) {
+        x->is_error = true;
+        return sp_buf_printf(&x->text, "Unknown process id %d. " SP_MCP_UNKNOWN_HINT, id);
+    }
+    const struct sp_mcp_denied what = {.kernel = v.kernel,
+                                       .denial = v.denial,
+                                       .was_denied = v.was_denied,
+                                       .cwd = v.cwd,
+                                       .environment = v.environment,
+                                       .output = v.head,
+                                       .exit_code = v.exit_code};
+    if (!sp_mcp_denials_find(&x->denials, r->caller->mcp, &what))
+        return false;
+    if (x->denials.count != 0)
+        return true;
+    if (!v.has_exited)
+        return sp_buf_add_str(&x->text, SP_STR("It still runs: what it was denied is known when it "
+                                               "has ended.\n"));
+    return sp_buf_add_str(&x->text, SP_STR("Nothing points to the sandbox: what went wrong is in "
+                                           "the command's own output (read_output).\n"));
+}
+
+/* Where commands of the environment run: absolute, or NULL if only the executor knows. */
+static const char *cwd_of(const struct sp_mcp_options *o, const struct sp_environment_spec *where)
+{
+    if (where != NULL && where->cwd != NULL)
+        return where->cwd;
+    if (o->cwd != NULL)
+        return o->cwd;
+    if (o->manager->environment_count != 0 && o->manager->environments[0].cwd != NULL)
+        return o->manager->environments[0].cwd;
+    return o->manager->policy != NULL ? o->manager->policy->cwd : NULL;
+}
+
+static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
+                         const struct sp_environment_spec *where, struct sp_str path)
+{
+    struct finder f = make_finder(&x->denials, r->caller->mcp, where);
+    struct sp_explained found __attribute__((cleanup(sp_explained_done))) = {0};
+    auto_free char *text = copy_str(path);
+    struct sp_err e = {0};
+    char why[512];
+
+    if (text == NULL)
+        return false;
+    if (path.n == 0 || sp_str_has_nul(path))
+        return fail_explaining(x, "`path` is no path");
+    if (f.policy == NULL)
+        return add_path_verdict(x, true, true, path, SP_STR("commands run without a sandbox")) &&
+               sp_buf_add_str(&x->text, SP_STR("Commands run without a sandbox: nothing is denied "
+                                               "to them.\n"));
+    if (f.is_remote)
+        return fail_explaining(x, "the files are on another host, and only its sandbox knows; ask "
+                                  "by session_id about a command that was denied something");
+    if (look_up_path(&f, cwd_of(sp_mcp_run_options(r), where), text, &found, &e) < 0)
+        return !(e.code == SP_E_SYSTEM && e.sys == ENOMEM) &&
+               fail_explaining(x, sp_error_text(&e, why, sizeof why));
+    return (found.can_read || add_path(&f, "read", &found, "policy")) &&
+           (found.can_write || add_path(&f, "write", &found, "policy")) &&
+           add_path_verdict(x, found.can_read, found.can_write, sp_str_of(found.path),
+                            sp_str_of(found.reason.data)) &&
+           sp_question_add_visible(&x->text, sp_str_of(found.path), false) &&
+           sp_buf_printf(&x->text, "\nread: %s, write: %s, by ", found.can_read ? "yes" : "no",
+                         found.can_write ? "yes" : "no") &&
+           sp_question_add_visible(&x->text, sp_buf_str(&found.reason), false) &&
+           sp_buf_add(&x->text, "\n", 1);
+}
+
+static bool explain_host(struct explaining *x, const struct sp_mcp_run *r,
+                         const struct sp_environment_spec *where, struct sp_str host)
+{
+    const struct sp_rules *rules = sp_mcp_run_options(r)->manager->approvals.rules;
+    struct finder f = make_finder(&x->denials, r->caller->mcp, where);
+    auto_free char *room = calloc(1, host.n + 1);
+    auto_buf struct sp_buf rule = {0};
+    struct sp_network_rule one;
+    struct sp_str decision = {0}; /* of the last rule about this host, which wins */
+    struct sp_str normal = {0};
+
+    if (room == NULL)
+        return false;
+    const char *wrong = sp_rules_normal_host(host, room, &normal);
+    if (wrong != NULL)
+        return fail_explaining(x, wrong);
+    if (f.policy == NULL || f.policy->profile.has_network)
+        return add_verdict(x, true, normal, SP_STR("commands may use the network")) &&
+               sp_buf_add_str(&x->text, SP_STR("Commands may use the network: the sandbox denies "
+                                               "them no host.\n"));
+    room[normal.n] = 0;
+    for (uint32_t i = 0; rules != NULL && sp_rules_network(rules, i, &one); i++)
+        if (sp_str_eq(one.host, normal))
+            decision = one.decision;
+    if (!sp_buf_add_str(&rule, SP_STR(NO_NETWORK)) ||
+        (decision.p != NULL &&
+         !sp_buf_printf(&rule, "; a rule for this host says " SP_STR_FMT, SP_STR_ARG(decision))) ||
+        !sp_buf_add(&rule, "", 1))
+        return false;
+    const struct sp_mcp_denial denial = {.access = "connect",
+                                         .target = normal.p,
+                                         .rule = rule.data,
+                                         .layer = "network",
+                                         .evidence = "policy"};
+    return add_verdict(x, false, normal, sp_str_of(rule.data)) &&
+           add_denial(&f, denial, NETWORK_AMENDMENT);
+}
+
+static bool add_other_way(struct sp_buf *out, const struct sp_policy *policy,
+                          const struct sp_mcp_denial *x)
+{
+    bool ok = true;
+
+    if (strcmp(x->layer, "network") == 0)
+        return sp_buf_add_str(out, SP_STR("do without the network"));
+    if (strcmp(x->layer, "seccomp") == 0)
+        return sp_buf_printf(out, "do without %s", x->access);
+    ok = sp_buf_add_str(out, SP_STR("work inside the workspace"));
+    if (policy == NULL || policy->root_count == 0)
+        return ok;
+    for (size_t i = 0; ok && i < policy->root_count; i++)
+        ok = sp_buf_add_str(out, i == 0 ? SP_STR(" (") : SP_STR(", ")) &&
+             sp_question_add_visible(out, sp_str_of(policy->roots[i]), false);
+    return ok && sp_buf_add(out, ")", 1);
+}
+
+static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
+                       const struct sp_mcp_denials *d)
+{
+    const struct sp_mcp_options *o = sp_mcp_run_options(r);
+    const struct sp_approval_policy *policy =
+        sp_approvals_policy(sp_manager_approvals(r->caller->manager));
+    const char *amendment = NULL;
+
+    for (uint32_t i = 0; amendment == NULL && i < d->count; i++)
+        amendment = d->items[i].amendment;
+    if (!add_other_way(out, o->manager->policy, &d->items[0]))
+        return false;
+    if (policy->kind == SP_APPROVAL_NEVER)
+        return sp_buf_add_str(out, SP_STR("; no person is asked under this approval policy, so "
+                                          "anything else needs another configuration."));
+    if (r->nobody_answers)
+        return sp_buf_add_str(out, SP_STR("; this host cannot ask a person and no approver is "
+                                          "configured (--approver), so anything else is refused."));
+    if (amendment != NULL && o->tools.has_additional_permissions &&
+        policy->kind == SP_APPROVAL_ON_REQUEST) /* the only policy that asks for permissions */
+        return sp_buf_printf(out,
+                             ", or ask: repeat the command with sandbox_permissions "
+                             "\"with_additional_permissions\" and additional_permissions %s.",
+                             amendment);
+    return sp_buf_add_str(out, SP_STR(", or ask: repeat the command with sandbox_permissions "
+                                      "\"require_escalated\" and a justification."));
+}
+
+static bool add_explanation(struct explaining *x, const struct sp_mcp_run *r)
+{
+    const struct sp_mcp_denials *d = &x->denials;
+    auto_buf struct sp_buf advice = {0};
+
+    for (uint32_t i = 0; i < d->count; i++)
+        if (!add_denial_line(&x->text, &d->items[i]) ||
+            !sp_buf_printf(&x->text, " [%s; known by: %s]\n", d->items[i].layer,
+                           d->items[i].evidence))
+            return false;
+    if (!sp_buf_add(&x->structured, "{", 1) ||
+        !sp_buf_add_str(&x->structured, sp_buf_str(&x->verdict)) ||
+        !sp_mcp_denials_add_json(&x->structured, d))
+        return false;
+    if (d->count != 0 &&
+        !(add_advice(&advice, r, d) && sp_buf_add_str(&x->text, SP_STR("What to do: ")) &&
+          sp_buf_add_str(&x->text, sp_buf_str(&advice)) && sp_buf_add(&x->text, "\n", 1) &&
+          sp_buf_add_str(&x->structured, SP_STR(",\"what_to_do\":")) &&
+          sp_json_add_str(&x->structured, sp_buf_str(&advice))))
+        return false;
+    return sp_buf_add(&x->structured, "}", 1);
+}
+
+int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+{
+    bool has_id = false;
+    int id = 0;
+    struct sp_str path = {0};
+    struct sp_str host = {0};
+    struct sp_str environment_id = {0};
+    const struct sp_slot slots[] = {
+        {.name = "session_id", .type = SP_SLOT_I32, .to = &id, .has = &has_id},
+        {.name = "path", .type = SP_SLOT_STRING, .to = &path},
+        {.name = "host", .type = SP_SLOT_STRING, .to = &host},
+        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &environment_id},
+    };
+
+    (void)arguments;
+    if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    if (has_id + (path.p != NULL) + (host.p != NULL) != 1)
+        return sp_mcp_tool_refuse(r, e, "give one of `session_id`, `path` and `host`");
+    const struct sp_environment_spec *where =
+        sp_mcp_tool_environment(r->caller->mcp, environment_id);
+    if (where == NULL)
+        return sp_mcp_tool_refuse(r, e, "unknown turn environment id `" SP_STR_FMT "`",
+                                  SP_STR_ARG(environment_id));
+    struct explaining *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");
+    r->data = x;
+    r->free_data = free_explaining;
+    const bool ok = has_id           ? explain_session(x, r, id)
+                    : path.p != NULL ? explain_path(x, r, where, path)
+                                     : explain_host(x, r, where, host);
+    if (!ok || !(x->is_error || add_explanation(x, r)))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");
+    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, tell_explained);
+    return 0;
 }

@@ -1,220 +1,183 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec_command: starts a command; or, with a key that was said before, answers for the session that
- * it started then. A key whose call has not come so far is waited for.
+ * tool_exec: exec_command and write_stdin.
+ *
+ * exec_command starts a command. With a `key` that was used before it starts nothing and answers
+ * for the session that the first call started; if that call has not started its command yet, the
+ * run waits for it. write_stdin types characters and keys, or polls; with a `write_id` that was
+ * used before it only polls. So a client that missed an answer can repeat either call.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
-#include "mcp/tool_priv.h"
+#include "mcp/tool.h"
 
-static int begin(struct sp_mcp_work *c, struct sp_err *e);
+#define END_OF_FILE "\004" /* the default VEOF character of a terminal */
 
-/* ---- a key ---- */
+/* ---- exec_command with a key ---- */
 
-/* The call of a key says what came of it; its item is nobody's any more. */
-static void settle(struct sp_mcp_work *c, int session_id)
-{
-    struct sp_mcp_memory_item *i = c->item;
-
-    c->item = NULL;
-    if (i != NULL) {
-        i->run = NULL;
-        i->session_id = session_id;
-    }
-}
+static int begin_exec(struct sp_mcp_run *r, struct sp_err *e);
 
 static void begin_again(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
     struct sp_err e = {0};
 
-    if (r->is_cancelled) /* meanwhile: it starts nothing */
+    if (r->is_cancelled)
         sp_mcp_run_fail(r, "aborted by user");
-    else if (begin(r->data, &e) < 0)
+    else if (begin_exec(r, &e) < 0)
         sp_mcp_run_fail(r, "%s", e.msg);
 }
 
-/* Those who wait for it look again. */
-static void wake(struct sp_mcp_memory_item *i)
+static struct sp_mcp_run *take_waiting(struct sp_mcp_memory_item *i)
 {
-    while (i != NULL && i->waits != NULL) {
-        struct sp_mcp_run *r = i->waits->run;
+    struct sp_list *link = sp_list_take_first(&i->waits);
 
-        sp_mcp_memory_unwait(i->waits);
+    return link == NULL ? NULL : SP_CONTAINER(link, struct sp_mcp_run, key_wait);
+}
+
+/* The first call has started its command or was aborted: runs that wait for it try again. */
+static void wake_waiting(struct sp_mcp_memory_item *i)
+{
+    struct sp_mcp_run *r;
+
+    while ((r = take_waiting(i)) != NULL) {
         r->hurry = NULL;
         sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, begin_again);
     }
 }
 
-/* They get the same refusal: nobody is asked the same again. */
-static void refuse_all(struct sp_mcp_memory_item *i, struct sp_str text)
-{
-    const struct sp_mcp_result result = {.is_error = true, .text = text};
-
-    while (i != NULL && i->waits != NULL) {
-        struct sp_mcp_run *r = i->waits->run;
-
-        sp_mcp_memory_unwait(i->waits);
-        sp_mcp_run_done(r, &result);
-    }
-}
-
 static void on_begun(struct sp_mcp_run *r)
 {
-    const struct sp_mcp_work *c = r->data;
-
-    wake(c->item);
+    if (r->key_item != NULL)
+        wake_waiting(r->key_item);
 }
 
-static void on_hurry(struct sp_mcp_run *r)
+static void on_exec_reply(void *user, const struct sp_reply *reply)
 {
-    struct sp_mcp_work *c = r->data;
+    struct sp_mcp_run *r = user;
+    struct sp_mcp_memory_item *i = TAKE_PTR(r->key_item);
+    const bool is_abort = reply->fault == SP_FAULT_ABORTED;
+    const bool has_started = reply->fault == SP_FAULT_NONE || (is_abort && r->session_id != 0);
+    const struct sp_mcp_result refusal = {.is_error = true, .text = reply->text};
+    struct sp_mcp_run *waiting;
 
-    sp_mcp_memory_unwait(&c->wait);
-    r->hurry = NULL;
-    sp_mcp_run_fail(r, "the first call with this key has not started its command yet; repeat the "
-                       "same call");
-}
-
-/* ---- what came of it ---- */
-
-static void on_reply(void *user, const struct sp_reply *reply)
-{
-    struct sp_mcp_work *c = user;
-    struct sp_mcp_memory_item *i = c->item;
-
-    c->run->begun = NULL;
-    if (i != NULL && reply->fault == SP_FAULT_NONE) {
-        settle(c, reply->process_id);
-        wake(i);
-    } else if (i != NULL && reply->fault == SP_FAULT_ABORTED && c->run->session_id != 0) {
-        settle(c, c->run->session_id); /* the command goes on */
-        wake(i);
+    r->begun = NULL;
+    if (i != NULL && has_started) { /* an aborted call leaves its command running */
+        i->run = NULL;
+        i->session_id = reply->fault == SP_FAULT_NONE ? reply->process_id : r->session_id;
+        wake_waiting(i);
     } else if (i != NULL) {
-        settle(c, 0);
-        if (reply->fault == SP_FAULT_ABORTED)
-            wake(i); /* one of them begins in its place */
-        else
-            refuse_all(i, reply->text);
-        sp_mcp_memory_forget(c->run->caller, i);
+        i->run = NULL;
+        if (is_abort)
+            wake_waiting(i); /* the first of them starts the command */
+        while ((waiting = take_waiting(i)) != NULL)
+            sp_mcp_run_done(waiting, &refusal); /* do not ask a person the same again */
+        sp_mcp_memory_forget(r->caller, i);
     }
-    sp_mcp_work_answer(c, reply);
+    sp_mcp_answer_reply(r, reply);
 }
 
-static void on_poll(void *user, const struct sp_reply *reply)
+static void on_poll_reply(void *user, const struct sp_reply *reply)
 {
-    struct sp_mcp_work *c = user;
+    struct sp_mcp_run *r = user;
     struct sp_manager_view v;
 
-    /* Another call may have heard of its end meanwhile. */
+    /* Another call may have been told of the end of the process meanwhile. */
     if (reply->fault == SP_FAULT_UNKNOWN &&
-        sp_manager_view(c->run->caller->manager, c->write.session_id, &v))
-        sp_mcp_work_answer_view(c, &v);
+        sp_manager_view(r->caller->manager, r->write.session_id, &v))
+        sp_mcp_answer_view(r, &v);
     else
-        sp_mcp_work_answer(c, reply);
+        sp_mcp_answer_reply(r, reply);
 }
 
-/* ---- the session that a key has started ---- */
-
-static void answer_known(struct sp_deferred *d)
+static void answer_ended(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
-    struct sp_mcp_work *c = r->data;
     struct sp_manager_view v;
 
-    if (c->write.session_id == 0)
+    if (r->write.session_id == 0)
         sp_mcp_run_fail(r, "the first call with this key did its work without a session; nothing "
                            "was done again");
-    else if (sp_manager_view(r->caller->manager, c->write.session_id, &v))
-        sp_mcp_work_answer_view(c, &v);
+    else if (sp_manager_view(r->caller->manager, r->write.session_id, &v))
+        sp_mcp_answer_view(r, &v);
     else
         sp_mcp_run_fail(r,
                         "the command of this key has ended and its output is no longer kept; use "
                         "another key to run it again");
 }
 
-static int poll_session(struct sp_mcp_work *c, int session_id, struct sp_err *e)
+/* Answers for the session that the first call with this key started. */
+static int poll_session(struct sp_mcp_run *r, int session_id, struct sp_err *e)
 {
-    struct sp_mcp_run *r = c->run;
     struct sp_manager_view v;
 
-    c->write = (struct sp_write_ask){
+    r->write = (struct sp_write_ask){
         .call_id = sp_str_of(r->call_id),
         .session_id = session_id,
-        .yield = {true, c->exec.yield.has_yield_time ? c->exec.yield.yield_time_ms : 10000},
-        .has_max_tokens = c->exec.has_max_tokens,
-        .max_tokens = c->exec.max_tokens,
-        .until = c->until.items,
-        .until_count = c->until.count,
+        .yield = {true, r->exec.yield.has_yield_time ? r->exec.yield.yield_time_ms : 10000},
+        .has_max_tokens = r->exec.has_max_tokens,
+        .max_tokens = r->exec.max_tokens,
+        .until = r->until.items,
+        .until_count = r->until.count,
     };
     if (r->waits_for_end)
-        c->write.yield.yield_time_ms = UINT64_MAX;
+        r->write.yield.yield_time_ms = UINT64_MAX;
     r->session_id = session_id;
     if (session_id != 0 && sp_manager_view(r->caller->manager, session_id, &v) && !v.is_answered)
-        return sp_manager_write(r->caller->manager, &c->write, on_poll, c, &r->engine_call, e);
-    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, answer_known);
+        return sp_manager_write(r->caller->manager, &r->write, on_poll_reply, r, &r->engine_call,
+                                e);
+    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, answer_ended);
     return 0;
 }
 
-/* ---- the beginning ---- */
-
-static void refuse_parked(struct sp_deferred *d)
+static void stop_waiting(struct sp_mcp_run *r)
 {
-    sp_mcp_run_fail(SP_CONTAINER(d, struct sp_mcp_run, deferred),
-                    "the first call with this key waits for an approval; repeat that call with its "
-                    "requestState, or use another key");
+    sp_list_remove(&r->key_wait);
+    r->hurry = NULL;
+    sp_mcp_run_fail(r, "the first call with this key has not started its command yet; repeat the "
+                       "same call");
 }
 
-static int start(struct sp_mcp_work *c, struct sp_err *e)
+static int start_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
-    struct sp_mcp_run *r = c->run;
-
-    if (c->item != NULL)
+    if (r->key_item != NULL)
         r->begun = on_begun;
-    r->owns_process = c->item == NULL; /* with a key its caller can find the process again */
-    return sp_manager_exec(r->caller->manager, &c->exec, on_reply, c, &r->engine_call, e);
+    r->owns_process = r->key_item == NULL; /* with a key the client can find the process again */
+    return sp_manager_exec(r->caller->manager, &r->exec, on_exec_reply, r, &r->engine_call, e);
 }
 
-static int begin_with_key(struct sp_mcp_work *c, struct sp_err *e)
+static int begin_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_mcp_memory_item *i = NULL;
     bool is_new = false;
 
-    if (sp_mcp_memory_take(c->run->caller, 0, c->id, &i, &is_new, e) < 0)
+    if (r->key.p == NULL)
+        return start_exec(r, e);
+    if (sp_mcp_memory_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
         return -(int)e->code;
     if (is_new) {
-        i->run = c->run;
-        c->item = i;
-        return start(c, e);
+        i->run = r;
+        r->key_item = i;
+        return start_exec(r, e);
     }
     if (i->run == NULL || i->run->session_id != 0)
-        return poll_session(c, i->run == NULL ? i->session_id : i->run->session_id, e);
-    if (i->run->is_held) {
-        sp_loop_defer(sp_mcp_run_options(c->run)->loop, &c->run->deferred, refuse_parked);
-        return 0;
-    }
-    sp_mcp_memory_wait(i, &c->wait);
-    c->run->hurry = on_hurry;
+        return poll_session(r, i->run == NULL ? i->session_id : i->run->session_id, e);
+    if (i->run->is_held)
+        return sp_mcp_tool_refuse(r, e,
+                                  "the first call with this key waits for an approval; repeat that "
+                                  "call with its requestState, or use another key");
+    sp_list_append(&i->waits, &r->key_wait);
+    r->hurry = stop_waiting;
     return 0;
 }
 
-static int begin(struct sp_mcp_work *c, struct sp_err *e)
-{
-    return c->id.p != NULL ? begin_with_key(c, e) : start(c, e);
-}
+/* ---- exec_command: arguments ---- */
 
-/* ---- arguments ---- */
-
-static bool is_name(struct sp_str s)
+static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
 {
-    return s.n != 0 && memchr(s.p, '=', s.n) == NULL && !sp_str_has_nul(s);
-}
-
-static int take_env(struct sp_mcp_work *c, uint32_t token, struct sp_err *e)
-{
-    struct sp_json *j = &c->arguments.json;
+    struct sp_json *j = &r->arguments.json;
     uint32_t count = 0;
 
     if (token == SP_JSON_NONE)
@@ -222,14 +185,15 @@ static int take_env(struct sp_mcp_work *c, uint32_t token, struct sp_err *e)
     if (sp_json_type(j, token) != SP_JSON_OBJECT)
         return sp_fail(e, SP_E_INVALID, 0, "`env` is an object of strings");
     struct sp_environ_var *vars =
-        sp_keep_alloc(&c->arguments.keep, ((size_t)j->tokens[token].children + 1) * sizeof *vars);
+        sp_keep_alloc(&r->arguments.keep, ((size_t)j->tokens[token].children + 1) * sizeof *vars);
     if (vars == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
     for (uint32_t key = sp_json_first(j, token); key != SP_JSON_NONE;
          key = sp_json_next(j, token, key)) {
         const struct sp_str name = sp_json_str(j, key);
+        const bool is_name = name.n != 0 && memchr(name.p, '=', name.n) == NULL;
 
-        if (!is_name(name) || sp_json_type(j, key + 1) != SP_JSON_STRING ||
+        if (!is_name || sp_str_has_nul(name) || sp_json_type(j, key + 1) != SP_JSON_STRING ||
             sp_str_has_nul(sp_json_str(j, key + 1)))
             return sp_fail(e, SP_E_INVALID, 0,
                            "`env`: `%.*s` is no variable with a text; names have no `=`, and "
@@ -237,81 +201,158 @@ static int take_env(struct sp_mcp_work *c, uint32_t token, struct sp_err *e)
                            (int)(name.n > 60 ? 60 : name.n), name.p);
         vars[count++] = (struct sp_environ_var){name, sp_json_str(j, key + 1)};
     }
-    c->exec.env = (struct sp_environ_vars){vars, count};
+    r->exec.env = (struct sp_environ_vars){vars, count};
     return 0;
 }
 
-static int check_command(const struct sp_mcp_work *c, bool has_argv, struct sp_err *e)
+static int check_command(struct sp_mcp_run *r, bool has_argv, struct sp_err *e)
 {
-    if (!has_argv && c->exec.cmd.p == NULL)
+    if (!has_argv && r->exec.cmd.p == NULL)
         return sp_fail(
             e, SP_E_INVALID, 0,
             "give `cmd` (a script for the shell) or `argv` (a program and its arguments, "
             "without a shell)");
-    if (has_argv && c->exec.cmd.p != NULL)
+    if (has_argv && r->exec.cmd.p != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "give `cmd` or `argv`, not both");
-    if (has_argv && c->exec.argc == 0)
+    if (has_argv && r->exec.argc == 0)
         return sp_fail(e, SP_E_INVALID, 0, "`argv` has at least one element, the program");
-    return 0;
-}
-
-/* How it is shown: as a person would type it. */
-static int name_command(struct sp_mcp_work *c, struct sp_err *e)
-{
-    if (c->exec.argc == 0)
+    if (r->exec.argc == 0)
         return 0;
-    if (!sp_words_add_quoted(&c->typed, (struct sp_words){c->exec.argv, c->exec.argc}))
+    /* For display: argv as a person would type it. */
+    if (!sp_words_add_quoted(&r->typed, (struct sp_words){r->exec.argv, r->exec.argc}))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
-    c->exec.cmd = sp_mcp_view(&c->typed);
+    r->exec.cmd = sp_buf_str(&r->typed);
     return 0;
 }
 
-static int read_arguments(struct sp_mcp_work *c, struct sp_str text, struct sp_err *e)
+static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
-    const struct sp_mcp_options *o = sp_mcp_run_options(c->run);
     uint32_t env = SP_JSON_NONE;
     uint32_t until = SP_JSON_NONE;
     bool has_argv = false;
     const struct sp_slot more[] = {
         {.name = "argv",
          .type = SP_SLOT_WORDS,
-         .to = &c->exec.argv,
-         .count = &c->exec.argc,
+         .to = &r->exec.argv,
+         .count = &r->exec.argc,
          .has = &has_argv},
         {.name = "env", .type = SP_SLOT_TOKEN, .to = &env},
-        {.name = "rows", .type = SP_SLOT_U16, .to = &c->exec.rows},
-        {.name = "cols", .type = SP_SLOT_U16, .to = &c->exec.cols},
+        {.name = "rows", .type = SP_SLOT_U16, .to = &r->exec.rows},
+        {.name = "cols", .type = SP_SLOT_U16, .to = &r->exec.cols},
         {.name = "until", .type = SP_SLOT_TOKEN, .to = &until},
-        {.name = "timeout_ms", .type = SP_SLOT_U64, .to = &c->exec.timeout_ms},
-        {.name = "key", .type = SP_SLOT_STRING, .to = &c->id},
+        {.name = "timeout_ms", .type = SP_SLOT_U64, .to = &r->exec.timeout_ms},
+        {.name = "key", .type = SP_SLOT_STRING, .to = &r->key},
     };
-    int r = sp_arguments_exec_with(&c->arguments, text.n == 0 ? SP_STR("{}") : text, &o->tools,
-                                   (struct sp_slots){more, sizeof more / sizeof more[0], true},
-                                   &c->exec, e);
+    int result = sp_arguments_exec_with(&r->arguments, &sp_mcp_run_options(r)->tools,
+                                        SP_SLOTS(more), &r->exec, e);
 
-    if (r == 0)
-        r = check_command(c, has_argv, e);
-    if (r == 0)
-        r = name_command(c, e);
-    if (r == 0)
-        r = take_env(c, env, e);
-    if (r == 0)
-        r = sp_mcp_until_read(&c->arguments.json, until, &c->until, e);
-    c->exec.until = c->until.items;
-    c->exec.until_count = c->until.count;
-    return r;
+    if (result == 0)
+        result = check_command(r, has_argv, e);
+    if (result == 0)
+        result = take_env(r, env, e);
+    if (result == 0)
+        result = sp_mcp_until_read(&r->arguments.json, until, &r->until, e);
+    r->exec.until = r->until.items;
+    r->exec.until_count = r->until.count;
+    return result;
 }
 
 int sp_mcp_tool_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
-    struct sp_mcp_work *c = sp_mcp_work_new(r);
+    (void)arguments;
+    if (read_exec(r, e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    r->exec.call_id = r->exec.turn_id = sp_str_of(r->call_id);
+    r->exec.waits_for_end = r->waits_for_end;
+    r->exec.nobody_answers = r->nobody_answers;
+    return begin_exec(r, e) < 0 ? sp_mcp_tool_refuse_error(r, "", e) : 0;
+}
 
-    if (c == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    if (read_arguments(c, arguments, e) < 0)
-        return sp_mcp_work_refuse(c, "failed to parse function arguments: ", e);
-    c->exec.call_id = c->exec.turn_id = sp_str_of(r->call_id);
-    c->exec.waits_for_end = r->waits_for_end;
-    c->exec.nobody_answers = r->nobody_answers;
-    return begin(c, e) < 0 ? sp_mcp_work_refuse(c, "", e) : 0;
+/* ---- write_stdin ---- */
+
+static void on_write_reply(void *user, const struct sp_reply *reply)
+{
+    struct sp_mcp_run *r = user;
+    struct sp_mcp_memory_item *i = TAKE_PTR(r->key_item);
+
+    /* Characters that were not typed may be typed by a repetition. */
+    if (i != NULL && reply->fault != SP_FAULT_NONE && !reply->has_typed)
+        sp_mcp_memory_forget(r->caller, i);
+    else if (i != NULL)
+        i->run = NULL;
+    sp_mcp_answer_reply(r, reply);
+}
+
+/* Characters, then keys, then end of file. */
+static int add_typed(struct sp_mcp_run *r, uint32_t keys, bool eof, struct sp_err *e)
+{
+    int result = 0;
+
+    if (!sp_buf_add_str(&r->typed, r->write.chars))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
+    if (keys != SP_JSON_NONE)
+        result = sp_mcp_keys_add(&r->typed, &r->arguments.json, keys, e);
+    if (result == 0 && eof && !sp_buf_add_str(&r->typed, SP_STR(END_OF_FILE)))
+        result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
+    r->write.chars = sp_buf_str(&r->typed);
+    return result;
+}
+
+/* A session that is gone is reported by the manager. */
+static int check_terminal(const struct sp_mcp_run *r, struct sp_err *e)
+{
+    struct sp_manager_view v;
+
+    if (!sp_manager_view(r->caller->manager, r->write.session_id, &v) || v.is_tty || v.is_answered)
+        return 0;
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "write_stdin failed: `keys` and `eof` need a terminal; rerun exec_command with "
+                   "tty=true to keep stdin open");
+}
+
+/* A repeated write becomes a poll. */
+static int remember_write(struct sp_mcp_run *r, struct sp_err *e)
+{
+    struct sp_mcp_memory_item *i = NULL;
+    bool is_new = false;
+
+    if (r->key.p == NULL || r->write.chars.n == 0)
+        return 0;
+    const int result = sp_mcp_memory_take(r->caller, r->write.session_id, r->key, &i, &is_new, e);
+    if (result < 0)
+        return result;
+    if (is_new) {
+        i->run = r;
+        r->key_item = i;
+    } else {
+        r->write.chars = SP_STR("");
+    }
+    return 0;
+}
+
+int sp_mcp_tool_write(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+{
+    uint32_t keys = SP_JSON_NONE;
+    uint32_t until = SP_JSON_NONE;
+    bool eof = false;
+    const struct sp_slot more[] = {
+        {.name = "keys", .type = SP_SLOT_TOKEN, .to = &keys},
+        {.name = "eof", .type = SP_SLOT_BOOL, .to = &eof},
+        {.name = "until", .type = SP_SLOT_TOKEN, .to = &until},
+        {.name = "write_id", .type = SP_SLOT_STRING, .to = &r->key},
+    };
+
+    (void)arguments;
+    if (sp_arguments_write_with(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more),
+                                &r->write, e) < 0 ||
+        sp_mcp_until_read(&r->arguments.json, until, &r->until, e) < 0 ||
+        add_typed(r, keys, eof, e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    if (((keys != SP_JSON_NONE || eof) && check_terminal(r, e) < 0) || remember_write(r, e) < 0)
+        return sp_mcp_tool_refuse_error(r, "", e);
+    r->write.until = r->until.items;
+    r->write.until_count = r->until.count;
+    r->write.call_id = sp_str_of(r->call_id);
+    r->session_id = r->write.session_id;
+    return sp_manager_write(r->caller->manager, &r->write, on_write_reply, r, &r->engine_call, e);
 }

@@ -1,14 +1,155 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_sessions, and resize_session. */
+/*
+ * tool_sessions: the tools about sessions that exist: read_output, list_sessions, signal_session,
+ * resize_session.
+ */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
 #include "base/utf8.h"
-#include "mcp/ended.h"
-#include "mcp/tool_priv.h"
+#include "mcp/output.h"
+#include "mcp/tool.h"
+
+static struct sp_loop *loop_of(const struct sp_mcp_run *r)
+{
+    return sp_mcp_run_options(r)->loop;
+}
+
+/* The process runs, or something keeps its output open: worth asking the kernel about. */
+static bool is_inspectable(const struct sp_manager_view *v)
+{
+    return !v->has_exited || v->is_output_held;
+}
+
+/* ---- read_output: kept output, also after the end of the session ---- */
+
+struct reading {
+    struct sp_mcp_output found;
+    bool has_exited, is_held;
+    int exit_code;
+};
+
+static void free_reading(struct sp_mcp_run *r)
+{
+    struct reading *x = r->data;
+
+    sp_mcp_output_done(&x->found);
+    free(x);
+}
+
+static void tell_read(struct sp_mcp_run *r, const struct sp_look *found)
+{
+    const struct reading *x = r->data;
+    const struct sp_mcp_output *o = &x->found;
+    const char *state = sp_mcp_state_name(x->has_exited, x->is_held, found);
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf json = {0};
+
+    if (sp_buf_printf(&text, "Bytes: %" PRIu64 "-%" PRIu64 " of %" PRIu64 "\n", o->from_byte,
+                      o->next_byte, o->end_byte) &&
+        (o->omitted_bytes == 0 ||
+         sp_buf_printf(&text, "Omitted: %" PRIu64 " bytes that are no longer kept\n",
+                       o->omitted_bytes)) &&
+        (!o->has_matches || sp_buf_printf(&text, "Matches: %" PRIu64 "\n", o->matches)) &&
+        (!x->has_exited || sp_buf_printf(&text, "Process exited with code %d\n", x->exit_code)) &&
+        sp_buf_printf(&text, "State: %s\nOutput:\n", state) &&
+        sp_buf_add_str(&text, sp_buf_str(&o->text)) &&
+        sp_buf_printf(&json, "{\"state\":\"%s\"", state) &&
+        (!x->has_exited || sp_buf_printf(&json, ",\"exit_code\":%d", x->exit_code)) &&
+        sp_buf_printf(&json,
+                      ",\"from_byte\":%" PRIu64 ",\"next_byte\":%" PRIu64 ",\"first_byte\":%" PRIu64
+                      ",\"end_byte\":%" PRIu64 ",\"omitted_bytes\":%" PRIu64,
+                      o->from_byte, o->next_byte, o->first_byte, o->end_byte, o->omitted_bytes) &&
+        (!o->has_matches || sp_buf_printf(&json, ",\"matches\":%" PRIu64, o->matches)) &&
+        sp_mcp_run_add_output(&json, r, sp_buf_str(&o->text)) && sp_buf_add(&json, "}", 1))
+        sp_mcp_tool_done(r, &text, &json);
+    else
+        sp_mcp_tool_no_memory(r);
+}
+
+static void on_read_inspected(void *user, const struct sp_look *found)
+{
+    struct sp_mcp_run *r = user;
+
+    r->inspection = NULL;
+    tell_read(r, found);
+}
+
+static void tell_read_now(struct sp_deferred *d)
+{
+    tell_read(SP_CONTAINER(d, struct sp_mcp_run, deferred), NULL);
+}
+
+static int read_read_arguments(struct sp_mcp_run *r, int *ret_id, struct sp_mcp_output_ask *ask,
+                               struct sp_err *e)
+{
+    struct sp_str view = {0};
+    const struct sp_slot slots[] = {
+        {.name = "session_id", .type = SP_SLOT_I32, .to = ret_id, .is_needed = true},
+        {.name = "from_byte",
+         .type = SP_SLOT_U64,
+         .to = &ask->from_byte,
+         .has = &ask->has_from_byte},
+        {.name = "line", .type = SP_SLOT_U64, .to = &ask->line, .has = &ask->has_line},
+        {.name = "grep", .type = SP_SLOT_STRING, .to = &ask->grep, .has = &ask->has_grep},
+        {.name = "context", .type = SP_SLOT_U64, .to = &ask->context},
+        {.name = "limit", .type = SP_SLOT_U64, .to = &ask->limit},
+        {.name = "view", .type = SP_SLOT_STRING, .to = &view},
+    };
+    const int result = sp_slots_read(&r->arguments, SP_SLOTS(slots), e);
+
+    if (result < 0)
+        return result;
+    if (ask->has_line + ask->has_grep > 1 || (ask->has_line && ask->has_from_byte))
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "give one of `from_byte`, `line` and `grep` (and from_byte beside grep to go "
+            "on with a search)");
+    if (ask->limit == 0 || ask->limit > SP_MCP_OUTPUT_LIMIT_MAX)
+        return sp_fail(e, SP_E_INVALID, 0, "`limit` is a number from 1 to %d",
+                       SP_MCP_OUTPUT_LIMIT_MAX);
+    if (ask->context > SP_MCP_OUTPUT_CONTEXT_MAX)
+        return sp_fail(e, SP_E_INVALID, 0, "`context` is at most %d lines",
+                       SP_MCP_OUTPUT_CONTEXT_MAX);
+    ask->is_plain = sp_str_eq(view, SP_STR("plain"));
+    if (view.p != NULL && !ask->is_plain && !sp_str_eq(view, SP_STR("raw")))
+        return sp_fail(e, SP_E_INVALID, 0, "`view` is `raw` or `plain`");
+    return 0;
+}
+
+int sp_mcp_tool_read(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+{
+    struct sp_mcp_output_ask ask = {.context = SP_MCP_OUTPUT_CONTEXT, .limit = SP_MCP_OUTPUT_LIMIT};
+    struct sp_manager_view v;
+    int id = 0;
+
+    (void)arguments;
+    if (read_read_arguments(r, &id, &ask, e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    if (!sp_manager_view(r->caller->manager, id, &v))
+        return sp_mcp_tool_refuse(
+            r, e, "read_output failed: Unknown process id %d. " SP_MCP_UNKNOWN_HINT, id);
+    struct reading *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read output");
+    r->data = x;
+    r->free_data = free_reading;
+    if (sp_mcp_output_read(&v, &ask, &x->found, e) < 0)
+        return sp_mcp_tool_refuse_error(r, "read_output failed: ", e);
+    x->has_exited = v.has_exited;
+    x->is_held = v.is_output_held;
+    x->exit_code = v.exit_code;
+    r->session_id = v.process_id;
+    if (is_inspectable(&v))
+        r->inspection = sp_mcp_inspect(r->caller, id, SP_MCP_INSPECT_MS, on_read_inspected, r);
+    if (r->inspection == NULL)
+        sp_loop_defer(loop_of(r), &r->deferred, tell_read_now);
+    return 0;
+}
 
 /* ---- list_sessions ---- */
 
@@ -20,18 +161,18 @@ struct session {
     struct sp_str command, cwd;
     struct sp_str environment; /* n 0: there is only one */
     bool is_tty, has_exited, is_held;
-    bool is_news; /* it has ended since the last list, and no call has told so */
+    bool is_news; /* it ended since the last list, and no call has reported that */
     int64_t started_at_ms;
-    struct sp_mcp_glance *glance; /* NULL: nobody is asked, or has answered */
+    struct sp_mcp_inspection *inspection; /* NULL: none, or answered */
     const char *state;
 };
 
-/* All are asked at once what they are doing: the list is told when the last one has said so. */
+/* All processes are inspected at once; the list is sent when the last one is known. */
 struct list {
     struct sp_mcp_run *run;
     struct session *sessions;
     uint32_t count, room;
-    uint32_t awaited;
+    uint32_t awaited; /* inspections under way */
     bool is_out_of_memory;
     struct sp_keep keep;
 };
@@ -41,12 +182,12 @@ static void free_list(struct sp_mcp_run *r)
     struct list *l = r->data;
 
     for (uint32_t i = 0; i < l->count; i++)
-        sp_mcp_glance_forget(l->sessions[i].glance);
+        sp_mcp_inspection_forget(l->sessions[i].inspection);
     sp_keep_done(&l->keep);
     free(l);
 }
 
-static bool add_json(struct sp_buf *out, const struct session *s)
+static bool add_session_json(struct sp_buf *out, const struct session *s)
 {
     return sp_buf_printf(out, "{\"session_id\":%d,\"command\":", s->id) &&
            sp_json_add_str(out, s->command) && sp_buf_add_str(out, SP_STR(",\"cwd\":")) &&
@@ -60,7 +201,7 @@ static bool add_json(struct sp_buf *out, const struct session *s)
            sp_buf_printf(out, ",\"started_at_ms\":%" PRId64 "}", s->started_at_ms);
 }
 
-static bool add_line(struct sp_buf *out, const struct session *s)
+static bool add_session_line(struct sp_buf *out, const struct session *s)
 {
     return sp_buf_printf(out, "%d %s", s->id, s->state) &&
            (!s->has_exited || sp_buf_printf(out, " (code %d)", s->exit_code)) &&
@@ -72,51 +213,43 @@ static bool add_line(struct sp_buf *out, const struct session *s)
            sp_buf_add(out, "\n", 1);
 }
 
-static bool add_all(struct sp_buf *text, struct sp_buf *structured, const struct list *l)
-{
-    bool ok = sp_buf_add_str(structured, SP_STR("{\"sessions\":["));
-
-    for (uint32_t i = 0; ok && i < l->count; i++)
-        ok = add_line(text, &l->sessions[i]) && (i == 0 || sp_buf_add(structured, ",", 1)) &&
-             add_json(structured, &l->sessions[i]);
-    return ok && (l->count != 0 || sp_buf_add_str(text, SP_STR("There are no sessions.\n"))) &&
-           sp_buf_add_str(structured, SP_STR("]}"));
-}
-
 static void tell_list(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
     const struct list *l = r->data;
     auto_buf struct sp_buf text = {0};
-    auto_buf struct sp_buf structured = {0};
+    auto_buf struct sp_buf json = {0};
+    bool ok = !l->is_out_of_memory && sp_buf_add_str(&json, SP_STR("{\"sessions\":["));
 
-    if (l->is_out_of_memory || !add_all(&text, &structured, l)) {
+    for (uint32_t i = 0; ok && i < l->count; i++)
+        ok = add_session_line(&text, &l->sessions[i]) && (i == 0 || sp_buf_add(&json, ",", 1)) &&
+             add_session_json(&json, &l->sessions[i]);
+    if (ok && l->count == 0)
+        ok = sp_buf_add_str(&text, SP_STR("There are no sessions.\n"));
+    if (ok && sp_buf_add_str(&json, SP_STR("]}")))
+        sp_mcp_tool_done(r, &text, &json);
+    else
         sp_mcp_tool_no_memory(r);
-        return;
-    }
-    const struct sp_mcp_result result = {.text = sp_mcp_view(&text),
-                                         .structured = sp_mcp_view(&structured)};
-    sp_mcp_run_done(r, &result);
 }
 
-static void on_look(void *user, const struct sp_look *look)
+static void on_listed_inspected(void *user, const struct sp_look *found)
 {
     struct session *s = user;
     struct list *l = s->list;
 
-    s->glance = NULL;
-    s->state = sp_mcp_state_name(s->has_exited, s->is_held, look);
+    s->inspection = NULL;
+    s->state = sp_mcp_state_name(s->has_exited, s->is_held, found);
     if (--l->awaited == 0)
-        sp_loop_defer(sp_mcp_run_options(l->run)->loop, &l->run->deferred, tell_list);
+        sp_loop_defer(loop_of(l->run), &l->run->deferred, tell_list);
 }
 
-static void count_one(void *user, const struct sp_manager_view *v)
+static void count_session(void *user, const struct sp_manager_view *v)
 {
     (void)v;
     (*(uint32_t *)user)++;
 }
 
-static void take_one(void *user, const struct sp_manager_view *v)
+static void take_session(void *user, const struct sp_manager_view *v)
 {
     struct list *l = user;
 
@@ -154,14 +287,13 @@ static int by_start(const void *a, const void *b)
 
 int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
-    auto_arguments struct sp_arguments a = {0};
-    struct list *l;
     uint32_t count = 0;
 
-    if (sp_mcp_tool_read_arguments(&a, arguments, (struct sp_slots){0}, e) < 0)
-        return sp_mcp_tool_refuse_arguments(r, e);
-    sp_manager_each(r->caller->manager, count_one, &count);
-    l = calloc(1, sizeof *l);
+    (void)arguments;
+    if (sp_slots_read(&r->arguments, (struct sp_slots){0}, e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    sp_manager_each(r->caller->manager, count_session, &count);
+    struct list *l = calloc(1, sizeof *l);
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list sessions");
     l->run = r;
@@ -171,24 +303,206 @@ int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_er
     if (l->sessions == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list sessions");
     l->room = count;
-    sp_manager_each(r->caller->manager, take_one, l);
+    sp_manager_each(r->caller->manager, take_session, l);
     if (l->count > 1)
         qsort(l->sessions, l->count, sizeof *l->sessions, by_start);
     for (uint32_t i = 0; i < l->count; i++) {
         struct session *s = &l->sessions[i];
 
         if (!s->has_exited || s->is_held)
-            s->glance = sp_mcp_glance(r->caller, s->id, on_look, s);
-        l->awaited += s->glance != NULL;
+            s->inspection =
+                sp_mcp_inspect(r->caller, s->id, SP_MCP_INSPECT_MS, on_listed_inspected, s);
+        l->awaited += s->inspection != NULL;
     }
     if (l->awaited == 0)
-        sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, tell_list);
+        sp_loop_defer(loop_of(r), &r->deferred, tell_list);
+    return 0;
+}
+
+/* ---- signal_session ----
+ *
+ * Sends one signal or, without a name, TERM and after two seconds KILL to the whole tree. Answers
+ * when the process is gone, or after a while with what it is doing instead.
+ */
+
+#define TICK_MS   20   /* between two checks whether it is gone */
+#define GRACE_MS  2000 /* between TERM and the end of the tree */
+#define KILL_MS   2500 /* wait for a process that is killed in the end */
+#define SIGNAL_MS 500  /* wait after another signal, which may end it */
+#define STOP_MS   50   /* wait for a stop or a continuation to take effect */
+
+struct signalling {
+    struct sp_mcp_run *run;
+    int id, number;
+    bool kills; /* in the end */
+    bool has_killed;
+    uint64_t kill_ms, until_ms;
+    struct sp_timer tick;
+};
+
+static void free_signalling(struct sp_mcp_run *r)
+{
+    struct signalling *x = r->data;
+
+    sp_loop_cancel(loop_of(r), &x->tick);
+    free(x);
+}
+
+static bool add_exit(struct sp_buf *text, struct sp_buf *json, const struct sp_manager_view *v)
+{
+    const char *reason = sp_mcp_end_reason_name(v->end_reason);
+    char room[16];
+
+    if (!v->has_exited)
+        return true;
+    if (!sp_buf_printf(text, "Process exited with code %d\n", v->exit_code) ||
+        !sp_buf_printf(json, ",\"exit_code\":%d", v->exit_code))
+        return false;
+    if (v->signal > 0 &&
+        !sp_buf_printf(json, ",\"signal\":\"%s\"", sp_mcp_signal_name(v->signal, room)))
+        return false;
+    return reason == NULL || sp_buf_printf(json, ",\"end_reason\":\"%s\"", reason);
+}
+
+static void tell_signalled(struct sp_mcp_run *r, const struct sp_look *found)
+{
+    const struct signalling *x = r->data;
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf json = {0};
+    struct sp_manager_view v = {0};
+    /* A session that is forgotten meanwhile has ended; no more is known about it. */
+    const bool is_known = sp_manager_view(r->caller->manager, x->id, &v);
+    const char *state =
+        is_known ? sp_mcp_state_name(v.has_exited, v.is_output_held, found) : "exited";
+
+    if (sp_buf_printf(&text, "State: %s\n", state) &&
+        sp_buf_printf(&json, "{\"state\":\"%s\"", state) &&
+        (!is_known || add_exit(&text, &json, &v)) && sp_buf_add(&json, "}", 1))
+        sp_mcp_tool_done(r, &text, &json);
+    else
+        sp_mcp_tool_no_memory(r);
+}
+
+static void on_signalled_inspected(void *user, const struct sp_look *found)
+{
+    struct sp_mcp_run *r = user;
+
+    r->inspection = NULL;
+    tell_signalled(r, found);
+}
+
+static void finish_signalling(struct sp_mcp_run *r)
+{
+    const struct signalling *x = r->data;
+    struct sp_manager_view v;
+
+    if (sp_manager_view(r->caller->manager, x->id, &v) && is_inspectable(&v))
+        r->inspection =
+            sp_mcp_inspect(r->caller, x->id, SP_MCP_INSPECT_MS, on_signalled_inspected, r);
+    if (r->inspection == NULL)
+        tell_signalled(r, NULL);
+}
+
+static void on_tick(struct sp_timer *t)
+{
+    struct signalling *x = SP_CONTAINER(t, struct signalling, tick);
+    struct sp_manager *m = x->run->caller->manager;
+    const uint64_t now = sp_loop_now(loop_of(x->run));
+    struct sp_manager_view v;
+
+    if (!sp_manager_view(m, x->id, &v) || v.has_exited || now >= x->until_ms) {
+        finish_signalling(x->run);
+        return;
+    }
+    if (x->kills && !x->has_killed && now >= x->kill_ms) {
+        x->has_killed = true;
+        sp_manager_terminate(m, x->id, NULL, NULL);
+    }
+    if (!sp_loop_timer(loop_of(x->run), &x->tick, now + TICK_MS, on_tick))
+        finish_signalling(x->run);
+}
+
+static void tell_ended(struct sp_deferred *d)
+{
+    finish_signalling(SP_CONTAINER(d, struct sp_mcp_run, deferred));
+}
+
+/* TERM, SIGTERM, term. 0: no such signal. */
+static int read_signal(struct sp_str name)
+{
+    if (name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG")))
+        name = (struct sp_str){name.p + 3, name.n - 3};
+    for (int i = 1; i < SIGRTMIN; i++) {
+        const char *known = sigabbrev_np(i);
+
+        if (known != NULL && sp_str_eq_nocase(name, sp_str_of(known)))
+            return i;
+    }
+    return 0;
+}
+
+static uint64_t signal_wait_ms(int number, bool kills)
+{
+    if (number == SIGSTOP || number == SIGTSTP || number == SIGCONT || number == SIGWINCH)
+        return STOP_MS;
+    return kills ? KILL_MS : SIGNAL_MS;
+}
+
+int sp_mcp_tool_signal(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+{
+    struct sp_manager *m = r->caller->manager;
+    struct sp_str name = {0};
+    int id = 0;
+    const struct sp_slot slots[] = {
+        {.name = "session_id", .type = SP_SLOT_I32, .to = &id, .is_needed = true},
+        {.name = "signal", .type = SP_SLOT_STRING, .to = &name},
+    };
+    struct sp_manager_view v;
+
+    (void)arguments;
+    if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    const int number = name.p == NULL ? SIGTERM : read_signal(name);
+    if (number == 0)
+        return sp_mcp_tool_refuse(
+            r, e,
+            "signal_session failed: there is no signal `%.*s`; names are TERM, "
+            "INT, HUP, KILL, USR1 and so on",
+            (int)(name.n > 40 ? 40 : name.n), name.p);
+    if (!sp_manager_view(m, id, &v))
+        return sp_mcp_tool_refuse(
+            r, e, "signal_session failed: Unknown process id %d. " SP_MCP_UNKNOWN_HINT, id);
+    struct signalling *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "send a signal");
+    *x = (struct signalling){
+        .run = r, .id = id, .number = number, .kills = name.p == NULL || number == SIGKILL};
+    r->data = x;
+    r->free_data = free_signalling;
+    r->session_id = id;
+    if (v.has_exited) {
+        sp_loop_defer(loop_of(r), &r->deferred, tell_ended);
+        return 0;
+    }
+    const uint64_t now = sp_loop_now(loop_of(r));
+    x->kill_ms = now + GRACE_MS;
+    x->until_ms = now + signal_wait_ms(number, x->kills);
+    if (!sp_loop_timer(loop_of(r), &x->tick, now + TICK_MS, on_tick))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "send a signal");
+    if (number == SIGKILL) {
+        x->has_killed = true;
+        sp_manager_terminate(m, id, NULL, NULL);
+    } else {
+        sp_manager_signal(m, id, number, NULL, NULL);
+        if (x->kills) /* a stopped process handles TERM only after CONT */
+            sp_manager_signal(m, id, SIGCONT, NULL, NULL);
+    }
     return 0;
 }
 
 /* ---- resize_session ---- */
 
-#define RESIZE_MS 2000 /* then nobody knows whether it was done */
+#define RESIZE_MS 2000 /* after that the result is unknown, which is reported as a failure */
 
 /* Lives until the run is gone and the manager has answered. */
 struct resizing {
@@ -203,7 +517,7 @@ static void free_resizing(struct sp_mcp_run *r)
 {
     struct resizing *x = r->data;
 
-    sp_loop_cancel(sp_mcp_run_options(r)->loop, &x->deadline);
+    sp_loop_cancel(loop_of(r), &x->deadline);
     x->run = NULL;
     if (!x->is_awaited)
         free(x);
@@ -219,28 +533,27 @@ static void tell_resized(struct sp_mcp_run *r)
                         "resize_session failed: the terminal of session %d could not be resized; "
                         "it may just have ended (list_sessions)",
                         x->id);
-        return;
-    }
-    if (!sp_buf_printf(&text, "The terminal of session %d has %u rows and %u columns.", x->id,
-                       x->rows, x->cols)) {
+    } else if (!sp_buf_printf(&text, "The terminal of session %d has %u rows and %u columns.",
+                              x->id, x->rows, x->cols)) {
         sp_mcp_tool_no_memory(r);
-        return;
+    } else {
+        const struct sp_mcp_result result = {.text = sp_buf_str(&text)};
+
+        sp_mcp_run_done(r, &result);
     }
-    const struct sp_mcp_result result = {.text = sp_mcp_view(&text)};
-    sp_mcp_run_done(r, &result);
 }
 
-static void on_deadline(struct sp_timer *t)
+static void on_resize_deadline(struct sp_timer *t)
 {
     tell_resized(SP_CONTAINER(t, struct resizing, deadline)->run);
 }
 
-static void tell_soon(struct sp_deferred *d)
+static void tell_resized_now(struct sp_deferred *d)
 {
     tell_resized(SP_CONTAINER(d, struct sp_mcp_run, deferred));
 }
 
-/* Perhaps from within the question, for want of memory: the loop tells it. */
+/* Out of memory, the manager calls this from within sp_manager_resize: report it from the loop. */
 static void on_resized(void *user, bool was_done)
 {
     struct resizing *x = user;
@@ -250,35 +563,31 @@ static void on_resized(void *user, bool was_done)
     if (x->run == NULL)
         free(x);
     else
-        sp_loop_defer(sp_mcp_run_options(x->run)->loop, &x->run->deferred, tell_soon);
-}
-
-static int check(const struct sp_mcp_run *r, int id, char why[160])
-{
-    struct sp_manager_view v;
-
-    if (!sp_manager_view(r->caller->manager, id, &v))
-        return snprintf(why, 160, "Unknown process id %d", id);
-    if (!v.is_tty)
-        return snprintf(why, 160, "session %d has no terminal; start it with tty=true", id);
-    return v.has_exited ? snprintf(why, 160, "session %d has ended", id) : 0;
+        sp_loop_defer(loop_of(x->run), &x->run->deferred, tell_resized_now);
 }
 
 int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
-    auto_arguments struct sp_arguments a = {0};
     struct resizing asked = {.run = r};
     const struct sp_slot slots[] = {
         {.name = "session_id", .type = SP_SLOT_I32, .to = &asked.id, .is_needed = true},
         {.name = "rows", .type = SP_SLOT_U16, .to = &asked.rows, .is_needed = true},
         {.name = "cols", .type = SP_SLOT_U16, .to = &asked.cols, .is_needed = true},
     };
-    const struct sp_slots all = {.items = slots, .count = sizeof slots / sizeof slots[0]};
-    char why[160];
+    struct sp_manager_view v;
+    char why[160] = "";
 
-    if (sp_mcp_tool_read_arguments(&a, arguments, all, e) < 0)
-        return sp_mcp_tool_refuse_arguments(r, e);
-    if (check(r, asked.id, why) != 0)
+    (void)arguments;
+    if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    if (!sp_manager_view(r->caller->manager, asked.id, &v))
+        (void)snprintf(why, sizeof why, "Unknown process id %d", asked.id);
+    else if (!v.is_tty)
+        (void)snprintf(why, sizeof why, "session %d has no terminal; start it with tty=true",
+                       asked.id);
+    else if (v.has_exited)
+        (void)snprintf(why, sizeof why, "session %d has ended", asked.id);
+    if (why[0] != 0)
         return sp_mcp_tool_refuse(r, e, "resize_session failed: %s. " SP_MCP_UNKNOWN_HINT, why);
     struct resizing *x = malloc(sizeof *x);
     if (x == NULL)
@@ -287,8 +596,8 @@ int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
     r->data = x;
     r->free_data = free_resizing;
     r->session_id = x->id;
-    struct sp_loop *loop = sp_mcp_run_options(r)->loop;
-    if (!sp_loop_timer(loop, &x->deadline, sp_loop_now(loop) + RESIZE_MS, on_deadline))
+    if (!sp_loop_timer(loop_of(r), &x->deadline, sp_loop_now(loop_of(r)) + RESIZE_MS,
+                       on_resize_deadline))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "resize a terminal");
     x->is_awaited = true;
     sp_manager_resize(r->caller->manager, x->id, x->rows, x->cols, on_resized, x);

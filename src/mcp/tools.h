@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tools: exec_command and write_stdin as a model sees them (unified-exec.md 3): arguments are JSON,
- * replies are text or JSON, and each tool has a schema. And, if they are on, the old unified_exec
- * and request_permissions (approvals.md 9.3).
+ * tools: exec_command and write_stdin as codex offers them to models: arguments are JSON, replies
+ * text or JSON, and each tool has a schema. If switched on, also request_permissions and the older
+ * unified_exec. The C library offers these; MCP has its own, larger set (tool.h).
  */
 #ifndef SP_MCP_TOOLS_H
 #define SP_MCP_TOOLS_H
@@ -15,21 +15,21 @@ struct sp_tools_options {
     bool has_several_environments;   /* `environment_id` is in the schema */
     bool has_additional_permissions; /* the feature exec_permission_approvals */
     bool has_no_timeout;             /* the feature write_stdin_no_timeout */
-    bool has_unified_exec;           /* the old tool is there too */
+    bool has_unified_exec;           /* the older tool is offered, too */
 };
 
-/* What the caller is told. Borrowed for the call. */
+/* Borrowed for the call of sp_tool_fn. */
 struct sp_tool_reply {
-    bool has_failed;             /* the failure flag */
-    struct sp_str text;          /* what a model reads */
-    struct sp_str structured;    /* a JSON object (3.6); empty with a failure */
+    bool has_failed;
+    struct sp_str text;          /* for the model */
+    struct sp_str structured;    /* a JSON object; empty if has_failed */
     const struct sp_reply *from; /* NULL: the arguments were refused */
 };
 typedef void sp_tool_fn(void *user, const struct sp_tool_reply *r);
 
 /*
  * Calls a tool by name; `arguments` is the model's JSON text. fn is called once, from the loop.
- * SP_E_NO_METHOD: no such tool (or it is off); else as sp_manager_exec.
+ * SP_E_NO_METHOD: no such tool, or it is switched off; else as sp_manager_exec.
  */
 int sp_tools_call(struct sp_manager *m, const struct sp_tools_options *o, struct sp_str tool,
                   struct sp_str call_id, struct sp_str turn_id, struct sp_str arguments,
@@ -38,7 +38,7 @@ int sp_tools_call(struct sp_manager *m, const struct sp_tools_options *o, struct
 /* Appends a JSON array of the tools: name, description, strict, parameters, output schema. */
 bool sp_tools_add_schemas(struct sp_buf *out, const struct sp_tools_options *o);
 
-/* Appends one event as a JSON object (6.1). false: no room. */
+/* Appends one event as a JSON object. false: out of memory, and nothing was appended. */
 bool sp_tools_add_event(struct sp_buf *out, const struct sp_exec_event *e);
 
 #endif

@@ -7,7 +7,6 @@
 #include "base/utf8.h"
 #include "fuzz.h"
 #include "mcp/arguments.h"
-#include "mcp/reply.h"
 
 static void check_refusal(int r, const struct sp_err *e)
 {

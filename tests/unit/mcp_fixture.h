@@ -167,6 +167,8 @@ static inline int set_up(void **state)
     options = (struct sp_mcp_options){.manager = &manager_options, .instructions = "be \"kind\""};
     caller = (struct sp_mcp_caller){.mcp = NULL};
     other_caller = (struct sp_mcp_caller){.mcp = NULL};
+    sp_list_init(&caller.peers);
+    sp_list_init(&other_caller.peers);
     has_approver = is_run_limit = is_out_full = has_no_timers = false;
     cancelled_count = 0;
     terminated = 0;

@@ -12,7 +12,7 @@
 #include "base/auto.h"
 #include "mcp/mcp_run.h"
 #include "mcp/parking.h"
-#include "mcp/task_priv.h"
+#include "mcp/task.h"
 #include "mcp/tool.h"
 #include "test.h"
 
@@ -118,7 +118,7 @@ void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_abandon(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r);
 bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
-bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments);
+bool __wrap_sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments);
 const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
 void __wrap_sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
@@ -217,10 +217,10 @@ bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out)
     return sp_buf_add_str(out, sp_str_of(last_line));
 }
 
-bool __wrap_sp_mcp_run_is_to_completion(struct sp_str tool, struct sp_str arguments)
+bool __wrap_sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments)
 {
-    return sp_str_eq(tool, SP_STR("exec_command")) && arguments.n != 0 &&
-           memmem(arguments.p, arguments.n, "\"exit\":true", 11) != NULL;
+    return sp_str_eq(tool, SP_STR("exec_command")) &&
+           sp_json_get(arguments, 0, "until") != SP_JSON_NONE;
 }
 
 const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r)

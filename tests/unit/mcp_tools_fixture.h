@@ -222,11 +222,17 @@ static const struct sp_mcp_run_ops run_ops = {
 static inline int try_call(struct called *c, const char *tool, const char *arguments,
                            struct sp_err *e)
 {
-    const struct sp_mcp_run_ask ask = {
-        .tool = sp_str_of(tool), .arguments = sp_str_of(arguments), .repeats_output = true};
+    const struct sp_str text = arguments[0] == 0 ? SP_STR("{}") : sp_str_of(arguments);
+    auto_arguments struct sp_arguments parsed = {0};
+    const struct sp_mcp_run_ask ask = {.tool = sp_str_of(tool),
+                                       .arguments = sp_str_of(arguments),
+                                       .parsed = &parsed,
+                                       .repeats_output = true};
 
     *c = (struct called){.tool = tool};
-    const int r = sp_mcp_run_start(caller, &ask, &run_ops, c, &c->run, e);
+    int r = sp_arguments_parse(&parsed, text, e);
+    if (r == 0)
+        r = sp_mcp_run_start(caller, &ask, &run_ops, c, &c->run, e);
     assert_false(c->is_there);
     return r;
 }

@@ -5,7 +5,7 @@
 
 #include "cell/ring.h"
 #include "config/policy.h"
-#include "mcp/tool_priv.h"
+#include "mcp/tool_denial.h"
 #include "mcp_tools_fixture.h"
 
 static char directory[64];

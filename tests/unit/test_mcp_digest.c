@@ -3,21 +3,9 @@
 #include <stdio.h>
 
 #include "base/auto.h"
-#include "mcp/parking.h"
+#include "mcp_digest_fixture.h"
 #include "memory_fixture.h"
 #include "test.h"
-
-static struct sp_mcp_digest digest_of(const char *tool, const char *arguments)
-{
-    struct sp_mcp_digest d = {0};
-    struct sp_err e = {0};
-    char *copy = test_copy(sp_str_of(arguments));
-
-    if (sp_mcp_digest_of(sp_str_of(tool), (struct sp_str){copy, strlen(arguments)}, &d, &e) < 0)
-        fail_msg("%s: %s", arguments, e.msg);
-    free(copy);
-    return d;
-}
 
 static bool is_same_call(const char *a, const char *b)
 {
@@ -217,8 +205,8 @@ static void test_what_is_no_json_has_no_digest(void **state)
     struct sp_err e = {0};
 
     (void)state;
-    assert_int_equal(sp_mcp_digest_of(SP_STR("t"), SP_STR("{"), &d, &e), -SP_E_MALFORMED);
-    assert_int_equal(sp_mcp_digest_of(SP_STR("t"), SP_STR("{\"a\":1,\"a\":2}"), &d, &e),
+    assert_int_equal(parse_and_digest(SP_STR("t"), SP_STR("{"), &d, &e), -SP_E_MALFORMED);
+    assert_int_equal(parse_and_digest(SP_STR("t"), SP_STR("{\"a\":1,\"a\":2}"), &d, &e),
                      -SP_E_MALFORMED);
 }
 
@@ -236,7 +224,7 @@ static void test_without_memory_there_is_no_digest(void **state)
         struct sp_err e = {0};
 
         end_memory_at(n);
-        const int r = sp_mcp_digest_of(SP_STR("t"), sp_str_of(text), &d, &e);
+        const int r = parse_and_digest(SP_STR("t"), sp_str_of(text), &d, &e);
         has_ended = did_memory_end();
         assert_int_equal(r, has_ended ? -SP_E_SYSTEM : 0);
         if (r == 0)

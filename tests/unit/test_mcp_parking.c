@@ -2,6 +2,7 @@
 /* Tickets, and runs that wait for somebody to come back. */
 #include "mcp/mcp_priv.h"
 #include "mcp/parking.h"
+#include "mcp_digest_fixture.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"
 
@@ -41,18 +42,6 @@ static int begin_at_zero(void **state)
     return begin(state);
 }
 #define parking_test(f) cmocka_unit_test_setup_teardown(f, begin_at_zero, end)
-
-static struct sp_mcp_digest digest_of(const char *tool, const char *arguments)
-{
-    struct sp_mcp_digest d = {0};
-    struct sp_err e = {0};
-    char *copy = test_copy(sp_str_of(arguments));
-
-    if (sp_mcp_digest_of(sp_str_of(tool), (struct sp_str){copy, strlen(arguments)}, &d, &e) < 0)
-        fail_msg("%s: %s", arguments, e.msg);
-    free(copy);
-    return d;
-}
 
 /* ---- tickets ---- */
 
@@ -243,7 +232,7 @@ static void test_a_ticket_expires(void **state)
     until(waits_freed == 1);
     assert_null(sp_mcp_parked(caller, number));
     assert_null(sp_mcp_unpark(caller, number));
-    assert_null(caller->runs);
+    assert_true(sp_list_is_empty(&caller->runs));
 }
 
 static void test_there_is_no_ticket_to_what_is_not_parked(void **state)
@@ -335,7 +324,7 @@ static void test_what_ended_meanwhile_is_told_to_who_comes_back(void **state)
     assert_string_equal(back.text, "waited");
     assert_string_equal(back.note, "a note");
     assert_int_equal(waits_freed, 1);
-    assert_null(caller->runs);
+    assert_true(sp_list_is_empty(&caller->runs));
 }
 
 static void test_what_ended_meanwhile_goes_with_its_place(void **state)
@@ -346,7 +335,7 @@ static void test_what_ended_meanwhile_goes_with_its_place(void **state)
     (void)park(start(&w, "wait", "{\"now\":true}"), false);
     run_for(5);
     put_forward(SP_MCP_PARKED_MS + 1000);
-    until(caller->runs == NULL);
+    until(sp_list_is_empty(&caller->runs));
     assert_string_equal(w.story, "");
 }
 

@@ -20,7 +20,7 @@ static void test_a_call_begins_and_ends_with_its_result(void **state)
     assert_non_null(strstr(w.text, "\nhello\n"));
     assert_string_equal(w.structured, "{}");
     assert_string_equal(w.note, "");
-    assert_null(caller->runs);
+    assert_true(sp_list_is_empty(&caller->runs));
     assert_int_equal(caller->run_count, 0);
 }
 
@@ -32,7 +32,7 @@ static void test_a_tool_that_is_not_there_is_refused(void **state)
     (void)state;
     assert_int_equal(try_start(caller, &w, "nothing", "{}", &e), -SP_E_NO_METHOD);
     assert_string_equal(e.msg, "Unknown tool: nothing");
-    assert_null(caller->runs);
+    assert_true(sp_list_is_empty(&caller->runs));
 }
 
 static void test_too_many_calls_at_a_time_are_refused(void **state)
@@ -94,7 +94,7 @@ static void test_a_cancelled_call_is_not_heard_of_and_its_process_goes_on(void *
     struct sp_mcp_run *r = start(&w, "run", "{\"cmd\":\"sleep 600\",\"yield\":30000}");
     until(w.session_id != 0);
     sp_mcp_run_cancel(r);
-    until(caller->runs == NULL);
+    until(sp_list_is_empty(&caller->runs));
     assert_string_equal(w.story, "started ");
     assert_true(sp_manager_view(caller->manager, 1000, &v));
     assert_false(v.has_exited);
@@ -195,7 +195,7 @@ static void test_what_a_call_is_doing(void **state)
     decide(r, SP_DECISION_APPROVED);
     until(is_described(r, "three"));
     sp_mcp_run_cancel(r);
-    until(caller->runs == NULL);
+    until(sp_list_is_empty(&caller->runs));
 }
 
 static void test_a_silent_command_is_described_by_its_state(void **state)
@@ -233,12 +233,10 @@ static void test_a_long_or_hostile_line_is_cut_and_escaped(void **state)
 
 static bool is_to_completion(const char *tool, const char *arguments)
 {
-    char *copy = test_copy(sp_str_of(arguments));
-    const bool is_it =
-        sp_mcp_run_is_to_completion(sp_str_of(tool), (struct sp_str){copy, strlen(arguments)});
+    auto_arguments struct sp_arguments a = {0};
 
-    free(copy);
-    return is_it;
+    return sp_arguments_parse(&a, sp_str_of(arguments), NULL) == 0 &&
+           sp_mcp_is_to_completion(sp_str_of(tool), &a.json);
 }
 
 static void test_which_calls_ask_to_run_to_completion(void **state)

@@ -129,7 +129,7 @@ static void test_what_is_cancelled_with_its_question_never_starts(void **state)
     struct sp_mcp_run *r = start_asking(&w, arguments);
     sp_mcp_run_cancel(r);
     decide(r, SP_DECISION_APPROVED);
-    until(caller->runs == NULL);
+    until(sp_list_is_empty(&caller->runs));
     run_for(200);
     assert_string_equal(w.story, "question ");
     assert_int_equal(stat(path, &st), 0);
@@ -384,7 +384,7 @@ static void test_the_approver_is_let_go_when_its_answer_is_not_needed(void **sta
     sp_mcp_run_ask_next(r, "it is deaf");
     sp_mcp_run_cancel(r);
     assert_int_equal(person.withdrawn, 1);
-    until(caller->runs == NULL);
+    until(sp_list_is_empty(&caller->runs));
     sp_mcp_run_ask_next(start_asking(&w, nice_true), "it is deaf");
     sp_mcp_free(mcp);
     mcp = NULL;

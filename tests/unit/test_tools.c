@@ -4,7 +4,6 @@
 
 #include "base/auto.h"
 #include "mcp/arguments.h"
-#include "mcp/number.h"
 #include "test.h"
 
 static const struct sp_tools_options plain = {.has_login = true};
