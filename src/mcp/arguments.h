@@ -43,21 +43,12 @@ int sp_arguments_exec_with(struct sp_arguments *a, const struct sp_tools_options
 int sp_arguments_write_with(struct sp_arguments *a, const struct sp_tools_options *o,
                             struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e);
 
-/* ---- `until`: what ends a wait ---- */
-
+/* `until`: the conditions that end a wait. */
 struct sp_mcp_until {
     struct sp_until items[SP_UNTIL_COUNT_MAX]; /* patterns point into the arguments */
     uint32_t count;
 };
-/* token SP_JSON_NONE: not given. SP_E_INVALID says what is wrong. */
-int sp_mcp_until_read(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
-                      struct sp_err *e);
 /* Whether exec_command runs to completion: `until` is exactly {"exit":true}, no yield_time_ms. */
 bool sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments);
-
-/* ---- `keys` ---- */
-
-/* Appends what an xterm sends for each key; the token is a string of names or an array of them. */
-int sp_mcp_keys_add(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_err *e);
 
 #endif

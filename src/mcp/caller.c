@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * caller: the server and its callers. A caller is made when it is first asked for and stays while
- * it is held, and for detached_ttl_ms after that. Each has a manager of its own, so session ids of
- * one mean nothing to another.
+ * caller: the server and its callers.
+ *
+ *   made on first use --> held <--> detached (timer) --detached_ttl_ms--> ended
+ *
+ * A caller counts references: one for each connection and each HTTP session in use. Each has a
+ * manager of its own, so session ids of one mean nothing to another. When a caller ends, all its
+ * processes end; HTTP sessions that are bound to it are told through a watch and continue with a
+ * new caller of the same identity.
  */
 #include "mcp/caller.h"
 
@@ -13,6 +18,7 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
+#include "base/log.h"
 #include "engine/ids.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/memory.h"
@@ -111,8 +117,7 @@ bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fi
     if (fingerprint.n != 0)
         memcpy(copy, fingerprint.p, fingerprint.n);
     copy[fingerprint.n] = 0;
-    sp_list_each(i, &m->callers)
-    {
+    sp_list_each(i, &m->callers) {
         if (set_rules_of(caller_of(i), rules, fingerprint))
             continue;
         for (struct sp_list *b = i->prev; b != &m->callers; b = b->prev) /* undo the ones before */
@@ -130,6 +135,120 @@ bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fi
     return true;
 }
 
+/* ---- sessions that ended while no call waited for them ---- */
+
+static void forget_ended(struct sp_mcp_caller *c, uint32_t i)
+{
+    c->ended_count--;
+    memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
+}
+
+static void add_ended(struct sp_mcp_caller *c, int session_id)
+{
+    if (c->ended_count == SP_MCP_ENDED_MAX)
+        forget_ended(c, 0);
+    c->ended[c->ended_count++] = (struct sp_mcp_ended){.session_id = session_id};
+}
+
+bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id)
+{
+    for (uint32_t i = 0; i < c->ended_count; i++)
+        if (c->ended[i].session_id == session_id) {
+            forget_ended(c, i);
+            return true;
+        }
+    return false;
+}
+
+static bool add_ended_line(struct sp_buf *out, const struct sp_manager_view *v)
+{
+    struct sp_str command = v->command;
+
+    if (command.n > COMMAND_MAX)
+        command.n = COMMAND_MAX;
+    return (out->len == 0 || sp_buf_add(out, "\n", 1)) &&
+           sp_buf_printf(out, "Session %d has ended with code %d: ", v->process_id, v->exit_code) &&
+           sp_question_add_visible(out, command, false) &&
+           (command.n == v->command.n || sp_buf_add_str(out, SP_STR(" ...")));
+}
+
+bool sp_mcp_ended_add_note(struct sp_mcp_caller *c, int told, struct sp_buf *out)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < c->ended_count; i++) {
+        struct sp_mcp_ended *e = &c->ended[i];
+        struct sp_manager_view v;
+
+        if (!e->is_noted && e->session_id != told &&
+            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_answered)
+            ok = add_ended_line(out, &v);
+        e->is_noted = true;
+    }
+    return ok;
+}
+
+/* ---- events of the manager ---- */
+
+static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : sp_mcp_run_of_call(c, e->call_id);
+    struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
+    const size_t before = to->len;
+
+    if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
+        to->len = before;
+        sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
+    }
+}
+
+static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_mcp_run *r = sp_mcp_run_of_call(c, e->call_id);
+
+    if (r == NULL)
+        return;
+    r->session_id = e->process_id;
+    if (e->process_id != 0)
+        sp_mcp_log(c, e->process_id, false);
+    if (r->begun != NULL)
+        r->begun(r);
+    if (r->ops != NULL && r->ops->started != NULL)
+        r->ops->started(r->user, r->session_id);
+}
+
+static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (e->process_id == 0)
+        return;
+    sp_mcp_log(c, e->process_id, true);
+    sp_list_each(i, &c->runs) {
+        const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
+
+        if (r->session_id == e->process_id && !r->is_cancelled)
+            return; /* a call waits for the process and reports its end */
+    }
+    /* A process that a call or its cancellation terminated is no news. */
+    if (sp_manager_view(c->manager, e->process_id, &v) && v.end_reason != SP_END_TERMINATED)
+        add_ended(c, e->process_id);
+}
+
+static void on_event(void *user, const struct sp_exec_event *e)
+{
+    if (e->type == SP_EVENT_BEGIN)
+        on_begin(user, e);
+    else if (e->type == SP_EVENT_END)
+        on_end(user, e);
+    else if (e->type == SP_EVENT_WARNING)
+        on_warning(user, e);
+    else if (e->type == SP_EVENT_NOTICE)
+        sp_mcp_log_notice(user, e->message);
+}
+
+const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};
+
 /* ---- one caller ---- */
 
 void sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c)
@@ -144,7 +263,7 @@ void sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *w)
     w->caller = NULL;
 }
 
-/* Not from within a callback of its manager. */
+/* Must not be called from within a callback of the manager. */
 static void end_caller(struct sp_mcp_caller *c)
 {
     struct sp_list *i;
@@ -158,10 +277,11 @@ static void end_caller(struct sp_mcp_caller *c)
     sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);
     sp_loop_undefer(c->mcp->options.loop, &c->ending);
     sp_loop_undefer(c->mcp->options.loop, &c->logging);
-    /* Order: nobody may wait for a run when the manager answers all of them as aborted. */
+    /* Order: no waiter is left when sp_manager_free answers all calls as aborted. */
     sp_mcp_tasks_free(c->tasks);
     sp_mcp_parking_free(c->parking);
-    sp_mcp_runs_cancel(c);
+    sp_list_each(r, &c->runs)
+        sp_mcp_run_cancel(SP_CONTAINER(r, struct sp_mcp_run, link));
     sp_manager_free(c->manager);
     sp_mcp_runs_free(c);
     sp_approver_free(c->approvers);
@@ -224,8 +344,7 @@ int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_c
 
     if (identity.n == 0 || identity.n > IDENTITY_MAX || sp_str_has_nul(identity))
         return sp_fail(e, SP_E_INVALID, 0, "a caller's identity has 1 to %d bytes", IDENTITY_MAX);
-    sp_list_each(i, &m->callers)
-    {
+    sp_list_each(i, &m->callers) {
         if (sp_str_eq(sp_str_of(caller_of(i)->identity), identity))
             c = caller_of(i);
     }
@@ -263,57 +382,4 @@ void sp_mcp_caller_release(struct sp_mcp_caller *c)
     /* Out of memory for the timer: end it now rather than never. */
     if (!sp_loop_timer(loop, &c->detached_timer, sp_loop_now(loop) + ttl_ms, on_detached))
         sp_loop_again(loop, &c->ending, on_ending);
-}
-
-/* ---- sessions that ended while no call waited for them ---- */
-
-static void forget_ended(struct sp_mcp_caller *c, uint32_t i)
-{
-    c->ended_count--;
-    memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
-}
-
-void sp_mcp_ended_add(struct sp_mcp_caller *c, int session_id)
-{
-    if (c->ended_count == SP_MCP_ENDED_MAX)
-        forget_ended(c, 0);
-    c->ended[c->ended_count++] = (struct sp_mcp_ended){.session_id = session_id};
-}
-
-bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id)
-{
-    for (uint32_t i = 0; i < c->ended_count; i++)
-        if (c->ended[i].session_id == session_id) {
-            forget_ended(c, i);
-            return true;
-        }
-    return false;
-}
-
-static bool add_ended_line(struct sp_buf *out, const struct sp_manager_view *v)
-{
-    struct sp_str command = v->command;
-
-    if (command.n > COMMAND_MAX)
-        command.n = COMMAND_MAX;
-    return (out->len == 0 || sp_buf_add(out, "\n", 1)) &&
-           sp_buf_printf(out, "Session %d has ended with code %d: ", v->process_id, v->exit_code) &&
-           sp_question_add_visible(out, command, false) &&
-           (command.n == v->command.n || sp_buf_add_str(out, SP_STR(" ...")));
-}
-
-bool sp_mcp_ended_add_note(struct sp_mcp_caller *c, int told, struct sp_buf *out)
-{
-    bool ok = true;
-
-    for (uint32_t i = 0; ok && i < c->ended_count; i++) {
-        struct sp_mcp_ended *e = &c->ended[i];
-        struct sp_manager_view v;
-
-        if (!e->is_noted && e->session_id != told &&
-            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_answered)
-            ok = add_ended_line(out, &v);
-        e->is_noted = true;
-    }
-    return ok;
 }

@@ -59,8 +59,6 @@ struct sp_mcp_caller {
 
 /* ---- sessions that ended while no call waited for them ---- */
 
-/* Remembers one; evicts the oldest of too many. */
-void sp_mcp_ended_add(struct sp_mcp_caller *c, int session_id);
 /* Whether it ended since the last list_sessions: true once. */
 bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id);
 /* Appends a line for each that no result has mentioned yet, except `told`, the session that this

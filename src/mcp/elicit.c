@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A question as a form with one field, and back. Hosts show as little as three short lines of a
- * message, so these have what matters: what a yes allows, of what, and why. The labels of the
- * choices say by themselves what they keep, and that there is no sandbox.
+ * elicit: a question as a form with one field, and back.
  *
- * Whatever in it comes from a command, a path or a model is escaped and has a bound of its own, so
- * that the whole stays below 8 KiB and no part can push another out. What had to be left out of the
- * command, the files or the places is counted, and then nothing is offered that is kept, or that
- * runs without a sandbox.
+ * Some hosts show only three short lines of the message, so the first three say what a yes allows,
+ * the command, and the reason. The labels of the choices repeat how long a yes lasts and that there
+ * is no sandbox.
+ *
+ * Text from commands, paths and models is escaped, and each part has its own limit, so that the
+ * message stays below 8 KiB and no part can push another one out. If a part of the command, the
+ * files or the paths had to be cut, the message says how much, and answers that last, or that run
+ * without a sandbox, are not offered.
  */
 #include "mcp/elicit.h"
 
 #include "base/auto.h"
 
-/* Bytes of the message, once they are escaped. */
-#define FIRST_MAX       160 /* of the command in its short line */
+/* Limits in bytes, after escaping. */
+#define FIRST_MAX       160 /* the command in its short line */
 #define COMMAND_MAX     3000
 #define CWD_MAX         600
 #define ENVIRONMENT_MAX 200
@@ -24,21 +26,21 @@
 #define PLACES_MAX      1200 /* all paths of a permission together */
 #define FILES_MAX       2400 /* all files of a patch together */
 #define DIFF_MAX        2400
-#define RULE_MAX        1000 /* a rule is shown as a whole, or not offered */
+#define RULE_MAX        1000 /* a longer rule is not offered */
 
-#define DIFF_READ_MAX 65536 /* so much is made of it before it is cut */
+#define DIFF_READ_MAX 65536 /* bytes of diffs produced before cutting */
 
 #define FREE "WITHOUT A SANDBOX"
 
-/* Where a message is written to. */
+/* A message under construction. */
 struct message {
     struct sp_buf *out;
-    bool is_cut; /* something was left out that a yes would be about */
+    bool is_cut; /* a part that the answer covers is not shown completely */
 };
 
-/* ---- text of others ---- */
+/* ---- untrusted text ---- */
 
-/* At most n bytes, cut between characters. */
+/* The first n bytes at most, cut between characters. */
 static struct sp_str beginning_of(struct sp_str text, size_t n)
 {
     if (n >= text.n)
@@ -48,8 +50,8 @@ static struct sp_str beginning_of(struct sp_str text, size_t n)
     return (struct sp_str){text.p, n};
 }
 
-/* Escaped, in at most so many bytes, with a line that counts what was left out. Escapes are longer
- * than what they stand for: less is kept until it fits. */
+/* Appends escaped text in at most max bytes, with a line that counts what was cut. Escaping makes
+ * text longer, so less is kept in each round until it fits. */
 static bool add_seen(struct message *m, struct sp_str text, size_t max, bool keeps_lines)
 {
     const size_t mark = m->out->len;
@@ -73,7 +75,7 @@ static bool add_line(struct message *m, const char *label, struct sp_str text, s
     return text.n == 0 || (sp_buf_printf(m->out, "\n%s: ", label) && add_seen(m, text, max, false));
 }
 
-/* The same of what no yes is about: it ends where its line would become too long. */
+/* The same for text that the answer does not cover: simply cut at its limit. */
 static bool add_note(struct message *m, const char *label, struct sp_str text, size_t max)
 {
     auto_buf struct sp_buf whole = {0};
@@ -127,7 +129,7 @@ static bool add_sandbox(struct message *m, const struct sp_approval_question *q)
            sp_buf_add_str(m->out, beginning_of(sp_buf_str(&name), PROFILE_MAX));
 }
 
-/* What a yes means. */
+/* The first line: what a yes allows. */
 static bool add_headline(struct message *m, const struct sp_approval_question *q)
 {
     switch (q->kind) {
@@ -166,7 +168,7 @@ static struct sp_str name_of(const struct sp_entry *entry)
     return sp_str_of(entry->text != NULL ? entry->text : places[entry->place]);
 }
 
-/* What commands get besides. The network comes first: it is never what is left out. */
+/* The additional permissions. The network comes first, so that it is never cut. */
 static bool add_places(struct message *m, const struct sp_grant *g)
 {
     static const char *const labels[] = {[SP_ACCESS_DENY] = "not allowed",
@@ -215,7 +217,7 @@ static bool add_diffs(struct message *m, const struct sp_patch_changes *changes)
     return sp_buf_printf(m->out, "\nNOT SHOWN: what changes in %u more files", changes->count - i);
 }
 
-/* Every file first: what is in them may be cut. */
+/* All file names before the diffs, which may be cut. */
 static bool add_changes(struct message *m, const struct sp_patch_changes *changes)
 {
     const size_t mark = m->out->len;
@@ -233,7 +235,7 @@ static bool add_changes(struct message *m, const struct sp_patch_changes *change
     return ok && add_diffs(m, changes);
 }
 
-/* The command in one short line; one that is longer follows as a whole, further down. */
+/* The command in one short line; a longer one is repeated in full further down. */
 static bool add_command(struct message *m, struct sp_str command)
 {
     auto_buf struct sp_buf whole = {0};
@@ -256,7 +258,7 @@ static bool add_whole_command(struct message *m, struct sp_str command)
     return whole.len <= FIRST_MAX || add_line(m, "whole command", command, COMMAND_MAX);
 }
 
-/* What is offered besides yes for once, and what comes of it. */
+/* The rule that can be accepted, and what it allows. */
 static bool add_rule(struct message *m, const struct sp_approval_question *q)
 {
     if (!offers_rule(q) || m->is_cut)
@@ -269,7 +271,7 @@ static bool add_rule(struct message *m, const struct sp_approval_question *q)
                          sp_judge_may_run_free(q->profile) ? " and " FREE : "");
 }
 
-/* Three short lines first: what a yes means, the command, the reason. */
+/* The first three lines: what a yes allows, the command, the reason. */
 static bool add_beginning(struct message *m, const struct sp_approval_question *q)
 {
     const bool is_network = q->kind == SP_QUESTION_NETWORK;
@@ -312,12 +314,12 @@ enum choice { ONCE, SESSION, RULE, DENY, CHOICE_MAX };
 static const char *const names[CHOICE_MAX] = {
     [ONCE] = "once", [SESSION] = "session", [RULE] = "rule", [DENY] = "deny"};
 
-/* What is offered, found out once: both lists of a form have the same. */
+/* The choices that are offered. */
 struct offered {
     bool is_there[CHOICE_MAX];
 };
 
-/* A permission for the turn is for no turn if there is none. */
+/* Without a turn id, permissions cannot be granted for the turn (ONCE). */
 static struct offered find_offered(const struct sp_approval_question *q, bool is_cut)
 {
     const bool has_turn = q->kind != SP_QUESTION_PERMISSIONS || q->turn_id.n != 0;
@@ -362,7 +364,7 @@ static bool add_title(struct sp_buf *out, const struct sp_approval_question *q, 
 
 /* ---- the form ---- */
 
-/* Before 2025-11-25 a choice had its titles beside it. DENY is always there, and the last. */
+/* Before 2025-11-25, titles are a separate list. DENY is always offered, and last. */
 static bool add_choices_of_old(struct sp_buf *out, const struct sp_approval_question *q,
                                const struct offered *o)
 {
@@ -430,7 +432,7 @@ static bool read_choice(struct sp_str word, const struct sp_approval_question *q
     struct message m = {.out = &message};
 
     if (!add_message(&m, q))
-        m.is_cut = true; /* no memory to find out */
+        m.is_cut = true; /* out of memory: assume the worst */
     const struct offered o = find_offered(q, m.is_cut);
     for (enum choice c = ONCE; c < CHOICE_MAX; c++)
         if (sp_str_eq(word, sp_str_of(names[c]))) {
@@ -459,7 +461,7 @@ static struct sp_decision decision_of(enum choice c, const struct sp_approval_qu
     return (struct sp_decision){.kind = SP_DECISION_DENIED};
 }
 
-static struct sp_decision no_answer(struct sp_str why)
+static struct sp_decision unanswered(struct sp_str why)
 {
     return (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = why};
 }
@@ -471,12 +473,12 @@ bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_appr
     enum choice c = DENY;
 
     if (sp_str_eq(action, SP_STR("decline"))) {
-        *ret = is_too_quick ? no_answer(SP_STR("it declined faster than a person reads"))
+        *ret = is_too_quick ? unanswered(SP_STR("it declined faster than a person reads"))
                             : (struct sp_decision){.kind = SP_DECISION_DENIED};
         return true;
     }
     if (sp_str_eq(action, SP_STR("cancel"))) {
-        *ret = no_answer(SP_STR("it cancelled the question"));
+        *ret = unanswered(SP_STR("it cancelled the question"));
         return true;
     }
     if (!sp_str_eq(action, SP_STR("accept")) ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * elicit: a question as a form that a host shows, and what its answer means (mcp-and-acp.md 2.7).
+ * elicit: an approval question as a form that a host shows, and the meaning of its answer.
  */
 #ifndef SP_MCP_ELICIT_H
 #define SP_MCP_ELICIT_H
@@ -9,14 +9,14 @@
 #include "base/json.h"
 
 /* Appends the params of `elicitation/create`: message and requestedSchema. with_mode: "mode":"form"
- * (since 2025-11-25). What is shown of the command is escaped (7.6). false: no room. */
+ * (since 2025-11-25). The command is shown escaped. false: out of memory. */
 bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_approval_question *q, bool with_mode);
 
 /*
- * Reads {action, content} (any token; SP_JSON_NONE: there is none). false: that is no answer: ask
- * again. The amendment is the question's own.
+ * Reads {action, content} from any token, or SP_JSON_NONE. false: not a valid answer; ask again. An
+ * amendment in *ret is the question's own.
  *
- * SP_DECISION_FAILED: no person answered. Hosts that run without a person say `cancel`, or
+ * SP_DECISION_FAILED: no person answered. Hosts that run without a person answer `cancel`, or
  * `decline` at once (is_too_quick).
  */
 bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_approval_question *q,

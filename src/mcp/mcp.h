@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp: the engine behind the Model Context Protocol (mcp-and-acp.md).
+ * mcp: the engine as a server of the Model Context Protocol.
  *
- *   lines.c, http*.c   where messages come from and go to
- *   message, peer*     the protocol: both eras, their methods, their envelopes
- *   caller, run*       who asks, and one call of a tool from its beginning to its result; questions
- *   tool_*             the tools, over the engine
+ *   lines, mcp_http*            transports: stdio, unix socket, HTTP
+ *   mcp_message, peer*, task    the protocol: both eras, their methods, their envelopes
+ *   mcp_call, elicit, parking   one tools/call and its questions
+ *   caller, mcp_run, memory     who calls, and one call of a tool from its start to its result
+ *   tool*, arguments, slots     the tools, over the engine
  *
- * A caller is whoever was authenticated: a pipe, a user id, a token. Sessions, and everything else
- * that outlives a message, belong to a caller and cannot be named by another. Nothing is remembered
- * about a modern client beyond that.
+ * A caller is an authenticated client: a pipe, a user id, a token. Sessions, and everything else
+ * that outlives a message, belong to one caller and are invisible to others. Nothing else is
+ * remembered about a modern client.
  */
 #ifndef SP_MCP_MCP_H
 #define SP_MCP_MCP_H
@@ -26,47 +27,47 @@ struct sp_mcp_caller;
 #define SP_MCP_MODERN        "2026-07-28"
 #define SP_MCP_LEGACY_NEWEST "2025-11-25"
 #define SP_MCP_CALLERS_MAX   64
-#define SP_MCP_PATIENCE_MS   50000 /* a call without a progress token is open no longer */
+#define SP_MCP_PATIENCE_MS   50000 /* a call without a progress token is answered by then */
 #define SP_MCP_PROGRESS_MS   15000 /* between two progress messages */
 
-/* Whether structured results repeat the output that their text has. */
+/* Whether structured results repeat the output of the text. */
 enum sp_mcp_structured_output {
-    SP_MCP_OUTPUT_AUTO, /* by the name of the host (host.h) */
+    SP_MCP_OUTPUT_AUTO, /* by the name of the host */
     SP_MCP_OUTPUT_ALWAYS,
     SP_MCP_OUTPUT_NEVER,
 };
 
 struct sp_mcp_options {
     struct sp_loop *loop;
-    /* Of every caller's manager; ops, user, remembers_ended and the like are set here. What it
-     * points to outlives the server. */
+    /* For every caller's manager, which gets its own ops, user, approver and ids. What it points to
+     * outlives the server. */
     const struct sp_manager_options *manager;
     struct sp_tools_options tools;
-    /* Who answers, the host (`client`) among them; NULL: the host alone. */
+    /* Who answers questions, the host (`client`) among them; NULL: the host alone. */
     struct sp_approvers *approvers;
-    struct sp_fixed_places fixed; /* as for sp_survey_make: explain_denial needs them */
-    const char *cwd;              /* where commands run; NULL: the server's own, elsewhere */
-    const char *instructions;     /* for models */
-    const char *instructions_without_asking; /* for those whose host cannot ask a person */
+    struct sp_fixed_places fixed;            /* for explain_denial, as for sp_survey_make */
+    const char *cwd;                         /* where commands run; NULL: the executor's */
+    const char *instructions;                /* for models */
+    const char *instructions_without_asking; /* if the host cannot ask a person */
     bool is_remote;                          /* commands run elsewhere */
     bool keeps_cancelled; /* a cancelled exec_command leaves its process running */
     enum sp_mcp_structured_output structured_output;
-    uint64_t detached_ttl_ms; /* a caller without a connection for so long ends; 0: never */
+    uint64_t detached_ttl_ms; /* a caller without a connection ends after this; 0: never */
 };
 
 /* Strings are copied. */
 int sp_mcp_new(const struct sp_mcp_options *o, struct sp_mcp **ret, struct sp_err *e);
-/* Every process ends. No peer is left. NULL is fine. */
+/* Ends every process. All peers have been freed. NULL is fine. */
 void sp_mcp_free(struct sp_mcp *m);
 const struct sp_mcp_options *sp_mcp_options(const struct sp_mcp *m);
 
-/* New rules, for every caller. false: no memory, all is as before. */
+/* Replaces the rules of all callers. false: out of memory, nothing changed. */
 bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fingerprint);
 
 /*
- * The caller of this identity ("stdio", "uid 1000", "token 2"), made when it is first asked for,
- * and held until it is released. One that nobody holds ends, with its processes, after
- * detached_ttl_ms. SP_E_LIMIT: there are too many.
+ * Takes a reference to the caller with this identity ("stdio", "uid 1000", "token 2"), which is
+ * made on first use. Without references it ends, with its processes, after detached_ttl_ms.
+ * SP_E_LIMIT: too many callers.
  */
 int sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
                        struct sp_err *e);

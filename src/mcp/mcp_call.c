@@ -49,7 +49,7 @@ static void forget_asked(struct sp_mcp_peer *p, struct sp_mcp_asked *a);
 
 static struct sp_loop *loop_of(const struct sp_mcp_call *c)
 {
-    return sp_mcp_peer_loop(c->request.peer);
+    return sp_mcp_options(c->request.peer->mcp)->loop;
 }
 
 static struct sp_mcp_asked *asked_by(const struct sp_mcp_call *c)

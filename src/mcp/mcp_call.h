@@ -21,7 +21,7 @@ struct sp_mcp_call {
     char token[SP_MCP_ID_MAX];
 };
 
-/* Answers and frees the call, whose run has been taken over. */
+/* Answers and frees the call. Its run must have been taken out. */
 void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str members);
 
 /* `{"approve_N":{"method":"elicitation/create","params":...}}` */

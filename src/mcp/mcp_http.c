@@ -6,6 +6,10 @@
  * legacy request uses the peer of its session, named by an id that cannot be guessed and that only
  * its own token may use. An unused session does not hold its caller: the caller may end meanwhile,
  * and the session continues with a new one.
+ *
+ * Limits: at most `max` connections are served. A new one above that evicts the oldest connection
+ * that has not shown a token yet; if there is none it is answered with 503, and above `max` plus
+ * SPARE it is closed without an answer. So clients without a token cannot lock out the others.
  */
 #include "mcp/mcp_http.h"
 
@@ -19,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/base64.h"
 #include "base/sha.h"
 #include "mcp/mcp_http_priv.h"
 
@@ -26,6 +31,8 @@
 #define ACCEPT_AGAIN_MS  100U /* back-off when descriptors or memory run out */
 #define NOTSENT_LOW      (128 << 10)
 #define SPARE            64U /* connections above the limit that get a 503; more are closed */
+#define ENCODED_BEGIN    "=?base64?" /* of an Mcp-Name that is not plain ASCII */
+#define ENCODED_END      "?="
 #define SCHEME           "http://"
 #define INVALID_REQUEST  (-32600)
 #define INTERNAL_ERROR   (-32603)
@@ -336,12 +343,45 @@ static bool find_peer(struct sp_mcp_conn *c, const struct sp_mcp_message *m, str
     return c->session != NULL;
 }
 
+/* Mcp-Name may be written as =?base64?...?=. */
+static bool decode_name(struct sp_buf *to, struct sp_str *name)
+{
+    const size_t around = sizeof ENCODED_BEGIN - 1 + sizeof ENCODED_END - 1;
+    size_t n = 0;
+
+    if (name->n < around || memcmp(name->p, ENCODED_BEGIN, sizeof ENCODED_BEGIN - 1) != 0 ||
+        memcmp(name->p + name->n - 2, ENCODED_END, sizeof ENCODED_END - 1) != 0)
+        return true; /* not encoded */
+    const struct sp_str text = {name->p + sizeof ENCODED_BEGIN - 1, name->n - around};
+    char *room = sp_buf_room(to, text.n + 1);
+    if (room == NULL || sp_base64_decode(text, room, &n, NULL) < 0)
+        return false;
+    *name = (struct sp_str){room, n};
+    return true;
+}
+
+/* Reads the headers that must agree with the body; `name` holds a decoded Mcp-Name. Returns NULL,
+ * or what is wrong. */
+static const char *read_headers(const struct sp_http_request *r, struct sp_buf *name,
+                                struct sp_mcp_headers *ret)
+{
+    *ret = (struct sp_mcp_headers){0};
+    if (sp_http_header(r, "mcp-protocol-version", &ret->version) > 1)
+        return "MCP-Protocol-Version must be given once";
+    if (sp_http_header(r, "mcp-method", &ret->method) > 1)
+        return "Mcp-Method must be given once";
+    if (sp_http_header(r, "mcp-name", &ret->name) > 1)
+        return "Mcp-Name must be given once";
+    ret->is_name_broken = !decode_name(name, &ret->name);
+    return NULL;
+}
+
 static void serve_message(struct sp_mcp_conn *c)
 {
     struct sp_mcp_message *m = &c->http->message;
     auto_buf struct sp_buf name = {0};
     struct sp_mcp_headers headers;
-    const char *why = sp_mcp_gate_headers(&c->request, &name, &headers);
+    const char *why = read_headers(&c->request, &name, &headers);
 
     if (why != NULL) {
         sp_mcp_conn_refuse(c, 400, HEADER_MISMATCH, why, NULL);
@@ -395,6 +435,48 @@ void sp_mcp_http_let_go(struct sp_mcp_conn *c)
 }
 
 /* ---- start and end ---- */
+
+static unsigned count_texts(const char *const *list)
+{
+    unsigned n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    return n;
+}
+
+static int init_gate(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_err *e)
+{
+    const unsigned tokens = count_texts(o->tokens);
+    const unsigned origins = count_texts(o->origins);
+
+    if (tokens == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
+    g->digests = calloc(tokens, sizeof *g->digests);
+    if (g->digests == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens");
+    for (unsigned i = 0; i < tokens; i++) {
+        if (o->tokens[i][0] == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
+        sp_sha256(sp_str_of(o->tokens[i]), g->digests[i]);
+    }
+    g->tokens = tokens;
+    g->origins = calloc(origins + 1U, sizeof *g->origins);
+    if (g->origins == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
+    for (unsigned i = 0; i < origins; i++)
+        if ((g->origins[i] = strdup(o->origins[i])) == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
+    return 0;
+}
+
+static void free_gate(struct sp_mcp_gate *g)
+{
+    for (char **o = g->origins; o != NULL && *o != NULL; o++)
+        free(*o);
+    free(g->origins);
+    free(g->digests);
+}
 
 /* Splits "127.0.0.1:80/mcp" into an address and a path. */
 static bool read_url(const char *rest, struct sp_listen_url *ret, const char **ret_path)
@@ -452,7 +534,7 @@ int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struc
     h->max = o->max_connections;
     sp_list_init(&h->conns);
     sp_list_init(&h->sessions);
-    int r = sp_mcp_gate_init(&h->gate, o, e);
+    int r = init_gate(&h->gate, o, e);
     if (r == 0)
         r = listen_on(h, o, e);
     if (r < 0) {
@@ -475,7 +557,7 @@ void sp_mcp_http_free(struct sp_mcp_http *h)
     sp_loop_cancel(h->loop, &h->expiry);
     sp_list_each_safe(i, &h->sessions)
         free_session(session_of(i));
-    sp_mcp_gate_done(&h->gate);
+    free_gate(&h->gate);
     sp_mcp_message_done(&h->message);
     free(h);
 }

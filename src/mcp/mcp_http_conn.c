@@ -135,7 +135,7 @@ void sp_mcp_conn_refuse(struct sp_mcp_conn *c, unsigned status, int code, const 
     end_answer(c);
 }
 
-/* Refuses a request whose end is unknown or not worth reading; the connection closes. */
+/* Refuses a request without reading the rest of it; the connection closes. */
 static void refuse_and_close(struct sp_mcp_conn *c, unsigned status, const char *why)
 {
     c->is_last = true;
@@ -147,7 +147,7 @@ void sp_mcp_conn_answer_empty(struct sp_mcp_conn *c, unsigned status)
     begin_head(c, status);
     if (c->verdict.verb == SP_MCP_PREFLIGHT)
         put_text(c, ALLOWED);
-    if (status == 204) /* must not have a content-length */
+    if (status == 204) /* RFC 9110: no Content-Length in a 204 */
         put_text(c, "\r\n");
     else
         end_head(c, 0);

@@ -4,61 +4,12 @@
  *
  * The token is checked first: a client without one learns nothing, not even which paths exist.
  */
-#include <errno.h>
-#include <stdlib.h>
-
 #include "base/auto.h"
-#include "base/base64.h"
 #include "base/sha.h"
 #include "mcp/mcp_http_priv.h"
 #include "server/net/http_gate.h"
 
 #define INVALID_REQUEST (-32600)
-#define ENCODED_BEGIN   "=?base64?"
-#define ENCODED_END     "?="
-
-static unsigned count_texts(const char *const *list)
-{
-    unsigned n = 0;
-
-    while (list != NULL && list[n] != NULL)
-        n++;
-    return n;
-}
-
-int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_err *e)
-{
-    const unsigned tokens = count_texts(o->tokens);
-    const unsigned origins = count_texts(o->origins);
-
-    if (tokens == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
-    g->digests = calloc(tokens, sizeof *g->digests);
-    if (g->digests == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens");
-    for (unsigned i = 0; i < tokens; i++) {
-        if (o->tokens[i][0] == 0)
-            return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
-        sp_sha256(sp_str_of(o->tokens[i]), g->digests[i]);
-    }
-    g->tokens = tokens;
-    g->origins = calloc(origins + 1U, sizeof *g->origins);
-    if (g->origins == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
-    for (unsigned i = 0; i < origins; i++)
-        if ((g->origins[i] = strdup(o->origins[i])) == NULL)
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep origins");
-    return 0;
-}
-
-void sp_mcp_gate_done(struct sp_mcp_gate *g)
-{
-    for (char **o = g->origins; o != NULL && *o != NULL; o++)
-        free(*o);
-    free(g->origins);
-    free(g->digests);
-    *g = (struct sp_mcp_gate){0};
-}
 
 /* ---- token, Host and Origin ---- */
 
@@ -242,37 +193,4 @@ struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
     if (!sp_str_eq(r->path, sp_str_of(g->path)))
         return refuse_head(v, 404, "there is nothing at this path");
     return judge_method(g, v, r);
-}
-
-/* ---- headers that repeat the body ---- */
-
-/* Mcp-Name may be written as =?base64?...?=. */
-static bool decode_name(struct sp_buf *to, struct sp_str *name)
-{
-    const size_t around = sizeof ENCODED_BEGIN - 1 + sizeof ENCODED_END - 1;
-    size_t n = 0;
-
-    if (name->n < around || memcmp(name->p, ENCODED_BEGIN, sizeof ENCODED_BEGIN - 1) != 0 ||
-        memcmp(name->p + name->n - 2, ENCODED_END, sizeof ENCODED_END - 1) != 0)
-        return true; /* not encoded */
-    const struct sp_str text = {name->p + sizeof ENCODED_BEGIN - 1, name->n - around};
-    char *room = sp_buf_room(to, text.n + 1);
-    if (room == NULL || sp_base64_decode(text, room, &n, NULL) < 0)
-        return false;
-    *name = (struct sp_str){room, n};
-    return true;
-}
-
-const char *sp_mcp_gate_headers(const struct sp_http_request *r, struct sp_buf *name,
-                                struct sp_mcp_headers *ret)
-{
-    *ret = (struct sp_mcp_headers){0};
-    if (sp_http_header(r, "mcp-protocol-version", &ret->version) > 1)
-        return "MCP-Protocol-Version must be given once";
-    if (sp_http_header(r, "mcp-method", &ret->method) > 1)
-        return "Mcp-Method must be given once";
-    if (sp_http_header(r, "mcp-name", &ret->name) > 1)
-        return "Mcp-Name must be given once";
-    ret->is_name_broken = !decode_name(name, &ret->name);
-    return NULL;
 }

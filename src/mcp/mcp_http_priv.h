@@ -42,14 +42,8 @@ struct sp_mcp_verdict {
     struct sp_str origin; /* an allowed Origin; n 0: the request has none */
 };
 
-int sp_mcp_gate_init(struct sp_mcp_gate *g, const struct sp_mcp_http_options *o, struct sp_err *e);
-void sp_mcp_gate_done(struct sp_mcp_gate *g);
 struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
                                         const struct sp_http_request *r);
-/* Reads the headers that must agree with the body; `name` holds a decoded Mcp-Name. Returns NULL,
- * or what is wrong. */
-const char *sp_mcp_gate_headers(const struct sp_http_request *r, struct sp_buf *name,
-                                struct sp_mcp_headers *ret);
 
 /* ---- mcp_http.c ---- */
 

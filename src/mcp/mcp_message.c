@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* mcp_message: finds the kind of a message and its common members. No I/O. */
 #include "mcp/mcp_message.h"
 
 #define VERSION_KEY      "io.modelcontextprotocol/protocolVersion"
@@ -6,7 +7,7 @@
 #define CLIENT_KEY       "io.modelcontextprotocol/clientInfo"
 #define CAPABILITIES_KEY "io.modelcontextprotocol/clientCapabilities"
 
-static void clear(struct sp_mcp_message *m, uint32_t root)
+static void clear_message(struct sp_mcp_message *m, uint32_t root)
 {
     *m = (struct sp_mcp_message){.json = m->json,
                                  .root = root,
@@ -16,14 +17,14 @@ static void clear(struct sp_mcp_message *m, uint32_t root)
                                  .capabilities = SP_JSON_NONE};
 }
 
-static void refuse(struct sp_mcp_message *m, int code, const char *why)
+static void mark_broken(struct sp_mcp_message *m, int code, const char *why)
 {
     m->kind = SP_MCP_BROKEN;
     m->code = code;
     (void)sp_fail(&m->why, SP_E_MALFORMED, 0, "%s", why);
 }
 
-/* A string or an integer, as it was written; n 0: it is neither, or too long to be kept. */
+/* The raw JSON of a string or an integer; n 0: neither, or longer than SP_MCP_ID_MAX. */
 static struct sp_str read_id(const struct sp_json *j, uint32_t token)
 {
     const enum sp_json_type type = sp_json_type(j, token);
@@ -67,7 +68,7 @@ static void read_meta(struct sp_mcp_message *m)
         m->progress = read_id(j, progress);
 }
 
-/* What `Mcp-Name` repeats. */
+/* The parameter that the header Mcp-Name repeats. */
 static void read_name(struct sp_mcp_message *m)
 {
     struct sp_json *j = &m->json;
@@ -89,7 +90,7 @@ static void read_params(struct sp_mcp_message *m)
     if (params == SP_JSON_NONE || sp_json_type(j, params) == SP_JSON_NULL)
         return;
     if (sp_json_type(j, params) != SP_JSON_OBJECT) {
-        refuse(m, -32600, "params is not an object");
+        mark_broken(m, -32600, "params is not an object");
         return;
     }
     m->params = params;
@@ -100,24 +101,16 @@ static void read_params(struct sp_mcp_message *m)
     read_meta(m);
 }
 
-/* The id of a request; whatever else has one keeps it for the answer. */
-static bool take_id(struct sp_mcp_message *m, uint32_t id)
-{
-    if (id != SP_JSON_NONE)
-        m->id = read_id(&m->json, id);
-    return id == SP_JSON_NONE || m->id.n != 0;
-}
-
 static void read_call(struct sp_mcp_message *m, uint32_t method, bool has_id, bool is_id_fine)
 {
     struct sp_json *j = &m->json;
 
     if (!is_type(j, method, SP_JSON_STRING)) {
-        refuse(m, -32600, "method is not a string");
+        mark_broken(m, -32600, "method is not a string");
         return;
     }
     if (!is_id_fine) {
-        refuse(m, -32600, "the id is not a string or an integer of at most 256 bytes");
+        mark_broken(m, -32600, "the id is not a string or an integer of at most 256 bytes");
         return;
     }
     m->method = sp_json_str(j, method);
@@ -129,11 +122,13 @@ static void read_object(struct sp_mcp_message *m)
 {
     struct sp_json *j = &m->json;
     const uint32_t id = sp_json_get(j, m->root, "id");
-    const bool is_id_fine = take_id(m, id);
     const uint32_t method = sp_json_get(j, m->root, "method");
 
+    if (id != SP_JSON_NONE)
+        m->id = read_id(j, id);
+    const bool is_id_fine = id == SP_JSON_NONE || m->id.n != 0;
     if (!sp_str_eq(member_str(j, m->root, "jsonrpc"), SP_STR("2.0"))) {
-        refuse(m, -32600, "jsonrpc is not \"2.0\"");
+        mark_broken(m, -32600, "jsonrpc is not \"2.0\"");
         return;
     }
     if (method != SP_JSON_NONE) {
@@ -145,7 +140,7 @@ static void read_object(struct sp_mcp_message *m)
     if (m->result != SP_JSON_NONE || m->error != SP_JSON_NONE)
         m->kind = SP_MCP_RESPONSE;
     else
-        refuse(m, -32600, "the message has no method, no result and no error");
+        mark_broken(m, -32600, "the message has no method, no result and no error");
 }
 
 static void read_value(struct sp_mcp_message *m)
@@ -153,22 +148,22 @@ static void read_value(struct sp_mcp_message *m)
     if (sp_json_type(&m->json, m->root) == SP_JSON_OBJECT)
         read_object(m);
     else
-        refuse(m, -32600, "the message is not an object");
+        mark_broken(m, -32600, "the message is not an object");
 }
 
 void sp_mcp_message_read(struct sp_mcp_message *m, char *text, size_t len)
 {
     struct sp_err e = {0};
 
-    clear(m, 0);
+    clear_message(m, 0);
     if (sp_json_parse(&m->json, text, len, &e) < 0) {
-        refuse(m, e.code == SP_E_SYSTEM ? -32603 : -32700, e.msg);
+        mark_broken(m, e.code == SP_E_SYSTEM ? -32603 : -32700, e.msg);
         return;
     }
     if (sp_json_type(&m->json, 0) != SP_JSON_ARRAY)
         read_value(m);
     else if (m->json.tokens[0].children == 0)
-        refuse(m, -32600, "the batch is empty");
+        mark_broken(m, -32600, "the batch is empty");
     else
         m->kind = SP_MCP_BATCH;
 }
@@ -177,13 +172,13 @@ void sp_mcp_message_pick(struct sp_mcp_message *m, const struct sp_mcp_message *
                          uint32_t token)
 {
     m->json = from->json;
-    clear(m, token);
+    clear_message(m, token);
     read_value(m);
 }
 
 void sp_mcp_message_done(struct sp_mcp_message *m)
 {
-    if (m->root == 0) /* else the tape is another message's */
+    if (m->root == 0) /* else the tape belongs to the batch */
         sp_json_done(&m->json);
     *m = (struct sp_mcp_message){0};
 }

@@ -23,15 +23,16 @@ struct sp_mcp {
     4096 /* bytes that wait for the next result; further ones are logged \
           */
 
+/* Of each caller's manager, with the caller as its user. */
+extern const struct sp_manager_ops sp_mcp_manager_ops;
+
 /* ---- mcp_run.c ---- */
 
-/* Events of a caller's manager; its user is the caller. */
-extern const struct sp_manager_ops sp_mcp_manager_ops;
+/* NULL: the run has ended. */
+struct sp_mcp_run *sp_mcp_run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id);
 /* Opens c->questions, which the manager asks, and c->approvers behind it. */
 int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e);
-/* The caller ends: cancels all runs, before its manager is freed. */
-void sp_mcp_runs_cancel(struct sp_mcp_caller *c);
-/* Frees the runs that are left after the manager is gone. */
+/* Frees the runs that are left when the caller's manager is gone. */
 void sp_mcp_runs_free(struct sp_mcp_caller *c);
 
 #endif

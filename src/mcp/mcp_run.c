@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_run: the life of a run, its questions, and the events of its manager.
+ * mcp_run: the life of a run, its questions, and its description for progress messages.
  *
  * A run is freed in one place, when its tool is done with it. A waiter that leaves sets ops to
  * NULL; the tool ends the run later like any other.
@@ -26,7 +26,6 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
-#include "base/log.h"
 #include "base/utf8.h"
 #include "mcp/mcp_priv.h"
 #include "mcp/output.h"
@@ -58,10 +57,9 @@ static struct sp_mcp_run *run_of(struct sp_list *link)
     return SP_CONTAINER(link, struct sp_mcp_run, link);
 }
 
-static struct sp_mcp_run *run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id)
+struct sp_mcp_run *sp_mcp_run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id)
 {
-    sp_list_each(i, &c->runs)
-    {
+    sp_list_each(i, &c->runs) {
         if (sp_str_eq(sp_str_of(run_of(i)->call_id), call_id))
             return run_of(i);
     }
@@ -70,8 +68,7 @@ static struct sp_mcp_run *run_of_call(const struct sp_mcp_caller *c, struct sp_s
 
 static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_t question)
 {
-    sp_list_each(i, &c->runs)
-    {
+    sp_list_each(i, &c->runs) {
         if (run_of(i)->question == question)
             return run_of(i);
     }
@@ -135,7 +132,7 @@ static void free_run(struct sp_mcp_run *r)
     sp_mcp_inspection_forget(r->inspection);
     if (r->free_data != NULL)
         r->free_data(r);
-    /* A key whose call never started anything is free again. */
+    /* The call started nothing: its key can be used again. */
     if (r->key_item != NULL && r->key_item->run == r)
         sp_mcp_memory_forget(r->caller, r->key_item);
     sp_list_remove(&r->key_wait);
@@ -149,14 +146,10 @@ static void free_run(struct sp_mcp_run *r)
     free(r);
 }
 
-void sp_mcp_runs_cancel(struct sp_mcp_caller *c)
-{
-    sp_list_each(i, &c->runs) sp_mcp_run_cancel(run_of(i));
-}
-
 void sp_mcp_runs_free(struct sp_mcp_caller *c)
 {
-    sp_list_each_safe(i, &c->runs) free_run(run_of(i));
+    sp_list_each_safe(i, &c->runs)
+        free_run(run_of(i));
     assert(c->run_count == 0);
 }
 
@@ -536,7 +529,7 @@ static void ask_for_run(struct sp_approver *a, const struct sp_approval_question
     const struct sp_decision nobody = {.kind = SP_DECISION_DENIED,
                                        .rejection = SP_STR(SP_NOBODY_ANSWERS)};
     struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
-    struct sp_mcp_run *r = run_of_call(c, q->call_id);
+    struct sp_mcp_run *r = sp_mcp_run_of_call(c, q->call_id);
 
     if (r == NULL || r->is_cancelled) {
         done(user, q->id, &nobody);
@@ -574,66 +567,6 @@ int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e)
     c->host = (struct sp_approver){.ops = &host_ops, .name = "the host"};
     return sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
 }
-
-/* ---- events of the manager ---- */
-
-static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : run_of_call(c, e->call_id);
-    struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
-    const size_t before = to->len;
-
-    if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
-        to->len = before;
-        sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
-    }
-}
-
-static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_mcp_run *r = run_of_call(c, e->call_id);
-
-    if (r == NULL)
-        return;
-    r->session_id = e->process_id;
-    if (e->process_id != 0)
-        sp_mcp_log(c, e->process_id, false);
-    if (r->begun != NULL)
-        r->begun(r);
-    if (r->ops != NULL && r->ops->started != NULL)
-        r->ops->started(r->user, r->session_id);
-}
-
-static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_manager_view v = {0};
-
-    if (e->process_id == 0)
-        return;
-    sp_mcp_log(c, e->process_id, true);
-    sp_list_each(i, &c->runs)
-    {
-        if (run_of(i)->session_id == e->process_id && !run_of(i)->is_cancelled)
-            return; /* a call waits for the process and reports its end */
-    }
-    /* A process that a call or its cancellation terminated is no news. */
-    if (sp_manager_view(c->manager, e->process_id, &v) && v.end_reason != SP_END_TERMINATED)
-        sp_mcp_ended_add(c, e->process_id);
-}
-
-static void on_event(void *user, const struct sp_exec_event *e)
-{
-    if (e->type == SP_EVENT_BEGIN)
-        on_begin(user, e);
-    else if (e->type == SP_EVENT_END)
-        on_end(user, e);
-    else if (e->type == SP_EVENT_WARNING)
-        on_warning(user, e);
-    else if (e->type == SP_EVENT_NOTICE)
-        sp_mcp_log_notice(user, e->message);
-}
-
-const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};
 
 /* ---- a description for progress messages ---- */
 

@@ -28,7 +28,7 @@ struct sp_mcp_result {
     struct sp_str structured; /* a JSON object; n 0: none */
 };
 
-/* Callbacks for whoever waits for the run, all from the loop. */
+/* Callbacks of the waiter, all from the loop. */
 struct sp_mcp_run_ops {
     /* The last call; the run is freed after it. */
     void (*done)(void *user, const struct sp_mcp_result *r);
@@ -89,7 +89,7 @@ void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held);
 
 /* ---- for the tools ---- */
 
-/* Where an answer to a question goes. done NULL: nowhere. */
+/* Where an answer to a question goes: the `done` of an approver's ask. NULL: nowhere. */
 struct sp_mcp_asker {
     sp_approver_fn *done;
     void *user;
@@ -107,7 +107,7 @@ struct sp_mcp_run {
     bool was_cut_short;   /* sp_mcp_run_answer_now ended its wait */
     bool nobody_answers;  /* neither the host nor an approver: for sp_exec_ask */
     uint64_t engine_call; /* of the manager; 0: none */
-    int session_id;       /* of the process that the call is about; 0: none, or not yet */
+    int session_id;       /* the process of this call; 0: none started yet */
     bool owns_process;    /* started it, and no other call can name it yet */
 
     /* The tool's. `begun` and `hurry` are called from the loop; NULL: ignored. */
@@ -141,7 +141,7 @@ struct sp_mcp_run {
     uint64_t host_shown_ms;
     bool is_held, is_told, was_withdrawn, is_cancelled, is_in_hurry;
     struct sp_decision_text *kept;        /* an answer that came during the hold */
-    struct sp_mcp_kept_result *result;    /* the same of a result */
+    struct sp_mcp_kept_result *result;    /* a result that came during the hold */
     struct sp_buf warnings;               /* of the manager, for the result's note */
     struct sp_mcp_inspection *describing; /* for sp_mcp_run_describe */
     const char *doing;                    /* the last description; NULL: none yet */

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory: both lists are searched linearly. They are bounded (1024 items of at most 256 bytes), and
+ * a search happens once per call that names a key, so an index would not pay.
+ *
+ * An inspection cannot be cancelled: the manager always answers it, at the latest when it is freed.
+ * It therefore belongs to the memory and not to the run, which may be gone by then.
+ */
 #include "mcp/memory.h"
 
 #include <errno.h>
@@ -57,8 +64,7 @@ static void forget_expired(struct sp_mcp_memory *m)
 {
     const uint64_t now = sp_loop_now(m->loop);
 
-    sp_list_each_safe(i, &m->items)
-    {
+    sp_list_each_safe(i, &m->items) {
         if (item_of(i)->due_ms > now)
             return;
         if (item_of(i)->run == NULL)
@@ -69,8 +75,7 @@ static void forget_expired(struct sp_mcp_memory *m)
 /* false: the calls of all items are still running. */
 static bool evict_oldest(struct sp_mcp_memory *m)
 {
-    sp_list_each_safe(i, &m->items)
-    {
+    sp_list_each_safe(i, &m->items) {
         if (item_of(i)->run == NULL) {
             free_item(m, item_of(i));
             return true;
@@ -82,8 +87,7 @@ static bool evict_oldest(struct sp_mcp_memory *m)
 static struct sp_mcp_memory_item *find_item(const struct sp_mcp_memory *m, int scope,
                                             struct sp_str id)
 {
-    sp_list_each(i, &m->items)
-    {
+    sp_list_each(i, &m->items) {
         struct sp_mcp_memory_item *item = item_of(i);
 
         if (item->scope == scope && sp_str_eq((struct sp_str){item->id, item->n}, id))
@@ -196,7 +200,8 @@ void sp_mcp_memory_free(struct sp_mcp_memory *m)
 {
     if (m == NULL)
         return;
-    sp_list_each_safe(i, &m->items) free_item(m, item_of(i));
+    sp_list_each_safe(i, &m->items)
+        free_item(m, item_of(i));
     sp_list_each_safe(i, &m->inspections)
         free_inspection(SP_CONTAINER(i, struct sp_mcp_inspection, link));
     free(m);

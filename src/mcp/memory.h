@@ -22,7 +22,7 @@ void sp_mcp_memory_free(struct sp_mcp_memory *m); /* after the runs and the mana
 struct sp_mcp_memory_item {
     struct sp_list link;    /* by age */
     struct sp_mcp_run *run; /* the call that said it first; NULL: that call is over */
-    int session_id;         /* that the call started; 0: none, or not yet */
+    int session_id;         /* of the process that the call started; 0: none */
     struct sp_list waits;   /* runs with the same key: sp_mcp_run.key_wait, first come first */
     uint64_t due_ms;
     int scope; /* 0: a key; else the session that was written to */

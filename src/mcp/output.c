@@ -23,11 +23,6 @@
 #define CPU_MAX_NS     250000000U /* of one search: it blocks the event loop */
 #define SLICE_BYTES    4096       /* searched between two reads of the CPU clock */
 
-void sp_mcp_output_done(struct sp_mcp_output *o)
-{
-    sp_buf_done(&o->text);
-}
-
 /* ---- text without escape sequences ----
  *
  * Removes everything that starts with ESC, as far as ECMA-48 defines its extent, and all control

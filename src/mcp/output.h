@@ -50,7 +50,10 @@ struct sp_mcp_output {
  */
 int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_ask *ask,
                        struct sp_mcp_output *ret, struct sp_err *e);
-void sp_mcp_output_done(struct sp_mcp_output *o);
+static inline void sp_mcp_output_done(struct sp_mcp_output *o)
+{
+    sp_buf_done(&o->text);
+}
 
 /* Appends bytes without escape sequences. The state carries over from one piece to the next. */
 struct sp_mcp_plain {

@@ -263,8 +263,7 @@ static struct parked *find_parked(const struct sp_mcp_caller *c, uint64_t number
 {
     if (c->parking == NULL)
         return NULL;
-    sp_list_each(i, &c->parking->list)
-    {
+    sp_list_each(i, &c->parking->list) {
         if (parked_of(i)->number == number)
             return parked_of(i);
     }
@@ -296,8 +295,7 @@ struct sp_mcp_run *sp_mcp_unpark_same(struct sp_mcp_caller *c, const struct sp_m
 {
     if (c->parking == NULL)
         return NULL;
-    sp_list_each(i, &c->parking->list)
-    {
+    sp_list_each(i, &c->parking->list) {
         struct parked *at = parked_of(i);
 
         if (at->wants_repeat && memcmp(&at->digest, d, sizeof *d) == 0)
@@ -310,7 +308,8 @@ void sp_mcp_parking_free(struct sp_mcp_parking *p)
 {
     if (p == NULL)
         return;
-    sp_list_each_safe(i, &p->list) sp_mcp_run_cancel(take_out(p, parked_of(i)));
+    sp_list_each_safe(i, &p->list)
+        sp_mcp_run_cancel(take_out(p, parked_of(i)));
     sp_loop_cancel(loop_of(p), &p->timer);
     p->caller->parking = NULL;
     free(p);

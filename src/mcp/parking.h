@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parking: runs whose call had to end before its answer, because a person is being asked. A parked
+ * parking: runs that wait for a person's answer after their call had to end. A parked
  * run is held: it starts nothing until a call comes back for it, once, within ten minutes; then it
  * is cancelled. At most 64 per caller; then the oldest is cancelled.
  */
@@ -12,8 +12,8 @@
 #define SP_MCP_PARKED_MAX 64
 #define SP_MCP_PARKED_MS  600000
 
-/* Identifies a call by its tool and arguments, whatever the order of members, white space, escapes
- * and spelling of numbers. */
+/* Identifies a call by its tool and arguments. The order of members, white space, escapes and the
+ * spelling of numbers do not matter. */
 struct sp_mcp_digest {
     uint8_t bytes[32];
 };

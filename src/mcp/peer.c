@@ -2,6 +2,15 @@
 /*
  * peer: takes one message. Each message shows by itself which era's rules apply: a modern one names
  * its protocol version in params._meta; any other is legacy and relies on `initialize`.
+ *
+ *   sp_mcp_take --> batch: each element, again
+ *               --> response: the answer to an elicitation (mcp_call.c)
+ *               --> notification: cancelled, initialized
+ *               --> request: modern or legacy, by method; answered at once, or opened
+ *
+ * Every send may find that the client is gone and drop requests of this peer. Code that sends must
+ * not use a request afterwards, unless it belongs to the legacy era, where requests only lose their
+ * `out`.
  */
 #include "mcp/peer.h"
 
@@ -101,17 +110,11 @@ const char *sp_mcp_peer_version(const struct sp_mcp_peer *p)
     return p->legacy != NULL ? p->legacy->name : NULL;
 }
 
-struct sp_loop *sp_mcp_peer_loop(const struct sp_mcp_peer *p)
-{
-    return sp_mcp_options(p->mcp)->loop;
-}
-
 /* ---- open requests ---- */
 
 static struct sp_mcp_request *find_request(const struct sp_mcp_peer *p, struct sp_str id)
 {
-    sp_list_each(i, &p->open)
-    {
+    sp_list_each(i, &p->open) {
         struct sp_mcp_request *r = request_of(i);
 
         if (sp_str_eq((struct sp_str){r->id, r->id_len}, id))
@@ -172,8 +175,7 @@ static void cancel_request(struct sp_mcp_request *r)
 
 void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
 {
-    sp_list_each_safe(i, &p->open)
-    {
+    sp_list_each_safe(i, &p->open) {
         struct sp_mcp_request *r = request_of(i);
 
         if (r->out != out)

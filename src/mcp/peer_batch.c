@@ -10,7 +10,7 @@
 #include "mcp/peer_priv.h"
 
 struct batch {
-    struct sp_mcp_out face; /* the `out` of the requests in it */
+    struct sp_mcp_out face; /* `out` of each request of the batch */
     struct sp_mcp_out *out; /* of the batch; NULL: gone */
     struct sp_mcp_peer *peer;
     struct sp_list link; /* in peer->batches */
@@ -136,16 +136,14 @@ bool sp_mcp_take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_
 
 void sp_mcp_batch_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
 {
-    sp_list_each(i, &p->batches)
-    {
+    sp_list_each(i, &p->batches) {
         struct batch *b = SP_CONTAINER(i, struct batch, link);
 
         if (b->out != out)
             continue;
         b->out = NULL;
         /* The requests keep b->face: the batch counts their answers until it can be freed. */
-        sp_list_each(k, &p->open)
-        {
+        sp_list_each(k, &p->open) {
             struct sp_mcp_request *r = SP_CONTAINER(k, struct sp_mcp_request, link);
 
             if (r->out == &b->face && r->unheard != NULL)
@@ -156,8 +154,7 @@ void sp_mcp_batch_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
 
 void sp_mcp_batches_free(struct sp_mcp_peer *p)
 {
-    sp_list_each_safe(i, &p->batches)
-    {
+    sp_list_each_safe(i, &p->batches) {
         struct batch *b = SP_CONTAINER(i, struct batch, link);
 
         sp_list_remove(&b->link);

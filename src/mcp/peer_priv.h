@@ -103,14 +103,14 @@ struct sp_mcp_turn {
     struct sp_mcp_to to;
 };
 
-/* Opens a request that is answered later: `size` bytes, whose first member is the request. NULL: an
- * error has been sent. */
+/* Opens a request that is answered later: an object of `size` bytes with the request as its first
+ * member. NULL: an error has been sent. */
 void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
                           void (*drop)(struct sp_mcp_request *r));
 void sp_mcp_request_close(struct sp_mcp_request *r); /* frees it; sends nothing */
-/* Closes the request and keeps its address: `id` is the room for its id. */
+/* The address of its answer, which stays valid after the request is closed; `id` is room for its
+ * id. */
 struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r, char id[SP_MCP_ID_MAX]);
-struct sp_loop *sp_mcp_peer_loop(const struct sp_mcp_peer *p);
 
 /* Whether the client's capabilities (a token, or SP_JSON_NONE) include forms, or tasks. */
 bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities);

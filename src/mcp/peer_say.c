@@ -193,8 +193,7 @@ static struct sp_mcp_out *find_log_out(const struct sp_mcp_peer *p, enum sp_mcp_
 
     if (peer_wants && p->out != NULL)
         return p->out;
-    sp_list_each(i, &p->open)
-    {
+    sp_list_each(i, &p->open) {
         const struct sp_mcp_request *r = SP_CONTAINER(i, struct sp_mcp_request, link);
 
         if (r->out != NULL && !r->is_subscription &&
@@ -239,8 +238,7 @@ static void on_logging(struct sp_deferred *d)
         if (!add_event(&b, c, &c->events[n]))
             continue;
         /* Sending may find that the client is gone: that ends requests, but frees no peer. */
-        sp_list_each(i, &c->peers)
-        {
+        sp_list_each(i, &c->peers) {
             const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
             struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
 
@@ -255,8 +253,7 @@ static void log_event(struct sp_mcp_caller *c, const struct sp_mcp_event *e)
 {
     if (c->event_count == SP_MCP_EVENTS_MAX)
         return;
-    sp_list_each(i, &c->peers)
-    {
+    sp_list_each(i, &c->peers) {
         if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(e)) == NULL)
             continue;
         c->events[c->event_count++] = *e;

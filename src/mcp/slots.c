@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slots: reads one JSON object into typed variables.
+ *
+ * The C library reports errors exactly as codex does, including the position:
+ *
+ *   invalid type: string "x", expected u64 at line 1 column 9
+ *
+ * The position needs the original text, since reading a string unescapes it in place. MCP's own
+ * tools name the member instead.
+ */
 #include "mcp/slots.h"
 
 #include <assert.h>
@@ -15,7 +25,7 @@
 
 /* ---- numbers ---- */
 
-/* The exponent at the end of a number, whose letter is at p; 0 if there is none. */
+/* Reads the exponent at p ("e-3"); 0 if p is the end of the number. */
 static int64_t read_exponent(const char *p, const char *end)
 {
     int64_t v = 0;

@@ -106,7 +106,8 @@ void sp_mcp_tasks_free(struct sp_mcp_tasks *all)
         return;
     while (sp_list_take_first(&all->listeners) != NULL)
         continue;
-    sp_list_each_safe(i, &all->list) remove_task(task_of(i));
+    sp_list_each_safe(i, &all->list)
+        remove_task(task_of(i));
     assert(all->count == 0);
     sp_loop_cancel(loop_of(all), &all->timer);
     all->caller->tasks = NULL;
@@ -118,8 +119,7 @@ static struct task *first_ended(const struct sp_mcp_tasks *all)
 {
     struct task *first = NULL;
 
-    sp_list_each(i, &all->list)
-    {
+    sp_list_each(i, &all->list) {
         struct task *t = task_of(i);
 
         if (t->run == NULL && (first == NULL || t->ended_ms < first->ended_ms))
@@ -187,8 +187,7 @@ static struct task *find_task(const struct sp_mcp_caller *c, struct sp_str id)
 
     if (c->tasks == NULL)
         return NULL;
-    sp_list_each(i, &c->tasks->list)
-    {
+    sp_list_each(i, &c->tasks->list) {
         sp_mcp_task_id(c->tasks, task_of(i)->number, &own);
         if (sp_same_secret(id, sp_str_of(own.text)))
             return task_of(i);
@@ -285,8 +284,7 @@ static void tell_listener(const struct listener *l, const struct task *t)
 
 static struct listener *next_due(const struct sp_mcp_tasks *all)
 {
-    sp_list_each(i, &all->listeners)
-    {
+    sp_list_each(i, &all->listeners) {
         if (listener_of(i)->is_due)
             return listener_of(i);
     }
@@ -299,7 +297,8 @@ static void set_status(struct task *t, enum task_status status)
 
     t->status = status;
     t->updated_at_ms = sp_clock_unix_ms();
-    sp_list_each(i, &t->all->listeners) listener_of(i)->is_due = hears_of(listener_of(i), t);
+    sp_list_each(i, &t->all->listeners)
+        listener_of(i)->is_due = hears_of(listener_of(i), t);
     while ((l = next_due(t->all)) != NULL) { /* from the start each time: listeners may go */
         l->is_due = false;
         tell_listener(l, t);
@@ -536,8 +535,7 @@ static bool add_acknowledgement(struct sp_buf *b, const struct listener *l, bool
 
 static bool is_listening(const struct sp_mcp_tasks *all, const struct listener *wanted)
 {
-    sp_list_each(i, &all->listeners)
-    {
+    sp_list_each(i, &all->listeners) {
         if (listener_of(i) == wanted)
             return true;
     }
@@ -570,8 +568,7 @@ void sp_mcp_listen(const struct sp_mcp_turn *t)
         return;
     /* Tell what changed between the answer that created a task and this subscription. Each message
      * may end the subscription. */
-    sp_list_each(i, &all->list)
-    {
+    sp_list_each(i, &all->list) {
         if (!is_listening(all, l))
             break;
         if (task_of(i)->status != TASK_WORKING && hears_of(l, task_of(i)))

@@ -17,8 +17,8 @@ struct sp_mcp_call;
 /* Cancels running tasks. After every peer of the caller is gone or moved. NULL is fine. */
 void sp_mcp_tasks_free(struct sp_mcp_tasks *t);
 
-/* Turns a call, whose process has started, into a task and answers it. false: too many tasks or no
- * memory; nothing changed. */
+/* Turns a call into a task, once its process has started, and answers it. false: too many tasks or
+ * no memory; nothing changed. */
 bool sp_mcp_task_adopt(struct sp_mcp_call *c, int session_id);
 bool sp_mcp_task_has_room(const struct sp_mcp_caller *c);
 

@@ -104,26 +104,11 @@ const char *sp_mcp_end_reason_name(enum sp_end_reason r)
     return NULL;
 }
 
-bool sp_mcp_is_held(bool is_output_held, const struct sp_look *found)
-{
-    return is_output_held && (found == NULL || found->holder_count != 0);
-}
-
 const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *found)
 {
     if (has_exited)
         return sp_mcp_is_held(is_output_held, found) ? "output_held" : "exited";
     return sp_doing_name(found == NULL ? SP_DOING_UNKNOWN : found->doing);
-}
-
-const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id)
-{
-    const struct sp_manager_options *o = sp_mcp_options(m)->manager;
-
-    for (uint32_t i = 0; i < o->environment_count; i++)
-        if (id.p == NULL || sp_str_eq(sp_str_of(o->environments[i].id), id))
-            return &o->environments[i];
-    return NULL;
 }
 
 /* ---- apply_patch: verified, asked about and applied like a patch in a command ---- */
@@ -198,6 +183,8 @@ static int start_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
     return sp_manager_exec(r->caller->manager, &ask, on_patched, r, &r->engine_call, e);
 }
 
+static const struct sp_mcp_tool patch_tool = {"apply_patch", start_patch};
+
 /* ---- the engine's own tools, with their texts ---- */
 
 static void on_tool_reply(void *user, const struct sp_tool_reply *reply)
@@ -222,14 +209,15 @@ static int start_engine_tool(struct sp_mcp_run *r, struct sp_str arguments, stru
                          &r->engine_call, e);
 }
 
+static const struct sp_mcp_tool permissions_tool = {PERMISSIONS, start_engine_tool};
+static const struct sp_mcp_tool unified_exec_tool = {UNIFIED_EXEC, start_engine_tool};
+
 /* ---- the table ---- */
 
-static const struct sp_mcp_tool tools[] = {
-    {"exec_command", sp_mcp_tool_exec},      {"write_stdin", sp_mcp_tool_write},
-    {"read_output", sp_mcp_tool_read},       {"list_sessions", sp_mcp_tool_list},
-    {"signal_session", sp_mcp_tool_signal},  {"resize_session", sp_mcp_tool_resize},
-    {"explain_denial", sp_mcp_tool_explain}, {"apply_patch", start_patch},
-    {PERMISSIONS, start_engine_tool},        {UNIFIED_EXEC, start_engine_tool},
+static const struct sp_mcp_tool *const tools[] = {
+    &sp_mcp_tool_exec,   &sp_mcp_tool_write,  &sp_mcp_tool_read,    &sp_mcp_tool_list,
+    &sp_mcp_tool_signal, &sp_mcp_tool_resize, &sp_mcp_tool_explain, &patch_tool,
+    &permissions_tool,   &unified_exec_tool,
 };
 
 /* Two tools have to be switched on by the configuration. */
@@ -245,7 +233,7 @@ bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name)
 const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
 {
     for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
-        if (sp_str_eq(name, sp_str_of(tools[i].name)) && sp_mcp_tool_is_offered(m, tools[i].name))
-            return &tools[i];
+        if (sp_str_eq(name, sp_str_of(tools[i]->name)) && sp_mcp_tool_is_offered(m, tools[i]->name))
+            return tools[i];
     return NULL;
 }

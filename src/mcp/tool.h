@@ -15,13 +15,11 @@
 
 #include "mcp/mcp_run.h"
 
-/* Bad arguments are a result as well, from the loop. SP_E_SYSTEM: out of memory. `arguments` is the
- * text of r->arguments. */
-typedef int sp_mcp_tool_start(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
-
 struct sp_mcp_tool {
     const char *name;
-    sp_mcp_tool_start *start;
+    /* Bad arguments are a result as well, from the loop. SP_E_SYSTEM: out of memory. `arguments` is
+     * the text of r->arguments. */
+    int (*start)(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
 };
 
 /* NULL: no such tool, or it is switched off. */
@@ -39,8 +37,8 @@ bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
 
 /* ---- for the tools ---- */
 
-sp_mcp_tool_start sp_mcp_tool_exec, sp_mcp_tool_write, sp_mcp_tool_read, sp_mcp_tool_list,
-    sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain;
+extern const struct sp_mcp_tool sp_mcp_tool_exec, sp_mcp_tool_write, sp_mcp_tool_read,
+    sp_mcp_tool_list, sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain;
 
 /* Lets the loop end the run with this error for the model. */
 SP_PRINTF(3, 4)
@@ -61,12 +59,12 @@ const char *sp_mcp_signal_name(int number, char room[16]);
 const char *sp_mcp_end_reason_name(enum sp_end_reason r); /* NULL: it runs */
 /* Whether another process keeps the output open after the exit. The output also stays open for a
  * moment after every exit: an inspection that finds no holder rules that out. */
-bool sp_mcp_is_held(bool is_output_held, const struct sp_look *found);
+static inline bool sp_mcp_is_held(bool is_output_held, const struct sp_look *found)
+{
+    return is_output_held && (found == NULL || found->holder_count != 0);
+}
 /* The state of a process; found NULL: unknown. */
 const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *found);
-
-/* The environment with this id, or the first one if id.p is NULL; NULL: no such environment. */
-const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m, struct sp_str id);
 
 /* What to do about an unknown session id. */
 #define SP_MCP_UNKNOWN_HINT                                                                        \
@@ -77,7 +75,7 @@ const struct sp_environment_spec *sp_mcp_tool_environment(const struct sp_mcp *m
 
 /* Answers with the manager's reply, at once or after an inspection of the process. */
 void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply);
-/* Answers for a process whose end was reported before, with what is still known of it. */
+/* Answers with what is still known of a process that has been reported as ended. */
 void sp_mcp_answer_view(struct sp_mcp_run *r, const struct sp_manager_view *v);
 
 #endif

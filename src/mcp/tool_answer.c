@@ -109,7 +109,12 @@ static bool measure(const struct sp_mcp_run *r, const struct body *b, uint64_t t
     return true;
 }
 
-/* Truncates the output, harder each round, until it fits the text and the JSON budget. */
+/*
+ * Truncates the output, harder each round, until it fits the text and the JSON budget. Truncation
+ * works on raw bytes, while both budgets count what a host shows: marks of omitted parts, escapes,
+ * lines. The size after truncation cannot be computed, so it is measured and the allowance scaled
+ * down by the excess. The last round allows nothing, which always fits.
+ */
 static bool make_body(const struct sp_mcp_run *r, size_t header, struct body *b)
 {
     const struct sp_exec_answer *a = &r->reply.answer;
@@ -363,7 +368,7 @@ void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
         struct sp_mcp_result result = {.is_error = true, .text = reply->text};
         struct sp_manager_view v;
 
-        /* For a session whose output can still be read, the manager's text says so. */
+        /* If its output can still be read, the manager's text says so already. */
         if (reply->fault == SP_FAULT_UNKNOWN &&
             !sp_manager_view(r->caller->manager, r->write.session_id, &v))
             result.note = SP_STR(SP_MCP_UNKNOWN_HINT);

@@ -25,6 +25,17 @@
 #define NO_NETWORK        "the policy gives commands no network"
 #define NETWORK_AMENDMENT SP_STR("{\"network\":{\"enabled\":true}}")
 
+/* The environment with this id, or the first one if id.p is NULL; NULL: no such environment. */
+static const struct sp_environment_spec *find_environment(const struct sp_mcp *m, struct sp_str id)
+{
+    const struct sp_manager_options *o = sp_mcp_options(m)->manager;
+
+    for (uint32_t i = 0; i < o->environment_count; i++)
+        if (id.p == NULL || sp_str_eq(sp_str_of(o->environments[i].id), id))
+            return &o->environments[i];
+    return NULL;
+}
+
 struct finder {
     struct sp_mcp_denials *d;
     const struct sp_policy *policy; /* of first attempts; NULL: no sandbox */
@@ -41,12 +52,6 @@ static struct finder make_finder(struct sp_mcp_denials *d, const struct sp_mcp *
     return (struct finder){
         d, where != NULL && where->has_own_policy ? where->policy : o->manager->policy, &o->fixed,
         has_several ? where->is_remote : o->is_remote};
-}
-
-void sp_mcp_denials_done(struct sp_mcp_denials *d)
-{
-    sp_keep_done(&d->keep);
-    *d = (struct sp_mcp_denials){0};
 }
 
 /* A copy with a NUL; NULL: out of memory. */
@@ -209,7 +214,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 {
     const struct sp_str id = {what->environment,
                               what->environment == NULL ? 0 : strlen(what->environment)};
-    struct finder f = make_finder(d, m, sp_mcp_tool_environment(m, id));
+    struct finder f = make_finder(d, m, find_environment(m, id));
     struct sp_denial_facts facts = {.has_words = true};
     struct sp_denial words;
 
@@ -514,7 +519,7 @@ static bool add_explanation(struct explaining *x, const struct sp_mcp_run *r)
     return sp_buf_add(&x->structured, "}", 1);
 }
 
-int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_explain_denial(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     bool has_id = false;
     int id = 0;
@@ -533,8 +538,7 @@ int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (has_id + (path.p != NULL) + (host.p != NULL) != 1)
         return sp_mcp_tool_refuse(r, e, "give one of `session_id`, `path` and `host`");
-    const struct sp_environment_spec *where =
-        sp_mcp_tool_environment(r->caller->mcp, environment_id);
+    const struct sp_environment_spec *where = find_environment(r->caller->mcp, environment_id);
     if (where == NULL)
         return sp_mcp_tool_refuse(r, e, "unknown turn environment id `" SP_STR_FMT "`",
                                   SP_STR_ARG(environment_id));
@@ -551,3 +555,5 @@ int sp_mcp_tool_explain(struct sp_mcp_run *r, struct sp_str arguments, struct sp
     sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, tell_explained);
     return 0;
 }
+
+const struct sp_mcp_tool sp_mcp_tool_explain = {"explain_denial", start_explain_denial};

@@ -22,7 +22,11 @@ struct sp_mcp_denials {
     uint32_t count;
     struct sp_keep keep;
 };
-void sp_mcp_denials_done(struct sp_mcp_denials *d);
+static inline void sp_mcp_denials_done(struct sp_mcp_denials *d)
+{
+    sp_keep_done(&d->keep);
+    *d = (struct sp_mcp_denials){0};
+}
 
 /* What is known about one process. */
 struct sp_mcp_denied {

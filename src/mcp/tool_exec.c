@@ -6,14 +6,127 @@
  * for the session that the first call started; if that call has not started its command yet, the
  * run waits for it. write_stdin types characters and keys, or polls; with a `write_id` that was
  * used before it only polls. So a client that missed an answer can repeat either call.
+ *
+ * The first run with a key owns its item (r->key_item, item->run == r) until the manager replies:
+ *
+ *   started        the item keeps the session id; waiting runs poll that session
+ *   refused        the item is forgotten; waiting runs get the same refusal
+ *   aborted early  the item is forgotten; the first waiting run starts the command
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/ere.h"
 #include "mcp/tool.h"
 
 #define END_OF_FILE "\004" /* the default VEOF character of a terminal */
+
+/* ---- `until`: what ends a wait ---- */
+
+static int take_number(const struct sp_json *j, uint32_t token, const char *name, uint64_t max,
+                       uint64_t *ret, struct sp_err *e)
+{
+    const enum sp_json_type type = sp_json_type(j, token);
+    struct sp_number n = {0};
+    const bool is_number = type == SP_JSON_INT || type == SP_JSON_UINT || type == SP_JSON_REAL;
+
+    if (!is_number || sp_number_read(sp_json_raw(j, token), &n) != SP_NUMBER_WHOLE ||
+        n.is_negative || n.magnitude == 0 || n.magnitude > max)
+        return sp_fail(e, SP_E_INVALID, 0, "`until`: `%s` is a number from 1 to %" PRIu64, name,
+                       max);
+    *ret = n.magnitude;
+    return 0;
+}
+
+/* Compiles the pattern, so that an error is reported before a command is started for it. */
+static int take_pattern(struct sp_json *j, uint32_t token, struct sp_until *ret, struct sp_err *e)
+{
+    struct sp_ere *x = NULL;
+
+    if (sp_json_type(j, token) != SP_JSON_STRING)
+        return sp_fail(e, SP_E_INVALID, 0, "`until`: `pattern` is a regular expression, a string");
+    ret->kind = SP_UNTIL_PATTERN;
+    ret->pattern = sp_json_str(j, token);
+    const int r = sp_ere_new(ret->pattern, &x, e);
+    sp_ere_free(x);
+    return r < 0 ? sp_wrap(e, "`until`: `pattern`") : 0;
+}
+
+/* 1: *ret is a condition. 0: null, or an unknown member. */
+static int take_condition(struct sp_json *j, uint32_t key, struct sp_until *ret, struct sp_err *e)
+{
+    const struct sp_str name = sp_json_str(j, key);
+    const uint32_t value = key + 1;
+    uint64_t port = 0;
+    int r = 0;
+
+    if (sp_json_type(j, value) == SP_JSON_NULL)
+        return 0;
+    if (sp_str_eq(name, SP_STR("exit"))) {
+        if (sp_json_type(j, value) != SP_JSON_TRUE)
+            return sp_fail(e, SP_E_INVALID, 0, "`until`: `exit` is true, or left out");
+        ret->kind = SP_UNTIL_EXIT;
+    } else if (sp_str_eq(name, SP_STR("pattern"))) {
+        r = take_pattern(j, value, ret, e);
+    } else if (sp_str_eq(name, SP_STR("quiet_ms"))) {
+        ret->kind = SP_UNTIL_QUIET;
+        r = take_number(j, value, "quiet_ms", INT32_MAX, &ret->quiet_ms, e);
+    } else if (sp_str_eq(name, SP_STR("port"))) {
+        ret->kind = SP_UNTIL_PORT;
+        r = take_number(j, value, "port", UINT16_MAX, &port, e);
+        ret->port = (uint16_t)port;
+    } else {
+        return 0;
+    }
+    return r < 0 ? r : 1;
+}
+
+/* Each member of the object is a condition. */
+static int take_conditions(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
+                           struct sp_err *e)
+{
+    const uint32_t before = ret->count;
+
+    if (sp_json_type(j, token) != SP_JSON_OBJECT)
+        return sp_fail(e, SP_E_INVALID, 0, "`until` is an object");
+    for (uint32_t key = sp_json_first(j, token); key != SP_JSON_NONE;
+         key = sp_json_next(j, token, key)) {
+        struct sp_until one = {0};
+        const int r = take_condition(j, key, &one, e);
+
+        if (r < 0)
+            return r;
+        if (r == 0)
+            continue;
+        if (ret->count == SP_UNTIL_COUNT_MAX)
+            return sp_fail(e, SP_E_INVALID, 0, "`until` has at most %d conditions",
+                           SP_UNTIL_COUNT_MAX);
+        ret->items[ret->count++] = one;
+    }
+    if (ret->count == before)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`until` has one or more of {\"exit\":true}, {\"pattern\":\"ERE\"}, "
+                       "{\"quiet_ms\":2000}, {\"port\":3000}");
+    return 0;
+}
+
+static int read_until(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret, struct sp_err *e)
+{
+    int r = 0;
+
+    if (token == SP_JSON_NONE)
+        return 0;
+    if (sp_json_type(j, token) != SP_JSON_ARRAY)
+        return take_conditions(j, token, ret, e);
+    /* A list of objects is accepted, too; the schema does not say so, because some hosts refuse
+     * unions. */
+    for (uint32_t t = sp_json_first(j, token); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, token, t))
+        r = take_conditions(j, t, ret, e);
+    return r;
+}
 
 /* ---- exec_command with a key ---- */
 
@@ -108,7 +221,8 @@ static void answer_ended(struct sp_deferred *d)
                         "another key to run it again");
 }
 
-/* Answers for the session that the first call with this key started. */
+/* Answers for the session that the first call with this key started. 10 s is the default wait of
+ * exec_command: a poll has another one. */
 static int poll_session(struct sp_mcp_run *r, int session_id, struct sp_err *e)
 {
     struct sp_manager_view v;
@@ -251,13 +365,13 @@ static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
     if (result == 0)
         result = take_env(r, env, e);
     if (result == 0)
-        result = sp_mcp_until_read(&r->arguments.json, until, &r->until, e);
+        result = read_until(&r->arguments.json, until, &r->until, e);
     r->exec.until = r->until.items;
     r->exec.until_count = r->until.count;
     return result;
 }
 
-int sp_mcp_tool_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_exec_command(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     (void)arguments;
     if (read_exec(r, e) < 0)
@@ -266,6 +380,69 @@ int sp_mcp_tool_exec(struct sp_mcp_run *r, struct sp_str arguments, struct sp_er
     r->exec.waits_for_end = r->waits_for_end;
     r->exec.nobody_answers = r->nobody_answers;
     return begin_exec(r, e) < 0 ? sp_mcp_tool_refuse_error(r, "", e) : 0;
+}
+
+const struct sp_mcp_tool sp_mcp_tool_exec = {"exec_command", start_exec_command};
+
+/* ---- `keys`: what an xterm sends in its normal mode ---- */
+
+static const struct {
+    struct sp_str name, sends;
+} known_keys[] = {
+    {SP_STR("Enter"), SP_STR("\r")},         {SP_STR("Tab"), SP_STR("\t")},
+    {SP_STR("Escape"), SP_STR("\033")},      {SP_STR("Backspace"), SP_STR("\177")},
+    {SP_STR("Delete"), SP_STR("\033[3~")},   {SP_STR("Up"), SP_STR("\033[A")},
+    {SP_STR("Down"), SP_STR("\033[B")},      {SP_STR("Right"), SP_STR("\033[C")},
+    {SP_STR("Left"), SP_STR("\033[D")},      {SP_STR("Home"), SP_STR("\033[H")},
+    {SP_STR("End"), SP_STR("\033[F")},       {SP_STR("PageUp"), SP_STR("\033[5~")},
+    {SP_STR("PageDown"), SP_STR("\033[6~")}, {SP_STR("F1"), SP_STR("\033OP")},
+    {SP_STR("F2"), SP_STR("\033OQ")},        {SP_STR("F3"), SP_STR("\033OR")},
+    {SP_STR("F4"), SP_STR("\033OS")},        {SP_STR("F5"), SP_STR("\033[15~")},
+    {SP_STR("F6"), SP_STR("\033[17~")},      {SP_STR("F7"), SP_STR("\033[18~")},
+    {SP_STR("F8"), SP_STR("\033[19~")},      {SP_STR("F9"), SP_STR("\033[20~")},
+    {SP_STR("F10"), SP_STR("\033[21~")},     {SP_STR("F11"), SP_STR("\033[23~")},
+    {SP_STR("F12"), SP_STR("\033[24~")},
+};
+
+static int add_key(struct sp_buf *out, struct sp_str name, struct sp_err *e)
+{
+    const bool is_control =
+        name.n == 3 && name.p[0] == 'C' && name.p[1] == '-' && name.p[2] >= 'a' && name.p[2] <= 'z';
+    const char control = is_control ? (char)(name.p[2] - 'a' + 1) : 0;
+    struct sp_str sends = {&control, is_control};
+
+    for (size_t i = 0; sends.n == 0 && i < sizeof known_keys / sizeof known_keys[0]; i++)
+        if (sp_str_eq(name, known_keys[i].name))
+            sends = known_keys[i].sends;
+    if (sends.n == 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "unknown key `%.*s`, expected one of Enter, Tab, Escape, Backspace, Delete, "
+                       "Up, Down, Left, Right, Home, End, PageUp, PageDown, F1 to F12, C-a to C-z",
+                       (int)(name.n > 40 ? 40 : name.n), name.p);
+    return sp_buf_add_str(out, sends) ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "type a key");
+}
+
+/* The token is a string of names, or an array of them. */
+static int add_keys(struct sp_buf *out, struct sp_json *j, uint32_t token, struct sp_err *e)
+{
+    const enum sp_json_type type = sp_json_type(j, token);
+    struct sp_str names = type == SP_JSON_STRING ? sp_json_str(j, token) : (struct sp_str){0};
+    int r = 0;
+
+    if (type != SP_JSON_STRING && type != SP_JSON_ARRAY)
+        return sp_fail(e, SP_E_INVALID, 0, "`keys` is a list of names of keys");
+    while (r == 0 && names.n != 0) { /* names separated by blanks */
+        const struct sp_str name = sp_str_cut(&names, ' ');
+
+        if (name.n != 0)
+            r = add_key(out, name, e);
+    }
+    for (uint32_t t = type == SP_JSON_ARRAY ? sp_json_first(j, token) : SP_JSON_NONE;
+         r == 0 && t != SP_JSON_NONE; t = sp_json_next(j, token, t))
+        r = sp_json_type(j, t) == SP_JSON_STRING
+                ? add_key(out, sp_json_str(j, t), e)
+                : sp_fail(e, SP_E_INVALID, 0, "`keys` is a list of names of keys");
+    return r;
 }
 
 /* ---- write_stdin ---- */
@@ -291,7 +468,7 @@ static int add_typed(struct sp_mcp_run *r, uint32_t keys, bool eof, struct sp_er
     if (!sp_buf_add_str(&r->typed, r->write.chars))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
     if (keys != SP_JSON_NONE)
-        result = sp_mcp_keys_add(&r->typed, &r->arguments.json, keys, e);
+        result = add_keys(&r->typed, &r->arguments.json, keys, e);
     if (result == 0 && eof && !sp_buf_add_str(&r->typed, SP_STR(END_OF_FILE)))
         result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
     r->write.chars = sp_buf_str(&r->typed);
@@ -330,7 +507,7 @@ static int remember_write(struct sp_mcp_run *r, struct sp_err *e)
     return 0;
 }
 
-int sp_mcp_tool_write(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_write_stdin(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     uint32_t keys = SP_JSON_NONE;
     uint32_t until = SP_JSON_NONE;
@@ -345,8 +522,7 @@ int sp_mcp_tool_write(struct sp_mcp_run *r, struct sp_str arguments, struct sp_e
     (void)arguments;
     if (sp_arguments_write_with(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more),
                                 &r->write, e) < 0 ||
-        sp_mcp_until_read(&r->arguments.json, until, &r->until, e) < 0 ||
-        add_typed(r, keys, eof, e) < 0)
+        read_until(&r->arguments.json, until, &r->until, e) < 0 || add_typed(r, keys, eof, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (((keys != SP_JSON_NONE || eof) && check_terminal(r, e) < 0) || remember_write(r, e) < 0)
         return sp_mcp_tool_refuse_error(r, "", e);
@@ -356,3 +532,5 @@ int sp_mcp_tool_write(struct sp_mcp_run *r, struct sp_str arguments, struct sp_e
     r->session_id = r->write.session_id;
     return sp_manager_write(r->caller->manager, &r->write, on_write_reply, r, &r->engine_call, e);
 }
+
+const struct sp_mcp_tool sp_mcp_tool_write = {"write_stdin", start_write_stdin};

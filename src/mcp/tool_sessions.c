@@ -121,7 +121,7 @@ static int read_read_arguments(struct sp_mcp_run *r, int *ret_id, struct sp_mcp_
     return 0;
 }
 
-int sp_mcp_tool_read(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_read_output(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     struct sp_mcp_output_ask ask = {.context = SP_MCP_OUTPUT_CONTEXT, .limit = SP_MCP_OUTPUT_LIMIT};
     struct sp_manager_view v;
@@ -151,6 +151,8 @@ int sp_mcp_tool_read(struct sp_mcp_run *r, struct sp_str arguments, struct sp_er
     return 0;
 }
 
+const struct sp_mcp_tool sp_mcp_tool_read = {"read_output", start_read_output};
+
 /* ---- list_sessions ---- */
 
 struct list;
@@ -159,7 +161,7 @@ struct session {
     struct list *list;
     int id, exit_code;
     struct sp_str command, cwd;
-    struct sp_str environment; /* n 0: there is only one */
+    struct sp_str environment; /* n 0: not shown, there is only one */
     bool is_tty, has_exited, is_held;
     bool is_news; /* it ended since the last list, and no call has reported that */
     int64_t started_at_ms;
@@ -285,7 +287,7 @@ static int by_start(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_list_sessions(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     uint32_t count = 0;
 
@@ -318,6 +320,8 @@ int sp_mcp_tool_list(struct sp_mcp_run *r, struct sp_str arguments, struct sp_er
         sp_loop_defer(loop_of(r), &r->deferred, tell_list);
     return 0;
 }
+
+const struct sp_mcp_tool sp_mcp_tool_list = {"list_sessions", start_list_sessions};
 
 /* ---- signal_session ----
  *
@@ -448,7 +452,7 @@ static uint64_t signal_wait_ms(int number, bool kills)
     return kills ? KILL_MS : SIGNAL_MS;
 }
 
-int sp_mcp_tool_signal(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_signal_session(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     struct sp_manager *m = r->caller->manager;
     struct sp_str name = {0};
@@ -499,6 +503,8 @@ int sp_mcp_tool_signal(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
     }
     return 0;
 }
+
+const struct sp_mcp_tool sp_mcp_tool_signal = {"signal_session", start_signal_session};
 
 /* ---- resize_session ---- */
 
@@ -566,7 +572,7 @@ static void on_resized(void *user, bool was_done)
         sp_loop_defer(loop_of(x->run), &x->run->deferred, tell_resized_now);
 }
 
-int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_resize_session(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
 {
     struct resizing asked = {.run = r};
     const struct sp_slot slots[] = {
@@ -603,3 +609,5 @@ int sp_mcp_tool_resize(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
     sp_manager_resize(r->caller->manager, x->id, x->rows, x->cols, on_resized, x);
     return 0;
 }
+
+const struct sp_mcp_tool sp_mcp_tool_resize = {"resize_session", start_resize_session};

@@ -22,7 +22,7 @@ struct call {
     bool is_json;    /* the text of its answer is JSON, too */
     /* unified_exec */
     struct sp_str session_id; /* as the model wrote it; empty: a new session */
-    uint64_t cut_ms;          /* the timeout that was asked for, if it was above the maximum */
+    uint64_t cut_ms;          /* the requested timeout if it exceeds the maximum, else 0 */
     char id[];                /* session_id points to it */
 };
 
