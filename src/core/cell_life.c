@@ -63,7 +63,7 @@ static bool reap_lost(struct sp_cells *g)
     return is_settled;
 }
 
-/* Whether a maker may have forked a cell whose pid has not been reported to us. */
+/* Whether a maker may have forked a cell that it has not reported yet (BORN). */
 static bool may_have_unknown_cell(const struct sp_cells *g)
 {
     sp_list_each(i, &g->cells) {

@@ -15,7 +15,7 @@
 
 #define FAILED_PROBE_MS 5000 /* until a host that refused cells is probed again */
 #define TRIES           8    /* the disk may change between the survey and the making of a cell */
-#define BURSTS          16   /* sessions whose starts are counted */
+#define BURSTS          16   /* sessions with a counter of starts */
 
 /* Background processes that commands have left keep a cell alive: pauses between two checks. */
 #define FIRST_CHECK_MS 10  /* doubled each time ... */

@@ -75,7 +75,7 @@ struct sp_cell_options {
 int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, struct sp_err *e);
 /* Frees the remaining cells, too. */
 void sp_cells_free(struct sp_cells *g);
-/* Counts messages queued for a cell whose outbox is full. A connection that caused one reads no
+/* Counts messages queued into a full outbox. A connection that caused one reads no
  * more requests until options.drained was called. */
 uint64_t sp_cells_pushes(const struct sp_cells *g);
 

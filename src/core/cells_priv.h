@@ -15,7 +15,7 @@
 struct sp_cells {
     struct sp_loop *loop;
     bool is_embedded;
-    uint64_t pushes;      /* messages that were queued for a cell whose outbox was full */
+    uint64_t pushes;      /* messages queued while the outbox of their cell was full */
     struct sp_list cells; /* struct sp_cell, the newest first */
 
     /* Processes that a killed cell without a pid namespace has left, see cell_life.c. */
@@ -34,7 +34,7 @@ struct sp_cell {
     struct sp_cell_child self;
     struct sp_cell_child maker;  /* in tier CELL: forks the cell, reports its pid, and exits */
     struct sp_err why;           /* why the cell could not confine itself; code NONE: no failure */
-    uint32_t busy;               /* seats whose process has not closed, and helpers */
+    uint32_t busy;               /* seats with a process that has not closed, and helpers */
     int socket;                  /* -1: the cell is lost */
     char cgroup[SP_CGROUP_NAME]; /* name of its directory; "": none */
     char cgroup_path[512];       /* as noted in the journal; "": not noted */

@@ -128,7 +128,7 @@ static int read_userinfo(struct sp_str s, struct sp_web_url *u, struct sp_err *e
     return 0;
 }
 
-/* A host whose last label is a number must be an IPv4 address. */
+/* A host must be an IPv4 address if its last label is a number. */
 static bool is_bad_address(struct sp_str host)
 {
     char text[64];

@@ -23,7 +23,7 @@
 #define SP_INPUT_IDS    4096
 
 enum sp_input_state {
-    SP_INPUT_NONE,    /* the process has no stdin, or not yet */
+    SP_INPUT_NONE,    /* no stdin, or STARTING */
     SP_INPUT_OPEN,    /* takes bytes */
     SP_INPUT_GONE,    /* drops bytes: the process has closed its stdin or has exited */
     SP_INPUT_CLOSING, /* end of file follows the queue, or was sent */

@@ -60,7 +60,7 @@ static int is_empty_and_ours(int fd)
     return entries == 2;
 }
 
-/* The same, and it has the mode of a placeholder. */
+/* is_empty_and_ours, with the mode of a placeholder. */
 static int is_placeholder(int fd)
 {
     struct stat st;
@@ -264,7 +264,7 @@ static int make_and_lock(const char *path, struct sp_identity *ret, int *ret_fd)
     return err;
 }
 
-/* We may not create the name, and do not own the directory, so we cannot change that. */
+/* mkdir was refused, and chmod cannot help: another user owns the parent directory. */
 static bool is_out_of_reach(const char *path, int err)
 {
     auto_where struct where w = find_where(path);

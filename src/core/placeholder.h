@@ -34,7 +34,7 @@ void sp_placeholders_free(struct sp_placeholders *t);
  * name. -SP_E_STATE: another file has appeared there. */
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
                         struct sp_err *e);
-/* Whether there is a placeholder, of this server or another. */
+/* Whether the path is a placeholder of any server. */
 bool sp_placeholder_is_at(const char *path);
 /* Whether the placeholder of this server is still in place. */
 bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path);

@@ -27,7 +27,7 @@
 #define SURVEY_MS 10000 /* deadline for the survey of a sandbox policy */
 #define ANSWER_MS 30000 /* deadline for the cell's answer; the cell's own deadline is shorter */
 
-#define MAX_TRIES 8 /* of a start whose sandbox finds the disk changed */
+#define MAX_TRIES 8 /* of a start, when the disk changes under its sandbox */
 
 /* ---- news ---- */
 

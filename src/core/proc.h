@@ -180,7 +180,7 @@ void sp_proc_set_attached(struct sp_proc *p, bool is_attached);
 
 /* Parses the new records of the ring. */
 void sp_proc_refresh(struct sp_proc *p);
-/* Ends the log of a process whose cell is gone. */
+/* Ends the log after the loss of the cell. */
 void sp_proc_make_up_end(struct sp_proc *p);
 /* Tells the cell how far the client was served, and wakes it if it may go on. */
 void sp_proc_tell_served(struct sp_proc *p, bool is_attached);

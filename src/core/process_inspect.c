@@ -6,7 +6,7 @@
 #include "core/proc.h"
 #include "os/cgroup.h"
 
-/* The inode of the pipe that we write its stdin to; 0: there is nothing to be written to. */
+/* The inode of the pipe to its stdin; 0: none is open. */
 static uint64_t input_of(const struct sp_proc *p)
 {
     struct stat st;
@@ -18,9 +18,9 @@ static uint64_t input_of(const struct sp_proc *p)
 }
 
 /*
- * Its processes: those in its cgroup, and those below its first one. Once that has exited and there
- * are no cgroups, what it left is somewhere below the cell, among what others have there: what it
- * holds tells whose it is.
+ * The processes of the command: those in its cgroup, and those below its first process. After the
+ * first process has exited, and without cgroups, its children are somewhere below the cell, among
+ * those of other commands; callers filter them by the descriptors they hold.
  */
 static uint32_t find_members(const struct sp_proc *p, pid_t cell, pid_t leader, pid_t *pids)
 {
@@ -41,7 +41,7 @@ static uint32_t find_members(const struct sp_proc *p, pid_t cell, pid_t leader, 
     return sp_look_add_below(leader > 0 ? leader : cell, pids, count, SP_LOOK_PROCESSES);
 }
 
-/* Of all below the cell those that are certainly its own: of its kernel session. */
+/* Keeps the processes of the command's kernel session. */
 static uint32_t keep_own(const struct sp_proc *p, pid_t cell, pid_t *pids, uint32_t count)
 {
     uint32_t kept = 0;

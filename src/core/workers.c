@@ -83,7 +83,7 @@ static void unlink_waiting(struct sp_workers *w, struct sp_work *j)
     w->waiting_count--;
 }
 
-/* The first job whose key has a share left; NULL: there is none. */
+/* The first job that its share allows to run; NULL: none. */
 static struct sp_work *take_waiting(struct sp_workers *w)
 {
     sp_list_each(i, &w->waiting) {

@@ -3,9 +3,9 @@
  * workers: threads for system calls that may block for as long as a disk does not answer.
  *
  * Each job has a key (a session, a file system). At most `share` jobs of one key and `threads` jobs
- * in all run at once; the others wait in the order they were added, so a key whose disk hangs uses
- * up its own share and no more. A thread starts when a job needs it, blocks all signals, and ends
- * after `idle_s` seconds without work.
+ * in all run at once; the others wait in the order they were added, so a disk that hangs
+ * uses up the share of its own key only. A thread starts when a job needs it, blocks all signals,
+ * and ends after `idle_s` seconds without work.
  *
  * All functions are called from the loop's thread; `run` is called in a worker thread.
  */

@@ -62,7 +62,7 @@ static int bind_tcp(const struct sp_listen_url *url, struct sp_bound *ret, struc
 
 /* ---- unix ---- */
 
-/* A socket that nobody answers on goes; everything else stays, and is in our way. */
+/* Removes a stale socket. A live socket, or another file, is an error. */
 static int clear_path(const struct sockaddr_un *un, struct sp_err *e)
 {
     struct stat st;
@@ -93,13 +93,13 @@ static int bind_unix(const struct sockaddr_un *un, struct sp_bound *ret, struct 
     if (r < 0)
         return r;
     auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* bind gives the path the mode that the unbound socket has: there is no moment with another. */
+    /* bind creates the path with the mode of the unbound socket, so it never has another mode. */
     if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *)un, sizeof *un) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "listen on %s", un->sun_path);
     if (lstat(un->sun_path, &st) < 0 || listen(fd, BACKLOG) < 0) {
         const int err = errno;
 
-        (void)unlink(un->sun_path); /* bound a moment ago */
+        (void)unlink(un->sun_path); /* ours: just bound */
         return sp_fail(e, SP_E_SYSTEM, err, "listen on %s", un->sun_path);
     }
     *ret = (struct sp_bound){.fd = TAKE_FD(fd), .un = *un, .dev = st.st_dev, .ino = st.st_ino};
@@ -120,7 +120,7 @@ void sp_bound_done(struct sp_bound *b)
         return;
     if (b->un.sun_path[0] != 0 && lstat(b->un.sun_path, &st) == 0 && st.st_dev == b->dev &&
         st.st_ino == b->ino)
-        (void)unlink(b->un.sun_path); /* a stale one is replaced by the next server anyway */
+        (void)unlink(b->un.sun_path); /* if this fails, the next server replaces it */
     (void)close(b->fd);
     b->fd = -1;
 }

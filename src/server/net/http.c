@@ -35,7 +35,7 @@ static bool is_visible(unsigned char c)
     return c > 0x20 && c < 0x7F;
 }
 
-/* The version has one spelling and ends in CR: eight characters, the last of them 0 or 1. */
+/* "HTTP/1.0" or "HTTP/1.1", then CR. */
 static enum state in_version(struct sp_http_parser *p, unsigned char c)
 {
     static const char spelling[] = "HTTP/1.";
@@ -70,7 +70,7 @@ static enum state step(struct sp_http_parser *p, unsigned char c)
     case VERSION_LF:
         p->headers_at = (uint16_t)(p->at + 1);
         return c == '\n' ? LINE : WRONG;
-    case LINE: /* a blank here would fold this line into the one before */
+    case LINE: /* a space or tab here would be a folded line */
         return c == '\r' ? LAST_LF : is_token(c) ? NAME : WRONG;
     case NAME:
         return c == ':' ? VALUE : is_token(c) ? NAME : WRONG;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http: the head of one HTTP/1.x request, read as it arrives, and small answers. It does no I/O.
+ * http: parses the head of one HTTP/1.x request as it arrives, and writes small answers. No I/O.
  *
- * Strict, since whatever two readers can understand differently is somebody's way in: lines end in
- * CR LF, no folded lines, no NUL, no control characters, header names are tokens.
+ * Strict, because a difference between two parsers is a way to smuggle requests: lines end in CR
+ * LF, no folded lines, no NUL, no control characters, header names are tokens.
  */
 #ifndef SP_SERVER_NET_HTTP_H
 #define SP_SERVER_NET_HTTP_H
@@ -19,7 +19,7 @@
 
 enum sp_http_result { SP_HTTP_MORE, SP_HTTP_DONE, SP_HTTP_BAD, SP_HTTP_TOO_BIG };
 
-/* Where the reading stands. It holds offsets only, so the bytes may move between calls. */
+/* State of the parser. It has offsets only, so the bytes may move between calls. */
 struct sp_http_parser {
     uint16_t at; /* bytes seen */
     uint8_t state;
@@ -29,28 +29,28 @@ struct sp_http_parser {
     uint16_t method_len, target_end, headers_at;
 };
 
-/* A request, borrowed from the bytes it was read from. */
+/* A request; borrows from the parsed bytes. */
 struct sp_http_request {
     struct sp_str method, target;
     struct sp_str path;  /* the target without its query */
     struct sp_str lines; /* the header lines, each with its CR LF */
     bool is_1_0;
-    size_t head_len; /* what follows belongs to the next protocol */
+    size_t head_len; /* bytes that follow belong to the body or the next protocol */
 };
 
 /*
- * `bytes` are all n bytes that have arrived, from the first on; *p is zero at first. Bytes seen
- * before are not read again, and a bad one is refused as soon as it is seen.
+ * `bytes` are all n bytes received so far; *p is zero at first. Bytes are read once, and an invalid
+ * byte is refused at once.
  */
 enum sp_http_result sp_http_parse(struct sp_http_parser *p, const char *bytes, size_t n,
                                   struct sp_http_request *ret);
 
-/* How many headers have this name (ASCII case ignored). *ret_first is the first one's value,
- * without the white space around it; untouched if there is none. */
+/* The number of headers with this name (ASCII case ignored). *ret_first is the trimmed value of the
+ * first; unchanged if there is none. */
 unsigned sp_http_header(const struct sp_http_request *r, const char *name,
                         struct sp_str *ret_first);
 
-/* Is the word in the comma-separated list that these headers make together? Case is ignored. */
+/* Whether the comma-separated lists of these headers contain the word. Case is ignored. */
 bool sp_http_has_word(const struct sp_http_request *r, const char *name, const char *word);
 
 struct sp_http_answer {
@@ -60,7 +60,7 @@ struct sp_http_answer {
     struct sp_str body;
 };
 
-/* Appends it; the connection ends after. false: no room. */
+/* Appends the answer, with `connection: close`. false: no memory. */
 bool sp_http_write(struct sp_buf *out, const struct sp_http_answer *a);
 
 const char *sp_http_reason(unsigned status); /* "Not Found" */

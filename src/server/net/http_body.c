@@ -30,7 +30,7 @@ enum state {
     TOO_BIG,
 };
 
-/* ---- how it is told apart ---- */
+/* ---- framing headers ---- */
 
 static enum sp_http_body_result begin_chunks(struct sp_http_body *b,
                                              const struct sp_http_request *r)
@@ -74,7 +74,7 @@ enum sp_http_body_result sp_http_body_begin(struct sp_http_body *b, const struct
     return b->left == 0 ? SP_HTTP_BODY_DONE : SP_HTTP_BODY_MORE;
 }
 
-/* ---- its bytes ---- */
+/* ---- the bytes ---- */
 
 static int hex_digit(unsigned char c)
 {
@@ -97,7 +97,7 @@ static bool is_token(unsigned char c)
            (c != 0 && strchr(others, c) != NULL);
 }
 
-/* A size above what is left of max is known as soon as it is: it never overflows. */
+/* Checked after each digit, so that the size cannot overflow. */
 static enum state in_size(struct sp_http_body *b, unsigned char c)
 {
     const int digit = hex_digit(c);
@@ -158,7 +158,7 @@ static bool is_in_payload(const struct sp_http_body *b)
     return b->state == LENGTH || b->state == DATA;
 }
 
-static struct sp_str take(struct sp_str *in, size_t n)
+static struct sp_str take_bytes(struct sp_str *in, size_t n)
 {
     const struct sp_str piece = {in->p, n};
 
@@ -168,7 +168,7 @@ static struct sp_str take(struct sp_str *in, size_t n)
 
 static struct sp_str take_payload(struct sp_http_body *b, struct sp_str *in)
 {
-    const struct sp_str piece = take(in, b->left < in->n ? (size_t)b->left : in->n);
+    const struct sp_str piece = take_bytes(in, b->left < in->n ? (size_t)b->left : in->n);
 
     b->left -= piece.n;
     if (b->left == 0)
@@ -183,7 +183,7 @@ static void take_framing(struct sp_http_body *b, struct sp_str *in)
     if (b->line++ == (is_trailer ? SP_HTTP_MAX_TRAILERS : SP_HTTP_MAX_CHUNK_LINE))
         b->state = WRONG;
     else
-        b->state = (uint8_t)step(b, (unsigned char)take(in, 1).p[0]);
+        b->state = (uint8_t)step(b, (unsigned char)take_bytes(in, 1).p[0]);
 }
 
 enum sp_http_body_result sp_http_body_next(struct sp_http_body *b, struct sp_str *in,

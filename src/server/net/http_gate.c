@@ -12,7 +12,7 @@ static enum sp_http_gate_verdict answer(struct sp_http_answer *ret, unsigned sta
     return SP_HTTP_GATE_ANSWER;
 }
 
-/* ---- Host: a page whose name was made to point here must not get through ---- */
+/* ---- Host: protects against DNS rebinding by web pages ---- */
 
 static bool is_ip(int family, struct sp_str s)
 {
@@ -64,9 +64,9 @@ bool sp_http_gate_is_host_ours(const struct sp_http_gate *g, const struct sp_htt
                        : is_our_name(g, (struct sp_str){host.p, n}));
 }
 
-/* ---- the paths ---- */
+/* ---- paths ---- */
 
-/* NULL: the token is right, or none is asked for. */
+/* NULL: the token is valid, or none is required. */
 static const char *unauthorized(const struct sp_http_gate *g, const struct sp_http_request *r,
                                 int64_t now_s)
 {
@@ -83,7 +83,7 @@ static const char *unauthorized(const struct sp_http_gate *g, const struct sp_ht
     return sp_auth_check(g->auth, header, query, now_s);
 }
 
-/* What keeps this from being the opening of a WebSocket; NULL: nothing. */
+/* Why the request is no valid WebSocket upgrade; NULL: it is one. */
 static const char *not_an_upgrade(const struct sp_http_request *r)
 {
     char accept[SP_WS_ACCEPT_LEN];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate: what an HTTP request gets (exec-server-protocol.md 1.3). It only judges; it does no I/O.
+ * http_gate: decides the answer to an HTTP request, by path, Host, Origin and token. No I/O.
  */
 #ifndef SP_SERVER_NET_HTTP_GATE_H
 #define SP_SERVER_NET_HTTP_GATE_H
@@ -11,24 +11,24 @@
 struct sp_http_gate {
     const struct sp_auth *auth; /* NULL: anonymous */
     const char *const *hosts;   /* more names for Host, NULL-terminated; may be NULL */
-    bool is_unix;               /* no name leads here, so Host says nothing */
+    bool is_unix;               /* DNS rebinding is impossible: Host is ignored */
     bool has_metrics;
 };
 
 enum sp_http_gate_verdict {
-    SP_HTTP_GATE_ANSWER,  /* with *ret */
-    SP_HTTP_GATE_METRICS, /* with the metrics' text */
-    SP_HTTP_GATE_UPGRADE, /* it may become a WebSocket */
+    SP_HTTP_GATE_ANSWER,  /* answer with *ret */
+    SP_HTTP_GATE_METRICS, /* answer with the metrics */
+    SP_HTTP_GATE_UPGRADE, /* switch to WebSocket */
 };
 
 enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
                                              const struct sp_http_request *r, int64_t now_s,
                                              struct sp_http_answer *ret);
 
-/* Host names this server: once, as an address, `localhost` or one of `hosts`. */
+/* There is one Host header: an IP address, `localhost` or one of `hosts`. */
 bool sp_http_gate_is_host_ours(const struct sp_http_gate *g, const struct sp_http_request *r);
 
-/* Appends the 101 that a request judged UPGRADE gets. false: no room. */
+/* Appends the 101 for UPGRADE. false: no memory. */
 bool sp_http_gate_write_switch(struct sp_buf *out, const struct sp_http_request *r);
 
 #endif

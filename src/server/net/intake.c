@@ -6,10 +6,11 @@
 
 #include "base/utf8.h"
 
-#define SMALL   (16U << 10)  /* so little is copied to the scratch memory and read on there */
-#define AT_ONCE (256U << 10) /* the most that is received in one go */
-#define SLACK   (4U << 10)   /* room for small frames right behind a large one */
-#define LARGE   (1U << 20)   /* a buffer above this is not kept for a few bytes */
+#define SMALL \
+    (16U << 10) /* a rest up to this size moves to the scratch memory for the next receive */
+#define AT_ONCE (256U << 10) /* the most bytes of one receive */
+#define SLACK   (4U << 10)   /* room for small frames after a large one */
+#define LARGE   (1U << 20)   /* a larger buffer is not kept for a few bytes */
 
 void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
                     size_t max_message)
@@ -43,7 +44,7 @@ static void close_gap(struct sp_intake *in)
     in->start = in->whole;
 }
 
-/* Copies both parts to `to`, without the gap between them, and makes that the buffer. */
+/* Copies both parts to `to`, without the gap between them, and uses it as the buffer. */
 static void move_to(struct sp_intake *in, char *to, size_t cap, bool is_borrowed)
 {
     const size_t left = in->end - in->start;
@@ -61,8 +62,8 @@ static void move_to(struct sp_intake *in, char *to, size_t cap, bool is_borrowed
     in->is_borrowed = is_borrowed;
 }
 
-/* Grows the buffer, which is not the scratch memory. A large one is moved by its pages, not its
- * bytes, and what is not used of it is not there yet. */
+/* Grows an allocated buffer. For large buffers realloc moves pages, not bytes, and unused pages are
+ * not backed by memory. */
 static bool grow(struct sp_intake *in, size_t cap)
 {
     close_gap(in);
@@ -75,8 +76,8 @@ static bool grow(struct sp_intake *in, size_t cap)
     return true;
 }
 
-/* The capacity to have now: all that is needed, but no more than twice what is there; and as it is
- * while there is room to go on, or every read would copy all that came before. */
+/* The capacity for the next receive: what the message needs, but at most twice the received bytes.
+ * Unchanged while there is enough room, because each change may copy all received bytes. */
 static size_t wanted(const struct sp_intake *in)
 {
     const size_t have = sp_intake_size(in);
@@ -86,9 +87,9 @@ static size_t wanted(const struct sp_intake *in)
                                                         : have * 2;
     size_t need = in->whole + in->need > have ? in->whole + in->need : have + 1;
 
-    if (in->mode == SP_INTAKE_LINES) /* which do not say how long they are */
+    if (in->mode == SP_INTAKE_LINES) /* the length of a line is unknown */
         need = bound;
-    else if (in->opcode != 0 && need < in->max_message) /* nor do messages in fragments */
+    else if (in->opcode != 0 && need < in->max_message) /* so is that of a fragmented message */
         need = bound < in->max_message ? bound : in->max_message;
     return (need < bound ? need : bound) + SLACK;
 }
@@ -116,7 +117,7 @@ void sp_intake_added(struct sp_intake *in, size_t n)
     in->end += n;
 }
 
-/* Takes the last event off. */
+/* Removes the last event from the buffer. */
 static void consume(struct sp_intake *in)
 {
     if (in->patch != NULL)
@@ -141,7 +142,7 @@ bool sp_intake_settle(struct sp_intake *in)
     if (have == 0) {
         if (in->is_borrowed)
             sp_intake_release(in);
-        in->start = in->end = 0; /* what is our own stays for the next large message, a while */
+        in->start = in->end = 0; /* an allocated buffer is kept until sp_intake_release */
     } else if (in->is_borrowed || (in->cap > LARGE && have + in->rest <= SMALL)) {
         char *own = malloc(have + 1);
 
@@ -166,13 +167,13 @@ void sp_intake_finish(struct sp_intake *in)
 {
     consume(in);
     if (in->mode == SP_INTAKE_LINES && in->start != in->end)
-        in->data[in->end++] = '\n'; /* the one byte more */
+        in->data[in->end++] = '\n'; /* uses the extra byte */
 }
 
 /* ---- events ---- */
 
-static enum sp_intake_what bad(struct sp_intake_event *ret, enum sp_ws_status status,
-                               const char *why)
+static enum sp_intake_what set_bad(struct sp_intake_event *ret, enum sp_ws_status status,
+                                   const char *why)
 {
     *ret = (struct sp_intake_event){.why = why, .status = status};
     return SP_INTAKE_BAD;
@@ -209,7 +210,7 @@ static enum sp_intake_what next_line(struct sp_intake *in, bool may_deliver,
         if (n != 0 && line[n - 1] == '\r')
             n--;
         if (n > in->max_message && !in->keeps_on)
-            return bad(ret, SP_WS_TOO_BIG, "line above the size limit");
+            return set_bad(ret, SP_WS_TOO_BIG, "line above the size limit");
         in->is_skipping |= n > in->max_message;
         if (lf == NULL) {
             in->need = in->max_message + 2;
@@ -228,12 +229,12 @@ static enum sp_intake_what next_line(struct sp_intake *in, bool may_deliver,
             return SP_INTAKE_NOT_TEXT;
         }
         if (!is_text)
-            return bad(ret, SP_WS_NOT_TEXT, "line that is not UTF-8");
+            return set_bad(ret, SP_WS_NOT_TEXT, "line that is not UTF-8");
         return message(in, line, n, ret);
     }
 }
 
-/* A close frame is empty, or has a status that may be on the wire and a reason in UTF-8. */
+/* Empty, or a status that is allowed on the wire and a reason in UTF-8. */
 static bool is_close(const char *text, size_t len)
 {
     if (len < 2)
@@ -254,24 +255,24 @@ static enum sp_intake_what control(uint8_t opcode, char *text, size_t len,
     if (opcode == SP_WS_PONG)
         return SP_INTAKE_PONG;
     if (!is_close(text, len))
-        return bad(ret, SP_WS_PROTOCOL_ERROR, "malformed close frame");
+        return set_bad(ret, SP_WS_PROTOCOL_ERROR, "malformed close frame");
     return SP_INTAKE_CLOSE;
 }
 
-/* Is this header possible after what came before? */
+/* Whether the header is valid after the earlier frames. */
 static bool fits(const struct sp_intake *in, const struct sp_ws_header *h,
                  struct sp_intake_event *ret)
 {
     if (sp_ws_is_control(h->opcode))
         return true;
     if (h->opcode == SP_WS_CONTINUATION && in->opcode == 0)
-        (void)bad(ret, SP_WS_PROTOCOL_ERROR, "continuation of nothing");
+        (void)set_bad(ret, SP_WS_PROTOCOL_ERROR, "continuation of nothing");
     else if (h->opcode != SP_WS_CONTINUATION && in->opcode != 0)
-        (void)bad(ret, SP_WS_PROTOCOL_ERROR, "new message inside a fragmented one");
+        (void)set_bad(ret, SP_WS_PROTOCOL_ERROR, "new message inside a fragmented one");
     else if (h->len > in->max_frame)
-        (void)bad(ret, SP_WS_TOO_BIG, "frame above the size limit");
+        (void)set_bad(ret, SP_WS_TOO_BIG, "frame above the size limit");
     else if (h->len > in->max_message - in->whole)
-        (void)bad(ret, SP_WS_TOO_BIG, "message above the size limit");
+        (void)set_bad(ret, SP_WS_TOO_BIG, "message above the size limit");
     else
         return true;
     return false;
@@ -283,13 +284,13 @@ static enum sp_intake_what whole_message(struct sp_intake *in, uint8_t opcode, b
     if (is_valid)
         return message(in, (char *)(uintptr_t)text.p, text.n, ret);
     if (opcode == SP_WS_TEXT)
-        return bad(ret, SP_WS_NOT_TEXT, "text message that is not UTF-8");
+        return set_bad(ret, SP_WS_NOT_TEXT, "text message that is not UTF-8");
     *ret = (struct sp_intake_event){0};
     return SP_INTAKE_NOT_TEXT;
 }
 
-/* Takes what is there of a frame. A character that it does not end is looked at again with what
- * follows; what can never be UTF-8 is refused at the end. */
+/* Moves the received payload of a frame to `whole`. An unfinished UTF-8 character is checked again
+ * with the next bytes; invalid text is refused at the end of the message. */
 static void take_payload(struct sp_intake *in)
 {
     const size_t left = in->end - in->start;
@@ -306,7 +307,7 @@ static void take_payload(struct sp_intake *in)
     in->taken += n;
     in->rest -= n;
     if (in->start == in->end)
-        in->start = in->end = in->whole; /* the next bytes are received where they stay */
+        in->start = in->end = in->whole; /* the next bytes are received at their final place */
     in->valid += sp_utf8_valid_prefix((struct sp_str){in->data + in->valid, in->whole - in->valid});
 }
 
@@ -322,9 +323,9 @@ static void begin_payload(struct sp_intake *in, const struct sp_ws_header *h)
     take_payload(in);
 }
 
-/* A message that was put together, once all of it is there. */
-static enum sp_intake_what put_together(struct sp_intake *in, bool may_deliver,
-                                        struct sp_intake_event *ret)
+/* Delivers the message in `whole` once its last frame is complete. */
+static enum sp_intake_what deliver_whole(struct sp_intake *in, bool may_deliver,
+                                         struct sp_intake_event *ret)
 {
     in->need = (size_t)in->rest;
     if (in->rest != 0)
@@ -336,7 +337,7 @@ static enum sp_intake_what put_together(struct sp_intake *in, bool may_deliver,
                          (struct sp_str){in->data, in->whole}, ret);
 }
 
-/* A frame that is all there, and no part of anything: it is read where it is. */
+/* A complete control frame or unfragmented message is delivered in place. */
 static enum sp_intake_what lone_frame(struct sp_intake *in, const struct sp_ws_header *h,
                                       struct sp_intake_event *ret)
 {
@@ -362,14 +363,14 @@ static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
         const char *why;
 
         if (in->rest != 0 || in->is_last)
-            return put_together(in, may_deliver, ret);
+            return deliver_whole(in, may_deliver, ret);
         in->need = SP_WS_MAX_HEADER;
         switch (
             sp_ws_read_header((enum sp_ws_role)in->role, in->data + in->start, left, &h, &why)) {
         case SP_WS_MORE:
             return SP_INTAKE_MORE;
         case SP_WS_BAD:
-            return bad(ret, SP_WS_PROTOCOL_ERROR, why);
+            return set_bad(ret, SP_WS_PROTOCOL_ERROR, why);
         case SP_WS_OK:
             break;
         }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * intake: bytes that arrived become messages. It does no I/O.
+ * intake: turns received bytes into messages. No I/O.
  *
- * One buffer: what has come of an unfinished message, put together, then the bytes not yet read. A
- * large frame is not waited for: what comes of it is unmasked and looked at while it is in the
- * cache, and is received where it stays.
- * Nobody pays for what is only announced: the buffer grows to at most twice what has arrived. While
- * nothing is left over there is no buffer at all: bytes are received into the caller's scratch
- * memory, and only what stays behind is copied out of it.
+ * One buffer has the payload of the unfinished message, then the bytes not yet parsed. Bytes of a
+ * large frame are unmasked and checked for UTF-8 as they arrive, while they are in the CPU cache,
+ * and are received at their final place.
+ * The buffer grows to at most twice the received bytes, so that an announced length alone allocates
+ * nothing. Between messages there is no buffer: bytes are received into the caller's scratch
+ * memory, and only the rest is copied out of it.
  *
  *   room, added, next ... next, settle: in this order, within one callback of the loop
  */
@@ -22,38 +22,38 @@ enum sp_intake_mode { SP_INTAKE_RAW, SP_INTAKE_FRAMES, SP_INTAKE_LINES };
 
 struct sp_intake {
     char *data;
-    size_t whole;      /* bytes at data: of the unfinished message */
-    size_t valid;      /* of these: known to be UTF-8. Looked at while they are in the cache */
-    size_t start, end; /* the bytes not yet read */
-    size_t cap;        /* there is one byte more */
-    size_t need;       /* bytes from start that complete the frame or line; a hint */
-    size_t used;       /* bytes from start that the last event was made of */
+    size_t whole;      /* payload of the unfinished message, at data */
+    size_t valid;      /* of these, checked to be UTF-8 */
+    size_t start, end; /* the bytes not yet parsed */
+    size_t cap;        /* the allocation has one byte more */
+    size_t need;       /* hint: bytes from start that complete the frame or line */
+    size_t used;       /* bytes from start of the last event */
     size_t searched;   /* bytes from start known to hold no line end */
     size_t max_frame, max_message;
-    uint64_t rest;   /* of the frame that is taken as it comes: payload not yet read */
-    size_t taken;    /* and how much was */
-    uint8_t mask[4]; /* its mask */
-    char *patch;     /* the byte behind the last event's text, which the reader may have changed */
+    uint64_t rest;   /* payload of the current frame that has not arrived */
+    size_t taken;    /* payload of the current frame that has arrived */
+    uint8_t mask[4]; /* of the current frame */
+    char *patch;     /* the byte after the last event's text, which the reader may overwrite */
     char patched;
-    bool is_last;     /* the frame that is taken, or was taken last, ends the message */
-    bool is_done;     /* the last event was the message put together */
+    bool is_last;     /* the current frame ends the message */
+    bool is_done;     /* the last event was the message in `whole` */
     bool is_borrowed; /* data is the scratch memory */
-    bool keeps_on;    /* a line that is too long or not UTF-8 is told like a binary message */
-    bool is_skipping; /* keeps_on: this line is too long, and thrown away as it comes */
+    bool keeps_on;    /* a line that is too long or not UTF-8 is NOT_TEXT, not BAD */
+    bool is_skipping; /* keeps_on: this line is too long, and is dropped as it arrives */
     uint8_t mode;
     uint8_t role;   /* enum sp_ws_role */
-    uint8_t opcode; /* of the unfinished message; 0: there is none */
+    uint8_t opcode; /* of the unfinished message; 0: none */
 };
 
 enum sp_intake_what {
-    SP_INTAKE_MORE,     /* nothing whole is left */
-    SP_INTAKE_HELD,     /* a message is there, and may not be delivered now */
+    SP_INTAKE_MORE,     /* more bytes are needed */
+    SP_INTAKE_HELD,     /* a message is complete, but may_deliver is false */
     SP_INTAKE_MESSAGE,  /* valid UTF-8; text[len] may be written */
     SP_INTAKE_NOT_TEXT, /* a binary message that is not UTF-8 */
     SP_INTAKE_PING,
     SP_INTAKE_PONG,
     SP_INTAKE_CLOSE,
-    SP_INTAKE_BAD, /* the connection cannot go on: why, status */
+    SP_INTAKE_BAD, /* the connection must close: why, status */
 };
 
 struct sp_intake_event {
@@ -77,7 +77,7 @@ enum sp_intake_what sp_intake_next(struct sp_intake *in, bool may_deliver,
 /* The scratch memory goes back. false: no memory for what must be kept. */
 bool sp_intake_settle(struct sp_intake *in);
 
-/* Nothing more will arrive: what is left of a line is one. */
+/* End of input: an unfinished line becomes a message. */
 void sp_intake_finish(struct sp_intake *in);
 
 /* RAW mode: look at the bytes, take some off, and change to another mode. */

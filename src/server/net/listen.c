@@ -17,11 +17,11 @@
 #include "server/net/intake.h"
 #include "server/net/link_open.h"
 
-#define AT_ONCE      16U  /* connections accepted in one callback */
-#define BREATH_MS    100U /* no descriptors left: look again after so long */
-#define SPARE        128U /* connections above the limit: heard, to be told of it */
-#define NOTSENT_LOW  (128 << 10)
-#define METRICS_TYPE "text/plain; version=0.0.4"
+#define AT_ONCE         16U  /* connections accepted in one callback */
+#define ACCEPT_PAUSE_MS 100U /* pause after EMFILE and the like */
+#define SPARE           128U /* connections above the limit, which get a 503 */
+#define NOTSENT_LOW     (128 << 10)
+#define METRICS_TYPE    "text/plain; version=0.0.4"
 
 struct sp_listener {
     struct sp_link_host host;
@@ -29,14 +29,14 @@ struct sp_listener {
     struct sp_http_gate gate;
     struct sp_bound bound; /* fd -1: stdio */
     struct sp_watch watch;
-    struct sp_timer breath;
+    struct sp_timer accept_timer;
     enum sp_listen_kind kind;
     bool is_ending;
     uint64_t accepted, refused;
     char scratch[SP_INTAKE_SCRATCH + 1];
 };
 
-/* ---- what the links ask ---- */
+/* ---- callbacks of the links ---- */
 
 static bool on_opened(void *user, struct sp_link *l)
 {
@@ -53,8 +53,8 @@ static bool on_opened(void *user, struct sp_link *l)
     return true;
 }
 
-/* Without memory the answer is cut short, and the connection ends as it would have. */
-static void answer(struct sp_listener *li, const struct sp_http_answer *a, struct sp_buf *out)
+/* Out of memory: the answer is truncated; the connection ends in each case. */
+static void write_answer(struct sp_listener *li, const struct sp_http_answer *a, struct sp_buf *out)
 {
     if (a->status >= 400)
         li->refused++;
@@ -66,10 +66,10 @@ static void answer_metrics(struct sp_listener *li, struct sp_buf *out)
     auto_buf struct sp_buf text = {0};
 
     li->o.metrics(li->o.user, &text);
-    answer(li,
-           &(struct sp_http_answer){
-               .status = 200, .type = METRICS_TYPE, .body = {text.data, text.len}},
-           out);
+    write_answer(li,
+                 &(struct sp_http_answer){
+                     .status = 200, .type = METRICS_TYPE, .body = {text.data, text.len}},
+                 out);
 }
 
 static bool on_request(void *user, struct sp_link *l, const struct sp_http_request *r,
@@ -79,14 +79,14 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
     struct sp_http_answer a = {.status = 400, .body = SP_STR("this socket carries lines")};
 
     if (li->o.is_lines_only) {
-        answer(li, &a, out);
+        write_answer(li, &a, out);
         return false;
     }
     switch (sp_http_gate_judge(&li->gate, r, time(NULL), &a)) {
     case SP_HTTP_GATE_ANSWER:
         if (sp_str_eq(r->method, SP_STR("HEAD")))
-            a.body.n = 0; /* it asks for no body, whatever the answer */
-        answer(li, &a, out);
+            a.body.n = 0; /* HEAD has no response body */
+        write_answer(li, &a, out);
         return false;
     case SP_HTTP_GATE_METRICS:
         answer_metrics(li, out);
@@ -126,19 +126,19 @@ static void tune(int fd)
     const int on = 1;
     const int low = NOTSENT_LOW;
 
-    /* Both are for speed and memory only; without them everything still works. */
+    /* Optional: for latency and memory. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
 }
 
-static void welcome(struct sp_listener *li, int fd, const struct sockaddr_storage *from)
+static void accept_link(struct sp_listener *li, int fd, const struct sockaddr_storage *from)
 {
     const bool is_unix = li->kind == SP_LISTEN_UNIX;
     char peer[SP_BIND_NAME];
 
     li->accepted++;
     const bool is_full = li->host.total >= SPARE && li->host.total - SPARE >= li->o.max_connections;
-    /* A peer that has shown no token must not keep out one that has it. */
+    /* Evicts links that have not authenticated, so that they cannot block others. */
     if ((is_unix && !is_peer_trusted(li, fd)) || (is_full && !sp_link_evict(&li->host))) {
         li->refused++;
         (void)close(fd);
@@ -147,24 +147,24 @@ static void welcome(struct sp_listener *li, int fd, const struct sockaddr_storag
     if (!is_unix)
         tune(fd);
     sp_bind_name((const struct sockaddr *)from, peer);
-    /* Lines have no place for a token: where one is asked for, there is only HTTP. */
+    /* Lines cannot carry a token: with authentication only HTTP is accepted. */
     const enum sp_link_start start =
         is_unix && li->gate.auth == NULL ? SP_LINK_START_SNIFF : SP_LINK_START_HTTP;
-    (void)sp_link_new(&li->host, fd, start, peer, NULL); /* no memory for it: it is closed */
+    (void)sp_link_new(&li->host, fd, start, peer, NULL); /* out of memory: closed */
 }
 
-static void on_breath(struct sp_timer *t)
+static void on_accept_timer(struct sp_timer *t)
 {
-    struct sp_listener *li = SP_CONTAINER(t, struct sp_listener, breath);
+    struct sp_listener *li = SP_CONTAINER(t, struct sp_listener, accept_timer);
 
     sp_loop_rewatch(li->host.loop, &li->watch, EPOLLIN);
 }
 
-/* Nothing but time helps, and the kernel keeps the connection waiting: do not spin on it. */
-static void take_breath(struct sp_listener *li)
+/* Out of descriptors or memory: the connection stays in the backlog; do not spin on it. */
+static void pause_accepting(struct sp_listener *li)
 {
-    if (sp_loop_timer(li->host.loop, &li->breath, sp_loop_now(li->host.loop) + BREATH_MS,
-                      on_breath))
+    if (sp_loop_timer(li->host.loop, &li->accept_timer,
+                      sp_loop_now(li->host.loop) + ACCEPT_PAUSE_MS, on_accept_timer))
         sp_loop_rewatch(li->host.loop, &li->watch, 0);
 }
 
@@ -179,9 +179,9 @@ static void on_connection(struct sp_watch *w, uint32_t events)
         const int fd = accept4(w->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd >= 0) {
-            welcome(li, fd, &from);
+            accept_link(li, fd, &from);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            take_breath(li);
+            pause_accepting(li);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             return;
@@ -200,7 +200,7 @@ static bool read_ipv4(const char *host, uint16_t port, struct sp_listen_url *ret
     return true;
 }
 
-/* With brackets around it, and maybe a numeric scope: [fe80::1%2]. */
+/* In brackets, with an optional numeric scope: [fe80::1%2]. */
 static bool read_ipv6(char *host, size_t n, uint16_t port, struct sp_listen_url *ret)
 {
     struct sockaddr_in6 *a = &ret->addr.in6;
@@ -279,7 +279,7 @@ int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e
 
 /* ---- life ---- */
 
-static int start(struct sp_listener *li, const struct sp_listen_url *url, struct sp_err *e)
+static int start_listener(struct sp_listener *li, const struct sp_listen_url *url, struct sp_err *e)
 {
     if (li->kind == SP_LISTEN_STDIO)
         return sp_link_new_pair(&li->host, STDIN_FILENO, STDOUT_FILENO, "stdio", e);
@@ -316,7 +316,7 @@ int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
                                      .request = on_request,
                                      .opened = on_opened,
                                      .gone = on_gone};
-    const int r = start(li, url, e);
+    const int r = start_listener(li, url, e);
     if (r < 0) {
         sp_listener_free(li);
         return r;
@@ -331,7 +331,7 @@ void sp_listener_free(struct sp_listener *l)
         return;
     l->is_ending = true;
     sp_loop_unwatch(l->host.loop, &l->watch);
-    sp_loop_cancel(l->host.loop, &l->breath);
+    sp_loop_cancel(l->host.loop, &l->accept_timer);
     sp_bound_done(&l->bound);
     while (l->host.first != NULL)
         sp_link_end_now(l->host.first, "the server stops");

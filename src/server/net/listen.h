@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listen: where connections come from: a TCP or unix-socket listener with its HTTP surface, or
- * stdio.
+ * listen: source of connections: a TCP or unix-socket listener with its HTTP endpoints, or stdio.
  */
 #ifndef SP_SERVER_NET_LISTEN_H
 #define SP_SERVER_NET_LISTEN_H
@@ -26,32 +25,32 @@ struct sp_listen_url {
     bool is_loopback; /* 127.0.0.0/8, ::1, unix, stdio */
 };
 
-/* exec-server-protocol.md 1.1; also unix:///path. Errors: the texts given there, SP_E_INVALID. */
+/* ws://IP:PORT, unix:///path, stdio or stdio://. SP_E_INVALID: the texts are those of codex. */
 int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e);
 
 struct sp_listen_options {
     const struct sp_auth *auth; /* borrowed; NULL: anonymous */
     const char *const *hosts;   /* extra names accepted in Host, NULL-terminated; may be NULL */
     bool has_metrics;           /* GET /metrics is answered */
-    bool is_own_user_only;      /* unix: not even root, unless that is who we are */
+    bool is_own_user_only;      /* unix: refuses root, unless we are root */
     bool is_lines_only;         /* unix: no WebSocket, no HTTP */
-    bool keeps_on;              /* a line too long or not UTF-8 is ops.not_text, not the end */
-    size_t max_line;            /* received; 0: SP_LINK_MAX_MESSAGE */
-    bool is_narrow;             /* SP_LINK_MAX_FIRST bytes a message until sp_link_widen */
-    size_t max_unfinished;      /* unfinished input of all connections; 0: no bound */
-    unsigned max_connections;   /* beyond: 503 (unix lines: closed at once) */
-    uint64_t ping_every_ms;     /* 30000 */
-    uint64_t silence_ms;        /* 60000: drop a WebSocket peer not heard from for so long */
-    uint64_t handshake_ms;      /* 10000: time to finish the upgrade */
+    bool keeps_on;         /* a bad line is reported to ops.not_text, and does not end the link */
+    size_t max_line;       /* received; 0: SP_LINK_MAX_MESSAGE */
+    bool is_narrow;        /* SP_LINK_MAX_FIRST bytes a message until sp_link_widen */
+    size_t max_unfinished; /* unfinished input of all connections; 0: no bound */
+    unsigned max_connections; /* further ones get 503 (unix lines: closed) */
+    uint64_t ping_every_ms;   /* 30000 */
+    uint64_t silence_ms;      /* 60000: then a silent WebSocket peer is dropped */
+    uint64_t handshake_ms;    /* 10000: time to finish the upgrade */
     void *user;
-    /* A connection is there: fill in what its messages go to. false: refuse it (503, lines:
-     * closed). Nothing can be sent from inside: the 101 comes first. */
+    /* A new connection: returns the receiver of its messages. false: refuses it (503, lines:
+     * closed). Must not send: the 101 comes first. */
     bool (*opened)(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                    void **ret_user);
     /* The text of GET /metrics. */
     void (*metrics)(void *user, struct sp_buf *out);
-    /* stdio only: the one connection has ended (ops.closed was called). The listener may be freed
-     * in here, but in no other callback of a link. */
+    /* stdio only: the connection has ended (ops.closed was called). May free the listener, unlike
+     * other callbacks of a link. */
     void (*finished)(void *user);
 };
 

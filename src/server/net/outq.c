@@ -7,9 +7,10 @@
 #include <sys/random.h>
 
 #define FIRST 4096U
-#define SMALL (64U << 10)  /* up to here a buffer grows with what it holds */
-#define BUSY  (512U << 10) /* beyond, it is of this size at once: the queue of a busy link fits */
-#define KEEP  (4U << 20)   /* so much stays while the link is busy: a file of a megabyte fits */
+#define SMALL (64U << 10)  /* up to here a buffer grows with its contents */
+#define BUSY  (512U << 10) /* the next size: fits the queue of a busy link */
+#define KEEP \
+    (4U << 20) /* an empty buffer up to this size is kept: fits a file of 1 MiB in base64 */
 
 #define HEADER_MAX SP_WS_MAX_HEADER
 
@@ -52,7 +53,7 @@ static bool ensure(struct sp_outq *q, size_t n)
     return true;
 }
 
-/* Before the text: the header of a message's only or first frame. */
+/* Room before the text, for the header of the first frame. */
 static size_t head_room(const struct sp_outq *q, size_t max)
 {
     if (q->fragment == 0)
@@ -60,7 +61,7 @@ static size_t head_room(const struct sp_outq *q, size_t max)
     return sp_ws_header_size(max < q->fragment ? max : q->fragment, q->is_masked);
 }
 
-/* Behind it: the headers of the others. */
+/* Room after the text, for the headers of further frames. */
 static size_t tail_room(const struct sp_outq *q, size_t max)
 {
     return q->fragment == 0 ? 0 : max / q->fragment * HEADER_MAX;
@@ -78,7 +79,7 @@ char *sp_outq_reserve(struct sp_outq *q, size_t max)
     return q->data + q->end + q->head_room;
 }
 
-/* Header and mask of a frame whose n bytes are in their place behind it; returns its end. */
+/* Writes the header before n payload bytes that are in place, and masks them; returns the end. */
 static char *finish_frame(const struct sp_outq *q, char *frame, enum sp_ws_opcode opcode,
                           bool is_final, size_t n)
 {

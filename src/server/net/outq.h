@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outq: messages on their way out, as the bytes that will be sent. It does no I/O.
+ * outq: queue of outgoing messages, as the bytes to send. No I/O.
  *
- * One buffer holds everything that waits, so that one send takes several messages. A message is
- * written by its maker straight into the buffer, behind room for its header; once its length is
- * known the header goes in front in its shortest form, and of a large message what is behind the
- * first fragment moves to the right, by the headers that part it.
+ * One buffer has all queued bytes, so that one send takes several messages. The caller writes a
+ * message straight into the buffer, after room for its header. Commit writes the header in its
+ * shortest form; for a large message it moves the bytes after the first fragment to the right, to
+ * make room for the headers of the other fragments.
  */
 #ifndef SP_SERVER_NET_OUTQ_H
 #define SP_SERVER_NET_OUTQ_H
@@ -14,27 +14,28 @@
 
 struct sp_outq {
     char *data;
-    size_t start, end; /* what waits */
+    size_t start, end; /* queued bytes */
     size_t cap;
-    size_t reserved;  /* bytes promised to the message being written */
-    size_t head_room; /* bytes kept free before it */
-    size_t fragment;  /* 0: lines; else frames of at most so many bytes */
-    bool is_masked;   /* frames of a client: each with a random mask */
+    size_t reserved;  /* for the message being written */
+    size_t head_room; /* for its header */
+    size_t fragment;  /* 0: lines; else the most payload bytes of a frame */
+    bool is_masked;   /* a client's frames: each has a random mask */
 };
 
-void sp_outq_done(struct sp_outq *q); /* frees the buffer; the struct is as new, its kind kept */
+void sp_outq_done(struct sp_outq *q); /* frees the buffer; fragment and is_masked stay */
 
-/* Room for one message of at most `max` bytes, NULL: no memory. Commit with its length, 0: none. */
+/* Room for one message of at most `max` bytes; NULL: no memory. Commit with len 0 queues nothing.
+ */
 char *sp_outq_reserve(struct sp_outq *q, size_t max);
 void sp_outq_commit(struct sp_outq *q, size_t len);
 
-/* The same for one part of a message, of at most one fragment. */
+/* Commits one part of a message, of at most `fragment` bytes. */
 void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_last);
 
 /* One control frame. Not between reserve and commit. false: no memory. */
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n);
 
-/* Bytes as they are. false: no memory. */
+/* Bytes without framing. false: no memory. */
 bool sp_outq_raw(struct sp_outq *q, const void *bytes, size_t n);
 
 static inline size_t sp_outq_size(const struct sp_outq *q)
@@ -42,7 +43,7 @@ static inline size_t sp_outq_size(const struct sp_outq *q)
     return q->end - q->start;
 }
 
-/* The first n bytes were sent. An empty buffer above 4 MiB is given back at once. */
+/* The first n bytes were sent. An empty buffer above 4 MiB is freed. */
 void sp_outq_sent(struct sp_outq *q, size_t n);
 
 #endif

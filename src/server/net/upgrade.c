@@ -25,7 +25,7 @@ bool sp_upgrade_write(struct sp_upgrade *u, struct sp_buf *out)
            sp_buf_add_str(out, SP_STR("\r\n"));
 }
 
-/* The head's length with its empty line; 0: not there yet. */
+/* With the empty line; 0: incomplete. */
 static size_t head_length(struct sp_str bytes)
 {
     const char *end = bytes.n == 0 ? NULL : memmem(bytes.p, bytes.n, "\r\n\r\n", 4);
@@ -33,7 +33,7 @@ static size_t head_length(struct sp_str bytes)
     return end == NULL ? 0 : (size_t)(end - bytes.p) + 4;
 }
 
-/* "HTTP/1.x NNN ..." and lines that all end in CR LF; *ret is for looking up its headers. */
+/* "HTTP/1.x NNN ..." and lines that end in CR LF; *ret has the headers only. */
 static bool read_head(struct sp_str head, unsigned *ret_status, struct sp_http_request *ret)
 {
     uint64_t status;
@@ -64,7 +64,7 @@ static enum sp_upgrade_result refused(char *why, size_t size, const char *text)
     return SP_UPGRADE_REFUSED;
 }
 
-/* A refusal's body says more than its number: it is waited for, up to what is shown. */
+/* Waits for the body, up to SHOWN bytes: it tells more than the status. */
 static enum sp_upgrade_result refuse_status(unsigned status, const struct sp_http_request *r,
                                             struct sp_str body, bool is_end, char *why, size_t size)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * upgrade: how a client turns an HTTP connection into a WebSocket: the request, and the answer to
- * it as it arrives. It does no I/O.
+ * upgrade: the client's side of the WebSocket handshake: writes the request, parses the answer. No
+ * I/O.
  */
 #ifndef SP_SERVER_NET_UPGRADE_H
 #define SP_SERVER_NET_UPGRADE_H
@@ -18,19 +18,19 @@ struct sp_upgrade {
     char key[SP_UPGRADE_KEY_LEN]; /* random; made by sp_upgrade_write */
 };
 
-/* Makes a key and appends the request. false: no room, or no random bytes. */
+/* Makes a key and appends the request. false: no memory, or no random bytes. */
 bool sp_upgrade_write(struct sp_upgrade *u, struct sp_buf *out);
 
 enum sp_upgrade_result {
     SP_UPGRADE_MORE,
     SP_UPGRADE_DONE,
     SP_UPGRADE_REFUSED,
-    SP_UPGRADE_ENDED, /* there is no whole answer, and will be none */
+    SP_UPGRADE_ENDED, /* the connection ended before a complete answer */
 };
 
 /*
- * `bytes` are all that have arrived. is_end: no more will. Done: *ret_len bytes were the answer.
- * Refused: `why` says it, with what the server said, made printable.
+ * `bytes` are all bytes received so far; is_end: no more follow. DONE: the answer has *ret_len
+ * bytes. REFUSED: `why` has the reason, with the server's text made printable.
  */
 enum sp_upgrade_result sp_upgrade_read(const struct sp_upgrade *u, struct sp_str bytes, bool is_end,
                                        size_t *ret_len, char *why, size_t size);

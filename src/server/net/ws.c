@@ -87,7 +87,7 @@ void sp_ws_mask_to(void *to, const void *from, size_t n, const uint8_t mask[4], 
     memcpy(&word, turned, sizeof word);
 
     size_t i = 0;
-    for (; i + 32 <= n; i += 32) { /* as four words, which compilers turn into vectors */
+    for (; i + 32 <= n; i += 32) { /* four words at a time: compilers vectorize this */
         uint64_t v[4];
 
         memcpy(v, in + i, sizeof v);
