@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -60,4 +62,26 @@ int sp_write_all(int fd, const void *bytes, size_t n)
         n -= (size_t)done;
     }
     return 0;
+}
+
+ssize_t sp_write_no_sigpipe(int fd, const void *bytes, size_t n)
+{
+    const struct timespec now = {0};
+    sigset_t pipe;
+    sigset_t old;
+    sigset_t pending;
+
+    (void)sigemptyset(&pipe);
+    (void)sigaddset(&pipe, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe, &old);
+    const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    const ssize_t r = write(fd, bytes, n);
+    const int err = errno;
+    /* Consume the signal of this write, but not one that was pending before. */
+    if (r < 0 && err == EPIPE && !was_pending)
+        while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = err;
+    return r;
 }

@@ -6,6 +6,7 @@
 #define SP_BASE_IO_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 
@@ -19,5 +20,9 @@ int sp_read_file(const char *path, size_t max, struct sp_buf *ret);
 
 /* 0, or an errno. The descriptor blocks. */
 int sp_write_all(int fd, const void *bytes, size_t n);
+
+/* write(2) that raises no SIGPIPE in this thread: for pipes, which have no MSG_NOSIGNAL, in a
+ * program that is not ours. */
+ssize_t sp_write_no_sigpipe(int fd, const void *bytes, size_t n);
 
 #endif

@@ -137,7 +137,7 @@ static void on_ping(struct sp_timer *t)
     struct sp_web_child *c = SP_CONTAINER(t, struct sp_web_child, ping);
     const struct sp_web_message m = {.version = SP_WEB_VERSION, .op = SP_WEB_PING};
 
-    if (c->http->working == NULL)
+    if (c->http->working_count == 0)
         return; /* the next call starts the pings again */
     /* Pings are counted, not timed: if the front was stopped, answers may be unread. */
     if (c->unanswered >= SP_WEB_PINGS || send_to(c, &m, sizeof m, -1) < 0) {
@@ -295,44 +295,32 @@ static int start_child(struct sp_web *h, struct sp_err *e)
 
 /* ---- calls ---- */
 
+static struct sp_web_call *call_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct sp_web_call, link);
+}
+
 static void link_call(struct sp_web *h, struct sp_web_call *c, bool is_working)
 {
     c->is_working = is_working;
-    c->prev = is_working ? NULL : h->last_waiting;
-    c->next = is_working ? h->working : NULL;
-    if (c->prev != NULL)
-        c->prev->next = c;
-    if (c->next != NULL)
-        c->next->prev = c;
     if (is_working) {
-        h->working = c;
+        sp_list_prepend(&h->working, &c->link);
         h->working_count++;
         c->client->working++;
-        return;
+    } else {
+        sp_list_append(&h->waiting, &c->link);
+        h->waiting_count++;
     }
-    if (h->waiting == NULL)
-        h->waiting = c;
-    h->last_waiting = c;
-    h->waiting_count++;
 }
 
 static void unlink_call(struct sp_web_call *c)
 {
-    struct sp_web *h = c->http;
-
-    if (c->prev != NULL)
-        c->prev->next = c->next;
-    else
-        *(c->is_working ? &h->working : &h->waiting) = c->next;
-    if (c->next != NULL)
-        c->next->prev = c->prev;
-    else if (!c->is_working)
-        h->last_waiting = c->prev;
+    sp_list_remove(&c->link);
     if (c->is_working) {
-        h->working_count--;
+        c->http->working_count--;
         c->client->working--;
     } else {
-        h->waiting_count--;
+        c->http->waiting_count--;
     }
 }
 
@@ -356,9 +344,9 @@ static void forget_call(struct sp_web_call *c)
     if (c->memory >= 0)
         (void)close(TAKE_FD(c->memory));
     c->http = NULL;
-    if (h->waiting != NULL)
+    if (!sp_list_is_empty(&h->waiting))
         sp_loop_defer(h->loop, &h->more, start_more);
-    else if (h->working == NULL && h->child != NULL &&
+    else if (h->working_count == 0 && h->child != NULL &&
              !sp_loop_timer(h->loop, &h->idle, sp_loop_now(h->loop) + SP_WEB_IDLE_MS, on_idle))
         hang_up(h->child, false);
 }
@@ -396,10 +384,13 @@ static void lose_calls(struct sp_web *h, const char *why)
     const uint64_t last = h->number; /* calls begun in a callback belong to the next process */
 
     for (;;) {
-        struct sp_web_call *c = h->working;
+        struct sp_web_call *c = NULL;
 
-        while (c != NULL && c->order.head.number > last)
-            c = c->next;
+        sp_list_each(i, &h->working)
+            if (call_of(i)->order.head.number <= last) {
+                c = call_of(i);
+                break;
+            }
         if (c == NULL)
             return;
         finish_call(c, why);
@@ -457,11 +448,10 @@ static bool has_room(const struct sp_web_call *c)
 
 static struct sp_web_call *find_startable(const struct sp_web *h)
 {
-    struct sp_web_call *c = h->waiting;
-
-    while (c != NULL && !has_room(c))
-        c = c->next;
-    return c;
+    sp_list_each(i, &h->waiting)
+        if (has_room(call_of(i)))
+            return call_of(i);
+    return NULL;
 }
 
 static void start_more(struct sp_deferred *d)
@@ -608,7 +598,7 @@ static void on_unable(struct sp_web *h, struct sp_str why)
 
 static bool on_message(struct sp_web *h, const struct sp_web_message *m)
 {
-    struct sp_web_call *c = h->working;
+    struct sp_web_call *c = NULL;
 
     if (m->op == SP_WEB_UNABLE) {
         on_unable(h, sp_web_bytes(m));
@@ -616,8 +606,11 @@ static bool on_message(struct sp_web *h, const struct sp_web_message *m)
     }
     if (m->op == SP_WEB_PONG)
         return true;
-    while (c != NULL && c->order.head.number != m->number)
-        c = c->next;
+    sp_list_each(i, &h->working)
+        if (call_of(i)->order.head.number == m->number) {
+            c = call_of(i);
+            break;
+        }
     if (c == NULL)
         return m->number <= h->number; /* a call that was dropped */
     switch (m->op) {
@@ -654,6 +647,8 @@ int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, 
                          .environ = environ,
                          .ping_ms = SP_WEB_PING_MS,
                          .heard = heard};
+    sp_list_init(&h->working);
+    sp_list_init(&h->waiting);
     *ret = h;
     return 0;
 }

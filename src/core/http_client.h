@@ -15,6 +15,7 @@
 #define SP_CORE_HTTP_CLIENT_H
 
 #include "base/buf.h"
+#include "base/list.h"
 #include "base/str.h"
 #include "core/http_message.h"
 #include "os/loop.h"
@@ -57,7 +58,7 @@ struct sp_web_call {
     /* private */
     struct sp_web *http; /* NULL: not asked, done or dropped */
     struct sp_web_client *client;
-    struct sp_web_call *prev, *next;
+    struct sp_list link;
     bool is_working, has_head;
     uint64_t due_ms; /* UINT64_MAX: never */
     struct sp_timer timer;

@@ -29,7 +29,7 @@ struct sp_web {
     struct sp_web_child *child;    /* takes requests; NULL: none */
     struct sp_web_child *children; /* includes ending processes */
     struct sp_timer idle;
-    struct sp_web_call *working, *waiting, *last_waiting;
+    struct sp_list working, waiting; /* struct sp_web_call */
     uint32_t working_count, waiting_count;
     uint64_t number;
     bool is_unable; /* the last worker could not load libcurl */

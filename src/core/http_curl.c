@@ -137,17 +137,6 @@ static bool is_set_by_curl(struct sp_str name)
            sp_str_eq(name, SP_STR("transfer-encoding"));
 }
 
-static struct sp_str trimmed(struct sp_str s)
-{
-    while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t')) {
-        s.p++;
-        s.n--;
-    }
-    while (s.n > 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
-        s.n--;
-    return s;
-}
-
 static bool add_line(struct sp_curl *c, struct sp_curl_transfer *t, const char *line)
 {
     struct curl_slist *more = c->slist_append(t->lines, line);
@@ -168,7 +157,7 @@ static bool add_lines(struct sp_curl *c, struct sp_curl_transfer *t, struct sp_s
     while (sp_web_field_next(&fields, &name, &value)) {
         auto_buf struct sp_buf line = {0};
 
-        value = trimmed(value);
+        value = sp_str_trim(value);
         has_expect = has_expect || sp_str_eq(name, SP_STR("expect"));
         if (is_set_by_curl(name))
             continue;

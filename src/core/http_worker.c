@@ -169,17 +169,6 @@ static bool follow_redirect(struct sp_web_task *t)
 
 /* ---- the head of a response ---- */
 
-static struct sp_str trimmed(struct sp_str s)
-{
-    while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t')) {
-        s.p++;
-        s.n--;
-    }
-    while (s.n > 0 && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
-        s.n--;
-    return s;
-}
-
 static void send_head(struct sp_web_task *t)
 {
     for (size_t at = 0; at < t->head.len; at += SP_WEB_PIECE) {
@@ -242,7 +231,7 @@ static bool note_length(struct sp_web_task *t, struct sp_str value)
 static bool keep_field(struct sp_web_task *t, struct sp_str line, const char *colon)
 {
     const struct sp_str given = {line.p, (size_t)(colon - line.p)};
-    const struct sp_str value = trimmed((struct sp_str){colon + 1, line.n - given.n - 1});
+    const struct sp_str value = sp_str_trim((struct sp_str){colon + 1, line.n - given.n - 1});
     auto_buf struct sp_buf lower = {0};
     bool ok = true;
 

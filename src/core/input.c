@@ -2,13 +2,12 @@
 #include "core/input.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 
 #define SHORT_MS 10 /* while the kernel has no memory for a write */
 
@@ -123,28 +122,6 @@ static void finish_close(struct sp_input *in)
 
 static void on_writable(struct sp_watch *w, uint32_t events);
 
-/* In a host program: blocks SIGPIPE for the write, and consumes the one that the write raised. */
-static ssize_t write_unsignalled(int fd, const char *bytes, size_t len)
-{
-    const struct timespec now = {0};
-    sigset_t pipe;
-    sigset_t old;
-    sigset_t pending;
-
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &pipe, &old);
-    const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
-    const ssize_t n = write(fd, bytes, len);
-    const int err = errno;
-    if (n < 0 && err == EPIPE && !was_pending)
-        while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR) {
-        }
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    errno = err;
-    return n;
-}
-
 /* Returns how many bytes the kernel took; all of them if the read end is closed. */
 static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
 {
@@ -153,7 +130,7 @@ static size_t write_now(struct sp_input *in, const char *bytes, size_t len)
     in->is_short = false;
     while (at < len) {
         const ssize_t n = in->is_embedded && !in->is_tty
-                              ? write_unsignalled(in->fd, bytes + at, len - at)
+                              ? sp_write_no_sigpipe(in->fd, bytes + at, len - at)
                               : write(in->fd, bytes + at, len - at);
 
         if (n > 0) {

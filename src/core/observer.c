@@ -55,31 +55,6 @@ void sp_observer_told(struct sp_observer *o, const struct sp_record *r)
 
 /* ---- begin and end ---- */
 
-static void link_in(struct sp_observer *o)
-{
-    struct sp_proc *p = o->proc;
-
-    o->prev = NULL;
-    o->next = p->observers;
-    if (p->observers != NULL)
-        p->observers->prev = o;
-    p->observers = o;
-    p->observer_count++;
-}
-
-static void link_out(struct sp_observer *o)
-{
-    struct sp_proc *p = o->proc;
-
-    if (o->prev != NULL)
-        o->prev->next = o->next;
-    else
-        p->observers = o->next;
-    if (o->next != NULL)
-        o->next->prev = o->prev;
-    p->observer_count--;
-}
-
 int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, struct sp_proc *p,
                       uint64_t after_seq, struct sp_err *e)
 {
@@ -91,7 +66,8 @@ int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, 
         o->proc = NULL;
         return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
     }
-    link_in(o);
+    sp_list_prepend(&p->observers, &o->link);
+    p->observer_count++;
     return 0;
 }
 
@@ -101,7 +77,8 @@ void sp_observer_end(struct sp_observer *o)
 
     if (p == NULL)
         return;
-    link_out(o);
+    sp_list_remove(&o->link);
+    p->observer_count--;
     o->proc = NULL;
     if (p->writer != o)
         return;
@@ -144,16 +121,20 @@ void sp_observers_writer_size(struct sp_proc *p)
 
 void sp_observers_news(struct sp_proc *p)
 {
-    struct sp_observer *next;
+    sp_list_each_safe(i, &p->observers) {
+        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
 
-    for (struct sp_observer *o = p->observers; o != NULL; o = next) {
-        next = o->next;
         o->ops->news(o);
     }
 }
 
 void sp_observers_forget(struct sp_proc *p)
 {
-    while (p->observers != NULL)
-        p->observers->ops->ending(p->observers);
+    struct sp_list *i;
+
+    while ((i = sp_list_first(&p->observers)) != NULL) {
+        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
+
+        o->ops->ending(o);
+    }
 }

@@ -27,7 +27,7 @@ struct sp_observer_ops {
 struct sp_observer {
     const struct sp_observer_ops *ops;
     struct sp_proc *proc; /* NULL: ended */
-    struct sp_observer *prev, *next;
+    struct sp_list link;
     struct sp_ring_cursor at;
     uint64_t told_seq, told_bytes; /* up to here records were sent */
     bool knows_bytes;              /* told_bytes is valid */

@@ -467,6 +467,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     if (p == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
     p->seat.ops = &seat_ops;
+    sp_list_init(&p->observers);
     p->session = s;
     p->is_tty = o->is_tty;
     p->rows = o->rows != 0 ? o->rows : DEFAULT_ROWS;
@@ -506,7 +507,7 @@ void sp_proc_free(struct sp_proc *p)
 {
     struct sp_server *server = p->session->server;
 
-    if (p->observers != NULL) {
+    if (!sp_list_is_empty(&p->observers)) {
         sp_proc_refresh(p);
         sp_proc_make_up_end(p);
         sp_observers_forget(p);

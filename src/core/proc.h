@@ -96,7 +96,8 @@ struct sp_proc {
     struct sp_waiters on_room;    /* blocked writes */
     struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
     struct sp_waiters on_freed;   /* requests to be failed when the process is freed */
-    struct sp_observer *observers, *writer; /* NULL: none */
+    struct sp_list observers;
+    struct sp_observer *writer; /* NULL: none */
     unsigned observer_count;
     uint64_t next_token;
     struct sp_denial_facts *denial; /* NULL: not denied, or no memory */

@@ -20,6 +20,7 @@ static int set_up(void **state)
     assert_non_null(s);
     s->session.server = &s->server;
     s->proc.session = &s->session;
+    sp_list_init(&s->proc.observers);
     s->proc.id = SP_STR("p");
     s->proc.life = SP_PROC_CLOSED; /* so that nobody is asked to do anything */
     assert_int_equal(sp_ring_new(&s->ring, &e), 0);
@@ -32,7 +33,7 @@ static int tear_down(void **state)
 {
     struct scene *s = *state;
 
-    assert_null(s->proc.observers);
+    assert_true(sp_list_is_empty(&s->proc.observers));
     assert_int_equal(s->proc.observer_count, 0);
     assert_null(s->proc.writer);
     sp_ring_view_unmap(&s->proc.view);

@@ -4,42 +4,20 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "server/net/link_priv.h"
 
 /* Queued bytes that are sent at once, so that a fast reader keeps the same few pages in use. */
 #define SEND_AT_ONCE (64U << 10)
 
-/* A pipe has no MSG_NOSIGNAL: blocks SIGPIPE for the write, and consumes the one it raised. */
-static ssize_t write_quietly(int fd, const char *bytes, size_t size)
-{
-    const struct timespec at_once = {0};
-    sigset_t pipe_only;
-    sigset_t old;
-    sigset_t pending;
-
-    (void)sigemptyset(&pipe_only);
-    (void)sigaddset(&pipe_only, SIGPIPE);
-    (void)sigpending(&pending);
-    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
-    const ssize_t n = write(fd, bytes, size);
-    const int err = errno;
-    if (n < 0 && err == EPIPE && sigismember(&pending, SIGPIPE) != 1)
-        while (sigtimedwait(&pipe_only, NULL, &at_once) < 0 && errno == EINTR)
-            continue;
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    errno = err;
-    return n;
-}
-
 static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size)
 {
     if (l->is_socket_out)
         return send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return l->host->is_client ? write_quietly(l->fd_out, bytes, size)
+    return l->host->is_client ? sp_write_no_sigpipe(l->fd_out, bytes, size)
                               : write(l->fd_out, bytes, size);
 }
 
