@@ -245,7 +245,7 @@ static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, cons
     case SP_WHY_OWN:
         return sp_buf_printf(out, "%s decides about commands, so no confined command writes it",
                              s->path);
-    case SP_WHY_COVER:
+    case SP_WHY_HIDDEN:
         return sp_buf_printf(out, "%s is kept from every confined command", s->path);
     }
     return false;

@@ -13,7 +13,33 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "sandbox/budget.h"
+#include "base/clock.h"
+
+/* ---- budget ---- */
+
+#define LOOK_EVERY 64
+
+/* Per thread: the host program of the C library may use several. */
+static _Thread_local uint64_t until_ms;
+static _Thread_local unsigned calls;
+
+void sp_budget_begin(unsigned ms)
+{
+    until_ms = sp_clock_ms() + ms;
+    calls = 0;
+}
+
+bool sp_budget_is_spent(void)
+{
+    return until_ms != 0 && ++calls % LOOK_EVERY == 0 && sp_clock_ms() >= until_ms;
+}
+
+int sp_budget_refuse(struct sp_err *e)
+{
+    return sp_fail(e, SP_E_LIMIT, 0,
+                   "the sandbox policy takes too long to be held against this disk: name fewer "
+                   "places and narrower patterns");
+}
 
 /* ---- which inode ---- */
 
@@ -67,20 +93,14 @@ bool sp_identity_equal(const struct sp_identity *a, const struct sp_identity *b)
 
 struct walk {
     struct sp_canonical *c;
-    const char *asked;   /* for messages */
+    const char *asked;   /* the path of the caller, for error messages */
     char path[PATH_MAX]; /* of fd, without symlinks; "" is the root */
     size_t len;
     int fd;
-    bool is_dir;      /* fd */
-    char *rest;       /* owned; what is still to be walked from here */
-    const char *next; /* in rest */
+    bool is_dir;      /* fd is a directory */
+    char *rest;       /* owned; the rest of the path, after substitution of symlinks */
+    const char *next; /* points into rest */
 };
-
-static void walk_done(struct walk *w)
-{
-    sp_auto_close(&w->fd);
-    free(w->rest);
-}
 
 static void take_fd(struct walk *w, int fd, bool is_dir)
 {
@@ -128,7 +148,7 @@ static int append(struct walk *w, const char *name, struct sp_err *e)
     return 0;
 }
 
-/* By the path that was walked, not by "..": a directory that was moved has another parent now. */
+/* By the path walked so far, not by "..": a directory that was moved has another parent now. */
 static int go_up(struct walk *w, struct sp_err *e)
 {
     const char *slash = strrchr(w->path, '/');
@@ -146,7 +166,6 @@ static int go_up(struct walk *w, struct sp_err *e)
     return 0;
 }
 
-/* The symlink's own record; its target is the caller's to free, too. */
 static int record_link(struct walk *w, const char *name, const char *target,
                        const struct sp_identity *who, struct sp_err *e)
 {
@@ -176,7 +195,7 @@ static int record_link(struct walk *w, const char *name, const char *target,
     return 0;
 }
 
-/* A link of /proc that leads to an object: its text is not where the kernel would go. */
+/* A magic symlink of /proc leads to an object; its text need not be the object's path. */
 static bool is_magic(int dir, const char *name)
 {
     const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
@@ -185,7 +204,7 @@ static bool is_magic(int dir, const char *name)
     if (fd >= 0 || errno != ELOOP)
         return false;
     auto_close int again = openat(dir, name, O_PATH | O_CLOEXEC);
-    return again >= 0 || errno != ELOOP; /* else it is one that leads to itself */
+    return again >= 0 || errno != ELOOP; /* ELOOP again: an ordinary cycle of symlinks */
 }
 
 static int follow(struct walk *w, const char *name, int link, const struct sp_identity *who,
@@ -215,7 +234,7 @@ static int follow(struct walk *w, const char *name, int link, const struct sp_id
     return target[0] == '/' ? go_to_root(w, e) : 0;
 }
 
-/* name: what could not be entered. */
+/* Ends the walk. name: the component that could not be opened; NULL: none. */
 static int end_at(struct walk *w, enum sp_way way, const char *name, struct sp_err *e)
 {
     struct sp_canonical *c = w->c;
@@ -248,7 +267,7 @@ static int end_by(struct walk *w, int err, const char *name, struct sp_err *e)
     }
 }
 
-/* What is no directory: a symlink, or something that the path had better end at. */
+/* A component that is not a directory: follows a symlink; any other file must be the last one. */
 static int step_onto(struct walk *w, const char *name, bool *ret_is_over, struct sp_err *e)
 {
     auto_close int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -279,7 +298,7 @@ static int step(struct walk *w, const char *name, bool *ret_is_over, struct sp_e
         return 0;
     if (strcmp(name, "..") == 0)
         return go_up(w, e);
-    /* With O_DIRECTORY, so that a file system that is mounted on demand is. */
+    /* O_DIRECTORY triggers automounts; O_PATH alone does not. */
     const int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         take_fd(w, fd, true);
@@ -296,7 +315,7 @@ static int walk(struct walk *w, struct sp_err *e)
     int r = go_to_root(w, e);
 
     while (r == 0) {
-        char name[NAME_MAX + 2]; /* one more than a name has: the kernel says that it is too long */
+        char name[NAME_MAX + 2]; /* one byte too many: the kernel reports ENAMETOOLONG */
         bool is_over = false;
 
         w->next += strspn(w->next, "/");
@@ -324,7 +343,8 @@ int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_err 
     w.rest = strdup(path);
     w.next = w.rest;
     const int r = w.rest == NULL ? no_memory(e) : walk(&w, e);
-    walk_done(&w);
+    sp_auto_close(&w.fd);
+    free(w.rest);
     if (r < 0)
         sp_canonical_done(&c);
     else

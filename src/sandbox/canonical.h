@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * canonical: where a path leads, step by step, with every symlink on the way told.
+ * canonical: resolves a path step by step and records each symlink on the way.
  *
- * The walk holds a descriptor of each directory while it looks for the next name, so what is found
- * is one place that was there, however much others rename meanwhile. `..` is where the kernel goes,
- * not what the text says.
+ * The walk holds a descriptor of each directory while it opens the next name, so the result existed
+ * at one moment even if other processes rename directories meanwhile. `..` is resolved as the
+ * kernel does, not lexically.
  */
 #ifndef SP_SANDBOX_CANONICAL_H
 #define SP_SANDBOX_CANONICAL_H
@@ -19,19 +19,19 @@
 
 #define SP_MAX_LINKS 40 /* as the kernel */
 
-/* Which inode it is. The number alone is given again after a removal; the birth, where the file
- * system keeps it, is not. */
+/* Identifies an inode. Inode numbers are reused after a removal; the birth time, where the file
+ * system has one, tells two uses apart. */
 struct sp_identity {
     dev_t dev;
     ino_t ino;
     mode_t mode;
     off_t size;
-    struct timespec born, changed; /* born: zero where it is not kept */
+    struct timespec born, changed; /* born: zero if the file system has no birth times */
 };
 
-/* 0 or errno. name "" : dir itself; a symlink is not followed unless asked. */
+/* 0 or errno. name "": dir itself. follows: symlinks. */
 int sp_identity_get(int dir, const char *name, bool follows, struct sp_identity *ret);
-/* The same, at a path that must not cross a symlink (else ELOOP), though it may be one. */
+/* The same for a path without symlinks on the way (else ELOOP); its last component may be one. */
 int sp_identity_get_strictly(const char *path, struct sp_identity *ret);
 static inline bool sp_same_time(struct timespec a, struct timespec b)
 {
@@ -39,37 +39,53 @@ static inline bool sp_same_time(struct timespec a, struct timespec b)
 }
 bool sp_identity_equal(const struct sp_identity *a, const struct sp_identity *b);
 
-/* A descriptor of a place that no symlink leads to; -1 and errno. */
+/* Opens a path without symlinks; -1 and errno. */
 int sp_open_strictly(int dir, const char *path, int flags);
 
 struct sp_symlink {
     char *path;   /* its parent has no symlink in it */
-    char *target; /* as it reads */
+    char *target; /* the text of the symlink */
     struct sp_identity who;
 };
 
 enum sp_way {
     SP_WAY_FOUND,
-    SP_WAY_MISSING,    /* a component is not there */
-    SP_WAY_IMPOSSIBLE, /* a component is longer than a name can be: it will never be there */
-    SP_WAY_NO_DIR,     /* a component that has something below it is no directory */
-    SP_WAY_BARRED,     /* we may not look further */
+    SP_WAY_MISSING,    /* ENOENT */
+    SP_WAY_IMPOSSIBLE, /* ENAMETOOLONG: no such file can ever exist */
+    SP_WAY_NO_DIR,     /* ENOTDIR: a component before the last one is not a directory */
+    SP_WAY_BARRED,     /* EACCES: no permission to look further */
 };
 
 struct sp_canonical {
     enum sp_way way;
-    char *path;             /* no symlink in it; if not FOUND: up to the component that ended it */
-    char *parent;           /* if MISSING or BARRED: the directory it would be in; else NULL */
-    struct sp_identity who; /* of what is at path; if there is a parent: of that */
-    struct sp_symlink *links; /* in the order they were met */
+    char *path;               /* without symlinks; not FOUND: up to the component that failed */
+    char *parent;             /* MISSING, BARRED: the directory of that component; else NULL */
+    struct sp_identity who;   /* the inode at path; MISSING, BARRED: at parent */
+    struct sp_symlink *links; /* in the order of the walk */
     size_t link_count, link_cap;
 };
 void sp_canonical_done(struct sp_canonical *c);
 
-/* path is absolute, but need not be normalised. Refused: more than SP_MAX_LINKS symlinks, those
- * that lead to an object and not to a path, a place whose path is longer than the kernel takes. */
+/* path is absolute, but need not be normalised. Refused: more than SP_MAX_LINKS symlinks, magic
+ * symlinks of /proc, results longer than PATH_MAX. */
 int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_err *e);
 
 #define auto_canonical __attribute__((cleanup(sp_canonical_done)))
+
+/*
+ * ---- budget ----
+ *
+ * Policies come from clients, and commands shape the trees that policies name, so a look at the
+ * disk could take any time. The front has one thread: it gives up after SP_SURVEY_MS. Each thread
+ * has one budget at a time.
+ */
+
+#define SP_SURVEY_MS 1000 /* to make a survey, or to check whether one still holds */
+
+void sp_budget_begin(unsigned ms);
+/* Cheap: reads the clock at every 64th call. */
+bool sp_budget_is_spent(void);
+/* Fails with the error for a spent budget. */
+int sp_budget_refuse(struct sp_err *e);
 
 #endif

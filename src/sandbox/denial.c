@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each byte is looked at once, most of them not at all: from the last two bytes of a window as long
- * as the shortest word a table tells how far the window may move without missing one. What lies
- * across the border of two chunks is found by a second look at the few bytes around it.
+ * A Wu-Manber search: the last two bytes of a window as long as the shortest phrase select from a
+ * table how far the window can move, so most bytes are never read. Phrases across the border of two
+ * chunks are found by a second search in the few bytes around it.
  */
 #include "sandbox/denial.h"
 
 #include <signal.h>
 #include <string.h>
 
-#define WINDOW      7  /* the shortest word */
-#define LONGEST     23 /* the longest */
+#define WINDOW      7  /* length of the shortest phrase */
+#define LONGEST     23 /* length of the longest */
 #define SIGSYS_EXIT (128 + SIGSYS)
 
 static const struct word {
@@ -26,7 +26,7 @@ static const struct word {
 SP_DENIAL_WORDS(X)
 #undef X
 
-/* Where in each word the window lies that we look for: one whose last two letters are rare. */
+/* Offset of the window in each phrase, chosen so that its last two letters are rare. */
 static const uint8_t anchors[SP_DENIAL_MAX] = {
     [SP_DENIAL_NOT_PERMITTED] = 14, /* permitt */
     [SP_DENIAL_READ_ONLY] = 1,      /* ead-onl */
@@ -35,8 +35,7 @@ static const uint8_t anchors[SP_DENIAL_MAX] = {
 
 /* ---- the scanner ---- */
 
-/* Two bytes as ten bits. Letters of both cases fall together; so do others, which a comparison
- * sorts out. */
+/* Hashes two bytes to ten bits, without letter case. is_word sorts out collisions. */
 static unsigned pair(const char *p)
 {
     return ((unsigned)p[0] & 31) << 5 | ((unsigned)p[1] & 31);
@@ -65,7 +64,7 @@ static void make_table(uint8_t shift[1024])
         }
 }
 
-/* The word whose window begins at `at`, and that begins at `from` or later. */
+/* The phrase with its window at `at`, if it begins at `from` or later. */
 static enum sp_denial_word word_around(const char *text, size_t len, size_t from, size_t at)
 {
     for (size_t w = 0; w < SP_DENIAL_MAX; w++)
@@ -75,7 +74,7 @@ static enum sp_denial_word word_around(const char *text, size_t len, size_t from
     return SP_DENIAL_MAX;
 }
 
-/* The first word that begins at *at or later; *at becomes its beginning. */
+/* The first phrase that begins at *at or later; *at becomes its offset. */
 static enum sp_denial_word find_word(const struct sp_denial *d, const char *text, size_t len,
                                      size_t *at)
 {
@@ -96,9 +95,9 @@ static enum sp_denial_word find_word(const struct sp_denial *d, const char *text
     return SP_DENIAL_MAX;
 }
 
-/* ---- texts that come in chunks ---- */
+/* ---- text in chunks ---- */
 
-/* Both as one: the tail, then the chunk. */
+/* The tail and the chunk as one text. */
 struct view {
     const struct sp_denial_tail *tail;
     const char *chunk;
@@ -150,8 +149,8 @@ static bool begins_a_path(const char *p, size_t n)
            (n >= 3 && memcmp(p, "../", 3) == 0);
 }
 
-/* "cannot touch '/x'": what stands in quotes at the end; *p and *n stay if nothing does. Tools with
- * a locale write them as U+2018 and U+2019. */
+/* "cannot touch '/x'": narrows *p, *n to the quoted text at the end, if there is one. With a UTF-8
+ * locale the quotes are U+2018 and U+2019. */
 static void skip_to_quoted(const char **p, size_t *n)
 {
     static const char opening[] = " \xE2\x80\x98";
@@ -173,7 +172,7 @@ static void skip_to_quoted(const char **p, size_t *n)
     }
 }
 
-/* "cannot create /x": what a shell says of a redirection, without quotes. */
+/* "cannot create /x": a shell's message about a redirection, without quotes. */
 static void skip_verb(const char **p, size_t *n)
 {
     static const char *const verbs[] = {"cannot create ", "cannot open "};
@@ -203,7 +202,7 @@ static void take_path(struct sp_denial *d, const char *p, size_t n)
     d->path[n] = 0;
 }
 
-/* The three that programs print behind a path. */
+/* The three phrases that strerror() prints, after a path. */
 static bool names_errno(enum sp_denial_word w)
 {
     return w <= SP_DENIAL_READ_ONLY;
@@ -218,10 +217,11 @@ static bool follows_colon(const struct view *v, size_t at)
     return memcmp(two, ": ", 2) == 0;
 }
 
-/* The word begins at `at` of the view: what stands before it in its line, from the last ": " on. */
-static void look_for_path(struct sp_denial *d, const struct view *v, size_t at)
+/* The phrase begins at `at`: takes the text between the previous ": " of its line and the phrase.
+ */
+static void find_path(struct sp_denial *d, const struct view *v, size_t at)
 {
-    char text[SP_DENIAL_PATH + 8] = ""; /* with quotes, and the ": " before */
+    char text[SP_DENIAL_PATH + 8] = ""; /* room for quotes and the ": " */
     _Static_assert(sizeof text + 2 + LONGEST < sizeof v->tail->bytes, "a full tail is longer");
     const size_t end = at - 2;
     const size_t len = end < sizeof text ? end : sizeof text;
@@ -234,13 +234,13 @@ static void look_for_path(struct sp_denial *d, const struct view *v, size_t at)
             take_path(d, text + begin, len - begin);
             return;
         }
-    if (len == end) /* all there was: the first line */
+    if (len == end) /* the first line of the output */
         take_path(d, text, len);
 }
 
 /* ---- feeding ---- */
 
-/* The word that begins in the tail and ends in the chunk; *ret_at: where in the view. */
+/* The phrase that begins in the tail and ends in the chunk; *ret_at: its offset in the view. */
 static enum sp_denial_word find_torn(const struct sp_denial *d, const struct view *v,
                                      size_t *ret_at)
 {
@@ -262,8 +262,8 @@ static enum sp_denial_word find_torn(const struct sp_denial *d, const struct vie
     }
 }
 
-/* Words across the border, in the stream and in both joined; the one that ends first counts. */
-static void look_at_border(struct sp_denial *d, const struct view *own, const struct view *joined)
+/* Phrases across the border, in this stream and in both joined; the one that ends first counts. */
+static void search_border(struct sp_denial *d, const struct view *own, const struct view *joined)
 {
     size_t own_at = 0;
     size_t joined_at = 0;
@@ -271,7 +271,7 @@ static void look_at_border(struct sp_denial *d, const struct view *own, const st
     const enum sp_denial_word j = find_torn(d, joined, &joined_at);
 
     if (d->path[0] == 0 && names_errno(o) && follows_colon(own, own_at))
-        look_for_path(d, own, own_at);
+        find_path(d, own, own_at);
     if (d->word != SP_DENIAL_MAX)
         return;
     d->word = o;
@@ -280,7 +280,7 @@ static void look_at_border(struct sp_denial *d, const struct view *own, const st
         d->word = j;
 }
 
-static void look_inside(struct sp_denial *d, const struct view *own)
+static void search_chunk(struct sp_denial *d, const struct view *own)
 {
     for (size_t at = 0;; at++) {
         const enum sp_denial_word w = find_word(d, own->chunk, own->n, &at);
@@ -290,9 +290,9 @@ static void look_inside(struct sp_denial *d, const struct view *own)
         if (d->word == SP_DENIAL_MAX)
             d->word = w;
         if (names_errno(w) && follows_colon(own, own->tail->len + at))
-            look_for_path(d, own, own->tail->len + at);
+            find_path(d, own, own->tail->len + at);
         if (d->path[0] != 0)
-            return; /* nothing more to learn */
+            return; /* phrase and path are both known */
     }
 }
 
@@ -311,9 +311,9 @@ void sp_denial_feed(struct sp_denial *d, enum sp_stream stream, const void *byte
 
     if (n == 0 || (d->word != SP_DENIAL_MAX && d->path[0] != 0))
         return;
-    look_at_border(d, &own, &joined);
+    search_border(d, &own, &joined);
     if (d->path[0] == 0)
-        look_inside(d, &own);
+        search_chunk(d, &own);
     append(tail, bytes, n);
     append(&d->joined, bytes, n);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * denial: whether a failed command's output reads as if the sandbox had refused it something.
+ * denial: guesses from a failed command's output whether the sandbox has denied something.
  *
- * A guess by seven words, kept because clients expect it (exec-server-protocol.md 6.6, sandbox.md
- * 6.1): a program that merely prints "permission denied" looks refused. Output is fed as it came;
- * a word counts in stdout, in stderr, and in both joined in the order of arrival, wherever chunks
- * begin and end. ASCII case is ignored. State is bounded; nothing is allocated.
+ * The guess searches for seven phrases, because clients expect the same guess as Codex makes: a
+ * program that merely prints "permission denied" counts as denied. A phrase counts in stdout, in
+ * stderr, and in both joined in the order of arrival, also across chunks. ASCII case is ignored.
+ * State is bounded; nothing is allocated.
  */
 #ifndef SP_SANDBOX_DENIAL_H
 #define SP_SANDBOX_DENIAL_H
@@ -30,20 +30,20 @@ enum sp_denial_word {
 #define X(name, word, reason) SP_DENIAL_##name,
     SP_DENIAL_WORDS(X)
 #undef X
-        SP_DENIAL_MAX /* none of them */
+        SP_DENIAL_MAX /* also: no phrase found */
 };
 
 #define SP_DENIAL_PATH 512
 
-/* The end of a text so far. */
+/* The end of the text so far. */
 struct sp_denial_tail {
-    char bytes[SP_DENIAL_PATH + 48]; /* a path, what is around it, and a torn word */
+    char bytes[SP_DENIAL_PATH + 48]; /* a path with quotes, and the start of a phrase */
     size_t len;
 };
 
 struct sp_denial {
-    enum sp_denial_word word;      /* the one whose last byte came first */
-    char path[SP_DENIAL_PATH + 1]; /* "<path>: permission denied" of the first line with one; "" */
+    enum sp_denial_word word;      /* the first phrase to be complete */
+    char path[SP_DENIAL_PATH + 1]; /* from the first line "<path>: permission denied"; else "" */
     struct sp_denial_tail own[2], joined;
     uint8_t shift[1024]; /* the scanner's table */
 };
@@ -53,7 +53,7 @@ void sp_denial_init(struct sp_denial *d);
 void sp_denial_feed(struct sp_denial *d, enum sp_stream stream, const void *bytes, size_t n);
 
 bool sp_denial_is_likely(bool is_confined, int exit_code, const struct sp_denial *d);
-/* "permission_denied", "sigsys"; NULL: nothing points to a denial. */
+/* "permission_denied", "sigsys", ...; NULL: no sign of a denial. */
 const char *sp_denial_reason(const struct sp_denial *d, int exit_code);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matching goes first, one pattern without braces against one path; then reading a pattern into
+ * such forms.
+ */
 #include "sandbox/glob.h"
 
 #include <errno.h>
@@ -8,8 +12,196 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
-#include "sandbox/glob_match.h"
+#include "base/str.h"
+#include "base/utf8.h"
 #include "sandbox/resolve.h"
+
+/* ---- characters ---- */
+
+#define NO_CHARACTER 0x110000 /* + the byte: what is not UTF-8 stands for itself */
+
+/* Returns the character at *p and advances *p; *p < end. */
+static uint32_t next_character(const char **p, const char *end)
+{
+    static const unsigned char lead_mask[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    const unsigned char *at = (const unsigned char *)*p;
+    const size_t n = *at < 0x80 ? 1 : *at < 0xE0 ? 2 : *at < 0xF0 ? 3 : 4;
+
+    if (n == 1 || n > (size_t)(end - *p) || !sp_utf8_is_valid((struct sp_str){*p, n})) {
+        *p += 1;
+        return n == 1 ? *at : NO_CHARACTER + *at;
+    }
+    uint32_t c = *at & lead_mask[n];
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (at[i] & 0x3F);
+    *p += n;
+    return c;
+}
+
+/* ---- classes ---- */
+
+/* The length of the class at `text`, from [ to ], within one component; 0: not closed. */
+static size_t class_length(const char *text)
+{
+    size_t n = 1;
+
+    if (text[n] == '!' || text[n] == '^')
+        n++;
+    if (text[n] == ']') /* a leading ] is a member */
+        n++;
+    for (; text[n] != 0 && text[n] != '/'; n++) {
+        if (text[n] == ']')
+            return n + 1;
+        if (text[n] == '\\' && text[n + 1] != 0 && text[n + 1] != '/')
+            n++;
+    }
+    return 0;
+}
+
+static uint32_t class_character(const char **p, const char *end)
+{
+    if (**p == '\\' && *p + 1 < end)
+        (*p)++;
+    return next_character(p, end);
+}
+
+/* The next range of a class; a single character is a range of one. */
+static void next_range(const char **p, const char *end, uint32_t *ret_low, uint32_t *ret_high)
+{
+    *ret_low = class_character(p, end);
+    *ret_high = *ret_low;
+    if (end - *p >= 2 && **p == '-') {
+        (*p)++;
+        *ret_high = class_character(p, end);
+    }
+}
+
+static bool class_is_sane(const char *text, size_t n)
+{
+    const char *p = text + 1 + (text[1] == '!' || text[1] == '^');
+
+    while (p < text + n - 1) {
+        uint32_t low;
+        uint32_t high;
+
+        next_range(&p, text + n - 1, &low, &high);
+        if (low > high)
+            return false;
+    }
+    return true;
+}
+
+static bool class_has(const char *text, size_t n, uint32_t c)
+{
+    const bool is_negated = text[1] == '!' || text[1] == '^';
+    const char *p = text + 1 + is_negated;
+    bool is_in = false;
+
+    while (p < text + n - 1) {
+        uint32_t low;
+        uint32_t high;
+
+        next_range(&p, text + n - 1, &low, &high);
+        is_in |= low <= c && c <= high;
+    }
+    return is_in != is_negated;
+}
+
+/* ---- one component ---- */
+
+/* Matches one character at *name against *form, which is not a star; advances both. */
+static bool match_one(const char **form, const char *form_end, const char **name,
+                      const char *name_end)
+{
+    const uint32_t c = next_character(name, name_end);
+    const size_t n = **form == '[' ? class_length(*form) : 0;
+
+    if (n != 0) {
+        const char *class = *form;
+
+        *form += n;
+        return class_has(class, n, c);
+    }
+    if (**form == '?') {
+        (*form)++;
+        return true;
+    }
+    if (**form == '\\' && *form + 1 < form_end)
+        (*form)++;
+    return next_character(form, form_end) == c;
+}
+
+/* On a mismatch the latest star takes one more character. Earlier stars need no retry: the literal
+ * text between two stars has matched at its earliest place. */
+static bool component_matches(const char *form, const char *form_end, const char *name,
+                              const char *name_end)
+{
+    const char *after_star = NULL;
+    const char *taken = NULL;
+
+    while (name < name_end || form < form_end) {
+        if (form < form_end && *form == '*') {
+            after_star = ++form;
+            taken = name;
+            continue;
+        }
+        if (form < form_end && name < name_end && match_one(&form, form_end, &name, name_end))
+            continue;
+        if (after_star == NULL || taken == name_end)
+            return false;
+        (void)next_character(&taken, name_end);
+        form = after_star;
+        name = taken;
+    }
+    return true;
+}
+
+/* ---- components ---- */
+
+static const char *component_end(const char *p)
+{
+    return strchrnul(p, '/');
+}
+
+static const char *next_component(const char *end)
+{
+    return *end == '/' ? end + 1 : end;
+}
+
+static bool is_any_depth(const char *form)
+{
+    return form[0] == '*' && form[1] == '*' && (form[2] == '/' || form[2] == 0);
+}
+
+/* Matches one form against a path, both relative. `**` backtracks as a star does, a component at a
+ * time. */
+static bool form_matches(const char *form, const char *path)
+{
+    const char *after_stars = NULL;
+    const char *taken = NULL;
+
+    while (*path != 0 || *form != 0) {
+        if (is_any_depth(form)) {
+            form = next_component(component_end(form));
+            after_stars = form;
+            taken = path;
+            continue;
+        }
+        const char *form_end = component_end(form);
+        const char *end = component_end(path);
+        if (*form != 0 && *path != 0 && component_matches(form, form_end, path, end)) {
+            form = next_component(form_end);
+            path = next_component(end);
+            continue;
+        }
+        if (after_stars == NULL || *taken == 0)
+            return false;
+        taken = next_component(component_end(taken));
+        form = after_stars;
+        path = taken;
+    }
+    return true;
+}
 
 void sp_glob_done(struct sp_glob *g)
 {
@@ -32,13 +224,13 @@ static int invalid(const char *pattern, const char *why, struct sp_err *e)
 
 /* ---- tidying ---- */
 
-/* Copies one thing of the pattern: an escaped character, a class, or a byte. A [ that is not
- * closed is escaped, so that no expansion closes it; a class's own braces mean nothing. */
-static bool copy_thing(struct sp_buf *out, const char **p, bool *ret_is_sane)
+/* Copies one item of the pattern: an escaped character, a class, or a byte. An unclosed [ is
+ * escaped, so that the expansion of braces cannot close it. */
+static bool copy_item(struct sp_buf *out, const char **p, bool *ret_is_sane)
 {
     const char *at = *p;
 
-    if (*at == '\\' && at[1] == '/') { /* a slash is one with or without it */
+    if (*at == '\\' && at[1] == '/') { /* an escaped slash is a slash */
         *p += 1;
         return true;
     }
@@ -47,12 +239,12 @@ static bool copy_thing(struct sp_buf *out, const char **p, bool *ret_is_sane)
         return sp_buf_add(out, at[1] == 0 ? "\\\\" : at, 2);
     }
     if (*at == '[') {
-        const size_t n = sp_glob_class_length(at);
+        const size_t n = class_length(at);
 
         *p += n == 0 ? 1 : n;
         if (n == 0)
             return sp_buf_add(out, "\\[", 2);
-        *ret_is_sane &= sp_glob_class_is_sane(at, n);
+        *ret_is_sane &= class_is_sane(at, n);
         return sp_buf_add(out, at, n);
     }
     *p += 1;
@@ -64,18 +256,18 @@ static int tidy(const char *pattern, struct sp_buf *out, struct sp_err *e)
     bool is_sane = true;
 
     for (const char *p = pattern; *p != 0;)
-        if (!copy_thing(out, &p, &is_sane))
+        if (!copy_item(out, &p, &is_sane))
             return no_memory(e);
     if (!sp_buf_add(out, "", 1))
         return no_memory(e);
     return is_sane ? 0 : invalid(pattern, "a range runs backwards", e);
 }
 
-/* The length of what begins here and is to be taken whole. From here on every [ is closed. */
-static size_t thing_length(const char *p)
+/* The length of the item at p. After tidy() every [ is closed. */
+static size_t item_length(const char *p)
 {
     if (*p == '[')
-        return sp_glob_class_length(p);
+        return class_length(p);
     return *p == '\\' ? 2 : 1;
 }
 
@@ -103,12 +295,12 @@ static size_t literal_length(const char *tidied, bool *ret_is_wild)
     const char *p = tidied;
 
     while (*p != 0 && strchr("*?[{}", *p) == NULL)
-        p += thing_length(p);
+        p += item_length(p);
     *ret_is_wild = *p != 0;
     return (size_t)(p - tidied);
 }
 
-/* Returns what is left for the forms; NULL: no memory. */
+/* Sets prefix and returns the rest of the pattern; NULL: no memory. */
 static const char *take_prefix(struct sp_glob *g, const char *tidied)
 {
     bool is_wild = false;
@@ -130,15 +322,13 @@ struct brace {
     const char *open, *close;
 };
 
-/* The first pair that is in no other. false: there is none, or (*ret_is_sane) one without the
- * other.
- */
+/* The first outermost pair. false: there is none, or (*ret_is_sane false) braces are unbalanced. */
 static bool find_brace(const char *text, struct brace *ret, bool *ret_is_sane)
 {
     size_t depth = 0;
 
     *ret_is_sane = false;
-    for (const char *p = text; *p != 0; p += thing_length(p)) {
+    for (const char *p = text; *p != 0; p += item_length(p)) {
         if (*p == '{' && depth++ == 0)
             ret->open = p;
         if (*p == '}' && depth == 0)
@@ -152,12 +342,12 @@ static bool find_brace(const char *text, struct brace *ret, bool *ret_is_sane)
     return false;
 }
 
-/* The end of the alternative that begins at p: a comma that is in no other pair, or close. */
+/* The end of the alternative at p: a comma outside of inner pairs, or close. */
 static const char *alternative_end(const char *p, const char *close)
 {
     size_t depth = 0;
 
-    for (; p < close; p += thing_length(p)) {
+    for (; p < close; p += item_length(p)) {
         if (*p == ',' && depth == 0)
             return p;
         depth += *p == '{';
@@ -194,7 +384,7 @@ static char *join3(const char *a, size_t a_len, const char *b, size_t b_len, con
     return out;
 }
 
-/* Puts the alternatives of the form's pair in its place. */
+/* Replaces the form by one form for each alternative of the pair. */
 static int open_brace(struct sp_glob *g, size_t at, struct brace pair, const char *pattern,
                       struct sp_err *e)
 {
@@ -207,7 +397,7 @@ static int open_brace(struct sp_glob *g, size_t at, struct brace pair, const cha
         end = alternative_end(begin, pair.close);
         auto_free char *one =
             join3(form, (size_t)(pair.open - form), begin, (size_t)(end - begin), pair.close + 1);
-        if (g->form_count > SP_GLOB_FORMS) /* one of them is the form itself */
+        if (g->form_count > SP_GLOB_FORMS) /* not >=: the count includes the form to be replaced */
             return invalid(pattern, "its braces stand for too many patterns", e);
         if (one == NULL || !push_form(g, one))
             return no_memory(e);
@@ -239,7 +429,7 @@ static int open_braces(struct sp_glob *g, const char *pattern, struct sp_err *e)
 
 /* ---- components ---- */
 
-/* Without empty components and `.`, with `**` at the end meaning something below. */
+/* Removes empty components and `.`; a final `**` becomes `**` and `*`: at least one component. */
 static int tidy_components(char **form, size_t *ret_depth, const char *pattern, struct sp_err *e)
 {
     auto_free char *old = *form;
@@ -333,15 +523,13 @@ int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
 bool sp_glob_matches_below(const struct sp_glob *g, const char *below)
 {
     for (size_t i = 0; i < g->form_count; i++)
-        if (*below != 0 && sp_glob_form_matches(g->forms[i], below))
+        if (*below != 0 && form_matches(g->forms[i], below))
             return true;
     return false;
 }
 
-static bool matches(const struct sp_glob *g, const char *path)
+bool sp_glob_matches_path(const struct sp_glob *g, const char *path)
 {
-    if (g->prefix == NULL) /* none was read */
-        return true;
     if (g->is_literal)
         return strcmp(g->prefix, path) == 0;
     if (!sp_path_is_in(path, g->prefix))
@@ -355,7 +543,7 @@ bool sp_glob_matches(const char *pattern, const char *path)
 {
     auto_glob struct sp_glob g = {0};
 
-    return sp_glob_read(pattern, &g, NULL) < 0 || matches(&g, path);
+    return sp_glob_read(pattern, &g, NULL) < 0 || sp_glob_matches_path(&g, path);
 }
 
 bool sp_glob_covers(const char *pattern, const char *path)
@@ -367,10 +555,10 @@ bool sp_glob_covers(const char *pattern, const char *path)
         return true;
     for (size_t n = strlen(part); n > 1; n--) {
         part[n] = 0;
-        if (matches(&g, part))
+        if (sp_glob_matches_path(&g, part))
             return true;
         while (part[n - 1] != '/')
             n--;
     }
-    return matches(&g, "/");
+    return sp_glob_matches_path(&g, "/");
 }

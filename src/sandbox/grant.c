@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one command gets beyond its profile: asked for, granted, and added. */
+/*
+ * Additional permissions of one command: normalised when requested, intersected with what was
+ * granted, and added to the profile.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -29,7 +32,7 @@ static bool has_globs(const struct sp_profile *p)
     return false;
 }
 
-/* Only a side with patterns has a say, and one without a depth means all the way down. */
+/* A depth counts only if its side has patterns; 0 means unlimited. */
 static uint32_t merge_depths(bool a_has_globs, uint32_t a, bool b_has_globs, uint32_t b)
 {
     if (!a_has_globs || !b_has_globs)
@@ -50,8 +53,8 @@ static bool append_all(struct sp_profile *to, const struct sp_profile *from)
 /* ---- normalise ---- */
 
 /*
- * The real path of what is there, but for the last name: if that is a symlink, it may be the
- * symlink that is meant. Otherwise a copy. NULL: no memory
+ * realpath() of the parent directory, plus the last name, which is not resolved: the entry may mean
+ * the symlink itself. A copy if the path does not exist. NULL: no memory
  */
 static char *real_place(const char *path)
 {
@@ -102,7 +105,7 @@ int sp_grant_normalise(struct sp_grant *g, struct sp_err *e)
 
 /* ---- add ---- */
 
-/* The entries of both in *to, which holds those of one; the network if either has it. */
+/* Adds the entries and the network permission of *more to *to. */
 static int unite(struct sp_profile *to, const struct sp_profile *more, struct sp_err *e)
 {
     to->glob_depth = merge_depths(has_globs(to), to->glob_depth, has_globs(more), more->glob_depth);
@@ -146,7 +149,7 @@ int sp_grant_merge(const struct sp_grant *a, const struct sp_grant *b, struct sp
 
 /* ---- intersect ---- */
 
-/* Entries alone, in these surroundings. The policy owns nothing. */
+/* A policy of these entries with the roots, cwd and tmpdir of *context. It owns nothing. */
 static struct sp_policy surround(const struct sp_policy *context, struct sp_entry *entries,
                                  size_t count)
 {
@@ -165,12 +168,12 @@ static int resolve_one(const struct sp_policy *context, const struct sp_entry *e
     return sp_resolve(&p, ret, e);
 }
 
-/* What was asked, in its words and as paths, and where. */
+/* The requested permissions, as entries and resolved to paths. */
 struct request {
     const struct sp_policy *context;
     const struct sp_profile *words;
     struct sp_resolved paths;
-    struct sp_glob *globs; /* the patterns of paths, read; as many */
+    struct sp_glob *globs; /* paths.globs, parsed */
 };
 
 static void request_done(struct request *q)
@@ -196,19 +199,10 @@ static int read_request(struct request *q, struct sp_err *e)
     return r;
 }
 
-static bool glob_matches(const struct sp_glob *g, const char *path)
-{
-    if (!sp_path_is_in(path, g->prefix))
-        return false;
-    const char *below = path + strlen(g->prefix);
-    below += *below == '/';
-    return g->is_literal ? *below == 0 : sp_glob_matches_below(g, below);
-}
-
 static bool any_matches(const struct request *q, const char *path)
 {
     for (size_t i = 0; i < q->paths.glob_count; i++)
-        if (glob_matches(&q->globs[i], path))
+        if (sp_glob_matches_path(&q->globs[i], path))
             return true;
     return false;
 }
@@ -230,9 +224,9 @@ static int find_match(const struct request *q, const char *path, bool *ret, stru
 }
 
 /*
- * A denied place denies all below it here, even what the request reopens: what was granted there
- * was not granted for the sake of the request. "/" is left out; what no entry names is denied
- * anyway.
+ * A denied place of the request denies everything below it, even places that the request reopens: a
+ * grant below it was not made because of this request. "/" is left out; paths that no entry names
+ * are denied anyway.
  */
 static bool is_below_denied(const struct sp_resolved *asked, const char *path)
 {
@@ -245,8 +239,9 @@ static bool is_below_denied(const struct sp_resolved *asked, const char *path)
     return false;
 }
 
-static int covers(const struct request *q, const char *path, enum sp_access granted, bool *ret,
-                  struct sp_err *e)
+/* Whether the request asks for this access to the path. */
+static int request_covers(const struct request *q, const char *path, enum sp_access granted,
+                          bool *ret, struct sp_err *e)
 {
     bool is_matched = false;
     const int r = find_match(q, path, &is_matched, e);
@@ -256,14 +251,15 @@ static int covers(const struct request *q, const char *path, enum sp_access gran
     if (is_matched || is_below_denied(&q->paths, path))
         *ret = false;
     else if (granted == SP_ACCESS_WRITE)
-        /* Not access alone: to grant a protected name lifts its protection, so it must be asked. */
+        /* Not sp_resolved_access: a grant of a protected name lifts its protection, so the request
+         * must name it. */
         *ret = sp_resolved_can_write(&q->paths, path, NULL, NULL);
     else
         *ret = sp_resolved_access(&q->paths, path, NULL) != SP_ACCESS_DENY;
     return 0;
 }
 
-/* For a word that is no path here: the request has the same word. */
+/* For an entry that resolves to no path: whether the request has the same entry. */
 static bool names_it(const struct sp_profile *asked, const struct sp_entry *granted)
 {
     bool is_named = false;
@@ -280,7 +276,7 @@ static bool names_it(const struct sp_profile *asked, const struct sp_entry *gran
     return is_named;
 }
 
-/* The entry with `path` in the place of what it says. */
+/* A copy of the entry that names `path` instead. */
 static bool append_path(struct sp_profile *to, const struct sp_entry *entry, enum sp_place place,
                         char *path)
 {
@@ -292,13 +288,13 @@ static bool append_path(struct sp_profile *to, const struct sp_entry *entry, enu
     return sp_profile_append(to, &literal);
 }
 
-/* Of an entry whose word stands for several paths, each counts alone. */
+/* An entry for several paths is accepted path by path. */
 static int accept_paths(const struct request *q, const struct sp_entry *granted,
                         const struct sp_resolved *one, struct sp_profile *to, struct sp_err *e)
 {
     for (size_t i = 0; i < one->count; i++) {
         bool is_covered = false;
-        const int r = covers(q, one->facts[i].path, granted->access, &is_covered, e);
+        const int r = request_covers(q, one->facts[i].path, granted->access, &is_covered, e);
 
         if (r < 0)
             return r;
@@ -314,7 +310,7 @@ static int accept_whole(const struct request *q, const struct sp_entry *granted,
     bool is_covered = one->count != 0 || names_it(q->words, granted);
 
     for (size_t i = 0; is_covered && i < one->count; i++) {
-        const int r = covers(q, one->facts[i].path, granted->access, &is_covered, e);
+        const int r = request_covers(q, one->facts[i].path, granted->access, &is_covered, e);
 
         if (r < 0)
             return r;
@@ -322,7 +318,7 @@ static int accept_whole(const struct request *q, const struct sp_entry *granted,
     return !is_covered || sp_profile_append(to, granted) ? 0 : no_memory(e);
 }
 
-/* Adds what the request covers of one granted entry; workspace roots become paths. */
+/* Adds the part of a granted entry that the request covers; workspace roots become paths. */
 static int accept_entry(const struct request *q, const struct sp_entry *granted,
                         struct sp_profile *to, struct sp_err *e)
 {
@@ -346,7 +342,7 @@ static bool overlaps(const struct sp_resolved *accepted, const char *path)
     return false;
 }
 
-/* Adds one denied entry as far as it may touch what was accepted. */
+/* Adds the part of a deny entry that overlaps an accepted path. */
 static int retain_deny(const struct sp_policy *context, const struct sp_entry *deny,
                        const struct sp_resolved *accepted, struct sp_profile *to, struct sp_err *e)
 {
@@ -390,7 +386,7 @@ static int retain_denies(const struct sp_policy *context, const struct sp_profil
     return 0;
 }
 
-/* The denied entries of both sides that touch what was accepted, added to it. */
+/* Adds the deny entries of both sides that overlap the accepted entries. */
 static int constrain(const struct sp_policy *context, const struct sp_profile *asked,
                      const struct sp_profile *granted, struct sp_profile *accepted,
                      struct sp_err *e)

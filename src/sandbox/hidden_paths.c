@@ -10,18 +10,13 @@
 
 /* ---- lists ---- */
 
-static bool has(const struct sp_path_list *l, const char *path)
+bool sp_path_list_add(struct sp_path_list *l, const char *path)
 {
+    if (path == NULL || path[0] != '/' || path[1] == 0)
+        return true;
     for (size_t i = 0; i < l->count; i++)
         if (strcmp(l->paths[i], path) == 0)
             return true;
-    return false;
-}
-
-bool sp_path_list_add(struct sp_path_list *l, const char *path)
-{
-    if (path == NULL || path[0] != '/' || path[1] == 0 || has(l, path))
-        return true;
     if (l->count + 1 >= l->cap) {
         const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
         char **paths = realloc(l->paths, cap * sizeof *paths);
@@ -117,8 +112,9 @@ bool sp_hidden_paths_find(const char *runtime_dir, struct sp_hidden_paths *ret)
               sp_hidden_paths_add(ret, getenv("SSH_AUTH_SOCK")) &&
               add_address(ret, "DOCKER_HOST") && add_address(ret, "DBUS_SESSION_BUS_ADDRESS");
 
-    /* Also what another server of this user, with another environment, may have chosen, or will: a
-     * directory that a command has made would give it that server's tokens, sockets and journal. */
+    /* Also the runtime directories that another server of this user may choose, with other
+     * variables: a command that made such a directory first would get that server's tokens, sockets
+     * and journal. */
     for (const char *const *i = sp_runtime_candidates(); ok && *i != NULL; i++)
         ok = sp_hidden_paths_add(ret, *i) && sp_path_list_add(&ret->own_dirs, *i);
     for (size_t i = 0; ok && gpg != NULL && i < sizeof gpg_sockets / sizeof gpg_sockets[0]; i++) {

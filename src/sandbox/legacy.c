@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The four modes of old, as profiles; and the one that a profile looks most like, for displays. */
+/* Converts the four legacy modes to profiles, and a policy to the closest mode, for display. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -132,7 +132,7 @@ int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, st
 
 /* ---- and back ---- */
 
-/* By path, and the fact that decides there first. */
+/* By path; for one path the deciding fact comes first. */
 static int by_path(const void *a, const void *b)
 {
     const struct sp_fact *x = *(const struct sp_fact *const *)a;
@@ -159,15 +159,15 @@ static bool add_root(struct sp_legacy *l, const char *path)
 }
 
 /*
- * The paths that may really be written: the cwd and "/" as answers, the others as roots. What
- * `tmpdir` and `slash_tmp` stand for is told elsewhere. false: no memory
+ * Collects the writable paths: the cwd and "/" as flags, others as roots. Skips `tmpdir` and
+ * `slash_tmp`, which have members of their own. false: no memory
  */
 static bool list_writable(const struct sp_policy *p, const struct sp_resolved *r,
                           struct sp_legacy *l, bool *ret_cwd, bool *ret_slash)
 {
     auto_free const struct sp_fact **sorted = malloc((r->count + 1) * sizeof(struct sp_fact *));
-    auto_free char *cwd = /* a relative one is none */
-        p->cwd == NULL ? NULL : sp_path_normalise(p->cwd, NULL);
+    /* NULL for a relative cwd, too. */
+    auto_free char *cwd = p->cwd == NULL ? NULL : sp_path_normalise(p->cwd, NULL);
 
     if (sorted == NULL || (cwd == NULL && p->cwd != NULL && errno == ENOMEM))
         return false;

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading profiles, the modes of old and grants. Everything is built in a struct of its own with
- * its cleanup attached, and handed over whole: a refusal anywhere leaves nothing behind.
+ * Reading. Everything is built in a local struct with a cleanup attribute and handed over whole: an
+ * error leaves *ret untouched.
  */
 #include "sandbox/policy_json.h"
 
 #include <errno.h>
 
 #include "base/auto.h"
+#include "base/uri.h"
 #include "sandbox/policy_words.h"
+
+/* ==== profiles, modes and grants ==== */
 
 #define PERMISSION_PATH "permission path"
 
-/* What `path.type` may say; SPECIAL stands for all places that are words. */
+/* Values of `path.type`; SPECIAL stands for all keyword places. */
 enum { SPECIAL = -1 };
 
 static const struct sp_word path_types[] = {
@@ -36,10 +39,10 @@ static int need_map(struct sp_json *j, uint32_t token, struct sp_err *e)
 
 /* ---- entries ---- */
 
-/* What an entry names, while it is read. */
+/* The place of an entry while it is read. */
 struct target {
     enum sp_place place;
-    struct sp_str text, subpath; /* point into the message, or to `path` */
+    struct sp_str text, subpath; /* point into the JSON text, or to `path` */
     char *path;                  /* owned */
 };
 
@@ -149,12 +152,12 @@ static int read_glob_depth(struct sp_json *j, uint32_t object, struct sp_profile
         return r;
     if (depth == 0)
         return sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `0`, expected a nonzero usize");
-    /* No path is that deep. */
+    /* No path is deeper than UINT32_MAX. */
     p->glob_depth = depth < UINT32_MAX ? (uint32_t)depth : UINT32_MAX;
     return 0;
 }
 
-/* `entries` and how deep their patterns go. */
+/* `entries` and `glob_scan_max_depth`. */
 static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form form,
                         struct sp_profile *p, struct sp_err *e)
 {
@@ -188,12 +191,12 @@ static int read_managed(struct sp_json *j, uint32_t object, enum sp_path_form fo
     return r;
 }
 
-int sp_profile_read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form form,
-                           struct sp_profile *ret, struct sp_err *e)
+static int read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form form,
+                       struct sp_profile *ret, struct sp_err *e)
 {
     auto_profile struct sp_profile p = {0};
     int kind = SP_PROFILE_MANAGED;
-    int has_network = true; /* of no restriction at all */
+    int has_network = true; /* for `disabled` */
     int r = sp_word_need(j, object, "type", sp_words_kind, &kind, e);
 
     p.kind = (enum sp_profile_kind)kind;
@@ -209,9 +212,9 @@ int sp_profile_read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form
     return 0;
 }
 
-/* ---- what is asked for: grants, and profiles before they had a tag ---- */
+/* ---- grants, and profiles without a `type` ---- */
 
-/* In the untagged profile a member that nobody knows may be a restriction that nobody keeps. */
+/* An unknown member of a profile might be a restriction that we do not enforce: refuse it. */
 static int check_members(struct sp_json *j, uint32_t object, const struct sp_word *known,
                          struct sp_err *e)
 {
@@ -314,7 +317,7 @@ int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struc
     return read_request(j, token, false, &ret->extra, e);
 }
 
-/* ---- the modes of old ---- */
+/* ---- legacy modes ---- */
 
 static int read_roots(struct sp_json *j, uint32_t array, struct sp_legacy *l, struct sp_err *e)
 {
@@ -397,7 +400,7 @@ int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, str
     return 0;
 }
 
-/* ---- any of them ---- */
+/* ---- profiles in any form ---- */
 
 static int read_legacy_profile(struct sp_json *j, uint32_t token, struct sp_profile *ret,
                                struct sp_err *e)
@@ -423,7 +426,7 @@ int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, s
         return has_member(j, token, "mode") ? read_legacy_profile(j, token, ret, e)
                                             : read_request(j, token, true, ret, e);
 
-    /* Who got it wrong is told all that would have been right. */
+    /* One list of all valid types, for the error message. */
     for (; sp_words_kind[kinds].name != NULL; kinds++)
         types[kinds] = sp_words_kind[kinds];
     sp_words_add_modes(types, kinds);
@@ -432,5 +435,223 @@ int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, s
         return r;
     if (sp_mode_read(sp_json_str(j, type), &mode))
         return read_legacy_profile(j, token, ret, e);
-    return sp_profile_read_tagged(j, token, SP_PATH_NATIVE, ret, e);
+    return read_tagged(j, token, SP_PATH_NATIVE, ret, e);
+}
+
+/* ==== the sandbox member of a request ==== */
+
+enum { LEVEL_MXC = 1 };
+
+static const struct sp_word override_words[] = {
+    {.name = "noOverride"},
+    {.name = "escalatedSandboxWithRestrictions"},
+    {.name = "bypassSandboxFirstAttempt"},
+    {0},
+};
+
+static const struct sp_word level_words[] = {
+    {.name = "disabled"},
+    {.name = "restricted-token"},
+    {.name = "elevated"},
+    {.name = "mxc", .value = LEVEL_MXC},
+    {0},
+};
+
+static const struct sp_word proxy_settings_words[] = {
+    {.name = "reconcile"}, {.name = "preserve"}, {0}};
+
+/* The tokens of `cwd` and `workspaceRoots`, or SP_JSON_NONE. */
+struct surroundings {
+    uint32_t cwd, roots;
+};
+
+/* ---- decoding ---- */
+
+/* Checks the syntax of a URI; the path need not be valid on this host. */
+static int check_uri(struct sp_json *j, uint32_t token, struct sp_err *e)
+{
+    auto_uri struct sp_uri u = {0};
+
+    if (sp_json_type(j, token) != SP_JSON_STRING)
+        return sp_json_wrong_type(j, token, "a string", e);
+    return sp_uri_read(sp_json_str(j, token), &u, e);
+}
+
+static int check_uris(struct sp_json *j, uint32_t array, const char *what, struct sp_err *e)
+{
+    int r = 0;
+
+    if (j->tokens[array].children > SP_POLICY_MAX_ROOTS)
+        return sp_fail(e, SP_E_INVALID, 0, "more than %d %s", SP_POLICY_MAX_ROOTS, what);
+    for (uint32_t t = sp_json_first(j, array); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t))
+        r = check_uri(j, t, e);
+    return r;
+}
+
+/* *ret is SP_JSON_NONE if the member is absent or null. */
+static int opt_uri(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                   struct sp_err *e)
+{
+    const uint32_t t = sp_json_get(j, object, key);
+
+    *ret = SP_JSON_NONE;
+    if (t == SP_JSON_NONE || sp_json_type(j, t) == SP_JSON_NULL)
+        return 0;
+    *ret = t;
+    return check_uri(j, t, e);
+}
+
+static int read_surroundings(struct sp_json *j, uint32_t object, struct surroundings *ret,
+                             struct sp_err *e)
+{
+    int r = opt_uri(j, object, "cwd", &ret->cwd, e);
+
+    ret->roots = SP_JSON_NONE;
+    if (r == 0)
+        r = sp_policy_def_array(j, object, "workspaceRoots", &ret->roots, e);
+    if (r == 0 && ret->roots != SP_JSON_NONE)
+        r = check_uris(j, ret->roots, "workspace roots", e);
+    return r;
+}
+
+/* The members of `policyContext`, if present, replace the object's own. */
+static int find_surroundings(struct sp_json *j, uint32_t object, struct surroundings *ret,
+                             struct sp_err *e)
+{
+    uint32_t context = SP_JSON_NONE;
+    int r = read_surroundings(j, object, ret, e);
+
+    if (r == 0)
+        r = sp_json_opt_object(j, object, "policyContext", &context, e);
+    if (r == 0 && context != SP_JSON_NONE)
+        r = read_surroundings(j, context, ret, e);
+    return r;
+}
+
+/* Checks members without effect on Linux, so that clients get the same errors on every host. */
+static int check_unused_members(struct sp_json *j, uint32_t object, struct sp_err *e)
+{
+    uint32_t temporary = SP_JSON_NONE;
+    bool uses_legacy_landlock = false;
+    int level = 0;
+    int ignored = 0;
+    int r = 0;
+    const uint32_t override = sp_json_get(j, object, "sandboxOverride");
+
+    if (override != SP_JSON_NONE)
+        r = sp_word_read(j, override, override_words, &ignored, e);
+    if (r == 0)
+        r = sp_json_opt_array(j, object, "temporaryDirectories", &temporary, e);
+    if (r == 0 && temporary != SP_JSON_NONE)
+        r = check_uris(j, temporary, "temporary directories", e);
+    if (r == 0)
+        r = sp_word_need(j, object, "windowsSandboxLevel", level_words, &level, e);
+    if (r == 0)
+        r = sp_word_opt(j, object, "windowsSandboxProxySettingsMode", proxy_settings_words,
+                        &ignored, e);
+    if (r == 0)
+        r = sp_json_def_bool(j, object, "useLegacyLandlock", &uses_legacy_landlock, e);
+    if (r == 0 && level == LEVEL_MXC)
+        r = sp_fail(e, SP_E_INVALID, 0, "native MXC is unavailable on this executor");
+    return r;
+}
+
+/* ---- building the policy ---- */
+
+static int no_memory(struct sp_err *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a sandbox policy");
+}
+
+static int place_roots(struct sp_json *j, uint32_t array, struct sp_policy *p, struct sp_err *e)
+{
+    for (uint32_t t = sp_json_first(j, array); t != SP_JSON_NONE; t = sp_json_next(j, array, t)) {
+        auto_free char *root = NULL;
+        const int r = sp_policy_read_path(j, t, SP_PATH_URI, "workspace root", &root, e);
+
+        if (r < 0)
+            return r;
+        if (!sp_policy_add_root(p, sp_str_of(root)))
+            return no_memory(e);
+    }
+    return 0;
+}
+
+/* Relative to the cwd: neither absolute nor below `~`. */
+static bool is_relative_pattern(const char *pattern)
+{
+    const bool is_at_home = pattern[0] == '~' && (pattern[1] == 0 || pattern[1] == '/');
+
+    return pattern[0] != '/' && !is_at_home;
+}
+
+static bool depends_on_cwd(const struct sp_profile *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        const struct sp_entry *entry = &p->entries[i];
+
+        if (entry->place == SP_PLACE_PROJECT ||
+            (entry->place == SP_PLACE_GLOB && is_relative_pattern(entry->text)))
+            return true;
+    }
+    return false;
+}
+
+static int place_cwd(struct sp_json *j, uint32_t token, const char *fallback, struct sp_policy *p,
+                     struct sp_err *e)
+{
+    if (token != SP_JSON_NONE)
+        return sp_policy_read_path(j, token, SP_PATH_URI, "cwd", &p->cwd, e);
+    if (fallback != NULL) {
+        p->cwd = strdup(fallback);
+        return p->cwd != NULL ? 0 : no_memory(e);
+    }
+    if (depends_on_cwd(&p->profile))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "file system sandbox context with dynamic permissions requires cwd");
+    return 0;
+}
+
+/* An unusable TMPDIR is ignored, not an error. */
+static int place_tmpdir(const char *tmpdir, struct sp_policy *p, struct sp_err *e)
+{
+    if (tmpdir == NULL || tmpdir[0] != '/' || strlen(tmpdir) > SP_POLICY_MAX_PATH)
+        return 0;
+    p->tmpdir = strdup(tmpdir);
+    return p->tmpdir != NULL ? 0 : no_memory(e);
+}
+
+int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const char *tmpdir,
+                   struct sp_policy *ret, struct sp_err *e)
+{
+    auto_policy struct sp_policy p = {0};
+    struct surroundings s;
+    uint32_t permissions;
+    uint32_t home;
+
+    if (sp_json_type(j, token) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, token, "a map", e);
+    int r = sp_json_need_object(j, token, "permissions", &permissions, e);
+    if (r == 0)
+        r = find_surroundings(j, token, &s, e);
+    if (r == 0)
+        r = opt_uri(j, token, "userHomeDir", &home, e);
+    if (r == 0)
+        r = check_unused_members(j, token, e);
+    if (r == 0)
+        r = read_tagged(j, permissions, SP_PATH_URI, &p.profile, e);
+    if (r == 0)
+        r = place_cwd(j, s.cwd, cwd, &p, e);
+    if (r == 0 && s.roots != SP_JSON_NONE)
+        r = place_roots(j, s.roots, &p, e);
+    if (r == 0 && home != SP_JSON_NONE)
+        r = sp_policy_read_path(j, home, SP_PATH_URI, "home directory", &p.home, e);
+    if (r == 0)
+        r = place_tmpdir(tmpdir, &p, e);
+    if (r < 0)
+        return r;
+    *ret = p;
+    p = (struct sp_policy){0};
+    return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy_words: the words of policies, both ways, and the parts that all their readers share.
+ * policy_words: the keywords of policies, for reading and writing, and parts that all readers of
+ * policies share.
  */
 #include "sandbox/policy_words.h"
 
@@ -13,8 +14,8 @@
 #include "base/utf8.h"
 #include "sandbox/resolve.h"
 
-#define SHOWN_BYTES     120 /* of what a client wrote, in a message */
-#define SHOWN_URI_BYTES 300 /* of a URI: room is left for what is wrong with it */
+#define SHOWN_BYTES     120 /* of a client's text in an error message */
+#define SHOWN_URI_BYTES 300 /* of a URI in an error message */
 
 const struct sp_word sp_words_access[] = {
     {"read", SP_ACCESS_READ, false},
@@ -103,7 +104,7 @@ int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *li
         const char *between = n == 0 ? "" : count == 2 ? " or " : ", ";
         const int r = snprintf(names + len, sizeof names - len, "%s`%s`", between, w->name);
 
-        assert(r > 0 && (size_t)r < sizeof names - len); /* the lists are ours, and short */
+        assert(r > 0 && (size_t)r < sizeof names - len); /* all lists are short constants */
         len += (size_t)r;
         n++;
     }

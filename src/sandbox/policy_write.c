@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies as JSON, in the canonical spelling.
+ * Writes policies as JSON, in the canonical form.
  *
- * A text that is not UTF-8 cannot be said in JSON. Elsewhere such bytes are replaced; a policy that
- * silently speaks of another path would be worse than none, so here it is an error.
+ * JSON has no form for text that is not UTF-8. Other writers replace such bytes; here that is an
+ * error, because the policy would name another path.
  */
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "sandbox/policy_words.h"
 
-/* Once a step has failed, the steps after it do nothing. */
+/* After a failure the put functions have no effect. */
 struct writer {
     struct sp_buf *out;
     enum sp_path_form form;
@@ -31,7 +31,7 @@ static void put_string(struct writer *w, const char *text)
     w->has_no_room = w->has_no_room || !sp_json_add_str(w->out, s);
 }
 
-/* The form is ASCII without what JSON escapes. */
+/* URIs are ASCII without characters that JSON escapes. */
 static void put_uri(struct writer *w, const char *path)
 {
     put(w, "\"");
@@ -59,7 +59,7 @@ static void put_word(struct writer *w, const char *before, const struct sp_word 
     put_string(w, sp_word_name(list, value));
 }
 
-/* All or nothing. */
+/* After a failure truncates the output to `mark`. */
 static int finish(const struct writer *w, size_t mark, struct sp_err *e)
 {
     if (!w->has_no_room && !w->has_no_spelling)
@@ -154,7 +154,7 @@ int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_pat
     return finish(&w, mark, e);
 }
 
-/* ---- the modes of old ---- */
+/* ---- legacy modes ---- */
 
 static void put_roots(struct writer *w, const struct sp_legacy *l)
 {
@@ -202,7 +202,7 @@ int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_err
 
 /* ---- grants ---- */
 
-/* Whether two lists of paths, to read and to write, say it all, the order of entries included. */
+/* Whether a list of paths to read and one to write express all entries, in this order. */
 static bool is_plain(const struct sp_profile *p)
 {
     enum sp_access last = SP_ACCESS_READ;
@@ -219,7 +219,7 @@ static bool is_plain(const struct sp_profile *p)
     return true;
 }
 
-/* A list without paths is left out. Returns whether there is one now, or was before. */
+/* Omits an empty list. Returns whether this or an earlier list was written. */
 static bool put_list(struct writer *w, const struct sp_profile *p, enum sp_access access,
                      const char *name, bool is_second)
 {

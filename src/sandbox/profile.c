@@ -22,7 +22,7 @@ int sp_shown_bytes(const char *text)
     while (n < SHOWN_BYTES && text[n] != 0)
         n++;
     for (int back = 0; back < 3 && ((unsigned char)text[n] & 0xC0) == 0x80; back++)
-        n--; /* to the border of a character */
+        n--; /* back to the start of a character */
     return n;
 }
 
@@ -46,7 +46,7 @@ static char *copy_str(struct sp_str s)
     return copy;
 }
 
-/* Nothing is copied as nothing. false: no memory */
+/* NULL is copied as NULL. false: no memory */
 static bool copy_text(const char *text, char **ret)
 {
     if (text == NULL)
@@ -80,8 +80,8 @@ static int compare_entries(const struct sp_entry *a, const struct sp_entry *b)
     return c != 0 ? c : compare_text(a->subpath, b->subpath);
 }
 
-/* The entry belongs to the profile if this succeeds. */
-static bool push(struct sp_profile *p, const struct sp_entry *entry)
+/* On success the profile owns the entry. */
+static bool push_entry(struct sp_profile *p, const struct sp_entry *entry)
 {
     if (p->count == p->cap) {
         const size_t cap = p->cap == 0 ? 16 : p->cap * 2;
@@ -102,13 +102,13 @@ bool sp_profile_append(struct sp_profile *p, const struct sp_entry *entry)
 
     copy.text = copy.subpath = NULL;
     if (copy_text(entry->text, &copy.text) && copy_text(entry->subpath, &copy.subpath) &&
-        push(p, &copy))
+        push_entry(p, &copy))
         return true;
     entry_done(&copy);
     return false;
 }
 
-/* Slashes may repeat and may be at the end, but each component is a name. */
+/* A relative path without `.` and `..`; slashes may repeat and end it. */
 static bool is_descendant(const char *text)
 {
     if (*text == 0 || *text == '/')
@@ -146,8 +146,8 @@ static int check_entry(const struct sp_entry *entry, struct sp_err *e)
     return 0;
 }
 
-/* One spelling a path, so that entries can be compared. */
-static bool respell(struct sp_entry *entry)
+/* Paths are kept normalised, so that entries can be compared. */
+static bool normalise_text(struct sp_entry *entry)
 {
     if (entry->text == NULL || (entry->place != SP_PLACE_PATH && entry->place != SP_PLACE_PROJECT))
         return true;
@@ -186,7 +186,7 @@ int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access acc
         return r;
     entry.text = TAKE_PTR(own_text);
     entry.subpath = TAKE_PTR(own_subpath);
-    if (!respell(&entry) || !push(p, &entry)) {
+    if (!normalise_text(&entry) || !push_entry(p, &entry)) {
         entry_done(&entry);
         return no_memory(e);
     }
@@ -237,7 +237,7 @@ bool sp_profile_equal(const struct sp_profile *a, const struct sp_profile *b)
     return true;
 }
 
-/* By content; of equal ones the first comes first: all are in one array. */
+/* By content; equal entries by their position in the array. */
 static int by_content(const void *a, const void *b)
 {
     const struct sp_entry *x = *(struct sp_entry *const *)a;
@@ -272,7 +272,7 @@ bool sp_profile_drop_repeats(struct sp_profile *p)
     return true;
 }
 
-/* ---- what it says about the whole disk ---- */
+/* ---- access to the whole disk ---- */
 
 int sp_access_rank(enum sp_access a)
 {
@@ -284,7 +284,7 @@ int sp_access_rank(enum sp_access a)
     return rank[a];
 }
 
-/* The path that an entry means wherever it is read, else what it says. */
+/* The path of an entry whose keyword has a fixed path; else its text. */
 static const char *target_text(const struct sp_entry *entry)
 {
     if (entry->place == SP_PLACE_ROOT)
@@ -304,7 +304,7 @@ static int compare_targets(const struct sp_entry *a, const struct sp_entry *b)
     return compare_text(target_text(a), target_text(b));
 }
 
-/* By target, and the entry that counts there first. */
+/* By target; for one target the deciding entry comes first. */
 static int by_target(const void *a, const void *b)
 {
     const struct sp_entry *x = *(const struct sp_entry *const *)a;
@@ -315,9 +315,8 @@ static int by_target(const void *a, const void *b)
 }
 
 /*
- * Whether an entry takes some of the disk back from a `root` that may be written: any pattern, and
- * any other entry without write, unless one with write has the same target and counts more. False:
- * no memory.
+ * Whether an entry narrows a writable `root`: any pattern does, and any other entry without write
+ * access, unless a deciding entry with write access has the same target. false: no memory.
  */
 static bool find_narrowing(const struct sp_profile *p, bool *ret)
 {
@@ -383,7 +382,7 @@ bool sp_profile_needs_sandbox(const struct sp_profile *p)
         return false;
     if (!p->has_network)
         return true;
-    /* Without memory to find out: rather confined than not. */
+    /* Out of memory: confine. */
     return !sp_profile_reach(p, &reach) || !reach.is_full_write;
 }
 

@@ -8,7 +8,7 @@
 #include "base/auto.h"
 #include "sandbox/profile_priv.h"
 
-/* Roots multiply entries; the product has a bound of its own. */
+/* Facts are entries times roots: the product needs a limit of its own. */
 #define MAX_FACTS 65536
 
 #define PROJECT_PATTERN "codex-project-roots://"
@@ -16,18 +16,18 @@
 
 const char *const sp_protected_names[] = {".git", ".agents", ".codex", ".aws", ".sallyport"};
 _Static_assert(sizeof sp_protected_names / sizeof sp_protected_names[0] == SP_PROTECTED_COUNT,
-               "the count that others see");
+               "SP_PROTECTED_COUNT is wrong");
 
 static const char *const minimal_dirs[] = {
     "/bin", "/sbin", "/usr", "/etc", "/lib", "/lib64", "/nix/store", "/run/current-system/sw"};
 
-/* ---- making it ---- */
+/* ---- facts ---- */
 
 struct making {
     const struct sp_policy *policy;
     struct sp_resolved out;
     size_t fact_cap, glob_cap;
-    bool has_minimal; /* a second `minimal` would say the same again */
+    bool has_minimal; /* a second `minimal` is redundant */
     struct sp_err *e;
 };
 
@@ -47,7 +47,7 @@ static int needs_cwd(struct sp_err *e)
                    "file system sandbox context with dynamic permissions requires cwd");
 }
 
-/* `text` against `base` (NULL: it is absolute), as a fact. */
+/* Adds `text`, relative to `base` (NULL: text is absolute). */
 static int add_fact(struct making *m, const char *text, const char *base, struct sp_fact fact)
 {
     struct sp_resolved *r = &m->out;
@@ -104,7 +104,7 @@ static size_t root_count(const struct sp_policy *p)
     return p->root_count == 0 && p->cwd_is_root ? 1 : p->root_count;
 }
 
-/* NULL: it would be the cwd, and there is none. */
+/* NULL: the root is the cwd, which is not set. */
 static const char *root_at(const struct sp_policy *p, size_t i)
 {
     return p->root_count == 0 ? p->cwd : p->roots[i];
@@ -127,7 +127,7 @@ static int add_project(struct making *m, const char *subpath, struct sp_fact fac
 
 /* ---- patterns ---- */
 
-/* A directory as a pattern that means it alone. NULL with errno. */
+/* A pattern that matches only this directory. NULL with errno. */
 static char *quote_dir(const char *dir)
 {
     auto_free char *path = sp_path_normalise(dir, NULL);
@@ -147,7 +147,8 @@ static char *quote_dir(const char *dir)
     return quoted;
 }
 
-/* What `..` leads out of must be known: to drop a `**` with it would make the pattern deny less. */
+/* `..` after a wildcard: lexical normalisation would remove the wildcard, and the pattern would
+ * deny less. */
 static bool climbs_from_wild(const char *pattern)
 {
     bool is_wild = false;
@@ -164,7 +165,7 @@ static bool climbs_from_wild(const char *pattern)
     return false;
 }
 
-/* `pattern` against the directory `base` (NULL: it is absolute). */
+/* Adds `pattern`, relative to the directory `base` (NULL: pattern is absolute). */
 static int add_glob(struct making *m, const char *pattern, const char *base)
 {
     struct sp_resolved *r = &m->out;
@@ -280,7 +281,7 @@ static int resolve_entry(struct making *m, size_t index)
 
 static bool counts_more(const struct sp_fact *a, const struct sp_fact *b)
 {
-    /* Both are beginnings of one path, so the longer one has more components. */
+    /* Both are prefixes of one path, so the longer one has more components. */
     const size_t n = strlen(a->path);
     const size_t m = strlen(b->path);
 
@@ -304,8 +305,8 @@ static const struct sp_fact *find_fact(const struct sp_resolved *r, const char *
 }
 
 /*
- * A default fills a gap. Where an entry lets the same place be written it would take something
- * away, and where one denies it, reopen it. (A denied "/" is the gap itself.)
+ * `minimal` only fills gaps. Where another entry makes the same place writable it would remove that
+ * permission, and where one denies the place it would reopen it. A denied "/" counts as a gap.
  */
 static bool is_needless(const struct sp_resolved *r, const struct sp_fact *minimal)
 {
@@ -322,7 +323,7 @@ static void drop_needless_minimal(struct sp_resolved *r)
     bool needless[sizeof minimal_dirs / sizeof minimal_dirs[0]] = {false};
     size_t seen = 0;
 
-    /* All are judged before any is moved. */
+    /* Decide for all before the array changes. */
     for (size_t i = 0; i < r->count; i++)
         if (r->facts[i].is_minimal)
             needless[seen++] = is_needless(r, &r->facts[i]);
@@ -389,12 +390,12 @@ enum sp_access sp_resolved_access(const struct sp_resolved *r, const char *path,
     return why == NULL ? SP_ACCESS_DENY : why->access;
 }
 
-/* The protected name that `path` has directly below `root`, which it is in, or NULL. */
+/* The protected name directly below `root` that `path` contains, or NULL; path is below root. */
 static const char *protected_name(const char *path, const char *root)
 {
     const char *below = path + strlen(root);
 
-    below += *below == '/'; /* not if the root is "/" */
+    below += *below == '/'; /* with the root "/" there is no slash here */
     const size_t n = strcspn(below, "/");
     for (size_t i = 0; i < SP_PROTECTED_COUNT; i++)
         if (strlen(sp_protected_names[i]) == n && memcmp(below, sp_protected_names[i], n) == 0)
@@ -410,9 +411,9 @@ bool sp_resolved_can_write(const struct sp_resolved *r, const char *path,
     const bool is_writable = sp_resolved_access(r, path, &why) == SP_ACCESS_WRITE;
 
     /*
-     * The fact that decides is the innermost writable root. A name below any root further out is
-     * above it or is it, so that this fact is the entry which reopens that name: the names
-     * directly below this root are the only ones left to ask about.
+     * The deciding fact is the innermost writable root. A protected name of an outer root lies at
+     * or above this root, so this fact is the entry that reopens it. Only the names directly below
+     * this root are left to check.
      */
     if (is_writable && why != NULL && !r->is_full_write)
         name = protected_name(path, why->path);

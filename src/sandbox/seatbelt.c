@@ -32,7 +32,7 @@ static int no_memory(struct sp_err *e)
 
 /* ---- paths ---- */
 
-/* The top-level aliases that every macOS has. */
+/* Resolves the top-level symlinks that every macOS has. */
 static char *to_mac(const char *path)
 {
     static const char *const aliases[] = {"/tmp", "/var", "/etc"};
@@ -44,7 +44,7 @@ static char *to_mac(const char *path)
     return strdup(path);
 }
 
-/* A symlink in the first component is an alias of the system; any other could be repointed. */
+/* A symlink as the first component belongs to the system; a command could repoint any other. */
 static int check_root(const char *path, struct sp_err *e)
 {
     auto_free char *part = strdup(path);
@@ -99,7 +99,7 @@ static bool add_quoted(struct sp_buf *out, const char *text, size_t n)
 
 /* ---- patterns ---- */
 
-/* A class from its `[`; 0: it is not closed. */
+/* The length of the class at `[`; 0: not closed. */
 static size_t class_length(const char *glob)
 {
     size_t n = 1;
@@ -116,7 +116,7 @@ static size_t class_length(const char *glob)
 static bool add_class(struct sp_buf *out, const char *glob, size_t n)
 {
     const bool is_not = glob[1] == '!' || glob[1] == '^';
-    /* A slash is never in a class of a path. */
+    /* A negated class must not match a slash. */
     bool ok = sp_buf_printf(out, is_not ? "[^/" : "[");
 
     for (size_t i = is_not ? 2 : 1; ok && i + 1 < n; i++)
@@ -179,18 +179,18 @@ static bool add_glob(struct sp_buf *out, const char *glob)
 
     for (; ok && *glob != 0; glob += used)
         ok = add_element(out, glob, &depth, &used);
-    while (ok && depth-- > 0) /* a prefix that ends inside of braces */
+    while (ok && depth-- > 0) /* the pattern ends inside of braces */
         ok = sp_buf_printf(out, ")");
     return ok;
 }
 
 bool sp_seatbelt_add_regex(struct sp_buf *out, const char *glob)
 {
-    /* What matches may be a directory: everything below it is denied with it. */
+    /* The match may be a directory: deny everything below it. */
     return sp_buf_add(out, "^", 1) && add_glob(out, glob) && sp_buf_printf(out, "(/.*)?$");
 }
 
-/* Renaming a directory on the way to a match would give the match another name. */
+/* Ancestors of matches must not be renamed: the match would get a path that is not denied. */
 static bool add_glob_ancestors(struct making *m, const char *glob)
 {
     bool ok = true;
@@ -222,7 +222,7 @@ static bool add_globs(struct making *m)
     return ok;
 }
 
-/* ---- roots and what is taken out of them ---- */
+/* ---- roots and their carve-outs ---- */
 
 static bool is_root(const struct making *m, size_t i, enum sp_access least)
 {
@@ -231,7 +231,7 @@ static bool is_root(const struct making *m, size_t i, enum sp_access least)
     for (size_t k = 0; k < m->r->count; k++) {
         const enum sp_access other = m->r->facts[k].access;
 
-        /* The same path twice is one root, and none if one of both denies it. */
+        /* A path that occurs twice is one root, or none if one occurrence denies it. */
         if (k != i && !m->r->facts[k].is_minimal && strcmp(m->paths[k], m->paths[i]) == 0 &&
             (other == SP_ACCESS_DENY || (k < i && other >= least)))
             return false;
@@ -267,7 +267,7 @@ static bool note_ancestors(struct making *m, const char *path, const char *root)
     return true;
 }
 
-/* The literal too: it also stands for the first creation of what is missing. */
+/* `literal` is needed, too: it also matches the creation of a missing path. */
 static bool add_exclusion(struct making *m, const char *key, const char *path)
 {
     return add_param(m, key, path) &&
@@ -301,8 +301,8 @@ static bool add_exclusions(struct making *m, size_t root, enum sp_access least, 
     return ok;
 }
 
-/* Of this root and of the writable ones inside of it, which have theirs too. An entry that reopens
- * such a name is a root of its own, with a rule of its own. */
+/* Excludes the protected names of this root and of the writable roots inside of it. An entry that
+ * reopens a name is a root with a rule of its own. */
 static bool add_protected(struct making *m, size_t root)
 {
     bool ok = true;
@@ -346,7 +346,7 @@ static bool add_roots(struct making *m, const char *what, enum sp_access least)
     for (size_t i = 0; ok && i < m->r->count; i++)
         if (is_root(m, i, least))
             ok = add_root(m, what, i, least, n++);
-    /* The last rule that matches decides: these come after the rules of all roots. */
+    /* The last matching rule decides, so these come after the rules of all roots. */
     for (size_t i = 0; ok && least == SP_ACCESS_WRITE && i < n; i++)
         ok = ADD(m, "(deny file-write-unlink (literal (param \"WRITABLE_ROOT_%zu\")))\n", i);
     return ok;
@@ -368,8 +368,8 @@ static bool add_ancestors(struct making *m)
     return ok;
 }
 
-/* Before the roots, whose rules come later and win: a place that the policy denies stays denied
- * inside of the platform's defaults, and what it opens below that is open. */
+/* Comes before the rules of the roots, which therefore decide: places inside of the platform's
+ * defaults that the policy denies or opens are denied or open. */
 static bool add_minimal(struct making *m)
 {
     bool ok = ADD(m, "%s", SP_SEATBELT_MINIMAL);
@@ -449,7 +449,7 @@ int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct 
     return r;
 }
 
-/* A name in a path must not speak to the terminal. */
+/* Escapes control characters: a file name must not send sequences to the terminal. */
 static bool print_text(struct sp_buf *out, const char *text, size_t n)
 {
     bool ok = true;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seatbelt: a policy as the profile text and the arguments of macOS's sandbox-exec.
+ * seatbelt: a policy as profile text and arguments for sandbox-exec of macOS.
  *
- * Only text is made, on any host; no launcher for macOS is part of this program. The disk is asked
- * only where a path of the policy exists on this host: a symlink in a writable root is refused, a
- * carve-out that leads elsewhere is excluded there too. /tmp, /var and /etc are written as
- * /private/..., which is what the macOS kernel compares.
+ * Only text is generated, on any host; sallyport has no launcher for macOS. If a path of the policy
+ * exists on this host, its symlinks count: one in a writable root is refused, and the target of one
+ * in a carve-out is excluded as well. /tmp, /var and /etc are written as /private/..., the paths
+ * that the macOS kernel compares.
  */
 #ifndef SP_SANDBOX_SEATBELT_H
 #define SP_SANDBOX_SEATBELT_H
@@ -16,7 +16,7 @@
 
 struct sp_seatbelt {
     struct sp_buf text;   /* for -p */
-    struct sp_buf params; /* -DKEY=PATH, each with a NUL behind */
+    struct sp_buf params; /* -DKEY=PATH, each NUL-terminated */
 };
 void sp_seatbelt_done(struct sp_seatbelt *s);
 

@@ -17,7 +17,7 @@ void sp_spots_done(struct sp_spots *t)
 
 /* ---- order ---- */
 
-/* The end sorts before a slash, and a slash before all else. */
+/* The end sorts before a slash, and a slash before all other bytes. */
 static int weight(char c)
 {
     return c == 0 ? 0 : c == '/' ? 1 : 1 + (unsigned char)c;
@@ -32,7 +32,7 @@ int sp_path_order(const char *a, const char *b)
     return weight(*a) - weight(*b);
 }
 
-/* The same for a path of n bytes. */
+/* sp_path_order for the first n bytes of `part`. */
 static int order_of_part(const char *part, size_t n, const char *path)
 {
     for (size_t i = 0; i < n; i++)
@@ -75,12 +75,12 @@ static int access_rank(const struct sp_spot *s)
 {
     static const int ranks[] = {[SP_ACCESS_DENY] = 3, [SP_ACCESS_WRITE] = 1, [SP_ACCESS_READ] = 0};
 
-    if (s->why == SP_WHY_COVER)
+    if (s->why == SP_WHY_HIDDEN)
         return 4;
     return s->why == SP_WHY_OWN && s->access == SP_ACCESS_READ ? 2 : ranks[s->access];
 }
 
-static bool is_temporary(const struct sp_policy *p, size_t entry)
+bool sp_entry_is_temporary(const struct sp_policy *p, size_t entry)
 {
     if (p == NULL || entry >= p->profile.count)
         return false;
@@ -95,8 +95,8 @@ static bool decides_over(const struct sp_spot *a, const struct sp_spot *b,
         return access_rank(a) > access_rank(b);
     if (a->why != b->why)
         return a->why > b->why;
-    if (is_temporary(p, a->entry) != is_temporary(p, b->entry))
-        return is_temporary(p, b->entry);
+    if (sp_entry_is_temporary(p, a->entry) != sp_entry_is_temporary(p, b->entry))
+        return sp_entry_is_temporary(p, b->entry);
     return a->entry < b->entry;
 }
 
@@ -144,7 +144,7 @@ int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err
 
 /* ---- finding ---- */
 
-static const struct sp_spot *find(const struct sp_spots *t, const char *path, size_t n)
+static const struct sp_spot *find_spot(const struct sp_spots *t, const char *path, size_t n)
 {
     size_t low = 0;
     size_t high = t->settled;
@@ -165,20 +165,20 @@ static const struct sp_spot *find(const struct sp_spots *t, const char *path, si
 
 const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path)
 {
-    return find(t, path, strlen(path));
+    return find_spot(t, path, strlen(path));
 }
 
 const struct sp_spot *sp_spots_over(const struct sp_spots *t, const char *path, size_t n)
 {
     for (; n > 1; n--) {
-        const struct sp_spot *s = find(t, path, n);
+        const struct sp_spot *s = find_spot(t, path, n);
 
         if (s != NULL)
             return s;
         while (path[n - 1] != '/')
             n--;
     }
-    return find(t, "/", 1);
+    return find_spot(t, "/", 1);
 }
 
 bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n)
@@ -204,19 +204,19 @@ void sp_spots_close_below(struct sp_spots *t, const char *path)
     t->settled = kept;
 }
 
-void sp_spots_sink_covered(struct sp_spots *t)
+void sp_spots_drop_below_hidden(struct sp_spots *t)
 {
-    const char *cover = NULL;
+    const char *hidden = NULL;
     size_t kept = 0;
 
     for (size_t i = 0; i < t->settled; i++) {
         struct sp_spot *s = &t->items[i];
 
-        if (cover != NULL && sp_path_is_in(s->path, cover)) {
+        if (hidden != NULL && sp_path_is_in(s->path, hidden)) {
             free(s->path);
             continue;
         }
-        cover = s->why == SP_WHY_COVER ? s->path : NULL;
+        hidden = s->why == SP_WHY_HIDDEN ? s->path : NULL;
         t->items[kept++] = *s;
     }
     t->count = kept;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The disk is hostile and changes while it is looked at. What is recorded is what one look saw, by
- * its inode; two looks at one place that differ are an error; and no symlink is followed unseen.
+ * The disk is hostile and changes during the survey. Each place is recorded with the inode that was
+ * seen; seeing two different inodes at one place is an error; each symlink that is followed is
+ * recorded.
  */
 #include "sandbox/survey.h"
 
@@ -10,7 +11,6 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "sandbox/budget.h"
 #include "sandbox/survey_priv.h"
 
 #define MAX_ALIASES 1024
@@ -34,7 +34,7 @@ void sp_survey_done(struct sp_survey *s)
     *s = (struct sp_survey){0};
 }
 
-/* ---- ground ---- */
+/* ---- spots ---- */
 
 int sp_making_no_memory(struct sp_making *m)
 {
@@ -46,8 +46,8 @@ int sp_making_changed(struct sp_making *m, const char *path)
     return sp_fail(m->e, SP_E_STATE, 0, "%.300s changed while it was looked at", path);
 }
 
-static int add(struct sp_making *m, const char *path, const struct sp_identity *who,
-               struct sp_spot spot)
+static int add_spot(struct sp_making *m, const char *path, const struct sp_identity *who,
+                    struct sp_spot spot)
 {
     spot.dev = who->dev;
     spot.ino = who->ino;
@@ -60,14 +60,14 @@ int sp_making_add(struct sp_making *m, const char *path, const struct sp_identit
 {
     const enum sp_spot_kind kind = S_ISDIR(who->mode) ? SP_SPOT_DIR : SP_SPOT_FILE;
 
-    return add(m, path, who,
-               (struct sp_spot){.access = access, .kind = kind, .why = why, .entry = entry});
+    return add_spot(m, path, who,
+                    (struct sp_spot){.access = access, .kind = kind, .why = why, .entry = entry});
 }
 
 int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
                           enum sp_access access, enum sp_spot_why why, size_t entry)
 {
-    return add(
+    return add_spot(
         m, path, who,
         (struct sp_spot){.access = access, .kind = SP_SPOT_MISSING, .why = why, .entry = entry});
 }
@@ -112,8 +112,9 @@ int sp_making_check_links(struct sp_making *m, const char *path, const struct sp
 }
 
 /*
- * Whoever may write a root may also put a symlink there, and the next survey would open what it
- * leads to. So an entry that crosses one opens nothing that is not open without it.
+ * A command with write access to a root could replace a symlink there, and the next survey would
+ * open its target. So an entry that crosses such a symlink must not open anything that is not
+ * writable without this entry.
  */
 static int check_write_links(struct sp_making *m)
 {
@@ -154,7 +155,7 @@ static int check_strict_links(struct sp_making *m)
 
 /* ---- facts ---- */
 
-static int look_at_facts(struct sp_making *m)
+static int locate_facts(struct sp_making *m)
 {
     const struct sp_resolved *resolved = m->resolved;
 
@@ -178,7 +179,7 @@ static int look_at_facts(struct sp_making *m)
     return 0;
 }
 
-/* A denied root is what a policy is before anything is said: it is no place of its own. */
+/* A denied "/" is the default; it needs no spot. */
 static void drop_denied_root(struct sp_spots *t)
 {
     struct sp_spot *first = t->items;
@@ -199,7 +200,7 @@ static int add_found(struct sp_making *m, bool is_minimal)
 
         if (v->fact->is_minimal != is_minimal || at->way != SP_WAY_FOUND)
             continue;
-        /* A default fills a gap: it neither closes nor opens what an entry speaks of. */
+        /* `minimal` only fills gaps: it does not change a place that an entry names. */
         if (is_minimal && sp_spots_over(&m->spots, at->path, strlen(at->path)) != NULL)
             continue;
         const int r =
@@ -221,22 +222,20 @@ static int add_facts(struct sp_making *m)
     return r < 0 ? r : check_write_links(m);
 }
 
-/* ---- facts about what is not there ---- */
+/* ---- missing paths ---- */
 
-static int add_first_missing(struct sp_making *m, const struct sp_located_entry *v)
+/* Marks the missing component and its parent, and adds the spot. */
+static int add_first_missing(struct sp_making *m, const struct sp_canonical *at,
+                             enum sp_access access, enum sp_spot_why why, size_t entry)
 {
-    const struct sp_canonical *at = &v->at;
     int r = sp_making_mark(m, at->path, false, false, NULL);
 
     if (r == 0)
         r = sp_making_mark(m, at->parent, false, false, &at->who);
-    if (r < 0)
-        return r;
-    return sp_making_add_missing(m, at->path, &at->who, v->fact->access, SP_WHY_ENTRY,
-                                 v->fact->entry);
+    return r < 0 ? r : sp_making_add_missing(m, at->path, &at->who, access, why, entry);
 }
 
-/* Something that a command could make, or make way for. */
+/* Matters only if a command could create the path. */
 static int add_unfound(struct sp_making *m, const struct sp_located_entry *v)
 {
     const struct sp_canonical *at = &v->at;
@@ -246,7 +245,7 @@ static int add_unfound(struct sp_making *m, const struct sp_located_entry *v)
         return 0;
     switch (at->way) {
     case SP_WAY_MISSING:
-        return add_first_missing(m, v);
+        return add_first_missing(m, at, v->fact->access, SP_WHY_ENTRY, v->fact->entry);
     case SP_WAY_NO_DIR:
         return sp_fail(m->e, SP_E_INVALID, 0,
                        "cannot enforce sandbox %s path %.150s because %.150s is not a directory",
@@ -275,32 +274,24 @@ static int add_missing(struct sp_making *m)
     return sp_making_settle(m);
 }
 
-/* ---- names that are watched ---- */
+/* ---- protected names without a placeholder ---- */
 
-static bool is_temporary_entry(const struct sp_making *m, size_t entry)
-{
-    const struct sp_profile *f = &m->policy->profile;
-
-    return entry < f->count && (f->entries[entry].place == SP_PLACE_TMPDIR ||
-                                f->entries[entry].place == SP_PLACE_SLASH_TMP);
-}
-
-/* Everybody's directories: whatever stands there is in somebody's way. */
-static bool is_temporary(const struct sp_making *m, const char *root)
+/* A shared temporary directory: a placeholder there would disturb other programs. */
+static bool is_temporary_root(const struct sp_making *m, const char *root)
 {
     if (strcmp(root, "/tmp") == 0 || strcmp(root, "/var/tmp") == 0)
         return true;
     for (size_t i = 0; i < m->view_count; i++) {
         const struct sp_located_entry *v = &m->views[i];
 
-        if (v->at.way == SP_WAY_FOUND && is_temporary_entry(m, v->fact->entry) &&
+        if (v->at.way == SP_WAY_FOUND && sp_entry_is_temporary(m->policy, v->fact->entry) &&
             strcmp(v->at.path, root) == 0)
             return true;
     }
     return false;
 }
 
-/* An entry that is not a generated default wants it to stay missing. */
+/* An entry of the client (not a generated default) wants the path to stay missing. */
 static bool is_asked_for(const struct sp_making *m, const char *path)
 {
     for (size_t i = 0; i < m->view_count; i++) {
@@ -313,7 +304,7 @@ static bool is_asked_for(const struct sp_making *m, const char *path)
     return false;
 }
 
-/* The names that make programs run something when a person works there. */
+/* Names that make programs execute something when a person works in the directory. */
 static bool deserves_placeholder(const char *name)
 {
     static const char *const names[] = {".git", ".agents", ".codex"};
@@ -335,24 +326,24 @@ static int set_watched(struct sp_making *m)
         auto_free char *root = strndup(s->path, n == 0 ? 1 : n);
         if (root == NULL)
             return sp_making_no_memory(m);
-        s->is_watched = !deserves_placeholder(strrchr(s->path, '/') + 1) || is_temporary(m, root);
+        s->is_watched =
+            !deserves_placeholder(strrchr(s->path, '/') + 1) || is_temporary_root(m, root);
     }
     return 0;
 }
 
 /* ---- hidden paths ---- */
 
-/* The thing itself is covered, so it does not matter whether a symlink on the way can be changed.
- */
-static int add_cover(struct sp_making *m, const char *cover)
+/* Hides the inode itself, so symlinks on the way may be writable. */
+static int add_hidden_path(struct sp_making *m, const char *named)
 {
-    auto_free char *path = sp_path_normalise(cover, NULL);
+    auto_free char *path = sp_path_normalise(named, NULL);
     auto_canonical struct sp_canonical at = {0};
 
     if (path == NULL)
         return errno == ENOMEM
                    ? sp_making_no_memory(m)
-                   : sp_fail(m->e, SP_E_INVALID, 0, "cover %.300s is not absolute", cover);
+                   : sp_fail(m->e, SP_E_INVALID, 0, "hidden path %.300s is not absolute", named);
     int r = sp_canonical_find(path, &at, m->e);
     if (r == 0)
         r = sp_making_mark_way(m, path, &at);
@@ -363,27 +354,27 @@ static int add_cover(struct sp_making *m, const char *cover)
     if (at.way != SP_WAY_FOUND)
         return 0;
     if (at.path[1] == 0)
-        return sp_fail(m->e, SP_E_INVALID, 0, "the root directory cannot be covered");
-    return sp_making_add(m, at.path, &at.who, SP_ACCESS_DENY, SP_WHY_COVER, SP_NO_ENTRY);
+        return sp_fail(m->e, SP_E_INVALID, 0, "the root directory cannot be hidden");
+    return sp_making_add(m, at.path, &at.who, SP_ACCESS_DENY, SP_WHY_HIDDEN, SP_NO_ENTRY);
 }
 
 static int add_hidden_paths(struct sp_making *m, const char *const *paths)
 {
     for (; paths != NULL && *paths != NULL; paths++) {
-        const int r = add_cover(m, *paths);
+        const int r = add_hidden_path(m, *paths);
 
         if (r < 0)
             return r;
     }
     const int r = sp_making_settle(m);
     if (r == 0)
-        sp_spots_sink_covered(&m->spots);
+        sp_spots_drop_below_hidden(&m->spots);
     return r;
 }
 
-/* ---- places of our own ---- */
+/* ---- sallyport's own places ---- */
 
-/* A symlink that a command can replace leads to another file the next time. */
+/* A command could replace the symlink, and a later sallyport would read another file. */
 static int check_own_links(struct sp_making *m, const char *path, const struct sp_canonical *at)
 {
     const struct sp_symlink *link = sp_making_writable_link(m, at);
@@ -398,7 +389,7 @@ static int check_own_links(struct sp_making *m, const char *path, const struct s
 
 enum own_kind { OWN_DIR, OWN_READ_ONLY, OWN_NAME };
 
-/* at->path is missing, barred or no directory. */
+/* at->way is not FOUND. */
 static int add_own_unfound(struct sp_making *m, const char *path, const struct sp_canonical *at,
                            enum own_kind kind)
 {
@@ -411,13 +402,8 @@ static int add_own_unfound(struct sp_making *m, const char *path, const struct s
         return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
     if (kind == OWN_READ_ONLY)
         return 0;
-    int r = sp_making_mark(m, at->path, false, false, NULL);
-    if (r == 0)
-        r = sp_making_mark(m, at->parent, false, false, &at->who);
-    if (r < 0)
-        return r;
-    return sp_making_add_missing(m, at->path, &at->who, SP_ACCESS_READ,
-                                 kind == OWN_DIR ? SP_WHY_OWN : SP_WHY_PROTECTED, SP_NO_ENTRY);
+    return add_first_missing(m, at, SP_ACCESS_READ, kind == OWN_DIR ? SP_WHY_OWN : SP_WHY_PROTECTED,
+                             SP_NO_ENTRY);
 }
 
 static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
@@ -434,8 +420,8 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
         r = check_own_links(m, path, &at);
     if (r < 0)
         return r;
-    /* What lies out of reach is not looked at again before each command: only a person can bring
-     * it into reach. */
+    /* A place that commands cannot write gets no mark: only the user can make it reachable, so it
+     * need not be checked before each command. */
     const char *last = at.parent != NULL ? at.parent : at.path;
     const bool is_in_reach = sp_spots_can_write(&m->spots, last, strlen(last));
     if (is_in_reach)
@@ -445,7 +431,7 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
                 ? sp_making_add(m, at.path, &at.who, SP_ACCESS_READ, SP_WHY_OWN, SP_NO_ENTRY)
                 : add_own_unfound(m, path, &at, kind);
     if (r == 0)
-        r = sp_making_settle(m); /* what lies in it is asked about it */
+        r = sp_making_settle(m); /* later paths may lie inside of this spot */
     if (r == 0 && kind != OWN_DIR && at.way == SP_WAY_FOUND)
         sp_spots_close_below(&m->spots, at.path);
     return r;
@@ -538,7 +524,7 @@ static void making_done(struct sp_making *m)
 
 static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
 {
-    int r = look_at_facts(m);
+    int r = locate_facts(m);
 
     if (r == 0)
         r = add_facts(m);
@@ -551,7 +537,7 @@ static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
     if (r == 0)
         r = set_watched(m);
     if (r == 0)
-        r = check_strict_links(m); /* when it is known what can be written */
+        r = check_strict_links(m); /* needs the writable spots */
     if (r == 0)
         r = add_own_places(m, fixed);
     if (r == 0)
@@ -567,8 +553,8 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
                    const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_err *e)
 {
     static const struct sp_fixed_places none = {0};
-    struct sp_err unheard = {0};
-    struct sp_making m = {.policy = p, .resolved = r, .e = e != NULL ? e : &unheard};
+    struct sp_err discarded = {0};
+    struct sp_making m = {.policy = p, .resolved = r, .e = e != NULL ? e : &discarded};
 
     m.out.is_open = r->is_open;
     m.out.is_full_read = r->is_full_read;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * survey: a resolved policy held against the disk as it is now.
+ * survey: a resolved policy applied to the disk as it is now.
  *
- * Every place that the policy treats differently from what is around it, with symlinks resolved,
- * protected names and the directories that they name found, patterns expanded, and the inode that
- * was seen. The plan is made from this, and a cell is used again only while it still holds.
+ * A survey lists each place that the policy treats differently from its surroundings, with the
+ * inode that was seen: symlinks are resolved, protected names and the directories that they name
+ * are found, patterns are expanded. The plan is compiled from it, and a cell is reused only while
+ * the survey still holds.
  */
 #ifndef SP_SANDBOX_SURVEY_H
 #define SP_SANDBOX_SURVEY_H
@@ -21,30 +22,30 @@ enum sp_spot_kind {
     SP_SPOT_MISSING,
     SP_SPOT_DIR,
     SP_SPOT_FILE
-}; /* FILE: whatever is no directory */
+}; /* FILE: anything but a directory */
 enum sp_spot_why {
     SP_WHY_ENTRY,
     SP_WHY_PROTECTED,
     SP_WHY_GITDIR,
     SP_WHY_GLOB,
-    SP_WHY_OWN, /* rules, configuration, credentials and programs of sallyport itself */
-    SP_WHY_COVER,
+    SP_WHY_OWN,    /* rules, configuration, credentials and programs of sallyport itself */
+    SP_WHY_HIDDEN, /* sp_fixed_places.hidden */
 };
 
 struct sp_spot {
-    char *path; /* no symlink in it; of a MISSING one: the first component that is not there */
+    char *path; /* without symlinks; MISSING: up to the first component that does not exist */
     enum sp_access access;
     enum sp_spot_kind kind;
     enum sp_spot_why why;
-    dev_t dev; /* of what is there; of a MISSING one's parent */
+    dev_t dev; /* dev, ino, born: the inode at path; MISSING: of its parent */
     ino_t ino;
-    struct timespec born; /* with dev and ino: numbers are given again; zero where it is not kept */
-    size_t entry;         /* of the profile, or SP_NO_ENTRY; PROTECTED, GITDIR: the root's */
-    bool is_watched;      /* MISSING, PROTECTED: no placeholder, but what appears is renamed */
+    struct timespec born; /* zero if the file system has no birth times */
+    size_t entry;         /* index in the profile, or SP_NO_ENTRY; PROTECTED, GITDIR: of the root */
+    bool is_watched;      /* MISSING, PROTECTED: no placeholder; the front renames what appears */
 };
 
-/* A directory, no spot itself, that lies in a writable place and leads to a spot which may not be
- * written. Whoever renames it has the spot's path for himself: it has to be a mount point, too. */
+/* A directory in a writable place on the way to a spot that is not writable. A command that renamed
+ * it could put something else at the spot's path, so it becomes a mount point, too. */
 struct sp_pin {
     char *path; /* no symlink in it */
     dev_t dev;
@@ -52,18 +53,18 @@ struct sp_pin {
     struct timespec born;
 };
 
-/* A symlink on the way to a readable place, to be made again where the view is built anew. */
+/* A symlink on the way to a readable place; a view that starts empty creates it again. */
 struct sp_alias {
     char *path;   /* of the symlink; its parent has no symlink in it */
-    char *target; /* as it reads */
+    char *target; /* the text of the symlink */
 };
 
-/* Something that was looked at; if it looks different the survey does not hold any more. */
+/* A path that the survey depends on; it holds while each mark still finds the same inode. */
 struct sp_mark {
     char *path;
-    bool follows; /* symlinks, to the end; else: there is none on the way, unless it is one */
+    bool follows; /* resolve symlinks; else: no symlink on the way, only the last may be one */
     bool is_missing;
-    bool is_exact; /* what it says counts, too: size and changed */
+    bool is_exact; /* size and change time must be the same, too */
     mode_t mode;
     dev_t dev;
     ino_t ino;
@@ -73,8 +74,8 @@ struct sp_mark {
 
 struct sp_survey {
     bool is_open, is_full_read; /* as resolved; full read: the root is READ or WRITE */
-    bool has_globs;             /* then it has to be made anew each time: it never holds */
-    struct sp_spot *spots;      /* sorted by path, each path once: the strictest reason decides */
+    bool has_globs;             /* never holds: new files may match at any time */
+    struct sp_spot *spots;      /* sorted by path, each path once */
     size_t count, cap;
     struct sp_alias *aliases;
     size_t alias_count, alias_cap;
@@ -86,24 +87,23 @@ struct sp_survey {
 void sp_survey_done(struct sp_survey *s);
 
 /*
- * Absolute paths that no policy opens; each list has NULL at its end, or is NULL.
+ * Absolute paths that no policy opens; each list is NULL-terminated, or NULL.
  *
- * What decides about commands must not be written by one: a rule or a configuration that a confined
- * command left behind would let the next command run without a sandbox. A policy that restricts no
- * files at all (is_open) is not changed by `own_dirs` and `read_only`.
+ * Files that decide about commands must not be written by a command: a rule or a configuration that
+ * a confined command left behind would let the next command run without a sandbox. `own_dirs`,
+ * `read_only` and `names` have no effect on a policy that does not restrict files (is_open).
  */
 struct sp_fixed_places {
-    /* No command may reach them, nor anything below; missing ones are skipped. Also when everything
-     * is open. */
+    /* Not accessible, with everything below, under any policy. Missing ones are skipped. */
     const char *const *hidden;
-    /* Directories of ours: read-only, except for entries of the policy below them. One that is
-     * missing where a command could make it is a MISSING spot with SP_WHY_OWN: the caller makes it,
-     * for good. */
+    /* Directories of sallyport: read-only, except for entries of the policy below them. If one is
+     * missing where a command could create it, it is a MISSING spot with SP_WHY_OWN, and the caller
+     * creates it permanently. */
     const char *const *own_dirs;
-    /* Files and directories: read-only with all that is below them; missing ones are skipped. */
+    /* Files and directories: read-only with everything below. Missing ones are skipped. */
     const char *const *read_only;
-    /* The same, but one that is missing where a command could make it is held as a protected name
-     * is. */
+    /* As read_only, but a missing one that a command could create is treated as a protected name.
+     */
     const char *const *names;
 };
 
@@ -111,9 +111,9 @@ struct sp_fixed_places {
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
                    const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_err *e);
 
-/* Whether everything still looks as it did. */
+/* Whether all marks still find the same inodes. */
 bool sp_survey_holds(const struct sp_survey *s);
-/* Whether two are the same in all that a cell depends on. */
+/* Whether both lead to the same plan: equal spots, pins and aliases. */
 bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b);
 
 #endif

@@ -1,51 +1,237 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What patterns match, as denied places. Patterns that begin in one directory share one walk. */
+/*
+ * The paths that patterns match now, as denied spots of a survey. Patterns with the same prefix
+ * share one walk.
+ */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "sandbox/glob.h"
 #include "sandbox/glob_walk.h"
 #include "sandbox/survey_priv.h"
+
+/* ==== the walk ==== */
+
+/* Stack record of a pending directory; the path (relative to the root) precedes the record. */
+struct waiting {
+    size_t depth;
+    size_t len; /* of the path */
+};
+
+struct walk {
+    const struct sp_glob_walk *w;
+    int root;
+    size_t max_depth;
+    struct sp_buf stack;
+    struct waiting now;
+    char below[PATH_MAX]; /* path of the current directory, relative to the root */
+};
+
+static int full_path(const struct walk *k, const char *name, char path[PATH_MAX], struct sp_err *e)
+{
+    const bool is_top = k->w->root[1] == 0;
+    const int n = snprintf(path, PATH_MAX, "%s%s%s%s%s", is_top ? "" : k->w->root,
+                           k->now.len != 0 ? "/" : "", k->below, name[0] != 0 ? "/" : "", name);
+
+    if (n < 0 || n >= PATH_MAX)
+        return sp_fail(e, SP_E_INVALID, ENAMETOOLONG, "expand a glob below %.300s", k->w->root);
+    return 0;
+}
+
+static int cannot_walk(const struct walk *k, const char *name, int err, struct sp_err *e)
+{
+    char path[PATH_MAX];
+    const int r = full_path(k, name, path, e);
+
+    return r < 0 ? r : sp_fail(e, SP_E_SYSTEM, err, "expand a glob at %.300s", path);
+}
+
+/* ---- the stack ---- */
+
+static int push(struct walk *k, const char *below, size_t len, size_t depth, struct sp_err *e)
+{
+    const struct waiting record = {.depth = depth, .len = len};
+
+    if (sp_buf_room(&k->stack, len + sizeof record) == NULL)
+        return sp_fail(e, SP_E_LIMIT, 0, "expand a glob below %.300s: too many directories",
+                       k->w->root);
+    (void)sp_buf_add(&k->stack, below, len); /* cannot fail: sp_buf_room has made room */
+    (void)sp_buf_add(&k->stack, &record, sizeof record);
+    return 0;
+}
+
+static bool pop(struct walk *k)
+{
+    if (k->stack.len == 0)
+        return false;
+    k->stack.len -= sizeof k->now;
+    memcpy(&k->now, k->stack.data + k->stack.len, sizeof k->now);
+    k->stack.len -= k->now.len;
+    memcpy(k->below, k->stack.data + k->stack.len, k->now.len);
+    k->below[k->now.len] = 0;
+    return true;
+}
+
+/* ---- one name ---- */
+
+static bool is_wanted(const struct walk *k, const char *below)
+{
+    for (size_t i = 0; i < k->w->glob_count; i++)
+        if (sp_glob_matches_below(&k->w->globs[i], below))
+            return true;
+    return false;
+}
+
+static int visit_match(struct walk *k, int dir, const char *name, struct sp_err *e)
+{
+    struct sp_identity who;
+    char path[PATH_MAX];
+    const int err = sp_identity_get(dir, name, false, &who);
+
+    if (err == ENOENT)
+        return 0;
+    if (err != 0)
+        return cannot_walk(k, name, err, e);
+    const int r = full_path(k, name, path, e);
+    return r < 0 ? r : k->w->found(k->w->user, path, &who, e);
+}
+
+/* 1, 0, or a negative error code. */
+static int is_directory(struct walk *k, int dir, const struct dirent *d, struct sp_err *e)
+{
+    struct sp_identity who;
+
+    if (d->d_type != DT_UNKNOWN)
+        return d->d_type == DT_DIR;
+    const int err = sp_identity_get(dir, d->d_name, false, &who);
+    if (err == ENOENT)
+        return 0;
+    return err != 0 ? cannot_walk(k, d->d_name, err, e) : S_ISDIR(who.mode);
+}
+
+static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_err *e)
+{
+    char below[PATH_MAX];
+    const int n =
+        snprintf(below, sizeof below, "%s%s%s", k->below, k->now.len != 0 ? "/" : "", d->d_name);
+
+    if (++*k->w->visited > k->w->max_visited)
+        return sp_fail(e, SP_E_LIMIT, 0, "expand a glob below %.300s: more than %zu files",
+                       k->w->root, k->w->max_visited);
+    if (sp_budget_is_spent())
+        return sp_budget_refuse(e);
+    if (n < 0 || n >= (int)sizeof below)
+        return cannot_walk(k, "", ENAMETOOLONG, e);
+    if (is_wanted(k, below))
+        return visit_match(k, dir, d->d_name, e);
+    if (k->now.depth + 1 >= k->max_depth)
+        return 0;
+    const int r = is_directory(k, dir, d, e);
+    return r <= 0 ? r : push(k, below, (size_t)n, k->now.depth + 1, e);
+}
+
+/* ---- one directory ---- */
+
+static int read_names(struct walk *k, DIR *dir, struct sp_err *e)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *d = readdir(dir);
+
+        if (d == NULL)
+            return errno == 0 || errno == ENOENT ? 0 : cannot_walk(k, "", errno, e);
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        const int r = visit(k, dirfd(dir), d, e);
+        if (r < 0)
+            return r;
+    }
+}
+
+static int read_directory(struct walk *k, struct sp_err *e)
+{
+    const int fd =
+        sp_open_strictly(k->root, k->now.len == 0 ? "." : k->below, O_RDONLY | O_DIRECTORY);
+
+    if (fd < 0)
+        return errno == ENOENT ? 0 : cannot_walk(k, "", errno, e);
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL) {
+        const int err = errno;
+
+        (void)close(fd);
+        return cannot_walk(k, "", err, e);
+    }
+    const int r = read_names(k, dir, e);
+    (void)closedir(dir);
+    return r;
+}
+
+static size_t useful_depth(const struct sp_glob_walk *w)
+{
+    size_t depth = 0;
+
+    for (size_t i = 0; i < w->glob_count; i++)
+        if (w->globs[i].max_depth > depth)
+            depth = w->globs[i].max_depth;
+    return w->max_depth != 0 && w->max_depth < depth ? w->max_depth : depth;
+}
+
+int sp_glob_walk(const struct sp_glob_walk *w, struct sp_err *e)
+{
+    auto_close int root = sp_open_strictly(AT_FDCWD, w->root, O_PATH | O_DIRECTORY);
+    struct walk k = {.w = w, .root = root, .max_depth = useful_depth(w)};
+
+    if (root < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "expand a glob at %.300s", w->root);
+    k.stack.max = SP_MAX_GLOB_WAITING;
+    int r = push(&k, "", 0, 0, e);
+    while (r == 0 && pop(&k))
+        r = read_directory(&k, e);
+    sp_buf_done(&k.stack);
+    return r;
+}
+
+/* ==== the survey ==== */
 
 struct expanding {
     struct sp_making *m;
     struct sp_glob *globs;
     size_t count;
     size_t visited, matches;
-    const char *root; /* as the pattern has it */
+    const char *root; /* prefix of the pattern, for error messages */
 };
-
-static void expanding_done(struct expanding *x)
-{
-    for (size_t i = 0; i < x->count; i++)
-        sp_glob_done(&x->globs[i]);
-    free(x->globs);
-}
 
 /* ---- matches ---- */
 
-static int deny(struct sp_making *m, const char *path, const struct sp_identity *who)
+static int deny_match(struct sp_making *m, const char *path, const struct sp_identity *who)
 {
-    if (path[1] == 0) /* the root is denied already where nothing opens it */
+    if (path[1] == 0) /* "/" is denied unless an entry opens it */
         return 0;
     return sp_making_add(m, path, who, SP_ACCESS_DENY, SP_WHY_GLOB, SP_NO_ENTRY);
 }
 
-/* Where a symlink leads is denied, so it does not matter if the link is pointed elsewhere. */
+/* Denies the target of a matching symlink, so a command gains nothing by changing the symlink. */
 static int deny_target(struct sp_making *m, const char *path)
 {
     auto_canonical struct sp_canonical at = {0};
     const int r = sp_canonical_find(path, &at, m->e);
 
-    if (r < 0 && m->e->code == SP_E_INVALID && m->e->sys == ELOOP) /* nobody gets anywhere by it */
+    if (r < 0 && m->e->code == SP_E_INVALID && m->e->sys == ELOOP) /* a cycle leads nowhere */
         return 0;
     if (r < 0)
         return r;
     if (at.way == SP_WAY_BARRED && sp_spots_can_write(&m->spots, at.parent, strlen(at.parent)))
         return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
-    return at.way == SP_WAY_FOUND ? deny(m, at.path, &at.who) : 0;
+    return at.way == SP_WAY_FOUND ? deny_match(m, at.path, &at.who) : 0;
 }
 
 static int found(void *user, const char *path, const struct sp_identity *who, struct sp_err *e)
@@ -56,7 +242,7 @@ static int found(void *user, const char *path, const struct sp_identity *who, st
         return sp_fail(e, SP_E_INVALID, 0,
                        "unreadable glob expansion for %.300s matched more than %d paths", x->root,
                        SP_MAX_GLOB_MATCHES);
-    return S_ISLNK(who->mode) ? deny_target(x->m, path) : deny(x->m, path, who);
+    return S_ISLNK(who->mode) ? deny_target(x->m, path) : deny_match(x->m, path, who);
 }
 
 /* ---- walks ---- */
@@ -92,7 +278,7 @@ static int expand_walk(struct expanding *x, const struct sp_glob *globs, size_t 
         .glob_count = count,
         .max_depth = m->resolved->glob_depth,
         .visited = &x->visited,
-        .max_visited = SP_MAX_GLOB_ENTRIES / count, /* whoever asks waits for it, and others */
+        .max_visited = SP_MAX_GLOB_ENTRIES / count, /* each name is matched against each pattern */
         .found = found,
         .user = x,
     };
@@ -116,7 +302,7 @@ static int read_patterns(struct expanding *x)
         if (err < 0)
             return err;
         if (!g->is_literal && g->prefix[1] == 0) {
-            x->count++; /* it is freed with the others */
+            x->count++; /* include g in the cleanup */
             return sp_fail(x->m->e, SP_E_INVALID, 0,
                            "unreadable glob `%.240s` cannot be safely expanded; use a pattern "
                            "with a non-root directory prefix",
@@ -163,6 +349,8 @@ int sp_making_expand(struct sp_making *m)
         qsort(x.globs, x.count, sizeof *x.globs, by_prefix);
         r = expand(&x);
     }
-    expanding_done(&x);
+    for (size_t i = 0; i < x.count; i++)
+        sp_glob_done(&x.globs[i]);
+    free(x.globs);
     return r < 0 ? r : sp_making_settle(m);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was looked at, and whether it still looks so; which directories have to be held. */
+/*
+ * Marks: the paths that a survey depends on, and whether they have changed. Pins: the directories
+ * that must not be renamed.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
-#include "sandbox/budget.h"
 #include "sandbox/survey_priv.h"
 
 /* ---- marks ---- */
@@ -42,7 +44,7 @@ int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_
     return 0;
 }
 
-/* A path without symlinks on it is marked once; one with, at both ends and at every link. */
+/* A path without symlinks needs one mark; otherwise the path, each symlink and the result. */
 int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_canonical *at)
 {
     const struct sp_identity *who = at->way == SP_WAY_FOUND ? &at->who : NULL;
@@ -77,8 +79,8 @@ static int by_place(const void *a, const void *b)
     return order != 0 ? order : x->follows - y->follows;
 }
 
-/* Into `a`, which is about the same place. */
-static bool merge(struct sp_mark *a, const struct sp_mark *b)
+/* Merges b into a, which has the same path. false: they saw different inodes or contents. */
+static bool merge_marks(struct sp_mark *a, const struct sp_mark *b)
 {
     const bool is_same = same_inode(a, b) && (!a->is_exact || !b->is_exact || same_text(a, b));
 
@@ -103,7 +105,7 @@ int sp_making_sort_marks(struct sp_making *m)
             s->marks[kept++] = s->marks[i];
             continue;
         }
-        if (!merge(&s->marks[kept - 1], &s->marks[i]))
+        if (!merge_marks(&s->marks[kept - 1], &s->marks[i]))
             r = sp_making_changed(m, s->marks[i].path);
         free(s->marks[i].path);
     }
@@ -111,20 +113,16 @@ int sp_making_sort_marks(struct sp_making *m)
     return r;
 }
 
-/* That nothing could be seen is not that nothing is there. */
-static bool says_missing(int err)
-{
-    return err == ENOENT || err == ENOTDIR || err == EACCES || err == ENAMETOOLONG;
-}
-
-static bool still_looks_so(const struct sp_mark *mark)
+static bool is_unchanged(const struct sp_mark *mark)
 {
     struct sp_identity now;
     const int err = mark->follows ? sp_identity_get(AT_FDCWD, mark->path, true, &now)
                                   : sp_identity_get_strictly(mark->path, &now);
 
+    /* Only these errors mean "still missing"; any other (EIO, ENOMEM) counts as changed. */
     if (err != 0 || mark->is_missing)
-        return mark->is_missing && says_missing(err);
+        return mark->is_missing &&
+               (err == ENOENT || err == ENOTDIR || err == EACCES || err == ENAMETOOLONG);
     return now.dev == mark->dev && now.ino == mark->ino && (now.mode & S_IFMT) == mark->mode &&
            sp_same_time(now.born, mark->born) &&
            (!mark->is_exact ||
@@ -137,7 +135,7 @@ bool sp_survey_holds(const struct sp_survey *s)
         return false;
     sp_budget_begin(SP_SURVEY_MS);
     for (size_t i = 0; i < s->mark_count; i++)
-        if (sp_budget_is_spent() || !still_looks_so(&s->marks[i]))
+        if (sp_budget_is_spent() || !is_unchanged(&s->marks[i]))
             return false;
     return true;
 }
@@ -164,12 +162,12 @@ static int add_pin(struct sp_making *m, const char *path, size_t n)
     return 0;
 }
 
-/* A spot with those above it: who may rename what lies between it and the next one up. */
+/* The stack of spots above the current one, outermost first. */
 struct level {
-    const struct sp_spot *spot; /* NULL: the root of all */
+    const struct sp_spot *spot; /* NULL: "/" */
     size_t len;                 /* of its path, 0 for / */
-    bool can_rename;            /* what is directly below it, down to the next spot */
-    bool is_held;               /* what leads to it is pinned */
+    bool can_rename;            /* commands can rename directories between it and the next spot */
+    bool is_held;               /* the directories that lead to it are pinned */
 };
 
 struct pinning {
@@ -178,8 +176,8 @@ struct pinning {
     size_t depth;
 };
 
-/* The directories that lead from the spot above to `path`, of which the first `done` bytes are
- * pinned already. */
+/* Pins the directories between the spot above and `path`; those within the first `done` bytes of
+ * the path are pinned already. */
 static int pin_between(struct pinning *p, const struct level *above, const char *path, size_t done)
 {
     const size_t end = sp_path_parent(path);
@@ -200,7 +198,7 @@ static int pin_between(struct pinning *p, const struct level *above, const char 
     return 0;
 }
 
-/* How much of the way two paths have in common, in whole directories. */
+/* The length of the common leading directories of two paths. */
 static size_t common_way(const char *a, const char *b)
 {
     size_t n = 0;
@@ -218,7 +216,7 @@ static int pin_spot(struct pinning *p, const char *last)
     int r = pin_between(p, top - 1, top->spot->path,
                         last == NULL ? 0 : common_way(last, top->spot->path));
 
-    /* And what leads to the writable places that it lies in. */
+    /* Also the directories that lead to the writable places around it. */
     for (size_t i = p->depth - 2; r == 0 && i > 0 && !p->levels[i].is_held; i--) {
         r = pin_between(p, &p->levels[i - 1], p->levels[i].spot->path, 0);
         p->levels[i].is_held = true;
@@ -269,7 +267,7 @@ static void sort_pins(struct sp_survey *s)
     s->pin_count = kept;
 }
 
-static int look_at_pin(struct sp_making *m, struct sp_pin *pin)
+static int identify_pin(struct sp_making *m, struct sp_pin *pin)
 {
     struct sp_identity who;
 
@@ -289,6 +287,6 @@ int sp_making_pin(struct sp_making *m)
     free(p.levels);
     sort_pins(&m->out);
     for (size_t i = 0; r == 0 && i < m->out.pin_count; i++)
-        r = look_at_pin(m, &m->out.pins[i]);
+        r = identify_pin(m, &m->out.pins[i]);
     return r;
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * survey_priv: what the files behind survey.h share.
+ * survey_priv: shared by the files that make a survey.
+ *
+ * Order: facts become spots, protected names and patterns are added, then missing paths, our own
+ * places and hidden paths; pins and marks come last, when the spots are final.
  */
 #ifndef SP_SANDBOX_SURVEY_PRIV_H
 #define SP_SANDBOX_SURVEY_PRIV_H
@@ -8,7 +11,7 @@
 #include "sandbox/canonical.h"
 #include "sandbox/spots.h"
 
-/* A fact, and where its path leads. */
+/* A fact and its resolved path. */
 struct sp_located_entry {
     const struct sp_fact *fact;
     struct sp_canonical at;
@@ -17,28 +20,28 @@ struct sp_located_entry {
 struct sp_making {
     const struct sp_policy *policy;
     const struct sp_resolved *resolved;
-    struct sp_located_entry *views; /* one a fact */
+    struct sp_located_entry *views; /* one per fact */
     size_t view_count;
     struct sp_spots spots;
-    struct sp_survey out; /* its spots come last */
+    struct sp_survey out; /* out.spots is set at the end, from spots */
     struct sp_err *e;
 };
 
 int sp_making_no_memory(struct sp_making *m);
 int sp_making_changed(struct sp_making *m, const char *path);
 
-/* who: of what is at path. */
+/* who: the inode at path. */
 int sp_making_add(struct sp_making *m, const char *path, const struct sp_identity *who,
                   enum sp_access access, enum sp_spot_why why, size_t entry);
-/* who: of the directory that it would be in. */
+/* who: the directory that would contain it. */
 int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
                           enum sp_access access, enum sp_spot_why why, size_t entry);
 int sp_making_settle(struct sp_making *m);
 
-/* The first symlink on the way that a command could point elsewhere, or NULL. */
+/* The first symlink on the way that a command could replace, or NULL. */
 const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
                                                  const struct sp_canonical *at);
-/* Refuses a path that is to be READ or DENY and has such a symlink on its way. */
+/* Fails if the path has such a symlink on its way: the access could not be enforced. */
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access);
 int sp_making_refuse_link(struct sp_making *m, const char *path, const char *link,
@@ -46,21 +49,43 @@ int sp_making_refuse_link(struct sp_making *m, const char *path, const char *lin
 
 /* ---- marks ---- */
 
-/* who NULL: nothing is there. */
+/* who NULL: the path is missing. */
 int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_exact,
                    const struct sp_identity *who);
-/* Everything on the way from `path` to where it led. */
+/* Marks `path`, each symlink on the way, and the result. */
 int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_canonical *at);
-/* Each once. Refused: two that saw different things. */
+/* Merges marks of the same path. Fails if two saw different inodes. */
 int sp_making_sort_marks(struct sp_making *m);
 
 /* ---- parts ---- */
 
-/* The protected names below every writable root, and what their .git leads to. */
+/* The protected names below each writable root, and the directories that .git leads to. */
 int sp_making_protect(struct sp_making *m);
-/* What the patterns match. */
+/* The matches of patterns. */
 int sp_making_expand(struct sp_making *m);
-/* The directories that must not be renamed; the spots are final. */
+/* The directories that must not be renamed; the spots must be final. */
 int sp_making_pin(struct sp_making *m);
+
+/* ---- files of a repository that name a directory ---- */
+
+#define SP_GITDIR_MAX 4096 /* only this many bytes of a file are read */
+
+enum sp_gitdir_file {
+    SP_GITDIR_DOT_GIT,   /* "gitdir: <path>" */
+    SP_GITDIR_COMMONDIR, /* "<path>" */
+    SP_GITDIR_WORKTREE,  /* a repository's config: core.worktree */
+};
+
+/*
+ * Reads the file at `path`, which has no symlink on the way. *ret_path is the path that it names,
+ * relative paths taken from the directory `base`; absolute, not normalised, owned by the caller;
+ * NULL if there is none, or if we may not read the file. *who is the regular file that was seen:
+ * another inode is an error. On return *who has the state just before the read.
+ */
+int sp_gitdir_read(const char *path, enum sp_gitdir_file file, const char *base,
+                   struct sp_identity *who, char **ret_path, struct sp_err *e);
+
+/* The same from the text. NULL: no path, or (errno ENOMEM) no memory. */
+char *sp_gitdir_parse(const char *text, enum sp_gitdir_file file, const char *base);
 
 #endif

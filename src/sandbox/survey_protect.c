@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names that nobody plants below a writable root, and the directories that a .git leads to. */
+/*
+ * Protects the names that a command must not plant below a writable root (.git, .codex, ...), and
+ * the directories that a .git leads to: its gitdir, the common directory, and submodules.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,11 +14,161 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "sandbox/budget.h"
-#include "sandbox/gitdir.h"
+#include "base/str.h"
 #include "sandbox/survey_priv.h"
 
-/* A root's .git that is to be read when all names are known. */
+/* ==== files that name a directory ==== */
+
+#define BLANKS " \t\n\v\f\r"
+
+static struct sp_str trim(struct sp_str s)
+{
+    while (s.n != 0 && strchr(BLANKS, s.p[0]) != NULL) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n != 0 && strchr(BLANKS, s.p[s.n - 1]) != NULL)
+        s.n--;
+    return s;
+}
+
+/* ---- core.worktree ---- */
+
+static struct sp_str next_line(const char **text)
+{
+    const struct sp_str line = {*text, strcspn(*text, "\n")};
+
+    *text += line.n + ((*text)[line.n] != 0);
+    return trim(line);
+}
+
+/* Copies the value after `=` without quotes, escapes and comment; `out` has room for s.n bytes. */
+static size_t read_value(struct sp_str s, char *out)
+{
+    bool is_quoted = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '"')
+            is_quoted = !is_quoted;
+        else if (!is_quoted && (s.p[i] == '#' || s.p[i] == ';'))
+            break;
+        else if (s.p[i] == '\\' && i + 1 < s.n)
+            out[n++] = s.p[++i];
+        else
+            out[n++] = s.p[i];
+    }
+    return trim((struct sp_str){out, n}).n;
+}
+
+/* The last value of core.worktree counts, as in Git. false: there is none. */
+static bool find_worktree(const char *text, char *out, size_t *ret)
+{
+    bool is_core = false;
+    bool is_found = false;
+
+    while (*text != 0) {
+        const struct sp_str line = next_line(&text);
+        const char *is = line.n == 0 ? NULL : memchr(line.p, '=', line.n);
+        const size_t key = is == NULL ? 0 : (size_t)(is - line.p);
+
+        if (line.n != 0 && line.p[0] == '[')
+            is_core = sp_str_eq_nocase(line, SP_STR("[core]"));
+        else if (is_core && is != NULL &&
+                 sp_str_eq_nocase(trim((struct sp_str){line.p, key}), SP_STR("worktree"))) {
+            *ret = read_value(trim((struct sp_str){is + 1, line.n - key - 1}), out);
+            is_found = true;
+        }
+    }
+    return is_found;
+}
+
+char *sp_gitdir_parse(const char *text, enum sp_gitdir_file file, const char *base)
+{
+    struct sp_str named = trim(sp_str_of(text));
+    auto_free char *value = file == SP_GITDIR_WORKTREE ? malloc(strlen(text) + 1) : NULL;
+    char *path = NULL;
+
+    errno = 0;
+    if (file == SP_GITDIR_WORKTREE) {
+        size_t n = 0;
+
+        if (value == NULL) {
+            errno = ENOMEM;
+            return NULL;
+        }
+        if (!find_worktree(text, value, &n))
+            return NULL;
+        named = (struct sp_str){value, n};
+    }
+    if (file == SP_GITDIR_DOT_GIT) {
+        const char *colon = memchr(named.p, ':', named.n);
+        const size_t n = colon == NULL ? 0 : (size_t)(colon - named.p);
+
+        if (!sp_str_eq(trim((struct sp_str){named.p, n}), SP_STR("gitdir")))
+            return NULL;
+        named = trim((struct sp_str){colon + 1, named.n - n - 1});
+    }
+    if (named.n == 0)
+        return NULL;
+    const bool is_absolute = named.p[0] == '/';
+    if (asprintf(&path, "%s%s%.*s", is_absolute ? "" : base, is_absolute ? "" : "/", (int)named.n,
+                 named.p) < 0) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return path;
+}
+
+/* Reads up to `max` bytes and adds a NUL. Returns the length or minus errno. */
+static ssize_t read_start(int fd, char *text, size_t max)
+{
+    size_t len = 0;
+
+    while (len < max) {
+        const ssize_t n = read(fd, text + len, max - len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    text[len] = 0;
+    return (ssize_t)len;
+}
+
+int sp_gitdir_read(const char *path, enum sp_gitdir_file file, const char *base,
+                   struct sp_identity *who, char **ret_path, struct sp_err *e)
+{
+    /* O_NONBLOCK: a command may have put a FIFO there. */
+    auto_close int fd = sp_open_strictly(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    char text[SP_GITDIR_MAX + 1] = "";
+    struct sp_identity now;
+
+    *ret_path = NULL;
+    if (fd < 0 && (errno == EACCES || errno == EPERM))
+        return 0;
+    if (fd < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "open %.300s", path);
+    int err = sp_identity_get(fd, "", false, &now);
+    if (err == 0 && (!S_ISREG(now.mode) || !sp_identity_equal(&now, who)))
+        return sp_fail(e, SP_E_STATE, 0, "%.300s changed while it was looked at", path);
+    *who = now; /* taken before the read: a concurrent write changes it, so the mark notices */
+    const ssize_t n = err != 0 ? -err : read_start(fd, text, SP_GITDIR_MAX);
+    if (n < 0)
+        return sp_fail(e, SP_E_SYSTEM, (int)-n, "read %.300s", path);
+    *ret_path = sp_gitdir_parse(text, file, base);
+    if (*ret_path == NULL && errno == ENOMEM)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %.300s", path);
+    return 0;
+}
+
+/* ==== the survey ==== */
+
+/* A .git to be read after the protected names of all roots are known. */
 struct repository {
     char *root; /* canonical */
     struct sp_identity dot_git;
@@ -24,19 +177,11 @@ struct repository {
 
 struct protecting {
     struct sp_making *m;
-    struct sp_spots granted; /* every path that an entry names or leads to, with its access */
+    struct sp_spots granted; /* each path that an entry names or resolves to, with its access */
     struct repository *repositories;
     size_t count, cap;
     unsigned modules; /* submodules so far */
 };
-
-static void protecting_done(struct protecting *p)
-{
-    for (size_t i = 0; i < p->count; i++)
-        free(p->repositories[i].root);
-    free(p->repositories);
-    sp_spots_done(&p->granted);
-}
 
 /* dir/name; NULL: no memory. */
 static char *join(const char *dir, const char *name)
@@ -46,7 +191,7 @@ static char *join(const char *dir, const char *name)
     return asprintf(&path, "%s/%s", dir[1] == 0 ? "" : dir, name) < 0 ? NULL : path;
 }
 
-/* ---- what entries reopen ---- */
+/* ---- protected names that entries reopen ---- */
 
 static bool grants(const struct protecting *p, const char *path)
 {
@@ -55,8 +200,8 @@ static bool grants(const struct protecting *p, const char *path)
     return s != NULL && s->access == SP_ACCESS_WRITE;
 }
 
-/* An entry may name root/.git as the root is written there: then root/.git is reopened however the
- * root is written. */
+/* An entry may name root/.git through a symlink to the root: then root/.git is reopened under its
+ * real path as well. */
 static int grant_names_below(struct protecting *p, const struct sp_located_entry *v)
 {
     const struct sp_spot write = {.access = SP_ACCESS_WRITE};
@@ -123,8 +268,8 @@ static int remember_repository(struct protecting *p, const char *root,
     return 0;
 }
 
-/* In a directory like /tmp, where nobody removes what belongs to others. */
-static bool is_anothers(int dir, const char *name)
+/* The name belongs to another user, in a sticky directory like /tmp. */
+static bool belongs_to_another(int dir, const char *name)
 {
     struct stat parent;
     struct stat st;
@@ -154,8 +299,8 @@ static int protect_name(struct protecting *p, int dir, const struct sp_identity 
         return r;
     if (err == ENOENT)
         return sp_making_add_missing(m, path, root_who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);
-    if (S_ISLNK(who.mode) && is_anothers(dir, name))
-        return 0; /* whom a command of ours cannot make way */
+    if (S_ISLNK(who.mode) && belongs_to_another(dir, name))
+        return 0; /* a command of this user cannot remove or rename it */
     if (S_ISLNK(who.mode))
         return sp_making_refuse_link(m, path, path, SP_ACCESS_READ);
     r = sp_making_add(m, path, &who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);
@@ -164,7 +309,7 @@ static int protect_name(struct protecting *p, int dir, const struct sp_identity 
     return r;
 }
 
-/* By a descriptor of the root, which is still the one that was seen. */
+/* Works on a descriptor of the root, after checking that it still is the inode that was seen. */
 static int protect_root(struct protecting *p, const char *root, const struct sp_spot *seen)
 {
     struct sp_making *m = p->m;
@@ -190,7 +335,7 @@ static int protect_names(struct protecting *p)
     const size_t count = m->spots.settled;
 
     for (size_t i = 0; i < count; i++) {
-        const struct sp_spot root = m->spots.items[i]; /* the table grows meanwhile */
+        const struct sp_spot root = m->spots.items[i]; /* a copy: the table is reallocated */
 
         if (root.access != SP_ACCESS_WRITE || root.kind != SP_SPOT_DIR)
             continue;
@@ -201,9 +346,9 @@ static int protect_names(struct protecting *p)
     return sp_making_settle(m);
 }
 
-/* ---- where a .git leads ---- */
+/* ---- directories that a .git leads to ---- */
 
-/* Whatever a repository is made of is not written, unless an entry names that very place. */
+/* Makes a part of a repository read-only, unless an entry names exactly that place. */
 static int protect_part(struct protecting *p, const char *path, const struct sp_canonical *at,
                         size_t entry)
 {
@@ -218,10 +363,10 @@ static int protect_part(struct protecting *p, const char *path, const struct sp_
         sp_spots_at(&m->spots, at->path) != NULL)
         return 0;
     r = sp_making_add(m, at->path, &at->who, SP_ACCESS_READ, SP_WHY_GITDIR, entry);
-    return r < 0 ? r : sp_making_settle(m); /* what it leads to is asked about it */
+    return r < 0 ? r : sp_making_settle(m); /* later parts may lie inside of this spot */
 }
 
-/* A directory that a file named. */
+/* Resolves and protects a path that a file of the repository names. */
 static int protect_named(struct protecting *p, const char *path, size_t entry,
                          struct sp_canonical *ret)
 {
@@ -257,9 +402,9 @@ static int protect_common(struct protecting *p, const char *git_dir, size_t entr
 static int walk_modules(struct protecting *p, const char *dir, unsigned depth, size_t entry);
 
 /*
- * The `.git` in the working directory of a submodule says which repository it is. One that a
- * command put there has settings of the command's, and `git status` by a person further up runs
- * them.
+ * The `.git` file in the working directory of a submodule names its repository. If a command could
+ * replace it, the repository could have the command's settings, and a `git status` of the user in
+ * the outer repository would execute them.
  */
 static int protect_module(struct protecting *p, const char *git_dir, unsigned depth, size_t entry)
 {
@@ -289,7 +434,7 @@ static int protect_module(struct protecting *p, const char *git_dir, unsigned de
     return r < 0 ? r : walk_modules(p, modules, depth, entry);
 }
 
-/* Names of submodules have slashes: what is not a repository leads to some. */
+/* Names of submodules may contain slashes: a directory without HEAD is searched, too. */
 static int walk_entry(struct protecting *p, int dir, const char *path, const char *name,
                       unsigned depth, size_t entry)
 {
@@ -382,6 +527,9 @@ int sp_making_protect(struct sp_making *m)
         r = protect_names(&p);
     for (size_t i = 0; r == 0 && i < p.count; i++)
         r = protect_repository(&p, &p.repositories[i]);
-    protecting_done(&p);
+    for (size_t i = 0; i < p.count; i++)
+        free(p.repositories[i].root);
+    free(p.repositories);
+    sp_spots_done(&p.granted);
     return r;
 }

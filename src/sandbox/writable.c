@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "sandbox/budget.h"
 #include "sandbox/resolve.h"
 
 void sp_writable_done(struct sp_writable *w)
@@ -38,8 +37,8 @@ static bool add_root(struct sp_writable *w, const char *path)
     return copy != NULL;
 }
 
-/* As it is written, and where it really is. Of a place that is missing: from the first component on
- * that is, since the rest may be made there. */
+/* Adds the path as named and as resolved. For a missing path that is its first missing component:
+ * commands may create the rest there. */
 static bool add_place(struct sp_writable *w, const char *path)
 {
     auto_canonical struct sp_canonical at = {0};
@@ -53,7 +52,7 @@ void sp_writable_find(const struct sp_policy *p, struct sp_writable *ret)
     bool ok = true;
 
     *ret = (struct sp_writable){0};
-    sp_budget_begin(SP_SURVEY_MS); /* for the paths that are asked about next, too */
+    sp_budget_begin(SP_SURVEY_MS); /* also for the following sp_writable_stays calls */
     if (p == NULL || !sp_profile_needs_sandbox(&p->profile))
         return;
     if (sp_resolve(p, &r, NULL) < 0) {
@@ -77,15 +76,15 @@ bool sp_writable_has(const struct sp_writable *w, const char *path)
 
 /* ---- paths ---- */
 
-/* These belong to processes, or hold links that lead elsewhere for each of them. */
+/* Their contents depend on the process that looks. */
 static bool is_of_kernel(const char *path)
 {
     return sp_path_is_in(path, "/proc") || sp_path_is_in(path, "/dev") ||
            sp_path_is_in(path, "/sys");
 }
 
-/* Whether `..` undoes a component before it: that one was on the way, too, and the place where the
- * walk ends does not say so. */
+/* Whether `..` follows a named component: that directory was on the way, too, but does not appear
+ * in the resolved path. */
 static bool turns_back(const char *text)
 {
     bool has_name = *text == '/';
@@ -129,7 +128,7 @@ bool sp_writable_stays(const struct sp_writable *w, const char *path, struct sp_
 
 /* ---- files ---- */
 
-/* The facts with the paths that they lead to; what leads nowhere stays as it is written. */
+/* Replaces the paths of facts by their resolved paths; missing ones stay as written. */
 static bool make_canonical(struct sp_resolved *r)
 {
     for (size_t i = 0; i < r->count; i++) {

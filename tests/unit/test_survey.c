@@ -239,9 +239,9 @@ static void test_hidden_paths_are_over_everything(void **state)
     hidden_paths[3] = at("w/.codex");
     make_dir("w/.codex");
     survey_now();
-    has("w/run", DENY, DIR, COVER);
-    has("w/sock", DENY, FILE, COVER);
-    has("w/.codex", DENY, DIR, COVER);
+    has("w/run", DENY, DIR, HIDDEN);
+    has("w/sock", DENY, FILE, HIDDEN);
+    has("w/.codex", DENY, DIR, HIDDEN);
     has_no("w/run/inner");
     has_no("w/run/inner/deep");
     has_no("w/run/.git");
@@ -316,7 +316,7 @@ static void test_an_open_policy_has_nothing_but_hidden_paths(void **state)
     hidden_paths[0] = at("a/run");
     survey_now();
     assert_int_equal(survey.count, 1);
-    has("a/run", DENY, DIR, COVER);
+    has("a/run", DENY, DIR, HIDDEN);
     assert_true(is_pinned("a"));
 }
 
@@ -324,9 +324,9 @@ static void test_the_root_cannot_be_covered(void **state)
 {
     (void)state;
     hidden_paths[0] = "/";
-    survey_refused(SP_E_INVALID, "the root directory cannot be covered");
+    survey_refused(SP_E_INVALID, "the root directory cannot be hidden");
     hidden_paths[0] = "relative";
-    survey_refused(SP_E_INVALID, "cover relative is not absolute");
+    survey_refused(SP_E_INVALID, "hidden path relative is not absolute");
 }
 
 /* ---- pins ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sandbox/gitdir.h"
+#include "sandbox/survey_priv.h"
 #include "survey_fixture.h"
 
 static const char *const names[] = {".git", ".agents", ".codex", ".aws", ".sallyport"};

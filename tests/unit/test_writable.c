@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sandbox/budget.h"
+#include "sandbox/canonical.h"
 #include "sandbox/writable.h"
 #include "tree_fixture.h"
 
