@@ -408,17 +408,6 @@ static const struct sp_plan *map_plan(int fd, size_t *ret_bytes)
     return map == MAP_FAILED ? NULL : sp_plan_check(map, *ret_bytes);
 }
 
-static void tell_ready(const struct cell *cell, const struct sp_built *built)
-{
-    struct sp_wire_ready m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_READY},
-                              .step = built->step,
-                              .err = built->err};
-
-    if (built->where != NULL)
-        (void)snprintf(m.where, sizeof m.where, "%s", built->where);
-    (void)sp_wire_send(cell->control, true, &m, sizeof m, NULL, 0, NULL, 0);
-}
-
 /* Confines this process if there is a plan. On failure READY carries the reason, and the process
  * exits. */
 static void confine(struct cell *cell)
@@ -436,7 +425,12 @@ static void confine(struct cell *cell)
         (void)sp_built_fail(&built, SP_BUILD_PLAN, EINVAL, NULL);
     else
         (void)sp_confine(plan, cell->control, &confined, &built);
-    tell_ready(cell, &built);
+    struct sp_wire_ready ready = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_READY},
+                                  .step = built.step,
+                                  .err = built.err};
+    if (built.where != NULL)
+        (void)snprintf(ready.where, sizeof ready.where, "%s", built.where);
+    (void)sp_wire_send(cell->control, true, &ready, sizeof ready, NULL, 0, NULL, 0);
     if (plan == NULL || built.step != SP_BUILD_NONE)
         _exit(1);
     cell->state.is_confined = true;

@@ -21,25 +21,10 @@
 
 int sp_files_take_fd(struct msghdr *h)
 {
-    int taken = -1;
+    int fd = -1;
 
-    /* CMSG_SPACE rounds up: the kernel may deliver more descriptors than were asked for. */
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (taken < 0)
-                taken = fd;
-            else
-                (void)close(fd);
-        }
-    }
-    return taken;
+    (void)sp_wire_take_fds(h, &fd, 1);
+    return fd;
 }
 
 bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,

@@ -156,15 +156,6 @@ static void answer_start(struct sp_starts *s, struct sp_command *c, struct sp_pe
 
 /* ---- starting ---- */
 
-static int take_room(struct sp_starts *s, struct sp_start_room **ret)
-{
-    if (s->count == SP_MAX_PENDING)
-        return EBUSY;
-    *ret = s->ready != NULL ? s->ready : new_room();
-    s->ready = NULL;
-    return *ret == NULL ? ENOMEM : 0;
-}
-
 /* Lists the room as pending, with the message, because the child may use its strings. */
 static void keep_pending(struct sp_starts *s, struct sp_start_room *r,
                          struct sp_wire_message **message)
@@ -185,8 +176,13 @@ void sp_starts_begin(struct sp_starts *s, struct sp_wire_message **message)
     struct sp_start_room *r = NULL;
     int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : (*message)->is_cut ? EMFILE : 0;
 
-    if (err == 0)
-        err = take_room(s, &r);
+    if (err == 0 && s->count == SP_MAX_PENDING)
+        err = EBUSY;
+    if (err == 0) {
+        r = s->ready != NULL ? s->ready : new_room();
+        s->ready = NULL;
+        err = r == NULL ? ENOMEM : 0;
+    }
     if (err == 0)
         err = read_strings(r, *message, m);
     if (err == 0) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "os/tree.h"
 
@@ -210,15 +211,8 @@ static bool is_known(const struct sp_strays *s, pid_t pid)
 
 static bool reserve_stray(struct sp_strays *s)
 {
-    if (s->count == s->cap) {
-        const size_t cap = s->cap == 0 ? 64 : s->cap * 2;
-        struct stray *list = realloc(s->list, cap * sizeof *list);
-
-        if (list == NULL)
-            return false;
-        s->list = list;
-        s->cap = cap;
-    }
+    if (!sp_array_reserve(&s->list, s->count, &s->cap, sizeof *s->list))
+        return false;
     return true;
 }
 
@@ -414,15 +408,8 @@ void sp_strays_sweep(struct sp_strays *s)
 
 static void add_ending(struct sp_strays *s, uint64_t session)
 {
-    if (s->ending_count == s->ending_cap) {
-        const size_t cap = s->ending_cap == 0 ? 8 : s->ending_cap * 2;
-        uint64_t *ending = realloc(s->ending, cap * sizeof *ending);
-
-        if (ending == NULL)
-            return; /* its strays are killed when the cell ends */
-        s->ending = ending;
-        s->ending_cap = cap;
-    }
+    if (!sp_array_reserve(&s->ending, s->ending_count, &s->ending_cap, sizeof *s->ending))
+        return; /* its strays are killed when the cell ends */
     s->ending[s->ending_count++] = session;
     s->ending_until_ms = s->cell->now_ms + ENDING_MS;
 }

@@ -484,15 +484,20 @@ static bool put_alias(struct view *v, const struct sp_place_op *o)
     return true;
 }
 
+/* In the plan's order: a place follows the directories around it. */
 static bool put_places(struct view *v)
 {
-    for (uint32_t i = 0; i < v->plan->op_count; i++) {
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < v->plan->op_count; i++) {
         const struct sp_place_op *o = &v->plan->ops[i];
 
-        if (o->op != SP_OP_NOTHING && !(o->op == SP_OP_ALIAS ? put_alias(v, o) : put_place(v, i)))
-            return false;
+        if (o->op == SP_OP_ALIAS)
+            ok = put_alias(v, o);
+        else if (o->op != SP_OP_NOTHING)
+            ok = put_place(v, i);
     }
-    return true;
+    return ok;
 }
 
 /* Makes /dev, reopened empty directories and a new root read-only: all mount points exist now. */

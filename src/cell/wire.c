@@ -36,8 +36,10 @@ void sp_wire_close_fds(struct sp_wire_message *m)
     m->fd_count = 0;
 }
 
-static void take_fds(struct sp_wire_message *m, struct msghdr *h)
+int sp_wire_take_fds(struct msghdr *h, int *fds, int max)
 {
+    int count = 0;
+
     for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
@@ -47,12 +49,13 @@ static void take_fds(struct sp_wire_message *m, struct msghdr *h)
             int fd;
 
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (m->fd_count < SP_WIRE_FDS)
-                m->fds[m->fd_count++] = fd;
+            if (count < max)
+                fds[count++] = fd;
             else
                 (void)close(fd);
         }
     }
+    return count;
 }
 
 int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_err *e)
@@ -78,9 +81,8 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     if (n < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "receive from the other side");
     m->len = (size_t)n;
-    m->fd_count = 0;
     m->is_cut = (h.msg_flags & MSG_CTRUNC) != 0;
-    take_fds(m, &h);
+    m->fd_count = sp_wire_take_fds(&h, m->fds, SP_WIRE_FDS);
     if (n == 0) {
         sp_wire_close_fds(m); /* an empty datagram may carry descriptors */
         return sp_fail(e, SP_E_STATE, 0, "the other side has ended");

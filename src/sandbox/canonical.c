@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/clock.h"
 
@@ -172,15 +173,8 @@ static int record_link(struct walk *w, const char *name, const char *target,
     struct sp_canonical *c = w->c;
     const size_t len = w->len;
 
-    if (c->link_count == c->link_cap) {
-        const size_t cap = c->link_cap == 0 ? 4 : c->link_cap * 2;
-        struct sp_symlink *links = realloc(c->links, cap * sizeof *links);
-
-        if (links == NULL)
-            return no_memory(e);
-        c->links = links;
-        c->link_cap = cap;
-    }
+    if (!sp_array_reserve(&c->links, c->link_count, &c->link_cap, sizeof *c->links))
+        return no_memory(e);
     int r = append(w, name, e);
     if (r < 0)
         return r;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/str.h"
@@ -358,15 +359,8 @@ static const char *alternative_end(const char *p, const char *close)
 
 static bool push_form(struct sp_glob *g, char *form)
 {
-    if (g->form_count == g->form_cap) {
-        const size_t cap = g->form_cap == 0 ? 4 : g->form_cap * 2;
-        char **forms = realloc(g->forms, cap * sizeof *forms);
-
-        if (forms == NULL)
-            return false;
-        g->forms = forms;
-        g->form_cap = cap;
-    }
+    if (!sp_array_reserve(&g->forms, g->form_count, &g->form_cap, sizeof *g->forms))
+        return false;
     g->forms[g->form_count++] = form;
     return true;
 }
@@ -483,17 +477,6 @@ static int tidy_forms(struct sp_glob *g, const char *pattern, struct sp_err *e)
 
 /* ---- reading ---- */
 
-static int read_forms(struct sp_glob *g, const char *rest, const char *pattern, struct sp_err *e)
-{
-    auto_free char *whole = strdup(rest);
-
-    if (whole == NULL || !push_form(g, whole))
-        return no_memory(e);
-    whole = NULL;
-    const int r = open_braces(g, pattern, e);
-    return r < 0 ? r : tidy_forms(g, pattern, e);
-}
-
 int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
 {
     auto_glob struct sp_glob g = {0};
@@ -509,8 +492,16 @@ int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
     const char *rest = take_prefix(&g, tidied.data);
     if (rest == NULL)
         return no_memory(e);
-    if (!g.is_literal)
-        r = read_forms(&g, rest, pattern, e);
+    if (!g.is_literal) {
+        auto_free char *whole = strdup(rest);
+
+        if (whole == NULL || !push_form(&g, whole))
+            return no_memory(e);
+        whole = NULL; /* owned by g */
+        r = open_braces(&g, pattern, e);
+        if (r == 0)
+            r = tidy_forms(&g, pattern, e);
+    }
     if (r < 0)
         return r;
     *ret = g;

@@ -42,14 +42,6 @@ static uint32_t merge_depths(bool a_has_globs, uint32_t a, bool b_has_globs, uin
     return a > b ? a : b;
 }
 
-static bool append_all(struct sp_profile *to, const struct sp_profile *from)
-{
-    for (size_t i = 0; i < from->count; i++)
-        if (!sp_profile_append(to, &from->entries[i]))
-            return false;
-    return true;
-}
-
 /* ---- normalise ---- */
 
 /*
@@ -110,7 +102,10 @@ static int unite(struct sp_profile *to, const struct sp_profile *more, struct sp
 {
     to->glob_depth = merge_depths(has_globs(to), to->glob_depth, has_globs(more), more->glob_depth);
     to->has_network |= more->has_network;
-    return append_all(to, more) && sp_profile_drop_repeats(to) ? 0 : no_memory(e);
+    for (size_t i = 0; i < more->count; i++)
+        if (!sp_profile_append(to, &more->entries[i]))
+            return no_memory(e);
+    return sp_profile_drop_repeats(to) ? 0 : no_memory(e);
 }
 
 int sp_profile_widen(const struct sp_profile *p, const struct sp_grant *g, struct sp_profile *ret,
@@ -175,14 +170,6 @@ struct request {
     struct sp_resolved paths;
     struct sp_glob *globs; /* paths.globs, parsed */
 };
-
-static void request_done(struct request *q)
-{
-    for (size_t i = 0; q->globs != NULL && i < q->paths.glob_count; i++)
-        sp_glob_done(&q->globs[i]);
-    free(q->globs);
-    sp_resolved_done(&q->paths);
-}
 
 static int read_request(struct request *q, struct sp_err *e)
 {
@@ -415,7 +402,10 @@ int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *gran
 
     for (size_t i = 0; r == 0 && i < granted->extra.count; i++)
         r = accept_entry(&q, &granted->extra.entries[i], &accepted, e);
-    request_done(&q);
+    for (size_t i = 0; q.globs != NULL && i < q.paths.glob_count; i++)
+        sp_glob_done(&q.globs[i]);
+    free(q.globs);
+    sp_resolved_done(&q.paths);
     if (r == 0)
         r = constrain(context, &asked->extra, &granted->extra, &accepted, e);
     if (r < 0)

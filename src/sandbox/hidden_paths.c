@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/runtime_dir.h"
 
@@ -17,15 +18,8 @@ bool sp_path_list_add(struct sp_path_list *l, const char *path)
     for (size_t i = 0; i < l->count; i++)
         if (strcmp(l->paths[i], path) == 0)
             return true;
-    if (l->count + 1 >= l->cap) {
-        const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
-        char **paths = realloc(l->paths, cap * sizeof *paths);
-
-        if (paths == NULL)
-            return false;
-        l->paths = paths;
-        l->cap = cap;
-    }
+    if (!sp_array_reserve(&l->paths, l->count + 1, &l->cap, sizeof *l->paths)) /* with the NULL */
+        return false;
     l->paths[l->count] = strdup(path);
     if (l->paths[l->count] == NULL)
         return false;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "sandbox/compile.h"
 #include "sandbox/spots.h"
 
@@ -61,15 +62,8 @@ static enum sp_access base_access(enum sp_plan_view view)
 
 static struct draft_op *add_op(struct draft *d, enum sp_op op, const char *path)
 {
-    if (d->count == d->cap) {
-        const size_t cap = d->cap == 0 ? 32 : d->cap * 2;
-        struct draft_op *ops = realloc(d->ops, cap * sizeof *ops);
-
-        if (ops == NULL)
-            return NULL;
-        d->ops = ops;
-        d->cap = cap;
-    }
+    if (!sp_array_reserve(&d->ops, d->count, &d->cap, sizeof *d->ops))
+        return NULL;
     struct draft_op *o = &d->ops[d->count++];
     *o = (struct draft_op){.op = {.op = (uint8_t)op, .is_dir = 1}, .path = path};
     /* A mount inside of an EMPTY directory needs a mount point there. */
@@ -426,11 +420,6 @@ const char *sp_build_step_name(uint32_t step)
     return step < SP_BUILD_MAX ? names[step] : "unknown";
 }
 
-static bool is_path(const struct sp_plan *p, uint32_t offset, uint32_t string_bytes)
-{
-    return offset < string_bytes && sp_plan_string(p, offset)[0] == '/';
-}
-
 const struct sp_plan *sp_plan_check(const void *memory, size_t bytes)
 {
     const struct sp_plan *p = memory;
@@ -446,7 +435,8 @@ const struct sp_plan *sp_plan_check(const void *memory, size_t bytes)
     for (uint32_t i = 0; i < p->op_count; i++) {
         const struct sp_place_op *o = &p->ops[i];
 
-        if (o->op == 0 || o->op >= SP_OP_MAX || !is_path(p, o->path, string_bytes) ||
+        if (o->op == 0 || o->op >= SP_OP_MAX || o->path >= string_bytes ||
+            sp_plan_string(p, o->path)[0] != '/' ||
             (o->op == SP_OP_ALIAS && o->target >= string_bytes))
             return NULL;
     }

@@ -578,21 +578,16 @@ static int place_roots(struct sp_json *j, uint32_t array, struct sp_policy *p, s
     return 0;
 }
 
-/* Relative to the cwd: neither absolute nor below `~`. */
-static bool is_relative_pattern(const char *pattern)
-{
-    const bool is_at_home = pattern[0] == '~' && (pattern[1] == 0 || pattern[1] == '/');
-
-    return pattern[0] != '/' && !is_at_home;
-}
-
+/* Has workspace roots, or a pattern that is neither absolute nor below `~`. */
 static bool depends_on_cwd(const struct sp_profile *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        const struct sp_entry *entry = &p->entries[i];
+        const char *text = p->entries[i].text;
 
-        if (entry->place == SP_PLACE_PROJECT ||
-            (entry->place == SP_PLACE_GLOB && is_relative_pattern(entry->text)))
+        if (p->entries[i].place == SP_PLACE_PROJECT)
+            return true;
+        if (p->entries[i].place == SP_PLACE_GLOB && text[0] != '/' &&
+            !(text[0] == '~' && (text[1] == 0 || text[1] == '/')))
             return true;
     }
     return false;
@@ -611,15 +606,6 @@ static int place_cwd(struct sp_json *j, uint32_t token, const char *fallback, st
         return sp_fail(e, SP_E_INVALID, 0,
                        "file system sandbox context with dynamic permissions requires cwd");
     return 0;
-}
-
-/* An unusable TMPDIR is ignored, not an error. */
-static int place_tmpdir(const char *tmpdir, struct sp_policy *p, struct sp_err *e)
-{
-    if (tmpdir == NULL || tmpdir[0] != '/' || strlen(tmpdir) > SP_POLICY_MAX_PATH)
-        return 0;
-    p->tmpdir = strdup(tmpdir);
-    return p->tmpdir != NULL ? 0 : no_memory(e);
 }
 
 int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const char *tmpdir,
@@ -647,8 +633,11 @@ int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const cha
         r = place_roots(j, s.roots, &p, e);
     if (r == 0 && home != SP_JSON_NONE)
         r = sp_policy_read_path(j, home, SP_PATH_URI, "home directory", &p.home, e);
-    if (r == 0)
-        r = place_tmpdir(tmpdir, &p, e);
+    /* An unusable TMPDIR is ignored, not an error. */
+    if (r == 0 && tmpdir != NULL && tmpdir[0] == '/' && strlen(tmpdir) <= SP_POLICY_MAX_PATH) {
+        p.tmpdir = strdup(tmpdir);
+        r = p.tmpdir != NULL ? 0 : no_memory(e);
+    }
     if (r < 0)
         return r;
     *ret = p;

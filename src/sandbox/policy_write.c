@@ -31,20 +31,15 @@ static void put_string(struct writer *w, const char *text)
     w->has_no_room = w->has_no_room || !sp_json_add_str(w->out, s);
 }
 
-/* URIs are ASCII without characters that JSON escapes. */
-static void put_uri(struct writer *w, const char *path)
-{
-    put(w, "\"");
-    w->has_no_room = w->has_no_room || !sp_uri_add(w->out, sp_str_of(path));
-    put(w, "\"");
-}
-
 static void put_path(struct writer *w, const char *path)
 {
-    if (w->form == SP_PATH_URI)
-        put_uri(w, path);
-    else
+    if (w->form != SP_PATH_URI) {
         put_string(w, path);
+        return;
+    }
+    put(w, "\""); /* URIs are ASCII without characters that JSON escapes */
+    w->has_no_room = w->has_no_room || !sp_uri_add(w->out, sp_str_of(path));
+    put(w, "\"");
 }
 
 static void put_bool(struct writer *w, const char *before, bool value)
@@ -129,16 +124,6 @@ static void put_entries(struct writer *w, const struct sp_profile *p)
 
 /* ---- profiles ---- */
 
-static void put_file_system(struct writer *w, const struct sp_profile *p)
-{
-    put_word(w, ",\"file_system\":{\"type\":", sp_words_file_system, p->is_unrestricted);
-    if (!p->is_unrestricted) {
-        put(w, ",");
-        put_entries(w, p);
-    }
-    put(w, "}");
-}
-
 int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_path_form form,
                      struct sp_err *e)
 {
@@ -146,8 +131,14 @@ int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_pat
     const size_t mark = out->len;
 
     put_word(&w, "{\"type\":", sp_words_kind, (int)p->kind);
-    if (p->kind == SP_PROFILE_MANAGED)
-        put_file_system(&w, p);
+    if (p->kind == SP_PROFILE_MANAGED) {
+        put_word(&w, ",\"file_system\":{\"type\":", sp_words_file_system, p->is_unrestricted);
+        if (!p->is_unrestricted) {
+            put(&w, ",");
+            put_entries(&w, p);
+        }
+        put(&w, "}");
+    }
     if (p->kind != SP_PROFILE_DISABLED)
         put_word(&w, ",\"network\":", sp_words_network, p->has_network);
     put(&w, "}");

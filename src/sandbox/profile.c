@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "sandbox/profile_priv.h"
 #include "sandbox/resolve.h"
@@ -83,15 +84,8 @@ static int compare_entries(const struct sp_entry *a, const struct sp_entry *b)
 /* On success the profile owns the entry. */
 static bool push_entry(struct sp_profile *p, const struct sp_entry *entry)
 {
-    if (p->count == p->cap) {
-        const size_t cap = p->cap == 0 ? 16 : p->cap * 2;
-        struct sp_entry *entries = realloc(p->entries, cap * sizeof *entries);
-
-        if (entries == NULL)
-            return false;
-        p->entries = entries;
-        p->cap = cap;
-    }
+    if (!sp_array_reserve(&p->entries, p->count, &p->cap, sizeof *p->entries))
+        return false;
     p->entries[p->count++] = *entry;
     return true;
 }
@@ -284,7 +278,7 @@ int sp_access_rank(enum sp_access a)
     return rank[a];
 }
 
-/* The path of an entry whose keyword has a fixed path; else its text. */
+/* The fixed path of a keyword, else the entry's text. */
 static const char *target_text(const struct sp_entry *entry)
 {
     if (entry->place == SP_PLACE_ROOT)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "sandbox/profile_priv.h"
 
@@ -52,17 +53,10 @@ static int add_fact(struct making *m, const char *text, const char *base, struct
 {
     struct sp_resolved *r = &m->out;
 
-    if (r->count == m->fact_cap) {
-        const size_t cap = m->fact_cap == 0 ? 16 : m->fact_cap * 2;
-
-        if (cap > MAX_FACTS)
-            return too_many(m->e);
-        struct sp_fact *facts = realloc(r->facts, cap * sizeof *facts);
-        if (facts == NULL)
-            return no_memory(m->e);
-        r->facts = facts;
-        m->fact_cap = cap;
-    }
+    if (r->count == MAX_FACTS)
+        return too_many(m->e);
+    if (!sp_array_reserve(&r->facts, r->count, &m->fact_cap, sizeof *r->facts))
+        return no_memory(m->e);
     fact.path = sp_path_normalise(text, base);
     if (fact.path == NULL && errno == EINVAL) {
         const char *wrong = base == NULL ? text : base;
@@ -173,17 +167,10 @@ static int add_glob(struct making *m, const char *pattern, const char *base)
     if (climbs_from_wild(pattern))
         return sp_fail(m->e, SP_E_INVALID, 0, "glob pattern `%.*s%s` has `..` behind a wildcard",
                        SP_SHOWN(pattern));
-    if (r->glob_count == m->glob_cap) {
-        const size_t cap = m->glob_cap == 0 ? 16 : m->glob_cap * 2;
-
-        if (cap > MAX_FACTS)
-            return too_many(m->e);
-        char **globs = realloc(r->globs, cap * sizeof *globs);
-        if (globs == NULL)
-            return no_memory(m->e);
-        r->globs = globs;
-        m->glob_cap = cap;
-    }
+    if (r->glob_count == MAX_FACTS)
+        return too_many(m->e);
+    if (!sp_array_reserve(&r->globs, r->glob_count, &m->glob_cap, sizeof *r->globs))
+        return no_memory(m->e);
     auto_free char *quoted = base == NULL ? NULL : quote_dir(base);
     char *glob = base != NULL && quoted == NULL ? NULL : sp_path_normalise(pattern, quoted);
     if (glob == NULL && errno == EINVAL)
@@ -207,23 +194,20 @@ static int add_project_glob(struct making *m, const char *pattern)
     return 0;
 }
 
-static int add_home_glob(struct making *m, const char *below)
-{
-    below += strspn(below, "/");
-    if (m->policy->home == NULL)
-        return sp_fail(m->e, SP_E_INVALID, 0, "glob pattern `~/%.*s%s` needs a home directory",
-                       SP_SHOWN(below));
-    return add_glob(m, *below == 0 ? "." : below, m->policy->home);
-}
-
 static int resolve_glob(struct making *m, const char *pattern)
 {
     const size_t n = sizeof PROJECT_PATTERN - 1;
 
     if (strncmp(pattern, PROJECT_PATTERN, n) == 0)
         return add_project_glob(m, pattern + n);
-    if (pattern[0] == '~' && (pattern[1] == '/' || pattern[1] == 0))
-        return add_home_glob(m, pattern + 1);
+    if (pattern[0] == '~' && (pattern[1] == '/' || pattern[1] == 0)) {
+        const char *below = pattern + 1 + strspn(pattern + 1, "/");
+
+        if (m->policy->home == NULL)
+            return sp_fail(m->e, SP_E_INVALID, 0, "glob pattern `~/%.*s%s` needs a home directory",
+                           SP_SHOWN(below));
+        return add_glob(m, *below == 0 ? "." : below, m->policy->home);
+    }
     if (pattern[0] == '/')
         return add_glob(m, pattern, NULL);
     return m->policy->cwd == NULL ? needs_cwd(m->e) : add_glob(m, pattern, m->policy->cwd);
@@ -395,7 +379,7 @@ static const char *protected_name(const char *path, const char *root)
 {
     const char *below = path + strlen(root);
 
-    below += *below == '/'; /* with the root "/" there is no slash here */
+    below += *below == '/'; /* the root "/" includes its slash */
     const size_t n = strcspn(below, "/");
     for (size_t i = 0; i < SP_PROTECTED_COUNT; i++)
         if (strlen(sp_protected_names[i]) == n && memcmp(below, sp_protected_names[i], n) == 0)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "sandbox/canonical.h"
 
 void sp_spots_done(struct sp_spots *t)
@@ -54,15 +55,8 @@ size_t sp_path_parent(const char *path)
 
 bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *like)
 {
-    if (t->count == t->cap) {
-        const size_t cap = t->cap == 0 ? 32 : t->cap * 2;
-        struct sp_spot *items = realloc(t->items, cap * sizeof *items);
-
-        if (items == NULL)
-            return false;
-        t->items = items;
-        t->cap = cap;
-    }
+    if (!sp_array_reserve(&t->items, t->count, &t->cap, sizeof *t->items))
+        return false;
     struct sp_spot spot = *like;
     spot.path = strdup(path);
     if (spot.path == NULL)
@@ -105,12 +99,6 @@ static int by_path(const void *a, const void *b)
     return sp_path_order(((const struct sp_spot *)a)->path, ((const struct sp_spot *)b)->path);
 }
 
-static bool saw_the_same(const struct sp_spot *a, const struct sp_spot *b)
-{
-    return a->kind == b->kind && a->dev == b->dev && a->ino == b->ino &&
-           sp_same_time(a->born, b->born);
-}
-
 int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err *e)
 {
     size_t kept = 0;
@@ -126,7 +114,8 @@ int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err
             t->items[kept++] = *s;
             continue;
         }
-        if (!saw_the_same(last, s))
+        if (last->kind != s->kind || last->dev != s->dev || last->ino != s->ino ||
+            !sp_same_time(last->born, s->born))
             r = sp_fail(e, SP_E_STATE, 0, "%.300s changed while it was looked at", s->path);
         const bool is_watched = last->is_watched && s->is_watched;
         if (decides_over(s, last, p)) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "sandbox/survey_priv.h"
 
@@ -446,45 +447,23 @@ static int add_own_list(struct sp_making *m, const char *const *paths, enum own_
     return r;
 }
 
-static int add_own_places(struct sp_making *m, const struct sp_fixed_places *fixed)
-{
-    if (m->resolved->is_open)
-        return 0;
-    int r = add_own_list(m, fixed->own_dirs, OWN_DIR);
-    if (r == 0)
-        r = add_own_list(m, fixed->read_only, OWN_READ_ONLY);
-    return r < 0 ? r : add_own_list(m, fixed->names, OWN_NAME);
-}
-
 /* ---- aliases ---- */
-
-static bool is_known_alias(const struct sp_survey *s, const char *path)
-{
-    for (size_t i = 0; i < s->alias_count; i++)
-        if (strcmp(s->aliases[i].path, path) == 0)
-            return true;
-    return false;
-}
 
 static int add_alias(struct sp_making *m, const struct sp_symlink *link)
 {
     struct sp_survey *s = &m->out;
     const struct sp_spot *over = sp_spots_over(&m->spots, link->path, sp_path_parent(link->path));
 
-    if ((over != NULL && over->access != SP_ACCESS_DENY) || is_known_alias(s, link->path))
+    if (over != NULL && over->access != SP_ACCESS_DENY)
         return 0;
+    for (size_t i = 0; i < s->alias_count; i++)
+        if (strcmp(s->aliases[i].path, link->path) == 0)
+            return 0;
     if (s->alias_count == MAX_ALIASES)
         return sp_fail(m->e, SP_E_LIMIT, 0, "more than %d symlinks lead to readable places",
                        MAX_ALIASES);
-    if (s->alias_count == s->alias_cap) {
-        const size_t cap = s->alias_cap == 0 ? 8 : s->alias_cap * 2;
-        struct sp_alias *aliases = realloc(s->aliases, cap * sizeof *aliases);
-
-        if (aliases == NULL)
-            return sp_making_no_memory(m);
-        s->aliases = aliases;
-        s->alias_cap = cap;
-    }
+    if (!sp_array_reserve(&s->aliases, s->alias_count, &s->alias_cap, sizeof *s->aliases))
+        return sp_making_no_memory(m);
     auto_free char *path = strdup(link->path);
     auto_free char *target = strdup(link->target);
     if (path == NULL || target == NULL)
@@ -513,15 +492,6 @@ static int add_aliases(struct sp_making *m)
 
 /* ---- the whole ---- */
 
-static void making_done(struct sp_making *m)
-{
-    for (size_t i = 0; i < m->view_count; i++)
-        sp_canonical_done(&m->views[i].at);
-    free(m->views);
-    sp_spots_done(&m->spots);
-    sp_survey_done(&m->out);
-}
-
 static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
 {
     int r = locate_facts(m);
@@ -538,8 +508,13 @@ static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
         r = set_watched(m);
     if (r == 0)
         r = check_strict_links(m); /* needs the writable spots */
-    if (r == 0)
-        r = add_own_places(m, fixed);
+    if (r == 0 && !m->resolved->is_open) {
+        r = add_own_list(m, fixed->own_dirs, OWN_DIR);
+        if (r == 0)
+            r = add_own_list(m, fixed->read_only, OWN_READ_ONLY);
+        if (r == 0)
+            r = add_own_list(m, fixed->names, OWN_NAME);
+    }
     if (r == 0)
         r = add_hidden_paths(m, fixed->hidden);
     if (r == 0)
@@ -569,7 +544,11 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
         *ret = m.out;
         m.out = (struct sp_survey){0};
     }
-    making_done(&m);
+    for (size_t i = 0; i < m.view_count; i++)
+        sp_canonical_done(&m.views[i].at);
+    free(m.views);
+    sp_spots_done(&m.spots);
+    sp_survey_done(&m.out);
     return err;
 }
 
@@ -587,11 +566,6 @@ static bool same_pin(const struct sp_pin *a, const struct sp_pin *b)
            strcmp(a->path, b->path) == 0;
 }
 
-static bool same_alias(const struct sp_alias *a, const struct sp_alias *b)
-{
-    return strcmp(a->path, b->path) == 0 && strcmp(a->target, b->target) == 0;
-}
-
 bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b)
 {
     if (a->is_open != b->is_open || a->is_full_read != b->is_full_read || a->count != b->count ||
@@ -604,7 +578,8 @@ bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b)
         if (!same_pin(&a->pins[i], &b->pins[i]))
             return false;
     for (size_t i = 0; i < a->alias_count; i++)
-        if (!same_alias(&a->aliases[i], &b->aliases[i]))
+        if (strcmp(a->aliases[i].path, b->aliases[i].path) != 0 ||
+            strcmp(a->aliases[i].target, b->aliases[i].target) != 0)
             return false;
     return true;
 }

@@ -82,14 +82,6 @@ static bool pop(struct walk *k)
 
 /* ---- one name ---- */
 
-static bool is_wanted(const struct walk *k, const char *below)
-{
-    for (size_t i = 0; i < k->w->glob_count; i++)
-        if (sp_glob_matches_below(&k->w->globs[i], below))
-            return true;
-    return false;
-}
-
 static int visit_match(struct walk *k, int dir, const char *name, struct sp_err *e)
 {
     struct sp_identity who;
@@ -130,8 +122,9 @@ static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_err 
         return sp_budget_refuse(e);
     if (n < 0 || n >= (int)sizeof below)
         return cannot_walk(k, "", ENAMETOOLONG, e);
-    if (is_wanted(k, below))
-        return visit_match(k, dir, d->d_name, e);
+    for (size_t i = 0; i < k->w->glob_count; i++)
+        if (sp_glob_matches_below(&k->w->globs[i], below))
+            return visit_match(k, dir, d->d_name, e);
     if (k->now.depth + 1 >= k->max_depth)
         return 0;
     const int r = is_directory(k, dir, d, e);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "sandbox/survey_priv.h"
 
@@ -18,15 +19,8 @@ int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_
 {
     struct sp_survey *s = &m->out;
 
-    if (s->mark_count == s->mark_cap) {
-        const size_t cap = s->mark_cap == 0 ? 16 : s->mark_cap * 2;
-        struct sp_mark *marks = realloc(s->marks, cap * sizeof *marks);
-
-        if (marks == NULL)
-            return sp_making_no_memory(m);
-        s->marks = marks;
-        s->mark_cap = cap;
-    }
+    if (!sp_array_reserve(&s->marks, s->mark_count, &s->mark_cap, sizeof *s->marks))
+        return sp_making_no_memory(m);
     struct sp_mark mark = {.follows = follows, .is_missing = who == NULL};
     if (who != NULL) {
         mark.is_exact = is_exact;
@@ -59,17 +53,6 @@ int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_ca
     return r < 0 ? r : sp_making_mark(m, path, true, false, who);
 }
 
-static bool same_inode(const struct sp_mark *a, const struct sp_mark *b)
-{
-    return a->is_missing == b->is_missing && a->mode == b->mode && a->dev == b->dev &&
-           a->ino == b->ino && sp_same_time(a->born, b->born);
-}
-
-static bool same_text(const struct sp_mark *a, const struct sp_mark *b)
-{
-    return a->size == b->size && sp_same_time(a->changed, b->changed);
-}
-
 static int by_place(const void *a, const void *b)
 {
     const struct sp_mark *x = a;
@@ -82,7 +65,11 @@ static int by_place(const void *a, const void *b)
 /* Merges b into a, which has the same path. false: they saw different inodes or contents. */
 static bool merge_marks(struct sp_mark *a, const struct sp_mark *b)
 {
-    const bool is_same = same_inode(a, b) && (!a->is_exact || !b->is_exact || same_text(a, b));
+    const bool is_same_inode = a->is_missing == b->is_missing && a->mode == b->mode &&
+                               a->dev == b->dev && a->ino == b->ino &&
+                               sp_same_time(a->born, b->born);
+    const bool is_same_text = a->size == b->size && sp_same_time(a->changed, b->changed);
+    const bool is_same = is_same_inode && (!a->is_exact || !b->is_exact || is_same_text);
 
     if (!a->is_exact && b->is_exact) {
         a->is_exact = true;
@@ -146,15 +133,8 @@ static int add_pin(struct sp_making *m, const char *path, size_t n)
 {
     struct sp_survey *s = &m->out;
 
-    if (s->pin_count == s->pin_cap) {
-        const size_t cap = s->pin_cap == 0 ? 16 : s->pin_cap * 2;
-        struct sp_pin *pins = realloc(s->pins, cap * sizeof *pins);
-
-        if (pins == NULL)
-            return sp_making_no_memory(m);
-        s->pins = pins;
-        s->pin_cap = cap;
-    }
+    if (!sp_array_reserve(&s->pins, s->pin_count, &s->pin_cap, sizeof *s->pins))
+        return sp_making_no_memory(m);
     char *copy = strndup(path, n);
     if (copy == NULL)
         return sp_making_no_memory(m);

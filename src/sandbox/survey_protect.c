@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/str.h"
 #include "sandbox/survey_priv.h"
@@ -218,12 +219,6 @@ static int grant_names_below(struct protecting *p, const struct sp_located_entry
     return 0;
 }
 
-static bool is_writable_dir(const struct sp_located_entry *v)
-{
-    return v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
-           S_ISDIR(v->at.who.mode);
-}
-
 static int find_grants(struct protecting *p)
 {
     struct sp_making *m = p->m;
@@ -240,9 +235,13 @@ static int find_grants(struct protecting *p)
             return sp_making_no_memory(m);
     }
     r = sp_spots_settle(&p->granted, NULL, m->e);
-    for (size_t i = 0; r == 0 && i < m->view_count; i++)
-        if (is_writable_dir(&m->views[i]))
-            r = grant_names_below(p, &m->views[i]);
+    for (size_t i = 0; r == 0 && i < m->view_count; i++) {
+        const struct sp_located_entry *v = &m->views[i];
+
+        if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
+            S_ISDIR(v->at.who.mode))
+            r = grant_names_below(p, v);
+    }
     return r < 0 ? r : sp_spots_settle(&p->granted, NULL, m->e);
 }
 
@@ -251,15 +250,8 @@ static int find_grants(struct protecting *p)
 static int remember_repository(struct protecting *p, const char *root,
                                const struct sp_identity *dot_git, size_t entry)
 {
-    if (p->count == p->cap) {
-        const size_t cap = p->cap == 0 ? 4 : p->cap * 2;
-        struct repository *all = realloc(p->repositories, cap * sizeof *all);
-
-        if (all == NULL)
-            return sp_making_no_memory(p->m);
-        p->repositories = all;
-        p->cap = cap;
-    }
+    if (!sp_array_reserve(&p->repositories, p->count, &p->cap, sizeof *p->repositories))
+        return sp_making_no_memory(p->m);
     char *copy = strdup(root);
     if (copy == NULL)
         return sp_making_no_memory(p->m);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "sandbox/resolve.h"
 
@@ -21,20 +22,12 @@ static bool add_root(struct sp_writable *w, const char *path)
 {
     char *copy = strdup(path);
 
-    if (w->count == w->cap) {
-        const size_t cap = w->cap == 0 ? 8 : w->cap * 2;
-        char **roots = realloc(w->roots, cap * sizeof *roots);
-
-        if (roots == NULL) {
-            free(copy);
-            return false;
-        }
-        w->roots = roots;
-        w->cap = cap;
+    if (copy == NULL || !sp_array_reserve(&w->roots, w->count, &w->cap, sizeof *w->roots)) {
+        free(copy);
+        return false;
     }
-    if (copy != NULL)
-        w->roots[w->count++] = copy;
-    return copy != NULL;
+    w->roots[w->count++] = copy;
+    return true;
 }
 
 /* Adds the path as named and as resolved. For a missing path that is its first missing component:

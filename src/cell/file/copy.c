@@ -217,17 +217,12 @@ static int copy_entry(struct tree *t, const char *name)
 
 static int copy_entries(struct tree *t)
 {
-    const int fd = openat(t->from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *names = fd < 0 ? NULL : fdopendir(fd);
+    DIR *names = sp_file_read_dir(t->from, ".");
     const struct dirent *d;
     int r = 0;
 
-    if (names == NULL) {
-        r = -errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return r;
-    }
+    if (names == NULL)
+        return -errno;
     while (r == 0 && t->answer->refusal == SP_FILE_NOT_REFUSED &&
            (errno = 0, d = readdir(names)) != NULL)
         r = sp_is_dots(d->d_name) ? 0 : copy_entry(t, d->d_name);

@@ -190,17 +190,12 @@ static int remove_one(int dir, const char *name)
 /* Removes the entries of t->dir. 1: it is empty; 0: t->dir is now a subdirectory to be emptied. */
 static int empty_level(struct tree *t)
 {
-    const int copy = openat(t->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *names = copy < 0 ? NULL : fdopendir(copy);
+    DIR *names = sp_file_read_dir(t->dir, ".");
     const struct dirent *d;
     int r = 1;
 
-    if (names == NULL) {
-        r = -errno;
-        if (copy >= 0)
-            (void)close(copy);
-        return r;
-    }
+    if (names == NULL)
+        return -errno;
     while (r == 1 && (errno = 0, d = readdir(names)) != NULL) {
         if (sp_is_dots(d->d_name))
             continue;

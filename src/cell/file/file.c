@@ -125,6 +125,16 @@ int sp_file_close(int fd)
     return close(fd) < 0 && errno != EINTR ? -errno : 0;
 }
 
+DIR *sp_file_read_dir(int dir, const char *path)
+{
+    auto_close int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *names = fd < 0 ? NULL : fdopendir(fd);
+
+    if (names != NULL)
+        (void)TAKE_FD(fd); /* closedir closes it */
+    return names;
+}
+
 bool sp_file_is_placeholder(int dir, const char *path, const char *name)
 {
     const struct dirent *d;
@@ -136,13 +146,9 @@ bool sp_file_is_placeholder(int dir, const char *path, const char *name)
     /* 0500 on the host; 0555 is the empty directory that a sandbox mounts over it. */
     if ((st.st_mode & 07777) != 0500 && (st.st_mode & 07777) != 0555)
         return false;
-    const int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *names = fd < 0 ? NULL : fdopendir(fd);
-    if (names == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
+    DIR *names = sp_file_read_dir(dir, path);
+    if (names == NULL)
         return false;
-    }
     while ((d = readdir(names)) != NULL && sp_is_dots(d->d_name))
         continue;
     (void)closedir(names);

@@ -6,6 +6,7 @@
 #ifndef SP_CELL_FILE_FILE_PRIV_H
 #define SP_CELL_FILE_FILE_PRIV_H
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include "cell/file/file.h"
@@ -30,6 +31,9 @@ int sp_file_open_to_write(const char *path, int flags, mode_t mode);
 
 /* A directory to be listed, below `dir`, without a symlink on the way ("": dir itself). */
 int sp_file_open_dir(int dir, const char *path);
+
+/* For readdir(); the last component must not be a symlink. NULL: errno. */
+DIR *sp_file_read_dir(int dir, const char *path);
 
 /* close() reports delayed write errors: NFS, quotas. */
 int sp_file_close(int fd);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/uri.h"
@@ -290,15 +291,8 @@ static int by_bytes(const void *a, const void *b)
 
 static int add_name(struct names *n, const struct dirent *d)
 {
-    if (n->count == n->cap) {
-        const size_t cap = n->cap == 0 ? 64 : n->cap * 2;
-        struct name *items = realloc(n->items, cap * sizeof *items);
-
-        if (items == NULL)
-            return -ENOMEM;
-        n->items = items;
-        n->cap = cap;
-    }
+    if (!sp_array_reserve(&n->items, n->count, &n->cap, sizeof *n->items))
+        return -ENOMEM;
     n->items[n->count++] = (struct name){(const char *)(uintptr_t)n->text.len, d->d_type};
     return sp_buf_add(&n->text, d->d_name, strlen(d->d_name) + 1) ? 0 : -ENOMEM;
 }
