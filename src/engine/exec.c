@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec_command: from the ask to the answer, stage by stage (unified-exec.md 4.3). A stage does what
- * it can and says whether another one has begun; it is looked at again when something changes.
+ * exec_command, from the arguments to the answer.
+ *
+ * Each stage is a function that does what it can and returns true when the next stage can run at
+ * once. false: the call waits, and sp_exec_step runs the same stage again after a change.
  */
 #include <errno.h>
 #include <signal.h>
@@ -10,13 +12,6 @@
 
 #include "base/auto.h"
 #include "engine/exec_priv.h"
-
-static struct sp_exec *exec_of(struct sp_call *c)
-{
-    return SP_CONTAINER(c, struct sp_exec, call);
-}
-
-/* ---- where it runs ---- */
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_err *e)
@@ -39,6 +34,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
 
 static bool check(struct sp_exec *x)
 {
+    const char *misuse;
     struct sp_err e;
 
     if (x->call.m->call_count > SP_CALLS_MAX) {
@@ -48,8 +44,9 @@ static bool check(struct sp_exec *x)
     }
     if (!sp_exec_check_ask(x))
         return false;
-    if (sp_until_misuse(&x->call) != NULL) {
-        sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, "%s", sp_until_misuse(&x->call));
+    misuse = sp_until_misuse(&x->call);
+    if (misuse != NULL) {
+        sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, "%s", misuse);
         return false;
     }
     x->stage = SP_EXEC_FACTS;
@@ -66,33 +63,19 @@ static bool await_facts(struct sp_exec *x)
     return true;
 }
 
-/* ---- may it run? ---- */
+/* ---- approval ---- */
 
-/* The answer is there. */
-static void on_told(struct sp_run_plan *p)
+static void on_decided(struct sp_run_plan *p)
 {
     sp_call_changed(&SP_CONTAINER(p, struct sp_exec, plan)->call);
-}
-
-/* What programs are looked up with, and what code they load. Elsewhere that cannot be known. */
-static bool make_environ(struct sp_exec *x, struct sp_str *ret)
-{
-    struct sp_exec_environ env;
-    uint32_t count;
-
-    if (x->facts.is_remote || x->patch.is_one)
-        return true;
-    if (!sp_exec_make_environ(x, &env))
-        return false;
-    if (sp_environ_make(&env.ask, &x->environ, &count, NULL) < 0)
-        return true; /* the start will say why */
-    *ret = (struct sp_str){x->environ.data, x->environ.len};
-    return true;
 }
 
 static bool begin_plan(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
+    const bool is_patch = x->patch.is_one;
+    struct sp_environ_ask env;
+    uint32_t count;
     struct sp_run_plan_ask ask = {
         .call_id = x->ask.call_id,
         .turn_id = x->ask.turn_id,
@@ -101,40 +84,38 @@ static bool begin_plan(struct sp_exec *x)
         .command = x->ask.argc == 0 ? x->ask.cmd : (struct sp_str){0},
         .cwd = x->cwd,
         .is_tty = x->ask.is_tty,
-        /* What a patch changes is known, and judged by that: it gets what was granted before, and
-         * nobody would be asked for more. */
-        .permissions = x->patch.is_one ? SP_PERMISSIONS_DEFAULT : x->ask.permissions,
-        .additional = x->patch.is_one ? NULL : x->ask.additional,
+        /* The changes of a patch are known and judged, so more permissions than those already
+         * granted are never requested for it. */
+        .permissions = is_patch ? SP_PERMISSIONS_DEFAULT : x->ask.permissions,
+        .additional = is_patch ? NULL : x->ask.additional,
         .justification = x->ask.justification,
         .prefix = {x->ask.prefix_rule, x->ask.prefix_rule_count},
         .policy = sp_environment_policy(x->environment),
         .policy_name = x->environment->policy_name,
         .policy_cwd = x->environment_cwd,
         .shell = x->shell.path,
-        .changes = x->patch.is_one ? &x->patch.changes : NULL,
+        .changes = is_patch ? &x->patch.changes : NULL,
         .nobody_answers = x->ask.nobody_answers,
     };
 
-    if (!sp_exec_say_env(x, &ask) || !make_environ(x, &ask.environ))
+    if (!sp_exec_say_env(x, &ask))
         return sp_exec_refuse_without_memory(x);
-    sp_run_plan_begin(&x->plan, m->approvals, &ask, on_told);
+    /* PATH and LD_PRELOAD decide which program a word names; a remote host's are unknown. */
+    if (!x->facts.is_remote && !is_patch) {
+        if (!sp_exec_make_env(x, &env))
+            return sp_exec_refuse_without_memory(x);
+        if (sp_environ_make(&env, &x->environ, &count, NULL) >= 0) /* else the start reports it */
+            ask.environ = sp_buf_str(&x->environ);
+    }
+    sp_run_plan_begin(&x->plan, m->approvals, &ask, on_decided);
     x->stage = SP_EXEC_ASKING;
-    return true;
-}
-
-static bool intercept(struct sp_exec *x)
-{
-    const struct sp_manager *m = x->call.m;
-    auto_buf struct sp_buf out = {0};
-
-    if (m->ops.intercept == NULL || !m->ops.intercept(m->user, &x->ask, &out))
-        return false;
-    sp_call_answer_hook(&x->call, (struct sp_str){out.len == 0 ? "" : out.data, out.len}, 0, NULL);
     return true;
 }
 
 static bool prepare(struct sp_exec *x)
 {
+    const struct sp_manager *m = x->call.m;
+    auto_buf struct sp_buf out = {0};
     struct sp_err e = {0};
 
     if (!sp_exec_check_facts(x) || !sp_exec_resolve(x))
@@ -143,8 +124,10 @@ static bool prepare(struct sp_exec *x)
         sp_call_fail_create(&x->call, &e, 0);
         return false;
     }
-    if (intercept(x))
+    if (m->ops.intercept != NULL && m->ops.intercept(m->user, &x->ask, &out)) {
+        sp_call_answer_hook(&x->call, sp_buf_str(&out), 0, NULL);
         return false;
+    }
     if (!sp_exec_find_patch(x))
         return false;
     if (x->patch.is_one) {
@@ -156,12 +139,11 @@ static bool prepare(struct sp_exec *x)
 
 static bool await_changes(struct sp_exec *x)
 {
-    if (!sp_exec_has_changes(x))
-        return false;
-    return begin_plan(x);
+    return sp_exec_has_changes(x) && begin_plan(x);
 }
 
-/* The attempt that was. If nothing of it was told yet, nothing ever is; else its end is. */
+/* Ends an attempt: if its begin event was sent, its end event follows; otherwise no event ever is.
+ */
 static void end_attempt(struct sp_process *p)
 {
     if (p->has_begun)
@@ -212,26 +194,17 @@ static void reject(struct sp_exec *x)
 
     x->plan.reason = (struct sp_buf){0};
     if (x->call.process != NULL)
-        end_attempt(x->call.process); /* its output is part of the answer */
+        end_attempt(x->call.process); /* the answer quotes its output */
     sp_call_fault(&x->call, SP_FAULT_REJECTED, "Failed to create unified exec process: %.*s",
                   (int)reason.len, reason.len == 0 ? "" : reason.data);
     if (is_abort)
         sp_manager_interrupt(m);
 }
 
-/* An attempt that was told has its id still: the next one has another. */
-static bool reserve_again(struct sp_exec *x)
+static bool await_decision(struct sp_exec *x)
 {
     struct sp_err e = {0};
 
-    if (x->call.reserved_id != 0 || sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) == 0)
-        return true;
-    sp_call_fail_create(&x->call, &e, 0);
-    return false;
-}
-
-static bool await_decision(struct sp_exec *x)
-{
     switch (x->plan.state) {
     case SP_RUN_PLAN_ASKING:
         return false;
@@ -239,8 +212,12 @@ static bool await_decision(struct sp_exec *x)
         discard_process(x);
         if (x->plan.is_retry)
             tell_notice(x, SP_RUN_PLAN_RETRY_NOTICE);
-        if (!reserve_again(x))
+        /* A first attempt whose begin event was sent keeps its id: the retry needs another. */
+        if (x->call.reserved_id == 0 &&
+            sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
+            sp_call_fail_create(&x->call, &e, 0);
             return false;
+        }
         x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
         return !x->patch.is_one || sp_exec_apply_patch(x);
     case SP_RUN_PLAN_FAILED:
@@ -287,8 +264,9 @@ static bool await_start(struct sp_exec *x)
     return true;
 }
 
-/* It counts as started: it is told, and kept before anybody waits for it. */
-static void go_on(struct sp_exec *x)
+/* The process counts as started: sends the begin event and stores the process, so that it has an
+ * entry before another call can name its id. */
+static void mark_started(struct sp_exec *x)
 {
     struct sp_call *c = &x->call;
     struct sp_process *p = c->process;
@@ -308,7 +286,7 @@ static void go_on(struct sp_exec *x)
     c->reserved_id = 0;
 }
 
-/* Of the signals one alone is a sandbox's, whatever was printed before (approvals.md 10.2). */
+/* SIGSYS is the only signal that a sandbox sends, so other signals are no denial. */
 static bool can_be_denied(const struct sp_process *p)
 {
     return p->is_code_known && p->exit.code > 0 && !sp_process_has_failed(p) &&
@@ -325,7 +303,7 @@ static bool watch_early(struct sp_exec *x)
     }
     if (sp_process_has_exited(p) || x->call.is_due || p->held.len >= SP_HELD_MAX ||
         sp_loop_now(x->call.m->loop) >= x->early_ms) {
-        go_on(x);
+        mark_started(x);
         return true;
     }
     sp_call_wake_at(&x->call, x->early_ms);
@@ -344,15 +322,15 @@ static enum denial judge_denial(const struct sp_process *p)
         return NOT_DENIED;
     if (sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), SP_STR("")))
         return DENIED;
-    (void)sp_headtail_add_raw(&p->pending, &text); /* no memory: then by what is known besides */
+    (void)sp_headtail_add_raw(&p->pending, &text); /* out of memory: judge without the output */
     return sp_denied_judge(p->sandbox, &p->exit, SP_STR(""),
                            (struct sp_str){text.len == 0 ? "" : text.data, text.len})
                ? DENIED_BY_GUESS
                : NOT_DENIED;
 }
 
-/* Whether the attempt was denied something, and a person is asked for another. What was typed into
- * it is gone: such a command is not repeated. */
+/* Whether the sandbox denied the attempt something and the plan asks for a retry. A command that
+ * read typed input is not repeated: the input is gone. */
 static bool is_asked_again(struct sp_exec *x)
 {
     struct sp_process *p = x->call.process;
@@ -361,7 +339,7 @@ static bool is_asked_again(struct sp_exec *x)
 
     if (denial == NOT_DENIED || !sp_exec_ask_again(x, denial == DENIED_BY_GUESS, p->exit.code))
         return false;
-    x->call.is_collecting = false; /* its time does not count for the next one */
+    x->call.is_collecting = false; /* the retry has a wait of its own */
     x->call.shows_attempt = true;
     x->stage = SP_EXEC_ASKING;
     return true;
@@ -380,7 +358,7 @@ static bool await_stragglers(struct sp_exec *x)
         return true;
     if (judge_denial(p) != NOT_DENIED)
         p->is_hidden = x->call.m->options.hides_denied_start;
-    go_on(x);
+    mark_started(x);
     return true;
 }
 
@@ -400,7 +378,8 @@ static bool collect(struct sp_exec *x)
     }
     if (sp_process_has_exited(p) && is_asked_again(x))
         return true;
-    /* One that lost its entry while this waited is being ended: never an unknown id. */
+    /* A process without an entry is being terminated: report it as exited, since its id is not
+     * valid any more. */
     const bool is_alive = !sp_process_has_exited(p) && p->is_stored;
     if (!sp_call_answer(c, is_alive ? SP_ANSWER_RUNNING : SP_ANSWER_EXITED))
         sp_call_fault(c, SP_FAULT_FAILED,
@@ -408,7 +387,7 @@ static bool collect(struct sp_exec *x)
     return false;
 }
 
-/* ---- the whole ---- */
+/* ---- the call ---- */
 
 static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
     [SP_EXEC_CHECKING] = check,          [SP_EXEC_FACTS] = await_facts,
@@ -421,22 +400,22 @@ static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
 
 void sp_exec_step(struct sp_call *c)
 {
-    struct sp_exec *x = exec_of(c);
+    struct sp_exec *x = SP_CONTAINER(c, struct sp_exec, call);
 
     if (c->is_cancelled && !c->is_answered) {
         if (x->stage == SP_EXEC_ASKING && c->process != NULL)
-            end_attempt(c->process); /* its output is part of the answer */
+            end_attempt(c->process); /* the answer quotes its output */
         else if (x->stage != SP_EXEC_COLLECTING)
-            discard_process(x); /* a stored one is left alone */
+            discard_process(x); /* a stored process lives on */
         sp_call_abort(c);
     }
     while (!c->is_answered && stages[x->stage](x))
         ;
 }
 
-static void release(struct sp_call *c)
+static void release_exec(struct sp_call *c)
 {
-    struct sp_exec *x = exec_of(c);
+    struct sp_exec *x = SP_CONTAINER(c, struct sp_exec, call);
 
     sp_backend_forget_facts(&x->facts_wait);
     sp_snapshots_forget(&x->snapshot_wait);
@@ -469,15 +448,6 @@ static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
            sp_keep_vars(k, ask->env, &x->ask.env);
 }
 
-static bool copy_until(struct sp_exec *x, const struct sp_exec_ask *ask, struct sp_err *e)
-{
-    const int r = sp_until_copy(&x->call, ask->until, ask->until_count, e);
-
-    x->ask.until = x->call.until == NULL ? NULL : x->call.until->items;
-    x->ask.until_count = x->call.until == NULL ? 0 : x->call.until->count;
-    return r == 0;
-}
-
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
@@ -486,7 +456,8 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     if (r < 0)
         return r;
     struct sp_exec *x = calloc(1, sizeof *x);
-    if (x == NULL || !copy_ask(x, ask) || !copy_until(x, ask, e)) {
+    if (x == NULL || !copy_ask(x, ask) ||
+        sp_until_copy(&x->call, ask->until, ask->until_count, e) < 0) {
         if (x != NULL) {
             sp_until_done(&x->call);
             sp_keep_done(&x->call.keep);
@@ -495,9 +466,11 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
         free(x);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
     }
+    x->ask.until = x->call.until == NULL ? NULL : x->call.until->items;
+    x->ask.until_count = x->call.until == NULL ? 0 : x->call.until->count;
     x->call.is_exec = true;
     x->call.step = sp_exec_step;
-    x->call.release = release;
+    x->call.release = release_exec;
     x->call.has_max_tokens = ask->has_max_tokens;
     x->call.max_tokens = ask->max_tokens;
     x->yield_ms = sp_yield_ms(ask->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, ask->yield, 0);

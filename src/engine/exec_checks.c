@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What exec_command demands before anything runs (unified-exec.md 3.4, 9.3, 9.4). The order of the
- * checks is part of the promise.
+ * exec_checks: what exec_command demands before anything runs. Clients see which check fails first,
+ * so the order of the checks must not change.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,15 +18,7 @@ static bool fail_create(struct sp_exec *x, const struct sp_err *why)
     return false;
 }
 
-static bool fail_without_memory(struct sp_exec *x)
-{
-    struct sp_err e;
-
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
-    return fail_create(x, &e);
-}
-
-/* ---- before the environment is asked ---- */
+/* ---- before the backend is asked for its facts ---- */
 
 bool sp_exec_check_ask(struct sp_exec *x)
 {
@@ -46,37 +38,9 @@ bool sp_exec_check_ask(struct sp_exec *x)
     return true;
 }
 
-/* ---- after ---- */
+/* ---- with the facts ---- */
 
-static bool check_shell(struct sp_exec *x)
-{
-    if (!x->facts.is_remote || x->ask.shell.p == NULL || x->ask.argc != 0)
-        return true;
-    if (x->facts.shell_type == SP_SHELL_UNKNOWN)
-        return REFUSE(x, "environment `%s` does not report a shell", x->environment->id);
-    if (sp_shell_type_of(x->ask.shell) != x->facts.shell_type)
-        return REFUSE(x, "environment `%s` only supports `%s`", x->environment->id,
-                      x->facts.shell_name != NULL ? x->facts.shell_name
-                                                  : sp_shell_type_name(x->facts.shell_type));
-    return true;
-}
-
-static bool check_login(struct sp_exec *x)
-{
-    const bool is_allowed = !x->call.m->options.refuses_login_shell;
-    struct sp_err e = {0};
-
-    if (sp_shell_login(x->ask.has_login, x->ask.login, is_allowed, &x->is_login, &e) < 0)
-        return REFUSE(x, "%s", e.msg);
-    return true;
-}
-
-static const struct sp_approval_policy *policy_of(const struct sp_exec *x)
-{
-    return sp_approvals_policy(x->call.m->approvals);
-}
-
-/* Whether what it asks for besides was granted before (approvals.md 9.3). */
+/* Whether the additional permissions were granted by an earlier request. */
 static bool is_granted(const struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
@@ -86,27 +50,37 @@ static bool is_granted(const struct sp_exec *x)
                                   x->ask.additional, sp_environment_policy(x->environment));
 }
 
-/* A text with the policy's name in it. */
+/* Refuses with the name of the approval policy between `before` and `after`. */
 static bool refuse_by_policy(struct sp_exec *x, const char *before, const char *after,
                              bool ends_with_name)
 {
     auto_buf struct sp_buf name = {0};
 
-    if (!sp_approval_add_name(&name, policy_of(x)) || !sp_buf_add(&name, "", 1))
-        return fail_without_memory(x);
+    if (!sp_approval_add_name(&name, sp_approvals_policy(x->call.m->approvals)) ||
+        !sp_buf_add(&name, "", 1))
+        return sp_exec_refuse_without_memory(x);
     return REFUSE(x, "%s%s%s%s", before, name.data, after, ends_with_name ? name.data : "");
 }
 
-/* Whether a question about more than the sandbox allows can be asked at all (approvals.md 2). */
-static bool can_escalate(const struct sp_approval_policy *p)
+static bool check_additional(struct sp_exec *x)
 {
-    return p->kind != SP_APPROVAL_NEVER && (p->kind != SP_APPROVAL_GRANULAR || p->sandbox_approval);
-}
-
-static bool check_grant(struct sp_exec *x)
-{
+    const struct sp_manager *m = x->call.m;
+    const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
     struct sp_err e = {0};
 
+    if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
+        return REFUSE(x, "additional permissions are disabled; enable "
+                         "`features.exec_permission_approvals` before using "
+                         "`with_additional_permissions`");
+    if (!is_asked)
+        return x->ask.additional == NULL ||
+               REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
+                         "`with_additional_permissions`");
+    if (sp_approvals_policy(m->approvals)->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
+        return refuse_by_policy(x, "approval policy is ",
+                                "; reject command — you cannot request additional permissions "
+                                "unless the approval policy is OnRequest",
+                                false);
     if (x->ask.additional == NULL)
         return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
                          "`file_system` when using `with_additional_permissions`");
@@ -118,33 +92,15 @@ static bool check_grant(struct sp_exec *x)
     return true;
 }
 
-static bool check_additional(struct sp_exec *x)
-{
-    const struct sp_manager *m = x->call.m;
-    const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
-
-    if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
-        return REFUSE(x, "additional permissions are disabled; enable "
-                         "`features.exec_permission_approvals` before using "
-                         "`with_additional_permissions`");
-    if (!is_asked)
-        return x->ask.additional == NULL ||
-               REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
-                         "`with_additional_permissions`");
-    if (policy_of(x)->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
-        return refuse_by_policy(x, "approval policy is ",
-                                "; reject command — you cannot request additional permissions "
-                                "unless the approval policy is OnRequest",
-                                false);
-    return check_grant(x);
-}
-
 static bool check_permissions(struct sp_exec *x)
 {
-    if (x->ask.additional != NULL) /* if it cannot be, that is said in its turn */
+    const struct sp_approval_policy *p = sp_approvals_policy(x->call.m->approvals);
+    const bool can_escalate =
+        p->kind != SP_APPROVAL_NEVER && (p->kind != SP_APPROVAL_GRANULAR || p->sandbox_approval);
+
+    if (x->ask.additional != NULL) /* check_additional reports a failure, in its turn */
         (void)sp_grant_normalise(&x->grant, NULL);
-    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate(policy_of(x)) &&
-        !is_granted(x))
+    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate && !is_granted(x))
         return refuse_by_policy(x, "approval policy is ",
                                 "; reject command — you cannot ask for escalated permissions if "
                                 "the approval policy is ",
@@ -154,25 +110,30 @@ static bool check_permissions(struct sp_exec *x)
 
 bool sp_exec_check_facts(struct sp_exec *x)
 {
+    const bool allows_login = !x->call.m->options.refuses_login_shell;
+    struct sp_err e = {0};
+
     if (x->unreachable.code != SP_E_NONE)
         return fail_create(x, &x->unreachable);
-    return check_shell(x) && check_login(x) && check_permissions(x);
+    if (x->facts.is_remote && x->ask.shell.p != NULL && x->ask.argc == 0) {
+        if (x->facts.shell_type == SP_SHELL_UNKNOWN)
+            return REFUSE(x, "environment `%s` does not report a shell", x->environment->id);
+        if (sp_shell_type_of(x->ask.shell) != x->facts.shell_type)
+            return REFUSE(x, "environment `%s` only supports `%s`", x->environment->id,
+                          x->facts.shell_name != NULL ? x->facts.shell_name
+                                                      : sp_shell_type_name(x->facts.shell_type));
+    }
+    if (sp_shell_login(x->ask.has_login, x->ask.login, allows_login, &x->is_login, &e) < 0)
+        return REFUSE(x, "%s", e.msg);
+    return check_permissions(x);
 }
 
-/* ---- what runs, and where ---- */
-
-static const char *own_path(const struct sp_manager *m)
-{
-    for (char *const *v = m->environ.own; v != NULL && *v != NULL; v++)
-        if (strncmp(*v, "PATH=", 5) == 0)
-            return *v + 5;
-    return NULL;
-}
+/* ---- shell, argv and working directory ---- */
 
 static int find_shell(struct sp_exec *x, struct sp_err *e)
 {
     const struct sp_manager *m = x->call.m;
-    const struct sp_shell_places places = {.account_shell = m->account_shell, .path = own_path(m)};
+    struct sp_shell_places places = {.account_shell = m->account_shell};
 
     if (x->facts.is_remote) {
         const bool has_one = x->facts.shell_type != SP_SHELL_UNKNOWN && x->facts.shell_path != NULL;
@@ -183,6 +144,9 @@ static int find_shell(struct sp_exec *x, struct sp_err *e)
         x->shell = (struct sp_shell){has_one ? x->facts.shell_type : SP_SHELL_SH, path};
         return 0;
     }
+    for (char *const *v = m->environ.own; v != NULL && *v != NULL && places.path == NULL; v++)
+        if (strncmp(*v, "PATH=", 5) == 0)
+            places.path = *v + 5;
     return x->ask.shell.p != NULL ? sp_shell_of_name(&places, x->ask.shell, &x->shell, e)
                                   : sp_shell_of_user(&places, &x->shell, e);
 }
@@ -204,12 +168,12 @@ static bool resolve_argv(struct sp_exec *x)
     if (find_shell(x, &e) < 0 || sp_shell_argv(&x->shell, x->is_login, x->ask.cmd, &argv, &e) < 0)
         return fail_create(x, &e);
     if (!sp_keep_strs(&x->call.keep, argv.items, argv.count, &x->argv))
-        return fail_without_memory(x);
+        return sp_exec_refuse_without_memory(x);
     x->argc = argv.count;
     return true;
 }
 
-/* There the conventions may be others: an absolute path of any kind is passed on as it is. */
+/* The remote host may be no Unix: an absolute path in another style is passed on unchanged. */
 static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
 {
     const struct sp_str dir = x->ask.workdir;
@@ -246,7 +210,7 @@ static bool resolve_cwd(struct sp_exec *x)
     if (r < 0 || (cwd == NULL && e.code != SP_E_NONE))
         return fail_create(x, &e);
     if (cwd == NULL || !sp_keep_str(&x->call.keep, sp_str_of(cwd), &x->cwd))
-        return fail_without_memory(x);
+        return sp_exec_refuse_without_memory(x);
     return true;
 }
 

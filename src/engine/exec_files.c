@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A patch in an environment whose files are behind a server: they are read, compared and written
- * with the file methods there, under the sandbox that a command would have.
+ * exec_files: a patch in an environment whose files are behind a server. The file methods of the
+ * protocol read, compare and write them, under the sandbox that a command would have.
  *
- * Reading: each path is looked at, and read if the patch needs its text; then the patch is held
- * against what was read. Writing: what was read is read again, and compared, before anything is
- * written. The protocol cannot rename, so a file is replaced in place, not in one step.
+ * Verification: each path is inspected, and read if the patch needs its text; then the patch is
+ * compared with the texts. Application: all texts are read and compared again before the first
+ * write. The protocol has no rename, so files are replaced in place and a patch is not atomic.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,27 +14,27 @@
 #include "base/auto.h"
 #include "engine/exec_priv.h"
 
-/* The patch is held against the files in our own loop, so less than on a disk of ours. */
+/* The comparison runs in our own loop, so the limits are lower than for local files. */
 #define MAX_FILE  (8U << 20)
 #define MAX_ALL   (32U << 20)
 #define MAX_STEPS (1ULL << 24)
 
-/* A path of the patch, and what is there. */
+/* A path of the patch and what is there. */
 struct item {
-    const char *path; /* of the changes */
+    const char *path; /* borrowed from patch.changes */
     bool wants_text, is_large;
     enum sp_patch_there there;
-    int err; /* of looking or reading; 0: none */
+    int err; /* errno of the inspection or of the read; 0: none */
     struct sp_buf text;
 };
 
-/* One operation of those that carry the patch out. */
+/* One file operation of the application. */
 struct step {
     enum sp_backend_file_op op;
-    bool is_check, is_last; /* it compares; it is the last of its change */
+    bool is_check, is_last; /* compares the text; is the last step of its change */
     uint32_t change;
     const char *path, *target;
-    char *dir; /* of MAKE_DIR: the path, owned */
+    char *dir; /* MAKE_DIR: the path; freed with the step */
     struct sp_str data;
     const char *what; /* "Failed to ..." */
 };
@@ -51,7 +51,7 @@ struct sp_exec_files {
 
     struct step *steps;
     uint32_t step_count, step_at;
-    uint32_t done; /* changes that were carried out */
+    uint32_t done; /* changes whose last step succeeded */
 };
 
 static void drop_items(struct sp_exec_files *f)
@@ -77,7 +77,7 @@ void sp_exec_files_free(struct sp_exec_files *f)
     free(f);
 }
 
-static struct sp_exec_files *begin(struct sp_exec *x, uint64_t within_ms)
+static struct sp_exec_files *new_files(struct sp_exec *x, uint64_t within_ms)
 {
     struct sp_exec_files *f = calloc(1, sizeof *f);
 
@@ -90,23 +90,6 @@ static struct sp_exec_files *begin(struct sp_exec *x, uint64_t within_ms)
     return f;
 }
 
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
-}
-
-static bool is_late(const struct sp_exec_files *f)
-{
-    return sp_loop_now(f->x->call.m->loop) > f->due_ms;
-}
-
-/* 0: f->ask.fn will be called. */
-static int ask(struct sp_exec_files *f, void (*fn)(struct sp_backend_file *), struct sp_err *e)
-{
-    f->ask.fn = fn;
-    return sp_backend_ask_file(f->x->environment->backend, &f->ask, e);
-}
-
 /* ---- reading ---- */
 
 static const struct item *find_item(const struct sp_exec_files *f, const char *path)
@@ -117,7 +100,7 @@ static const struct item *find_item(const struct sp_exec_files *f, const char *p
     return NULL;
 }
 
-static int look(void *user, const char *path, enum sp_patch_there *ret)
+static int inspect_item(void *user, const char *path, enum sp_patch_there *ret)
 {
     const struct item *i = find_item(user, path);
 
@@ -137,7 +120,7 @@ static int read_item(void *user, const char *path, uint64_t max, struct sp_buf *
         return i->there == SP_PATCH_THERE_DIR ? -EISDIR : -EINVAL;
     if (i->is_large || i->text.len > max)
         return -EFBIG;
-    return sp_buf_add_str(out, view(&i->text)) ? 0 : -ENOMEM;
+    return sp_buf_add_str(out, sp_buf_str(&i->text)) ? 0 : -ENOMEM;
 }
 
 static void end_reading(struct sp_exec_files *f, struct sp_str refusal)
@@ -157,7 +140,7 @@ static void compare_all(struct sp_exec_files *f)
     struct sp_exec_patch *p = &f->x->patch;
     const struct sp_patch_source source = {
         .user = f,
-        .stat = look,
+        .stat = inspect_item,
         .read = read_item,
         .max_file = MAX_FILE,
         .max_all = MAX_ALL,
@@ -171,10 +154,11 @@ static void compare_all(struct sp_exec_files *f)
                                   &source, &found, &why, &e);
 
     if (r < 0) {
-        end_reading(f, why.len > 0 ? view(&why) : sp_str_of(sp_error_text(&e, text, sizeof text)));
+        end_reading(f, why.len > 0 ? sp_buf_str(&why)
+                                   : sp_str_of(sp_error_text(&e, text, sizeof text)));
         return;
     }
-    drop_items(f); /* their paths are those of the list */
+    drop_items(f); /* before the changes that own their paths */
     sp_patch_changes_done(&p->changes);
     p->changes = found;
     end_reading(f, (struct sp_str){0});
@@ -188,7 +172,8 @@ static void on_read(struct sp_backend_file *ask)
     struct item *i = &f->items[f->item_at];
     char text[640];
 
-    if (ask->error.code != SP_E_NONE && ask->error.sys == 0) { /* not about this file */
+    if (ask->error.code != SP_E_NONE &&
+        ask->error.sys == 0) { /* the request failed, not the operation on this file */
         end_reading(f, sp_str_of(sp_error_text(&ask->error, text, sizeof text)));
         return;
     }
@@ -220,14 +205,15 @@ static void read_next(struct sp_exec_files *f)
         compare_all(f);
         return;
     }
+    f->ask.fn = on_read;
     f->ask.op = f->is_reading_text ? SP_BACKEND_READ : SP_BACKEND_STAT;
     f->ask.path = f->items[f->item_at].path;
     f->ask.policy = f->has_policy ? &f->policy : NULL;
-    if (is_late(f)) {
+    if (sp_loop_now(f->x->call.m->loop) > f->due_ms) {
         (void)snprintf(text, sizeof text, "the files could not be read within %d s",
                        SP_EXEC_VERIFY_MS / 1000);
         end_reading(f, sp_str_of(text));
-    } else if (ask(f, on_read, &e) < 0) {
+    } else if (sp_backend_ask_file(f->x->environment->backend, &f->ask, &e) < 0) {
         end_reading(f, sp_str_of(sp_error_text(&e, text, sizeof text)));
     }
 }
@@ -235,7 +221,7 @@ static void read_next(struct sp_exec_files *f)
 bool sp_exec_read_files(struct sp_exec *x, const struct sp_policy *policy)
 {
     const struct sp_patch_changes *c = &x->patch.changes;
-    struct sp_exec_files *f = begin(x, SP_EXEC_VERIFY_MS);
+    struct sp_exec_files *f = new_files(x, SP_EXEC_VERIFY_MS);
 
     if (f == NULL || (policy != NULL && !sp_policy_copy(policy, &f->policy)))
         return sp_exec_refuse_without_memory(x);
@@ -253,7 +239,7 @@ bool sp_exec_read_files(struct sp_exec *x, const struct sp_policy *policy)
     return !x->call.is_answered;
 }
 
-/* ---- what is to be done ---- */
+/* ---- the steps of the application ---- */
 
 static struct step *add_step(struct sp_exec_files *f, uint32_t change, enum sp_backend_file_op op,
                              const char *path, const char *what)
@@ -264,7 +250,7 @@ static struct step *add_step(struct sp_exec_files *f, uint32_t change, enum sp_b
     return s;
 }
 
-/* The directories above, if they are missing. false: no memory. */
+/* Creates missing parent directories. false: out of memory. */
 static bool add_parents(struct sp_exec_files *f, uint32_t change, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -290,7 +276,7 @@ static bool add_change(struct sp_exec_files *f, uint32_t i, bool is_confined)
     }
     if (is_new && !add_parents(f, i, to))
         return false;
-    /* A copy takes the mode along, but cannot refuse links: only where a sandbox holds. */
+    /* COPY keeps the file mode but follows symbolic links, so only a sandbox makes it safe. */
     if (c->full_target != NULL && is_confined)
         add_step(f, i, SP_BACKEND_COPY, c->full_path, "Failed to write file")->target = to;
     s = add_step(f, i, SP_BACKEND_WRITE, to, "Failed to write file");
@@ -318,10 +304,10 @@ static bool add_steps(struct sp_exec_files *f, bool is_confined)
     return ok;
 }
 
-/* ---- doing it ---- */
+/* ---- application ---- */
 
-/* The lines of the summary, without its first. */
-static bool add_done(struct sp_buf *out, const struct sp_exec_files *f)
+/* The changes made before a failure: the summary without its first line. */
+static bool add_changes_made(struct sp_buf *out, const struct sp_exec_files *f)
 {
     const struct sp_patch_changes part = {f->x->patch.changes.items, f->done, NULL};
     auto_buf struct sp_buf text = {0};
@@ -350,9 +336,9 @@ static void end_writing(struct sp_exec_files *f, const struct sp_err *e)
     } else {
         p->was_denied = sp_run_plan_is_confined(&x->plan) &&
                         (e->sys == EROFS || e->sys == EACCES || e->sys == EPERM);
-        p->is_guess = e->sys != EROFS; /* a file's own mode refuses too */
+        p->is_guess = e->sys != EROFS; /* EACCES and EPERM may come from the file's own mode */
         ok = sp_utf8_add_lossy(&p->output, sp_str_of(sp_error_text(e, text, sizeof text))) &&
-             sp_buf_add(&p->output, "\n", 1) && add_done(&p->output, f);
+             sp_buf_add(&p->output, "\n", 1) && add_changes_made(&p->output, f);
     }
     p->is_over = ok;
     if (!ok)
@@ -390,7 +376,7 @@ static void on_step(struct sp_backend_file *ask)
         fail_step(f, &ask->error);
         return;
     }
-    if (s->is_check && !sp_str_eq(view(&ask->text), c->before)) {
+    if (s->is_check && !sp_str_eq(sp_buf_str(&ask->text), c->before)) {
         (void)sp_fail(&e, SP_E_FAILED, 0,
                       "%s has changed since the patch was verified: nothing was written; look at "
                       "the file and send the patch again",
@@ -413,23 +399,24 @@ static void write_next(struct sp_exec_files *f)
         end_writing(f, NULL);
         return;
     }
+    f->ask.fn = on_step;
     f->ask.op = s->op;
     f->ask.path = s->dir != NULL ? s->dir : s->path;
     f->ask.target = s->target;
     f->ask.data = s->data;
     f->ask.policy = is_confined ? &f->x->plan.policy : NULL;
     f->ask.refuses_links = !is_confined;
-    if (is_late(f)) {
+    if (sp_loop_now(f->x->call.m->loop) > f->due_ms) {
         (void)sp_fail(&e, SP_E_SYSTEM, ETIMEDOUT, "write the files");
         fail_step(f, &e);
-    } else if (ask(f, on_step, &e) < 0) {
+    } else if (sp_backend_ask_file(f->x->environment->backend, &f->ask, &e) < 0) {
         fail_step(f, &e);
     }
 }
 
 bool sp_exec_write_files(struct sp_exec *x)
 {
-    struct sp_exec_files *f = begin(x, SP_EXEC_PATCH_MS);
+    struct sp_exec_files *f = new_files(x, SP_EXEC_PATCH_MS);
 
     if (f == NULL || !add_steps(f, sp_run_plan_is_confined(&x->plan)))
         return sp_exec_refuse_without_memory(x);

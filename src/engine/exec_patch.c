@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec_patch: a command that is a patch is verified against its files, then applied.
+ * exec_patch: a command that is a patch. It is verified against its files before approval and
+ * applied afterwards.
+ *
+ * Both the error of a patch that does not fit and the diff shown to an approver reveal file
+ * contents. So our own program reads the files in a cell, under the profile that a command would
+ * have but without any write access: a patch reveals nothing that a command could not read. The
+ * cell is used even without a sandbox, so that a hung file system or a large file blocks another
+ * process and not the loop.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,85 +18,36 @@
 #include "engine/exec_priv.h"
 #include "sandbox/resolve.h"
 
-/*
- * A command that is a patch is found, and held against its files before anybody is asked
- * (approvals.md 14.1, 14.4).
- *
- * Whether a patch fits says what is in a file, and so does the diff that a question shows. So the
- * files are read by our own program, in a cell, under the profile that a command would have, with
- * every write taken away: what a command may not read, a patch does not tell. It is the same
- * without a sandbox: a file system that does not answer, or a large file, is then another process's
- * trouble and not the loop's.
- */
+/* Answers the call; false. */
+#define REFUSE(x, fmt, ...)                                                                 \
+    (sp_call_fault(&(x)->call, SP_FAULT_ARGUMENTS, "apply_patch verification failed: " fmt, \
+                   __VA_ARGS__),                                                            \
+     false)
 
-#define FAILED "apply_patch verification failed: "
-#define HINT                                                                           \
-    "patch detected without explicit call to apply_patch. Rerun as [\"apply_patch\", " \
-    "\"<patch>\"]"
+/* ---- recognition ---- */
 
-static bool refuse(struct sp_exec *x, const char *why)
-{
-    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, FAILED "%s", why);
-    return false;
-}
-
-/* Paths of another kind of host are not ours to take apart. */
-static bool check_place(struct sp_exec *x)
-{
-    if (!x->facts.is_remote ||
-        (sp_backend_has_files(x->environment->backend) && x->cwd.p[0] == '/'))
-        return true;
-    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
-                  FAILED "environment `%s` has no files that a patch could change; change them "
-                         "with commands",
-                  x->environment->id);
-    return false;
-}
-
-/* ---- is it one? ---- */
-
-/* Where its relative paths begin. */
-static bool find_base(struct sp_exec *x, struct sp_buf *cd)
-{
-    auto_free char *cwd = strndup(x->cwd.p, x->cwd.n);
-    auto_free char *base = NULL;
-
-    if (cwd == NULL || (cd->len != 0 && !sp_buf_add(cd, "", 1)))
-        return false;
-    base = sp_path_normalise(cd->len != 0 ? cd->data : cwd, cwd);
-    return base != NULL && sp_keep_str(&x->call.keep, sp_str_of(base), &x->patch.base);
-}
-
-static bool check_environment(struct sp_exec *x)
-{
-    const struct sp_str id = x->patch.patch.environment_id;
-
-    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->environment->id)) ||
-        (!x->facts.is_remote && sp_str_eq(id, SP_STR("local"))))
-        return true;
-    sp_call_fault(&x->call, SP_FAULT_ARGUMENTS,
-                  FAILED "the patch is for environment `" SP_STR_FMT
-                         "`, and the command for `%s`; name the same one in both",
-                  SP_STR_ARG(id), x->environment->id);
-    return false;
-}
-
+/* Parses the text and checks that its `*** Environment ID` names the command's environment. */
 static bool read_patch(struct sp_exec *x)
 {
     struct sp_exec_patch *p = &x->patch;
     struct sp_err e = {0};
 
-    if (sp_patch_parse((struct sp_str){p->text.data, p->text.len}, &p->patch, &e) < 0 ||
+    if (sp_patch_parse(sp_buf_str(&p->text), &p->patch, &e) < 0 ||
         sp_patch_list(&p->patch, p->base.p, &p->changes, &e) < 0)
-        return refuse(x, e.msg);
-    if (x->facts.is_remote && p->patch.hunk_count > SP_EXEC_FILES_MAX) {
-        (void)sp_fail(&e, SP_E_LIMIT, 0,
+        return REFUSE(x, "%s", e.msg);
+    if (x->facts.is_remote && p->patch.hunk_count > SP_EXEC_FILES_MAX)
+        return REFUSE(x,
                       "the patch changes %u files, and at most %d on another machine; make several "
                       "patches of it",
                       p->patch.hunk_count, SP_EXEC_FILES_MAX);
-        return refuse(x, e.msg);
-    }
-    return check_environment(x);
+    const struct sp_str id = p->patch.environment_id;
+    if (id.p == NULL || sp_str_eq(id, sp_str_of(x->environment->id)) ||
+        (!x->facts.is_remote && sp_str_eq(id, SP_STR("local"))))
+        return true;
+    return REFUSE(x,
+                  "the patch is for environment `" SP_STR_FMT
+                  "`, and the command for `%s`; name the same one in both",
+                  SP_STR_ARG(id), x->environment->id);
 }
 
 bool sp_exec_find_patch(struct sp_exec *x)
@@ -104,15 +62,29 @@ bool sp_exec_find_patch(struct sp_exec *x)
         return sp_exec_refuse_without_memory(x);
     if (call == SP_PATCH_CALL_NONE)
         return true;
-    if (!check_place(x))
-        return false;
+    /* The paths of a patch are POSIX paths, and a remote patch needs the file methods. */
+    if (x->facts.is_remote &&
+        (!sp_backend_has_files(x->environment->backend) || x->cwd.p[0] != '/'))
+        return REFUSE(x,
+                      "environment `%s` has no files that a patch could change; change them "
+                      "with commands",
+                      x->environment->id);
     if (call == SP_PATCH_CALL_BARE)
-        return refuse(x, HINT);
+        return REFUSE(x, "%s",
+                      "patch detected without explicit call to apply_patch. Rerun as "
+                      "[\"apply_patch\", \"<patch>\"]");
     p->is_one = true;
-    return find_base(x, &cd) ? read_patch(x) : sp_exec_refuse_without_memory(x);
+    auto_free char *cwd = strndup(x->cwd.p, x->cwd.n);
+    auto_free char *base = NULL;
+    if (cwd == NULL || (cd.len != 0 && !sp_buf_add(&cd, "", 1)))
+        return sp_exec_refuse_without_memory(x);
+    base = sp_path_normalise(cd.len != 0 ? cd.data : cwd, cwd);
+    if (base == NULL || !sp_keep_str(&x->call.keep, sp_str_of(base), &p->base))
+        return sp_exec_refuse_without_memory(x);
+    return read_patch(x);
 }
 
-/* ---- what would it change? ---- */
+/* ---- verification ---- */
 
 #define PATCH_ARGC 6
 
@@ -120,7 +92,7 @@ bool sp_exec_find_patch(struct sp_exec *x)
 static void write_patch_argv(const struct sp_exec *x, const char *what, bool refuses_links,
                              struct sp_str ret[PATCH_ARGC])
 {
-    /* In the cell this is our own program, and nothing that a command could have put there. */
+    /* in a cell: our own program, never a file that a command wrote */
     ret[0] = SP_STR("/proc/self/exe");
     ret[1] = SP_STR("patch-inside");
     ret[2] = sp_str_of(what);
@@ -129,7 +101,7 @@ static void write_patch_argv(const struct sp_exec *x, const char *what, bool ref
     ret[5] = x->patch.base;
 }
 
-/* The profile that a command would have, to read with. */
+/* The profile that a command would have, with what was granted to the session and the turn. */
 static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_err *e)
 {
     const struct sp_manager *m = x->call.m;
@@ -161,7 +133,7 @@ bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why)
     return sp_utf8_add_lossy(&p->refusal, why) && sp_buf_add(&p->refusal, "", 1);
 }
 
-/* What it has told, or why it has not. false: no memory. */
+/* Takes the changes that the program reports, or why there are none. false: out of memory. */
 static bool take_report(struct sp_exec_patch *p, const struct sp_run_result *r)
 {
     struct sp_err e = {0};
@@ -199,23 +171,23 @@ static void on_report(void *user, const struct sp_run_result *r)
     struct sp_exec *x = user;
     struct sp_exec_patch *p = &x->patch;
 
-    p->run = NULL; /* gone after this */
+    p->run = NULL; /* freed when this returns */
     p->is_over = true;
     if (!take_report(p, r))
         p->is_out_of_memory = true;
     sp_call_changed(&x->call);
 }
 
-static bool start(struct sp_exec *x, const struct sp_policy *policy)
+static bool start_verification(struct sp_exec *x, const struct sp_policy *policy)
 {
     struct sp_exec_patch *p = &x->patch;
     struct sp_str words[PATCH_ARGC];
-    struct sp_exec_environ env;
+    struct sp_environ_ask env;
     struct sp_err e = {0};
 
     if (x->facts.is_remote)
         return sp_exec_read_files(x, policy);
-    if (!sp_exec_make_environ(x, &env))
+    if (!sp_exec_make_env(x, &env))
         return sp_exec_refuse_without_memory(x);
     write_patch_argv(x, "report", false, words);
     const struct sp_run_ask ask = {
@@ -223,10 +195,10 @@ static bool start(struct sp_exec *x, const struct sp_policy *policy)
                    .cwd = p->base,
                    .argv = words,
                    .argc = PATCH_ARGC,
-                   .environ = &env.ask,
+                   .environ = &env,
                    .policy = policy,
                    .is_own_program = true},
-        .input = {p->text.data, p->text.len},
+        .input = sp_buf_str(&p->text),
         .timeout_ms = SP_EXEC_VERIFY_MS,
         .cap = SP_PATCH_REPORT_BYTES,
     };
@@ -236,30 +208,26 @@ static bool start(struct sp_exec *x, const struct sp_policy *policy)
     return false;
 }
 
-static bool start_confined(struct sp_exec *x)
+bool sp_exec_verify_patch(struct sp_exec *x)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
+    struct sp_exec_patch *p = &x->patch;
     struct sp_err e = {0};
 
+    if (p->patch.hunk_count == 0) { /* no file to read: the plan refuses an empty patch */
+        p->is_over = true;
+        return true;
+    }
+    if (!x->environment->has_policy)
+        return start_verification(x, NULL);
     if (find_policy(x, &policy, &e) < 0) {
         sp_call_fail_create(&x->call, &e, 0);
         return false;
     }
     if (!sp_profile_needs_sandbox(&policy.profile))
-        return start(x, NULL);
-    return sp_run_plan_make_read_only(&policy.profile) ? start(x, &policy)
+        return start_verification(x, NULL);
+    return sp_run_plan_make_read_only(&policy.profile) ? start_verification(x, &policy)
                                                        : sp_exec_refuse_without_memory(x);
-}
-
-bool sp_exec_verify_patch(struct sp_exec *x)
-{
-    struct sp_exec_patch *p = &x->patch;
-
-    if (p->patch.hunk_count == 0) { /* there is nothing to read, and that is for the plan to say */
-        p->is_over = true;
-        return true;
-    }
-    return x->environment->has_policy ? start_confined(x) : start(x, NULL);
 }
 
 bool sp_exec_has_changes(struct sp_exec *x)
@@ -270,13 +238,14 @@ bool sp_exec_has_changes(struct sp_exec *x)
         return false;
     if (p->is_out_of_memory)
         return sp_exec_refuse_without_memory(x);
-    return p->refusal.len == 0 || refuse(x, p->refusal.data);
+    return p->refusal.len == 0 || REFUSE(x, "%s", p->refusal.data);
 }
 
 /*
- * A patch that may be applied (approvals.md 14.3): our own program does it, confined as the plan
- * says, and only if it comes to the same as what was verified: what nobody was shown is not
- * written.
+ * ---- application ----
+ *
+ * Our own program applies the patch, confined as the plan says, and only if the files still give
+ * the changes that were verified and approved.
  */
 
 bool sp_exec_refuse_without_memory(struct sp_exec *x)
@@ -293,7 +262,7 @@ static void on_result(void *user, const struct sp_run_result *r)
     struct sp_exec *x = user;
     struct sp_exec_patch *p = &x->patch;
 
-    p->run = NULL; /* gone after this */
+    p->run = NULL; /* freed when this returns */
     p->was_denied = r->class == SP_RUN_DENIED;
     p->is_guess = r->denial == NULL || !r->denial->has_evidence;
     p->is_applied = r->kind == SP_RUN_EXITED && r->exit_code == 0;
@@ -311,14 +280,14 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     struct sp_exec_patch *p = &x->patch;
     auto_buf struct sp_buf input = {0};
     struct sp_str words[PATCH_ARGC];
-    struct sp_exec_environ env;
+    struct sp_environ_ask env;
     struct sp_err e = {0};
 
     p->is_over = p->was_denied = false;
     if (x->facts.is_remote)
         return sp_exec_write_files(x);
-    if (!sp_exec_make_environ(x, &env) ||
-        !sp_patch_add_approved(&input, &p->changes, (struct sp_str){p->text.data, p->text.len}))
+    if (!sp_exec_make_env(x, &env) ||
+        !sp_patch_add_approved(&input, &p->changes, sp_buf_str(&p->text)))
         return sp_exec_refuse_without_memory(x);
     write_patch_argv(x, "approved", !is_confined, words);
     const struct sp_run_ask ask = {
@@ -326,10 +295,10 @@ bool sp_exec_apply_patch(struct sp_exec *x)
                    .cwd = p->base,
                    .argv = words,
                    .argc = PATCH_ARGC,
-                   .environ = &env.ask,
+                   .environ = &env,
                    .policy = is_confined ? &x->plan.policy : NULL,
                    .is_own_program = true},
-        .input = {input.data, input.len},
+        .input = sp_buf_str(&input),
         .timeout_ms = SP_EXEC_PATCH_MS,
     };
     if (sp_run_start(x->environment->backend, &ask, on_result, x, &p->run, &e) < 0) {
@@ -351,9 +320,8 @@ bool sp_exec_await_patch(struct sp_exec *x)
         x->stage = SP_EXEC_ASKING;
         return true;
     }
-    sp_call_answer_hook(&x->call,
-                        (struct sp_str){p->output.len == 0 ? "" : p->output.data, p->output.len},
-                        p->is_applied ? 0 : 1, p->is_applied ? &p->changes : NULL);
+    sp_call_answer_hook(&x->call, sp_buf_str(&p->output), p->is_applied ? 0 : 1,
+                        p->is_applied ? &p->changes : NULL);
     return false;
 }
 
