@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * manager: the manager and its environments.
- */
+/* manager: creation, environments, the clock of calls, and the end of a manager. */
 #include "engine/manager.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "engine/manager_priv.h"
 
 /*
- * The environments of a manager. A call refers to the one that it began in, so replacing an
- * environment changes nothing for what runs.
+ * ---- environments ----
+ *
+ * A call holds a reference to the environment that it began in, so replacing an environment does
+ * not affect running commands.
  */
 
 struct sp_environment *sp_environment_ref(struct sp_environment *h)
@@ -27,9 +26,7 @@ void sp_environment_unref(struct sp_environment *h)
 {
     if (h == NULL || --h->refs != 0)
         return;
-    *(h->prev != NULL ? &h->prev->next : &h->m->all_environments) = h->next;
-    if (h->next != NULL)
-        h->next->prev = h->prev;
+    sp_list_remove(&h->link);
     sp_policy_done(&h->policy);
     free(h->id);
     free(h->cwd);
@@ -55,10 +52,7 @@ static struct sp_environment *new_environment(struct sp_manager *m,
         return NULL;
     h->m = m;
     h->refs = 1;
-    h->next = m->all_environments;
-    if (h->next != NULL)
-        h->next->prev = h;
-    m->all_environments = h;
+    sp_list_prepend(&m->all_environments, &h->link);
     h->backend = o->backend;
     h->has_policy = policy != NULL;
     if (!copy_text(o->id, &h->id) || !copy_text(o->cwd, &h->cwd) ||
@@ -118,48 +112,12 @@ bool sp_manager_remove_environment(struct sp_manager *m, const char *id)
     return true;
 }
 
-uint32_t sp_manager_environment_count(const struct sp_manager *m)
-{
-    return m->environment_count;
-}
-
 bool sp_manager_uses(const struct sp_manager *m, const struct sp_backend *b)
 {
-    for (const struct sp_environment *h = m->all_environments; h != NULL; h = h->next)
-        if (h->backend == b)
-            return true;
+    sp_list_each(i,
+                 &m->all_environments) if (SP_CONTAINER(i, struct sp_environment, link)->backend ==
+                                           b) return true;
     return false;
-}
-
-static int open_environments(struct sp_manager *m, const struct sp_manager_options *o,
-                             struct sp_err *e)
-{
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < o->environment_count; i++)
-        r = sp_manager_set_environment(m, &o->environments[i], e);
-    if (r == 0 && m->environment_count != 0)
-        m->environments[0]->has_snapshots = true;
-    return r;
-}
-
-static void close_environments(struct sp_manager *m)
-{
-    while (m->environment_count != 0)
-        sp_environment_unref(m->environments[--m->environment_count]);
-}
-
-uint64_t sp_manager_clock_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-uint64_t sp_manager_clock_ms(void)
-{
-    return (sp_manager_clock_ns() + 999999) / 1000000;
 }
 
 void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e)
@@ -173,21 +131,16 @@ int sp_manager_admit(const struct sp_manager *m, struct sp_err *e)
     return m->is_closing ? sp_fail(e, SP_E_STATE, 0, "the process manager is being closed") : 0;
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
-static bool keep_environ(struct sp_manager *m, const struct sp_environ_ask *ask)
+/* Copies what the options point to. Pointers that are borrowed for sp_manager_new are cleared. */
+static bool keep_options(struct sp_manager *m, const struct sp_manager_options *o)
 {
     const struct sp_environ_ask usual = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
     };
 
-    return sp_keep_environ(&m->keep, ask != NULL ? ask : &usual, &m->environ);
-}
-
-/* What the options point to is copied; what must not be looked at any more is cleared. */
-static bool keep_options(struct sp_manager *m, const struct sp_manager_options *o)
-{
     m->options = *o;
     m->options.environments = NULL;
     m->options.policy = NULL;
@@ -196,37 +149,25 @@ static bool keep_options(struct sp_manager *m, const struct sp_manager_options *
     m->has_policy = o->policy != NULL;
     if (m->has_policy && !sp_policy_copy(o->policy, &m->policy))
         return false;
-    return keep_environ(m, o->environ) &&
+    return sp_keep_environ(&m->keep, o->environ != NULL ? o->environ : &usual, &m->environ) &&
            sp_keep_text(&m->keep, o->policy_name, &m->options.policy_name) &&
            sp_keep_text(&m->keep, o->thread_id, &m->options.thread_id) &&
            sp_keep_text(&m->keep, o->session_id, &m->options.session_id);
 }
 
-static int find_account(struct sp_manager *m, struct sp_err *e)
-{
-    auto_free char *shell = NULL;
-    const int r = sp_shell_of_account(&shell, e);
+/* ---- questions to an approver ---- */
 
-    if (r < 0)
-        return r;
-    return sp_keep_text(&m->keep, shell, &m->account_shell)
-               ? 0
-               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
-}
-
-/* ---- questions ---- */
-
-static void ask(struct sp_approver *a, const struct sp_approval_question *q, sp_approver_fn *done,
-                void *user)
+static void forward_question(struct sp_approver *a, const struct sp_approval_question *q,
+                             sp_approver_fn *done, void *user)
 {
     struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
 
-    (void)done; /* sp_manager_decide is */
+    (void)done; /* sp_manager_decide delivers the answer instead */
     (void)user;
     m->ops.ask(m->user, q);
 }
 
-static void withdraw(struct sp_approver *a, uint64_t question, void *user)
+static void forward_withdrawal(struct sp_approver *a, uint64_t question, void *user)
 {
     struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
 
@@ -243,7 +184,7 @@ static void warn(void *user, const char *text)
     sp_manager_event(m, &e);
 }
 
-/* ---- time, while a person is asked ---- */
+/* ---- the clock of calls, while a question is open ---- */
 
 static void start_clock(struct sp_manager *m)
 {
@@ -264,8 +205,8 @@ static void on_clock(struct sp_timer *t)
     start_clock(SP_CONTAINER(t, struct sp_manager, clock_timer));
 }
 
-/* Several questions are one stop. It has an end also if nobody ever answers: a question that was
- * abandoned must not hold up the other calls. */
+/* Overlapping questions stop the clock once. The stop ends after SP_QUESTION_MS even without an
+ * answer: an abandoned question must not block the other calls for ever. */
 static void on_asking(void *user, bool is_open)
 {
     struct sp_manager *m = user;
@@ -285,7 +226,8 @@ static void on_asking(void *user, bool is_open)
 static int open_approvals(struct sp_manager *m, const struct sp_manager_options *o,
                           struct sp_err *e)
 {
-    static const struct sp_approver_ops callback_ops = {.ask = ask, .withdraw = withdraw};
+    static const struct sp_approver_ops callback_ops = {.ask = forward_question,
+                                                        .withdraw = forward_withdrawal};
     struct sp_approvals_options a = o->approvals;
 
     m->callback.ops = &callback_ops;
@@ -308,12 +250,31 @@ void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_
     sp_approvals_decide(m->approvals, question, d);
 }
 
-/* ---- the end of all ---- */
+static int open_manager(struct sp_manager *m, const struct sp_manager_options *o, struct sp_err *e)
+{
+    auto_free char *shell = NULL;
+    int r = 0;
+
+    if (m->ids == NULL || !keep_options(m, o))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
+    for (uint32_t i = 0; r == 0 && i < o->environment_count; i++)
+        r = sp_manager_set_environment(m, &o->environments[i], e);
+    if (r == 0)
+        r = sp_shell_of_account(&shell, e);
+    if (r == 0 && !sp_keep_text(&m->keep, shell, &m->account_shell))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
+    if (r == 0)
+        r = open_approvals(m, o, e);
+    if (r == 0 && m->environment_count != 0)
+        m->environments[0]->has_snapshots = true;
+    return r;
+}
 
 static void free_parts(struct sp_manager *m)
 {
     sp_loop_cancel(m->loop, &m->clock_timer);
-    close_environments(m);
+    while (m->environment_count != 0)
+        sp_environment_unref(m->environments[--m->environment_count]);
     sp_ids_free(m->ids);
     sp_approvals_free(m->approvals);
     sp_policy_done(&m->policy);
@@ -331,20 +292,15 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
     m->user = o->user;
     if (o->ops != NULL)
         m->ops = *o->ops;
+    sp_list_init(&m->all_environments);
+    sp_list_init(&m->orders);
+    sp_list_init(&m->remembered);
     m->poll_max_ms = o->poll_max_ms == 0 ? SP_YIELD_POLL_MAX_MS : sp_yield_poll_max(o->poll_max_ms);
     m->allowance = o->output_allowance;
     if (m->allowance.unit == SP_ALLOWANCE_BYTES && m->allowance.limit == 0)
         m->allowance = (struct sp_allowance){SP_ALLOWANCE_TOKENS, SP_ANSWER_DEFAULT_TOKENS};
     m->ids = sp_ids_new(o->has_deterministic_ids);
-    int r = m->ids != NULL && keep_options(m, o)
-                ? 0
-                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
-    if (r == 0)
-        r = open_environments(m, o, e);
-    if (r == 0)
-        r = find_account(m, e);
-    if (r == 0)
-        r = open_approvals(m, o, e);
+    const int r = open_manager(m, o, e);
     if (r < 0) {
         free_parts(m);
         return r;
@@ -353,22 +309,11 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
     return 0;
 }
 
-/* What was begun is told to have ended, whether or not anybody knows how. */
-static void end_process(struct sp_process *p)
-{
-    p->interaction = p->waiting = p->initial = NULL;
-    p->is_verdict_open = false;
-    sp_process_count_as_exited(p);
-    sp_process_at_end(p);
-    sp_process_publish_end(p);
-    sp_process_free(p);
-}
-
 void sp_manager_free(struct sp_manager *m)
 {
     if (m == NULL)
         return;
-    m->is_closing = true; /* who is told of an end might ask for more */
+    m->is_closing = true; /* callbacks from here on cannot begin calls */
     while (m->calls != NULL) {
         m->calls->is_cancelled = true;
         if (m->calls->is_exec)
@@ -377,10 +322,18 @@ void sp_manager_free(struct sp_manager *m)
             sp_call_abort(m->calls);
     }
     sp_manager_drop_orders(m);
-    sp_manager_drop_glances(m);
     sp_manager_forget_all(m);
-    while (m->first != NULL)
-        end_process(m->first);
+    while (m->first != NULL) {
+        struct sp_process *p = m->first;
+
+        /* Every begin event gets its end event, even if the exit code is unknown. */
+        p->interaction = p->waiting = p->initial = NULL;
+        p->is_verdict_open = false;
+        sp_process_count_as_exited(p);
+        sp_process_at_end(p);
+        sp_process_publish_end(p);
+        sp_process_free(p);
+    }
     while (m->dead != NULL) {
         struct sp_call *c = m->dead;
 
@@ -391,7 +344,7 @@ void sp_manager_free(struct sp_manager *m)
     free_parts(m);
 }
 
-/* ---- calls from outside ---- */
+/* ---- requests of the caller ---- */
 
 bool sp_manager_cancel(struct sp_manager *m, uint64_t call)
 {
@@ -439,7 +392,7 @@ void sp_manager_unpause(struct sp_manager *m)
     }
 }
 
-/* ---- a call that nobody could read ---- */
+/* ---- calls with unparsable arguments ---- */
 
 struct refused_call {
     struct sp_call call;

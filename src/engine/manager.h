@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager: the processes of one conversation, and the calls that a model makes about them
- * (unified-exec.md 2 to 7): exec_command starts one and waits a bounded time, write_stdin types or
- * polls. A call is a state machine on the loop: STARTING, COLLECTING, ANSWERED.
+ * manager: the processes of one conversation, and the calls that a model makes about them.
+ * exec_command starts a process and waits a bounded time, write_stdin types or polls. A call is a
+ * state machine on the loop: STARTING, COLLECTING, ANSWERED.
  *
- * Asked in C terms; src/tools/ reads a model's JSON into these and writes the replies.
+ * src/mcp and src/lib translate a model's JSON into these structs and the replies back.
  */
 #ifndef SP_ENGINE_MANAGER_H
 #define SP_ENGINE_MANAGER_H
@@ -20,24 +20,24 @@ struct sp_snapshots;
 
 #define SP_ENVIRONMENTS_MAX 64
 
-/* A place to run commands in. The first is the primary one. */
+/* Describes a place where commands run. The first of a manager is the primary one. */
 struct sp_environment_spec {
     const char *id;
     struct sp_backend *backend; /* borrowed; outlives its use, see sp_manager_uses */
     const char *cwd;            /* absolute, of that host; NULL: the backend's */
-    bool is_remote;             /* for whoever describes it */
-    bool has_own_policy;        /* the next two count; else those of the manager's options */
+    bool is_remote;             /* only reported to callers */
+    bool has_own_policy;        /* policy and policy_name apply; otherwise the manager's */
     const struct sp_policy *policy;
     const char *policy_name;
 };
 
-/* What ends a wait before its deadline, besides the end of the process. */
+/* What ends a wait before its deadline. */
 enum sp_until_kind {
-    SP_UNTIL_EXIT, /* which always does */
-    /* In output that no call has answered yet, wherever chunks begin and end. A line that has no
-     * end (a prompt) counts as ended after a moment of silence. */
+    SP_UNTIL_EXIT, /* ends every wait, named or not */
+    /* Matches in output that no call has answered yet, across chunks. A line without an end (a
+       prompt) counts as ended after SP_PROMPT_MS of silence. */
     SP_UNTIL_PATTERN,
-    SP_UNTIL_QUIET, /* no output for so long, since the wait began */
+    SP_UNTIL_QUIET, /* no output for quiet_ms, since the wait began at the earliest */
     SP_UNTIL_PORT,  /* a process of its tree listens on this TCP port */
 };
 struct sp_until {
@@ -46,12 +46,12 @@ struct sp_until {
     uint64_t quiet_ms;
     uint16_t port;
 };
-#define SP_UNTIL_COUNT_MAX 8 /* of one call, and so many of them ports */
+#define SP_UNTIL_COUNT_MAX 8 /* conditions of one call */
 
 struct sp_exec_ask {
     struct sp_str call_id, turn_id;
-    struct sp_str cmd;         /* a script for the shell, ... */
-    const struct sp_str *argv; /* ... unless argc > 0: then no shell */
+    struct sp_str cmd;         /* a script for the shell; ignored if argc > 0 */
+    const struct sp_str *argv; /* run without a shell, if argc > 0 */
     struct sp_str workdir;     /* empty: the environment's */
     struct sp_yield_ask yield;
     uint64_t max_tokens;
@@ -60,21 +60,21 @@ struct sp_exec_ask {
     const struct sp_grant *additional; /* NULL: none given */
     struct sp_str justification;       /* p NULL: none */
     const struct sp_str *prefix_rule;
-    struct sp_environ_vars env; /* over everything but the marks of the sandbox */
+    struct sp_environ_vars env; /* overrides all variables but the sandbox's own */
     const struct sp_until *until;
-    uint64_t timeout_ms; /* after its start the tree is killed; 0: never */
+    uint64_t timeout_ms; /* after which the process tree is killed; 0: never */
     uint32_t argc, prefix_rule_count, until_count;
     uint32_t inherited_fds;
     enum sp_permissions permissions;
-    uint16_t rows, cols; /* of a terminal; 0: 24 x 80 */
+    uint16_t rows, cols; /* terminal size; 0: 24 x 80 */
     bool is_tty;
-    bool is_compat; /* the times of the old unified_exec tool */
+    bool is_compat; /* the yield times of the old unified_exec tool */
     bool has_max_tokens;
     bool has_login, login;
     bool has_permissions;
-    bool wants_stdin;    /* on pipes: stdin is open, and characters are typed into it */
-    bool waits_for_end;  /* no deadline at all */
-    bool nobody_answers; /* no person can be asked about this call, though perhaps about others */
+    bool wants_stdin;    /* without a terminal: keep stdin open for write_stdin */
+    bool waits_for_end;  /* no deadline */
+    bool nobody_answers; /* the call must not wait for an approver */
 };
 
 struct sp_write_ask {
@@ -90,29 +90,29 @@ struct sp_write_ask {
     uint32_t until_count;
 };
 
-/* Why a process is no more. */
+/* Why a process ended. */
 enum sp_end_reason {
-    SP_END_NONE, /* it lives */
+    SP_END_NONE, /* it runs */
     SP_END_EXIT,
     SP_END_SIGNAL,
-    SP_END_TIMEOUT,    /* of its own timeout_ms */
-    SP_END_TERMINATED, /* by sp_manager_terminate, or pruned */
-    SP_END_IDLE,       /* nobody used it for idle_ttl_ms */
-    SP_END_LOST,       /* its executor is gone */
+    SP_END_TIMEOUT,    /* its timeout_ms passed */
+    SP_END_TERMINATED, /* sp_manager_terminate, or pruned */
+    SP_END_IDLE,       /* unused for idle_ttl_ms */
+    SP_END_LOST,       /* the connection or the cell is gone */
 };
 
-/* More than commands may do, for a while (approvals.md 9.3). */
+/* request_permissions: grants more to the commands of a turn or of the session. */
 struct sp_permissions_ask {
     struct sp_str call_id, turn_id;
     struct sp_str environment_id; /* p NULL: the primary one */
-    struct sp_str reason;         /* n 0: none */
+    struct sp_str reason;         /* empty: none */
     const struct sp_grant *permissions;
 };
 
-/* Why a call failed; the texts are unified-exec.md 3.4 and 3.7. */
+/* Why a call failed. */
 enum sp_fault {
     SP_FAULT_NONE,
-    SP_FAULT_ARGUMENTS, /* 3.4; no prefix */
+    SP_FAULT_ARGUMENTS, /* invalid arguments; the text has no prefix */
     SP_FAULT_UNKNOWN,
     SP_FAULT_STDIN_CLOSED,
     SP_FAULT_WRITE,
@@ -122,130 +122,125 @@ enum sp_fault {
     SP_FAULT_ABORTED, /* the call was cancelled */
 };
 
-/* How a call ended. Borrowed for the call of sp_reply_fn. */
+/* How a call ended. Valid during the call of sp_reply_fn. */
 struct sp_reply {
     enum sp_fault fault;
-    struct sp_str text;           /* what a model reads: the answer, or the error with its prefix */
-    struct sp_exec_answer answer; /* without a fault */
-    bool has_max_tokens;          /* as the caller asked: the structured form needs it */
+    struct sp_str text;           /* for the model: the answer, or the error with its prefix */
+    struct sp_exec_answer answer; /* if fault is NONE */
+    bool has_max_tokens;          /* as in the ask: the structured form needs it */
     uint64_t max_tokens;
-    bool was_denied;     /* by the sandbox, as far as can be told */
-    int process_id;      /* of the process it was about, also if that has ended; 0: none */
-    int signal;          /* that ended it; 0: none or not known */
-    uint64_t from, to;   /* which bytes of the process's whole output the answer covers */
-    struct sp_str error; /* with a fault: the text without the tool's prefix */
-    int woken_by;        /* which of its `until`; -1: its deadline, or none given, or (if it
-                          * has_exited) the exit though that was not among them */
-    bool has_exited;     /* the process has, also if somebody holds its output open ... */
-    bool is_output_held; /* ... which is this */
-    bool has_typed;      /* its characters have gone to the process, or may have */
+    bool was_denied;     /* by the sandbox, as far as known */
+    int process_id;      /* also of an ended process; 0: none */
+    int signal;          /* that ended the process; 0: none or unknown */
+    uint64_t from, to;   /* byte range of the process's output that the answer covers */
+    struct sp_str error; /* if fault is not NONE: the text without the prefix */
+    int woken_by;    /* index into until; -1: the deadline, no conditions, or an exit that was not
+                        among them */
+    bool has_exited; /* the process has exited, even if its output is still open */
+    bool is_output_held; /* exited, but another process holds its output open */
+    bool has_typed;      /* its characters were sent to the process, or may have been */
     enum sp_end_reason end_reason;
-    const struct sp_denial_facts *denial;   /* NULL: nothing points to one */
-    const struct sp_patch_changes *changes; /* of a patch that was applied; else NULL. Borrowed */
-    const struct sp_exit *kernel; /* all that the kernel said of its end; NULL: not known */
+    const struct sp_denial_facts *denial;   /* NULL: no evidence */
+    const struct sp_patch_changes *changes; /* of an applied patch; otherwise NULL */
+    const struct sp_exit *kernel;           /* the kernel's record of the exit; NULL: unknown */
 };
 typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 
 struct sp_manager_ops {
-    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: nobody watches */
-    /* Must lead to sp_manager_decide, now or later; the question is there until then. NULL: the
-     * approver of the options; neither: nobody answers. */
+    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: no events */
+    /* Must lead to sp_manager_decide, at once or later; the question is valid until then. NULL:
+     * options.approvals.approver is used; without either, questions are refused. */
     void (*ask)(void *user, const struct sp_approval_question *q);
     void (*withdraw)(void *user,
-                     uint64_t question); /* nobody wants to know any more; may be NULL */
-    /* May take a command over before it is spawned: true, with its text in *out. NULL: never. */
+                     uint64_t question); /* the answer is not needed any more; may be NULL */
+    /* May answer a command itself before it is spawned: returns true and the text in *out. NULL:
+     * never. */
     bool (*intercept)(void *user, const struct sp_exec_ask *ask, struct sp_buf *out);
 };
 
 struct sp_manager_options {
     struct sp_loop *loop;
-    const struct sp_environment_spec *environments; /* copied; none: every exec is refused (C1) */
+    const struct sp_environment_spec *environments; /* copied; without any, exec is refused */
     uint32_t environment_count;
     const struct sp_manager_ops *ops;
     void *user;
 
     bool has_deterministic_ids;
-    uint64_t poll_max_ms;                 /* 0: the default */
-    struct sp_allowance output_allowance; /* limit 0 and bytes: the default, 10,000 tokens */
-    uint32_t notify_at;                   /* 0: never */
-    bool hides_denied_start;              /* report_denied_start is off */
-    uint64_t exited_ttl_ms;               /* of exited entries that nobody polls; 0: for ever */
-    uint64_t idle_ttl_ms; /* live ones that no call uses for so long end; 0: never */
-    /* What ended can still be read (sp_manager_view) for exited_ttl_ms after its exit was answered;
-     * its id is not given away meanwhile. The oldest go when there are more than 256 of them, or
-     * more than 64 MiB of their output. */
+    uint64_t poll_max_ms;                 /* 0: default */
+    struct sp_allowance output_allowance; /* limit 0 in bytes: the default, 10,000 tokens */
+    uint32_t notify_at;      /* number of stored processes that triggers a warning; 0: never */
+    bool hides_denied_start; /* no events for a command that the sandbox denied at once */
+    uint64_t exited_ttl_ms;  /* life of exited entries that no call polls; 0: unlimited */
+    uint64_t idle_ttl_ms;    /* running processes unused for so long are killed; 0: never */
+    /* An ended process can be read with sp_manager_view for exited_ttl_ms after its exit was
+     * answered, and keeps its id. The oldest are dropped above SP_REMEMBERED_MAX processes or
+     * SP_REMEMBERED_BYTES of output. */
     bool remembers_ended;
-    bool refuses_login_shell;        /* allow_login_shell is off */
+    bool refuses_login_shell;        /* refuse login shells */
     bool has_additional_permissions; /* the feature exec_permission_approvals */
     bool has_no_timeout;             /* the feature write_stdin_no_timeout */
-    bool keeps_line_endings;         /* preserve_line_endings: of files that patches change */
-    /* What may run, and who says so; its loop, warn and user are the manager's. */
+    bool keeps_line_endings;         /* patches preserve the line endings of files */
+    /* Approval settings; loop, warn and user are set by the manager. */
     struct sp_approvals_options approvals;
     const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
     const char *policy_name;              /* for CODEX_PERMISSION_PROFILE; NULL: none */
     const char *thread_id, *session_id;   /* NULL: none */
-    const struct sp_environ_ask *environ; /* own, policy, set, never_seen; copied deeply */
-    struct sp_snapshots *snapshots;       /* NULL: the feature shell_snapshot is off */
+    const struct sp_environ_ask *environ; /* own, policy, set and never_seen; copied deeply */
+    struct sp_snapshots *snapshots;       /* NULL: no shell snapshots */
     uint64_t write_yield_default_ms;      /* 0: 250 */
 };
 
 int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_err *e);
-/* Terminates all, answers every call (aborted) and frees; end events are told. Not from within one
- * of its own callbacks. */
+/* Terminates all processes, sends their end events, answers every call as aborted and frees the
+ * manager. Must not be called from one of its callbacks. */
 void sp_manager_free(struct sp_manager *m);
 
-/*
- * Each begins a call and returns its number; fn is called once, from the loop. What an ask holds is
- * copied. They fail only without memory, or while the manager is being freed; everything else is a
- * reply.
+/* Each starts a call and returns its number; fn is called once, from the loop. The ask is copied.
+ * They fail only without memory or while the manager is being freed; all other errors are replies.
  */
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e);
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_err *e);
 
-/* Its reply's text is what was granted, as JSON (approvals.md 12.3). */
+/* The text of the reply is JSON: what was granted. */
 int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
                                    sp_reply_fn *fn, void *user, uint64_t *ret_call,
                                    struct sp_err *e);
 
-/* A call whose arguments nobody could read: answered with SP_FAULT_ARGUMENTS and this text, which
- * is copied, from the loop like any other. */
+/* A call with unparsable arguments: answered from the loop with SP_FAULT_ARGUMENTS and a copy of
+ * this text. */
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
                       uint64_t *ret_call, struct sp_err *e);
 
-/* One call, or all of them (the turn was interrupted): answered as aborted. A process that is
- * stored lives on; one that is STARTING is killed. false: no such call. */
+/* Aborts one call, or all of them when the turn is interrupted. A stored process lives on; one that
+ * is starting is killed. false: no such call. */
 bool sp_manager_cancel(struct sp_manager *m, uint64_t call);
 void sp_manager_interrupt(struct sp_manager *m);
 
-/* The call waits no longer: it answers with what there is as soon as it has a process. */
+/* Ends the wait of the call: it answers with the output so far, once it has a process. */
 void sp_manager_answer_now(struct sp_manager *m, uint64_t call);
 
-/*
- * An environment of a new id is added; one of a known id is replaced for calls that begin from now
- * on: its processes live on as they are. All is copied. SP_E_LIMIT: there are too many.
- */
+/* Adds an environment, or replaces the one of the same id for calls that begin afterwards; its
+ * running processes are unaffected. The spec is copied. SP_E_LIMIT: too many environments. */
 int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment_spec *environment,
                                struct sp_err *e);
-/* Its processes are terminated; calls under way go on. false: there is none, or it is the primary
- * one. */
+/* Terminates its processes; calls in progress continue. false: unknown, or the primary one. */
 bool sp_manager_remove_environment(struct sp_manager *m, const char *id);
-uint32_t sp_manager_environment_count(const struct sp_manager *m);
-/* Whether a call, a process or an environment still needs this backend. */
+/* Whether a call, a process or an environment still needs the backend. */
 bool sp_manager_uses(const struct sp_manager *m, const struct sp_backend *b);
 
-/* The answer to a question; one that is not asked any more: nothing happens. */
+/* Answers a question. Ignored if the question is not open any more. */
 void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d);
-/* All the manager knows of leave to run things: to change its rules, or to grant more. */
+/* Rules, grants and policy of the manager. */
 struct sp_approvals *sp_manager_approvals(struct sp_manager *m);
 
-/* fn(user, true): it has been confirmed. Unknown id, or refused: false. From the loop. */
+/* fn(user, true): confirmed. false: unknown id or refused. fn is called from the loop. */
 typedef void sp_manager_done_fn(void *user, bool was_done);
 void sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn, void *user);
 void sp_manager_terminate_all(struct sp_manager *m);
 
-/* Straight to the process, from the loop; no fn: nobody wants to know. */
+/* Forwarded to the process; fn may be NULL and is called from the loop. */
 void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_manager_done_fn *fn,
                        void *user);
 void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint16_t cols,
@@ -253,14 +248,15 @@ void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint
 void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
                             void *user);
 
-/* Time stands still for the model while a person is asked something (4.9); counted. */
+/* Stops the deadlines of all calls, for example while a person is asked. Nests. */
 void sp_manager_pause(struct sp_manager *m);
 void sp_manager_unpause(struct sp_manager *m);
 
-/* Somebody outside found that the command broke a rule (4.10); message NULL: the default one. The
- * first one stays. false: no such process. */
+/* An outside observer found that the command broke a rule, for example the network proxy. message
+ * NULL: a default text. Only the first failure counts. false: no such process. */
 bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message);
-/* Verdicts may come a little late: hold the judgement of an exit for up to 100 ms while open. */
+/* While is_open, an exit is judged up to SP_VERDICT_MS later, so that sp_manager_fail can come
+ * after it. */
 bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open);
 
 struct sp_manager_entry {
@@ -268,41 +264,41 @@ struct sp_manager_entry {
     int process_id;
     struct sp_str command, cwd;
     bool is_tty;
-    const char *environment; /* its id */
+    const char *environment; /* environment id */
 };
-/* The live ones by id; each is borrowed for its call. */
+/* The running processes by id; each entry is valid during its call. */
 void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_entry *e),
                      void *user);
 
-/* All that is known of one process, live or remembered; borrowed until the loop goes on. */
+/* One process, running or remembered; valid until the loop continues. */
 struct sp_manager_view {
     int process_id;
     struct sp_str call_id, command, cwd;
-    const char *environment;        /* its id */
+    const char *environment;        /* environment id */
     const struct sp_policy *policy; /* of its first attempt; NULL: no sandbox */
     bool is_remote;
     bool is_tty;
-    int64_t started_at_ms; /* since 1970 */
+    int64_t started_at_ms; /* since the epoch */
     bool has_exited;
-    bool is_output_held; /* ... and more of it may come; never of a remembered one */
-    bool is_answered;    /* its exit was: write_stdin does not find it any more */
+    bool is_output_held; /* another process holds its output open; never of a remembered one */
+    bool is_answered;    /* its exit was answered: write_stdin does not find it any more */
     int exit_code, signal;
     enum sp_end_reason end_reason;
     bool was_denied;
     const struct sp_denial_facts *denial;
-    const struct sp_exit *kernel; /* NULL: not known */
-    /* Its output: head, then `omitted` bytes that nobody has, then both parts of the tail. */
+    const struct sp_exit *kernel; /* NULL: unknown */
+    /* Its output: head, then `omitted` bytes that were not kept, then both parts of the tail. */
     struct sp_str head, tail[2];
     uint64_t omitted, total;
     uint64_t answered; /* bytes that calls have answered */
 };
 bool sp_manager_view(struct sp_manager *m, int process_id, struct sp_manager_view *ret);
-/* Live and remembered ones, by id. */
+/* Running and remembered processes, by id. */
 void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_view *v),
                      void *user);
 
-/* What it is doing; fn is called once, from the loop (at once only if there is no memory at all).
- * look NULL: nobody can tell. */
+/* Inspects what the process is doing. fn is called once, from the loop (at once only without
+ * memory). look NULL: unknown. */
 typedef void sp_manager_look_fn(void *user, const struct sp_look *look);
 void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * manager_call: what all calls have in common: their number, their wait and their reply.
- */
+/* manager_call: what all calls have in common: their number, their wait and their reply. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -12,13 +10,9 @@
 #include "base/auto.h"
 #include "engine/manager_priv.h"
 
-/*
- * What all calls have in common: their number, their wait, and their end.
- */
-
 /* ---- beginning and end ---- */
 
-static void on_deferred(struct sp_deferred *d)
+static void on_call_deferred(struct sp_deferred *d)
 {
     struct sp_call *c = SP_CONTAINER(d, struct sp_call, deferred);
 
@@ -30,7 +24,7 @@ void sp_call_changed(struct sp_call *c)
     if (c->process != NULL)
         sp_process_changed(c->process);
     else if (!c->is_answered)
-        sp_loop_defer(c->m->loop, &c->deferred, on_deferred);
+        sp_loop_defer(c->m->loop, &c->deferred, on_call_deferred);
 }
 
 void sp_call_begin(struct sp_manager *m, struct sp_call *c, sp_reply_fn *fn, void *user)
@@ -39,7 +33,7 @@ void sp_call_begin(struct sp_manager *m, struct sp_call *c, sp_reply_fn *fn, voi
     c->fn = fn;
     c->user = user;
     c->number = ++m->next_call;
-    c->began_ns = sp_manager_clock_ns();
+    c->began_ns = sp_clock_ns();
     c->prev = m->calls_last;
     *(m->calls_last != NULL ? &m->calls_last->next : &m->calls) = c;
     m->calls_last = c;
@@ -75,15 +69,6 @@ static void sweep(struct sp_deferred *d)
     }
 }
 
-static void unlink_call(struct sp_call *c)
-{
-    struct sp_manager *m = c->m;
-
-    *(c->prev != NULL ? &c->prev->next : &m->calls) = c->next;
-    *(c->next != NULL ? &c->next->prev : &m->calls_last) = c->prev;
-    m->call_count--;
-}
-
 void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
 {
     struct sp_manager *m = c->m;
@@ -92,7 +77,9 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
     c->is_answered = true;
     sp_loop_cancel(m->loop, &c->timer);
     sp_loop_undefer(m->loop, &c->deferred);
-    unlink_call(c);
+    *(c->prev != NULL ? &c->prev->next : &m->calls) = c->next;
+    *(c->next != NULL ? &c->next->prev : &m->calls_last) = c->prev;
+    m->call_count--;
     sp_manager_unreserve(m, c->reserved_id);
     c->reserved_id = 0;
     if (p != NULL) {
@@ -144,41 +131,13 @@ void sp_call_wake_at(struct sp_call *c, uint64_t due_ms)
     }
 }
 
-static uint64_t later(uint64_t ms, uint64_t by_ms)
-{
-    return ms > UINT64_MAX - by_ms ? UINT64_MAX : ms + by_ms;
-}
-
 void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms)
 {
     c->is_collecting = true;
     c->from_ns = from_ns;
-    c->from_ms = (from_ns + 999999) / 1000000; /* a window is never too short */
-    c->deadline_ms = later(c->from_ms, yield_ms);
+    c->from_ms = (from_ns + 999999) / 1000000; /* rounded up: the wait is never too short */
+    c->deadline_ms = sp_later_ms(c->from_ms, yield_ms);
     c->post_exit_ms = UINT64_MAX;
-}
-
-/* Somebody who has something to type waits behind a poll: it need not wait long. Nor need anybody
- * behind whom one waits that is to answer now. */
-static bool is_cut_short(const struct sp_call *c)
-{
-    if (c->process->interaction != c)
-        return false;
-    for (const struct sp_call *w = c->process->waiting; w != NULL; w = w->next_waiting)
-        if ((w->chars.n != 0 && c->chars.n == 0) || w->is_hurried)
-            return true;
-    return false;
-}
-
-/* The 50 ms begin when the exit is first seen, and no output renews them. */
-static bool are_streams_given_up(struct sp_call *c, uint64_t now)
-{
-    if (c->post_exit_ms == UINT64_MAX) {
-        c->post_exit_ms = later(sp_manager_clock_ms(), SP_POST_EXIT_MS);
-        if (c->post_exit_ms > c->deadline_ms)
-            c->post_exit_ms = c->deadline_ms;
-    }
-    return now >= c->post_exit_ms;
 }
 
 static bool has_waited_enough(struct sp_call *c)
@@ -188,11 +147,21 @@ static bool has_waited_enough(struct sp_call *c)
     const bool is_stopped = c->m->is_clock_stopped;
     uint64_t due_ms = is_stopped ? UINT64_MAX : c->deadline_ms;
 
-    if (p->life == SP_PROCESS_CLOSED || (now >= c->deadline_ms && !is_stopped) || c->is_due ||
-        is_cut_short(c))
+    if (p->life == SP_PROCESS_CLOSED || (now >= c->deadline_ms && !is_stopped) || c->is_due)
         return true;
-    if (p->life == SP_PROCESS_EXITED) { /* its last words are waited for, whatever else is */
-        if (are_streams_given_up(c, now))
+    /* A poll ends early for a call behind it that has input, any call for one in a hurry. */
+    for (const struct sp_call *w = p->interaction == c ? p->waiting : NULL; w != NULL;
+         w = w->next_waiting)
+        if ((w->chars.n != 0 && c->chars.n == 0) || w->is_hurried)
+            return true;
+    if (p->life == SP_PROCESS_EXITED) {
+        /* Wait for the last output, whatever else is met; further output does not extend it. */
+        if (c->post_exit_ms == UINT64_MAX) {
+            c->post_exit_ms = sp_later_ms(sp_manager_clock_ms(), SP_POST_EXIT_MS);
+            if (c->post_exit_ms > c->deadline_ms)
+                c->post_exit_ms = c->deadline_ms;
+        }
+        if (now >= c->post_exit_ms)
             return true;
         due_ms = c->post_exit_ms;
     } else if (c->is_hurried || sp_until_is_met(c, now, &due_ms)) {
@@ -202,7 +171,6 @@ static bool has_waited_enough(struct sp_call *c)
     return false;
 }
 
-/* Output alone ends no wait. */
 bool sp_call_is_done(struct sp_call *c)
 {
     if (c->m->pauses != 0 && !c->is_hurried) {
@@ -211,7 +179,7 @@ bool sp_call_is_done(struct sp_call *c)
     }
     if (!has_waited_enough(c))
         return false;
-    /* The process will be settled when the verdict is there, or late. */
+    /* The verdict, or its timer, runs this again. */
     return !sp_process_has_exited(c->process) || sp_process_is_judged(c->process);
 }
 
@@ -222,8 +190,8 @@ void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
 
     if (!c->is_collecting)
         return;
-    c->deadline_ms = later(c->deadline_ms, by);
-    c->post_exit_ms = later(c->post_exit_ms, by);
+    c->deadline_ms = sp_later_ms(c->deadline_ms, by);
+    c->post_exit_ms = sp_later_ms(c->post_exit_ms, by);
     sp_until_shift(c, paused_from_ms, now_ms);
 }
 
@@ -232,21 +200,14 @@ void sp_call_prolong(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms)
     const uint64_t from = c->from_ms > stopped_ms ? c->from_ms : stopped_ms;
 
     if (c->is_collecting && now_ms > from)
-        c->deadline_ms = later(c->deadline_ms, now_ms - from);
+        c->deadline_ms = sp_later_ms(c->deadline_ms, now_ms - from);
 }
 
-/*
- * What a call says at its end: the texts of unified-exec.md 3.5, 3.7 and 3.8.
- */
+/* ---- replies ---- */
 
 #define NS_PER_TENTH 100000000U
 
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
-}
-
-static struct sp_reply form(const struct sp_call *c)
+static struct sp_reply new_reply(const struct sp_call *c)
 {
     const struct sp_process *p = c->process;
     struct sp_reply r = {.has_max_tokens = c->has_max_tokens,
@@ -267,29 +228,7 @@ static struct sp_reply form(const struct sp_call *c)
     return r;
 }
 
-/* ---- errors ---- */
-
-/* What was being done, and what the kernel said to it, unless the story says that itself. */
-static void add_cause(const struct sp_err *why, char *ret, size_t size)
-{
-    const char *text = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
-
-    if (text == NULL || strstr(why->msg, "(os error ") != NULL)
-        (void)snprintf(ret, size, "%s", why->msg);
-    else
-        (void)snprintf(ret, size, "%s%s%s (os error %d)", why->msg, why->msg[0] == 0 ? "" : ": ",
-                       text, why->sys);
-}
-
-/* The arguments' errors speak for themselves, and so does whoever was interrupted. */
-static const char *prefix_of(const struct sp_call *c, enum sp_fault fault)
-{
-    if (fault == SP_FAULT_ARGUMENTS || fault == SP_FAULT_ABORTED)
-        return "";
-    return c->is_exec ? "exec_command failed: " : "write_stdin failed: ";
-}
-
-/* Behind the fault, the attempt that has ended: its exit code and its output. */
+/* Appends exit code and output of the attempt that ended before the fault. */
 static void add_attempt(struct sp_call *c, struct sp_buf *text, struct sp_buf *decoded,
                         struct sp_reply *r)
 {
@@ -307,66 +246,60 @@ static void add_attempt(struct sp_call *c, struct sp_buf *text, struct sp_buf *d
     r->signal = p->exit.signal;
     if (!sp_answer_decode(decoded, &p->pending))
         return;
-    sp_answer_set_output(&r->answer, &p->pending, view(decoded));
+    sp_answer_set_output(&r->answer, &p->pending, sp_buf_str(decoded));
     r->was_denied = true;
     if (!sp_buf_printf(text, "\n\nThe attempt in the sandbox:\n") ||
         !sp_answer_add_text(text, &r->answer, &limits))
         text->len = mark;
 }
 
-/* text is the prefix and the error. */
-static void finish_with_fault(struct sp_call *c, enum sp_fault fault, struct sp_buf *text,
-                              size_t prefix)
-{
-    auto_buf struct sp_buf decoded = {0};
-    struct sp_reply r = form(c);
-    const size_t n = text->len;
-
-    r.fault = fault;
-    add_attempt(c, text, &decoded, &r);
-    r.text = view(text);
-    r.error = (struct sp_str){r.text.p + prefix, n - prefix};
-    sp_call_finish(c, &r);
-}
-
 void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
 {
-    const char *prefix = prefix_of(c, fault);
+    /* Errors in the arguments and interruptions need no prefix. */
+    const char *prefix = fault == SP_FAULT_ARGUMENTS || fault == SP_FAULT_ABORTED ? ""
+                         : c->is_exec ? "exec_command failed: "
+                                      : "write_stdin failed: ";
     auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf decoded = {0};
+    struct sp_reply r = new_reply(c);
+    auto_free char *body = NULL;
     va_list args;
-    char *body = NULL;
 
     va_start(args, fmt);
     const int n = vasprintf(&body, fmt, args);
     va_end(args);
-    if (n >= 0 && sp_buf_add_str(&text, sp_str_of(prefix)) && sp_buf_add(&text, body, (size_t)n)) {
-        free(body);
-        finish_with_fault(c, fault, &text, strlen(prefix));
-        return;
-    }
-    if (n >= 0)
-        free(body);
-    struct sp_reply r = form(c);
+    if (n < 0)
+        body = NULL;
     r.fault = fault;
-    r.text = r.error = SP_STR("Cannot allocate memory (os error 12)");
+    if (body != NULL && sp_buf_printf(&text, "%s%s", prefix, body)) {
+        add_attempt(c, &text, &decoded, &r);
+        r.text = sp_buf_str(&text);
+        r.error = (struct sp_str){r.text.p + strlen(prefix), (size_t)n};
+    } else {
+        r.text = r.error = SP_STR("Cannot allocate memory (os error 12)");
+    }
     sp_call_finish(c, &r);
 }
 
 void sp_call_fail_create(struct sp_call *c, const struct sp_err *why, uint32_t inherited_fds)
 {
+    const char *sys = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
     char cause[sizeof why->msg + 128];
 
     if (inherited_fds != 0 && why->code == SP_E_INVALID)
         (void)snprintf(cause, sizeof cause,
                        "remote exec-server does not support inherited file descriptors");
+    else if (sys == NULL || strstr(why->msg, "(os error ") != NULL)
+        (void)snprintf(cause, sizeof cause, "%s", why->msg);
     else
-        add_cause(why, cause, sizeof cause);
+        (void)snprintf(cause, sizeof cause, "%s%s%s (os error %d)", why->msg,
+                       why->msg[0] == 0 ? "" : ": ", sys, why->sys);
     sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s", cause);
 }
 
 void sp_call_abort(struct sp_call *c)
 {
-    const uint64_t ns = sp_manager_clock_ns() - c->began_ns;
+    const uint64_t ns = sp_clock_ns() - c->began_ns;
     uint64_t tenths = (ns + NS_PER_TENTH / 2) / NS_PER_TENTH;
 
     tenths = tenths == 0 ? 1 : tenths;
@@ -380,7 +313,7 @@ void sp_call_abort(struct sp_call *c)
 
 /* ---- answers ---- */
 
-/* A label, no secret: any number will do. */
+/* A label without meaning: it need not be unpredictable. */
 static void make_chunk_id(const struct sp_call *c, char ret[7])
 {
     uint32_t number;
@@ -390,7 +323,7 @@ static void make_chunk_id(const struct sp_call *c, char ret[7])
     (void)snprintf(ret, 7, "%06x", (unsigned)(number & 0xffffff));
 }
 
-/* What was collected goes back: the next call has it. */
+/* Returns drained output to the process for the next call. Without memory it becomes a gap. */
 static void give_back(struct sp_process *p, struct sp_headtail *out)
 {
     if (!sp_headtail_merge(out, &p->pending)) {
@@ -413,13 +346,13 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
     auto_headtail struct sp_headtail out = sp_headtail_drain(&p->pending);
     auto_buf struct sp_buf decoded = {0};
     auto_buf struct sp_buf text = {0};
-    struct sp_reply r = form(c);
+    struct sp_reply r = new_reply(c);
     char chunk_id[7];
 
     make_chunk_id(c, chunk_id);
     r.answer = (struct sp_exec_answer){
         .chunk_id = sp_str_of(chunk_id),
-        .wall_ns = sp_manager_clock_ns() - c->from_ns,
+        .wall_ns = sp_clock_ns() - c->from_ns,
         .fate = fate,
         .exit_code = p->has_exit_code ? p->exit.code : -1,
         .session_id = p->id,
@@ -430,16 +363,16 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
         r.signal = p->exit.signal;
     const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
     if (sp_answer_decode(&decoded, &out)) {
-        sp_answer_set_output(&r.answer, &out, view(&decoded));
+        sp_answer_set_output(&r.answer, &out, sp_buf_str(&decoded));
         if (sp_answer_add_text(&text, &r.answer, &limits)) {
-            r.text = view(&text);
+            r.text = sp_buf_str(&text);
             r.from = p->answered;
             r.to = p->answered += sp_headtail_total(&out);
-            r.was_denied = fate == SP_ANSWER_EXITED && was_denied(p, view(&decoded));
+            r.was_denied = fate == SP_ANSWER_EXITED && was_denied(p, sp_buf_str(&decoded));
             p->was_denied |= r.was_denied;
             r.woken_by = sp_until_woken_by(c);
             sp_until_forget(p, c);
-            if (fate == SP_ANSWER_EXITED) /* its end has been observed */
+            if (fate == SP_ANSWER_EXITED) /* the caller has seen the end */
                 sp_manager_remove(p);
             sp_call_finish(c, &r);
             return true;
@@ -454,7 +387,7 @@ void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
 {
     const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
     auto_buf struct sp_buf text = {0};
-    struct sp_reply r = form(c);
+    struct sp_reply r = new_reply(c);
 
     r.answer.fate = SP_ANSWER_NO_PROCESS;
     r.answer.exit_code = exit_code;
@@ -465,6 +398,6 @@ void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
                       "Cannot allocate memory (os error 12)");
         return;
     }
-    r.text = view(&text);
+    r.text = sp_buf_str(&text);
     sp_call_finish(c, &r);
 }

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager_store: which processes are kept, and under which id.
+ * manager_store: which processes are kept under which id: entries, pruning, and the records of
+ * ended processes that can still be read.
  */
 #include <stdlib.h>
 
 #include "base/auto.h"
 #include "engine/manager_priv.h"
 #include "engine/prune.h"
-
-/*
- * Who is kept under which id, and who makes room (unified-exec.md 4.1, 4.5, 4.6).
- */
 
 /* ---- ids ---- */
 
@@ -61,14 +58,15 @@ void sp_manager_remove(struct sp_process *p)
     sp_process_changed(p);
 }
 
-/* A call waits for it, the creating one too: whoever starts many at once loses none of them. */
+/* Busy processes are not pruned. The creating call counts, so starting many processes at once loses
+ * none of them. */
 static bool is_busy(const struct sp_process *p)
 {
     return p->initial != NULL || p->interaction != NULL || p->waiting != NULL ||
            (sp_process_has_exited(p) && !p->has_ended);
 }
 
-/* NULL: nobody, or no memory to choose; then one more is kept. */
+/* NULL: none, or out of memory; then one entry more is kept. */
 static struct sp_process *choose_victim(struct sp_manager *m)
 {
     auto_free struct sp_prune_entry *facts = calloc(m->stored, sizeof *facts);
@@ -84,22 +82,16 @@ static struct sp_process *choose_victim(struct sp_manager *m)
     return i == SP_PRUNE_NONE ? NULL : sp_manager_find(m, facts[i].id);
 }
 
-static void prune(struct sp_manager *m)
-{
-    struct sp_process *victim = sp_prune_is_due(m->stored) ? choose_victim(m) : NULL;
-
-    if (victim == NULL)
-        return;
-    sp_manager_remove(victim);
-    sp_process_blame(victim, SP_END_TERMINATED);
-    sp_process_kill(victim);
-}
-
 void sp_manager_store(struct sp_manager *m, struct sp_process *p)
 {
+    struct sp_process *victim = sp_prune_is_due(m->stored) ? choose_victim(m) : NULL;
     char notice[SP_PRUNE_NOTICE_SIZE];
 
-    prune(m);
+    if (victim != NULL) {
+        sp_manager_remove(victim);
+        sp_process_blame(victim, SP_END_TERMINATED);
+        sp_process_kill(victim);
+    }
     p->is_stored = true;
     p->last_used_ns = p->start_ns;
     m->stored++;
@@ -107,7 +99,7 @@ void sp_manager_store(struct sp_manager *m, struct sp_process *p)
         sp_process_tell_warning(p, notice);
 }
 
-/* ---- entries that nobody asks for ---- */
+/* ---- expiry of exited entries ---- */
 
 static void on_ttl(struct sp_timer *t)
 {
@@ -117,11 +109,11 @@ static void on_ttl(struct sp_timer *t)
         sp_manager_wait_ttl(p);
         return;
     }
-    p->is_forgotten = true; /* nobody wanted to know for as long as it would be remembered */
+    p->is_forgotten = true; /* unused for the whole time that a record would be kept */
     sp_manager_remove(p);
 }
 
-/* Without memory for the timer the entry stays until somebody asks, or it is pruned. */
+/* Out of memory: the entry stays until it is polled or pruned. */
 void sp_manager_wait_ttl(struct sp_process *p)
 {
     const uint64_t ttl_ms = p->m->options.exited_ttl_ms;
@@ -166,31 +158,34 @@ uint32_t sp_manager_stored(const struct sp_manager *m)
 }
 
 /*
- * What ended can still be read for a while: its output and how it ended, nothing else of it. And
- * the views of all that can be seen, live or remembered.
+ * ---- records of ended processes ----
+ *
+ * A record holds the output of a process and how it ended.
  */
 
 struct sp_remembered {
     struct sp_manager *m;
-    struct sp_remembered *prev, *next;
-    uint64_t until_ms; /* UINT64_MAX: for ever */
+    struct sp_list link; /* m->remembered */
+    uint64_t until_ms;   /* UINT64_MAX: no expiry */
     size_t bytes;
     struct sp_keep keep;
     struct sp_headtail transcript;
-    struct sp_environment *environment; /* a reference, for view.policy */
-    struct sp_manager_view view;        /* but for the output */
+    struct sp_environment *environment; /* a reference: view.policy points into it */
+    struct sp_manager_view view;        /* without the output */
 };
 
-/* ---- forgetting ---- */
+static struct sp_remembered *oldest_of(const struct sp_manager *m)
+{
+    struct sp_list *first = sp_list_first(&m->remembered);
 
-static void on_time_over(struct sp_timer *t);
+    return first == NULL ? NULL : SP_CONTAINER(first, struct sp_remembered, link);
+}
 
 static void forget(struct sp_remembered *r)
 {
     struct sp_manager *m = r->m;
 
-    *(r->prev != NULL ? &r->prev->next : &m->remembered) = r->next;
-    *(r->next != NULL ? &r->next->prev : &m->remembered_last) = r->prev;
+    sp_list_remove(&r->link);
     m->remembered_count--;
     m->remembered_bytes -= r->bytes;
     sp_manager_unreserve(m, r->view.process_id);
@@ -200,41 +195,40 @@ static void forget(struct sp_remembered *r)
     free(r);
 }
 
-/* Without memory for the timer they stay until the next one comes, or there are too many. */
-static void wait_for_oldest(struct sp_manager *m)
-{
-    if (m->remembered == NULL || m->remembered->until_ms == UINT64_MAX)
-        sp_loop_cancel(m->loop, &m->remembered_timer);
-    else
-        (void)sp_loop_timer(m->loop, &m->remembered_timer, m->remembered->until_ms, on_time_over);
-}
+static void on_expired(struct sp_timer *t);
 
 static void forget_old(struct sp_manager *m)
 {
     const uint64_t now = sp_loop_now(m->loop);
+    struct sp_remembered *r;
 
-    while (m->remembered != NULL &&
-           (m->remembered->until_ms <= now || m->remembered_count > SP_REMEMBERED_MAX ||
+    while ((r = oldest_of(m)) != NULL &&
+           (r->until_ms <= now || m->remembered_count > SP_REMEMBERED_MAX ||
             m->remembered_bytes > SP_REMEMBERED_BYTES))
-        forget(m->remembered);
-    wait_for_oldest(m);
+        forget(r);
+    if (r == NULL || r->until_ms == UINT64_MAX)
+        sp_loop_cancel(m->loop, &m->remembered_timer);
+    else /* out of memory: they stay until the next record is made */
+        (void)sp_loop_timer(m->loop, &m->remembered_timer, r->until_ms, on_expired);
 }
 
-static void on_time_over(struct sp_timer *t)
+static void on_expired(struct sp_timer *t)
 {
     forget_old(SP_CONTAINER(t, struct sp_manager, remembered_timer));
 }
 
 void sp_manager_forget_all(struct sp_manager *m)
 {
-    while (m->remembered != NULL)
-        forget(m->remembered);
+    struct sp_remembered *r;
+
+    while ((r = oldest_of(m)) != NULL)
+        forget(r);
     sp_loop_cancel(m->loop, &m->remembered_timer);
 }
 
 /* ---- views ---- */
 
-static void show_output(struct sp_manager_view *v, const struct sp_headtail *transcript)
+static void view_output(struct sp_manager_view *v, const struct sp_headtail *transcript)
 {
     sp_headtail_view(transcript, &v->head, v->tail);
     v->omitted = transcript->omitted;
@@ -247,7 +241,7 @@ static bool was_denied(const struct sp_process *p)
                              sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), SP_STR("")));
 }
 
-static void show(const struct sp_process *p, struct sp_manager_view *ret)
+static void view_process(const struct sp_process *p, struct sp_manager_view *ret)
 {
     const bool has_exited = sp_process_has_exited(p);
 
@@ -272,45 +266,32 @@ static void show(const struct sp_process *p, struct sp_manager_view *ret)
         .kernel = has_exited ? p->exit.kernel : NULL,
         .answered = p->answered,
     };
-    show_output(ret, &p->transcript);
+    view_output(ret, &p->transcript);
 }
 
-static bool is_seen(const struct sp_process *p)
-{
-    return p->is_stored || p->holds_id;
-}
-
-/* The one of the lowest id from this one on, and in *ret_remembered if it is no process any more.
- */
-static const struct sp_process *find_from(const struct sp_manager *m, int id,
-                                          const struct sp_remembered **ret_remembered)
-{
-    const struct sp_process *process = NULL;
-    const struct sp_remembered *remembered = NULL;
-
-    for (const struct sp_process *p = m->first; p != NULL; p = p->next)
-        if (is_seen(p) && p->id >= id && (process == NULL || p->id < process->id))
-            process = p;
-    for (const struct sp_remembered *r = m->remembered; r != NULL; r = r->next)
-        if (r->view.process_id >= id &&
-            (remembered == NULL || r->view.process_id < remembered->view.process_id))
-            remembered = r;
-    if (process != NULL && remembered != NULL && remembered->view.process_id < process->id)
-        process = NULL;
-    *ret_remembered = process != NULL ? NULL : remembered;
-    return process;
-}
-
+/* The process or record with the lowest id from `id` on. */
 static bool view_from(const struct sp_manager *m, int id, struct sp_manager_view *ret)
 {
-    const struct sp_remembered *remembered;
-    const struct sp_process *p = find_from(m, id, &remembered);
+    const struct sp_process *process = NULL;
+    const struct sp_remembered *record = NULL;
 
-    if (p != NULL) {
-        show(p, ret);
-    } else if (remembered != NULL) {
-        *ret = remembered->view;
-        show_output(ret, &remembered->transcript);
+    for (const struct sp_process *p = m->first; p != NULL; p = p->next)
+        if ((p->is_stored || p->holds_id) && p->id >= id &&
+            (process == NULL || p->id < process->id))
+            process = p;
+    sp_list_each(i, &m->remembered)
+    {
+        const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
+
+        if (r->view.process_id >= id &&
+            (record == NULL || r->view.process_id < record->view.process_id))
+            record = r;
+    }
+    if (process != NULL && (record == NULL || process->id <= record->view.process_id)) {
+        view_process(process, ret);
+    } else if (record != NULL) {
+        *ret = record->view;
+        view_output(ret, &record->transcript);
     } else {
         return false;
     }
@@ -346,15 +327,13 @@ bool sp_manager_is_remembered(const struct sp_manager *m, int id)
     return view_from(m, id, &v) && v.process_id == id && v.is_answered;
 }
 
-/* ---- remembering ---- */
-
-static bool keep_facts(struct sp_remembered *r, const struct sp_manager_view *v)
+static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)
 {
     struct sp_manager_view *own = &r->view;
 
     *own = *v;
     own->is_answered = true;
-    own->is_output_held = false; /* whoever holds it: nobody listens any more */
+    own->is_output_held = false; /* the job is released, so no more output arrives */
     if (v->denial != NULL) {
         struct sp_denial_facts *denial = sp_keep_alloc(&r->keep, sizeof *denial);
 
@@ -376,15 +355,15 @@ static bool keep_facts(struct sp_remembered *r, const struct sp_manager_view *v)
            sp_keep_str(&r->keep, v->cwd, &own->cwd);
 }
 
-static struct sp_remembered *make(struct sp_process *p)
+static struct sp_remembered *new_record(struct sp_process *p)
 {
     struct sp_remembered *r = calloc(1, sizeof *r);
     struct sp_manager_view v;
 
     if (r == NULL)
         return NULL;
-    show(p, &v);
-    if (!keep_facts(r, &v)) {
+    view_process(p, &v);
+    if (!copy_view(r, &v)) {
         sp_keep_done(&r->keep);
         free(r);
         return NULL;
@@ -402,7 +381,7 @@ void sp_manager_remember(struct sp_process *p)
 {
     struct sp_manager *m = p->m;
     const uint64_t ttl_ms = m->options.exited_ttl_ms;
-    struct sp_remembered *r = m->is_closing ? NULL : make(p);
+    struct sp_remembered *r = m->is_closing ? NULL : new_record(p);
 
     p->holds_id = false;
     if (r == NULL) {
@@ -410,9 +389,7 @@ void sp_manager_remember(struct sp_process *p)
         return;
     }
     r->until_ms = ttl_ms == 0 ? UINT64_MAX : sp_loop_now(m->loop) + ttl_ms;
-    r->prev = m->remembered_last;
-    *(r->prev != NULL ? &r->prev->next : &m->remembered) = r;
-    m->remembered_last = r;
+    sp_list_append(&m->remembered, &r->link);
     m->remembered_count++;
     m->remembered_bytes += r->bytes;
     forget_old(m);
@@ -423,31 +400,31 @@ static const char *check_remembered(const struct sp_manager *m, uint32_t *ret_id
     uint32_t count = 0;
     size_t bytes = 0;
 
-    for (const struct sp_remembered *r = m->remembered; r != NULL; r = r->next) {
+    sp_list_each(i, &m->remembered)
+    {
+        const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
+
         if (!sp_ids_is_reserved(m->ids, r->view.process_id))
-            return "I5: something remembered without an id";
+            return "I5: a record without an id";
         if (!r->view.has_exited || r->view.end_reason == SP_END_NONE)
-            return "something remembered that has not ended";
+            return "a record of a process that has not ended";
         bytes += r->bytes;
         count++;
     }
     if (count != m->remembered_count || bytes != m->remembered_bytes)
-        return "what is remembered was miscounted";
+        return "the records were miscounted";
     if (count > SP_REMEMBERED_MAX || bytes > SP_REMEMBERED_BYTES)
-        return "too much is remembered";
+        return "too many records";
     *ret_ids = count;
     return NULL;
 }
 
-/*
- * What must hold after every turn of the loop (unified-exec.md 2). The order of events (I4) is for
- * whoever watches them.
- */
+/* ---- invariants between two turns of the loop, for tests ---- */
 
 static const char *check_process(const struct sp_process *p)
 {
     if (sp_process_has_exited(p) && !p->has_exit_code && !sp_process_has_failed(p))
-        return "I1: exited, and nobody knows how";
+        return "I1: exited without an exit code or a failure";
     if (p->received != p->answered + sp_headtail_total(&p->pending))
         return "I2: output was lost, or answered twice";
     if ((!p->is_at_end || p->m->options.remembers_ended) &&
@@ -456,7 +433,7 @@ static const char *check_process(const struct sp_process *p)
     if (p->has_ended && !p->is_drained)
         return "I4: the end before the last of the output";
     if (p->has_ended && !p->m->options.remembers_ended && sp_headtail_total(&p->transcript) != 0)
-        return "I4: a transcript that nobody will read";
+        return "I4: a transcript after the end event";
     if ((p->is_stored || p->holds_id) && !sp_ids_is_reserved(p->m->ids, p->id))
         return "I5: an entry without an id";
     if (p->is_stored && p->holds_id)
@@ -513,5 +490,5 @@ const char *sp_manager_check(const struct sp_manager *m)
     }
     if (stored != m->stored)
         return "entries were miscounted";
-    return ids + stored == sp_ids_count(m->ids) ? NULL : "I5: an id that nobody holds";
+    return ids + stored == sp_ids_count(m->ids) ? NULL : "I5: a reserved id without a holder";
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write_stdin: characters for a process, or a look at what it has printed (unified-exec.md 4.4).
+ * manager_write: write_stdin, which types characters into a process or polls its output.
  *
- * The interactions of one process are served in the order of their arrival, one at a time: they
- * share its output and its end.
+ * The calls of one process are served in order of arrival, one at a time, because they share its
+ * output and its end.
  */
 #include <errno.h>
 #include <signal.h>
@@ -19,20 +19,15 @@ struct sp_write {
     struct sp_job_call job_call;
     int session_id;
     uint64_t yield_ms;
-    struct sp_err misuse; /* code NONE: its arguments are fine */
-    bool was_typed;       /* the job has answered, and nobody has looked at it */
+    struct sp_err misuse; /* invalid arguments; code NONE: they are valid */
+    bool was_typed;       /* the job has answered; go_on_after_typing is due */
 };
-
-static struct sp_write *write_of(struct sp_call *c)
-{
-    return SP_CONTAINER(c, struct sp_write, call);
-}
 
 /* ---- faults ---- */
 
 static void say_unknown(struct sp_call *c)
 {
-    const int id = write_of(c)->session_id;
+    const int id = SP_CONTAINER(c, struct sp_write, call)->session_id;
 
     sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d%s", id,
                   sp_manager_is_remembered(c->m, id) ? "; read_output still has its output" : "");
@@ -48,9 +43,9 @@ static void say_failed(struct sp_call *c)
 
 /* ---- typing ---- */
 
-static void collect(struct sp_call *c)
+static void start_waiting(struct sp_call *c)
 {
-    sp_call_collect(c, sp_manager_clock_ns(), write_of(c)->yield_ms);
+    sp_call_collect(c, sp_clock_ns(), SP_CONTAINER(c, struct sp_write, call)->yield_ms);
     sp_until_begin(c);
 }
 
@@ -71,10 +66,10 @@ static bool has_stdin(const struct sp_process *p)
     return p->is_tty || p->has_stdin;
 }
 
-static void type(struct sp_call *c)
+static void type_chars(struct sp_call *c)
 {
     struct sp_process *p = c->process;
-    struct sp_write *w = write_of(c);
+    struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
 
     if (!has_stdin(p) && !sp_str_eq(c->chars, SP_STR(INTERRUPT))) {
         sp_call_fault(c, SP_FAULT_STDIN_CLOSED,
@@ -83,11 +78,12 @@ static void type(struct sp_call *c)
         return;
     }
     if (!sp_process_can_ask(p)) { /* it has ended */
-        collect(c);
+        start_waiting(c);
         return;
     }
-    /* Nobody reads what was typed, or the line is down: that is waited for, but not for ever. */
-    sp_call_collect(c, sp_manager_clock_ns(), SP_TYPING_MS);
+    /* The process may not read its stdin, or the connection may be down: wait SP_TYPING_MS at most.
+     */
+    sp_call_collect(c, sp_clock_ns(), SP_TYPING_MS);
     c->is_awaited = true;
     c->has_typed = true;
     c->process->was_typed_into = true;
@@ -102,11 +98,11 @@ static void type(struct sp_call *c)
 static void go_on_after_typing(struct sp_call *c)
 {
     struct sp_process *p = c->process;
-    struct sp_write *w = write_of(c);
+    struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
     const enum sp_job_result result = w->job_call.result;
 
     w->was_typed = false;
-    c->has_typed = result == SP_JOB_OK || result == SP_JOB_LOST; /* lost: nobody knows */
+    c->has_typed = result == SP_JOB_OK || result == SP_JOB_LOST; /* LOST: they may have arrived */
     if (result == SP_JOB_LOST) {
         sp_process_blame(p, SP_END_LOST);
         sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
@@ -116,13 +112,13 @@ static void go_on_after_typing(struct sp_call *c)
             return;
         }
     }
-    /* An executor that knows of no such process, or of no stdin, says that it has ended. */
+    /* A remote executor that does not know the process, or its stdin, means that it has ended. */
     if (result == SP_JOB_GONE || (result == SP_JOB_NO_STDIN && p->is_remote))
         sp_process_count_as_exited(p);
     if (result == SP_JOB_OK || sp_process_has_exited(p))
-        collect(c);
+        start_waiting(c);
     else if (result == SP_JOB_REFUSED && !has_stdin(p) && w->job_call.error.msg[0] != 0)
-        /* A signal, and nobody knows whether it arrived: that is not the stdin's fault. */
+        /* For a ^C without a terminal it was the signal that failed, not stdin. */
         sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: %s", w->job_call.error.msg);
     else
         sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin");
@@ -130,22 +126,23 @@ static void go_on_after_typing(struct sp_call *c)
 
 /* ---- one interaction ---- */
 
-static void start(struct sp_call *c)
+static void start_write(struct sp_call *c)
 {
     struct sp_process *p = c->process;
 
-    if (!p->is_stored) { /* gone while this waited; the id may be somebody else's by now */
+    if (!p->is_stored) { /* removed while this call waited; the id may belong to another process now
+                          */
         say_unknown(c);
         return;
     }
-    p->last_used_ns = sp_manager_clock_ns();
+    p->last_used_ns = sp_clock_ns();
     if (c->chars.n != 0)
-        type(c);
+        type_chars(c);
     else
-        collect(c);
+        start_waiting(c);
 }
 
-static void finish(struct sp_call *c)
+static void finish_write(struct sp_call *c)
 {
     struct sp_process *p = c->process;
     const bool has_exited = sp_process_has_exited(p);
@@ -165,33 +162,24 @@ static void finish(struct sp_call *c)
                       "Unified exec process failed: no memory for the answer; poll again");
 }
 
-/* Whether it is over. One whose characters are still on their way gives up its turn with its
- * answer: what others type comes after them. */
+/* Whether the call made progress. A call whose characters are still on their way keeps its place,
+ * so that later input stays behind them. */
 static bool advance(struct sp_call *c)
 {
     if (c->is_cancelled)
         sp_call_abort(c);
     else if (c->is_awaited && sp_process_has_failed(c->process))
         say_failed(c);
-    else if (write_of(c)->was_typed)
+    else if (SP_CONTAINER(c, struct sp_write, call)->was_typed)
         go_on_after_typing(c);
     else if (c->is_collecting && sp_call_is_done(c))
-        finish(c);
+        finish_write(c);
     else
         return false;
     return true;
 }
 
-/* ---- all of a process ---- */
-
-static struct sp_call *take_first(struct sp_process *p)
-{
-    struct sp_call *c = p->waiting;
-
-    if (c != NULL)
-        p->waiting = c->next_waiting;
-    return c;
-}
+/* ---- the queue of a process ---- */
 
 static struct sp_call *take_cancelled(struct sp_process *p)
 {
@@ -205,7 +193,7 @@ static struct sp_call *take_cancelled(struct sp_process *p)
     return NULL;
 }
 
-/* A poll that is to answer now need not wait for its turn: it has nothing to type. */
+/* A poll that is to answer now need not wait for its turn: it types nothing. */
 static struct sp_call *take_hurried(struct sp_process *p)
 {
     if (!p->is_stored || sp_process_has_failed(p) ||
@@ -228,9 +216,9 @@ void sp_write_serve(struct sp_process *p)
     while ((c = take_cancelled(p)) != NULL)
         sp_call_abort(c);
     while (p->interaction != NULL && (c = take_hurried(p)) != NULL) {
-        start(c);
+        start_write(c);
         if (!c->is_answered)
-            finish(c);
+            finish_write(c);
     }
     for (;;) {
         if (p->interaction != NULL) {
@@ -239,20 +227,21 @@ void sp_write_serve(struct sp_process *p)
             continue;
         }
         sp_process_publish_end(p);
-        c = take_first(p);
+        c = p->waiting;
         if (c == NULL)
             return;
+        p->waiting = c->next_waiting;
         p->interaction = c;
-        start(c);
+        start_write(c);
     }
 }
 
-/* ---- beginning ---- */
+/* ---- the call ---- */
 
-/* Runs once: then the process looks after it, or it has been answered. */
-static void enter(struct sp_call *c)
+/* Runs once: it answers the call, or queues it behind the others of its process. */
+static void enter_queue(struct sp_call *c)
 {
-    const struct sp_write *w = write_of(c);
+    const struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
     struct sp_process *p = sp_manager_find(c->m, w->session_id);
     struct sp_call **at;
 
@@ -309,7 +298,7 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
         free(w);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
     }
-    w->call.step = enter;
+    w->call.step = enter_queue;
     w->session_id = ask->session_id;
     w->call.has_max_tokens = ask->has_max_tokens;
     w->call.max_tokens = ask->max_tokens;

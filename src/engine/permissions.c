@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request_permissions: a call that asks for more than commands may do, and starts nothing
- * (approvals.md 9.3, 12.3). What is granted of it is kept for the turn or for the conversation, and
- * commands get it from then on without asking.
+ * permissions: request_permissions, a call that asks for more than commands may do and starts
+ * nothing. The grant is kept for the turn or for the session, and commands get it without further
+ * questions.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,23 +20,13 @@
 
 struct request {
     struct sp_call call;
-    struct sp_permissions_ask ask;      /* its strings are the call's */
-    struct sp_grant asked;              /* what ask.permissions points to */
+    struct sp_permissions_ask ask;      /* its strings live in call.keep */
+    struct sp_grant asked;              /* normalised; owned */
     struct sp_environment *environment; /* a reference; NULL: none */
     struct sp_asking asking;
-    struct sp_buf answer; /* once it is decided: JSON, or the refusal */
+    struct sp_buf answer; /* JSON, or the refusal; valid once is_decided */
     bool is_begun, is_decided, is_granted, is_abort;
 };
-
-static struct request *request_of(struct sp_call *c)
-{
-    return SP_CONTAINER(c, struct request, call);
-}
-
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
-}
 
 /* ---- the log ---- */
 
@@ -52,7 +42,7 @@ static bool audit(struct request *r, const char *requirement, const char *decisi
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "audit log");
         return false;
     }
-    const struct sp_str argv[] = {SP_STR("request_permissions"), view(&what)};
+    const struct sp_str argv[] = {SP_STR("request_permissions"), sp_buf_str(&what)};
     const struct sp_audit_entry entry = {
         .call_id = r->ask.call_id,
         .environment = sp_str_of(r->environment->id),
@@ -75,7 +65,7 @@ static void decide(struct request *r, struct sp_str refusal)
     r->is_decided = true;
     r->answer.len = 0;
     if (!sp_buf_add_str(&r->answer, SP_STR(PREFIX)) || !sp_truncate_add(&r->answer, refusal, max))
-        r->answer.len = 0; /* finish says that there is no memory */
+        r->answer.len = 0; /* finish_request reports out of memory */
 }
 
 static void decide_by_error(struct request *r, const struct sp_err *why)
@@ -113,9 +103,9 @@ static bool write_answer(struct request *r, const struct sp_grant *granted, bool
                          is_for_session ? "session" : "turn", is_strict ? "true" : "false");
 }
 
-/* What was granted of what was asked, if it can be kept at all. */
-static int work_out(const struct request *r, const struct sp_decision *d, struct sp_grant *ret,
-                    struct sp_err *e)
+/* The granted part of the request. Fails if the grant cannot be kept. */
+static int find_granted(const struct request *r, const struct sp_decision *d, struct sp_grant *ret,
+                        struct sp_err *e)
 {
     static const struct sp_policy nothing;
     const struct sp_manager *m = r->call.m;
@@ -133,9 +123,9 @@ static int work_out(const struct request *r, const struct sp_decision *d, struct
                               e);
 }
 
-/* The last step is the one that cannot be undone. */
-static int keep(struct request *r, const struct sp_decision *d, const struct sp_grant *granted,
-                struct sp_err *e)
+/* Storing the grant is the last step: it cannot be undone. */
+static int store_grant(struct request *r, const struct sp_decision *d,
+                       const struct sp_grant *granted, struct sp_err *e)
 {
     struct sp_approvals *a = r->call.m->approvals;
     const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
@@ -156,11 +146,11 @@ static void grant(struct request *r, const struct sp_decision *d)
     struct sp_grant granted __attribute__((cleanup(sp_grant_done))) = {0};
     struct sp_err why = {0};
 
-    if (work_out(r, d, &granted, &why) < 0) {
+    if (find_granted(r, d, &granted, &why) < 0) {
         (void)audit(r, "ask", "denied", SP_DECIDER_CONFIG, NULL);
         decide_by_error(r, &why);
     } else if (!audit(r, "ask", sp_decision_name(d->kind), r->asking.decided_by, &why) ||
-               keep(r, d, &granted, &why) < 0) {
+               store_grant(r, d, &granted, &why) < 0) {
         decide_by_error(r, &why);
     } else {
         r->is_decided = true;
@@ -181,12 +171,6 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
 
 /* ---- the question ---- */
 
-static bool may_ask(const struct sp_approval_policy *p)
-{
-    return p->kind != SP_APPROVAL_NEVER &&
-           (p->kind != SP_APPROVAL_GRANULAR || p->request_permissions);
-}
-
 static void refuse_by_policy(struct request *r)
 {
     const struct sp_approval_policy *p = sp_approvals_policy(r->call.m->approvals);
@@ -200,11 +184,11 @@ static void refuse_by_policy(struct request *r)
     (void)(sp_buf_add_str(&text, SP_STR("approval policy is ")) && sp_approval_add_name(&text, p) &&
            sp_buf_add_str(&text, SP_STR("; reject request — you cannot request permissions if the "
                                         "approval policy is ")) &&
-           sp_approval_add_name(&text, p)); /* without memory: as far as it came */
-    decide(r, view(&text));
+           sp_approval_add_name(&text, p)); /* out of memory: the text stays incomplete */
+    decide(r, sp_buf_str(&text));
 }
 
-/* Whether the call has been answered: what it says cannot be asked. */
+/* Whether invalid arguments have answered the call. */
 static bool refuse_arguments(struct request *r)
 {
     struct sp_manager *m = r->call.m;
@@ -233,9 +217,10 @@ static bool refuse_arguments(struct request *r)
     return r->call.is_answered;
 }
 
-static void begin(struct request *r)
+static void begin_request(struct request *r)
 {
     struct sp_manager *m = r->call.m;
+    const struct sp_approval_policy *p = sp_approvals_policy(m->approvals);
 
     r->is_begun = true;
     if (refuse_arguments(r))
@@ -253,7 +238,8 @@ static void begin(struct request *r)
                      .profile_name = r->environment->policy_name},
         .told = on_decision,
     };
-    if (!may_ask(sp_approvals_policy(m->approvals)))
+    if (p->kind == SP_APPROVAL_NEVER ||
+        (p->kind == SP_APPROVAL_GRANULAR && !p->request_permissions))
         refuse_by_policy(r);
     else if (!sp_approvals_can_ask(m->approvals))
         deny(r, &(struct sp_decision){.rejection = SP_STR(SP_NOBODY_ANSWERS)});
@@ -263,14 +249,14 @@ static void begin(struct request *r)
 
 /* ---- the call ---- */
 
-static void finish(struct request *r)
+static void finish_request(struct request *r)
 {
     struct sp_manager *m = r->call.m;
     const bool is_abort = r->is_abort;
-    struct sp_str text = view(&r->answer);
+    struct sp_str text = sp_buf_str(&r->answer);
     size_t prefix = sizeof PREFIX - 1;
 
-    if (text.n == 0) { /* neither answer nor refusal could be written down */
+    if (text.n == 0) { /* out of memory for answer and refusal */
         text = SP_STR(PREFIX "no memory for the answer");
         r->is_granted = false;
     }
@@ -287,23 +273,23 @@ static void finish(struct request *r)
         sp_manager_interrupt(m);
 }
 
-static void step(struct sp_call *c)
+static void step_request(struct sp_call *c)
 {
-    struct request *r = request_of(c);
+    struct request *r = SP_CONTAINER(c, struct request, call);
 
     if (c->is_cancelled) {
         sp_call_abort(c);
         return;
     }
     if (!r->is_begun)
-        begin(r);
+        begin_request(r);
     if (r->is_decided && !c->is_answered)
-        finish(r);
+        finish_request(r);
 }
 
-static void release(struct sp_call *c)
+static void release_request(struct sp_call *c)
 {
-    struct request *r = request_of(c);
+    struct request *r = SP_CONTAINER(c, struct request, call);
     const bool is_open = sp_asking_is_open(&r->asking);
 
     sp_asking_done(&r->asking);
@@ -344,8 +330,8 @@ int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permiss
         free(r);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
     }
-    r->call.step = step;
-    r->call.release = release;
+    r->call.step = step_request;
+    r->call.release = release_request;
     sp_call_begin(m, &r->call, fn, user);
     *ret_call = r->call.number;
     return 0;

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process: the life of one process of the manager.
+ * process: the life of one process: what its job reports, when its calls and events are served, and
+ * what ends it.
  */
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/auto.h"
 #include "engine/manager_priv.h"
 
-/*
- * Why a process is no more, and the ends that its own time brings: the timeout that it was started
- * with, and that nobody uses it any more.
- */
+/* ---- reasons and timers of the end ---- */
 
 void sp_process_blame(struct sp_process *p, enum sp_end_reason reason)
 {
@@ -30,19 +27,6 @@ enum sp_end_reason sp_process_end_reason(const struct sp_process *p)
     return p->exit.signal != 0 ? SP_END_SIGNAL : SP_END_EXIT;
 }
 
-static uint64_t later(uint64_t ms, uint64_t by_ms)
-{
-    return ms > UINT64_MAX - by_ms ? UINT64_MAX : ms + by_ms;
-}
-
-static void end_for(struct sp_process *p, enum sp_end_reason reason)
-{
-    if (sp_process_has_exited(p) || p->is_killing)
-        return;
-    sp_process_blame(p, reason);
-    sp_process_kill(p);
-}
-
 static bool is_in_use(const struct sp_process *p)
 {
     return p->initial != NULL || p->interaction != NULL || p->waiting != NULL || p->orders != 0;
@@ -53,17 +37,21 @@ void sp_process_use(struct sp_process *p)
     p->idle_from_ms = sp_manager_clock_ms();
 }
 
-static uint64_t timeout_due(const struct sp_process *p)
-{
-    return later(p->start_ms, p->timeout_ms);
-}
-
 static uint64_t idle_due(const struct sp_process *p)
 {
-    return later(p->idle_from_ms, p->m->options.idle_ttl_ms);
+    return sp_later_ms(p->idle_from_ms, p->m->options.idle_ttl_ms);
 }
 
 static void set_end_timers(struct sp_process *p);
+
+/* Kills the process for its timeout or its idleness. */
+static void end_for(struct sp_process *p, enum sp_end_reason reason)
+{
+    if (sp_process_has_exited(p) || p->is_killing)
+        return;
+    sp_process_blame(p, reason);
+    sp_process_kill(p);
+}
 
 static void on_timeout(struct sp_timer *t)
 {
@@ -82,9 +70,9 @@ static void on_idle(struct sp_timer *t)
         set_end_timers(p);
 }
 
-/* Without memory for a timer it is tried again when next something happens. */
-static void set(struct sp_process *p, struct sp_timer *t, uint64_t due_ms,
-                void (*fn)(struct sp_timer *))
+/* Out of memory: the next change of the process sets the timer. */
+static void set_end_timer(struct sp_process *p, struct sp_timer *t, uint64_t due_ms,
+                          void (*fn)(struct sp_timer *))
 {
     if (due_ms < p->kill_again_ms)
         due_ms = p->kill_again_ms;
@@ -92,7 +80,6 @@ static void set(struct sp_process *p, struct sp_timer *t, uint64_t due_ms,
         (void)sp_loop_timer(p->m->loop, t, due_ms, fn);
 }
 
-/* The timers of its own end, if they are due to be set. */
 static void set_end_timers(struct sp_process *p)
 {
     if (p->life != SP_PROCESS_RUNNING || p->is_killing) {
@@ -101,25 +88,19 @@ static void set_end_timers(struct sp_process *p)
         return;
     }
     if (p->timeout_ms != 0)
-        set(p, &p->timeout_timer, timeout_due(p), on_timeout);
+        set_end_timer(p, &p->timeout_timer, sp_later_ms(p->start_ms, p->timeout_ms), on_timeout);
     if (p->is_stored && p->m->options.idle_ttl_ms != 0)
-        set(p, &p->idle_timer, idle_due(p), on_idle);
+        set_end_timer(p, &p->idle_timer, idle_due(p), on_idle);
 }
-
-/*
- * The life of one process: what its job tells, what its calls wait for, and when it is over.
- */
 
 /* ---- settling ---- */
 
-/* Nobody refers to it, and everything was told. A job whose stream somebody else holds open is let
- * go: what an exited process left in the background lives on. */
+/* No call or order refers to the process, and all its events were sent. A job whose output another
+ * process holds open is released all the same: background processes outlive the command. */
 static bool is_over(const struct sp_process *p)
 {
-    if (p->is_stored || p->initial != NULL || p->interaction != NULL || p->waiting != NULL ||
-        p->orders != 0)
-        return false;
-    return p->is_discarded || p->has_ended || (p->is_hidden && sp_process_has_exited(p));
+    return !p->is_stored && !is_in_use(p) &&
+           (p->is_discarded || p->has_ended || (p->is_hidden && sp_process_has_exited(p)));
 }
 
 static void settle(struct sp_deferred *d)
@@ -168,7 +149,7 @@ static void on_verdict_late(struct sp_timer *t)
     sp_process_changed(p);
 }
 
-/* A timer that cannot be set is due: nothing waits for ever. */
+/* Out of memory: the timer fires at once, so that no wait is endless. */
 static void set_timer(struct sp_process *p, struct sp_timer *t, uint64_t ms,
                       void (*fn)(struct sp_timer *))
 {
@@ -176,7 +157,7 @@ static void set_timer(struct sp_process *p, struct sp_timer *t, uint64_t ms,
         fn(t);
 }
 
-/* The code, if anybody knows it, is there already. */
+/* A reported exit code must be stored before. */
 static void become_exited(struct sp_process *p)
 {
     if (sp_process_has_exited(p))
@@ -185,7 +166,7 @@ static void become_exited(struct sp_process *p)
         p->exit = (struct sp_job_exit){.code = -1, .denied = -1};
         p->has_exit_code = true;
     }
-    p->exited_ns = sp_manager_clock_ns();
+    p->exited_ns = sp_clock_ns();
     p->life = SP_PROCESS_EXITED;
     set_timer(p, &p->grace_timer, SP_TRAILING_MS, on_grace_over);
     if (p->is_verdict_open)
@@ -199,7 +180,7 @@ void sp_process_count_as_exited(struct sp_process *p)
     sp_process_changed(p);
 }
 
-/* After the end was told, nothing can be said about it any more. */
+/* Once the end event was sent, a failure cannot be reported any more. */
 static void note_failure(struct sp_process *p, const char *message)
 {
     if (!sp_process_has_failed(p) && !p->has_ended)
@@ -229,13 +210,13 @@ static void on_killed(struct sp_job_call *c)
     p->asked--;
     p->is_killing = false;
     if (c->result == SP_JOB_REFUSED && p->is_stored &&
-        !sp_process_has_exited(p)) { /* it lives, and is tried again */
+        !sp_process_has_exited(p)) { /* a timer tries again */
         p->ended_by = SP_END_NONE;
         p->kill_again_ms = sp_manager_clock_ms() + SP_KILL_AGAIN_MS;
         sp_process_changed(p);
         return;
     }
-    /* Refused: it has no entry any more, so nobody could ask again; it goes with its job. */
+    /* Refused, and it has no entry through which a caller could ask again: end its job. */
     sp_process_count_as_exited(p);
 }
 
@@ -253,31 +234,18 @@ void sp_process_kill(struct sp_process *p)
     sp_job_terminate(&p->job, &p->kill);
 }
 
-/* ---- what the job tells ---- */
-
-static struct sp_process *process_of(struct sp_job *j)
-{
-    return SP_CONTAINER(j, struct sp_process, job);
-}
-
-static int64_t wall_clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+/* ---- reports of the job ---- */
 
 static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
 {
-    struct sp_process *p = process_of(j);
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
 
     if (!p->is_remote && sp_manager_clock_ms() - p->start_ms > SP_START_MS) {
-        /* Making its cell was no time of its own; but the word of it may have come late. */
-        p->start_ns = sp_manager_clock_ns() - SP_START_MS * 1000000ULL;
+        /* The time to create the cell does not count, but the report may be late: allow for it. */
+        p->start_ns = sp_clock_ns() - SP_START_MS * 1000000ULL;
         p->start_ms = sp_manager_clock_ms() - SP_START_MS;
     }
-    p->started_at_ms = wall_clock_ms();
+    p->started_at_ms = (int64_t)sp_clock_unix_ms();
     p->sandbox = sandbox;
     if (p->life == SP_PROCESS_STARTING)
         p->life = SP_PROCESS_RUNNING;
@@ -286,7 +254,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
 
 static void on_refused(struct sp_job *j, const struct sp_err *e)
 {
-    struct sp_process *p = process_of(j);
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
 
     p->is_job_over = true;
     p->refusal = *e;
@@ -297,20 +265,20 @@ static void on_refused(struct sp_job *j, const struct sp_err *e)
 
 static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
 {
-    (void)stream; /* both pipes are one text, in the order of arrival */
-    return sp_process_take(process_of(j), bytes);
+    (void)stream; /* stdout and stderr are one text, in order of arrival */
+    return sp_process_take(SP_CONTAINER(j, struct sp_process, job), bytes);
 }
 
 static void on_gap(struct sp_job *j, uint64_t bytes)
 {
     (void)bytes;
-    sp_process_take_gap(process_of(j));
+    sp_process_take_gap(SP_CONTAINER(j, struct sp_process, job));
 }
 
-/* The first code that somebody knows stays, until an answer or the end event has told another. */
+/* The first reported code is final, but one that comes after the end event is ignored. */
 static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
 {
-    struct sp_process *p = process_of(j);
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
 
     if (!p->is_code_known && !p->has_ended) {
         p->exit = *how;
@@ -341,7 +309,7 @@ static void end_job(struct sp_process *p)
 
 static void on_closed(struct sp_job *j)
 {
-    struct sp_process *p = process_of(j);
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
 
     become_exited(p);
     end_job(p);
@@ -349,9 +317,9 @@ static void on_closed(struct sp_job *j)
 
 static void on_failed(struct sp_job *j, const char *why)
 {
-    struct sp_process *p = process_of(j);
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
 
-    if (p->life == SP_PROCESS_STARTING) { /* it never ran */
+    if (p->life == SP_PROCESS_STARTING) {
         (void)sp_fail(&p->refusal, SP_E_FAILED, 0, "%s", why);
         p->is_job_over = true;
         sp_process_changed(p);
@@ -388,7 +356,7 @@ struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *
     sp_headtail_init(&p->pending, SP_HEADTAIL_CAPACITY);
     sp_headtail_init(&p->transcript, SP_HEADTAIL_CAPACITY);
     sp_delta_init(&p->delta, &p->quota, sp_process_tell_delta, p);
-    p->start_ns = p->last_used_ns = sp_manager_clock_ns();
+    p->start_ns = p->last_used_ns = sp_clock_ns();
     p->start_ms = p->idle_from_ms = sp_manager_clock_ms();
     p->prev = m->last;
     if (m->last != NULL)

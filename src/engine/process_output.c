@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * process_output: the output of a process and the events about it.
+ *
+ * The output goes to three consumers, each with its own copy of every byte in order: the next call
+ * (pending), the end event (transcript) and the deltas. When memory is short the job keeps the
+ * bytes and offers them again.
  */
-#include <time.h>
 
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "engine/manager_priv.h"
 
-/*
- * What whoever watches is told about a process (unified-exec.md 6).
- */
-
-static int64_t wall_clock_ms(void)
+static void flush_held(struct sp_process *p)
 {
-    struct timespec t;
+    const struct sp_str held = {p->held.data, p->held.len};
 
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    p->held.len = 0;
+    if (held.n != 0)
+        sp_delta_push(&p->delta, held);
 }
 
-/* What all events of a process say. */
-static struct sp_exec_event form(const struct sp_process *p, enum sp_event_type type)
+/* The members that all events of a process share. */
+static struct sp_exec_event new_event(const struct sp_process *p, enum sp_event_type type)
 {
     return (struct sp_exec_event){
         .type = type,
@@ -36,38 +36,23 @@ static struct sp_exec_event form(const struct sp_process *p, enum sp_event_type 
     };
 }
 
-static void tell_held(struct sp_process *p)
+void sp_process_begin(struct sp_process *p)
 {
-    const struct sp_str held = {p->held.data, p->held.len};
+    struct sp_exec_event e = new_event(p, SP_EVENT_BEGIN);
 
-    p->held.len = 0;
-    if (held.n != 0)
-        sp_delta_push(&p->delta, held);
-}
-
-/* deltas may be told now */
-static void release_held(struct sp_process *p)
-{
-    tell_held(p);
+    p->has_begun = true;
+    e.at_ms = p->started_at_ms;
+    sp_manager_event(p->m, &e);
+    flush_held(p);
     sp_buf_done(&p->held);
     if (p->is_at_end)
         sp_process_at_end(p);
 }
 
-void sp_process_begin(struct sp_process *p)
-{
-    struct sp_exec_event e = form(p, SP_EVENT_BEGIN);
-
-    p->has_begun = true;
-    e.at_ms = p->started_at_ms;
-    sp_manager_event(p->m, &e);
-    release_held(p);
-}
-
 void sp_process_tell_delta(void *process, struct sp_str frame)
 {
     const struct sp_process *p = process;
-    struct sp_exec_event e = form(p, SP_EVENT_DELTA);
+    struct sp_exec_event e = new_event(p, SP_EVENT_DELTA);
 
     e.stream = SP_STREAM_STDOUT;
     e.chunk = frame;
@@ -76,7 +61,7 @@ void sp_process_tell_delta(void *process, struct sp_str frame)
 
 void sp_process_tell_interaction(struct sp_process *p, struct sp_str input)
 {
-    struct sp_exec_event e = form(p, SP_EVENT_INTERACTION);
+    struct sp_exec_event e = new_event(p, SP_EVENT_INTERACTION);
 
     e.source = SP_SOURCE_UNIFIED_EXEC_INTERACTION;
     e.input = input;
@@ -85,7 +70,7 @@ void sp_process_tell_interaction(struct sp_process *p, struct sp_str input)
 
 void sp_process_tell_warning(struct sp_process *p, const char *message)
 {
-    struct sp_exec_event e = form(p, SP_EVENT_WARNING);
+    struct sp_exec_event e = new_event(p, SP_EVENT_WARNING);
 
     e.message = sp_str_of(message);
     sp_manager_event(p->m, &e);
@@ -93,82 +78,52 @@ void sp_process_tell_warning(struct sp_process *p, const char *message)
 
 /* ---- the end ---- */
 
-struct end_texts {
-    struct sp_buf out, aggregated, formatted;
-};
-
-static void done_texts(struct end_texts *t)
-{
-    sp_buf_done(&t->out);
-    sp_buf_done(&t->aggregated);
-    sp_buf_done(&t->formatted);
-}
-
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
-}
-
-/* The output, and behind it what went wrong. */
-static bool add_aggregated(const struct sp_process *p, struct end_texts *t)
-{
-    if (!sp_buf_add_str(&t->aggregated, view(&t->out)))
-        return false;
-    if (!sp_process_has_failed(p))
-        return true;
-    return (t->out.len == 0 || sp_buf_add(&t->aggregated, "\n", 1)) &&
-           sp_utf8_add_lossy(&t->aggregated, sp_str_of(p->failure.msg));
-}
-
-static bool make_texts(const struct sp_process *p, struct end_texts *t)
+/* out: the transcript; aggregated: with the failure's text behind it; formatted: truncated. */
+static bool make_end_texts(const struct sp_process *p, struct sp_buf *out,
+                           struct sp_buf *aggregated, struct sp_buf *formatted)
 {
     const struct sp_omission gone = {
         .bytes = p->transcript.omitted,
         .token_count = sp_allowance_tokens_of(sp_headtail_total(&p->transcript)),
     };
 
-    return sp_answer_decode(&t->out, &p->transcript) && add_aggregated(p, t) &&
-           sp_truncate_format(&t->formatted, view(&t->aggregated), p->m->allowance, gone);
-}
-
-static enum sp_event_status status(const struct sp_process *p)
-{
-    return !sp_process_has_failed(p) && p->exit.code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
+    if (!sp_answer_decode(out, &p->transcript) || !sp_buf_add_str(aggregated, sp_buf_str(out)))
+        return false;
+    if (sp_process_has_failed(p) && !((out->len == 0 || sp_buf_add(aggregated, "\n", 1)) &&
+                                      sp_utf8_add_lossy(aggregated, sp_str_of(p->failure.msg))))
+        return false;
+    return sp_truncate_format(formatted, sp_buf_str(aggregated), p->m->allowance, gone);
 }
 
 static void tell_end(struct sp_process *p)
 {
-    struct end_texts texts __attribute__((cleanup(done_texts))) = {0};
-    struct sp_exec_event e = form(p, SP_EVENT_END);
+    const bool has_failed = sp_process_has_failed(p);
+    auto_buf struct sp_buf out = {0};
+    auto_buf struct sp_buf aggregated = {0};
+    auto_buf struct sp_buf formatted = {0};
+    struct sp_exec_event e = new_event(p, SP_EVENT_END);
 
-    e.at_ms = wall_clock_ms();
-    e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_manager_clock_ns()) - p->start_ns;
-    e.exit_code = sp_process_has_failed(p) ? -1 : p->exit.code;
-    e.status = status(p);
-    e.err = sp_process_has_failed(p) ? sp_str_of(p->failure.msg) : SP_STR("");
-    if (make_texts(p, &texts)) {
-        e.out = view(&texts.out);
-        e.aggregated = view(&texts.aggregated);
-        e.formatted = view(&texts.formatted);
-    } else { /* the end is told in any case */
+    e.at_ms = (int64_t)sp_clock_unix_ms();
+    e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_clock_ns()) - p->start_ns;
+    e.exit_code = has_failed ? -1 : p->exit.code;
+    e.status = !has_failed && p->exit.code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
+    e.err = has_failed ? sp_str_of(p->failure.msg) : SP_STR("");
+    if (make_end_texts(p, &out, &aggregated, &formatted)) {
+        e.out = sp_buf_str(&out);
+        e.aggregated = sp_buf_str(&aggregated);
+        e.formatted = sp_buf_str(&formatted);
+    } else { /* the end event is sent in any case */
         e.out = e.aggregated = e.formatted = SP_STR("... output lost: no memory ...");
     }
     sp_manager_event(p->m, &e);
 }
 
-/*
- * Not before the last delta, not while a verdict may still come, and not before the interaction
- * that is in progress, which may have made it exit.
- */
-static bool is_end_due(const struct sp_process *p)
-{
-    return p->has_begun && !p->has_ended && p->is_drained && p->interaction == NULL &&
-           sp_process_is_judged(p);
-}
-
+/* Not before the last delta, not while a verdict may still come, and not before the interaction in
+ * progress is answered, which may have caused the exit. */
 void sp_process_publish_end(struct sp_process *p)
 {
-    if (!is_end_due(p))
+    if (!p->has_begun || p->has_ended || !p->is_drained || p->interaction != NULL ||
+        !sp_process_is_judged(p))
         return;
     p->has_ended = true;
     if (p->m->ops.event != NULL)
@@ -177,15 +132,9 @@ void sp_process_publish_end(struct sp_process *p)
         sp_headtail_done(&p->transcript);
 }
 
-/*
- * Where the output of a process goes: to whoever calls next, to the record of its whole life, and
- * to whoever watches. Each gets its own copy, of every byte and in order; when memory is gone the
- * bytes stay where they came from and are tried again.
- */
-
 #define LOST "\n... output lost ...\n"
 
-/* ---- no memory ---- */
+/* ---- retries without memory ---- */
 
 static void on_memory_again(struct sp_timer *t)
 {
@@ -207,21 +156,21 @@ static bool hold_up(struct sp_process *p)
 
 /* ---- deltas ---- */
 
-static void on_quiet_over(struct sp_timer *t)
+static void on_coalesced(struct sp_timer *t)
 {
-    tell_held(SP_CONTAINER(t, struct sp_process, quiet_timer));
+    flush_held(SP_CONTAINER(t, struct sp_process, quiet_timer));
 }
 
-/* The first bytes after a silence are told at once, what follows within a moment as one. */
-static void tell_soon(struct sp_process *p, struct sp_str bytes)
+/* The first bytes after a silence are sent at once, what follows within SP_COALESCE_MS as one. */
+static void push_delta(struct sp_process *p, struct sp_str bytes)
 {
     if (p->quiet_timer.slot != 0 && p->held.len + bytes.n < SP_DELTA_FRAME_MAX &&
         sp_buf_add_str(&p->held, bytes))
         return;
-    tell_held(p);
+    flush_held(p);
     sp_delta_push(&p->delta, bytes);
     (void)sp_loop_timer(p->m->loop, &p->quiet_timer, sp_loop_now(p->m->loop) + SP_COALESCE_MS,
-                        on_quiet_over); /* none: nothing is held */
+                        on_coalesced); /* no timer: nothing is held back */
 }
 
 static bool has_watchers(const struct sp_process *p)
@@ -235,7 +184,7 @@ void sp_process_at_end(struct sp_process *p)
     if (p->is_drained || (!p->has_begun && !p->is_hidden))
         return;
     sp_loop_cancel(p->m->loop, &p->quiet_timer);
-    tell_held(p);
+    flush_held(p);
     if (!p->is_hidden)
         sp_delta_finish(&p->delta);
     p->is_drained = true;
@@ -243,8 +192,8 @@ void sp_process_at_end(struct sp_process *p)
 
 /* ---- bytes ---- */
 
-/* The same bytes may come a second time, after the transcript has taken them. */
-static bool take_in_transcript(struct sp_process *p, struct sp_str bytes)
+/* The job offers the same bytes again if the pending output had no memory for them. */
+static bool add_to_transcript(struct sp_process *p, struct sp_str bytes)
 {
     const size_t had = p->ahead < bytes.n ? p->ahead : bytes.n;
 
@@ -257,20 +206,20 @@ static bool take_in_transcript(struct sp_process *p, struct sp_str bytes)
     return true;
 }
 
-static bool take(struct sp_process *p, struct sp_str bytes)
+static bool add_output(struct sp_process *p, struct sp_str bytes)
 {
     const bool is_early = !p->has_begun && has_watchers(p);
 
     if (is_early && sp_buf_room(&p->held, bytes.n) == NULL)
         return false;
-    if (!take_in_transcript(p, bytes) || !sp_headtail_push(&p->pending, bytes))
+    if (!add_to_transcript(p, bytes) || !sp_headtail_push(&p->pending, bytes))
         return false;
     p->ahead -= p->ahead < bytes.n ? p->ahead : bytes.n;
     p->received += bytes.n;
     if (is_early)
-        (void)sp_buf_add_str(&p->held, bytes); /* there is room */
+        (void)sp_buf_add_str(&p->held, bytes); /* room was made above */
     else if (has_watchers(p))
-        tell_soon(p, bytes);
+        push_delta(p, bytes);
     sp_until_hear(p, bytes);
     return true;
 }
@@ -278,11 +227,11 @@ static bool take(struct sp_process *p, struct sp_str bytes)
 bool sp_process_take(struct sp_process *p, struct sp_str bytes)
 {
     if (p->owes_gap) {
-        if (!take(p, SP_STR(LOST)))
+        if (!add_output(p, SP_STR(LOST)))
             return hold_up(p);
         p->owes_gap = false;
     }
-    if (!take(p, bytes))
+    if (!add_output(p, bytes))
         return hold_up(p);
     if (!p->has_begun && p->held.len >= SP_HELD_MAX)
         sp_process_changed(p);
@@ -291,7 +240,7 @@ bool sp_process_take(struct sp_process *p, struct sp_str bytes)
 
 void sp_process_take_gap(struct sp_process *p)
 {
-    p->owes_gap = !take(p, SP_STR(LOST));
+    p->owes_gap = !add_output(p, SP_STR(LOST));
 }
 
 void sp_process_done_output(struct sp_process *p)

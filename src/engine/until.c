@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ends the wait of a call before its deadline: a pattern in the output, a silence, a port.
+ * until: conditions that end the wait of a call before its deadline: a pattern in the output, a
+ * silence, an open port.
  *
- * A pattern hears every byte once, as it comes in, and first what was pending when the wait began.
- * Whatever was met first is what woke the call; of two at one moment, the one that was named first.
- * Everybody waits while a pattern is looked for: one that takes too much time ends its wait.
+ * A pattern sees every byte once, first the output pending when the wait begins. The condition met
+ * first wakes the call; of two at the same moment, the one listed first. Matching runs in the loop
+ * and blocks all other calls, so patterns that use too much CPU time end their wait.
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/auto.h"
 #include "base/ere.h"
@@ -31,8 +31,8 @@ static bool keep_items(struct sp_call *c, struct sp_until_set *u, const struct s
     return true;
 }
 
-/* false: what is wrong with it is in the misuse. */
-static bool make_item(struct sp_until_set *u, uint32_t i)
+/* false: the error is in u->misuse. */
+static bool compile_item(struct sp_until_set *u, uint32_t i)
 {
     struct sp_err e = {0};
 
@@ -70,7 +70,7 @@ int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t coun
     u->count = count;
     if (!keep_items(c, u, items))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    for (uint32_t i = 0; i < count && make_item(u, i); i++)
+    for (uint32_t i = 0; i < count && compile_item(u, i); i++)
         ;
     if (u->misuse.code == SP_E_SYSTEM)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
@@ -99,17 +99,9 @@ static void be_due(uint64_t *due_ms, uint64_t at_ms)
 
 /* ---- patterns ---- */
 
-#define SLICE_BYTES   4096      /* between two looks at the clock */
-#define CPU_FREE_NS   500000000 /* for the patterns of a call, and besides ... */
-#define CPU_NS_A_BYTE 100       /* ... for each byte that each of them hears; few need a tenth */
-
-static uint64_t cpu_ns(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* Linux has it */
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
+#define SLICE_BYTES   4096      /* between two checks of the CPU clock */
+#define CPU_FREE_NS   500000000 /* CPU time for the patterns of a call, plus ... */
+#define CPU_NS_A_BYTE 100       /* ... so much per byte and pattern; most need a tenth */
 
 static bool feed(struct sp_until_set *u, struct sp_ere *pattern, struct sp_str bytes)
 {
@@ -117,11 +109,11 @@ static bool feed(struct sp_until_set *u, struct sp_ere *pattern, struct sp_str b
 
     while (bytes.n != 0 && !is_found && !u->is_late) {
         const struct sp_str slice = {bytes.p, bytes.n < SLICE_BYTES ? bytes.n : SLICE_BYTES};
-        const uint64_t from_ns = cpu_ns();
+        const uint64_t from_ns = sp_clock_cpu_ns();
 
         is_found = sp_ere_feed(pattern, slice);
         u->allowed_ns += slice.n * CPU_NS_A_BYTE;
-        u->spent_ns += cpu_ns() - from_ns;
+        u->spent_ns += sp_clock_cpu_ns() - from_ns;
         u->is_late = u->spent_ns > CPU_FREE_NS + u->allowed_ns;
         bytes = (struct sp_str){bytes.p + slice.n, bytes.n - slice.n};
     }
@@ -135,7 +127,7 @@ static void hear(struct sp_until_set *u, struct sp_str bytes)
             u->woken_by = (int)i;
 }
 
-/* It waits no longer, and says why. */
+/* Whether the patterns exceeded their CPU time; warns once. */
 static bool is_given_up(struct sp_call *c)
 {
     struct sp_until_set *u = c->until;
@@ -152,7 +144,7 @@ static bool is_given_up(struct sp_call *c)
     return u->is_late;
 }
 
-/* What comes next has no connection with what was heard. */
+/* The next bytes do not follow those matched before. */
 static void begin_line(struct sp_until_set *u)
 {
     for (uint32_t i = 0; i < u->count; i++)
@@ -160,7 +152,7 @@ static void begin_line(struct sp_until_set *u)
             sp_ere_reset(u->patterns[i]);
 }
 
-/* A prompt ends no line, but it is an end: nothing comes behind it until somebody types. */
+/* After SP_PROMPT_MS of silence the current line counts as ended: it is probably a prompt. */
 static void end_line(struct sp_until_set *u, uint64_t now_ms, uint64_t *due_ms)
 {
     const uint64_t at_ms = u->quiet_since_ms + SP_PROMPT_MS;
@@ -202,7 +194,7 @@ static void hear_in(struct sp_call *c, struct sp_str bytes)
     if (u->woken_by >= 0)
         return;
     hear(u, bytes);
-    if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* its timer is to be set */
+    if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* the call must set its timer */
         sp_call_changed(c);
     u->is_line_open = true;
 }
@@ -213,7 +205,7 @@ void sp_until_hear(struct sp_process *p, struct sp_str bytes)
     hear_in(p->interaction, bytes);
 }
 
-static void forget(struct sp_call *c, const struct sp_call *taker)
+static void hear_again(struct sp_call *c, const struct sp_call *taker)
 {
     struct sp_until_set *u = c == NULL || c == taker ? NULL : c->until;
 
@@ -226,8 +218,8 @@ static void forget(struct sp_call *c, const struct sp_call *taker)
 
 void sp_until_forget(struct sp_process *p, const struct sp_call *taker)
 {
-    forget(p->initial, taker);
-    forget(p->interaction, taker);
+    hear_again(p->initial, taker);
+    hear_again(p->interaction, taker);
 }
 
 /* ---- the wait ---- */
@@ -272,67 +264,53 @@ static bool is_quiet(const struct sp_until_set *u, uint32_t i, uint64_t now_ms, 
 
 /* ---- ports ---- */
 
-static struct sp_port_watch *watch_of(const struct sp_call *c)
-{
-    return &c->process->watches[c->process->initial == c ? 0 : 1];
-}
-
-static void note_port(struct sp_until_set *u, uint16_t port)
-{
-    for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++)
-        if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == port)
-            u->woken_by = (int)i;
-}
-
-static void on_looked(struct sp_job_call *jc)
+static void on_ports_inspected(struct sp_job_call *jc)
 {
     struct sp_port_watch *w =
         SP_CONTAINER(SP_CONTAINER(jc, struct sp_job_look, call), struct sp_port_watch, look);
     struct sp_process *p = w->process;
     const struct sp_call *c = w == &p->watches[0] ? p->initial : p->interaction;
+    struct sp_until_set *u;
 
     w->is_asked = false;
     p->asked--;
     sp_process_changed(p);
     if (c == NULL || c->number != w->call || c->until == NULL)
-        return; /* whoever asked is gone */
-    c->until->next_look_ms = sp_manager_clock_ms() + (p->is_remote ? SP_LOOK_FAR_MS : SP_LOOK_MS);
-    if (jc->result == SP_JOB_OK && w->look.found.listening != 0)
-        note_port(c->until, w->look.found.listening);
+        return; /* the call was answered meanwhile */
+    u = c->until;
+    u->next_look_ms = sp_manager_clock_ms() + (p->is_remote ? SP_LOOK_FAR_MS : SP_LOOK_MS);
+    if (jc->result != SP_JOB_OK || w->look.found.listening == 0)
+        return;
+    for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++)
+        if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == w->look.found.listening)
+            u->woken_by = (int)i;
 }
 
-static uint32_t list_ports(const struct sp_until_set *u, uint16_t ports[SP_LOOK_PORTS])
+/* An inspection for the previous call of the same slot must be answered first. */
+static void inspect_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
 {
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < u->count && count < SP_LOOK_PORTS; i++)
-        if (u->items[i].kind == SP_UNTIL_PORT)
-            ports[count++] = u->items[i].port;
-    return count;
-}
-
-/* A look that somebody before this call has asked for is waited for first. */
-static void look_at_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
-{
-    struct sp_port_watch *w = watch_of(c);
+    struct sp_process *p = c->process;
+    struct sp_port_watch *w = &p->watches[p->initial == c ? 0 : 1];
     struct sp_until_set *u = c->until;
 
-    if (w->is_asked || u->is_blind || !sp_process_can_ask(c->process))
+    if (w->is_asked || u->is_blind || !sp_process_can_ask(p))
         return;
     if (now_ms < u->next_look_ms) {
         be_due(due_ms, u->next_look_ms);
         return;
     }
-    w->process = c->process;
+    w->process = p;
     w->call = c->number;
-    w->look = (struct sp_job_look){.call.fn = on_looked};
-    w->look.port_count = list_ports(u, w->look.ports);
-    w->is_asked = sp_job_look(&c->process->job, &w->look);
+    w->look = (struct sp_job_look){.call.fn = on_ports_inspected};
+    for (uint32_t i = 0; i < u->count && w->look.port_count < SP_LOOK_PORTS; i++)
+        if (u->items[i].kind == SP_UNTIL_PORT)
+            w->look.ports[w->look.port_count++] = u->items[i].port;
+    w->is_asked = sp_job_look(&p->job, &w->look);
     u->is_blind = !w->is_asked;
-    c->process->asked += w->is_asked;
+    p->asked += w->is_asked;
 }
 
-/* ---- all of them ---- */
+/* ---- all conditions ---- */
 
 bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
 {
@@ -350,15 +328,8 @@ bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
     if (u->woken_by >= 0 || is_given_up(c))
         return true;
     if (has_ports)
-        look_at_ports(c, now_ms, ret_due_ms);
+        inspect_ports(c, now_ms, ret_due_ms);
     return false;
-}
-
-/* The end of the process is the end of its last line, too. */
-static bool ends_with(const struct sp_until_set *u, uint32_t i)
-{
-    return u->items[i].kind == SP_UNTIL_EXIT ||
-           (u->patterns[i] != NULL && !u->is_late && sp_ere_finish(u->patterns[i]));
 }
 
 int sp_until_woken_by(struct sp_call *c)
@@ -367,8 +338,10 @@ int sp_until_woken_by(struct sp_call *c)
 
     if (u == NULL || !u->is_on)
         return -1;
+    /* The exit also ends the last line of the output. */
     for (uint32_t i = 0; i < u->count && u->woken_by < 0 && sp_process_has_exited(c->process); i++)
-        if (ends_with(u, i))
+        if (u->items[i].kind == SP_UNTIL_EXIT ||
+            (u->patterns[i] != NULL && !u->is_late && sp_ere_finish(u->patterns[i])))
             u->woken_by = (int)i;
     return u->woken_by;
 }
