@@ -18,7 +18,7 @@ int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops
         environ.has_no_network = environ.has_no_network || !l->policy->profile.has_network;
         launch.environ = &environ;
     }
-    sp_job_release(j); /* of its life before this one */
+    sp_job_release(j); /* an ended job may be started again */
     *j = (struct sp_job){.backend = b, .ops = ops};
     const int r = b->ops->start(b, j, &launch, e);
     if (r < 0)
@@ -26,7 +26,7 @@ int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops
     return r;
 }
 
-static void begin(struct sp_job *j, struct sp_job_call *c)
+static void begin_call(struct sp_job *j, struct sp_job_call *c)
 {
     c->job = j;
     c->result = SP_JOB_OK;
@@ -36,13 +36,13 @@ static void begin(struct sp_job *j, struct sp_job_call *c)
 
 void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes)
 {
-    begin(j, c);
+    begin_call(j, c);
     j->backend->ops->write(j, c, bytes);
 }
 
 void sp_job_close_stdin(struct sp_job *j, struct sp_job_call *c)
 {
-    begin(j, c);
+    begin_call(j, c);
     j->backend->ops->close_stdin(j, c);
 }
 
@@ -50,7 +50,7 @@ bool sp_job_flush(struct sp_job *j, struct sp_job_call *c)
 {
     if (j->backend->ops->flush == NULL)
         return false;
-    begin(j, c);
+    begin_call(j, c);
     j->backend->ops->flush(j, c);
     return true;
 }
@@ -59,26 +59,26 @@ bool sp_job_look(struct sp_job *j, struct sp_job_look *l)
 {
     if (j->backend == NULL || j->backend->ops->look == NULL)
         return false;
-    begin(j, &l->call);
+    begin_call(j, &l->call);
     l->found = (struct sp_look){0};
     return j->backend->ops->look(j, l);
 }
 
 void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal)
 {
-    begin(j, c);
+    begin_call(j, c);
     j->backend->ops->signal(j, c, signal);
 }
 
 void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols)
 {
-    begin(j, c);
+    begin_call(j, c);
     j->backend->ops->resize(j, c, rows, cols);
 }
 
 void sp_job_terminate(struct sp_job *j, struct sp_job_call *c)
 {
-    begin(j, c);
+    begin_call(j, c);
     j->backend->ops->terminate(j, c);
 }
 

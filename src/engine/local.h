@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local: the backend whose processes run here, in cells of ours.
+ * local: the backend that runs commands on this host, in cells.
  *
  * The program that uses it is the front (docs/ARCHITECTURE.md): it has the rings and the input
- * descriptors, and no command as its child. Made for a guest in somebody else's program: no signal
- * handler, no descriptor number of its own choosing, no child reaped but its cells, no subreaper.
+ * descriptors, and commands are not its children. It is made to be embedded in a foreign program:
+ * it installs no signal handler, chooses no descriptor numbers, reaps no children but its cells,
+ * and is no subreaper.
  */
 #ifndef SP_ENGINE_LOCAL_H
 #define SP_ENGINE_LOCAL_H
@@ -16,14 +17,14 @@ struct sp_local_options {
     const char *program;    /* the sallyport binary, run as `PROGRAM cell` */
     uint32_t max_processes; /* 0: 1024 */
     bool use_cgroups;
-    struct sp_fixed_places fixed; /* what no policy opens */
+    struct sp_fixed_places fixed; /* paths that no policy opens */
     const char *runtime_dir;      /* NULL: none */
-    const char *cwd;              /* the default one of commands; absolute */
-    bool owns_program; /* the whole program is ours: what a killed cell leaves comes to us, and is
-                          killed. For a guest, with use_cgroups alone */
+    const char *cwd;              /* default directory of commands; absolute */
+    bool owns_program; /* not embedded: what a killed cell leaves behind is reparented to us and
+                          killed. An embedded backend does that only with use_cgroups */
 };
 
-/* Strings are copied. The cell is made when the first command needs it. */
+/* Strings are copied. The first command creates the server and its cell. */
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
                  struct sp_err *e);
 

@@ -70,7 +70,7 @@ static struct sp_backend_facts puppet_facts;
 static struct sp_err facts_error; /* code NONE: facts are told */
 static bool withholds_facts;
 
-static struct sp_backend_wait *facts_waits;
+static struct sp_list facts_waits = SP_LIST_EMPTY(facts_waits);
 static struct sp_deferred facts_deferred;
 static struct sp_deferred calls_deferred;
 
@@ -212,10 +212,9 @@ static inline void puppet_release(struct sp_job *j)
 static inline void tell_facts(struct sp_deferred *d)
 {
     (void)d;
-    while (facts_waits != NULL) {
-        struct sp_backend_wait *w = facts_waits;
+    for (struct sp_list *i; (i = sp_list_take_first(&facts_waits)) != NULL;) {
+        struct sp_backend_wait *w = SP_CONTAINER(i, struct sp_backend_wait, link);
 
-        facts_waits = w->next;
         w->backend = NULL;
         w->fn(w, facts_error.code == SP_E_NONE ? &puppet_facts : NULL, &facts_error);
     }
@@ -223,24 +222,15 @@ static inline void tell_facts(struct sp_deferred *d)
 
 static inline void puppet_ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
 {
-    struct sp_backend_wait **at = &facts_waits;
-
-    while (*at != NULL)
-        at = &(*at)->next;
     w->backend = b;
-    w->next = NULL;
-    *at = w;
+    sp_list_append(&facts_waits, &w->link);
     if (!withholds_facts)
         sp_loop_defer(loop, &facts_deferred, tell_facts);
 }
 
 static inline void puppet_forget_facts(struct sp_backend_wait *w)
 {
-    for (struct sp_backend_wait **at = &facts_waits; *at != NULL; at = &(*at)->next)
-        if (*at == w) {
-            *at = w->next;
-            break;
-        }
+    sp_list_remove(&w->link);
     w->backend = NULL;
 }
 
@@ -373,7 +363,7 @@ static inline int end_puppets(void **state)
 {
     (void)state;
     end_manager();
-    assert_null(facts_waits);
+    assert_true(sp_list_is_empty(&facts_waits));
     for (size_t i = 0; i < job_count; i++)
         assert_null(jobs[i].job); /* every job was released */
     sp_loop_undefer(loop, &facts_deferred);

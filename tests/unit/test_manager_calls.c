@@ -351,7 +351,7 @@ static void test_an_interruption_kills_what_is_starting(void **state)
     sp_manager_interrupt(manager);
     turn();
     assert_int_equal(a.fault, SP_FAULT_ABORTED);
-    assert_null(facts_waits);
+    assert_true(sp_list_is_empty(&facts_waits));
     withholds_facts = false;
     exec_for(&a, "x", false, 250);
     until(job_count == 1);

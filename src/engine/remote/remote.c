@@ -26,18 +26,23 @@ static void forget_facts(struct sp_remote *r)
     r->has_facts = r->can_resize = r->can_signal = r->can_end_session = r->can_inspect = false;
 }
 
-/* e NULL: they are known */
+static void forget_wait(struct sp_backend_wait *w)
+{
+    sp_list_remove(&w->link);
+    w->backend = NULL;
+}
+
+/* e NULL: the facts are known. */
 static void tell_facts(struct sp_remote *r, const struct sp_err *e)
 {
+    struct sp_list *i;
+
     sp_loop_cancel(r->backend.loop, &r->facts_late);
     sp_remote_enter(r);
-    while (r->waits != NULL && !r->is_freed) {
-        struct sp_backend_wait *w = r->waits;
+    while (!r->is_freed && (i = sp_list_first(&r->waits)) != NULL) {
+        struct sp_backend_wait *w = SP_CONTAINER(i, struct sp_backend_wait, link);
 
-        r->waits = w->next;
-        if (r->waits != NULL)
-            r->waits->prev = NULL;
-        *w = (struct sp_backend_wait){.fn = w->fn};
+        forget_wait(w);
         w->fn(w, e == NULL ? &r->facts : NULL, e);
     }
     sp_remote_leave(r);
@@ -166,7 +171,7 @@ static void on_turn(struct sp_deferred *d)
         tell_facts(r, NULL);
     else if (sp_remote_need_client(r, &e) < 0)
         tell_facts(r, &e);
-    else if (r->waits != NULL)
+    else if (!sp_list_is_empty(&r->waits))
         await_facts(r);
 }
 
@@ -175,29 +180,8 @@ static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
 
     w->backend = b;
-    w->prev = NULL;
-    w->next = r->waits;
-    if (r->waits != NULL)
-        r->waits->prev = w;
-    r->waits = w;
+    sp_list_prepend(&r->waits, &w->link);
     sp_loop_defer(b->loop, &r->turn, on_turn);
-}
-
-static void forget_wait(struct sp_backend_wait *w)
-{
-    struct sp_remote *r;
-
-    if (w->backend == NULL)
-        return;
-    r = SP_CONTAINER(w->backend, struct sp_remote, backend);
-    if (w->prev != NULL)
-        w->prev->next = w->next;
-    else
-        r->waits = w->next;
-    if (w->next != NULL)
-        w->next->prev = w->prev;
-    w->prev = w->next = NULL;
-    w->backend = NULL;
 }
 
 #define FAREWELL_MS 300U /* the most that the end waits for the end of what still ran */
@@ -367,8 +351,8 @@ static void free_remote(struct sp_backend *b)
     r->is_freed = true;
     while (r->jobs != NULL) /* that were not released: nobody is told any more */
         sp_job_release(r->jobs->job);
-    while (r->waits != NULL)
-        forget_wait(r->waits);
+    for (struct sp_list *i; (i = sp_list_first(&r->waits)) != NULL;)
+        forget_wait(SP_CONTAINER(i, struct sp_backend_wait, link));
     sp_remote_drop_files(r);
     if (r->depth == 0)
         destroy(r);
@@ -436,6 +420,7 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
     if (r == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a remote backend");
     r->backend = (struct sp_backend){.ops = &ops, .loop = loop};
+    sp_list_init(&r->waits);
     r->facts.is_remote = true;
     r->options = *o;
     if (!copy_options(&r->options)) {

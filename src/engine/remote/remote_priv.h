@@ -34,7 +34,7 @@ struct sp_remote {
     bool has_facts;
     bool can_resize, can_signal, can_end_session, can_inspect;
     char *shell_name, *shell_path, *cwd;
-    struct sp_backend_wait *waits;
+    struct sp_list waits;          /* struct sp_backend_wait, for the facts */
     struct sp_client_request info; /* environment/info, for servers that do not greet with it */
     struct sp_deferred turn;       /* tells facts that are known */
     struct sp_timer facts_late;    /* who waits for them does not wait for ever */
