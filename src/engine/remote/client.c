@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client: the life of a client: connecting, greeting, losing and resuming the connection.
+ */
 #include "engine/remote/client.h"
 
 #include <errno.h>
@@ -14,36 +17,36 @@
 #define RESUME_MS    25000U
 #define PING_MS      30000U
 #define SILENCE_MS   60000U
-#define FIRST_REST   100U /* ms between tries, doubled up to ... */
+#define FIRST_REST   100U /* ms between tries, doubled up to LONGEST_REST */
 #define LONGEST_REST 1000U
-#define FIRST_TRIES  4U    /* of a connection that ended before there was a session */
-#define STEADY_MS    5000U /* a connection that lived so long begins a new time to resume */
+#define FIRST_TRIES  4U    /* tries for a first session when connections are cut */
+#define STEADY_MS    5000U /* a connection that lived so long restarts the time to resume */
 
-static void begin(struct sp_client *c);
+static void connect_now(struct sp_client *c);
 
-/* ---- callbacks, from within which everything may be ended ---- */
+/* ---- callbacks, which may free the client: it goes when the outermost returns ---- */
 
 void sp_client_enter(struct sp_client *c)
 {
     c->depth++;
 }
 
-static void destroy(struct sp_client *c);
+static void destroy_client(struct sp_client *c);
 
-static void on_sweep(struct sp_deferred *d)
+static void on_client_sweep(struct sp_deferred *d)
 {
-    destroy(SP_CONTAINER(d, struct sp_client, sweep));
+    destroy_client(SP_CONTAINER(d, struct sp_client, sweep));
 }
 
 void sp_client_leave(struct sp_client *c)
 {
     if (--c->depth == 0 && c->is_freed)
-        sp_loop_defer(c->loop, &c->sweep, on_sweep);
+        sp_loop_defer(c->loop, &c->sweep, on_client_sweep);
 }
 
 /* ---- the end ---- */
 
-/* Says where, and what the kernel said. */
+/* Adds the server's name and the errno text. */
 static void place_error(struct sp_client *c)
 {
     struct sp_err e = c->error;
@@ -52,10 +55,10 @@ static void place_error(struct sp_client *c)
     (void)sp_error_text(&e, text, sizeof text);
     (void)sp_fail(&c->error, e.code == SP_E_NONE ? SP_E_FAILED : e.code, e.sys,
                   "exec-server %.120s: %s", c->where, text);
-    c->error.sys = 0; /* it is in the text */
+    c->error.sys = 0; /* now part of the text */
 }
 
-static void stop(struct sp_client *c)
+static void stop_connecting(struct sp_client *c)
 {
     sp_dial_stop(&c->dial);
     sp_loop_cancel(c->loop, &c->timer);
@@ -66,7 +69,7 @@ void sp_client_die(struct sp_client *c)
 {
     if (c->state == DEAD)
         return;
-    stop(c);
+    stop_connecting(c);
     place_error(c);
     c->state = DEAD;
     if (c->link != NULL)
@@ -82,13 +85,13 @@ void sp_client_die(struct sp_client *c)
 
 /* ---- trying again ---- */
 
-/* Until when a connection may be tried for: a first one, or one to resume the session with. */
+/* When to give up: connecting first, or resuming the session. */
 static uint64_t try_end(const struct sp_client *c)
 {
     return c->lost_ms + (c->session == NULL ? c->connect_ms : c->resume_ms);
 }
 
-/* How long this try may take. */
+/* Time for this try. */
 static uint64_t patience(const struct sp_client *c)
 {
     const uint64_t now = sp_loop_now(c->loop);
@@ -99,7 +102,7 @@ static uint64_t patience(const struct sp_client *c)
 
 static void on_rested(struct sp_timer *t)
 {
-    begin(SP_CONTAINER(t, struct sp_client, timer));
+    connect_now(SP_CONTAINER(t, struct sp_client, timer));
 }
 
 static void give_up(struct sp_client *c)
@@ -114,16 +117,16 @@ static void give_up(struct sp_client *c)
     sp_client_die(c);
 }
 
-/* false: no memory. */
-static bool rest(struct sp_client *c, uint64_t ms)
+/* false: out of memory. */
+static bool schedule_retry(struct sp_client *c, uint64_t ms)
 {
     c->tries++;
     c->state = RESTING;
     return sp_loop_timer(c->loop, &c->timer, sp_loop_now(c->loop) + ms, on_rested);
 }
 
-/* This connection did not come to be. was_cut: there was one, and it ended by chance. Where nobody
- * is, a first one is not tried again: somebody waits to hear. */
+/* A connection attempt failed. was_cut: a connection existed and broke. A first connection that
+ * cannot be made at all is not tried again, so that the caller learns of it at once. */
 static void try_again(struct sp_client *c, bool was_cut)
 {
     const uint64_t ms = c->tries > 3 ? LONGEST_REST : FIRST_REST << c->tries;
@@ -132,17 +135,17 @@ static void try_again(struct sp_client *c, bool was_cut)
 
     if (c->program != NULL || (is_first && (!was_cut || is_late || c->tries >= FIRST_TRIES)))
         sp_client_die(c);
-    else if (is_late || !rest(c, ms))
+    else if (is_late || !schedule_retry(c, ms))
         give_up(c);
 }
 
-/* The connection of a session is gone. */
-static void lose(struct sp_client *c, bool was_cut)
+/* The connection of a session is lost. */
+static void lose_connection(struct sp_client *c, bool was_cut)
 {
     const uint64_t now = sp_loop_now(c->loop);
 
-    /* A server that greets and drops us, or talks nonsense, gets no new time with each connection;
-     * one behind a bad line does. */
+    /* A server that drops us after each greeting, or sends invalid messages, gets no new time to
+     * resume with each connection; one behind an unreliable network does. */
     if (c->lost_ms == 0 || (was_cut && c->has_heard) || now - c->ready_ms >= STEADY_MS)
         c->lost_ms = now;
     c->state = RESTING;
@@ -199,16 +202,14 @@ static void on_closed(void *user, const char *why)
     const bool was_cut = c->state != LEAVING;
 
     c->link = NULL;
-    if (c->is_freed)
-        return;
-    if (c->state == DEAD)
+    if (c->is_freed || c->state == DEAD)
         return;
     if (was_cut)
         (void)sp_fail(&c->error, SP_E_FAILED, 0, "the connection ended: %s", why);
     sp_loop_cancel(c->loop, &c->timer);
     c->greeting = 0;
     if (was_ready)
-        lose(c, was_cut);
+        lose_connection(c, was_cut);
     else
         try_again(c, was_cut);
 }
@@ -229,13 +230,13 @@ static void on_greet_again(struct sp_timer *t)
         sp_client_greet(c);
 }
 
-/* The old connection is still there: its server will notice, if it does. */
+/* The server has not noticed yet that the old connection is gone. */
 void sp_client_retry_greeting(struct sp_client *c)
 {
     const uint64_t now = sp_loop_now(c->loop);
 
     c->greet_until_ms = try_end(c);
-    c->greeting = ++c->last_id; /* answered by nobody */
+    c->greeting = ++c->last_id; /* an id that matches no answer */
     if (now + FIRST_REST >= c->greet_until_ms) {
         (void)sp_fail(&c->error, SP_E_ATTACHED, 0,
                       "the session is still attached to another connection");
@@ -245,7 +246,7 @@ void sp_client_retry_greeting(struct sp_client *c)
     }
 }
 
-static void greet(struct sp_client *c)
+static void start_greeting(struct sp_client *c)
 {
     c->state = GREETING;
     c->greet_until_ms = sp_loop_now(c->loop) + patience(c);
@@ -255,13 +256,13 @@ static void greet(struct sp_client *c)
         sp_client_greet(c);
 }
 
-/* Nothing can be sent from inside. */
+/* Deferred: the link cannot send from inside its opened callback. */
 static void on_greet(struct sp_deferred *d)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, begin);
 
     if (c->state == OPENING && c->link != NULL)
-        greet(c);
+        start_greeting(c);
 }
 
 static bool on_opened(void *user, struct sp_link *l)
@@ -272,7 +273,7 @@ static bool on_opened(void *user, struct sp_link *l)
     if (c->is_freed || c->state != OPENING)
         return false;
     c->link = l;
-    c->greeting = UINT64_MAX; /* not greeted yet */
+    c->greeting = UINT64_MAX; /* initialize is not sent yet */
     sp_link_serve(l, &ops, c);
     sp_loop_defer(c->loop, &c->begin, on_greet);
     return true;
@@ -288,7 +289,7 @@ static void on_failed(void *user, bool is_refusal, const char *why)
     try_again(c, !is_refusal);
 }
 
-/* Only now are the program's descriptors nobody's. */
+/* The link is gone, so the program's descriptors are unused. */
 static void on_gone(void *user)
 {
     struct sp_client *c = user;
@@ -297,7 +298,7 @@ static void on_gone(void *user)
         sp_remote_program_end(&c->child);
 }
 
-/* ---- beginning ---- */
+/* ---- connecting ---- */
 
 static void fill_upgrade(const struct sp_client *c, struct sp_upgrade *u)
 {
@@ -315,7 +316,7 @@ static void fill_upgrade(const struct sp_client *c, struct sp_upgrade *u)
 static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, dial);
-    const bool is_lines = c->target.is_unix && c->token == NULL; /* lines have no place for one */
+    const bool is_lines = c->target.is_unix && c->token == NULL; /* a token needs an HTTP header */
     struct sp_upgrade u;
 
     if (fd < 0) {
@@ -330,22 +331,15 @@ static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
         try_again(c, false);
 }
 
-static void begin_program(struct sp_client *c)
-{
-    const char *const *argv = (const char *const *)c->program;
-
-    c->state = OPENING;
-    if (sp_remote_program_start(&c->child, c->loop, argv, (const char *const *)c->env, &c->error) <
-            0 ||
-        sp_link_new_pair(&c->host, c->child.in, c->child.out, c->where, &c->error) < 0)
-        sp_client_die(c);
-}
-
-static void begin(struct sp_client *c)
+static void connect_now(struct sp_client *c)
 {
     sp_client_enter(c);
     if (c->program != NULL) {
-        begin_program(c);
+        c->state = OPENING;
+        if (sp_remote_program_start(&c->child, c->loop, (const char *const *)c->program,
+                                    (const char *const *)c->env, &c->error) < 0 ||
+            sp_link_new_pair(&c->host, c->child.in, c->child.out, c->where, &c->error) < 0)
+            sp_client_die(c);
     } else {
         c->state = DIALING;
         c->dial = (struct sp_dial){.loop = c->loop, .target = &c->target, .done = on_dialed};
@@ -361,7 +355,7 @@ static void on_begin(struct sp_deferred *d)
     if (c->state != IDLE)
         return;
     c->lost_ms = sp_loop_now(c->loop);
-    begin(c);
+    connect_now(c);
 }
 
 void sp_client_connect(struct sp_client *c)
@@ -377,7 +371,7 @@ void sp_client_pause(struct sp_client *c, bool is_paused)
         sp_link_pause(c->link, is_paused);
 }
 
-/* ---- making ---- */
+/* ---- creation and end ---- */
 
 static void free_list(char **list)
 {
@@ -386,7 +380,6 @@ static void free_list(char **list)
     free((void *)list);
 }
 
-/* NULL stays NULL. */
 static bool copy_list(const char *const *list, char ***ret)
 {
     size_t n = 0;
@@ -408,7 +401,7 @@ static bool copy_text(const char *text, char **ret)
     return text == NULL || *ret != NULL;
 }
 
-/* Goes into a header as it is. */
+/* Sent in a header without quoting. */
 static bool is_token(const char *token)
 {
     for (const char *p = token; *p != 0; p++)
@@ -417,7 +410,7 @@ static bool is_token(const char *token)
     return token[0] != 0;
 }
 
-static int check(const struct sp_client_options *o, struct sp_target *ret, struct sp_err *e)
+static int check_options(const struct sp_client_options *o, struct sp_target *ret, struct sp_err *e)
 {
     if ((o->url == NULL) == (o->program == NULL || o->program[0] == NULL))
         return sp_fail(e, SP_E_INVALID, 0, "a server is a URL or a program: one of them");
@@ -428,9 +421,9 @@ static int check(const struct sp_client_options *o, struct sp_target *ret, struc
     return o->url == NULL ? 0 : sp_target_parse(o->url, ret, e);
 }
 
-static void destroy(struct sp_client *c)
+static void destroy_client(struct sp_client *c)
 {
-    stop(c);
+    stop_connecting(c);
     sp_loop_undefer(c->loop, &c->refusals);
     while (c->host.first != NULL)
         sp_link_end_now(c->host.first, "the client ends");
@@ -453,7 +446,7 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                   struct sp_err *e)
 {
     struct sp_target target = {0};
-    const int r = check(o, &target, e);
+    const int r = check_options(o, &target, e);
     struct sp_client *c = r < 0 ? NULL : calloc(1, sizeof *c);
 
     if (r < 0)
@@ -464,6 +457,9 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
     c->ops = ops;
     c->user = user;
     c->target = target;
+    sp_list_init(&c->sent);
+    sp_list_init(&c->queued);
+    sp_list_init(&c->refused);
     c->connect_ms = o->connect_timeout_ms == 0 ? CONNECT_MS : o->connect_timeout_ms;
     c->resume_ms = o->resume_ms == 0 ? RESUME_MS : o->resume_ms;
     c->host = (struct sp_link_host){.loop = loop,
@@ -482,7 +478,7 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
         !copy_text(o->token, &c->token) ||
         !copy_list(o->url != NULL ? NULL : o->program, &c->program) ||
         !copy_list(o->env, &c->env)) {
-        destroy(c);
+        destroy_client(c);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a client");
     }
     *ret = c;
@@ -496,7 +492,7 @@ void sp_client_free(struct sp_client *c)
     c->is_freed = true;
     sp_client_flush(c);
     sp_client_forget_all(c);
-    stop(c);
+    stop_connecting(c);
     if (c->depth == 0)
-        destroy(c);
+        destroy_client(c);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_priv: a client from inside. client.c has its life, client_ask.c its requests,
- * client_wire.c the messages; nobody else includes this.
+ * client_priv: shared by client.c (connection and session) and client_wire.c (messages and
+ * requests).
  *
  *   IDLE --connect--> DIALING --> OPENING --link--> GREETING --initialize--> READY
  *                        ^                             |                       |
  *                        '---time--- RESTING <---------'------- lost ----------'
  *
- * LEAVING: the link is being closed by us, and its end moves us on. DEAD from anywhere.
+ * LEAVING: we are closing the link; its close event continues. DEAD can follow any state.
  */
 #ifndef SP_ENGINE_REMOTE_CLIENT_PRIV_H
 #define SP_ENGINE_REMOTE_CLIENT_PRIV_H
@@ -20,47 +20,43 @@
 
 enum sp_client_state { IDLE, DIALING, OPENING, GREETING, READY, LEAVING, RESTING, DEAD };
 
-struct sp_client_requests {
-    struct sp_client_request *first, *last;
-};
-
 struct sp_client {
     struct sp_loop *loop;
     const struct sp_client_ops *ops;
     void *user;
     enum sp_client_state state;
 
-    char *where; /* the URL without its query, or the program's name */
+    char *where; /* URL without its query, or the program's name; for messages */
     char **program, **env;
     char *token, *name;
     uint64_t connect_ms, resume_ms;
     struct sp_target target;
 
     struct sp_link_host host;
-    struct sp_link *link; /* the open one */
+    struct sp_link *link; /* the open one; NULL: none */
     struct sp_dial dial;
     struct sp_remote_program child;
-    struct sp_timer timer;       /* GREETING: patience, or the next try; RESTING: the next try */
-    struct sp_deferred begin;    /* connects */
-    struct sp_deferred refusals; /* tells them */
-    struct sp_deferred sweep;    /* frees */
+    struct sp_timer timer; /* GREETING: limit or next try; RESTING: next try */
+    struct sp_deferred begin;
+    struct sp_deferred refusals; /* answers c->refused */
+    struct sp_deferred sweep;
     struct sp_json json;
 
-    char *session;     /* NULL: none yet */
-    uint64_t greeting; /* the id of initialize; 0: not asked */
+    char *session;     /* session id; NULL: none yet */
+    uint64_t greeting; /* id of the pending initialize; 0: none */
     uint64_t greet_until_ms;
-    uint64_t lost_ms;  /* since when a connection is wanted; 0: it was never lost */
-    uint64_t ready_ms; /* when it last had one */
+    uint64_t lost_ms;  /* when the connection was lost or first wanted; 0: never */
+    uint64_t ready_ms; /* when it last became READY */
     unsigned tries;
-    struct sp_err error; /* why the last connection ended */
+    struct sp_err error;
 
-    struct sp_client_requests sent, queued, refused;
+    struct sp_list sent, queued, refused; /* struct sp_client_request */
     uint32_t count;
-    size_t bytes; /* of texts that are kept */
+    size_t bytes; /* total of the kept request texts */
     uint64_t last_id;
 
-    unsigned depth; /* callbacks we are in */
-    bool has_heard; /* something sensible on this connection, after its greeting */
+    unsigned depth; /* nested callbacks; destroyed when 0 and is_freed */
+    bool has_heard; /* a valid message arrived on this connection after initialize */
     bool is_paused, is_freed;
     char scratch[SP_INTAKE_SCRATCH + 1];
 };
@@ -68,13 +64,15 @@ struct sp_client {
 /* client.c */
 void sp_client_enter(struct sp_client *c);
 void sp_client_leave(struct sp_client *c);
-void sp_client_die(struct sp_client *c);                      /* of c->error */
-void sp_client_abandon(struct sp_client *c, const char *why); /* this connection, for another */
+void sp_client_die(struct sp_client *c); /* with c->error */
+void sp_client_abandon(struct sp_client *c,
+                       const char *why); /* closes this connection and connects again */
 void sp_client_retry_greeting(struct sp_client *c);
 
-/* client_ask.c */
+/* client_wire.c */
 void sp_client_flush(struct sp_client *c);
-void sp_client_requeue(struct sp_client *c); /* those that may be sent again; the others are lost */
+void sp_client_requeue(
+    struct sp_client *c); /* repeatable requests are queued again, the others answered LOST */
 void sp_client_lose_all(struct sp_client *c);
 void sp_client_forget_all(struct sp_client *c);
 

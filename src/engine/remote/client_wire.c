@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_wire: messages.
+ * client_wire: the messages of a client: initialize, incoming messages, and the queue of requests.
+ *
+ * Requests wait in `queued` until the link takes them and in `sent` until they are answered. Those
+ * refused without being sent wait in `refused` for the loop.
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "engine/remote/client_priv.h"
 
-/*
- * Messages: the envelope, and the greeting that makes a connection a session's.
- */
+#define ATTACHED        (-32010) /* wire code: the session still has its old connection */
+#define MAX_SESSION     1024     /* longest session id, in bytes */
+#define SERVERS_MISTAKE (-1)     /* id of the server's answer to an unparsable message */
 
-#define ATTACHED        (-32010) /* the session still has its old connection */
-#define MAX_SESSION     1024     /* bytes of a session's id */
-#define SERVERS_MISTAKE (-1)     /* the id of an answer to what was no message */
-
-/* false: no link that takes it */
-static bool send_request(struct sp_client *c, struct sp_str text)
+/* false: no link, or out of memory. */
+static bool send_text(struct sp_client *c, struct sp_str text)
 {
     char *room = c->link == NULL ? NULL : sp_link_reserve(c->link, text.n);
 
@@ -43,7 +42,7 @@ void sp_client_greet(struct sp_client *c)
         (c->session == NULL ? sp_buf_printf(&b, "null")
                             : sp_json_add_str(&b, sp_str_of(c->session))) &&
         sp_buf_printf(&b, "}}");
-    if (!ok || !send_request(c, (struct sp_str){b.data, b.len}))
+    if (!ok || !send_text(c, sp_buf_str(&b)))
         sp_client_abandon(c, "no memory to greet the server");
 }
 
@@ -57,21 +56,35 @@ static bool keep_session(struct sp_client *c, struct sp_str id)
     return c->session != NULL;
 }
 
-static void hear_welcome(struct sp_client *c, uint32_t result)
+static void hear_welcome(struct sp_client *c, const struct sp_client_reply *reply)
 {
     const bool was_resumed = c->session != NULL;
     struct sp_str id = {0};
     struct sp_err e;
 
-    if (sp_json_type(&c->json, result) != SP_JSON_OBJECT ||
-        sp_json_need_str(&c->json, result, "sessionId", &id, &e) < 0 || !keep_session(c, id)) {
+    c->greeting = 0;
+    if (reply->fate != SP_CLIENT_RESULT && was_resumed && reply->code == ATTACHED) {
+        sp_client_retry_greeting(c);
+        return;
+    }
+    if (reply->fate != SP_CLIENT_RESULT) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s: " SP_STR_FMT,
+                      was_resumed ? "the server has forgotten the session"
+                                  : "the server refused the session",
+                      SP_STR_ARG(reply->message));
+        sp_client_die(c);
+        return;
+    }
+    if (sp_json_type(&c->json, reply->value) != SP_JSON_OBJECT ||
+        sp_json_need_str(&c->json, reply->value, "sessionId", &id, &e) < 0 ||
+        !keep_session(c, id)) {
         (void)sp_fail(&c->error, SP_E_FAILED, 0,
                       was_resumed ? "the server gave another session than the one it was asked for"
                                   : "the server's answer to initialize names no session");
         sp_client_die(c);
         return;
     }
-    if (!send_request(c, SP_STR("{\"method\":\"initialized\",\"params\":{}}"))) {
+    if (!send_text(c, SP_STR("{\"method\":\"initialized\",\"params\":{}}"))) {
         sp_client_abandon(c, "no memory to greet the server");
         return;
     }
@@ -83,7 +96,7 @@ static void hear_welcome(struct sp_client *c, uint32_t result)
     if (!was_resumed)
         c->lost_ms = 0;
     sp_client_enter(c);
-    c->ops->ready(c->user, &c->json, result, was_resumed);
+    c->ops->ready(c->user, &c->json, reply->value, was_resumed);
     if (c->state == READY) {
         sp_link_pause(c->link, c->is_paused);
         sp_client_flush(c);
@@ -91,31 +104,9 @@ static void hear_welcome(struct sp_client *c, uint32_t result)
     sp_client_leave(c);
 }
 
-static void hear_no_welcome(struct sp_client *c, const struct sp_client_reply *reply)
-{
-    if (c->session != NULL && reply->code == ATTACHED) {
-        sp_client_retry_greeting(c);
-        return;
-    }
-    (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s: " SP_STR_FMT,
-                  c->session != NULL ? "the server has forgotten the session"
-                                     : "the server refused the session",
-                  SP_STR_ARG(reply->message));
-    sp_client_die(c);
-}
-
-static void hear_greeting(struct sp_client *c, const struct sp_client_reply *reply)
-{
-    c->greeting = 0;
-    if (reply->fate == SP_CLIENT_RESULT)
-        hear_welcome(c, reply->value);
-    else
-        hear_no_welcome(c, reply);
-}
-
 /* ---- the envelope ---- */
 
-/* We do nothing that a server could ask for. */
+/* This client implements no methods. */
 static void refuse_request(struct sp_client *c, uint32_t id, struct sp_str method)
 {
     auto_buf struct sp_buf b = {0};
@@ -130,55 +121,32 @@ static void refuse_request(struct sp_client *c, uint32_t id, struct sp_str metho
                          "implement ") &&
            sp_buf_printf(&b, "`%.*s` yet\"},\"id\":", (int)(method.n > 64 ? 64 : method.n),
                          method.p) &&
-           sp_buf_add_str(&b, raw) && sp_buf_add(&b, "}", 1) &&
-           send_request(c, (struct sp_str){b.data, b.len}));
+           sp_buf_add_str(&b, raw) && sp_buf_add(&b, "}", 1) && send_text(c, sp_buf_str(&b)));
 }
 
-static void remove_from(struct sp_client_requests *list, struct sp_client_request *r)
+static struct sp_client_request *first_of(const struct sp_list *list)
 {
-    if (r->prev != NULL)
-        r->prev->next = r->next;
-    else
-        list->first = r->next;
-    if (r->next != NULL)
-        r->next->prev = r->prev;
-    else
-        list->last = r->prev;
-    r->prev = r->next = NULL;
+    struct sp_list *first = sp_list_first(list);
+
+    return first == NULL ? NULL : SP_CONTAINER(first, struct sp_client_request, link);
 }
 
-static void drop_text(struct sp_client *c, struct sp_client_request *r)
+static void unlink_request(struct sp_client *c, struct sp_client_request *r)
 {
+    sp_list_remove(&r->link);
     c->bytes -= r->text.len;
     sp_buf_done(&r->text);
-}
-
-static void unlink_request(struct sp_client *c, struct sp_client_requests *list,
-                           struct sp_client_request *r)
-{
-    remove_from(list, r);
-    drop_text(c, r);
     r->client = NULL;
     c->count--;
 }
 
-static void tell(struct sp_client *c, struct sp_client_requests *list, struct sp_client_request *r,
-                 const struct sp_client_reply *reply)
+static void answer_request(struct sp_client *c, struct sp_client_request *r,
+                           const struct sp_client_reply *reply)
 {
-    unlink_request(c, list, r);
+    unlink_request(c, r);
     sp_client_enter(c);
     r->fn(r, reply);
     sp_client_leave(c);
-}
-
-static void complete_request(struct sp_client *c, uint64_t id, struct sp_client_reply *reply)
-{
-    struct sp_client_request *r = c->sent.first;
-
-    while (r != NULL && r->id != id)
-        r = r->next;
-    if (r != NULL) /* else it was forgotten, or nobody's */
-        tell(c, &c->sent, r, reply);
 }
 
 static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32_t error)
@@ -199,10 +167,18 @@ static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32
                       SP_STR_ARG(reply.message));
         sp_client_die(c);
     } else if (id > 0 && (uint64_t)id == c->greeting) {
-        hear_greeting(c, &reply);
+        hear_welcome(c, &reply);
     } else if (id > 0 && c->state == READY) {
         c->has_heard = true;
-        complete_request(c, (uint64_t)id, &reply);
+        sp_list_each(i, &c->sent)
+        {
+            struct sp_client_request *r = SP_CONTAINER(i, struct sp_client_request, link);
+
+            if (r->id == (uint64_t)id) { /* otherwise it was dropped, or the id is invalid */
+                answer_request(c, r, &reply);
+                break;
+            }
+        }
     }
 }
 
@@ -258,39 +234,15 @@ void sp_client_hear(struct sp_client *c, char *text, size_t len)
     sp_json_trim(&c->json);
 }
 
-/*
- * Requests: in the order they were asked, those that wait to be sent, then those that wait for
- * their answer.
- */
-
-static void append(struct sp_client_requests *list, struct sp_client_request *r)
-{
-    r->prev = list->last;
-    r->next = NULL;
-    if (list->last != NULL)
-        list->last->next = r;
-    else
-        list->first = r;
-    list->last = r;
-}
-
-static bool is_in(const struct sp_client_requests *list, const struct sp_client_request *r)
-{
-    for (const struct sp_client_request *i = list->first; i != NULL; i = i->next)
-        if (i == r)
-            return true;
-    return false;
-}
-
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static void on_refusals(struct sp_deferred *d)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, refusals);
+    struct sp_client_request *r;
 
     sp_client_enter(c);
-    while (c->refused.first != NULL && !c->is_freed) {
-        struct sp_client_request *r = c->refused.first;
+    while (!c->is_freed && (r = first_of(&c->refused)) != NULL) {
         struct sp_client_reply reply = {.fate = SP_CLIENT_REFUSED,
                                         .code = sp_code_wire(SP_E_LIMIT),
                                         .message = sp_str_of(r->refusal)};
@@ -300,7 +252,7 @@ static void on_refusals(struct sp_deferred *d)
             reply.is_final = true;
             reply.message = sp_str_of(c->error.msg);
         }
-        tell(c, &c->refused, r, &reply);
+        answer_request(c, r, &reply);
     }
     sp_client_leave(c);
 }
@@ -333,11 +285,11 @@ void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char 
     c->bytes += r->text.len;
     c->count++;
     if (r->refusal != NULL) {
-        append(&c->refused, r);
+        sp_list_append(&c->refused, &r->link);
         sp_loop_defer(c->loop, &c->refusals, on_refusals);
         return;
     }
-    append(&c->queued, r);
+    sp_list_append(&c->queued, &r->link);
     sp_client_flush(c);
     if (c->state == IDLE)
         sp_client_connect(c);
@@ -345,102 +297,83 @@ void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char 
 
 void sp_client_forget(struct sp_client_request *r)
 {
-    struct sp_client *c = r->client;
-
-    if (c == NULL)
-        return;
-    unlink_request(c,
-                   r->refusal != NULL     ? &c->refused
-                   : is_in(&c->queued, r) ? &c->queued
-                                          : &c->sent,
-                   r);
+    if (r->client != NULL)
+        unlink_request(r->client, r);
 }
 
-/* As many as the link takes. */
 void sp_client_flush(struct sp_client *c)
 {
-    while (c->state == READY && c->queued.first != NULL && !sp_link_is_full(c->link)) {
-        struct sp_client_request *r = c->queued.first;
+    struct sp_client_request *r;
 
-        if (!send_request(c, (struct sp_str){r->text.data, r->text.len}))
+    while (c->state == READY && !sp_link_is_full(c->link) && (r = first_of(&c->queued)) != NULL) {
+        if (!send_text(c, sp_buf_str(&r->text)))
             return;
-        remove_from(&c->queued, r);
-        append(&c->sent, r);
-        if (!r->is_repeatable)
-            drop_text(c, r);
+        sp_list_remove(&r->link);
+        sp_list_append(&c->sent, &r->link);
+        if (!r->is_repeatable) {
+            c->bytes -= r->text.len;
+            sp_buf_done(&r->text);
+        }
     }
 }
 
 /* ---- answers ---- */
 
-/* Those to be repeated go in front of those that were never sent, in their old order. */
+static void lose_list(struct sp_client *c, struct sp_list *list, bool is_final)
+{
+    const struct sp_client_reply lost = {
+        .fate = SP_CLIENT_LOST, .message = sp_str_of(c->error.msg), .is_final = is_final};
+    struct sp_client_request *r;
+
+    sp_client_enter(c);
+    while (!c->is_freed && (r = first_of(list)) != NULL)
+        answer_request(c, r, &lost);
+    sp_client_leave(c);
+}
+
+/* Repeatable requests go in front of those never sent, in their old order. */
 void sp_client_requeue(struct sp_client *c)
 {
-    const struct sp_client_reply lost = {.fate = SP_CLIENT_LOST,
-                                         .message = sp_str_of(c->error.msg)};
-    struct sp_client_requests again = {0};
-    struct sp_client_requests gone = {0};
-
-    for (struct sp_client_request *r; (r = c->sent.first) != NULL;) {
-        remove_from(&c->sent, r);
-        append(r->is_repeatable ? &again : &gone, r);
+    for (struct sp_list *i = c->sent.prev, *before; i != &c->sent; i = before) {
+        before = i->prev;
+        if (SP_CONTAINER(i, struct sp_client_request, link)->is_repeatable) {
+            sp_list_remove(i);
+            sp_list_prepend(&c->queued, i);
+        }
     }
-    for (struct sp_client_request *r; (r = c->queued.first) != NULL;) {
-        remove_from(&c->queued, r);
-        append(&again, r);
-    }
-    c->queued = again;
-    c->sent = gone; /* where they can be forgotten from */
-    sp_client_enter(c);
-    while (c->sent.first != NULL && !c->is_freed)
-        tell(c, &c->sent, c->sent.first, &lost);
-    sp_client_leave(c);
+    lose_list(c, &c->sent, false);
 }
 
 void sp_client_lose_all(struct sp_client *c)
 {
-    const struct sp_client_reply lost = {
-        .fate = SP_CLIENT_LOST, .message = sp_str_of(c->error.msg), .is_final = true};
-
     sp_client_enter(c);
-    while (c->sent.first != NULL && !c->is_freed)
-        tell(c, &c->sent, c->sent.first, &lost);
-    while (c->queued.first != NULL && !c->is_freed)
-        tell(c, &c->queued, c->queued.first, &lost);
+    lose_list(c, &c->sent, true);
+    lose_list(c, &c->queued, true);
     sp_client_leave(c);
 }
 
 void sp_client_forget_all(struct sp_client *c)
 {
-    while (c->sent.first != NULL)
-        unlink_request(c, &c->sent, c->sent.first);
-    while (c->queued.first != NULL)
-        unlink_request(c, &c->queued, c->queued.first);
-    while (c->refused.first != NULL)
-        unlink_request(c, &c->refused, c->refused.first);
+    struct sp_client_request *r;
+
+    while ((r = first_of(&c->sent)) != NULL || (r = first_of(&c->queued)) != NULL ||
+           (r = first_of(&c->refused)) != NULL)
+        unlink_request(c, r);
 }
 
 /* ---- the end ---- */
 
-static int64_t clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 void sp_client_settle(struct sp_client *c, unsigned timeout_ms)
 {
-    const int64_t until = clock_ms() + timeout_ms;
+    const int64_t until = (int64_t)sp_clock_ms() + timeout_ms;
 
     if (c->depth != 0 || c->state != READY)
         return;
     sp_link_pause(c->link, false);
     for (int64_t left = timeout_ms; left > 0 && c->state == READY && c->link != NULL;
-         left = until - clock_ms()) {
+         left = until - (int64_t)sp_clock_ms()) {
         sp_client_flush(c);
-        if (c->sent.first == NULL && c->queued.first == NULL)
+        if (sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued))
             return;
         if (!sp_link_is_live(c->link))
             return;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dial: dial.
- */
+/* dial: parses a server's URL, looks up its name in a thread, and tries its addresses in turn. */
 #include "engine/remote/dial.h"
 
 #include <arpa/inet.h>
@@ -22,20 +20,20 @@
 #include "base/str.h"
 
 struct lookup_answer {
-    int error;     /* of getaddrinfo; 0: none */
-    int sys_error; /* errno, if that says more */
+    int error;     /* result of getaddrinfo */
+    int sys_error; /* errno, if error is EAI_SYSTEM */
     uint32_t count;
     union sp_dial_address addresses[SP_DIAL_ADDRESSES];
 };
 
-#define SHOWN 300 /* bytes of a URL in a message */
+#define SHOWN 300 /* longest URL in a message */
 
 static bool begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Goes into a request line and a header as it is. */
+/* Sent in the request line and a header without quoting. */
 static bool is_plain(const char *text)
 {
     for (const char *p = text; *p != 0; p++)
@@ -59,8 +57,8 @@ static int parse_unix(const char *url, struct sp_target *ret, struct sp_err *e)
     return 0;
 }
 
-/* host, [host], with :port or without; false: neither. */
-static bool split(struct sp_str text, struct sp_target *ret)
+/* HOST or [HOST], perhaps with :PORT. false: neither. */
+static bool split_host(struct sp_str text, struct sp_target *ret)
 {
     const bool is_bracketed = text.n != 0 && text.p[0] == '[';
     const char *end = is_bracketed ? memchr(text.p, ']', text.n) : memchr(text.p, ':', text.n);
@@ -94,7 +92,7 @@ static int parse_ws(const char *url, struct sp_target *ret, struct sp_err *e)
     const char *path = text + n;
 
     if (!is_plain(text) || memchr(text, '@', n) != NULL || strchr(path, '#') != NULL ||
-        !split((struct sp_str){text, n}, ret))
+        !split_host((struct sp_str){text, n}, ret))
         return sp_fail(e, SP_E_INVALID, 0, "`%s` is no URL of a server; write ws://HOST:PORT",
                        sp_redact_url_to(url, shown, sizeof shown));
     if (strlen(path) > SP_TARGET_MAX_PATH - 1)
@@ -159,13 +157,13 @@ static void *look_up_thread(void *p)
         take_addresses(list, &a);
         freeaddrinfo(list);
     }
-    (void)!write(q->fd, &a, sizeof a); /* nobody may be there any more */
+    (void)!write(q->fd, &a, sizeof a); /* the reader may have closed its end */
     (void)close(q->fd);
     free(q);
     return NULL;
 }
 
-/* All signals are blocked in it: they are the program's that we live in. */
+/* Blocks all signals in the thread: they belong to the program that embeds us. */
 static int start_thread(struct question *q)
 {
     pthread_attr_t attr;
@@ -185,7 +183,8 @@ static int start_thread(struct question *q)
     return err;
 }
 
-/* *ret_fd becomes readable with one struct lookup_answer, or ends without. */
+/* *ret_fd becomes readable with one struct lookup_answer, or ends without one. Nothing else is
+ * shared with the thread: a caller that gives up closes its end. */
 static int start_lookup(const char *host, uint16_t port, int *ret_fd, struct sp_err *e)
 {
     int ends[2];
@@ -221,7 +220,7 @@ static union sp_dial_address ipv6(struct in6_addr a, uint16_t port)
         .in6 = {.sin6_family = AF_INET6, .sin6_addr = a, .sin6_port = htons(port)}};
 }
 
-/* What needs no look-up: addresses and localhost. How many; 0: a name. */
+/* Addresses and localhost, without a look-up. Returns their number; 0: a name. */
 static uint32_t literal_addresses(const char *host, uint16_t port,
                                   union sp_dial_address ret[SP_DIAL_ADDRESSES])
 {
@@ -244,7 +243,7 @@ static uint32_t literal_addresses(const char *host, uint16_t port,
     return 0;
 }
 
-#define BUSY_MS 20U /* a unix socket whose queue is full is tried again after so long */
+#define BUSY_MS 20U /* retry of a unix socket whose backlog is full */
 
 static void on_step(struct sp_deferred *d);
 
@@ -259,7 +258,7 @@ void sp_dial_stop(struct sp_dial *d)
         (void)close(TAKE_FD(d->fd));
 }
 
-static void finish(struct sp_dial *d, int fd)
+static void finish_dial(struct sp_dial *d, int fd)
 {
     const struct sp_err e = d->error;
 
@@ -267,20 +266,20 @@ static void finish(struct sp_dial *d, int fd)
     d->done(d, fd, fd < 0 ? &e : NULL);
 }
 
-/* This address leads nowhere: the next one, if there is one. */
-static void give_up(struct sp_dial *d)
+/* This address failed: try the next one. */
+static void try_next(struct sp_dial *d)
 {
     sp_loop_unwatch(d->loop, &d->watch);
     if (d->fd >= 0)
         (void)close(TAKE_FD(d->fd));
     if (d->next >= d->count)
-        finish(d, -1);
+        finish_dial(d, -1);
     else
         sp_loop_defer(d->loop, &d->step, on_step);
 }
 
-/* Whoever listens on a unix socket gets commands, files and tokens: only a process of our own user,
- * or of root, may. */
+/* The server receives commands, files and tokens, so the peer of a unix socket must run as our user
+ * or root. */
 static bool is_peer_trusted(struct sp_dial *d)
 {
     struct ucred c = {.uid = (uid_t)-1};
@@ -301,13 +300,13 @@ static bool is_peer_trusted(struct sp_dial *d)
     return false;
 }
 
-/* The socket is connected: the caller's, unless the server is another user's. */
-static void take(struct sp_dial *d)
+/* Connected: hands the socket to the caller, if the peer is trusted. */
+static void accept_socket(struct sp_dial *d)
 {
     if (is_peer_trusted(d))
-        finish(d, TAKE_FD(d->fd));
+        finish_dial(d, TAKE_FD(d->fd));
     else
-        give_up(d);
+        try_next(d);
 }
 
 static void on_connected(struct sp_watch *w, uint32_t events)
@@ -320,11 +319,11 @@ static void on_connected(struct sp_watch *w, uint32_t events)
     if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &err, &size) < 0)
         err = errno;
     if (err == 0) {
-        take(d);
+        accept_socket(d);
         return;
     }
     (void)sp_fail(&d->error, SP_E_SYSTEM, err, "connect");
-    give_up(d);
+    try_next(d);
 }
 
 static socklen_t size_of(const union sp_dial_address *a)
@@ -334,7 +333,7 @@ static socklen_t size_of(const union sp_dial_address *a)
                                           : sizeof a->in;
 }
 
-/* Its share of the time that is left. */
+/* Each address gets an equal share of the remaining time. */
 static bool arm(struct sp_dial *d, void (*fn)(struct sp_timer *))
 {
     const uint64_t now = sp_loop_now(d->loop);
@@ -350,7 +349,7 @@ static void on_too_late(struct sp_timer *t)
 
     (void)sp_fail(&d->error, SP_E_SYSTEM, ETIMEDOUT,
                   d->is_looking_up ? "look up the name" : "connect");
-    give_up(d);
+    try_next(d);
 }
 
 static void on_retry(struct sp_timer *t)
@@ -359,7 +358,7 @@ static void on_retry(struct sp_timer *t)
 
     if (sp_loop_now(d->loop) >= d->deadline_ms) {
         (void)sp_fail(&d->error, SP_E_SYSTEM, EAGAIN, "connect");
-        finish(d, -1);
+        finish_dial(d, -1);
         return;
     }
     d->next = 0;
@@ -372,7 +371,7 @@ static int open_socket(const union sp_dial_address *a)
     const int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd >= 0 && a->any.sa_family != AF_UNIX)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* slower without */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* latency */
     return fd;
 }
 
@@ -382,7 +381,7 @@ static void try_address(struct sp_dial *d)
 
     d->fd = open_socket(a);
     if (d->fd >= 0 && connect(d->fd, &a->any, size_of(a)) == 0) {
-        take(d);
+        accept_socket(d);
         return;
     }
     if (d->fd >= 0 && errno == EAGAIN && a->any.sa_family == AF_UNIX) {
@@ -398,7 +397,7 @@ static void try_address(struct sp_dial *d)
         errno = ENOMEM;
     }
     (void)sp_fail(&d->error, SP_E_SYSTEM, errno, "connect");
-    give_up(d);
+    try_next(d);
 }
 
 static void on_looked_up(struct sp_watch *w, uint32_t events)
@@ -419,20 +418,20 @@ static void on_looked_up(struct sp_watch *w, uint32_t events)
     else
         memcpy(d->addresses, a.addresses, sizeof d->addresses);
     d->count = n == (ssize_t)sizeof a && a.error == 0 ? a.count : 0;
-    give_up(d); /* of the pipe */
+    try_next(d); /* closes the pipe and goes on with the addresses */
 }
 
 static void look_up(struct sp_dial *d)
 {
     if (start_lookup(d->target->host, d->target->port, &d->fd, &d->error) < 0 ||
         sp_loop_watch(d->loop, &d->watch, d->fd, EPOLLIN, on_looked_up, &d->error) < 0) {
-        give_up(d);
+        try_next(d);
         return;
     }
     d->is_looking_up = true;
     if (!arm(d, on_too_late)) {
         (void)sp_fail(&d->error, SP_E_SYSTEM, ENOMEM, "look up %s", d->target->host);
-        give_up(d);
+        try_next(d);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror: mirror.
+ * mirror: see mirror.h. An event is held while a number before it is missing, then waits until the
+ * owner accepts it.
  */
 #include "engine/remote/mirror.h"
 
@@ -14,7 +15,7 @@ enum sp_mirror_kind { SP_MIRROR_OUTPUT, SP_MIRROR_GAP, SP_MIRROR_EXIT, SP_MIRROR
 
 struct sp_mirror_event {
     struct sp_mirror_event *next;
-    uint64_t seq; /* a gap: of what comes after it, or 0 */
+    uint64_t seq; /* gap: last missing number, or 0 */
     enum sp_mirror_kind kind;
     enum sp_stream stream;
     int code, denied;
@@ -38,7 +39,7 @@ static void free_list(struct sp_mirror_event *list)
     }
 }
 
-static void drop_all(struct sp_mirror *m)
+static void free_events(struct sp_mirror *m)
 {
     free_list(TAKE_PTR(m->waiting));
     free_list(TAKE_PTR(m->held));
@@ -50,8 +51,8 @@ static void drop_all(struct sp_mirror *m)
 void sp_mirror_done(struct sp_mirror *m)
 {
     m->is_over = true;
-    if (!m->is_telling) /* else the teller does it: an event is in its hands */
-        drop_all(m);
+    if (!m->is_telling) /* otherwise sp_mirror_tell frees them: it is using one */
+        free_events(m);
 }
 
 static struct sp_mirror_event *new_event(enum sp_mirror_kind kind, uint64_t seq,
@@ -69,14 +70,14 @@ static struct sp_mirror_event *new_event(enum sp_mirror_kind kind, uint64_t seq,
     return ev;
 }
 
-/* Of memory: there may be no end of small ones, or of empty ones. */
+/* Memory, so that endless small or empty chunks count, too. */
 static size_t cost_of(const struct sp_mirror_event *ev)
 {
     return sizeof *ev + ev->size;
 }
 
-/* To the end of those that wait; its number is known now. */
-static void hold_event(struct sp_mirror *m, struct sp_mirror_event *ev)
+/* Appends to the waiting events; its number is known now. */
+static void queue_event(struct sp_mirror *m, struct sp_mirror_event *ev)
 {
     ev->next = NULL;
     *m->waiting_end = ev;
@@ -98,7 +99,7 @@ static struct sp_mirror_event *take_held(struct sp_mirror *m)
     return ev;
 }
 
-/* What came early and is not early any more. */
+/* Moves held events that are not early any more. */
 static void catch_up(struct sp_mirror *m)
 {
     while (m->held != NULL && m->held->seq <= m->known + 1) {
@@ -107,17 +108,12 @@ static void catch_up(struct sp_mirror *m)
         if (ev->seq <= m->known)
             free(ev);
         else
-            hold_event(m, ev);
+            queue_event(m, ev);
     }
 }
 
-static bool has_room(const struct sp_mirror *m, const struct sp_mirror_event *ev)
-{
-    return m->held_count < SP_MIRROR_MAX_EVENTS && m->held_bytes + ev->size <= SP_MIRROR_MAX_BYTES;
-}
-
-/* Not kept: a read will bring it. */
-static int drop(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
+/* Not kept: a read will fetch it. */
+static int drop_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     if (ev->seq > m->dropped)
         m->dropped = ev->seq;
@@ -131,7 +127,7 @@ static int drop(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *
         SP_MIRROR_MAX_EVENTS, SP_MIRROR_MAX_BYTES);
 }
 
-static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
+static int hold_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     struct sp_mirror_event **at = &m->held;
 
@@ -141,8 +137,8 @@ static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *
         free(ev);
         return 0;
     }
-    if (!has_room(m, ev))
-        return drop(m, ev, e);
+    if (m->held_count >= SP_MIRROR_MAX_EVENTS || m->held_bytes + ev->size > SP_MIRROR_MAX_BYTES)
+        return drop_event(m, ev, e);
     ev->next = *at;
     *at = ev;
     m->held_count++;
@@ -150,7 +146,7 @@ static int hold(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *
     return 0;
 }
 
-/* Whether an event with this number is news; a negative code: it cannot be one. */
+/* Whether the number is new; negative: invalid. */
 static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 {
     if (seq == 0 || seq == UINT64_MAX)
@@ -158,18 +154,18 @@ static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_err *e)
     return !m->is_over && !m->has_close && seq > m->known;
 }
 
-static int add(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
+static int add_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     if (ev == NULL)
         return -SP_E_SYSTEM;
     if (ev->seq != m->known + 1)
-        return hold(m, ev, e);
-    hold_event(m, ev);
+        return hold_event(m, ev, e);
+    queue_event(m, ev);
     catch_up(m);
     return 0;
 }
 
-/* In order, and nothing waits: told from where it is, without a copy. */
+/* In order and nothing waits: reported without a copy. */
 static bool tell_at_once(struct sp_mirror *m, uint64_t seq, enum sp_stream stream,
                          struct sp_str bytes)
 {
@@ -179,7 +175,7 @@ static bool tell_at_once(struct sp_mirror *m, uint64_t seq, enum sp_stream strea
     const bool is_taken = m->ops->output(m->user, stream, bytes);
     m->is_telling = false;
     if (m->is_over) {
-        drop_all(m);
+        free_events(m);
         return true;
     }
     m->is_blocked = !is_taken;
@@ -202,7 +198,7 @@ int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, s
     struct sp_mirror_event *ev = new_event(SP_MIRROR_OUTPUT, seq, bytes, e);
     if (ev != NULL)
         ev->stream = stream;
-    return add(m, ev, e);
+    return add_event(m, ev, e);
 }
 
 int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_err *e)
@@ -216,19 +212,19 @@ int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, st
         ev->code = code;
         ev->denied = denied;
     }
-    return add(m, ev, e);
+    return add_event(m, ev, e);
 }
 
 int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 {
     const int r = is_news(m, seq, e);
 
-    return r <= 0 ? r : add(m, new_event(SP_MIRROR_CLOSE, seq, (struct sp_str){0}, e), e);
+    return r <= 0 ? r : add_event(m, new_event(SP_MIRROR_CLOSE, seq, (struct sp_str){0}, e), e);
 }
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
-/* Not at any price: others may go on writing, and what they write waits behind it. */
+/* Bounded: background processes may keep writing, and their output waits behind the exit. */
 bool sp_mirror_waits_for_verdict(const struct sp_mirror *m)
 {
     const struct sp_mirror_event *ev = m->waiting;
@@ -256,8 +252,8 @@ static void tell_exit(struct sp_mirror *m, int code, int denied)
     m->ops->exited(m->user, code, denied);
 }
 
-/* false: not now. */
-static bool tell(struct sp_mirror *m, const struct sp_mirror_event *ev)
+/* false: not accepted. */
+static bool tell_event(struct sp_mirror *m, const struct sp_mirror_event *ev)
 {
     switch (ev->kind) {
     case SP_MIRROR_OUTPUT:
@@ -270,10 +266,10 @@ static bool tell(struct sp_mirror *m, const struct sp_mirror_event *ev)
         tell_exit(m, ev->code, ev->denied >= 0 ? ev->denied : m->verdict);
         break;
     case SP_MIRROR_CLOSE:
-        tell_exit(m, -1, -1); /* unless it was told, as it should have been */
+        tell_exit(m, -1, -1); /* if no exit event came */
         if (m->is_over)
             break;
-        m->is_over = true; /* before: the owner may be done with us */
+        m->is_over = true; /* before the call: the owner may call sp_mirror_done */
         m->ops->closed(m->user);
         break;
     }
@@ -288,7 +284,7 @@ void sp_mirror_tell(struct sp_mirror *m)
     while (m->waiting != NULL && !m->is_over && !m->is_blocked && !sp_mirror_waits_for_verdict(m)) {
         struct sp_mirror_event *ev = m->waiting;
 
-        if (!tell(m, ev)) {
+        if (!tell_event(m, ev)) {
             m->is_blocked = true;
             break;
         }
@@ -300,7 +296,7 @@ void sp_mirror_tell(struct sp_mirror *m)
     }
     m->is_telling = false;
     if (m->is_over)
-        drop_all(m);
+        free_events(m);
 }
 
 void sp_mirror_unblock(struct sp_mirror *m)
@@ -314,8 +310,10 @@ void sp_mirror_no_verdict(struct sp_mirror *m)
 }
 
 /*
- * Answers to reads. They have the chunks, but not the numbers of exit and close: those are what is
- * missing. What else is missing was forgotten by the executor, the oldest first.
+ * ---- reads ----
+ *
+ * An answer has the chunks, but not the numbers of exit and close: these are among the missing
+ * ones. Every other missing number was dropped by the executor, oldest first.
  */
 
 uint64_t sp_mirror_begin_read(struct sp_mirror *m)
@@ -359,7 +357,7 @@ int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, u
     return 0;
 }
 
-/* The next by number of the answer's chunks and what is held, up to `last`; NULL: none. */
+/* Removes the lowest number up to `last` from the answer's chunks and the held events. */
 static struct sp_mirror_event *next_of(struct sp_mirror *m, struct sp_mirror_answer *a,
                                        uint64_t last)
 {
@@ -372,13 +370,13 @@ static struct sp_mirror_event *next_of(struct sp_mirror *m, struct sp_mirror_ans
     return ev;
 }
 
-/* With a bound, what is said of the end is of now, and there may be more to read before it. */
+/* In a bounded answer the exit state is current, but chunks before it may be left to read. */
 static bool is_last_page(const struct sp_mirror_answer *a)
 {
     return !a->is_bounded || !a->has_chunks;
 }
 
-/* Both lists as one, each number once, the close's own at the end. */
+/* Merges both lists, each number once, with the close at the end. */
 static int merge(struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t last,
                  struct sp_mirror_event **ret, struct sp_err *e)
 {
@@ -402,7 +400,7 @@ static int merge(struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t last,
     return *end == NULL ? -SP_E_SYSTEM : 0;
 }
 
-/* Runs of missing numbers: how many, up to `last`. */
+/* Number of runs of missing numbers up to `last`. */
 static uint32_t count_runs(const struct sp_mirror_event *list, uint64_t known, uint64_t last)
 {
     uint32_t runs = 0;
@@ -424,12 +422,12 @@ static bool has_kind(const struct sp_mirror_event *list, enum sp_mirror_kind kin
 struct filling {
     struct sp_mirror *m;
     const struct sp_mirror_answer *a;
-    uint32_t runs;   /* still to come */
-    bool lacks_exit; /* it exited, and no event said so: it is in the last run */
+    uint32_t runs;   /* runs not filled yet */
+    bool lacks_exit; /* exited without an exit event: the exit is in the last run */
     struct sp_err *e;
 };
 
-static int wait_new(struct filling *f, enum sp_mirror_kind kind, uint64_t seq)
+static int queue_new(struct filling *f, enum sp_mirror_kind kind, uint64_t seq)
 {
     struct sp_mirror_event *ev = new_event(kind, seq, (struct sp_str){0}, f->e);
 
@@ -437,27 +435,27 @@ static int wait_new(struct filling *f, enum sp_mirror_kind kind, uint64_t seq)
         return -SP_E_SYSTEM;
     ev->code = f->a->code;
     ev->denied = f->a->denied;
-    hold_event(f->m, ev);
+    queue_event(f->m, ev);
     return 0;
 }
 
-/* Everything from known + 1 to `to` is missing. */
-static int fill(struct filling *f, uint64_t to)
+/* Numbers known + 1 to `to` are missing. */
+static int fill_run(struct filling *f, uint64_t to)
 {
     const bool is_exit_here = f->lacks_exit && --f->runs == 0;
     const uint64_t lost = to - f->m->known - (is_exit_here ? 1 : 0);
     int r = 0;
 
     if (lost != 0)
-        r = wait_new(f, SP_MIRROR_GAP, to);
+        r = queue_new(f, SP_MIRROR_GAP, to);
     if (r == 0 && is_exit_here) {
         f->lacks_exit = false;
-        r = wait_new(f, SP_MIRROR_EXIT, to);
+        r = queue_new(f, SP_MIRROR_EXIT, to);
     }
     return r;
 }
 
-static int take_in(struct filling *f, struct sp_mirror_event **list, uint64_t last)
+static int take_list(struct filling *f, struct sp_mirror_event **list, uint64_t last)
 {
     int r = 0;
 
@@ -465,18 +463,18 @@ static int take_in(struct filling *f, struct sp_mirror_event **list, uint64_t la
         struct sp_mirror_event *ev = *list;
 
         if (ev->seq != f->m->known + 1)
-            r = fill(f, ev->seq - 1);
+            r = fill_run(f, ev->seq - 1);
         if (r == 0) {
             *list = ev->next;
-            hold_event(f->m, ev);
+            queue_event(f->m, ev);
         }
     }
     if (r == 0 && f->m->known < last)
-        r = fill(f, last);
+        r = fill_run(f, last);
     return r;
 }
 
-/* What the answer says of the end, if no number was left for it. */
+/* Adds exit and close from the answer, if no missing number was left for them. */
 static int settle_end(struct filling *f)
 {
     struct sp_mirror *m = f->m;
@@ -485,9 +483,9 @@ static int settle_end(struct filling *f)
     if (!is_last_page(f->a) || m->held != NULL || m->dropped > m->known)
         return 0;
     if (!m->has_exit && (f->a->has_exited || f->a->has_closed))
-        r = wait_new(f, SP_MIRROR_EXIT, m->known);
+        r = queue_new(f, SP_MIRROR_EXIT, m->known);
     if (r == 0 && f->a->has_closed && !m->has_close)
-        r = wait_new(f, SP_MIRROR_CLOSE, m->known);
+        r = queue_new(f, SP_MIRROR_CLOSE, m->known);
     return r;
 }
 
@@ -505,7 +503,7 @@ int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct s
                        !has_kind(m->held, SP_MIRROR_EXIT);
         f.runs = count_runs(list.first, m->known, last);
         if (r == 0)
-            r = take_in(&f, &list.first, last);
+            r = take_list(&f, &list.first, last);
         if (r == 0)
             catch_up(m);
         if (r == 0)

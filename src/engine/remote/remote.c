@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote: the backend behind an exec server.
+ * remote: the backend behind an exec-server: its facts, its connection, its end. remote_job.c runs
+ * the commands, remote_file.c the file operations.
  */
 #include "engine/remote/remote.h"
 
@@ -11,11 +12,9 @@
 #include "base/uri.h"
 #include "engine/remote/remote_priv.h"
 
-/*
- * What is known of the server, and who wants to know.
- */
+/* ---- facts about the server ---- */
 
-#define FACTS_MS 60000U /* besides the time for a connection */
+#define FACTS_MS 60000U /* for environment/info, on top of the time to connect */
 
 static void forget_facts(struct sp_remote *r)
 {
@@ -48,9 +47,7 @@ static void tell_facts(struct sp_remote *r, const struct sp_err *e)
     sp_remote_leave(r);
 }
 
-/* ---- learning ---- */
-
-/* NULL if there is none, or it is no text a C string can hold. */
+/* NULL: absent, or no valid C string. */
 static char *copy_text(struct sp_json *j, uint32_t object, const char *key)
 {
     struct sp_str s = {0};
@@ -110,13 +107,13 @@ static void publish(struct sp_remote *r)
     tell_facts(r, NULL);
 }
 
-/* A server that tells nothing is one without a shell of its own. */
+/* A server that refuses environment/info counts as one without a shell. */
 static void on_info(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote *r = SP_CONTAINER(q, struct sp_remote, info);
 
     if (reply->fate == SP_CLIENT_LOST)
-        return; /* the last word is said elsewhere */
+        return; /* repeated after a resume; on_dead reports the final loss */
     if (reply->fate == SP_CLIENT_RESULT && sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT)
         learn(r, reply->j, reply->value);
     else if (r->options.cwd != NULL)
@@ -124,7 +121,7 @@ static void on_info(struct sp_client_request *q, const struct sp_client_reply *r
     publish(r);
 }
 
-/* remote_facts.c */
+/* The result of initialize may have the facts; other servers are asked with environment/info. */
 static void learn_facts(struct sp_remote *r, struct sp_json *j, uint32_t result)
 {
     uint32_t info = SP_JSON_NONE;
@@ -141,9 +138,7 @@ static void learn_facts(struct sp_remote *r, struct sp_json *j, uint32_t result)
     sp_client_ask(r->client, &r->info, "environment/info", SP_STR("null"));
 }
 
-/* ---- waiting ---- */
-
-static void on_late(struct sp_timer *t)
+static void on_facts_late(struct sp_timer *t)
 {
     struct sp_remote *r = SP_CONTAINER(t, struct sp_remote, facts_late);
     struct sp_err e;
@@ -152,27 +147,20 @@ static void on_late(struct sp_timer *t)
     tell_facts(r, &e);
 }
 
-/* No memory for it: then as long as it takes. */
-static void await_facts(struct sp_remote *r)
-{
-    struct sp_loop *loop = r->backend.loop;
-
-    if (r->facts_late.slot == 0)
-        (void)sp_loop_timer(loop, &r->facts_late,
-                            sp_loop_now(loop) + r->options.connect_timeout_ms + FACTS_MS, on_late);
-}
-
 static void on_turn(struct sp_deferred *d)
 {
     struct sp_remote *r = SP_CONTAINER(d, struct sp_remote, turn);
+    struct sp_loop *loop = r->backend.loop;
     struct sp_err e;
 
     if (r->has_facts)
         tell_facts(r, NULL);
     else if (sp_remote_need_client(r, &e) < 0)
         tell_facts(r, &e);
-    else if (!sp_list_is_empty(&r->waits))
-        await_facts(r);
+    else if (!sp_list_is_empty(&r->waits) && r->facts_late.slot == 0)
+        (void)sp_loop_timer(loop, &r->facts_late,
+                            sp_loop_now(loop) + r->options.connect_timeout_ms + FACTS_MS,
+                            on_facts_late); /* out of memory: no limit */
 }
 
 static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
@@ -184,44 +172,40 @@ static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
     sp_loop_defer(b->loop, &r->turn, on_turn);
 }
 
-#define FAREWELL_MS 300U /* the most that the end waits for the end of what still ran */
+#define FAREWELL_MS 300U /* how long the end of the backend waits for the end of its processes */
 
-static void destroy(struct sp_remote *r);
+static void destroy_remote(struct sp_remote *r);
 
-/* ---- callbacks, from within which everything may be ended ---- */
+/* ---- callbacks, which may free the backend: it goes when the outermost returns ---- */
 
 void sp_remote_enter(struct sp_remote *r)
 {
     r->depth++;
 }
 
-static void on_sweep(struct sp_deferred *d)
+static void on_remote_sweep(struct sp_deferred *d)
 {
-    destroy(SP_CONTAINER(d, struct sp_remote, sweep));
+    destroy_remote(SP_CONTAINER(d, struct sp_remote, sweep));
 }
 
 void sp_remote_leave(struct sp_remote *r)
 {
     if (--r->depth == 0 && r->is_freed)
-        sp_loop_defer(r->backend.loop, &r->sweep, on_sweep);
+        sp_loop_defer(r->backend.loop, &r->sweep, on_remote_sweep);
 }
 
 /* ---- the connection ---- */
 
-/* Jobs come and go in their callbacks: each turn of the loop begins anew with one not yet seen. */
+/* Callbacks may add and remove jobs, so each step starts over with the first job not seen yet. */
 static struct sp_remote_job *next_unseen(struct sp_remote *r)
 {
     struct sp_remote_job *rj = r->jobs;
 
     while (rj != NULL && rj->is_seen)
         rj = rj->next;
+    if (rj != NULL)
+        rj->is_seen = true;
     return rj;
-}
-
-static void forget_seen(struct sp_remote *r)
-{
-    for (struct sp_remote_job *rj = r->jobs; rj != NULL; rj = rj->next)
-        rj->is_seen = false;
 }
 
 static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_resumed)
@@ -231,11 +215,10 @@ static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_re
     sp_remote_enter(r);
     if (!was_resumed)
         learn_facts(r, j, result);
-    forget_seen(r);
-    for (struct sp_remote_job *rj; !r->is_freed && was_resumed && (rj = next_unseen(r)) != NULL;) {
-        rj->is_seen = true;
+    for (struct sp_remote_job *rj = r->jobs; rj != NULL; rj = rj->next)
+        rj->is_seen = false;
+    for (struct sp_remote_job *rj; !r->is_freed && was_resumed && (rj = next_unseen(r)) != NULL;)
         sp_remote_resumed(rj);
-    }
     sp_remote_leave(r);
 }
 
@@ -248,7 +231,7 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
     sp_remote_leave(r);
 }
 
-/* The next one who wants something gets a new connection and a new session. */
+/* The next request makes a new client with a new session. */
 static void on_dead(void *user, const struct sp_err *why)
 {
     struct sp_remote *r = user;
@@ -258,16 +241,13 @@ static void on_dead(void *user, const struct sp_err *why)
     sp_remote_enter(r);
     forget_facts(r);
     r->full = 0;
-    forget_seen(r);
     for (struct sp_remote_job *rj = r->jobs; rj != NULL; rj = rj->next) {
         rj->is_doomed = rj->state != SP_REMOTE_OVER;
-        rj->is_full = false;
+        rj->is_full = rj->is_seen = false;
     }
-    for (struct sp_remote_job *rj; !r->is_freed && (rj = next_unseen(r)) != NULL;) {
-        rj->is_seen = true;
+    for (struct sp_remote_job *rj; !r->is_freed && (rj = next_unseen(r)) != NULL;)
         if (rj->is_doomed)
             sp_remote_died(rj, &e);
-    }
     if (!r->is_freed)
         tell_facts(r, &e);
     sp_client_free(old);
@@ -287,7 +267,7 @@ int sp_remote_need_client(struct sp_remote *r, struct sp_err *e)
     return err;
 }
 
-/* ---- making and ending ---- */
+/* ---- creation and end ---- */
 
 static void free_list(const char *const *list)
 {
@@ -296,36 +276,28 @@ static void free_list(const char *const *list)
     free((void *)(uintptr_t)list);
 }
 
-static void free_text(const char *text)
-{
-    free((char *)(uintptr_t)text);
-}
-
 static void on_session_ended(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     (void)q;
     (void)reply;
 }
 
-/* What commands left in the background ends with the session, which nobody will resume. */
-static void take_leave(struct sp_remote *r)
+static void destroy_remote(struct sp_remote *r)
 {
+    const char *const texts[] = {r->options.url, r->options.cwd, r->options.token,
+                                 r->options.client_name};
     struct sp_client_request end = {.fn = on_session_ended};
 
-    if (r->client == NULL)
-        return;
-    if (r->can_end_session)
-        sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
-    /* A server may forget a request whose connection ends right behind it. */
-    if (r->can_end_session || r->farewells != NULL)
-        sp_client_settle(r->client, FAREWELL_MS);
-    sp_client_forget(&end);
-}
-
-static void destroy(struct sp_remote *r)
-{
-    r->depth++; /* what is heard meanwhile ends nothing once more */
-    take_leave(r);
+    r->depth++; /* callbacks from here on must not destroy it again */
+    if (r->client != NULL) {
+        /* Background processes of commands end with the session, which is never resumed. */
+        if (r->can_end_session)
+            sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
+        /* A server may ignore a request if the connection ends right behind it. */
+        if (r->can_end_session || r->farewells != NULL)
+            sp_client_settle(r->client, FAREWELL_MS);
+        sp_client_forget(&end);
+    }
     sp_client_free(TAKE_PTR(r->client));
     sp_remote_drop_files(r);
     while (r->farewells != NULL)
@@ -335,10 +307,8 @@ static void destroy(struct sp_remote *r)
     sp_loop_undefer(r->backend.loop, &r->turn);
     sp_loop_cancel(r->backend.loop, &r->facts_late);
     forget_facts(r);
-    free_text(r->options.url);
-    free_text(r->options.cwd);
-    free_text(r->options.token);
-    free_text(r->options.client_name);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        free((char *)(uintptr_t)texts[i]);
     free_list(r->options.program);
     free_list(r->options.env);
     free(r);
@@ -349,20 +319,13 @@ static void free_remote(struct sp_backend *b)
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
 
     r->is_freed = true;
-    while (r->jobs != NULL) /* that were not released: nobody is told any more */
+    while (r->jobs != NULL) /* jobs that their owners have not released: no op is called any more */
         sp_job_release(r->jobs->job);
     for (struct sp_list *i; (i = sp_list_first(&r->waits)) != NULL;)
         forget_wait(SP_CONTAINER(i, struct sp_backend_wait, link));
     sp_remote_drop_files(r);
     if (r->depth == 0)
-        destroy(r);
-}
-
-static bool copy_option(const char **text)
-{
-    if (*text != NULL)
-        *text = strdup(*text);
-    return *text != NULL;
+        destroy_remote(r);
 }
 
 static bool copy_list(const char *const **list)
@@ -383,15 +346,17 @@ static bool copy_list(const char *const **list)
     return copy != NULL;
 }
 
-/* In place: what could not be copied is NULL then. */
+/* In place. Continues after a failure, so that no member points to the caller's memory. */
 static bool copy_options(struct sp_client_options *o)
 {
+    const char **texts[] = {&o->url, &o->cwd, &o->token, &o->client_name};
     bool ok = true;
 
-    ok = (o->url == NULL || copy_option(&o->url)) && ok;
-    ok = (o->cwd == NULL || copy_option(&o->cwd)) && ok;
-    ok = (o->token == NULL || copy_option(&o->token)) && ok;
-    ok = (o->client_name == NULL || copy_option(&o->client_name)) && ok;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (*texts[i] != NULL) {
+            *texts[i] = strdup(*texts[i]);
+            ok = ok && *texts[i] != NULL;
+        }
     ok = (o->program == NULL || copy_list(&o->program)) && ok;
     return (o->env == NULL || copy_list(&o->env)) && ok;
 }
@@ -424,13 +389,13 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
     r->facts.is_remote = true;
     r->options = *o;
     if (!copy_options(&r->options)) {
-        destroy(r);
+        destroy_remote(r);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a remote backend");
     }
-    struct sp_client *probe; /* says now what is wrong with the options */
+    struct sp_client *probe; /* reports invalid options now */
     const int err = sp_client_new(loop, o, &(struct sp_client_ops){0}, NULL, &probe, e);
     if (err < 0) {
-        destroy(r);
+        destroy_remote(r);
         return err;
     }
     sp_client_free(probe);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_calls: calls of jobs.
+ * remote_calls: calls to a remote process. Each is one request to the server, or is answered
+ * locally at the end of the turn.
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,8 +13,9 @@
 #include "engine/remote/remote_priv.h"
 
 /*
- * What a command does, asked of a server that can tell: process/inspect. What it answers is
- * believed as little as anything: names are made harmless here, too.
+ * ---- process/inspect ----
+ *
+ * The server's answer is untrusted: names are cleaned here, too.
  */
 
 static enum sp_doing doing_of(struct sp_str name)
@@ -21,10 +23,9 @@ static enum sp_doing doing_of(struct sp_str name)
     for (int d = SP_DOING_UNKNOWN; d < SP_DOING_MAX; d++)
         if (sp_str_eq(name, sp_str_of(sp_doing_name((enum sp_doing)d))))
             return (enum sp_doing)d;
-    return SP_DOING_UNKNOWN; /* also "exited": its exit is told elsewhere */
+    return SP_DOING_UNKNOWN; /* also "exited": process/exited reports that */
 }
 
-/* remote_look.c */
 static bool write_look(struct sp_buf *b, const struct sp_remote_job *rj,
                        const struct sp_job_look *l)
 {
@@ -92,7 +93,7 @@ static bool was_asked_for(const struct sp_job_look *l, uint64_t port)
     return false;
 }
 
-/* 0, or why the answer makes no sense. */
+/* Fails if the answer is invalid. */
 static int read_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
     struct sp_look found = {0};
@@ -116,13 +117,12 @@ static int read_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, s
     return 0;
 }
 
-/*
- * What is asked of a process: each call is one request, answered once, or at once from here.
- */
+/* ---- calls ---- */
 
-#define ANSWER_MS 30000U /* for what a server does at once; writes may wait for the command */
+#define ANSWER_MS \
+    30000U /* for calls that a server answers at once; writes may wait for the command */
 
-enum kind { WRITE, CLOSE_STDIN, LOOK, OTHER };
+enum kind { WRITE, CLOSE_STDIN, INSPECT, OTHER };
 
 struct sp_remote_call {
     struct sp_client_request request;
@@ -131,7 +131,7 @@ struct sp_remote_call {
     struct sp_remote_call *prev, *next;
     enum kind kind;
     size_t bytes;
-    struct sp_timer timer; /* LOOK, OTHER: for its answer */
+    struct sp_timer timer; /* INSPECT, OTHER: limit for the answer */
 };
 
 static void free_call(struct sp_remote_call *c)
@@ -151,7 +151,7 @@ static void free_call(struct sp_remote_call *c)
     free(c);
 }
 
-static void finish(struct sp_remote_call *c)
+static void finish_call(struct sp_remote_call *c)
 {
     struct sp_remote *r = c->job->remote;
     struct sp_job_call *call = c->call;
@@ -176,11 +176,11 @@ void sp_remote_fail_calls(struct sp_remote_job *rj, const char *why)
 
         c->call->result = SP_JOB_LOST;
         (void)sp_fail(&c->call->error, SP_E_FAILED, 0, "%s", why);
-        finish(c);
+        finish_call(c);
     }
 }
 
-/* Those whose answer is known at once need no memory: they are linked by their own `impl`. */
+/* Local answers need no memory: the calls are linked through their impl. */
 void sp_remote_tell_answered(struct sp_remote_job *rj)
 {
     sp_remote_enter(rj->remote);
@@ -253,7 +253,7 @@ static void take_look(struct sp_job_call *call, const struct sp_client_reply *re
     }
 }
 
-static void on_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
+static void on_call_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote_call *c = SP_CONTAINER(q, struct sp_remote_call, request);
     struct sp_job_call *call = c->call;
@@ -261,7 +261,7 @@ static void on_answer(struct sp_client_request *q, const struct sp_client_reply 
     switch (reply->fate) {
     case SP_CLIENT_RESULT:
         call->result = SP_JOB_OK;
-        if (c->kind == LOOK)
+        if (c->kind == INSPECT)
             take_look(call, reply);
         else if (c->kind != OTHER)
             take_status(call, reply);
@@ -277,23 +277,23 @@ static void on_answer(struct sp_client_request *q, const struct sp_client_reply 
                       SP_STR_ARG(reply->message));
         break;
     }
-    finish(c);
+    finish_call(c);
 }
 
-/* It may still be done, or not: nobody says. */
-static void on_late(struct sp_timer *t)
+/* Whether the server executed it is unknown. */
+static void on_call_late(struct sp_timer *t)
 {
     struct sp_remote_call *c = SP_CONTAINER(t, struct sp_remote_call, timer);
 
     c->call->result = SP_JOB_REFUSED;
     (void)sp_fail(&c->call->error, SP_E_FAILED, 0, "the exec-server has not answered for %u s",
                   ANSWER_MS / 1000);
-    finish(c);
+    finish_call(c);
 }
 
 /* ---- asking ---- */
 
-/* NULL: answered already, there is no room for it. */
+/* NULL: too many calls or out of memory, and the call is answered. */
 static struct sp_remote_call *new_call(struct sp_remote_job *rj, struct sp_job_call *call,
                                        enum kind kind)
 {
@@ -304,7 +304,7 @@ static struct sp_remote_call *new_call(struct sp_remote_job *rj, struct sp_job_c
                    "too much is asked of this process at once");
         return NULL;
     }
-    c->request.fn = on_answer;
+    c->request.fn = on_call_answer;
     c->job = rj;
     c->call = call;
     c->kind = kind;
@@ -322,24 +322,24 @@ bool sp_remote_begin_params(struct sp_buf *b, const struct sp_remote_job *rj)
     return sp_buf_printf(b, "{\"processId\":") && sp_json_add_str(b, sp_str_of(rj->id));
 }
 
-static void ask(struct sp_remote_call *c, const char *method, const struct sp_buf *params, bool ok)
+static void send_call(struct sp_remote_call *c, const char *method, const struct sp_buf *params,
+                      bool ok)
 {
     struct sp_remote_job *rj = c->job;
     struct sp_job_call *call = c->call;
     struct sp_loop *loop = rj->remote->backend.loop;
 
-    if (ok && (c->kind == OTHER || c->kind == LOOK))
-        ok = sp_loop_timer(loop, &c->timer, sp_loop_now(loop) + ANSWER_MS, on_late);
+    if (ok && (c->kind == OTHER || c->kind == INSPECT))
+        ok = sp_loop_timer(loop, &c->timer, sp_loop_now(loop) + ANSWER_MS, on_call_late);
     if (ok) {
-        sp_client_ask(rj->remote->client, &c->request, method,
-                      (struct sp_str){params->data, params->len});
+        sp_client_ask(rj->remote->client, &c->request, method, sp_buf_str(params));
         return;
     }
     free_call(c);
     answer_now(rj, call, SP_JOB_REFUSED, "no memory to ask the exec-server");
 }
 
-/* true: answered, since the process is not one that could be asked. */
+/* true: the call is answered, since the process is starting or has ended. */
 static bool is_untimely(struct sp_remote_job *rj, struct sp_job_call *call)
 {
     if (rj->state == SP_REMOTE_STARTING)
@@ -360,7 +360,7 @@ static void write_bytes(struct sp_remote_job *rj, struct sp_job_call *call, stru
         return;
     c->bytes = bytes.n;
     rj->input_bytes += bytes.n;
-    c->request.is_repeatable = true; /* the server knows the write by its id */
+    c->request.is_repeatable = true; /* writeId makes a repeated write harmless */
     bool ok =
         sp_remote_begin_params(&b, rj) && sp_buf_printf(&b, ",\"writeId\":\"%llu\",\"chunk\":\"",
                                                         (unsigned long long)++rj->last_write);
@@ -370,7 +370,7 @@ static void write_bytes(struct sp_remote_job *rj, struct sp_job_call *call, stru
         b.len += (size_t)(sp_base64_encode(room, bytes.p, bytes.n) - room);
         ok = sp_buf_add(&b, "\"}", 2);
     }
-    ask(c, "process/write", &b, ok);
+    send_call(c, "process/write", &b, ok);
 }
 
 void sp_remote_write(struct sp_job *j, struct sp_job_call *call, struct sp_str bytes)
@@ -385,7 +385,7 @@ void sp_remote_write(struct sp_job *j, struct sp_job_call *call, struct sp_str b
         write_bytes(rj, call, bytes);
 }
 
-/* A terminal takes a character for it, on servers that cannot close. */
+/* Servers without process/closeStdin: a terminal takes ^D. */
 void sp_remote_close_stdin(struct sp_job *j, struct sp_job_call *call)
 {
     struct sp_remote_job *rj = j->impl;
@@ -404,7 +404,8 @@ void sp_remote_close_stdin(struct sp_job *j, struct sp_job_call *call)
     if (c == NULL)
         return;
     c->request.is_repeatable = true;
-    ask(c, "process/closeStdin", &b, sp_remote_begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+    send_call(c, "process/closeStdin", &b,
+              sp_remote_begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
 }
 
 static const char *signal_name(const struct sp_remote *r, int number)
@@ -424,7 +425,7 @@ void sp_remote_signal(struct sp_job *j, struct sp_job_call *call, int number)
         answer_now(rj, call, SP_JOB_NOT_YET, "the process is still starting");
         return;
     }
-    /* KILL is for what is left of its group too, where the server sends it. */
+    /* SIGKILL also reaches the rest of the group, if the server sends signals. */
     if (rj->state == SP_REMOTE_OVER ||
         (rj->mirror.is_exit_told && (number != SIGKILL || name == NULL))) {
         answer_now(rj, call, SP_JOB_OK, "it has exited");
@@ -439,9 +440,9 @@ void sp_remote_signal(struct sp_job *j, struct sp_job_call *call, int number)
         return;
     }
     struct sp_remote_call *c = new_call(rj, call, OTHER);
-    if (c != NULL) /* not repeated: a second one may mean something else */
-        ask(c, "process/signal", &b,
-            sp_remote_begin_params(&b, rj) && sp_buf_printf(&b, ",\"signal\":\"%s\"}", name));
+    if (c != NULL) /* not repeatable: a program may treat a second signal differently */
+        send_call(c, "process/signal", &b,
+                  sp_remote_begin_params(&b, rj) && sp_buf_printf(&b, ",\"signal\":\"%s\"}", name));
 }
 
 void sp_remote_resize(struct sp_job *j, struct sp_job_call *call, uint16_t rows, uint16_t cols)
@@ -459,9 +460,9 @@ void sp_remote_resize(struct sp_job *j, struct sp_job_call *call, uint16_t rows,
     if (c == NULL)
         return;
     c->request.is_repeatable = true;
-    ask(c, "process/resize", &b,
-        sp_remote_begin_params(&b, rj) &&
-            sp_buf_printf(&b, ",\"rows\":%u,\"cols\":%u}", rows, cols));
+    send_call(c, "process/resize", &b,
+              sp_remote_begin_params(&b, rj) &&
+                  sp_buf_printf(&b, ",\"rows\":%u,\"cols\":%u}", rows, cols));
 }
 
 void sp_remote_terminate(struct sp_job *j, struct sp_job_call *call)
@@ -477,10 +478,10 @@ void sp_remote_terminate(struct sp_job *j, struct sp_job_call *call)
     if (c == NULL)
         return;
     c->request.is_repeatable = true;
-    ask(c, "process/terminate", &b, sp_remote_begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+    send_call(c, "process/terminate", &b, sp_remote_begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
 }
 
-/* Also of one that has exited: somebody may hold its output. */
+/* Also after the exit, while another process holds the output. */
 bool sp_remote_look(struct sp_job *j, struct sp_job_look *l)
 {
     struct sp_remote_job *rj = j->impl;
@@ -494,21 +495,21 @@ bool sp_remote_look(struct sp_job *j, struct sp_job_look *l)
                                                : "the process is still starting");
         return true;
     }
-    struct sp_remote_call *c = new_call(rj, &l->call, LOOK);
+    struct sp_remote_call *c = new_call(rj, &l->call, INSPECT);
     if (c == NULL)
         return true;
     c->request.is_repeatable = true;
-    ask(c, "process/inspect", &b, write_look(&b, rj, l));
+    send_call(c, "process/inspect", &b, write_look(&b, rj, l));
     return true;
 }
 
-/* ---- of a process that was released ---- */
+/* ---- processes whose job was released ---- */
 
 static void on_farewell(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote_farewell *f = SP_CONTAINER(q, struct sp_remote_farewell, request);
 
-    (void)reply; /* whatever it was: nobody can do more */
+    (void)reply; /* nothing more can be done */
     sp_remote_end_farewell(f);
 }
 
@@ -531,7 +532,7 @@ void sp_remote_say_farewell(struct sp_remote_job *rj)
     struct sp_remote_farewell *f = r->client == NULL ? NULL : calloc(1, sizeof *f);
 
     if (f == NULL || !sp_remote_begin_params(&b, rj) || !sp_buf_add(&b, "}", 1)) {
-        free(f); /* the process ends with the session */
+        free(f); /* out of memory: the process ends with the session */
         return;
     }
     f->request.fn = on_farewell;
@@ -541,5 +542,5 @@ void sp_remote_say_farewell(struct sp_remote_job *rj)
     if (f->next != NULL)
         f->next->prev = f;
     r->farewells = f;
-    sp_client_ask(r->client, &f->request, "process/terminate", (struct sp_str){b.data, b.len});
+    sp_client_ask(r->client, &f->request, "process/terminate", sp_buf_str(&b));
 }

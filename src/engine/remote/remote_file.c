@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files on a server: one request of the fs/ methods for each operation, under the sandbox that a
- * command there would have. What changes something is never sent twice.
+ * remote_file: file operations on the server, one fs/ request each, under the sandbox that a
+ * command there would have. Requests that change something are never repeated.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct sp_remote_file {
     struct sp_remote *remote;
     struct sp_backend_file *file;
     struct sp_remote_file *prev, *next;
-    struct sp_timer timer; /* for its answer */
+    struct sp_timer timer; /* limit for the answer */
 };
 
 static void free_file(struct sp_remote_file *rf)
@@ -47,7 +47,7 @@ void sp_remote_forget_file(struct sp_backend_file *f)
         free_file(f->impl);
 }
 
-static void finish(struct sp_remote_file *rf)
+static void finish_file(struct sp_remote_file *rf)
 {
     struct sp_remote *r = rf->remote;
     struct sp_backend_file *f = rf->file;
@@ -60,7 +60,7 @@ static void finish(struct sp_remote_file *rf)
 
 /* ---- answers ---- */
 
-/* Servers tell an errno as the end of a text: "Read-only file system (os error 30)". */
+/* Servers send an errno at the end of a text: "Read-only file system (os error 30)". */
 static int errno_of(struct sp_str message)
 {
     static const char mark[] = "(os error ";
@@ -126,7 +126,7 @@ static void take_result(struct sp_backend_file *f, const struct sp_client_reply 
         (void)sp_wrap(&f->error, "the exec-server's answer makes no sense");
 }
 
-static void on_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
+static void on_file_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote_file *rf = SP_CONTAINER(q, struct sp_remote_file, request);
 
@@ -134,15 +134,15 @@ static void on_answer(struct sp_client_request *q, const struct sp_client_reply 
         take_result(rf->file, reply);
     else
         take_refusal(rf->file, reply);
-    finish(rf);
+    finish_file(rf);
 }
 
-static void on_late(struct sp_timer *t)
+static void on_file_late(struct sp_timer *t)
 {
     struct sp_remote_file *rf = SP_CONTAINER(t, struct sp_remote_file, timer);
 
     (void)sp_fail(&rf->file->error, SP_E_SYSTEM, ETIMEDOUT, "the exec-server gave no answer");
-    finish(rf);
+    finish_file(rf);
 }
 
 /* ---- asking ---- */
@@ -223,13 +223,12 @@ int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct s
         r->files->prev = rf;
     r->files = rf;
     f->impl = rf;
-    rf->request.fn = on_answer;
+    rf->request.fn = on_file_answer;
     rf->request.is_repeatable = f->op == SP_BACKEND_STAT || f->op == SP_BACKEND_READ;
-    if (!sp_loop_timer(b->loop, &rf->timer, sp_loop_now(b->loop) + ANSWER_MS, on_late)) {
+    if (!sp_loop_timer(b->loop, &rf->timer, sp_loop_now(b->loop) + ANSWER_MS, on_file_late)) {
         free_file(rf);
         return no_memory(e);
     }
-    sp_client_ask(r->client, &rf->request, method_of(f->op),
-                  (struct sp_str){params.data, params.len});
+    sp_client_ask(r->client, &rf->request, method_of(f->op), sp_buf_str(&params));
     return 0;
 }

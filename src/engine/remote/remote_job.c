@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_job: a job on the server.
+ * remote_job: one process on the server.
+ *
+ * Its events and the answers to process/read go into the mirror, which reports them in order. If
+ * the connection breaks during the start, a read after the resume finds out whether the process
+ * exists; if not, the start is repeated under the same processId.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -9,9 +13,7 @@
 #include "base/base64.h"
 #include "engine/remote/remote_priv.h"
 
-/*
- * Events and answers to reads, from JSON into a process's mirror.
- */
+/* ---- JSON to mirror ---- */
 
 static int read_stream(struct sp_json *j, uint32_t object, enum sp_stream *ret, struct sp_err *e)
 {
@@ -37,7 +39,7 @@ struct chunk {
     struct sp_str bytes;
 };
 
-/* Decoded in the message itself. */
+/* Decodes in place, in the message. */
 static int read_chunk(struct sp_json *j, uint32_t object, struct chunk *ret, struct sp_err *e)
 {
     struct sp_str text = {0};
@@ -55,7 +57,7 @@ static int read_chunk(struct sp_json *j, uint32_t object, struct chunk *ret, str
     return r;
 }
 
-/* -1: absent, null, or no code that a process can end with. */
+/* -1: absent, null, or no exit code. */
 static int read_code(const struct sp_json *j, uint32_t token)
 {
     int64_t code = -1;
@@ -74,7 +76,7 @@ static int read_verdict(struct sp_json *j, uint32_t object)
     return sp_json_type(j, token) == SP_JSON_TRUE ? 1 : 0;
 }
 
-/* An event of this process; SP_E_...: it makes no sense, or does not fit. */
+/* Applies one notification to the mirror. */
 static int take_event(struct sp_remote_job *rj, struct sp_str method, struct sp_json *j,
                       uint32_t params, struct sp_err *e)
 {
@@ -118,7 +120,7 @@ static int read_chunks(struct sp_remote_job *rj, struct sp_json *j, uint32_t val
     return r;
 }
 
-/* remote_read.c: 0, or why the answer makes no sense. */
+/* Fails if the answer is invalid, or reports a failure. */
 static int take_read_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
                             struct sp_err *e)
 {
@@ -149,19 +151,15 @@ static int take_read_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_
     return r;
 }
 
-/*
- * One process on the server: its start, which may have to be found out about, and its following.
- */
+/* ---- the end of a process ---- */
 
-#define INVALID_REQUEST (-32600) /* unknown, starting, or there already */
+#define INVALID_REQUEST (-32600) /* wire code: process unknown, starting, or existing */
 #define LOOK_AGAIN_MS   100U
-#define START_MS        60000U /* for the answer to a start */
-#define VERDICT_MS      5000U  /* an exit waits so long for what else there is to say of it */
-#define MAX_STARTS      30U    /* asked again so often, a process that is neither there nor not */
+#define START_MS        60000U /* limit for the answer to process/start */
+#define VERDICT_MS      5000U  /* how long an exit waits for its sandbox verdict */
+#define MAX_STARTS      30U    /* limit of repeated starts */
 
 static const struct sp_mirror_ops mirror_ops;
-
-/* ---- the end of one ---- */
 
 static void unlink_job(struct sp_remote_job *rj)
 {
@@ -174,7 +172,7 @@ static void unlink_job(struct sp_remote_job *rj)
     rj->prev = rj->next = NULL;
 }
 
-/* Whether its connection is read depends on all: one that is behind stops it. */
+/* One process that is behind pauses the connection of all. */
 static void note_full(struct sp_remote_job *rj)
 {
     struct sp_remote *r = rj->remote;
@@ -188,7 +186,7 @@ static void note_full(struct sp_remote_job *rj)
         sp_client_pause(r->client, r->full != 0);
 }
 
-static void end(struct sp_remote_job *rj)
+static void end_job(struct sp_remote_job *rj)
 {
     rj->state = SP_REMOTE_OVER;
     sp_client_forget(&rj->start);
@@ -199,11 +197,11 @@ static void end(struct sp_remote_job *rj)
     note_full(rj);
 }
 
-static void refuse(struct sp_remote_job *rj, const struct sp_err *e)
+static void refuse_job(struct sp_remote_job *rj, const struct sp_err *e)
 {
     struct sp_remote *r = rj->remote;
 
-    end(rj);
+    end_job(rj);
     sp_remote_enter(r);
     sp_remote_fail_calls(rj, e->msg);
     if (rj->job != NULL)
@@ -211,8 +209,8 @@ static void refuse(struct sp_remote_job *rj, const struct sp_err *e)
     sp_remote_leave(r);
 }
 
-/* is_there: on the server, where it is to end. */
-static void fail(struct sp_remote_job *rj, const struct sp_err *why, bool is_there)
+/* is_there: the process may exist on the server, where it is terminated. */
+static void fail_job(struct sp_remote_job *rj, const struct sp_err *why, bool is_there)
 {
     struct sp_remote *r = rj->remote;
     const struct sp_err e = *why;
@@ -222,10 +220,10 @@ static void fail(struct sp_remote_job *rj, const struct sp_err *why, bool is_the
     if (is_there && !rj->mirror.is_exit_told)
         sp_remote_say_farewell(rj);
     if (rj->state == SP_REMOTE_STARTING) {
-        refuse(rj, &e);
+        refuse_job(rj, &e);
         return;
     }
-    end(rj);
+    end_job(rj);
     sp_remote_enter(r);
     sp_remote_fail_calls(rj, e.msg);
     if (rj->job != NULL)
@@ -237,8 +235,8 @@ void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why)
 {
     struct sp_err e = *why;
 
-    e.code = SP_E_SYSTEM; /* nobody said no: nobody was there */
-    fail(rj, &e, false);
+    e.code = SP_E_SYSTEM; /* the server did not refuse it */
+    fail_job(rj, &e, false);
 }
 
 void sp_remote_job_free(struct sp_remote_job *rj)
@@ -256,7 +254,7 @@ void sp_remote_job_free(struct sp_remote_job *rj)
     free(rj);
 }
 
-/* Its callbacks may be on the stack, so it is freed at the end of the turn. */
+/* The job's callbacks may be on the stack, so it is freed at the end of the turn. */
 void sp_remote_release(struct sp_job *j)
 {
     struct sp_remote_job *rj = j->impl;
@@ -268,7 +266,7 @@ void sp_remote_release(struct sp_job *j)
     rj->job = NULL;
     rj->answered = NULL;
     sp_remote_drop_calls(rj);
-    end(rj);
+    end_job(rj);
     unlink_job(rj);
     rj->next = r->graves;
     if (r->graves != NULL)
@@ -291,11 +289,10 @@ static void ask_read(struct sp_remote_job *rj,
     if (sp_remote_begin_params(&b, rj) &&
         sp_buf_printf(&b, ",\"afterSeq\":%llu,\"maxBytes\":null,\"waitMs\":0}",
                       (unsigned long long)sp_mirror_begin_read(&rj->mirror))) {
-        sp_client_ask(rj->remote->client, &rj->read, "process/read",
-                      (struct sp_str){b.data, b.len});
+        sp_client_ask(rj->remote->client, &rj->read, "process/read", sp_buf_str(&b));
     } else {
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "no memory to ask the exec-server");
-        fail(rj, &e, true);
+        fail_job(rj, &e, true);
     }
 }
 
@@ -303,8 +300,8 @@ static void on_read(struct sp_client_request *q, const struct sp_client_reply *r
 
 static void follow(struct sp_remote_job *rj);
 
-/* The server does not answer, or answers without end: without a verdict, then. While there is no
- * connection, nobody was asked. */
+/* The server does not answer reads: report the exit without a verdict. Without a connection no read
+ * was sent, so the wait goes on. */
 static void on_verdict_late(struct sp_timer *t)
 {
     struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
@@ -326,7 +323,7 @@ static void await_verdict(struct sp_remote_job *rj)
         sp_mirror_no_verdict(&rj->mirror);
 }
 
-/* What is there is told; what is missing is asked for. */
+/* Reports what arrived and reads what is missing. */
 static void follow(struct sp_remote_job *rj)
 {
     if (rj->state != SP_REMOTE_LIVE)
@@ -345,7 +342,7 @@ static void take_answer(struct sp_remote_job *rj, const struct sp_client_reply *
 
     if (take_read_answer(rj, reply->j, reply->value, &e) < 0) {
         sp_mirror_tell(&rj->mirror);
-        fail(rj, &e, true);
+        fail_job(rj, &e, true);
     } else {
         follow(rj);
     }
@@ -370,9 +367,9 @@ static void on_read(struct sp_client_request *q, const struct sp_client_reply *r
         }
         (void)sp_fail(&e, SP_E_FAILED, 0, "the exec-server lost the process: " SP_STR_FMT,
                       SP_STR_ARG(reply->message));
-        fail(rj, &e, true); /* perhaps it is there after all */
+        fail_job(rj, &e, true); /* the process may still exist */
         break;
-    case SP_CLIENT_LOST: /* asked again with the next connection, or that was all */
+    case SP_CLIENT_LOST: /* repeated after the resume, or the client is dead */
         break;
     }
     sp_remote_leave(r);
@@ -411,7 +408,7 @@ void sp_remote_go_on(struct sp_job *j)
     sp_remote_at_turn_end(rj);
 }
 
-static struct sp_remote_job *find(const struct sp_remote *r, struct sp_str id)
+static struct sp_remote_job *find_job(const struct sp_remote *r, struct sp_str id)
 {
     struct sp_remote_job *rj = r->jobs;
 
@@ -429,27 +426,27 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
     if (method.n < 8 || memcmp(method.p, "process/", 8) != 0 || params == SP_JSON_NONE ||
         sp_json_type(j, params) != SP_JSON_OBJECT ||
         sp_json_need_str(j, params, "processId", &id, &e) < 0)
-        return; /* not for us */
-    struct sp_remote_job *rj = find(r, id);
+        return;
+    struct sp_remote_job *rj = find_job(r, id);
     if (rj == NULL)
         return;
     if (take_event(rj, method, j, params, &e) < 0) {
-        fail(rj, &e, true);
+        fail_job(rj, &e, true);
     } else if (rj->state == SP_REMOTE_STARTING) {
         if (rj->mirror.waiting_bytes > SP_REMOTE_MAX_EARLY) {
             (void)sp_fail(&e, SP_E_LIMIT, 0,
                           "the exec-server sends output of a process and no word of its start");
-            fail(rj, &e, true);
+            fail_job(rj, &e, true);
         }
     } else if (rj->state == SP_REMOTE_LIVE) {
         sp_mirror_tell(&rj->mirror);
         note_full(rj);
         if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
-            sp_remote_at_turn_end(rj); /* what is missing may come in this turn */
+            sp_remote_at_turn_end(rj); /* missing events may arrive in this turn */
     }
 }
 
-/* ---- told by the mirror ---- */
+/* ---- reports of the mirror ---- */
 
 static bool on_output(void *user, enum sp_stream stream, struct sp_str bytes)
 {
@@ -477,7 +474,7 @@ static void on_closed(void *user)
 {
     struct sp_remote_job *rj = user;
 
-    end(rj);
+    end_job(rj);
     rj->job->ops->closed(rj->job);
 }
 
@@ -506,7 +503,7 @@ static enum sp_job_sandbox read_sandbox(const struct sp_client_reply *reply)
                                                      : SP_JOB_SANDBOX_UNKNOWN;
 }
 
-static void await_word(struct sp_remote_job *rj);
+static void await_start_answer(struct sp_remote_job *rj);
 static void ask_start(struct sp_remote_job *rj);
 static void on_check(struct sp_client_request *q, const struct sp_client_reply *reply);
 
@@ -515,16 +512,17 @@ static void on_start_late(struct sp_timer *t)
     struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
     struct sp_err e;
 
-    if (rj->start.text.len != 0 || rj->is_start_lost) { /* there is no connection: that ends, too */
-        await_word(rj);
+    if (rj->start.text.len != 0 ||
+        rj->is_start_lost) { /* no connection: resuming has a limit of its own */
+        await_start_answer(rj);
         return;
     }
     (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server has not answered the start for %u s",
                   START_MS / 1000);
-    fail(rj, &e, true);
+    fail_job(rj, &e, true);
 }
 
-static void await_word(struct sp_remote_job *rj)
+static void await_start_answer(struct sp_remote_job *rj)
 {
     struct sp_loop *loop = rj->remote->backend.loop;
 
@@ -535,11 +533,11 @@ static void on_look_again(struct sp_timer *t)
 {
     struct sp_remote_job *rj = SP_CONTAINER(t, struct sp_remote_job, timer);
 
-    await_word(rj);
+    await_start_answer(rj);
     ask_read(rj, on_check);
 }
 
-/* A start that was asked again is refused if the first one is there, or is about to be. */
+/* A repeated start is refused if the first one was, or is being, executed. */
 static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply *reply)
 {
     struct sp_loop *loop = rj->remote->backend.loop;
@@ -549,17 +547,17 @@ static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply
     if (is_unclear && rj->start_tries < MAX_STARTS &&
         sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + LOOK_AGAIN_MS, on_look_again))
         return;
-    if (is_unclear) { /* under another name it might run twice */
+    if (is_unclear) { /* a new id might run the command twice */
         (void)sp_fail(&e, SP_E_FAILED, 0,
                       "the connection was lost while the process was starting, and the exec-server "
                       "does not tell what became of it: " SP_STR_FMT,
                       SP_STR_ARG(reply->message));
-        fail(rj, &e, true);
+        fail_job(rj, &e, true);
         return;
     }
     (void)sp_fail(&e, reply->code == sp_code_wire(SP_E_INVALID) ? SP_E_INVALID : SP_E_FAILED, 0,
                   SP_STR_FMT, SP_STR_ARG(reply->message));
-    refuse(rj, &e);
+    refuse_job(rj, &e);
 }
 
 static void on_start(struct sp_client_request *q, const struct sp_client_reply *reply)
@@ -578,13 +576,13 @@ static void on_start(struct sp_client_request *q, const struct sp_client_reply *
         start_refused(rj, reply);
         break;
     case SP_CLIENT_LOST:
-        rj->is_start_lost = true; /* looked into with the next connection */
+        rj->is_start_lost = true; /* sp_remote_resumed checks */
         break;
     }
     sp_remote_leave(r);
 }
 
-/* Is it there? Then its start went well, and only the word of it was lost. */
+/* A process that can be read has started; only the answer was lost. */
 static void on_check(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote_job *rj = SP_CONTAINER(q, struct sp_remote_job, read);
@@ -611,24 +609,22 @@ static void on_check(struct sp_client_request *q, const struct sp_client_reply *
 static void ask_start(struct sp_remote_job *rj)
 {
     rj->is_start_lost = false;
-    await_word(rj);
+    await_start_answer(rj);
     rj->start.fn = on_start;
-    sp_client_ask(rj->remote->client, &rj->start, "process/start",
-                  (struct sp_str){rj->launch.data, rj->launch.len});
+    sp_client_ask(rj->remote->client, &rj->start, "process/start", sp_buf_str(&rj->launch));
 }
 
-/* The session has a connection again. */
 void sp_remote_resumed(struct sp_remote_job *rj)
 {
     if (rj->state == SP_REMOTE_STARTING && rj->is_start_lost) {
         rj->is_start_lost = false;
-        await_word(rj);
+        await_start_answer(rj);
         ask_read(rj, on_check);
     } else if (rj->state == SP_REMOTE_LIVE && !sp_mirror_is_complete(&rj->mirror))
         ask_read(rj, on_read);
 }
 
-static int prepare(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_err *e)
+static int write_start(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_err *e)
 {
     const struct sp_remote *r = rj->remote;
     const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
@@ -658,7 +654,7 @@ int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_laun
     rj->is_sandboxed = l->policy != NULL;
     rj->has_tty = l->is_tty;
     sp_mirror_init(&rj->mirror, &mirror_ops, rj);
-    err = prepare(rj, l, e);
+    err = write_start(rj, l, e);
     if (err == 0)
         err = sp_remote_need_client(r, e);
     if (err < 0) {

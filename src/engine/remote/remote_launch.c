@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The params of process/start. What is sent is what is meant, never what it would be here: the
- * policy of the environment and what is laid over it, the sandbox's policy, paths as URIs.
+ * remote_launch: the params of process/start. Policies are sent unresolved, since only the server
+ * can resolve them: the policy of the variables with its overlay, the sandbox policy, paths as
+ * URIs.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "sandbox/policy_json.h"
 #include "sandbox/profile.h"
 
-/* Once a step has failed, the steps after it do nothing. */
+/* After a failure all further steps do nothing. */
 struct writer {
     struct sp_buf *out;
     struct sp_err *e;
@@ -27,7 +28,7 @@ static void put(struct writer *w, const char *text)
         w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
 }
 
-/* What is not UTF-8 has no spelling in JSON, and another text would be another command. */
+/* JSON cannot carry invalid UTF-8, and replacing it would change the command. */
 static void put_text(struct writer *w, struct sp_str s, const char *what)
 {
     if (w->r != 0)
@@ -39,7 +40,7 @@ static void put_text(struct writer *w, struct sp_str s, const char *what)
         w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
 }
 
-/* ---- paths, perhaps of another kind of host: the server knows its own ---- */
+/* ---- paths, perhaps of a Windows host ---- */
 
 static bool is_slash(char c)
 {
@@ -51,7 +52,7 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Of the host's name in a share's path, two backslashes in front; 0: it is none. */
+/* Length of the host in \\\\HOST\\SHARE; 0: not such a path. */
 static size_t host_length(struct sp_str path)
 {
     size_t n = 0;
@@ -70,7 +71,7 @@ static bool has_drive(struct sp_str path)
            (path.n == 2 || is_slash(path.p[2]));
 }
 
-/* What follows a drive or a host, behind what stands for those. false: no room. */
+/* The rest of the path as a URI, behind root and name. false: out of memory. */
 static bool add_foreign(struct sp_buf *out, const char *root, struct sp_str name,
                         struct sp_str rest)
 {
@@ -82,8 +83,8 @@ static bool add_foreign(struct sp_buf *out, const char *root, struct sp_str name
     for (size_t i = 0; i < rest.n; i++)
         if (!sp_buf_add(&path, is_slash(rest.p[i]) ? "/" : rest.p + i, 1))
             return false;
-    return sp_uri_add(&uri, (struct sp_str){path.data, path.len}) &&
-           sp_buf_add_str(out, sp_str_of(root)) && sp_buf_add_str(out, name) &&
+    return sp_uri_add(&uri, sp_buf_str(&path)) && sp_buf_add_str(out, sp_str_of(root)) &&
+           sp_buf_add_str(out, name) &&
            sp_buf_add(out, uri.data + strlen("file://"), uri.len - strlen("file://"));
 }
 
@@ -121,13 +122,13 @@ static void put_texts(struct writer *w, const struct sp_str *list, uint32_t coun
     put(w, "]");
 }
 
-/* ---- the environment ---- */
+/* ---- variables ---- */
 
 static void put_set(struct writer *w, struct sp_environ_vars set)
 {
     put(w, "{");
     for (uint32_t i = 0; i < set.count; i++) {
-        bool is_last = true; /* of its name: JSON has each once */
+        bool is_last = true; /* of its name: JSON keys are unique */
 
         for (uint32_t k = i + 1; k < set.count && is_last; k++)
             is_last = !sp_str_eq(set.items[k].name, set.items[i].name);
@@ -141,8 +142,7 @@ static void put_set(struct writer *w, struct sp_environ_vars set)
     put(w, "}");
 }
 
-/* What looks like a credential there; a pattern that would take a name that is to be kept as well
- * is not sent. */
+/* Patterns of credentials. One that would also match a name to be kept is not sent. */
 static uint32_t add_secrets(const struct sp_environ_ask *ask, struct sp_str *patterns,
                             uint32_t count)
 {
@@ -196,7 +196,7 @@ static void put_policy(struct writer *w, const struct sp_environ_ask *ask)
     put(w, "}");
 }
 
-/* NAME=VALUE strings with their NULs. */
+/* NAME=VALUE strings, NUL-terminated. */
 static void put_pairs(struct writer *w, struct sp_str pairs, uint32_t count)
 {
     const char *p = pairs.p;
@@ -214,7 +214,7 @@ static void put_pairs(struct writer *w, struct sp_str pairs, uint32_t count)
     put(w, "}");
 }
 
-static void put_environment(struct writer *w, const struct sp_environ_ask *ask)
+static void put_env(struct writer *w, const struct sp_environ_ask *ask)
 {
     auto_buf struct sp_buf of_policy = {0};
     auto_buf struct sp_buf made = {0};
@@ -253,7 +253,8 @@ static bool is_uuid(struct sp_str s)
     return true;
 }
 
-/* A server takes the call's id from here alone, and then the thread's too, which must be a UUID. */
+/* Servers take the call id only from metadata, together with the thread id, which must be a UUID.
+ */
 static void put_metadata(struct writer *w, const struct sp_environ_ask *ask)
 {
     if (ask == NULL || ask->call_id.p == NULL ||
@@ -321,7 +322,7 @@ int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct 
     return w.r;
 }
 
-/* Servers that know no sizes ignore them. */
+/* Unknown members are ignored by servers without terminal sizes. */
 static void put_size(struct writer *w, const struct sp_launch *l)
 {
     char text[48];
@@ -344,7 +345,7 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_l
     put_texts(&w, l->argv, l->argc, "an argument");
     put(&w, ",\"cwd\":");
     put_uri(&w, l->cwd.n != 0 ? l->cwd : sp_str_of(cwd));
-    put_environment(&w, l->environ);
+    put_env(&w, l->environ);
     put_metadata(&w, l->environ);
     put(&w, l->is_tty ? ",\"tty\":true" : ",\"tty\":false");
     put(&w, l->wants_stdin && !l->is_tty ? ",\"pipeStdin\":true" : ",\"pipeStdin\":false");

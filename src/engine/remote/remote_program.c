@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote_program: see remote_program.h.
+ */
 #include "engine/remote/remote_program.h"
 
 #include <errno.h>
@@ -11,10 +14,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "os/own.h"
 
 #define GRACE_MS 2000U
@@ -46,8 +49,8 @@ static bool is_replaced(const char *own, const char *const *env)
     return false;
 }
 
-/* Our own environment with env laid over it; the strings are borrowed. NULL: no memory. */
-static char **make_environment(const char *const *env)
+/* Our own variables with env laid over them; the strings are borrowed. NULL: out of memory. */
+static char **make_env(const char *const *env)
 {
     const size_t own = count((const char *const *)environ);
     char **all = calloc(own + count(env) + 1, sizeof *all);
@@ -63,7 +66,7 @@ static char **make_environment(const char *const *env)
     return all;
 }
 
-/* posix_spawn wants its sources apart from 0 to 2, also in a program that has closed those. */
+/* posix_spawn needs sources above 2, also in a program that has closed 0 to 2. */
 static int lift(int *fd)
 {
     if (*fd > 2)
@@ -148,7 +151,7 @@ int sp_remote_program_start(struct sp_remote_program *p, struct sp_loop *loop,
         err = errno;
     in = ends[0];
     its_out = ends[1];
-    auto_free char **envp = make_environment(env);
+    auto_free char **envp = make_env(env);
     if (err == 0 && envp == NULL)
         err = ENOMEM;
     if (err == 0)
@@ -157,7 +160,7 @@ int sp_remote_program_start(struct sp_remote_program *p, struct sp_loop *loop,
         return sp_fail(e, SP_E_SYSTEM, err, "run %s", argv[0]);
     *p = (struct sp_remote_program){
         .loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .pid = pid};
-    p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1: it was reaped by somebody else */
+    p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1: another part of the program reaped it */
     if (p->pidfd >= 0)
         sp_own_add(pid);
     return 0;
@@ -173,7 +176,7 @@ static void close_ends(struct sp_remote_program *p)
         (void)close(TAKE_FD(p->out));
 }
 
-/* While it is not reaped its number is its own, and its group's. */
+/* Until it is reaped its pid and its group id cannot be reused. */
 static void send_signal(struct sp_remote_program *p, int number)
 {
     p->last_signal = number;
@@ -181,7 +184,7 @@ static void send_signal(struct sp_remote_program *p, int number)
     (void)syscall(SYS_pidfd_send_signal, p->pidfd, number, NULL, 0);
 }
 
-/* true: it is gone. */
+/* true: reaped. */
 static bool reap(struct sp_remote_program *p, int options)
 {
     siginfo_t info = {0};
@@ -231,16 +234,11 @@ void sp_remote_program_end(struct sp_remote_program *p)
 static bool ends_within(const struct sp_remote_program *p, unsigned ms)
 {
     struct pollfd at = {.fd = p->pidfd, .events = POLLIN};
-    struct timespec t;
+    const int64_t until = (int64_t)sp_clock_ms() + ms;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const int64_t until = t.tv_sec * 1000 + t.tv_nsec / 1000000 + ms;
-    for (int left = (int)ms; left >= 0;) {
+    for (int left = (int)ms; left >= 0; left = (int)(until - (int64_t)sp_clock_ms()) - 1)
         if (poll(&at, 1, left) > 0)
             return true;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        left = (int)(until - (t.tv_sec * 1000 + t.tv_nsec / 1000000)) - 1;
-    }
     return false;
 }
 
@@ -256,5 +254,5 @@ void sp_remote_program_end_now(struct sp_remote_program *p)
         if (!ends_within(p, TERM_MS))
             send_signal(p, SIGKILL);
     }
-    (void)reap(p, 0); /* killed: it cannot take long */
+    (void)reap(p, 0); /* after SIGKILL this returns soon */
 }
