@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * answer: see answer.h.
+ */
 #include "engine/answer.h"
 
 #include <assert.h>
@@ -7,8 +10,7 @@
 #include "base/utf8.h"
 #include "engine/delta.h"
 
-#define NS_PER_SECOND 1000000000U
-#define NS_PER_DIGIT  100000U /* the last of four decimals */
+#define NS_PER_DIGIT 100000U /* the fourth decimal */
 
 void sp_answer_hold_back(struct sp_headtail *collected, struct sp_headtail *pending)
 {
@@ -27,8 +29,7 @@ bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected)
 {
     auto_buf struct sp_buf bytes = {0};
 
-    return sp_headtail_add_marked(collected, &bytes) &&
-           sp_utf8_add_lossy(out, (struct sp_str){bytes.data, bytes.len});
+    return sp_headtail_add_marked(collected, &bytes) && sp_utf8_add_lossy(out, sp_buf_str(&bytes));
 }
 
 void sp_answer_set_output(struct sp_exec_answer *a, const struct sp_headtail *collected,
@@ -38,11 +39,6 @@ void sp_answer_set_output(struct sp_exec_answer *a, const struct sp_headtail *co
     a->token_count = sp_allowance_tokens_of(sp_headtail_total(collected));
     a->omitted = collected->omitted;
     a->output = text;
-}
-
-double sp_answer_wall_seconds(const struct sp_exec_answer *a)
-{
-    return (double)a->wall_ns / NS_PER_SECOND;
 }
 
 static struct sp_omission omission(const struct sp_exec_answer *a)
@@ -60,7 +56,7 @@ bool sp_answer_add_output(struct sp_buf *out, const struct sp_exec_answer *a, bo
     return sp_truncate_format(out, a->output, asked, omission(a));
 }
 
-/* By hand: printf would take the decimal point of the locale. */
+/* Not %f: the decimal point must not depend on the locale. */
 static bool add_wall_time(struct sp_buf *out, uint64_t ns)
 {
     const uint64_t digits = ns / NS_PER_DIGIT + (ns % NS_PER_DIGIT >= NS_PER_DIGIT / 2);
@@ -82,7 +78,7 @@ static bool add_fate(struct sp_buf *out, const struct sp_exec_answer *a)
     return true;
 }
 
-/* Every line before the output, each with its LF. */
+/* The lines before the output. */
 static bool add_header(struct sp_buf *out, const struct sp_exec_answer *a)
 {
     if (a->chunk_id.n != 0 && !(sp_buf_add_str(out, SP_STR("Chunk ID: ")) &&
@@ -114,17 +110,6 @@ bool sp_answer_add_text(struct sp_buf *out, const struct sp_exec_answer *a,
     const size_t mark = out->len;
 
     if (add_header(out, a) && add_body(out, a, limits, out->len - mark))
-        return true;
-    out->len = mark;
-    return false;
-}
-
-bool sp_answer_add_full_text(struct sp_buf *out, const struct sp_exec_answer *a)
-{
-    const struct sp_allowance unbounded = {SP_ALLOWANCE_BYTES, UINT64_MAX};
-    const size_t mark = out->len;
-
-    if (add_header(out, a) && sp_truncate_format(out, a->output, unbounded, omission(a)))
         return true;
     out->len = mark;
     return false;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * delta: see delta.h.
+ */
 #include "engine/delta.h"
 
 #include <assert.h>
@@ -14,12 +17,12 @@ void sp_delta_init(struct sp_delta *d, unsigned *quota, sp_delta_emit *emit, voi
 
 static size_t character_length(unsigned char lead)
 {
-    if (lead < 0xC2 || lead > 0xF4) /* ASCII, a continuation, or never in UTF-8 */
+    if (lead < 0xC2 || lead > 0xF4) /* ASCII, a continuation byte, or invalid in UTF-8 */
         return 1;
     return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-/* Whether s, which begins with no continuation, is a character but for its last bytes. */
+/* Whether s, which does not begin with a continuation byte, is an incomplete character. */
 static bool is_cut(struct sp_str s)
 {
     const size_t whole = character_length((unsigned char)s.p[0]);
@@ -28,7 +31,8 @@ static bool is_cut(struct sp_str s)
         return false;
     if (s.n == 1)
         return true;
-    /* Only the second byte has ranges of its own, and it is here: any continuation completes it. */
+    /* Only the second byte has special ranges, and it is present: any continuation bytes complete
+     * it. */
     char text[4] = {(char)0x80, (char)0x80, (char)0x80, (char)0x80};
     memcpy(text, s.p, s.n);
     return sp_utf8_is_valid((struct sp_str){text, whole});
@@ -53,7 +57,7 @@ static void send_frame(struct sp_delta *d, struct sp_str frame)
     d->emit(d->arg, frame);
 }
 
-/* The frame that begins with what was carried. Returns how many of the new bytes it took. */
+/* Sends the frame that begins with the carried bytes. Returns how many new bytes it took. */
 static size_t send_carried(struct sp_delta *d, struct sp_str bytes)
 {
     char frame[SP_DELTA_FRAME_MAX];
@@ -63,7 +67,7 @@ static size_t send_carried(struct sp_delta *d, struct sp_str bytes)
     memcpy(frame, d->carry, old);
     memcpy(frame + old, bytes.p, fresh);
     const size_t end = sp_delta_boundary((struct sp_str){frame, old + fresh});
-    if (end == 0) { /* still not whole, and fewer bytes than a frame: all of them wait */
+    if (end == 0) { /* still incomplete: carry all of it */
         memcpy(d->carry, frame, old + fresh);
         d->carry_len = old + fresh;
         return fresh;
@@ -85,7 +89,7 @@ void sp_delta_push(struct sp_delta *d, struct sp_str bytes)
         const size_t n = bytes.n < d->frame_max ? bytes.n : d->frame_max;
         const size_t end = sp_delta_boundary((struct sp_str){bytes.p, n});
 
-        if (end == 0) { /* fewer bytes than a frame: only the beginning of a character is left */
+        if (end == 0) { /* only an incomplete character is left */
             memcpy(d->carry, bytes.p, n);
             d->carry_len = n;
             return;

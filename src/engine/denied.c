@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * denied: see denied.h.
+ */
 #include "engine/denied.h"
 
 #include "os/seccomp.h"
 #include "sandbox/denial.h"
-
-/* A lost connection leaves a code of -1: what it had printed says nothing about a sandbox then. */
-static bool is_failure(int exit_code)
-{
-    return exit_code > 0;
-}
 
 bool sp_denied_is_likely(enum sp_job_sandbox sandbox, int exit_code, struct sp_str out,
                          struct sp_str err)
 {
     struct sp_denial d;
 
-    if (sandbox != SP_JOB_SANDBOX_LINUX || !is_failure(exit_code))
+    if (sandbox != SP_JOB_SANDBOX_LINUX || exit_code <= 0)
         return false;
     sp_denial_init(&d);
     sp_denial_feed(&d, SP_STREAM_STDOUT, out.p, out.n);
@@ -26,7 +23,8 @@ bool sp_denied_is_likely(enum sp_job_sandbox sandbox, int exit_code, struct sp_s
 bool sp_denied_judge(enum sp_job_sandbox sandbox, const struct sp_job_exit *how, struct sp_str out,
                      struct sp_str err)
 {
-    if (sandbox == SP_JOB_SANDBOX_NONE || !is_failure(how->code))
+    /* A lost connection leaves the code -1: the output then says nothing about a sandbox. */
+    if (sandbox == SP_JOB_SANDBOX_NONE || how->code <= 0)
         return false;
     if (how->denied == 1 || (how->denial != NULL && how->denial->has_evidence))
         return true;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * event: what whoever watches is told about a process while it lives (unified-exec.md 6).
+ * event: what an observer is told about a process while it lives.
  *
- * For one process: begin, then deltas and interactions, then end, exactly once and last. All carry
- * the id of the call that created the process. Everything is borrowed for the call that tells it.
+ * Per process: begin, then deltas and interactions, then end, exactly once and last. All events
+ * carry the id of the creating call. Everything is borrowed for the callback.
  */
 #ifndef SP_ENGINE_EVENT_H
 #define SP_ENGINE_EVENT_H
@@ -19,7 +19,7 @@ enum sp_event_type {
     SP_EVENT_INTERACTION, /* terminal_interaction */
     SP_EVENT_END,         /* exec_command_end */
     SP_EVENT_WARNING,     /* warning */
-    SP_EVENT_NOTICE,      /* background_event: how a call goes on; process_id is 0 */
+    SP_EVENT_NOTICE,      /* background_event: progress of a call; process_id is 0 */
 };
 
 enum sp_event_source {
@@ -49,7 +49,7 @@ struct sp_exec_event {
 
     /* END, valid UTF-8 */
     struct sp_str out, err, aggregated, formatted;
-    int exit_code; /* -1: not known */
+    int exit_code; /* -1: unknown */
     uint64_t duration_ns;
     enum sp_event_status status;
 };

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ids: see ids.h. Internally an id is its place in the range, from 0.
+ */
 #include "engine/ids.h"
 
 #include <errno.h>
@@ -13,33 +16,23 @@ struct resting {
     uint32_t place;
 };
 
-/* Inside, an id is its place in the range: 0 is the first. */
 struct sp_ids {
     bool is_deterministic;
     uint32_t reserved_count;
-    uint64_t reserved[WORDS]; /* a bit a place */
+    uint64_t reserved[WORDS]; /* one bit per place */
     uint64_t rests[WORDS];
 
-    /* A ring, oldest first. It has a slot for every reserved id too: a release needs no memory. */
+    /* Resting ids, a ring with the oldest first. It has a slot for every reserved id, so that a
+     * release needs no memory. */
     struct resting *queue;
-    uint32_t first, queued, cap; /* cap is a power of two, or 0 */
+    uint32_t first, queued, cap; /* cap is 0 or a power of two */
 };
 
-static bool has(const uint64_t *bits, uint32_t place)
-{
-    return (bits[place / 64] >> (place % 64) & 1) != 0;
-}
-
-static void put(uint64_t *bits, uint32_t place, bool value)
+static void put_bit(uint64_t *bits, uint32_t place, bool value)
 {
     const uint64_t bit = UINT64_C(1) << (place % 64);
 
     bits[place / 64] = value ? bits[place / 64] | bit : bits[place / 64] & ~bit;
-}
-
-static bool is_in_range(int id)
-{
-    return id >= SP_IDS_FIRST && id <= SP_IDS_LAST;
 }
 
 struct sp_ids *sp_ids_new(bool is_deterministic)
@@ -69,13 +62,13 @@ static uint32_t slot(const struct sp_ids *ids, uint32_t behind_first)
 static void end_rests(struct sp_ids *ids, uint64_t now_ms)
 {
     while (ids->queued != 0 && ids->queue[ids->first].until_ms <= now_ms) {
-        put(ids->rests, ids->queue[ids->first].place, false);
+        put_bit(ids->rests, ids->queue[ids->first].place, false);
         ids->first = slot(ids, 1);
         ids->queued--;
     }
 }
 
-/* A slot for one reserved id more. */
+/* Makes a slot for one more reserved id. */
 static bool make_slot(struct sp_ids *ids)
 {
     if (ids->is_deterministic || ids->queued + ids->reserved_count < ids->cap)
@@ -99,12 +92,12 @@ static void begin_rest(struct sp_ids *ids, uint32_t place, uint64_t now_ms)
     ids->queue[slot(ids, ids->queued)] =
         (struct resting){.until_ms = now_ms + SP_IDS_REST_MS, .place = place};
     ids->queued++;
-    put(ids->rests, place, true);
+    put_bit(ids->rests, place, true);
 }
 
 /* ---- choice ---- */
 
-/* The place above all reserved ones; the range's end if the last is taken. */
+/* The place above all reserved ones; SP_IDS_RANGE or more: none. */
 static uint32_t next_place(const struct sp_ids *ids)
 {
     for (uint32_t w = WORDS; w-- > 0;)
@@ -113,7 +106,7 @@ static uint32_t next_place(const struct sp_ids *ids)
     return 0;
 }
 
-/* The place that has `skip` free ones below it; there are more than that. */
+/* The free place with `skip` free ones below it, which must exist. */
 static uint32_t free_place(const struct sp_ids *ids, uint32_t skip)
 {
     for (uint32_t w = 0; w < WORDS; w++) {
@@ -131,7 +124,7 @@ static uint32_t free_place(const struct sp_ids *ids, uint32_t skip)
     return SP_IDS_RANGE;
 }
 
-static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_err *e)
+static int choose_place(const struct sp_ids *ids, uint32_t *ret, struct sp_err *e)
 {
     const uint32_t free_count = SP_IDS_RANGE - ids->reserved_count - ids->queued;
     uint32_t place;
@@ -143,8 +136,8 @@ static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_err *e)
     } else {
         uint64_t random;
 
-        /* One draw among the free ones is as even as drawing until one is free, and it ends.
-         * Against 64 bits the remainder's unevenness is nothing. */
+        /* One draw among the free places terminates, unlike drawing until one is free. The bias of
+         * the remainder of 64 bits is negligible. */
         if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
             return sp_fail(e, SP_E_SYSTEM, errno, "draw a session id");
         place = free_place(ids, (uint32_t)(random % free_count));
@@ -155,11 +148,11 @@ static int choose(const struct sp_ids *ids, uint32_t *ret, struct sp_err *e)
     return 0;
 }
 
-static int take(struct sp_ids *ids, uint32_t place, struct sp_err *e)
+static int reserve_place(struct sp_ids *ids, uint32_t place, struct sp_err *e)
 {
     if (!make_slot(ids))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "reserve a session id");
-    put(ids->reserved, place, true);
+    put_bit(ids->reserved, place, true);
     ids->reserved_count++;
     return 0;
 }
@@ -169,9 +162,9 @@ int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_err
     uint32_t place = 0;
 
     end_rests(ids, now_ms);
-    int r = choose(ids, &place, e);
+    int r = choose_place(ids, &place, e);
     if (r == 0)
-        r = take(ids, place, e);
+        r = reserve_place(ids, place, e);
     if (r == 0)
         *ret = SP_IDS_FIRST + (int)place;
     return r;
@@ -179,42 +172,42 @@ int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_err
 
 int sp_ids_reserve(struct sp_ids *ids, int id, uint64_t now_ms, struct sp_err *e)
 {
-    if (!is_in_range(id))
+    const uint32_t place = (uint32_t)(id - SP_IDS_FIRST);
+
+    if (id < SP_IDS_FIRST || id > SP_IDS_LAST)
         return sp_fail(e, SP_E_INVALID, 0, "session id %d is not between %d and %d", id,
                        SP_IDS_FIRST, SP_IDS_LAST);
     end_rests(ids, now_ms);
-    const uint32_t place = (uint32_t)(id - SP_IDS_FIRST);
-    if (has(ids->reserved, place))
+    if (sp_ids_is_reserved(ids, id))
         return sp_fail(e, SP_E_STATE, 0, "session id %d is in use", id);
-    if (has(ids->rests, place))
+    if ((ids->rests[place / 64] >> (place % 64) & 1) != 0)
         return sp_fail(e, SP_E_STATE, 0, "session id %d was in use a moment ago", id);
-    return take(ids, place, e);
+    return reserve_place(ids, place, e);
 }
 
-static void release(struct sp_ids *ids, uint32_t place, uint64_t now_ms)
+void sp_ids_release(struct sp_ids *ids, int id, uint64_t now_ms)
 {
-    put(ids->reserved, place, false);
+    if (!sp_ids_is_reserved(ids, id))
+        return;
+    const uint32_t place = (uint32_t)(id - SP_IDS_FIRST);
+    put_bit(ids->reserved, place, false);
     ids->reserved_count--;
     if (!ids->is_deterministic)
         begin_rest(ids, place, now_ms);
 }
 
-void sp_ids_release(struct sp_ids *ids, int id, uint64_t now_ms)
-{
-    if (sp_ids_is_reserved(ids, id))
-        release(ids, (uint32_t)(id - SP_IDS_FIRST), now_ms);
-}
-
 void sp_ids_release_all(struct sp_ids *ids, uint64_t now_ms)
 {
-    for (uint32_t w = 0; w < WORDS; w++)
-        while (ids->reserved[w] != 0)
-            release(ids, w * 64 + (uint32_t)__builtin_ctzll(ids->reserved[w]), now_ms);
+    for (int id = SP_IDS_FIRST; id <= SP_IDS_LAST; id++)
+        sp_ids_release(ids, id, now_ms);
 }
 
 bool sp_ids_is_reserved(const struct sp_ids *ids, int id)
 {
-    return is_in_range(id) && has(ids->reserved, (uint32_t)(id - SP_IDS_FIRST));
+    const uint32_t place = (uint32_t)(id - SP_IDS_FIRST);
+
+    return id >= SP_IDS_FIRST && id <= SP_IDS_LAST &&
+           (ids->reserved[place / 64] >> (place % 64) & 1) != 0;
 }
 
 uint32_t sp_ids_count(const struct sp_ids *ids)

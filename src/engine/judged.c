@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * judged: see judged.h.
+ */
 #include "engine/judged.h"
 
 #include <errno.h>
@@ -10,18 +13,18 @@
 
 struct sp_judged {
     struct sp_backend *backend;
-    struct sp_judged_ask ask; /* its strings are kept */
+    struct sp_judged_ask ask; /* its strings live in the arena */
     struct sp_environ_ask environ;
     struct sp_keep keep;
     sp_run_fn *fn;
     void *user;
-    struct sp_buf made; /* the environment, as the plan sees it */
+    struct sp_buf made; /* variables the plan judges with */
     struct sp_run_plan plan;
-    struct sp_run *run; /* NULL: not now */
+    struct sp_run *run; /* NULL: not running */
     struct sp_deferred later;
     bool is_cancelled;
-    bool has_first;             /* an attempt was denied, and this is what it came to: */
-    struct sp_run_result first; /* its bytes are these: */
+    bool has_first;             /* the first attempt was denied; first is its result ... */
+    struct sp_run_result first; /* ... and these are its bytes */
     struct sp_buf out, err, aggregated;
 };
 
@@ -40,8 +43,8 @@ void sp_judged_free(struct sp_judged *j)
     free(j);
 }
 
-/* Without a run there is not much to tell. */
-static void finish(struct sp_judged *j, enum sp_run_kind kind, const struct sp_err *why)
+/* Reports a result without a run. */
+static void finish_judged(struct sp_judged *j, enum sp_run_kind kind, const struct sp_err *why)
 {
     const struct sp_run_result r = {
         .kind = kind,
@@ -64,7 +67,7 @@ static void reject(struct sp_judged *j)
     if (j->plan.is_abort && j->ask.interrupt != NULL)
         j->ask.interrupt(j->user);
     if (!j->has_first) {
-        finish(j, SP_RUN_REJECTED, &why);
+        finish_judged(j, SP_RUN_REJECTED, &why);
         return;
     }
     j->first.kind = SP_RUN_REJECTED;
@@ -84,21 +87,21 @@ static void tell_notice(const struct sp_judged *j, const char *text)
         j->ask.run.event(j->user, &e);
 }
 
-static bool copy(struct sp_buf *to, struct sp_str *bytes)
+static bool copy_bytes(struct sp_buf *to, struct sp_str *bytes)
 {
     if (!sp_buf_add_str(to, *bytes))
         return false;
-    *bytes = (struct sp_str){to->len == 0 ? "" : to->data, to->len};
+    *bytes = sp_buf_str(to);
     return true;
 }
 
-/* For a second attempt that is refused. Without memory the refusal is told alone. */
+/* Kept in case the retry is refused. Out of memory: the refusal is reported alone. */
 static void keep_first(struct sp_judged *j, const struct sp_run_result *r)
 {
     j->first = *r;
     j->first.denial = NULL;
-    j->has_first = copy(&j->out, &j->first.out) && copy(&j->err, &j->first.err) &&
-                   copy(&j->aggregated, &j->first.aggregated);
+    j->has_first = copy_bytes(&j->out, &j->first.out) && copy_bytes(&j->err, &j->first.err) &&
+                   copy_bytes(&j->aggregated, &j->first.aggregated);
 }
 
 static bool is_asked_again(struct sp_judged *j, const struct sp_run_result *r)
@@ -116,12 +119,12 @@ static bool is_asked_again(struct sp_judged *j, const struct sp_run_result *r)
 
 static void go_on(struct sp_deferred *d);
 
-/* The first attempt's denial may lead to a second one; all else is the result. */
+/* A denial of the first attempt may lead to a retry; any other result is final. */
 static void on_result(void *user, const struct sp_run_result *r)
 {
     struct sp_judged *j = user;
 
-    j->run = NULL; /* gone after this */
+    j->run = NULL; /* freed when this returns */
     if (is_asked_again(j, r)) {
         sp_loop_defer(j->backend->loop, &j->later, go_on);
         return;
@@ -137,7 +140,7 @@ static void on_event(void *user, const struct sp_exec_event *ev)
     j->ask.run.event(j->user, ev);
 }
 
-static void start(struct sp_judged *j)
+static void start_attempt(struct sp_judged *j)
 {
     struct sp_run_ask ask = j->ask.run;
     struct sp_environ_ask environ = j->environ;
@@ -146,12 +149,12 @@ static void start(struct sp_judged *j)
     ask.event = ask.event == NULL ? NULL : on_event;
     ask.launch.environ = &environ;
     sp_launch_apply(&ask.launch, &j->plan);
-    if (ask.launch.policy == NULL) { /* what is said of the sandbox is not true of this one */
+    if (ask.launch.policy == NULL) { /* the sandbox's marks do not apply */
         environ.marks = (struct sp_environ_vars){j->plan.free.marks, j->plan.free.mark_count};
         environ.permission_profile = (struct sp_str){0};
     }
     if (sp_run_start(j->backend, &ask, on_result, j, &j->run, &e) < 0)
-        finish(j, SP_RUN_FAILED, &e);
+        finish_judged(j, SP_RUN_FAILED, &e);
 }
 
 static void go_on(struct sp_deferred *d)
@@ -159,19 +162,19 @@ static void go_on(struct sp_deferred *d)
     struct sp_judged *j = SP_CONTAINER(d, struct sp_judged, later);
 
     if (j->is_cancelled) {
-        finish(j, SP_RUN_CANCELLED, NULL);
+        finish_judged(j, SP_RUN_CANCELLED, NULL);
         return;
     }
     switch (j->plan.state) {
     case SP_RUN_PLAN_GO:
         if (j->plan.is_retry)
             tell_notice(j, SP_RUN_PLAN_RETRY_NOTICE);
-        start(j);
+        start_attempt(j);
         return;
     case SP_RUN_PLAN_ASKING:
         return;
     case SP_RUN_PLAN_FAILED:
-        finish(j, SP_RUN_FAILED, &j->plan.error);
+        finish_judged(j, SP_RUN_FAILED, &j->plan.error);
         return;
     case SP_RUN_PLAN_REFUSED:
     case SP_RUN_PLAN_NEW:
@@ -180,7 +183,7 @@ static void go_on(struct sp_deferred *d)
     reject(j);
 }
 
-static void on_told(struct sp_run_plan *p)
+static void on_decided(struct sp_run_plan *p)
 {
     struct sp_judged *j = SP_CONTAINER(p, struct sp_judged, plan);
 
@@ -196,7 +199,7 @@ void sp_judged_cancel(struct sp_judged *j)
         sp_loop_defer(j->backend->loop, &j->later, go_on);
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
 static bool keep_environ(struct sp_judged *j, const struct sp_environ_ask *from)
 {
@@ -261,7 +264,7 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
         .policy_name = j->ask.policy_name,
         .environ = {is_known ? j->made.data : NULL, is_known ? j->made.len : 0},
     };
-    sp_run_plan_begin(&j->plan, a, &plan, on_told);
+    sp_run_plan_begin(&j->plan, a, &plan, on_decided);
     j->plan.ask.policy = NULL;
     sp_loop_defer(b->loop, &j->later, go_on);
     *ret = j;

@@ -181,9 +181,8 @@ void sp_manager_serve_orders(struct sp_process *p)
 {
     if (p->orders == 0)
         return;
-    sp_list_each_safe(i, &p->m->orders)
-        if (order_at(i)->process == p && order_at(i)->is_held)
-            close_stdin(order_at(i));
+    sp_list_each_safe(i, &p->m->orders) if (order_at(i)->process == p && order_at(i)->is_held)
+        close_stdin(order_at(i));
 }
 
 /* ---- inspect ---- */

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prune: see prune.h.
+ */
 #include "engine/prune.h"
 
 #include <stdio.h>
@@ -42,7 +45,7 @@ size_t sp_prune_choose(const struct sp_prune_entry *entries, size_t count)
     }
     if (exited != SP_PRUNE_NONE)
         return exited;
-    /* The busy one leaves by itself in a moment: no living process has to die for its place. */
+    /* The busy exited process goes by itself soon: do not kill a running one for its place. */
     return is_exited_one_busy ? SP_PRUNE_NONE : live;
 }
 

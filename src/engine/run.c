@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run is settled once, by whatever comes first: its exit, its time-out, a cancellation, our own
- * end, a failure. From then on it has SP_RUN_DRAIN_MS to say its last words.
+ * run: a run is settled once, by what comes first: its exit, its timeout, a cancellation, an
+ * interruption, a failure. Then its streams have SP_RUN_DRAIN_MS to close.
  *
  *   STARTING --started--> RUNNING --exited--> EXITED --closed--> OVER
- *       '--refused, failed, drained too long, nobody wants it: -----^
+ *       '--refused, failed, drained too long ----------------------^
  *
- * Whatever the way, the job is released at the end, which ends a process that still lives.
+ * The job is released at the end, which terminates a process that still lives.
  */
 #include "engine/run.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "engine/denied.h"
 #include "engine/run_priv.h"
 
 #define INTERRUPTED_CODE (128 + SIGKILL)
 #define CANCELLED_CODE   1
-#define LOST             "\n... output lost ...\n" /* unified-exec.md 7.6 */
+#define LOST             "\n... output lost ...\n"
 
 enum stage { STARTING, RUNNING, EXITED, OVER };
 
@@ -33,7 +33,7 @@ struct sp_run {
     enum stage stage;
     bool is_settled;
     enum sp_run_kind kind;
-    uint64_t settled_ms; /* the loop's turn */
+    uint64_t settled_ms; /* loop time */
     enum sp_job_sandbox sandbox;
     struct sp_job_exit how;
     struct sp_denial_facts denial;
@@ -42,24 +42,16 @@ struct sp_run {
     uint64_t timeout_ms, started_ns;
     struct sp_run_capture_state capture;
     struct sp_job_call term, kill, terminate, feed;
-    struct sp_buf input; /* for its stdin */
+    struct sp_buf input; /* for its stdin; fed: bytes written */
     size_t fed;
     struct sp_timer expiry, grace, drain;
     struct sp_deferred finish;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
-/* The loop's clock may be as old as its turn, and the turn is not ours. */
+/* Uses the real clock: the loop's clock may be as old as its turn. */
 static bool arm(struct sp_run *r, struct sp_timer *t, uint64_t ms, void (*fn)(struct sp_timer *))
 {
-    const uint64_t now_ms = now_ns() / 1000000;
+    const uint64_t now_ms = sp_clock_ns() / 1000000;
 
     if (ms > UINT64_MAX - now_ms)
         return true; /* never */
@@ -129,23 +121,23 @@ static enum sp_run_class class_of(const struct sp_run *r, const struct sp_run_re
     return SP_RUN_ERROR;
 }
 
-static void fail(struct sp_run *r, enum sp_code code, int sys, const char *why)
+static void fail_run(struct sp_run *r, enum sp_code code, int sys, const char *why)
 {
     (void)sp_fail(&r->error, code, sys, "%s", why);
     r->kind = SP_RUN_FAILED;
     r->is_settled = true;
 }
 
-static void describe(struct sp_run *r, struct sp_run_result *ret)
+static void describe_result(struct sp_run *r, struct sp_run_result *ret)
 {
     *ret = (struct sp_run_result){
         .has_lost_output = r->has_lost_output,
-        .duration_ns = now_ns() - r->started_ns,
+        .duration_ns = sp_clock_ns() - r->started_ns,
         .timeout_ms = r->timeout_ms,
         .denial = r->how.denial,
     };
     if (!sp_run_capture_fill(&r->capture, ret))
-        fail(r, SP_E_SYSTEM, ENOMEM, "put the output together");
+        fail_run(r, SP_E_SYSTEM, ENOMEM, "put the output together");
     ret->kind = r->kind;
     ret->exit_code = code_of(r);
     ret->signal = r->kind == SP_RUN_SIGNALLED ? r->how.signal : 0;
@@ -160,14 +152,14 @@ static void on_finish(struct sp_deferred *d)
 
     stop_timers(r);
     sp_job_release(&r->job);
-    describe(r, &result);
+    describe_result(r, &result);
     sp_run_tell_end(&r->capture.watcher, &result);
     r->fn(r->user, &result);
     sp_run_free(r);
 }
 
-/* Not from within a word of the job: it would be freed under its backend. */
-static void finish(struct sp_run *r)
+/* Deferred: the job must not be released inside one of its callbacks. */
+static void finish_run(struct sp_run *r)
 {
     r->stage = OVER;
     sp_loop_defer(r->loop, &r->finish, on_finish);
@@ -175,24 +167,23 @@ static void finish(struct sp_run *r)
 
 static void on_drain_limit(struct sp_timer *t)
 {
-    finish(SP_CONTAINER(t, struct sp_run, drain)); /* what was read is kept */
+    finish_run(SP_CONTAINER(t, struct sp_run, drain)); /* the output so far is the result */
 }
 
-/* What comes first counts. */
-static void settle(struct sp_run *r, enum sp_run_kind kind)
+static void settle_run(struct sp_run *r, enum sp_run_kind kind)
 {
     r->is_settled = true;
     r->kind = kind;
     r->settled_ms = sp_loop_now(r->loop);
     sp_loop_cancel(r->loop, &r->expiry);
     if (!arm(r, &r->drain, SP_RUN_DRAIN_MS, on_drain_limit))
-        finish(r); /* no memory to wait in */
+        finish_run(r); /* out of memory: do not wait for the streams */
 }
 
 /* ---- ending the process ---- */
 
-/* If it was refused nothing more can be done than what the release does anyway. */
-static void on_asked(struct sp_job_call *c)
+/* Nothing to do: if the job refused, its release ends the process. */
+static void on_job_call(struct sp_job_call *c)
 {
     (void)c;
 }
@@ -202,11 +193,11 @@ static void terminate(struct sp_run *r)
     if (r->stage != RUNNING || r->is_terminated)
         return;
     r->is_terminated = true;
-    r->terminate = (struct sp_job_call){.fn = on_asked};
+    r->terminate = (struct sp_job_call){.fn = on_job_call};
     sp_job_terminate(&r->job, &r->terminate);
 }
 
-/* An executor that has no such signal. */
+/* The executor may not support signals. */
 static void on_term_asked(struct sp_job_call *c)
 {
     if (c->result != SP_JOB_OK)
@@ -218,29 +209,17 @@ static void on_grace_over(struct sp_timer *t)
     terminate(SP_CONTAINER(t, struct sp_run, grace));
 }
 
-static void ask_to_end(struct sp_run *r)
-{
-    r->term = (struct sp_job_call){.fn = on_term_asked};
-    sp_job_signal(&r->job, &r->term, SIGTERM);
-    if (!arm(r, &r->grace, SP_RUN_GRACE_MS, on_grace_over))
-        terminate(r);
-}
-
-/* The one that was asked has ended; others of its group may not have listened. */
-static void end_its_group(struct sp_run *r)
-{
-    sp_loop_cancel(r->loop, &r->grace);
-    r->kill = (struct sp_job_call){.fn = on_asked};
-    sp_job_signal(&r->job, &r->kill, SIGKILL);
-}
-
 static void end_process(struct sp_run *r)
 {
     if (r->stage != RUNNING)
-        return; /* not yet: when it has started */
-    if (r->kind == SP_RUN_CANCELLED)
-        ask_to_end(r);
-    else
+        return; /* on_started ends it */
+    if (r->kind != SP_RUN_CANCELLED) {
+        terminate(r);
+        return;
+    }
+    r->term = (struct sp_job_call){.fn = on_term_asked};
+    sp_job_signal(&r->job, &r->term, SIGTERM);
+    if (!arm(r, &r->grace, SP_RUN_GRACE_MS, on_grace_over))
         terminate(r);
 }
 
@@ -250,46 +229,46 @@ static void on_expired(struct sp_timer *t)
 
     if (r->is_settled)
         return;
-    settle(r, SP_RUN_TIMED_OUT);
+    settle_run(r, SP_RUN_TIMED_OUT);
     end_process(r);
 }
 
 void sp_run_cancel(struct sp_run *r)
 {
     if (!r->is_settled) {
-        settle(r, SP_RUN_CANCELLED);
+        settle_run(r, SP_RUN_CANCELLED);
         end_process(r);
     } else if (r->kind == SP_RUN_TIMED_OUT && r->settled_ms == sp_loop_now(r->loop)) {
-        r->kind = SP_RUN_CANCELLED; /* both at once */
+        r->kind = SP_RUN_CANCELLED; /* timeout and cancellation in the same turn */
     } else if (r->stage == EXITED) {
-        finish(r); /* nobody wants its last words */
+        finish_run(r); /* do not wait for its streams */
     }
 }
 
 void sp_run_interrupt(struct sp_run *r)
 {
     if (r->stage == EXITED) {
-        finish(r);
+        finish_run(r);
         return;
     }
     if (!r->is_settled)
-        settle(r, SP_RUN_INTERRUPTED);
-    terminate(r); /* also one that still had time to end by itself */
+        settle_run(r, SP_RUN_INTERRUPTED);
+    terminate(r); /* also a cancelled one within its grace time */
 }
 
-/* ---- what it reads ---- */
+/* ---- stdin ---- */
 
 #define PIECE 65536
 
-static void feed(struct sp_run *r);
+static void feed_stdin(struct sp_run *r);
 
-/* Taken, or nobody reads it: then there is nothing more to do than to go on. */
+/* If the process does not read its stdin, feeding stops. */
 static void on_fed(struct sp_job_call *c)
 {
     struct sp_run *r = SP_CONTAINER(c, struct sp_run, feed);
 
     if (c->result == SP_JOB_OK)
-        feed(r);
+        feed_stdin(r);
 }
 
 static void on_piece(struct sp_job_call *c)
@@ -301,11 +280,11 @@ static void on_piece(struct sp_job_call *c)
     if (result != SP_JOB_OK)
         return;
     if (!sp_job_flush(&r->job, &r->feed))
-        feed(r);
+        feed_stdin(r);
 }
 
-/* The next piece, or the end. */
-static void feed(struct sp_run *r)
+/* Writes the next piece, or closes stdin. */
+static void feed_stdin(struct sp_run *r)
 {
     const size_t left = r->input.len - r->fed;
     const size_t n = left < PIECE ? left : PIECE;
@@ -313,7 +292,7 @@ static void feed(struct sp_run *r)
     if (r->stage != RUNNING || r->input.data == NULL)
         return;
     if (n == 0) {
-        r->feed = (struct sp_job_call){.fn = on_asked};
+        r->feed = (struct sp_job_call){.fn = on_job_call};
         sp_job_close_stdin(&r->job, &r->feed);
         return;
     }
@@ -322,7 +301,7 @@ static void feed(struct sp_run *r)
     sp_job_write(&r->job, &r->feed, (struct sp_str){r->input.data + r->fed - n, n});
 }
 
-/* ---- what the job tells ---- */
+/* ---- reports of the job ---- */
 
 static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
 {
@@ -336,7 +315,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     if (r->is_settled)
         end_process(r);
     else
-        feed(r);
+        feed_stdin(r);
 }
 
 static void on_refused(struct sp_job *j, const struct sp_err *e)
@@ -348,7 +327,7 @@ static void on_refused(struct sp_job *j, const struct sp_err *e)
         r->kind = SP_RUN_FAILED;
         r->is_settled = true;
     }
-    finish(r);
+    finish_run(r);
 }
 
 static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
@@ -358,28 +337,18 @@ static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str byt
     if (r->stage == OVER)
         return true;
     if (!sp_run_capture_take(&r->capture, stream, bytes)) {
-        fail(r, SP_E_SYSTEM, ENOMEM, "keep the output");
-        finish(r);
+        fail_run(r, SP_E_SYSTEM, ENOMEM, "keep the output");
+        finish_run(r);
     }
     return true;
 }
 
-/* Of which stream it was, nobody knows. Who reads the output sees that some is missing. */
+/* The stream is unknown; a marker in stdout shows readers that some is missing. */
 static void on_gap(struct sp_job *j, uint64_t bytes)
 {
     (void)bytes;
     SP_CONTAINER(j, struct sp_run, job)->has_lost_output = true;
     (void)on_output(j, SP_STREAM_STDOUT, SP_STR(LOST));
-}
-
-static void keep_exit(struct sp_run *r, const struct sp_job_exit *how)
-{
-    r->how = *how;
-    r->how.kernel = NULL; /* borrowed */
-    if (how->denial != NULL) {
-        r->denial = *how->denial;
-        r->how.denial = &r->denial;
-    }
 }
 
 static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
@@ -389,16 +358,25 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
     if (r->stage == OVER)
         return;
     r->stage = EXITED;
-    keep_exit(r, how);
-    if (!r->is_settled)
-        settle(r, how->signal != 0 ? SP_RUN_SIGNALLED : SP_RUN_EXITED);
-    else if (r->kind == SP_RUN_CANCELLED && !r->is_terminated)
-        end_its_group(r);
+    r->how = *how;
+    r->how.kernel = NULL; /* borrowed */
+    if (how->denial != NULL) {
+        r->denial = *how->denial;
+        r->how.denial = &r->denial;
+    }
+    if (!r->is_settled) {
+        settle_run(r, how->signal != 0 ? SP_RUN_SIGNALLED : SP_RUN_EXITED);
+    } else if (r->kind == SP_RUN_CANCELLED && !r->is_terminated) {
+        /* SIGTERM ended the command; other processes of its group may have ignored it. */
+        sp_loop_cancel(r->loop, &r->grace);
+        r->kill = (struct sp_job_call){.fn = on_job_call};
+        sp_job_signal(&r->job, &r->kill, SIGKILL);
+    }
 }
 
 static void on_closed(struct sp_job *j)
 {
-    finish(SP_CONTAINER(j, struct sp_run, job));
+    finish_run(SP_CONTAINER(j, struct sp_run, job));
 }
 
 static void on_failed(struct sp_job *j, const char *why)
@@ -406,9 +384,9 @@ static void on_failed(struct sp_job *j, const char *why)
     struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
 
     if (!r->is_settled)
-        fail(r, SP_E_FAILED, 0, why);
-    r->has_lost_output = true; /* nobody knows */
-    finish(r);
+        fail_run(r, SP_E_FAILED, 0, why);
+    r->has_lost_output = true; /* unknown, so assume the worst */
+    finish_run(r);
 }
 
 static const struct sp_job_ops job_ops = {
@@ -421,14 +399,7 @@ static const struct sp_job_ops job_ops = {
     .failed = on_failed,
 };
 
-/* ---- the beginning ---- */
-
-static uint64_t timeout_of(const struct sp_run_ask *ask)
-{
-    if (ask->capture == SP_RUN_FULL_BUFFER)
-        return SP_RUN_FOREVER;
-    return ask->timeout_ms != 0 ? ask->timeout_ms : SP_RUN_DEFAULT_MS;
-}
+/* ---- start ---- */
 
 static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_ask *ask,
                   struct sp_err *e)
@@ -456,8 +427,10 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
     r->loop = b->loop;
     r->fn = fn;
     r->user = user;
-    r->timeout_ms = timeout_of(ask);
-    r->started_ns = now_ns();
+    r->timeout_ms = ask->capture == SP_RUN_FULL_BUFFER ? SP_RUN_FOREVER
+                    : ask->timeout_ms != 0             ? ask->timeout_ms
+                                                       : SP_RUN_DEFAULT_MS;
+    r->started_ns = sp_clock_ns();
     r->how = (struct sp_job_exit){.code = -1, .denied = -1};
     const bool is_kept = ask->input.n == 0 || sp_buf_add_str(&r->input, ask->input);
     const int result = is_kept && sp_run_capture_init(&r->capture, ask, user)

@@ -1,36 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * run_output: the output of a run, captured and written as text.
- */
+/* run_output: the captured output of a run, its events, and the texts made of its result. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "engine/run_priv.h"
 
-/*
- * What a run keeps of its output, and what it tells whoever watches.
- */
-
 #define DEFAULT_TOKENS 10000
 
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* ---- what the events say ---- */
+/* ---- events ---- */
 
 static void put_string(struct sp_buf *room, struct sp_str *s)
 {
     const char *at = room->data + room->len;
 
-    (void)sp_buf_add_str(room, *s); /* there is room */
+    (void)sp_buf_add_str(room, *s); /* copy_strings made room */
     s->p = at;
 }
 
@@ -69,14 +55,14 @@ static bool init_watcher(struct sp_run_watcher *w, const struct sp_run_ask *ask,
     w->event = ask->event;
     w->user = user;
     w->has_begin_and_end = ask->has_begin_and_end;
-    w->started_at_ms = wall_ms();
+    w->started_at_ms = (int64_t)sp_clock_unix_ms();
     w->quota = SP_DELTA_QUOTA;
     w->allowance =
         has_none ? (struct sp_allowance){SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS} : ask->allowance;
     return w->event == NULL || copy_strings(w, ask);
 }
 
-static void tell(struct sp_run_watcher *w, struct sp_exec_event *e)
+static void send_event(struct sp_run_watcher *w, struct sp_exec_event *e)
 {
     if (w->event != NULL)
         w->event(w->user, e);
@@ -88,10 +74,10 @@ static void tell_delta(void *arg, struct sp_str frame)
     struct sp_exec_event e = s->watcher->form;
 
     e.type = SP_EVENT_DELTA;
-    e.at_ms = wall_ms();
+    e.at_ms = (int64_t)sp_clock_unix_ms();
     e.stream = s->stream;
     e.chunk = frame;
-    tell(s->watcher, &e);
+    send_event(s->watcher, &e);
 }
 
 void sp_run_tell_begin(struct sp_run_watcher *w)
@@ -103,43 +89,23 @@ void sp_run_tell_begin(struct sp_run_watcher *w)
     w->has_begun = true;
     e.type = SP_EVENT_BEGIN;
     e.at_ms = w->started_at_ms;
-    tell(w, &e);
+    send_event(w, &e);
 }
 
-/* ---- the end ---- */
-
-static struct sp_str text_of(const struct sp_buf *b)
-{
-    return (struct sp_str){b->data, b->len};
-}
-
-/* What the end says: stdout, stderr, both, and both made short. */
-struct end_texts {
-    struct sp_buf out, err, aggregated, formatted;
-};
-
-static bool undo_unless(bool is_done, struct sp_buf *out, size_t mark)
-{
-    if (!is_done)
-        out->len = mark;
-    return is_done;
-}
-
-/* Of a failure: what went wrong and, if the kernel said no, what it said. */
+/* The error of a failed or rejected run, with the errno text unless the message has it already. */
 static bool add_run_error(struct sp_buf *out, const struct sp_run_result *r)
 {
     const struct sp_err *e = r->error;
 
     if (e == NULL)
         return sp_buf_printf(out, "execution error: not known");
-    /* A start that the kernel refused has its words and its number already. */
     if (e->sys == 0 || strstr(e->msg, "os error") != NULL)
         return sp_buf_printf(out, "execution error: %s", e->msg);
     return sp_buf_printf(out, "execution error: %s: %s (os error %d)", e->msg,
                          strerrordesc_np(e->sys), e->sys);
 }
 
-/* The output as text, with what has to be said about its end. */
+/* The output as text, with the timeout or the error. */
 static bool add_run_content(struct sp_buf *out, const struct sp_run_result *r)
 {
     if (r->kind == SP_RUN_TIMED_OUT &&
@@ -152,80 +118,53 @@ static bool add_run_content(struct sp_buf *out, const struct sp_run_result *r)
     return (r->aggregated.n == 0 || sp_buf_add(out, "\n", 1)) && add_run_error(out, r);
 }
 
-static void end_texts_done(struct end_texts *t)
-{
-    sp_buf_done(&t->out);
-    sp_buf_done(&t->err);
-    sp_buf_done(&t->aggregated);
-    sp_buf_done(&t->formatted);
-}
-
-static bool is_aborted_by_user(const struct sp_run_watcher *w, const struct sp_run_result *r)
-{
-    return w->form.source == SP_SOURCE_USER_SHELL && r->kind == SP_RUN_CANCELLED;
-}
-
-static bool write_abort(struct end_texts *t)
-{
-    const struct sp_str text = SP_STR("command aborted by user");
-
-    return sp_buf_add_str(&t->err, text) && sp_buf_add_str(&t->aggregated, text) &&
-           sp_buf_add_str(&t->formatted, text);
-}
-
-/* The message stands where the errors would. */
-static bool write_failure(struct end_texts *t, const struct sp_run_result *r)
-{
-    return sp_utf8_add_lossy(&t->out, r->out) && add_run_error(&t->err, r) &&
-           add_run_content(&t->aggregated, r);
-}
-
-static bool write_output(struct end_texts *t, const struct sp_run_result *r)
-{
-    return sp_utf8_add_lossy(&t->out, r->out) && sp_utf8_add_lossy(&t->err, r->err) &&
-           sp_utf8_add_lossy(&t->aggregated, r->aggregated);
-}
-
-static bool write_formatted(struct end_texts *t, const struct sp_run_watcher *w,
-                            const struct sp_run_result *r)
+static bool add_formatted(struct sp_buf *out, const struct sp_run_result *r,
+                          struct sp_allowance max)
 {
     auto_buf struct sp_buf content = {0};
 
     return add_run_content(&content, r) &&
-           sp_truncate_format(&t->formatted, text_of(&content), w->allowance,
-                              (struct sp_omission){0});
+           sp_truncate_format(out, sp_buf_str(&content), max, (struct sp_omission){0});
 }
 
+/* Out of memory: the texts stay incomplete, and the event is sent all the same. */
 void sp_run_tell_end(struct sp_run_watcher *w, const struct sp_run_result *r)
 {
-    struct end_texts t __attribute__((cleanup(end_texts_done))) = {0};
+    auto_buf struct sp_buf out = {0};
+    auto_buf struct sp_buf err = {0};
+    auto_buf struct sp_buf aggregated = {0};
+    auto_buf struct sp_buf formatted = {0};
     struct sp_exec_event e = w->form;
 
     if (w->event == NULL || !w->has_begin_and_end)
         return;
-    sp_run_tell_begin(w); /* one that could not be started has an end too */
+    sp_run_tell_begin(w); /* a command that could not be started has both events, too */
     e.type = SP_EVENT_END;
-    e.at_ms = wall_ms();
+    e.at_ms = (int64_t)sp_clock_unix_ms();
     e.exit_code = r->exit_code;
     e.duration_ns = r->duration_ns;
     e.status = r->exit_code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
-    /* Without memory the texts are short, and the end is told all the same. */
-    if (is_aborted_by_user(w, r)) {
-        (void)write_abort(&t);
+    if (w->form.source == SP_SOURCE_USER_SHELL && r->kind == SP_RUN_CANCELLED) {
         e.exit_code = -1;
         e.duration_ns = 0;
+        e.err = e.aggregated = e.formatted = SP_STR("command aborted by user");
     } else {
-        (void)((r->kind == SP_RUN_FAILED ? write_failure(&t, r) : write_output(&t, r)) &&
-               write_formatted(&t, w, r));
+        /* The error of a failed run takes the place of its stderr. */
+        const bool ok =
+            sp_utf8_add_lossy(&out, r->out) &&
+            (r->kind == SP_RUN_FAILED ? add_run_error(&err, r) && add_run_content(&aggregated, r)
+                                      : sp_utf8_add_lossy(&err, r->err) &&
+                                            sp_utf8_add_lossy(&aggregated, r->aggregated));
+        (void)(ok && add_formatted(&formatted, r, w->allowance));
+        e.err = sp_buf_str(&err);
+        e.aggregated = sp_buf_str(&aggregated);
+        e.formatted = sp_buf_str(&formatted);
     }
-    e.out = text_of(&t.out);
-    e.err = text_of(&t.err);
-    e.aggregated = text_of(&t.aggregated);
-    e.formatted = text_of(&t.formatted);
-    tell(w, &e);
+    e.out = sp_buf_str(&out);
+    send_event(w, &e);
 }
 
-/* ---- keeping ---- */
+/* ---- capture ---- */
 
 static void init_stream(struct sp_run_stream *s, struct sp_run_watcher *w, enum sp_stream stream)
 {
@@ -264,7 +203,7 @@ bool sp_run_capture_take(struct sp_run_capture_state *c, enum sp_stream stream, 
     return true;
 }
 
-static bool join(struct sp_run_capture_state *c, struct sp_str *ret)
+static bool join_streams(struct sp_run_capture_state *c, struct sp_str *ret)
 {
     size_t out = c->out.kept.len;
     size_t err = c->err.kept.len;
@@ -272,13 +211,13 @@ static bool join(struct sp_run_capture_state *c, struct sp_str *ret)
     if (c->cap - out < err)
         sp_run_share(out, err, c->cap, &out, &err);
     if (out == 0 || err == 0) {
-        *ret = out != 0 ? text_of(&c->out.kept) : text_of(&c->err.kept);
+        *ret = out != 0 ? sp_buf_str(&c->out.kept) : sp_buf_str(&c->err.kept);
         return true;
     }
     if (!sp_buf_add(&c->aggregated, c->out.kept.data, out) ||
         !sp_buf_add(&c->aggregated, c->err.kept.data, err))
         return false;
-    *ret = text_of(&c->aggregated);
+    *ret = sp_buf_str(&c->aggregated);
     return true;
 }
 
@@ -288,39 +227,28 @@ bool sp_run_capture_fill(struct sp_run_capture_state *c, struct sp_run_result *r
         sp_delta_finish(&c->out.delta);
         sp_delta_finish(&c->err.delta);
     }
-    ret->out = text_of(&c->out.kept);
-    ret->err = text_of(&c->err.kept);
+    ret->out = sp_buf_str(&c->out.kept);
+    ret->err = sp_buf_str(&c->err.kept);
     ret->out_total = c->out.total;
     ret->err_total = c->err.total;
-    return join(c, &ret->aggregated);
+    return join_streams(c, &ret->aggregated);
 }
 
-/*
- * The result of a run in words: for a model, for older clients, for a conversation's record.
- */
-
-static size_t less(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+/* ---- texts of a result ---- */
 
 void sp_run_share(size_t out, size_t err, size_t cap, size_t *ret_out, size_t *ret_err)
 {
-    if (out <= cap && err <= cap - out) {
-        *ret_out = out;
-        *ret_err = err;
-        return;
-    }
-    const size_t first = less(out, cap / 3);
-    const size_t errors = less(err, cap - first);
+    if (out > cap || err > cap - out) {
+        const size_t first = out < cap / 3 ? out : cap / 3;
 
-    *ret_out = first + less(cap - first - errors, out - first);
-    *ret_err = errors;
+        err = err < cap - first ? err : cap - first;
+        out = out < cap - err ? out : cap - err;
+    }
+    *ret_out = out;
+    *ret_err = err;
 }
 
-/* ---- parts ---- */
-
-/* Rounded to a tenth, and no digit that says nothing: 0, 0.1, 12, 1.5. */
+/* Rounded to a tenth, without trailing zeros: 0, 0.1, 12, 1.5. */
 static bool add_seconds(struct sp_buf *out, uint64_t ns)
 {
     const uint64_t tenths = ns / 100000000 + (ns % 100000000 >= 50000000);
@@ -330,7 +258,7 @@ static bool add_seconds(struct sp_buf *out, uint64_t ns)
     return sp_buf_printf(out, "%" PRIu64 ".%" PRIu64, tenths / 10, tenths % 10);
 }
 
-/* Four digits behind the point, whatever our host's locale says of points. */
+/* Four decimals. Not %f: the decimal point must not depend on the locale. */
 static bool add_exact_seconds(struct sp_buf *out, uint64_t ns)
 {
     const uint64_t parts = ns / 100000 + (ns % 100000 >= 50000);
@@ -338,29 +266,23 @@ static bool add_exact_seconds(struct sp_buf *out, uint64_t ns)
     return sp_buf_printf(out, "%" PRIu64 ".%04" PRIu64, parts / 10000, parts % 10000);
 }
 
-static bool add_lines_if_changed(struct sp_buf *out, struct sp_str whole, struct sp_str shown)
-{
-    const size_t lines = sp_truncate_lines(whole);
-
-    return lines == sp_truncate_lines(shown) ||
-           sp_buf_printf(out, "Total output lines: %zu\n", lines);
-}
-
-/* ---- the whole ---- */
-
 bool sp_run_add_text(struct sp_buf *out, const struct sp_run_result *r, struct sp_allowance max)
 {
     auto_buf struct sp_buf content = {0};
     auto_buf struct sp_buf shown = {0};
     const size_t mark = out->len;
 
-    return undo_unless(add_run_content(&content, r) &&
-                           sp_truncate_add(&shown, text_of(&content), max) &&
-                           sp_buf_printf(out, "Exit code: %d\nWall time: ", r->exit_code) &&
-                           add_seconds(out, r->duration_ns) && sp_buf_printf(out, " seconds\n") &&
-                           add_lines_if_changed(out, text_of(&content), text_of(&shown)) &&
-                           sp_buf_printf(out, "Output:\n") && sp_buf_add_str(out, text_of(&shown)),
-                       out, mark);
+    if (!add_run_content(&content, r) || !sp_truncate_add(&shown, sp_buf_str(&content), max))
+        return false;
+    const size_t lines = sp_truncate_lines(sp_buf_str(&content));
+    const bool is_cut = lines != sp_truncate_lines(sp_buf_str(&shown));
+    if (sp_buf_printf(out, "Exit code: %d\nWall time: ", r->exit_code) &&
+        add_seconds(out, r->duration_ns) && sp_buf_printf(out, " seconds\n") &&
+        (!is_cut || sp_buf_printf(out, "Total output lines: %zu\n", lines)) &&
+        sp_buf_printf(out, "Output:\n") && sp_buf_add_str(out, sp_buf_str(&shown)))
+        return true;
+    out->len = mark;
+    return false;
 }
 
 static bool is_blank(struct sp_str s)
@@ -383,15 +305,6 @@ static bool add_denied(struct sp_buf *out, const struct sp_run_result *r)
            sp_utf8_add_lossy(out, r->out);
 }
 
-static bool add_formatted(struct sp_buf *out, const struct sp_run_result *r,
-                          struct sp_allowance max)
-{
-    auto_buf struct sp_buf content = {0};
-
-    return add_run_content(&content, r) &&
-           sp_truncate_format(out, text_of(&content), max, (struct sp_omission){0});
-}
-
 bool sp_run_add_message(struct sp_buf *out, const struct sp_run_result *r)
 {
     const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS};
@@ -404,7 +317,9 @@ bool sp_run_add_message(struct sp_buf *out, const struct sp_run_result *r)
         ok = sp_buf_printf(out, "error: command timed out after %" PRIu64 " ms", r->timeout_ms);
     else
         ok = add_formatted(out, r, max);
-    return undo_unless(ok, out, mark);
+    if (!ok)
+        out->len = mark;
+    return ok;
 }
 
 bool sp_run_add_user_record(struct sp_buf *out, struct sp_str command,
@@ -413,14 +328,15 @@ bool sp_run_add_user_record(struct sp_buf *out, struct sp_str command,
     const bool is_aborted = r->kind == SP_RUN_CANCELLED;
     const size_t mark = out->len;
 
-    return undo_unless(sp_buf_printf(out, "<user_shell_command>\n<command>\n") &&
-                           sp_utf8_add_lossy(out, command) &&
-                           sp_buf_printf(out, "\n</command>\n<result>\nExit code: %d\nDuration: ",
-                                         is_aborted ? -1 : r->exit_code) &&
-                           add_exact_seconds(out, is_aborted ? 0 : r->duration_ns) &&
-                           sp_buf_printf(out, " seconds\nOutput:\n") &&
-                           (is_aborted ? sp_buf_printf(out, "command aborted by user")
-                                       : add_formatted(out, r, max)) &&
-                           sp_buf_printf(out, "\n</result>\n</user_shell_command>"),
-                       out, mark);
+    if (sp_buf_printf(out, "<user_shell_command>\n<command>\n") &&
+        sp_utf8_add_lossy(out, command) &&
+        sp_buf_printf(out, "\n</command>\n<result>\nExit code: %d\nDuration: ",
+                      is_aborted ? -1 : r->exit_code) &&
+        add_exact_seconds(out, is_aborted ? 0 : r->duration_ns) &&
+        sp_buf_printf(out, " seconds\nOutput:\n") &&
+        (is_aborted ? sp_buf_printf(out, "command aborted by user") : add_formatted(out, r, max)) &&
+        sp_buf_printf(out, "\n</result>\n</user_shell_command>"))
+        return true;
+    out->len = mark;
+    return false;
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shell: see shell.h.
+ */
 #include "engine/shell.h"
 
 #include <errno.h>
@@ -15,11 +18,11 @@
 #define MAX_NAMES   2
 #define MAX_ACCOUNT ((size_t)1 << 20)
 
-/* What a type is called in PATH, and where it usually is. */
-static const struct home {
+/* The names of each type in PATH, and its usual paths. */
+static const struct shell_names {
     const char *programs[MAX_NAMES];
     const char *usual[MAX_NAMES];
-} homes[SP_SHELL_MAX] = {
+} shell_names[SP_SHELL_MAX] = {
     [SP_SHELL_ZSH] = {{"zsh"}, {"/bin/zsh"}},
     [SP_SHELL_BASH] = {{"bash"}, {"/bin/bash", "/usr/bin/bash"}},
     [SP_SHELL_SH] = {{"sh"}, {"/bin/sh"}},
@@ -57,8 +60,8 @@ enum sp_shell_type sp_shell_type_of(struct sp_str path)
     if (dot != NULL)
         name.n = (size_t)(dot - name.p);
     for (int type = SP_SHELL_UNKNOWN + 1; type < SP_SHELL_MAX; type++)
-        for (int i = 0; i < MAX_NAMES && homes[type].programs[i] != NULL; i++)
-            if (sp_str_eq(name, sp_str_of(homes[type].programs[i])))
+        for (int i = 0; i < MAX_NAMES && shell_names[type].programs[i] != NULL; i++)
+            if (sp_str_eq(name, sp_str_of(shell_names[type].programs[i])))
                 return (enum sp_shell_type)type;
     return SP_SHELL_UNKNOWN;
 }
@@ -85,7 +88,8 @@ static int no_memory(struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "find a shell");
 }
 
-static int settle(enum sp_shell_type type, const char *path, struct sp_shell *ret, struct sp_err *e)
+static int set_shell(enum sp_shell_type type, const char *path, struct sp_shell *ret,
+                     struct sp_err *e)
 {
     char *copy = strdup(path);
 
@@ -95,7 +99,7 @@ static int settle(enum sp_shell_type type, const char *path, struct sp_shell *re
     return 0;
 }
 
-/* *ret is NULL if no folder of PATH has it. */
+/* *ret NULL: not in PATH. */
 static int find_in_path(const struct sp_shell_places *places, const char *program, char **ret,
                         struct sp_err *e)
 {
@@ -111,7 +115,7 @@ static int find_in_path(const struct sp_shell_places *places, const char *progra
         memcpy(path, rest, n);
         path[n] = '/';
         memcpy(path + n + 1, program, strlen(program) + 1);
-        /* An empty entry means the working directory; it must not turn into the root. */
+        /* An empty entry means the working directory and must not become "/program". */
         if (n != 0 && is_program(places, path)) {
             *ret = TAKE_PTR(path);
             return 0;
@@ -133,22 +137,22 @@ static int locate(const struct sp_shell_places *places, enum sp_shell_type type,
         return 0;
     if (account != NULL && sp_shell_type_of(sp_str_of(account)) == type &&
         is_program(places, account))
-        return settle(type, account, ret, e);
-    for (int i = 0; i < MAX_NAMES && homes[type].programs[i] != NULL; i++) {
-        const int r = find_in_path(places, homes[type].programs[i], &ret->path, e);
+        return set_shell(type, account, ret, e);
+    for (int i = 0; i < MAX_NAMES && shell_names[type].programs[i] != NULL; i++) {
+        const int r = find_in_path(places, shell_names[type].programs[i], &ret->path, e);
 
         if (r < 0 || ret->path != NULL) {
             ret->type = type;
             return r;
         }
     }
-    for (int i = 0; i < MAX_NAMES && homes[type].usual[i] != NULL; i++)
-        if (is_program(places, homes[type].usual[i]))
-            return settle(type, homes[type].usual[i], ret, e);
+    for (int i = 0; i < MAX_NAMES && shell_names[type].usual[i] != NULL; i++)
+        if (is_program(places, shell_names[type].usual[i]))
+            return set_shell(type, shell_names[type].usual[i], ret, e);
     return 0;
 }
 
-/* The first of these types that is there, else the last resort. */
+/* The first installed type, otherwise LAST_RESORT. */
 static int locate_first(const struct sp_shell_places *places, const enum sp_shell_type *types,
                         size_t count, struct sp_shell *ret, struct sp_err *e)
 {
@@ -163,7 +167,7 @@ static int locate_first(const struct sp_shell_places *places, const enum sp_shel
             return 0;
         }
     }
-    return settle(SP_SHELL_SH, LAST_RESORT, ret, e);
+    return set_shell(SP_SHELL_SH, LAST_RESORT, ret, e);
 }
 
 int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_err *e)
@@ -174,7 +178,7 @@ int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret,
                                        places->is_macos ? SP_SHELL_BASH : SP_SHELL_ZSH};
 
     if (type != SP_SHELL_UNKNOWN && is_program(places, account))
-        return settle(type, account, ret, e);
+        return set_shell(type, account, ret, e);
     return locate_first(places, next, 2, ret, e);
 }
 
@@ -207,11 +211,11 @@ int sp_shell_of_account(char **ret, struct sp_err *e)
         *ret = shell;
         return 0;
     }
-    *ret = NULL; /* an entry that long is as good as none */
+    *ret = NULL; /* an entry larger than MAX_ACCOUNT is ignored */
     return 0;
 }
 
-/* ---- calling it ---- */
+/* ---- argv ---- */
 
 int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_err *e)
 {
@@ -222,7 +226,7 @@ int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret,
     return 0;
 }
 
-static void push(struct sp_shell_argv *argv, struct sp_str item)
+static void push_arg(struct sp_shell_argv *argv, struct sp_str item)
 {
     argv->items[argv->count++] = item;
 }
@@ -234,22 +238,22 @@ int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
 
     if (sp_str_has_nul(script))
         return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
-    push(&argv, sp_str_of(s->path));
+    push_arg(&argv, sp_str_of(s->path));
     if (s->type == SP_SHELL_CMD) {
-        push(&argv, SP_STR("/c"));
+        push_arg(&argv, SP_STR("/c"));
     } else if (s->type == SP_SHELL_POWERSHELL) {
         if (!is_login)
-            push(&argv, SP_STR("-NoProfile"));
-        push(&argv, SP_STR("-Command"));
+            push_arg(&argv, SP_STR("-NoProfile"));
+        push_arg(&argv, SP_STR("-Command"));
     } else {
-        push(&argv, is_login ? SP_STR("-lc") : SP_STR("-c"));
+        push_arg(&argv, is_login ? SP_STR("-lc") : SP_STR("-c"));
     }
-    push(&argv, script);
+    push_arg(&argv, script);
     *ret = argv;
     return 0;
 }
 
-/* ---- where ---- */
+/* ---- working directory ---- */
 
 static bool is_letter(char c)
 {

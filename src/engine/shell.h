@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shell: which shell runs a script, how it is called, and where (unified-exec.md 9.3, 9.4).
+ * shell: which shell runs a script, how it is called, and in which directory.
  *
- * A model may say which type of shell it wants, never which file: the file is looked for in the
- * account, in PATH and in the usual places. Only absolute paths are considered, so that no working
- * directory decides what is run.
+ * A model may name a type of shell, never a file: the file is found through the account, PATH and
+ * the usual places. Only absolute paths are considered, so that the working directory cannot decide
+ * what runs.
  */
 #ifndef SP_ENGINE_SHELL_H
 #define SP_ENGINE_SHELL_H
@@ -31,36 +31,35 @@ enum sp_shell_type {
 };
 
 struct sp_shell {
-    enum sp_shell_type type; /* a known one */
+    enum sp_shell_type type; /* not SP_SHELL_UNKNOWN */
     char *path;
 };
 void sp_shell_done(struct sp_shell *s);
 
 /* Where shells are looked for. */
 struct sp_shell_places {
-    const char *account_shell;                           /* of the password database; NULL: none */
-    const char *path;                                    /* PATH; NULL: none */
-    bool is_macos;                                       /* there zsh comes before bash */
-    bool (*is_program)(const char *path, void *context); /* NULL: the disk is asked */
+    const char *account_shell; /* from the password database; NULL: none */
+    const char *path;          /* PATH; NULL: none */
+    bool is_macos;             /* prefer zsh over bash */
+    bool (*is_program)(const char *path, void *context); /* for tests; NULL: inspects the file */
     void *context;
 };
 
-/* By the file name without its extension. */
+/* By the base name without its extension. */
 enum sp_shell_type sp_shell_type_of(struct sp_str path);
 const char *sp_shell_type_name(enum sp_shell_type type); /* "unknown" for an unknown one */
 
-/* The account's shell as the password database has it, in *ret, to be freed; NULL if it has none.
- */
+/* The account's shell from the password database, to be freed; NULL: none. */
 int sp_shell_of_account(char **ret, struct sp_err *e);
 
-/* The user's own shell, or the next best. Fails only without memory; so does the next. */
+/* The account's shell, otherwise bash, zsh or /bin/sh. Fails only without memory. */
 int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_err *e);
 
-/* The shell of the type that `asked` (a model's word) names; /bin/sh if there is none. */
+/* The shell of the type that `asked` names; otherwise /bin/sh. Fails only without memory. */
 int sp_shell_of_name(const struct sp_shell_places *places, struct sp_str asked,
                      struct sp_shell *ret, struct sp_err *e);
 
-/* login: what the call says, else what is allowed. SP_E_INVALID if it asks for too much. */
+/* login as the call asks, by default as allowed. SP_E_INVALID: not allowed. */
 int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_err *e);
 
 struct sp_shell_argv {
@@ -72,13 +71,11 @@ struct sp_shell_argv {
 int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
                   struct sp_shell_argv *ret, struct sp_err *e);
 
-/* A drive or a network share: a path, but of another kind of host. */
+/* A Windows path: a drive or a network share. */
 bool sp_shell_is_foreign_path(struct sp_str path);
 
-/*
- * The working directory of a local command, to be freed: workdir against the environment's cwd,
- * which is absolute. It need not exist. SP_E_INVALID for a foreign path, SP_E_FAILED for a NUL.
- */
+/* The working directory of a local command, to be freed: workdir relative to cwd, which is
+ * absolute. It need not exist. SP_E_INVALID: a foreign path; SP_E_FAILED: a NUL byte. */
 int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_err *e);
 
 #define auto_shell __attribute__((cleanup(sp_shell_done)))

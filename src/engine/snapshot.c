@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * snapshot: shell snapshots.
- */
+/* snapshot: the captures of login shells, and their files. */
 #include "engine/snapshot.h"
 
 #include <dirent.h>
@@ -15,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "engine/run.h"
 #include "engine/snapshot_priv.h"
 
@@ -34,7 +33,7 @@ static bool random_name(char ret[SP_SNAPSHOT_NONCE + 1])
 
 /* ---- the directory ---- */
 
-/* The directory, made if it is not there. It must be ours, and nobody else's to read. */
+/* Creates the directory if necessary. It must be private to our user. */
 static int open_directory(const char *path, int *ret_fd, struct sp_err *e)
 {
     auto_close int fd = -1;
@@ -45,7 +44,7 @@ static int open_directory(const char *path, int *ret_fd, struct sp_err *e)
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open the directory of shell snapshots %s", path);
-    /* Whoever can write there decides what our shells read. */
+    /* A writer of this directory could make our shells run anything. */
     if (st.st_uid != geteuid() || (st.st_mode & 077) != 0)
         return sp_fail(
             e, SP_E_INVALID, 0,
@@ -55,11 +54,6 @@ static int open_directory(const char *path, int *ret_fd, struct sp_err *e)
     return 0;
 }
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
 static bool is_our_name(const char *name)
 {
     const size_t prefix = sizeof PREFIX - 1;
@@ -67,7 +61,7 @@ static bool is_our_name(const char *name)
     if (strncmp(name, PREFIX, prefix) != 0)
         return false;
     for (size_t i = 0; i < SP_SNAPSHOT_NONCE; i++)
-        if (!is_hex(name[prefix + i]))
+        if (name[prefix + i] == 0 || strchr("0123456789abcdef", name[prefix + i]) == NULL)
             return false;
     return strcmp(name + prefix + SP_SNAPSHOT_NONCE, SUFFIX) == 0;
 }
@@ -78,10 +72,10 @@ static void remove_if_old(int directory, const char *name)
 
     if (fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
         st.st_uid == geteuid() && time(NULL) - st.st_mtime > SP_SNAPSHOT_AGE_S)
-        (void)unlinkat(directory, name, 0); /* the next run tries again */
+        (void)unlinkat(directory, name, 0); /* otherwise the next run removes it */
 }
 
-/* What older runs of ours left there and nobody has used for long. */
+/* Removes files of earlier runs that were not used for SP_SNAPSHOT_AGE_S. */
 static void remove_leftovers(int directory)
 {
     const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -100,22 +94,8 @@ static void remove_leftovers(int directory)
 
 /* ---- one file ---- */
 
-static bool write_all(int fd, struct sp_str text)
-{
-    while (text.n != 0) {
-        const ssize_t n = write(fd, text.p, text.n);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        text = (struct sp_str){text.p + n, text.n - (size_t)n};
-    }
-    return true;
-}
-
-/* Under a name that nobody has: a link that waits there is not followed. */
-static int create(int directory, char *name, size_t size)
+/* O_EXCL with a random name: a planted link is not followed. */
+static int create_file(int directory, char *name, size_t size)
 {
     for (int i = 0; i < TRIES; i++) {
         char random[SP_SNAPSHOT_NONCE + 1];
@@ -131,19 +111,18 @@ static int create(int directory, char *name, size_t size)
     return -1;
 }
 
-/* A fresh name; to be freed. */
+/* *ret_name is to be freed. */
 static int write_snapshot(int directory, struct sp_str text, char **ret_name, struct sp_err *e)
 {
     char name[sizeof PREFIX + SP_SNAPSHOT_NONCE + sizeof SUFFIX];
-    auto_close int fd = create(directory, name, sizeof name);
+    auto_close int fd = create_file(directory, name, sizeof name);
 
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make a shell snapshot");
     char *copy = strdup(name);
-    if (copy == NULL || !write_all(fd, text)) {
-        const int cause = copy == NULL ? ENOMEM : errno;
-
-        (void)unlinkat(directory, name, 0); /* half of one is of no use */
+    const int cause = copy == NULL ? ENOMEM : sp_write_all(fd, text.p, text.n);
+    if (cause != 0) {
+        (void)unlinkat(directory, name, 0); /* no incomplete files */
         free(copy);
         return sp_fail(e, SP_E_SYSTEM, cause, "write a shell snapshot");
     }
@@ -151,21 +130,11 @@ static int write_snapshot(int directory, struct sp_str text, char **ret_name, st
     return 0;
 }
 
-/* Used again: not a leftover. false: it is gone. */
+/* Marks the file as used. false: it does not exist any more. */
 static bool touch_snapshot(int directory, const char *name)
 {
     return utimensat(directory, name, NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
-
-/*
- * One entry for a shell and a directory:
- *
- *   CAPTURING --file written--> CHECKING --it can be read--> READY
- *       '----------------------------'------------------> NONE, and not tried again
- *
- * There are few entries. The one that was not used for longest goes, with its file, when another is
- * needed; a command that was about to read it reads the profile instead.
- */
 
 enum state { UNUSED, CAPTURING, CHECKING, READY, NONE };
 
@@ -176,11 +145,11 @@ struct entry {
     char *cwd;
     char *name, *path; /* of the file; NULL: none */
     char nonce[SP_SNAPSHOT_NONCE + 1];
-    struct sp_buf environment; /* of the capture and of the check: NAME=VALUE with NULs */
-    uint64_t used;             /* the larger the later */
-    bool is_telling;           /* its path is with somebody */
+    struct sp_buf environment; /* variables of capture and check: NAME=VALUE, NUL-terminated */
+    uint64_t used;             /* order of use */
+    bool is_telling;           /* a callback has its path */
     struct sp_run *run;
-    struct sp_snapshot_wait *first, *last;
+    struct sp_list waits; /* struct sp_snapshot_wait */
     struct sp_deferred tell;
 };
 
@@ -191,30 +160,15 @@ struct sp_snapshots {
     int directory;
     uint64_t uses;
     struct entry entries[SP_SNAPSHOT_MAX];
-    struct entry refused; /* for those who find no room: always NONE */
+    struct entry refused; /* for unsupported shells and a full table: always NONE */
 };
 
 /* ---- waiting ---- */
 
-static void add_wait(struct entry *n, struct sp_snapshot_wait *w)
-{
-    w->impl = n;
-    w->next = NULL;
-    w->prev = n->last;
-    *(n->last != NULL ? &n->last->next : &n->first) = w;
-    n->last = w;
-}
-
 void sp_snapshots_forget(struct sp_snapshot_wait *w)
 {
-    struct entry *n = w->impl;
-
-    if (n == NULL)
-        return;
-    *(w->prev != NULL ? &w->prev->next : &n->first) = w->next;
-    *(w->next != NULL ? &w->next->prev : &n->last) = w->prev;
+    sp_list_remove(&w->link);
     w->impl = NULL;
-    w->prev = w->next = NULL;
 }
 
 static bool is_settled(const struct entry *n)
@@ -222,22 +176,28 @@ static bool is_settled(const struct entry *n)
     return n->state == READY || n->state == NONE;
 }
 
+/* No wait and no callback uses its path. */
+static bool is_free(const struct entry *n)
+{
+    return sp_list_is_empty(&n->waits) && !n->is_telling;
+}
+
+/* Waits that are added by the callbacks are called back in the next turn. */
 static void on_tell(struct sp_deferred *d)
 {
     struct entry *n = SP_CONTAINER(d, struct entry, tell);
-    size_t count = 0;
+    const struct sp_list *last = sp_list_last(&n->waits);
+    struct sp_list *i = NULL;
 
-    for (const struct sp_snapshot_wait *w = n->first; w != NULL; w = w->next)
-        count++;
     n->is_telling = true;
-    for (; count > 0 && n->first != NULL; count--) { /* who comes meanwhile waits for the next */
-        struct sp_snapshot_wait *w = n->first;
+    while (i != last && (i = sp_list_first(&n->waits)) != NULL) {
+        struct sp_snapshot_wait *w = SP_CONTAINER(i, struct sp_snapshot_wait, link);
 
         sp_snapshots_forget(w);
         w->fn(w, n->state == READY ? n->path : NULL);
     }
     n->is_telling = false;
-    if (n->first != NULL)
+    if (!sp_list_is_empty(&n->waits))
         sp_loop_again(n->owner->backend->loop, d, on_tell);
 }
 
@@ -246,7 +206,7 @@ static void tell_later(struct entry *n)
     sp_loop_defer(n->owner->backend->loop, &n->tell, on_tell);
 }
 
-static void settle(struct entry *n, enum state state)
+static void settle_entry(struct entry *n, enum state state)
 {
     n->state = state;
     sp_buf_done(&n->environment);
@@ -258,7 +218,7 @@ static void settle(struct entry *n, enum state state)
 static void remove_file(struct entry *n)
 {
     if (n->name != NULL)
-        (void)unlinkat(n->owner->directory, n->name, 0); /* else a later run's leftover */
+        (void)unlinkat(n->owner->directory, n->name, 0); /* otherwise a later run removes it */
     free(n->name);
     free(n->path);
     n->name = n->path = NULL;
@@ -267,10 +227,10 @@ static void remove_file(struct entry *n)
 static void give_up(struct entry *n)
 {
     remove_file(n);
-    settle(n, NONE);
+    settle_entry(n, NONE);
 }
 
-/* The variables as a list for sp_environ_ask; it borrows from the entry. To be freed. */
+/* The variables as sp_environ_ask wants them; borrowed from the entry. The list is to be freed. */
 static char **list_of(const struct sp_buf *made)
 {
     size_t count = 0;
@@ -321,16 +281,9 @@ static void on_checked(void *user, const struct sp_run_result *r)
 
     n->run = NULL;
     if (is_success(r))
-        settle(n, READY);
+        settle_entry(n, READY);
     else
         give_up(n);
-}
-
-static char *path_of(const struct sp_snapshots *s, const char *name)
-{
-    char *path;
-
-    return asprintf(&path, "%s/%s", s->path, name) < 0 ? NULL : path;
 }
 
 static bool write_file(struct entry *n, struct sp_str printed)
@@ -339,9 +292,8 @@ static bool write_file(struct entry *n, struct sp_str printed)
     struct sp_err e;
 
     return sp_snapshot_compose(&text, n->shell.type, n->nonce, printed) &&
-           write_snapshot(n->owner->directory, (struct sp_str){text.data, text.len}, &n->name,
-                          &e) == 0 &&
-           (n->path = path_of(n->owner, n->name)) != NULL;
+           write_snapshot(n->owner->directory, sp_buf_str(&text), &n->name, &e) == 0 &&
+           asprintf(&n->path, "%s/%s", n->owner->path, n->name) >= 0;
 }
 
 static bool start_check(struct entry *n)
@@ -372,22 +324,24 @@ static bool start_capture(struct entry *n)
 
 /* ---- entries ---- */
 
-static void clear(struct entry *n)
+static void clear_entry(struct entry *n)
 {
     struct sp_snapshots *owner = n->owner;
 
     sp_run_free(n->run);
     sp_loop_undefer(owner->backend->loop, &n->tell);
-    while (n->first != NULL)
-        sp_snapshots_forget(n->first);
+    for (struct sp_list *i; (i = sp_list_first(&n->waits)) != NULL;)
+        sp_snapshots_forget(SP_CONTAINER(i, struct sp_snapshot_wait, link));
     remove_file(n);
     sp_shell_done(&n->shell);
     free(n->cwd);
     sp_buf_done(&n->environment);
     *n = (struct entry){.owner = owner};
+    sp_list_init(&n->waits);
 }
 
-static struct entry *find(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd)
+static struct entry *find_entry(struct sp_snapshots *s, const struct sp_shell *shell,
+                                struct sp_str cwd)
 {
     for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++) {
         struct entry *n = &s->entries[i];
@@ -399,12 +353,7 @@ static struct entry *find(struct sp_snapshots *s, const struct sp_shell *shell, 
     return NULL;
 }
 
-static bool is_free(const struct entry *n)
-{
-    return n->first == NULL && !n->is_telling;
-}
-
-/* One that nobody uses, or that has not been used for longest. NULL: all are being made. */
+/* An unused entry, or the least recently used one, cleared. NULL: all are in use. */
 static struct entry *make_room(struct sp_snapshots *s)
 {
     struct entry *oldest = NULL;
@@ -418,11 +367,11 @@ static struct entry *make_room(struct sp_snapshots *s)
             oldest = n;
     }
     if (oldest != NULL)
-        clear(oldest);
+        clear_entry(oldest);
     return oldest;
 }
 
-/* What belongs to one call or one attempt is not the shell's. */
+/* Without the variables of a single call or attempt. */
 static bool make_environment(struct entry *n, const struct sp_environ_ask *environ)
 {
     struct sp_environ_ask ask = *environ;
@@ -433,17 +382,17 @@ static bool make_environment(struct entry *n, const struct sp_environ_ask *envir
     ask.marks = (struct sp_environ_vars){0};
     ask.policy.hides_secrets = ask.is_confined;
     ask.is_confined = ask.has_no_network = false;
-    ask.plain = sp_environ_plain; /* without what the call lays over it */
+    ask.plain = sp_environ_plain; /* without the call's own variables */
     return sp_environ_make(&ask, &n->environment, &count, &e) == 0;
 }
 
-static bool begin(struct entry *n, const struct sp_shell *shell, struct sp_str cwd,
-                  const struct sp_environ_ask *environ)
+static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp_str cwd,
+                        const struct sp_environ_ask *environ)
 {
     n->shell = (struct sp_shell){.type = shell->type, .path = strdup(shell->path)};
     n->cwd = strndup(cwd.p, cwd.n);
     if (n->shell.path == NULL || n->cwd == NULL) {
-        clear(n);
+        clear_entry(n);
         return false;
     }
     if (!make_environment(n, environ) || !start_capture(n))
@@ -463,15 +412,15 @@ static struct entry *entry_for(struct sp_snapshots *s, const struct sp_shell *sh
 {
     if (!is_supported(shell, cwd))
         return &s->refused;
-    struct entry *n = find(s, shell, cwd);
+    struct entry *n = find_entry(s, shell, cwd);
     if (n != NULL && n->state == READY && is_free(n) && !touch_snapshot(s->directory, n->name)) {
-        clear(n); /* somebody has removed its file */
+        clear_entry(n); /* its file was removed */
         n = NULL;
     }
     if (n != NULL)
         return n;
     n = make_room(s);
-    return n != NULL && begin(n, shell, cwd, environ) ? n : &s->refused;
+    return n != NULL && begin_entry(n, shell, cwd, environ) ? n : &s->refused;
 }
 
 void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd,
@@ -480,12 +429,13 @@ void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, stru
     struct entry *n = entry_for(s, shell, cwd, environ);
 
     n->used = ++s->uses;
-    add_wait(n, w);
+    w->impl = n;
+    sp_list_append(&n->waits, &w->link);
     if (is_settled(n))
         tell_later(n);
 }
 
-/* ---- all of them ---- */
+/* ---- creation ---- */
 
 int sp_snapshots_new(const struct sp_snapshots_options *o, struct sp_snapshots **ret,
                      struct sp_err *e)
@@ -504,9 +454,12 @@ int sp_snapshots_new(const struct sp_snapshots_options *o, struct sp_snapshots *
     s->policy = o->policy;
     s->path = path;
     s->directory = -1;
-    for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++)
+    for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++) {
         s->entries[i].owner = s;
+        sp_list_init(&s->entries[i].waits);
+    }
     s->refused = (struct entry){.owner = s, .state = NONE};
+    sp_list_init(&s->refused.waits);
     const int r = open_directory(path, &s->directory, e);
     if (r < 0) {
         sp_snapshots_free(s);
@@ -522,8 +475,8 @@ void sp_snapshots_free(struct sp_snapshots *s)
     if (s == NULL)
         return;
     for (size_t i = 0; i < SP_SNAPSHOT_MAX; i++)
-        clear(&s->entries[i]);
-    clear(&s->refused);
+        clear_entry(&s->entries[i]);
+    clear_entry(&s->refused);
     if (s->directory >= 0)
         (void)close(s->directory);
     free(s->path);

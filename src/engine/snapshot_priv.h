@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * snapshot_priv: what the files of the snapshots share: who waits for which (snapshot.c), the
- * scripts and what is made of their output (snapshot_text.c), and the files (snapshot_file.c).
+/* snapshot_priv: shared by snapshot.c (captures and files) and snapshot_text.c (scripts and texts).
  */
 #ifndef SP_ENGINE_SNAPSHOT_PRIV_H
 #define SP_ENGINE_SNAPSHOT_PRIV_H
@@ -16,16 +14,12 @@
 #define SP_SNAPSHOT_AGE_S       259200 /* three days */
 #define SP_SNAPSHOT_NONCE       16     /* hex digits */
 
-/* ---- texts ---- */
-
-/* What a login shell runs to tell what it has. The nonce marks the parts of what it prints. */
+/* The script by which a login shell prints its state. The nonce marks the parts. */
 bool sp_snapshot_add_capture(struct sp_buf *out, enum sp_shell_type type, const char *nonce);
-/* The file made of that. false: it is not complete, too large, or there is no memory. */
+/* The snapshot made of the printed parts. false: incomplete, too large, or out of memory. */
 bool sp_snapshot_compose(struct sp_buf *out, enum sp_shell_type type, const char *nonce,
                          struct sp_str printed);
-/* What a shell runs to see whether the file can be read. false: no memory. */
+/* The script that checks that a shell can source the file. false: out of memory. */
 bool sp_snapshot_add_check(struct sp_buf *out, const char *path);
-
-/* ---- files ---- */
 
 #endif

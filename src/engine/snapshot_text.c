@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A login shell prints what it has in parts; the file is made of them here. Variables are taken
- * from the environment of a program that it starts, where nothing needs to be parsed, and quoted by
- * us. Options are names whose form we know. Functions and aliases are as the shell prints them, for
- * it to read again.
+ * snapshot_text: the scripts of a snapshot and the file made of a shell's output.
  *
- * What functions are read under comes before them; options that could get in the way of the rest
- * come last.
+ * The shell prints its state in parts. Variables come from the environment of a program that it
+ * starts, NUL-separated, and are quoted here. Options are validated names. Functions and aliases
+ * are taken as the shell prints them, in a form it can read again.
+ *
+ * In the file, options that affect the parsing of functions come first, and options that could
+ * break the rest, such as errexit, last.
  */
 #include <stdio.h>
 
 #include "engine/snapshot_priv.h"
 
-#define MAX_SCRIPT ((size_t)128 * 1024 - 1) /* what a program can be told in one argument */
-#define COMMAND    "__sallyport_command"    /* the variable that a script has it in */
+#define MAX_SCRIPT ((size_t)128 * 1024 - 1) /* longest argument of a program, MAX_ARG_STRLEN */
+#define COMMAND    "__sallyport_command"    /* holds the command in the script */
 
 enum part { OPTIONS, EARLY, FUNCTIONS, ALIASES, VARIABLES, END, PART_MAX };
 
@@ -22,10 +23,10 @@ static const char *const part_names[PART_MAX] = {
     [ALIASES] = "aliases", [VARIABLES] = "variables", [END] = "end",
 };
 
-/* How a shell tells each part. The first also undoes what a profile may have set that would end us.
- */
+/* The commands that print each part. OPTIONS also resets options of the profile that would end the
+ * capture. */
 static const struct teller {
-    const char *word; /* keeps functions and aliases of the profile from being called */
+    const char *word; /* prefix that bypasses functions and aliases of the profile */
     const char *commands[PART_MAX];
 } tellers[SP_SHELL_MAX] = {
     [SP_SHELL_BASH] = {"builtin",
@@ -39,7 +40,8 @@ static const struct teller {
                        [ALIASES] = "\\builtin alias -L\n"}},
     [SP_SHELL_SH] = {"command",
                      {[OPTIONS] = "\\command set +o\n\\command set +eux\n",
-                      [FUNCTIONS] = "\\command typeset -f 2>/dev/null\n", /* dash has no way */
+                      [FUNCTIONS] =
+                          "\\command typeset -f 2>/dev/null\n", /* dash cannot print functions */
                       [ALIASES] = "\\command alias\n"}},
 };
 
@@ -83,9 +85,9 @@ bool sp_snapshot_add_check(struct sp_buf *out, const char *path)
     return add_text(out, "set -e\n. ") && add_quoted(out, sp_str_of(path)) && add_text(out, "\n");
 }
 
-/* ---- the parts of what was printed ---- */
+/* ---- the printed parts ---- */
 
-/* Behind the mark of this part; NULL: it is not there. */
+/* The text behind the mark of this part; NULL: missing. */
 static const char *find_part(struct sp_str printed, const char *nonce, enum part part,
                              const char **ret_mark)
 {
@@ -97,7 +99,7 @@ static const char *find_part(struct sp_str printed, const char *nonce, enum part
     return at == NULL ? NULL : at + n;
 }
 
-/* All of them, in their order. What is printed before is the profile's noise. */
+/* Finds all parts, in order. Text before the first is output of the profile. */
 static bool find_parts(struct sp_str printed, const char *nonce, struct sp_str ret[PART_MAX])
 {
     const char *end = printed.p + printed.n;
@@ -129,7 +131,7 @@ static bool next_piece(struct sp_str *rest, char separator, struct sp_str *ret)
 
 /* ---- options ---- */
 
-/* What a shell is, or what only one with a terminal has: not ours to set. */
+/* Options that describe the shell or belong to interactive ones: not set by the snapshot. */
 static const char *const fixed_options[] = {"login_shell",
                                             "restricted_shell",
                                             "expand_aliases",
@@ -176,9 +178,9 @@ static bool take_prefix(struct sp_str *s, const char *prefix)
     return true;
 }
 
-/* Lines that begin with one of the two, and go on with a name. */
+/* Adds lines of the form ON NAME or OFF NAME with a valid name. */
 static bool add_options(struct sp_buf *out, struct sp_str part, const char *on, const char *off,
-                        const char *verb)
+                        const char *command)
 {
     struct sp_str line;
     bool ok = true;
@@ -188,7 +190,7 @@ static bool add_options(struct sp_buf *out, struct sp_str part, const char *on, 
 
         if ((take_prefix(&name, on) || take_prefix(&name, off)) && is_option_name(name) &&
             !is_fixed(name))
-            ok = add_text(out, verb) && sp_buf_add_str(out, line) && sp_buf_add(out, "\n", 1);
+            ok = add_text(out, command) && sp_buf_add_str(out, line) && sp_buf_add(out, "\n", 1);
     }
     return ok;
 }
@@ -202,7 +204,7 @@ static bool add_late_options(struct sp_buf *out, enum sp_shell_type type, struct
 
 /* ---- aliases ---- */
 
-/* Where the definition ends that begins at `at`: at a line's end outside of quotes. */
+/* End of the alias definition that begins at `at`: the first newline outside of quotes. */
 static size_t end_of_alias(struct sp_str part, size_t at)
 {
     char quote = 0;
@@ -222,7 +224,7 @@ static size_t end_of_alias(struct sp_str part, size_t at)
     return part.n;
 }
 
-/* Some shells print "alias " before each, some do not. */
+/* Some shells print "alias " before each definition. */
 static bool add_aliases(struct sp_buf *out, struct sp_str part)
 {
     bool ok = true;
@@ -241,7 +243,7 @@ static bool add_aliases(struct sp_buf *out, struct sp_str part)
 
 /* ---- variables ---- */
 
-/* The shell's own, of the moment, or the script's. */
+/* Variables of the shell itself, of the moment, or of our script. */
 static const char *const own_variables[] = {
     "PWD",       "OLDPWD",        "_",   "SHLVL", "UID",  "EUID", "PPID", "BASHOPTS",
     "SHELLOPTS", "BASH_VERSINFO", "GID", "EGID",  COMMAND};
@@ -251,7 +253,7 @@ static bool is_own(enum sp_shell_type type, struct sp_str name)
     for (size_t i = 0; i < sizeof own_variables / sizeof own_variables[0]; i++)
         if (sp_str_eq(name, sp_str_of(own_variables[i])))
             return true;
-    /* To set it there is to change who one is. */
+    /* In zsh, setting USERNAME changes the user. */
     return type == SP_SHELL_ZSH && sp_str_eq(name, SP_STR("USERNAME"));
 }
 
@@ -267,7 +269,7 @@ static bool is_variable_name(struct sp_str s)
     return s.n != 0;
 }
 
-static bool split(struct sp_str string, struct sp_str *ret_name, struct sp_str *ret_value)
+static bool split_pair(struct sp_str string, struct sp_str *ret_name, struct sp_str *ret_value)
 {
     const char *equals = string.n == 0 ? NULL : memchr(string.p, '=', string.n);
 
@@ -291,19 +293,19 @@ static bool add_variables(struct sp_buf *out, enum sp_shell_type type, struct sp
     bool ok = true;
 
     while (ok && next_piece(&part, 0, &string))
-        if (split(string, &name, &value) && is_variable_name(name) && !is_own(type, name) &&
+        if (split_pair(string, &name, &value) && is_variable_name(name) && !is_own(type, name) &&
             value.n <= SP_SNAPSHOT_VALUE_BYTES)
             ok = add_export(out, name, value);
     return ok;
 }
 
-/* ---- the whole ---- */
+/* ---- file and script ---- */
 
 bool sp_snapshot_compose(struct sp_buf *out, enum sp_shell_type type, const char *nonce,
                          struct sp_str printed)
 {
     struct sp_str parts[PART_MAX];
-    const bool expands = type == SP_SHELL_BASH; /* only if told to, without a terminal */
+    const bool expands = type == SP_SHELL_BASH; /* non-interactive bash needs expand_aliases */
 
     if (!find_parts(printed, nonce, parts))
         return false;
@@ -321,7 +323,7 @@ static bool find_variable(struct sp_str made, struct sp_str wanted, struct sp_st
     struct sp_str string, name;
 
     while (next_piece(&made, 0, &string))
-        if (split(string, &name, ret_value) && sp_str_eq(name, wanted))
+        if (split_pair(string, &name, ret_value) && sp_str_eq(name, wanted))
             return true;
     return false;
 }
@@ -331,16 +333,14 @@ static bool add_restored(struct sp_buf *out, struct sp_str made, struct sp_str n
     struct sp_str value;
 
     if (!is_variable_name(name) || sp_str_eq(name, SP_STR(COMMAND)))
-        return true; /* no shell could have changed it, or it is ours */
+        return true; /* not a shell variable, or our own */
     if (find_variable(made, name, &value))
         return add_export(out, name, value);
     return add_text(out, "\\unset ") && sp_buf_add_str(out, name) && sp_buf_add(out, "\n", 1);
 }
 
-/*
- * The command is run by this very shell: another would not know the functions. It is evaluated with
- * the variable gone. What cannot be read is not complained about: then the profile is.
- */
+/* eval, because another shell would not know the functions; the helper variable is unset first. If
+ * the snapshot cannot be sourced, the script executes the original command line. */
 bool sp_snapshot_script(struct sp_buf *out, const struct sp_shell *shell, const char *path,
                         struct sp_str cmd, struct sp_str made, const struct sp_str *restored,
                         uint32_t restored_count)

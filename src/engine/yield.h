@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * yield: how long a call waits before it answers for a process that still runs
- * (unified-exec.md 5.1, and no_timeout of 3.2).
- */
+/* yield: how long a call waits before it answers for a process that still runs. */
 #ifndef SP_ENGINE_YIELD_H
 #define SP_ENGINE_YIELD_H
 
@@ -20,25 +17,23 @@ enum sp_yield_kind {
     SP_YIELD_MAX
 };
 
-#define SP_YIELD_POLL_MAX_MS 300000     /* of polls, unless configured otherwise */
+#define SP_YIELD_POLL_MAX_MS 300000     /* longest poll, unless configured otherwise */
 #define SP_YIELD_FOREVER     UINT64_MAX /* until the process exits */
 
-/* What a call says about its time. */
+/* The time requested by a call. */
 struct sp_yield_ask {
     bool has_yield_time;
     uint64_t yield_time_ms; /* if has_yield_time */
 };
 
-/* The upper bound of polls that a configured one comes to. */
+/* The longest poll for a configured value. */
 uint64_t sp_yield_poll_max(uint64_t configured_ms);
 
-/* poll_max_ms matters to polls alone. */
+/* poll_max_ms is used for polls only. */
 uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms);
 
-/*
- * The time of a write_stdin call, or SP_YIELD_FOREVER for no_timeout (which a caller passes on only
- * if the feature is on). SP_E_INVALID with the texts of 3.2.
- */
+/* The time of a write_stdin call, or SP_YIELD_FOREVER for no_timeout, which the caller passes only
+ * if the feature is on. SP_E_INVALID: contradicting arguments. */
 int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
                       uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e);
 

@@ -166,7 +166,6 @@ static void test_wall_time_has_four_decimals(void **state)
         assert_true(sp_answer_add_text(&out, &a, &USUAL));
         is(&out, sp_str_of(want));
     }
-    assert_true(sp_answer_wall_seconds(&(struct sp_exec_answer){.wall_ns = 1250000000}) == 1.25);
 }
 
 static void test_more_lines_stand_before_the_output_and_count(void **state)
@@ -176,7 +175,6 @@ static void test_more_lines_stand_before_the_output_and_count(void **state)
     struct sp_exec_answer a = exited(3);
     auto_buf struct sp_buf plain = {0};
     auto_buf struct sp_buf out = {0};
-    auto_buf struct sp_buf full = {0};
 
     (void)state;
     memset(much, 'x', sizeof much);
@@ -186,8 +184,6 @@ static void test_more_lines_stand_before_the_output_and_count(void **state)
     assert_true(sp_answer_add_text(&out, &a, &USUAL));
     is(&out, SP_STR("Chunk ID: 7dd315\nWall time: 0.0920 seconds\nProcess exited with code 3\n"
                     "Original token count: 0\nState: exited\nWoken by: exit\nOutput:\nhello"));
-    assert_true(sp_answer_add_full_text(&full, &a));
-    is(&full, (struct sp_str){out.data, out.len});
     a.output = (struct sp_str){much, sizeof much};
     out.len = 0;
     assert_true(sp_answer_add_text(&out, &a, &small));
@@ -360,21 +356,6 @@ static void test_a_marker_that_truncation_removes_is_said_in_front(void **state)
     assert_int_equal(count_of(said, "... 123456 bytes omitted ..."), 1);
 }
 
-static void test_the_log_has_everything(void **state)
-{
-    auto_buf struct sp_buf text = {0};
-    auto_buf struct sp_buf out = {0};
-    struct sp_exec_answer a = gapped(&text);
-
-    (void)state;
-    assert_true(sp_answer_add_full_text(&out, &a));
-    assert_true(sp_str_eq(body_of(&out), a.output));
-    a.output = SP_STR("lost its marker");
-    assert_true(sp_answer_add_full_text(&out, &a));
-    assert_true(ends((struct sp_str){out.data, out.len},
-                     "Output:\n... 123456 bytes omitted ...\nlost its marker"));
-}
-
 static void test_the_structured_output_is_whole_unless_a_number_was_asked_for(void **state)
 {
     auto_buf struct sp_buf text = {0};
@@ -414,9 +395,6 @@ static void test_without_memory_nothing_is_said(void **state)
         if (!sp_answer_add_text(&out, &a, &limits))
             assert_int_equal(out.len, 1);
         out.len = 1;
-        if (!sp_answer_add_full_text(&out, &a))
-            assert_int_equal(out.len, 1);
-        out.len = 1;
         if (!sp_answer_add_output(&out, &a, false, 0))
             assert_int_equal(out.len, 1);
     }
@@ -436,7 +414,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_flood_is_counted_to_its_last_byte),
     cmocka_unit_test(test_what_was_omitted_before_the_call_looked_is_in_its_answer),
     cmocka_unit_test(test_a_marker_that_truncation_removes_is_said_in_front),
-    cmocka_unit_test(test_the_log_has_everything),
     cmocka_unit_test(test_the_structured_output_is_whole_unless_a_number_was_asked_for),
     cmocka_unit_test(test_without_memory_nothing_is_said),
 };

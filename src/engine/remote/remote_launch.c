@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "base/uri.h"
 #include "base/utf8.h"
+#include "engine/ids.h"
 #include "engine/remote/remote_priv.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/profile.h"
@@ -363,19 +363,10 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_l
 
 char *sp_remote_make_id(struct sp_str name)
 {
-    unsigned char b[16];
-    char *id = malloc(name.n + 38);
+    char uuid[SP_UUID_SIZE];
+    char *id;
 
-    if (id == NULL || getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
-        free(id);
-        return NULL;
-    }
-    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40);
-    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
-    memcpy(id, name.p, name.n);
-    (void)snprintf(id + name.n, 38,
-                   "-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
-    return id;
+    return sp_uuid_make(uuid) && asprintf(&id, SP_STR_FMT "-%s", SP_STR_ARG(name), uuid) >= 0
+               ? id
+               : NULL;
 }
