@@ -212,7 +212,7 @@ static bool await_decision(struct sp_exec *x)
         discard_process(x);
         if (x->plan.is_retry)
             tell_notice(x, SP_RUN_PLAN_RETRY_NOTICE);
-        /* A first attempt whose begin event was sent keeps its id: the retry needs another. */
+        /* The first attempt keeps its id once its begin event was sent: the retry needs another. */
         if (x->call.reserved_id == 0 &&
             sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
             sp_call_fail_create(&x->call, &e, 0);
@@ -339,7 +339,7 @@ static bool is_asked_again(struct sp_exec *x)
 
     if (denial == NOT_DENIED || !sp_exec_ask_again(x, denial == DENIED_BY_GUESS, p->exit.code))
         return false;
-    x->call.is_collecting = false; /* the retry has a wait of its own */
+    x->call.is_collecting = false; /* the wait restarts with the retry */
     x->call.shows_attempt = true;
     x->stage = SP_EXEC_ASKING;
     return true;

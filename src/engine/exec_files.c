@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec_files: a patch in an environment whose files are behind a server. The file methods of the
- * protocol read, compare and write them, under the sandbox that a command would have.
+ * exec_files: a patch in a remote environment. The file methods of the protocol read, compare and
+ * write the files, under the sandbox that a command would have.
  *
  * Verification: each path is inspected, and read if the patch needs its text; then the patch is
  * compared with the texts. Application: all texts are read and compared again before the first
@@ -19,7 +19,7 @@
 #define MAX_ALL   (32U << 20)
 #define MAX_STEPS (1ULL << 24)
 
-/* A path of the patch and what is there. */
+/* A path of the patch, and the inspected file. */
 struct item {
     const char *path; /* borrowed from patch.changes */
     bool wants_text, is_large;
@@ -51,7 +51,7 @@ struct sp_exec_files {
 
     struct step *steps;
     uint32_t step_count, step_at;
-    uint32_t done; /* changes whose last step succeeded */
+    uint32_t done; /* changes completed, with all their steps */
 };
 
 static void drop_items(struct sp_exec_files *f)

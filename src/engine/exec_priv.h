@@ -42,7 +42,7 @@ struct sp_exec_patch {
     struct sp_patch patch;
     struct sp_patch_changes changes;
     struct sp_run *run;          /* our own program reads or writes the files; NULL: not running */
-    struct sp_exec_files *files; /* the same behind a server */
+    struct sp_exec_files *files; /* file operations behind a server; NULL: not running */
     struct sp_buf output;
     struct sp_buf refusal; /* why the patch does not apply; empty: it does */
     bool is_over, is_applied, was_denied, is_guess, is_out_of_memory;
@@ -95,8 +95,8 @@ bool sp_exec_has_changes(struct sp_exec *x);  /* false also while the comparison
 
 bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why); /* false: out of memory */
 
-/* exec_files.c: a patch whose files are behind a server. Each starts the work, which sets
- * p->is_over when it ends; or answers the call and returns false. */
+/* exec_files.c: patches of remote files. Each starts the work, which sets p->is_over when it ends;
+ * or answers the call and returns false. */
 bool sp_exec_read_files(struct sp_exec *x, const struct sp_policy *policy);
 bool sp_exec_write_files(struct sp_exec *x);
 void sp_exec_files_free(struct sp_exec_files *f); /* NULL is fine */

@@ -90,7 +90,7 @@ enum sp_job_result {
     SP_JOB_OK,
     SP_JOB_FULL,     /* write: the queue is full, no byte was taken */
     SP_JOB_NO_STDIN, /* no stdin, or it is closed */
-    SP_JOB_GONE,     /* it has exited, or the executor does not know it any more */
+    SP_JOB_GONE,     /* it has exited, or is unknown to the executor */
     SP_JOB_NOT_YET,  /* still starting */
     SP_JOB_LOST,     /* the connection is gone for good; see error */
     SP_JOB_REFUSED,  /* any other failure; see error */

@@ -24,7 +24,7 @@ struct sp_judged {
     struct sp_deferred later;
     bool is_cancelled;
     bool has_first;             /* the first attempt was denied; first is its result ... */
-    struct sp_run_result first; /* ... and these are its bytes */
+    struct sp_run_result first; /* ... and its output */
     struct sp_buf out, err, aggregated;
 };
 

@@ -114,9 +114,9 @@ bool sp_manager_remove_environment(struct sp_manager *m, const char *id)
 
 bool sp_manager_uses(const struct sp_manager *m, const struct sp_backend *b)
 {
-    sp_list_each(i,
-                 &m->all_environments) if (SP_CONTAINER(i, struct sp_environment, link)->backend ==
-                                           b) return true;
+    sp_list_each(i, &m->all_environments)
+        if (SP_CONTAINER(i, struct sp_environment, link)->backend == b)
+            return true;
     return false;
 }
 

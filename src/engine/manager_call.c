@@ -155,7 +155,7 @@ static bool has_waited_enough(struct sp_call *c)
         if ((w->chars.n != 0 && c->chars.n == 0) || w->is_hurried)
             return true;
     if (p->life == SP_PROCESS_EXITED) {
-        /* Wait for the last output, whatever else is met; further output does not extend it. */
+        /* Wait for the last output; further output does not extend this. */
         if (c->post_exit_ms == UINT64_MAX) {
             c->post_exit_ms = sp_later_ms(sp_manager_clock_ms(), SP_POST_EXIT_MS);
             if (c->post_exit_ms > c->deadline_ms)

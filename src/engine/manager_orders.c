@@ -181,8 +181,9 @@ void sp_manager_serve_orders(struct sp_process *p)
 {
     if (p->orders == 0)
         return;
-    sp_list_each_safe(i, &p->m->orders) if (order_at(i)->process == p && order_at(i)->is_held)
-        close_stdin(order_at(i));
+    sp_list_each_safe(i, &p->m->orders)
+        if (order_at(i)->process == p && order_at(i)->is_held)
+            close_stdin(order_at(i));
 }
 
 /* ---- inspect ---- */
@@ -221,7 +222,7 @@ void sp_manager_drop_orders(struct sp_manager *m)
         struct sp_order *o = order_at(first);
 
         if (o->process != NULL)
-            sp_job_release(&o->process->job); /* it will not answer any more */
+            sp_job_release(&o->process->job); /* so that the job call is dropped */
         o->is_done = false;
         finish_order(o);
     }

@@ -147,7 +147,7 @@ struct sp_process {
     struct sp_job_exit exit;
     struct sp_denial_facts denial;   /* exit.denial points here */
     struct sp_exit kernel;           /* exit.kernel points here */
-    enum sp_end_reason ended_by;     /* why we ended it; NONE: we did not */
+    enum sp_end_reason ended_by;     /* why the manager ended it; NONE: it did not */
     uint64_t timeout_ms;             /* 0: none */
     uint64_t idle_from_ms;           /* last use by a call or an order */
     uint64_t kill_again_ms;          /* earliest next kill */
@@ -251,7 +251,7 @@ struct sp_call {
     struct sp_deferred deferred;
     struct sp_timer timer;
 
-    struct sp_process *process; /* NULL: none yet, or none any more */
+    struct sp_process *process; /* NULL: not started yet, or released */
     int reserved_id;            /* reserved for the process; released with the answer. 0: none */
     bool has_max_tokens;
     uint64_t max_tokens;
@@ -391,7 +391,7 @@ void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes an 
 /* Removes its entry, if it has one, and releases the id unless the process will be remembered. */
 void sp_manager_remove(struct sp_process *p);
 struct sp_process *sp_manager_find(struct sp_manager *m, int id);
-/* Also finds a process whose creating call has not stored it yet. */
+/* Also finds a process that its creating call has not stored yet. */
 struct sp_process *sp_manager_find_any(struct sp_manager *m, int id);
 void sp_manager_wait_ttl(struct sp_process *p);
 void sp_manager_drop_orders(struct sp_manager *m); /* calls back with was_done false */

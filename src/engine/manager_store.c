@@ -279,8 +279,7 @@ static bool view_from(const struct sp_manager *m, int id, struct sp_manager_view
         if ((p->is_stored || p->holds_id) && p->id >= id &&
             (process == NULL || p->id < process->id))
             process = p;
-    sp_list_each(i, &m->remembered)
-    {
+    sp_list_each(i, &m->remembered) {
         const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
 
         if (r->view.process_id >= id &&
@@ -400,8 +399,7 @@ static const char *check_remembered(const struct sp_manager *m, uint32_t *ret_id
     uint32_t count = 0;
     size_t bytes = 0;
 
-    sp_list_each(i, &m->remembered)
-    {
+    sp_list_each(i, &m->remembered) {
         const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
 
         if (!sp_ids_is_reserved(m->ids, r->view.process_id))

@@ -162,8 +162,8 @@ static void finish_write(struct sp_call *c)
                       "Unified exec process failed: no memory for the answer; poll again");
 }
 
-/* Whether the call made progress. A call whose characters are still on their way keeps its place,
- * so that later input stays behind them. */
+/* Whether the call made progress. A call with characters still in flight keeps its place, so that
+ * later input stays behind them. */
 static bool advance(struct sp_call *c)
 {
     if (c->is_cancelled)

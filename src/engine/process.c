@@ -95,8 +95,8 @@ static void set_end_timers(struct sp_process *p)
 
 /* ---- settling ---- */
 
-/* No call or order refers to the process, and all its events were sent. A job whose output another
- * process holds open is released all the same: background processes outlive the command. */
+/* No call or order refers to the process, and all its events were sent. Its job is released even if
+ * another process holds the output open: background processes outlive the command. */
 static bool is_over(const struct sp_process *p)
 {
     return !p->is_stored && !is_in_use(p) &&

@@ -40,7 +40,7 @@ struct sp_client;
 enum sp_client_fate {
     SP_CLIENT_RESULT,  /* the server's result: token `value` of *j */
     SP_CLIENT_REFUSED, /* the server's error: code and message */
-    SP_CLIENT_LOST,    /* no answer, and there will be none */
+    SP_CLIENT_LOST,    /* the connection was lost before an answer */
 };
 
 struct sp_client_reply {

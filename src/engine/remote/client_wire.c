@@ -170,8 +170,7 @@ static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32
         hear_welcome(c, &reply);
     } else if (id > 0 && c->state == READY) {
         c->has_heard = true;
-        sp_list_each(i, &c->sent)
-        {
+        sp_list_each(i, &c->sent) {
             struct sp_client_request *r = SP_CONTAINER(i, struct sp_client_request, link);
 
             if (r->id == (uint64_t)id) { /* otherwise it was dropped, or the id is invalid */

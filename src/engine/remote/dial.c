@@ -243,7 +243,7 @@ static uint32_t literal_addresses(const char *host, uint16_t port,
     return 0;
 }
 
-#define BUSY_MS 20U /* retry of a unix socket whose backlog is full */
+#define BUSY_MS 20U /* retry of a unix socket with a full backlog */
 
 static void on_step(struct sp_deferred *d);
 

@@ -49,7 +49,7 @@ struct sp_mirror {
     uint32_t drops;           /* since the last read */
     uint64_t gap_end;         /* highest number seen when the last read began */
     int verdict;              /* sandbox verdict of a read: 1 or 0; -1: none */
-    bool has_verdict;         /* no verdict will come that is not there yet */
+    bool has_verdict;         /* the verdict is final */
     bool has_exit, has_close; /* known, reported or not */
     bool is_blocked;          /* the owner refused output */
     bool is_telling, is_exit_told;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote: the backend whose processes run on an exec-server: ours or codex exec-server.
+ * remote: the backend that runs commands on an exec-server: ours or codex exec-server.
  *
  * The first request connects. A lost connection is made again and the session resumed: missed
  * events are read by number, unanswered writes are repeated under the same id. No job fails while

@@ -503,13 +503,13 @@ bool sp_remote_look(struct sp_job *j, struct sp_job_look *l)
     return true;
 }
 
-/* ---- processes whose job was released ---- */
+/* ---- processes of released jobs ---- */
 
 static void on_farewell(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct sp_remote_farewell *f = SP_CONTAINER(q, struct sp_remote_farewell, request);
 
-    (void)reply; /* nothing more can be done */
+    (void)reply; /* the result changes nothing */
     sp_remote_end_farewell(f);
 }
 

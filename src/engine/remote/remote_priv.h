@@ -17,7 +17,7 @@
 
 struct sp_remote_job;
 
-/* A process/terminate for a process whose job was released. */
+/* A process/terminate for the process of a released job. */
 struct sp_remote_farewell {
     struct sp_client_request request;
     struct sp_remote *remote;
@@ -34,7 +34,7 @@ struct sp_remote {
     bool can_resize, can_signal, can_end_session, can_inspect;
     char *shell_name, *shell_path, *cwd;
     struct sp_list waits;          /* struct sp_backend_wait, for the facts */
-    struct sp_client_request info; /* environment/info, for servers whose initialize lacks it */
+    struct sp_client_request info; /* environment/info, if initialize did not have it */
     struct sp_deferred turn;       /* reports known facts */
     struct sp_timer facts_late;    /* limit for waits */
 
