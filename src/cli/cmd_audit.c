@@ -48,7 +48,7 @@ static int verify_log(const char *path)
 static int run_verify(void *values, char **operands)
 {
     const struct audit_options *o = values;
-    const struct sp_config_ask ask = {.file = o->config_file, .environment = environ};
+    const struct sp_config_ask ask = {.file = o->config_file, .env = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     auto_free char *path = NULL;
     struct sp_err e = {0};

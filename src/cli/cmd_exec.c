@@ -618,7 +618,7 @@ static int run_exec(void *values, char **command)
 {
     const struct exec_options *o = values;
     const struct sp_config_ask ask = {
-        .file = o->config.file, .sets = o->config.sets.items, .environment = environ};
+        .file = o->config.file, .sets = o->config.sets.items, .env = environ};
     struct exec_run x = {.o = o, .command = command};
     struct sp_carry_result result = {0};
     struct sp_err e = {0};

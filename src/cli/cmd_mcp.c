@@ -20,7 +20,7 @@
 #include "cli/escape_text.h"
 #include "cli/mcp_server.h"
 #include "cli/run_place.h"
-#include "config/config_manager.h"
+#include "config/config_approvals.h"
 #include "config/policy.h"
 #include "core/journal.h"
 #include "mcp/lines.h"
@@ -528,7 +528,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 static int begin_server(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_config_ask ask = {
-        .file = s->flags->config.file, .sets = s->flags->config.sets.items, .environment = environ};
+        .file = s->flags->config.file, .sets = s->flags->config.sets.items, .env = environ};
     int r = sp_config_load(&ask, &s->config, e);
 
     if (r < 0)

@@ -331,7 +331,7 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
 static int run_patch(void *values, char **operands)
 {
     const struct patch_options *o = values;
-    const struct sp_config_ask ask = {.environment = environ};
+    const struct sp_config_ask ask = {.env = environ};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     auto_buf struct sp_buf from_stdin = {0};

@@ -201,7 +201,7 @@ static int read_configuration(const struct rules_options *o, struct configured *
                               void (*warn)(void *user, const char *text), struct sp_err *e)
 {
     const struct sp_config_ask ask = {
-        .file = o->config.file, .sets = o->config.sets.items, .environment = environ};
+        .file = o->config.file, .sets = o->config.sets.items, .env = environ};
     int r = sp_config_load(&ask, &ret->config, e);
 
     if (r < 0)

@@ -323,7 +323,7 @@ static const char *find_misuse(const struct sandbox_options *o, char **operands)
 static int run_sandbox(void *values, char **operands)
 {
     const struct sandbox_options *o = values;
-    const struct sp_config_ask ask = {.environment = environ};
+    const struct sp_config_ask ask = {.env = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_err e = {0};

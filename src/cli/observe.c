@@ -92,7 +92,7 @@ static int find_server(struct sp_observe *o, const struct sp_observe_options *op
                        struct sp_err *e)
 {
     const struct sp_config_ask ask = {
-        .file = options->config.file, .sets = options->config.sets.items, .environment = environ};
+        .file = options->config.file, .sets = options->config.sets.items, .env = environ};
     struct sp_config c __attribute__((cleanup(sp_config_done))) = {0};
     const int r = sp_config_load(&ask, &c, e);
 

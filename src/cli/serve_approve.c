@@ -446,7 +446,7 @@ static int open_approvers(struct sp_serve_approve *a, const char *const *flags, 
 static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_ask *ask,
                       struct sp_err *e)
 {
-    const struct sp_config_ask config_ask = {.environment = ask->environ};
+    const struct sp_config_ask config_ask = {.env = ask->environ};
     const struct sp_config_approvals_ask rules_ask = {.policy = ask->policy,
                                                       .files = ask->rules,
                                                       .warn = log_warning,

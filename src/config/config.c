@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the merged tree to what it means. */
+/*
+ * config: from the merged tree of all layers to a struct sp_config: the keys at the top,
+ * [features], [shell_environment_policy] and [sandbox].
+ */
 #include "config/config.h"
 
 #include <errno.h>
@@ -11,17 +14,17 @@
 #include "base/auto.h"
 #include "base/json.h"
 #include "config/config_keys.h"
-#include "config/config_layers.h"
 #include "config/policy.h"
+#include "sandbox/resolve.h"
 
-#define LEAST_POLL_MAX_MS 5000 /* unified-exec.md 4 */
+#define LEAST_POLL_MAX_MS 5000 /* an empty write_stdin waits at least this long */
 
 int sp_config_no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the configuration");
 }
 
-/* ---- what the sections use ---- */
+/* ---- for all sections ---- */
 
 int sp_config_copy(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret)
 {
@@ -70,7 +73,7 @@ int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, c
     va_start(args, fmt);
     (void)vsnprintf(story, sizeof story, fmt, args);
     va_end(args);
-    (void)sp_toml_refuse_key(v, &said, "%s", story); /* for its text */
+    (void)sp_toml_refuse_key(v, &said, "%s", story); /* only for the text with its position */
     char *copy = sp_arena_copy(&l->impl->arena, sp_str_of(said.msg));
     if (list == NULL || copy == NULL)
         return sp_config_no_memory(l->e);
@@ -82,7 +85,119 @@ int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, c
     return 0;
 }
 
-/* ---- what it means ---- */
+int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_value *v,
+                             const char *key)
+{
+    if (v->key.n == 0 || memchr(v->key.p, '=', v->key.n) != NULL || sp_str_has_nul(v->key))
+        return sp_toml_refuse_key(v, l->e, "`%s`: a variable's name has no `=` and no NUL in it",
+                                  key);
+    if (v->type != SP_TOML_STRING || sp_str_has_nul(v->text))
+        return sp_toml_refuse(v, l->e, "`%s`: expected a string without NUL", key);
+    return 0;
+}
+
+/* ---- [shell_environment_policy] ---- */
+
+static int make_patterns(struct sp_config_loading *l, char *const *list, const struct sp_str **ret,
+                         uint32_t *ret_count)
+{
+    uint32_t n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    struct sp_str *patterns = sp_arena_new(&l->impl->arena, (n + 1) * sizeof *patterns);
+    if (patterns == NULL)
+        return sp_config_no_memory(l->e);
+    for (uint32_t i = 0; i < n; i++)
+        patterns[i] = sp_str_of(list[i]);
+    *ret = patterns;
+    *ret_count = n;
+    return 0;
+}
+
+static int make_set(struct sp_config_loading *l, const struct sp_toml_value *table)
+{
+    uint32_t n = 0;
+
+    if (table == NULL)
+        return 0;
+    struct sp_environ_var *vars = sp_arena_new(&l->impl->arena, (table->count + 1) * sizeof *vars);
+    if (vars == NULL)
+        return sp_config_no_memory(l->e);
+    for (const struct sp_toml_value *v = table->first; v != NULL; v = v->next) {
+        const int r = sp_config_check_variable(l, v, "set");
+
+        if (r < 0)
+            return r;
+        const char *name = sp_arena_copy(&l->impl->arena, v->key);
+        const char *value = sp_arena_copy(&l->impl->arena, v->text);
+        if (name == NULL || value == NULL)
+            return sp_config_no_memory(l->e);
+        vars[n++] = (struct sp_environ_var){.name = {name, v->key.n}, .value = {value, v->text.n}};
+    }
+    l->config->env_set = (struct sp_environ_vars){.items = vars, .count = n};
+    return 0;
+}
+
+static enum sp_env_inherit inherit_of(const char *word)
+{
+    if (word == NULL || strcmp(word, "all") == 0)
+        return SP_ENV_ALL;
+    return strcmp(word, "core") == 0 ? SP_ENV_CORE : SP_ENV_NONE;
+}
+
+static int read_shell_policy(struct sp_config_loading *l, const struct sp_toml_value *table)
+{
+    struct sp_config_raw_shell_policy raw = {.ignores_default_excludes = true};
+    struct sp_env_policy *p = &l->config->env_policy;
+    int r = sp_config_read_section(l, "shell_environment_policy", table, &raw);
+
+    if (r == 0)
+        r = make_patterns(l, raw.exclude, &p->exclude, &p->exclude_count);
+    if (r == 0)
+        r = make_patterns(l, raw.include_only, &p->include_only, &p->include_only_count);
+    if (r == 0)
+        r = make_patterns(l, raw.keep, &p->keep, &p->keep_count);
+    if (r == 0)
+        r = make_set(l, raw.set);
+    p->inherit = inherit_of(raw.inherit);
+    p->ignores_default_excludes = raw.ignores_default_excludes;
+    return r;
+}
+
+/* ---- [sandbox] ---- */
+
+static bool is_protected(struct sp_str name)
+{
+    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++)
+        if (sp_str_eq(name, sp_str_of(sp_protected_names[i])))
+            return true;
+    return false;
+}
+
+/* Refuses protection that this version does not offer, instead of ignoring the key. */
+static int read_sandbox(struct sp_config_loading *l, const struct sp_toml_value *table)
+{
+    struct sp_config_raw_sandbox raw = {0};
+    const int r = sp_config_read_section(l, "sandbox", table, &raw);
+
+    if (r < 0 || table == NULL)
+        return r;
+    const struct sp_toml_value *names = sp_toml_get(table, SP_STR("protected_names"));
+    for (const struct sp_toml_value *v = names == NULL ? NULL : names->first; v != NULL;
+         v = v->next)
+        if (!is_protected(v->text))
+            return sp_toml_refuse(v, l->e,
+                                  "`protected_names`: this version protects .git .agents .codex "
+                                  ".aws .sallyport and no other name; use a `deny` or `read` entry "
+                                  "of a profile");
+    if (raw.isolation != NULL && strcmp(raw.isolation, "session") != 0)
+        return sp_toml_refuse(sp_toml_get(table, SP_STR("isolation")), l->e,
+                              "`isolation`: this version has `session` alone");
+    return 0;
+}
+
+/* ---- the keys at the top ---- */
 
 static struct sp_config defaults(void)
 {
@@ -157,7 +272,6 @@ static int check_reviewer(const struct sp_config_loading *l, const struct sp_tom
     return sp_toml_refuse(v, l->e, "`reviewer`: expected `program:/PATH`");
 }
 
-/* Strictness without anybody who is strict would be none. */
 static int check_strict_review(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
     if (!v->boolean || l->config->reviewer != NULL)
@@ -182,7 +296,7 @@ static int check_permissions(const struct sp_config_loading *l, const struct sp_
                           v->text.p);
 }
 
-/* `server` and `default_environment`: a name that is there, or a URL. */
+/* `server` and `default_environment`: the name of an environment, or a URL. */
 static int check_place(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
     const bool is_url = strstr(v->text.p, "://") != NULL;
@@ -198,13 +312,8 @@ static int check_place(const struct sp_config_loading *l, const struct sp_toml_v
                           v->key.p, v->text.p);
 }
 
-static int expand_audit_log(struct sp_config_loading *l, const struct sp_toml_value *v)
-{
-    return v->text.n == 0 ? 0 : sp_config_expand(l, v, v->text, &l->config->audit_log);
-}
-
-/* What a type does not say. The values are strings without NUL: the sections were read. */
-static int check_strings(struct sp_config_loading *l, const struct sp_toml_value *root)
+/* Checks that need more than the type. The section was read, so strings have no NUL. */
+static int check_top(struct sp_config_loading *l, const struct sp_toml_value *root)
 {
     int r = 0;
 
@@ -222,13 +331,13 @@ static int check_strings(struct sp_config_loading *l, const struct sp_toml_value
         else if (sp_str_eq(v->key, SP_STR("server")) ||
                  sp_str_eq(v->key, SP_STR("default_environment")))
             r = check_place(l, v);
-        else if (sp_str_eq(v->key, SP_STR("audit_log")))
-            r = expand_audit_log(l, v);
+        else if (sp_str_eq(v->key, SP_STR("audit_log")) && v->text.n != 0) /* "": no log */
+            r = sp_config_expand(l, v, v->text, &l->config->audit_log);
     }
     return r;
 }
 
-static int understand(struct sp_config_loading *l, const struct sp_toml_value *root)
+static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *root)
 {
     struct sp_config_top top = {.config = *l->config};
     int r = sp_config_read_section(l, "", root, &top);
@@ -237,21 +346,21 @@ static int understand(struct sp_config_loading *l, const struct sp_toml_value *r
     if (r == 0)
         r = sp_config_read_section(l, "features", top.features, l->config);
     if (r == 0)
-        r = sp_config_read_shell_policy(l, top.shell_environment_policy);
+        r = read_shell_policy(l, top.shell_environment_policy);
     if (r == 0)
-        r = sp_config_read_sandbox(l, top.sandbox);
+        r = read_sandbox(l, top.sandbox);
     if (r == 0)
         r = sp_config_read_environments(l, top.environments);
     if (r == 0)
         r = sp_config_read_profiles(l, top.permissions);
     if (r == 0)
-        r = check_strings(l, root);
+        r = check_top(l, root);
     if (l->config->poll_max_ms < LEAST_POLL_MAX_MS)
         l->config->poll_max_ms = LEAST_POLL_MAX_MS;
     return r;
 }
 
-/* ---- the whole ---- */
+/* ---- load ---- */
 
 int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e)
 {
@@ -264,11 +373,11 @@ int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struc
     if (l.impl == NULL)
         return sp_config_no_memory(e);
     c.impl = l.impl;
-    int r = sp_config_find_home(&l, ask->environment);
+    int r = sp_config_find_home(&l, ask->env);
     if (r == 0)
         r = sp_config_read_layers(&l, ask, &layers);
     if (r == 0)
-        r = understand(&l, layers.docs[0].root);
+        r = read_tree(&l, layers.docs[0].root);
     if (r < 0) {
         sp_config_done(&c);
         return r;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config: the one configuration file, what --set and the environment lay over it, and what it all
- * means (unified-exec.md 14.2).
+ * config: the configuration: one file, with variables and --set over it.
  *
- * The first of --config, $SALLYPORT_CONFIG, $SALLYPORT_HOME/sallyport.conf and
- * /etc/sallyport/sallyport.conf that exists, alone; the first two must, if they are given. An
- * unknown key or a wrong type is an error that names file, line and column. Over the file lies the
- * environment (SALLYPORT_KEY_NAME for each key at the top that is no list), over that --set.
+ * The file is the first of --config, $SALLYPORT_CONFIG, $SALLYPORT_HOME/sallyport.conf and
+ * /etc/sallyport/sallyport.conf that exists; the first two must exist if they are given. An unknown
+ * key or a wrong type is an error that names file, line and column. Variables SALLYPORT_KEY_NAME,
+ * one for each key at the top that is no list, override the file; --set overrides both.
  */
 #ifndef SP_CONFIG_CONFIG_H
 #define SP_CONFIG_CONFIG_H
@@ -20,7 +19,7 @@
 #include "base/str.h"
 #include "sandbox/profile.h"
 
-/* A named place to run commands: exactly one of url and program. */
+/* [environments.NAME], a place to run commands. Exactly one of url and program is set. */
 struct sp_config_environment {
     char *name;
     char *url;
@@ -39,18 +38,18 @@ struct sp_config {
     char *path; /* of the file that was read; NULL: none */
     char *home; /* $SALLYPORT_HOME or ~/.sallyport; NULL: there is no home */
 
-    char *default_permissions; /* NULL: the verb's own default */
+    char *default_permissions; /* NULL: each command has its own default */
     struct sp_config_profile *profiles;
     size_t profile_count;
-    char *approval_policy;   /* a name of approvals.md 2, or the JSON of `granular` */
-    char **approvers;        /* as --approver; NULL: not set: terminal for exec at one, else deny */
+    char *approval_policy; /* a name (docs/APPROVALS.md), or the JSON of `granular` */
+    char **approvers;      /* as --approver; NULL: `terminal` for exec on a terminal, else `deny` */
     char **permission_hooks; /* programs; NULL at the end, or NULL */
     char *reviewer;          /* program:PATH; NULL: none */
-    char *audit_log;         /* NULL: not set: audit.jsonl in home; "": none */
+    char *audit_log;         /* NULL: audit.jsonl in home; "": none */
     uint64_t approval_timeout_s;
     char *known_safe;
     bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules, strict_review;
-    bool preserve_line_endings; /* of files that a patch changes */
+    bool preserve_line_endings; /* in files that a patch changes */
     char **trusted_projects;    /* NULL at the end, or NULL */
 
     char *server, *token_file;
@@ -58,7 +57,7 @@ struct sp_config {
     struct sp_config_environment *environments;
     size_t environment_count;
 
-    struct sp_env_policy env_policy; /* points into what the config owns */
+    struct sp_env_policy env_policy; /* borrows from impl */
     struct sp_environ_vars env_set;
     bool allow_login_shell;
     uint64_t poll_max_ms, tool_output_token_limit, exited_ttl_s, detached_ttl_s, idle_ttl_s;
@@ -69,27 +68,27 @@ struct sp_config {
     bool has_exec_permission_approvals, has_write_stdin_no_timeout, has_unified_exec,
         has_shell_snapshot;
 
-    char **warnings; /* what is understood, but hardly meant; NULL at the end, or NULL */
-    void *impl;      /* what the above points into */
+    char **warnings; /* valid settings that look like mistakes; NULL at the end, or NULL */
+    void *impl;      /* owns all strings and lists above */
 };
 
 struct sp_config_ask {
-    const char *file;         /* --config; NULL: look in the usual places */
-    const char *const *sets;  /* --set KEY=TOML, in order; NULL at the end, or NULL */
-    char *const *environment; /* SALLYPORT_KEY_NAME and the rest; environ as a rule */
+    const char *file;        /* --config; NULL: the usual places */
+    const char *const *sets; /* --set KEY=TOML, in order; NULL at the end, or NULL */
+    char *const *env;        /* usually environ: SALLYPORT_*, HOME and TMPDIR are used */
 };
 
-/* Refusals are SP_E_INVALID, with file, line and column; what they say is for people. A file that
- * others than its owner, who must be the user or root, may write is refused. */
+/* Refusals are SP_E_INVALID; the text has file, line and column. A file that belongs neither to the
+ * user nor to root, or that group or others may write, is refused. */
 int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e);
 void sp_config_done(struct sp_config *c);
 
-/* NULL: there is none of that name. */
+/* NULL: unknown. */
 const struct sp_config_environment *sp_config_find_environment(const struct sp_config *c,
                                                                const char *name);
 const struct sp_config_profile *sp_config_find_profile(const struct sp_config *c, const char *name);
 
-/* The bearer token in a file: 0600 or stricter, one line; to be freed. */
+/* The bearer token in a file of mode 0600 or stricter: one line. The caller frees it. */
 int sp_config_read_token(const char *path, char **ret, struct sp_err *e);
 
 #endif

@@ -32,16 +32,7 @@ static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_
     return sp_fail(e, SP_E_INVALID, 0, "known_safe: `%s` is not off, list or list+git", text);
 }
 
-static int read_policy(const struct sp_config *c, const char *asked, struct sp_approval_policy *ret,
-                       struct sp_err *e)
-{
-    const char *name = asked != NULL ? asked : c->approval_policy;
-
-    *ret = (struct sp_approval_policy){.kind = SP_APPROVAL_ON_REQUEST};
-    return name == NULL ? 0 : sp_approval_read(sp_str_of(name), ret, e);
-}
-
-/* Not configured: audit.jsonl at home, if there is one. Empty: none. */
+/* The key is not set: audit.jsonl in config.home, if there is a home. "": no log. */
 int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_err *e)
 {
     *ret = NULL;
@@ -54,17 +45,6 @@ int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_err *e)
     return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the audit log");
 }
 
-/* One that is configured is a condition. */
-static int find_audit_log(const struct sp_config *c, struct sp_config_approvals *ret,
-                          struct sp_err *e)
-{
-    const int r = sp_config_audit_log(c, &ret->audit_log, e);
-
-    ret->options.must_audit = c->audit_log != NULL && ret->audit_log != NULL;
-    ret->options.audit_log = ret->audit_log;
-    return r;
-}
-
 static int by_length(const void *a, const void *b)
 {
     const size_t n = strlen(*(const char *const *)a);
@@ -73,7 +53,7 @@ static int by_length(const void *a, const void *b)
     return (n > m) - (n < m);
 }
 
-/* The trusted projects that cwd is in, the outermost first; the list is to be freed. */
+/* The trusted projects that contain cwd, the outermost first. The caller frees the list. */
 static int find_projects(const struct sp_config *c, const char *cwd, const char ***ret,
                          struct sp_err *e)
 {
@@ -94,7 +74,7 @@ static int find_projects(const struct sp_config *c, const char *cwd, const char 
     return 0;
 }
 
-static void say_nothing(void *user, const char *text)
+static void ignore_warning(void *user, const char *text)
 {
     (void)user;
     (void)text;
@@ -104,7 +84,7 @@ static int read_rules(const struct sp_rules_places *places,
                       const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
                       struct sp_err *e)
 {
-    const int r = sp_rules_load(places, NULL, ask->warn != NULL ? ask->warn : say_nothing,
+    const int r = sp_rules_load(places, NULL, ask->warn != NULL ? ask->warn : ignore_warning,
                                 ask->user, &ret->options.rules, e);
 
     if (r < 0)
@@ -155,12 +135,19 @@ int sp_config_approvals(const struct sp_config *c, const struct sp_config_approv
                         struct sp_config_approvals *ret, struct sp_err *e)
 {
     struct sp_approvals_options *o = &ret->options;
-    int r = read_policy(c, ask->policy, &o->policy, e);
+    const char *policy = ask->policy != NULL ? ask->policy : c->approval_policy;
+    int r = 0;
 
+    o->policy = (struct sp_approval_policy){.kind = SP_APPROVAL_ON_REQUEST};
+    if (policy != NULL)
+        r = sp_approval_read(sp_str_of(policy), &o->policy, e);
     if (r == 0)
         r = read_known_safe(c->known_safe, &o->known_safe, e);
     if (r == 0)
-        r = find_audit_log(c, ret, e);
+        r = sp_config_audit_log(c, &ret->audit_log, e);
+    o->audit_log = ret->audit_log;
+    /* Without a log that was configured nothing may run; the default one may fail. */
+    o->must_audit = c->audit_log != NULL && ret->audit_log != NULL;
     if (r == 0)
         r = load_rules(c, ask, ret, e);
     o->retry_reuses_approval = c->retry_reuses_approval;
@@ -181,4 +168,19 @@ void sp_config_approvals_done(struct sp_config_approvals *a)
     sp_buf_done(&a->fingerprint);
     free(a->audit_log);
     *a = (struct sp_config_approvals){0};
+}
+
+void sp_config_manager(const struct sp_config *c, struct sp_manager_options *ret)
+{
+    ret->poll_max_ms = c->poll_max_ms;
+    ret->output_allowance =
+        (struct sp_allowance){.unit = SP_ALLOWANCE_TOKENS, .limit = c->tool_output_token_limit};
+    ret->notify_at = c->notify_at;
+    ret->hides_denied_start = !c->report_denied_start;
+    ret->exited_ttl_ms = c->exited_ttl_s * 1000;
+    ret->idle_ttl_ms = c->idle_ttl_s * 1000;
+    ret->refuses_login_shell = !c->allow_login_shell;
+    ret->has_no_timeout = c->has_write_stdin_no_timeout;
+    ret->has_additional_permissions = c->has_exec_permission_approvals;
+    ret->keeps_line_endings = c->preserve_line_endings;
 }

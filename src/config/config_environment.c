@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* [environments.NAME]: places to run commands; and the URLs that lead there. */
+/*
+ * [environments.NAME], places to run commands: their URLs and programs, the bearer tokens for them,
+ * and the choice of one by --on.
+ */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/auto.h"
+#include "base/redact.h"
 #include "config/config_keys.h"
+#include "config/config_place.h"
 
 #define MAX_ENVIRONMENTS 256
 #define MAX_NAME         64
 #define CONNECT_MS       10000
+#define MAX_TOKEN        8192 /* bytes of a token's file */
 
 /* ---- URLs ---- */
 
@@ -16,7 +27,7 @@ static bool is_host_char(char c)
            (c != 0 && strchr("-._~", c) != NULL);
 }
 
-/* [IPv6], or a name or an IPv4 address; moves behind it. */
+/* Moves *p behind a [IPv6] address, an IPv4 address or a name. */
 static bool skip_host(const char **p)
 {
     const char *first = *p;
@@ -66,21 +77,12 @@ const char *sp_config_check_url(const char *url)
 
 /* ---- one environment ---- */
 
-static bool is_name(struct sp_str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        const char c = s.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '-' || c == '_'))
-            return false;
-    }
-    return s.n != 0 && s.n <= MAX_NAME;
-}
-
 static int check_name(const struct sp_toml_value *v, struct sp_err *e)
 {
-    if (!is_name(v->key))
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
+    if (v->key.n == 0 || v->key.n > MAX_NAME || strspn(v->key.p, letters) != v->key.n)
         return sp_toml_refuse_key(
             v, e, "the name of an environment is 1 to %d letters, digits, - and _", MAX_NAME);
     if (sp_str_eq(v->key, SP_STR("local")))
@@ -91,9 +93,11 @@ static int check_name(const struct sp_toml_value *v, struct sp_err *e)
     return 0;
 }
 
-static int check_kind(const struct sp_toml_value *v, const struct sp_config_raw_environment *raw,
-                      struct sp_err *e)
+static int check_environment(const struct sp_toml_value *v,
+                             const struct sp_config_raw_environment *raw, struct sp_err *e)
 {
+    const char *trouble = raw->is.url == NULL ? NULL : sp_config_check_url(raw->is.url);
+
     if ((raw->is.url == NULL) == (raw->program == NULL))
         return sp_toml_refuse_key(v, e, "environment `%s`: give `url` or `program`%s", v->key.p,
                                   raw->program == NULL ? "" : ", not both");
@@ -102,14 +106,6 @@ static int check_kind(const struct sp_toml_value *v, const struct sp_config_raw_
                                   v->key.p);
     if (raw->program != NULL && raw->is.token_file != NULL)
         return sp_toml_refuse_key(v, e, "environment `%s`: `token_file` goes with `url`", v->key.p);
-    return 0;
-}
-
-static int check_values(const struct sp_toml_value *v, const struct sp_config_raw_environment *raw,
-                        struct sp_err *e)
-{
-    const char *trouble = raw->is.url == NULL ? NULL : sp_config_check_url(raw->is.url);
-
     if (trouble != NULL)
         return sp_toml_refuse(sp_toml_get(v, SP_STR("url")), e, "`url`: %s", trouble);
     if (raw->is.cwd != NULL && raw->is.cwd[0] != '/')
@@ -121,22 +117,13 @@ static int check_values(const struct sp_toml_value *v, const struct sp_config_ra
     return 0;
 }
 
-/* ---- its program ---- */
-
-static size_t count(char *const *list)
+static int make_argv(struct sp_config_loading *l, struct sp_config_raw_environment *raw)
 {
     size_t n = 0;
 
-    while (list != NULL && list[n] != NULL)
+    while (raw->args != NULL && raw->args[n] != NULL)
         n++;
-    return n;
-}
-
-static int make_argv(struct sp_config_loading *l, struct sp_config_raw_environment *raw)
-{
-    const size_t n = count(raw->args);
     char **argv = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
-
     if (argv == NULL)
         return sp_config_no_memory(l->e);
     argv[0] = raw->program;
@@ -146,39 +133,31 @@ static int make_argv(struct sp_config_loading *l, struct sp_config_raw_environme
     return 0;
 }
 
-static int make_variable(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret)
-{
-    if (v->key.n == 0 || memchr(v->key.p, '=', v->key.n) != NULL || sp_str_has_nul(v->key))
-        return sp_toml_refuse_key(v, l->e, "`env`: a variable's name has no `=` and no NUL in it");
-    if (v->type != SP_TOML_STRING || sp_str_has_nul(v->text))
-        return sp_toml_refuse(v, l->e, "`env`: expected a string without NUL");
-    char *text = sp_arena_new(&l->impl->arena, v->key.n + v->text.n + 2);
-    if (text == NULL)
-        return sp_config_no_memory(l->e);
-    memcpy(text, v->key.p, v->key.n);
-    text[v->key.n] = '=';
-    memcpy(text + v->key.n + 1, v->text.p, v->text.n);
-    *ret = text;
-    return 0;
-}
-
 static int make_env(struct sp_config_loading *l, struct sp_config_raw_environment *raw)
 {
     size_t n = 0;
-    int r = 0;
 
     if (raw->env == NULL)
         return 0;
     char **env = sp_arena_new(&l->impl->arena, (raw->env->count + 1) * sizeof(char *));
     if (env == NULL)
         return sp_config_no_memory(l->e);
-    for (const struct sp_toml_value *v = raw->env->first; r == 0 && v != NULL; v = v->next)
-        r = make_variable(l, v, &env[n++]);
-    raw->is.env = env;
-    return r;
-}
+    for (const struct sp_toml_value *v = raw->env->first; v != NULL; v = v->next) {
+        const int r = sp_config_check_variable(l, v, "env");
 
-/* ---- all of them ---- */
+        if (r < 0)
+            return r;
+        char *text = sp_arena_new(&l->impl->arena, v->key.n + v->text.n + 2);
+        if (text == NULL)
+            return sp_config_no_memory(l->e);
+        memcpy(text, v->key.p, v->key.n);
+        text[v->key.n] = '=';
+        memcpy(text + v->key.n + 1, v->text.p, v->text.n);
+        env[n++] = text;
+    }
+    raw->is.env = env;
+    return 0;
+}
 
 static int read_environment(struct sp_config_loading *l, const struct sp_toml_value *v,
                             struct sp_config_environment *ret)
@@ -189,9 +168,7 @@ static int read_environment(struct sp_config_loading *l, const struct sp_toml_va
     if (r == 0)
         r = sp_config_read_section(l, "environments.NAME", v, &raw);
     if (r == 0)
-        r = check_kind(v, &raw, l->e);
-    if (r == 0)
-        r = check_values(v, &raw, l->e);
+        r = check_environment(v, &raw, l->e);
     if (r == 0 && raw.program != NULL)
         r = make_argv(l, &raw);
     if (r == 0)
@@ -227,4 +204,156 @@ const struct sp_config_environment *sp_config_find_environment(const struct sp_c
         if (strcmp(c->environments[i].name, name) == 0)
             return &c->environments[i];
     return NULL;
+}
+
+/* ---- tokens ---- */
+
+/* Reads at most `size` bytes. Returns how many, or -1 with errno. */
+static ssize_t read_some(int fd, char *text, size_t size)
+{
+    size_t n = 0;
+
+    while (n < size) {
+        const ssize_t got = read(fd, text + n, size - n);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? -1 : (ssize_t)n;
+        n += (size_t)got;
+    }
+    return (ssize_t)n;
+}
+
+static int read_token(int fd, const char *path, struct sp_str *ret, char text[MAX_TOKEN + 1],
+                      struct sp_err *e)
+{
+    struct stat st;
+    const int r = sp_config_check_owner(fd, path, &st, e);
+
+    if (r < 0)
+        return r;
+    if ((st.st_mode & (S_IRWXG | S_IRWXO | S_ISUID | S_ISGID)) != 0)
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "%s: others may read or write it (mode %04o); a token is for its owner alone: "
+            "chmod 600 it",
+            path, (unsigned)st.st_mode & 07777);
+    const ssize_t n = read_some(fd, text, MAX_TOKEN + 1);
+    if (n < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+    if (n > MAX_TOKEN)
+        return sp_fail(e, SP_E_INVALID, 0, "%s: more than %d bytes", path, MAX_TOKEN);
+    struct sp_str s = {text, (size_t)n};
+    while (s.n != 0 && memchr(" \t\r\n", s.p[s.n - 1], 4) != NULL)
+        s.n--;
+    if (s.n == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "%s: there is no token in it", path);
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] <= ' ' || s.p[i] >= 0x7F) /* what an HTTP header carries; char may be signed */
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "%s: a token is one line of visible ASCII characters", path);
+    *ret = s;
+    return 0;
+}
+
+int sp_config_read_token(const char *path, char **ret, struct sp_err *e)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    char text[MAX_TOKEN + 1]; /* not a growing buffer, which would leave copies behind */
+    struct sp_str token = SP_STR("");
+
+    if (fd < 0)
+        return sp_fail(e, SP_E_INVALID, errno, "read the token in %s", path);
+    int r = read_token(fd, path, &token, text, e);
+    if (r == 0 && (*ret = strndup(token.p, token.n)) == NULL)
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", path);
+    explicit_bzero(text, sizeof text);
+    return r;
+}
+
+/* ---- --on ---- */
+
+void sp_config_place_done(struct sp_config_place *p)
+{
+    if (p->token != NULL)
+        explicit_bzero(p->token, strlen(p->token));
+    free(p->token);
+    free(p->own_name);
+    *p = (struct sp_config_place){0};
+}
+
+/* A configured URL gets the settings of its environment even if --on gives the URL. */
+static const struct sp_config_environment *find_url(const struct sp_config *c, const char *url)
+{
+    for (size_t i = 0; i < c->environment_count; i++)
+        if (c->environments[i].url != NULL && strcmp(c->environments[i].url, url) == 0)
+            return &c->environments[i];
+    return NULL;
+}
+
+/* Whether the place is that of the key `server`, which has a URL or a name. */
+static bool is_server(const struct sp_config *c, const struct sp_config_place *p)
+{
+    return p->url != NULL && c->server != NULL &&
+           (strcmp(c->server, p->url) == 0 || strcmp(c->server, p->name) == 0);
+}
+
+static int refuse_name(const struct sp_config *c, const char *name, struct sp_err *e)
+{
+    auto_buf struct sp_buf names = {0};
+
+    for (size_t i = 0; i < c->environment_count; i++)
+        (void)sp_buf_printf(&names, ", %s", c->environments[i].name); /* on ENOMEM, fewer names */
+    return sp_fail(e, SP_E_NOT_FOUND, 0,
+                   "there is no environment `%.80s`; there are local%.*s, and "
+                   "[environments.%.80s] in the configuration would be one",
+                   name, names.len > 160 ? 160 : (int)names.len, names.len == 0 ? "" : names.data,
+                   name);
+}
+
+int sp_config_place(const struct sp_config *c, const char *name_or_url, struct sp_config_place *ret,
+                    struct sp_err *e)
+{
+    const char *name = name_or_url == NULL ? c->default_environment : name_or_url;
+    const bool is_url = strstr(name, "://") != NULL;
+    const struct sp_config_environment *env =
+        is_url ? find_url(c, name) : sp_config_find_environment(c, name);
+    const char *token_file = env == NULL ? NULL : env->token_file;
+    struct sp_config_place p = {.name = name, .url = name, .connect_timeout_ms = CONNECT_MS};
+    int r = 0;
+
+    if (strcmp(name, "local") == 0) {
+        *ret = (struct sp_config_place){.is_local = true, .name = name};
+        return 0;
+    }
+    if (env != NULL)
+        p = (struct sp_config_place){
+            .name = env->name,
+            .url = env->url,
+            .program = (const char *const *)env->program,
+            .env = (const char *const *)env->env,
+            .cwd = env->cwd,
+            .connect_timeout_ms = env->connect_timeout_ms,
+        };
+    else if (!is_url)
+        return refuse_name(c, name, e);
+    const char *trouble = p.url == NULL ? NULL : sp_config_check_url(p.url);
+    char shown[128];
+    if (trouble != NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "`%s`: %s", sp_redact_url_to(p.url, shown, sizeof shown),
+                       trouble);
+    if (token_file == NULL && is_server(c, &p))
+        token_file = c->token_file;
+    if (token_file != NULL)
+        r = sp_config_read_token(token_file, &p.token, e);
+    if (r == 0 && env == NULL) {
+        p.name = p.own_name = sp_redact_url(p.url);
+        r = p.name == NULL ? sp_config_no_memory(e) : 0;
+    }
+    if (r < 0)
+        sp_config_place_done(&p);
+    else
+        *ret = p;
+    return r;
 }

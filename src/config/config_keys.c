@@ -141,7 +141,7 @@ bool sp_config_is_scalar(const struct sp_config_key *key)
            key->type != SP_KEY_SOME_PATHS;
 }
 
-/* ---- a key that nobody knows ---- */
+/* ---- unknown keys ---- */
 
 #define MAX_COMPARED 40
 
@@ -150,7 +150,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* How many letters must be put in, taken out or changed to make b of a. */
+/* The Levenshtein distance. b.n is at most MAX_COMPARED. */
 static size_t distance(struct sp_str a, struct sp_str b)
 {
     size_t row[MAX_COMPARED + 1];
@@ -171,11 +171,11 @@ static size_t distance(struct sp_str a, struct sp_str b)
     return row[b.n];
 }
 
-/* NULL: nothing looks like it. */
+/* The most similar key; NULL: none is similar. */
 static const char *nearest(const struct sp_config_key *keys, struct sp_str name)
 {
     const char *best = NULL;
-    size_t least = smaller(3, name.n / 2 + 1); /* fewer changes than this */
+    size_t least = smaller(3, name.n / 2 + 1); /* exclusive */
 
     for (const struct sp_config_key *k = keys; k->name != NULL && name.n <= MAX_COMPARED; k++) {
         const size_t d = distance(name, sp_str_of(k->name));
@@ -201,21 +201,21 @@ static int refuse_unknown(const struct sp_config_section *s, const struct sp_tom
 
 /* ---- values ---- */
 
-/* Where a value goes, and what it must be. */
-struct place {
+/* A value, its key and its destination. */
+struct setting {
     struct sp_config_loading *l;
     const struct sp_config_key *key;
     const struct sp_toml_value *v;
     void *to;
 };
 
-static int refuse_type(const struct place *p, const char *expected)
+static int refuse_type(const struct setting *p, const char *expected)
 {
     return sp_toml_refuse(p->v, p->l->e, "`%s`: expected %s, not %s", p->key->name, expected,
                           sp_toml_type_name(p->v->type));
 }
 
-static int check_word(const struct place *p, const char *word)
+static int check_word(const struct setting *p, const char *word)
 {
     char names[160] = "";
     size_t n = 0;
@@ -231,7 +231,7 @@ static int check_word(const struct place *p, const char *word)
                           SHOWN(p->v->text));
 }
 
-static int read_string(const struct place *p)
+static int read_string(const struct setting *p)
 {
     char *text = NULL;
 
@@ -245,14 +245,14 @@ static int read_string(const struct place *p)
     return r;
 }
 
-static int read_path(const struct place *p)
+static int read_path(const struct setting *p)
 {
     if (p->v->type != SP_TOML_STRING)
         return refuse_type(p, "a string");
     return sp_config_expand(p->l, p->v, p->v->text, p->to);
 }
 
-static int read_integer(const struct place *p, int64_t max)
+static int read_integer(const struct setting *p, int64_t max)
 {
     if (p->v->type != SP_TOML_INTEGER)
         return refuse_type(p, "an integer");
@@ -266,7 +266,7 @@ static int read_integer(const struct place *p, int64_t max)
     return 0;
 }
 
-static int read_seconds(const struct place *p)
+static int read_seconds(const struct setting *p)
 {
     const double max = 86400.0 * 365;
     const bool is_integer = p->v->type == SP_TOML_INTEGER;
@@ -274,14 +274,14 @@ static int read_seconds(const struct place *p)
     if (!is_integer && p->v->type != SP_TOML_FLOAT)
         return refuse_type(p, "a number of seconds");
     const double s = is_integer ? (double)p->v->integer : p->v->real;
-    if (!(s >= 0.001 && s <= max)) /* so that nan is refused, too */
+    if (!(s >= 0.001 && s <= max)) /* written so that NaN is refused, too */
         return sp_toml_refuse(p->v, p->l->e, "`%s`: expected seconds from 0.001 to %.0f",
                               p->key->name, max);
     *(uint64_t *)p->to = (uint64_t)(s * 1000 + 0.5);
     return 0;
 }
 
-static int read_boolean(const struct place *p)
+static int read_boolean(const struct setting *p)
 {
     if (p->v->type != SP_TOML_BOOLEAN)
         return refuse_type(p, "true or false");
@@ -289,7 +289,7 @@ static int read_boolean(const struct place *p)
     return 0;
 }
 
-static int read_list(const struct place *p)
+static int read_list(const struct setting *p)
 {
     size_t n = 0;
     int r = 0;
@@ -300,7 +300,7 @@ static int read_list(const struct place *p)
     if (list == NULL)
         return sp_config_no_memory(p->l->e);
     for (const struct sp_toml_value *v = p->v->first; r == 0 && v != NULL; v = v->next, n++) {
-        const struct place item = {.l = p->l, .key = p->key, .v = v, .to = &list[n]};
+        const struct setting item = {.l = p->l, .key = p->key, .v = v, .to = &list[n]};
 
         r = p->key->type == SP_KEY_STRINGS || p->key->type == SP_KEY_SOME_STRINGS
                 ? read_string(&item)
@@ -311,7 +311,7 @@ static int read_list(const struct place *p)
     return r;
 }
 
-static int read_some(const struct place *p)
+static int read_some(const struct setting *p)
 {
     if (p->v->type != SP_TOML_STRING)
         return p->v->type == SP_TOML_ARRAY ? read_list(p)
@@ -319,14 +319,14 @@ static int read_some(const struct place *p)
     char **list = sp_arena_new(&p->l->impl->arena, 2 * sizeof(char *));
     if (list == NULL)
         return sp_config_no_memory(p->l->e);
-    const struct place item = {.l = p->l, .key = p->key, .v = p->v, .to = &list[0]};
+    const struct setting item = {.l = p->l, .key = p->key, .v = p->v, .to = &list[0]};
     const int r = p->key->type == SP_KEY_SOME_PATHS ? read_path(&item) : read_string(&item);
     if (r == 0)
         *(char ***)p->to = list;
     return r;
 }
 
-static int read_table(const struct place *p)
+static int read_table(const struct setting *p)
 {
     if (p->v->type != SP_TOML_TABLE)
         return refuse_type(p, "a table");
@@ -334,7 +334,7 @@ static int read_table(const struct place *p)
     return 0;
 }
 
-static int read_value(const struct place *p)
+static int read_value(const struct setting *p)
 {
     switch (p->key->type) {
     case SP_KEY_STRING:
@@ -342,7 +342,7 @@ static int read_value(const struct place *p)
     case SP_KEY_PATH:
         return read_path(p);
     case SP_KEY_INTEGER:
-        return read_integer(p, MAX_MS / 1000); /* seconds become milliseconds somewhere */
+        return read_integer(p, MAX_MS / 1000); /* callers turn seconds into milliseconds */
     case SP_KEY_COUNT:
         return read_integer(p, UINT32_MAX);
     case SP_KEY_SECONDS:
@@ -376,7 +376,7 @@ int sp_config_read_section(struct sp_config_loading *l, const char *section,
             k++;
         if (k->name == NULL)
             return refuse_unknown(s, v, l->e);
-        const struct place p = {.l = l, .key = k, .v = v, .to = (char *)target + k->offset};
+        const struct setting p = {.l = l, .key = k, .v = v, .to = (char *)target + k->offset};
         r = read_value(&p);
     }
     return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_keys: every key of the configuration, in one table, and the reading of values by it.
+ * config_keys: the table of all keys, and the function that reads a section by it.
  */
 #ifndef SP_CONFIG_CONFIG_KEYS_H
 #define SP_CONFIG_CONFIG_KEYS_H
@@ -12,33 +12,33 @@ enum sp_key_type {
     SP_KEY_PATH,    /* char *: absolute, or ~/... */
     SP_KEY_INTEGER, /* uint64_t, from 0 */
     SP_KEY_COUNT,   /* uint32_t */
-    SP_KEY_SECONDS, /* uint64_t, in milliseconds; a float will do */
+    SP_KEY_SECONDS, /* uint64_t in milliseconds; the file has seconds, also as a float */
     SP_KEY_BOOLEAN, /* bool */
     SP_KEY_STRINGS, /* char **, NULL at the end */
     SP_KEY_PATHS,
-    SP_KEY_SOME_PATHS,   /* the same, or one alone */
-    SP_KEY_SOME_STRINGS, /* strings, or one alone */
-    SP_KEY_TABLE,        /* const struct sp_toml_value *: for a closer look */
+    SP_KEY_SOME_PATHS,   /* an array, or one path */
+    SP_KEY_SOME_STRINGS, /* an array, or one string */
+    SP_KEY_TABLE,        /* const struct sp_toml_value *, for the reader of the section */
 };
 
 struct sp_config_key {
     const char *name;
     enum sp_key_type type;
-    size_t offset;            /* in what the section fills */
-    const char *fallback;     /* as the manual has it; "": none */
-    const char *const *words; /* the strings that it may be; NULL: any */
+    size_t offset;            /* in the struct that the section fills */
+    const char *fallback;     /* the default, for the manual; "": none */
+    const char *const *words; /* the strings that are allowed; NULL: any */
 };
 
 struct sp_config_section {
     const char *name;                 /* "", "features", "environments.NAME" ... */
-    const struct sp_config_key *keys; /* a name of NULL at the end */
+    const struct sp_config_key *keys; /* ends with a name of NULL */
 };
 
-/* All of them; a name of NULL at the end. */
+/* All sections; ends with a name of NULL. */
 extern const struct sp_config_section sp_config_sections[];
 const struct sp_config_section *sp_config_section(const char *name);
 
-/* What the keys at the top fill. */
+/* What the section "" fills. */
 struct sp_config_top {
     struct sp_config config;
     const struct sp_toml_value *permissions, *sandbox, *environments, *shell_environment_policy,
@@ -46,7 +46,8 @@ struct sp_config_top {
 };
 
 struct sp_config_raw_environment {
-    struct sp_config_environment is; /* program and env are made of the rest */
+    struct sp_config_environment
+        is; /* without program and env, which come from the members below */
     char *program, **args;
     const struct sp_toml_value *env;
 };
@@ -71,11 +72,12 @@ struct sp_config_raw_sandbox {
     char **protected_names, *isolation;
 };
 
-/* Every value of the table into `target`; an unknown key, a wrong type or word is refused. */
+/* Reads every value of the table into *target, the struct of the section. Refuses an unknown key, a
+ * wrong type and a wrong word. table NULL: nothing to do. */
 int sp_config_read_section(struct sp_config_loading *l, const char *section,
                            const struct sp_toml_value *table, void *target);
 
-/* Whether the environment may say it, as SALLYPORT_NAME. */
+/* Whether a variable SALLYPORT_NAME may set the key. */
 bool sp_config_is_scalar(const struct sp_config_key *key);
 
 #endif

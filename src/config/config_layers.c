@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each layer is a TOML text of its own; their trees are merged first and understood after, so that
- * a layer may say a part of a table.
+ * config_layers: finds and parses the texts of a configuration: the file, over it the variables
+ * SALLYPORT_KEY, over them --set. Each is a TOML text of its own. Their trees are merged before any
+ * value is checked, so that a layer may set one key of a table.
  */
-#include "config/config_layers.h"
-
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "config/config_keys.h"
 
 #define FILE_NAME   "sallyport.conf"
 #define SYSTEM_FILE "/etc/sallyport/sallyport.conf"
-#define NO_FILE     "/dev/null" /* to say that there is none */
+#define NO_FILE     "/dev/null" /* as --config: no file at all */
 #define VARIABLE    "SALLYPORT_"
 #define MAX_SETS    1024
 
@@ -26,7 +30,7 @@ void sp_config_layers_done(struct sp_config_layers *y)
     free(y->docs);
 }
 
-/* There is room. Over what is there already, unless it is the first. */
+/* y->docs has room for all layers. */
 static int add_layer(struct sp_config_layers *y, const char *name, struct sp_str text,
                      struct sp_err *e)
 {
@@ -38,25 +42,20 @@ static int add_layer(struct sp_config_layers *y, const char *name, struct sp_str
     return r;
 }
 
-static void lay(struct sp_config_layers *y)
-{
-    for (size_t i = 1; i < y->count; i++)
-        sp_toml_merge(y->docs[0].root, y->docs[i].root);
-}
+/* ---- variables ---- */
 
-/* ---- the environment ---- */
-
-static const char *variable(char *const *environment, const char *name)
+/* NULL: not set, or empty. */
+static const char *variable(char *const *env, const char *name)
 {
     const size_t n = strlen(name);
 
-    for (size_t i = 0; environment != NULL && environment[i] != NULL; i++)
-        if (strncmp(environment[i], name, n) == 0 && environment[i][n] == '=')
-            return environment[i][n + 1] == 0 ? NULL : environment[i] + n + 1;
+    for (size_t i = 0; env != NULL && env[i] != NULL; i++)
+        if (strncmp(env[i], name, n) == 0 && env[i][n] == '=')
+            return env[i][n + 1] == 0 ? NULL : env[i] + n + 1;
     return NULL;
 }
 
-/* $SALLYPORT_KEY_NAME */
+/* "$SALLYPORT_KEY_NAME" for key_name */
 static const char *variable_of(const char *key, char *room, size_t size)
 {
     const int n = snprintf(room, size, "$" VARIABLE "%s", key);
@@ -67,7 +66,8 @@ static const char *variable_of(const char *key, char *room, size_t size)
     return room;
 }
 
-/* A value that is no TOML is a string; whoever wants something else will say so. */
+/* A value that does not parse as TOML is taken as a string; the type check refuses it if the key
+ * wants another type. */
 static int add_variable(struct sp_config_layers *y, const struct sp_config_key *key,
                         const char *name, const char *value, struct sp_err *e)
 {
@@ -95,7 +95,7 @@ static int add_variable(struct sp_config_layers *y, const struct sp_config_key *
     return add_layer(y, name, (struct sp_str){text.data, text.len}, e);
 }
 
-static int add_variables(struct sp_config_layers *y, char *const *environment, struct sp_err *e)
+static int add_variables(struct sp_config_layers *y, char *const *env, struct sp_err *e)
 {
     int r = 0;
 
@@ -103,7 +103,7 @@ static int add_variables(struct sp_config_layers *y, char *const *environment, s
          k++) {
         char room[80];
         const char *name = variable_of(k->name, room, sizeof room);
-        const char *value = sp_config_is_scalar(k) ? variable(environment, name + 1) : NULL;
+        const char *value = sp_config_is_scalar(k) ? variable(env, name + 1) : NULL;
 
         if (value == NULL)
             continue;
@@ -131,18 +131,61 @@ static int add_set(struct sp_config_layers *y, const char *set, struct sp_err *e
     return 0;
 }
 
-static size_t count_sets(const struct sp_config_ask *ask)
-{
-    size_t n = 0;
+/* ---- the file ---- */
 
-    while (ask->sets != NULL && ask->sets[n] != NULL)
-        n++;
-    return n;
+/* Whether the open failed because the file is missing, or may not be seen: a directory above it
+ * cannot be searched. */
+static bool is_missing(const char *path, int open_errno)
+{
+    struct stat st;
+
+    if (open_errno == ENOENT || open_errno == ENOTDIR)
+        return true;
+    return open_errno == EACCES && lstat(path, &st) < 0;
 }
 
-/* ---- where the file is ---- */
+int sp_config_check_owner(int fd, const char *path, struct stat *ret, struct sp_err *e)
+{
+    if (fstat(fd, ret) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+    if (!S_ISREG(ret->st_mode))
+        return sp_fail(e, SP_E_INVALID, 0, "%s: not a regular file", path);
+    if (ret->st_uid != geteuid() && ret->st_uid != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "%s: belongs to user %u, so it is not trusted; it must belong to you or to "
+                       "root",
+                       path, (unsigned)ret->st_uid);
+    return 0;
+}
 
-/* Absolute, so that no working directory decides which file it is. */
+/* Appends a regular file that only its owner, the user or root, may write. *ret_exists false, and
+ * 0: there is none. */
+static int read_trusted_file(const char *path, struct sp_buf *out, bool *ret_exists,
+                             struct sp_err *e)
+{
+    /* O_NONBLOCK: a FIFO in its place must not block. */
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+
+    *ret_exists = fd >= 0 || !is_missing(path, errno);
+    if (!*ret_exists)
+        return 0;
+    if (fd < 0)
+        return sp_fail(e, SP_E_INVALID, errno, "read %s", path);
+    const int r = sp_config_check_owner(fd, path, &st, e);
+    if (r < 0)
+        return r;
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "%s: others may write it (mode %04o), so it is not trusted; chmod go-w it",
+                       path, (unsigned)st.st_mode & 07777);
+    const int failed = sp_read_all(fd, SP_TOML_MAX_BYTES, out);
+    if (failed == EFBIG)
+        return sp_fail(e, SP_E_INVALID, 0, "%s: more than %d bytes", path, SP_TOML_MAX_BYTES);
+    return failed == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, failed, "read %s", path);
+}
+
+/* A relative path would depend on the working directory, which a project may choose. */
 static int check_absolute(const char *name, const char *path, struct sp_err *e)
 {
     if (path == NULL || path[0] == '/')
@@ -150,7 +193,7 @@ static int check_absolute(const char *name, const char *path, struct sp_err *e)
     return sp_fail(e, SP_E_INVALID, 0, "$%s: expected an absolute path, not `%.120s`", name, path);
 }
 
-/* A relative one is none. false: no memory */
+/* Copies an absolute path; *ret stays NULL for any other. false: no memory. */
 static bool keep_absolute(struct sp_config_loading *l, const char *path, const char **ret)
 {
     if (path == NULL || path[0] != '/')
@@ -159,11 +202,11 @@ static bool keep_absolute(struct sp_config_loading *l, const char *path, const c
     return *ret != NULL;
 }
 
-int sp_config_find_home(struct sp_config_loading *l, char *const *environment)
+int sp_config_find_home(struct sp_config_loading *l, char *const *env)
 {
-    const char *own = variable(environment, VARIABLE "HOME");
-    const char *home = variable(environment, "HOME");
-    const char *tmpdir = variable(environment, "TMPDIR");
+    const char *own = variable(env, VARIABLE "HOME");
+    const char *home = variable(env, "HOME");
+    const char *tmpdir = variable(env, "TMPDIR");
     auto_buf struct sp_buf path = {0};
     const int r = check_absolute(VARIABLE "HOME", own, l->e);
 
@@ -180,11 +223,11 @@ int sp_config_find_home(struct sp_config_loading *l, char *const *environment)
     return l->config->home == NULL ? sp_config_no_memory(l->e) : 0;
 }
 
-/* *ret_found: path is the one */
+/* *ret_found: the file exists; then config.path names it. */
 static int try_file(struct sp_config_loading *l, const char *path, struct sp_buf *text,
                     bool *ret_found)
 {
-    const int r = sp_config_read_file(path, text, ret_found, l->e);
+    const int r = read_trusted_file(path, text, ret_found, l->e);
 
     if (r < 0 || !*ret_found)
         return r;
@@ -192,22 +235,22 @@ static int try_file(struct sp_config_loading *l, const char *path, struct sp_buf
     return l->config->path == NULL ? sp_config_no_memory(l->e) : 0;
 }
 
-/* One that was asked for must be there. */
-static int need_file(struct sp_config_loading *l, const char *who, const char *path,
+/* A file that was named must exist. */
+static int need_file(struct sp_config_loading *l, const char *option, const char *path,
                      struct sp_buf *text)
 {
     bool is_found = true;
     const int r = strcmp(path, NO_FILE) == 0 ? 0 : try_file(l, path, text, &is_found);
 
     if (r < 0)
-        return sp_wrap(l->e, "%s", who);
-    return is_found ? 0 : sp_fail(l->e, SP_E_INVALID, 0, "%s: there is no file %s", who, path);
+        return sp_wrap(l->e, "%s", option);
+    return is_found ? 0 : sp_fail(l->e, SP_E_INVALID, 0, "%s: there is no file %s", option, path);
 }
 
-static int read_file(struct sp_config_loading *l, const struct sp_config_ask *ask,
+static int find_file(struct sp_config_loading *l, const struct sp_config_ask *ask,
                      struct sp_buf *text)
 {
-    const char *named = variable(ask->environment, VARIABLE "CONFIG");
+    const char *named = variable(ask->env, VARIABLE "CONFIG");
     auto_buf struct sp_buf path = {0};
     bool is_found = false;
     int r = 0;
@@ -229,27 +272,29 @@ static int read_file(struct sp_config_loading *l, const struct sp_config_ask *as
 int sp_config_read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask,
                           struct sp_config_layers *y)
 {
-    const size_t sets = count_sets(ask);
     auto_buf struct sp_buf text = {0};
+    size_t sets = 0;
+    size_t keys = 0;
 
+    while (ask->sets != NULL && ask->sets[sets] != NULL)
+        sets++;
     if (sets > MAX_SETS)
         return sp_fail(l->e, SP_E_INVALID, 0, "--set: at most %d of them", MAX_SETS);
-    size_t keys = 0;
     while (sp_config_section("")->keys[keys].name != NULL)
         keys++;
     y->docs = calloc(1 + keys + sets, sizeof *y->docs);
     if (y->docs == NULL)
         return sp_config_no_memory(l->e);
 
-    int r = read_file(l, ask, &text);
+    int r = find_file(l, ask, &text);
     if (r == 0)
         r = add_layer(y, l->config->path == NULL ? "" : l->config->path,
                       (struct sp_str){text.len == 0 ? "" : text.data, text.len}, l->e);
     if (r == 0)
-        r = add_variables(y, ask->environment, l->e);
+        r = add_variables(y, ask->env, l->e);
     for (size_t i = 0; r == 0 && i < sets; i++)
         r = add_set(y, ask->sets[i], l->e);
-    if (r == 0)
-        lay(y);
+    for (size_t i = 1; r == 0 && i < y->count; i++)
+        sp_toml_merge(y->docs[0].root, y->docs[i].root);
     return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_priv: what the files of the configuration share while it is read.
+ * config_priv: what the files of src/config share while a configuration is read.
  */
 #ifndef SP_CONFIG_CONFIG_PRIV_H
 #define SP_CONFIG_CONFIG_PRIV_H
@@ -10,7 +10,7 @@
 #include "base/toml.h"
 #include "config/config.h"
 
-/* What a configuration owns. */
+/* Memory of a configuration; freed by sp_config_done. */
 struct sp_config_impl {
     struct sp_arena arena;
     const char *user_home, *tmpdir; /* $HOME and $TMPDIR if absolute, else NULL */
@@ -25,32 +25,46 @@ struct sp_config_loading {
 
 int sp_config_no_memory(struct sp_err *e);
 
-/* A string without NUL, in the arena. */
+/* Copies a string, which must not contain NUL, into the arena. */
 int sp_config_copy(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret);
-/* "It is taken, but": with the place of v. */
+/* Adds to config.warnings, with file, line and column of v. */
 SP_PRINTF(3, 4)
 int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt,
                    ...);
 
-/* Absolute, or below the home as ~ and ~/...; to be found in the arena. what: for messages. */
+/* Expands ~ and ~/...; any other path must be absolute. The result is in the arena; v is for the
+ * position in messages. */
 int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v, struct sp_str path,
                      char **ret);
 
-/* ---- files ---- */
+/* NAME=VALUE of an `env` or `set` table: checks name and value; `key` is for the message. */
+int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_value *v,
+                             const char *key);
 
-/* A regular file that nobody else may write. *ret_exists false, and 0: there is none. */
-int sp_config_read_file(const char *path, struct sp_buf *out, bool *ret_exists, struct sp_err *e);
+/* ---- layers ---- */
 
-/* ---- URLs of servers ---- */
+/* All parsed texts; later ones are merged into docs[0]. */
+struct sp_config_layers {
+    struct sp_toml *docs;
+    size_t count;
+};
+void sp_config_layers_done(struct sp_config_layers *y);
 
-/* ws://HOST[:PORT][/PATH], wss://..., unix:///PATH. NULL: it is one; else what is wrong. */
-const char *sp_config_check_url(const char *url);
+/* Sets config.home, impl.user_home and impl.tmpdir. */
+int sp_config_find_home(struct sp_config_loading *l, char *const *env);
+/* After sp_config_find_home; config.path is the file that was read. */
+int sp_config_read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask,
+                          struct sp_config_layers *y);
+/* A regular file of the user or root. */
+struct stat;
+int sp_config_check_owner(int fd, const char *path, struct stat *ret, struct sp_err *e);
 
 /* ---- sections ---- */
 
 int sp_config_read_environments(struct sp_config_loading *l, const struct sp_toml_value *table);
 int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_value *table);
-int sp_config_read_shell_policy(struct sp_config_loading *l, const struct sp_toml_value *table);
-int sp_config_read_sandbox(struct sp_config_loading *l, const struct sp_toml_value *table);
+
+/* ws://HOST[:PORT][/PATH], wss://..., unix:///PATH. NULL: it is one; else what is wrong. */
+const char *sp_config_check_url(const char *url);
 
 #endif

@@ -1,31 +1,265 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * [permissions.NAME] (sandbox.md 2.9). A profile that extends another begins with all the other
- * says; what it names itself, it says anew.
+ * [permissions.NAME], profiles of a sandbox. A profile that extends another one starts with all
+ * entries of its parent; an entry for the same place replaces the parent's.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
-#include "config/config_filesystem.h"
 #include "config/config_keys.h"
 #include "config/policy.h"
+#include "sandbox/glob.h"
 #include "sandbox/policy_words.h"
 
-#define MAX_PROFILES 256
+#define MAX_PROFILES  256
+#define DEPTH_KEY     "glob_scan_max_depth"
+#define PROJECT_GLOBS "codex-project-roots://" /* a pattern below each workspace root */
+#define SUBTREE       "/**"
+
+static const struct sp_word tokens[] = {
+    {":root", SP_PLACE_ROOT, false},
+    {":minimal", SP_PLACE_MINIMAL, false},
+    {":workspace_roots", SP_PLACE_PROJECT, false},
+    {":project_roots", SP_PLACE_PROJECT, true},
+    {":tmpdir", SP_PLACE_TMPDIR, false},
+    {":slash_tmp", SP_PLACE_SLASH_TMP, false},
+    {0},
+};
+
+/* ---- [permissions.NAME.filesystem]: places and what may be done there ---- */
+
+/* An entry while it is read. */
+struct entry_line {
+    struct sp_config_loading *l;
+    struct sp_profile *p;
+    const struct sp_toml_value *v; /* the value of this line */
+    enum sp_access access;
+};
+
+/* Adds the position in the file to an error of src/sandbox. */
+static int place_error(const struct entry_line *k, int r)
+{
+    struct sp_err why;
+
+    if (r != -SP_E_INVALID || k->l->e == NULL)
+        return r;
+    why = *k->l->e;
+    return sp_toml_refuse_key(k->v, k->l->e, "%s", why.msg);
+}
+
+static int add_line(const struct entry_line *k, enum sp_place place, struct sp_str text,
+                    struct sp_str subpath)
+{
+    if (k->p->count == SP_POLICY_MAX_ENTRIES)
+        return sp_toml_refuse_key(k->v, k->l->e, "more than %d entries", SP_POLICY_MAX_ENTRIES);
+    return place_error(k, sp_profile_add(k->p, place, k->access, false, text, subpath, k->l->e));
+}
+
+/* In a deny entry a backslash makes a pattern, too: rather deny too much than too little. */
+static bool is_glob(struct sp_str s, enum sp_access access)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (strchr(access == SP_ACCESS_DENY ? "*?[{\\" : "*?[{", s.p[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* pattern: the text of the entry; below: the part that is a glob, without its leading slash. */
+static int add_glob(const struct entry_line *k, struct sp_str pattern, struct sp_str below)
+{
+    auto_glob struct sp_glob g = {0};
+
+    if (k->access != SP_ACCESS_DENY)
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "glob file system permissions only support deny-read entries, "
+                                  "but for `/**` at the end");
+    auto_free char *absolute = malloc(below.n + 2);
+    if (absolute == NULL)
+        return sp_config_no_memory(k->l->e);
+    absolute[0] = '/';
+    memcpy(absolute + 1, below.p, below.n);
+    absolute[below.n + 1] = 0;
+    const int r = sp_glob_read(absolute, &g, k->l->e);
+    if (r < 0)
+        return place_error(k, r);
+    return add_line(k, SP_PLACE_GLOB, pattern, (struct sp_str){0});
+}
+
+/* read and write entries cover the subtree anyway, so SUBTREE at the end is dropped. */
+static struct sp_str without_subtree(const struct entry_line *k, struct sp_str path)
+{
+    const size_t n = strlen(SUBTREE);
+
+    if (k->access == SP_ACCESS_DENY)
+        return path;
+    if (sp_str_eq(path, SP_STR("**")))
+        return SP_STR(".");
+    if (path.n >= n && memcmp(path.p + path.n - n, SUBTREE, n) == 0)
+        path.n -= path.n == n ? n - 1 : n; /* SUBTREE alone is the root: its slash stays */
+    return path;
+}
+
+static int add_path(const struct entry_line *k, struct sp_str path)
+{
+    char *full;
+
+    path = without_subtree(k, path);
+    if (is_glob(path, k->access)) {
+        const size_t skipped =
+            path.p[0] == '~' ? 2 : 1; /* ~ is expanded when the pattern is used */
+
+        return add_glob(k, path, (struct sp_str){path.p + skipped, path.n - skipped});
+    }
+    const int r = sp_config_expand(k->l, k->v, path, &full);
+    return r < 0 ? r : add_line(k, SP_PLACE_PATH, sp_str_of(full), (struct sp_str){0});
+}
+
+static int add_project(const struct entry_line *k, struct sp_str below)
+{
+    below = without_subtree(k, below);
+    if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
+        return add_line(k, SP_PLACE_PROJECT, (struct sp_str){0}, (struct sp_str){0});
+    if (!is_glob(below, k->access))
+        return add_line(k, SP_PLACE_PROJECT, below, (struct sp_str){0});
+
+    auto_buf struct sp_buf pattern = {0};
+    if (!sp_buf_add_str(&pattern, SP_STR(PROJECT_GLOBS)) || !sp_buf_add_str(&pattern, below))
+        return sp_config_no_memory(k->l->e);
+    return add_glob(k, (struct sp_str){pattern.data, pattern.len}, below);
+}
+
+static int add_token(const struct entry_line *k, struct sp_str token, struct sp_str below)
+{
+    const struct sp_word *w = tokens;
+
+    while (w->name != NULL && !sp_str_eq(token, sp_str_of(w->name)))
+        w++;
+    if (w->name == NULL) {
+        const int r =
+            sp_config_warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
+        return r < 0 ? r : add_line(k, SP_PLACE_UNKNOWN, token, below);
+    }
+    if (w->value == SP_PLACE_PROJECT)
+        return add_project(k, below);
+    if (below.p != NULL && !sp_str_eq(below, SP_STR(".")))
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "`%s` has no places below it; name an absolute path", w->name);
+    return add_line(k, (enum sp_place)w->value, (struct sp_str){0}, (struct sp_str){0});
+}
+
+/* A relative path without `..`. */
+static bool is_descendant(struct sp_str s)
+{
+    size_t from = 0;
+
+    if (s.n == 0 || s.p[0] == '/')
+        return false;
+    for (size_t i = 0; i <= s.n; i++)
+        if (i == s.n || s.p[i] == '/') {
+            if (sp_str_eq((struct sp_str){s.p + from, i - from}, SP_STR("..")))
+                return false;
+            from = i + 1;
+        }
+    return true;
+}
+
+static int add_below_path(const struct entry_line *k, struct sp_str path, struct sp_str below)
+{
+    auto_buf struct sp_buf full = {0};
+
+    if (sp_str_eq(below, SP_STR(".")))
+        return add_path(k, path);
+    if (!is_descendant(below))
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "filesystem subpath `%.120s` must be a descendant path without "
+                                  "`.` or `..` components",
+                                  below.p);
+    if (!sp_buf_add_str(&full, path) || !sp_buf_add(&full, "/", 1) || !sp_buf_add_str(&full, below))
+        return sp_config_no_memory(k->l->e);
+    return add_path(k, (struct sp_str){full.data, full.len});
+}
+
+/* One entry. below: the key inside of a table of the place; p NULL: the place itself. */
+static int add_place(struct entry_line *k, struct sp_str place, struct sp_str below)
+{
+    const int r = sp_policy_check_text(k->v->key, "permission path", k->l->e);
+    const struct sp_word *w = sp_words_access;
+
+    if (r < 0)
+        return place_error(k, r);
+    if (k->v->type != SP_TOML_STRING)
+        return sp_toml_refuse(k->v, k->l->e, "expected `read`, `write` or `deny`%s, not %s",
+                              below.p == NULL ? ", or a table of places below" : "",
+                              sp_toml_type_name(k->v->type));
+    while (w->name != NULL && !sp_str_eq(k->v->text, sp_str_of(w->name)))
+        w++;
+    if (w->name == NULL) {
+        (void)sp_word_refuse("access", k->v->text, sp_words_access, k->l->e);
+        return place_error(k, -SP_E_INVALID);
+    }
+    k->access = (enum sp_access)w->value;
+    if (place.n != 0 && place.p[0] == ':')
+        return add_token(k, place, below);
+    if (place.n == 0 || !(place.p[0] == '/' || sp_str_eq(place, SP_STR("~")) ||
+                          (place.n > 1 && memcmp(place.p, "~/", 2) == 0)))
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "`%.120s`: expected an absolute path, `~/...` or one of :root, "
+                                  ":minimal, :workspace_roots, :tmpdir, :slash_tmp",
+                                  place.p);
+    return below.p == NULL ? add_path(k, place) : add_below_path(k, place, below);
+}
+
+static int read_below(struct entry_line *k, const struct sp_toml_value *table)
+{
+    int r = sp_policy_check_text(table->key, "permission path", k->l->e);
+
+    k->v = table;
+    if (r < 0)
+        return place_error(k, r);
+    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+        k->v = v;
+        r = add_place(k, table->key, v->key);
+    }
+    return r;
+}
+
+/* Adds the entries of the table to *p. */
+static int read_filesystem(struct sp_config_loading *l, const struct sp_toml_value *table,
+                           struct sp_profile *p)
+{
+    int r = 0;
+
+    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+        struct entry_line k = {.l = l, .p = p, .v = v};
+
+        if (sp_str_eq(v->key, SP_STR(DEPTH_KEY))) {
+            if (v->type != SP_TOML_INTEGER || v->integer < 1)
+                return sp_toml_refuse(v, l->e, "`" DEPTH_KEY "`: expected an integer from 1");
+            p->glob_depth = v->integer < UINT32_MAX ? (uint32_t)v->integer : UINT32_MAX;
+        } else if (v->type == SP_TOML_TABLE) {
+            r = read_below(&k, v);
+        } else {
+            r = add_place(&k, v->key, (struct sp_str){0});
+        }
+    }
+    return r;
+}
+
+/* ---- profiles while they are made ---- */
 
 enum state { UNMADE, MAKING, MADE };
 
-/* All profiles while they are made. */
+/* Parallel arrays, one element per profile. */
 struct making {
     struct sp_config_loading *l;
-    const struct sp_toml_value **tables; /* one a profile */
+    const struct sp_toml_value **tables;
     struct sp_config_raw_profile *raw;
     enum state *states;
 };
 
-static int make(struct making *m, size_t i);
+static int make_profile(struct making *m, size_t i);
 
 static int check_name(const struct sp_toml_value *v, struct sp_err *e)
 {
@@ -45,9 +279,9 @@ static int check_name(const struct sp_toml_value *v, struct sp_err *e)
     return 0;
 }
 
-/* ---- what it extends ---- */
+/* ---- `extends` ---- */
 
-static size_t find(const struct making *m, const char *name)
+static size_t find_index(const struct making *m, const char *name)
 {
     const struct sp_config *c = m->l->config;
     size_t i = 0;
@@ -70,11 +304,11 @@ static int refuse_cycle(const struct making *m, size_t first)
     size_t i = first;
 
     do {
-        i = find(m, m->raw[i].extends);
+        i = find_index(m, m->raw[i].extends);
         const int more =
             snprintf(chain + n, sizeof chain - n, " -> %.60s", m->l->config->profiles[i].name);
         if (more < 0 || (size_t)more >= sizeof chain - n)
-            break; /* enough to see it */
+            break; /* truncated */
         n += (size_t)more;
     } while (i != first);
     return sp_toml_refuse(extends_of(m, first), m->l->e,
@@ -109,12 +343,12 @@ static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
 
     if (name == NULL)
         return 0;
-    const size_t parent = find(m, name);
+    const size_t parent = find_index(m, name);
     if (parent == m->l->config->profile_count)
         return copy_builtin(m, i, ret);
     if (m->states[parent] == MAKING)
         return refuse_cycle(m, parent);
-    const int r = make(m, parent);
+    const int r = make_profile(m, parent);
     if (r < 0)
         return r;
     return sp_profile_copy(&m->l->config->profiles[parent].profile, ret)
@@ -122,14 +356,14 @@ static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
                : sp_config_no_memory(m->l->e);
 }
 
-/* ---- what it says itself ---- */
+/* ---- its own entries ---- */
 
 static bool is_same_text(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static bool is_named(const struct sp_profile *p, const struct sp_entry *entry)
+static bool has_same_place(const struct sp_profile *p, const struct sp_entry *entry)
 {
     for (size_t i = 0; i < p->count; i++)
         if (p->entries[i].place == entry->place && is_same_text(p->entries[i].text, entry->text) &&
@@ -138,29 +372,24 @@ static bool is_named(const struct sp_profile *p, const struct sp_entry *entry)
     return false;
 }
 
-static struct sp_str str_or_none(const char *text)
-{
-    const struct sp_str none = {0};
-
-    return text == NULL ? none : sp_str_of(text);
-}
-
 static int add_entry(struct sp_profile *p, const struct sp_entry *entry, struct sp_err *e)
 {
     if (p->count == SP_POLICY_MAX_ENTRIES)
         return sp_fail(e, SP_E_INVALID, 0, "more than %d entries", SP_POLICY_MAX_ENTRIES);
+    const struct sp_str none = {0};
     return sp_profile_add(p, entry->place, entry->access, entry->skips_missing,
-                          str_or_none(entry->text), str_or_none(entry->subpath), e);
+                          entry->text == NULL ? none : sp_str_of(entry->text),
+                          entry->subpath == NULL ? none : sp_str_of(entry->subpath), e);
 }
 
-/* The parent's entries that `own` does not name, then those of `own`. */
+/* The parent's entries for places that `own` has no entry for, then those of `own`. */
 static int join_entries(const struct sp_profile *parent, const struct sp_profile *own,
                         struct sp_profile *ret, struct sp_err *e)
 {
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < parent->count; i++)
-        if (!is_named(own, &parent->entries[i]))
+        if (!has_same_place(own, &parent->entries[i]))
             r = add_entry(ret, &parent->entries[i], e);
     for (size_t i = 0; r == 0 && i < own->count; i++)
         r = add_entry(ret, &own->entries[i], e);
@@ -176,11 +405,11 @@ static int read_own(struct making *m, size_t i, const struct sp_profile *parent,
     own->has_network = network.is_enabled;
     own->glob_depth = parent->glob_depth;
     if (r == 0 && m->raw[i].filesystem != NULL)
-        r = sp_config_read_filesystem(m->l, m->raw[i].filesystem, own);
+        r = read_filesystem(m->l, m->raw[i].filesystem, own);
     return r;
 }
 
-static int make(struct making *m, size_t i)
+static int make_profile(struct making *m, size_t i)
 {
     auto_profile struct sp_profile parent = {0};
     auto_profile struct sp_profile own = {0};
@@ -208,7 +437,7 @@ static int make(struct making *m, size_t i)
                           p->name);
 }
 
-/* ---- all of them ---- */
+/* ---- all profiles ---- */
 
 static int read_members(struct making *m, const struct sp_toml_value *table)
 {
@@ -250,7 +479,7 @@ int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_va
         return sp_config_no_memory(l->e);
     int r = read_members(&m, table);
     for (size_t i = 0; r == 0 && i < c->profile_count; i++)
-        r = make(&m, i);
+        r = make_profile(&m, i);
     return r;
 }
 

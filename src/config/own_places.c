@@ -21,8 +21,9 @@ static const char *absolute_or_none(const char *path)
     return path != NULL && path[0] == '/' ? path : NULL;
 }
 
-/* dir/name, or dir itself; a relative path is taken from our own working directory. */
-static bool add(struct sp_path_list *l, const char *dir, const char *name)
+/* dir/name, or dir itself if name is NULL. A relative path is below the working directory. false:
+ * no memory. */
+static bool add_path(struct sp_path_list *l, const char *dir, const char *name)
 {
     auto_free char *here = dir == NULL || dir[0] == '/' ? NULL : getcwd(NULL, 0);
     auto_free char *path = NULL;
@@ -38,7 +39,7 @@ static bool add(struct sp_path_list *l, const char *dir, const char *name)
     return normal != NULL ? sp_path_list_add(l, normal) : errno == EINVAL;
 }
 
-/* Where rules and a configuration are looked for by this or another sallyport of the user. */
+/* A directory where this or another sallyport of the user looks for rules and configuration. */
 static bool add_home(struct sp_hidden_paths *c, const char *home, const char *below)
 {
     auto_free char *dir = NULL;
@@ -49,17 +50,18 @@ static bool add_home(struct sp_hidden_paths *c, const char *home, const char *be
         dir = NULL;
         return false;
     }
-    return add(&c->own_dirs, dir, NULL) && add(&c->read_only, dir, "rules") &&
-           add(&c->read_only, dir, "sallyport.conf");
+    return add_path(&c->own_dirs, dir, NULL) && add_path(&c->read_only, dir, "rules") &&
+           add_path(&c->read_only, dir, "sallyport.conf");
 }
 
 /* program:PATH */
 static bool add_program(struct sp_hidden_paths *c, const char *word)
 {
-    return word == NULL || strncmp(word, "program:", 8) != 0 || add(&c->read_only, word + 8, NULL);
+    return word == NULL || strncmp(word, "program:", 8) != 0 ||
+           add_path(&c->read_only, word + 8, NULL);
 }
 
-/* Of each word the approvers with commas between them. */
+/* Each word is a list of approvers, separated by commas. */
 static bool add_approvers(struct sp_hidden_paths *c, const char *const *words)
 {
     bool ok = true;
@@ -75,10 +77,10 @@ static bool add_approvers(struct sp_hidden_paths *c, const char *const *words)
     return ok;
 }
 
-/* Nobody but us reads a token; and it is the file that is named, not one put in its place. */
+/* Hides the token's file from reads, and keeps its path from being replaced. */
 static bool add_token(struct sp_hidden_paths *c, const char *path)
 {
-    return sp_hidden_paths_add_real(c, path) && add(&c->read_only, path, NULL);
+    return sp_hidden_paths_add_real(c, path) && add_path(&c->read_only, path, NULL);
 }
 
 static bool add_environments(struct sp_hidden_paths *c, const struct sp_config *config)
@@ -90,45 +92,46 @@ static bool add_environments(struct sp_hidden_paths *c, const struct sp_config *
         const char *program = env->program == NULL ? NULL : env->program[0];
 
         ok = add_token(c, env->token_file) &&
-             (program == NULL || program[0] != '/' || add(&c->read_only, program, NULL));
+             (program == NULL || program[0] != '/' || add_path(&c->read_only, program, NULL));
     }
     return ok;
 }
 
-/* Of every trusted project: a command in one directory must not write what the next command in
- * another directory is judged by. */
+/* All trusted projects, not only the current one: a command must not write the rules for commands
+ * in another project. */
 static bool add_projects(struct sp_hidden_paths *c, char *const *projects)
 {
     bool ok = true;
 
     for (; ok && projects != NULL && *projects != NULL; projects++)
-        ok = add(&c->names, *projects, ".sallyport") && add(&c->names, *projects, ".codex");
+        ok = add_path(&c->names, *projects, ".sallyport") &&
+             add_path(&c->names, *projects, ".codex");
     return ok;
 }
 
 static bool add_configured(struct sp_hidden_paths *c, const struct sp_config *config)
 {
-    bool ok = add_home(c, config->home, "") && add(&c->read_only, config->path, NULL) &&
+    bool ok = add_home(c, config->home, "") && add_path(&c->read_only, config->path, NULL) &&
               add_approvers(c, (const char *const *)config->approvers) &&
               add_program(c, config->reviewer) && add_token(c, config->token_file) &&
               add_environments(c, config) && add_projects(c, config->trusted_projects);
 
     for (size_t i = 0;
          ok && config->permission_hooks != NULL && config->permission_hooks[i] != NULL; i++)
-        ok = add(&c->read_only, config->permission_hooks[i], NULL);
+        ok = add_path(&c->read_only, config->permission_hooks[i], NULL);
     return ok;
 }
 
-/* The program that makes cells may be a part of the project, as below node_modules. */
+/* The binary may be inside of a workspace (node_modules). */
 static bool add_own_program(struct sp_hidden_paths *c, const char *program)
 {
     auto_free char *real = realpath(program != NULL ? program : "/proc/self/exe", NULL);
 
-    return real == NULL ? errno != ENOMEM : add(&c->read_only, real, NULL);
+    return real == NULL ? errno != ENOMEM : add_path(&c->read_only, real, NULL);
 }
 
-/* A log that is missing cannot be hidden, and a command would be the first to make it. */
-static void make_log(const char *path)
+/* See own_places.h. Errors are left to the first entry that cannot be written. */
+static void create_log(const char *path)
 {
     auto_free char *folder = strdup(path);
     char *slash = folder == NULL ? NULL : strrchr(folder, '/');
@@ -136,7 +139,7 @@ static void make_log(const char *path)
     if (slash == NULL || slash == folder)
         return;
     *slash = 0;
-    (void)mkdir(folder, 0700); /* what is wrong is said by the first entry that cannot be written */
+    (void)mkdir(folder, 0700);
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0)
         (void)close(fd);
@@ -150,9 +153,9 @@ static int add_audit_log(struct sp_hidden_paths *c, const struct sp_config *conf
 
     if (r < 0 || path == NULL)
         return r;
-    if (config->audit_log != NULL) /* else it is in our home, which no command writes */
-        make_log(path);
-    return sp_hidden_paths_add(c, path) && add(&c->read_only, path, NULL)
+    if (config->audit_log != NULL) /* the default is in the home, which commands cannot write */
+        create_log(path);
+    return sp_hidden_paths_add(c, path) && add_path(&c->read_only, path, NULL)
                ? 0
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "protect the audit log");
 }
@@ -161,15 +164,16 @@ int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_hidden_pat
                        struct sp_err *e)
 {
     const struct sp_config *config = ask->config;
-    bool ok = add_home(ret, SYSTEM_DIR, "") && add(&ret->read_only, SYSTEM_DIR, "managed.rules") &&
+    bool ok = add_home(ret, SYSTEM_DIR, "") &&
+              add_path(&ret->read_only, SYSTEM_DIR, "managed.rules") &&
               add_home(ret, absolute_or_none(getenv("SALLYPORT_HOME")), "") &&
               add_home(ret, absolute_or_none(getenv("HOME")), "/.sallyport") &&
-              add(&ret->read_only, absolute_or_none(getenv("SALLYPORT_CONFIG")), NULL) &&
+              add_path(&ret->read_only, absolute_or_none(getenv("SALLYPORT_CONFIG")), NULL) &&
               add_approvers(ret, ask->approvers) && add_token(ret, ask->token_file) &&
               add_own_program(ret, ask->program) && (config == NULL || add_configured(ret, config));
 
     for (size_t i = 0; ok && ask->rules != NULL && ask->rules[i] != NULL; i++)
-        ok = add(&ret->read_only, ask->rules[i], NULL);
+        ok = add_path(&ret->read_only, ask->rules[i], NULL);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to protect");
     return config == NULL ? 0 : add_audit_log(ret, config, e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * own_places: the files that decide about commands, as what no sandbox lets a command write: rules,
- * configuration, tokens, the audit log, the programs that answer questions, and sallyport itself.
+ * own_places: files that no sandbox lets a command write, because they decide about later commands:
+ * rules, configuration, tokens, the audit log, approver programs and sallyport itself.
  */
 #ifndef SP_CONFIG_OWN_PLACES_H
 #define SP_CONFIG_OWN_PLACES_H
@@ -10,11 +10,11 @@
 #include "sandbox/hidden_paths.h"
 
 struct sp_own_places_ask {
-    const struct sp_config *config; /* NULL: none was read; the usual places are protected */
+    const struct sp_config *config; /* NULL: protects only the default places */
     const char *const *rules;       /* --rules; NULL at the end, or NULL */
     const char *const *approvers;   /* --approver; NULL at the end, or NULL */
     const char *token_file;         /* --token-file; NULL: none */
-    const char *program;            /* the sallyport binary; NULL: the one that runs */
+    const char *program;            /* the sallyport binary; NULL: /proc/self/exe */
 };
 
 /*

@@ -59,8 +59,8 @@ static int find_profile(const struct sp_config *c, const char *name, struct sp_p
     return sp_profile_copy(&p->profile, ret) ? 0 : sp_config_no_memory(e);
 }
 
-/* Nothing is copied as nothing. false: no memory */
-static bool copy(const char *text, char **ret)
+/* NULL stays NULL. false: no memory. */
+static bool copy_text(const char *text, char **ret)
 {
     *ret = text == NULL ? NULL : strdup(text);
     return *ret != NULL || text == NULL;
@@ -71,19 +71,12 @@ static const char *absolute_or_none(const char *path)
     return path != NULL && path[0] == '/' ? path : NULL;
 }
 
-static bool add_surroundings(const struct sp_config *c, struct sp_policy *p)
+int sp_config_policy(const struct sp_config *c, const char *name, const char *cwd,
+                     struct sp_policy *ret, bool *ret_is_open, struct sp_err *e)
 {
     const struct sp_config_impl *impl = c == NULL ? NULL : c->impl;
     const char *tmpdir = impl == NULL ? absolute_or_none(getenv("TMPDIR")) : impl->tmpdir;
     const char *home = impl == NULL ? absolute_or_none(getenv("HOME")) : impl->user_home;
-
-    return copy(tmpdir, &p->tmpdir) && copy(home, &p->home) &&
-           sp_policy_add_root(p, sp_str_of(p->cwd));
-}
-
-int sp_config_policy(const struct sp_config *c, const char *name, const char *cwd,
-                     struct sp_policy *ret, bool *ret_is_open, struct sp_err *e)
-{
     auto_policy struct sp_policy p = {.cwd_is_root = true};
 
     if (name == NULL && c != NULL)
@@ -98,7 +91,8 @@ int sp_config_policy(const struct sp_config *c, const char *name, const char *cw
     const int r = find_profile(c, name, &p.profile, e);
     if (r < 0)
         return r;
-    if (!add_surroundings(c, &p))
+    if (!copy_text(tmpdir, &p.tmpdir) || !copy_text(home, &p.home) ||
+        !sp_policy_add_root(&p, sp_str_of(p.cwd)))
         return sp_config_no_memory(e);
     *ret_is_open = p.profile.kind == SP_PROFILE_DISABLED;
     *ret = p;
@@ -110,8 +104,8 @@ int sp_config_policy(const struct sp_config *c, const char *name, const char *cw
 
 #define MAX_DOT_FILES 1024
 
-/* That of the environment (0), and the account's (1), where another HOME is set. NULL: none; to be
- * freed. */
+/* The user has up to two homes: $HOME (i = 0), and the one of the account (i = 1), which $HOME may
+ * hide. NULL: none. The caller frees it. */
 static char *home_at(const struct sp_config *c, int i)
 {
     const struct sp_config_impl *impl = c->impl;
@@ -126,7 +120,7 @@ static char *home_at(const struct sp_config *c, int i)
 }
 
 /* Whether `dir` is `path` or a directory above it. */
-static bool is_on_the_way(const char *path, const struct stat *dir)
+static bool contains_path(const char *path, const struct stat *dir)
 {
     auto_free char *real = realpath(path, NULL);
     struct stat st;
@@ -149,7 +143,7 @@ bool sp_config_holds_home(const struct sp_config *c, const char *dir)
     for (int i = 0; i < 2; i++) {
         auto_free char *home = home_at(c, i);
 
-        if (home != NULL && is_on_the_way(home, &st))
+        if (home != NULL && contains_path(home, &st))
             return true;
     }
     return false;
@@ -163,8 +157,8 @@ static bool has_entry(const struct sp_profile *f, const char *path)
     return false;
 }
 
-static int keep_dot_file(struct sp_policy *p, const char *home, const struct dirent *d,
-                         struct sp_err *e)
+static int protect_dot_file(struct sp_policy *p, const char *home, const struct dirent *d,
+                            struct sp_err *e)
 {
     auto_free char *path = NULL;
     struct stat st;
@@ -186,7 +180,7 @@ static int keep_dot_file(struct sp_policy *p, const char *home, const struct dir
                           (struct sp_str){0}, e);
 }
 
-static int keep_dot_files_of(struct sp_policy *p, const char *home, struct sp_err *e)
+static int protect_dot_files(struct sp_policy *p, const char *home, struct sp_err *e)
 {
     auto_free char *real = realpath(home, NULL);
     DIR *dir = real == NULL ? NULL : opendir(real);
@@ -195,7 +189,7 @@ static int keep_dot_files_of(struct sp_policy *p, const char *home, struct sp_er
     if (dir == NULL)
         return real != NULL && errno == ENOMEM ? sp_config_no_memory(e) : 0;
     for (const struct dirent *d; r == 0 && (d = readdir(dir)) != NULL;)
-        r = keep_dot_file(p, real, d, e);
+        r = protect_dot_file(p, real, d, e);
     (void)closedir(dir);
     return r;
 }
@@ -212,11 +206,11 @@ int sp_config_keep_dot_files(const struct sp_config *c, struct sp_policy *p, str
             struct sp_resolved resolved = {0};
             struct stat st;
 
-            if (home == NULL || stat(p->roots[i], &st) < 0 || !is_on_the_way(home, &st))
+            if (home == NULL || stat(p->roots[i], &st) < 0 || !contains_path(home, &st))
                 continue;
             r = sp_resolve(p, &resolved, e);
             if (r == 0 && sp_resolved_can_write(&resolved, p->roots[i], NULL, NULL))
-                r = keep_dot_files_of(p, home, e);
+                r = protect_dot_files(p, home, e);
             sp_resolved_done(&resolved);
         }
     return r;

@@ -294,7 +294,7 @@ static void test_the_file_that_is_asked_for_is_read_alone(void **state)
     (void)snprintf(other, sizeof other, "%s/other", test_home);
     (void)snprintf(named, sizeof named, "SALLYPORT_CONFIG=%s", test_file);
     char *environment[] = {test_variables[1], named, NULL};
-    ask.environment = environment;
+    ask.env = environment;
     write_file(test_file, "exited_ttl_s = 1\nidle_ttl_s = 1\n", 0600);
     struct sp_config c = {0};
     assert_int_equal(sp_config_load(&ask, &c, &e), -SP_E_INVALID);
@@ -318,7 +318,7 @@ static void test_a_file_of_the_project_is_not_looked_for(void **state)
 {
     char before[PATH_MAX];
     char *environment[] = {NULL};
-    const struct sp_config_ask ask = {.environment = environment};
+    const struct sp_config_ask ask = {.env = environment};
     auto_config struct sp_config c = {0};
     struct sp_err e = {0};
 
