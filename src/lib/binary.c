@@ -11,27 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 
 #define ANSWER_MS 5000
 
-#ifndef SP_BINDIR /* the build says where programs are installed */
+#ifndef SP_BINDIR /* meson passes the installed one */
 #define SP_BINDIR "/usr/local/bin"
 #endif
 
-static uint64_t clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-/* `PROGRAM --version` with its stdout at the other end of a pipe, and nothing of ours. */
-static int start(const char *program, int out, pid_t *ret)
+/* Starts `PROGRAM --version` with stdout on `out`, no variables and default signals. */
+static int start_version(const char *program, int out, pid_t *ret)
 {
     char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "--version", NULL};
     char *const envp[] = {NULL};
@@ -65,17 +57,17 @@ static int start(const char *program, int out, pid_t *ret)
     return r;
 }
 
-/* What it says until it ends its output or has said enough. false: it did not end in time. */
-static bool hear(int in, char *text, size_t size)
+/* Reads until end of file or until `text` is full. false: no end of file within ANSWER_MS. */
+static bool read_answer(int in, char *text, size_t size)
 {
-    const uint64_t until = clock_ms() + ANSWER_MS;
+    const uint64_t until = sp_clock_ms() + ANSWER_MS;
     size_t n = 0;
 
-    for (uint64_t now = clock_ms(); n + 1 < size && now < until; now = clock_ms()) {
+    for (uint64_t now = sp_clock_ms(); n + 1 < size && now < until; now = sp_clock_ms()) {
         struct pollfd p = {.fd = in, .events = POLLIN};
 
         if (poll(&p, 1, (int)(until - now)) < 0)
-            continue; /* a signal for our host */
+            continue; /* EINTR: a signal for the host */
         const ssize_t got = read(in, text + n, size - 1 - n);
         if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) {
             text[n] = 0;
@@ -100,17 +92,17 @@ static int check_version(const char *program, struct sp_err *e)
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "ask %s for its version", program);
     in = ends[0];
-    /* Above 2, whatever our host has closed: dup2 onto itself would leave it to be closed. */
+    /* Above 2, even if the host has closed 0 to 2: dup2 onto itself would keep O_CLOEXEC. */
     out = fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
     (void)close(ends[1]);
     if (out < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "ask %s for its version", program);
-    const int r = start(program, out, &pid);
+    const int r = start_version(program, out, &pid);
     if (r != 0)
         return sp_fail(e, SP_E_SYSTEM, r, "run %s", program);
     (void)close(TAKE_FD(out));
-    if (!hear(in, text, sizeof text))
-        (void)kill(pid, SIGKILL); /* the number is ours until we have waited */
+    if (!read_answer(in, text, sizeof text))
+        (void)kill(pid, SIGKILL); /* not reaped yet, so the pid is still its own */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     if (strcmp(text, ours) == 0)
@@ -142,7 +134,7 @@ int sp_binary_find(const char *asked, char **ret, struct sp_err *e)
     const int r = check_version(program, e);
     if (r < 0)
         return r;
-    /* It is run later, when we may be in another directory. */
+    /* Absolute: it runs later, perhaps from another working directory. */
     *ret = realpath(program, NULL);
     return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "find %s", program);
 }

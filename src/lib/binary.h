@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * binary: the sallyport binary that runs commands for a library.
+ * binary: finds the sallyport program, which runs commands for the library.
  */
 #ifndef SP_LIB_BINARY_H
 #define SP_LIB_BINARY_H
@@ -8,9 +8,9 @@
 #include "base/error.h"
 
 /*
- * What was asked for, else $SALLYPORT_PROGRAM, else where it was installed; nowhere else, for a
- * library that looks around runs what somebody has put there. It is there, can be executed and is
- * of our version. To be freed.
+ * The option `program`, else $SALLYPORT_PROGRAM, else the installed one. PATH is not searched, so
+ * that no other program is run by accident. It is executable and of this library's version. The
+ * caller frees *ret.
  */
 int sp_binary_find(const char *asked, char **ret, struct sp_err *e);
 

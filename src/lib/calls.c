@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls: sp_engine_exec, write, wait, terminate, run, call_tool and cancel: from the options of the
+ * caller to the manager. tell.c has the answers.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -7,18 +11,78 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/path.h"
 #include "lib/engine_priv.h"
 
-/* ---- those that are not answered yet ---- */
+/* The options of a run that waits until the server has told its working directory. */
+struct sp_lib_launch {
+    struct sp_run_options options; /* owns its strings and lists */
+};
 
-struct sp_str sp_lib_id_of(uint64_t number, struct sp_lib_id *ret)
+static void free_list(const char *const *list)
 {
-    const int n = snprintf(ret->text, sizeof ret->text, "%llu", (unsigned long long)number);
-
-    return (struct sp_str){ret->text, (size_t)n};
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+        free((char *)(uintptr_t)list[i]);
+    free((void *)(uintptr_t)list);
 }
 
-struct sp_lib_call *sp_lib_call_new(struct sp_engine *engine, enum sp_lib_call_kind kind,
+static const char *const *copy_list(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list[n] != NULL)
+        n++;
+    char **copy = calloc(n + 1, sizeof *copy);
+    if (copy == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if ((copy[i] = strdup(list[i])) == NULL) {
+            free_list((const char *const *)copy);
+            return NULL;
+        }
+    return (const char *const *)copy;
+}
+
+static void free_launch(struct sp_lib_launch *l)
+{
+    if (l == NULL)
+        return;
+    free_list(l->options.argv);
+    free_list(l->options.env);
+    free((char *)(uintptr_t)l->options.cwd);
+    free(l);
+}
+
+static struct sp_lib_launch *copy_launch(const struct sp_run_options *o)
+{
+    struct sp_lib_launch *l = calloc(1, sizeof *l);
+
+    if (l == NULL)
+        return NULL;
+    l->options = *o;
+    l->options.argv = copy_list(o->argv);
+    l->options.env = o->env == NULL ? NULL : copy_list(o->env);
+    l->options.cwd = o->cwd == NULL ? NULL : strdup(o->cwd);
+    if (l->options.argv == NULL || (o->env != NULL && l->options.env == NULL) ||
+        (o->cwd != NULL && l->options.cwd == NULL)) {
+        free_launch(l);
+        return NULL;
+    }
+    return l;
+}
+
+static void free_run(struct sp_lib_call *c)
+{
+    sp_backend_forget_facts(&c->facts);
+    sp_loop_undefer(c->engine->loop, &c->later);
+    sp_judged_free(c->run);
+    free_launch(c->launch);
+    sp_lib_place_unref(c->place);
+}
+
+/* ---- unanswered calls ---- */
+
+static struct sp_lib_call *new_call(struct sp_engine *engine, enum sp_lib_call_kind kind,
                                     sp_answer_fn *fn, void *user, struct sp_error *e)
 {
     struct sp_lib_call *c = calloc(1, sizeof *c);
@@ -36,54 +100,40 @@ struct sp_lib_call *sp_lib_call_new(struct sp_engine *engine, enum sp_lib_call_k
         .user = user,
         .began_ms = sp_loop_now(engine->loop),
     };
-    struct sp_lib_call **bucket = &engine->calls[c->number % SP_LIB_BUCKETS];
-    c->next = *bucket;
-    if (*bucket != NULL)
-        (*bucket)->prev = c;
-    *bucket = c;
+    sp_list_prepend(&engine->calls[c->number % SP_LIB_BUCKETS], &c->link);
     return c;
 }
 
-struct sp_lib_call *sp_lib_call_find(const struct sp_engine *engine, uint64_t number)
+static struct sp_lib_call *find_call(const struct sp_engine *engine, uint64_t number)
 {
-    struct sp_lib_call *c = engine->calls[number % SP_LIB_BUCKETS];
+    sp_list_each(i, &engine->calls[number % SP_LIB_BUCKETS])
+    {
+        struct sp_lib_call *c = SP_CONTAINER(i, struct sp_lib_call, link);
 
-    while (c != NULL && c->number != number)
-        c = c->next;
-    return c;
+        if (c->number == number)
+            return c;
+    }
+    return NULL;
 }
 
-void sp_lib_call_free(struct sp_lib_call *c)
+static void free_call(struct sp_lib_call *c)
 {
     if (c->kind == SP_LIB_RUN)
-        sp_lib_run_free(c);
-    if (c->prev != NULL)
-        c->prev->next = c->next;
-    else
-        c->engine->calls[c->number % SP_LIB_BUCKETS] = c->next;
-    if (c->next != NULL)
-        c->next->prev = c->prev;
+        free_run(c);
+    sp_list_remove(&c->link);
     free(c);
 }
 
-static void free_some(struct sp_engine *engine, bool runs_alone)
+void sp_lib_calls_free(struct sp_engine *engine, bool only_runs)
 {
-    for (int i = 0; i < SP_LIB_BUCKETS; i++)
-        for (struct sp_lib_call *c = engine->calls[i], *next; c != NULL; c = next) {
-            next = c->next;
-            if (!runs_alone || c->kind == SP_LIB_RUN)
-                sp_lib_call_free(c);
+    for (int b = 0; b < SP_LIB_BUCKETS; b++)
+        sp_list_each_safe(i, &engine->calls[b])
+        {
+            struct sp_lib_call *c = SP_CONTAINER(i, struct sp_lib_call, link);
+
+            if (!only_runs || c->kind == SP_LIB_RUN)
+                free_call(c);
         }
-}
-
-void sp_lib_runs_free(struct sp_engine *engine)
-{
-    free_some(engine, true);
-}
-
-void sp_lib_calls_free(struct sp_engine *engine)
-{
-    free_some(engine, false);
 }
 
 void sp_lib_call_answer(struct sp_lib_call *c, struct sp_answer *a)
@@ -92,12 +142,62 @@ void sp_lib_call_answer(struct sp_lib_call *c, struct sp_answer *a)
     a->call = c->number;
     if (c->fn != NULL && !c->engine->is_doomed)
         c->fn(c->user, a);
-    sp_lib_call_free(c);
+    free_call(c);
+}
+
+/* What the engine calls it: "17". */
+struct id_text {
+    char text[24];
+};
+
+static struct sp_str id_of(const struct sp_lib_call *c, struct id_text *room)
+{
+    const int n = snprintf(room->text, sizeof room->text, "%llu", (unsigned long long)c->number);
+
+    return (struct sp_str){room->text, (size_t)n};
+}
+
+/* A kind of call that begins with a struct of options. */
+struct call_type {
+    enum sp_lib_call_kind kind;
+    size_t size, least; /* of the struct: now, and in the first version */
+    const char *name;
+    int (*begin)(struct sp_lib_call *c, const void *options, struct sp_err *e);
+};
+
+/* *ret_call is set before the first answer can come, since answers come from the loop. */
+static int begin_call(struct sp_engine *engine, const struct call_type *type, const void *options,
+                      sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
+{
+    union {
+        struct sp_exec_options exec;
+        struct sp_run_options run;
+        struct sp_tool_options tool;
+    } o;
+    struct sp_err why = {0};
+    int r = sp_lib_enter(engine, e);
+
+    if (r < 0)
+        return r;
+    r = sp_lib_take(options, &o, type->size, type->least, type->name, &why);
+    if (r < 0)
+        return sp_lib_give(r, &why, e);
+    struct sp_lib_call *c = new_call(engine, type->kind, fn, user, e);
+    if (c == NULL)
+        return -(int)SP_E_SYSTEM;
+    r = type->begin(c, &o, &why);
+    if (r < 0)
+        free_call(c);
+    else if (ret_call != NULL)
+        *ret_call = c->number;
+    return sp_lib_give(r, &why, e);
 }
 
 /* ---- arguments ---- */
 
-int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_count, struct sp_err *e)
+/* A list that ends with NULL; the caller frees *ret, the strings are borrowed. */
+static int make_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_count,
+                     struct sp_err *e)
 {
     uint32_t n = 0;
 
@@ -113,8 +213,9 @@ int sp_lib_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_coun
     return 0;
 }
 
-int sp_lib_env(const char *const *env, struct sp_environ_var **ret, uint32_t *ret_count,
-               struct sp_err *e)
+/* NAME=VALUE strings; the caller frees *ret, the strings are borrowed. */
+static int make_vars(const char *const *env, struct sp_environ_var **ret, uint32_t *ret_count,
+                     struct sp_err *e)
 {
     uint32_t n = 0;
 
@@ -136,7 +237,7 @@ int sp_lib_env(const char *const *env, struct sp_environ_var **ret, uint32_t *re
     return 0;
 }
 
-/* One word as it would be typed into a shell. */
+/* Appends one word, quoted for a shell where necessary. */
 static bool add_word(struct sp_buf *out, struct sp_str word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -151,16 +252,7 @@ static bool add_word(struct sp_buf *out, struct sp_str word)
     return ok && sp_buf_add(out, "'", 1);
 }
 
-/* What a list and a question show of a command without a script. */
-static int write_command(const struct sp_str *argv, uint32_t argc, struct sp_buf *out,
-                         struct sp_err *e)
-{
-    for (uint32_t i = 0; i < argc; i++)
-        if (!add_word(out, argv[i]))
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the command down");
-    return 0;
-}
-
+/* p NULL for NULL. */
 static struct sp_str optional(const char *text)
 {
     return text == NULL ? (struct sp_str){NULL, 0} : sp_str_of(text);
@@ -171,27 +263,17 @@ static struct sp_yield_ask yield_of(uint64_t ms)
     return (struct sp_yield_ask){.has_yield_time = ms != 0, .yield_time_ms = ms};
 }
 
-/* ---- the calls ---- */
+/* ---- exec, write, wait ---- */
 
-/* The number is known before the first answer can come, which is told from the loop. */
-static int finish(int r, struct sp_lib_call *c, const struct sp_err *why, uint64_t *ret_call,
-                  struct sp_error *e)
+static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err *e)
 {
-    if (r < 0)
-        sp_lib_call_free(c);
-    else if (ret_call != NULL)
-        *ret_call = c->number;
-    return sp_lib_give(r, why, e);
-}
-
-static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct sp_err *e)
-{
+    const struct sp_exec_options *o = options;
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_environ_var *vars = NULL;
     auto_buf struct sp_buf command = {0};
-    struct sp_lib_id id = {0};
+    struct id_text id;
     struct sp_exec_ask ask = {
-        .call_id = sp_lib_id_of(c->number, &id),
+        .call_id = id_of(c, &id),
         .cmd = optional(o->script),
         .workdir = optional(o->cwd),
         .is_tty = o->is_tty,
@@ -211,13 +293,14 @@ static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct s
 
     if ((o->script == NULL) == (o->argv == NULL))
         return sp_fail(e, SP_E_INVALID, 0, "give a script or an argv, one of both");
-    int r = sp_lib_argv(o->argv, &argv, &ask.argc, e);
+    int r = make_argv(o->argv, &argv, &ask.argc, e);
     if (r == 0)
-        r = sp_lib_env(o->env, &vars, &ask.env.count, e);
-    if (r == 0)
-        r = write_command(argv, ask.argc, &command, e);
+        r = make_vars(o->env, &vars, &ask.env.count, e);
     if (r < 0)
         return r;
+    for (uint32_t i = 0; i < ask.argc; i++) /* lists and questions show the argv like a script */
+        if (!add_word(&command, argv[i]))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the command down");
     if (o->argv != NULL && ask.argc == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv is empty");
     if (ask.argc != 0)
@@ -230,38 +313,37 @@ static int exec(struct sp_lib_call *c, const struct sp_exec_options *o, struct s
 int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *options,
                    sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    struct sp_exec_options o;
-    struct sp_err why = {0};
-    int r = sp_lib_enter(engine, e);
+    static const struct call_type type = {
+        .kind = SP_LIB_EXEC,
+        .size = sizeof *options,
+        .least = SP_LIB_LEAST(struct sp_exec_options, reason),
+        .name = "sp_exec_options",
+        .begin = begin_exec,
+    };
 
-    if (r < 0)
-        return r;
-    r = sp_lib_take(options, &o, sizeof o, SP_LIB_LEAST(struct sp_exec_options, reason),
-                    "sp_exec_options", &why);
-    if (r < 0)
-        return sp_lib_give(r, &why, e);
-    struct sp_lib_call *c = sp_lib_call_new(engine, SP_LIB_EXEC, fn, user, e);
-    if (c == NULL)
-        return -(int)SP_E_SYSTEM;
-    return finish(exec(c, &o, &why), c, &why, ret_call, e);
+    return begin_call(engine, &type, options, fn, user, ret_call, e);
 }
 
-/* What types, polls or waits. */
+/* Types, polls or waits. */
 static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answer_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_err why = {0};
-    struct sp_lib_id id = {0};
+    struct id_text id;
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
         return r;
-    struct sp_lib_call *c = sp_lib_call_new(engine, SP_LIB_WRITE, fn, user, e);
+    struct sp_lib_call *c = new_call(engine, SP_LIB_WRITE, fn, user, e);
     if (c == NULL)
         return -(int)SP_E_SYSTEM;
-    ask->call_id = sp_lib_id_of(c->number, &id);
+    ask->call_id = id_of(c, &id);
     r = sp_manager_write(engine->manager, ask, sp_lib_tell_reply, c, &c->manager_call, &why);
-    return finish(r, c, &why, ret_call, e);
+    if (r < 0)
+        free_call(c);
+    else if (ret_call != NULL)
+        *ret_call = c->number;
+    return sp_lib_give(r, &why, e);
 }
 
 int sp_engine_write(struct sp_engine *engine, int session, const void *bytes, size_t n,
@@ -287,6 +369,206 @@ int sp_engine_wait(struct sp_engine *engine, int session, sp_answer_fn *fn, void
 
     return interact(engine, &ask, fn, user, ret_call, e);
 }
+
+/* ---- run ---- */
+
+static void on_event(void *user, const struct sp_exec_event *ev)
+{
+    sp_lib_tell_event(((struct sp_lib_call *)user)->engine, ev);
+}
+
+/* A question was answered with "abort". */
+static void on_interrupt(void *user)
+{
+    sp_manager_interrupt(((struct sp_lib_call *)user)->engine->manager);
+}
+
+/* base: the directory that a relative cwd is below. */
+static int start_run(struct sp_lib_call *c, const struct sp_run_options *o, const char *base,
+                     struct sp_err *e)
+{
+    struct sp_engine *engine = c->engine;
+    const struct sp_lib_place *place = c->place;
+    auto_free char *cwd = sp_path_normalise(o->cwd != NULL ? o->cwd : base, base);
+    auto_free struct sp_str *argv = NULL;
+    auto_free struct sp_environ_var *vars = NULL;
+    struct sp_environ_ask environ_ask = sp_lib_environ(engine, place);
+    struct id_text id;
+    struct sp_judged_ask judged = {
+        .environment = sp_str_of(place->name),
+        .is_local = place->where->is_local,
+        .policy_name = place->policy_name,
+        .interrupt = on_interrupt,
+    };
+    struct sp_run_ask ask = {
+        .launch = {.name = SP_STR("shell"),
+                   .environ = &environ_ask,
+                   .policy = place->is_confined ? &place->policy : NULL},
+        .timeout_ms = o->timeout_ms,
+        .capture = o->keeps_all ? SP_RUN_FULL_BUFFER : SP_RUN_SHELL_TOOL,
+        .event = engine->event == NULL || o->is_silent ? NULL : on_event,
+        .call_id = id_of(c, &id),
+        .source = SP_SOURCE_AGENT,
+        .has_begin_and_end = true,
+    };
+    int r;
+
+    if (cwd == NULL)
+        return sp_fail(e, SP_E_INVALID, errno, "working directory %s",
+                       o->cwd != NULL ? o->cwd : "(none)");
+    r = make_argv(o->argv, &argv, &ask.launch.argc, e);
+    if (r == 0)
+        r = make_vars(o->env, &vars, &environ_ask.plain.count, e);
+    if (r < 0)
+        return r;
+    environ_ask.plain.items = vars;
+    environ_ask.call_id = ask.call_id;
+    ask.launch.argv = argv;
+    ask.launch.cwd = sp_str_of(cwd);
+    judged.run = ask;
+    return sp_judged_start(sp_manager_approvals(engine->manager), place->where->backend, &judged,
+                           sp_lib_tell_result, c, &c->run, e);
+}
+
+/* Cancelled or failed before there was a run. */
+static void answer_later(struct sp_deferred *d)
+{
+    struct sp_lib_call *c = SP_CONTAINER(d, struct sp_lib_call, later);
+    struct sp_run_result r = {
+        .kind = c->why.code == SP_E_NONE ? SP_RUN_CANCELLED : SP_RUN_FAILED,
+        .class = c->why.code == SP_E_NONE ? SP_RUN_OK : SP_RUN_ERROR,
+        .exit_code = c->why.code == SP_E_NONE ? 1 : -1,
+        .error = &c->why,
+    };
+
+    sp_lib_tell_result(c, &r);
+}
+
+static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
+                     const struct sp_err *e)
+{
+    struct sp_lib_call *c = SP_CONTAINER(w, struct sp_lib_call, facts);
+    int r = 0;
+
+    if (facts == NULL)
+        c->why = *e;
+    else if (facts->cwd == NULL)
+        r = sp_fail(&c->why, SP_E_INVALID, 0,
+                    "the server does not say in which directory it is: give a cwd");
+    else
+        r = start_run(c, &c->launch->options, facts->cwd, &c->why);
+    if (facts == NULL || r < 0)
+        answer_later(&c->later);
+}
+
+static void cancel_run(struct sp_lib_call *c)
+{
+    if (c->run != NULL) {
+        sp_judged_cancel(c->run);
+        return;
+    }
+    sp_backend_forget_facts(&c->facts);
+    sp_loop_defer(c->engine->loop, &c->later, answer_later);
+}
+
+static int begin_run(struct sp_lib_call *c, const void *options, struct sp_err *e)
+{
+    const struct sp_run_options *o = options;
+    const struct sp_engine *engine = c->engine;
+
+    if (o->argv == NULL || o->argv[0] == NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
+    struct sp_lib_place *place = sp_lib_place_find(engine, o->environment);
+    if (place == NULL)
+        return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
+    c->place = sp_lib_place_ref(place);
+    if (place->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
+        return start_run(c, o, place->cwd, e);
+    c->launch = copy_launch(o);
+    if (c->launch == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the command");
+    c->facts.fn = on_facts;
+    sp_backend_ask_facts(place->where->backend, &c->facts);
+    return 0;
+}
+
+int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options, sp_answer_fn *fn,
+                  void *user, uint64_t *ret_call, struct sp_error *e)
+{
+    static const struct call_type type = {
+        .kind = SP_LIB_RUN,
+        .size = sizeof *options,
+        .least = SP_LIB_LEAST(struct sp_run_options, is_silent),
+        .name = "sp_run_options",
+        .begin = begin_run,
+    };
+
+    return begin_call(engine, &type, options, fn, user, ret_call, e);
+}
+
+/* ---- tools of a language model ---- */
+
+static struct sp_tools_options tools_of(const struct sp_engine *engine)
+{
+    return (struct sp_tools_options){
+        .has_login = engine->config.allow_login_shell,
+        .has_additional_permissions = engine->config.has_exec_permission_approvals,
+        .has_no_timeout = engine->config.has_write_stdin_no_timeout,
+        .has_unified_exec = engine->config.has_unified_exec,
+        .has_several_environments = engine->place_count > 1,
+    };
+}
+
+int sp_engine_tools(struct sp_engine *engine, void (*fn)(void *user, const char *json, size_t n),
+                    void *user, struct sp_error *e)
+{
+    auto_buf struct sp_buf json = {0};
+    struct sp_err why = {0};
+    int r = sp_lib_enter(engine, e);
+
+    if (r < 0)
+        return r;
+    const struct sp_tools_options o = tools_of(engine);
+    if (!sp_tools_add_schemas(&json, &o) || !sp_buf_add(&json, "", 1))
+        return sp_lib_give(sp_fail(&why, SP_E_SYSTEM, ENOMEM, "describe the tools"), &why, e);
+    fn(user, json.data, json.len - 1);
+    return 0;
+}
+
+static int begin_tool(struct sp_lib_call *c, const void *options, struct sp_err *e)
+{
+    const struct sp_tool_options *o = options;
+    const struct sp_tools_options tools = tools_of(c->engine);
+    const struct sp_str turn = {o->turn, o->turn == NULL ? 0 : strlen(o->turn)};
+    struct id_text id;
+
+    if (o->tool == NULL || o->arguments == NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "give a tool and its arguments");
+    c->starts_nothing = strcmp(o->tool, "request_permissions") == 0;
+    const int r = sp_tools_call(c->engine->manager, &tools, sp_str_of(o->tool), id_of(c, &id), turn,
+                                sp_str_of(o->arguments), sp_lib_tell_tool, c, &c->manager_call, e);
+    return r == -SP_E_NO_METHOD ? sp_fail(e, SP_E_NOT_FOUND, 0,
+                                          "there is no tool `%s`, or the configuration does not "
+                                          "switch it on (features)",
+                                          o->tool)
+                                : r;
+}
+
+int sp_engine_call_tool(struct sp_engine *engine, const struct sp_tool_options *options,
+                        sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
+{
+    static const struct call_type type = {
+        .kind = SP_LIB_TOOL,
+        .size = sizeof *options,
+        .least = SP_LIB_LEAST(struct sp_tool_options, turn),
+        .name = "sp_tool_options",
+        .begin = begin_tool,
+    };
+
+    return begin_call(engine, &type, options, fn, user, ret_call, e);
+}
+
+/* ---- terminate, cancel ---- */
 
 static void on_terminated(void *user, bool was_done)
 {
@@ -318,7 +600,7 @@ int sp_engine_terminate(struct sp_engine *engine, int session, sp_answer_fn *fn,
 
     if (r < 0)
         return r;
-    struct sp_lib_call *c = sp_lib_call_new(engine, SP_LIB_TERMINATE, fn, user, e);
+    struct sp_lib_call *c = new_call(engine, SP_LIB_TERMINATE, fn, user, e);
     if (c == NULL)
         return -(int)SP_E_SYSTEM;
     c->session = session;
@@ -335,7 +617,7 @@ int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_error *e
 
     if (r < 0)
         return r;
-    struct sp_lib_call *c = sp_lib_call_find(engine, call);
+    struct sp_lib_call *c = find_call(engine, call);
     if (c == NULL)
         r = sp_fail(&why, SP_E_NOT_FOUND, 0, "call %llu has been answered, or never was",
                     (unsigned long long)call);
@@ -343,7 +625,7 @@ int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_error *e
         r = sp_fail(&why, SP_E_STATE, 0, "call %llu terminates: that cannot be taken back",
                     (unsigned long long)call);
     else if (c->kind == SP_LIB_RUN)
-        sp_lib_run_cancel(c);
+        cancel_run(c);
     else
         (void)sp_manager_cancel(engine->manager, c->manager_call);
     return sp_lib_give(r, &why, e);

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine: makes an engine of the library and frees it, guards every entry, and has the functions
+ * that are done when they return.
+ */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "lib/engine_priv.h"
 
-/* What is the same in both, so that one can be copied into the other. */
+/* struct sp_error is a copy of struct sp_err. */
 _Static_assert((int)SP_ERROR_STATE == SP_E_STATE && (int)SP_ERROR_INVALID == SP_E_INVALID &&
                    (int)SP_ERROR_NOT_FOUND == SP_E_NOT_FOUND && (int)SP_ERROR_LIMIT == SP_E_LIMIT &&
                    (int)SP_ERROR_SYSTEM == SP_E_SYSTEM && (int)SP_ERROR_FAILED == SP_E_FAILED,
@@ -20,7 +26,7 @@ const char *sp_engine_version(void)
     return SP_VERSION;
 }
 
-/* ---- the door ---- */
+/* ---- entry and exit of every public function ---- */
 
 int sp_lib_give(int r, const struct sp_err *from, struct sp_error *to)
 {
@@ -72,21 +78,179 @@ int sp_lib_take(const void *from, void *to, size_t size, size_t least, const cha
     return 0;
 }
 
-/* ---- beginning and end ---- */
+/* ---- approvals and the manager ---- */
+
+/* The approvers `terminal` and `client` do not exist in a library. */
+static void warn_of_approver(struct sp_engine *engine)
+{
+    auto_free char *text = NULL;
+    char *const *names = engine->config.approvers;
+
+    if (strcmp(names[0], "deny") == 0 || engine->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+        return;
+    if (asprintf(&text,
+                 "nobody answers questions: the approver `%s` of the configuration is not for "
+                 "programs that use the library, so what needs permission is refused; set the "
+                 "option `ask`, or approver = \"program:/PATH\"",
+                 names[0]) >= 0)
+        sp_lib_warn(engine, text);
+}
+
+/* Without an `ask` function of the host, the configured approver programs answer. */
+static int open_approvers(struct sp_engine *engine, struct sp_approvals_options *o,
+                          struct sp_err *e)
+{
+    const struct sp_approvers_ask ask = {
+        .loop = engine->loop,
+        .words = (const char *const *)engine->config.approvers,
+        .is_configured = true,
+        .choices = "deny or program:/PATH",
+        .timeout_ms = o->timeout_ms,
+    };
+    struct sp_err why = {0};
+
+    if (engine->ask != NULL || engine->config.approvers == NULL)
+        return 0;
+    int r = sp_approvers_open(&ask, &engine->approvers, &why);
+    if (r == -SP_E_INVALID) { /* only `terminal`, `client` or `deny` */
+        warn_of_approver(engine);
+        return 0;
+    }
+    if (r < 0) {
+        *e = why;
+        return r;
+    }
+    if (engine->approvers != NULL)
+        r = sp_approvers_chain(engine->approvers, NULL, &engine->approver, e);
+    o->approver = engine->approver;
+    o->timeout_ms = sp_approvers_timeout_ms(engine->approvers);
+    return r;
+}
+
+static void warn_of_rules(struct sp_engine *engine, const struct sp_rules *rules)
+{
+    const struct sp_lib_place *p = engine->places[0];
+
+    sp_judge_tell_doubtful(rules, p->is_confined ? &p->policy : NULL, sp_lib_warn, engine);
+}
+
+static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
+{
+    struct sp_engine *engine = user;
+
+    warn_of_rules(engine, rules);
+    return sp_approvals_set_rules(sp_manager_approvals(engine->manager), rules, fingerprint);
+}
+
+static int find_approvals(struct sp_engine *engine, const char *asked, struct sp_err *e)
+{
+    const struct sp_config_approvals_ask ask = {
+        .policy = asked,
+        .cwd = engine->places[0]->where->is_local ? engine->places[0]->cwd : NULL,
+        .warn = sp_lib_warn,
+        .loop = engine->loop,
+        .changed = on_rules,
+        .user = engine,
+    };
+    struct sp_config_approvals *ret = &engine->approvals;
+    const int r = sp_config_approvals(&engine->config, &ask, ret, e);
+
+    if (r < 0)
+        return r;
+    warn_of_rules(engine, ret->options.rules);
+    const int opened = open_approvers(engine, &ret->options, e);
+    return opened < 0 ? opened
+                      : sp_hooks_open(&engine->hooks, engine->loop, engine->config.permission_hooks,
+                                      engine->config.reviewer, &ret->options, e);
+}
+
+struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
+                                     const struct sp_lib_place *place)
+{
+    return (struct sp_environ_ask){
+        .own = environ,
+        .policy = engine->config.env_policy,
+        .set = engine->config.env_set,
+        .thread_id = sp_str_of(engine->thread_id),
+        .session_id = sp_str_of(engine->thread_id),
+        .permission_profile = {place->policy_name,
+                               place->policy_name == NULL ? 0 : strlen(place->policy_name)},
+    };
+}
+
+/* Snapshots only make commands start faster, so a failure is ignored. */
+static void open_snapshots(struct sp_engine *engine)
+{
+    const struct sp_lib_place *place = engine->places[0];
+    auto_free char *directory = NULL;
+
+    if (!engine->config.has_shell_snapshot || !place->where->is_local ||
+        engine->config.home == NULL ||
+        asprintf(&directory, "%s/snapshots", engine->config.home) < 0)
+        return;
+    const struct sp_snapshots_options so = {
+        .backend = place->where->backend,
+        .directory = directory,
+        .policy = place->is_confined ? &place->policy : NULL,
+    };
+    (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
+}
+
+static void warn_of_left_out(struct sp_engine *engine, const struct sp_environ_ask *ask)
+{
+    const struct sp_lib_place *place = engine->places[0];
+    auto_buf struct sp_buf text = {0};
+
+    if (place->where->is_local && place->is_confined && sp_environ_add_left_out(ask, &text) &&
+        text.len > 0 && sp_buf_add(&text, "", 1))
+        sp_lib_warn(engine, text.data);
+}
+
+static int open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
+                        struct sp_err *e)
+{
+    static const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
+                                              .ask = sp_lib_tell_question};
+    static const struct sp_manager_ops without_ask = {.event = sp_lib_tell_event};
+    const struct sp_environ_ask environ_ask = sp_lib_environ(engine, engine->places[0]);
+    const struct sp_environment_spec place = sp_lib_place_environment(engine->places[0]);
+    const int r = find_approvals(engine, o->approve, e);
+
+    if (r < 0)
+        return r;
+    open_snapshots(engine);
+    warn_of_left_out(engine, &environ_ask);
+    struct sp_manager_options mo = {
+        .loop = engine->loop,
+        .environments = &place,
+        .environment_count = 1,
+        .ops = engine->ask != NULL ? &ops : &without_ask,
+        .user = engine,
+        .approvals = engine->approvals.options,
+        .environ = &environ_ask,
+        .thread_id = engine->thread_id,
+        .session_id = engine->thread_id,
+        .snapshots = engine->snapshots,
+    };
+    sp_config_manager(&engine->config, &mo);
+    mo.has_no_timeout = true; /* sp_engine_wait */
+    return sp_manager_new(&mo, &engine->manager, e);
+}
+
+/* ---- new, free and dispatch ---- */
 
 static void free_now(struct sp_engine *engine)
 {
-    engine->is_doomed = true; /* nothing is told any more */
-    sp_lib_runs_free(engine);
+    engine->is_doomed = true;        /* no callback from here on */
+    sp_lib_calls_free(engine, true); /* runs use their backend, and the manager's approvals */
     if (engine->manager != NULL)
         sp_manager_free(engine->manager);
-    sp_lib_calls_free(engine);
+    sp_lib_calls_free(engine, false); /* the manager has dropped its own */
     sp_approver_free(engine->approver);
     sp_approvers_free(engine->approvers);
     sp_hooks_done(&engine->hooks);
     sp_snapshots_free(engine->snapshots);
     sp_lib_places_free(engine);
-    sp_lib_wheres_free(engine);
     sp_config_approvals_done(&engine->approvals);
     sp_lib_warnings_free(engine);
     sp_loop_free(engine->loop);
@@ -96,9 +260,10 @@ static void free_now(struct sp_engine *engine)
     free(engine);
 }
 
-static int begin(struct sp_engine *engine, const struct sp_engine_options *o, struct sp_err *e)
+static int open_engine(struct sp_engine *engine, const struct sp_engine_options *o,
+                       struct sp_err *e)
 {
-    const struct sp_config_ask ask = {.file = o->config, .environment = environ};
+    const struct sp_config_ask ask = {.file = o->config, .env = environ};
     int r = sp_loop_new(&engine->loop, e);
 
     if (r == 0 && o->program != NULL && (engine->program = strdup(o->program)) == NULL)
@@ -112,7 +277,7 @@ static int begin(struct sp_engine *engine, const struct sp_engine_options *o, st
     if (r == 0)
         r = sp_lib_open_primary(engine, o, e);
     if (r == 0)
-        r = sp_lib_open_manager(engine, o, e);
+        r = open_manager(engine, o, e);
     return r;
 }
 
@@ -133,7 +298,9 @@ int sp_engine_new(const struct sp_engine_options *options, struct sp_engine **re
     engine->user = o.user;
     engine->event = o.event;
     engine->ask = o.ask;
-    r = begin(engine, &o, &why);
+    for (int i = 0; i < SP_LIB_BUCKETS; i++)
+        sp_list_init(&engine->calls[i]);
+    r = open_engine(engine, &o, &why);
     if (r < 0) {
         free_now(engine);
         return sp_lib_give(r, &why, e);
@@ -144,8 +311,8 @@ int sp_engine_new(const struct sp_engine_options *options, struct sp_engine **re
 
 void sp_engine_free(struct sp_engine *engine)
 {
-    /* In a child of fork() the descriptors are the parent's too: whatever we did to them, it would
-     * feel. So nothing is done. */
+    /* A child of fork() shares sockets and epoll with the parent: closing them properly would
+     * disturb it, so the memory is leaked instead. */
     if (engine == NULL || engine->owner != getpid())
         return;
     if (sp_loop_is_inside(engine->loop))
@@ -176,7 +343,7 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_error
     return sp_lib_give(r, &why, e);
 }
 
-/* ---- at once ---- */
+/* ---- functions that are done when they return ---- */
 
 int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
                     struct sp_error *e)

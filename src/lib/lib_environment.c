@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where commands of an engine run. A place is never changed: an update makes another one, and the
- * old one goes when nothing refers to it any more; so does a connection that no place needs.
+ * lib_environment: the environments of an engine. A place is immutable and reference-counted: an
+ * update makes a new one, and the old one lives until its last run has ended. A backend lives until
+ * no place and no process uses it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,12 +21,12 @@
 #include "lib/binary.h"
 #include "lib/engine_priv.h"
 
-/* What is asked of a place. */
-struct ask {
+/* The options of a place. */
+struct place_ask {
     const char *name;
     const char *on; /* NULL: as configured */
     const char *sandbox, *cwd;
-    struct sp_lib_where *where; /* NULL: to be opened */
+    struct sp_lib_where *where; /* an open backend; NULL: open one */
 };
 
 /* ---- backends ---- */
@@ -82,7 +83,7 @@ static void free_where(struct sp_engine *engine, struct sp_lib_where *w)
     free(w);
 }
 
-/* All that is local shares one backend: processes of all of them are children of one cell. */
+/* All local environments share one backend. */
 static struct sp_lib_where *find_local(const struct sp_engine *engine)
 {
     struct sp_lib_where *w = engine->wheres;
@@ -92,7 +93,7 @@ static struct sp_lib_where *find_local(const struct sp_engine *engine)
     return w;
 }
 
-/* NULL: e says why. */
+/* NULL: the error is in *e. */
 static struct sp_lib_where *open_where(struct sp_engine *engine, const char *on, const char *cwd,
                                        const struct sp_config_place *place, struct sp_err *e)
 {
@@ -123,12 +124,6 @@ void sp_lib_drop_unused(struct sp_engine *engine)
         if (w->refs == 0 && !sp_manager_uses(engine->manager, w->backend))
             free_where(engine, w);
     }
-}
-
-void sp_lib_wheres_free(struct sp_engine *engine)
-{
-    while (engine->wheres != NULL)
-        free_where(engine, engine->wheres);
 }
 
 /* ---- places ---- */
@@ -197,7 +192,7 @@ static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_er
     return 0;
 }
 
-/* The workspace is the working directory; without one only "no sandbox" can be said. */
+/* The workspace is the working directory, so a sandbox needs one. */
 static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, const char *name,
                        bool is_local, struct sp_err *e)
 {
@@ -221,9 +216,9 @@ static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, c
     return p->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
 }
 
-/* NULL: e says why. */
-static struct sp_lib_where *fill(struct sp_engine *engine, struct sp_lib_place *p,
-                                 const struct ask *a, struct sp_err *e)
+/* Sets cwd and policy of the place and returns its backend. NULL: the error is in *e. */
+static struct sp_lib_where *fill_place(struct sp_engine *engine, struct sp_lib_place *p,
+                                       const struct place_ask *a, struct sp_err *e)
 {
     struct sp_config_place place = {.is_local = a->where != NULL && a->where->is_local};
     struct sp_lib_where *where = NULL;
@@ -240,8 +235,9 @@ static struct sp_lib_where *fill(struct sp_engine *engine, struct sp_lib_place *
     return where;
 }
 
-/* NULL: e says why. */
-static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, struct sp_err *e)
+/* NULL: the error is in *e. */
+static struct sp_lib_place *make_place(struct sp_engine *engine, const struct place_ask *a,
+                                       struct sp_err *e)
 {
     struct sp_lib_place *p = calloc(1, sizeof *p);
 
@@ -251,7 +247,7 @@ static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, 
         return NULL;
     }
     p->refs = 1;
-    p->where = fill(engine, p, a, e);
+    p->where = fill_place(engine, p, a, e);
     if (p->where != NULL) {
         p->where->refs++;
         return p;
@@ -263,14 +259,14 @@ static struct sp_lib_place *make(struct sp_engine *engine, const struct ask *a, 
 int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_err *e)
 {
-    const struct ask a = {
+    const struct place_ask a = {
         .name = SP_LIB_PRIMARY,
         .on = o->on,
         .sandbox = o->sandbox != NULL ? o->sandbox : engine->config.default_permissions,
         .cwd = o->cwd,
     };
 
-    engine->places[0] = make(engine, &a, e);
+    engine->places[0] = make_place(engine, &a, e);
     engine->place_count = engine->places[0] != NULL;
     return engine->place_count != 0 ? 0 : -(int)e->code;
 }
@@ -279,9 +275,11 @@ void sp_lib_places_free(struct sp_engine *engine)
 {
     while (engine->place_count != 0)
         sp_lib_place_unref(engine->places[--engine->place_count]);
+    while (engine->wheres != NULL)
+        free_where(engine, engine->wheres);
 }
 
-/* ---- changing them ---- */
+/* ---- update and remove ---- */
 
 static bool is_name(const char *name)
 {
@@ -292,7 +290,7 @@ static bool is_name(const char *name)
     return n > 0 && n <= 64 && strspn(name, letters) == n;
 }
 
-/* Whether it is where the environment is already. */
+/* Whether `on` names the backend that the environment has already. */
 static bool is_same(const struct sp_lib_where *w, const char *on)
 {
     return on == NULL || (w->is_local && strcmp(on, "local") == 0) ||
@@ -306,7 +304,7 @@ static int update(struct sp_engine *engine, const struct sp_environment_options 
     const struct sp_lib_place *old = sp_lib_place_find(engine, name);
     const struct sp_lib_place *kept = old != NULL && is_same(old->where, o->on) ? old : NULL;
     const struct sp_lib_place *like = old != NULL ? old : engine->places[0];
-    struct ask a = {
+    struct place_ask a = {
         .name = name,
         .on = o->on,
         .sandbox = o->sandbox != NULL ? o->sandbox : like->policy_name,
@@ -323,10 +321,10 @@ static int update(struct sp_engine *engine, const struct sp_environment_options 
     if (i == SP_ENVIRONMENTS_MAX)
         return sp_fail(e, SP_E_LIMIT, 0, "there are %d environments already; remove one of them",
                        SP_ENVIRONMENTS_MAX);
-    /* A new one: what the configuration calls so, else here. */
+    /* A new environment is the one of that name in the configuration, else local. */
     if (old == NULL && a.on == NULL)
         a.on = sp_config_find_environment(&engine->config, name) != NULL ? name : "local";
-    struct sp_lib_place *p = make(engine, &a, e);
+    struct sp_lib_place *p = make_place(engine, &a, e);
     if (p == NULL)
         return -(int)e->code;
     const struct sp_environment_spec environment = sp_lib_place_environment(p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quiet: a library has no log. Whoever links it gets these instead of base/log.c; what matters is
- * in an error, an answer or an event as well.
+ * quiet: the library does not log. It links these instead of base/log.c; errors, answers and events
+ * report what matters.
  */
 #include "base/log.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tell: events, questions, answers and lists of the engine in the types of sallyport.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 /* ---- strings for C ---- */
 
-/* With a NUL behind. Without memory: "". */
+/* A copy with a NUL; "" if out of memory. The caller frees *ret_owned. */
 static const char *text_of(struct sp_str s, char **ret_owned)
 {
     char *copy = s.n == 0 ? NULL : malloc(s.n + 1);
@@ -22,7 +23,8 @@ static const char *text_of(struct sp_str s, char **ret_owned)
     return copy;
 }
 
-/* A list with NULL at its end, in one piece. Without memory it is empty. */
+/* A list that ends with NULL, in one allocation; empty if out of memory. The caller frees
+ * *ret_owned. */
 static const char *const *list_of(const struct sp_str *argv, uint32_t argc, char ***ret_owned)
 {
     static const char *const empty[] = {NULL};
@@ -50,7 +52,7 @@ static uint64_t number_of(struct sp_str call_id)
 {
     uint64_t number = 0;
 
-    (void)sp_str_to_u64(call_id, UINT64_MAX, &number); /* we gave it: see sp_lib_id_of */
+    (void)sp_str_to_u64(call_id, UINT64_MAX, &number); /* always a number: id_of in calls.c */
     return number;
 }
 
@@ -60,12 +62,6 @@ static void set_bytes(struct sp_event *ev, struct sp_str bytes)
 {
     ev->bytes = bytes.p != NULL ? bytes.p : "";
     ev->byte_count = bytes.n;
-}
-
-static void tell(struct sp_engine *engine, const struct sp_event *ev)
-{
-    if (engine->event != NULL && !engine->is_doomed)
-        engine->event(engine->user, ev);
 }
 
 void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
@@ -110,7 +106,55 @@ void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
         ev.cwd = text_of(from->cwd, &cwd);
         break;
     }
-    tell(engine, &ev);
+    engine->event(engine->user, &ev);
+}
+
+/* ---- warnings about the engine as a whole ---- */
+
+static void tell_warning(struct sp_engine *engine, const char *text)
+{
+    const struct sp_exec_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+
+    sp_lib_tell_event(engine, &e);
+}
+
+static void tell_warnings(struct sp_deferred *d)
+{
+    struct sp_engine *engine = SP_CONTAINER(d, struct sp_engine, warn_later);
+    struct sp_lib_warnings all = engine->warnings;
+
+    engine->warnings = (struct sp_lib_warnings){0};
+    for (uint32_t i = 0; i < all.count; i++) {
+        tell_warning(engine, all.texts[i]);
+        free(all.texts[i]);
+    }
+}
+
+void sp_lib_warn(void *user, const char *text)
+{
+    struct sp_engine *engine = user;
+    struct sp_lib_warnings *w = &engine->warnings;
+
+    if (sp_loop_is_inside(engine->loop)) {
+        tell_warning(engine, text);
+        return;
+    }
+    char *copy = w->count == SP_LIB_WARNINGS_MAX ? NULL : strdup(text);
+    if (copy == NULL)
+        return;
+    w->texts[w->count++] = copy;
+    sp_loop_poke(engine->loop);
+    sp_loop_again(engine->loop, &engine->warn_later, tell_warnings);
+}
+
+void sp_lib_warnings_free(struct sp_engine *engine)
+{
+    struct sp_lib_warnings *w = &engine->warnings;
+
+    if (engine->loop != NULL)
+        sp_loop_undefer(engine->loop, &engine->warn_later);
+    while (w->count > 0)
+        free(w->texts[--w->count]);
 }
 
 /* ---- questions ---- */
@@ -226,7 +270,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
         a.output = or_empty(r->answer.output);
         a.output_size = r->answer.output.n;
         a.omitted = r->answer.omitted;
-    } else if (r->was_denied) { /* the first attempt, when a second one was refused */
+    } else if (r->was_denied) { /* a retry was refused: the output is that of the first attempt */
         a.exit_code = r->answer.exit_code;
         a.output = or_empty(r->answer.output);
         a.output_size = r->answer.output.n;
@@ -245,7 +289,7 @@ void sp_lib_tell_reply(void *user, const struct sp_reply *r)
 
 void sp_lib_tell_tool(void *user, const struct sp_tool_reply *r)
 {
-    /* Arguments that could not be read, or no memory to answer. */
+    /* Without `from` the arguments were invalid, or there was no memory for the answer. */
     const struct sp_reply refused = {
         .fault = SP_FAULT_ARGUMENTS, .text = r->text, .error = r->text, .woken_by = -1};
     auto_free char *json = NULL;
@@ -300,10 +344,10 @@ void sp_lib_tell_result(void *user, const struct sp_run_result *r)
         .text = "",
     };
 
-    c->run = NULL; /* gone after this */
+    c->run = NULL; /* freed after this callback */
     if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))
         a.error = sp_error_text(r->error, error, sizeof error);
-    if (sp_run_add_text(&text, r, max)) { /* without memory: the answer is in the other members */
+    if (sp_run_add_text(&text, r, max)) { /* else the text stays empty */
         a.text = text.data != NULL ? text.data : "";
         a.text_size = text.len;
     }
@@ -316,10 +360,10 @@ struct listing {
     struct sp_session_info *items;
     char **owned; /* command, cwd and environment of each */
     size_t count, cap;
-    bool is_short; /* no memory */
+    bool is_short; /* out of memory: incomplete */
 };
 
-static void add(void *user, const struct sp_manager_entry *entry)
+static void add_session(void *user, const struct sp_manager_entry *entry)
 {
     struct listing *l = user;
 
@@ -354,8 +398,8 @@ int sp_lib_tell_list(struct sp_engine *engine,
 {
     struct listing l = {0};
 
-    /* All of it first: fn may do anything, also free the engine. */
-    sp_manager_list(engine->manager, add, &l);
+    /* Collected first: fn may call any function, even sp_engine_free. */
+    sp_manager_list(engine->manager, add_session, &l);
     for (size_t i = 0; i < l.count; i++) {
         if (!l.is_short)
             fn(user, &l.items[i]);
