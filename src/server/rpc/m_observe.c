@@ -219,19 +219,19 @@ static bool add_inspection(struct sp_buf *b, const struct sp_proc *p, const stru
 int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
     struct ports ports = {0};
     struct sp_proc *p = NULL;
     bool waits = false;
     auto_buf struct sp_buf b = {0};
     struct sp_look look;
 
-    sp_target_read(&params, &t);
+    sp_proc_target_read(&params, &t);
     read_ports(&params, &ports);
-    if (!sp_params_ok(&params) || sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
     if (p == NULL)
-        return sp_target_unknown(&t, e);
+        return sp_proc_target_unknown(&t, e);
     const struct sp_look_ask ask = {
         .wants_doing = true, .ports = ports.items, .port_count = ports.count};
     sp_proc_look(p, &ask, &look);
@@ -397,7 +397,7 @@ static const struct sp_observer_ops observer_ops = {
 /* ---- process/attach, process/detach ---- */
 
 struct attach {
-    struct sp_target target;
+    struct sp_proc_target target;
     uint64_t after_seq; /* UINT64_MAX: from now on */
     bool has_input, is_stealing;
 };
@@ -441,7 +441,7 @@ static struct view *open_view(struct sp_conn *c, struct sp_proc *p, uint64_t aft
 }
 
 /* Unlike other methods, these name the session first, and must name it. */
-static struct sp_params read_attach_target(struct sp_rpc_call *c, struct sp_target *ret,
+static struct sp_params read_attach_target(struct sp_rpc_call *c, struct sp_proc_target *ret,
                                            struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
@@ -484,10 +484,10 @@ int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
     sp_params_def_bool(&params, "steal", &a.is_stealing);
     if (sp_params_ok(&params) && a.is_stealing && !a.has_input)
         (void)sp_fail(e, SP_E_INVALID, 0, "steal without input: there is nothing to take over");
-    if (!sp_params_ok(&params) || sp_target_find(c, &a.target, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &a.target, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
     if (p == NULL)
-        return sp_target_unknown(&a.target, e);
+        return sp_proc_target_unknown(&a.target, e);
     struct view *v = open_view(c->conn, p, a.after_seq, e);
     if (v == NULL)
         return -(int)e->code;
@@ -510,7 +510,7 @@ int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
 /* Succeeds also if the connection is not attached, or the process is gone. */
 int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
     const struct sp_params params = read_attach_target(c, &t, e);
 
     if (!sp_params_ok(&params) || sp_rpc_call_check(c, e) < 0)

@@ -16,14 +16,14 @@
 
 /* ---- which process ---- */
 
-void sp_target_read(const struct sp_params *p, struct sp_target *ret)
+void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret)
 {
     sp_params_str(p, "processId", &ret->id);
     sp_params_opt_str(p, "sessionId", &ret->session);
 }
 
-int sp_target_find(struct sp_rpc_call *c, const struct sp_target *t, struct sp_proc **ret,
-                   bool *ret_waits, struct sp_err *e)
+int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
+                        bool *ret_waits, struct sp_err *e)
 {
     const struct sp_session *s = c->conn->session;
     const int r = sp_rpc_call_check(c, e);
@@ -35,7 +35,7 @@ int sp_target_find(struct sp_rpc_call *c, const struct sp_target *t, struct sp_p
     return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
 }
 
-int sp_target_unknown(const struct sp_target *t, struct sp_err *e)
+int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)
 {
     return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(t->id));
 }
@@ -45,10 +45,10 @@ static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_
                          struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
 
-    sp_target_read(&params, &t);
-    return sp_params_ok(&params) ? sp_target_find(c, &t, ret, ret_waits, e)
+    sp_proc_target_read(&params, &t);
+    return sp_params_ok(&params) ? sp_proc_target_find(c, &t, ret, ret_waits, e)
                                  : sp_params_result(&params);
 }
 
@@ -140,7 +140,7 @@ static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_se
 int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
     uint64_t after_seq = 0;
     uint64_t max_bytes = UINT64_MAX;
     uint64_t wait_ms = 0;
@@ -148,14 +148,14 @@ int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_page page;
     bool waits = false;
 
-    sp_target_read(&params, &t);
+    sp_proc_target_read(&params, &t);
     sp_params_opt_u64(&params, "afterSeq", UINT64_MAX, &after_seq);
     sp_params_opt_u64(&params, "maxBytes", UINT64_MAX, &max_bytes);
     sp_params_opt_u64(&params, "waitMs", UINT64_MAX, &wait_ms);
-    if (!sp_params_ok(&params) || sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
     if (p == NULL)
-        return sp_target_unknown(&t, e);
+        return sp_proc_target_unknown(&t, e);
     if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
         return read_failed(e);
     if (wait_ms != 0 && !is_answer(p, &page, after_seq))
@@ -225,14 +225,14 @@ static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id
 int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
     struct sp_str chunk = {0};
     struct sp_str write_id = {0};
     struct sp_proc *p = NULL;
     bool waits = false;
     size_t len = 0;
 
-    sp_target_read(&params, &t);
+    sp_proc_target_read(&params, &t);
     sp_params_str(&params, "chunk", &chunk);
     if (sp_params_ok(&params)) /* in place: the message is ours to write in */
         (void)sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len, e);
@@ -243,7 +243,7 @@ int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0 && write_id.n == 0)
         r = sp_fail(e, SP_E_INVALID, 0, "writeId must not be empty");
     if (r == 0)
-        r = sp_target_find(c, &t, &p, &waits, e);
+        r = sp_proc_target_find(c, &t, &p, &waits, e);
     if (r == 0 && p != NULL)
         r = check_writer(c, p, e);
     if (r < 0 || waits)
@@ -385,16 +385,16 @@ static bool takes_signal(const struct sp_proc *p, int number)
 int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
     struct sp_str name = {0};
     struct sp_proc *p = NULL;
     bool waits = false;
     int number = 0;
 
-    sp_target_read(&params, &t);
+    sp_proc_target_read(&params, &t);
     sp_params_str(&params, "signal", &name);
     if (!sp_params_ok(&params) || read_signal(name, &number, e) < 0 ||
-        sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
     if (p == NULL || !takes_signal(p, number)) {
         sp_rpc_call_reply(c, SP_STR("{}"));
@@ -410,22 +410,22 @@ int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
 int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_target t = {0};
+    struct sp_proc_target t = {0};
     uint64_t rows = 0;
     uint64_t cols = 0;
     struct sp_proc *p = NULL;
     bool waits = false;
     bool is_effective = true;
 
-    sp_target_read(&params, &t);
+    sp_proc_target_read(&params, &t);
     sp_params_u64(&params, "rows", UINT16_MAX, &rows);
     sp_params_u64(&params, "cols", UINT16_MAX, &cols);
     if (sp_params_ok(&params) && (rows == 0 || cols == 0))
         (void)sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
-    if (!sp_params_ok(&params) || sp_target_find(c, &t, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
     if (p == NULL)
-        return sp_target_unknown(&t, e);
+        return sp_proc_target_unknown(&t, e);
     if (!p->is_tty)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " has no terminal",
                        SP_STR_ARG(t.id));

@@ -51,15 +51,15 @@ void sp_web_close(struct sp_conn *conn);
 
 /* ---- which process a request is about ---- */
 
-struct sp_target {
+struct sp_proc_target {
     struct sp_str session; /* p NULL: the connection's own */
     struct sp_str id;
 };
 /* processId, and sessionId if it is there. */
-void sp_target_read(const struct sp_params *p, struct sp_target *ret);
+void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret);
 /* Checks the state and finds the process as sp_rpc_call_proc does. */
-int sp_target_find(struct sp_rpc_call *c, const struct sp_target *t, struct sp_proc **ret,
-                   bool *ret_waits, struct sp_err *e);
-int sp_target_unknown(const struct sp_target *t, struct sp_err *e); /* the error */
+int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
+                        bool *ret_waits, struct sp_err *e);
+int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
 
 #endif
