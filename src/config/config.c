@@ -55,7 +55,7 @@ int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v,
     const size_t skipped = is_home ? 1 : 0;
     if (path.n != skipped && !sp_buf_add(&full, path.p + skipped, path.n - skipped))
         return sp_config_no_memory(l->e);
-    char *copy = sp_arena_copy(&l->impl->arena, (struct sp_str){full.data, full.len});
+    char *copy = sp_arena_copy(&l->impl->arena, sp_buf_str(&full));
     if (copy == NULL)
         return sp_config_no_memory(l->e);
     *ret = copy;
@@ -98,6 +98,7 @@ int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_v
 
 /* ---- [shell_environment_policy] ---- */
 
+/* The strings stay in the arena; only the views are new. */
 static int make_patterns(struct sp_config_loading *l, char *const *list, const struct sp_str **ret,
                          uint32_t *ret_count)
 {
@@ -199,6 +200,7 @@ static int read_sandbox(struct sp_config_loading *l, const struct sp_toml_value 
 
 /* ---- the keys at the top ---- */
 
+/* As the table in config_keys.c has it for the manual. */
 static struct sp_config defaults(void)
 {
     static char on_request[] = "on-request";
@@ -222,6 +224,7 @@ static struct sp_config defaults(void)
     };
 }
 
+/* The members of `granular` are checked where the policy is used (approve/approvals.h). */
 static int check_approval_policy(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
     static const char *const names[] = {"untrusted", "on-failure", "on-request", "never"};
@@ -265,6 +268,7 @@ static int check_approver(const struct sp_config_loading *l, const struct sp_tom
     return 0;
 }
 
+/* Unlike an approver, a reviewer can only be a program. */
 static int check_reviewer(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
     if (strncmp(v->text.p, "program:/", 9) == 0 && v->text.n > 9)
@@ -279,6 +283,7 @@ static int check_strict_review(const struct sp_config_loading *l, const struct s
     return sp_toml_refuse(v, l->e, "`strict_review`: there is no `reviewer` to review anything");
 }
 
+/* After the profiles were read. */
 static int check_permissions(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
     struct sp_profile p = {0};
@@ -337,6 +342,7 @@ static int check_top(struct sp_config_loading *l, const struct sp_toml_value *ro
     return r;
 }
 
+/* Environments and profiles first: keys at the top refer to them by name. */
 static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *root)
 {
     struct sp_config_top top = {.config = *l->config};
@@ -362,6 +368,7 @@ static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *ro
 
 /* ---- load ---- */
 
+/* The layers are freed at the end: all that is kept was copied into the arena. */
 int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e)
 {
     struct sp_err own = {0};

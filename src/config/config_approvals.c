@@ -45,6 +45,7 @@ int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_err *e)
     return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the audit log");
 }
 
+/* A longer path is deeper: all of them contain the same directory. */
 static int by_length(const void *a, const void *b)
 {
     const size_t n = strlen(*(const char *const *)a);
@@ -80,6 +81,7 @@ static void ignore_warning(void *user, const char *text)
     (void)text;
 }
 
+/* Once, without a loop. */
 static int read_rules(const struct sp_rules_places *places,
                       const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
                       struct sp_err *e)
@@ -91,7 +93,7 @@ static int read_rules(const struct sp_rules_places *places,
         return r;
     if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
-    ret->options.fingerprint = (struct sp_str){ret->fingerprint.data, ret->fingerprint.len};
+    ret->options.fingerprint = sp_buf_str(&ret->fingerprint);
     return 0;
 }
 

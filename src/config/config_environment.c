@@ -44,6 +44,7 @@ static bool skip_host(const char **p)
     return *p != first;
 }
 
+/* HOST[:PORT] and what follows. */
 static const char *check_authority(const char *p)
 {
     uint64_t port = 1;
@@ -93,6 +94,7 @@ static int check_name(const struct sp_toml_value *v, struct sp_err *e)
     return 0;
 }
 
+/* A program is executed, so it must not depend on the working directory. */
 static int check_environment(const struct sp_toml_value *v,
                              const struct sp_config_raw_environment *raw, struct sp_err *e)
 {
@@ -133,6 +135,7 @@ static int make_argv(struct sp_config_loading *l, struct sp_config_raw_environme
     return 0;
 }
 
+/* NAME=VALUE strings, in the arena. */
 static int make_env(struct sp_config_loading *l, struct sp_config_raw_environment *raw)
 {
     size_t n = 0;
@@ -299,6 +302,7 @@ static bool is_server(const struct sp_config *c, const struct sp_config_place *p
            (strcmp(c->server, p->url) == 0 || strcmp(c->server, p->name) == 0);
 }
 
+/* Lists the names that exist. */
 static int refuse_name(const struct sp_config *c, const char *name, struct sp_err *e)
 {
     auto_buf struct sp_buf names = {0};
@@ -312,6 +316,7 @@ static int refuse_name(const struct sp_config *c, const char *name, struct sp_er
                    name);
 }
 
+/* The name of a URL that is not configured is redacted: it may contain a password. */
 int sp_config_place(const struct sp_config *c, const char *name_or_url, struct sp_config_place *ret,
                     struct sp_err *e)
 {

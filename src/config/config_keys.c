@@ -215,6 +215,7 @@ static int refuse_type(const struct setting *p, const char *expected)
                           sp_toml_type_name(p->v->type));
 }
 
+/* The message lists all words. */
 static int check_word(const struct setting *p, const char *word)
 {
     char names[160] = "";
@@ -289,6 +290,7 @@ static int read_boolean(const struct setting *p)
     return 0;
 }
 
+/* Strings or paths, with a NULL at the end. */
 static int read_list(const struct setting *p)
 {
     size_t n = 0;
@@ -311,6 +313,7 @@ static int read_list(const struct setting *p)
     return r;
 }
 
+/* A string alone is a list of one. */
 static int read_some(const struct setting *p)
 {
     if (p->v->type != SP_TOML_STRING)

@@ -81,7 +81,7 @@ static int add_variable(struct sp_config_layers *y, const struct sp_config_key *
     if (!is_string) {
         if (!sp_buf_printf(&text, "%s = %s", key->name, value))
             return sp_config_no_memory(e);
-        const int r = add_layer(y, name, (struct sp_str){text.data, text.len}, e);
+        const int r = add_layer(y, name, sp_buf_str(&text), e);
         if (r == -SP_E_SYSTEM || (r == 0 && doc->root->count == 1))
             return r;
         if (r == 0) {
@@ -92,7 +92,7 @@ static int add_variable(struct sp_config_layers *y, const struct sp_config_key *
     }
     if (!sp_buf_printf(&text, "%s = ", key->name) || !sp_json_add_str(&text, sp_str_of(value)))
         return sp_config_no_memory(e);
-    return add_layer(y, name, (struct sp_str){text.data, text.len}, e);
+    return add_layer(y, name, sp_buf_str(&text), e);
 }
 
 static int add_variables(struct sp_config_layers *y, char *const *env, struct sp_err *e)
@@ -116,6 +116,7 @@ static int add_variables(struct sp_config_layers *y, char *const *env, struct sp
 
 /* ---- --set ---- */
 
+/* The key may be dotted, but there must be exactly one. */
 static int add_set(struct sp_config_layers *y, const char *set, struct sp_err *e)
 {
     auto_buf struct sp_buf name = {0};
@@ -219,7 +220,7 @@ int sp_config_find_home(struct sp_config_loading *l, char *const *env)
     if (!(own != NULL ? sp_buf_add_str(&path, sp_str_of(own))
                       : sp_buf_printf(&path, "%s/.sallyport", l->impl->user_home)))
         return sp_config_no_memory(l->e);
-    l->config->home = sp_arena_copy(&l->impl->arena, (struct sp_str){path.data, path.len});
+    l->config->home = sp_arena_copy(&l->impl->arena, sp_buf_str(&path));
     return l->config->home == NULL ? sp_config_no_memory(l->e) : 0;
 }
 

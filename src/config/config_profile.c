@@ -127,7 +127,7 @@ static int add_project(const struct entry_line *k, struct sp_str below)
     auto_buf struct sp_buf pattern = {0};
     if (!sp_buf_add_str(&pattern, SP_STR(PROJECT_GLOBS)) || !sp_buf_add_str(&pattern, below))
         return sp_config_no_memory(k->l->e);
-    return add_glob(k, (struct sp_str){pattern.data, pattern.len}, below);
+    return add_glob(k, sp_buf_str(&pattern), below);
 }
 
 static int add_token(const struct entry_line *k, struct sp_str token, struct sp_str below)
@@ -178,7 +178,7 @@ static int add_below_path(const struct entry_line *k, struct sp_str path, struct
                                   below.p);
     if (!sp_buf_add_str(&full, path) || !sp_buf_add(&full, "/", 1) || !sp_buf_add_str(&full, below))
         return sp_config_no_memory(k->l->e);
-    return add_path(k, (struct sp_str){full.data, full.len});
+    return add_path(k, sp_buf_str(&full));
 }
 
 /* One entry. below: the key inside of a table of the place; p NULL: the place itself. */
@@ -409,6 +409,7 @@ static int read_own(struct making *m, size_t i, const struct sp_profile *parent,
     return r;
 }
 
+/* Depth-first: the parent is made before its children; MAKING marks the path, to find cycles. */
 static int make_profile(struct making *m, size_t i)
 {
     auto_profile struct sp_profile parent = {0};
@@ -439,6 +440,7 @@ static int make_profile(struct making *m, size_t i)
 
 /* ---- all profiles ---- */
 
+/* Reads all tables before any profile is made, since `extends` may name a later one. */
 static int read_members(struct making *m, const struct sp_toml_value *table)
 {
     struct sp_config *c = m->l->config;

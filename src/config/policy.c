@@ -37,6 +37,7 @@ int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_kno
     return 0;
 }
 
+/* Built-in names and modes win over profiles of the configuration. */
 static int find_profile(const struct sp_config *c, const char *name, struct sp_profile *ret,
                         struct sp_err *e)
 {

@@ -53,6 +53,7 @@ static void free_launch(struct sp_lib_launch *l)
     free(l);
 }
 
+/* NULL: out of memory. */
 static struct sp_lib_launch *copy_launch(const struct sp_run_options *o)
 {
     struct sp_lib_launch *l = calloc(1, sizeof *l);
@@ -71,6 +72,7 @@ static struct sp_lib_launch *copy_launch(const struct sp_run_options *o)
     return l;
 }
 
+/* Also ends the command, if it runs. */
 static void free_run(struct sp_lib_call *c)
 {
     sp_backend_forget_facts(&c->facts);
@@ -82,6 +84,7 @@ static void free_run(struct sp_lib_call *c)
 
 /* ---- unanswered calls ---- */
 
+/* Numbers are never reused, so a late sp_engine_cancel cannot hit another call. */
 static struct sp_lib_call *new_call(struct sp_engine *engine, enum sp_lib_call_kind kind,
                                     sp_answer_fn *fn, void *user, struct sp_error *e)
 {
@@ -106,8 +109,7 @@ static struct sp_lib_call *new_call(struct sp_engine *engine, enum sp_lib_call_k
 
 static struct sp_lib_call *find_call(const struct sp_engine *engine, uint64_t number)
 {
-    sp_list_each(i, &engine->calls[number % SP_LIB_BUCKETS])
-    {
+    sp_list_each(i, &engine->calls[number % SP_LIB_BUCKETS]) {
         struct sp_lib_call *c = SP_CONTAINER(i, struct sp_lib_call, link);
 
         if (c->number == number)
@@ -127,8 +129,7 @@ static void free_call(struct sp_lib_call *c)
 void sp_lib_calls_free(struct sp_engine *engine, bool only_runs)
 {
     for (int b = 0; b < SP_LIB_BUCKETS; b++)
-        sp_list_each_safe(i, &engine->calls[b])
-        {
+        sp_list_each_safe(i, &engine->calls[b]) {
             struct sp_lib_call *c = SP_CONTAINER(i, struct sp_lib_call, link);
 
             if (!only_runs || c->kind == SP_LIB_RUN)
@@ -258,6 +259,7 @@ static struct sp_str optional(const char *text)
     return text == NULL ? (struct sp_str){NULL, 0} : sp_str_of(text);
 }
 
+/* 0: the default of the manager. */
 static struct sp_yield_ask yield_of(uint64_t ms)
 {
     return (struct sp_yield_ask){.has_yield_time = ms != 0, .yield_time_ms = ms};
@@ -265,6 +267,7 @@ static struct sp_yield_ask yield_of(uint64_t ms)
 
 /* ---- exec, write, wait ---- */
 
+/* The manager copies what it needs: the ask borrows from the options of the caller. */
 static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err *e)
 {
     const struct sp_exec_options *o = options;
@@ -304,7 +307,7 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
     if (o->argv != NULL && ask.argc == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv is empty");
     if (ask.argc != 0)
-        ask.cmd = (struct sp_str){command.data, command.len};
+        ask.cmd = sp_buf_str(&command);
     ask.argv = argv;
     ask.env.items = vars;
     return sp_manager_exec(c->engine->manager, &ask, sp_lib_tell_reply, c, &c->manager_call, e);
@@ -372,6 +375,7 @@ int sp_engine_wait(struct sp_engine *engine, int session, sp_answer_fn *fn, void
 
 /* ---- run ---- */
 
+/* Events of a run, which the manager does not know. */
 static void on_event(void *user, const struct sp_exec_event *ev)
 {
     sp_lib_tell_event(((struct sp_lib_call *)user)->engine, ev);
@@ -444,6 +448,7 @@ static void answer_later(struct sp_deferred *d)
     sp_lib_tell_result(c, &r);
 }
 
+/* The server has told its working directory, which a relative cwd needs. */
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_err *e)
 {
@@ -461,6 +466,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
         answer_later(&c->later);
 }
 
+/* The answer comes from the loop, never from within sp_engine_cancel. */
 static void cancel_run(struct sp_lib_call *c)
 {
     if (c->run != NULL) {
@@ -471,6 +477,7 @@ static void cancel_run(struct sp_lib_call *c)
     sp_loop_defer(c->engine->loop, &c->later, answer_later);
 }
 
+/* Starts at once if the working directory is known, else asks the server for it. */
 static int begin_run(struct sp_lib_call *c, const void *options, struct sp_err *e)
 {
     const struct sp_run_options *o = options;
@@ -508,6 +515,7 @@ int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options
 
 /* ---- tools of a language model ---- */
 
+/* For schemas and calls alike: a tool that is not described cannot be called. */
 static struct sp_tools_options tools_of(const struct sp_engine *engine)
 {
     return (struct sp_tools_options){
@@ -535,6 +543,7 @@ int sp_engine_tools(struct sp_engine *engine, void (*fn)(void *user, const char 
     return 0;
 }
 
+/* The manager reads the arguments and answers mistakes in them as text for the model. */
 static int begin_tool(struct sp_lib_call *c, const void *options, struct sp_err *e)
 {
     const struct sp_tool_options *o = options;
@@ -570,6 +579,7 @@ int sp_engine_call_tool(struct sp_engine *engine, const struct sp_tool_options *
 
 /* ---- terminate, cancel ---- */
 
+/* was_done false: the session is unknown, or its backend could not kill it. */
 static void on_terminated(void *user, bool was_done)
 {
     struct sp_lib_call *c = user;
@@ -610,6 +620,7 @@ int sp_engine_terminate(struct sp_engine *engine, int session, sp_answer_fn *fn,
     return 0;
 }
 
+/* The answer CANCELLED comes from the loop. */
 int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_error *e)
 {
     struct sp_err why = {0};

@@ -39,6 +39,7 @@ int sp_lib_give(int r, const struct sp_err *from, struct sp_error *to)
     return r;
 }
 
+/* sp_loop_poke reads the clock and makes the descriptor readable: the call may arm timers. */
 int sp_lib_enter(struct sp_engine *engine, struct sp_error *e)
 {
     struct sp_err why = {0};
@@ -127,6 +128,7 @@ static int open_approvers(struct sp_engine *engine, struct sp_approvals_options 
     return r;
 }
 
+/* Doubtful rules depend on the sandbox: the primary one counts. */
 static void warn_of_rules(struct sp_engine *engine, const struct sp_rules *rules)
 {
     const struct sp_lib_place *p = engine->places[0];
@@ -134,6 +136,7 @@ static void warn_of_rules(struct sp_engine *engine, const struct sp_rules *rules
     sp_judge_tell_doubtful(rules, p->is_confined ? &p->policy : NULL, sp_lib_warn, engine);
 }
 
+/* The rules files changed. */
 static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
     struct sp_engine *engine = user;
@@ -142,6 +145,7 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
     return sp_approvals_set_rules(sp_manager_approvals(engine->manager), rules, fingerprint);
 }
 
+/* Rules of projects are those of the primary environment, if it is local. */
 static int find_approvals(struct sp_engine *engine, const char *asked, struct sp_err *e)
 {
     const struct sp_config_approvals_ask ask = {
@@ -164,6 +168,7 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
                                       engine->config.reviewer, &ret->options, e);
 }
 
+/* One engine is one conversation: thread and session have the same id. */
 struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
                                      const struct sp_lib_place *place)
 {
@@ -196,6 +201,7 @@ static void open_snapshots(struct sp_engine *engine)
     (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
 }
 
+/* Variables with credentials that a confined command does not get. */
 static void warn_of_left_out(struct sp_engine *engine, const struct sp_environ_ask *ask)
 {
     const struct sp_lib_place *place = engine->places[0];
@@ -206,6 +212,7 @@ static void warn_of_left_out(struct sp_engine *engine, const struct sp_environ_a
         sp_lib_warn(engine, text.data);
 }
 
+/* The approvals must exist before the manager, which takes their options. */
 static int open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_err *e)
 {
@@ -239,9 +246,11 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
 
 /* ---- new, free and dispatch ---- */
 
+/* The order matters: calls refer to backends and approvals, the manager to both, and all of them to
+ * the loop. */
 static void free_now(struct sp_engine *engine)
 {
-    engine->is_doomed = true;        /* no callback from here on */
+    engine->is_doomed = true;        /* stops all callbacks */
     sp_lib_calls_free(engine, true); /* runs use their backend, and the manager's approvals */
     if (engine->manager != NULL)
         sp_manager_free(engine->manager);
@@ -260,6 +269,7 @@ static void free_now(struct sp_engine *engine)
     free(engine);
 }
 
+/* After a failure free_now frees what was made. */
 static int open_engine(struct sp_engine *engine, const struct sp_engine_options *o,
                        struct sp_err *e)
 {
@@ -326,6 +336,8 @@ int sp_engine_fd(const struct sp_engine *engine)
     return engine->fd;
 }
 
+/* A callback may free the engine: that is done here at the end, and only in the outermost dispatch.
+ */
 int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_error *e)
 {
     struct sp_err why = {0};
@@ -345,6 +357,7 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_error
 
 /* ---- functions that are done when they return ---- */
 
+/* The amendment is the one that the question offered; the host cannot make up a rule. */
 int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
                     struct sp_error *e)
 {
@@ -369,7 +382,7 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
         const struct sp_approval_question *q =
             sp_approvals_question(sp_manager_approvals(engine->manager), question);
 
-        d.amendment = q != NULL ? q->amendment : d.amendment; /* the one that was offered */
+        d.amendment = q != NULL ? q->amendment : d.amendment; /* as offered */
     }
     sp_manager_decide(engine->manager, question, &d);
     return 0;
@@ -395,6 +408,8 @@ bool sp_lib_has_session(struct sp_engine *engine, int session)
     return s.is_found;
 }
 
+/* sp_lib_enter, for functions about a session; there is no call whose answer could report an
+ * unknown session later. */
 static int enter_session(struct sp_engine *engine, int session, struct sp_error *e)
 {
     struct sp_err why = {0};
@@ -427,6 +442,7 @@ int sp_engine_resize(struct sp_engine *engine, int session, uint16_t rows, uint1
     return r;
 }
 
+/* 1 to 64: all signals that Linux has. */
 int sp_engine_signal(struct sp_engine *engine, int session, int signal, struct sp_error *e)
 {
     struct sp_err why = {0};

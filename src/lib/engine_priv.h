@@ -123,7 +123,7 @@ int sp_lib_give(int r, const struct sp_err *from, struct sp_error *to);
  */
 int sp_lib_take(const void *from, void *to, size_t size, size_t least, const char *name,
                 struct sp_err *e);
-/* The size of a struct whose last member was `last` in the first version. */
+/* The size that the struct had in the first version, when `last` was its last member. */
 #define SP_LIB_LEAST(type, last) (offsetof(type, last) + sizeof(((const type *)NULL)->last))
 
 /* ---- lib_environment.c ---- */

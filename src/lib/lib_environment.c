@@ -31,6 +31,7 @@ struct place_ask {
 
 /* ---- backends ---- */
 
+/* The hidden paths depend on the configuration and the program, so they are found anew. */
 static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const char *cwd,
                       struct sp_err *e)
 {
@@ -71,6 +72,7 @@ static int open_remote(struct sp_engine *engine, struct sp_lib_where *w, const c
     return sp_remote_new(engine->loop, &co, &w->backend, e);
 }
 
+/* All places that used the backend are gone. */
 static void free_where(struct sp_engine *engine, struct sp_lib_where *w)
 {
     struct sp_lib_where **at = &engine->wheres;
@@ -117,6 +119,7 @@ static struct sp_lib_where *open_where(struct sp_engine *engine, const char *on,
     return NULL;
 }
 
+/* Called after each dispatch, when no callback of the backend can be running. */
 void sp_lib_drop_unused(struct sp_engine *engine)
 {
     for (struct sp_lib_where *w = engine->wheres, *next; w != NULL; w = next) {
@@ -167,6 +170,7 @@ struct sp_environment_spec sp_lib_place_environment(const struct sp_lib_place *p
     };
 }
 
+/* Fails here rather than at the first command. */
 static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_err *e)
 {
     auto_free char *here = getcwd(NULL, 0);
@@ -181,6 +185,7 @@ static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_e
     return 0;
 }
 
+/* Without a cwd the server decides; sp_lib_place.cwd stays NULL. */
 static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_err *e)
 {
     if (cwd != NULL && cwd[0] != '/')
@@ -297,6 +302,7 @@ static bool is_same(const struct sp_lib_where *w, const char *on)
            (w->on != NULL && strcmp(w->on, on) == 0);
 }
 
+/* The manager takes the new environment first; only then the old place is given up. */
 static int update(struct sp_engine *engine, const struct sp_environment_options *o,
                   struct sp_err *e)
 {
@@ -357,6 +363,7 @@ int sp_engine_update_environment(struct sp_engine *engine,
     return sp_lib_give(r, &why, e);
 }
 
+/* Index 0 is the primary one. Runs keep their reference to the place. */
 int sp_engine_remove_environment(struct sp_engine *engine, const char *name, struct sp_error *e)
 {
     struct sp_err why = {0};

@@ -64,6 +64,7 @@ static void set_bytes(struct sp_event *ev, struct sp_str bytes)
     ev->byte_count = bytes.n;
 }
 
+/* Strings for C are copied for the time of the callback. */
 void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
 {
     struct sp_engine *engine = user;
@@ -118,6 +119,7 @@ static void tell_warning(struct sp_engine *engine, const char *text)
     sp_lib_tell_event(engine, &e);
 }
 
+/* Takes the list first: the callback may cause further warnings. */
 static void tell_warnings(struct sp_deferred *d)
 {
     struct sp_engine *engine = SP_CONTAINER(d, struct sp_engine, warn_later);
@@ -130,6 +132,7 @@ static void tell_warnings(struct sp_deferred *d)
     }
 }
 
+/* While the engine is made, its caller has no handle to it yet: warnings wait for the loop. */
 void sp_lib_warn(void *user, const char *text)
 {
     struct sp_engine *engine = user;
@@ -159,6 +162,7 @@ void sp_lib_warnings_free(struct sp_engine *engine)
 
 /* ---- questions ---- */
 
+/* No default: the compiler reports a new kind of question. */
 static enum sp_question_topic topic_of(enum sp_question_kind kind)
 {
     switch (kind) {
@@ -180,6 +184,7 @@ static enum sp_question_topic topic_of(enum sp_question_kind kind)
     return SP_QUESTION_MAY_RUN;
 }
 
+/* Called only if the host has an `ask` function. */
 void sp_lib_tell_question(void *user, const struct sp_approval_question *from)
 {
     struct sp_engine *engine = user;
@@ -234,11 +239,13 @@ static enum sp_outcome outcome_of(const struct sp_reply *r)
     return SP_OUTCOME_FAILED;
 }
 
+/* The public structs promise strings, never NULL. */
 static const char *or_empty(struct sp_str s)
 {
     return s.p != NULL ? s.p : "";
 }
 
+/* A reply of the manager as an answer. `text` is for the model, json may be NULL. */
 static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct sp_str text,
                        const char *json)
 {
@@ -319,6 +326,7 @@ static enum sp_outcome outcome_of_run(const struct sp_run_result *r)
     return SP_OUTCOME_FAILED;
 }
 
+/* A run as an answer. The limit of its text is that of the tools. */
 void sp_lib_tell_result(void *user, const struct sp_run_result *r)
 {
     struct sp_lib_call *c = user;
@@ -363,6 +371,7 @@ struct listing {
     bool is_short; /* out of memory: incomplete */
 };
 
+/* Grows both arrays together; three strings belong to each item. */
 static void add_session(void *user, const struct sp_manager_entry *entry)
 {
     struct listing *l = user;

@@ -22,6 +22,8 @@
 
 /* ---- checks that methods share ---- */
 
+/* Every method decodes its params first, so a malformed request gets its own error in every state.
+ */
 int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e)
 {
     const char *family = c->method->family;
@@ -56,6 +58,8 @@ int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- requests of the server to its client ---- */
 
+/* The request has no time-out here: the caller withdraws it. The caller owns `a`, which must stay
+ * where it is while it is linked. */
 bool sp_ask_send(struct sp_ask *a, struct sp_conn *conn, const char *method, struct sp_str params,
                  void (*answered)(struct sp_ask *a, struct sp_str result))
 {
@@ -133,6 +137,8 @@ static const char *check_answer(struct sp_json *j, uint32_t id)
 
 /* ---- the envelope ---- */
 
+/* A message that is no JSON-RPC request has no id that could be trusted: it is answered with id -1,
+ * and the connection goes on. */
 static void reply_malformed(struct sp_conn *conn, const char *detail)
 {
     char text[600];
@@ -146,6 +152,8 @@ static void reply_malformed(struct sp_conn *conn, const char *detail)
     sp_conn_count(conn->rpc, NULL, sp_clock_us(), SP_RPC_OUTCOME_ERROR);
 }
 
+/* Ends the connection after a protocol violation. on_closed frees it later, from the loop; until
+ * then is_closing keeps further messages out. */
 static void hang_up(struct sp_conn *conn, const char *why)
 {
     conn->is_closing = true;
@@ -158,6 +166,7 @@ static bool is_string_or_null(const struct sp_json *j, uint32_t token)
            sp_json_type(j, token) == SP_JSON_NULL;
 }
 
+/* The trace context is checked and ignored. */
 static bool is_trace(struct sp_json *j, uint32_t token)
 {
     if (token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_NULL)
@@ -194,6 +203,8 @@ static void on_notification(struct sp_conn *conn, struct sp_str name)
         conn->state = SP_CONN_READY;
 }
 
+/* A message is a request (method and id), a notification (method alone) or an answer to a request
+ * of the server (id alone). `copy` is for requests that may have to be parsed again. */
 static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str copy,
                       uint64_t started_us)
 {
@@ -245,6 +256,8 @@ static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_
            (conn->rpc->server->starting > 0 && memmem(text, len, named, sizeof named - 1) != NULL);
 }
 
+/* Parses and handles one message; changes `text`. The JSON tape is shared by all connections, so
+ * tokens are valid only until the method returns. */
 static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
 {
     struct sp_json *j = &conn->rpc->json;
@@ -269,6 +282,8 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
 
 /* ---- calls about a process that is starting ---- */
 
+/* The process has started, or failed to. The parked call is handled again from its text, as if it
+ * came now, but with its original time of arrival for the statistics. */
 static void on_started(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
@@ -314,6 +329,8 @@ int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct s
 
 /* ---- flow control ---- */
 
+/* A client that does not read its replies must not make the server queue more: its requests stay in
+ * the socket. The same while a cell does not take messages. */
 static void pause_if_full(struct sp_conn *conn)
 {
     if (conn->is_paused || conn->is_closing)
@@ -334,7 +351,7 @@ static void resume_if_room(struct sp_conn *conn)
 
 void sp_conn_resume_all(struct sp_rpc *rpc)
 {
-    /* A connection whose cell is still full is paused again after its next request. */
+    /* If its cell is still full, the connection is paused again after its next request. */
     sp_list_each(i, &rpc->conns) {
         struct sp_conn *conn = SP_CONTAINER(i, struct sp_conn, in_rpc);
 
@@ -377,6 +394,8 @@ static void on_drained(void *user)
     sp_push_all(conn);
 }
 
+/* The link is gone. Requests are dropped without an answer; the session stays for a resume, unless
+ * it was ended or the server is on stdio. */
 static void on_closed(void *user, const char *why)
 {
     struct sp_conn *conn = user;
@@ -409,6 +428,7 @@ static const struct sp_link_ops link_ops = {
 
 /* ---- events of the session ---- */
 
+/* A process of the session has new records. They are sent at once if the link has room. */
 static void on_news(struct sp_session_client *client, struct sp_proc *p)
 {
     struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
@@ -424,6 +444,7 @@ static void on_gone(struct sp_session_client *client, struct sp_proc *p)
     sp_list_remove(&p->news);
 }
 
+/* Another client wants to resume the session: the link checks whether this one still lives. */
 static void on_challenge(struct sp_session_client *client)
 {
     sp_link_challenge(SP_CONTAINER(client, struct sp_conn, client)->link);

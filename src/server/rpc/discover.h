@@ -48,7 +48,7 @@ struct sp_root {
     struct sp_found_list skills, manifests;
     void (*then)(struct sp_root *r); /* the step after the file under way; r->text has the result */
     char path[SP_FILE_MAX_PATH + 64]; /* the file under way */
-    char dir[SP_FILE_MAX_PATH + 1];   /* the directory whose manifest is looked for */
+    char dir[SP_FILE_MAX_PATH + 1];   /* where a manifest is looked for now */
     uint32_t next;                    /* index of the next manifest name, manifest or skill */
     size_t bundle;                    /* bytes of its files so far */
     bool is_walked;

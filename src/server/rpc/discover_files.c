@@ -44,7 +44,7 @@ static void warn_path(struct sp_root *r, const char *before, const char *path, c
 
     if (sp_buf_printf(&text, "%s", before) && sp_uri_add(&text, sp_str_of(path)) &&
         sp_buf_printf(&text, "%s", after))
-        sp_root_say(r, (struct sp_str){text.data, text.len});
+        sp_root_say(r, sp_buf_str(&text));
 }
 
 /* ": WHY" from a failed answer or, without one, from *e. */
@@ -70,7 +70,7 @@ void sp_root_fail(struct sp_root *r, const char *what, const struct sp_file_answ
 
     put_reason(a, e, why, sizeof why);
     if (sp_buf_printf(&text, "failed to %s capability root %s%s", what, r->uri.text, why))
-        (void)sp_json_add_str(&r->error, (struct sp_str){text.data, text.len});
+        (void)sp_json_add_str(&r->error, sp_buf_str(&text));
     sp_root_ended(r);
 }
 
@@ -122,6 +122,7 @@ static void put_bad_utf8(struct sp_str s, size_t at, char *ret, size_t size)
                        " is not UTF-8: invalid utf-8 sequence of %zu bytes from index %zu", n, at);
 }
 
+/* Takes the contents if they are within the limits and valid UTF-8. */
 static void keep_text(struct sp_root *r, const struct sp_file_answer *a)
 {
     char why[96];
@@ -197,8 +198,7 @@ bool sp_root_add_file(struct sp_root *r, struct sp_buf *to)
 {
     const size_t before = to->len;
     bool ok = sp_buf_printf(to, "{\"path\":\"") && sp_uri_add(to, sp_str_of(r->path)) &&
-              sp_buf_printf(to, "\",\"contents\":") &&
-              sp_json_add_str(to, (struct sp_str){r->text.data, r->text.len}) &&
+              sp_buf_printf(to, "\",\"contents\":") && sp_json_add_str(to, sp_buf_str(&r->text)) &&
               sp_buf_add(to, "}", 1);
 
     ok = ok && charge_answer(r, to->len - before);
@@ -240,7 +240,7 @@ static bool add_found(struct sp_root *r, struct sp_found_list *to, struct sp_str
         return false;
     const struct sp_found found = {
         .path = sp_arena_copy(&r->arena, path),
-        .key = sp_arena_copy(&r->arena, (struct sp_str){uri.data, uri.len}),
+        .key = sp_arena_copy(&r->arena, sp_buf_str(&uri)),
         .rank = rank,
     };
     if (found.path == NULL || found.key == NULL)
@@ -249,6 +249,7 @@ static bool add_found(struct sp_root *r, struct sp_found_list *to, struct sp_str
     return true;
 }
 
+/* Sorts a path of the walk into skills or manifests; other files are ignored. */
 static bool add_file(struct sp_root *r, struct sp_str path)
 {
     size_t dir = 0;
@@ -307,7 +308,7 @@ bool sp_root_collect(struct sp_root *r, struct sp_str entries, bool is_cut)
 
         if (sp_buf_printf(&text, "capability scan reached its traversal limit (root: %s)",
                           r->uri.text))
-            sp_root_say(r, (struct sp_str){text.data, text.len});
+            sp_root_say(r, sp_buf_str(&text));
     }
     sort_found(&r->skills);
     sort_found(&r->manifests);
@@ -332,7 +333,7 @@ static const char *path_below(struct sp_root *r, struct sp_str below)
             ok = (b.data[b.len - 1] == '/' || sp_buf_add(&b, "/", 1)) && sp_buf_add_str(&b, part);
         p += part.n + 1;
     }
-    return ok ? sp_arena_copy(&r->arena, (struct sp_str){b.data, b.len}) : NULL;
+    return ok ? sp_arena_copy(&r->arena, sp_buf_str(&b)) : NULL;
 }
 
 /* Backslashes count too: the manifest may be used on Windows. */
@@ -350,7 +351,7 @@ static bool goes_up(struct sp_str s)
     return false;
 }
 
-/* The value of a member that must be "./..."; NULL, with a warning, if it is not. */
+/* A path below the root from a member "./..."; NULL, with a warning, for any other value. */
 static const char *declared_path(struct sp_root *r, const char *field, struct sp_str s)
 {
     const char *why = ": path must remain below the capability root";

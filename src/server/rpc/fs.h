@@ -42,6 +42,9 @@ bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a);
 /* A `done` that answers {}. */
 void sp_fs_answer_nothing(struct sp_request *r, const struct sp_file_answer *a);
 
+/* Appends the path as a file URI in quotes. */
+bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path);
+
 /* The text for an errno as Codex has it: "No such file or directory (os error 2)". */
 void sp_fs_error_text(int err, char *ret, size_t size);
 
@@ -49,7 +52,7 @@ void sp_fs_error_text(int err, char *ret, size_t size);
 
 /* The request ends: drops its reference to a handle. */
 void sp_fs_release(struct sp_request *r);
-/* Fails a request whose handle could not be opened. */
+/* Fails a request for a handle that could not be opened. */
 void sp_fs_fail_unknown(struct sp_request *r);
 /* The connection ends: closes its files. */
 void sp_fs_free(struct sp_conn *conn);

@@ -78,6 +78,7 @@ static void free_config_read(struct sp_task *t)
 typedef void done_fn(struct sp_files_call *call, const struct sp_file_answer *a,
                      const struct sp_err *e);
 
+/* No sandbox: these are fixed paths and $CODEX_HOME of the server, not paths of the client. */
 static void ask(struct config_read *c, enum sp_file_op op, const char *path, done_fn *done)
 {
     struct sp_conn *conn = c->request->conn;
@@ -98,11 +99,6 @@ static void ask(struct config_read *c, enum sp_file_op op, const char *path, don
 
 /* ---- the answer ---- */
 
-static bool add_uri(struct sp_buf *b, const char *path)
-{
-    return sp_buf_add(b, "\"", 1) && sp_uri_add(b, sp_str_of(path)) && sp_buf_add(b, "\"", 1);
-}
-
 static bool add_stack(struct sp_buf *b, const struct stack *s)
 {
     return sp_buf_printf(b, "{\"layers\":[") && sp_buf_add(b, s->layers.data, s->layers.len) &&
@@ -117,16 +113,17 @@ static void answer(struct config_read *c)
 
     (void)uname(&name);
     const bool ok = sp_buf_printf(&b, "{\"userHomeDir\":") &&
-                    (host->home[0] == '/' ? add_uri(&b, host->home) : sp_buf_printf(&b, "null")) &&
-                    sp_buf_printf(&b, ",\"codexHomeDir\":") && add_uri(&b, c->home) &&
-                    sp_buf_printf(&b, ",\"hostname\":") &&
+                    (host->home[0] == '/' ? sp_fs_add_uri(&b, sp_str_of(host->home))
+                                          : sp_buf_printf(&b, "null")) &&
+                    sp_buf_printf(&b, ",\"codexHomeDir\":") &&
+                    sp_fs_add_uri(&b, sp_str_of(c->home)) && sp_buf_printf(&b, ",\"hostname\":") &&
                     (name.nodename[0] != 0 ? sp_json_add_str(&b, sp_str_of(name.nodename))
                                            : sp_buf_printf(&b, "null")) &&
                     sp_buf_printf(&b, ",\"config\":") && add_stack(&b, &c->config) &&
                     sp_buf_printf(&b, ",\"requirements\":") && add_stack(&b, &c->requirements) &&
                     sp_buf_add(&b, "}", 1);
     if (ok)
-        sp_request_reply(c->request, (struct sp_str){b.data, b.len});
+        sp_request_reply(c->request, sp_buf_str(&b));
     else
         sp_request_fail_memory(c->request, "answer");
 }
@@ -140,8 +137,7 @@ static bool add_source(struct sp_buf *b, const struct source *s, const char *pat
 
     return (s->label == NULL ? sp_buf_printf(&name, "%s", path)
                              : sp_buf_printf(&name, "%s (%s)", s->label, path)) &&
-           sp_buf_printf(b, "{\"source\":") &&
-           sp_json_add_str(b, (struct sp_str){name.data, name.len});
+           sp_buf_printf(b, "{\"source\":") && sp_json_add_str(b, sp_buf_str(&name));
 }
 
 static bool add_layer(struct config_read *c, struct stack *to, struct sp_str toml)
@@ -181,7 +177,7 @@ static int add_selected(struct config_read *c, struct sp_str text, struct sp_err
                        "more than %u bytes",
                        c->path, MAX_LAYER);
     const size_t before = to->layers.len;
-    if (!add_layer(c, to, (struct sp_str){out.data, out.len}))
+    if (!add_layer(c, to, sp_buf_str(&out)))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer");
     return sp_request_charge(c->request, to->layers.len - before, e);
 }
@@ -205,6 +201,7 @@ static int refuse_file(const struct config_read *c, const struct sp_file_answer 
 
 static void read_source(struct config_read *c);
 
+/* A missing file is skipped; any other error fails the request. */
 static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
                     const struct sp_err *failed)
 {
@@ -251,6 +248,7 @@ static void read_source(struct config_read *c)
 
 /* ---- the Codex home ---- */
 
+/* The value is quoted as JSON. */
 static void fail_home(struct config_read *c, const char *before, const char *after)
 {
     auto_buf struct sp_buf quoted = {0};
@@ -259,7 +257,7 @@ static void fail_home(struct config_read *c, const char *before, const char *aft
 
     (void)sp_json_add_str(&quoted, sp_str_of(value == NULL ? "" : value));
     (void)sp_fail(&e, SP_E_FAILED, 0, "failed to find Codex home: %s " SP_STR_FMT "%s", before,
-                  SP_STR_ARG(((struct sp_str){quoted.data, quoted.len})), after);
+                  SP_STR_ARG((sp_buf_str(&quoted))), after);
     sp_request_fail(c->request, &e);
 }
 
@@ -394,6 +392,7 @@ static bool has_empty(const struct paths *p)
     return false;
 }
 
+/* An empty path would select a whole file. */
 static int check_read(const struct config_read *c, const struct sp_uri *cwd, struct sp_err *e)
 {
     const struct paths *config = &c->config.paths;

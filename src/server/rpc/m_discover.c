@@ -19,6 +19,7 @@
 
 #define METADATA "agents/openai.yaml"
 
+/* Ends the root; the other roots go on. */
 static void fail_memory(struct sp_root *r)
 {
     struct sp_err e = {0};
@@ -46,6 +47,7 @@ static size_t parent_len(const char *path)
 
 static void next_skill(struct sp_root *r);
 
+/* The metadata of a skill is optional. */
 static void on_metadata(struct sp_root *r)
 {
     struct sp_buf *b = &r->skills_out;
@@ -185,7 +187,7 @@ static void take_manifest(struct sp_root *r)
     auto_buf struct sp_buf uri = {0};
 
     if (sp_uri_add(&uri, sp_str_of(r->dir)))
-        r->plugin_root = sp_arena_copy(&r->arena, (struct sp_str){uri.data, uri.len});
+        r->plugin_root = sp_arena_copy(&r->arena, sp_buf_str(&uri));
     if (r->plugin_root == NULL) {
         fail_memory(r);
         return;
@@ -222,6 +224,7 @@ static void next_name(struct sp_root *r)
 
 /* ---- inspect and walk ---- */
 
+/* The entries are copied before they are read: the cell can change the window. */
 static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a,
                       const struct sp_err *e)
 {
@@ -233,7 +236,7 @@ static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a
         return;
     }
     if (!sp_buf_add(&copy, a->window, a->data_len) ||
-        !sp_root_collect(r, (struct sp_str){copy.data, copy.len}, a->is_cut)) {
+        !sp_root_collect(r, sp_buf_str(&copy), a->is_cut)) {
         fail_memory(r);
         return;
     }
@@ -253,7 +256,7 @@ static void on_inspected(struct sp_files_call *call, const struct sp_file_answer
         sp_root_fail(r, "inspect", a, e);
     } else if (!a->stat.is_directory) {
         if (sp_buf_printf(&text, "capability root %s is not a directory", r->uri.text))
-            (void)sp_json_add_str(&r->error, (struct sp_str){text.data, text.len});
+            (void)sp_json_add_str(&r->error, sp_buf_str(&text));
         sp_root_ended(r);
     } else {
         sp_root_ask(r, SP_FILE_WALK, r->uri.path, on_walked);
@@ -348,7 +351,7 @@ static void answer(struct sp_discovery *d)
     for (uint32_t i = 0; ok && i < d->count; i++)
         ok = (i == 0 || sp_buf_add(&b, ",", 1)) && add_root(&b, &d->roots[i]);
     if (ok && sp_buf_printf(&b, "]}"))
-        sp_request_reply(d->request, (struct sp_str){b.data, b.len});
+        sp_request_reply(d->request, sp_buf_str(&b));
     else
         sp_request_fail_memory(d->request, "answer");
 }
@@ -365,6 +368,7 @@ static void begin_roots(struct sp_discovery *d)
         answer(d);
 }
 
+/* Called from within begin_root for a root that ends at once; then begin_roots goes on itself. */
 void sp_root_ended(struct sp_root *r)
 {
     struct sp_discovery *d = r->all;

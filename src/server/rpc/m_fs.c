@@ -20,7 +20,7 @@
 
 /* ---- errors ---- */
 
-/* Codex is built with musl, whose texts differ from glibc's for these. */
+/* Codex is built with musl, which has other texts than glibc for these. */
 static const char *musl_text(int err)
 {
     switch (err) {
@@ -50,6 +50,7 @@ void sp_fs_error_text(int err, char *ret, size_t size)
     (void)snprintf(ret, size, "%s (os error %d)", text == NULL ? "Unknown error" : text, err);
 }
 
+/* -32004, -32600 and -32603 on the wire. */
 static enum sp_code code_of_errno(int err)
 {
     switch (err) {
@@ -105,6 +106,7 @@ static void set_refusal(const struct sp_request *r, const struct sp_file_answer 
         (void)sp_fail(e, SP_E_FAILED, 0, "the file operation was refused");
 }
 
+/* Frees the request if it was answered. */
 bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a)
 {
     struct sp_err e = {0};
@@ -184,6 +186,8 @@ static int check_native(const struct sp_uri *u, struct sp_err *e)
     return sp_fail(e, SP_E_STATE, 0, "'%s' is invalid on 'linux'", u->text);
 }
 
+/* Without an answer *e says why: the process for file operations ended, or the policy cannot be
+ * enforced. SP_E_NOT_FOUND: the handle of a block was never opened. */
 static void on_file_done(struct sp_files_call *call, const struct sp_file_answer *a,
                          const struct sp_err *e)
 {
@@ -445,7 +449,7 @@ int sp_m_fs_get_metadata(struct sp_rpc_call *c, struct sp_err *e)
     return sp_fs_begin(c, &a, tell_stat, e);
 }
 
-static bool add_uri(struct sp_buf *b, struct sp_str path)
+bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path)
 {
     return sp_buf_add(b, "\"", 1) && sp_uri_add(b, path) && sp_buf_add(b, "\"", 1);
 }
@@ -458,9 +462,9 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
     if (sp_fs_failed(r, a))
         return;
     if (a->data_len <= SP_FILE_MAX_PATH && sp_buf_add(&copy, a->window, a->data_len) &&
-        sp_buf_printf(&b, "{\"path\":") && add_uri(&b, (struct sp_str){copy.data, copy.len}) &&
+        sp_buf_printf(&b, "{\"path\":") && sp_fs_add_uri(&b, sp_buf_str(&copy)) &&
         sp_buf_add(&b, "}", 1))
-        sp_request_reply(r, (struct sp_str){b.data, b.len});
+        sp_request_reply(r, sp_buf_str(&b));
     else
         sp_request_fail_memory(r, "answer");
 }
@@ -485,6 +489,7 @@ static bool add_listed(struct sp_buf *b, const struct sp_file_entry *entry, stru
                          entry->kind == SP_FILE_ENTRY_FILE ? "true" : "false");
 }
 
+/* The order is the directory's. */
 static bool add_list(struct sp_buf *b, struct sp_str in)
 {
     struct sp_file_entry entry;
@@ -501,7 +506,7 @@ static bool add_walked(struct sp_buf *b, const struct sp_file_entry *entry, stru
     char text[128];
 
     if (!sp_buf_printf(b, "%s{\"path\":", b->data[b->len - 1] == '[' ? "" : ",") ||
-        !add_uri(b, path))
+        !sp_fs_add_uri(b, path))
         return false;
     if (entry->kind != SP_FILE_ENTRY_ERROR)
         return sp_buf_printf(b, ",\"kind\":\"%s\"}",
@@ -511,6 +516,7 @@ static bool add_walked(struct sp_buf *b, const struct sp_file_entry *entry, stru
            sp_buf_add(b, "}", 1);
 }
 
+/* Entries and errors come mixed; the answer has them in two lists, so the data is read twice. */
 static bool add_walk(struct sp_buf *b, struct sp_str in, bool is_cut)
 {
     bool ok = true;
@@ -539,7 +545,7 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
     const bool is_copied = sp_buf_add(&copy, a->window, a->data_len);
     const struct sp_str in = {copy.data, copy.len};
     if (is_copied && (is_walk ? add_walk(&b, in, a->is_cut) : add_list(&b, in)))
-        sp_request_reply(r, (struct sp_str){b.data, b.len});
+        sp_request_reply(r, sp_buf_str(&b));
     else
         sp_request_fail_memory(r, "answer");
 }

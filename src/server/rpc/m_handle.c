@@ -48,6 +48,7 @@ static struct sp_fs_handle *find_handle(const struct sp_conn *conn, struct sp_st
     return NULL;
 }
 
+/* The handle is freed here and nowhere else. */
 static void on_closed(struct sp_closing *c)
 {
     struct sp_fs_handle *h = SP_CONTAINER(c, struct sp_fs_handle, closing);
@@ -97,6 +98,7 @@ void sp_fs_free(struct sp_conn *conn)
     conn->fs = NULL;
 }
 
+/* An open that failed has left the handle without a descriptor: it leaves the table, too. */
 void sp_fs_release(struct sp_request *r)
 {
     if (r->handle == NULL)
@@ -140,7 +142,7 @@ static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
     h->fd = a->fd;
     (void)(sp_buf_printf(&b, "{\"handleId\":") && sp_json_add_str(&b, id) &&
            sp_buf_add(&b, "}", 1));
-    sp_request_reply(r, (struct sp_str){b.data, b.len});
+    sp_request_reply(r, sp_buf_str(&b));
 }
 
 static void read_mode(const struct sp_params *p, bool *ret_is_replace)
@@ -294,6 +296,7 @@ int sp_m_fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- close ---- */
 
+/* The connection ended before close() returned: there is no request to answer any more. */
 static void forget_close(struct sp_task *t)
 {
     SP_CONTAINER(t, struct sp_fs_handle, task)->closes = NULL;

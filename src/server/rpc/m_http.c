@@ -71,7 +71,7 @@ static void read_redirect_policy(const struct sp_params *p, bool *ret_follows)
 
 struct header {
     struct sp_str name, value;
-    struct sp_str variable; /* whose value is appended; p NULL: none */
+    struct sp_str variable; /* name of a variable to append; p NULL: none */
 };
 
 static int read_header(struct sp_json *j, uint32_t t, struct header *ret, struct sp_err *e)
@@ -131,6 +131,7 @@ static const char *const private_variables[] = {
     "GOOGLE_APPLICATION_CREDENTIALS",
 };
 
+/* Compared without regard to case: the name is the client's choice. */
 static bool is_private(struct sp_str name)
 {
     for (size_t i = 0; i < sizeof private_variables / sizeof private_variables[0]; i++)
@@ -231,8 +232,7 @@ static int add_authorization(struct ask *a, struct sp_err *e)
         value.len =
             (size_t)(sp_base64_encode(room + sizeof basic - 1, user->data, user->len) - value.data);
     }
-    return room != NULL && sp_web_field_add(&a->fields, SP_STR("authorization"),
-                                            (struct sp_str){value.data, value.len})
+    return room != NULL && sp_web_field_add(&a->fields, SP_STR("authorization"), sp_buf_str(&value))
                ? 0
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the URL");
 }
@@ -253,6 +253,7 @@ static int make_fields(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
     return r == 0 ? add_authorization(a, e) : r;
 }
 
+/* Method and URL. */
 static int check_target(struct ask *a, struct sp_err *e)
 {
     if (!sp_web_is_token(a->method))
@@ -264,9 +265,9 @@ static int check_target(struct ask *a, struct sp_err *e)
     if (sp_web_url_read(a->url, &a->address, e) < 0)
         return sp_wrap(e, "http/request url is invalid");
     if (!sp_web_url_is_http(&a->address))
-        return sp_fail(
-            e, SP_E_INVALID, 0, "http/request only supports http and https URLs, got " SP_STR_FMT,
-            SP_STR_ARG(((struct sp_str){a->address.scheme.data, a->address.scheme.len})));
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "http/request only supports http and https URLs, got " SP_STR_FMT,
+                       SP_STR_ARG((sp_buf_str(&a->address.scheme))));
     return 0;
 }
 
@@ -300,11 +301,11 @@ void sp_web_close(struct sp_conn *conn)
 
 /* ---- streamed bodies ---- */
 
+/* One http/request/bodyDelta. The error goes into the last one alone. */
 static void push_delta(struct job *j, struct sp_str bytes, bool is_last)
 {
     const struct sp_str label = {j->label.data, j->label.len};
-    const struct sp_str error =
-        j->error.len == 0 ? SP_STR("null") : (struct sp_str){j->error.data, j->error.len};
+    const struct sp_str error = j->error.len == 0 ? SP_STR("null") : sp_buf_str(&j->error);
     char *const start =
         sp_link_reserve(j->conn->link, 160 + label.n + error.n + SP_BASE64_LEN(bytes.n));
     char *o = start;
@@ -378,6 +379,7 @@ static bool add_head(struct sp_buf *b, int status, struct sp_str fields)
     return ok && sp_buf_printf(b, "],\"bodyBase64\":\"");
 }
 
+/* Status and headers. A stream is answered now; otherwise they begin the reply. */
 static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
 {
     struct job *j = SP_CONTAINER(call, struct job, call);
@@ -392,7 +394,7 @@ static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
     if (!j->is_stream)
         return;
     struct sp_request *r = TAKE_PTR(j->request);
-    sp_request_reply(r, (struct sp_str){j->head.data, j->head.len});
+    sp_request_reply(r, sp_buf_str(&j->head));
     sp_buf_done(&j->head);
 }
 
@@ -417,6 +419,8 @@ static void collect_body(struct job *j, struct sp_str bytes)
     fail_job(j, &e);
 }
 
+/* Bytes are acknowledged (sp_web_take) once they are sent or kept; the worker sends at most
+ * SP_WEB_WINDOW unacknowledged bytes. */
 static void on_body(struct sp_web_call *call, struct sp_str bytes)
 {
     struct job *j = SP_CONTAINER(call, struct job, call);
@@ -449,6 +453,8 @@ static void reply_whole(struct job *j)
     sp_request_end(r, true);
 }
 
+/* The response is complete (why NULL) or has failed. A stream that fails reports it in its last
+ * delta, since its request was answered with the head. */
 static void on_done(struct sp_web_call *call, const char *why)
 {
     struct job *j = SP_CONTAINER(call, struct job, call);
@@ -474,6 +480,7 @@ static const struct sp_web_ops web_ops = {.head = on_head, .body = on_body, .don
 
 /* ---- the method ---- */
 
+/* Stream ids must be unique while they are in use: deltas carry nothing else. */
 static bool is_active(const struct sp_conn *conn, struct sp_str id)
 {
     sp_list_each(i, &conn->web_jobs) {
@@ -559,7 +566,7 @@ int sp_m_http_request(struct sp_rpc_call *c, struct sp_err *e)
     if (check_target(&a, e) < 0 || make_fields(c, &a, e) < 0)
         return -(int)e->code;
     a.http.method = a.method;
-    a.http.url = (struct sp_str){a.address.text.data, a.address.text.len};
-    a.http.fields = (struct sp_str){a.fields.data, a.fields.len};
+    a.http.url = sp_buf_str(&a.address.text);
+    a.http.fields = sp_buf_str(&a.fields);
     return begin_job(c, &a, e);
 }

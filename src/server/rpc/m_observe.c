@@ -59,6 +59,7 @@ static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
     return ok;
 }
 
+/* Denials are complete only when the process has exited. */
 static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
 {
     return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
@@ -66,6 +67,7 @@ static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
            (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
 }
 
+/* One element of the list. A long argv is truncated after LISTED_BYTES. */
 static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_session)
 {
     static const char *const states[] = {"starting", "running", "exited", "closed"};
@@ -105,6 +107,8 @@ struct room {
     uint32_t omitted; /* processes left out */
 };
 
+/* Counts the process, or counts it as omitted: a list of all sessions must stay a message that the
+ * JSON reader of our own commands accepts. */
 static bool has_room(struct room *room, const struct sp_buf *b, const struct sp_proc *p)
 {
     const uint64_t argc = p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3;
@@ -163,7 +167,7 @@ int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
         sp_buf_add(&b, "}", 1);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
-    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, sp_buf_str(&b));
     return 0;
 }
 
@@ -196,6 +200,7 @@ static void read_ports(const struct sp_params *p, struct ports *ret)
     }
 }
 
+/* At most SP_LOOK_HOLDERS holders are listed; holderCount has the number of all. */
 static bool add_inspection(struct sp_buf *b, const struct sp_proc *p, const struct sp_look *look)
 {
     const uint32_t told =
@@ -237,7 +242,7 @@ int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
     sp_proc_look(p, &ask, &look);
     if (!add_inspection(&b, p, &look))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
-    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, sp_buf_str(&b));
     return 0;
 }
 
@@ -255,6 +260,7 @@ static struct view *view_of(struct sp_observer *o)
     return SP_CONTAINER(o, struct view, observer);
 }
 
+/* Also gives up the input, if the view had it. */
 static void close_view(struct view *v)
 {
     sp_observer_end(&v->observer);
@@ -275,6 +281,7 @@ bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p)
     return p->writer == NULL || view_of(p->writer)->conn == c;
 }
 
+/* Queues the view for its turn in sp_push_all. */
 static void schedule_view(struct view *v)
 {
     if (!sp_list_is_linked(&v->news))
@@ -302,6 +309,7 @@ static enum sp_push_result push_record(struct view *v, const struct sp_record *r
     return sent;
 }
 
+/* The view may be freed here: by its last record, or when the link closes. */
 void sp_process_views_push_first(struct sp_conn *c)
 {
     struct view *v = SP_CONTAINER(sp_list_take_first(&c->view_news), struct view, news);
@@ -377,6 +385,8 @@ static void push_end(struct view *v)
     }
 }
 
+/* The process is being forgotten: sends what the ring still has and the link takes, then the end.
+ */
 static void on_ending(struct sp_observer *o)
 {
     struct view *v = view_of(o);
@@ -451,6 +461,7 @@ static struct sp_params read_attach_target(struct sp_rpc_call *c, struct sp_proc
     return params;
 }
 
+/* nextSeq is the first record that this view will get. */
 static bool add_attached(struct sp_buf *b, const struct view *v, const struct attach *a)
 {
     const struct sp_proc *p = v->observer.proc;
@@ -499,7 +510,7 @@ int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
         close_view(v);
         return r;
     }
-    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, sp_buf_str(&b));
     if (p->state.closed_seq != 0 && v->observer.told_seq >= p->state.closed_seq)
         close_view(v); /* there will be no further records */
     else

@@ -40,7 +40,7 @@ int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)
     return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(t->id));
 }
 
-/* For methods whose only parameter is the process. */
+/* For methods without further parameters. */
 static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_waits,
                          struct sp_err *e)
 {
@@ -52,6 +52,7 @@ static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_
                                  : sp_params_result(&params);
 }
 
+/* Processes belong to sessions; the connection of the session is their owner. */
 static bool is_owner(const struct sp_rpc_call *c, const struct sp_proc *p)
 {
     return p->session == c->conn->session;
@@ -82,6 +83,8 @@ static int read_failed(struct sp_err *e)
     return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
 }
 
+/* Answers a parked read or parks it again: on new records, or until the link has room. A waiter is
+ * taken off its list before it is called. */
 static void try_read(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
@@ -101,6 +104,7 @@ static void try_read(struct sp_waiter *w)
     }
 }
 
+/* waitMs has passed: the read is answered with the page as it is, even if that is empty. */
 static void on_read_deadline(struct sp_timer *t)
 {
     struct sp_request *r = SP_CONTAINER(t, struct sp_request, timer);
@@ -110,6 +114,7 @@ static void on_read_deadline(struct sp_timer *t)
     try_read(&r->waiter);
 }
 
+/* A waitMs beyond the range of the clock means no deadline. */
 static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_seq,
                      uint64_t max_bytes, uint64_t wait_ms, struct sp_err *e)
 {
@@ -176,6 +181,8 @@ static int write_failed(struct sp_err *e)
     return sp_fail(e, SP_E_FAILED, 0, "failed to write to process stdin");
 }
 
+/* Parked writes are woken in turn and so keep their order: one that still finds the queue full goes
+ * back to the front, and no later one is woken. */
 static void try_write(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
@@ -198,6 +205,7 @@ static void try_write(struct sp_waiter *w)
     }
 }
 
+/* The decoded bytes are copied: the message that they are in is reused. */
 static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id,
                       struct sp_str bytes, struct sp_err *e)
 {
@@ -283,6 +291,7 @@ static void close_in_turn(struct sp_waiter *w)
                                                                              : stdin_closed);
 }
 
+/* Takes effect after all writes that were accepted or parked before it. */
 int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
@@ -328,6 +337,8 @@ static const struct {
     {"PWR", SIGPWR},       {"SYS", SIGSYS},
 };
 
+/* `interrupt` is the only name that Codex sends; names of signals, with or without SIG, are an
+ * addition. */
 static int read_signal(struct sp_str name, int *ret, struct sp_err *e)
 {
     const bool has_prefix =
@@ -449,6 +460,7 @@ int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- terminate ---- */
 
+/* Answers at once; the exit is reported by process/exited. */
 int sp_m_process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;

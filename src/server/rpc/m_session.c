@@ -7,15 +7,10 @@
 
 #include "base/auto.h"
 #include "base/log.h"
-#include "base/uri.h"
+#include "server/rpc/fs.h"
 #include "server/rpc/methods.h"
 
 /* ---- environmentInfo ---- */
-
-static bool add_path(struct sp_buf *b, const char *path)
-{
-    return sp_buf_add(b, "\"", 1) && sp_uri_add(b, sp_str_of(path)) && sp_buf_add(b, "\"", 1);
-}
 
 /* $TMPDIR; a relative one is taken below `cwd`. false: not set, or too long. */
 static bool tmpdir(const char *cwd, char *ret, size_t size)
@@ -29,6 +24,7 @@ static bool tmpdir(const char *cwd, char *ret, size_t size)
     return n > 0 && n < (int)size;
 }
 
+/* The members that Codex sends, in its order, and our additions at the end. */
 static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 {
     const struct sp_host *h = &rpc->host;
@@ -42,14 +38,14 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
         sp_json_add_str(b, sp_str_of(h->shell_path)) &&
         sp_buf_printf(b, "},\"executorVersion\":\"%s\",\"providerId\":\"%s\",\"cwd\":", SP_VERSION,
                       h->provider_id) &&
-        (has_cwd ? add_path(b, cwd) : sp_buf_printf(b, "null")) &&
+        (has_cwd ? sp_fs_add_uri(b, sp_str_of(cwd)) : sp_buf_printf(b, "null")) &&
         sp_buf_printf(b, ",\"userHomeDir\":") &&
-        (h->home[0] == '/' ? add_path(b, h->home) : sp_buf_printf(b, "null"));
+        (h->home[0] == '/' ? sp_fs_add_uri(b, sp_str_of(h->home)) : sp_buf_printf(b, "null"));
     ok = ok &&
          sp_buf_printf(
              b, ",\"platformOs\":\"linux\",\"prependPathDirs\":[],\"temporaryDirectories\":[") &&
-         (!has_tmp || add_path(b, tmp)) && sp_buf_printf(b, "],\"tempDir\":") &&
-         add_path(b, has_tmp ? tmp : "/tmp");
+         (!has_tmp || sp_fs_add_uri(b, sp_str_of(tmp))) && sp_buf_printf(b, "],\"tempDir\":") &&
+         sp_fs_add_uri(b, sp_str_of(has_tmp ? tmp : "/tmp"));
     /* Clients use only the additions that are listed here. */
     return ok &&
            sp_buf_printf(b,
@@ -98,7 +94,7 @@ int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||
         !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
-    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, sp_buf_str(&b));
     return 0;
 }
 
@@ -123,7 +119,7 @@ int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     if (!add_info(&b, c->conn->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
-    sp_rpc_call_reply(c, (struct sp_str){b.data, b.len});
+    sp_rpc_call_reply(c, sp_buf_str(&b));
     return 0;
 }
 

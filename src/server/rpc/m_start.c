@@ -64,6 +64,7 @@ static void start_done(struct start *s)
 
 /* ---- decoding ---- */
 
+/* The strings are borrowed from the message; the array is freed by start_done. */
 static void read_strings(const struct sp_params *p, const char *key, struct strings *ret)
 {
     struct sp_json *j = p->json;
@@ -84,7 +85,7 @@ static void read_strings(const struct sp_params *p, const char *key, struct stri
     }
 }
 
-/* An object whose members are strings. */
+/* An object with string members. */
 static void read_string_map(const struct sp_params *p, const char *key, uint32_t *ret)
 {
     struct sp_json *j = p->json;
@@ -220,6 +221,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
 
 /* ---- refusals; their order is the protocol's ---- */
 
+/* The shell is checked only for a login shell (-lc), as in Codex. */
 static int check_snapshot(const struct start *s, struct sp_err *e)
 {
     static const char *const known[] = {"bash", "zsh", "sh"};
@@ -237,6 +239,7 @@ static int check_snapshot(const struct start *s, struct sp_err *e)
                    SP_STR_ARG(s->snapshot_shell));
 }
 
+/* Everything that can be refused without asking the cell. */
 static int check_start(const struct start *s, struct sp_err *e)
 {
     int r = sp_start_network_judge(&s->network, s->id, e);
@@ -269,6 +272,8 @@ static int check_start(const struct start *s, struct sp_err *e)
 
 /* ---- the variables of the command ---- */
 
+/* Adds the members of an object, those that the filter includes. Reports a NUL in any of them, also
+ * in excluded ones. */
 static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int rank,
                     const struct sp_env_policy *filter, bool *ret_has_nul)
 {
@@ -285,6 +290,8 @@ static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int 
     return true;
 }
 
+/* From the lowest layer to the highest: inherited variables, `set` of the policy, `env` of the
+ * request, then thread, tool call and shell. Without an envPolicy nothing is inherited. */
 static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf *out,
                     uint32_t *ret_count, struct sp_err *e)
 {
@@ -328,6 +335,7 @@ static int read_sandbox(struct sp_rpc_call *c, const struct start *s, const stru
 
 /* ---- starting ---- */
 
+/* The cell has started the process, or has not. */
 static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, start.wait);
@@ -377,6 +385,7 @@ struct sp_gated {
     bool has_policy;
 };
 
+/* Copies a string to *at and moves *at behind it. */
 static struct sp_str keep_str(char **at, struct sp_str s)
 {
     if (s.p == NULL)
@@ -509,6 +518,8 @@ int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_s
     }
     return 0;
 }
+
+/* ---- what other methods answer about a process that waits for the gate ---- */
 
 int sp_gated_exists(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
 {

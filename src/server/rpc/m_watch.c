@@ -148,6 +148,7 @@ static void forget_unused(struct sp_watches *all)
 
 /* ---- ends ---- */
 
+/* Drops the operation that is under way and the references to inotify ids. */
 static void free_item(struct sp_watches *all, struct item *i)
 {
     if (i->call.client != NULL) {
@@ -234,6 +235,7 @@ static struct sp_str next_component(const struct item *i, size_t len)
     return (struct sp_str){name, strcspn(name, "/")};
 }
 
+/* Sandboxes put placeholder directories in place of missing paths. To clients they do not exist. */
 static bool is_placeholder(const struct item *i)
 {
     const struct sp_cell_pool *cell_pool = i->watch->conn->rpc->server->cell_pool;
@@ -271,6 +273,8 @@ static bool may_be_meant(const struct item *i, const struct sp_file_notice *n)
     return false;
 }
 
+/* Whether an inotify event may mean that the path has changed. Errs on the side of yes: the client
+ * looks for itself. */
 static bool is_meant(const struct item *i, const struct sp_file_notice *n)
 {
     if (n->id < 0)
@@ -287,6 +291,7 @@ static bool is_meant(const struct item *i, const struct sp_file_notice *n)
     return i->is_present || (!n->is_gone && !is_placeholder(i));
 }
 
+/* Event for an id that no watch uses: the operation that added it was dropped. */
 static void on_notice(void *user, const struct sp_file_notice *n)
 {
     struct sp_watches *all = user;
@@ -315,6 +320,7 @@ static void on_event(struct sp_watch *w, uint32_t events)
 
 /* ---- adding watches ---- */
 
+/* NULL: no memory, or the kernel has no inotify instance left for the user. */
 static struct sp_watches *watches_of(struct sp_rpc *rpc)
 {
     if (rpc->watches != NULL)
@@ -337,6 +343,7 @@ static struct sp_watches *watches_of(struct sp_rpc *rpc)
     return all;
 }
 
+/* All operations of the watch are done: answers the request. */
 static void finish(struct watch *w)
 {
     struct sp_watches *all = w->conn->rpc->watches;
@@ -467,6 +474,7 @@ static int decode_watch(struct sp_rpc_call *c, struct wanted *w, struct sp_err *
     return sp_params_result(&p);
 }
 
+/* The id must be new on the connection. */
 static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
 {
     const struct sp_watches *all = conn->rpc->watches;
@@ -485,6 +493,7 @@ static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
     return true;
 }
 
+/* has_failed marks a path that could not be copied; begin_adding then answers with false. */
 static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want)
 {
     struct sp_watches *all = watches_of(c->conn->rpc);

@@ -26,6 +26,7 @@ static uint64_t total(const struct sp_method_stats *s)
     return s->ok + s->error + s->disconnected;
 }
 
+/* Methods without a request are left out, to keep the page short. */
 static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
 {
     describe(b, "requests_total", "counter",
@@ -68,6 +69,7 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
     }
 }
 
+/* Ring and input sizes are summed on demand: nothing is counted on the path of the output. */
 static void write_processes(const struct sp_server *server, struct sp_buf *b)
 {
     const struct sp_server_stats *s = &server->stats;
@@ -105,6 +107,7 @@ static void write_processes(const struct sp_server *server, struct sp_buf *b)
     single(b, "input_queue_bytes", "gauge", "Input that processes have not read yet.", input_bytes);
 }
 
+/* Out of memory: the page is cut off, since nothing depends on it. */
 void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *net,
                       struct sp_buf *out)
 {

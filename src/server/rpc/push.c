@@ -12,6 +12,8 @@ static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {
 
 /* ---- notifications ---- */
 
+/* The record is encoded first and checked afterwards: if the cell has overwritten it meanwhile, the
+ * reserved frame is not committed. */
 static enum sp_push_result push_output(struct sp_conn *c, const struct sp_proc *p,
                                        const struct sp_record *r, struct sp_str more)
 {
@@ -36,6 +38,7 @@ static enum sp_push_result push_output(struct sp_conn *c, const struct sp_proc *
     return is_whole ? SP_PUSH_SENT : SP_PUSH_TORN;
 }
 
+/* process/exited or process/closed. */
 static enum sp_push_result push_end(struct sp_conn *c, const struct sp_proc *p,
                                     const struct sp_record *r, struct sp_str more)
 {
@@ -91,6 +94,7 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
     return bytes >= SP_PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
 }
 
+/* Own processes and views take turns, so that neither starves the other on a slow link. */
 void sp_push_all(struct sp_conn *c)
 {
     while (!c->is_closing && !sp_link_is_full(c->link)) {
@@ -124,6 +128,7 @@ static char *put_chunk(char *o, const struct sp_record *r)
     return sp_put_literal(o, "\"}");
 }
 
+/* The chunks of one page. The cell keeps writing, so each chunk is checked after it was copied. */
 static char *put_chunks(char *const start, const struct sp_proc *p, const struct sp_page *page)
 {
     struct sp_ring_cursor c = page->from;

@@ -16,6 +16,7 @@ const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
     250000,   500000,   750000,   1000000,  2500000,  5000000,  7500000,
     10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
 
+/* The histogram is not cumulative here; metrics.c sums it up. */
 void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
                    enum sp_rpc_outcome how)
 {
@@ -37,6 +38,8 @@ void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t start
 static const char id_key[] = "{\"id\":";
 static const char result_key[] = ",\"result\":";
 
+/* Replies are written straight into the link's output queue. What is reserved and not committed is
+ * given back, so a caller may reserve an upper bound. */
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max)
 {
     char *o = sp_link_reserve(conn->link, sizeof id_key + id.n + sizeof result_key + max + 1);
@@ -64,6 +67,7 @@ static void reply(struct sp_conn *conn, struct sp_str id, struct sp_str result)
         sp_reply_end(conn, id, begin, sp_put_str(begin, result));
 }
 
+/* Out of memory: the client gets no answer. */
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message)
 {
     auto_buf struct sp_buf b = {0};
@@ -115,6 +119,8 @@ static int check_parked_bytes(const struct sp_conn *conn, size_t more, struct sp
         "requests that wait on this connection hold too much memory; wait for some answers");
 }
 
+/* One allocation: the struct, then the extra bytes, then the id. Nothing of the call may be kept
+ * otherwise: its strings are borrowed from a message that is gone when the method returns. */
 struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
@@ -148,6 +154,7 @@ int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e)
     return 0;
 }
 
+/* A process is freed before its requests only with its session, which the request does not own. */
 static void on_process_freed(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
@@ -171,6 +178,7 @@ char *sp_request_extra(struct sp_request *r)
     return (char *)(r + 1);
 }
 
+/* Undoes every registration of the request, so that no callback can reach it afterwards. */
 void sp_request_drop(struct sp_request *r)
 {
     struct sp_conn *conn = r->conn;

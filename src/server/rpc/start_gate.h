@@ -63,8 +63,8 @@ struct sp_start_gate {
 
 /* ---- starts that wait for the gate (m_start.c) ---- */
 
-/* Answers a request about a process id whose start waits; *ret_done is true then. 0 and false: no
- * start of that id waits. */
+/* Answers a request about a process if its start waits for the gate; *ret_done is true then. 0 and
+ * false: no start of that id waits. */
 int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
                   bool *ret_done, struct sp_err *e);
 /* The request waits no longer: ends its case. */

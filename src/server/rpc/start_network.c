@@ -72,6 +72,7 @@ static void read_facts(const struct sp_params *params, struct sp_start_network *
 
 /* ---- networkProxy: a proxy to be started ---- */
 
+/* Domains may have the verdict `none`, sockets may not. */
 static void check_verdict(const struct sp_params *p, uint32_t t, bool may_be_none)
 {
     if (sp_json_type(p->json, t) != SP_JSON_STRING) {
