@@ -2,9 +2,9 @@
 /*
  * exec_priv: shared by the files of exec_command.
  *
- * exec.c walks a call through its stages, exec_checks.c validates the arguments, exec_launch.c
- * starts an attempt. A command that is a patch does not start a process: exec_patch.c verifies and
- * applies it, exec_files.c does the same where the files are behind a server.
+ * exec.c checks the arguments and walks a call through its stages, exec_launch.c starts an attempt.
+ * A command that is a patch does not start a process: exec_patch.c verifies and applies it,
+ * exec_files.c does the same where the files are behind a server.
  */
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
@@ -79,11 +79,6 @@ struct sp_exec {
 /* exec.c: the sandbox denied the attempt something (is_guess: concluded from its output alone).
  * Asks for a retry. false: the attempt's result stands; true: x->plan decides what comes next. */
 bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code);
-
-/* exec_checks.c: each answers the call and returns false if it fails. */
-bool sp_exec_check_ask(struct sp_exec *x); /* resolves the environment */
-bool sp_exec_check_facts(struct sp_exec *x);
-bool sp_exec_resolve(struct sp_exec *x); /* shell, argv and working directory */
 
 /* exec_launch.c. Whether the snapshot is known; if not, it has been requested. */
 bool sp_exec_has_snapshot(struct sp_exec *x);

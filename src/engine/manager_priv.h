@@ -99,7 +99,7 @@ bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms);
 int sp_until_woken_by(struct sp_call *c); /* when the wait has ended; -1: no condition */
 void sp_until_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
 
-/* ---- processes (process.c, process_output.c) ---- */
+/* ---- processes (process.c) ---- */
 
 enum sp_process_life {
     SP_PROCESS_STARTING,
@@ -215,15 +215,9 @@ void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
 enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
 void sp_process_use(struct sp_process *p); /* restarts the idle time */
 
-/* process_output.c */
-bool sp_process_take(struct sp_process *p,
-                     struct sp_str bytes); /* false: out of memory, retried later */
-void sp_process_take_gap(struct sp_process *p);
 void sp_process_at_end(struct sp_process *p); /* no more output counts */
-void sp_process_done_output(struct sp_process *p);
 
 void sp_process_begin(struct sp_process *p);
-void sp_process_tell_delta(void *process, struct sp_str frame);
 void sp_process_tell_interaction(struct sp_process *p, struct sp_str input);
 void sp_process_tell_warning(struct sp_process *p, const char *message);
 /* Sends the end event, if it is due. */
