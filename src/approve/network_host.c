@@ -11,7 +11,7 @@
 #define SCOPE_MAX 15                         /* an interface's name */
 #define RAW_MAX   (SP_NETWORK_HOST_MAX + 16) /* with blanks, brackets, a port */
 
-/* ---- addresses that are not public (sandbox.md 8.3) ---- */
+/* ---- addresses that are not public ---- */
 
 static bool is_local_v4(uint32_t a)
 {
@@ -45,17 +45,17 @@ static uint32_t v4_at(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static bool begins_with(const uint8_t *address, const char *bytes, size_t n)
+static bool has_prefix(const uint8_t *address, const char *bytes, size_t n)
 {
     return memcmp(address, bytes, n) == 0;
 }
-#define BEGINS(address, literal) begins_with(address, literal, sizeof(literal) - 1)
+#define BEGINS(address, literal) has_prefix(address, literal, sizeof(literal) - 1)
 
 #define MAPPED     "\0\0\0\0\0\0\0\0\0\0\xff\xff"
 #define COMPATIBLE "\0\0\0\0\0\0\0\0\0\0\0\0"
 #define NAT64      "\0\x64\xff\x9b\0\0\0\0\0\0\0\0"
 
-/* What carries an IPv4 address leads to it, so it is what that is. */
+/* An address that embeds an IPv4 address leads to that one. */
 static bool is_local_v6(const uint8_t a[16])
 {
     if (BEGINS(a, MAPPED) || BEGINS(a, COMPATIBLE) || BEGINS(a, NAT64))
@@ -115,8 +115,7 @@ static const char *read_v6(char *text, struct sp_network_host *ret)
     (void)snprintf(ret->text, sizeof ret->text, "%s%s%s", canonical, scope == NULL ? "" : "%",
                    scope == NULL ? "" : scope);
     ret->is_address = true;
-    ret->is_local =
-        scope != NULL || is_local_v6(a); /* a scope means something on this link alone */
+    ret->is_local = scope != NULL || is_local_v6(a); /* a scope is local to a link */
     return NULL;
 }
 
@@ -140,7 +139,7 @@ static const char *check_labels(struct sp_str s)
     return NULL;
 }
 
-/* Its last label is a number: then all of it is an address, or nothing. */
+/* Whether the last label is a number: then the text is an address or invalid. */
 static bool ends_in_number(const char *text)
 {
     const char *dot = strrchr(text, '.');
@@ -159,7 +158,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The names that hosts files have for loopback. */
+/* The names of loopback in usual hosts files. */
 static bool is_local_name(const char *text)
 {
     static const char *const names[] = {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_host: the name of a host as a command gives it, which may be anything, in one spelling
- * (approvals.md 5.3, sandbox.md 8.3).
+ * network_host: the name of a host as a command gives it, in canonical form.
  *
- * A name is a name of DNS in lower case. An address is what the resolver would take the text for:
- * 0x7f.1, 2130706433 and ::ffff:127.0.0.1 are 127.0.0.1. Nothing is looked up.
+ * A name is a DNS name in lower case. An address is what the resolver would take the text for:
+ * 0x7f.1, 2130706433 and ::ffff:127.0.0.1 are 127.0.0.1. Nothing is resolved.
  */
 #ifndef SP_APPROVE_NETWORK_HOST_H
 #define SP_APPROVE_NETWORK_HOST_H
@@ -21,7 +20,7 @@ struct sp_network_host {
     bool is_local;   /* a name of this machine, or an address that is not public */
 };
 
-/* NULL, or what is wrong with it, in words; *ret is then untouched. */
+/* NULL, or the error text; *ret is unchanged then. */
 const char *sp_network_host_read(struct sp_str text, struct sp_network_host *ret);
 
 #endif
