@@ -1,26 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit: a line about each decision. Its `seq` and `prev` come from the last line of the file,
- * which is read under the same lock under which the new one is written.
+ * audit: one line for each decision, and the verification of a log.
+ *
+ * `seq` and `prev` of a new line come from the last line of the file, which is read under the same
+ * lock under which the new line is written.
  */
 #include "approve/audit.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "approve/audit_priv.h"
 #include "approve/locked.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/sha.h"
 
-#define MAX_COMMAND 65536 /* bytes of JSON; a longer one is told by its hash */
-#define CHUNK       4096
+#define HASH        64          /* characters of a hash in hex */
+#define MAX_LINE    (16U << 20) /* bytes */
+#define MAX_COMMAND 65536       /* bytes of JSON; a longer command is replaced by its hash */
+#define CHUNK       65536       /* bytes read at a time */
 
-void sp_audit_hash(struct sp_str line, char ret[SP_AUDIT_HASH + 1])
+/* The SHA-256 of a line without its LF, in hex. */
+static void hash_line(struct sp_str line, char ret[HASH + 1])
 {
     static const char digits[] = "0123456789abcdef";
     uint8_t hash[32];
@@ -30,10 +36,10 @@ void sp_audit_hash(struct sp_str line, char ret[SP_AUDIT_HASH + 1])
         ret[2 * i] = digits[hash[i] >> 4];
         ret[2 * i + 1] = digits[hash[i] & 15];
     }
-    ret[SP_AUDIT_HASH] = 0;
+    ret[HASH] = 0;
 }
 
-/* ---- the line ---- */
+/* ---- writing a line ---- */
 
 static bool add_words(struct sp_buf *out, struct sp_words words)
 {
@@ -44,41 +50,32 @@ static bool add_words(struct sp_buf *out, struct sp_words words)
     return is_good && sp_buf_add(out, "]", 1);
 }
 
-static bool add_segments(struct sp_buf *out, const struct sp_segments *s)
-{
-    bool is_good = sp_buf_add(out, "[", 1);
-
-    for (uint32_t i = 0; is_good && s != NULL && i < s->count; i++)
-        is_good = (i == 0 || sp_buf_add(out, ",", 1)) && add_words(out, s->items[i]);
-    return is_good && sp_buf_add(out, "]", 1);
-}
-
-/* What is behind `from` was added last; if it is long, its hash takes its place. */
+/* Replaces what was added behind `from` by its hash if it is long. */
 static bool shorten(struct sp_buf *out, size_t from)
 {
     const size_t n = out->len - from;
-    char hash[SP_AUDIT_HASH + 1];
+    char hash[HASH + 1];
 
     if (n <= MAX_COMMAND)
         return true;
-    sp_audit_hash((struct sp_str){out->data + from, n}, hash);
+    hash_line((struct sp_str){out->data + from, n}, hash);
     out->len = from;
     return sp_buf_printf(out, "{\"sha256\":\"%s\",\"bytes\":%zu}", hash, n);
 }
 
 static bool add_time(struct sp_buf *out)
 {
-    struct timespec now;
+    const uint64_t ms = sp_clock_read_ns(CLOCK_REALTIME) / 1000000;
+    const time_t now = (time_t)(ms / 1000);
     struct tm t;
     char text[32];
 
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (gmtime_r(&now.tv_sec, &t) == NULL || strftime(text, sizeof text, "%FT%T", &t) == 0)
+    if (gmtime_r(&now, &t) == NULL || strftime(text, sizeof text, "%FT%T", &t) == 0)
         return false;
-    return sp_buf_printf(out, "\"%s.%03ldZ\"", text, now.tv_nsec / 1000000);
+    return sp_buf_printf(out, "\"%s.%03uZ\"", text, (unsigned)(ms % 1000));
 }
 
-static const char *word(bool b)
+static const char *bool_text(bool b)
 {
     return b ? "true" : "false";
 }
@@ -99,8 +96,9 @@ static bool add_policy(struct sp_buf *out, const struct sp_approval_policy *p)
                          "{\"granular\":{\"sandbox_approval\":%s,\"rules\":%s,"
                          "\"skill_approval\":%s,\"request_permissions\":%s,"
                          "\"mcp_elicitations\":%s}}",
-                         word(p->sandbox_approval), word(p->rules), word(p->skill_approval),
-                         word(p->request_permissions), word(p->mcp_elicitations));
+                         bool_text(p->sandbox_approval), bool_text(p->rules),
+                         bool_text(p->skill_approval), bool_text(p->request_permissions),
+                         bool_text(p->mcp_elicitations));
 }
 
 static bool add_key(struct sp_buf *out, const char *key)
@@ -113,40 +111,34 @@ static bool add_text(struct sp_buf *out, const char *key, struct sp_str text)
     return add_key(out, key) && sp_json_add_str(out, text);
 }
 
-static bool add_command(struct sp_buf *out, const struct sp_audit_entry *entry)
-{
-    if (!add_key(out, "command"))
-        return false;
-    size_t from = out->len;
-    if (!add_words(out, entry->command) || !shorten(out, from) || !add_key(out, "segments"))
-        return false;
-    from = out->len;
-    return add_segments(out, entry->segments) && shorten(out, from);
-}
-
-static bool add_matches(struct sp_buf *out, const struct sp_rule_matches *m)
-{
-    static const struct sp_rule_matches none = {0};
-    bool is_good = add_key(out, "matches");
-    const size_t from = out->len;
-
-    return is_good && sp_rule_matches_add_json(out, m == NULL ? &none : m) && shorten(out, from);
-}
-
 static bool add_entry(struct sp_buf *out, const struct sp_audit_entry *entry, uint64_t seq,
                       const char *prev)
 {
-    const char *attempt = entry->attempt;
+    static const struct sp_rule_matches no_matches = {0};
+    const struct sp_segments *s = entry->segments;
+    size_t from;
+    bool ok = sp_buf_printf(out, "{\"seq\":%llu,\"time\":", (unsigned long long)seq) &&
+              add_time(out) && add_text(out, "call_id", entry->call_id) &&
+              add_text(out, "environment", entry->environment) &&
+              add_text(out, "cwd", entry->cwd) && add_key(out, "command");
 
-    return sp_buf_printf(out, "{\"seq\":%llu,\"time\":", (unsigned long long)seq) &&
-           add_time(out) && add_text(out, "call_id", entry->call_id) &&
-           add_text(out, "environment", entry->environment) && add_text(out, "cwd", entry->cwd) &&
-           add_command(out, entry) && add_matches(out, entry->matches) && add_key(out, "policy") &&
-           add_policy(out, entry->policy) &&
+    from = out->len;
+    ok = ok && add_words(out, entry->command) && shorten(out, from) && add_key(out, "segments");
+    from = out->len;
+    ok = ok && sp_buf_add(out, "[", 1);
+    for (uint32_t i = 0; ok && s != NULL && i < s->count; i++)
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && add_words(out, s->items[i]);
+    ok = ok && sp_buf_add(out, "]", 1) && shorten(out, from) && add_key(out, "matches");
+    from = out->len;
+    ok = ok &&
+         sp_rule_matches_add_json(out, entry->matches == NULL ? &no_matches : entry->matches) &&
+         shorten(out, from);
+    return ok && add_key(out, "policy") && add_policy(out, entry->policy) &&
            add_text(out, "requirement", sp_str_of(entry->requirement)) &&
            add_text(out, "decision", sp_str_of(entry->decision)) &&
            add_text(out, "decided_by", sp_str_of(entry->decided_by)) && add_key(out, "attempts") &&
-           (attempt == NULL ? sp_buf_add(out, "[]", 2) : sp_buf_printf(out, "[\"%s\"]", attempt)) &&
+           (entry->attempt == NULL ? sp_buf_add(out, "[]", 2)
+                                   : sp_buf_printf(out, "[\"%s\"]", entry->attempt)) &&
            add_text(out, "prev", sp_str_of(prev)) && sp_buf_add(out, "}\n", 2);
 }
 
@@ -168,14 +160,14 @@ static int read_at(int fd, char *to, size_t n, off_t at)
     return 0;
 }
 
-/* Where the last line begins; the last byte, its LF, does not count. */
+/* Where the last line begins; its own LF, the last byte, does not count. */
 static int find_last_line(int fd, off_t size, off_t *ret)
 {
-    char chunk[CHUNK];
+    char chunk[4096];
     off_t end = size - 1;
 
     while (end > 0) {
-        const size_t n = end < CHUNK ? (size_t)end : CHUNK;
+        const size_t n = end < (off_t)sizeof chunk ? (size_t)end : sizeof chunk;
         const int sys = read_at(fd, chunk, n, end - (off_t)n);
 
         if (sys != 0)
@@ -186,7 +178,7 @@ static int find_last_line(int fd, off_t size, off_t *ret)
             return 0;
         }
         end -= (off_t)n;
-        if (size - end > (off_t)SP_AUDIT_MAX_LINE)
+        if (size - end > (off_t)MAX_LINE)
             return EFBIG;
     }
     *ret = 0;
@@ -195,39 +187,28 @@ static int find_last_line(int fd, off_t size, off_t *ret)
 
 static bool read_seq(struct sp_str line, uint64_t *ret)
 {
-    const struct sp_str head = SP_STR("{\"seq\":");
-
-    if (line.n <= head.n || memcmp(line.p, head.p, head.n) != 0)
+    if (!sp_str_skip_prefix(&line, SP_STR("{\"seq\":")) || line.n == 0)
         return false;
     const char *comma = memchr(line.p, ',', line.n);
     return comma != NULL &&
-           sp_str_to_u64((struct sp_str){line.p + head.n, (size_t)(comma - line.p) - head.n},
-                         UINT64_MAX - 1, ret);
+           sp_str_to_u64((struct sp_str){line.p, (size_t)(comma - line.p)}, UINT64_MAX - 1, ret);
 }
 
-static int fail(const char *path, int sys, struct sp_err *e)
+static int fail_log(const char *path, int sys, struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, sys, "%s", path);
 }
 
-static int fail_broken(const char *path, struct sp_err *e)
-{
-    return sp_fail(e, SP_E_STATE, 0,
-                   "%s: its last line is not a whole entry; move the file away to begin a new one, "
-                   "or see `sallyport audit verify`",
-                   path);
-}
-
-/* What a new entry follows: the number and the hash of the last one. */
+/* The number and the hash of the last entry. */
 static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
-                     char ret_hash[SP_AUDIT_HASH + 1], struct sp_err *e)
+                     char ret_hash[HASH + 1], struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     off_t at = 0;
 
     *ret_seq = 0;
-    memset(ret_hash, '0', SP_AUDIT_HASH);
-    ret_hash[SP_AUDIT_HASH] = 0;
+    memset(ret_hash, '0', HASH);
+    ret_hash[HASH] = 0;
     if (size == 0)
         return 0;
     int sys = find_last_line(fd, size, &at);
@@ -237,71 +218,213 @@ static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
     if (sys == 0)
         sys = read_at(fd, line.data, n, at);
     if (sys != 0)
-        return fail(path, sys, e);
+        return fail_log(path, sys, e);
     const struct sp_str text = {line.data, n - 1};
     if (line.data[n - 1] != '\n' || !read_seq(text, ret_seq))
-        return fail_broken(path, e);
-    sp_audit_hash(text, ret_hash);
+        return sp_fail(e, SP_E_STATE, 0,
+                       "%s: its last line is not a whole entry; move the file away to begin a new "
+                       "one, or see `sallyport audit verify`",
+                       path);
+    hash_line(text, ret_hash);
     return 0;
 }
 
 /* ---- appending ---- */
 
-/* Ours alone, also if somebody else made it or opened it up. */
-static int check_mode(int fd, const char *path, off_t *ret_size, struct sp_err *e)
+static int append_entry(int fd, const char *path, const struct sp_audit_entry *entry,
+                        struct sp_err *e)
 {
+    auto_buf struct sp_buf line = {.max = MAX_LINE};
+    char prev[HASH + 1];
+    uint64_t seq = 0;
     struct stat st;
 
+    /* The log is ours alone, even if another process made it or changed its mode. */
     if (fstat(fd, &st) < 0 || ((st.st_mode & 077) != 0 && fchmod(fd, 0600) < 0))
-        return fail(path, errno, e);
-    *ret_size = st.st_size;
-    return 0;
-}
-
-static int append(int fd, const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
-{
-    auto_buf struct sp_buf line = {.max = SP_AUDIT_MAX_LINE};
-    char prev[SP_AUDIT_HASH + 1];
-    uint64_t seq = 0;
-    off_t size = 0;
-    int r = check_mode(fd, path, &size, e);
-
-    if (r == 0)
-        r = read_last(fd, path, size, &seq, prev, e);
+        return fail_log(path, errno, e);
+    const int r = read_last(fd, path, st.st_size, &seq, prev, e);
     if (r < 0)
         return r;
     if (!add_entry(&line, entry, seq + 1, prev))
-        return fail(path, ENOMEM, e);
+        return fail_log(path, ENOMEM, e);
     const ssize_t n = write(fd, line.data, line.len);
     if (n == (ssize_t)line.len)
         return 0;
     const int sys = n < 0 ? errno : ENOSPC;
-    if (n > 0 && ftruncate(fd, size) < 0) /* half a line would be the last there is */
-        return fail(path, errno, e);
-    return fail(path, sys, e);
-}
-
-/* The folder of the log is made if its own is there. */
-static void make_folder(const char *path)
-{
-    auto_free char *folder = strdup(path);
-    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
-
-    if (slash == NULL || slash == folder)
-        return;
-    *slash = 0;
-    (void)mkdir(folder, 0700); /* whether it is there is seen when the log is opened */
+    if (n > 0 && ftruncate(fd, st.st_size) < 0) /* half a line would end the log for good */
+        return fail_log(path, errno, e);
+    return fail_log(path, sys, e);
 }
 
 int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
 {
     auto_close int fd = sp_locked_open(AT_FDCWD, path);
 
-    if (fd == -ENOENT) {
-        make_folder(path);
+    if (fd == -ENOENT) { /* create the directory of the log, but not its parents */
+        auto_free char *folder = strdup(path);
+        char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+
+        if (slash != NULL && slash != folder) {
+            *slash = 0;
+            (void)mkdir(folder, 0700);
+        }
         fd = sp_locked_open(AT_FDCWD, path);
     }
     if (fd < 0)
-        return fail(path, -fd, e);
-    return append(fd, path, entry, e);
+        return fail_log(path, -fd, e);
+    return append_entry(fd, path, entry, e);
+}
+
+/* ---- verification: each line parses, follows in number, and names the line before it ---- */
+
+struct verifying {
+    struct sp_audit_report *report;
+    struct sp_json json;
+};
+
+SP_PRINTF(2, 3)
+static bool find_fault(struct sp_audit_report *t, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(t->fault, sizeof t->fault, fmt, args);
+    va_end(args);
+    t->line = t->entries + 1;
+    return false;
+}
+
+struct member {
+    const char *key;
+    enum sp_json_type types[2];
+};
+
+static const struct member members[] = {
+    {"seq", {SP_JSON_INT, SP_JSON_UINT}},
+    {"time", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"call_id", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"environment", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"cwd", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"command", {SP_JSON_ARRAY, SP_JSON_OBJECT}},
+    {"segments", {SP_JSON_ARRAY, SP_JSON_OBJECT}},
+    {"matches", {SP_JSON_ARRAY, SP_JSON_OBJECT}},
+    {"policy", {SP_JSON_STRING, SP_JSON_OBJECT}},
+    {"requirement", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"decision", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"decided_by", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"attempts", {SP_JSON_ARRAY, SP_JSON_ARRAY}},
+    {"prev", {SP_JSON_STRING, SP_JSON_STRING}},
+};
+
+/* Every member in this order, without extra members. */
+static bool check_members(struct verifying *v)
+{
+    struct sp_json *j = &v->json;
+    const size_t count = sizeof members / sizeof *members;
+    uint32_t key = sp_json_type(j, 0) == SP_JSON_OBJECT ? sp_json_first(j, 0) : SP_JSON_NONE;
+
+    for (size_t i = 0; i < count; i++, key = sp_json_next(j, 0, key)) {
+        if (key == SP_JSON_NONE || !sp_str_eq(sp_json_str(j, key), sp_str_of(members[i].key)))
+            return find_fault(v->report, "not an entry: `%s` is not in its place", members[i].key);
+        const enum sp_json_type type = sp_json_type(j, key + 1);
+        if (type != members[i].types[0] && type != members[i].types[1])
+            return find_fault(v->report, "not an entry: `%s` is of another type", members[i].key);
+    }
+    return key == SP_JSON_NONE ||
+           find_fault(v->report, "not an entry: there is more behind `prev`");
+}
+
+static bool check_chain(struct verifying *v)
+{
+    const struct sp_str seq = sp_json_raw(&v->json, sp_json_get(&v->json, 0, "seq"));
+    const struct sp_str prev = sp_json_str(&v->json, sp_json_get(&v->json, 0, "prev"));
+    uint64_t number;
+
+    if (!sp_str_to_u64(seq, UINT64_MAX, &number) || number != v->report->entries + 1)
+        return find_fault(v->report, "out of sequence: `seq` is " SP_STR_FMT ", not %llu",
+                          SP_STR_ARG(seq), (unsigned long long)v->report->entries + 1);
+    if (!sp_str_eq(prev, sp_str_of(v->report->last)))
+        return find_fault(v->report,
+                          "does not chain: the line before it is not the one it followed");
+    return true;
+}
+
+/* Parsing changes the bytes in place, so the hash is taken first. */
+static bool check_line(struct verifying *v, char *line, size_t n)
+{
+    char hash[HASH + 1];
+    struct sp_err e = {0};
+
+    hash_line((struct sp_str){line, n}, hash);
+    if (sp_json_parse(&v->json, line, n, &e) < 0)
+        return find_fault(v->report, "not JSON: %.150s", e.msg);
+    if (!check_members(v) || !check_chain(v))
+        return false;
+    v->report->entries++;
+    memcpy(v->report->last, hash, sizeof hash);
+    return true;
+}
+
+/* Checks the complete lines in the buffer; the rest stays in it. */
+static bool check_lines(struct verifying *v, struct sp_buf *text)
+{
+    size_t at = 0;
+
+    for (;;) {
+        char *lf = text->len == at ? NULL : memchr(text->data + at, '\n', text->len - at);
+
+        if (lf == NULL)
+            break;
+        const size_t n = (size_t)(lf - text->data) - at;
+        if (!check_line(v, text->data + at, n))
+            return false;
+        at += n + 1;
+    }
+    sp_buf_drop(text, at);
+    return text->len <= MAX_LINE || find_fault(v->report, "a line of more than %u bytes", MAX_LINE);
+}
+
+static int verify_lines(int fd, const char *path, struct verifying *v, struct sp_err *e)
+{
+    auto_buf struct sp_buf text = {0};
+
+    for (;;) {
+        char *room = sp_buf_room(&text, CHUNK);
+        const ssize_t n = room == NULL ? -1 : read(fd, room, CHUNK);
+
+        if (room == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", path);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+        if (n == 0)
+            break;
+        text.len += (size_t)n;
+        if (!check_lines(v, &text))
+            return 0;
+    }
+    if (text.len > 0)
+        (void)find_fault(v->report, "cut off: the line has no end");
+    return 0;
+}
+
+int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_err *e)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct sp_audit_report report = {0};
+    struct verifying v = {.report = &report};
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+    if (!S_ISREG(st.st_mode))
+        return sp_fail(e, SP_E_INVALID, 0, "read %s: it is not a regular file", path);
+    sp_locked_share(fd);
+    memset(report.last, '0', HASH);
+    const int r = verify_lines(fd, path, &v, e);
+    sp_json_done(&v.json);
+    if (r == 0)
+        *ret = report;
+    return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit: every decision as one line of a hash-chained log (approvals.md 12.4).
+ * audit: every decision as one line of a hash-chained log.
  */
 #ifndef SP_APPROVE_AUDIT_H
 #define SP_APPROVE_AUDIT_H
@@ -19,17 +19,17 @@ struct sp_audit_entry {
     const char *attempt;     /* "confined", "free"; NULL: nothing runs */
 };
 
-/* Appends one line under an exclusive lock: seq and prev follow the last line of the file, which is
- * made with mode 0600 if it is not there. One write. */
+/* Appends one line, in one write, under an exclusive lock: seq and prev follow the last line of the
+ * file, which is created with mode 0600 if it is missing. */
 int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e);
 
 struct sp_audit_report {
     uint64_t entries;
     char last[65]; /* hash of the last line, in hex */
-    uint64_t line; /* of the first fault; 0: none */
+    uint64_t line; /* of the first error; 0: none */
     char fault[200];
 };
-/* 0 with *ret filled also if a fault was found; an unreadable file is an error. */
+/* 0 with *ret filled even if the log is broken; an unreadable file is an error. */
 int sp_audit_verify(const char *path, struct sp_audit_report *ret, struct sp_err *e);
 
 #endif

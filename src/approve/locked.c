@@ -10,45 +10,30 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "os/fd.h"
 
-#define TRIES    8 /* should it be replaced while we wait, again and again */
+#define TRIES    8 /* in case the file is replaced while we wait for the lock */
 #define PAUSE_MS 2
 
-static long now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* Whoever can read a file can lock it, a confined command, too: nobody is waited for without end.
- */
-static int lock(int fd, int how, long deadline)
+/* Any process that can read a file can lock it, confined commands included, so waiting has a
+ * limit. */
+static int lock(int fd, int how, uint64_t deadline)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
 
     while (flock(fd, how | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -errno;
-        if (now_ms() >= deadline)
+        if (sp_clock_ms() >= deadline)
             return -EAGAIN;
         (void)nanosleep(&pause, NULL);
     }
     return 0;
 }
 
-static bool is_in_place(int dir, const char *name, const struct stat *seen)
-{
-    struct stat st;
-
-    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == seen->st_ino &&
-           st.st_dev == seen->st_dev;
-}
-
-/* *ret: the descriptor; untouched, and 0 returned, if another file took its place meanwhile. */
-static int try_open(int dir, const char *name, long deadline, int *ret)
+/* Sets *ret to the locked descriptor, unless the file was replaced while we waited. 0 or -errno. */
+static int try_open(int dir, const char *name, uint64_t deadline, int *ret)
 {
     const int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     auto_close int fd = sp_fd_lift(openat(dir, name, flags, 0600));
@@ -59,14 +44,16 @@ static int try_open(int dir, const char *name, long deadline, int *ret)
     if (!S_ISREG(st.st_mode))
         return -EINVAL;
     const int r = lock(fd, LOCK_EX, deadline);
-    if (r == 0 && is_in_place(dir, name, &st))
+    struct stat now;
+    if (r == 0 && fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st.st_ino &&
+        now.st_dev == st.st_dev)
         *ret = TAKE_FD(fd);
     return r;
 }
 
 int sp_locked_open(int dir, const char *name)
 {
-    const long deadline = now_ms() + SP_LOCKED_WAIT_MS;
+    const uint64_t deadline = sp_clock_ms() + SP_LOCKED_WAIT_MS;
     int fd = -1;
 
     for (int i = 0; i < TRIES; i++) {
@@ -82,5 +69,6 @@ int sp_locked_open(int dir, const char *name)
 
 void sp_locked_share(int fd)
 {
-    (void)lock(fd, LOCK_SH, now_ms() + SP_LOCKED_WAIT_MS); /* without it, we read what is there */
+    (void)lock(fd, LOCK_SH,
+               sp_clock_ms() + SP_LOCKED_WAIT_MS); /* without the lock, read the file as it is */
 }
