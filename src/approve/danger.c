@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands that are dangerous by the looks of them (approvals.md 6.2): a forced rm, behind sudo,
- * env and their like, trap, and shells in shells. What is wrapped too often to be looked at is
- * dangerous, too.
+ * danger: commands that look dangerous: a forced rm, also behind sudo, env and the like, in trap,
+ * and in shells in shells. What is wrapped too often to be inspected counts as dangerous, too.
  */
-#include "approve/judge_priv.h"
+#include "approve/judge.h"
+#include "approve/script/script_priv.h"
 
 #define MAX_WRAPPERS 8
 
-static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_err *e);
+static int search_words(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
+                        struct sp_err *e);
 
 static bool is(struct sp_str s, const char *text)
 {
@@ -20,6 +21,7 @@ static struct sp_words from(struct sp_words w, uint32_t first)
     return (struct sp_words){w.items + first, w.count - first};
 }
 
+/* Whether rm has -f among its options. */
 static bool forces(struct sp_words rm)
 {
     for (uint32_t i = 1; i < rm.count && !is(rm.items[i], "--"); i++) {
@@ -35,17 +37,15 @@ static bool forces(struct sp_words rm)
 
 /* ---- programs that start the one behind them ---- */
 
-/*
- * 6.2 knows `sudo X` and `env [-i|NAME=value]... [--] X` alone. Their other options and the rest of
- * these programs hide a forced rm just as well (`sudo -n rm -rf x`, `... | xargs rm -f`), and
- * reading them can only add questions. Options are skipped as the program itself does it, and any
- * that is not listed here has no value. `env -S` is left to env.
- */
+/* Codex knows `sudo X` and `env [-i|NAME=value]... [--] X` only. The other options of these
+ * programs, and the other programs, hide a forced rm just as well (`sudo -n rm -rf x`, `... | xargs
+ * rm -f`); knowing them can only add questions. Options are skipped as the program itself does; an
+ * option that is not listed has no value. `env -S` is left to env. */
 static const struct wrapper {
     const char *program;
-    const char letters[16];      /* of the options whose value is the next word, unless attached */
-    const char *const names[12]; /* the same, written out; "=" attaches the value */
-    uint32_t words;              /* of its own, between the options and the command */
+    const char letters[16];      /* options with a value in the next word, unless attached */
+    const char *const names[12]; /* the same as long options; "=" attaches the value */
+    uint32_t words;              /* operands before the command */
     bool has_assignments;
 } wrappers[] = {
     {.program = "sudo",
@@ -79,7 +79,7 @@ static const struct wrapper *wrapper_of(struct sp_str program)
     return NULL;
 }
 
-/* Whether the value of this option is the word behind it. */
+/* Whether the next word is the value of this option. */
 static bool wants_value(const struct wrapper *w, struct sp_str option)
 {
     if (option.n > 2 && option.p[1] == '-') {
@@ -94,13 +94,8 @@ static bool wants_value(const struct wrapper *w, struct sp_str option)
     return false;
 }
 
-static bool is_assignment(struct sp_str s)
-{
-    return s.n != 0 && s.p[0] != '-' && memchr(s.p, '=', s.n) != NULL;
-}
-
-/* How many words a wrapper takes for itself before the command. The last value among them; 0: none.
- */
+/* The number of words that belong to the wrapper. *ret_value: index of the last option value or
+ * operand; 0: none. */
 static uint32_t words_of(const struct wrapper *w, struct sp_words argv, uint32_t *ret_value)
 {
     uint64_t i = 1;
@@ -110,7 +105,7 @@ static uint32_t words_of(const struct wrapper *w, struct sp_words argv, uint32_t
     for (; i < argv.count; i++) {
         const struct sp_str s = argv.items[i];
 
-        if (w->has_assignments && is_assignment(s))
+        if (w->has_assignments && s.n != 0 && s.p[0] != '-' && memchr(s.p, '=', s.n) != NULL)
             continue;
         if (is_end || s.n == 0 || s.p[0] != '-')
             break;
@@ -125,7 +120,7 @@ static uint32_t words_of(const struct wrapper *w, struct sp_words argv, uint32_t
     return i < argv.count ? (uint32_t)i : argv.count;
 }
 
-/* ---- what is inside ---- */
+/* ---- the search_words ---- */
 
 static int search_script(struct sp_str script, unsigned wrapped, enum sp_danger *ret,
                          struct sp_err *e)
@@ -136,18 +131,18 @@ static int search_script(struct sp_str script, unsigned wrapped, enum sp_danger 
     if (r < 0)
         return r;
     if (commands.is_opaque)
-        *ret = SP_DANGER_OTHER; /* some of it could not be looked at */
+        *ret = SP_DANGER_OTHER; /* part of the script could not be parsed */
     for (uint32_t i = 0; i < commands.count && *ret != SP_DANGER_FORCED_RM && r == 0; i++) {
         enum sp_danger danger = SP_DANGER_NONE;
 
-        r = search(commands.items[i], wrapped, &danger, e);
+        r = search_words(commands.items[i], wrapped, &danger, e);
         if (danger != SP_DANGER_NONE)
             *ret = danger;
     }
     return r;
 }
 
-/* sh -c ACTION; what eval is given as one word is the same. */
+/* trap ACTION and eval SCRIPT are sh -c with that script. */
 static int search_trap(struct sp_words trap, unsigned wrapped, enum sp_danger *ret,
                        struct sp_err *e)
 {
@@ -156,23 +151,21 @@ static int search_trap(struct sp_words trap, unsigned wrapped, enum sp_danger *r
     if (i >= trap.count || (trap.items[i].n != 0 && trap.items[i].p[0] == '-'))
         return 0;
     const struct sp_str shell[] = {SP_STR("sh"), SP_STR("-c"), trap.items[i]};
-    return search((struct sp_words){shell, 3}, wrapped + 1, ret, e);
+    return search_words((struct sp_words){shell, 3}, wrapped + 1, ret, e);
 }
 
-/*
- * Words of a script that are not literal were left out (4.3): in `timeout "$t" rm -f x` rm stands
- * where the time was. So the last value that a wrapper takes may be the command, too.
- */
+/* sp_script_literals leaves non-literal words out: of `timeout "$t" rm -f x` remains `timeout rm -f
+ * x`. So the last value of a wrapper may be the command as well. */
 static int search_wrapped(const struct wrapper *w, struct sp_words argv, unsigned wrapped,
                           enum sp_danger *ret, struct sp_err *e)
 {
     uint32_t value;
     const uint32_t command = words_of(w, argv, &value);
-    const int r = search(from(argv, command), wrapped + 1, ret, e);
+    const int r = search_words(from(argv, command), wrapped + 1, ret, e);
 
     if (r < 0 || *ret != SP_DANGER_NONE || value == 0)
         return r;
-    return search(from(argv, value), wrapped + 1, ret, e);
+    return search_words(from(argv, value), wrapped + 1, ret, e);
 }
 
 static int search_inside(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
@@ -191,7 +184,8 @@ static int search_inside(struct sp_words argv, unsigned wrapped, enum sp_danger 
     return 0;
 }
 
-static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, struct sp_err *e)
+static int search_words(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
+                        struct sp_err *e)
 {
     if (argv.count == 0)
         return 0;
@@ -209,5 +203,5 @@ static int search(struct sp_words argv, unsigned wrapped, enum sp_danger *ret, s
 int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_err *e)
 {
     *ret = SP_DANGER_NONE;
-    return search(argv, 0, ret, e);
+    return search_words(argv, 0, ret, e);
 }

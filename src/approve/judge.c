@@ -1,44 +1,298 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * judge: approval policies, the evaluation of a command by rules and guesses, and the texts that
+ * say why a command needs an answer or is refused.
+ */
 #include "approve/judge.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
-#include "approve/judge_priv.h"
+#include "approve/script/script_priv.h"
+#include "base/arena.h"
 #include "base/auto.h"
+#include "base/json.h"
 #include "sandbox/writable.h"
 
-/* ---- what no rule knows (6.3) ---- */
+#define NEVER    "approval required by policy, but AskForApproval is set to Never"
+#define NO_RULES "approval required by policy rule, but AskForApproval::Granular.rules is false"
+#define NO_SANDBOX                      \
+    "approval required by policy, but " \
+    "AskForApproval::Granular.sandbox_approval is false"
+#define FORCED_RM "rm -f style commands are not permitted. Use a safer approach"
 
-static bool is_disk_restricted(const struct sp_policy *profile)
+/* What rules and guesses together say of a command. */
+struct sp_evaluation {
+    enum sp_verdict verdict; /* the strictest */
+    enum sp_danger danger;   /* the worst danger among segments that no rule matched */
+    bool has_rule_prompt;
+    bool has_guess;    /* a segment is matched by no rule */
+    bool has_doubtful; /* a segment is allowed only by files that a command may write */
+    /* The first segments without a rule that need an answer, or are allowed. */
+    const struct sp_words *first_prompt, *first_allowed;
+};
+
+static const struct {
+    const char *wire, *text;
+} kinds[] = {
+#define X(name, wire, text) [SP_APPROVAL_##name] = {wire, text},
+    SP_APPROVALS(X)
+#undef X
+};
+
+/* ---- approval policies ---- */
+
+static int read_name(struct sp_str name, struct sp_approval_policy *ret, struct sp_err *e)
 {
-    return profile != NULL && profile->profile.kind == SP_PROFILE_MANAGED &&
-           !profile->profile.is_unrestricted;
+    for (size_t i = 0; i < SP_APPROVAL_MAX; i++)
+        if (i != SP_APPROVAL_GRANULAR && sp_str_eq(name, sp_str_of(kinds[i].wire))) {
+            *ret = (struct sp_approval_policy){.kind = (enum sp_approval_kind)i};
+            return 0;
+        }
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "unknown approval policy `" SP_STR_FMT
+                   "`, expected untrusted, on-failure, on-request, never, or an object "
+                   "{\"granular\":{...}}",
+                   (int)(name.n > 100 ? 100 : name.n), name.p);
 }
 
-static enum sp_verdict guess_dangerous(const struct sp_judge_ask *ask)
+/* Unknown members are errors, so that a misspelt switch is noticed. */
+static int refuse_others(struct sp_json *j, uint32_t object, const char *const *known,
+                         struct sp_err *e)
 {
-    /* Whoever cannot be asked is as if the policy were `never`. */
-    return ask->policy.kind == SP_APPROVAL_NEVER || ask->nobody_answers ? SP_VERDICT_FORBIDDEN
-                                                                        : SP_VERDICT_PROMPT;
+    for (uint32_t k = sp_json_first(j, object); k != SP_JSON_NONE; k = sp_json_next(j, object, k)) {
+        const struct sp_str key = sp_json_str(j, k);
+        size_t i = 0;
+
+        while (known[i] != NULL && !sp_str_eq(key, sp_str_of(known[i])))
+            i++;
+        if (known[i] == NULL)
+            return sp_fail(e, SP_E_INVALID, 0, "unknown field `" SP_STR_FMT "`",
+                           (int)(key.n > 100 ? 100 : key.n), key.p);
+    }
+    return 0;
 }
+
+static int read_object(struct sp_json *j, struct sp_approval_policy *ret, struct sp_err *e)
+{
+    static const char *const outer[] = {"granular", NULL};
+    static const char *const inner[] = {"sandbox_approval", "rules",
+                                        "skill_approval",   "request_permissions",
+                                        "mcp_elicitations", NULL};
+    struct sp_approval_policy p = {.kind = SP_APPROVAL_GRANULAR};
+    uint32_t o;
+    int r;
+
+    if (sp_json_type(j, 0) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, 0, "a map", e);
+    if ((r = refuse_others(j, 0, outer, e)) < 0 ||
+        (r = sp_json_need_object(j, 0, "granular", &o, e)) < 0 ||
+        (r = refuse_others(j, o, inner, e)) < 0 ||
+        (r = sp_json_need_bool(j, o, "sandbox_approval", &p.sandbox_approval, e)) < 0 ||
+        (r = sp_json_need_bool(j, o, "rules", &p.rules, e)) < 0 ||
+        (r = sp_json_def_bool(j, o, "skill_approval", &p.skill_approval, e)) < 0 ||
+        (r = sp_json_def_bool(j, o, "request_permissions", &p.request_permissions, e)) < 0 ||
+        (r = sp_json_need_bool(j, o, "mcp_elicitations", &p.mcp_elicitations, e)) < 0)
+        return r;
+    *ret = p;
+    return 0;
+}
+
+static int read_json(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
+{
+    auto_free char *copy = malloc(text.n);
+    struct sp_json j = {0};
+    struct sp_err why = {0};
+
+    if (copy == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for an approval policy");
+    memcpy(copy, text.p, text.n);
+    int r = sp_json_parse(&j, copy, text.n, &why);
+    if (r == 0)
+        r = read_object(&j, ret, &why);
+    sp_json_done(&j);
+    if (r == 0)
+        return 0;
+    return sp_fail(e, why.code == SP_E_SYSTEM ? SP_E_SYSTEM : SP_E_INVALID, why.sys,
+                   "approval policy: %s", why.msg);
+}
+
+int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
+{
+    return text.n != 0 && text.p[0] == '{' ? read_json(text, ret, e) : read_name(text, ret, e);
+}
+
+bool sp_approval_add_name(struct sp_buf *out, const struct sp_approval_policy *p)
+{
+    const char *const text[] = {"false", "true"};
+
+    if (p->kind >= SP_APPROVAL_MAX)
+        return sp_buf_add_str(out, SP_STR("?"));
+    if (p->kind != SP_APPROVAL_GRANULAR)
+        return sp_buf_add_str(out, sp_str_of(kinds[p->kind].text));
+    return sp_buf_printf(out,
+                         "Granular(GranularApprovalConfig { sandbox_approval: %s, rules: %s, "
+                         "skill_approval: %s, request_permissions: %s, mcp_elicitations: %s })",
+                         text[p->sandbox_approval], text[p->rules], text[p->skill_approval],
+                         text[p->request_permissions], text[p->mcp_elicitations]);
+}
+
+/* Whether the policy lets a question through; granular: its switch for this kind of question. */
+static bool may_policy_ask(const struct sp_approval_policy *p, bool granular)
+{
+    switch (p->kind) {
+    case SP_APPROVAL_UNTRUSTED:
+    case SP_APPROVAL_ON_FAILURE:
+    case SP_APPROVAL_ON_REQUEST:
+        return true;
+    case SP_APPROVAL_GRANULAR:
+        return granular;
+    case SP_APPROVAL_NEVER:
+    case SP_APPROVAL_MAX:
+        break;
+    }
+    return false;
+}
+
+static bool may_ask_by_rule(const struct sp_approval_policy *p)
+{
+    return may_policy_ask(p, p->rules);
+}
+
+bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p)
+{
+    return may_policy_ask(p, p->sandbox_approval);
+}
+
+bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch)
+{
+    if (p->kind == SP_APPROVAL_ON_REQUEST)
+        return is_patch;
+    return sp_approval_may_ask_by_guess(p);
+}
+
+/* Additional permissions need the policy on-request. */
+static bool forbids_additional(const struct sp_judge_ask *ask)
+{
+    return ask->permissions == SP_PERMISSIONS_ADDITIONAL &&
+           ask->policy.kind != SP_APPROVAL_ON_REQUEST;
+}
+
+/* Whether the caller wants more than the sandbox as it is, and no stored grant covers that. */
+static bool wants_more(const struct sp_judge_ask *ask)
+{
+    return ask->permissions == SP_PERMISSIONS_ESCALATED ||
+           (ask->permissions == SP_PERMISSIONS_ADDITIONAL && !ask->is_preapproved);
+}
+
+/* ---- texts ---- */
+
+static bool add_chars(struct sp_buf *out, const char *text)
+{
+    return sp_buf_add_str(out, sp_str_of(text));
+}
+
+static bool add_command(struct sp_buf *out, struct sp_words words)
+{
+    return add_chars(out, "`") && sp_words_add_quoted(out, words) && add_chars(out, "`");
+}
+
+/* The match of this verdict with the longest prefix; the later of two. */
+static const struct sp_rule_match *longest(const struct sp_rule_matches *matches, enum sp_verdict v)
+{
+    const struct sp_rule_match *best = NULL;
+
+    for (uint32_t i = 0; i < matches->count; i++) {
+        const struct sp_rule_match *m = &matches->items[i];
+
+        if (m->verdict == v && (best == NULL || m->prefix.count >= best->prefix.count))
+            best = m;
+    }
+    return best;
+}
+
+static bool add_override_refusal(struct sp_buf *out, const struct sp_judge_ask *ask)
+{
+    /* The policy may allow questions about escalation, but not about additional permissions. */
+    const bool may_ask = sp_approval_may_ask_by_guess(&ask->policy);
+
+    if (ask->nobody_answers && may_ask && !forbids_additional(ask))
+        return add_chars(out, SP_NOBODY_ANSWERS);
+
+    return add_chars(out, "approval policy is ") && sp_approval_add_name(out, &ask->policy) &&
+           add_chars(out, "; reject command \xe2\x80\x94 you cannot ") &&
+           (may_ask ? add_chars(out, "request additional permissions unless the approval policy is "
+                                     "OnRequest")
+                    : add_chars(out, "ask for escalated permissions if the approval policy is ") &&
+                          sp_approval_add_name(out, &ask->policy));
+}
+
+static bool add_forbidden(struct sp_buf *out, const struct sp_judge_ask *ask,
+                          const struct sp_evaluation *v, const struct sp_rule_matches *matches)
+{
+    const struct sp_rule_match *rule = longest(matches, SP_VERDICT_FORBIDDEN);
+
+    if (!add_command(out, ask->argv) || !add_chars(out, " rejected: "))
+        return false;
+    if (rule != NULL && rule->justification.p != NULL)
+        return sp_buf_add_str(out, rule->justification);
+    if (rule != NULL)
+        return add_chars(out, "policy forbids commands starting with ") &&
+               add_command(out, rule->prefix);
+    return add_chars(out, v->danger == SP_DANGER_FORCED_RM ? FORCED_RM : "blocked by policy");
+}
+
+static bool add_silenced(struct sp_buf *out, const struct sp_judge_ask *ask,
+                         const struct sp_evaluation *v)
+{
+    const bool may_ask = v->has_rule_prompt ? may_ask_by_rule(&ask->policy)
+                                            : sp_approval_may_ask_by_guess(&ask->policy);
+
+    if (!v->has_rule_prompt && v->danger == SP_DANGER_FORCED_RM)
+        return add_chars(out, FORCED_RM);
+    if (may_ask) /* no approver: the text says how to get one */
+        return add_chars(out, SP_NOBODY_ANSWERS);
+    if (ask->policy.kind != SP_APPROVAL_GRANULAR)
+        return add_chars(out, NEVER);
+    return add_chars(out, v->has_rule_prompt ? NO_RULES : NO_SANDBOX);
+}
+
+static bool add_question(struct sp_buf *out, const struct sp_judge_ask *ask,
+                         const struct sp_rule_matches *matches)
+{
+    const struct sp_rule_match *rule = longest(matches, SP_VERDICT_PROMPT);
+
+    if (rule == NULL)
+        return true;
+    if (!add_command(out, ask->argv) || !add_chars(out, " requires approval"))
+        return false;
+    if (rule->justification.p == NULL)
+        return add_chars(out, " by policy");
+    return add_chars(out, ": ") && sp_buf_add_str(out, rule->justification);
+}
+
+/* ---- guesses about segments that no rule matches ---- */
 
 static enum sp_verdict guess_harmless(const struct sp_judge_ask *ask, struct sp_words segment)
 {
-    const bool wants_more = sp_judge_wants_more(ask);
+    const bool is_more = wants_more(ask);
 
     switch (ask->policy.kind) {
     case SP_APPROVAL_NEVER:
         return SP_VERDICT_ALLOW;
     case SP_APPROVAL_ON_FAILURE:
-        return wants_more ? SP_VERDICT_PROMPT : SP_VERDICT_ALLOW;
+        return is_more ? SP_VERDICT_PROMPT : SP_VERDICT_ALLOW;
     case SP_APPROVAL_UNTRUSTED:
-        return !wants_more && sp_judge_is_known_safe(segment, ask->known_safe) ? SP_VERDICT_ALLOW
-                                                                               : SP_VERDICT_PROMPT;
+        return !is_more && sp_judge_is_known_safe(segment, ask->known_safe) ? SP_VERDICT_ALLOW
+                                                                            : SP_VERDICT_PROMPT;
     case SP_APPROVAL_ON_REQUEST:
     case SP_APPROVAL_GRANULAR:
-        return wants_more && is_disk_restricted(ask->profile) ? SP_VERDICT_PROMPT
-                                                              : SP_VERDICT_ALLOW;
+        return is_more && ask->profile != NULL &&
+                       ask->profile->profile.kind == SP_PROFILE_MANAGED &&
+                       !ask->profile->profile.is_unrestricted
+                   ? SP_VERDICT_PROMPT
+                   : SP_VERDICT_ALLOW;
     case SP_APPROVAL_MAX:
         break;
     }
@@ -50,14 +304,20 @@ static int guess(const struct sp_judge_ask *ask, struct sp_words segment, enum s
 {
     const int r = sp_judge_danger(segment, ret_danger, e);
 
-    if (r == 0)
-        *ret = *ret_danger != SP_DANGER_NONE ? guess_dangerous(ask) : guess_harmless(ask, segment);
-    return r;
+    if (r < 0)
+        return r;
+    if (*ret_danger == SP_DANGER_NONE)
+        *ret = guess_harmless(ask, segment);
+    else if (ask->policy.kind == SP_APPROVAL_NEVER || ask->nobody_answers)
+        *ret = SP_VERDICT_FORBIDDEN; /* without an approver as with the policy `never` */
+    else
+        *ret = SP_VERDICT_PROMPT;
+    return 0;
 }
 
-/* ---- evaluation (5.4) ---- */
+/* ---- evaluation ---- */
 
-static void raise(struct sp_evaluation *v, enum sp_verdict verdict)
+static void raise_verdict(struct sp_evaluation *v, enum sp_verdict verdict)
 {
     if (verdict > v->verdict)
         v->verdict = verdict;
@@ -72,7 +332,7 @@ static int evaluate_by_guess(const struct sp_judge_ask *ask, const struct sp_wor
 
     if (r < 0)
         return r;
-    raise(v, verdict);
+    raise_verdict(v, verdict);
     v->has_guess = true;
     if (v->danger != SP_DANGER_FORCED_RM && danger != SP_DANGER_NONE)
         v->danger = danger;
@@ -83,10 +343,8 @@ static int evaluate_by_guess(const struct sp_judge_ask *ask, const struct sp_wor
     return 0;
 }
 
-/*
- * Whether commands under the profile may write the file of a rule: then a command may have written
- * the rule. A second name of the file may be anywhere.
- */
+/* Whether commands under the profile may write the file of a rule, and so the rule. A second hard
+ * link could be anywhere, so the file must have only one. */
 static bool is_doubtful(const struct sp_policy *profile, const char *file)
 {
     struct stat st;
@@ -96,7 +354,8 @@ static bool is_doubtful(const struct sp_policy *profile, const char *file)
     return stat(file, &st) < 0 || st.st_nlink > 1 || sp_policy_may_write(profile, file);
 }
 
-/* Whether some rule allows the segment (its matches begin at `from`) and no command wrote it. */
+/* Whether an allow rule for the segment (its matches begin at `from`) is from a file that no
+ * command may write. */
 static bool has_sound_rule(const struct sp_judge_ask *ask, struct sp_rule_matches *m, uint32_t from)
 {
     bool is_sound = false;
@@ -133,7 +392,7 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
             if (verdict == SP_VERDICT_ALLOW && ask->ignores_allow)
                 continue;
             is_known = true;
-            raise(v, verdict);
+            raise_verdict(v, verdict);
             v->has_rule_prompt = v->has_rule_prompt || verdict == SP_VERDICT_PROMPT;
         }
         if (!is_known)
@@ -142,10 +401,9 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
     return r;
 }
 
-/* ---- amendments (7.4) ---- */
+/* ---- the amendment that is offered ---- */
 
-/* Whether the rule that the caller would like to have has something to do with the command and
- * leaves nothing to ask. */
+/* Whether the requested prefix_rule matches part of the command and leaves nothing to ask. */
 static int is_prefix_enough(const struct sp_judge_ask *ask, const struct sp_requirement *q,
                             bool *ret, struct sp_err *e)
 {
@@ -170,23 +428,19 @@ static int is_prefix_enough(const struct sp_judge_ask *ask, const struct sp_requ
     return 0;
 }
 
-static struct sp_str copy(struct sp_arena *a, struct sp_str s, bool *is_good)
-{
-    const char *p = sp_arena_copy(a, s);
-
-    *is_good = *is_good && p != NULL;
-    return (struct sp_str){p, s.n};
-}
-
-/* The caller's own words need not live as long as the requirement. */
+/* Copies the prefix: the words of the caller may be freed before the requirement. */
 static bool keep_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q)
 {
     struct sp_arena arena = {q->impl};
     struct sp_str *items = sp_arena_new(&arena, ask->prefix.count * sizeof *items);
     bool is_good = items != NULL;
 
-    for (uint32_t i = 0; is_good && i < ask->prefix.count; i++)
-        items[i] = copy(&arena, ask->prefix.items[i], &is_good);
+    for (uint32_t i = 0; is_good && i < ask->prefix.count; i++) {
+        const struct sp_str word = ask->prefix.items[i];
+
+        items[i] = (struct sp_str){sp_arena_copy(&arena, word), word.n};
+        is_good = items[i].p != NULL;
+    }
     q->impl = arena.newest;
     if (is_good)
         q->amendment = (struct sp_words){items, ask->prefix.count};
@@ -223,7 +477,7 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
     return 0;
 }
 
-/* ---- requirement (7.1) ---- */
+/* ---- the requirement ---- */
 
 static bool add_in_front(struct sp_requirement *q, struct sp_words segment)
 {
@@ -242,54 +496,38 @@ static bool add_in_front(struct sp_requirement *q, struct sp_words segment)
     return true;
 }
 
-/* A shell that merely is called one: rules for what it is told to run must not bless it (4.4). */
-static bool add_shell(const struct sp_judge_ask *ask, struct sp_requirement *q)
+/* Sets the kind of the requirement, and its reason. false: no memory. */
+static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_requirement *q,
+                               const struct sp_evaluation *v)
 {
-    return !q->segments.is_wrapper || q->segments.is_opaque ||
-           sp_script_is_trusted_shell(ask->argv.items[0], ask->shell) ||
-           add_in_front(q, (struct sp_words){ask->argv.items, 1});
-}
+    const bool may_ask =
+        !ask->nobody_answers && (v->has_rule_prompt ? may_ask_by_rule(&ask->policy)
+                                                    : sp_approval_may_ask_by_guess(&ask->policy));
 
-static bool add_preface(const struct sp_judge_ask *ask, struct sp_requirement *q)
-{
-    return ask->preface.count == 0 || add_in_front(q, ask->preface);
-}
-
-static bool may_ask(const struct sp_judge_ask *ask, const struct sp_evaluation *v)
-{
-    if (ask->nobody_answers)
-        return false;
-    return v->has_rule_prompt ? sp_approval_may_ask_by_rule(&ask->policy)
-                              : sp_approval_may_ask_by_guess(&ask->policy);
-}
-
-static bool decide(const struct sp_judge_ask *ask, struct sp_requirement *q,
-                   const struct sp_evaluation *v)
-{
     if (v->verdict == SP_VERDICT_ALLOW) {
         q->kind = SP_REQUIRE_NOTHING;
         q->is_free = !v->has_guess && !v->has_doubtful && ask->rules != NULL &&
                      sp_rules_are_complete(ask->rules) && sp_judge_may_run_free(ask->profile);
         return true;
     }
-    if (v->verdict == SP_VERDICT_PROMPT && may_ask(ask, v)) {
+    if (v->verdict == SP_VERDICT_PROMPT && may_ask) {
         q->kind = SP_REQUIRE_ANSWER;
-        return sp_judge_add_question(&q->reason, ask, &q->matches);
+        return add_question(&q->reason, ask, &q->matches);
     }
     q->kind = SP_REQUIRE_REFUSAL;
     if (v->verdict == SP_VERDICT_PROMPT)
-        return sp_judge_add_silenced(&q->reason, ask, v);
-    return sp_judge_add_forbidden(&q->reason, ask, v, &q->matches);
+        return add_silenced(&q->reason, ask, v);
+    return add_forbidden(&q->reason, ask, v, &q->matches);
 }
 
-/* Whether the policy cannot ask about what the caller wants besides (3, step 4; M4 of 9.2). */
+/* Whether the caller wants more permissions and the policy cannot ask about that. */
 static bool refuses_override(const struct sp_judge_ask *ask)
 {
-    if (!sp_judge_wants_more(ask))
+    if (!wants_more(ask))
         return false;
     if (ask->nobody_answers || !sp_approval_may_ask_by_guess(&ask->policy))
         return true;
-    return sp_judge_forbids_additional(ask);
+    return forbids_additional(ask);
 }
 
 static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_err *e)
@@ -300,14 +538,19 @@ static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struc
     if (r < 0)
         return r;
     if (refuses_override(ask))
-        return sp_judge_add_override_refusal(&q->reason, ask)
+        return add_override_refusal(&q->reason, ask)
                    ? 0
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to refuse a command");
-    if (!add_shell(ask, q) || !add_preface(ask, q))
+    /* A shell that only has the name of one is a segment of its own: rules for the commands in its
+     * script must not allow it. */
+    const bool has_foreign_shell = q->segments.is_wrapper && !q->segments.is_opaque &&
+                                   !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
+    if ((has_foreign_shell && !add_in_front(q, (struct sp_words){ask->argv.items, 1})) ||
+        (ask->preface.count != 0 && !add_in_front(q, ask->preface)))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
     if ((r = evaluate(ask, q, &v, e)) < 0)
         return r;
-    if (!decide(ask, q, &v))
+    if (!decide_requirement(ask, q, &v))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
     if (q->kind == SP_REQUIRE_REFUSAL || ask->preface.count != 0 || ask->ignores_allow)
         return 0;

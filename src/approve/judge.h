@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge: what a command needs before it may run: nothing, a question, or it may not (approvals.md
- * 2, 6, 7.1 to 7.4, 10.1). A pure function of the command, the rules, the policy and the profile.
+ * judge: what a command needs before it may run: nothing, an answer to a question, or it may not
+ * run. A pure function of the command, the rules, the policy and the profile, except that it stats
+ * the files of matching rules.
  */
 #ifndef SP_APPROVE_JUDGE_H
 #define SP_APPROVE_JUDGE_H
@@ -41,12 +42,15 @@ enum sp_permissions {
     SP_PERMISSIONS_ADDITIONAL,
 };
 
-/* M13: the policy would ask, but there is nobody to be asked. */
+/* The policy would ask, but there is no approver. */
 #define SP_NOBODY_ANSWERS                                                                          \
     "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
     "approver, or change the approval policy"
 
-/* 6.1 and 6.2 */
+/* Whether the policy lets questions about guesses and escalation through. */
+bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p);
+
+/* Guesses about segments that no rule matches. */
 bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how);
 enum sp_danger { SP_DANGER_NONE, SP_DANGER_FORCED_RM, SP_DANGER_OTHER };
 int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_err *e);
@@ -57,44 +61,44 @@ struct sp_judge_ask {
     struct sp_approval_policy policy;
     const struct sp_policy *profile; /* NULL: full access */
     enum sp_permissions permissions;
-    bool is_preapproved;    /* additional permissions that a stored grant covers */
+    bool is_preapproved;    /* a stored grant covers the additional permissions */
     struct sp_words prefix; /* the requested prefix_rule; count 0: none */
-    /* A segment that is judged before the command's own, which can then only add restrictions; no
+    /* A segment that is judged before those of the command: it can only add restrictions, and no
      * rule is offered. count 0: none. */
     struct sp_words preface;
     enum sp_known_safe known_safe;
     const char *shell; /* the configured one; NULL: none */
-    /* Rules that allow count as none, and no rule is offered: what runs may be another program than
-     * the one they name (program.h). */
+    /* Ignore allow rules, and offer none: the program that runs may not be the one they name
+     * (program.h). */
     bool ignores_allow;
-    bool nobody_answers; /* questions cannot be answered: M13 instead of M2 and M9 */
+    bool nobody_answers; /* no approver: refusals say SP_NOBODY_ANSWERS */
 };
 
 enum sp_requirement_kind { SP_REQUIRE_NOTHING, SP_REQUIRE_ANSWER, SP_REQUIRE_REFUSAL };
 
 struct sp_requirement {
     enum sp_requirement_kind kind;
-    bool
-        is_free; /* NOTHING: every segment has an allow rule of its own, from a file that no command
-                    under the profile may write. Of the files that would run, program.h knows */
-    struct sp_buf reason;      /* of the question (empty: none) or of the refusal */
+    bool is_free; /* NOTHING: every segment has an allow rule, from a file that no command under the
+                     profile may write. Whether the programs qualify as well, program.h knows. */
+    struct sp_buf reason;      /* of the question (may be empty) or of the refusal */
     struct sp_words amendment; /* offered; count 0: none */
     struct sp_segments segments;
-    struct sp_rule_matches matches; /* of all segments, for the audit */
+    struct sp_rule_matches matches; /* of all segments, for the audit log */
     void *impl;
 };
 void sp_requirement_done(struct sp_requirement *r);
 
-/* Fails only without memory. */
+/* Fails only for lack of memory. */
 int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_err *e);
 
-/* A warning for each file of rules whose allow rules do not take this profile's sandbox away. */
+/* Warns about each rule file that commands under this profile may write: its allow rules do not set
+ * commands free. */
 void sp_judge_tell_doubtful(const struct sp_rules *rules, const struct sp_policy *profile,
                             void (*warn)(void *user, const char *text), void *user);
 
-/* Whether a denied confined run may lead to a question (table of 2, 10.2). */
+/* Whether a run that the sandbox denied something may lead to a question. */
 bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch);
-/* Whether anything may run without a sandbox under this profile: it has no denied reads (9.4). */
+/* Whether anything may run without a sandbox under this profile: not if it denies reads. */
 bool sp_judge_may_run_free(const struct sp_policy *profile);
 
 #endif

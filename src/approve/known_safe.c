@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that only look, with arguments that keep it so (approvals.md 6.1). Where a program has
- * options or operands that write or start something, whatever could be one of them in any spelling
- * makes the command unknown: then it is asked about. The programs that may have any arguments have
- * none that do: GNU and busybox write nothing but standard output and start nothing.
+ * known_safe: programs that only read, with arguments that keep it so.
  *
- * Stricter than 6.1, which goes by the base name alone: a program that is named by a path counts
- * only if it lies in a directory of the system, for a project may bring an ./ls of its own.
+ * Where a program has options or operands that write or start something, any word that could be one
+ * of them makes the command unknown, and the policy asks. The programs that may have any arguments
+ * have none that do: those of GNU and busybox write only to standard output and start nothing.
+ *
+ * Stricter than Codex, which compares the base name: a program named by a path counts only if the
+ * path is in a directory of the system, because a project may bring an ./ls of its own.
  */
-#include "approve/judge_priv.h"
+#include "approve/judge.h"
+#include "approve/script/script_priv.h"
 
 static bool begins_with(struct sp_str s, const char *prefix)
 {
@@ -17,7 +19,7 @@ static bool begins_with(struct sp_str s, const char *prefix)
     return s.n >= n && memcmp(s.p, prefix, n) == 0;
 }
 
-/* A word, or the word before its `=`. */
+/* The option, perhaps with "=VALUE". */
 static bool is_option(struct sp_str s, const char *option)
 {
     return begins_with(s, option) && (s.n == strlen(option) || s.p[strlen(option)] == '=');
@@ -31,7 +33,7 @@ static bool is_any_of(struct sp_str s, const char *const *words)
     return false;
 }
 
-/* Several one-letter options in one word, this one among them. */
+/* Whether a word of one-letter options has this one. */
 static bool has_letter(struct sp_str s, char letter)
 {
     return s.n > 1 && s.p[0] == '-' && s.p[1] != '-' && memchr(s.p, letter, s.n) != NULL;
@@ -65,8 +67,7 @@ static bool is_safe_rg(struct sp_words w)
     return true;
 }
 
-/* Of the options of uniq one by one: 0: no option, 1: it stands alone, 2: the next word is its
- * value, -1: not known. */
+/* 0: no option, 1: an option, 2: an option with its value in the next word, -1: unknown. */
 static int take_uniq_option(struct sp_str s)
 {
     static const char *const alone[] = {"--count",           "--repeated", "--all-repeated",
@@ -90,7 +91,7 @@ static int take_uniq_option(struct sp_str s)
     return 1;
 }
 
-/* The second operand is a file that it writes. */
+/* The second operand of uniq is its output file. */
 static bool is_safe_uniq(struct sp_words w)
 {
     uint32_t operands = 0;
@@ -125,7 +126,8 @@ static bool is_print_of_lines(struct sp_str s)
     return digits != 0 && i + 1 == s.n && s.p[i] == 'p';
 }
 
-/* The file is none that is an option: -e and -f bring scripts, which may start programs. */
+/* sed -n 1,5p [FILE]. The file must not be an option: -e and -f bring scripts, which may start
+ * programs. */
 static bool is_safe_sed(struct sp_words w)
 {
     return (w.count == 3 || w.count == 4) && sp_str_eq(w.items[1], SP_STR("-n")) &&
@@ -134,7 +136,7 @@ static bool is_safe_sed(struct sp_words w)
 
 /* ---- git ---- */
 
-/* Options may be shortened as long as they are unique; and who knows which of them are. */
+/* Git accepts unique abbreviations, so any prefix of the option counts. */
 static bool may_mean(struct sp_str s, const char *option)
 {
     const char *equals = s.n == 0 ? NULL : memchr(s.p, '=', s.n);
@@ -166,7 +168,8 @@ static bool only_lists_branches(struct sp_words w, uint32_t from)
     return true;
 }
 
-/* Before the subcommand only options that have no value and lead nowhere else. */
+/* Before the subcommand only options without value that name no other repository or
+ * configuration. */
 static bool is_safe_git(struct sp_words w)
 {
     static const char *const global[] = {"--no-pager",
@@ -194,7 +197,8 @@ static bool is_safe_git(struct sp_words w)
 
 /* ---- all programs ---- */
 
-/* The name of a program that is what it is called; nothing if it may be another one. */
+/* Base name if the program is looked up in PATH or is in /bin or /usr/bin; empty for any other
+ * path. */
 static struct sp_str name_of(struct sp_str program)
 {
     const struct sp_str name = sp_base_name(program);

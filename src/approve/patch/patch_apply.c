@@ -226,7 +226,7 @@ static int make_beside(int dir, mode_t mode, char ret[40])
     return -EEXIST;
 }
 
-/* Not atomic: for a file whose directory is not writable. */
+/* Not atomic: for a file in a directory that is not writable. */
 static int write_in_place(const struct spot *s, struct sp_str text)
 {
     auto_close int fd = openat(s->dir, s->name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

@@ -106,22 +106,6 @@ static int find_parents(struct assessor *a, struct sp_err *e)
 
 /* ---- the decision ---- */
 
-static bool may_ask(const struct sp_approval_policy *p)
-{
-    switch (p->kind) {
-    case SP_APPROVAL_UNTRUSTED:
-    case SP_APPROVAL_ON_FAILURE:
-    case SP_APPROVAL_ON_REQUEST:
-        return true;
-    case SP_APPROVAL_GRANULAR:
-        return p->sandbox_approval;
-    case SP_APPROVAL_NEVER:
-    case SP_APPROVAL_MAX:
-        break;
-    }
-    return false;
-}
-
 static int reject(struct assessor *a, const char *text)
 {
     a->ret->verdict = SP_PATCH_REJECT;
@@ -142,7 +126,7 @@ static int assess(struct assessor *a, struct sp_err *e)
         a->ret->verdict = SP_PATCH_APPROVE;
         return 0;
     }
-    if (!may_ask(&ask->policy))
+    if (!sp_approval_may_ask_by_guess(&ask->policy))
         return reject(a, has_writable_root(a) ? outside : read_only);
     a->ret->verdict = SP_PATCH_QUESTION;
     return find_parents(a, e);

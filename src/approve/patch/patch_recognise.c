@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "approve/patch/patch_priv.h"
+#include "approve/script/script_priv.h"
 
 static bool is_patch_program(struct sp_str name)
 {
@@ -16,17 +17,10 @@ static bool is_patch_program(struct sp_str name)
 
 /* ---- wrappers ---- */
 
-static struct sp_str base_name(struct sp_str path)
-{
-    const char *slash = path.n == 0 ? NULL : memrchr(path.p, '/', path.n);
-
-    return slash == NULL ? path : (struct sp_str){slash + 1, path.n - (size_t)(slash + 1 - path.p)};
-}
-
 /* pwsh [-NoProfile] -Command SCRIPT, cmd /c SCRIPT */
 static bool is_foreign_wrapper(struct sp_words argv, struct sp_str *ret)
 {
-    const struct sp_str name = argv.count > 0 ? base_name(argv.items[0]) : SP_STR("");
+    const struct sp_str name = argv.count > 0 ? sp_base_name(argv.items[0]) : SP_STR("");
     const bool is_powershell =
         sp_str_eq(name, SP_STR("pwsh")) || sp_str_eq(name, SP_STR("powershell"));
     const bool has_more =

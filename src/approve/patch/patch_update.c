@@ -294,7 +294,7 @@ static bool add_edit(struct update *u, struct edit edit)
     return true;
 }
 
-/* A chunk whose place in the file is known. */
+/* A chunk with its place in the file. */
 struct found {
     uint32_t start;
     const struct sp_str *old_lines, *new_lines;
