@@ -8,7 +8,20 @@
 #include "approve/approvals_priv.h"
 #include "base/log.h"
 
-/* ---- beginning and end ---- */
+#define IN_A_ROW 3  /* refusals that interrupt the turn */
+#define OF_LAST  50 /* answers that are remembered, ... */
+#define IN_ALL   10 /* ... of which so many refusals do, too */
+
+#define TOO_LATE                                                                              \
+    "The automatic permission approval review did not finish before its deadline. Do not "    \
+    "assume the action is unsafe based on the timeout alone. You may retry once, or ask the " \
+    "user for guidance or explicit approval."
+#define REFUSED "This action was rejected due to unacceptable risk."
+#define INSTRUCTIONS                                                                            \
+    "Do not try to get the same done in another way around this. Go on with something that is " \
+    "safer, or stop and ask the user, who may approve it knowing the risk."
+
+/* ---- begin and end ---- */
 
 static bool copy_text(const char **text)
 {
@@ -28,7 +41,7 @@ static bool copy_fingerprint(struct sp_str *s)
     return true;
 }
 
-static void forget_grant(struct sp_stored_grant *g)
+static void stored_grant_done(struct sp_stored_grant *g)
 {
     free(g->environment);
     free(g->turn_id);
@@ -42,7 +55,7 @@ void sp_approvals_free(struct sp_approvals *a)
         return;
     sp_network_free(a->network);
     while (a->grant_count > 0)
-        forget_grant(&a->grants[--a->grant_count]);
+        stored_grant_done(&a->grants[--a->grant_count]);
     sp_cache_free(a->cache);
     free(a->tally.turn_id);
     free(a->strict_turn);
@@ -63,8 +76,11 @@ int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals *
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
     a->options = *o;
+    sp_list_init(&a->asking);
     a->options.rules = o->rules == NULL ? NULL : sp_rules_ref(o->rules);
-    ok = copy_text(&a->options.audit_log); /* all three: what is not copied is not ours to free */
+    ok = copy_text(
+        &a->options
+             .audit_log); /* copy all three even after a failure: sp_approvals_free frees them */
     ok = copy_text(&a->options.user_dir) && ok;
     if (!copy_fingerprint(&a->options.fingerprint)) {
         a->options.fingerprint = (struct sp_str){0};
@@ -87,7 +103,7 @@ void sp_approvals_warn(struct sp_approvals *a, const char *text)
         sp_log(SP_LOG_WARN, "%s", text);
 }
 
-/* ---- what changes while it lives ---- */
+/* ---- rules, policy, strictness ---- */
 
 bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
                             struct sp_str fingerprint)
@@ -95,7 +111,7 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
     struct sp_rules *before = a->options.rules;
     const bool is_in_file = a->options.user_dir != NULL && !a->options.ignores_user_dir;
 
-    /* What was accepted is in a file that was read, or would be lost. */
+    /* Amendments that are not in a file of the new set would be lost. */
     rules = sp_rules_with_amendments(rules, is_in_file ? NULL : before, NULL);
     if (rules == NULL || !copy_fingerprint(&fingerprint)) {
         sp_rules_unref(rules);
@@ -151,27 +167,20 @@ int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct
     return 0;
 }
 
-static void complain(struct sp_approvals *a, const struct sp_err *why)
-{
-    char reason[sizeof why->msg + 128];
-    char text[sizeof reason + 64];
-
-    (void)snprintf(text, sizeof text, "Failed to apply execpolicy amendment: %s",
-                   sp_error_text(why, reason, sizeof reason));
-    sp_approvals_warn(a, text);
-}
-
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 {
     struct sp_err e = {0};
+    struct sp_rules *more = NULL;
 
-    if (a->options.user_dir != NULL && sp_rules_amend_prefix(a->options.user_dir, prefix, &e) < 0) {
-        complain(a, &e);
-        return;
-    }
-    struct sp_rules *more = sp_rules_with_prefix(a->options.rules, prefix, &e);
+    if (a->options.user_dir == NULL || sp_rules_amend_prefix(a->options.user_dir, prefix, &e) == 0)
+        more = sp_rules_with_prefix(a->options.rules, prefix, &e);
     if (more == NULL) {
-        complain(a, &e);
+        char reason[sizeof e.msg + 128];
+        char text[sizeof reason + 64];
+
+        (void)snprintf(text, sizeof text, "Failed to apply execpolicy amendment: %s",
+                       sp_error_text(&e, reason, sizeof reason));
+        sp_approvals_warn(a, text);
         return;
     }
     sp_rules_unref(a->options.rules);
@@ -180,22 +189,17 @@ void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 
 /* ---- grants ---- */
 
-static bool is_for(const struct sp_stored_grant *g, struct sp_str environment,
-                   struct sp_str turn_id)
-{
-    return sp_str_eq(sp_str_of(g->environment), environment) &&
-           (g->turn_id == NULL || sp_str_eq(sp_str_of(g->turn_id), turn_id));
-}
-
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
                          struct sp_str turn_id, struct sp_grant *ret, struct sp_err *e)
 {
     for (size_t i = 0; i < a->grant_count; i++) {
         struct sp_grant both = {0};
+        const struct sp_stored_grant *g = &a->grants[i];
 
-        if (!is_for(&a->grants[i], environment, turn_id))
+        if (!sp_str_eq(sp_str_of(g->environment), environment) ||
+            (g->turn_id != NULL && !sp_str_eq(sp_str_of(g->turn_id), turn_id)))
             continue;
-        const int r = sp_grant_merge(ret, &a->grants[i].grant, &both, e);
+        const int r = sp_grant_merge(ret, &g->grant, &both, e);
         if (r < 0)
             return r;
         sp_grant_done(ret);
@@ -218,14 +222,85 @@ int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct
     if (r == 0)
         r = sp_grant_normalise(&g.grant, e);
     if (r < 0) {
-        forget_grant(&g);
+        stored_grant_done(&g);
         return r;
     }
     if (a->grant_count == SP_GRANTS_MAX) {
-        forget_grant(&a->grants[0]);
+        stored_grant_done(&a->grants[0]);
         memmove(&a->grants[0], &a->grants[1], (SP_GRANTS_MAX - 1) * sizeof a->grants[0]);
         a->grant_count--;
     }
     a->grants[a->grant_count++] = g;
     return 0;
+}
+
+/* ---- the reviewer's refusals ---- */
+
+static bool add_failure(struct sp_buf *out, const struct sp_decision *d, const char *who)
+{
+    const struct sp_str why = d->kind == SP_DECISION_FAILED && d->rejection.n != 0
+                                  ? d->rejection
+                                  : SP_STR("its answer is no decision");
+
+    return sp_buf_printf(
+               out, "the automatic review failed (%s): ", who != NULL ? who : "the reviewer") &&
+           sp_buf_add_str(out, why);
+}
+
+bool sp_review_add_refusal(struct sp_buf *out, const struct sp_decision *d, const char *who)
+{
+    const bool is_said = d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT;
+
+    if (d->kind == SP_DECISION_TIMED_OUT)
+        return sp_buf_add_str(out, SP_STR(TOO_LATE));
+    if (is_said && d->rejection.n == 0)
+        return sp_buf_add_str(out, SP_STR(SP_REVIEW_DENIED));
+    return sp_buf_add_str(out, SP_STR(REFUSED "\nReason: ")) &&
+           (is_said ? sp_buf_add_str(out, d->rejection) : add_failure(out, d, who)) &&
+           sp_buf_add_str(out, SP_STR("\n" INSTRUCTIONS));
+}
+
+bool sp_review_is_too_much(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal)
+{
+    struct sp_review_tally *t = &a->tally;
+
+    if (t->turn_id == NULL || !sp_str_eq(sp_str_of(t->turn_id), turn_id)) {
+        char *copy = strndup(turn_id.n == 0 ? "" : turn_id.p, turn_id.n);
+
+        if (copy != NULL) { /* without memory the new turn inherits the old tally */
+            free(t->turn_id);
+            *t = (struct sp_review_tally){.turn_id = copy};
+        }
+    }
+    t->row = is_refusal ? t->row + 1 : 0;
+    t->last = (t->last << 1 | is_refusal) & ((UINT64_C(1) << OF_LAST) - 1);
+    if (!is_refusal || (t->row < IN_A_ROW && __builtin_popcountll(t->last) < IN_ALL))
+        return false;
+    sp_approvals_warn(a, "the automatic reviewer has refused too much in this turn: the turn is "
+                         "interrupted");
+    return true;
+}
+
+/* ---- the audit log ---- */
+
+bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,
+                        struct sp_err *e)
+{
+    struct sp_err why = {0};
+    char reason[sizeof why.msg + 128];
+    char text[sizeof reason + 64];
+
+    if (a->options.audit_log == NULL || sp_audit_append(a->options.audit_log, entry, &why) == 0)
+        return true;
+    (void)sp_error_text(&why, reason, sizeof reason);
+    if (a->options.must_audit) {
+        (void)sp_fail(e, SP_E_FAILED, 0, "audit log: %s", reason);
+        return false;
+    }
+    if (!a->has_complained) { /* the log at the default place is optional: warn once */
+        (void)snprintf(text, sizeof text, "no audit log is kept: %s", reason);
+        sp_approvals_warn(a, text);
+    }
+    a->has_complained = true;
+    return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * approver: whoever answers questions: a person at a terminal, a program, a client, a callback
- * (approvals.md 7.6). One that never answers need not be made: no approver is a denial.
+ * approver: the interface of everything that answers questions: a person at a terminal, a program,
+ * a client, a callback. An approver that never answers need not exist: no approver means denial.
  */
 #ifndef SP_APPROVE_APPROVER_H
 #define SP_APPROVE_APPROVER_H
@@ -10,15 +10,15 @@
 
 struct sp_approver;
 
-/* May be called from within ask. Everything in *d is borrowed for the call. */
+/* May be called from within ask. *d is borrowed for the call. */
 typedef void sp_approver_fn(void *user, uint64_t question, const struct sp_decision *d);
 
 struct sp_approver_ops {
-    /* Leads to one call of done, unless the question is withdrawn before. The question is there
-     * until then. Who asks is `user`: numbers of questions are its own. */
+    /* Calls done once, unless the question is withdrawn before. The question is valid until then.
+     * Question numbers are unique per `user`. */
     void (*ask)(struct sp_approver *a, const struct sp_approval_question *q, sp_approver_fn *done,
                 void *user);
-    /* Nobody wants to know any more. One that is not open is fine. */
+    /* done is not called any more. Ignored if the question is not open. */
     void (*withdraw)(struct sp_approver *a, uint64_t question, void *user);
     void (*free)(struct sp_approver *a); /* no question is open */
 };

@@ -15,6 +15,8 @@
 
 #include "approve/program.h"
 #include "base/auto.h"
+#include "base/io.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "os/own.h"
 
@@ -22,35 +24,33 @@ struct sp_approver_program {
     struct sp_approver approver;
     struct sp_loop *loop;
     char *path;
-    struct query *first;
+    struct sp_list queries;
 };
 
 /* One question, and the program that works on it. */
 struct query {
     struct sp_approver_program *by;
-    struct query *prev, *next;
+    struct sp_list link;
     uint64_t question;
-    sp_approver_fn *done; /* NULL: nobody wants to know any more */
+    sp_approver_fn *done; /* NULL: answered or withdrawn */
     void *user;
     pid_t pid;
-    int pidfd, out; /* -1: closed; out is what it writes */
-    int status;     /* its exit status; -1: not by itself, or not yet */
+    int pidfd, out; /* -1: closed; out is the read end of its stdout */
+    int status;     /* exit status; -1: killed, or still running */
     bool is_too_long;
-    char failure[512]; /* why it could not be started; "": it was */
+    char failure[512]; /* start error, with its errno text; "": started */
     struct sp_buf answer;
     struct sp_watch exit_watch, out_watch;
     struct sp_deferred later;
 };
 
-/* ---- the end of one ---- */
+/* ---- the end of a query ---- */
 
 static void free_query(struct query *q)
 {
     struct sp_loop *loop = q->by->loop;
 
-    *(q->prev != NULL ? &q->prev->next : &q->by->first) = q->next;
-    if (q->next != NULL)
-        q->next->prev = q->prev;
+    sp_list_remove(&q->link);
     sp_loop_unwatch(loop, &q->exit_watch);
     sp_loop_unwatch(loop, &q->out_watch);
     sp_loop_undefer(loop, &q->later);
@@ -62,53 +62,41 @@ static void free_query(struct query *q)
     free(q);
 }
 
-static void tell(struct query *q, const struct sp_decision *d)
-{
-    sp_approver_fn *done = q->done;
-
-    q->done = NULL;
-    if (done != NULL)
-        done(q->user, q->question, d);
-}
-
-/* Why there is no answer. */
-static void say_failure(const struct query *q, char *ret, size_t size)
-{
-    if (q->is_too_long)
-        (void)snprintf(ret, size, "its answer is longer than %d bytes", SP_APPROVER_ANSWER_MAX);
-    else if (q->failure[0] != 0)
-        (void)snprintf(ret, size, "%s", q->failure);
-    else if (q->status < 0)
-        (void)snprintf(ret, size, "it was killed");
-    else
-        (void)snprintf(ret, size, "it ended with exit status %d", q->status);
-}
-
-/* It has ended, and has nothing more to say. */
-static void finish(struct query *q)
+/* Answers and frees the query, once the program has exited and its output is closed. */
+static void finish_query(struct query *q)
 {
     struct sp_decision_text d = {0};
+    sp_approver_fn *done = q->done;
     char why[sizeof q->failure];
 
     if (q->pidfd >= 0 || q->out >= 0)
         return;
     if (q->status == 0 && !q->is_too_long) {
-        sp_decision_read_opinion(
-            (struct sp_str){q->answer.len == 0 ? "" : q->answer.data, q->answer.len}, &d);
+        sp_decision_read_opinion(sp_buf_str(&q->answer), &d);
     } else {
-        say_failure(q, why, sizeof why);
+        if (q->is_too_long)
+            (void)snprintf(why, sizeof why, "its answer is longer than %d bytes",
+                           SP_APPROVER_ANSWER_MAX);
+        else if (q->failure[0] != 0)
+            (void)snprintf(why, sizeof why, "%s", q->failure);
+        else if (q->status < 0)
+            (void)snprintf(why, sizeof why, "it was killed");
+        else
+            (void)snprintf(why, sizeof why, "it ended with exit status %d", q->status);
         d.decision = (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = sp_str_of(why)};
     }
-    if (d.decision.kind == SP_DECISION_FAILED && q->done != NULL)
+    if (d.decision.kind == SP_DECISION_FAILED && done != NULL)
         sp_log(SP_LOG_WARN, "%s did not answer: " SP_STR_FMT, q->by->path,
                SP_STR_ARG(d.decision.rejection));
-    tell(q, &d.decision);
+    q->done = NULL;
+    if (done != NULL)
+        done(q->user, q->question, &d.decision);
     sp_decision_text_done(&d);
     free_query(q);
 }
 
-/* While it is not reaped its number is its own, and its group's. */
-static void end_it(struct query *q)
+/* Until it is reaped, its pid and process group cannot be reused. */
+static void kill_program(struct query *q)
 {
     if (q->pidfd < 0)
         return;
@@ -140,9 +128,10 @@ static void close_out(struct query *q)
         (void)close(TAKE_FD(q->out));
 }
 
-/* ---- what happens to it ---- */
+/* ---- events ---- */
 
-/* What it has left in the background may hold its stdout open: nobody waits for that. */
+/* Reads what is there. Background children may hold the pipe open after the program exits, so
+ * on_exit_seen does not wait for end of file. */
 static void read_answer(struct query *q)
 {
     for (;;) {
@@ -158,7 +147,7 @@ static void read_answer(struct query *q)
             continue;
         close_out(q);
         if (q->is_too_long)
-            end_it(q);
+            kill_program(q);
         return;
     }
 }
@@ -169,7 +158,7 @@ static void on_out(struct sp_watch *w, uint32_t events)
 
     (void)events;
     read_answer(q);
-    finish(q);
+    finish_query(q);
 }
 
 static void on_exit_seen(struct sp_watch *w, uint32_t events)
@@ -182,12 +171,12 @@ static void on_exit_seen(struct sp_watch *w, uint32_t events)
     if (q->out >= 0)
         read_answer(q);
     close_out(q);
-    finish(q);
+    finish_query(q);
 }
 
 /* ---- starting ---- */
 
-/* The question as a file: it is read from the beginning to its end, by whatever means. */
+/* The question as a file, so that the program can read or map it in any way. */
 static int make_input(const struct sp_approval_question *q, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
@@ -199,19 +188,16 @@ static int make_input(const struct sp_approval_question *q, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write a question down");
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "write a question down");
-    for (size_t at = 0; at < text.len;) {
-        const ssize_t n = write(fd, text.data + at, text.len - at);
-
-        if (n < 0 && errno != EINTR)
-            return sp_fail(e, SP_E_SYSTEM, errno, "write a question down");
-        at += n < 0 ? 0 : (size_t)n;
-    }
+    const int sys = sp_write_all(fd, text.data, text.len);
+    if (sys != 0)
+        return sp_fail(e, SP_E_SYSTEM, sys, "write a question down");
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     const int in = open(path, O_RDONLY | O_CLOEXEC);
     return in < 0 ? sp_fail(e, SP_E_SYSTEM, errno, "write a question down") : in;
 }
 
-/* posix_spawn wants its sources apart from 0 to 2, also in a program that has closed those. */
+/* posix_spawn needs source descriptors other than 0 to 2, even if those are closed in this
+ * process. */
 static int lift(int fd)
 {
     const int higher = fd > 2 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -221,7 +207,7 @@ static int lift(int fd)
     return higher;
 }
 
-static int spawn(const char *path, char *const *variables, int in, int out, pid_t *ret)
+static int spawn_program(const char *path, char *const *variables, int in, int out, pid_t *ret)
 {
     char *const argv[] = {(char *)(uintptr_t)path, NULL};
     posix_spawn_file_actions_t actions;
@@ -254,7 +240,8 @@ static int spawn(const char *path, char *const *variables, int in, int out, pid_
     return err;
 }
 
-static int start(struct query *q, const struct sp_approval_question *question, struct sp_err *e)
+static int start_program(struct query *q, const struct sp_approval_question *question,
+                         struct sp_err *e)
 {
     auto_close int in = -1;
     auto_close int its_out = -1;
@@ -273,7 +260,7 @@ static int start(struct query *q, const struct sp_approval_question *question, s
     struct sp_decider_environ variables;
     if (!sp_decider_environ_make(question->profile, environ, &variables))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run %s", q->by->path);
-    r = spawn(q->by->path, variables.items, in, its_out, &q->pid);
+    r = spawn_program(q->by->path, variables.items, in, its_out, &q->pid);
     sp_decider_environ_done(&variables);
     if (r != 0)
         return sp_fail(e, SP_E_SYSTEM, r, "run %s", q->by->path);
@@ -286,21 +273,21 @@ static int start(struct query *q, const struct sp_approval_question *question, s
                  : sp_loop_watch(q->by->loop, &q->exit_watch, q->pidfd, EPOLLIN, on_exit_seen, e);
 }
 
-/* It could not be started, or not be watched. */
-static void deny_later(struct sp_deferred *d)
+/* The program could not be started or watched. */
+static void fail_later(struct sp_deferred *d)
 {
     struct query *q = SP_CONTAINER(d, struct query, later);
 
-    end_it(q);
+    kill_program(q);
     if (q->pidfd >= 0)
-        (void)reap(q, 0); /* killed: it cannot take long */
+        (void)reap(q, 0); /* it was killed, so this returns soon */
     q->status = -1;
     close_out(q);
-    finish(q);
+    finish_query(q);
 }
 
-static void ask(struct sp_approver *a, const struct sp_approval_question *question,
-                sp_approver_fn *done, void *user)
+static void ask_program(struct sp_approver *a, const struct sp_approval_question *question,
+                        sp_approver_fn *done, void *user)
 {
     struct sp_approver_program *by = SP_CONTAINER(a, struct sp_approver_program, approver);
     static const struct sp_decision failed = {.kind = SP_DECISION_FAILED,
@@ -313,7 +300,6 @@ static void ask(struct sp_approver *a, const struct sp_approval_question *questi
         return;
     }
     *q = (struct query){.by = by,
-                        .next = by->first,
                         .question = question->id,
                         .done = done,
                         .user = user,
@@ -321,37 +307,38 @@ static void ask(struct sp_approver *a, const struct sp_approval_question *questi
                         .out = -1,
                         .status = -1,
                         .answer.max = SP_APPROVER_ANSWER_MAX + 4096};
-    if (by->first != NULL)
-        by->first->prev = q;
-    by->first = q;
-    if (start(q, question, &e) < 0) {
+    sp_list_prepend(&by->queries, &q->link);
+    if (start_program(q, question, &e) < 0) {
         (void)sp_error_text(&e, q->failure, sizeof q->failure);
-        sp_loop_defer(by->loop, &q->later, deny_later);
+        sp_loop_defer(by->loop, &q->later, fail_later);
     }
 }
 
-static void withdraw(struct sp_approver *a, uint64_t question, void *user)
+static void withdraw_program(struct sp_approver *a, uint64_t question, void *user)
 {
     struct sp_approver_program *by = SP_CONTAINER(a, struct sp_approver_program, approver);
 
-    for (struct query *q = by->first; q != NULL; q = q->next)
+    sp_list_each(i, &by->queries) {
+        struct query *q = SP_CONTAINER(i, struct query, link);
+
         if (q->question == question && q->user == user && q->done != NULL) {
             q->done = NULL;
-            end_it(q);
+            kill_program(q);
             return;
         }
+    }
 }
 
-static void free_approver(struct sp_approver *a)
+static void free_program(struct sp_approver *a)
 {
     struct sp_approver_program *by = SP_CONTAINER(a, struct sp_approver_program, approver);
 
-    while (by->first != NULL) {
-        struct query *q = by->first;
+    while (!sp_list_is_empty(&by->queries)) {
+        struct query *q = SP_CONTAINER(sp_list_first(&by->queries), struct query, link);
 
-        end_it(q);
+        kill_program(q);
         if (q->pidfd >= 0)
-            (void)reap(q, 0); /* killed: it cannot take long */
+            (void)reap(q, 0); /* it was killed, so this returns soon */
         free_query(q);
     }
     free(by->path);
@@ -362,7 +349,7 @@ int sp_approver_program_new(struct sp_loop *loop, const char *path, struct sp_ap
                             struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
-        .ask = ask, .withdraw = withdraw, .free = free_approver};
+        .ask = ask_program, .withdraw = withdraw_program, .free = free_program};
 
     if (strchr(path, '/') == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "`program:%s` is no path: give one with a slash", path);
@@ -377,6 +364,42 @@ int sp_approver_program_new(struct sp_loop *loop, const char *path, struct sp_ap
     }
     by->approver = (struct sp_approver){.ops = &ops, .name = by->path};
     by->loop = loop;
+    sp_list_init(&by->queries);
     *ret = &by->approver;
     return 0;
+}
+
+/* ---- hooks and the reviewer ---- */
+
+int sp_hooks_open(struct sp_hooks *h, struct sp_loop *loop, char *const *paths,
+                  const char *reviewer, struct sp_approvals_options *o, struct sp_err *e)
+{
+    int r = 0;
+
+    for (; r == 0 && paths != NULL && *paths != NULL; paths++) {
+        if (h->count == SP_HOOKS_MAX)
+            r = sp_fail(e, SP_E_LIMIT, 0, "permission_hook: more than %d", SP_HOOKS_MAX);
+        else if (sp_approver_program_new(loop, *paths, &h->hooks[h->count], e) < 0)
+            r = sp_wrap(e, "permission_hook");
+        else
+            h->count++;
+    }
+    if (r == 0 && reviewer != NULL) {
+        if (strncmp(reviewer, "program:", 8) != 0)
+            r = sp_fail(e, SP_E_INVALID, 0, "reviewer: `%s` is not program:PATH", reviewer);
+        else if (sp_approver_program_new(loop, reviewer + 8, &h->reviewer, e) < 0)
+            r = sp_wrap(e, "reviewer");
+    }
+    o->hooks = h->hooks;
+    o->hook_count = h->count;
+    o->reviewer = h->reviewer;
+    return r;
+}
+
+void sp_hooks_done(struct sp_hooks *h)
+{
+    while (h->count > 0)
+        sp_approver_free(h->hooks[--h->count]);
+    sp_approver_free(h->reviewer);
+    *h = (struct sp_hooks){0};
 }

@@ -8,6 +8,7 @@
 #include "approve/approver_program.h"
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/list.h"
 
 #define NO_ANSWER "approval required, but no person answered"
 #define REMEDY \
@@ -21,7 +22,7 @@ struct member {
 
 struct sp_approvers {
     struct sp_loop *loop;
-    struct member members[SP_APPROVERS_MAX]; /* by their turns */
+    struct member members[SP_APPROVERS_MAX]; /* sorted by turn */
     size_t count;
     uint64_t timeout_ms;
 };
@@ -32,10 +33,10 @@ struct chain {
     struct sp_approver approver;
     struct sp_approvers *set;
     struct sp_approver *client;
-    struct query *first;
+    struct sp_list queries;
 };
 
-/* What one member is asked: its `user`. */
+/* One member of the set for one query; the `user` that the member is asked with. */
 struct slot {
     struct query *query;
     bool is_open;
@@ -43,15 +44,15 @@ struct slot {
 
 struct query {
     struct chain *chain;
-    struct query *prev, *next;
+    struct sp_list link;
     const struct sp_approval_question *question;
     uint64_t id;
     sp_approver_fn *done; /* NULL: answered, or withdrawn */
     void *user;
     unsigned turn;
-    bool is_asking; /* its members are being asked: it stays */
+    bool is_asking; /* ask_turns is running and will free the query */
     struct sp_timer timer;
-    struct sp_buf why; /* each that did not answer, and why not */
+    struct sp_buf why; /* members without an answer, with their reasons */
     struct slot slots[SP_APPROVERS_MAX];
 };
 
@@ -75,19 +76,17 @@ static void free_query(struct query *q)
 {
     withdraw_members(q);
     sp_loop_cancel(q->chain->set->loop, &q->timer);
-    if (q->is_asking) { /* whoever asks frees it */
+    if (q->is_asking) { /* ask_turns frees it */
         q->done = NULL;
         return;
     }
-    *(q->prev != NULL ? &q->prev->next : &q->chain->first) = q->next;
-    if (q->next != NULL)
-        q->next->prev = q->prev;
+    sp_list_remove(&q->link);
     sp_buf_done(&q->why);
     free(q);
 }
 
-/* The last thing that is done to q. */
-static void tell(struct query *q, const struct sp_decision *d)
+/* Answers and frees the query (or lets ask_turns free it). */
+static void answer_query(struct query *q, const struct sp_decision *d)
 {
     sp_approver_fn *done = q->done;
 
@@ -97,17 +96,8 @@ static void tell(struct query *q, const struct sp_decision *d)
     free_query(q);
 }
 
-static void tell_that_nobody_answered(struct query *q)
-{
-    struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = SP_STR(SP_NOBODY_ANSWERS)};
-
-    if (q->why.len != 0 && sp_buf_add_str(&q->why, SP_STR(REMEDY)))
-        d.rejection = (struct sp_str){q->why.data, q->why.len};
-    tell(q, &d);
-}
-
-/* "approval required, but no person answered: NAME: WHY; NAME: WHY". One that cannot be asked at
- * all is not worth a word. */
+/* Appends to "approval required, but no person answered: NAME: WHY; NAME: WHY". A member that
+ * cannot be asked at all is not mentioned. */
 static void note_failure(struct query *q, const char *name, struct sp_str why)
 {
     const size_t mark = q->why.len;
@@ -145,7 +135,7 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
         return;
     s->is_open = false;
     if (d->kind != SP_DECISION_FAILED && d->kind != SP_DECISION_NO_OPINION) {
-        tell(q, d);
+        answer_query(q, d);
         return;
     }
     note_failure(q, approver_of(q, i)->name,
@@ -168,22 +158,8 @@ static void on_too_late(struct sp_timer *t)
     ask_turns(q);
 }
 
-static void ask_members(struct query *q)
-{
-    const struct sp_approvers *set = q->chain->set;
-
-    for (size_t i = 0; q->done != NULL && i < set->count; i++) {
-        struct sp_approver *a = approver_of(q, i);
-
-        if (set->members[i].turn != q->turn || a == NULL)
-            continue;
-        q->slots[i] = (struct slot){.query = q, .is_open = true};
-        a->ops->ask(a, q->question, on_answer, &q->slots[i]);
-    }
-}
-
-/* From q->turn on, until one is open or there is an answer. The last turn has no timer of its own:
- * the deadline of the whole question ends it. */
+/* Asks turn after turn, from q->turn on, until a member is open or has answered. The last turn has
+ * no timer: the deadline of the whole question ends it. */
 static void ask_turns(struct query *q)
 {
     const struct sp_approvers *set = q->chain->set;
@@ -191,22 +167,34 @@ static void ask_turns(struct query *q)
     sp_loop_cancel(set->loop, &q->timer);
     q->is_asking = true;
     for (; q->done != NULL && q->turn < turn_count(set); q->turn++) {
-        ask_members(q);
+        for (size_t i = 0; q->done != NULL && i < set->count; i++) {
+            struct sp_approver *a = approver_of(q, i);
+
+            if (set->members[i].turn != q->turn || a == NULL)
+                continue;
+            q->slots[i] = (struct slot){.query = q, .is_open = true};
+            a->ops->ask(a, q->question, on_answer, &q->slots[i]);
+        }
         if (q->done != NULL && is_open(q))
             break;
     }
     q->is_asking = false;
     if (q->done == NULL)
         free_query(q);
-    else if (q->turn == turn_count(set))
-        tell_that_nobody_answered(q);
-    else if (set->timeout_ms != 0 && q->turn + 1 < turn_count(set))
-        (void)sp_loop_timer(set->loop, &q->timer, sp_loop_now(set->loop) + set->timeout_ms,
-                            on_too_late); /* no memory: the whole question has a deadline */
+    else if (q->turn == turn_count(set)) {
+        struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+
+        if (q->why.len != 0 && sp_buf_add_str(&q->why, SP_STR(REMEDY)))
+            d.rejection = sp_buf_str(&q->why);
+        answer_query(q, &d);
+    } else if (set->timeout_ms != 0 && q->turn + 1 < turn_count(set))
+        (void)sp_loop_timer(
+            set->loop, &q->timer, sp_loop_now(set->loop) + set->timeout_ms,
+            on_too_late); /* without memory the deadline of the question is the limit */
 }
 
-static void ask(struct sp_approver *a, const struct sp_approval_question *question,
-                sp_approver_fn *done, void *user)
+static void ask_chain(struct sp_approver *a, const struct sp_approval_question *question,
+                      sp_approver_fn *done, void *user)
 {
     static const struct sp_decision failed = {.kind = SP_DECISION_FAILED,
                                               .rejection = SP_STR("no memory to ask")};
@@ -217,34 +205,30 @@ static void ask(struct sp_approver *a, const struct sp_approval_question *questi
         done(user, question->id, &failed);
         return;
     }
-    *q = (struct query){.chain = c,
-                        .next = c->first,
-                        .question = question,
-                        .id = question->id,
-                        .done = done,
-                        .user = user};
-    if (q->next != NULL)
-        q->next->prev = q;
-    c->first = q;
+    *q = (struct query){
+        .chain = c, .question = question, .id = question->id, .done = done, .user = user};
+    sp_list_prepend(&c->queries, &q->link);
     ask_turns(q);
 }
 
-static void withdraw(struct sp_approver *a, uint64_t question, void *user)
+static void withdraw_chain(struct sp_approver *a, uint64_t question, void *user)
 {
-    struct query *q = SP_CONTAINER(a, struct chain, approver)->first;
+    sp_list_each(i, &SP_CONTAINER(a, struct chain, approver)->queries) {
+        struct query *q = SP_CONTAINER(i, struct query, link);
 
-    while (q != NULL && !(q->id == question && q->user == user && q->done != NULL))
-        q = q->next;
-    if (q != NULL)
-        free_query(q);
+        if (q->id == question && q->user == user && q->done != NULL) {
+            free_query(q);
+            return;
+        }
+    }
 }
 
 static void free_chain(struct sp_approver *a)
 {
     struct chain *c = SP_CONTAINER(a, struct chain, approver);
 
-    while (c->first != NULL)
-        free_query(c->first);
+    while (!sp_list_is_empty(&c->queries))
+        free_query(SP_CONTAINER(sp_list_first(&c->queries), struct query, link));
     free(c);
 }
 
@@ -252,12 +236,13 @@ int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struc
                        struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
-        .ask = ask, .withdraw = withdraw, .free = free_chain};
+        .ask = ask_chain, .withdraw = withdraw_chain, .free = free_chain};
     struct chain *c = calloc(1, sizeof *c);
 
     if (c == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
     c->approver.ops = &ops;
+    sp_list_init(&c->queries);
     c->set = a;
     c->client = client;
     *ret = &c->approver;
@@ -316,14 +301,14 @@ uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a)
     return a == NULL ? 0 : a->timeout_ms * turn_count(a);
 }
 
-/* ---- words ---- */
+/* ---- the words of --approver ---- */
 
 enum kind { DENY, TERMINAL, CLIENT, PROGRAM, KIND_MAX };
 
 static const char *const names[KIND_MAX] = {
     [DENY] = "deny", [TERMINAL] = "terminal", [CLIENT] = "client", [PROGRAM] = "program:"};
 
-/* How a text begins. Names end where the text does, or with a comma. */
+/* The kind of the first approver in the text. A name ends at a comma or at the end. */
 static enum kind kind_of(const char *text)
 {
     for (enum kind k = DENY; k < PROGRAM; k++) {
@@ -335,8 +320,7 @@ static enum kind kind_of(const char *text)
     return strncmp(text, names[PROGRAM], strlen(names[PROGRAM])) == 0 ? PROGRAM : KIND_MAX;
 }
 
-/* The end of the first approver in the text: at a comma behind which another one begins. A path may
- * have commas. */
+/* The first approver ends at a comma behind which another one begins: a path may contain commas. */
 size_t sp_approvers_first(const char *text)
 {
     for (const char *at = strchr(text, ','); at != NULL; at = strchr(at + 1, ','))
@@ -345,7 +329,7 @@ size_t sp_approvers_first(const char *text)
     return strlen(text);
 }
 
-static int refuse(const char *word, const char *choices, struct sp_err *e)
+static int refuse_word(const char *word, const char *choices, struct sp_err *e)
 {
     return sp_fail(e, SP_E_INVALID, 0, "`%s` is not %s", word, choices);
 }
@@ -359,7 +343,7 @@ int sp_approvers_check(const char *word, const char *choices, bool is_absolute, 
         if (k == KIND_MAX || (k != PROGRAM && n != strlen(names[k])) ||
             (k == PROGRAM &&
              (n == strlen(names[PROGRAM]) || (is_absolute && at[strlen(names[PROGRAM])] != '/'))))
-            return refuse(word, choices, e);
+            return refuse_word(word, choices, e);
         at += n;
         if (*at == 0)
             return 0;
@@ -371,9 +355,10 @@ struct opening {
     struct sp_approvers *set;
     unsigned turn;
     bool denies;
-    struct sp_err skipped; /* the first approver that was, and why; code NONE: none was */
+    struct sp_err skipped; /* the first approver that was skipped; code NONE: none was */
 };
 
+/* An approver that this command does not have: skipped if it is from the configuration. */
 static int skip_or_fail(struct opening *o, const char *name, const char *why, struct sp_err *e)
 {
     struct sp_err fault;
@@ -381,7 +366,7 @@ static int skip_or_fail(struct opening *o, const char *name, const char *why, st
     if (why != NULL)
         (void)sp_fail(&fault, SP_E_INVALID, 0, "%s", why);
     else
-        (void)refuse(name, o->ask->choices, &fault);
+        (void)refuse_word(name, o->ask->choices, &fault);
     if (!o->ask->is_configured) {
         if (e != NULL)
             *e = fault;
@@ -415,12 +400,12 @@ static int open_one(struct opening *o, char *text, struct sp_err *e)
         r = sp_approver_program_new(ask->loop, text + strlen(names[PROGRAM]), &approver, e);
         break;
     case KIND_MAX:
-        return refuse(text, ask->choices, e);
+        return refuse_word(text, ask->choices, e);
     }
     return r < 0 ? r : sp_approvers_add(&o->set, ask->loop, o->turn, approver, true, e);
 }
 
-/* One word: all that is asked at once. */
+/* One word: the approvers of one turn, asked at the same time. */
 static int open_turn(struct opening *o, const char *word, struct sp_err *e)
 {
     const size_t before = o->set == NULL ? 0 : o->set->count;
@@ -452,19 +437,6 @@ static bool names_client(const char *const *words)
     return false;
 }
 
-static int check_deny(const struct opening *o, struct sp_err *e)
-{
-    if (o->denies && sp_approvers_has_others(o->set))
-        return sp_fail(e, SP_E_INVALID, 0, "`deny` stands alone: no other approver beside it");
-    /* Whatever was named, nothing of it is for this command. */
-    if (o->skipped.code != SP_E_NONE && o->set == NULL && !o->denies) {
-        if (e != NULL)
-            *e = o->skipped;
-        return -(int)o->skipped.code;
-    }
-    return 0;
-}
-
 int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
                       struct sp_err *e)
 {
@@ -477,8 +449,14 @@ int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **
     }
     for (size_t i = 0; r == 0 && ask->words != NULL && ask->words[i] != NULL; i++)
         r = open_turn(&o, ask->words[i], e);
-    if (r == 0)
-        r = check_deny(&o, e);
+    if (r == 0 && o.denies && sp_approvers_has_others(o.set))
+        r = sp_fail(e, SP_E_INVALID, 0, "`deny` stands alone: no other approver beside it");
+    if (r == 0 && o.skipped.code != SP_E_NONE && o.set == NULL && !o.denies) {
+        /* Approvers are configured, but this command has none of them. */
+        if (e != NULL)
+            *e = o.skipped;
+        r = -(int)o.skipped.code;
+    }
     if (r < 0) {
         sp_approvers_free(o.set);
         return r;

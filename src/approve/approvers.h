@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * approvers: who answers questions, in an order: `--approver`, or `approver` of the configuration.
+ * approvers: who answers questions, in an order: `--approver`, or `approver` in the configuration.
  *
  *   --approver client --approver terminal,program:/usr/local/bin/ask
  *
- * Each word is a turn; the next one's approvers are asked only if nobody of the one before gave an
- * answer. Approvers with a comma between them are asked at once, and the first answer counts. No
- * answer is: an approver that failed, that said nothing, or that was not heard of in time.
+ * Each word is a turn; the approvers of the next turn are asked only if none of the turn before
+ * gave an answer. Approvers separated by a comma are asked at the same time, and the first answer
+ * counts. An approver that fails, declines or does not answer in time gives no answer.
  *
- * A set has the approvers that a program opened; a chain is an approver that asks all of a set,
- * with a `client` of its own: each connection has another one.
+ * A set holds the approvers of a process; a chain is an approver that asks all of a set, with a
+ * `client` of its own: each connection has another one. The engine, the CLI and the MCP server all
+ * use this chain.
  */
 #ifndef SP_APPROVE_APPROVERS_H
 #define SP_APPROVE_APPROVERS_H
@@ -24,38 +25,39 @@ struct sp_approvers;
 struct sp_approvers_ask {
     struct sp_loop *loop;
     const char *const *words; /* NULL at the end; NULL: none */
-    /* The words are of the configuration, which is for all commands: an approver that this one does
-     * not have is skipped, unless no other is left. */
+    /* The words are from the configuration, which is for all commands: an approver that this
+     * command does not have is skipped, unless no other is left. */
     bool is_configured;
-    const char *choices;     /* for errors: what this command has, e.g. "deny or program:PATH" */
-    bool has_client;         /* this command has one ... */
+    const char *choices; /* for errors: the choices of this command, e.g. "deny or program:PATH" */
+    bool has_client;     /* this command has a client ... */
     bool begins_with_client; /* ... which is asked first if no word names it */
-    /* NULL: this command has no terminal, and says why: */
+    /* NULL: this command has no terminal, for the reason no_terminal. */
     int (*open_terminal)(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
     const char *no_terminal;
     uint64_t timeout_ms; /* of one turn; 0: none */
 };
 
-/* *ret NULL: nobody answers. */
+/* *ret NULL: there is no approver. */
 int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
                       struct sp_err *e);
 void sp_approvers_free(struct sp_approvers *a); /* after its chains; NULL is fine */
-/* One more, in this turn (from 0); owned from now on if `owns`. NULL: the chain's client. */
+/* Adds an approver to this turn (from 0); the set owns it if `owns`. NULL: the client of the
+ * chain. */
 int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned turn,
                      struct sp_approver *approver, bool owns, struct sp_err *e);
 
 bool sp_approvers_has_client(const struct sp_approvers *a);
 bool sp_approvers_has_others(const struct sp_approvers *a);
-/* For all turns, one after the other. */
+/* The sum over all turns. */
 uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a);
 
-/* client is borrowed; NULL: there is none, and its turn is no answer. */
+/* client is borrowed; NULL: its turns are skipped. */
 int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struct sp_approver **ret,
                        struct sp_err *e);
 
-/* How long the first approver in a word is: behind it is the end, or a comma and the next one. */
+/* The length of the first approver in a word; behind it is the end, or a comma and the next one. */
 size_t sp_approvers_first(const char *word);
-/* Whether that is a word of `--approver`. choices as above; is_absolute: so must be the paths. */
+/* Checks a word of `--approver`. is_absolute: paths must be absolute. */
 int sp_approvers_check(const char *word, const char *choices, bool is_absolute, struct sp_err *e);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "approve/asking.h"
 
+#include <assert.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "approve/approvals_priv.h"
 #include "base/auto.h"
+#include "base/clock.h"
 
 #define BY_CONFIGURATION "rejected by configuration"
 #define NO_MEMORY        "no memory to ask"
@@ -21,30 +22,9 @@ const char *sp_decider_name(enum sp_decider by)
     return names[by];
 }
 
-static struct sp_str view(const struct sp_buf *b)
-{
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
-}
-
-static int64_t wall_clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static uint64_t clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 + 1;
-}
-
 /* ---- the end ---- */
 
-/* Whether the question waits for a person, for whoever stops clocks meanwhile. */
+/* Reports whether the question waits for the approver: the owner stops its own timers meanwhile. */
 static void announce(struct sp_asking *q, bool is_open)
 {
     const struct sp_approvals_options *o = &q->approvals->options;
@@ -61,79 +41,78 @@ static void close_asking(struct sp_asking *q)
     struct sp_approvals *a = q->approvals;
 
     announce(q, false);
-
     sp_loop_cancel(a->options.loop, &q->timer);
-    *(q->prev != NULL ? &q->prev->next : &a->asking) = q->next;
-    if (q->next != NULL)
-        q->next->prev = q->prev;
-    q->prev = q->next = NULL;
+    sp_list_remove(&q->link);
     q->stage = SP_ASKING_CLOSED;
 }
 
-static void finish(struct sp_asking *q, const struct sp_decision *d, enum sp_decider by)
+static void finish_asking(struct sp_asking *q, const struct sp_decision *d, enum sp_decider by)
 {
     close_asking(q);
     q->decided_by = by;
     q->told(q, d);
 }
 
-static void deny(struct sp_asking *q, struct sp_str text, enum sp_decider by)
+static void deny_asking(struct sp_asking *q, struct sp_str text, enum sp_decider by)
 {
     const struct sp_decision d = {.kind = SP_DECISION_DENIED, .rejection = text};
 
-    finish(q, &d, by);
+    finish_asking(q, &d, by);
 }
 
-/* ---- one of them is asked ---- */
+/* ---- asking one approver ---- */
 
-static void withdraw(struct sp_asking *q)
+static void withdraw_asking(struct sp_asking *q)
 {
     sp_loop_cancel(q->approvals->options.loop, &q->timer);
     if (q->who != NULL)
         q->who->ops->withdraw(q->who, q->question.id, q->approvals);
 }
 
-static void hear(struct sp_asking *q, const struct sp_decision *d);
+static void take_answer(struct sp_asking *q, const struct sp_decision *d);
 
 static void on_too_late(struct sp_timer *t)
 {
     struct sp_asking *q = SP_CONTAINER(t, struct sp_asking, timer);
     const struct sp_decision d = {.kind = SP_DECISION_TIMED_OUT};
 
-    withdraw(q);
+    withdraw_asking(q);
     if (q->stage == SP_ASKING_USER)
-        finish(q, &d, SP_DECIDER_CONFIG);
+        finish_asking(q, &d, SP_DECIDER_CONFIG);
     else
-        hear(q, &d);
+        take_answer(q, &d);
 }
 
-static struct sp_asking *find(const struct sp_approvals *a, uint64_t question)
+static struct sp_asking *find_asking(const struct sp_approvals *a, uint64_t question)
 {
-    for (struct sp_asking *q = a->asking; q != NULL; q = q->next)
+    sp_list_each(i, &a->asking) {
+        struct sp_asking *q = SP_CONTAINER(i, struct sp_asking, link);
+
         if (q->question.id == question)
             return q;
+    }
     return NULL;
 }
 
 static void on_answer(void *user, uint64_t question, const struct sp_decision *d)
 {
-    struct sp_asking *q = find(user, question);
+    struct sp_asking *q = find_asking(user, question);
 
     if (q == NULL)
         return;
     sp_loop_cancel(q->approvals->options.loop, &q->timer);
-    hear(q, d);
+    take_answer(q, d);
 }
 
-/* A new number each time, so that a late answer is nobody's. The last thing done to q here: the
- * answer may be given at once. */
+/* Each attempt gets a new number, so a late answer matches no question. May finish q before it
+ * returns: the approver may answer at once. */
 static void ask_one(struct sp_asking *q, enum sp_asking_stage stage, struct sp_approver *who,
                     uint64_t within_ms)
 {
     struct sp_approvals *a = q->approvals;
 
     if (q->cannot_ask.n != 0) {
-        deny(q, q->cannot_ask, SP_DECIDER_CONFIG);
+        deny_asking(q, q->cannot_ask, SP_DECIDER_CONFIG);
         return;
     }
     q->stage = stage;
@@ -141,29 +120,24 @@ static void ask_one(struct sp_asking *q, enum sp_asking_stage stage, struct sp_a
     q->question.id = ++a->last_question;
     announce(q, stage == SP_ASKING_USER);
     if (within_ms != 0 &&
-        !sp_loop_timer(a->options.loop, &q->timer, clock_ms() + within_ms, on_too_late)) {
-        deny(q, SP_STR(NO_MEMORY), SP_DECIDER_CONFIG);
+        !sp_loop_timer(a->options.loop, &q->timer, sp_clock_ms() + 1 + within_ms, on_too_late)) {
+        deny_asking(q, SP_STR(NO_MEMORY), SP_DECIDER_CONFIG);
         return;
     }
     who->ops->ask(who, &q->question, on_answer, a);
 }
 
-/* ---- the person ---- */
+/* ---- the approver ---- */
 
-static bool is_offered(const struct sp_asking *q, struct sp_words amendment)
-{
-    return sp_question_offers_amendment(&q->question) &&
-           sp_words_equal(amendment, q->question.amendment);
-}
-
-/* What was not offered, and whatever is no decision, counts as no. */
+/* Whether the decision is one that this question offers; any other counts as a denial. */
 static bool is_answer(const struct sp_asking *q, const struct sp_decision *d)
 {
     if (d->permissions != NULL && q->question.kind != SP_QUESTION_PERMISSIONS)
         return false;
     switch (d->kind) {
     case SP_DECISION_AMENDMENT:
-        return is_offered(q, d->amendment);
+        return sp_question_offers_amendment(&q->question) &&
+               sp_words_equal(d->amendment, q->question.amendment);
     case SP_DECISION_NETWORK_AMENDMENT:
         return q->question.kind == SP_QUESTION_NETWORK;
     case SP_DECISION_DENIED:
@@ -180,7 +154,7 @@ static bool is_answer(const struct sp_asking *q, const struct sp_decision *d)
     return false;
 }
 
-/* Nobody said no, but nobody can say yes either. */
+/* The approver is broken: denied by configuration, not by a person. */
 static void deny_by_broken_approver(struct sp_asking *q, struct sp_str why)
 {
     const char *name = q->who->name;
@@ -189,10 +163,10 @@ static void deny_by_broken_approver(struct sp_asking *q, struct sp_str why)
         !sp_buf_printf(&q->text, "approval required, but %s did not answer: ", name) ||
         !sp_buf_add_str(&q->text, why))
         q->text.len = 0;
-    deny(q, q->text.len != 0 ? view(&q->text) : why, SP_DECIDER_CONFIG);
+    deny_asking(q, q->text.len != 0 ? sp_buf_str(&q->text) : why, SP_DECIDER_CONFIG);
 }
 
-static void hear_user(struct sp_asking *q, const struct sp_decision *d)
+static void take_user_answer(struct sp_asking *q, const struct sp_decision *d)
 {
     static const struct sp_decision no = {.kind = SP_DECISION_DENIED};
 
@@ -204,53 +178,38 @@ static void hear_user(struct sp_asking *q, const struct sp_decision *d)
     else if (d->kind == SP_DECISION_NO_OPINION)
         deny_by_broken_approver(q, SP_STR("it said nothing"));
     else
-        finish(q, is_answer(q, d) ? d : &no, by);
+        finish_asking(q, is_answer(q, d) ? d : &no, by);
 }
 
-static bool is_same(const struct sp_approval_question *a, const struct sp_approval_question *b)
-{
-    return sp_str_eq(a->call_id, b->call_id) && sp_str_eq(a->approval_id, b->approval_id);
-}
-
-static struct sp_asking *find_older(const struct sp_asking *q)
-{
-    struct sp_asking *older = q->question.call_id.n == 0 ? NULL : q->approvals->asking;
-
-    while (older != NULL && (older == q || older->stage != SP_ASKING_USER ||
-                             !is_same(&older->question, &q->question)))
-        older = older->next;
-    return older;
-}
-
-/*
- * Answers name a question by its call's id, or by that and its own (12.1): of two with the same,
- * nobody could answer the first any more. The turn goes on, for it has the second in it. false: who
- * was told of that has no more use for the second either, and q is gone.
- */
+/* Answers name a question by its call_id and approval_id, so of two questions with the same ids the
+ * older one could not be answered any more. Abort it, without ending the turn, which the newer
+ * question belongs to. false: the callback of the older one has ended q as well. */
 static bool replace_older(struct sp_asking *q)
 {
     static const struct sp_decision abort = {.kind = SP_DECISION_ABORT};
     struct sp_approvals *a = q->approvals;
-    struct sp_asking *older = find_older(q);
+    struct sp_asking *older = NULL;
 
+    sp_list_each(i, &a->asking) {
+        struct sp_asking *o = SP_CONTAINER(i, struct sp_asking, link);
+
+        if (o != q && o->stage == SP_ASKING_USER && q->question.call_id.n != 0 &&
+            sp_str_eq(o->question.call_id, q->question.call_id) &&
+            sp_str_eq(o->question.approval_id, q->question.approval_id)) {
+            older = o;
+            break;
+        }
+    }
     if (older == NULL)
         return true;
-    /* Open, and with a number by which it is found again, but nobody is asked it yet. */
+    /* Give q a number first, to find out afterwards whether it is still open. */
     const uint64_t id = q->question.id = ++a->last_question;
     q->stage = SP_ASKING_USER;
     q->who = NULL;
-    withdraw(older);
+    withdraw_asking(older);
     older->is_replaced = true;
-    finish(older, &abort, SP_DECIDER_USER);
-    return find(a, id) != NULL;
-}
-
-static void ask_user(struct sp_asking *q)
-{
-    const struct sp_approvals_options *o = &q->approvals->options;
-
-    if (replace_older(q))
-        ask_one(q, SP_ASKING_USER, o->approver, o->timeout_ms);
+    finish_asking(older, &abort, SP_DECIDER_USER);
+    return find_asking(a, id) != NULL;
 }
 
 /* ---- the reviewer ---- */
@@ -270,7 +229,7 @@ static void allow_once(struct sp_asking *q, const struct sp_decision *d, enum sp
                                      .permissions = d->permissions,
                                      .wants_strict_review = d->wants_strict_review};
 
-    finish(q, &once, by);
+    finish_asking(q, &once, by);
 }
 
 static void deny_by_review(struct sp_asking *q, const struct sp_decision *d)
@@ -279,17 +238,17 @@ static void deny_by_review(struct sp_asking *q, const struct sp_decision *d)
     struct sp_decision no = {.kind = d->kind};
 
     if (!sp_review_add_refusal(&q->text, d, q->who->name))
-        q->text.len = 0; /* the short one will do */
-    no.rejection = q->text.len != 0 ? view(&q->text) : SP_STR(SP_REVIEW_DENIED);
+        q->text.len = 0; /* fall back to the short text */
+    no.rejection = q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(SP_REVIEW_DENIED);
     if (d->kind != SP_DECISION_TIMED_OUT &&
         (sp_review_is_too_much(a, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT))
         no.kind = SP_DECISION_ABORT;
     else if (d->kind != SP_DECISION_TIMED_OUT)
         no.kind = SP_DECISION_DENIED;
-    finish(q, &no, SP_DECIDER_REVIEWER);
+    finish_asking(q, &no, SP_DECIDER_REVIEWER);
 }
 
-static void hear_reviewer(struct sp_asking *q, const struct sp_decision *d)
+static void take_review(struct sp_asking *q, const struct sp_decision *d)
 {
     if (is_answer(q, d) &&
         (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION)) {
@@ -312,13 +271,14 @@ static void after_hooks(struct sp_asking *q)
 
     if (!sp_approvals_is_strict(q->approvals, q->question.turn_id) && q->is_known != NULL &&
         q->is_known(q))
-        finish(q, &yes, SP_DECIDER_CACHE);
+        finish_asking(q, &yes, SP_DECIDER_CACHE);
     else if (o->reviewer != NULL)
         review(q);
-    else if (o->approver != NULL && !o->nobody_answers && !q->nobody_answers)
-        ask_user(q);
-    else
-        deny(q, SP_STR(SP_NOBODY_ANSWERS), SP_DECIDER_CONFIG);
+    else if (o->approver != NULL && !o->nobody_answers && !q->nobody_answers) {
+        if (replace_older(q))
+            ask_one(q, SP_ASKING_USER, o->approver, o->timeout_ms);
+    } else
+        deny_asking(q, SP_STR(SP_NOBODY_ANSWERS), SP_DECIDER_CONFIG);
 }
 
 static void ask_hook(struct sp_asking *q)
@@ -347,7 +307,7 @@ static void deny_by_broken_hook(struct sp_asking *q, const struct sp_decision *d
         !sp_buf_add_str(&q->text,
                         SP_STR("; nothing is allowed until it works or is not configured")))
         q->text.len = 0;
-    deny(q, q->text.len != 0 ? view(&q->text) : SP_STR(NO_MEMORY), SP_DECIDER_HOOK);
+    deny_asking(q, q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(NO_MEMORY), SP_DECIDER_HOOK);
 }
 
 static void next_hook(struct sp_asking *q)
@@ -356,7 +316,7 @@ static void next_hook(struct sp_asking *q)
     ask_hook(q);
 }
 
-static void hear_hook(struct sp_asking *q, const struct sp_decision *d)
+static void take_hook_answer(struct sp_asking *q, const struct sp_decision *d)
 {
     const struct sp_decision no = {.kind = d->kind,
                                    .rejection = d->rejection.n != 0 ? d->rejection
@@ -370,13 +330,13 @@ static void hear_hook(struct sp_asking *q, const struct sp_decision *d)
     case SP_DECISION_APPROVED:
     case SP_DECISION_APPROVED_FOR_SESSION:
         if (sp_approvals_is_strict(q->approvals, q->question.turn_id))
-            next_hook(q); /* the reviewer has the last word */
+            next_hook(q); /* a strict turn: the reviewer decides */
         else
             allow_once(q, d, SP_DECIDER_HOOK);
         return;
     case SP_DECISION_DENIED:
     case SP_DECISION_ABORT:
-        finish(q, &no, SP_DECIDER_HOOK);
+        finish_asking(q, &no, SP_DECIDER_HOOK);
         return;
     case SP_DECISION_TIMED_OUT:
     case SP_DECISION_AMENDMENT:
@@ -389,19 +349,19 @@ static void hear_hook(struct sp_asking *q, const struct sp_decision *d)
     deny_by_broken_hook(q, d);
 }
 
-/* ---- all of them ---- */
+/* ---- any stage ---- */
 
-static void hear(struct sp_asking *q, const struct sp_decision *d)
+static void take_answer(struct sp_asking *q, const struct sp_decision *d)
 {
     switch (q->stage) {
     case SP_ASKING_HOOK:
-        hear_hook(q, d);
+        take_hook_answer(q, d);
         return;
     case SP_ASKING_REVIEWER:
-        hear_reviewer(q, d);
+        take_review(q, d);
         return;
     case SP_ASKING_USER:
-        hear_user(q, d);
+        take_user_answer(q, d);
         return;
     case SP_ASKING_CLOSED:
         break;
@@ -410,24 +370,21 @@ static void hear(struct sp_asking *q, const struct sp_decision *d)
 
 void sp_asking_begin(struct sp_asking *q, struct sp_approvals *a)
 {
+    assert(!sp_asking_is_open(q));
     q->approvals = a;
-    q->question.at_ms = wall_clock_ms();
+    q->question.at_ms = (int64_t)(sp_clock_read_ns(CLOCK_REALTIME) / 1000000);
     q->hook = 0;
     q->attempt = 0;
     q->is_replaced = false;
     q->text.len = 0;
-    q->prev = NULL;
-    q->next = a->asking;
-    if (q->next != NULL)
-        q->next->prev = q;
-    a->asking = q;
+    sp_list_prepend(&a->asking, &q->link);
     ask_hook(q);
 }
 
 void sp_asking_done(struct sp_asking *q)
 {
     if (sp_asking_is_open(q)) {
-        withdraw(q);
+        withdraw_asking(q);
         close_asking(q);
     }
     sp_buf_done(&q->text);
@@ -435,10 +392,10 @@ void sp_asking_done(struct sp_asking *q)
 
 /* ---- by number ---- */
 
-/* What hooks and the reviewer are asked, no person answers. */
+/* Questions to hooks and the reviewer are not the approver's to answer. */
 static struct sp_asking *find_for_user(const struct sp_approvals *a, uint64_t question)
 {
-    struct sp_asking *q = find(a, question);
+    struct sp_asking *q = find_asking(a, question);
 
     return q != NULL && q->stage == SP_ASKING_USER ? q : NULL;
 }

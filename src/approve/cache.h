@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache: what a person approved for the session (approvals.md 8). A question is skipped if all its
- * keys are there. In memory, bounded, gone with the session.
+ * cache: what was approved for the session. A question is skipped if all its keys are stored. In
+ * memory, bounded, gone with the session.
  */
 #ifndef SP_APPROVE_CACHE_H
 #define SP_APPROVE_CACHE_H
@@ -20,14 +20,14 @@ struct sp_cache_command {
     struct sp_str cwd;
     bool is_tty;
     enum sp_permissions permissions;
-    struct sp_str additional;  /* the additional permissions in one fixed spelling; empty: none */
-    struct sp_str fingerprint; /* of the environment's managed rules; empty: none */
+    struct sp_str additional;  /* additional permissions in a canonical form; empty: none */
+    struct sp_str fingerprint; /* of the managed rules; empty: none */
 };
-/* Appends the key: fixed order, compared in full. false: no memory. */
+/* Appends the key. Keys are compared in full. false: no memory. */
 bool sp_cache_add_command_key(struct sp_buf *out, const struct sp_cache_command *c);
 bool sp_cache_add_patch_key(struct sp_buf *out, struct sp_str environment, struct sp_str path);
 
-/* covers_retry: also the free run after a denial. */
+/* covers_retry: also for the run without a sandbox after a denial. */
 bool sp_cache_has(const struct sp_cache *c, struct sp_str key, bool covers_retry);
 bool sp_cache_store(struct sp_cache *c, struct sp_str key,
                     bool covers_retry); /* false: no memory */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to questions, as they are spelled by whoever gives them (approvals.md 7.5, 12.3).
+ * decision: answers to questions, in all the spellings of Codex and its clients.
  */
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static const struct {
     {"cancel", SP_DECISION_ABORT},
 };
 
-/* An object with one member, which says what it is. */
+/* Decisions that are an object with one member. */
 static const struct {
     const char *name, *member;
     enum sp_decision_kind kind;
@@ -62,7 +62,7 @@ void sp_decision_text_done(struct sp_decision_text *d)
     *d = (struct sp_decision_text){0};
 }
 
-/* Whether a text was there, and was a decision. */
+/* The result of parsing an answer. */
 enum reading { NOTHING, NONSENSE, UNDERSTOOD };
 
 static enum reading read_word(struct sp_str word, struct sp_decision *ret)
@@ -173,7 +173,7 @@ static enum reading read_value(struct sp_json *j, uint32_t token, struct sp_deci
     return type == SP_JSON_NULL ? NOTHING : NONSENSE;
 }
 
-/* The member `decision`; the answer of 12.3 may also stand alone. */
+/* The member `decision`; a grant of permissions may also stand alone. */
 static enum reading read_member(struct sp_json *j, struct sp_decision_text *ret)
 {
     if (sp_json_type(j, 0) != SP_JSON_OBJECT)
@@ -187,21 +187,15 @@ static enum reading read_member(struct sp_json *j, struct sp_decision_text *ret)
                                                             : NONSENSE;
 }
 
-static bool is_blank(struct sp_str s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (strchr(" \t\r\n", s.p[i]) == NULL || s.p[i] == 0)
-            return false;
-    return true;
-}
-
 static enum reading read_json(struct sp_str json, bool is_member, struct sp_decision_text *ret)
 {
     struct sp_json j = {0};
     enum reading how = NONSENSE;
 
     *ret = (struct sp_decision_text){0};
-    if (is_blank(json))
+    while (json.n != 0 && json.p[0] != 0 && strchr(" \t\r\n", json.p[0]) != NULL)
+        json = (struct sp_str){json.p + 1, json.n - 1};
+    if (json.n == 0)
         return NOTHING;
     if (!sp_buf_add_str(&ret->text, json))
         return NONSENSE;
@@ -213,7 +207,7 @@ static enum reading read_json(struct sp_str json, bool is_member, struct sp_deci
 
 void sp_decision_read(struct sp_str json, struct sp_decision_text *ret)
 {
-    (void)read_json(json, false, ret); /* what was not understood is a denial already */
+    (void)read_json(json, false, ret); /* the zero value is a denial */
 }
 
 void sp_decision_read_answer(struct sp_str json, struct sp_decision_text *ret)

@@ -30,7 +30,7 @@ static int no_memory(struct sp_err *e)
 
 /* ---- where a path leads ---- */
 
-/* The real path of what there is of it, and the rest as it is written. */
+/* The real path of the part that exists, followed by the rest as written. */
 static int find_real(const char *path, char **ret, struct sp_err *e)
 {
     auto_free char *head = strdup(path);
@@ -58,8 +58,7 @@ static int find_real(const char *path, char **ret, struct sp_err *e)
     }
 }
 
-/* ---- what decides ---- */
-
+/* The entry of the survey that decides about the path: the longest that contains it. */
 static const struct sp_spot *find_spot(const struct sp_explainer *q, const char *path)
 {
     const struct sp_spot *best = NULL;
@@ -73,25 +72,17 @@ static const struct sp_spot *find_spot(const struct sp_explainer *q, const char 
     return best;
 }
 
-/* ---- what nobody may look into ---- */
+/* ---- paths through denied directories ---- */
 
 #define LINKS_MAX 40
 
-/* A walk along a path: `at` is real, `rest` is to come. Both fit: longer ones lead nowhere. */
+/* A walk along a path: `at` is resolved, `rest` is not yet. Longer paths are given up. */
 struct walk {
     char at[PATH_MAX];
     char rest[2 * PATH_MAX];
 };
 
-static void go_up(struct walk *w)
-{
-    char *slash = strrchr(w->at, '/');
-
-    if (slash != NULL)
-        *slash = 0;
-}
-
-/* One name further, through a link if it is one: *links counts them. false: it becomes too long. */
+/* Appends one name, or follows it if it is a link; *links counts those. false: too long. */
 static bool go_on(struct walk *w, const char *name, const char *rest, int *links)
 {
     char target[PATH_MAX];
@@ -115,8 +106,8 @@ static bool go_on(struct walk *w, const char *name, const char *rest, int *links
     return true;
 }
 
-/* Whether a path leads through a directory that commands cannot look into: what is in there, and
- * where its links lead, is not for them to know. w then ends there. */
+/* Whether a path leads through a directory that commands cannot read: its contents, and the targets
+ * of its links, must not be revealed. w then ends there. */
 static bool is_hidden(const struct sp_explainer *q, const char *path, struct walk *w)
 {
     char name[NAME_MAX + 1];
@@ -137,7 +128,7 @@ static bool is_hidden(const struct sp_explainer *q, const char *path, struct wal
         memcpy(name, from, n);
         name[n] = 0;
         if (strcmp(name, "..") == 0)
-            go_up(w);
+            w->at[strrchr(w->at, '/') == NULL ? 0 : (size_t)(strrchr(w->at, '/') - w->at)] = 0;
         if (strcmp(name, "..") == 0 || strcmp(name, ".") == 0)
             (void)memmove(w->rest, from + n, strlen(from + n) + 1);
         else if (!go_on(w, name, from + n, &links))
@@ -146,7 +137,7 @@ static bool is_hidden(const struct sp_explainer *q, const char *path, struct wal
     return false;
 }
 
-/* As far as it was seen, and the rest as it is written. */
+/* The path up to the denied directory, and the rest as written. */
 static int keep_hidden(const struct walk *w, char **ret, struct sp_err *e)
 {
     if (asprintf(ret, "%s/%s", w->at, w->rest + strspn(w->rest, "/")) >= 0)
@@ -155,14 +146,7 @@ static int keep_hidden(const struct walk *w, char **ret, struct sp_err *e)
     return no_memory(e);
 }
 
-static bool has_spot_at(const struct sp_explainer *q, const char *path)
-{
-    const struct sp_spot *s = find_spot(q, path);
-
-    return s != NULL && strcmp(s->path, path) == 0;
-}
-
-/* A directory that every sandbox keeps empty, though no entry says so; NULL: not one. */
+/* A directory that every sandbox keeps empty although no entry says so; NULL: none. */
 static const char *find_kept_empty(const struct sp_explainer *q, const char *path)
 {
     const struct sp_plan *p = (const void *)q->plan.data;
@@ -175,7 +159,8 @@ static const char *find_kept_empty(const struct sp_explainer *q, const char *pat
         if (p->ops[i].op == SP_OP_ALIAS || !sp_path_is_in(path, at) || strlen(at) < strlen(best))
             continue;
         best = at;
-        is_empty = p->ops[i].op == SP_OP_EMPTY && !has_spot_at(q, at);
+        const struct sp_spot *s = find_spot(q, at);
+        is_empty = p->ops[i].op == SP_OP_EMPTY && (s == NULL || strcmp(s->path, at) != 0);
     }
     return is_empty ? best : NULL;
 }
@@ -188,7 +173,7 @@ static const char *find_pattern(const struct sp_explainer *q, const char *path)
     return NULL;
 }
 
-/* ---- in words ---- */
+/* ---- texts ---- */
 
 static bool say_entry(const struct sp_explainer *q, size_t index, struct sp_buf *out)
 {
@@ -218,13 +203,6 @@ static bool say_entry(const struct sp_explainer *q, size_t index, struct sp_buf 
     return ok && sp_buf_printf(out, ": %s)", access);
 }
 
-static const char *last_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash == NULL ? path : slash + 1;
-}
-
 static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
                      struct sp_buf *out)
 {
@@ -235,7 +213,7 @@ static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, cons
         return say_entry(q, s->entry, out);
     case SP_WHY_PROTECTED:
         return sp_buf_printf(out, "protected name %s below a writable root of ",
-                             last_name(s->path)) &&
+                             strrchr(s->path, '/') == NULL ? s->path : strrchr(s->path, '/') + 1) &&
                say_entry(q, s->entry, out);
     case SP_WHY_GITDIR:
         return sp_buf_printf(out, "%s belongs to the repository of a writable root of ", s->path) &&
@@ -260,7 +238,7 @@ static bool say_reason(const struct sp_explainer *q, const struct sp_spot *s, co
                          q->survey.is_open ? "the policy restricts no files" : "no entry names it");
 }
 
-/* A pattern denies what it matches when the sandbox is made. */
+/* A pattern denies only what exists when the sandbox is made. */
 static bool say_future_match(const struct sp_explainer *q, const struct sp_spot *s,
                              const char *path, struct sp_buf *notes)
 {
@@ -289,7 +267,7 @@ static bool answer_spot(const struct sp_explainer *q, const struct sp_spot *s, c
                                           s->path));
 }
 
-static bool answer(const struct sp_explainer *q, struct sp_explained *ret)
+static bool answer_path(const struct sp_explainer *q, struct sp_explained *ret)
 {
     static const char *const own[] = {"/dev", "/proc"};
     const char *empty = find_kept_empty(q, ret->real);
@@ -305,7 +283,7 @@ static bool answer(const struct sp_explainer *q, struct sp_explained *ret)
     return answer_spot(q, find_spot(q, ret->real), ret->real, ret);
 }
 
-/* ---- the whole ---- */
+/* ---- the answer_path ---- */
 
 void sp_explained_done(struct sp_explained *x)
 {
@@ -316,7 +294,7 @@ void sp_explained_done(struct sp_explained *x)
     *x = (struct sp_explained){0};
 }
 
-/* Both texts end in a NUL that their length does not count. */
+/* Terminates both texts with a NUL that their length does not count. */
 static bool end_texts(struct sp_explained *x)
 {
     if (!sp_buf_add(&x->reason, "", 1) || !sp_buf_add(&x->notes, "", 1))
@@ -340,7 +318,7 @@ int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *p
         is_hidden(q, x.path, &w) ? keep_hidden(&w, &x.real, e) : find_real(x.path, &x.real, e);
     if (r < 0)
         return r;
-    if (x.real == NULL || !answer(q, &x) || !end_texts(&x))
+    if (x.real == NULL || !answer_path(q, &x) || !end_texts(&x))
         return no_memory(e);
     *ret = x;
     x = (struct sp_explained){0};
@@ -357,14 +335,15 @@ void sp_explainer_free(struct sp_explainer *q)
     free(q);
 }
 
-static int look(struct sp_explainer *q, const struct sp_fixed_places *fixed, struct sp_err *e)
+static int survey_policy(struct sp_explainer *q, const struct sp_fixed_places *fixed,
+                         struct sp_err *e)
 {
     static const struct sp_powers all = {.has_cells = true,
                                          .has_own_network = true,
                                          .has_filter = true,
                                          .has_notices = true,
                                          .landlock = FULL_LANDLOCK};
-    /* Without a sandbox nothing is kept from anybody. */
+    /* Without a sandbox no place is hidden. */
     const bool is_disabled = q->policy->profile.kind == SP_PROFILE_DISABLED;
     int r = sp_resolve(q->policy, &q->resolved, e);
 
@@ -383,21 +362,12 @@ int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fi
     if (q == NULL)
         return no_memory(e);
     q->policy = p;
-    const int r = look(q, fixed, e);
+    const int r = survey_policy(q, fixed, e);
     if (r < 0)
         sp_explainer_free(q);
     else
         *ret = q;
     return r;
-}
-
-static bool add_explained(struct sp_buf *out, const struct sp_explained *x)
-{
-    return sp_buf_printf(out, "%s\n", x->path) &&
-           (strcmp(x->path, x->real) == 0 || sp_buf_printf(out, "  leads to %s\n", x->real)) &&
-           sp_buf_printf(out, "  read: %s, %s\n", x->can_read ? "yes" : "no", x->reason.data) &&
-           sp_buf_printf(out, "  write: %s, %s\n", x->can_write ? "yes" : "no", x->reason.data) &&
-           sp_buf_add(out, x->notes.data, x->notes.len);
 }
 
 int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
@@ -410,7 +380,12 @@ int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, c
         struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
 
         r = sp_explain_path(q, cwd, *paths, &x, e);
-        if (r == 0 && (x.path == NULL || !add_explained(out, &x)))
+        if (r == 0 &&
+            !(x.path != NULL && sp_buf_printf(out, "%s\n", x.path) &&
+              (strcmp(x.path, x.real) == 0 || sp_buf_printf(out, "  leads to %s\n", x.real)) &&
+              sp_buf_printf(out, "  read: %s, %s\n", x.can_read ? "yes" : "no", x.reason.data) &&
+              sp_buf_printf(out, "  write: %s, %s\n", x.can_write ? "yes" : "no", x.reason.data) &&
+              sp_buf_add(out, x.notes.data, x.notes.len)))
             r = no_memory(e);
     }
     sp_explainer_free(q);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * explain: whether a policy lets a path be read and be written, and what in it says so.
+ * explain: whether a policy lets a path be read and written, and which of its entries says so.
  *
- * The answer comes from the same survey and plan that a sandbox is made of, as if this host could
- * do everything. Ordinary permissions of files count besides; nothing is said about them.
+ * The answer comes from the same survey and plan that a sandbox is made of, as if this host had
+ * every feature. Ordinary file permissions apply in addition and are not considered.
  */
 #ifndef SP_APPROVE_EXPLAIN_H
 #define SP_APPROVE_EXPLAIN_H
 
 #include "sandbox/survey.h"
 
-/* A policy held against the disk as it is now. */
+/* A policy applied to the disk as it is now. */
 struct sp_explainer;
 /* The policy is borrowed. fixed: as for sp_survey_make. */
 int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
@@ -18,13 +18,13 @@ int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fi
 void sp_explainer_free(struct sp_explainer *q); /* NULL is fine */
 
 struct sp_explained {
-    char *path, *real; /* as it was written, made absolute; and where it leads */
+    char *path, *real; /* as written, made absolute; and where it leads */
     bool can_read, can_write;
-    struct sp_buf reason; /* of both; terminated */
-    struct sp_buf notes;  /* lines; terminated, and often empty */
+    struct sp_buf reason; /* of both answers; NUL-terminated */
+    struct sp_buf notes;  /* lines; NUL-terminated, often empty */
 };
 void sp_explained_done(struct sp_explained *x);
-/* A relative path is taken from `cwd`; NULL: refused. */
+/* A relative path is relative to `cwd`; NULL: refused. */
 int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
                     struct sp_explained *ret, struct sp_err *e);
 

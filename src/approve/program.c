@@ -10,8 +10,8 @@
 #include "approve/script/script_priv.h"
 #include "base/auto.h"
 
-#define SHEBANG_BYTES 256 /* as the kernel */
-#define MAX_SCRIPTS   5   /* that interpret one another; as the kernel */
+#define SHEBANG_BYTES 256 /* as in the kernel */
+#define MAX_SCRIPTS   5   /* interpreters that are scripts; as in the kernel */
 #define NO_PROGRAMS   "/nonexistent"
 
 void sp_program_done(struct sp_program *p)
@@ -37,7 +37,8 @@ struct sp_str sp_environ_value(struct sp_str environ, const char *name)
 
 /* ---- PATH ---- */
 
-/* The next entry; false: there is none. An empty PATH has one empty entry, as in a shell. */
+/* Takes the next entry off *rest; false: there is none. As in a shell, an empty PATH has one empty
+ * entry. */
 static bool next_entry(struct sp_str *rest, struct sp_str *ret)
 {
     if (rest->p == NULL)
@@ -64,7 +65,8 @@ bool sp_path_is_relative(struct sp_str path)
     return false;
 }
 
-/* Whether what is found by this entry stays. (One shell reads `%` in an entry as an option.) */
+/* Whether no command can change what is found by this entry. (zsh reads `%` in an entry as an
+ * option.) */
 static bool does_entry_stay(const struct sp_writable *w, struct sp_str entry)
 {
     auto_free char *path = strndup(entry.p, entry.n);
@@ -74,8 +76,8 @@ static bool does_entry_stay(const struct sp_writable *w, struct sp_str entry)
            sp_writable_stays(w, path, &at);
 }
 
-/* PATH without the entries that commands may write. *ret is NULL if that is all of it. false: no
- * memory. An empty PATH would be the working directory. */
+/* PATH without the entries that commands may write; *ret NULL: unchanged. Never empty, which would
+ * mean the working directory. false: no memory. */
 static bool keep_entries(const struct sp_writable *w, struct sp_str path, char **ret)
 {
     auto_buf struct sp_buf kept = {0};
@@ -102,7 +104,7 @@ static bool keep_entries(const struct sp_writable *w, struct sp_str path, char *
 static bool does_stay(const struct sp_writable *w, const char *path, unsigned scripts,
                       struct sp_program *ret);
 
-/* The path behind #!, and that is a program, too. */
+/* Checks the interpreter behind #!. */
 static bool does_interpreter_stay(const struct sp_writable *w, char *line, unsigned scripts)
 {
     struct sp_program interpreter = {0};
@@ -114,7 +116,7 @@ static bool does_interpreter_stay(const struct sp_writable *w, char *line, unsig
     return ok;
 }
 
-/* Whether the file is a program that stays. */
+/* Whether the file is a program that no command can replace. */
 static bool does_stay(const struct sp_writable *w, const char *path, unsigned scripts,
                       struct sp_program *ret)
 {
@@ -125,7 +127,7 @@ static bool does_stay(const struct sp_writable *w, const char *path, unsigned sc
         !S_ISREG(at.who.mode) || access(path, X_OK) < 0)
         return false;
     auto_close int fd = open(at.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    /* One that may be executed but not read is no script: its interpreter would not read it. */
+    /* An unreadable program is no script: its interpreter could not read it. */
     if (fd >= 0 && read(fd, begin, SHEBANG_BYTES) < 0)
         return false;
     if (begin[0] == '#' && begin[1] == '!' && !does_interpreter_stay(w, begin, scripts))
@@ -136,8 +138,8 @@ static bool does_stay(const struct sp_writable *w, const char *path, unsigned sc
 
 enum found { FOUND, NOT_HERE, NOT_SURE };
 
-static enum found look_in(const struct sp_writable *w, struct sp_str entry, struct sp_str name,
-                          struct sp_program *ret)
+static enum found find_in_entry(const struct sp_writable *w, struct sp_str entry,
+                                struct sp_str name, struct sp_program *ret)
 {
     auto_free char *path = NULL;
     auto_canonical struct sp_canonical at = {0};
@@ -151,9 +153,9 @@ static enum found look_in(const struct sp_writable *w, struct sp_str entry, stru
     return does_stay(w, path, 0, ret) ? FOUND : NOT_SURE;
 }
 
-/* As execvp and every shell do it: the first entry that has an executable file of this name. */
-static bool find(const struct sp_writable *w, struct sp_str word, struct sp_str path,
-                 struct sp_program *ret)
+/* Like execvp and shells: the first entry that has an executable file of this name. */
+static bool find_program(const struct sp_writable *w, struct sp_str word, struct sp_str path,
+                         struct sp_program *ret)
 {
     enum found found = NOT_HERE;
     struct sp_str entry;
@@ -166,27 +168,16 @@ static bool find(const struct sp_writable *w, struct sp_str word, struct sp_str 
         return copy != NULL && does_stay(w, copy, 0, ret);
     }
     while (found == NOT_HERE && next_entry(&path, &entry))
-        found = look_in(w, entry, word, ret);
+        found = find_in_entry(w, entry, word, ret);
     return found == FOUND;
-}
-
-static bool is_found(const struct sp_writable *w, struct sp_str word, struct sp_str path)
-{
-    struct sp_program program = {0};
-    const bool ok = find(w, word, path, &program);
-
-    sp_program_done(&program);
-    return ok;
 }
 
 /* ---- scripts ---- */
 
-/*
- * In a script a shell takes a builtin before any file. These do nothing but print or change the
- * directory, which matters to no absolute entry of PATH. The others stand for anything (`eval`,
- * `.`, `command`), or can change what the next name means (`alias`, `hash`, `read PATH`,
- * `printf -v PATH`), or compute (`test -v`, `let`).
- */
+/* A shell prefers a builtin to any file. These only print or change the directory, which does not
+ * affect absolute entries of PATH. The others can run anything (`eval`, `.`, `command`), change
+ * what the next name means (`alias`, `hash`, `read PATH`, `printf -v PATH`), or compute (`test -v`,
+ * `let`). */
 static bool is_harmless(struct sp_str name)
 {
     static const char *const names[] = {":", "cd", "echo", "false", "pwd", "true"};
@@ -224,11 +215,16 @@ static bool do_segments_stay(const struct sp_writable *w, const struct sp_segmen
                              struct sp_str path)
 {
     if (!s->is_wrapper || s->is_opaque)
-        return true; /* one command, whose program is argv[0] */
+        return true; /* one command, and find_program checked argv[0] */
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sp_str name = s->items[i].items[0];
 
-        if (!is_harmless(name) && (is_builtin(name) || !is_found(w, name, path)))
+        if (is_harmless(name))
+            continue;
+        struct sp_program program = {0};
+        const bool ok = !is_builtin(name) && find_program(w, name, path, &program);
+        sp_program_done(&program);
+        if (!ok)
             return false;
     }
     return true;
@@ -236,8 +232,8 @@ static bool do_segments_stay(const struct sp_writable *w, const struct sp_segmen
 
 /* ---- the environment ---- */
 
-/* Code that every program loads, what a shell reads before its script, and where the usual
- * interpreters look for modules first: each a list of paths. */
+/* Variables with lists of paths to code: what the loader loads, what a shell reads before its
+ * script, and where interpreters find modules first. */
 static const char *const code_variables[] = {
     "LD_PRELOAD",        "LD_LIBRARY_PATH",   "LD_AUDIT",
     "GCONV_PATH",        "BASH_ENV",          "ENV",
@@ -248,8 +244,8 @@ static const char *const code_variables[] = {
 };
 #define CODE_VARIABLES (sizeof code_variables / sizeof *code_variables)
 
-/* The loader has more separators than the colon: what is behind one is not looked at, so nothing
- * with one in it counts. */
+/* The loader also accepts blanks and semicolons as separators, so an entry with one does not
+ * count. */
 static bool does_list_stay(const struct sp_writable *w, struct sp_str list)
 {
     struct sp_str entry;
@@ -276,8 +272,8 @@ static bool does_code_stay(const struct sp_writable *w, struct sp_str environ)
     return true;
 }
 
-/* Whether `word`, NAME=VALUE, names code that commands may write. */
-static bool leads_astray(const struct sp_writable *w, const char *word)
+/* Whether NAME=VALUE leads to code that commands may write. */
+static bool leads_to_writable(const struct sp_writable *w, const char *word)
 {
     for (size_t i = 0; i < CODE_VARIABLES; i++) {
         const size_t n = strlen(code_variables[i]);
@@ -295,7 +291,7 @@ void sp_decider_environ_done(struct sp_decider_environ *v)
     *v = (struct sp_decider_environ){0};
 }
 
-/* PATH=... for one of ours. false: no memory. */
+/* "PATH=...", filtered. false: no memory. */
 static bool write_path(const struct sp_writable *w, const char *value, char **ret)
 {
     auto_free char *kept = NULL;
@@ -323,7 +319,7 @@ bool sp_decider_environ_make(const struct sp_policy *profile, char *const *own,
     for (; *own != NULL; own++) {
         const bool is_path = strncmp(*own, "PATH=", 5) == 0;
 
-        if (leads_astray(&w, *own) || (is_path && ret->path != NULL))
+        if (leads_to_writable(&w, *own) || (is_path && ret->path != NULL))
             continue;
         if (is_path && !write_path(&w, *own + 5, &ret->path)) {
             sp_decider_environ_done(ret);
@@ -361,8 +357,8 @@ bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str envir
 
 /* ---- a command ---- */
 
-/* A shell that gets more than a script reads files of the user's first, as a login shell or as an
- * interactive one. (One that gets a script runs it without them: approve/run_plan_free.c.) */
+/* A shell that is not given a script reads startup files of the user. (With a script,
+ * run_plan_free.c avoids them.) */
 static bool reads_startup(const struct sp_program_ask *ask)
 {
     static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh"};
@@ -385,7 +381,7 @@ bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
     if (ask->environ.p == NULL || path.p == NULL || ask->argv.count == 0)
         return false;
     sp_writable_find(ask->profile, &w);
-    if (!reads_startup(ask) && find(&w, ask->argv.items[0], path, &program) &&
+    if (!reads_startup(ask) && find_program(&w, ask->argv.items[0], path, &program) &&
         does_code_stay(&w, ask->environ) && do_segments_stay(&w, &ask->judged->segments, path) &&
         keep_entries(&w, path, &program.search_path)) {
         *ret = program;
@@ -395,7 +391,7 @@ bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
     return false;
 }
 
-/* The path leads to the file that its last component names. */
+/* Whether the path leads to the file that PATH has under its base name. */
 static bool is_same_file(struct sp_str program, struct sp_str path)
 {
     struct sp_writable none;
@@ -403,8 +399,8 @@ static bool is_same_file(struct sp_str program, struct sp_str path)
     struct sp_program by_name = {0};
 
     sp_writable_find(NULL, &none);
-    const bool is_same = find(&none, program, path, &by_path) &&
-                         find(&none, sp_base_name(program), path, &by_name) &&
+    const bool is_same = find_program(&none, program, path, &by_path) &&
+                         find_program(&none, sp_base_name(program), path, &by_name) &&
                          by_path.dev == by_name.dev && by_path.ino == by_name.ino;
 
     sp_program_done(&by_path);
@@ -418,7 +414,7 @@ bool sp_program_is_named(const struct sp_program_ask *ask)
     struct sp_str path = sp_environ_value(ask->environ, "PATH");
 
     if (path.p == NULL && ask->environ.p != NULL)
-        path = SP_STR("/bin:/usr/bin"); /* as os/spawn.h */
+        path = SP_STR("/bin:/usr/bin"); /* the default of os/spawn.h */
     for (uint32_t i = 0; i < all->count; i++) {
         const struct sp_rule_match *m = &all->items[i];
         const struct sp_str name = m->prefix.items[0];

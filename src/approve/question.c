@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions as JSON, and for a person's eyes.
+ * question: questions as JSON, and texts that are safe to show to a person.
  */
 #include "approve/question.h"
 
@@ -88,7 +88,7 @@ static bool add_segment(struct sp_buf *out, struct sp_str cmd, bool is_first)
            sp_json_add_str(out, cmd) && sp_buf_add(out, "}", 1);
 }
 
-/* One for each simple command; a script that is not plain is one, as it is. */
+/* One entry for each simple command; a script that is not plain is one entry. */
 static bool add_parsed(struct sp_buf *out, const struct sp_approval_question *q)
 {
     const struct sp_segments *s = q->segments;
@@ -100,7 +100,7 @@ static bool add_parsed(struct sp_buf *out, const struct sp_approval_question *q)
         auto_buf struct sp_buf words = {0};
 
         ok = sp_words_add_quoted(&words, s->items[i]) &&
-             add_segment(out, (struct sp_str){words.data, words.len}, i == 0);
+             add_segment(out, sp_buf_str(&words), i == 0);
     }
     return ok && sp_buf_add(out, "]", 1);
 }
@@ -109,7 +109,7 @@ static bool add_command(struct sp_buf *out, const struct sp_approval_question *q
 {
     bool ok = add_name(out, "command") && add_words(out, q->argv) && add_text(out, "cwd", q->cwd);
 
-    if (ok && q->preface.count > 1) /* without its first word: which program is no question */
+    if (ok && q->preface.count > 1) /* without its first word, which is `env` */
         ok = add_name(out, "env") &&
              add_words(out, (struct sp_words){q->preface.items + 1, q->preface.count - 1});
     if (ok && q->reason.n != 0)
@@ -142,8 +142,7 @@ static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
     }
     return sp_patch_add_diff(&diff, c) &&
            sp_buf_add_str(out, SP_STR("{\"type\":\"update\",\"unified_diff\":")) &&
-           sp_json_add_str(out, (struct sp_str){diff.data, diff.len}) &&
-           add_name(out, "move_path") &&
+           sp_json_add_str(out, sp_buf_str(&diff)) && add_name(out, "move_path") &&
            (c->full_target != NULL ? sp_json_add_str(out, sp_str_of(c->full_target))
                                    : sp_buf_add_str(out, SP_STR("null"))) &&
            sp_buf_add(out, "}", 1);
@@ -177,25 +176,13 @@ static bool add_permissions(struct sp_buf *out, const struct sp_approval_questio
            (q->cwd.n == 0 || add_text(out, "cwd", q->cwd));
 }
 
-static const char *type_of(const struct sp_approval_question *q)
-{
-    if (q->kind == SP_QUESTION_PATCH)
-        return "apply_patch_approval_request";
-    return q->kind == SP_QUESTION_PERMISSIONS ? "request_permissions" : "exec_approval_request";
-}
-
-static bool add_body(struct sp_buf *out, const struct sp_approval_question *q)
-{
-    if (q->kind == SP_QUESTION_PATCH)
-        return add_patch(out, q);
-    return q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q) : add_command(out, q);
-}
-
 bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question *q)
 {
     const size_t mark = out->len;
-    bool ok =
-        sp_buf_printf(out, "{\"type\":\"%s\"", type_of(q)) && add_text(out, "call_id", q->call_id);
+    const char *type = q->kind == SP_QUESTION_PATCH         ? "apply_patch_approval_request"
+                       : q->kind == SP_QUESTION_PERMISSIONS ? "request_permissions"
+                                                            : "exec_approval_request";
+    bool ok = sp_buf_printf(out, "{\"type\":\"%s\"", type) && add_text(out, "call_id", q->call_id);
 
     if (ok && q->approval_id.n != 0)
         ok = add_text(out, "approval_id", q->approval_id);
@@ -203,16 +190,19 @@ bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question 
         ok = add_text(out, "turn_id", q->turn_id);
     if (ok && q->environment.n != 0 && q->kind != SP_QUESTION_PATCH)
         ok = add_text(out, "environmentId", q->environment);
-    ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) && add_body(out, q) &&
+    ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) &&
+         (q->kind == SP_QUESTION_PATCH         ? add_patch(out, q)
+          : q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q)
+                                               : add_command(out, q)) &&
          sp_buf_add(out, "}", 1);
     if (!ok)
         out->len = mark;
     return ok;
 }
 
-/* ---- for eyes ---- */
+/* ---- texts for a person ---- */
 
-/* Marks that change the direction of what follows, or that nobody sees. */
+/* Characters that are invisible or change the direction of the text behind them. */
 static bool is_treacherous(uint32_t c)
 {
     return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
@@ -223,7 +213,7 @@ static bool is_treacherous(uint32_t c)
            (c >= 0xe0000 && c <= 0xe0fff);
 }
 
-/* One character at p, which begins a valid one; its length. */
+/* Decodes the character at p, which is valid UTF-8; returns its length. */
 static size_t read_character(const unsigned char *p, uint32_t *ret)
 {
     const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
@@ -270,7 +260,7 @@ static bool add_valid(struct sp_buf *out, struct sp_str s, bool keeps_lines)
     return true;
 }
 
-static bool add_escaped(struct sp_buf *out, struct sp_str s, bool keeps_lines)
+bool sp_question_add_whole(struct sp_buf *out, struct sp_str s, bool keeps_lines)
 {
     while (s.n != 0) {
         const size_t valid = sp_utf8_valid_prefix(s);
@@ -286,16 +276,6 @@ static bool add_escaped(struct sp_buf *out, struct sp_str s, bool keeps_lines)
     return true;
 }
 
-static bool is_inside(unsigned char c)
-{
-    return (c & 0xc0) == 0x80;
-}
-
-bool sp_question_add_whole(struct sp_buf *out, struct sp_str text, bool keeps_lines)
-{
-    return add_escaped(out, text, keeps_lines);
-}
-
 struct sp_str sp_question_middle(struct sp_str text, size_t keep)
 {
     size_t head = keep / 2;
@@ -303,9 +283,9 @@ struct sp_str sp_question_middle(struct sp_str text, size_t keep)
 
     if (text.n <= keep)
         return (struct sp_str){text.p, 0};
-    while (head > 0 && is_inside((unsigned char)text.p[head]))
+    while (head > 0 && ((unsigned char)text.p[head] & 0xc0) == 0x80)
         head--;
-    while (tail < text.n && is_inside((unsigned char)text.p[tail]))
+    while (tail < text.n && ((unsigned char)text.p[tail] & 0xc0) == 0x80)
         tail++;
     return (struct sp_str){text.p + head, tail - head};
 }
@@ -314,12 +294,13 @@ bool sp_question_add_ends(struct sp_buf *out, struct sp_str text, struct sp_str 
                           bool keeps_lines)
 {
     if (middle.n == 0)
-        return add_escaped(out, text, keeps_lines);
+        return sp_question_add_whole(out, text, keeps_lines);
     const struct sp_str tail = {middle.p + middle.n,
                                 text.n - (size_t)(middle.p - text.p) - middle.n};
-    return add_escaped(out, (struct sp_str){text.p, (size_t)(middle.p - text.p)}, keeps_lines) &&
+    return sp_question_add_whole(out, (struct sp_str){text.p, (size_t)(middle.p - text.p)},
+                                 keeps_lines) &&
            sp_buf_printf(out, "\nNOT SHOWN: %zu bytes\n", middle.n) &&
-           add_escaped(out, tail, keeps_lines);
+           sp_question_add_whole(out, tail, keeps_lines);
 }
 
 bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines)
@@ -328,7 +309,7 @@ bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_
     const size_t head = middle.n == 0 ? text.n : (size_t)(middle.p - text.p);
     const size_t tail = middle.n == 0 ? text.n : head + middle.n;
 
-    return add_escaped(out, (struct sp_str){text.p, head}, keeps_lines) &&
+    return sp_question_add_whole(out, (struct sp_str){text.p, head}, keeps_lines) &&
            (middle.n == 0 || sp_buf_printf(out, " [... %zu bytes left out ...] ", middle.n)) &&
-           add_escaped(out, (struct sp_str){text.p + tail, text.n - tail}, keeps_lines);
+           sp_question_add_whole(out, (struct sp_str){text.p + tail, text.n - tail}, keeps_lines);
 }

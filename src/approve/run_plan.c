@@ -1,47 +1,165 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "approve/run_plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "approve/approvals_priv.h"
 #include "base/auto.h"
+#include "base/log.h"
 #include "base/truncate.h"
 
 #define REFUSAL_TOKENS 900
+#define RETRY_REASON   "command failed; retry without sandbox?"
+#define BY_USER        "rejected by user"
+#define BY_USER_LONG   "exec command rejected by user"
+#define BY_USER_PATCH  "patch rejected by user"
+#define TOO_LATE       "approval request timed out"
 
-static struct sp_str view(const struct sp_buf *b)
+/* ---- the audit log ---- */
+
+/* Logs a decision before anything comes of it. false: that is mandatory and failed; so has the
+ * plan. */
+static bool audit_plan(struct sp_run_plan *p, const char *requirement, const char *decision,
+                       enum sp_decider by, bool runs)
 {
-    return (struct sp_str){b->len == 0 ? "" : b->data, b->len};
+    auto_buf struct sp_buf words = {0};
+
+    if (runs && p->is_free && p->has_policy && sp_words_add_quoted(&words, p->ask.argv))
+        sp_log(SP_LOG_WARN, "without a sandbox: " SP_STR_FMT,
+               (int)(words.len > 200 ? 200 : words.len), words.data);
+    const struct sp_audit_entry entry = {
+        .call_id = p->ask.call_id,
+        .environment = p->ask.environment,
+        .cwd = p->ask.cwd,
+        .command = p->ask.argv,
+        .segments = &p->requirement.segments,
+        .matches = &p->requirement.matches,
+        .policy = &p->approval,
+        .requirement = requirement,
+        .decision = decision,
+        .decided_by = sp_decider_name(by),
+        .attempt = !runs                        ? NULL
+                   : sp_run_plan_is_confined(p) ? "confined"
+                                                : "free",
+    };
+    if (sp_approvals_audit(p->approvals, &entry, &p->error))
+        return true;
+    p->state = SP_RUN_PLAN_FAILED;
+    return false;
 }
 
-/* ---- where it ends up ---- */
+/* ---- patches ---- */
 
-static void fail(struct sp_run_plan *p, const struct sp_err *why)
+/* Sets the kind of the requirement by the assessment. */
+static int assess_patch(struct sp_run_plan *p, struct sp_err *e)
+{
+    static const enum sp_requirement_kind kinds[] = {
+        [SP_PATCH_REJECT] = SP_REQUIRE_REFUSAL,
+        [SP_PATCH_APPROVE] = SP_REQUIRE_NOTHING,
+        [SP_PATCH_QUESTION] = SP_REQUIRE_ANSWER,
+    };
+    const struct sp_patch_assess_ask ask = {
+        .changes = p->ask.changes,
+        .policy = p->approval,
+        .profile = p->has_policy ? &p->policy : NULL,
+        .has_sandbox = true, /* without one, starting the patch fails */
+    };
+    const int r = sp_patch_assess(&ask, &p->assessment, e);
+
+    if (r == 0)
+        p->requirement.kind = kinds[p->assessment.verdict];
+    return r;
+}
+
+/* Opens the directories that an approved patch writes to, in its policy. */
+static int open_parents(struct sp_run_plan *p, struct sp_err *e)
+{
+    struct sp_grant parents = {0};
+    struct sp_profile wider;
+    int r = 0;
+
+    if (!p->has_policy)
+        return 0;
+    for (uint32_t i = 0; r == 0 && i < p->assessment.parent_count; i++)
+        r = sp_profile_add(&parents.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
+                           sp_str_of(p->assessment.parents[i]), (struct sp_str){0}, e);
+    if (r == 0)
+        r = sp_profile_widen(&p->policy.profile, &parents, &wider, e);
+    sp_grant_done(&parents);
+    if (r < 0)
+        return r;
+    sp_profile_done(&p->policy.profile);
+    p->policy.profile = wider;
+    return 0;
+}
+
+bool sp_run_plan_make_read_only(struct sp_profile *p)
+{
+    p->has_network = false;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->entries[i].access == SP_ACCESS_WRITE)
+            p->entries[i].access = SP_ACCESS_READ;
+    if (p->kind == SP_PROFILE_MANAGED && !p->is_unrestricted)
+        return true;
+    /* Full access becomes: everything can be read. */
+    sp_profile_done(p);
+    return sp_profile_add(p, SP_PLACE_ROOT, SP_ACCESS_READ, false, (struct sp_str){0},
+                          (struct sp_str){0}, NULL) == 0;
+}
+
+/* Whether all files of the patch are approved for the session or, if `stores`, could be stored as
+ * such. */
+static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
+{
+    struct sp_cache *c = p->approvals->cache;
+
+    for (uint32_t i = 0; i < p->ask.changes->count; i++) {
+        const struct sp_patch_change *change = &p->ask.changes->items[i];
+        const char *const paths[] = {change->full_path, change->full_target};
+
+        for (size_t k = 0; k < sizeof paths / sizeof paths[0]; k++) {
+            auto_buf struct sp_buf key = {0};
+
+            if (paths[k] == NULL)
+                continue;
+            if (!sp_cache_add_patch_key(&key, p->ask.environment, sp_str_of(paths[k])) ||
+                !(stores ? sp_cache_store(c, sp_buf_str(&key), false)
+                         : sp_cache_has(c, sp_buf_str(&key), false)))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* ---- how a plan ends ---- */
+
+static void fail_plan(struct sp_run_plan *p, const struct sp_err *why)
 {
     p->error = *why;
     p->state = SP_RUN_PLAN_FAILED;
 }
 
-void sp_run_plan_fail_without_memory(struct sp_run_plan *p)
+static void fail_without_memory(struct sp_run_plan *p)
 {
     struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "judge a command");
-    fail(p, &e);
+    fail_plan(p, &e);
 }
 
-void sp_run_plan_refuse(struct sp_run_plan *p, struct sp_str reason)
+static void refuse_plan(struct sp_run_plan *p, struct sp_str reason)
 {
     const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
 
     p->reason.len = 0;
     p->state = SP_RUN_PLAN_REFUSED;
     if (!sp_truncate_add(&p->reason, reason, max))
-        sp_run_plan_fail_without_memory(p);
+        fail_without_memory(p);
 }
 
-/* Who decided without a question. */
+/* Who decided if no question was asked. */
 static enum sp_decider by_itself(const struct sp_run_plan *p)
 {
     return p->requirement.matches.count != 0 ? SP_DECIDER_RULE : SP_DECIDER_CONFIG;
@@ -57,27 +175,169 @@ bool sp_run_plan_would_be_free(const struct sp_run_plan *p)
                            (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free));
 }
 
-void sp_run_plan_go(struct sp_run_plan *p, const char *decision, enum sp_decider by)
+/* The attempt may start, if the decision can be logged. */
+static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider by)
 {
     struct sp_err e = {0};
 
-    if (sp_run_plan_is_patch(p) && !p->is_retry && sp_run_plan_open_parents(p, &e) < 0) {
-        fail(p, &e);
+    if (sp_run_plan_is_patch(p) && !p->is_retry && open_parents(p, &e) < 0) {
+        fail_plan(p, &e);
         return;
     }
     p->is_free = sp_run_plan_would_be_free(p);
     if (p->is_free && !sp_run_plan_make_free(p)) {
-        sp_run_plan_fail_without_memory(p);
+        fail_without_memory(p);
         return;
     }
     p->state = SP_RUN_PLAN_GO;
     const bool is_asked = p->is_retry || p->requirement.kind == SP_REQUIRE_ANSWER;
-    (void)sp_run_plan_audit(p, is_asked ? "ask" : "skip", decision, by, true);
+    (void)audit_plan(p, is_asked ? "ask" : "skip", decision, by, true);
+}
+
+/* ---- the answer to a question ---- */
+
+static void accept_plan(struct sp_run_plan *p, enum sp_decision_kind kind)
+{
+    const enum sp_decider by = p->asking.decided_by;
+
+    /* Only a person's approval of a confined run counts for a free run later; see
+     * retry_reuses_approval. */
+    p->was_approved = by == SP_DECIDER_USER || by == SP_DECIDER_CACHE;
+    let_go(p, sp_decision_name(kind), by);
+    if (p->state != SP_RUN_PLAN_GO)
+        return; /* what could not be logged does not count later either */
+    if (kind == SP_DECISION_APPROVED_FOR_SESSION &&
+        !(sp_run_plan_is_patch(p)
+              ? use_patch_keys(p, true)
+              : sp_cache_store(p->approvals->cache, sp_buf_str(&p->key), p->is_retry)))
+        sp_approvals_warn(p->approvals, "an approval could not be remembered: no memory");
+    if (kind == SP_DECISION_AMENDMENT)
+        sp_approvals_amend(p->approvals, p->asking.question.amendment);
+}
+
+static struct sp_str refusal_text(const struct sp_run_plan *p, const struct sp_decision *d)
+{
+    if (d->rejection.n != 0 && !sp_str_eq(d->rejection, SP_STR(BY_USER)))
+        return d->rejection;
+    if (d->kind == SP_DECISION_TIMED_OUT)
+        return SP_STR(TOO_LATE);
+    return sp_run_plan_is_patch(p) ? SP_STR(BY_USER_PATCH) : SP_STR(BY_USER_LONG);
+}
+
+static void reject_plan(struct sp_run_plan *p, const struct sp_decision *d)
+{
+    p->is_abort = d->kind == SP_DECISION_ABORT && !p->asking.is_replaced;
+    if (audit_plan(p, p->asking.is_review ? "skip" : "ask", sp_decision_name(d->kind),
+                   p->asking.decided_by, false))
+        refuse_plan(p, refusal_text(p, d));
+}
+
+static void on_decision(struct sp_asking *q, const struct sp_decision *d)
+{
+    struct sp_run_plan *p = SP_CONTAINER(q, struct sp_run_plan, asking);
+
+    if (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION ||
+        d->kind == SP_DECISION_AMENDMENT)
+        accept_plan(p, d->kind);
+    else
+        reject_plan(p, d);
+    if (p->told != NULL)
+        p->told(p);
+}
+
+/* ---- the question ---- */
+
+/* A retry of a patch is always asked about, even if the files are approved for the session. */
+static bool is_cached(struct sp_asking *q)
+{
+    const struct sp_run_plan *p = SP_CONTAINER(q, struct sp_run_plan, asking);
+
+    if (sp_run_plan_is_patch(p))
+        return !p->is_retry && use_patch_keys(p, false);
+    return sp_cache_has(p->approvals->cache, sp_buf_str(&p->key), p->is_retry) &&
+           sp_run_plan_does_approval_hold(p);
+}
+
+static enum sp_question_kind kind_of(const struct sp_run_plan *p)
+{
+    if (sp_run_plan_is_patch(p))
+        return SP_QUESTION_PATCH;
+    if (p->is_retry)
+        return SP_QUESTION_RETRY;
+    switch (p->ask.permissions) {
+    case SP_PERMISSIONS_ESCALATED:
+        return SP_QUESTION_ESCALATE;
+    case SP_PERMISSIONS_ADDITIONAL:
+        return p->is_preapproved ? SP_QUESTION_RUN : SP_QUESTION_ADDITIONAL;
+    case SP_PERMISSIONS_DEFAULT:
+        break;
+    }
+    return SP_QUESTION_RUN;
+}
+
+static struct sp_str reason_of(const struct sp_run_plan *p)
+{
+    if (p->is_retry)
+        return SP_STR(RETRY_REASON);
+    return p->requirement.reason.len != 0 ? sp_buf_str(&p->requirement.reason)
+                                          : p->ask.justification;
+}
+
+static bool fill_question(struct sp_run_plan *p)
+{
+    const struct sp_run_plan_ask *ask = &p->ask;
+
+    if (p->command.len == 0) {
+        if (ask->preface.count != 0 &&
+            !(sp_words_add_quoted(&p->command, ask->preface) && sp_buf_add(&p->command, " ", 1)))
+            return false;
+        if (!(ask->command.n != 0 ? sp_buf_add_str(&p->command, ask->command)
+                                  : sp_words_add_quoted(&p->command, ask->argv)))
+            return false;
+    }
+    p->asking.question = (struct sp_approval_question){
+        .kind = kind_of(p),
+        .call_id = ask->call_id,
+        .turn_id = ask->turn_id,
+        .environment = ask->environment,
+        .command = sp_buf_str(&p->command),
+        .argv = ask->argv,
+        .preface = ask->preface,
+        .cwd = ask->cwd,
+        .reason = reason_of(p),
+        .segments = &p->requirement.segments,
+        .amendment = p->requirement.amendment,
+        .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
+        .is_free = !p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
+                   sp_run_plan_would_be_free(p),
+        .is_guess = p->is_guess,
+        .profile = p->has_policy ? &p->policy : NULL,
+        .profile_name = ask->policy_name,
+        .changes = ask->changes,
+    };
+    return true;
+}
+
+/* is_review: no question is needed, but the reviewer sees every command of this turn. */
+static void begin_question(struct sp_run_plan *p, bool is_review)
+{
+    if (!fill_question(p)) {
+        fail_without_memory(p);
+        return;
+    }
+    p->asking.told = on_decision;
+    p->asking.is_known = is_cached;
+    p->asking.is_review = is_review;
+    p->asking.cannot_ask = p->ask.cannot_ask;
+    p->asking.nobody_answers = p->ask.nobody_answers;
+    p->state = SP_RUN_PLAN_ASKING;
+    sp_asking_begin(&p->asking, p->approvals);
 }
 
 /* ---- judging ---- */
 
-/* The profile with all that was granted before or is asked for now; an escalated one ignores it. */
+/* Adds what was granted before and what is asked for now to the profile. Escalated requests have no
+ * use for either. */
 static int widen(struct sp_run_plan *p, struct sp_err *e)
 {
     struct sp_grant all = {0};
@@ -99,6 +359,7 @@ static int widen(struct sp_run_plan *p, struct sp_err *e)
     return 0;
 }
 
+/* Copies what the plan must not see change. */
 static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
@@ -118,6 +379,7 @@ static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
     return widen(p, e);
 }
 
+/* The key of an approval for the session. */
 static bool make_key(struct sp_run_plan *p)
 {
     auto_buf struct sp_buf additional = {0};
@@ -132,13 +394,13 @@ static bool make_key(struct sp_run_plan *p)
         .cwd = p->ask.cwd,
         .is_tty = p->ask.is_tty,
         .permissions = p->ask.permissions,
-        .additional = view(&additional),
+        .additional = sp_buf_str(&additional),
         .fingerprint = p->approvals->options.fingerprint,
     };
     return sp_cache_add_command_key(&p->key, &c) && sp_buf_add_str(&p->key, p->ask.key_more);
 }
 
-/* Whether anybody would answer a question about it. */
+/* Whether a question about this request could be answered. */
 static bool can_ask(const struct sp_run_plan *p)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
@@ -165,16 +427,11 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
         .nobody_answers = !can_ask(p),
     };
 
-    /* Which `ls` is known to be safe, if it is looked for in the directory the command is in? */
+    /* With a relative entry in PATH, `ls` may be a file in the working directory. */
     if (sp_path_is_relative(sp_environ_value(p->ask.environ, "PATH")))
         ask.known_safe = SP_KNOWN_SAFE_OFF;
     const int r = sp_judge(&ask, &p->requirement, e);
     return r < 0 ? r : sp_run_plan_judge_programs(p, &ask, e);
-}
-
-static struct sp_str refusal_of_patch(const struct sp_run_plan *p)
-{
-    return p->assessment.text != NULL ? sp_str_of(p->assessment.text) : SP_STR(SP_NOBODY_ANSWERS);
 }
 
 static void decide(struct sp_run_plan *p)
@@ -182,21 +439,22 @@ static void decide(struct sp_run_plan *p)
     switch (p->requirement.kind) {
     case SP_REQUIRE_NOTHING:
         if (sp_approvals_is_strict(p->approvals, p->ask.turn_id))
-            sp_run_plan_review(p);
+            begin_question(p, true);
         else
-            sp_run_plan_go(p, "approved", by_itself(p));
+            let_go(p, "approved", by_itself(p));
         return;
     case SP_REQUIRE_ANSWER:
         if (!can_ask(p))
-            break; /* the judge has said so; if it has not, nobody is asked all the same */
-        sp_run_plan_inquire(p);
+            break; /* sp_judge refuses this case already; fail closed here too */
+        begin_question(p, false);
         return;
     case SP_REQUIRE_REFUSAL:
         break;
     }
-    if (sp_run_plan_audit(p, "forbidden", "denied", by_itself(p), false))
-        sp_run_plan_refuse(p, sp_run_plan_is_patch(p) ? refusal_of_patch(p)
-                                                      : view(&p->requirement.reason));
+    if (audit_plan(p, "forbidden", "denied", by_itself(p), false))
+        refuse_plan(p, !sp_run_plan_is_patch(p)     ? sp_buf_str(&p->requirement.reason)
+                       : p->assessment.text != NULL ? sp_str_of(p->assessment.text)
+                                                    : SP_STR(SP_NOBODY_ANSWERS));
 }
 
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
@@ -210,16 +468,16 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                         sp_run_plan_is_granted(a, asked->environment, asked->turn_id,
                                                asked->additional, asked->policy);
     if (r == 0)
-        r = sp_run_plan_is_patch(p) ? sp_run_plan_assess_patch(p, &e) : judge(p, &e);
+        r = sp_run_plan_is_patch(p) ? assess_patch(p, &e) : judge(p, &e);
     if (r < 0) {
-        fail(p, &e);
+        fail_plan(p, &e);
         return;
     }
     p->has_requirement = !sp_run_plan_is_patch(p);
     if (sp_run_plan_is_patch(p) || make_key(p))
         decide(p);
     else
-        sp_run_plan_fail_without_memory(p);
+        fail_without_memory(p);
 }
 
 bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
@@ -242,7 +500,7 @@ bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
     return is_covered;
 }
 
-/* ---- once more ---- */
+/* ---- the second attempt ---- */
 
 bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess)
 {
@@ -258,15 +516,16 @@ bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
 
+    assert(p->approvals != NULL);
     if (!sp_run_plan_can_retry(p, is_guess))
         return false;
     p->is_retry = true;
     p->is_guess = is_guess;
     if (o->retry_reuses_approval && p->was_approved &&
         !sp_approvals_is_strict(p->approvals, p->ask.turn_id))
-        sp_run_plan_go(p, "approved", SP_DECIDER_CONFIG);
+        let_go(p, "approved", SP_DECIDER_CONFIG);
     else
-        sp_run_plan_inquire(p);
+        begin_question(p, false);
     return true;
 }
 
@@ -279,8 +538,8 @@ void sp_run_plan_done(struct sp_run_plan *p)
     const bool is_open = sp_asking_is_open(&p->asking);
     sp_asking_done(&p->asking);
     if (is_open)
-        (void)sp_run_plan_audit(p, p->asking.is_review ? "skip" : "ask",
-                                sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, false);
+        (void)audit_plan(p, p->asking.is_review ? "skip" : "ask",
+                         sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, false);
     if (p->has_requirement)
         sp_requirement_done(&p->requirement);
     if (sp_run_plan_is_patch(p))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan: one request's way from its judgement to its last attempt (approvals.md 3, 7, 10).
+ * run_plan: one request, from its judgement to its last attempt.
  *
  *   begin --> GO, or ASKING --> GO --denied--> retry --> GO, or ASKING --> GO
  *       '--------------'--> REFUSED, FAILED <--------------------'
  *
- * It keeps the policy, the rules and the profile that it began with: what changes meanwhile is for
- * others. Embedded in whoever makes the request.
+ * A plan keeps the policy, the rules and the profile that it began with; later changes do not
+ * affect it. The struct is embedded in its owner.
  */
 #ifndef SP_APPROVE_RUN_PLAN_H
 #define SP_APPROVE_RUN_PLAN_H
@@ -29,53 +29,53 @@ enum sp_run_plan_state {
 struct sp_run_plan_ask {
     struct sp_str call_id, turn_id, environment;
     struct sp_words argv;
-    struct sp_str command; /* as a person would type it; n 0: argv, quoted */
+    struct sp_str command; /* for display; n 0: argv, quoted */
     struct sp_str cwd;
     bool is_tty;
     enum sp_permissions permissions;
-    const struct sp_grant *additional; /* normalised; of ADDITIONAL */
+    const struct sp_grant *additional; /* ADDITIONAL: normalised */
     struct sp_str justification;
     struct sp_words prefix;
     const struct sp_policy *policy; /* NULL: no sandbox */
     const char *policy_name;
-    const char *policy_cwd;   /* of a policy that has none; NULL: none */
-    bool keeps_policy;        /* the caller's own choice: no rule takes its sandbox away */
-    struct sp_str key_more;   /* more of what an approval for the session is for; n 0: nothing */
+    const char *policy_cwd;   /* for a policy without one; NULL: none */
+    bool keeps_policy;        /* the caller chose the policy: no rule takes the sandbox away */
+    struct sp_str key_more;   /* more of the key of an approval for the session; n 0: nothing */
     const char *shell;        /* the configured one; NULL: none */
     struct sp_str cannot_ask; /* why no question can be asked now; n 0: it can */
-    bool nobody_answers;      /* no person would: only hooks and a reviewer are asked */
+    bool nobody_answers;      /* no approver answers: only hooks and the reviewer are asked */
     struct sp_str environ;    /* of the command: NAME=VALUE strings with their NULs; p NULL: it runs
                                  elsewhere, and no rule takes its sandbox away */
-    struct sp_words preface;  /* is judged, and shown, before argv; count 0: nothing */
-    const struct sp_patch_changes
-        *changes; /* a patch: what would become of which file; else NULL */
+    struct sp_words preface;  /* judged and shown before argv; count 0: none */
+    const struct sp_patch_changes *changes; /* a patch: its changes; else NULL */
 };
 
-/* How a command runs whose sandbox was taken away (plan_free.c). */
+/* How a command without its sandbox runs (run_plan_free.c). */
 #define SP_RUN_PLAN_MARKS 6
 struct sp_run_plan_free {
-    struct sp_program program; /* by a rule: the file that it allows; path NULL: as it is found */
-    struct sp_str *argv;       /* NULL: as it was asked */
+    struct sp_program program; /* set free by a rule: the file; path NULL: found as usual */
+    struct sp_str *argv;       /* NULL: as in the request */
     uint32_t argc;
     bool drops_login; /* no login shell, no snapshot of one */
     struct sp_environ_var marks[SP_RUN_PLAN_MARKS];
     uint32_t mark_count;
-    char git_count[16], git_key[32], git_value[32]; /* of marks */
+    char git_count[16], git_key[32], git_value[32]; /* storage for marks */
 };
 
 struct sp_run_plan {
-    /* The state is no longer ASKING. If the answer was given at once: from within the function. */
+    /* Called when the state is no longer ASKING; from within the function if the answer came at
+     * once. */
     void (*told)(struct sp_run_plan *p);
     enum sp_run_plan_state state;
-    bool is_free;    /* the next attempt has no sandbox by decision */
+    bool is_free;    /* the next attempt runs without a sandbox */
     bool is_abort;   /* REFUSED: the turn is to be interrupted */
-    bool has_policy; /* and this is it, with all that was granted: */
+    bool has_policy; /* policy is set, with all grants */
     struct sp_policy policy;
-    struct sp_run_plan_free free; /* is_free: how */
-    struct sp_buf reason;         /* REFUSED; short enough for a caller */
+    struct sp_run_plan_free free; /* is_free: how it runs */
+    struct sp_buf reason;         /* REFUSED: for the caller, truncated */
     struct sp_err error;
 
-    /* its own */
+    /* private */
     struct sp_approvals *approvals; /* NULL: not begun, or done */
     struct sp_run_plan_ask ask;
     struct sp_approval_policy approval;
@@ -83,22 +83,20 @@ struct sp_run_plan {
     struct sp_requirement requirement;
     struct sp_asking asking;
     struct sp_patch_assessment assessment; /* of a patch */
-    struct sp_grant granted;               /* what policy has beyond the profile */
+    struct sp_grant granted;               /* grants that are part of policy */
     struct sp_buf key, command;
     bool has_requirement, was_approved, is_retry, is_guess, is_preapproved;
 };
 
-/* Judges. Nothing has side effects but the question and the log. told may be NULL: nobody waits. */
+/* Judges the request; asks and logs, nothing else. told may be NULL. */
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                        const struct sp_run_plan_ask *ask, void (*told)(struct sp_run_plan *p));
 
-/*
- * The attempt was denied by its sandbox; is_guess: by the words of its output alone. false: that is
- * the result. true: the state says what is next, and is_free how.
- */
+/* The sandbox denied the attempt something; is_guess: only its output says so. false: no second
+ * attempt. true: the state says what is next, and is_free how. */
 bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess);
 
-/* What is told of an attempt that may be repeated: before the question, and after a yes. */
+/* Notices for the caller: before the question about a retry, and after its approval. */
 #define SP_RUN_PLAN_FAILED_NOTICE "Execution failed: the sandbox denied it something (exit code %d)"
 #define SP_RUN_PLAN_RETRY_NOTICE  "retrying command without sandbox"
 
@@ -111,12 +109,15 @@ static inline bool sp_run_plan_is_confined(const struct sp_run_plan *p)
 /* Whether sp_run_plan_retry would lead to a second attempt, or a question about one. */
 bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess);
 
-/* An open question is withdrawn. Zero or done already is fine. */
+/* Withdraws an open question. Zero or done before is fine. */
 void sp_run_plan_done(struct sp_run_plan *p);
 
-/* Whether stored grants cover what is asked for besides (9.3): then nobody needs to be asked. */
+/* Whether stored grants cover the additional permissions, so that no question is needed. */
 bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
                             struct sp_str turn_id, const struct sp_grant *additional,
                             const struct sp_policy *policy);
+
+/* Takes all writes and the network away, to verify a patch. false: no memory. */
+bool sp_run_plan_make_read_only(struct sp_profile *p);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A command that runs without its sandbox: which file it is, and what it does not read.
+ * run_plan_free: a command that runs without its sandbox: which file it is, and what it does not
+ * read.
  *
- * Whatever a confined command could write must not decide what runs free. A rule allows a name, so
- * the file is found first (approve/program.h) and started as it was found, with the PATH that it
- * was found by: a run that is free by a rule is therefore never a login shell, whose profile may
- * set another PATH. What a person allows is found as usual; but a login shell, or a snapshot of
- * one, only where no command could have written the files that it reads.
+ * Nothing that a confined command could write may decide what runs without a sandbox. A rule allows
+ * a name, so the file is found first (approve/program.h) and started as it was found, with the PATH
+ * that it was found by: a run that a rule sets free is therefore never a login shell, whose profile
+ * may set another PATH. What a person allows is found as usual; but it is a login shell, or uses
+ * the snapshot of one, only where no command could have written the files that the shell reads.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 
 /* ---- judging ---- */
 
-/* Whether a command that no rule sets free gets the sandbox as it is. */
+/* Whether the command, if no rule sets it free, runs in the sandbox without a question. */
 static bool is_confined_otherwise(const struct sp_run_plan *p)
 {
     switch (p->ask.permissions) {
@@ -46,7 +47,7 @@ int sp_run_plan_judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, 
     q->is_free = false;
     if (profile != NULL && is_confined_otherwise(p))
         return 0;
-    /* Nothing would hold it: it is asked about as if there were no rule. */
+    /* It would run free or get more permissions: judge it as if no rule allowed it. */
     sp_requirement_done(q);
     ask->ignores_allow = true;
     return sp_judge(ask, q, e);
@@ -63,7 +64,7 @@ bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p)
     if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
         !sp_run_plan_would_be_free(p) || p->ask.environ.p == NULL)
         return true;
-    /* Which programs an opaque script runs is not known: all of its PATH has to be out of reach. */
+    /* The programs of an opaque script are unknown, so no entry of its PATH may be writable. */
     const bool holds = sp_program_find(&files, &program) &&
                        (program.search_path == NULL || !p->requirement.segments.is_opaque);
     sp_program_done(&program);
@@ -77,11 +78,9 @@ static void add_mark(struct sp_run_plan_free *f, const char *name, const char *v
     f->marks[f->mark_count++] = (struct sp_environ_var){sp_str_of(name), sp_str_of(value)};
 }
 
-/*
- * A directory that looks like a bare repository is one to Git, with settings that run programs: any
- * command can make one in a workspace. So Git looks for a `.git` alone, unless it is told otherwise
- * by --git-dir or GIT_DIR. What the environment sets already stays in force.
- */
+/* Git takes a directory that looks like a bare repository for one, with settings that run programs,
+ * and any command can make one in a workspace. So make Git accept only a `.git`, unless --git-dir
+ * or GIT_DIR says otherwise. Settings in the environment stay in force. */
 static void add_git_marks(struct sp_run_plan *p)
 {
     struct sp_run_plan_free *f = &p->free;
@@ -90,7 +89,7 @@ static void add_git_marks(struct sp_run_plan *p)
 
     if (p->ask.environ.p == NULL ||
         (set.p != NULL && set.n != 0 && !sp_str_to_u64(set, 10000, &count)))
-        return; /* it runs elsewhere; or Git refuses that number anyhow */
+        return; /* it runs elsewhere, or Git rejects the number */
     (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
     (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
     (void)snprintf(f->git_value, sizeof f->git_value, "GIT_CONFIG_VALUE_%u", (unsigned)count);
@@ -99,21 +98,16 @@ static void add_git_marks(struct sp_run_plan *p)
     add_mark(f, f->git_value, "explicit");
 }
 
-static bool is_zsh(struct sp_str shell)
-{
-    const size_t n = 3;
-
-    return shell.n >= n && memcmp(shell.p + shell.n - n, "zsh", n) == 0;
-}
-
-/* [SHELL, -c, SCRIPT] of [SHELL, -lc, SCRIPT]; zsh reads a file of the user's without -l, too. */
+/* [SHELL, -lc, SCRIPT] becomes [SHELL, -c, SCRIPT]; -f because zsh reads .zshenv even without
+ * -l. */
 static bool drop_login(struct sp_run_plan_free *f, struct sp_words argv, struct sp_str script)
 {
     f->argv = calloc(4, sizeof *f->argv);
     if (f->argv == NULL)
         return false;
     f->argv[f->argc++] = argv.items[0];
-    if (is_zsh(argv.items[0]))
+    const struct sp_str shell = argv.items[0];
+    if (shell.n >= 3 && memcmp(shell.p + shell.n - 3, "zsh", 3) == 0)
         f->argv[f->argc++] = SP_STR("-f");
     f->argv[f->argc++] = SP_STR("-c");
     f->argv[f->argc++] = script;

@@ -16,8 +16,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "approve/approver_program.h"
 #include "approve/approvers.h"
-#include "approve/hooks.h"
 #include "approve/run_plan.h"
 #include "base/auto.h"
 #include "base/log.h"

@@ -6,8 +6,8 @@
 #ifndef SP_CLI_MCP_SERVER_H
 #define SP_CLI_MCP_SERVER_H
 
+#include "approve/approver_program.h"
 #include "approve/approvers.h"
-#include "approve/hooks.h"
 #include "cli/options.h"
 #include "cli/signals.h"
 #include "config/config_approvals.h"

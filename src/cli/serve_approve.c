@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve/approver_program.h"
 #include "approve/approvers.h"
-#include "approve/hooks.h"
 #include "approve/run_plan.h"
 #include "base/auto.h"
 #include "base/list.h"

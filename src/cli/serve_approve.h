@@ -10,8 +10,8 @@
 #ifndef SP_CLI_SERVE_APPROVE_H
 #define SP_CLI_SERVE_APPROVE_H
 
+#include "approve/approver_program.h"
 #include "approve/approvers.h"
-#include "approve/hooks.h"
 #include "base/list.h"
 #include "config/config.h"
 #include "config/config_approvals.h"

@@ -30,8 +30,8 @@ struct sp_config_approvals_ask {
 };
 
 /*
- * The options of approvals. The caller adds loop, approver and hooks (approve/hooks.h). With a loop
- * this watches the rules files, so it must be ended before the loop.
+ * The options of approvals. The caller adds loop, approver and hooks (approve/approver_program.h).
+ * With a loop this watches the rules files, so it must be ended before the loop.
  */
 struct sp_config_approvals {
     struct sp_approvals_options options;

@@ -11,8 +11,8 @@
 #ifndef SP_LIB_ENGINE_PRIV_H
 #define SP_LIB_ENGINE_PRIV_H
 
+#include "approve/approver_program.h"
 #include "approve/approvers.h"
-#include "approve/hooks.h"
 #include "base/list.h"
 #include "config/config_approvals.h"
 #include "config/own_places.h"

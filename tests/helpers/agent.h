@@ -6,7 +6,7 @@
 #ifndef SP_TEST_AGENT_H
 #define SP_TEST_AGENT_H
 
-#include "approve/hooks.h"
+#include "approve/approver_program.h"
 #include "approve/rules/rules_watch.h"
 #include "base/json.h"
 #include "engine/manager.h"

@@ -8,12 +8,14 @@
  */
 #include "approve/rules/rules.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "approve/rules/rules_priv.h"
+#include "approve/script/script_priv.h"
 #include "base/auto.h"
 #include "base/grow.h"
 #include "base/hash.h"
@@ -101,7 +103,7 @@ void sp_rules_hosts_done(struct sp_rules_hosts *h)
 
 bool sp_rules_hosts_allow(const struct sp_rules_hosts *h, struct sp_str path)
 {
-    const uint32_t number = sp_rules_find(&h->table, sp_rules_base_name(path));
+    const uint32_t number = sp_rules_find(&h->table, sp_base_name(path));
 
     if (number == SP_RULES_NONE)
         return true;
@@ -142,7 +144,10 @@ bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path)
 
 void sp_rules_part_unref(struct sp_rules_part *p)
 {
-    if (p == NULL || --p->refs > 0)
+    if (p == NULL)
+        return;
+    assert(p->refs > 0);
+    if (--p->refs > 0)
         return;
     sp_arena_done(&p->arena);
     free(p->name);
@@ -260,7 +265,10 @@ struct sp_rules *sp_rules_ref(struct sp_rules *r)
 
 void sp_rules_unref(struct sp_rules *r)
 {
-    if (r == NULL || --r->refs > 0)
+    if (r == NULL)
+        return;
+    assert(r->refs > 0);
+    if (--r->refs > 0)
         return;
     for (int l = 0; l < SP_SET_LAYERS; l++) {
         sp_rules_table_done(&r->layers[l].programs);
@@ -436,7 +444,7 @@ static bool copy_parts(struct sp_rules_maker *m, const struct sp_rules *from, bo
     return is_good;
 }
 
-/* The set of the maker, whose parts are released; NULL with "DOING: out of memory". */
+/* Makes the set and releases the parts of the maker. NULL: no memory, with "DOING" as the error. */
 static struct sp_rules *make_set(struct sp_rules_maker *m, bool is_good, const char *doing,
                                  struct sp_err *e)
 {

@@ -42,7 +42,7 @@ struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
  * allows exactly that prefix; the caller owns a reference in both cases. r may be NULL: an empty
  * set. NULL: no memory. */
 struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e);
-/* The same with one more rule for a host, which then is the last one for it and wins. */
+/* The same with one more network rule. The last rule for a host wins. */
 struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
                                        struct sp_str protocol, bool allows, struct sp_err *e);
 

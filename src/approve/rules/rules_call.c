@@ -8,6 +8,7 @@
  * first what must not match, then what must.
  */
 #include "approve/rules/rules_priv.h"
+#include "approve/script/script_priv.h"
 #include "base/auto.h"
 #include "base/grow.h"
 #include "base/json.h"
@@ -64,6 +65,7 @@ uint32_t sp_rules_parameter(enum sp_rules_function f, struct sp_str name)
 
 /* ---- arguments ---- */
 
+/* Number, presence and type of the arguments, by the table above. */
 static bool check_arguments(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     const struct parameter *known = functions[c->function].parameters;
@@ -129,6 +131,7 @@ static bool take_justification(struct sp_rules_reader *r, const struct sp_rules_
 
 /* ---- prefix_rule ---- */
 
+/* The decision; allow if it is not given. */
 static bool take_verdict(struct sp_rules_reader *r, const struct sp_rules_call *c,
                          enum sp_verdict *ret)
 {
@@ -219,6 +222,7 @@ static bool keep_words(struct sp_rules_reader *r, const char *at, struct sp_word
     return true;
 }
 
+/* An example as a shell command line. */
 static bool take_text_example(struct sp_rules_reader *r, const char *at, struct sp_str text,
                               struct sp_words *ret)
 {
@@ -235,6 +239,7 @@ static bool take_text_example(struct sp_rules_reader *r, const char *at, struct 
     return keep_words(r, at, split.items[0], ret);
 }
 
+/* An example as a list of words. */
 static bool take_list_example(struct sp_rules_reader *r, const char *at,
                               const struct sp_rules_value *v, struct sp_words *ret)
 {
@@ -286,6 +291,7 @@ static bool take_examples(struct sp_rules_reader *r, const struct sp_rules_call 
     return true;
 }
 
+/* Adds nothing to the part unless all arguments are valid. */
 static bool execute_prefix(struct sp_rules_reader *r, const struct sp_rules_call *c)
 {
     struct sp_rules_part *p = r->part;
@@ -357,6 +363,7 @@ static bool take_decision(struct sp_rules_reader *r, const struct sp_rules_call 
     return true;
 }
 
+/* The normalised host. Error texts that end in a blank want the host behind them. */
 static bool take_host(struct sp_rules_reader *r, const struct sp_rules_call *c, struct sp_str *ret)
 {
     const struct sp_str text = c->values[HOST].text;
@@ -389,6 +396,7 @@ static bool execute_network(struct sp_rules_reader *r, const struct sp_rules_cal
 
 /* ---- host_executable ---- */
 
+/* A path of host_executable: absolute, with the name of the program as its last component. */
 static bool take_path(struct sp_rules_reader *r, const char *at, struct sp_str name,
                       const struct sp_rules_value *v, struct sp_str *ret)
 {
@@ -406,7 +414,7 @@ static bool take_path(struct sp_rules_reader *r, const char *at, struct sp_str n
     if (room == NULL)
         return false;
     *ret = sp_rules_normal_path(v->text, room, &climbs);
-    if (!sp_str_eq(sp_rules_base_name(*ret), name))
+    if (!sp_str_eq(sp_base_name(*ret), name))
         return sp_rules_fail(r, at,
                              "invalid rule: host_executable path `" SP_STR_FMT
                              "` must have basename `" SP_STR_FMT "`",
@@ -494,7 +502,7 @@ static bool matches(struct sp_rules_reader *r, const struct sp_rules_hosts *host
     const struct sp_str path = sp_rules_normal_path(first, room, &climbs);
     if ((!climbs || rules[0].verdict != SP_VERDICT_ALLOW) && path.n > 1 &&
         sp_rules_hosts_allow(hosts, path))
-        *ret = matches_named(rules, x->rule_count, sp_rules_base_name(path), example);
+        *ret = matches_named(rules, x->rule_count, sp_base_name(path), example);
     return true;
 }
 
@@ -520,7 +528,7 @@ static void cut(struct sp_buf *b, size_t max)
     (void)sp_buf_add(b, "...", 3); /* cannot fail: the text was longer before */
 }
 
-/* The pattern, as a call would have it. */
+/* Appends the pattern in the syntax of prefix_rule. */
 static bool add_rule(struct sp_buf *out, const struct sp_prefix_rule *rules, uint32_t count)
 {
     bool is_good = sp_buf_add_str(out, SP_STR("prefix_rule(["));

@@ -204,6 +204,7 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+/* Whether the directory was read before, e.g. as the place of another project. */
 static bool was_seen(struct loading *l, const struct stat *st)
 {
     for (size_t i = 0; i < l->seen_count; i++)
@@ -348,6 +349,7 @@ static int load_named_files(struct loading *l, const char *const *files)
     return r;
 }
 
+/* From the least to the most important: the last rule of a host wins, managed rules are a layer. */
 static int load_all(struct loading *l, const struct sp_rules_places *places)
 {
     int r = places->system_dir == NULL ? 0 : load_folder(l, places->system_dir, "");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "approve/rules/rules_priv.h"
+#include "approve/script/script_priv.h"
 #include "base/grow.h"
 #include "base/json.h"
 
@@ -18,14 +19,15 @@ struct query {
     struct sp_words segment;
     uint32_t *numbers;      /* of the words behind the first */
     uint32_t known, room;   /* entries of numbers: filled, allocated */
-    struct sp_str resolved; /* the normal path whose base name is matched; p NULL: the first word is
-                               matched as it is */
+    struct sp_str resolved; /* normalised path if its base name is matched; p NULL: the first word
+                               itself is */
     bool climbs; /* that path had a `..`, which a link may lead elsewhere: allow rules do not match
                   */
     struct sp_rule_matches *out;
     struct sp_arena *arena;
 };
 
+/* The number of the segment's word behind the first `index` ones; looked up once. */
 static uint32_t number_at(struct query *q, uint32_t index)
 {
     while (q->known <= index) {
@@ -108,6 +110,8 @@ static bool match_name(struct query *q, const struct sp_set_layer *l, struct sp_
     return true;
 }
 
+/* First the word itself; only if no rule matches, the base name that an absolute path stands for.
+ */
 static bool match_layer(struct query *q, const struct sp_set_layer *l, bool resolves_hosts)
 {
     const struct sp_str first = q->segment.items[0];
@@ -128,7 +132,7 @@ static bool match_layer(struct query *q, const struct sp_set_layer *l, bool reso
     if (path.n == 1 || !sp_rules_hosts_allow(&l->hosts, path))
         return true;
     q->resolved = path;
-    return match_name(q, l, sp_rules_base_name(path));
+    return match_name(q, l, sp_base_name(path));
 }
 
 bool sp_rules_match(const struct sp_rules *r, struct sp_words segment, bool resolves_hosts,
@@ -188,7 +192,7 @@ static bool may_stand_for(const struct sp_rules *r, struct sp_str path, struct s
     if (path.n == 0 || path.p[0] != '/' || path.n >= sizeof room)
         return false;
     const struct sp_str normal = sp_rules_normal_path(path, room, &climbs);
-    return !climbs && sp_str_eq(sp_rules_base_name(normal), name) &&
+    return !climbs && sp_str_eq(sp_base_name(normal), name) &&
            (r == NULL || sp_rules_hosts_allow(&r->layers[SP_SET_OPEN].hosts, normal));
 }
 

@@ -51,6 +51,8 @@ bool sp_rules_no_memory(struct sp_rules_reader *r)
     return false;
 }
 
+/* The values of a file are bounded, so that a small file with sums of lists cannot exhaust memory.
+ */
 static void *take_memory(struct sp_rules_reader *r, struct sp_arena *from, size_t count,
                          size_t size)
 {
@@ -407,6 +409,7 @@ static bool is_keyword(struct sp_str name)
     return false;
 }
 
+/* True, False, None, or a variable that was assigned before. */
 static bool read_named(struct sp_rules_reader *r, struct sp_rules_value *ret)
 {
     const char *at = r->p;
@@ -505,6 +508,7 @@ static bool read_value(struct sp_rules_reader *r, struct sp_rules_value *ret)
 
 /* ---- statements ---- */
 
+/* NAME = VALUE; p is at the "=". */
 static bool read_assignment(struct sp_rules_reader *r, struct sp_str name)
 {
     struct sp_rules_value v = {0};

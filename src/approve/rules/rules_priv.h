@@ -222,10 +222,8 @@ bool sp_rules_check_examples(struct sp_rules_reader *r);
 /* Writes the absolute path without empty, `.` and `..` components into `out` (s.n + 1 bytes of
  * room); *ret_climbs: it had a `..`, so links may lead elsewhere. */
 struct sp_str sp_rules_normal_path(struct sp_str s, char *out, bool *ret_climbs);
-struct sp_str sp_rules_base_name(struct sp_str path);
 
-/* Parses a text into a part; `before` are the parts before it, whose host executables its examples
- * see. */
+/* Parses a text into a part. Its examples see the host executables of the parts in `before`. */
 int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
                        void (*tell)(void *user, const char *text), void *user,
                        struct sp_rules_part **ret, struct sp_err *e);

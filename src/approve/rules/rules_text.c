@@ -112,12 +112,3 @@ struct sp_str sp_rules_normal_path(struct sp_str s, char *out, bool *ret_climbs)
         out[n++] = '/';
     return (struct sp_str){out, n};
 }
-
-struct sp_str sp_rules_base_name(struct sp_str path)
-{
-    size_t i = path.n;
-
-    while (i > 0 && path.p[i - 1] != '/')
-        i--;
-    return behind(path, i);
-}

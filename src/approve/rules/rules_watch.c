@@ -199,7 +199,7 @@ static void stop_watching(struct sp_rules_watch *w)
     sp_rules_points_done(&w->points);
 }
 
-/* Reported once: from then on nothing is watched. */
+/* Warns that files are not watched any more. */
 static void complain(struct sp_rules_watch *w, int sys)
 {
     const char *way_out = "";
@@ -285,6 +285,7 @@ static void doubt(struct sp_rules_watch *w, const struct sp_err *why)
     w->rules = doubted;
 }
 
+/* Doubles the pause up to RETRY_MAX_MS. */
 static void try_later(struct sp_rules_watch *w)
 {
     w->retry_ms = w->retry_ms == 0 ? RETRY_MS : w->retry_ms * 2;
@@ -333,6 +334,7 @@ static uint64_t when_to_read(const struct sp_rules_point *point, const struct sp
     return SETTLE_MS;
 }
 
+/* One notice may concern several watch points: a directory and the file in it. */
 static void on_notice(void *user, const struct sp_file_notice *n)
 {
     struct sp_rules_watch *w = user;
