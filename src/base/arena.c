@@ -4,7 +4,9 @@
 #include <stdalign.h>
 #include <stdlib.h>
 
-#define BLOCK_BYTES 8192
+/* An arena often holds a few strings only: blocks double from the first size to the largest. */
+#define FIRST_BLOCK   512
+#define LARGEST_BLOCK 8192
 
 struct sp_arena_block {
     struct sp_arena_block *older;
@@ -12,10 +14,14 @@ struct sp_arena_block {
     alignas(max_align_t) char bytes[];
 };
 
-/* Larger things get a block of their own size. */
 static struct sp_arena_block *add_block(struct sp_arena *a, size_t n)
 {
-    const size_t size = n > BLOCK_BYTES ? n : BLOCK_BYTES;
+    size_t size = a->newest == NULL ? FIRST_BLOCK : 2 * a->newest->size;
+
+    if (size > LARGEST_BLOCK)
+        size = LARGEST_BLOCK;
+    if (size < n)
+        size = n;
     struct sp_arena_block *b = n > SIZE_MAX - sizeof *b ? NULL : calloc(1, sizeof *b + size);
 
     if (b == NULL)
@@ -60,4 +66,38 @@ void sp_arena_done(struct sp_arena *a)
         free(a->newest);
         a->newest = older;
     }
+}
+
+bool sp_arena_str(struct sp_arena *a, struct sp_str s, struct sp_str *ret)
+{
+    char *copy = s.p == NULL ? NULL : sp_arena_copy(a, s);
+
+    if (s.p != NULL && copy == NULL)
+        return false;
+    *ret = (struct sp_str){copy, copy == NULL ? 0 : s.n};
+    return true;
+}
+
+bool sp_arena_text(struct sp_arena *a, const char *text, const char **ret)
+{
+    struct sp_str copy = {0};
+
+    if (text != NULL && !sp_arena_str(a, sp_str_of(text), &copy))
+        return false;
+    *ret = copy.p;
+    return true;
+}
+
+bool sp_arena_strs(struct sp_arena *a, const struct sp_str *items, uint32_t count,
+                   const struct sp_str **ret)
+{
+    struct sp_str *copies = sp_arena_new(a, count * sizeof *copies);
+
+    if (copies == NULL)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (!sp_arena_str(a, items[i], &copies[i]))
+            return false;
+    *ret = copies;
+    return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auto: cleanup by scope. A thing is born with its cleanup attached and leaves through TAKE.
+ * auto: cleanup by scope. A variable is declared with its cleanup; TAKE_FD and TAKE_PTR pass the
+ * value on and leave nothing to clean up.
  */
 #ifndef SP_BASE_AUTO_H
 #define SP_BASE_AUTO_H
@@ -13,7 +14,7 @@ static inline void sp_auto_free(void *p)
     free(*(void **)p);
 }
 
-/* Not retried on EINTR: on Linux the number is already free, perhaps someone else's. */
+/* Not retried on EINTR: Linux has freed the number already, and another thread may have it. */
 static inline void sp_auto_close(const int *fd)
 {
     if (*fd >= 0)
@@ -37,7 +38,7 @@ static inline void sp_auto_close(const int *fd)
         taken_;                     \
     })
 
-/* The struct that embeds `member`. */
+/* The struct that contains `member`, from a pointer to the member. */
 #define SP_CONTAINER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 #endif

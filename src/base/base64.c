@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base64: the encoding of all bytes on the wire.
- *
- * Encoding is on the path of every byte of output, so it has an AVX2 form and a scalar one, chosen
- * at first use. The scalar one looks up twelve bits at a time in a table that is built only where
- * it is used: a process that encodes nothing has no page for it. Decoding has an AVX2 form, too,
- * for what comes before the last symbols or the first fault. The scalar one, which does the rest
- * and says what is wrong, looks up one symbol in one of four tables, so that four symbols are three
- * additions and one test.
+ * All output passes through the encoder, so it has an AVX2 version and a scalar one, chosen at the
+ * first use. The scalar one looks up twelve bits at a time in a table that is filled only where it
+ * is used: otherwise its pages are never touched. The AVX2 decoder handles everything before the
+ * last symbols or the first error. The scalar decoder does the rest and reports errors; it has one
+ * table for each of the four positions, so that four symbols cost three ORs and one test.
  */
 #include "base/base64.h"
 
@@ -31,7 +28,7 @@ typedef char *encoder(char *out, const uint8_t *in, size_t n);
 
 /* ---- encoding ---- */
 
-/* The last bytes, and all of them where n is small: needs no table but the alphabet. */
+/* For the last bytes, with no table but the alphabet. */
 static char *encode_tail(char *out, const uint8_t *in, size_t n)
 {
     for (; n >= 3; n -= 3, in += 3, out += 4) {
@@ -75,10 +72,10 @@ static char *encode_scalar(char *out, const uint8_t *in, size_t n)
 /* 24 bytes, twelve in each half of v, to 32 characters. */
 __attribute__((target("avx2"))) static inline __m256i encode_24(__m256i v)
 {
-    /* Bytes a b c become the 16-bit words ab and bc: each holds two of the four indices whole. */
+    /* Bytes a b c become the 16-bit words ab and bc: each contains two of the four indices. */
     const __m256i spread = _mm256_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10, /**/
                                             1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
-    /* What to add to an index for its character: by class, which is computed below. */
+    /* The difference between a character and its index, by class (see below). */
     const __m256i shift =
         _mm256_setr_epi8('A', 'a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
                          '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0, 0, /**/
@@ -86,7 +83,7 @@ __attribute__((target("avx2"))) static inline __m256i encode_24(__m256i v)
                          '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0, 0);
 
     v = _mm256_shuffle_epi8(v, spread);
-    /* A multiplication by a power of two is a shift of its own for every word. */
+    /* Multiplying by a power of two shifts each word by its own amount. */
     const __m256i even = _mm256_mulhi_epu16(_mm256_and_si256(v, _mm256_set1_epi32(0x0FC0FC00)),
                                             _mm256_set1_epi32(0x04000040));
     const __m256i odd = _mm256_mullo_epi16(_mm256_and_si256(v, _mm256_set1_epi32(0x003F03F0)),
@@ -109,7 +106,7 @@ __attribute__((target("avx2"))) static inline __m256i load_24(const uint8_t *in)
 
 __attribute__((target("avx2"))) static char *encode_avx2(char *out, const uint8_t *in, size_t n)
 {
-    /* A load of the last twelve bytes reads four beyond them: hence 4 more than is encoded. */
+    /* load_24 reads four bytes more than it uses: hence the + 4. */
     for (; n >= 96 + 4; n -= 96, in += 96, out += 128) {
         const __m256i a = encode_24(load_24(in));
         const __m256i b = encode_24(load_24(in + 24));
@@ -123,7 +120,7 @@ __attribute__((target("avx2"))) static char *encode_avx2(char *out, const uint8_
     }
     for (; n >= 24 + 4; n -= 24, in += 24, out += 32)
         _mm256_storeu_si256((__m256i *)(void *)out, encode_24(load_24(in)));
-    _mm256_zeroupper(); /* gcc 12 leaves it out before a call of a static function */
+    _mm256_zeroupper(); /* gcc 12 omits it before calling a static function */
     return encode_tail(out, in, n);
 }
 
@@ -171,10 +168,10 @@ char *sp_base64_encode(char *out, const void *bytes, size_t n)
 #define BOTH(...) _mm256_setr_epi8(__VA_ARGS__, __VA_ARGS__)
 
 /*
- * 32 symbols to their 32 values; *bad gets bits where one is none. A symbol's high half says which
- * row of the alphabet it is in: 2 has + and /, 3 the digits, 4 and 6 the letters up to O, 5 and 7
- * those from P on. Each row has a bit of its own (rows without symbols share one), and each low
- * half has the bits of the rows where nothing stands at its place.
+ * 32 symbols to their 32 values; *bad becomes nonzero where a byte is not a symbol. The high nibble
+ * of a symbol is its row in the ASCII table: 2 has + and /, 3 the digits, 4 and 6 the letters up to
+ * O, 5 and 7 the others. Each row has a bit (rows without symbols share one), and each low nibble
+ * has the bits of the rows that have no symbol in its column.
  */
 __attribute__((target("avx2"))) static inline __m256i values_32(__m256i v, __m256i *bad)
 {
@@ -182,7 +179,7 @@ __attribute__((target("avx2"))) static inline __m256i values_32(__m256i v, __m25
     const __m256i gaps =
         BOTH(16 + 4 + 1, 16 + 1, 16 + 1, 16 + 1, 16 + 1, 16 + 1, 16 + 1, 16 + 1, 16 + 1, 16 + 1,
              16 + 2 + 1, 16 + 8 + 2, 16 + 8 + 2 + 1, 16 + 8 + 2 + 1, 16 + 8 + 2 + 1, 16 + 8 + 2);
-    /* What to add to a symbol for its value, by row; the slash has row 1 to itself. */
+    /* The difference between a value and its symbol, by row; the slash gets row 1. */
     const __m256i shift = BOTH(0, 63 - '/', 62 - '+', 52 - '0', -'A', -'A', 26 - 'a', 26 - 'a', 0,
                                0, 0, 0, 0, 0, 0, 0);
     const __m256i half = _mm256_set1_epi8(0x0F);
@@ -195,7 +192,7 @@ __attribute__((target("avx2"))) static inline __m256i values_32(__m256i v, __m25
     return _mm256_add_epi8(v, _mm256_shuffle_epi8(shift, _mm256_add_epi8(row, is_slash)));
 }
 
-/* 32 values to 24 bytes, at the front of what is returned. */
+/* 32 values to 24 bytes, at the front of the result. */
 __attribute__((target("avx2"))) static inline __m256i join_32(__m256i v)
 {
     const __m256i twelve = _mm256_maddubs_epi16(v, _mm256_set1_epi32(0x01400140));
@@ -219,9 +216,9 @@ __attribute__((target("avx2"))) static inline void store_32(unsigned char *out, 
 #define AHEAD 4096
 
 /*
- * Decodes a part from the front, in steps of 32 symbols, and returns how many symbols that are. It
- * ends before the first fault and well before the end. 32 bytes are stored where 24 belong: there
- * are more to come, and in place the others fall on symbols that were read.
+ * Decodes in steps of 32 symbols and returns the number of symbols done. Stops before the first
+ * error and at least 16 symbols before the end, because each store writes 32 bytes where 24 belong.
+ * In place, the extra bytes fall on symbols that were already read.
  */
 __attribute__((target("avx2"))) static size_t decode_avx2(const unsigned char *in, size_t n,
                                                           unsigned char *out)
@@ -237,7 +234,7 @@ __attribute__((target("avx2"))) static size_t decode_avx2(const unsigned char *i
 
         if (_mm256_testz_si256(bad, bad) == 0)
             break;
-        if (n > AHEAD + 64) { /* of its own, the processor looks ahead within a page only */
+        if (n > AHEAD + 64) { /* the processor's own prefetcher stops at the end of a page */
             _mm_prefetch((const char *)in + AHEAD, _MM_HINT_T0);
             _mm_prefetch((const char *)in + AHEAD + 64, _MM_HINT_T0);
         }
@@ -260,13 +257,13 @@ __attribute__((target("avx2"))) static size_t decode_avx2(const unsigned char *i
 
 #define NOT_A_SYMBOL 0x80000000U
 
-static uint32_t places[4][256]; /* a symbol's six bits at each of its four places */
+static uint32_t places[4][256]; /* the six bits of a symbol, shifted for each of four positions */
 static bool is_wide;            /* decode_avx2 may be used */
 static pthread_once_t places_once = PTHREAD_ONCE_INIT;
 
 static void build_places(void)
 {
-    memset(places, 0xFF, sizeof places); /* NOT_A_SYMBOL is among these bits */
+    memset(places, 0xFF, sizeof places); /* sets NOT_A_SYMBOL */
     for (uint32_t i = 0; i < 64; i++)
         for (unsigned place = 0; place < 4; place++)
             places[place][(unsigned char)alphabet[i]] = i << (18 - 6 * place);
@@ -285,7 +282,7 @@ static bool is_symbol(unsigned char c)
     return places[3][c] < 64;
 }
 
-/* Says what is wrong with a text whose first fault is not before `from`. */
+/* Finds the error in a text that has none before `from`. */
 static int refuse(struct sp_str text, size_t from, struct sp_err *e)
 {
     bool is_padded = false;
@@ -303,7 +300,8 @@ static int refuse(struct sp_str text, size_t from, struct sp_err *e)
     return sp_fail(e, SP_E_INVALID, 0, "Invalid padding");
 }
 
-/* The last four symbols, which alone may be padded. Returns how many bytes they are, or minus. */
+/* Decodes the last four symbols, which may be padded. Returns the number of bytes, or minus a code.
+ */
 static int decode_last(struct sp_str text, unsigned char *out, struct sp_err *e)
 {
     const size_t at = text.n - 4;
@@ -331,9 +329,9 @@ static int decode_last(struct sp_str text, unsigned char *out, struct sp_err *e)
 }
 
 /*
- * The symbols of text from `from` to `end`, none of which is padding. Four bytes are stored where
- * three belong: there are more to come, and in place the fourth falls on a symbol that was read. So
- * what refuse() looks at is still as it came.
+ * Decodes the symbols from `from` to `end`, none of which may be padding. Each store writes four
+ * bytes where three belong, except the last one. In place, the fourth falls on a symbol that was
+ * already read, so refuse() still sees the original text.
  */
 static int decode_inner(struct sp_str text, size_t from, size_t end, unsigned char *out,
                         struct sp_err *e)

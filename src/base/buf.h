@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buf: bytes that grow, up to a hard maximum.
+ * buf: a growing array of bytes with an optional maximum. A zeroed buffer is an empty one.
  */
 #ifndef SP_BASE_BUF_H
 #define SP_BASE_BUF_H
@@ -15,19 +15,20 @@ struct sp_buf {
     char *data;
     size_t len;
     size_t cap;
-    size_t max; /* 0: no bound but memory */
+    size_t max; /* 0: none */
 };
 
-void sp_buf_done(struct sp_buf *b); /* frees the bytes; the struct is as new, max kept */
+void sp_buf_done(struct sp_buf *b); /* frees the bytes; the empty buffer keeps max */
 
-/* Room for n more bytes at data + len; NULL if that passes max or memory is gone (b unchanged). */
+/* Room for n more bytes at data + len. NULL: above max, or no memory; the buffer is unchanged. */
 char *sp_buf_room(struct sp_buf *b, size_t n);
 
+/* All return false if there is no room, and have added nothing then. */
 bool sp_buf_add(struct sp_buf *b, const void *bytes, size_t n);
 bool sp_buf_add_str(struct sp_buf *b, struct sp_str s);
 SP_PRINTF(2, 3) bool sp_buf_printf(struct sp_buf *b, const char *fmt, ...);
 
-/* Drops n bytes at the front. */
+/* Removes n bytes at the front. */
 void sp_buf_drop(struct sp_buf *b, size_t n);
 
 /* The bytes, valid until the buffer changes. An empty buffer gives "", so p is never NULL. */

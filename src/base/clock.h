@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock: the time, in one unit a function. Linux always has these clocks, so nothing can fail.
+ * clock: the time, one function a unit. These clocks always exist on Linux, so nothing can fail.
  */
 #ifndef SP_BASE_CLOCK_H
 #define SP_BASE_CLOCK_H
@@ -18,7 +18,7 @@ static inline uint64_t sp_clock_read_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * SP_NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* Since some fixed point: for deadlines and durations. Does not jump. */
+/* Monotonic: for deadlines and durations. */
 static inline uint64_t sp_clock_ns(void)
 {
     return sp_clock_read_ns(CLOCK_MONOTONIC);
@@ -34,7 +34,7 @@ static inline uint64_t sp_clock_ms(void)
     return sp_clock_ns() / 1000000;
 }
 
-/* Since 1970: for people and logs. May jump. */
+/* Since 1970: for users and logs. May jump. */
 static inline uint64_t sp_clock_unix_ms(void)
 {
     return sp_clock_read_ns(CLOCK_REALTIME) / 1000000;
@@ -45,7 +45,7 @@ static inline uint64_t sp_clock_unix_s(void)
     return sp_clock_read_ns(CLOCK_REALTIME) / SP_NS_PER_S;
 }
 
-/* What this thread has used of a processor. */
+/* CPU time of this thread. */
 static inline uint64_t sp_clock_cpu_ns(void)
 {
     return sp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);

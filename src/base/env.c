@@ -8,14 +8,14 @@ static const char *const core_names[] = {"PATH", "SHELL",  "TMPDIR",   "TEMP",  
 
 static const char *const default_excludes[] = {"*KEY*", "*SECRET*", "*TOKEN*"};
 
-/* AUTH is a word between underscores: GIT_AUTHOR_NAME is no credential. */
+/* AUTH only as a word between underscores: GIT_AUTHOR_NAME is no credential. */
 const struct sp_str sp_env_secrets[SP_ENV_SECRETS + 1] = {
     {"*KEY*", 5},    {"*SECRET*", 8},      {"*TOKEN*", 7}, {"*PASSWORD*", 10},
     {"*PASSWD*", 8}, {"*CREDENTIAL*", 12}, {"AUTH", 4},    {"AUTH_*", 6},
     {"*_AUTH", 6},   {"*_AUTH_*", 8},      {NULL, 0},
 };
 
-/* Secrets and switches of the executor itself; the URL of a server may hold its token. */
+/* Secrets and settings of the executor itself; the URL of a server may contain its token. */
 static const char *const never_inherited[] = {
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",
@@ -59,7 +59,7 @@ static char upper(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
 }
 
-/* Only the last star is ever gone back to, so the time is linear in pattern × name. */
+/* Backtracks to the last star only, so the time is at most pattern × name. */
 bool sp_env_matches(struct sp_str pattern, struct sp_str name)
 {
     size_t p = 0;
@@ -144,7 +144,7 @@ static bool passes(const struct sp_env_policy *p, struct sp_str name)
 bool sp_env_inherit(struct sp_env *e, const struct sp_env_policy *p, char *const *own, int rank)
 {
     for (; *own != NULL; own++) {
-        /* A name may begin with '=', so the separator is looked for behind the first byte. */
+        /* A name may begin with '=': search behind the first byte. */
         const char *sep = **own == 0 ? NULL : strchr(*own + 1, '=');
 
         if (sep == NULL)
@@ -206,7 +206,7 @@ bool sp_env_write(struct sp_env *e, int metadata_rank, bool has_metadata, struct
         const struct sp_env_pair *p = &e->pairs[i];
 
         if (i + 1 < e->count && sp_str_eq(p->name, e->pairs[i + 1].name))
-            continue; /* a later layer has it */
+            continue; /* overridden by a later layer */
         if (is_hidden(p, metadata_rank, has_metadata))
             continue;
         if (!sp_buf_add_str(out, p->name) || !sp_buf_add(out, "=", 1) ||

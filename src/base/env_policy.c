@@ -15,16 +15,16 @@ enum { RANK_INHERITED, RANK_SET, RANK_RUNTIME, RANK_PLAIN, RANK_MARK };
         LITERAL(name), LITERAL(value) \
     }
 
-static const struct sp_environ_var plain[] = {
+static const struct sp_env_var plain[] = {
     VAR("NO_COLOR", "1"),       VAR("TERM", "dumb"),      VAR("LANG", "C.UTF-8"),
     VAR("LC_CTYPE", "C.UTF-8"), VAR("LC_ALL", "C.UTF-8"), VAR("COLORTERM", ""),
     VAR("PAGER", "cat"),        VAR("GIT_PAGER", "cat"),  VAR("GH_PAGER", "cat"),
     VAR("CODEX_CI", "1"),       VAR("SALLYPORT", "1"),
 };
 
-const struct sp_environ_vars sp_environ_plain = {plain, COUNT(plain)};
+const struct sp_env_vars sp_env_plain = {plain, COUNT(plain)};
 
-/* True of one attempt alone. From outside or of an earlier attempt they would be lies. */
+/* Describe one attempt: an inherited value would be wrong. */
 static const char *const told_of_this_attempt[] = {
     "CODEX_PERMISSION_PROFILE",
     "CODEX_SANDBOX",
@@ -32,7 +32,7 @@ static const char *const told_of_this_attempt[] = {
     "SALLYPORT_SANDBOX",
 };
 
-/* Leads to a secret of ours. What base/env.c hides is hidden besides. */
+/* Name files with secrets of ours; base/env.c hides further variables. */
 static const char *const own_credentials[] = {"SALLYPORT_TOKEN_FILE"};
 
 /* ---- adding ---- */
@@ -42,22 +42,22 @@ static int no_memory(struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make environment");
 }
 
-static int add(struct sp_env *env, struct sp_str name, struct sp_str value, int rank,
-               struct sp_err *e)
+static int add_checked(struct sp_env *env, struct sp_str name, struct sp_str value, int rank,
+                       struct sp_err *e)
 {
     if (sp_str_has_nul(name) || sp_str_has_nul(value))
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
-    /* "A=" as a name would set A past every rule about A. */
+    /* The name "A=" would set A and evade every rule about A. */
     if (name.n == 0 || memchr(name.p, '=', name.n) != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "`" SP_STR_FMT "` cannot name an environment variable",
                        SP_STR_ARG(name));
     return sp_env_add(env, name, value, rank) ? 0 : no_memory(e);
 }
 
-static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, struct sp_err *e)
+static int add_vars(struct sp_env *env, struct sp_env_vars vars, int rank, struct sp_err *e)
 {
     for (uint32_t i = 0; i < vars.count; i++) {
-        const int r = add(env, vars.items[i].name, vars.items[i].value, rank, e);
+        const int r = add_checked(env, vars.items[i].name, vars.items[i].value, rank, e);
 
         if (r < 0)
             return r;
@@ -65,7 +65,7 @@ static int add_vars(struct sp_env *env, struct sp_environ_vars vars, int rank, s
     return 0;
 }
 
-static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_err *e)
+static int add_policy(struct sp_env *env, const struct sp_env_request *ask, struct sp_err *e)
 {
     struct sp_env_policy policy = ask->policy;
 
@@ -73,20 +73,20 @@ static int add_policy(struct sp_env *env, const struct sp_environ_ask *ask, stru
     if (!sp_env_inherit(env, &policy, ask->own, RANK_INHERITED))
         return no_memory(e);
     for (uint32_t i = 0; i < ask->set.count; i++) {
-        const struct sp_environ_var *v = &ask->set.items[i];
+        const struct sp_env_var *v = &ask->set.items[i];
 
         if (!sp_env_is_included(&ask->policy, v->name))
             continue;
-        const int r = add(env, v->name, v->value, RANK_SET, e);
+        const int r = add_checked(env, v->name, v->value, RANK_SET, e);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_err *e)
+static int add_runtime(struct sp_env *env, const struct sp_env_request *ask, struct sp_err *e)
 {
-    const struct sp_environ_var known[] = {
+    const struct sp_env_var known[] = {
         {SP_STR("CODEX_THREAD_ID"), ask->thread_id},
         {SP_STR("CODEX_SESSION_ID"), ask->session_id},
         {SP_STR("CODEX_TOOL_CALL_ID"), ask->call_id},
@@ -96,25 +96,25 @@ static int add_runtime(struct sp_env *env, const struct sp_environ_ask *ask, str
     for (size_t i = 0; i < COUNT(known); i++) {
         if (known[i].value.p == NULL)
             continue;
-        const int r = add(env, known[i].name, known[i].value, RANK_RUNTIME, e);
+        const int r = add_checked(env, known[i].name, known[i].value, RANK_RUNTIME, e);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int add_sandbox(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_err *e)
+static int add_sandbox(struct sp_env *env, const struct sp_env_request *ask, struct sp_err *e)
 {
     int r = 0;
 
     if (ask->has_no_network)
-        r = add(env, SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1"), RANK_MARK, e);
+        r = add_checked(env, SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"), SP_STR("1"), RANK_MARK, e);
     if (r == 0 && ask->is_confined)
-        r = add(env, SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux"), RANK_MARK, e);
+        r = add_checked(env, SP_STR("SALLYPORT_SANDBOX"), SP_STR("linux"), RANK_MARK, e);
     return r;
 }
 
-/* ---- taking out ---- */
+/* ---- removing ---- */
 
 static bool is_told_of_this_attempt(struct sp_str name)
 {
@@ -124,7 +124,7 @@ static bool is_told_of_this_attempt(struct sp_str name)
     return false;
 }
 
-static bool is_never_seen(const struct sp_environ_ask *ask, struct sp_str name)
+static bool is_never_seen(const struct sp_env_request *ask, struct sp_str name)
 {
     for (uint32_t i = 0; i < ask->never_seen_count; i++)
         if (sp_str_eq_nocase(ask->never_seen[i], name))
@@ -135,7 +135,7 @@ static bool is_never_seen(const struct sp_environ_ask *ask, struct sp_str name)
     return false;
 }
 
-static void take_out(struct sp_env *env, const struct sp_environ_ask *ask)
+static void take_out(struct sp_env *env, const struct sp_env_request *ask)
 {
     uint32_t kept = 0;
 
@@ -149,7 +149,7 @@ static void take_out(struct sp_env *env, const struct sp_environ_ask *ask)
     env->count = kept;
 }
 
-static int write_out(struct sp_env *env, const struct sp_environ_ask *ask, struct sp_buf *out,
+static int write_out(struct sp_env *env, const struct sp_env_request *ask, struct sp_buf *out,
                      uint32_t *ret_count, struct sp_err *e)
 {
     take_out(env, ask);
@@ -158,8 +158,8 @@ static int write_out(struct sp_env *env, const struct sp_environ_ask *ask, struc
 
 /* ---- the whole ---- */
 
-int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                    struct sp_err *e)
+int sp_env_make(const struct sp_env_request *ask, struct sp_buf *out, uint32_t *ret_count,
+                struct sp_err *e)
 {
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
 
@@ -175,8 +175,8 @@ int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32
     return r < 0 ? r : write_out(&env, ask, out, ret_count, e);
 }
 
-int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                         struct sp_err *e)
+int sp_env_of_policy(const struct sp_env_request *ask, struct sp_buf *out, uint32_t *ret_count,
+                     struct sp_err *e)
 {
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
 
@@ -184,18 +184,18 @@ int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, u
     return r < 0 ? r : write_out(&env, ask, out, ret_count, e);
 }
 
-/* ---- what is left out ---- */
+/* ---- what a sandbox does not pass ---- */
 
 #define MAX_TOLD 20 /* names */
 
-/* That of an agent is never of use there: the socket is hidden. */
+/* Names worth telling the user: SSH_AUTH_SOCK is not, because a sandbox hides the socket anyway. */
 static bool is_told(const struct sp_env_policy *p, struct sp_str name)
 {
     return sp_env_is_secret(name) && !sp_env_is_kept(p, name) &&
            !sp_str_eq(name, SP_STR("SSH_AUTH_SOCK")) && !sp_env_is_private(name);
 }
 
-bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *out)
+bool sp_env_add_left_out(const struct sp_env_request *ask, struct sp_buf *out)
 {
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
     uint32_t count = 0;
@@ -219,7 +219,7 @@ bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *ou
 
 /* ---- overlay ---- */
 
-/* Takes the next NAME=VALUE off a made environment. */
+/* Cuts the next NAME=VALUE off the front. */
 static bool next_string(struct sp_str *rest, struct sp_str *ret)
 {
     if (rest->n == 0)
@@ -246,8 +246,8 @@ static bool is_variable(struct sp_str string, struct sp_str name)
     return string.n > name.n && string.p[name.n] == '=' && memcmp(string.p, name.p, name.n) == 0;
 }
 
-bool sp_environ_overlay(struct sp_str of_policy, struct sp_str made, bool leaves_path,
-                        struct sp_buf *out, uint32_t *ret_count)
+bool sp_env_overlay(struct sp_str of_policy, struct sp_str made, bool leaves_path,
+                    struct sp_buf *out, uint32_t *ret_count)
 {
     struct sp_str string;
     uint32_t count = 0;
@@ -262,5 +262,56 @@ bool sp_environ_overlay(struct sp_str of_policy, struct sp_str made, bool leaves
         count++;
     }
     *ret_count = count;
+    return true;
+}
+
+/* ---- copies ---- */
+
+bool sp_env_copy_vars(struct sp_arena *a, struct sp_env_vars vars, struct sp_env_vars *ret)
+{
+    struct sp_env_var *copies = sp_arena_new(a, vars.count * sizeof *copies);
+
+    if (copies == NULL)
+        return false;
+    for (uint32_t i = 0; i < vars.count; i++)
+        if (!sp_arena_str(a, vars.items[i].name, &copies[i].name) ||
+            !sp_arena_str(a, vars.items[i].value, &copies[i].value))
+            return false;
+    *ret = (struct sp_env_vars){copies, vars.count};
+    return true;
+}
+
+static bool copy_own(struct sp_arena *a, char *const *own, char *const **ret)
+{
+    size_t count = 0;
+
+    while (own[count] != NULL)
+        count++;
+    char **copies = sp_arena_new(a, (count + 1) * sizeof *copies);
+    if (copies == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        copies[i] = sp_arena_copy(a, sp_str_of(own[i]));
+        if (copies[i] == NULL)
+            return false;
+    }
+    *ret = copies;
+    return true;
+}
+
+bool sp_env_copy_request(struct sp_arena *a, const struct sp_env_request *ask,
+                         struct sp_env_request *ret)
+{
+    struct sp_env_request copy = *ask;
+
+    if ((ask->own != NULL && !copy_own(a, ask->own, &copy.own)) ||
+        !sp_arena_strs(a, ask->policy.exclude, ask->policy.exclude_count, &copy.policy.exclude) ||
+        !sp_arena_strs(a, ask->policy.include_only, ask->policy.include_only_count,
+                       &copy.policy.include_only) ||
+        !sp_arena_strs(a, ask->policy.keep, ask->policy.keep_count, &copy.policy.keep) ||
+        !sp_env_copy_vars(a, ask->set, &copy.set) ||
+        !sp_arena_strs(a, ask->never_seen, ask->never_seen_count, &copy.never_seen))
+        return false;
+    *ret = copy;
     return true;
 }

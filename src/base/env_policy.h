@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * environ: the environment of a command that a model runs (unified-exec.md 9.1, 9.2).
+ * env_policy: the env of a command that a model runs.
  *
- * Layers, each over the one before: what the policy lets through and sets; who runs the command;
- * what keeps programs plain (the ten); what the sandbox says of this attempt. Names that no command
- * may see are taken out at the end, whoever set them. All strings are borrowed, nothing is kept.
+ * Layers, a later one overrides an earlier one: the variables that the policy passes and sets; ids
+ * of the caller; variables that keep programs plain; marks of the sandbox of this attempt.
+ * Credentials of our own are removed at the end, from all layers. All strings are borrowed.
  *
- * An environment that was made is NAME=VALUE strings with their NULs, sorted by name.
+ * The result is NAME=VALUE strings with their NULs, sorted by name.
  */
 #ifndef SP_BASE_ENV_POLICY_H
 #define SP_BASE_ENV_POLICY_H
@@ -14,62 +14,79 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/str.h"
 
-struct sp_environ_var {
+struct sp_env_var {
     struct sp_str name, value;
 };
 
-struct sp_environ_vars {
-    const struct sp_environ_var *items;
+struct sp_env_vars {
+    const struct sp_env_var *items;
     uint32_t count;
 };
 
-/* No colour, no pager, no terminal tricks: the ten, and SALLYPORT=1. Not for one-shot runs. */
-extern const struct sp_environ_vars sp_environ_plain;
+/* NO_COLOR, TERM=dumb, PAGER=cat ..., as Codex sets them, and SALLYPORT=1. Not for one-shot runs.
+ */
+extern const struct sp_env_vars sp_env_plain;
 
-struct sp_environ_ask {
-    char *const *own; /* where inheriting begins: NULL-terminated NAME=VALUE */
+struct sp_env_request {
+    char *const *own; /* the variables to inherit from: NAME=VALUE, NULL at the end */
     struct sp_env_policy policy;
-    struct sp_environ_vars set; /* the policy's `set` */
+    struct sp_env_vars set; /* the policy's `set` */
 
-    struct sp_str thread_id, session_id, call_id; /* p NULL: not known */
-    struct sp_str permission_profile;             /* p NULL: none is active, so none is named */
+    struct sp_str thread_id, session_id, call_id; /* p NULL: none */
+    struct sp_str permission_profile;             /* p NULL: none */
 
-    struct sp_environ_vars plain; /* sp_environ_plain, other names, or none */
-    struct sp_environ_vars marks; /* of this attempt besides: the proxy's variables */
-    /* Of this attempt's sandbox; sp_job_start sets them for one that has a policy. Under a sandbox
-     * nothing is inherited that looks like a credential (base/env.h). */
+    struct sp_env_vars plain; /* sp_env_plain, other names, or none */
+    struct sp_env_vars marks; /* further ones of this attempt: the variables of the proxy */
+    /* The sandbox of this attempt; sp_job_start sets them if there is a policy. Under a sandbox
+     * names that look like credentials are not inherited (hides_secrets of base/env.h). */
     bool is_confined, has_no_network;
-    const struct sp_str *never_seen; /* names of our own credentials, besides those built in */
+    const struct sp_str *never_seen; /* further names of our own credentials */
     uint32_t never_seen_count;
 };
 
 /*
- * SP_E_INVALID for a name that is empty or has a '=', SP_E_FAILED for a NUL byte: neither can be
- * told to a program. SP_E_SYSTEM without memory.
+ * SP_E_INVALID for a name that is empty or contains '=', SP_E_FAILED for a NUL byte, SP_E_SYSTEM
+ * without memory.
  */
-int sp_environ_make(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                    struct sp_err *e);
+int sp_env_make(const struct sp_env_request *ask, struct sp_buf *out, uint32_t *ret_count,
+                struct sp_err *e);
 
-/* Appends a sentence with the names of what a sandbox leaves out of `own`, or nothing. false: no
+/* Appends a sentence with the names of `own` that a sandbox does not pass, or nothing. false: no
  * memory. */
-bool sp_environ_add_left_out(const struct sp_environ_ask *ask, struct sp_buf *out);
+bool sp_env_add_left_out(const struct sp_env_request *ask, struct sp_buf *out);
 
-/* What the policy alone makes of `own`: the measure of an overlay. */
-int sp_environ_of_policy(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
-                         struct sp_err *e);
+/* The first layer alone, which sp_env_overlay compares with. */
+int sp_env_of_policy(const struct sp_env_request *ask, struct sp_buf *out, uint32_t *ret_count,
+                     struct sp_err *e);
 
 /*
- * What an executor that evaluates the policy itself must be told besides: every variable of `made`
- * that is not the same in `of_policy`, and CODEX_PERMISSION_PROFILE if it is there at all.
- * leaves_path: PATH is the executor's, because it restores a snapshot and the policy sets none.
- * false: no memory.
+ * The variables to send to an executor that evaluates the policy itself: those of `made` that
+ * differ from `of_policy`, and CODEX_PERMISSION_PROFILE always. leaves_path: without PATH, because
+ * the executor restores its own from a snapshot. false: no memory.
  */
-bool sp_environ_overlay(struct sp_str of_policy, struct sp_str made, bool leaves_path,
-                        struct sp_buf *out, uint32_t *ret_count);
+bool sp_env_overlay(struct sp_str of_policy, struct sp_str made, bool leaves_path,
+                    struct sp_buf *out, uint32_t *ret_count);
+
+/* Copies into the arena. false: no memory, *ret is untouched. */
+bool sp_env_copy_vars(struct sp_arena *a, struct sp_env_vars vars, struct sp_env_vars *ret);
+/* Copies own, policy, set and never_seen of an ask; the other fields still point where they did. */
+bool sp_env_copy_request(struct sp_arena *a, const struct sp_env_request *ask,
+                         struct sp_env_request *ret);
+
+/* Old names, until no other room uses them. */
+#define sp_environ_ask          sp_env_request
+#define sp_environ_var          sp_env_var
+#define sp_environ_vars         sp_env_vars
+#define sp_environ_make         sp_env_make
+#define sp_environ_plain        sp_env_plain
+#define sp_environ_of_policy    sp_env_of_policy
+#define sp_environ_overlay      sp_env_overlay
+#define sp_environ_add_left_out sp_env_add_left_out
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ere: the search.
+ * The search: a lazy DFA.
  *
- * All ways through the program are followed at once: where they stand between two bytes is a state,
- * a set of steps, and a byte leads from one state to the next. States are found out when they are
- * first needed and remembered in a table, so that most bytes cost one look into it. When the table
- * is full it is emptied and begun anew. A state that has to be found out costs one walk over the
- * program at the most, which bounds the time of every byte; all memory is there from the start.
+ * All paths through the program are followed at once. A state is the set of steps they have reached
+ * between two bytes; a byte leads from one state to the next. States are computed when they are
+ * first needed and cached in a table, so that most bytes cost one table lookup. A full table is
+ * emptied and filled again. Computing a state is at most one walk over the program, which bounds
+ * the time of every byte; all memory is allocated in sp_ere_new.
  *
- * `^` is decided by the byte before, which a state knows. `$` and `\b` wait in the state for the
- * byte behind, or for the end.
+ * `^` depends on the byte before, which is part of the state. `$` and `\b` stay in the state until
+ * the next byte, or the end, is known.
  */
 #include "base/ere.h"
 
@@ -20,36 +20,36 @@
 #include "base/auto.h"
 #include "base/ere_priv.h"
 
-#define UNKNOWN 0 /* not found out yet */
+#define UNKNOWN 0 /* not computed yet */
 #define MATCHED 1
-#define START   2 /* of a stream */
+#define START   2 /* the first real state: the beginning of a stream */
 
-#define TABLE_BYTES 131072 /* 170 states of the longest program */
+#define TABLE_BYTES 131072 /* of cached states: 170 of the longest program */
 #define STATES_MAX  1024
 
-/* What the byte before was. Only what the program asks about is told apart. */
+/* The kind of the byte before, as far as the program depends on it. */
 enum before { AFTER_OTHER, AFTER_LINE_FEED, AFTER_WORD };
 
 struct sp_ere {
     struct sp_ere_step *step;
     struct sp_ere_set *set;
-    size_t steps, words; /* words: of a set of steps */
+    size_t steps, words; /* words: uint64_t in a bitmap of steps */
     bool has_line_begin, has_word_edge, has_line_end;
 
-    /* Bytes that no step tells apart are of one class, which one of them speaks for. */
+    /* Bytes that no step distinguishes form a class; speaker is one byte of each. */
     uint8_t class_of[256];
     uint8_t speaker[256];
     size_t classes;
 
-    /* The states: their steps, what was before, and where each class leads. */
+    /* The states: their steps, the kind of the byte before, the next state for each class. */
     uint64_t *state_steps;
     uint8_t *state_before;
     uint16_t *state_next;
-    uint16_t *index; /* by hash, open; index_size is a power of two */
+    uint16_t *index; /* hash table with open addressing; index_size is a power of two */
     size_t states, states_max, index_size;
     uint16_t now;
 
-    /* For finding out. */
+    /* Scratch space for computing a state: bitmaps and a stack of steps. */
     uint64_t *seen, *found, *old;
     uint16_t *todo;
 };
@@ -66,9 +66,10 @@ static void put(uint64_t *bits, size_t i)
 
 /* ---- classes ---- */
 
-static void tell_apart(struct sp_ere *x, const struct sp_ere_set *set)
+/* Splits the classes that are partly in the set. */
+static void split_classes(struct sp_ere *x, const struct sp_ere_set *set)
 {
-    int split_to[256]; /* by class: what its members within the set are now; -1: not seen yet */
+    int split_to[256]; /* by class: the new class of its members in the set; -1: none yet */
     bool has_outside[256] = {false};
 
     memset(split_to, 0xFF, sizeof split_to);
@@ -86,25 +87,18 @@ static void tell_apart(struct sp_ere *x, const struct sp_ere_set *set)
     }
 }
 
-static void tell_words_apart(struct sp_ere *x)
+static void classify_bytes(struct sp_ere *x, size_t sets)
 {
     struct sp_ere_set words = {0};
-
-    for (unsigned c = 0; c < 256; c++)
-        if (sp_ere_is_word((unsigned char)c))
-            sp_ere_set_add(&words, (unsigned char)c);
-    tell_apart(x, &words);
-}
-
-static void sort_bytes(struct sp_ere *x, size_t sets)
-{
-    struct sp_ere_set alone = {0};
+    struct sp_ere_set alone = {0}; /* single-byte classes */
 
     x->classes = 1;
     for (size_t i = 0; i < sets; i++)
-        tell_apart(x, &x->set[i]);
-    if (x->has_word_edge)
-        tell_words_apart(x);
+        split_classes(x, &x->set[i]);
+    for (unsigned c = 0; x->has_word_edge && c < 256; c++)
+        if (sp_ere_is_word((unsigned char)c))
+            sp_ere_set_add(&words, (unsigned char)c);
+    split_classes(x, &words);
     sp_ere_set_add(&alone, '\n');
     for (size_t i = 0; i < x->steps; i++)
         if (x->step[i].op == SP_ERE_BYTE)
@@ -114,15 +108,15 @@ static void sort_bytes(struct sp_ere *x, size_t sets)
 
         sp_ere_set_add(&one, (unsigned char)c);
         if (sp_ere_set_has(&alone, (unsigned char)c))
-            tell_apart(x, &one);
+            split_classes(x, &one);
     }
     for (unsigned c = 0; c < 256; c++)
         x->speaker[x->class_of[c]] = (uint8_t)c;
 }
 
-/* ---- finding out ---- */
+/* ---- computing states ---- */
 
-/* What is known of the place between two bytes. The byte behind is only known once it is there. */
+/* A place between two bytes. The byte behind is known only once it has arrived. */
 struct place {
     enum before before;
     bool is_behind_known, is_line_end, is_word_behind;
@@ -135,7 +129,7 @@ static enum before before_of(const struct sp_ere *x, unsigned char c)
     return x->has_word_edge && sp_ere_is_word(c) ? AFTER_WORD : AFTER_OTHER;
 }
 
-static void push(struct sp_ere *x, size_t *todo, size_t i)
+static void visit(struct sp_ere *x, size_t *todo, size_t i)
 {
     if (has(x->seen, i))
         return;
@@ -143,7 +137,7 @@ static void push(struct sp_ere *x, size_t *todo, size_t i)
     x->todo[(*todo)++] = (uint16_t)i;
 }
 
-/* Goes on from one step as far as no byte is needed; what waits for one is found. */
+/* Follows one step that takes no byte; a step that needs one is added to found. */
 static void follow_one(struct sp_ere *x, size_t i, struct place p, size_t *todo)
 {
     const struct sp_ere_step *s = &x->step[i];
@@ -151,15 +145,15 @@ static void follow_one(struct sp_ere *x, size_t i, struct place p, size_t *todo)
 
     switch (s->op) {
     case SP_ERE_SPLIT:
-        push(x, todo, (size_t)((ptrdiff_t)i + s->to));
-        push(x, todo, i + 1);
+        visit(x, todo, (size_t)((ptrdiff_t)i + s->to));
+        visit(x, todo, i + 1);
         return;
     case SP_ERE_JUMP:
-        push(x, todo, (size_t)((ptrdiff_t)i + s->to));
+        visit(x, todo, (size_t)((ptrdiff_t)i + s->to));
         return;
     case SP_ERE_LINE_BEGIN:
         if (p.before == AFTER_LINE_FEED)
-            push(x, todo, i + 1);
+            visit(x, todo, i + 1);
         return;
     case SP_ERE_LINE_END:
         is_so = p.is_line_end;
@@ -174,19 +168,20 @@ static void follow_one(struct sp_ere *x, size_t i, struct place p, size_t *todo)
     if (!p.is_behind_known)
         put(x->found, i);
     else if (is_so)
-        push(x, todo, i + 1);
+        visit(x, todo, i + 1);
 }
 
+/* All steps that are reached from `from` without taking a byte. */
 static void follow(struct sp_ere *x, size_t from, struct place p)
 {
     size_t todo = 0;
 
-    push(x, &todo, from);
+    visit(x, &todo, from);
     while (todo > 0)
         follow_one(x, x->todo[--todo], p, &todo);
 }
 
-static void begin_finding(struct sp_ere *x)
+static void clear_found(struct sp_ere *x)
 {
     memset(x->seen, 0, x->words * sizeof *x->seen);
     memset(x->found, 0, x->words * sizeof *x->found);
@@ -197,56 +192,43 @@ static bool is_match_found(const struct sp_ere *x)
     return has(x->found, x->steps - 1);
 }
 
-/* x->old, now that the byte behind is known. */
+/* Goes on from x->old, now that the byte behind is known. */
 static void follow_old(struct sp_ere *x, struct place p)
 {
-    begin_finding(x);
+    clear_found(x);
     for (size_t w = 0; w < x->words; w++)
         for (uint64_t bits = x->old[w]; bits != 0; bits &= bits - 1)
             follow(x, w * 64 + (size_t)__builtin_ctzll(bits), p);
 }
 
-static bool does_take(const struct sp_ere *x, size_t i, unsigned char c)
-{
-    const struct sp_ere_step *s = &x->step[i];
-
-    return s->op == SP_ERE_BYTE  ? s->byte == c
-           : s->op == SP_ERE_SET ? sp_ere_set_has(&x->set[s->to], c)
-                                 : false;
-}
-
-/* Where x->old leads with c; a match may begin behind it, too. */
+/* The steps after c, from x->old. A match may also begin behind c. */
 static void take_byte(struct sp_ere *x, unsigned char c)
 {
     const struct place behind = {.before = before_of(x, c)};
 
-    begin_finding(x);
+    clear_found(x);
     for (size_t w = 0; w < x->words; w++) {
         for (uint64_t bits = x->old[w]; bits != 0; bits &= bits - 1) {
             const size_t i = w * 64 + (size_t)__builtin_ctzll(bits);
+            const struct sp_ere_step *s = &x->step[i];
 
-            if (does_take(x, i, c))
+            if ((s->op == SP_ERE_BYTE && s->byte == c) ||
+                (s->op == SP_ERE_SET && sp_ere_set_has(&x->set[s->to], c)))
                 follow(x, i + 1, behind);
         }
     }
     follow(x, 0, behind);
 }
 
-/* ---- the table ---- */
+/* ---- the table of states ---- */
 
 static uint64_t *steps_of(const struct sp_ere *x, size_t state)
 {
     return x->state_steps + state * x->words;
 }
 
-static void forget_states(struct sp_ere *x)
-{
-    memset(x->index, 0, x->index_size * sizeof *x->index);
-    x->states = START; /* the numbers below are no states */
-}
-
-/* The place of x->found in the index: its own, or the free one that it would get. */
-static size_t look_up(const struct sp_ere *x, enum before before)
+/* The slot of x->found in the index, or the free slot where it belongs. */
+static size_t find_slot(const struct sp_ere *x, enum before before)
 {
     uint64_t h = 0xCBF29CE484222325U ^ (uint64_t)before;
 
@@ -265,10 +247,10 @@ static size_t look_up(const struct sp_ere *x, enum before before)
     }
 }
 
-/* x->found as a state. There is room. */
+/* The state of x->found, added if it is new. The caller has made room. */
 static uint16_t remember(struct sp_ere *x, enum before before)
 {
-    const size_t at = look_up(x, before);
+    const size_t at = find_slot(x, before);
 
     if (x->index[at] != UNKNOWN)
         return x->index[at];
@@ -280,35 +262,32 @@ static uint16_t remember(struct sp_ere *x, enum before before)
     return state;
 }
 
+/* Empties the table and adds the state at the beginning of a stream. */
 static void remember_start(struct sp_ere *x)
 {
     const enum before before = x->has_line_begin ? AFTER_LINE_FEED : AFTER_OTHER;
 
-    forget_states(x);
-    begin_finding(x);
+    memset(x->index, 0, x->index_size * sizeof *x->index);
+    x->states = START; /* the numbers below are no states */
+    clear_found(x);
     follow(x, 0, (struct place){.before = before});
     (void)remember(x, before); /* the first is START */
 }
 
-static struct place place_before(const struct sp_ere *x, unsigned char c)
-{
-    return (struct place){.before = x->state_before[x->now],
-                          .is_behind_known = true,
-                          .is_line_end = c == '\n',
-                          .is_word_behind = sp_ere_is_word(c)};
-}
-
-/* What waits in x->old for the byte behind goes on, now that it is c. true: to the end. */
+/* Steps of x->old that wait for the byte behind go on, now that it is c. true: a match before c. */
 static bool does_match_before(struct sp_ere *x, unsigned char c)
 {
     if (!x->has_line_end && !x->has_word_edge)
         return false;
-    follow_old(x, place_before(x, c));
+    follow_old(x, (struct place){.before = x->state_before[x->now],
+                                 .is_behind_known = true,
+                                 .is_line_end = c == '\n',
+                                 .is_word_behind = sp_ere_is_word(c)});
     memcpy(x->old, x->found, x->words * sizeof *x->old);
     return is_match_found(x);
 }
 
-/* A full table is begun anew (true): its start, and then the state that was found. */
+/* Empties a full table (true) without losing x->found. */
 static bool make_room(struct sp_ere *x)
 {
     if (x->states < x->states_max)
@@ -319,8 +298,8 @@ static bool make_room(struct sp_ere *x)
     return true;
 }
 
-/* Where the state leads with bytes of c's class. */
-static uint16_t find_out(struct sp_ere *x, unsigned char c)
+/* Computes where the state leads with bytes of c's class, and caches the answer. */
+static uint16_t compute_next(struct sp_ere *x, unsigned char c)
 {
     const size_t from = x->now;
 
@@ -331,14 +310,14 @@ static uint16_t find_out(struct sp_ere *x, unsigned char c)
         x->state_next[from * x->classes + x->class_of[c]] = MATCHED;
         return MATCHED;
     }
-    const bool is_anew = make_room(x);
+    const bool is_emptied = make_room(x);
     const uint16_t to = remember(x, before_of(x, c));
-    if (!is_anew) /* else `from` is not what it was */
+    if (!is_emptied) /* after emptying, index `from` denotes a different state */
         x->state_next[from * x->classes + x->class_of[c]] = to;
     return to;
 }
 
-/* ---- from outside ---- */
+/* ---- the interface ---- */
 
 bool sp_ere_feed(struct sp_ere *x, struct sp_str bytes)
 {
@@ -352,7 +331,7 @@ bool sp_ere_feed(struct sp_ere *x, struct sp_str bytes)
 
         if (to == UNKNOWN) {
             x->now = (uint16_t)now;
-            to = find_out(x, x->speaker[x->class_of[p[i]]]);
+            to = compute_next(x, x->speaker[x->class_of[p[i]]]);
         }
         now = to;
     }
@@ -399,7 +378,7 @@ static void *copy_of(const void *bytes, size_t n)
     return copy;
 }
 
-static void size_table(struct sp_ere *x)
+static bool make_table(struct sp_ere *x)
 {
     const size_t each = x->words * sizeof(uint64_t) + x->classes * sizeof(uint16_t);
 
@@ -408,11 +387,6 @@ static void size_table(struct sp_ere *x)
         x->states_max = STATES_MAX;
     for (x->index_size = 32; x->index_size < 2 * x->states_max;)
         x->index_size *= 2;
-}
-
-static bool make_table(struct sp_ere *x)
-{
-    size_table(x);
     x->state_steps = malloc(x->states_max * x->words * sizeof *x->state_steps);
     x->state_before = malloc(x->states_max);
     x->state_next = malloc(x->states_max * x->classes * sizeof *x->state_next);
@@ -442,7 +416,7 @@ static bool take_program(struct sp_ere *x, const struct sp_ere_reader *r)
         x->has_line_end = x->has_line_end || x->step[i].op == SP_ERE_LINE_END;
         x->has_word_edge = x->has_word_edge || x->step[i].op == SP_ERE_WORD_EDGE;
     }
-    sort_bytes(x, r->sets);
+    classify_bytes(x, r->sets);
     return true;
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A cut text must not end in half a character. */
+/* Removes an incomplete UTF-8 character at the end of a truncated text. */
 static void trim_torn_character(char *text)
 {
     size_t n = strlen(text);
@@ -73,7 +73,7 @@ const char *sp_error_text(const struct sp_err *e, char *buf, unsigned long size)
 {
     char cause[128];
 
-    /* A start that the kernel refused has the text of its errno in msg already, as on the wire. */
+    /* The message of a failed start ends in "... (os error N)" already, as on the wire. */
     if (e->sys != 0 && strstr(e->msg, "(os error ") == NULL)
         (void)snprintf(buf, size, "%s: %s", e->msg, strerror_r(e->sys, cause, sizeof cause));
     else

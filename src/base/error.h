@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * error: the one error type.
+ * error: the error type.
  *
- * A fallible function returns 0, or minus a code, with the story in *e. The struct lives on the
- * caller's stack: nothing to allocate, nothing to leak, and it works when memory is gone.
+ * A function that can fail returns 0 or minus a code, and fills *e. The struct is on the caller's
+ * stack: it needs no allocation, so that it works without memory too.
  */
 #ifndef SP_BASE_ERROR_H
 #define SP_BASE_ERROR_H
@@ -33,20 +33,20 @@ enum sp_code {
 
 struct sp_err {
     enum sp_code code;
-    int sys;       /* errno if the kernel said no, else 0 */
-    char msg[400]; /* valid UTF-8 if all that went in was; cut at a character's border */
+    int sys;       /* errno of the failed system call, else 0 */
+    char msg[400]; /* valid UTF-8 if its parts were; truncated between characters */
 };
 
-/* Fills *e (which may be NULL) and returns -code, so that a failing line is one line. */
+/* Fills *e (which may be NULL) and returns -code: `return sp_fail(...)`. */
 SP_PRINTF(4, 5) int sp_fail(struct sp_err *e, enum sp_code code, int sys, const char *fmt, ...);
 
-/* Puts "context: " in front of the story and returns -code of the error that is there. */
+/* Puts "context: " in front of the message of *e and returns its -code. */
 SP_PRINTF(2, 3) int sp_wrap(struct sp_err *e, const char *fmt, ...);
 
-/* The number this code has on the JSON-RPC wire. */
+/* The JSON-RPC error number of the code. */
 int sp_code_wire(enum sp_code code);
 
-/* "msg: strerror" for people; buf is always terminated. Returns buf. */
+/* "msg: strerror" for users; buf is always terminated. Returns buf. */
 const char *sp_error_text(const struct sp_err *e, char *buf, unsigned long size);
 
 #endif

@@ -24,13 +24,13 @@ static void sip_round(uint64_t v[4])
     v[2] = rotate(v[2], 32);
 }
 
-/* One key for the whole program, made once: a library's host may have threads. */
+/* One key a process; pthread_once because a program that uses the library may have threads. */
 static uint64_t key[2];
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 static void make_key(void)
 {
-    (void)!getrandom(key, sizeof key, 0); /* fails only before the kernel has any randomness */
+    (void)!getrandom(key, sizeof key, 0); /* cannot fail: flags 0 waits for the entropy pool */
 }
 
 struct sp_hash sp_hash(struct sp_str s)

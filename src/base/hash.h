@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hash: SipHash-2-4 with 128 bits and a key of this process's own.
+ * hash: SipHash-2-4 with 128 bits and a random key per process.
  *
- * Nobody outside can make two texts meet, so the hash may stand for the text.
+ * Without the key a client cannot make collisions, so the hash may be used in place of the text.
  */
 #ifndef SP_BASE_HASH_H
 #define SP_BASE_HASH_H

@@ -32,7 +32,7 @@ void sp_headtail_done(struct sp_headtail *h)
     sp_headtail_init(h, h->capacity);
 }
 
-/* The tail in order of age: two runs, the second empty unless the ring wraps. */
+/* The tail in order: two parts, the second empty unless the ring wraps. */
 static void tail_runs(const struct sp_headtail *h, struct sp_str run[2])
 {
     const size_t first = smaller(h->tail_len, h->tail_size - h->tail_from);
@@ -41,7 +41,7 @@ static void tail_runs(const struct sp_headtail *h, struct sp_str run[2])
     run[1] = (struct sp_str){h->tail_len == first ? "" : h->tail, h->tail_len - first};
 }
 
-/* The oldest bytes go only once the ring has its full size: until then it does not wrap. */
+/* realloc is enough: a ring below its full size drops no bytes, so it has not wrapped. */
 static bool reserve_tail(struct sp_headtail *h, size_t need)
 {
     if (need <= h->tail_size)
@@ -50,7 +50,7 @@ static bool reserve_tail(struct sp_headtail *h, size_t need)
     size_t size = h->tail_size < 128 ? 128 : h->tail_size * 2;
     if (size < need)
         size = need;
-    size = smaller(size, tail_max(h)); /* need is never above it */
+    size = smaller(size, tail_max(h)); /* need is at most tail_max */
     char *ring = realloc(h->tail, size);
     if (ring == NULL)
         return false;
@@ -59,8 +59,8 @@ static bool reserve_tail(struct sp_headtail *h, size_t need)
     return true;
 }
 
-/* Memory for n more bytes, so that taking them cannot fail half-way. */
-static bool reserve(struct sp_headtail *h, size_t n)
+/* Makes room for n more bytes, so that add_chunk() cannot fail. */
+static bool reserve_room(struct sp_headtail *h, size_t n)
 {
     const size_t to_head = smaller(n, head_max(h) - h->head.len);
     const size_t to_tail = smaller(n - to_head, tail_max(h));
@@ -76,14 +76,18 @@ static void count_omitted(struct sp_headtail *h, uint64_t n)
         h->omitted = UINT64_MAX;
 }
 
-static void drop_oldest(struct sp_headtail *h, size_t n)
+/* Adds bytes to the ring, over the oldest ones. */
+static void take_in_tail(struct sp_headtail *h, struct sp_str rest)
 {
-    h->tail_len -= n;
-    h->tail_from = h->tail_len == 0 ? 0 : (h->tail_from + n) % h->tail_size;
-}
+    const size_t room = tail_max(h) - h->tail_len;
+    const size_t excess = rest.n > room ? rest.n - room : 0;
+    const size_t old = smaller(excess, h->tail_len);
+    const size_t skipped = excess - old; /* of rest itself */
 
-static void append_to_tail(struct sp_headtail *h, struct sp_str rest)
-{
+    count_omitted(h, excess);
+    h->tail_len -= old;
+    h->tail_from = h->tail_len == 0 ? 0 : (h->tail_from + old) % h->tail_size;
+    rest = (struct sp_str){rest.p + skipped, rest.n - skipped};
     if (rest.n == 0)
         return;
 
@@ -96,33 +100,22 @@ static void append_to_tail(struct sp_headtail *h, struct sp_str rest)
     h->tail_len += rest.n;
 }
 
-static void take_in_tail(struct sp_headtail *h, struct sp_str rest)
-{
-    const size_t room = tail_max(h) - h->tail_len;
-    const size_t excess = rest.n > room ? rest.n - room : 0;
-    const size_t old = smaller(excess, h->tail_len);
-
-    count_omitted(h, excess);
-    drop_oldest(h, old);
-    append_to_tail(h, (struct sp_str){rest.p + (excess - old), rest.n - (excess - old)});
-}
-
-/* What reserve() made room for. */
-static void take(struct sp_headtail *h, struct sp_str chunk)
+/* Adds bytes that reserve_room() has made room for. */
+static void add_chunk(struct sp_headtail *h, struct sp_str chunk)
 {
     const size_t to_head = smaller(chunk.n, head_max(h) - h->head.len);
 
     if (to_head != 0)
-        (void)sp_buf_add(&h->head, chunk.p, to_head); /* there is room */
+        (void)sp_buf_add(&h->head, chunk.p, to_head); /* cannot fail */
     if (chunk.n != to_head)
         take_in_tail(h, (struct sp_str){chunk.p + to_head, chunk.n - to_head});
 }
 
 bool sp_headtail_push(struct sp_headtail *h, struct sp_str chunk)
 {
-    if (!reserve(h, chunk.n))
+    if (!reserve_room(h, chunk.n))
         return false;
-    take(h, chunk);
+    add_chunk(h, chunk);
     return true;
 }
 
@@ -142,15 +135,15 @@ bool sp_headtail_merge(struct sp_headtail *h, struct sp_headtail *later)
         *h = sp_headtail_drain(later);
         return true;
     }
-    if (!reserve(h, sp_headtail_retained(later)))
+    if (!reserve_room(h, sp_headtail_retained(later)))
         return false;
 
     struct sp_str run[2];
     tail_runs(later, run);
     count_omitted(h, later->omitted);
-    take(h, (struct sp_str){later->head.data, later->head.len});
-    take(h, run[0]);
-    take(h, run[1]);
+    add_chunk(h, (struct sp_str){later->head.data, later->head.len});
+    add_chunk(h, run[0]);
+    add_chunk(h, run[1]);
     sp_headtail_done(later);
     return true;
 }
@@ -178,7 +171,7 @@ void sp_headtail_trim(struct sp_headtail *h)
         free(h->tail);
         h->tail = NULL;
         h->tail_size = h->tail_from = 0;
-    } else if (h->tail_from == 0 && h->tail_len < h->tail_size) { /* it has not wrapped */
+    } else if (h->tail_from == 0 && h->tail_len < h->tail_size) { /* not wrapped */
         char *tail = realloc(h->tail, h->tail_len);
 
         if (tail != NULL) {
@@ -233,7 +226,7 @@ bool sp_headtail_add_marked(const struct sp_headtail *h, struct sp_buf *out)
     return false;
 }
 
-/* Bytes from the head and from the tail are neighbours only if nothing fell between. */
+/* Head and tail are adjacent only if nothing was omitted. */
 static size_t end_length(const struct sp_headtail *h)
 {
     return h->omitted == 0 ? sp_headtail_retained(h) : h->tail_len;

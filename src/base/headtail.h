@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * headtail: the first and the last bytes of a stream, and the count of what fell between.
+ * headtail: the first and the last bytes of a stream, and the number of bytes omitted between them.
  *
- * Half of the capacity is for the beginning, which stays; the rest is a ring for the end. Memory
- * grows with what comes in, up to the capacity, and what is kept about it is of one size however
- * small the pieces were.
+ * Half of the capacity is for the beginning; the rest is a ring buffer for the end. Memory grows
+ * with the input up to the capacity, and does not depend on the size of the pieces.
  *
- * When memory is gone, a push or a merge says so and changes nothing: it takes all or nothing, so
- * no byte is lost and none is counted twice. Whoever has the bytes keeps them (a ring whose
- * position is not yet published as served) and tries again, or gives them up aloud.
+ * Without memory a push or a merge returns false and changes nothing, so that no byte is lost or
+ * counted twice: the caller still has the bytes and may try again.
  */
 #ifndef SP_BASE_HEADTAIL_H
 #define SP_BASE_HEADTAIL_H
@@ -23,7 +21,7 @@
 
 #define SP_HEADTAIL_CAPACITY 1048576
 
-/* What stands for the missing bytes; takes their count, a uint64_t. */
+/* The line in place of the omitted bytes; takes their count, a uint64_t. */
 #define SP_HEADTAIL_MARKER "... %" PRIu64 " bytes omitted ..."
 
 struct sp_headtail {
@@ -33,46 +31,45 @@ struct sp_headtail {
     size_t tail_size;
     size_t tail_from;
     size_t tail_len;
-    uint64_t omitted; /* stops at the largest number */
+    uint64_t omitted; /* saturates at UINT64_MAX */
 };
 
-/* Any capacity is fine: 0 keeps nothing and counts everything, 1 keeps the last byte. */
+/* A capacity of 0 keeps nothing and counts everything, 1 keeps the last byte. */
 void sp_headtail_init(struct sp_headtail *h, size_t capacity);
-void sp_headtail_done(struct sp_headtail *h); /* frees the bytes; as new, the capacity is kept */
+void sp_headtail_done(struct sp_headtail *h); /* frees the bytes and keeps the capacity */
 
-/* false: memory is gone, nothing was taken. */
+/* false: no memory; nothing was added. */
 bool sp_headtail_push(struct sp_headtail *h, struct sp_str chunk);
 
 /*
- * Appends a later buffer of the same capacity and empties it; the outcome is that of one buffer
- * that saw both streams. false: memory is gone, both are as they were.
+ * Appends a later buffer of the same capacity and empties it. The result is that of one buffer for
+ * both streams. false: no memory; both are unchanged.
  */
 bool sp_headtail_merge(struct sp_headtail *h, struct sp_headtail *later);
 
-/* The contents with their count, now the caller's; h is empty and begins with a fresh head. */
+/* Moves the contents to the caller, who frees them; h is empty afterwards. */
 struct sp_headtail sp_headtail_drain(struct sp_headtail *h);
 
 size_t sp_headtail_retained(const struct sp_headtail *h);
-uint64_t sp_headtail_total(const struct sp_headtail *h); /* with what was omitted */
+uint64_t sp_headtail_total(const struct sp_headtail *h); /* including omitted bytes */
 
-/* What is kept, borrowed until h changes: the head, then both runs of the tail by age. */
+/* The kept bytes, valid until h changes: the head, then the two parts of the tail in order. */
 void sp_headtail_view(const struct sp_headtail *h, struct sp_str *ret_head,
                       struct sp_str ret_tail[2]);
-/* Gives back the memory that is held for more to come. */
+/* Frees memory beyond the current length. */
 void sp_headtail_trim(struct sp_headtail *h);
 
-/* Appends head and tail, the marked form with a line about the gap if there is one. false: no room.
- */
+/* Append head and tail; the marked form with SP_HEADTAIL_MARKER between them if bytes were omitted.
+ * false: no room. */
 bool sp_headtail_add_raw(const struct sp_headtail *h, struct sp_buf *out);
 bool sp_headtail_add_marked(const struct sp_headtail *h, struct sp_buf *out);
 
-/* Copies the last bytes, at most n and never across the gap. Returns how many. */
+/* Copies the last bytes, at most n and not across the gap. Returns their number. */
 size_t sp_headtail_peek_end(const struct sp_headtail *h, char *ret, size_t n);
 
 /*
- * Takes back n bytes that peek_end showed, as if they had not been pushed. For a buffer whose
- * stream has ended here: after a gap its tail is no longer full, so that a later merge would not
- * be exact.
+ * Removes the last n bytes, at most as many as peek_end shows. Only at the end of a stream: behind
+ * a gap the tail is not full afterwards, so that a later merge would not be exact.
  */
 void sp_headtail_drop_end(struct sp_headtail *h, size_t n);
 

@@ -47,6 +47,20 @@ int sp_read_file(const char *path, size_t max, struct sp_buf *ret)
     return sp_read_all(fd, max, ret);
 }
 
+ssize_t sp_read_text(const char *path, char *text, size_t size)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0;
+    ssize_t n = -1;
+
+    if (fd < 0)
+        return -1;
+    while (len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0)
+        len += (size_t)n;
+    text[len] = 0;
+    return n < 0 && len == 0 ? -1 : (ssize_t)len;
+}
+
 int sp_write_all(int fd, const void *bytes, size_t n)
 {
     const char *p = bytes;

@@ -10,13 +10,17 @@
 
 #include "base/buf.h"
 
-/* Appends what the descriptor has up to its end. 0, or an errno: EFBIG if that is more than `max`
- * bytes, ENOMEM. The buffer may have grown also after a failure. */
+/* Appends all bytes up to the end of the file. 0, or an errno: EFBIG if there are more than `max`,
+ * ENOMEM. After a failure the buffer may hold a part of them. */
 int sp_read_all(int fd, size_t max, struct sp_buf *ret);
 
 /* The same for a regular file, opened without waiting: a FIFO or a device is refused with EINVAL, a
  * directory with EISDIR. A symlink is followed. */
 int sp_read_file(const char *path, size_t max, struct sp_buf *ret);
+
+/* For small files of /proc and /sys: up to size - 1 bytes, with a NUL behind them. Returns their
+ * count; -1 with errno if nothing could be read. */
+ssize_t sp_read_text(const char *path, char *text, size_t size);
 
 /* 0, or an errno. The descriptor blocks. */
 int sp_write_all(int fd, const void *bytes, size_t n);

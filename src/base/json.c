@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json: strict reading of one JSON text into a tape, and appending to one under construction.
- *
- * One pass over the text, no recursion and no stack: a container that is still open keeps what the
- * reader must remember in fields of its own token that are not final yet:
+ * The reader: one pass over the text, no recursion and no stack. The token of a container that is
+ * still open has fields that are not final yet; the reader keeps its state in them:
  *
  *   next        the container around it, SP_JSON_NONE for the root
- *   len         a bit for each key seen, by a cheap signature: most new keys are seen to be new
- *   is_escaped  there were too many keys to compare one by one: the object's end looks at them all
+ *   len         a Bloom filter with 32 bits over the keys seen: most keys prove to be new there
+ *   is_escaped  too many keys to compare one by one: they are compared at the end of the object
  *
- * UTF-8 is checked string by string, where a byte above 127 was seen; outside of strings such a
- * byte is an error anyway.
+ * UTF-8 is checked in strings that have a byte above 127; outside of strings such a byte is an
+ * error anyway.
  */
 #include "base/json.h"
 
@@ -18,17 +16,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <time.h>
 
-#include "base/json_scan.h"
+#include "base/clock.h"
+#include "base/json_priv.h"
 #include "base/utf8.h"
 
-#define FIRST_TOKENS  32    /* of a new tape */
-#define KEPT_BYTES    65536 /* of tape, when trimmed */
-#define FEW_MEMBERS   16    /* up to here a key is compared with each one before */
-#define SHOWN_BYTES   120   /* of a string in a message */
-#define SHOWN_ROOM    (SHOWN_BYTES + 16)
-#define SHOWN_ELLIPSE "…"
+#define FIRST_TOKENS 32    /* of a new tape */
+#define KEPT_BYTES   65536 /* a larger tape is freed by sp_json_trim */
+#define FEW_MEMBERS  16    /* small objects: compare a new key with all previous keys */
 
 struct reader {
     struct sp_json *j;
@@ -36,13 +31,14 @@ struct reader {
     const char *end;
     uint32_t values;
     uint32_t depth;
-    uint32_t open;   /* the innermost open container */
-    const char *why; /* once reading has failed: the text, and where it was; no text: no memory */
-    const char *at;
-    uint32_t twin; /* the second of two equal keys, else SP_JSON_NONE */
+    uint32_t open; /* the innermost open container */
+    /* After a failure: */
+    const char *at;  /* its place; NULL: none yet */
+    const char *why; /* NULL: no memory, or a duplicate key */
+    uint32_t twin;   /* the second of two equal keys, else SP_JSON_NONE */
 };
 
-/* All that read return where they stopped, or NULL, which is what this does. */
+/* Reading functions return the place behind what they read, or NULL after fail(). */
 static const char *fail(struct reader *r, const char *at, const char *why)
 {
     r->at = at;
@@ -52,14 +48,14 @@ static const char *fail(struct reader *r, const char *at, const char *why)
 
 /* ---- the tape ---- */
 
-static bool reserve(struct sp_json *j, uint32_t n)
+static bool reserve_tokens(struct sp_json *j, uint32_t n)
 {
     uint32_t cap = j->cap < FIRST_TOKENS ? FIRST_TOKENS : j->cap;
 
     if (n <= j->cap)
         return true;
     while (cap < n)
-        cap *= 2; /* a tape has at most a million tokens */
+        cap *= 2; /* no overflow: SP_JSON_MAX_VALUES bounds the tape to a million tokens */
     struct sp_json_token *tokens = realloc(j->tokens, cap * sizeof tokens[0]);
     if (tokens == NULL)
         return false;
@@ -80,12 +76,12 @@ void sp_json_trim(struct sp_json *j)
         sp_json_done(j);
 }
 
-static inline bool push(struct reader *r, enum sp_json_type type, const char *at, size_t len,
-                        bool is_escaped)
+static inline bool push_token(struct reader *r, enum sp_json_type type, const char *at, size_t len,
+                              bool is_escaped)
 {
     struct sp_json *j = r->j;
 
-    if (j->count == j->cap && !reserve(j, j->count + 1)) {
+    if (j->count == j->cap && !reserve_tokens(j, j->count + 1)) {
         (void)fail(r, at, NULL);
         return false;
     }
@@ -106,28 +102,10 @@ static inline bool push_value(struct reader *r, enum sp_json_type type, const ch
         return false;
     }
     r->values++;
-    return push(r, type, at, len, is_escaped);
+    return push_token(r, type, at, len, is_escaped);
 }
 
 /* ---- strings ---- */
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Four hexadecimal digits, known to be there. */
-static uint32_t hex4(const char *p)
-{
-    uint32_t v = 0;
-
-    for (int i = 0; i < 4; i++)
-        v = v << 4 | ((uint32_t)hex_digit(p[i]) & 15); /* digits all: checked when it was read */
-    return v;
-}
 
 /* Checks "uXXXX" at p. */
 static const char *check_hex(struct reader *r, const char *p)
@@ -135,13 +113,13 @@ static const char *check_hex(struct reader *r, const char *p)
     for (int i = 1; i <= 4; i++) {
         if (r->end - p <= i)
             return fail(r, r->end, "EOF while parsing a string");
-        if (hex_digit(p[i]) < 0)
+        if (sp_hex_digit(p[i]) < 0)
             return fail(r, p + i, "invalid escape");
     }
     return p + 5;
 }
 
-/* Checks the escape whose backslash is at p. */
+/* Checks an escape; p is at its backslash. */
 static const char *check_escape(struct reader *r, const char *p)
 {
     if (++p == r->end)
@@ -150,7 +128,7 @@ static const char *check_escape(struct reader *r, const char *p)
         return *p != 0 && strchr("\"\\/bfnrt", *p) != NULL ? p + 1 : fail(r, p, "invalid escape");
 
     const char *after = check_hex(r, p);
-    const uint32_t unit = after == NULL ? 0 : hex4(p + 1);
+    const uint32_t unit = after == NULL ? 0 : sp_json_hex4(p + 1);
     if (unit < 0xD800 || unit > 0xDFFF)
         return after;
     if (unit > 0xDBFF)
@@ -161,12 +139,12 @@ static const char *check_escape(struct reader *r, const char *p)
         return fail(r, after, "lone leading surrogate in hex escape");
 
     const char *second = check_hex(r, after + 1);
-    if (second != NULL && (hex4(after + 2) & 0xFC00) != 0xDC00)
+    if (second != NULL && (sp_json_hex4(after + 2) & 0xFC00) != 0xDC00)
         return fail(r, second - 1, "lone leading surrogate in hex escape");
     return second;
 }
 
-/* The string whose opening quote is at p; returns its closing quote. */
+/* Checks a string; p is at its opening quote. Returns the place of its closing quote. */
 static inline const char *check_string(struct reader *r, const char *p, bool *is_escaped)
 {
     const char *first = p + 1;
@@ -194,94 +172,6 @@ static inline const char *check_string(struct reader *r, const char *p, bool *is
     return p;
 }
 
-/*
- * Writes the character of the (checked) escape at p as UTF-8, at most four bytes and fewer than the
- * escape has, and moves p behind it. Returns how many.
- */
-static size_t unescape(const char **p, char *out)
-{
-    static const char plain[] = "\"\\/bfnrt";
-    static const char meant[] = "\"\\/\b\f\n\r\t";
-    const char *in = *p + 1;
-
-    if (*in != 'u') {
-        *out = meant[strchr(plain, *in) - plain];
-        *p = in + 1;
-        return 1;
-    }
-    uint32_t c = hex4(in + 1);
-    in += 5;
-    if (c >= 0xD800 && c <= 0xDFFF) {
-        c = 0x10000 + ((c & 0x3FF) << 10) + (hex4(in + 2) & 0x3FF);
-        in += 6;
-    }
-    *p = in;
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    const size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3F));
-    out[0] = (char)((0xF00U >> n & 0xFF) | c); /* as many ones as bytes */
-    return n;
-}
-
-/* The bytes of a string one by one, unescaped on the way. The text stays as it is. */
-struct bytes {
-    const char *p;
-    const char *end;
-    char held[4];
-    uint8_t n;
-    uint8_t i;
-    bool is_escaped;
-};
-
-static struct bytes bytes_of(const struct sp_json *j, const struct sp_json_token *t)
-{
-    return (struct bytes){
-        .p = j->text + t->off, .end = j->text + t->off + t->len, .is_escaped = t->is_escaped};
-}
-
-/* -1: there is no more. */
-static int next_byte(struct bytes *b)
-{
-    if (b->i < b->n)
-        return (unsigned char)b->held[b->i++];
-    if (b->p == b->end)
-        return -1;
-    if (*b->p != '\\' || !b->is_escaped)
-        return (unsigned char)*b->p++;
-    b->n = (uint8_t)unescape(&b->p, b->held);
-    b->i = 1;
-    return (unsigned char)b->held[0];
-}
-
-struct sp_str sp_json_str(struct sp_json *j, uint32_t token)
-{
-    struct sp_json_token *t = &j->tokens[token];
-    char *first = j->text + t->off;
-
-    if (t->is_escaped) {
-        const char *end = first + t->len;
-        const char *p = memchr(first, '\\', t->len);
-        char *w = first + (p - first);
-
-        while (p < end) {
-            w += unescape(&p, w);
-            const char *stop = memchr(p, '\\', (size_t)(end - p));
-            const size_t run = (size_t)((stop != NULL ? stop : end) - p);
-
-            memmove(w, p, run);
-            w += run;
-            p += run;
-        }
-        t->len = (uint32_t)(w - first);
-        t->is_escaped = false;
-    }
-    return (struct sp_str){first, t->len};
-}
-
 /* ---- keys ---- */
 
 static bool same_key(const struct sp_json *j, const struct sp_json_token *a,
@@ -290,12 +180,12 @@ static bool same_key(const struct sp_json *j, const struct sp_json_token *a,
     if (!a->is_escaped && !b->is_escaped)
         return a->len == b->len && memcmp(j->text + a->off, j->text + b->off, a->len) == 0;
 
-    struct bytes x = bytes_of(j, a);
-    struct bytes y = bytes_of(j, b);
+    struct sp_json_bytes x = sp_json_bytes_of(j, a);
+    struct sp_json_bytes y = sp_json_bytes_of(j, b);
     for (;;) {
-        const int c = next_byte(&x);
+        const int c = sp_json_next_byte(&x);
 
-        if (c != next_byte(&y))
+        if (c != sp_json_next_byte(&y))
             return false;
         if (c < 0)
             return true;
@@ -303,8 +193,8 @@ static bool same_key(const struct sp_json *j, const struct sp_json_token *a,
 }
 
 /*
- * The hash of a key: a polynomial over the field of 2^61 - 1 with a secret point, so that nobody
- * can choose keys that collide, and then stirred.
+ * The hash of a key: a polynomial over the field of 2^61 - 1, evaluated at a secret random point,
+ * so that a client cannot choose keys that collide; then mixed.
  */
 #define FIELD ((1ULL << 61) - 1)
 
@@ -313,12 +203,8 @@ static pthread_once_t secret_once = PTHREAD_ONCE_INIT;
 
 static void draw_secret(void)
 {
-    if (getentropy(&secret, sizeof secret) < 0) { /* a kernel that is too old: something, then */
-        struct timespec now;
-
-        (void)clock_gettime(CLOCK_MONOTONIC, &now);
-        secret = ((uint64_t)now.tv_nsec << 32) ^ (uint64_t)now.tv_sec ^ (uintptr_t)&now;
-    }
+    if (getentropy(&secret, sizeof secret) < 0) /* ENOSYS: Linux before 3.17 */
+        secret = sp_clock_ns() ^ (uintptr_t)&secret;
     secret = secret % (FIELD - 2) + 2;
 }
 
@@ -332,7 +218,7 @@ static uint64_t fold(uint64_t hash, uint64_t limb)
 
 static uint32_t hash_key(const struct sp_json *j, const struct sp_json_token *t)
 {
-    struct bytes b = bytes_of(j, t);
+    struct sp_json_bytes b = sp_json_bytes_of(j, t);
     uint64_t hash = 0;
     uint64_t limb = 0;
     uint64_t n = 0;
@@ -346,7 +232,7 @@ static uint32_t hash_key(const struct sp_json *j, const struct sp_json_token *t)
             hash = fold(hash, limb & 0x00FFFFFFFFFFFFFF);
         }
     limb = 0;
-    for (int c; (c = next_byte(&b)) >= 0;) {
+    for (int c; (c = sp_json_next_byte(&b)) >= 0;) {
         limb |= (uint64_t)c << 8 * (n % 7);
         if (++n % 7 == 0) {
             hash = fold(hash, limb);
@@ -371,8 +257,8 @@ static bool has_twin(const struct sp_json *j, uint32_t object, uint32_t key)
 }
 
 /*
- * A key of the object that was there before, or SP_JSON_NONE. The hash table for it lies behind the
- * last token, where the tape is still free.
+ * Finds a key that occurs twice in the object; SP_JSON_NONE: none, or out of memory (then r->at is
+ * set). The hash table lies behind the last token, in the unused part of the tape.
  */
 static uint32_t find_twin(struct reader *r, uint32_t object)
 {
@@ -386,7 +272,7 @@ static uint32_t find_twin(struct reader *r, uint32_t object)
     while (slots < 2 * j->tokens[object].children)
         slots *= 2;
     const size_t size = slots * sizeof(struct slot);
-    if (!reserve(j, j->count + (uint32_t)(size / sizeof j->tokens[0]) + 1)) {
+    if (!reserve_tokens(j, j->count + (uint32_t)(size / sizeof j->tokens[0]) + 1)) {
         (void)fail(r, r->end, NULL);
         return SP_JSON_NONE;
     }
@@ -411,10 +297,10 @@ static const char *fail_twin(struct reader *r, uint32_t key)
     const struct sp_json_token *t = &r->j->tokens[key];
 
     r->twin = key;
-    return fail(r, r->start + t->off + t->len, NULL); /* at its closing quote */
+    return fail(r, r->start + t->off + t->len, NULL); /* the closing quote */
 }
 
-/* Looks at the key that was pushed last: p is returned if it is new, or may be. */
+/* Checks the key that was pushed last; returns p unless it is a duplicate. */
 static inline const char *check_key(struct reader *r, const char *p)
 {
     struct sp_json *j = r->j;
@@ -560,7 +446,7 @@ static inline const char *read_key(struct reader *r, const char *p)
     if (p == NULL)
         return NULL;
 
-    if (!push(r, SP_JSON_STRING, first, (size_t)(p - first), is_escaped))
+    if (!push_token(r, SP_JSON_STRING, first, (size_t)(p - first), is_escaped))
         return NULL;
     p = check_key(r, p);
     if (p == NULL)
@@ -572,7 +458,7 @@ static inline const char *read_key(struct reader *r, const char *p)
     return *p == ':' ? p + 1 : fail(r, p, "expected `:`");
 }
 
-static inline const char *enter(struct reader *r, const char *p)
+static inline const char *open_container(struct reader *r, const char *p)
 {
     if (r->depth == SP_JSON_MAX_DEPTH)
         return fail(r, p, "recursion limit exceeded");
@@ -585,7 +471,7 @@ static inline const char *enter(struct reader *r, const char *p)
     return p + 1;
 }
 
-static inline const char *leave(struct reader *r, const char *p)
+static inline const char *close_container(struct reader *r, const char *p)
 {
     const uint32_t token = r->open;
 
@@ -611,7 +497,7 @@ static inline bool is_in_object(const struct reader *r)
     return r->j->tokens[r->open].type == SP_JSON_OBJECT;
 }
 
-/* From behind a value, out of the containers that end there, to the next value or to the end. */
+/* From the end of a value to the next one: closes containers, steps over commas, reads a key. */
 static const char *read_on(struct reader *r, const char *p)
 {
     while (r->depth != 0) {
@@ -633,7 +519,7 @@ static const char *read_on(struct reader *r, const char *p)
         }
         if (*p != closing)
             return fail(r, p, is_object ? "expected `,` or `}`" : "expected `,` or `]`");
-        p = leave(r, p);
+        p = close_container(r, p);
         if (p == NULL)
             return NULL;
     }
@@ -651,7 +537,7 @@ static bool read_text(struct reader *r)
         if (*p != '{' && *p != '[') {
             p = read_scalar(r, p);
         } else {
-            p = enter(r, p);
+            p = open_container(r, p);
             if (p == NULL)
                 return false;
             p = skip_blanks(p, r->end);
@@ -660,7 +546,7 @@ static bool read_text(struct reader *r)
                 return fail(r, p,
                             is_object ? "EOF while parsing an object"
                                       : "EOF while parsing a list") != NULL;
-            if (*p != (is_object ? '}' : ']')) { /* else read_on() leaves it at once */
+            if (*p != (is_object ? '}' : ']')) { /* an empty container is closed by read_on() */
                 if (is_object)
                     p = read_key(r, p);
                 else
@@ -680,41 +566,13 @@ static bool read_text(struct reader *r)
     return p == r->end || fail(r, p, "trailing characters") != NULL;
 }
 
-/* ---- saying what is wrong ---- */
-
-/* The beginning of a string, fit for a message: control characters escaped, cut between characters.
- */
-static const char *show(const struct sp_json *j, uint32_t token, char out[SHOWN_ROOM])
-{
-    struct bytes b = bytes_of(j, &j->tokens[token]);
-    size_t n = 0;
-    int c;
-
-    while ((c = next_byte(&b)) >= 0) {
-        if (n >= SHOWN_BYTES && (c & 0xC0) != 0x80) {
-            memcpy(out + n, SHOWN_ELLIPSE, sizeof SHOWN_ELLIPSE);
-            return out;
-        }
-        if (c < 0x20) {
-            static const char digit[] = "0123456789abcdef";
-
-            memcpy(out + n, "\\u00", 4);
-            out[n + 4] = digit[c >> 4];
-            out[n + 5] = digit[c & 15];
-            n += 6;
-        } else {
-            out[n++] = (char)c;
-        }
-    }
-    out[n] = 0;
-    return out;
-}
+/* ---- the whole text ---- */
 
 static int refuse(const struct reader *r, struct sp_err *e)
 {
     size_t line = 1;
     const char *begin = r->start;
-    char shown[SHOWN_ROOM];
+    char shown[SP_JSON_SHOWN_ROOM];
 
     if (r->why == NULL && r->twin == SP_JSON_NONE)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a JSON text");
@@ -724,7 +582,7 @@ static int refuse(const struct reader *r, struct sp_err *e)
     if (r->why != NULL)
         return sp_fail(e, SP_E_MALFORMED, 0, "%s at line %zu column %zu", r->why, line, column);
     return sp_fail(e, SP_E_MALFORMED, 0, "duplicate JSON object key `%s` at line %zu column %zu",
-                   show(r->j, r->twin, shown), line, column);
+                   sp_json_show(r->j, r->twin, shown), line, column);
 }
 
 int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e)
@@ -740,91 +598,6 @@ int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e)
     if (read_text(&r))
         return 0;
     const int code = refuse(&r, e);
-    j->count = 0; /* half a tape is none */
+    j->count = 0; /* callers must not see half a tape */
     return code;
-}
-
-/* ---- looking at the tape ---- */
-
-static bool key_is(const struct sp_json *j, const struct sp_json_token *t, struct sp_str key)
-{
-    if (!t->is_escaped)
-        return t->len == key.n && memcmp(j->text + t->off, key.p, key.n) == 0;
-
-    struct bytes b = bytes_of(j, t);
-    for (size_t i = 0; i < key.n; i++)
-        if (next_byte(&b) != (unsigned char)key.p[i])
-            return false;
-    return next_byte(&b) < 0;
-}
-
-uint32_t sp_json_get(struct sp_json *j, uint32_t object, const char *key)
-{
-    const struct sp_str wanted = sp_str_of(key);
-
-    if (object >= j->count || j->tokens[object].type != SP_JSON_OBJECT)
-        return SP_JSON_NONE;
-    const uint32_t end = j->tokens[object].next;
-    for (uint32_t t = object + 1; t < end; t = j->tokens[t + 1].next)
-        if (key_is(j, &j->tokens[t], wanted))
-            return t + 1;
-    return SP_JSON_NONE;
-}
-
-uint32_t sp_json_first(const struct sp_json *j, uint32_t parent)
-{
-    return j->tokens[parent].children != 0 ? parent + 1 : SP_JSON_NONE;
-}
-
-uint32_t sp_json_next(const struct sp_json *j, uint32_t parent, uint32_t child)
-{
-    const bool is_object = j->tokens[parent].type == SP_JSON_OBJECT;
-    const uint32_t next = j->tokens[is_object ? child + 1 : child].next;
-
-    return next < j->tokens[parent].next ? next : SP_JSON_NONE;
-}
-
-struct sp_str sp_json_raw(const struct sp_json *j, uint32_t token)
-{
-    const struct sp_json_token *t = &j->tokens[token];
-
-    if (t->type == SP_JSON_STRING)
-        return (struct sp_str){j->text + t->off - 1, (size_t)t->len + 2};
-    return (struct sp_str){j->text + t->off, t->len};
-}
-
-bool sp_json_i64(const struct sp_json *j, uint32_t token, int64_t *ret)
-{
-    const struct sp_json_token *t = &j->tokens[token];
-    struct sp_str digits = {j->text + t->off, t->len};
-    uint64_t v = 0;
-
-    if (t->type != SP_JSON_INT)
-        return false;
-    const bool is_negative = digits.p[0] == '-';
-    digits.p += is_negative;
-    digits.n -= is_negative;
-    if (!sp_str_to_u64(digits, (uint64_t)INT64_MAX + is_negative, &v))
-        return false;
-    *ret = (int64_t)(is_negative ? -v : v);
-    return true;
-}
-
-int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_err *e)
-{
-    static const char *const kind[] = {
-        [SP_JSON_NULL] = "null",           [SP_JSON_FALSE] = "boolean `false`",
-        [SP_JSON_TRUE] = "boolean `true`", [SP_JSON_INT] = "number",
-        [SP_JSON_UINT] = "number",         [SP_JSON_REAL] = "number",
-        [SP_JSON_ARRAY] = "sequence",      [SP_JSON_OBJECT] = "map",
-    };
-    const enum sp_json_type type = sp_json_type(j, token);
-
-    if (type == SP_JSON_STRING) {
-        char shown[SHOWN_ROOM];
-
-        return sp_fail(e, SP_E_INVALID, 0, "invalid type: string \"%s\", expected %s",
-                       show(j, token, shown), expected);
-    }
-    return sp_fail(e, SP_E_INVALID, 0, "invalid type: %s, expected %s", kind[type], expected);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json: strict reading of one JSON text into a tape, and appending to one under construction.
+ * json: strict reading of one JSON text into a tape, and writing of strings.
  *
- * Reading makes no copy: tokens point into the text, strings are unescaped in place when asked for.
- * The tape is one array, kept from message to message. Rules (exec-server-protocol.md 2.2): one
+ * Reading copies nothing: tokens point into the text, sp_json_str unescapes strings in place.
+ * The tape is one array, reused from message to message. Rules (those of Codex' parser): one
  * value and nothing after it but white space; no byte order mark; duplicate keys refused (compared
  * after unescaping), at any size without quadratic time; at most 262,144 values (keys not counted);
  * containers nest at most 127 deep; valid UTF-8; no lone surrogates; no control characters in
@@ -41,7 +41,7 @@ struct sp_json_token {
     uint32_t off;      /* of the first byte; strings: after the quote */
     uint32_t len;      /* of the value's text; strings: without quotes */
     uint32_t children; /* array: values; object: members (each is a key token, then a value) */
-    uint32_t next;     /* the token after this one and all it contains */
+    uint32_t next;     /* index of the token behind this value and everything in it */
 };
 
 struct sp_json {
@@ -51,8 +51,9 @@ struct sp_json {
     uint32_t cap;
 };
 
-/* *j is {0} at first and reused after. Text is at most 4 GiB - 1. Errors are SP_E_MALFORMED with a
- * text that ends in "at line L column C"; SP_E_SYSTEM if there is no memory for the tape. */
+/* *j is {0} before the first use and may be reused. Text is at most 4 GiB - 1. Errors are
+ * SP_E_MALFORMED with a text that ends in "at line L column C"; SP_E_SYSTEM if there is no memory
+ * for the tape. */
 int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e);
 void sp_json_done(struct sp_json *j); /* frees the tape */
 void sp_json_trim(struct sp_json *j); /* gives a tape above 64 KiB back */
@@ -72,10 +73,11 @@ static inline enum sp_json_type sp_json_type(const struct sp_json *j, uint32_t t
     return (enum sp_json_type)j->tokens[token].type;
 }
 
-/* The bytes of a string or key, unescaped in place on first use. May hold NUL. */
+/* The bytes of a string or key, unescaped in place at the first call. May hold NUL. */
 struct sp_str sp_json_str(struct sp_json *j, uint32_t token);
 
-/* The raw text of any value, quotes and all (only before sp_json_str was called inside it). */
+/* The source text of a value, with quotes. Only valid before sp_json_str is called for a string in
+ * it. */
 struct sp_str sp_json_raw(const struct sp_json *j, uint32_t token);
 
 /* true if the token is an INT (not UINT, not REAL); *ret is its value. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list: doubly linked lists whose links are members of the items.
+ * list: doubly linked lists; the links are members of the items.
  *
  * The head and every link are struct sp_list; an empty list points to itself. A link that is in no
  * list points to itself, too, after sp_list_init or sp_list_remove, so removing twice is harmless.

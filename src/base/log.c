@@ -35,8 +35,8 @@ void sp_log_set_json(bool is_json)
 }
 
 /*
- * Control characters are escaped in both forms: what a client sent must not forge a line. Bytes
- * that are not UTF-8 (also a character that was cut) are shown as such.
+ * Control characters are escaped in both formats, so that bytes from a client cannot forge a line.
+ * Bytes that are not UTF-8 become U+FFFD.
  */
 static void escape(char *out, size_t size, const char *text)
 {
@@ -91,5 +91,5 @@ void sp_log(enum sp_log_level level, const char *fmt, ...)
     else
         len = snprintf(line, sizeof line, "%s %-5s %s\n", when, names[level], safe);
     if (len > 0)
-        (void)!write(STDERR_FILENO, line, (size_t)len); /* nobody to tell if nobody listens */
+        (void)!write(STDERR_FILENO, line, (size_t)len); /* a log that cannot be written is lost */
 }

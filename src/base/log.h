@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log: what the person who runs a server wants to know, on stderr, one line each.
+ * log: one line a message on stderr, for the administrator of a server.
  */
 #ifndef SP_BASE_LOG_H
 #define SP_BASE_LOG_H
@@ -18,7 +18,7 @@ enum sp_log_level {
         SP_LOG_MAX
 };
 
-/* false: no such level. */
+/* false: no such level. The level is "warn" at first. */
 bool sp_log_set_level(const char *name);
 void sp_log_set_json(bool is_json);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds the components of `path` to the `len` bytes at out, each behind its slash. */
+/* Appends "/component" to the `len` bytes at out for each component of `path`. */
 static size_t add_components(char *out, size_t len, const char *path)
 {
     while (*path != 0) {
@@ -46,19 +46,8 @@ char *sp_path_normalise(const char *path, const char *cwd)
 
 bool sp_path_is_in(const char *path, const char *dir)
 {
-    /* "/" is the beginning of all paths, and the only directory that ends in a slash. */
+    /* "/" is the only normalised directory that ends in a slash. */
     const size_t n = dir[1] == 0 ? 0 : strlen(dir);
 
     return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == 0);
-}
-
-size_t sp_path_depth(const char *path)
-{
-    size_t depth = 0;
-
-    if (path[0] == '/' && path[1] == 0)
-        return 0;
-    for (; *path != 0; path++)
-        depth += *path == '/';
-    return depth;
 }

@@ -24,8 +24,8 @@ char *sp_redact_url(const char *url)
     return text;
 }
 
-/* The query of the first such URL; *ret_len: up to the end of the URL. NULL: none. A quote ends it
- * too, as in `--set server="ws://..."`. */
+/* The query of the first ws:// or wss:// URL, *ret_len bytes long; NULL: none. A quote ends a URL
+ * as well: `--set server="ws://..."`. */
 static const char *find_query(const char *text, size_t *ret_len)
 {
     for (;;) {

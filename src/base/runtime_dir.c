@@ -17,8 +17,8 @@ static bool is_own_dir(const char *path)
            st.st_uid == geteuid();
 }
 
-/* The system's own directory before the one that a variable names: two servers of one user with
- * different environments have the same. */
+/* /run/user/UID has precedence over XDG_RUNTIME_DIR, so that two servers of one user agree also if
+ * only one of them has the variable. */
 void sp_runtime_dir(char *ret, size_t size)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sha: SHA-1 and SHA-256 of FIPS 180-4, HMAC of RFC 2104, for small inputs off the hot path.
+ * SHA-1 and SHA-256 of FIPS 180-4, HMAC of RFC 2104, for small inputs.
  *
- * The two hashes differ in the work on a block and in the number of words; blocks, padding and the
- * length at the end are common.
+ * The two hashes differ in the compression function and in the number of words; blocks, padding and
+ * the length at the end are the same.
  */
 #include "base/sha.h"
 
@@ -11,7 +11,7 @@
 
 #define BLOCK 64
 
-struct hash {
+struct sha {
     void (*mix)(uint32_t *h, const uint8_t *block);
     uint32_t h[8];
     uint64_t bytes; /* so far */
@@ -117,14 +117,14 @@ static void sha256_mix(uint32_t *h, const uint8_t *block)
         h[i] += v[i];
 }
 
-static const struct hash sha1_start = {
+static const struct sha sha1_start = {
     .mix = sha1_mix, .h = {0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0}};
 
-static const struct hash sha256_start = {.mix = sha256_mix,
-                                         .h = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
-                                               0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19}};
+static const struct sha sha256_start = {.mix = sha256_mix,
+                                        .h = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
+                                              0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19}};
 
-static void add(struct hash *s, const void *bytes, size_t n)
+static void add_bytes(struct sha *s, const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;
 
@@ -145,8 +145,8 @@ static void add(struct hash *s, const void *bytes, size_t n)
     }
 }
 
-/* One bit, zeros up to eight bytes before the end of a block, and the length in bits. */
-static void finish(struct hash *s, uint8_t *ret, size_t words)
+/* Padding: a one bit, zeros up to eight bytes before the end of a block, the length in bits. */
+static void finish_hash(struct sha *s, uint8_t *ret, size_t words)
 {
     static const uint8_t padding[BLOCK] = {0x80};
     const uint64_t bits = s->bytes * 8;
@@ -154,32 +154,32 @@ static void finish(struct hash *s, uint8_t *ret, size_t words)
 
     store_be(length, (uint32_t)(bits >> 32));
     store_be(length + 4, (uint32_t)bits);
-    add(s, padding, BLOCK - (s->bytes + 8) % BLOCK);
-    add(s, length, sizeof length);
+    add_bytes(s, padding, BLOCK - (s->bytes + 8) % BLOCK);
+    add_bytes(s, length, sizeof length);
     for (size_t i = 0; i < words; i++)
         store_be(ret + 4 * i, s->h[i]);
 }
 
 void sp_sha1(struct sp_str s, uint8_t ret[20])
 {
-    struct hash hash = sha1_start;
+    struct sha hash = sha1_start;
 
-    add(&hash, s.p, s.n);
-    finish(&hash, ret, 5);
+    add_bytes(&hash, s.p, s.n);
+    finish_hash(&hash, ret, 5);
 }
 
 void sp_sha256(struct sp_str s, uint8_t ret[32])
 {
-    struct hash hash = sha256_start;
+    struct sha hash = sha256_start;
 
-    add(&hash, s.p, s.n);
-    finish(&hash, ret, 8);
+    add_bytes(&hash, s.p, s.n);
+    finish_hash(&hash, ret, 8);
 }
 
 void sp_hmac_sha256(struct sp_str key, struct sp_str s, uint8_t ret[32])
 {
-    struct hash inner = sha256_start;
-    struct hash outer = sha256_start;
+    struct sha inner = sha256_start;
+    struct sha outer = sha256_start;
     uint8_t block[BLOCK] = {0};
     uint8_t digest[32];
 
@@ -190,21 +190,20 @@ void sp_hmac_sha256(struct sp_str key, struct sp_str s, uint8_t ret[32])
 
     for (size_t i = 0; i < BLOCK; i++)
         block[i] ^= 0x36;
-    add(&inner, block, BLOCK);
-    add(&inner, s.p, s.n);
-    finish(&inner, digest, 8);
+    add_bytes(&inner, block, BLOCK);
+    add_bytes(&inner, s.p, s.n);
+    finish_hash(&inner, digest, 8);
 
     for (size_t i = 0; i < BLOCK; i++)
         block[i] ^= 0x36 ^ 0x5C;
-    add(&outer, block, BLOCK);
-    add(&outer, digest, sizeof digest);
-    finish(&outer, ret, 8);
+    add_bytes(&outer, block, BLOCK);
+    add_bytes(&outer, digest, sizeof digest);
+    finish_hash(&outer, ret, 8);
 }
 
 bool sp_same_secret(struct sp_str a, struct sp_str b)
 {
-    volatile unsigned char difference =
-        0; /* volatile: each byte is looked at, whatever came before */
+    volatile unsigned char difference = 0; /* volatile: no early exit from the loop */
 
     if (a.n != b.n)
         return false;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * str: a borrowed run of bytes, and the checked reading of numbers.
- *
- * A view owns nothing and needs no terminator; it may hold NUL bytes.
+ * str: a borrowed string of known length, which may hold NUL bytes and need not end in one.
  */
 #ifndef SP_BASE_STR_H
 #define SP_BASE_STR_H
@@ -31,12 +29,12 @@ static inline bool sp_str_eq(struct sp_str a, struct sp_str b)
     return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
 }
 
-/* ASCII case ignored. */
+/* Ignores ASCII case. */
 bool sp_str_eq_nocase(struct sp_str a, struct sp_str b);
 
-/* Without the spaces and tabs at both ends. */
+/* Without spaces and tabs at both ends. */
 struct sp_str sp_str_trim(struct sp_str s);
-/* Cuts the part before the first `end` off *rest; what follows `end` stays there. */
+/* Returns the part of *rest before the first `end`; *rest becomes the part behind it. */
 struct sp_str sp_str_cut(struct sp_str *rest, char end);
 /* Drops the prefix from the front of *s. false: *s does not begin with it and is unchanged. */
 static inline bool sp_str_skip_prefix(struct sp_str *s, struct sp_str prefix)
@@ -52,7 +50,10 @@ static inline bool sp_str_has_nul(struct sp_str s)
     return s.n != 0 && memchr(s.p, 0, s.n) != NULL;
 }
 
-/* The value of a hexadecimal digit in either case; -1: c is none. */
+/* The whole string as decimal digits without a sign, at most max. false: *ret is untouched. */
+bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret);
+
+/* The value of a hexadecimal digit; -1: not one. */
 static inline int sp_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -60,8 +61,5 @@ static inline int sp_hex_digit(char c)
     c = (char)(c | 0x20);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
-
-/* Whole text, decimal digits only, no sign, at most max. false: *ret untouched. */
-bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret);
 
 #endif

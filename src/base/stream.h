@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream: which output of a command a piece belongs to.
+ * stream: the output streams of a command.
  */
 #ifndef SP_BASE_STREAM_H
 #define SP_BASE_STREAM_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text as a whole: its tree, and what is said about it. */
+/* The tree of a parsed text: messages about its values, lookup, merging, selection. */
 #include "base/toml.h"
 
 #include <errno.h>
@@ -7,55 +7,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/hash.h"
 #include "base/toml_priv.h"
 #include "base/utf8.h"
 
-#define FIRST_SLOTS 64 /* a power of two, as all sizes of the index */
-
 /* ---- messages ---- */
-
-/* Lines by LF, columns by characters; both from 1. */
-static void find_place(struct sp_str text, size_t at, uint32_t *ret_line, uint32_t *ret_column)
-{
-    uint32_t line = 1;
-    uint32_t column = 1;
-
-    for (size_t i = 0; i < at && i < text.n; i++) {
-        if (text.p[i] == '\n') {
-            line++;
-            column = 1;
-        } else if (((unsigned char)text.p[i] & 0xC0) != 0x80) {
-            column++;
-        }
-    }
-    *ret_line = line;
-    *ret_column = column;
-}
-
-/* Names are shown in part: where a character was cut there is a question mark. */
-static void make_valid(char *story)
-{
-    size_t n = sp_utf8_valid_prefix(sp_str_of(story));
-
-    while (story[n] != 0) {
-        story[n] = '?';
-        n = sp_utf8_valid_prefix(sp_str_of(story));
-    }
-}
 
 static int refuse(const struct sp_toml *doc, size_t at, struct sp_err *e, const char *fmt,
                   va_list args)
 {
     char story[sizeof e->msg];
-    uint32_t line;
-    uint32_t column;
+    uint32_t line = 1;
+    uint32_t column = 1; /* in characters, not bytes */
 
-    (void)vsnprintf(story, sizeof story, fmt, args); /* cut: it is a message */
-    make_valid(story);
+    (void)vsnprintf(story, sizeof story, fmt, args);
+    /* Names are cut to fit; half a character becomes question marks. */
+    for (size_t n; story[n = sp_utf8_valid_prefix(sp_str_of(story))] != 0;)
+        story[n] = '?';
     if (doc->has_no_places)
         return sp_fail(e, SP_E_INVALID, 0, "%s: %s", doc->name, story);
-    find_place(doc->text, at, &line, &column);
+    for (size_t i = 0; i < at && i < doc->text.n; i++) {
+        if (doc->text.p[i] == '\n') {
+            line++;
+            column = 1;
+        } else if (((unsigned char)doc->text.p[i] & 0xC0) != 0x80) {
+            column++;
+        }
+    }
     return sp_fail(e, SP_E_INVALID, 0, "%s: line %u, column %u: %s", doc->name, line, column,
                    story);
 }
@@ -114,46 +91,9 @@ const char *sp_toml_type_name(enum sp_toml_type type)
     return names[type];
 }
 
-/* ---- the index of keys ---- */
-
-/* The slot of this key of this table: taken by it, or free. */
-static struct sp_toml_value **slot_of(struct sp_toml_value **slots, uint32_t count,
-                                      const struct sp_toml_value *table, struct sp_str key)
-{
-    const struct sp_hash of_key = sp_hash(key);
-    const uint64_t of_table = (uint64_t)(uintptr_t)table * UINT64_C(0x9E3779B97F4A7C15);
-    uint32_t i = (uint32_t)((of_key.a ^ of_table >> 17) & (count - 1));
-
-    while (slots[i] != NULL && (slots[i]->parent != table || !sp_str_eq(slots[i]->key, key)))
-        i = (i + 1) & (count - 1);
-    return &slots[i];
-}
-
-static bool grow_index(struct sp_toml_reader *r)
-{
-    const uint32_t count = r->slot_count == 0 ? FIRST_SLOTS : r->slot_count * 2;
-    struct sp_toml_value **slots = calloc(count, sizeof(struct sp_toml_value *));
-
-    if (slots == NULL)
-        return sp_toml_no_memory(r);
-    for (uint32_t i = 0; i < r->slot_count; i++)
-        if (r->slots[i] != NULL)
-            *slot_of(slots, count, r->slots[i]->parent, r->slots[i]->key) = r->slots[i];
-    free(r->slots);
-    r->slots = slots;
-    r->slot_count = count;
-    return true;
-}
-
-struct sp_toml_value *sp_toml_find(const struct sp_toml_reader *r,
-                                   const struct sp_toml_value *table, struct sp_str key)
-{
-    return r->slot_count == 0 ? NULL : *slot_of(r->slots, r->slot_count, table, key);
-}
-
 /* ---- the tree ---- */
 
-static void append(struct sp_toml_value *parent, struct sp_toml_value *v)
+void sp_toml_append(struct sp_toml_value *parent, struct sp_toml_value *v)
 {
     v->next = NULL;
     if (parent->last == NULL)
@@ -164,66 +104,12 @@ static void append(struct sp_toml_value *parent, struct sp_toml_value *v)
     parent->count++;
 }
 
-struct sp_toml_value *sp_toml_add(struct sp_toml_reader *r, struct sp_toml_value *parent,
-                                  struct sp_str key, const char *key_at)
-{
-    if (r->values == SP_TOML_MAX_VALUES) {
-        (void)sp_toml_fail(r, key_at, "more than %d values", SP_TOML_MAX_VALUES);
-        return NULL;
-    }
-    struct sp_toml_value *v = sp_arena_new(&r->doc->arena, sizeof *v);
-    if (v == NULL) {
-        (void)sp_toml_no_memory(r);
-        return NULL;
-    }
-    v->doc = r->doc;
-    v->key = key;
-    v->at = v->key_at = (uint32_t)(key_at - r->doc->text.p);
-    v->parent = parent;
-    v->depth = parent->depth + 1;
-    if (key.p != NULL) {
-        if (r->keyed >= r->slot_count / 2 && !grow_index(r))
-            return NULL;
-        *slot_of(r->slots, r->slot_count, parent, key) = v;
-        r->keyed++;
-    }
-    append(parent, v);
-    r->values++;
-    return v;
-}
-
-bool sp_toml_become(struct sp_toml_reader *r, struct sp_toml_value *v, enum sp_toml_type type,
-                    uint8_t made)
-{
-    if (v->depth > SP_TOML_MAX_DEPTH)
-        return sp_toml_fail(r, r->doc->text.p + v->at, "more than %d tables and arrays deep",
-                            SP_TOML_MAX_DEPTH);
-    v->type = type;
-    v->made = made;
-    v->section = r->section;
-    return true;
-}
-
 struct sp_toml_value *sp_toml_get(const struct sp_toml_value *table, struct sp_str key)
 {
     for (struct sp_toml_value *v = table->first; v != NULL; v = v->next)
         if (sp_str_eq(v->key, key))
             return v;
     return NULL;
-}
-
-/* Puts `by` where `old` was. */
-static void replace(struct sp_toml_value *table, const struct sp_toml_value *old,
-                    struct sp_toml_value *by)
-{
-    struct sp_toml_value **link = &table->first;
-
-    while (*link != old)
-        link = &(*link)->next;
-    by->next = old->next;
-    *link = by;
-    if (table->last == old)
-        table->last = by;
 }
 
 void sp_toml_merge(struct sp_toml_value *table, struct sp_toml_value *over)
@@ -234,61 +120,122 @@ void sp_toml_merge(struct sp_toml_value *table, struct sp_toml_value *over)
         struct sp_toml_value *old = sp_toml_get(table, v->key);
 
         next = v->next;
-        if (old == NULL)
-            append(table, v);
-        else if (old->type == SP_TOML_TABLE && v->type == SP_TOML_TABLE)
+        if (old == NULL) {
+            sp_toml_append(table, v);
+        } else if (old->type == SP_TOML_TABLE && v->type == SP_TOML_TABLE) {
             sp_toml_merge(old, v);
-        else
-            replace(table, old, v);
+        } else { /* takes the place of old */
+            struct sp_toml_value **link = &table->first;
+
+            while (*link != old)
+                link = &(*link)->next;
+            v->next = old->next;
+            *link = v;
+            if (table->last == old)
+                table->last = v;
+        }
     }
     over->first = over->last = NULL;
     over->count = 0;
 }
 
-/* ---- the whole text ---- */
+/* ---- selecting by paths ---- */
+
+/*
+ * Sorted paths are a tree that needs no building: paths with the same first keys are neighbours,
+ * and the one that ends there comes first. Each key of the document costs one binary search.
+ */
+struct path_range {
+    const struct sp_toml_path *first;
+    uint32_t count;
+};
+
+static int compare_keys(struct sp_str a, struct sp_str b)
+{
+    const size_t n = a.n < b.n ? a.n : b.n;
+    const int r = n == 0 ? 0 : memcmp(a.p, b.p, n);
+
+    return r != 0 ? r : (a.n > b.n) - (a.n < b.n);
+}
+
+static int compare_paths(const void *left, const void *right)
+{
+    const struct sp_toml_path *a = left;
+    const struct sp_toml_path *b = right;
+
+    for (uint32_t i = 0; i < a->count && i < b->count; i++) {
+        const int r = compare_keys(a->keys[i], b->keys[i]);
+
+        if (r != 0)
+            return r;
+    }
+    return (a->count > b->count) - (a->count < b->count);
+}
+
+void sp_toml_sort_paths(struct sp_toml_path *paths, uint32_t count)
+{
+    if (count > 1)
+        qsort(paths, count, sizeof *paths, compare_paths);
+}
+
+/* Index of the first path with a key >= `key` at this depth (is_after: > `key`). */
+static uint32_t find_bound(struct path_range in, uint32_t depth, struct sp_str key, bool is_after)
+{
+    uint32_t low = 0;
+    uint32_t high = in.count;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const int r = compare_keys(in.first[middle].keys[depth], key);
+
+        if (r < 0 || (is_after && r == 0))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* All paths of the range have a key at `depth`: they lead below this table. */
+static void prune_table(struct sp_toml_value *table, struct path_range in, uint32_t depth)
+{
+    struct sp_toml_value *kept = NULL;
+    struct sp_toml_value *next;
+    uint32_t count = 0;
+
+    for (struct sp_toml_value *v = table->first; v != NULL; v = next) {
+        const uint32_t from = find_bound(in, depth, v->key, false);
+        const struct path_range below = {in.first + from,
+                                         find_bound(in, depth, v->key, true) - from};
+
+        next = v->next;
+        if (below.count == 0)
+            continue;
+        if (v->type == SP_TOML_TABLE && below.first->count > depth + 1)
+            prune_table(v, below, depth + 1);
+        if (kept == NULL)
+            table->first = v;
+        else
+            kept->next = v;
+        kept = v;
+        count++;
+    }
+    if (kept == NULL)
+        table->first = NULL;
+    else
+        kept->next = NULL;
+    table->last = kept;
+    table->count = count;
+}
+
+bool sp_toml_select(struct sp_toml_value *table, const struct sp_toml_path *paths, uint32_t count)
+{
+    prune_table(table, (struct path_range){paths, count}, 0);
+    return table->count != 0;
+}
 
 void sp_toml_done(struct sp_toml *t)
 {
     sp_arena_done(&t->arena);
     *t = (struct sp_toml){0};
-}
-
-static bool read_all(struct sp_toml_reader *r, struct sp_str text)
-{
-    struct sp_toml *doc = r->doc;
-
-    if (text.n > SP_TOML_MAX_BYTES) {
-        (void)sp_fail(r->e, SP_E_INVALID, 0, "%s: more than %d bytes", doc->name,
-                      SP_TOML_MAX_BYTES);
-        return false;
-    }
-    const char *copy = sp_arena_copy(&doc->arena, text);
-    doc->root = sp_arena_new(&doc->arena, sizeof *doc->root);
-    if (copy == NULL || doc->root == NULL)
-        return sp_toml_no_memory(r);
-    doc->text = (struct sp_str){copy, text.n};
-    doc->root->type = SP_TOML_TABLE;
-    doc->root->doc = doc;
-    r->p = copy;
-    r->end = copy + text.n;
-    const size_t good = sp_utf8_valid_prefix(doc->text); /* the copy: nobody changes it */
-    if (good != text.n)
-        return sp_toml_fail(r, copy + good, "not UTF-8");
-    return sp_toml_read_document(r);
-}
-
-int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e)
-{
-    struct sp_err own = {0};
-    struct sp_toml_reader r = {.doc = t, .e = e == NULL ? &own : e};
-
-    t->name = sp_arena_copy(&t->arena, sp_str_of(name));
-    if (t->name == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", name);
-    const bool is_read = read_all(&r, text);
-    free(r.slots);
-    if (is_read)
-        return 0;
-    sp_toml_done(t);
-    return -(int)r.e->code;
 }

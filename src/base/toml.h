@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * toml: strict reading of one TOML 1.0 text into a tree.
+ * toml: strict reading of one TOML 1.0 text into a tree, merging, selecting and writing of trees.
  *
- * Every value knows where it was written, so that whoever finds it wrong can say so by line and
- * column. Bounds: 1 MiB of text, containers 127 deep, 65,536 values (tables that are only names on
- * the way count, too); integers are 64 bits wide. Line ends inside of strings become LF. Dates and
- * times are checked and kept as text.
+ * Every value knows its place in the text, so that messages about it can give line and column.
+ * Bounds: 1 MiB of text, containers 127 deep, 65,536 values (including tables that a header only
+ * passes through); integers are 64 bits wide. Line ends in strings become LF. Dates and times are
+ * checked and kept as text.
  */
 #ifndef SP_BASE_TOML_H
 #define SP_BASE_TOML_H
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
 
@@ -60,29 +61,56 @@ struct sp_toml_value {
 
 struct sp_toml {
     const char *name;   /* for messages */
-    bool has_no_places; /* the text is not as somebody wrote it: messages give the name alone */
+    bool has_no_places; /* the text is generated: messages give the name without line and column */
     struct sp_str text; /* a copy */
     struct sp_toml_value *root;
     struct sp_arena arena;
 };
 
-/* name: of the file, or what else holds the text. Refusals are SP_E_INVALID: "NAME: line L, column
- * C: ..."; SP_E_SYSTEM without memory. *t is {0} before, and after a failure; it stays where it
- * is, for its values know it. */
+/* `name` stands in messages: the path of the file, or the name of another source. Refusals are
+ * SP_E_INVALID, "NAME: line L, column C: ..."; SP_E_SYSTEM without memory. *t is {0} before, and
+ * after a failure. Values point to *t, so it must not be moved. */
 int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e);
 void sp_toml_done(struct sp_toml *t);
 
-/* NULL: it is not there. */
+/* NULL: no such key. */
 struct sp_toml_value *sp_toml_get(const struct sp_toml_value *table, struct sp_str key);
 
-/* Lays `over` on `table`: tables are merged, all else is replaced. Children of `over` move into
- * `table`; both docs must stay. */
+/* Lays `over` on `table`: tables are merged, other values are replaced. Children of `over` move
+ * into `table`; both documents must outlive it. */
 void sp_toml_merge(struct sp_toml_value *table, struct sp_toml_value *over);
 
 /* "a string", "an integer", ... */
 const char *sp_toml_type_name(enum sp_toml_type type);
 
-/* Refuses a value, or the key that it has: "NAME: line L, column C: ...". */
+/* A path of keys from the root down: at least one. */
+struct sp_toml_path {
+    const struct sp_str *keys;
+    uint32_t count;
+};
+
+/* Sorts the paths (not the keys in them) as sp_toml_select needs them. */
+void sp_toml_sort_paths(struct sp_toml_path *paths, uint32_t count);
+
+/*
+ * Removes from the table everything that no path leads to. A path that ends at a value selects all
+ * of it. A path that goes on below a value that is not a table selects that value too, because the
+ * value still overrides what lower layers say about its key. A table on the way stays, even empty.
+ * false: nothing is left.
+ */
+bool sp_toml_select(struct sp_toml_value *table, const struct sp_toml_path *paths, uint32_t count);
+
+/*
+ * Writes a table in the form of Codex' TOML library: in every table first the values, then the
+ * tables under headers; arrays of tables as such; strings in quotes that need no escapes, if
+ * possible.
+ *
+ * root: as it was parsed, and perhaps selected from, but not merged into. false: no room in out.
+ * Set out->max: long names above many tables make a long text.
+ */
+bool sp_toml_write(struct sp_buf *out, const struct sp_toml_value *root);
+
+/* Refuses a value, or its key: "NAME: line L, column C: ...". */
 SP_PRINTF(3, 4)
 int sp_toml_refuse(const struct sp_toml_value *v, struct sp_err *e, const char *fmt, ...);
 SP_PRINTF(3, 4)

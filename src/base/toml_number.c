@@ -14,7 +14,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The number that `count` digits at p + off make; -1: they are not there. */
+/* The value of `count` digits at p + off; -1: not all of these are digits. */
 static int digits_at(const struct sp_toml_reader *r, size_t off, size_t count)
 {
     int v = 0;
@@ -77,11 +77,10 @@ static bool read_time(struct sp_toml_reader *r)
     return true;
 }
 
-/* *ret_is: whether there is one. */
-static bool read_offset(struct sp_toml_reader *r, bool *ret_is)
+static bool read_offset(struct sp_toml_reader *r, bool *ret_has)
 {
     if (has_at(r, 0, 'Z') || has_at(r, 0, 'z')) {
-        *ret_is = true;
+        *ret_has = true;
         r->p++;
         return true;
     }
@@ -91,7 +90,7 @@ static bool read_offset(struct sp_toml_reader *r, bool *ret_is)
     const int minute = digits_at(r, 4, 2);
     if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || !has_at(r, 3, ':'))
         return sp_toml_fail(r, r->p, "the offset of a time is written +HH:MM, -HH:MM or Z");
-    *ret_is = true;
+    *ret_has = true;
     r->p += 6;
     return true;
 }
@@ -112,7 +111,8 @@ static bool read_date_time(struct sp_toml_reader *r, struct sp_toml_value *v)
     return true;
 }
 
-bool sp_toml_read_date(struct sp_toml_reader *r, struct sp_toml_value *v, bool *ret_is)
+/* A date, a time, or both. *ret_is: whether r->p is at one; if not, nothing was read. */
+static bool read_date_or_time(struct sp_toml_reader *r, struct sp_toml_value *v, bool *ret_is)
 {
     const char *first = r->p;
     const bool is_time = digits_at(r, 0, 2) >= 0 && has_at(r, 2, ':');
@@ -131,17 +131,12 @@ bool sp_toml_read_date(struct sp_toml_reader *r, struct sp_toml_value *v, bool *
 
 static int digit_of(char c, int base)
 {
-    int d = -1;
+    const int d = sp_hex_digit(c);
 
-    if (is_digit(c))
-        d = c - '0';
-    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-        d = (c | 0x20) - 'a' + 10;
     return d < base ? d : -1;
 }
 
-/* Digits with single underscores between them; false: none, or an underscore that is not between
- * two. */
+/* At least one digit; single underscores may stand between two of them. */
 static bool skip_digits(struct sp_toml_reader *r, int base)
 {
     if (r->p == r->end || digit_of(*r->p, base) < 0)
@@ -154,7 +149,7 @@ static bool skip_digits(struct sp_toml_reader *r, int base)
     return true;
 }
 
-/* Checked digits as a number of 64 bits. */
+/* Digits that skip_digits has accepted. */
 static bool make_integer(struct sp_toml_reader *r, struct sp_toml_value *v, struct sp_str digits,
                          int base, bool is_negative)
 {
@@ -165,7 +160,7 @@ static bool make_integer(struct sp_toml_reader *r, struct sp_toml_value *v, stru
             continue;
         const int64_t d = digit_of(digits.p[i], base);
 
-        /* Downwards, if it is negative: the smallest has no positive twin. */
+        /* A negative number is built downwards: INT64_MIN has no positive counterpart. */
         if (__builtin_mul_overflow(n, (int64_t)base, &n) ||
             __builtin_add_overflow(n, is_negative ? -d : d, &n))
             return sp_toml_fail(r, digits.p, "an integer has at most 64 bits");
@@ -175,22 +170,12 @@ static bool make_integer(struct sp_toml_reader *r, struct sp_toml_value *v, stru
     return true;
 }
 
-/* 0x, 0o and 0b. */
-static bool read_based(struct sp_toml_reader *r, struct sp_toml_value *v, int base)
-{
-    r->p += 2;
-    const char *first = r->p;
-    if (!skip_digits(r, base))
-        return false;
-    return make_integer(r, v, (struct sp_str){first, (size_t)(r->p - first)}, base, false);
-}
-
 /* ---- floats ---- */
 
 static bool make_float(struct sp_toml_reader *r, struct sp_toml_value *v, struct sp_str text)
 {
     auto_free char *plain = malloc(text.n + 1);
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a point is a point */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* "." for any LC_NUMERIC */
     size_t n = 0;
 
     if (plain == NULL || c == (locale_t)0) {
@@ -236,30 +221,33 @@ static bool read_decimal(struct sp_toml_reader *r, struct sp_toml_value *v, cons
     return make_float(r, v, (struct sp_str){first, (size_t)(r->p - first)});
 }
 
-static bool read_special(struct sp_toml_reader *r, struct sp_toml_value *v, bool is_negative)
-{
-    const double real = sp_toml_is_here(r, "inf") ? (double)INFINITY : (double)NAN;
-
-    v->type = SP_TOML_FLOAT;
-    v->real = is_negative ? -real : real;
-    r->p += 3;
-    return true;
-}
-
 bool sp_toml_read_number(struct sp_toml_reader *r, struct sp_toml_value *v)
 {
     const char *first = r->p;
     const bool is_negative = *r->p == '-';
+    bool is_date = false;
 
-    if (sp_toml_is_here(r, "0x"))
-        return read_based(r, v, 16);
-    if (sp_toml_is_here(r, "0o"))
-        return read_based(r, v, 8);
-    if (sp_toml_is_here(r, "0b"))
-        return read_based(r, v, 2);
+    if (!read_date_or_time(r, v, &is_date))
+        return false;
+    if (is_date)
+        return true;
+    const int base = sp_toml_is_here(r, "0x")   ? 16
+                     : sp_toml_is_here(r, "0o") ? 8
+                     : sp_toml_is_here(r, "0b") ? 2
+                                                : 10;
+    if (base != 10) {
+        const char *digits = r->p += 2;
+
+        return skip_digits(r, base) &&
+               make_integer(r, v, (struct sp_str){digits, (size_t)(r->p - digits)}, base, false);
+    }
     if (*r->p == '+' || *r->p == '-')
         r->p++;
-    if (sp_toml_is_here(r, "inf") || sp_toml_is_here(r, "nan"))
-        return read_special(r, v, is_negative);
-    return read_decimal(r, v, first, is_negative);
+    if (!sp_toml_is_here(r, "inf") && !sp_toml_is_here(r, "nan"))
+        return read_decimal(r, v, first, is_negative);
+    const double real = *r->p == 'i' ? (double)INFINITY : (double)NAN;
+    v->type = SP_TOML_FLOAT;
+    v->real = is_negative ? -real : real;
+    r->p += 3;
+    return true;
 }

@@ -37,11 +37,6 @@ uint64_t sp_allowance_bytes(struct sp_allowance max)
     return max.unit == SP_ALLOWANCE_BYTES ? max.limit : product(max.limit, BYTES_PER_TOKEN);
 }
 
-uint64_t sp_allowance_tokens(struct sp_allowance max)
-{
-    return max.unit == SP_ALLOWANCE_BYTES ? sp_allowance_tokens_of(max.limit) : max.limit;
-}
-
 struct sp_allowance sp_allowance_scale(struct sp_allowance max, uint64_t num, uint64_t den)
 {
     const uint64_t whole = product(max.limit / den, num);
@@ -52,19 +47,13 @@ struct sp_allowance sp_allowance_scale(struct sp_allowance max, uint64_t num, ui
     return max;
 }
 
-struct sp_allowance sp_allowance_with_tokens(struct sp_allowance max, uint64_t tokens)
-{
-    max.limit = max.unit == SP_ALLOWANCE_BYTES ? product(tokens, BYTES_PER_TOKEN) : tokens;
-    return max;
-}
-
 struct sp_allowance sp_allowance_effective(struct sp_allowance requested,
                                            struct sp_allowance configured)
 {
     return sp_allowance_bytes(requested) < sp_allowance_bytes(configured) ? requested : configured;
 }
 
-/* Less by so many bytes, or by the tokens that cover them. */
+/* Reduced by `bytes`, or by the tokens that cover them. */
 static struct sp_allowance shrunk(struct sp_allowance max, uint64_t bytes)
 {
     max.limit = difference(max.limit,
@@ -75,15 +64,6 @@ static struct sp_allowance shrunk(struct sp_allowance max, uint64_t bytes)
 static bool continues_character(struct sp_str text, size_t at)
 {
     return at < text.n && ((unsigned char)text.p[at] & 0xC0) == 0x80;
-}
-
-static size_t count_characters(struct sp_str text, size_t from, size_t to)
-{
-    size_t count = 0;
-
-    for (size_t i = from; i < to; i++)
-        count += !continues_character(text, i);
-    return count;
 }
 
 struct sp_split sp_truncate_split(struct sp_str text, uint64_t left, uint64_t right)
@@ -97,7 +77,8 @@ struct sp_split sp_truncate_split(struct sp_str text, uint64_t left, uint64_t ri
         s.suffix_start++;
     if (s.suffix_start < s.prefix_end)
         s.suffix_start = s.prefix_end;
-    s.removed = count_characters(text, s.prefix_end, s.suffix_start);
+    for (size_t i = s.prefix_end; i < s.suffix_start; i++)
+        s.removed += !continues_character(text, i);
     return s;
 }
 
@@ -110,12 +91,7 @@ size_t sp_truncate_lines(struct sp_str text)
     return lines;
 }
 
-static bool is_within(struct sp_str text, uint64_t bytes)
-{
-    return text.n <= bytes;
-}
-
-/* The number of tokens is that of the allowance's excess, not of what was really removed. */
+/* For tokens: the excess over the allowance, not what was really removed. Codex does the same. */
 static bool add_marker(struct sp_buf *out, struct sp_str text, struct sp_allowance max,
                        size_t removed)
 {
@@ -125,7 +101,6 @@ static bool add_marker(struct sp_buf *out, struct sp_str text, struct sp_allowan
     return sp_buf_printf(out, ELLIPSIS "%zu chars truncated" ELLIPSIS, removed);
 }
 
-/* With an allowance of 0 nothing of the text stays. */
 struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max)
 {
     const uint64_t bytes = sp_allowance_bytes(max);
@@ -140,6 +115,7 @@ static bool add_split(struct sp_buf *out, struct sp_str text, struct sp_allowanc
            sp_buf_add(out, text.p + s.suffix_start, text.n - s.suffix_start);
 }
 
+/* Removes what was added since mark if it was not all. */
 static bool undo_unless(bool is_done, struct sp_buf *out, size_t mark)
 {
     if (!is_done)
@@ -151,7 +127,7 @@ bool sp_truncate_add(struct sp_buf *out, struct sp_str text, struct sp_allowance
 {
     const size_t mark = out->len;
 
-    if (is_within(text, sp_allowance_bytes(max)))
+    if (text.n <= sp_allowance_bytes(max))
         return sp_buf_add_str(out, text);
     return undo_unless(add_split(out, text, max, sp_truncate_gap(text, max)), out, mark);
 }
@@ -164,7 +140,7 @@ static bool add_warning(struct sp_buf *out, uint64_t tokens)
 
 static bool add_complete(struct sp_buf *out, struct sp_str text, struct sp_allowance max)
 {
-    if (is_within(text, sp_allowance_bytes(max)))
+    if (text.n <= sp_allowance_bytes(max))
         return sp_buf_add_str(out, text);
     return add_warning(out, sp_allowance_tokens_of(text.n)) &&
            sp_buf_printf(out, "Total output lines: %zu\n\n", sp_truncate_lines(text)) &&
@@ -189,18 +165,18 @@ static bool has_gap(const char *p, size_t n, const struct gap_line *line)
     return n != 0 && memmem(p, n, line->text, line->n - 1) != NULL;
 }
 
-/* No line count here: nobody knows the lines that were dropped. */
+/* Without a line count, because the omitted lines are not known. */
 static bool add_gapped(struct sp_buf *out, struct sp_str text, struct sp_allowance max,
                        struct sp_omission gone)
 {
     const struct gap_line line = gap_line(gone.bytes);
 
-    if (is_within(text, sp_allowance_bytes(max)))
+    if (text.n <= sp_allowance_bytes(max))
         return (has_gap(text.p, text.n, &line) || sp_buf_add(out, line.text, line.n)) &&
                sp_buf_add_str(out, text);
 
     const struct sp_split s = sp_truncate_gap(text, max);
-    /* It cannot lie across the cut: there, the other marker is between. */
+    /* A marker that the cut splits is found in neither part. */
     const bool survives = has_gap(text.p, s.prefix_end, &line) ||
                           has_gap(text.p + s.suffix_start, text.n - s.suffix_start, &line);
     return add_warning(out, gone.token_count) && (survives || sp_buf_add(out, line.text, line.n)) &&

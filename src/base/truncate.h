@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * truncate: output made short enough for its reader.
+ * truncate: output cut to the allowance of a model.
  *
- * An allowance is a number of bytes or of tokens, and a token is four bytes. What is over the
- * allowance loses its middle, never half a character, and says how much is gone in the allowance's
- * own unit. All texts are valid UTF-8. What appends returns false if there is no room, and has then
- * appended nothing.
+ * An allowance is a number of bytes or of tokens; a token is four bytes. A longer text loses its
+ * middle, in whole characters, and a marker gives the number of removed characters or tokens. All
+ * texts are valid UTF-8. Functions that append return false without room, and append nothing then.
  */
 #ifndef SP_BASE_TRUNCATE_H
 #define SP_BASE_TRUNCATE_H
@@ -24,22 +23,18 @@ struct sp_allowance {
     uint64_t limit;
 };
 
-/* What a buffer in front of the text did to it: sp_truncate_format needs to know. */
+/* What a headtail buffer has omitted from the text before, for sp_truncate_format. */
 struct sp_omission {
-    uint64_t bytes;       /* that were dropped; 0: the text is complete */
-    uint64_t token_count; /* of everything, with what was dropped */
+    uint64_t bytes;       /* omitted; 0: the text is complete */
+    uint64_t token_count; /* of the original, including omitted bytes */
 };
 
-/* All of these round up, and stop at the largest number. */
+/* All round up, and saturate at UINT64_MAX. */
 uint64_t sp_allowance_tokens_of(uint64_t bytes);
 uint64_t sp_allowance_bytes(struct sp_allowance max);
-uint64_t sp_allowance_tokens(struct sp_allowance max);
 struct sp_allowance sp_allowance_scale(struct sp_allowance max, uint64_t num, uint64_t den);
 
-/* The same unit, another limit: what a configured number of tokens makes of a default. */
-struct sp_allowance sp_allowance_with_tokens(struct sp_allowance max, uint64_t tokens);
-
-/* The one that allows fewer bytes; if neither does, the configured one. */
+/* The smaller one in bytes; if they are equal, the configured one. */
 struct sp_allowance sp_allowance_effective(struct sp_allowance requested,
                                            struct sp_allowance configured);
 
@@ -47,31 +42,31 @@ struct sp_allowance sp_allowance_effective(struct sp_allowance requested,
 struct sp_split {
     size_t prefix_end;
     size_t suffix_start;
-    size_t removed; /* characters between them */
+    size_t removed; /* number of characters between them */
 };
 
-/* At most `left` bytes from the beginning and `right` from the end, whole characters only. */
+/* Keeps at most `left` bytes of the beginning and `right` of the end, in whole characters. */
 struct sp_split sp_truncate_split(struct sp_str text, uint64_t left, uint64_t right);
 
-/* What of a text over its allowance sp_truncate_add keeps. */
+/* The parts of a text above its allowance that sp_truncate_add keeps. */
 struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max);
 
-/* LF ends a line; a last one without it counts. */
+/* The number of lines; a last one without LF counts. */
 size_t sp_truncate_lines(struct sp_str text);
 
-/* The text, or its beginning, a marker and its end. */
+/* Appends the text, or its beginning, a marker and its end. */
 bool sp_truncate_add(struct sp_buf *out, struct sp_str text, struct sp_allowance max);
 
 /*
- * The same with a warning in front if it is not the whole text. If bytes were omitted before, that
- * is said too: in the text, where the gap is, or in front if it is no longer there.
+ * The same with a warning in front of a truncated text. If bytes were omitted before, their marker
+ * is in the text, or in front of it if truncation has removed that part.
  */
 bool sp_truncate_format(struct sp_buf *out, struct sp_str text, struct sp_allowance max,
                         struct sp_omission gone);
 
 /*
- * The same, and at most `allowed` bytes of it: the allowance shrinks until the whole fits. If it
- * has shrunk to nothing what is left is the warning and the marker, however long.
+ * The same in at most `allowed` bytes: the allowance is reduced until the result fits. With an
+ * allowance of 0 the warning and the marker remain, even if they are longer.
  */
 bool sp_truncate_fit(struct sp_buf *out, struct sp_str text, struct sp_allowance max,
                      struct sp_omission gone, uint64_t allowed);

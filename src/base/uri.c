@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * uri: paths on the wire are file: URIs in the sense of the WHATWG URL standard.
+ * Reading builds one canonical text, segment by segment. All decisions (is it foreign, does it hold
+ * a NUL) are made on that text or on the path decoded from it, never on the input, so that two
+ * spellings of one URI cannot be judged differently.
  *
- * Reading goes through one canonical text, built segment by segment: all decisions (what is
- * foreign, what holds a NUL) are made on that text or on the path decoded from it, never on what
- * came in, so two spellings of one URI cannot be judged differently.
- *
- * A path that looks like a drive (/C:/x) would read back as a Windows path. It has a spelling of
- * its own, "opaque" below, which no ordinary path can have since it begins with a NUL.
+ * A path that looks like a drive (/C:/x) would read back as a Windows path. Such a path is written
+ * in an "opaque" form, which no ordinary path has because it begins with a NUL.
  */
 #include "base/uri.h"
 
@@ -28,7 +26,7 @@
 #define PREFIX_LEN  (sizeof(PREFIX) - 1)
 #define OPAQUE      "/%00/bad/path/"
 #define OPAQUE_LEN  (sizeof(OPAQUE) - 1)
-#define SHOWN_BYTES 300 /* of a URI in a message: room is left for what is wrong with it */
+#define SHOWN_BYTES 300 /* of a URI in a message */
 
 static bool is_letter(char c)
 {
@@ -43,14 +41,6 @@ static bool is_digit(char c)
 static bool is_slash(char c)
 {
     return c == '/' || c == '\\';
-}
-
-static int hex_value(char c)
-{
-    return is_digit(c)            ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
 }
 
 static struct sp_str from(struct sp_str s, size_t n)
@@ -78,7 +68,7 @@ static bool add_percent(struct sp_buf *out, char c)
     return sp_buf_add(out, (const char[3]){'%', digit[byte >> 4], digit[byte & 15]}, 3);
 }
 
-/* What the standard leaves alone in a path. '%' stays: it may begin an escape, or be itself. */
+/* Bytes that the standard does not encode in a path. '%' begins an escape or stands for itself. */
 static bool is_kept_when_read(char c)
 {
     return c > ' ' && c < 0x7F && strchr("\"#<>?`{}", c) == NULL;
@@ -89,7 +79,7 @@ static bool is_kept_when_written(char c)
     return is_kept_when_read(c) && c != '%' && c != '\\';
 }
 
-/* Appends s, encoding what is not kept; runs of kept bytes go in one piece. */
+/* Appends s with the bytes that is_kept refuses percent-encoded. */
 static bool add_encoded(struct sp_buf *out, struct sp_str s, bool (*is_kept)(char))
 {
     while (s.n != 0) {
@@ -106,14 +96,14 @@ static bool add_encoded(struct sp_buf *out, struct sp_str s, bool (*is_kept)(cha
     return true;
 }
 
-/* Into out, which has room for s.n bytes. Returns how many there are. */
-static size_t decode(char *out, struct sp_str s)
+/* Decodes percent escapes into out, which has room for s.n bytes. Returns the length. */
+static size_t decode_percent(char *out, struct sp_str s)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < s.n; i++) {
-        const int high = s.p[i] == '%' && s.n - i > 2 ? hex_value(s.p[i + 1]) : -1;
-        const int low = high >= 0 ? hex_value(s.p[i + 2]) : -1;
+        const int high = s.p[i] == '%' && s.n - i > 2 ? sp_hex_digit(s.p[i + 1]) : -1;
+        const int low = high >= 0 ? sp_hex_digit(s.p[i + 2]) : -1;
 
         if (low >= 0) {
             out[n++] = (char)(high << 4 | low);
@@ -127,7 +117,7 @@ static size_t decode(char *out, struct sp_str s)
 
 /* ---- drives ---- */
 
-/* The drive letter of a path whose first non-empty component is one, with its colon. */
+/* The drive letter, if the first non-empty component of the path is a letter and a colon. */
 static const char *find_drive(struct sp_str path)
 {
     while (path.n != 0 && path.p[0] == '/')
@@ -137,7 +127,7 @@ static const char *find_drive(struct sp_str path)
     return path.n == 2 || path.p[2] == '/' ? path.p : NULL;
 }
 
-/* In a URI the bar will do for the colon. */
+/* In a URI, `|` is as good as the colon. */
 static bool is_drive_segment(struct sp_str s)
 {
     return s.n == 2 && is_letter(s.p[0]) && (s.p[1] == ':' || s.p[1] == '|');
@@ -145,8 +135,8 @@ static bool is_drive_segment(struct sp_str s)
 
 /* ---- reading ---- */
 
-/* White space around the text does not count, and line breaks within it do not exist. */
-static int clean(struct sp_str *text, char **ret_copy, struct sp_err *e)
+/* Drops white space around the text, and tabs and line breaks within it. */
+static int drop_space(struct sp_str *text, char **ret_copy, struct sp_err *e)
 {
     struct sp_str s = *text;
 
@@ -170,7 +160,7 @@ static int clean(struct sp_str *text, char **ret_copy, struct sp_err *e)
     return 0;
 }
 
-/* Takes "file:" off the front. */
+/* Drops "file:". */
 static int take_scheme(struct sp_str *text, struct sp_err *e)
 {
     const struct sp_str s = *text;
@@ -194,8 +184,8 @@ static int take_scheme(struct sp_str *text, struct sp_err *e)
 }
 
 /*
- * Appends a host in lower case, or nothing for "localhost". Letters beyond ASCII would need the
- * tables of IDNA to be spelled canonically; such a host is not ours in any spelling.
+ * Appends a host in lower case, or nothing for "localhost". A host with letters beyond ASCII is
+ * refused: its canonical form would need the tables of IDNA, and it is never this host.
  */
 static int add_host(struct sp_buf *canon, struct sp_str host, struct sp_err *e)
 {
@@ -204,11 +194,11 @@ static int add_host(struct sp_buf *canon, struct sp_str host, struct sp_err *e)
     if (name == NULL)
         return no_memory(e);
     const bool is_ipv6 = host.n > 2 && host.p[0] == '[' && host.p[host.n - 1] == ']';
-    const size_t n = decode(name, host);
+    const size_t n = decode_percent(name, host);
     for (size_t i = 0; i < n; i++) {
         const char c = name[i];
 
-        if (is_ipv6 && i != 0 && i != n - 1 && hex_value(c) < 0 && c != ':' && c != '.')
+        if (is_ipv6 && i != 0 && i != n - 1 && sp_hex_digit(c) < 0 && c != ':' && c != '.')
             return sp_fail(e, SP_E_INVALID, 0, "invalid URI: invalid IPv6 address");
         if (!is_ipv6 && (c <= ' ' || c >= 0x7F || strchr("#/:<>?@[\\]^|%", c) != NULL))
             return sp_fail(e, SP_E_INVALID, 0, "invalid URI: invalid international domain name");
@@ -220,7 +210,7 @@ static int add_host(struct sp_buf *canon, struct sp_str host, struct sp_err *e)
     return 0;
 }
 
-/* 1 for ".", 2 for "..", with any dot spelled %2e; 0 for everything else. */
+/* 1 for ".", 2 for "..", where %2e is a dot as well; 0 for other segments. */
 static int dots_of(struct sp_str segment)
 {
     int dots = 0;
@@ -237,8 +227,8 @@ static int dots_of(struct sp_str segment)
     return dots;
 }
 
-/* Takes the last segment off the path that begins at `start`. A drive stays where it is. */
-static void pop(struct sp_buf *canon, size_t start)
+/* Removes the last segment of the path that begins at `start`, unless it is a drive. */
+static void pop_segment(struct sp_buf *canon, size_t start)
 {
     const struct sp_str path = {canon->data + start, canon->len - start};
 
@@ -248,7 +238,7 @@ static void pop(struct sp_buf *canon, size_t start)
         ;
 }
 
-static bool push(struct sp_buf *canon, size_t start, struct sp_str segment)
+static bool push_segment(struct sp_buf *canon, size_t start, struct sp_str segment)
 {
     if (canon->len == start && is_drive_segment(segment))
         return sp_buf_add(canon, (const char[3]){'/', segment.p[0], ':'}, 3);
@@ -271,17 +261,17 @@ static int add_path(struct sp_buf *canon, struct sp_str path, struct sp_err *e)
         const int dots = dots_of(segment);
 
         if (dots == 2)
-            pop(canon, start);
+            pop_segment(canon, start);
         if (dots != 0)
-            segment.n = 0; /* at the end it leaves a slash, elsewhere nothing */
-        if ((dots == 0 || is_last) && !push(canon, start, segment))
+            segment.n = 0; /* a final "." or ".." leaves a slash */
+        if ((dots == 0 || is_last) && !push_segment(canon, start, segment))
             return no_memory(e);
         path = from(path, is_last ? n : n + 1);
     }
     return 0;
 }
 
-/* What follows "file:", up to a query or fragment, in canonical form with a NUL after it. */
+/* The part behind "file:", without query and fragment, in canonical form with a NUL behind it. */
 static int canonicalize(struct sp_str s, struct sp_buf *canon, size_t *ret_path, struct sp_err *e)
 {
     if (!sp_buf_add(canon, PREFIX, PREFIX_LEN))
@@ -321,8 +311,8 @@ static int not_of_this_host(const struct sp_buf *canon, struct sp_err *e)
 }
 
 /*
- * The path of an opaque URI from its base64 (the URL-safe alphabet, no padding). false: there is
- * none, or it has an ordinary spelling and must use that. out has room for code.n + 4 bytes.
+ * Decodes the path of an opaque URI from base64url without padding. false: malformed, or a path
+ * that has an ordinary form and must use that. out has room for code.n + 4 bytes.
  */
 static bool decode_opaque(struct sp_str code, char *out, size_t *ret_len)
 {
@@ -343,7 +333,7 @@ static bool decode_opaque(struct sp_str code, char *out, size_t *ret_len)
     return n != 0 && out[0] == '/' && !sp_str_has_nul(path) && find_drive(path) != NULL;
 }
 
-/* The POSIX path of the canonical text. Sets *is_foreign instead where there is none. */
+/* The POSIX path of the canonical text; a URI without one sets *is_foreign instead. */
 static int decode_path(const struct sp_buf *canon, size_t start, char **ret, bool *is_foreign,
                        struct sp_err *e)
 {
@@ -352,7 +342,7 @@ static int decode_path(const struct sp_buf *canon, size_t start, char **ret, boo
 
     if (path == NULL)
         return no_memory(e);
-    size_t n = decode(path, raw);
+    size_t n = decode_percent(path, raw);
     bool is_usable = start == PREFIX_LEN && find_drive((struct sp_str){path, n}) == NULL;
     if (memchr(path, 0, n) != NULL) {
         if (start != PREFIX_LEN || raw.n < OPAQUE_LEN || memcmp(raw.p, OPAQUE, OPAQUE_LEN) != 0 ||
@@ -373,7 +363,7 @@ int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_err *e)
     struct sp_uri u = {0};
     size_t start = 0;
 
-    int r = clean(&text, &copy, e);
+    int r = drop_space(&text, &copy, e);
     if (r == 0)
         r = take_scheme(&text, e);
     if (r < 0)

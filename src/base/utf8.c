@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * utf8: is it, and what to do when it is not.
- *
- * Nearly all text is ASCII, so runs of it are skipped by the word; the rest goes character by
- * character through one function that knows the well-formed sequences (Unicode, table 3-7).
+ * Most text is ASCII, so runs of it are skipped by the word; the rest goes character by character
+ * through one function that knows the well-formed sequences (Unicode, table 3-7).
  */
 #include "base/utf8.h"
 
-#include <stdint.h>
-
 #define HIGH_BITS 0x8080808080808080U
 
-/* The length of the ASCII run at p, perhaps a few bytes less. */
+/* The length of the ASCII run at p, rounded down to a multiple of 8. */
 static size_t ascii_run(const unsigned char *p, size_t n)
 {
     size_t i = 0;
@@ -35,9 +31,9 @@ static size_t ascii_run(const unsigned char *p, size_t n)
 
 /*
  * The length of the character at p, or minus the length of the ill-formed part there: the longest
- * run that begins a character but does not end one, else one byte. n is not 0.
+ * prefix of a well-formed character, else one byte. n is not 0.
  */
-static inline int character(const unsigned char *p, size_t n)
+static inline int character_length(const unsigned char *p, size_t n)
 {
     const unsigned char lead = p[0];
     unsigned char low = 0x80;
@@ -66,7 +62,7 @@ static inline int character(const unsigned char *p, size_t n)
 }
 
 /* The length of the valid prefix; *ret_bad is the length of the ill-formed part after it, or 0. */
-static size_t prefix(struct sp_str s, size_t *ret_bad)
+static size_t valid_prefix(struct sp_str s, size_t *ret_bad)
 {
     const unsigned char *p = (const unsigned char *)s.p;
     size_t i = 0;
@@ -75,9 +71,10 @@ static size_t prefix(struct sp_str s, size_t *ret_bad)
     while (i < s.n) {
         if (p[i] < 0x80)
             i += ascii_run(p + i, s.n - i);
-        /* Text that is not ASCII seldom is so for long: look for a word of it only now and then. */
+        /* Other scripts have only short runs of ASCII: try the fast path every 16 characters only.
+         */
         for (int turns = 0; turns < 16 && i < s.n; turns++) {
-            const int len = character(p + i, s.n - i);
+            const int len = character_length(p + i, s.n - i);
 
             if (len < 0) {
                 *ret_bad = (size_t)-len;
@@ -98,7 +95,7 @@ size_t sp_utf8_valid_prefix(struct sp_str s)
 {
     size_t bad;
 
-    return prefix(s, &bad);
+    return valid_prefix(s, &bad);
 }
 
 bool sp_utf8_add_lossy(struct sp_buf *out, struct sp_str s)
@@ -107,7 +104,7 @@ bool sp_utf8_add_lossy(struct sp_buf *out, struct sp_str s)
 
     while (s.n != 0) {
         size_t bad;
-        const size_t good = prefix(s, &bad);
+        const size_t good = valid_prefix(s, &bad);
 
         if (!sp_buf_add(out, s.p, good) || (bad != 0 && !sp_buf_add(out, "\xEF\xBF\xBD", 3))) {
             out->len = mark;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * utf8: is it, and what to do when it is not.
+ * utf8: validation, and replacement of what is not UTF-8.
  */
 #ifndef SP_BASE_UTF8_H
 #define SP_BASE_UTF8_H
@@ -11,8 +11,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 
-/* Shortest forms only, no surrogates, nothing above U+10FFFF. ASCII is skipped 32 bytes at a time.
- */
+/* Strict: shortest forms only, no surrogates, nothing above U+10FFFF. */
 bool sp_utf8_is_valid(struct sp_str s);
 
 /* The length of the longest valid prefix of s. */

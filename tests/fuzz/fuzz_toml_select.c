@@ -4,8 +4,7 @@
  * TOML again, the same when it is selected and written once more, and no more than there was.
  */
 #include "base/auto.h"
-#include "base/toml_select.h"
-#include "base/toml_write.h"
+#include "base/toml.h"
 #include "fuzz.h"
 
 #define MAX_PATHS 64

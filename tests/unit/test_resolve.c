@@ -60,9 +60,6 @@ static void test_paths_are_compared_by_components(void **state)
     assert_false(sp_path_is_in("/", "/a"));
     assert_false(sp_path_is_in("/ab", "/a"));
     assert_false(sp_path_is_in("/a", "/a/b"));
-    assert_int_equal(sp_path_depth("/"), 0);
-    assert_int_equal(sp_path_depth("/a"), 1);
-    assert_int_equal(sp_path_depth("/a/b/c"), 3);
 }
 
 /* ---- policies ---- */
@@ -567,13 +564,23 @@ static bool is_prefix(const char *dir, const char *path)
     return true;
 }
 
+/* The number of components: 0 for "/". */
+static size_t path_depth(const char *path)
+{
+    size_t depth = 0;
+
+    for (; path[1] != 0; path++)
+        depth += *path == '/';
+    return depth;
+}
+
 static enum sp_access plain_access(const struct plain *e, size_t count, const char *path)
 {
     for (size_t depth = 6; depth-- > 0;) { /* from the inside out */
         bool has[3] = {false, false, false};
 
         for (size_t i = 0; i < count; i++)
-            if (sp_path_depth(e[i].path) == depth && is_prefix(e[i].path, path))
+            if (path_depth(e[i].path) == depth && is_prefix(e[i].path, path))
                 has[e[i].access] = true;
         if (has[SP_ACCESS_DENY])
             return SP_ACCESS_DENY;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts as the reference's library writes them: taken from its answers, then read again. */
-#include "base/toml_select.h"
-#include "base/toml_write.h"
+#include "base/toml.h"
 #include "memory_fixture.h"
 #include "test.h"
 

@@ -61,8 +61,6 @@ static void test_a_token_is_four_bytes_rounded_up(void **state)
     assert_int_equal(sp_allowance_bytes(tokens(10)), 40);
     assert_int_equal(sp_allowance_bytes(bytes(10)), 10);
     assert_true(sp_allowance_bytes(tokens(UINT64_MAX)) == UINT64_MAX);
-    assert_int_equal(sp_allowance_tokens(tokens(10)), 10);
-    assert_int_equal(sp_allowance_tokens(bytes(10)), 3);
 }
 
 static void test_an_allowance_is_scaled_in_its_own_unit_and_rounded_up(void **state)
@@ -75,15 +73,6 @@ static void test_an_allowance_is_scaled_in_its_own_unit_and_rounded_up(void **st
     assert_int_equal(sp_allowance_scale(tokens(13), 6, 5).limit, 16);
     assert_int_equal(sp_allowance_scale(bytes(0), 6, 5).limit, 0);
     assert_true(sp_allowance_scale(bytes(UINT64_MAX), 6, 5).limit == UINT64_MAX);
-}
-
-static void test_a_configured_number_of_tokens_keeps_the_unit(void **state)
-{
-    (void)state;
-    assert_int_equal(sp_allowance_with_tokens(tokens(10000), 7).limit, 7);
-    assert_int_equal(sp_allowance_with_tokens(bytes(10000), 7).limit, 28);
-    assert_int_equal(sp_allowance_with_tokens(bytes(10000), 7).unit, SP_ALLOWANCE_BYTES);
-    assert_true(sp_allowance_with_tokens(bytes(1), UINT64_MAX).limit == UINT64_MAX);
 }
 
 static void test_a_request_counts_only_if_it_is_smaller(void **state)
@@ -317,7 +306,6 @@ static void test_no_room_leaves_the_buffer_as_it_was(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_token_is_four_bytes_rounded_up),
     cmocka_unit_test(test_an_allowance_is_scaled_in_its_own_unit_and_rounded_up),
-    cmocka_unit_test(test_a_configured_number_of_tokens_keeps_the_unit),
     cmocka_unit_test(test_a_request_counts_only_if_it_is_smaller),
     cmocka_unit_test(test_both_ends_stay_in_whole_characters),
     cmocka_unit_test(test_lines_are_counted_with_an_unfinished_last),

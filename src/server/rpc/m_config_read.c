@@ -12,8 +12,7 @@
 
 #include "base/arena.h"
 #include "base/auto.h"
-#include "base/toml_select.h"
-#include "base/toml_write.h"
+#include "base/toml.h"
 #include "base/uri.h"
 #include "server/rpc/fs.h"
 #include "server/rpc/methods.h"

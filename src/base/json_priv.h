@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_scan: running over the plain part of a string, for the reader and the writer.
+ * json_priv: shared by the files behind json.h: scanning the plain part of a string, and its bytes
+ * without escapes.
  */
-#ifndef SP_BASE_JSON_SCAN_H
-#define SP_BASE_JSON_SCAN_H
+#ifndef SP_BASE_JSON_PRIV_H
+#define SP_BASE_JSON_PRIV_H
 
 #include <stdint.h>
 #include <string.h>
@@ -12,8 +13,64 @@
 #include <emmintrin.h>
 #endif
 
+#include "base/json.h"
+
+/* ---- the bytes of a string, unescaped ---- */
+
+/* The value of four hexadecimal digits that were checked before. */
+static inline uint32_t sp_json_hex4(const char *p)
+{
+    uint32_t v = 0;
+
+    for (int i = 0; i < 4; i++)
+        v = v << 4 | ((uint32_t)sp_hex_digit(p[i]) & 15);
+    return v;
+}
+
+/*
+ * Writes the character of the escape at *p, which the reader has checked, as UTF-8 and moves *p
+ * behind it. Returns the bytes written: at most four, and fewer than the escape has.
+ */
+size_t sp_json_unescape(const char **p, char *out);
+
+/* Iterates over the bytes of a string or key without changing the text. */
+struct sp_json_bytes {
+    const char *p, *end;
+    char held[4]; /* of the escape that p is behind */
+    uint8_t held_count, held_next;
+    bool is_escaped;
+};
+
+static inline struct sp_json_bytes sp_json_bytes_of(const struct sp_json *j,
+                                                    const struct sp_json_token *t)
+{
+    return (struct sp_json_bytes){
+        .p = j->text + t->off, .end = j->text + t->off + t->len, .is_escaped = t->is_escaped};
+}
+
+/* -1: the end. */
+static inline int sp_json_next_byte(struct sp_json_bytes *b)
+{
+    if (b->held_next < b->held_count)
+        return (unsigned char)b->held[b->held_next++];
+    if (b->p == b->end)
+        return -1;
+    if (*b->p != '\\' || !b->is_escaped)
+        return (unsigned char)*b->p++;
+    b->held_count = (uint8_t)sp_json_unescape(&b->p, b->held);
+    b->held_next = 1;
+    return (unsigned char)b->held[0];
+}
+
+/* The beginning of a string, for a message: control characters escaped, cut between characters. */
+#define SP_JSON_SHOWN_BYTES 120
+#define SP_JSON_SHOWN_ROOM  (SP_JSON_SHOWN_BYTES + 16)
+const char *sp_json_show(const struct sp_json *j, uint32_t token, char out[SP_JSON_SHOWN_ROOM]);
+
+/* ---- scanning ---- */
+
 #ifdef __SSE2__
-/* Bytes that cannot stand for themselves. */
+/* 0xFF for each byte that needs an escape: a quote, a backslash, a control character. */
 static inline __m128i sp_json_special(__m128i v)
 {
     const __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"'));
@@ -28,11 +85,11 @@ static inline __m128i sp_json_load(const char *p)
     return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-#define SP_JSON_SHORT 16 /* steps of 16 bytes: most strings have no more */
+#define SP_JSON_SHORT 16 /* steps of 16 bytes: most strings are shorter */
 #define SP_JSON_AHEAD 4096
 
-/* The same as sp_json_skip_plain, as far as whole lines of the cache go. It asks for memory ahead,
- * for of its own the processor does that within a page only. */
+/* sp_json_skip_plain in steps of a cache line, for long strings. Prefetches explicitly, because the
+ * processor's own prefetcher stops at the end of a page. */
 static inline const char *sp_json_skip_lines(const char *p, const char *end, __m128i *seen)
 {
     for (; end - p >= 64; p += 64) {
@@ -53,7 +110,7 @@ static inline const char *sp_json_skip_lines(const char *p, const char *end, __m
 }
 #endif
 
-/* The first byte from p on that cannot stand for itself in a string. *high: one before is not
+/* The first byte from p on that needs an escape. *high becomes nonzero if a byte before it is not
  * ASCII. */
 static inline const char *sp_json_skip_plain(const char *p, const char *end, unsigned *high)
 {
@@ -91,7 +148,7 @@ static inline const char *sp_json_skip_plain(const char *p, const char *end, uns
         const uint64_t hit = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) |
                              ((v - 0x20 * ones) & ~v);
 
-        if ((hit & tops) != 0) /* in this word, the loop below says where */
+        if ((hit & tops) != 0) /* the loop below finds the byte */
             break;
         *high |= (v & tops) != 0;
     }

@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reader: lines, headers, keys, values and strings; numbers and dates are in toml_number.c.
+ *
+ * A key is defined once. Which later lines may still add to a table follows from how the table came
+ * to be (SP_TOML_BY_*).
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/toml_priv.h"
+#include "base/utf8.h"
+
+#define FIRST_SLOTS 64 /* a power of two, as all sizes of the index */
+#define SHOWN_BYTES 60 /* of a key in a message */
+
+/* ---- the index of keys ---- */
+
+/* The slot of this key of this table, or the free slot where it belongs. */
+static struct sp_toml_value **slot_of(struct sp_toml_value **slots, uint32_t count,
+                                      const struct sp_toml_value *table, struct sp_str key)
+{
+    const struct sp_hash of_key = sp_hash(key);
+    const uint64_t of_table = (uint64_t)(uintptr_t)table * UINT64_C(0x9E3779B97F4A7C15);
+    uint32_t i = (uint32_t)((of_key.a ^ of_table >> 17) & (count - 1));
+
+    while (slots[i] != NULL && (slots[i]->parent != table || !sp_str_eq(slots[i]->key, key)))
+        i = (i + 1) & (count - 1);
+    return &slots[i];
+}
+
+static bool grow_index(struct sp_toml_reader *r)
+{
+    const uint32_t count = r->slot_count == 0 ? FIRST_SLOTS : r->slot_count * 2;
+    struct sp_toml_value **slots = calloc(count, sizeof(struct sp_toml_value *));
+
+    if (slots == NULL)
+        return sp_toml_no_memory(r);
+    for (uint32_t i = 0; i < r->slot_count; i++)
+        if (r->slots[i] != NULL)
+            *slot_of(slots, count, r->slots[i]->parent, r->slots[i]->key) = r->slots[i];
+    free(r->slots);
+    r->slots = slots;
+    r->slot_count = count;
+    return true;
+}
+
+static struct sp_toml_value *find_value(const struct sp_toml_reader *r,
+                                        const struct sp_toml_value *table, struct sp_str key)
+{
+    return r->slot_count == 0 ? NULL : *slot_of(r->slots, r->slot_count, table, key);
+}
+
+/* Appends a child without a type yet; key.p is NULL in an array. NULL: refused. */
+static struct sp_toml_value *add_value(struct sp_toml_reader *r, struct sp_toml_value *parent,
+                                       struct sp_str key, const char *key_at)
+{
+    if (r->values == SP_TOML_MAX_VALUES) {
+        (void)sp_toml_fail(r, key_at, "more than %d values", SP_TOML_MAX_VALUES);
+        return NULL;
+    }
+    struct sp_toml_value *v = sp_arena_new(&r->doc->arena, sizeof *v);
+    if (v == NULL) {
+        (void)sp_toml_no_memory(r);
+        return NULL;
+    }
+    v->doc = r->doc;
+    v->key = key;
+    v->at = v->key_at = (uint32_t)(key_at - r->doc->text.p);
+    v->parent = parent;
+    v->depth = parent->depth + 1;
+    if (key.p != NULL) {
+        if (r->keyed >= r->slot_count / 2 && !grow_index(r))
+            return NULL;
+        *slot_of(r->slots, r->slot_count, parent, key) = v;
+        r->keyed++;
+    }
+    sp_toml_append(parent, v);
+    r->values++;
+    return v;
+}
+
+/* Makes v an array or a table, if that is not too deep. */
+static bool make_container(struct sp_toml_reader *r, struct sp_toml_value *v,
+                           enum sp_toml_type type, uint8_t made)
+{
+    if (v->depth > SP_TOML_MAX_DEPTH)
+        return sp_toml_fail(r, r->doc->text.p + v->at, "more than %d tables and arrays deep",
+                            SP_TOML_MAX_DEPTH);
+    v->type = type;
+    v->made = made;
+    v->section = r->section;
+    return true;
+}
+
+/* ---- white space ---- */
+
+static void skip_blanks(struct sp_toml_reader *r)
+{
+    while (r->p < r->end && (*r->p == ' ' || *r->p == '\t'))
+        r->p++;
+}
+
+bool sp_toml_is_here(const struct sp_toml_reader *r, const char *text)
+{
+    const size_t n = strlen(text);
+
+    return (size_t)(r->end - r->p) >= n && memcmp(r->p, text, n) == 0;
+}
+
+static bool is_at_newline(const struct sp_toml_reader *r)
+{
+    return sp_toml_is_here(r, "\n") || sp_toml_is_here(r, "\r\n");
+}
+
+static void skip_newline(struct sp_toml_reader *r)
+{
+    r->p += *r->p == '\r' ? 2 : 1;
+}
+
+static bool skip_comment(struct sp_toml_reader *r)
+{
+    if (r->p == r->end || *r->p != '#')
+        return true;
+    while (r->p < r->end && !is_at_newline(r)) {
+        const unsigned char c = (unsigned char)*r->p;
+
+        if ((c < ' ' && c != '\t') || c == 0x7F)
+            return sp_toml_fail(r, r->p, "a control character in a comment");
+        r->p++;
+    }
+    return true;
+}
+
+static bool end_line(struct sp_toml_reader *r, const char *after)
+{
+    skip_blanks(r);
+    if (!skip_comment(r))
+        return false;
+    if (r->p == r->end)
+        return true;
+    if (!is_at_newline(r))
+        return sp_toml_fail(r, r->p, "expected the end of the line after %s", after);
+    skip_newline(r);
+    return true;
+}
+
+/* ---- strings ---- */
+
+/* A string while it is read. Content is never longer than its source, so one block of that size
+ * holds it. */
+struct string {
+    char quote; /* " or ' */
+    bool has_lines;
+    char *out; /* end of the content so far */
+};
+
+/* \uXXXX or \UXXXXXXXX, with r->p at its letter. */
+static bool read_code(struct sp_toml_reader *r, struct string *s)
+{
+    const char *at = r->p - 1;
+    const int digits = *r->p == 'u' ? 4 : 8;
+    uint32_t c = 0;
+
+    r->p++;
+    for (int i = 0; i < digits; i++, r->p++) {
+        const int d = r->p == r->end ? -1 : sp_hex_digit(*r->p);
+
+        if (d < 0)
+            return sp_toml_fail(r, at, "`\\%c` needs %d hexadecimal digits", at[1], digits);
+        c = c << 4 | (uint32_t)d;
+    }
+    if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
+        return sp_toml_fail(r, at, "U+%04X is not a character", c);
+    s->out += sp_utf8_encode(c, s->out);
+    return true;
+}
+
+/* The backslash is at p. */
+static bool read_escape(struct sp_toml_reader *r, struct string *s)
+{
+    static const char letters[] = "btnfr\"\\";
+    static const char bytes[] = "\b\t\n\f\r\"\\";
+    const char *at = r->p++;
+    const char c = r->p == r->end ? 0 : *r->p;
+    const char *known = c == 0 ? NULL : strchr(letters, c);
+
+    if (known != NULL) {
+        *s->out++ = bytes[known - letters];
+        r->p++;
+        return true;
+    }
+    if (c == 'u' || c == 'U')
+        return read_code(r, s);
+    if (s->has_lines && (c == ' ' || c == '\t' || is_at_newline(r))) {
+        /* At the end of a line: skips all white space up to the next word. */
+        skip_blanks(r);
+        if (!is_at_newline(r))
+            return sp_toml_fail(r, at, "a backslash before blanks, but not at the end of a line");
+        while (is_at_newline(r)) {
+            skip_newline(r);
+            skip_blanks(r);
+        }
+        return true;
+    }
+    return sp_toml_fail(r, at, "unknown escape; a backslash itself is written `\\\\`");
+}
+
+/* Content up to and with the closing quotes; `first` is where the opening ones are. */
+static bool read_content(struct sp_toml_reader *r, struct string *s, const char *first)
+{
+    for (;;) {
+        if (r->p == r->end)
+            return sp_toml_fail(r, first, "a string without an end");
+        const unsigned char c = (unsigned char)*r->p;
+
+        if (c == (unsigned char)s->quote) {
+            /* One quote closes a string of one line. Three close the other kind, and up to two
+             * more before these three are content. */
+            const size_t closing = s->has_lines ? 3 : 1;
+            const size_t most = s->has_lines ? 5 : 1;
+            size_t n = 0;
+
+            while (n < most && (size_t)(r->end - r->p) > n && r->p[n] == s->quote)
+                n++;
+            r->p += n;
+            const size_t content = n >= closing ? n - closing : n;
+            memset(s->out, s->quote, content);
+            s->out += content;
+            if (n >= closing)
+                return true;
+        } else if (c == '\\' && s->quote == '"') {
+            if (!read_escape(r, s))
+                return false;
+        } else if (is_at_newline(r)) {
+            if (!s->has_lines)
+                return sp_toml_fail(r, r->p, "a string of one line does not end on it");
+            skip_newline(r);
+            *s->out++ = '\n';
+        } else if ((c < ' ' && c != '\t') || c == 0x7F) {
+            return sp_toml_fail(r, r->p, "a control character in a string");
+        } else {
+            *s->out++ = (char)c;
+            r->p++;
+        }
+    }
+}
+
+/* An upper bound for the content of the string that begins at `from`. */
+static size_t longest(const struct sp_toml_reader *r, const struct string *s, const char *from)
+{
+    const char *p = from;
+
+    while (p < r->end && (s->has_lines || *p != '\n')) {
+        if (*p == '\\' && s->quote == '"' && r->end - p > 1)
+            p++;
+        else if (*p == s->quote &&
+                 (!s->has_lines || (r->end - p >= 3 && p[1] == s->quote && p[2] == s->quote)))
+            break;
+        p++;
+    }
+    return (size_t)(p - from) + 2; /* the two quotes that may stand before the last three */
+}
+
+static bool read_string(struct sp_toml_reader *r, bool allows_lines, struct sp_str *ret)
+{
+    const char *first = r->p;
+    struct string s = {.quote = *r->p};
+
+    s.has_lines = allows_lines && sp_toml_is_here(r, s.quote == '"' ? "\"\"\"" : "'''");
+    r->p += s.has_lines ? 3 : 1;
+    if (s.has_lines && is_at_newline(r))
+        skip_newline(r); /* a line end right behind the opening quotes is not content */
+
+    char *text = sp_arena_new(&r->doc->arena, longest(r, &s, r->p) + 1);
+    if (text == NULL)
+        return sp_toml_no_memory(r);
+    s.out = text;
+    if (!read_content(r, &s, first))
+        return false;
+    *ret = (struct sp_str){text, (size_t)(s.out - text)};
+    return true;
+}
+
+/* ---- keys ---- */
+
+static bool is_bare(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+static bool read_key_part(struct sp_toml_reader *r, struct sp_str *ret, const char **ret_at)
+{
+    skip_blanks(r);
+    *ret_at = r->p;
+    if (r->p < r->end && (*r->p == '"' || *r->p == '\''))
+        return read_string(r, false, ret);
+    while (r->p < r->end && is_bare(*r->p))
+        r->p++;
+    if (r->p == *ret_at)
+        return sp_toml_fail(r, r->p, "expected a key");
+    return sp_arena_str(&r->doc->arena, (struct sp_str){*ret_at, (size_t)(r->p - *ret_at)}, ret) ||
+           sp_toml_no_memory(r);
+}
+
+/* Whether another part follows; steps over the dot. */
+static bool skip_dot(struct sp_toml_reader *r)
+{
+    skip_blanks(r);
+    if (r->p == r->end || *r->p != '.')
+        return false;
+    r->p++;
+    return true;
+}
+
+static bool refuse_again(struct sp_toml_reader *r, const char *at, struct sp_str key,
+                         const char *rest)
+{
+    const int shown = key.n > SHOWN_BYTES ? SHOWN_BYTES : (int)key.n;
+
+    return sp_toml_fail(r, at, "`%.*s` is defined already%s", shown, key.p, rest);
+}
+
+/* ---- values ---- */
+
+/* NOLINTBEGIN(misc-no-recursion): no deeper than SP_TOML_MAX_DEPTH */
+
+static bool read_value(struct sp_toml_reader *r, struct sp_toml_value *v);
+
+/* Blanks, comments and line ends between two values of an array. */
+static bool skip_space(struct sp_toml_reader *r)
+{
+    for (;;) {
+        skip_blanks(r);
+        if (!skip_comment(r))
+            return false;
+        if (!is_at_newline(r))
+            return true;
+        skip_newline(r);
+    }
+}
+
+static bool read_array(struct sp_toml_reader *r, struct sp_toml_value *v)
+{
+    if (!make_container(r, v, SP_TOML_ARRAY, SP_TOML_BY_VALUE))
+        return false;
+    r->p++;
+    if (!skip_space(r))
+        return false;
+    while (!sp_toml_is_here(r, "]")) {
+        struct sp_toml_value *item = add_value(r, v, (struct sp_str){0}, r->p);
+
+        if (item == NULL || !read_value(r, item) || !skip_space(r))
+            return false;
+        if (sp_toml_is_here(r, "]"))
+            break;
+        if (!sp_toml_is_here(r, ","))
+            return sp_toml_fail(r, r->p, "expected `,` or `]` in an array");
+        r->p++;
+        if (!skip_space(r))
+            return false;
+    }
+    r->p++;
+    return true;
+}
+
+/* One step of a dotted key down from *table. */
+static bool step_by_dots(struct sp_toml_reader *r, struct sp_str key, const char *at,
+                         struct sp_toml_value **table)
+{
+    struct sp_toml_value *v = find_value(r, *table, key);
+
+    if (v == NULL) {
+        v = add_value(r, *table, key, at);
+        *table = v;
+        return v != NULL && make_container(r, v, SP_TOML_TABLE, SP_TOML_BY_DOTS);
+    }
+    if (v->type != SP_TOML_TABLE || v->made == SP_TOML_BY_HEADER || v->made == SP_TOML_BY_VALUE ||
+        (v->made == SP_TOML_BY_DOTS && v->section != r->section))
+        return refuse_again(r, at, key, ", and nothing can be added to it here");
+    v->made = SP_TOML_BY_DOTS;
+    v->section = r->section;
+    *table = v;
+    return true;
+}
+
+static bool read_pair(struct sp_toml_reader *r, struct sp_toml_value *table)
+{
+    struct sp_str key = {0};
+    const char *at = r->p;
+
+    if (!read_key_part(r, &key, &at))
+        return false;
+    while (skip_dot(r))
+        if (!step_by_dots(r, key, at, &table) || !read_key_part(r, &key, &at))
+            return false;
+    if (r->p == r->end || *r->p != '=')
+        return sp_toml_fail(r, r->p, "expected `=` after a key");
+    r->p++;
+    skip_blanks(r);
+    if (find_value(r, table, key) != NULL)
+        return refuse_again(r, at, key, "");
+    struct sp_toml_value *v = add_value(r, table, key, at);
+    return v != NULL && read_value(r, v);
+}
+
+/* TOML 1.0: on one line, without a trailing comma. */
+static bool read_inline_table(struct sp_toml_reader *r, struct sp_toml_value *v)
+{
+    if (!make_container(r, v, SP_TOML_TABLE, SP_TOML_BY_VALUE))
+        return false;
+    r->p++;
+    skip_blanks(r);
+    if (sp_toml_is_here(r, "}")) {
+        r->p++;
+        return true;
+    }
+    for (;;) {
+        if (!read_pair(r, v))
+            return false;
+        skip_blanks(r);
+        if (sp_toml_is_here(r, "}"))
+            break;
+        if (!sp_toml_is_here(r, ","))
+            return sp_toml_fail(r, r->p, "expected `,` or `}` in an inline table");
+        r->p++;
+    }
+    r->p++;
+    return true;
+}
+
+static bool read_value(struct sp_toml_reader *r, struct sp_toml_value *v)
+{
+    const char c = r->p == r->end ? 0 : *r->p;
+
+    v->at = (uint32_t)(r->p - r->doc->text.p);
+    v->made = SP_TOML_BY_VALUE;
+    if (c == '"' || c == '\'') {
+        v->type = SP_TOML_STRING;
+        return read_string(r, true, &v->text);
+    }
+    if (c == '[')
+        return read_array(r, v);
+    if (c == '{')
+        return read_inline_table(r, v);
+    if ((c >= '0' && c <= '9') || c == '+' || c == '-' || sp_toml_is_here(r, "inf") ||
+        sp_toml_is_here(r, "nan"))
+        return sp_toml_read_number(r, v);
+
+    const bool is_true = sp_toml_is_here(r, "true");
+    if (!is_true && !sp_toml_is_here(r, "false"))
+        return sp_toml_fail(r, r->p, "expected a value (a string stands in quotes)");
+    v->type = SP_TOML_BOOLEAN;
+    v->boolean = is_true;
+    r->p += is_true ? 4 : 5;
+    return true;
+}
+
+/* NOLINTEND(misc-no-recursion) */
+
+/* ---- headers ---- */
+
+/* One step of a header's name down from *table. */
+static bool step_by_header(struct sp_toml_reader *r, struct sp_str key, const char *at,
+                           struct sp_toml_value **table)
+{
+    struct sp_toml_value *v = find_value(r, *table, key);
+
+    if (v == NULL) {
+        v = add_value(r, *table, key, at);
+        *table = v;
+        return v != NULL && make_container(r, v, SP_TOML_TABLE, SP_TOML_BY_PASSING);
+    }
+    if (v->type == SP_TOML_ARRAY && v->made == SP_TOML_BY_HEADER)
+        v = v->last; /* the name of an array of tables means its newest table */
+    if (v->type != SP_TOML_TABLE || v->made == SP_TOML_BY_VALUE)
+        return refuse_again(r, at, key, ", and nothing can be added to it here");
+    *table = v;
+    return true;
+}
+
+/* The last key of a header: defines a table, or appends one to an array of tables. */
+static bool define(struct sp_toml_reader *r, struct sp_str key, const char *at, bool is_array,
+                   struct sp_toml_value **table)
+{
+    const enum sp_toml_type type = is_array ? SP_TOML_ARRAY : SP_TOML_TABLE;
+    struct sp_toml_value *v = find_value(r, *table, key);
+
+    if (v != NULL &&
+        (v->type != type || v->made != (is_array ? SP_TOML_BY_HEADER : SP_TOML_BY_PASSING)))
+        return refuse_again(r, at, key, "");
+    if (v == NULL) {
+        v = add_value(r, *table, key, at);
+        if (v == NULL || !make_container(r, v, type, SP_TOML_BY_HEADER))
+            return false;
+    }
+    v->made = SP_TOML_BY_HEADER;
+    if (is_array) {
+        v = add_value(r, v, (struct sp_str){0}, at);
+        if (v == NULL || !make_container(r, v, SP_TOML_TABLE, SP_TOML_BY_HEADER))
+            return false;
+    }
+    *table = v;
+    return true;
+}
+
+/* [NAME] or [[NAME]]; *table becomes what it names. */
+static bool read_header(struct sp_toml_reader *r, struct sp_toml_value **table)
+{
+    const bool is_array = sp_toml_is_here(r, "[[");
+    const char *close = is_array ? "]]" : "]";
+    struct sp_str key = {0};
+    const char *at = r->p;
+
+    r->p += strlen(close);
+    r->section++;
+    *table = r->doc->root;
+    if (!read_key_part(r, &key, &at))
+        return false;
+    while (skip_dot(r))
+        if (!step_by_header(r, key, at, table) || !read_key_part(r, &key, &at))
+            return false;
+    if (!sp_toml_is_here(r, close))
+        return sp_toml_fail(r, r->p, "expected `%s` at the end of a header", close);
+    r->p += strlen(close);
+    return define(r, key, at, is_array, table) && end_line(r, "a header");
+}
+
+static bool read_document(struct sp_toml_reader *r)
+{
+    struct sp_toml_value *table = r->doc->root;
+
+    for (;;) {
+        skip_blanks(r);
+        if (r->p == r->end)
+            return true;
+        if (*r->p == '[') {
+            if (!read_header(r, &table))
+                return false;
+        } else if (*r->p == '#' || is_at_newline(r)) {
+            if (!end_line(r, "a comment"))
+                return false;
+        } else if (!read_pair(r, table) || !end_line(r, "a value")) {
+            return false;
+        }
+    }
+}
+
+/* ---- the whole text ---- */
+
+static bool read_all(struct sp_toml_reader *r, struct sp_str text)
+{
+    struct sp_toml *doc = r->doc;
+
+    if (text.n > SP_TOML_MAX_BYTES) {
+        (void)sp_fail(r->e, SP_E_INVALID, 0, "%s: more than %d bytes", doc->name,
+                      SP_TOML_MAX_BYTES);
+        return false;
+    }
+    const char *copy = sp_arena_copy(&doc->arena, text);
+    doc->root = sp_arena_new(&doc->arena, sizeof *doc->root);
+    if (copy == NULL || doc->root == NULL)
+        return sp_toml_no_memory(r);
+    doc->text = (struct sp_str){copy, text.n};
+    doc->root->type = SP_TOML_TABLE;
+    doc->root->doc = doc;
+    r->p = copy;
+    r->end = copy + text.n;
+    const size_t good = sp_utf8_valid_prefix(doc->text);
+    if (good != text.n)
+        return sp_toml_fail(r, copy + good, "not UTF-8");
+    return read_document(r);
+}
+
+int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e)
+{
+    struct sp_err own = {0};
+    struct sp_toml_reader r = {.doc = t, .e = e == NULL ? &own : e};
+
+    t->name = sp_arena_copy(&t->arena, sp_str_of(name));
+    if (t->name == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", name);
+    const bool is_read = read_all(&r, text);
+    free(r.slots);
+    if (is_read)
+        return 0;
+    sp_toml_done(t);
+    return -(int)r.e->code;
+}
