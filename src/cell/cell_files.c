@@ -13,19 +13,12 @@
 
 #include "base/auto.h"
 #include "cell/wire.h"
+#include "os/fd.h"
 #include "os/landlock.h"
 
 #define ANY_FILE_NUMBER 7 /* lower descriptors have fixed uses: os/spawn.h */
 
 /* ---- the wire, checked by both sides ---- */
-
-int sp_files_take_fd(struct msghdr *h)
-{
-    int fd = -1;
-
-    (void)sp_wire_take_fds(h, &fd, 1);
-    return fd;
-}
 
 bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
                         const char **ret_path, const char **ret_other)
@@ -75,17 +68,14 @@ struct taken {
 /* false: the front has closed the socket, or the datagram is malformed. */
 static bool receive_ask(int socket, struct taken *t)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct iovec iov[2] = {{.iov_base = &t->head, .iov_len = sizeof t->head},
                            {.iov_base = t->paths, .iov_len = sizeof t->paths}};
-    struct msghdr h = {
-        .msg_iov = iov, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t n;
+    struct msghdr h = {.msg_iov = iov, .msg_iovlen = 2};
+    int fd_count;
+    const ssize_t n = sp_fd_recv(socket, &h, 0, &t->fd, 1, &fd_count);
 
-    do
-        n = recvmsg(socket, &h, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
-    t->fd = n < 0 ? -1 : sp_files_take_fd(&h);
+    if (fd_count == 0)
+        t->fd = -1;
     if (n < (ssize_t)sizeof t->head || (h.msg_flags & MSG_TRUNC) != 0)
         return false;
     t->len = (size_t)n - sizeof t->head;

@@ -69,10 +69,6 @@ struct sp_files_answer {
 #define SP_FILES_PATHS     (2 * (SP_FILE_MAX_PATH + 1)) /* room for both, each with its NUL */
 #define SP_FILES_ERRNO_MAX 4096                         /* the kernel's */
 
-struct msghdr;
-/* The first descriptor that came with a datagram; -1: none. Further ones are closed. */
-int sp_files_take_fd(struct msghdr *h);
-
 /* Splits the `len` bytes behind an ask into its two paths, in place; NULL: none. false: the lengths
  * in the ask do not match. */
 bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,

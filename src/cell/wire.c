@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "os/fd.h"
+
 /* Retries while the kernel has no memory for a message. */
 #define SHORT_MS    5
 #define SHORT_TRIES 1000
@@ -36,53 +38,23 @@ void sp_wire_close_fds(struct sp_wire_message *m)
     m->fd_count = 0;
 }
 
-int sp_wire_take_fds(struct msghdr *h, int *fds, int max)
-{
-    int count = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c != NULL; c = CMSG_NXTHDR(h, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (count < max)
-                fds[count++] = fd;
-            else
-                (void)close(fd);
-        }
-    }
-    return count;
-}
-
 int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_err *e)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_FDS * sizeof(int))];
     struct iovec iov = {.iov_base = m->bytes, .iov_len = sizeof m->bytes};
-    struct msghdr h = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    bool was_reset = false;
-    ssize_t n;
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+    const int flags = can_wait ? 0 : MSG_DONTWAIT;
+    ssize_t n = sp_fd_recv(socket, &h, flags, m->fds, SP_WIRE_FDS, &m->fd_count);
 
     /* When a peer ends with our messages unread, ECONNRESET comes before its own last messages:
      * ignore it once. */
-    do {
-        n = recvmsg(socket, &h, MSG_CMSG_CLOEXEC | (can_wait ? 0 : MSG_DONTWAIT));
-        if (n < 0 && errno == ECONNRESET && !was_reset) {
-            was_reset = true;
-            errno = EINTR;
-        }
-    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == ECONNRESET)
+        n = sp_fd_recv(socket, &h, flags, m->fds, SP_WIRE_FDS, &m->fd_count);
     if (n < 0 && errno == EAGAIN)
         return 0;
     if (n < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "receive from the other side");
     m->len = (size_t)n;
     m->is_cut = (h.msg_flags & MSG_CTRUNC) != 0;
-    m->fd_count = sp_wire_take_fds(&h, m->fds, SP_WIRE_FDS);
     if (n == 0) {
         sp_wire_close_fds(m); /* an empty datagram may carry descriptors */
         return sp_fail(e, SP_E_STATE, 0, "the other side has ended");

@@ -127,11 +127,6 @@ struct sp_wire_message {
 int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_err *e);
 void sp_wire_close_fds(struct sp_wire_message *m);
 
-/* Takes up to `max` descriptors out of a received message and returns their number. Further ones
- * are closed: CMSG_SPACE rounds up, so the kernel may deliver more than were asked for. */
-struct msghdr;
-int sp_wire_take_fds(struct msghdr *h, int *fds, int max);
-
 /* 0, or minus errno (-EAGAIN: full). tail may be NULL. With can_wait, a shortage of kernel memory
  * is waited out as well, for some seconds. */
 int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,

@@ -205,21 +205,15 @@ static bool is_answer(const struct sp_files_server *s, const struct received *h,
  * without a close() that could block. */
 static int receive(const struct sp_files_server *s, struct received *h)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_LEN(sizeof(int))];
     struct iovec iov = {.iov_base = &h->m, .iov_len = sizeof h->m};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = s->call == NULL ? NULL : control,
-                         .msg_controllen = s->call == NULL ? 0 : sizeof control};
-    ssize_t n;
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    const int max_fds = s->call == NULL ? 0 : 1;
+    int fd_count;
+    const ssize_t n = sp_fd_recv(s->socket, &msg, MSG_DONTWAIT, &h->fd, max_fds, &fd_count);
 
-    do
-        n = recvmsg(s->socket, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    h->fd = -1;
+    h->fd = fd_count == 0 ? -1 : sp_fd_lift(h->fd);
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    h->fd = sp_fd_lift(sp_files_take_fd(&msg));
     const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
                          h->m.number == s->number && s->is_working &&
                          s->is_closing == ((h->m.flags & SP_FILES_BACK) != 0) &&

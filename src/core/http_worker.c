@@ -502,24 +502,14 @@ union received {
 /* 1: *h is filled; 0: no message; -1: the end, or an invalid message. */
 static int receive(const struct sp_web_worker *w, union received *h, int *ret_fd)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct iovec iov = {.iov_base = h, .iov_len = sizeof *h};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t n;
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    int fd_count;
+    const ssize_t n = sp_fd_recv(w->socket, &msg, MSG_DONTWAIT, ret_fd, 1, &fd_count);
 
-    *ret_fd = -1;
-    do
-        n = recvmsg(w->socket, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    *ret_fd = fd_count == 0 ? -1 : sp_fd_lift(*ret_fd);
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-        c->cmsg_len == CMSG_LEN(sizeof(int))) {
-        memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
-        *ret_fd = sp_fd_lift(*ret_fd);
-    }
     return n > 0 && (msg.msg_flags & MSG_TRUNC) == 0 &&
                    sp_web_check(h, (size_t)n, false, *ret_fd >= 0)
                ? 1

@@ -15,31 +15,18 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 
 #define MAX_DEPTH 32
 #define OUR_NAMES "sallyport-"
 
-static bool read_file(const char *path, char *text, size_t size)
-{
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0;
-    ssize_t n = 0;
-
-    if (fd < 0)
-        return false;
-    while (len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0)
-        len += (size_t)n;
-    text[len] = 0;
-    return n >= 0;
-}
-
-/* Where version 2 is mounted: the fields of a mounts line are "source path type ...". */
+/* The mount point of cgroup2. A line of mounts is "source path type ...". */
 static bool find_mount(char *ret, size_t size)
 {
     char text[16384];
     char *rest = text;
 
-    if (!read_file("/proc/self/mounts", text, sizeof text))
+    if (sp_read_text("/proc/self/mounts", text, sizeof text) <= 0)
         return false;
     for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
         char path[256];
@@ -51,18 +38,15 @@ static bool find_mount(char *ret, size_t size)
     return false;
 }
 
-/* Our own group: the line "0::/path". */
+/* The cgroup of this process: the line "0::/path". */
 static bool find_own(char *ret, size_t size)
 {
     char text[8192];
 
-    if (!read_file("/proc/self/cgroup", text, sizeof text))
+    if (sp_read_text("/proc/self/cgroup", text, sizeof text) <= 0)
         return false;
     const char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
-    if (line == NULL)
-        return false;
-    line = strchr(line, '/');
-    if (line == NULL)
+    if (line == NULL || (line = strchr(line, '/')) == NULL)
         return false;
     const size_t n = strcspn(line, "\n");
     return snprintf(ret, size, "%.*s", (int)n, line) < (int)size;
@@ -144,7 +128,7 @@ bool sp_cgroup_new(const char *name, struct sp_cgroup *ret)
 {
     struct sp_cgroup c = {.dir = -1};
 
-    /* One that exists is somebody else's. */
+    /* EEXIST: another process has taken the name. */
     if (!find_path(name, &c) || mkdir(c.path, 0755) < 0)
         return false;
     c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -156,7 +140,7 @@ bool sp_cgroup_new(const char *name, struct sp_cgroup *ret)
     return true;
 }
 
-/* Removes the groups inside one, which a command may have made, then the group itself if named. */
+/* Removes the cgroups below dir/name, which a command may have made; not that one itself. */
 static void remove_below(int dir, const char *name, int depth)
 {
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -170,7 +154,7 @@ static void remove_below(int dir, const char *name, int depth)
     for (const struct dirent *entry; (entry = readdir(d)) != NULL;)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.' && depth < MAX_DEPTH) {
             remove_below(dirfd(d), entry->d_name, depth + 1);
-            (void)unlinkat(dirfd(d), entry->d_name, AT_REMOVEDIR); /* busy: the next round */
+            (void)unlinkat(dirfd(d), entry->d_name, AT_REMOVEDIR); /* EBUSY: the caller retries */
         }
     (void)closedir(d);
 }
@@ -183,7 +167,8 @@ void sp_cgroup_free(struct sp_cgroup *c)
             remove_below(c->dir, ".", 0);
             if (rmdir(c->path) == 0 || errno != EBUSY)
                 break;
-            (void)poll(NULL, 0, 5); /* the dying have no descriptor to wait on here */
+            (void)poll(NULL, 0,
+                       5); /* EBUSY: processes are still exiting, and there is no event for it */
         }
         (void)close(c->dir);
     } else if (c->path[0] != 0) {
@@ -208,7 +193,7 @@ void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf)
 
     leaf_name(name, leaf);
     remove_below(c->dir, name, 0);
-    (void)unlinkat(c->dir, name, AT_REMOVEDIR); /* busy: sp_cgroup_free comes back to it */
+    (void)unlinkat(c->dir, name, AT_REMOVEDIR); /* EBUSY: left to sp_cgroup_free */
 }
 
 uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max)
@@ -223,13 +208,13 @@ uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t m
         return 0;
     leaf_name(own, leaf);
     (void)snprintf(path, sizeof path, "%s/%s/cgroup.procs", c.path, own);
-    if (!read_file(path, text, sizeof text))
+    if (sp_read_text(path, text, sizeof text) <= 0)
         return 0;
     char *at = text;
     for (char *end; count < max && (end = strchr(at, '\n')) != NULL; at = end + 1) {
         const long pid = strtol(at, NULL, 10);
 
-        if (pid > 0) /* 0: of another pid namespace */
+        if (pid > 0) /* 0: outside of our pid namespace */
             pids[count++] = (pid_t)pid;
     }
     return count;
@@ -252,5 +237,5 @@ void sp_cgroup_kill(int leaf_fd)
     auto_close int fd = openat(leaf_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0)
-        (void)!write(fd, "1", 1); /* it was tried when the directory was made */
+        (void)!write(fd, "1", 1); /* sp_cgroup_new has checked that it works */
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup: a place that no process leaves, so that all of a command can be ended at once.
+ * cgroup: a cgroup per command, which its processes cannot leave, so that all can be killed at
+ * once.
  *
- * One directory of ours below the cgroup (version 2, also beside version 1) that we are in, one
- * leaf in it per command. Nothing is limited or counted.
+ * One directory below our own cgroup (version 2, also beside version 1), one leaf in it per
+ * command. No controller is enabled: nothing is limited or accounted.
  */
 #ifndef SP_OS_CGROUP_H
 #define SP_OS_CGROUP_H
@@ -13,38 +14,37 @@
 #include <sys/types.h>
 
 struct sp_cgroup {
-    int dir; /* of our directory; -1: there is none */
+    int dir; /* descriptor of the directory; -1: none */
     char path[512];
 };
 
 #define SP_CGROUP_NAME 48
 
-/* A name for a directory that nobody else will think of: pids repeat, across namespaces too. */
+/* A unique name for a directory: pid and random number, for pids repeat across namespaces. */
 bool sp_cgroup_name(char ret[SP_CGROUP_NAME]);
 
-/* Makes the directory and tries every step on a leaf. false: this host does not let us. */
+/* Makes the directory and tries every step on a leaf. false: not possible on this host. */
 bool sp_cgroup_new(const char *name, struct sp_cgroup *ret);
-/* Where the directory with this name is, or would be. false: there are no cgroups to be had. */
+/* The path of the directory with this name, which need not exist. false: no cgroup2 here. */
 bool sp_cgroup_path(const char *name, char *ret, size_t size);
-/* Ends and removes what another process of ours made and could not remove itself. */
+/* Kills and removes what another process of ours has left behind. */
 void sp_cgroup_clean_up(const char *name);
-/* The same by its path; nothing that does not lie in a cgroup file system or is not named as ours.
- */
+/* The same by its path; ignored unless it is on cgroup2 and has a name of sp_cgroup_name. */
 void sp_cgroup_remove(const char *path);
-/* Ends whoever is left, then removes the directory; waits up to a second for them to be gone. */
+/* Kills the processes in it and removes it; waits up to a second for them to exit. */
 void sp_cgroup_free(struct sp_cgroup *c);
 
-/* A new leaf's directory descriptor for sp_spawn; -1: no (errno, EEXIST if there is one). */
+/* Makes a leaf; its directory descriptor is for sp_spawn. -1 with errno: EEXIST if it exists. */
 int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf);
-/* With whatever a command has made in it. One that cannot be removed goes with the directory. */
+/* Removes a leaf and the cgroups below it. A busy one is left to sp_cgroup_free. */
 void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf);
 
-/* Who is in a leaf of the directory with this name, as we number them; returns how many were put
- * into `pids`, 0 also if it cannot be told. */
+/* The processes in a leaf of the directory with this name, in our pid namespace. Returns how many
+ * were put into `pids`; 0 also if the leaf cannot be read. */
 uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max);
 
 bool sp_cgroup_is_empty(int leaf_fd);
-/* After this the leaf is of no use: newer kernels kill whoever is born into it later, too. */
+/* The leaf must not be used afterwards: newer kernels kill processes that enter it later, too. */
 void sp_cgroup_kill(int leaf_fd);
 
 #endif

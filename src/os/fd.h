@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fd: descriptors that are nobody's stdin, stdout or stderr.
+ * fd: descriptors above 2, and descriptors that arrive over a Unix socket.
  *
- * In a program that was started with one of them closed, the next one opened takes its number, and
- * what that program prints goes there. Ours are moved out of the way.
+ * In a program started with stdin, stdout or stderr closed, the next descriptor it opens gets that
+ * number, and the program's output goes there. sp_fd_lift moves our descriptors above 2.
  */
 #ifndef SP_OS_FD_H
 #define SP_OS_FD_H
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-/* The same above 2; the number that was given is free then. No room there: it stays. */
+/* Moves a descriptor of 0 to 2 above 2 and closes the old number. Returns fd itself if it is above
+ * 2 already, negative, or if there is no room. */
 static inline int sp_fd_lift(int fd)
 {
     const int lifted =
@@ -22,5 +24,16 @@ static inline int sp_fd_lift(int fd)
     (void)close(fd);
     return lifted;
 }
+
+#define SP_FD_RECV_MAX 4 /* the most descriptors that one sp_fd_recv takes */
+
+/*
+ * recvmsg that also takes up to `max` descriptors (SCM_RIGHTS), close-on-exec, and restarts after
+ * EINTR. The caller sets msg_iov and msg_iovlen of *h and reads msg_flags afterwards.
+ *
+ * *ret_count is always set; the caller closes these descriptors also when the message is a bad one.
+ * The kernel has room for exactly `max` descriptors: it drops the others and sets MSG_CTRUNC.
+ */
+ssize_t sp_fd_recv(int socket, struct msghdr *h, int flags, int *fds, int max, int *ret_count);
 
 #endif

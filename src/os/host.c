@@ -18,7 +18,7 @@ static void copy(char *out, size_t size, const char *text)
     out[n] = 0;
 }
 
-/* /etc/passwd by hand first: the C library may load modules for other sources. */
+/* Reads /etc/passwd directly: getpwuid may load NSS modules. */
 static bool find_in_passwd(uid_t uid, struct sp_host *h)
 {
     FILE *f = fopen("/etc/passwd", "re");
@@ -85,6 +85,7 @@ static bool find_in_path(const char *name, char *ret, size_t size)
     return false;
 }
 
+/* kind: the name clients know; preferred: tried before PATH and the usual places. */
 static bool locate(const char *kind, const char *program, const char *preferred, struct sp_host *h)
 {
     static const char *const usual[] = {"/bin/zsh", "/bin/bash", "/usr/bin/bash", "/bin/sh"};
@@ -105,7 +106,7 @@ static bool locate(const char *kind, const char *program, const char *preferred,
     return true;
 }
 
-/* The account's shell if it is of a kind that clients know, else bash, zsh, sh in this order. */
+/* The shell of the account if clients know its kind, else bash, zsh, sh in this order. */
 void sp_host_choose_shell(struct sp_host *h)
 {
     static const char *const known[][2] = {{"zsh", "zsh"},
@@ -129,6 +130,7 @@ void sp_host_choose_shell(struct sp_host *h)
     copy(h->shell_path, sizeof h->shell_path, "/bin/sh");
 }
 
+/* A hash of machine-id, host name and uid: the id tells nothing about them. */
 static void identify(struct sp_host *h)
 {
     char text[256];

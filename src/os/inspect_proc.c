@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look: reading /proc. Whatever is not as expected is as good as not there. */
+/* Reading /proc. A process may exit at any time, so anything unexpected counts as absent. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,27 +8,14 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "os/inspect_priv.h"
 #include "os/tree.h"
 
 #define PTS_MAJOR  136
 #define MAX_LEVELS 32 /* of pid namespaces: the kernel's own bound */
 
-ssize_t sp_look_read(const char *path, char *text, size_t size)
-{
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0;
-    ssize_t n = -1;
-
-    if (fd < 0)
-        return -1;
-    while (len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0)
-        len += (size_t)n;
-    text[len] = 0;
-    return n < 0 && len == 0 ? -1 : (ssize_t)len;
-}
-
-/* As the kernel packs a device's number for userspace. */
+/* Unpacks tty_nr (new_encode_dev of the kernel). */
 static int pts_number(unsigned device)
 {
     const unsigned major = (device >> 8) & 0xfff;
@@ -37,7 +24,7 @@ static int pts_number(unsigned device)
     return major == PTS_MAJOR ? (int)minor : -1;
 }
 
-bool sp_look_task(pid_t pid, pid_t tid, struct sp_look_task *ret)
+bool sp_inspect_task(pid_t pid, pid_t tid, struct sp_inspect_task *ret)
 {
     char path[64];
     char text[512];
@@ -51,37 +38,37 @@ bool sp_look_task(pid_t pid, pid_t tid, struct sp_look_task *ret)
         (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     else
         (void)snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
-    if (sp_look_read(path, text, sizeof text) <= 0)
+    if (sp_read_text(path, text, sizeof text) <= 0)
         return false;
-    const char *after_name = strrchr(text, ')'); /* the name may hold anything, also a bracket */
+    const char *after_name = strrchr(text, ')'); /* the process name may contain `)` too */
     char state = 0;
     if (after_name == NULL || sscanf(after_name, ") %c %d %d %d %d %d", &state, &parent, &group,
                                      &session, &device, &foreground) != 6)
         return false;
-    *ret = (struct sp_look_task){.state = state,
-                                 .parent = parent,
-                                 .group = group,
-                                 .session = session,
-                                 .terminal = pts_number((unsigned)device),
-                                 .foreground = foreground};
+    *ret = (struct sp_inspect_task){.state = state,
+                                    .parent = parent,
+                                    .group = group,
+                                    .session = session,
+                                    .terminal = pts_number((unsigned)device),
+                                    .foreground = foreground};
     return true;
 }
 
 /* ---- descriptors ---- */
 
-bool sp_look_link(pid_t pid, int fd, char ret[SP_LOOK_LINK])
+bool sp_inspect_link(pid_t pid, int fd, char ret[SP_INSPECT_LINK])
 {
     char path[64];
 
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
-    const ssize_t n = readlink(path, ret, SP_LOOK_LINK);
-    if (n <= 0 || n == SP_LOOK_LINK)
+    const ssize_t n = readlink(path, ret, SP_INSPECT_LINK);
+    if (n <= 0 || n == SP_INSPECT_LINK)
         return false;
     ret[n] = 0;
     return true;
 }
 
-uint64_t sp_look_inode(const char *link, const char *kind)
+uint64_t sp_inspect_inode(const char *link, const char *kind)
 {
     const size_t n = strlen(kind);
     char *end = NULL;
@@ -93,8 +80,9 @@ uint64_t sp_look_inode(const char *link, const char *kind)
     return errno == 0 && strcmp(end, "]") == 0 ? inode : 0;
 }
 
-/* By its name, which asks nothing of any file system: "/dev/pts/N", wherever that is mounted. */
-bool sp_look_is_terminal(const struct sp_look_at *at, const char *link, int controlling)
+/* Compares names only, so that no file system is asked: "/dev/pts/N", wherever devpts is mounted.
+ */
+bool sp_inspect_is_terminal(const struct sp_inspect_target *at, const char *link, int controlling)
 {
     char name[32];
 
@@ -110,7 +98,7 @@ bool sp_look_is_terminal(const struct sp_look_at *at, const char *link, int cont
 
 /* ---- memory ---- */
 
-/* Reading a page that is not there would wait for whoever provides it: a disk, or a program. */
+/* Reading an absent page would wait for its disk, or for a program (FUSE, userfaultfd). */
 static bool is_present(pid_t pid, uint64_t address, size_t size)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -133,7 +121,7 @@ static bool is_present(pid_t pid, uint64_t address, size_t size)
     return true;
 }
 
-bool sp_look_memory(pid_t pid, uint64_t address, void *ret, size_t size)
+bool sp_inspect_memory(pid_t pid, uint64_t address, void *ret, size_t size)
 {
     char path[40];
 
@@ -146,10 +134,10 @@ bool sp_look_memory(pid_t pid, uint64_t address, void *ret, size_t size)
 
 /* ---- numbers and trees ---- */
 
-#define ITS_OWN     "\nNSpid:" /* a name that comes before has its newlines escaped */
+#define ITS_OWN     "\nNSpid:" /* cannot be in the Name line: newlines are escaped there */
 #define ITS_SESSION "\nNSsid:"
 
-/* A number in each pid namespace that the process is in, ours first; returns how many these are. */
+/* The numbers of a process in its pid namespaces, from ours inwards. Returns their count. */
 static int read_numbers(pid_t pid, const char *which, pid_t ret[MAX_LEVELS])
 {
     char path[40];
@@ -157,7 +145,7 @@ static int read_numbers(pid_t pid, const char *which, pid_t ret[MAX_LEVELS])
     int count = 0;
 
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (sp_look_read(path, text, sizeof text) <= 0)
+    if (sp_read_text(path, text, sizeof text) <= 0)
         return 0;
     char *at = strstr(text, which);
     if (at == NULL)
@@ -183,34 +171,34 @@ static pid_t number_of(pid_t pid, const char *which, pid_t like)
     return level > 0 && read_numbers(pid, which, numbers) >= level ? numbers[level - 1] : 0;
 }
 
-pid_t sp_look_number(pid_t pid, pid_t like)
+pid_t sp_inspect_number(pid_t pid, pid_t like)
 {
     return number_of(pid, ITS_OWN, like);
 }
 
-pid_t sp_look_session(pid_t pid, pid_t like)
+pid_t sp_inspect_session(pid_t pid, pid_t like)
 {
     return number_of(pid, ITS_SESSION, like);
 }
 
-pid_t sp_look_child(pid_t parent, pid_t number)
+pid_t sp_inspect_child(pid_t parent, pid_t number)
 {
     pid_t numbers[MAX_LEVELS];
-    pid_t children[SP_LOOK_PROCESSES * 8];
+    pid_t children[SP_INSPECT_PROCESSES * 8];
     const int max = (int)(sizeof children / sizeof children[0]);
     const int level = read_numbers(parent, ITS_OWN, numbers);
 
-    if (level == 1) /* the same numbers as ours, most often */
+    if (level == 1) /* in our own pid namespace */
         return sp_tree_parent(number) == parent ? number : 0;
     int n = level == 0 ? 0 : sp_tree_children(parent, children, max);
     n = n > max ? max : n;
-    for (int i = n - 1; i >= 0; i--) /* the newest are the last */
+    for (int i = n - 1; i >= 0; i--) /* newest first */
         if (read_numbers(children[i], ITS_OWN, numbers) >= level && numbers[level - 1] == number)
             return children[i];
     return 0;
 }
 
-bool sp_look_add(pid_t pid, pid_t *pids, uint32_t *count, uint32_t max)
+bool sp_inspect_add(pid_t pid, pid_t *pids, uint32_t *count, uint32_t max)
 {
     for (uint32_t i = 0; i < *count; i++)
         if (pids[i] == pid)
@@ -223,16 +211,16 @@ bool sp_look_add(pid_t pid, pid_t *pids, uint32_t *count, uint32_t max)
 
 static uint32_t add_children(pid_t parent, pid_t *pids, uint32_t count, uint32_t max)
 {
-    pid_t children[SP_LOOK_PROCESSES];
-    int n = sp_tree_children(parent, children, SP_LOOK_PROCESSES);
+    pid_t children[SP_INSPECT_PROCESSES];
+    int n = sp_tree_children(parent, children, SP_INSPECT_PROCESSES);
 
-    n = n > SP_LOOK_PROCESSES ? SP_LOOK_PROCESSES : n;
+    n = n > SP_INSPECT_PROCESSES ? SP_INSPECT_PROCESSES : n;
     for (int i = 0; i < n; i++)
-        (void)sp_look_add(children[i], pids, &count, max);
+        (void)sp_inspect_add(children[i], pids, &count, max);
     return count;
 }
 
-uint32_t sp_look_add_below(pid_t root, pid_t *pids, uint32_t count, uint32_t max)
+uint32_t sp_inspect_add_below(pid_t root, pid_t *pids, uint32_t count, uint32_t max)
 {
     uint32_t at = count;
 

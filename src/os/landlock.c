@@ -10,9 +10,9 @@
 
 #include "base/auto.h"
 
-/* The kernel's interface as of level 9, whatever the headers we are built with know of it. */
+/* The kernel's ABI as of level 9; the headers of the build host may be older. */
 
-#define NR_CREATE_RULESET 444 /* one number on all architectures */
+#define NR_CREATE_RULESET 444 /* identical numbers on all architectures */
 #define NR_ADD_RULE       445
 #define NR_RESTRICT_SELF  446
 
@@ -21,7 +21,7 @@
 
 struct ruleset_attr {
     uint64_t handled_access_fs;
-    uint64_t handled_access_net; /* level 4; not used: the network is closed elsewhere */
+    uint64_t handled_access_net; /* level 4; not used: seccomp and namespaces close the network */
     uint64_t scoped;             /* level 6 */
 };
 
@@ -53,14 +53,14 @@ enum {
 #define LEVEL_1                                                                           \
     (EXECUTE | WRITE_FILE | READ_FILE | READ_DIR | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR | \
      MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_BLOCK | MAKE_SYM)
-/* What a rule on something that is no directory may carry; more is EINVAL. */
+/* The rights that a rule on a non-directory may have; any other is EINVAL. */
 #define OF_FILES (EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV | RESOLVE_UNIX)
 
 #define SCOPE_ABSTRACT_UNIX 1U
 #define SCOPE_SIGNAL        2U
 #define SCOPE_LEVEL         6
 
-/* Every right on files that a kernel of this level knows. */
+/* All file rights of a level. */
 static uint64_t handled_at(int abi)
 {
     static const struct {
@@ -81,7 +81,7 @@ static uint64_t rights_of(enum sp_landlock_rights rights)
     case SP_LANDLOCK_READ:
         return EXECUTE | READ_FILE | READ_DIR;
     case SP_LANDLOCK_WRITE:
-        return UINT64_MAX; /* less what the level and the kind of file leave out */
+        return UINT64_MAX; /* the caller masks it by level and kind of file */
     case SP_LANDLOCK_DEVICE:
         return READ_FILE | WRITE_FILE | IOCTL_DEV | TRUNCATE;
     }
@@ -95,7 +95,7 @@ int sp_landlock_abi(void)
     return abi > 0 ? (int)abi : 0;
 }
 
-/* A kernel that knows a shorter attribute takes this one as long as the rest of it is zero. */
+/* An older kernel with a shorter attribute accepts this one if the rest is zero. */
 static int create(const struct ruleset_attr *attr)
 {
     const long fd = syscall(NR_CREATE_RULESET, attr, sizeof *attr, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * landlock: the kernel's own rules on which files a process may touch and whom it may signal.
+ * landlock: rule sets on files, signals and abstract sockets that a process imposes on itself.
  */
 #ifndef SP_OS_LANDLOCK_H
 #define SP_OS_LANDLOCK_H
@@ -13,19 +13,20 @@ enum sp_landlock_rights {
     SP_LANDLOCK_DEVICE, /* read, write, ioctl, truncate */
 };
 
-/* The kernel's level; 0: none (missing or off). */
+/* The ABI level of the kernel; 0: Landlock is missing or disabled. */
 int sp_landlock_abi(void);
 
-/* A rule set that handles every right on files this kernel knows, and scopes signals and abstract
- * sockets where it can. The descriptor, or minus errno. */
+/* A rule set that handles every file right this kernel knows, and scopes signals and abstract
+ * sockets from level 6 on. Returns its descriptor, or minus errno. */
 int sp_landlock_new(int abi);
-/* A rule set of scopes alone; -ENOTSUP if the kernel has none (before level 6). `root`: O_PATH of
- * the root, below which files may still be renamed: every rule set refuses that unless it says so.
+/* A rule set of scopes only; -ENOTSUP before level 6. `root`: O_PATH of the root directory. Every
+ * rule set refuses renames between directories (REFER) unless a rule allows them; one for root
+ * does.
  */
 int sp_landlock_new_scope(int abi, int root);
-/* Allows what lies at and below `fd` (an O_PATH descriptor). 0 or minus errno. */
+/* Allows `fd` (O_PATH) and everything below it. 0 or minus errno. */
 int sp_landlock_allow(int ruleset, int abi, int fd, enum sp_landlock_rights rights);
-/* For this thread and all it starts. 0 or minus errno. Async-signal-safe. */
+/* Restricts this thread and its future children. 0 or minus errno. Async-signal-safe. */
 int sp_landlock_enter(int ruleset);
 
 #endif

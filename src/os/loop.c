@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "os/fd.h"
 
 #define BATCH         64
-#define TURNS_AT_ONCE 16 /* of a guest, before its host has a turn, ... */
-#define SLICE_MS      5  /* ... or so long, whichever is over first */
+#define TURNS_AT_ONCE 16 /* of one sp_loop_dispatch, */
+#define SLICE_MS      5  /* and its time limit */
 
-/* When the alarm goes off that makes a guest's descriptor readable, besides a time in ms. */
+/* Values of alarm_ms besides a time. */
 #define ALARM_NOW   0
 #define ALARM_NEVER UINT64_MAX
 
@@ -25,13 +25,13 @@ struct sp_loop {
     uint64_t now_ms;
 
     struct epoll_event batch[BATCH];
-    int batch_next, batch_count; /* the part of the batch that is still to be told */
+    int batch_next, batch_count; /* events that are not dispatched yet */
 
     struct sp_timer **heap; /* heap[0] is the earliest */
     uint32_t timers, heap_cap;
 
     struct sp_deferred *deferred, **deferred_end;
-    struct sp_deferred *again, **again_end; /* the next turn's */
+    struct sp_deferred *again, **again_end; /* for the next turn */
 
     bool (*before_sleep)(void *user);
     void (*after_sleep)(void *user);
@@ -41,24 +41,11 @@ struct sp_loop {
     bool (*peek)(void *user);
     void *peek_user;
 
-    int alarm; /* a timerfd for a guest; -1: nobody polls us from outside */
-    uint64_t alarm_ms;
+    int alarm;         /* timerfd that makes the epoll descriptor readable; -1: not embedded */
+    uint64_t alarm_ms; /* when it expires */
     struct sp_watch on_alarm;
     bool is_inside; /* of sp_loop_dispatch */
 };
-
-static uint64_t clock_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static uint64_t clock_ms(void)
-{
-    return clock_us() / 1000;
-}
 
 int sp_loop_new(struct sp_loop **ret, struct sp_err *e)
 {
@@ -75,7 +62,7 @@ int sp_loop_new(struct sp_loop **ret, struct sp_err *e)
     }
     l->deferred_end = &l->deferred;
     l->again_end = &l->again;
-    l->now_ms = clock_ms();
+    l->now_ms = sp_clock_ms();
     l->alarm = -1;
     l->alarm_ms = ALARM_NEVER;
     *ret = l;
@@ -113,7 +100,7 @@ void sp_loop_rewatch(struct sp_loop *l, struct sp_watch *w, uint32_t events)
     if (w->fn == NULL || w->events == events)
         return;
     w->events = events;
-    (void)epoll_ctl(l->epoll, EPOLL_CTL_MOD, w->fd, &ev); /* it is watched: cannot fail */
+    (void)epoll_ctl(l->epoll, EPOLL_CTL_MOD, w->fd, &ev); /* cannot fail for a watched descriptor */
 }
 
 void sp_loop_unwatch(struct sp_loop *l, struct sp_watch *w)
@@ -129,7 +116,7 @@ void sp_loop_unwatch(struct sp_loop *l, struct sp_watch *w)
             l->batch[i].data.ptr = NULL;
 }
 
-/* ---- timers: a binary heap; each timer knows its place ---- */
+/* ---- timers: a binary heap; each timer knows its index ---- */
 
 static void place(struct sp_loop *l, uint32_t i, struct sp_timer *t)
 {
@@ -137,6 +124,7 @@ static void place(struct sp_loop *l, uint32_t i, struct sp_timer *t)
     t->slot = i + 1;
 }
 
+/* Moves t from index i up or down to where it belongs. */
 static void sift(struct sp_loop *l, uint32_t i, struct sp_timer *t)
 {
     while (i > 0 && l->heap[(i - 1) / 2]->due_ms > t->due_ms) {
@@ -194,7 +182,7 @@ void sp_loop_cancel(struct sp_loop *l, struct sp_timer *t)
 
 static void run_timers(struct sp_loop *l)
 {
-    /* One that arms itself anew for now has its next turn in the next turn. */
+    /* Bounded: a timer that arms itself again for now fires again in the next turn. */
     for (uint32_t n = l->timers; n > 0 && l->timers != 0 && l->heap[0]->due_ms <= l->now_ms; n--) {
         struct sp_timer *t = l->heap[0];
 
@@ -205,38 +193,26 @@ static void run_timers(struct sp_loop *l)
 
 /* ---- end-of-turn work ---- */
 
-void sp_loop_defer(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
+static void enqueue(struct sp_deferred ***end, struct sp_deferred *d,
+                    void (*fn)(struct sp_deferred *))
 {
     if (d->is_queued)
         return;
     d->fn = fn;
     d->next = NULL;
     d->is_queued = true;
-    *l->deferred_end = d;
-    l->deferred_end = &d->next;
+    **end = d;
+    *end = &d->next;
+}
+
+void sp_loop_defer(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
+{
+    enqueue(&l->deferred_end, d, fn);
 }
 
 void sp_loop_again(struct sp_loop *l, struct sp_deferred *d, void (*fn)(struct sp_deferred *))
 {
-    if (d->is_queued)
-        return;
-    d->fn = fn;
-    d->next = NULL;
-    d->is_queued = true;
-    *l->again_end = d;
-    l->again_end = &d->next;
-}
-
-/* What waited for the next turn becomes this turn's deferred work. true: there was some. */
-static bool take_again(struct sp_loop *l)
-{
-    if (l->again == NULL)
-        return false;
-    *l->deferred_end = l->again;
-    l->deferred_end = l->again_end;
-    l->again = NULL;
-    l->again_end = &l->again;
-    return true;
+    enqueue(&l->again_end, d, fn);
 }
 
 void sp_loop_undefer(struct sp_loop *l, struct sp_deferred *d)
@@ -288,7 +264,7 @@ void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*afte
     l->sleep_user = user;
 }
 
-/* How long to sleep, -1: as long as it takes; at most so long. */
+/* How long to sleep, most_ms at the most; -1: without limit. */
 static int time_to_sleep(const struct sp_loop *l, int most_ms)
 {
     if (l->timers == 0)
@@ -308,14 +284,15 @@ void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user)
 
 void sp_loop_expect(struct sp_loop *l, uint32_t us)
 {
-    const uint64_t until = clock_us() + us;
+    const uint64_t until = sp_clock_us() + us;
 
     if (until > l->expect_until_us)
         l->expect_until_us = until;
 }
 
-/* Events, or 0 with *ret_has_work; neither: what was expected did not come. */
-static int look_out(struct sp_loop *l, bool *ret_has_work)
+/* Busy-polls until expect_until_us. The number of events, or 0 with *ret_has_work if peek found
+ * work. */
+static int poll_expected(struct sp_loop *l, bool *ret_has_work)
 {
     const uint64_t until = l->expect_until_us;
     int n;
@@ -330,18 +307,24 @@ static int look_out(struct sp_loop *l, bool *ret_has_work)
         if (n != 0)
             return n;
         (void)sched_yield();
-    } while (clock_us() < until);
+    } while (sp_clock_us() < until);
     return 0;
 }
 
-/* The batch of the next turn: how many events, or -1 and errno. */
+/* Fills the batch of the next turn. The number of events, or -1 and errno. */
 static int await_events(struct sp_loop *l, int most_ms)
 {
-    const bool has_more = take_again(l);
+    const bool has_more = l->again != NULL;
     bool has_work = false;
 
+    if (has_more) {
+        *l->deferred_end = l->again;
+        l->deferred_end = l->again_end;
+        l->again = NULL;
+        l->again_end = &l->again;
+    }
     if (!has_more && most_ms != 0 && l->expect_until_us != 0) {
-        const int n = look_out(l, &has_work);
+        const int n = poll_expected(l, &has_work);
 
         if (n != 0 || has_work)
             return n;
@@ -361,7 +344,7 @@ static int turn(struct sp_loop *l, int most_ms, struct sp_err *e)
 
     if (n < 0 && errno != EINTR)
         return sp_fail(e, SP_E_SYSTEM, errno, "wait for events");
-    l->now_ms = clock_ms();
+    l->now_ms = sp_clock_ms();
     l->batch_count = n < 0 ? 0 : n;
     for (l->batch_next = 0; l->batch_next < l->batch_count;) {
         const struct epoll_event *ev = &l->batch[l->batch_next++];
@@ -392,11 +375,11 @@ void sp_loop_stop(struct sp_loop *l)
     l->is_stopping = true;
 }
 
-/* ---- a guest: polled and dispatched from outside ---- */
+/* ---- embedding: polled and dispatched from another loop ---- */
 
 static void on_alarm(struct sp_watch *w, uint32_t events)
 {
-    (void)w; /* it stays readable until it is set anew, when all has been done */
+    (void)w; /* stays readable until sp_loop_dispatch has done everything and sets it again */
     (void)events;
 }
 
@@ -413,13 +396,13 @@ int sp_loop_fd(struct sp_loop *l, int *ret, struct sp_err *e)
             return r;
         }
         l->alarm = fd;
-        sp_loop_poke(l); /* what was armed before now */
+        sp_loop_poke(l); /* timers may be armed already */
     }
     *ret = l->epoll;
     return 0;
 }
 
-/* Readable from that time on, until it is set anew: so the same time need not be set twice. */
+/* An expired timerfd that is not read stays readable, so the same time is not set twice. */
 static void set_alarm(struct sp_loop *l, uint64_t due_ms)
 {
     struct itimerspec at = {0};
@@ -429,12 +412,14 @@ static void set_alarm(struct sp_loop *l, uint64_t due_ms)
     l->alarm_ms = due_ms;
     if (due_ms != ALARM_NEVER) {
         at.it_value.tv_sec = (time_t)(due_ms / 1000);
-        at.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000 + 1; /* all zero would mean never */
+        at.it_value.tv_nsec = (long)(due_ms % 1000) * 1000000 + 1; /* all zero would disarm it */
     }
-    (void)timerfd_settime(l->alarm, TFD_TIMER_ABSTIME, &at, NULL); /* cannot fail with these */
+    (void)timerfd_settime(l->alarm, TFD_TIMER_ABSTIME, &at,
+                          NULL); /* arguments are valid: cannot fail */
 }
 
-/* Whether there is nothing to do now. If so the bells know that we sleep, and will tell us. */
+/* Whether there is nothing to do now. before_sleep has then announced that we sleep, so bells wake
+ * us through the descriptor. */
 static bool is_at_rest(struct sp_loop *l)
 {
     return l->again == NULL && (l->before_sleep == NULL || !l->before_sleep(l->sleep_user)) &&
@@ -446,13 +431,13 @@ int sp_loop_dispatch(struct sp_loop *l, int timeout_ms, struct sp_err *e)
     if (l->is_inside)
         return sp_fail(e, SP_E_STATE, 0, "dispatch was called from a callback of its own");
     l->is_inside = true;
-    l->now_ms = clock_ms();
+    l->now_ms = sp_clock_ms();
     const bool has_work = l->deferred != NULL;
     run_deferred(l);
     int r = turn(l, has_work ? 0 : timeout_ms, e);
     const uint64_t until_ms = l->now_ms + SLICE_MS;
     bool is_done = is_at_rest(l);
-    for (int i = 1; r == 0 && !is_done && i < TURNS_AT_ONCE && clock_ms() < until_ms; i++) {
+    for (int i = 1; r == 0 && !is_done && i < TURNS_AT_ONCE && sp_clock_ms() < until_ms; i++) {
         r = turn(l, 0, e);
         is_done = is_at_rest(l);
     }
@@ -470,6 +455,6 @@ void sp_loop_poke(struct sp_loop *l)
 {
     if (l->is_inside)
         return;
-    l->now_ms = clock_ms();
+    l->now_ms = sp_clock_ms();
     set_alarm(l, ALARM_NOW);
 }

@@ -93,7 +93,7 @@ int sp_mount_detach(const char *path)
 
 int sp_mount_pivot(int root)
 {
-    /* The old root comes to lie over the new one, where "." still means the new. */
+    /* pivot_root(".", "."): the old root is stacked on the new one, and umount2(".") removes it. */
     if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
         chdir("/") < 0)
         return -errno;

@@ -27,6 +27,7 @@ int sp_namespaces_leave(bool with_network)
     return unshare(all) < 0 ? -errno : 0;
 }
 
+/* In one write: the kernel accepts these files only whole. */
 static bool write_file(const char *path, const char *text)
 {
     auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -60,9 +61,9 @@ pid_t sp_namespaces_be_born(int *ret_pidfd)
 }
 
 /*
- * 127.64.0.1 on the loopback interface. getaddrinfo with AI_ADDRCONFIG does not count 127.0.0.1 as
- * an IPv4 address: without another one it does not even find localhost. By netlink, since an
- * address set by ioctl has a label of its own (lo:1), which programs list as an interface.
+ * Adds 127.64.0.1 to the loopback interface. getaddrinfo with AI_ADDRCONFIG ignores 127.0.0.1:
+ * without another IPv4 address it does not even resolve localhost. Through netlink, because an
+ * address added by ioctl gets a label (lo:1) that programs list as an interface.
  */
 static int add_address(void)
 {
@@ -90,7 +91,7 @@ static int add_address(void)
 
     if (fd < 0 || send(fd, &ask, sizeof ask, 0) < 0)
         return -errno;
-    /* The kernel has answered before send returns. */
+    /* The kernel queues the answer before send returns. */
     const ssize_t n = recv(fd, &answer, sizeof answer, MSG_DONTWAIT);
     if (n < 0)
         return -errno;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * namespace: leaving the host's, for good. All functions return 0 or minus errno.
+ * namespace: new namespaces for a confined cell. All functions return 0 or minus errno.
  */
 #ifndef SP_OS_NAMESPACE_H
 #define SP_OS_NAMESPACE_H
@@ -8,14 +8,15 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* User, mount, pid, ipc, uts, cgroup and, if asked for, network: all at once. One thread. */
+/* Unshares user, mount, pid, ipc, uts, cgroup and, if asked for, network. Single-threaded callers
+ * only. */
 int sp_namespaces_leave(bool with_network);
-/* Right after it: we stay who we are, our own numbers mapped onto themselves. */
+/* Right after sp_namespaces_leave: maps our uid and gid to themselves. */
 int sp_namespaces_map_ids(uid_t uid, gid_t gid);
-/* A copy of ourselves is the first process of the new pid namespace, and a child of our parent, not
- * ours. Returns twice, as fork does: 0 in the child, its number (as we see it) here. */
+/* Forks the first process of the new pid namespace, as a child of our parent (CLONE_PARENT).
+ * Returns twice, as fork does: 0 in the child, its pid here. */
 pid_t sp_namespaces_be_born(int *ret_pidfd);
-/* The network namespace we are in gets its loopback. */
+/* Brings up the loopback interface of our network namespace. */
 int sp_namespaces_raise_loopback(void);
 
 #endif

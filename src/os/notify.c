@@ -10,7 +10,7 @@
 
 #include "os/fd.h"
 
-#define BUFFER 16384 /* at least one event with the longest name */
+#define BUFFER 16384 /* fits at least one event with the longest name */
 
 int sp_notify_open(void)
 {
@@ -39,18 +39,7 @@ int sp_notify_add(int fd, const char *path, unsigned flags)
 
 void sp_notify_remove(int fd, int id)
 {
-    (void)inotify_rm_watch(fd, id); /* it may have gone with its file */
-}
-
-static struct sp_file_notice read_event(const struct inotify_event *ev, const char *name)
-{
-    return (struct sp_file_notice){
-        .id = (ev->mask & IN_Q_OVERFLOW) != 0 ? -1 : ev->wd,
-        .name = ev->len == 0 || name[0] == 0 ? NULL : name,
-        .is_new = (ev->mask & IN_CREATE) != 0,
-        .is_gone = (ev->mask & (IN_DELETE | IN_MOVED_FROM)) != 0,
-        .is_over = (ev->mask & IN_IGNORED) != 0,
-    };
+    (void)inotify_rm_watch(fd, id); /* EINVAL: it has ended with its file */
 }
 
 int sp_notify_read(int fd, void (*tell)(void *user, const struct sp_file_notice *n), void *user)
@@ -65,7 +54,13 @@ int sp_notify_read(int fd, void (*tell)(void *user, const struct sp_file_notice 
 
         memcpy(&ev, bytes + at, sizeof ev);
         at += sizeof ev;
-        const struct sp_file_notice notice = read_event(&ev, bytes + at);
+        const struct sp_file_notice notice = {
+            .id = (ev.mask & IN_Q_OVERFLOW) != 0 ? -1 : ev.wd,
+            .name = ev.len == 0 || bytes[at] == 0 ? NULL : bytes + at,
+            .is_new = (ev.mask & IN_CREATE) != 0,
+            .is_gone = (ev.mask & (IN_DELETE | IN_MOVED_FROM)) != 0,
+            .is_over = (ev.mask & IN_IGNORED) != 0,
+        };
         at += ev.len;
         tell(user, &notice);
     }

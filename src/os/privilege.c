@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CAP_LIMIT 64 /* the sets are of this many bits */
+#define CAP_LIMIT 64 /* bits of a capability set */
 
 #define WANTED_BITS                                                  \
     (SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | \
@@ -17,8 +17,8 @@
      SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED | SECBIT_KEEP_CAPS_LOCKED)
 
 /*
- * EPERM: we have no right to drop them, like every ordinary process. They are then of no use
- * either: what is in the bounding set can be had only by an execve that no_new_privs keeps plain.
+ * EPERM (no CAP_SETPCAP, as in every ordinary process) is fine: a capability of the bounding set
+ * can only be gained by execve, and no_new_privs rules that out.
  */
 static int drop_bounding(void)
 {
@@ -26,21 +26,21 @@ static int drop_bounding(void)
         const int has = prctl(PR_CAPBSET_READ, cap);
 
         if (has < 0)
-            return errno == EINVAL && cap > 0 ? 0 : -errno; /* beyond the last one */
+            return errno == EINVAL && cap > 0 ? 0 : -errno; /* EINVAL: past the last capability */
         if (has > 0 && prctl(PR_CAPBSET_DROP, cap) < 0)
             return errno == EPERM ? 0 : -errno;
     }
     return 0;
 }
 
-/* EPERM: as above, or a bit of ours is locked in the other position. */
+/* EPERM is fine as above; or a bit is locked in the other position. */
 static int set_bits(void)
 {
     const int now = prctl(PR_GET_SECUREBITS);
 
     if (now < 0)
         return -errno;
-    unsigned long bits = (unsigned)now | WANTED_BITS; /* locked ones must stay as they are */
+    unsigned long bits = (unsigned)now | WANTED_BITS; /* a changed locked bit is EPERM */
     if ((now & SECBIT_KEEP_CAPS_LOCKED) == 0)
         bits &= ~(unsigned long)SECBIT_KEEP_CAPS;
     if (prctl(PR_SET_SECUREBITS, bits) < 0 && errno != EPERM)
@@ -76,7 +76,7 @@ int sp_privilege_drop(void)
     int r = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0;
 
     if (r == 0)
-        r = drop_bounding(); /* this and the next need CAP_SETPCAP, so the sets go last */
+        r = drop_bounding(); /* before clear_sets: this and set_bits need CAP_SETPCAP */
     if (r == 0)
         r = set_bits();
     if (r == 0)
@@ -84,8 +84,8 @@ int sp_privilege_drop(void)
     return r == 0 ? check_sets() : r;
 }
 
-/* With 0 the kernel still runs a core handler that it is told to pipe to, as root and outside of
- * any sandbox. With 1 it runs none, and a file of one byte is less than any core. */
+/* With a limit of 0 the kernel still runs a core_pattern pipe handler, as root and outside of any
+ * sandbox. With 1 it does not, and writes no file either, since every core is larger. */
 int sp_privilege_no_core(void)
 {
     return setrlimit(RLIMIT_CORE, &(struct rlimit){1, 1}) < 0 ? -errno : 0;

@@ -20,7 +20,7 @@ int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_err 
         return sp_fail(e, SP_E_SYSTEM, errno, "open terminal");
     if (ioctl(master, TIOCSPTLCK, &unlocked) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "unlock terminal");
-    /* By descriptor, not by path: /dev/pts may be another namespace's. */
+    /* By ioctl, not by path: /dev/pts may belong to another mount namespace. */
     slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (slave < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open terminal peer");

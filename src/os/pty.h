@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pty: a terminal of our own.
+ * pty: pseudo-terminals.
  */
 #ifndef SP_OS_PTY_H
 #define SP_OS_PTY_H
@@ -14,7 +14,7 @@ struct sp_pty {
     int slave;
 };
 
-/* Kernel default modes, of the given size. Both ends are the caller's to close. */
+/* A terminal of this size in the kernel's default modes. The caller closes both ends. */
 int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_err *e);
 
 /* 0 or an errno. */

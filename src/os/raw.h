@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * raw: a system call without the C library, which would set errno. For a child that shares our
- * memory while we run.
+ * raw: system calls that do not touch errno, for a child that shares our memory (CLONE_VM) while
+ * the parent runs.
  */
 #ifndef SP_OS_RAW_H
 #define SP_OS_RAW_H
 
-/* The result, or minus errno. */
+/* Returns the result, or minus errno. */
 static inline long sp_raw(long nr, long a, long b, long c, long d)
 {
 #if defined(__x86_64__)

@@ -25,7 +25,7 @@ static bool is_remote_type(const char *type)
     return false;
 }
 
-/* Blanks and backslashes are written as three octal digits. */
+/* mountinfo writes blanks and backslashes as \ooo. */
 static void unescape(char *s)
 {
     char *to = s;
@@ -39,26 +39,6 @@ static void unescape(char *s)
         }
     }
     *to = 0;
-}
-
-static void forget(struct sp_remote_mounts *m)
-{
-    for (size_t i = 0; i < m->count; i++)
-        free(m->points[i]);
-    free(m->points);
-    m->points = NULL;
-    m->count = 0;
-}
-
-static bool add(struct sp_remote_mounts *m, const char *point)
-{
-    char **points = realloc(m->points, (m->count + 1) * sizeof *points);
-
-    if (points == NULL)
-        return false;
-    m->points = points;
-    points[m->count] = strdup(point);
-    return points[m->count] != NULL && ++m->count != 0;
 }
 
 /* "36 35 98:0 /root /point options [fields...] - type source options" */
@@ -79,10 +59,15 @@ static bool add_line(struct sp_remote_mounts *m, char *line)
         return true;
     point[strcspn(point, " ")] = 0;
     unescape(point);
-    return add(m, point);
+    char **points = realloc(m->points, (m->count + 1) * sizeof *points);
+    if (points == NULL)
+        return false;
+    m->points = points;
+    points[m->count] = strdup(point);
+    return points[m->count] != NULL && ++m->count != 0;
 }
 
-static bool read_all(struct sp_remote_mounts *m)
+static bool read_mountinfo(struct sp_remote_mounts *m)
 {
     FILE *f = fopen("/proc/self/mountinfo", "re");
     auto_free char *line = NULL;
@@ -100,7 +85,7 @@ void sp_remote_mounts_open(struct sp_remote_mounts *m)
 {
     *m = (struct sp_remote_mounts){
         .fd = sp_fd_lift(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC))};
-    if (m->fd >= 0 && !read_all(m)) {
+    if (m->fd >= 0 && !read_mountinfo(m)) {
         (void)close(m->fd);
         m->fd = -1;
     }
@@ -108,7 +93,11 @@ void sp_remote_mounts_open(struct sp_remote_mounts *m)
 
 void sp_remote_mounts_close(struct sp_remote_mounts *m)
 {
-    forget(m);
+    for (size_t i = 0; i < m->count; i++)
+        free(m->points[i]);
+    free(m->points);
+    m->points = NULL;
+    m->count = 0;
     if (m->fd >= 0)
         (void)close(m->fd);
     m->fd = -1;

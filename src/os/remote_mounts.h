@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_mounts: which paths lie on file systems that may not answer, because a server or a process
- * does their work: NFS, CIFS, FUSE and the like. Read from mountinfo, which never waits for them.
+ * remote_mounts: which paths are on file systems that may hang, because a server or a process
+ * serves them: NFS, CIFS, FUSE and others. The list comes from mountinfo, which never waits for
+ * them.
  */
 #ifndef SP_OS_REMOTE_MOUNTS_H
 #define SP_OS_REMOTE_MOUNTS_H
@@ -11,7 +12,7 @@
 #include <stdint.h>
 
 struct sp_remote_mounts {
-    int fd;              /* of mountinfo; -1: it cannot be read, and every path counts as remote */
+    int fd;              /* mountinfo; -1: not readable, every path counts as remote */
     uint64_t generation; /* grows with every change */
     char **points;
     size_t count;
@@ -19,9 +20,9 @@ struct sp_remote_mounts {
 
 void sp_remote_mounts_open(struct sp_remote_mounts *m);
 void sp_remote_mounts_close(struct sp_remote_mounts *m);
-/* Reads again what has changed; one system call if nothing has. */
+/* Reads mountinfo again if it has changed; one poll if not. */
 void sp_remote_mounts_refresh(struct sp_remote_mounts *m);
-/* Whether an absolute path without symlinks is on one. */
+/* Whether an absolute path without symlinks is on a remote file system. */
 bool sp_remote_mounts_have(const struct sp_remote_mounts *m, const char *path);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program is made from its end to its beginning: jumps go forward only, so whatever an
- * instruction jumps to is already there, and its distance is known. At the end are the returns,
- * before them the tests of arguments, before them the tree that finds a call by its number, and
- * first of all the check that the number means what we take it for.
+ * The program is built from its end to its beginning: BPF jumps go forward only, so the target of a
+ * jump is already there and its distance is known. From the end: the returns, the tests of
+ * arguments, a binary tree over the call numbers, and the check of the architecture.
  */
 #include "os/seccomp.h"
 
@@ -37,7 +36,7 @@
 #error "seccomp: this architecture is not known yet"
 #endif
 
-/* Newer than the headers that we may be built with. */
+/* Missing in older kernel headers. */
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
 #endif
@@ -49,20 +48,20 @@
 #endif
 
 #define ALL_NAMESPACES 0x7E020000U /* every CLONE_NEW* that clone takes */
-#define IOC_VERITY     0x40806685U /* FS_IOC_ENABLE_VERITY: a file is never written again */
+#define IOC_VERITY     0x40806685U /* FS_IOC_ENABLE_VERITY: makes a file read-only for good */
 #define IOC_ENCRYPTION 0x800C6613U /* FS_IOC_SET_ENCRYPTION_POLICY of a directory */
 #define IOC_FAT_ATTRS  0x40047211U /* FAT_IOCTL_SET_ATTRIBUTES */
-#define TYPE_MASK      0xFU        /* of socket's type: the rest are flags */
+#define TYPE_MASK      0xFU        /* socket type without SOCK_CLOEXEC and SOCK_NONBLOCK */
 
-#define CALL_LIMIT 512 /* above every number in the table */
+#define CALL_LIMIT 512 /* above every call number in the table */
 
-/* What an instruction can lead to. Beyond LABEL_MAX: inner nodes of the tree. */
+/* Jump targets. From LABEL_MAX on: inner nodes of the tree. */
 enum label {
     ALLOW,
     REFUSE,     /* EPERM */
-    TELL,       /* EPERM, or a notification */
+    TELL,       /* a notification if there is a listener, else EPERM */
     NO_SUCH,    /* ENOSYS */
-    PRETEND,    /* 0, and nothing is done */
+    PRETEND,    /* returns 0 without making the call */
     BY_NUMBER,  /* the tree */
     TEST_FIRST, /* tests of arguments, as enum sp_syscall_test */
     TEST_UNSHARE_HIGH = TEST_FIRST + SP_TEST_MAX,
@@ -79,8 +78,8 @@ enum label {
 };
 
 struct maker {
-    struct sp_filter *f; /* backwards as yet */
-    unsigned at[LABEL_MAX + CALL_LIMIT];
+    struct sp_filter *f;                 /* in reverse order until turn_around */
+    unsigned at[LABEL_MAX + CALL_LIMIT]; /* index of the instruction of each label */
 };
 
 static unsigned put(struct maker *m, struct sock_filter code)
@@ -100,7 +99,7 @@ static unsigned put_load(struct maker *m, size_t offset)
     return put(m, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
 }
 
-/* How many instructions lie between the next one to be put and the label. */
+/* The jump offset from the next instruction to the label. */
 static unsigned distance(const struct maker *m, unsigned label)
 {
     return m->f->count - m->at[label] - 1;
@@ -121,12 +120,12 @@ struct check {
     enum label then;
 };
 
-#define F_SETDELEG_NEW 1040 /* Linux 6.19: the same for directories, too */
+#define F_SETDELEG_NEW 1040 /* F_SETDELEG, Linux 6.19: leases on directories */
 #define NO_MASK        UINT32_MAX
 #define COUNT(array)   (sizeof(array) / sizeof(array)[0])
 
-/* The half that calls with int arguments look at: a 64-bit comparison would let through what
- * differs in the other half alone. */
+/* Calls with int arguments ignore the high half: a 64-bit comparison would miss values that differ
+ * only there. */
 static size_t low_half(unsigned arg)
 {
     const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
@@ -139,7 +138,7 @@ static size_t high_half(unsigned arg)
     return low_half(arg) ^ 4; /* args are aligned to 8 */
 }
 
-/* Checks in this order of what is at `offset`; the first that holds decides. */
+/* Checks the word at `offset` in this order; the first check that holds decides. */
 static void put_checks(struct maker *m, enum label label, size_t offset, uint32_t mask,
                        const struct check *checks, size_t count, enum label otherwise)
 {
@@ -160,7 +159,7 @@ static enum label label_of_test(enum sp_syscall_test test)
 static void put_namespace_tests(struct maker *m)
 {
     static const struct check clone_flags[] = {{BPF_JSET, ALL_NAMESPACES, TELL}};
-    /* What may be unshared, not what may not: newer kernels have given old bits new meanings. */
+    /* A list of allowed bits, because newer kernels give meanings to unused ones. */
     static const struct check unshare_flags[] = {
         {BPF_JSET,
          ~(uint32_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_THREAD | CLONE_SIGHAND |
@@ -177,10 +176,10 @@ static void put_namespace_tests(struct maker *m)
 
 static void put_socket_tests(struct maker *m, enum sp_filter_net net)
 {
-    /* SOCK_PACKET is the old way to AF_PACKET through AF_INET. */
+    /* SOCK_PACKET: AF_PACKET through AF_INET, as of Linux 2.0. */
     static const struct check inet[] = {{BPF_JEQ, SOCK_RAW, TELL}, {BPF_JEQ, SOCK_PACKET, TELL}};
-    /* A datagram socket, also one of a pair, sends to any address with sendmsg, which cannot be
-     * looked into: to every daemon of the user. SOCK_RAW is the same here. */
+    /* A datagram socket, also one of a pair, can send to any address with sendmsg, whose argument a
+     * filter cannot read: to every daemon of the user. SOCK_RAW means SOCK_DGRAM for AF_UNIX. */
     static const struct check local[] = {{BPF_JEQ, SOCK_DGRAM, REFUSE},
                                          {BPF_JEQ, SOCK_RAW, REFUSE}};
     static const struct check route_alone[] = {{BPF_JEQ, 0, ALLOW}};
@@ -204,8 +203,8 @@ static void put_socket_tests(struct maker *m, enum sp_filter_net net)
         return;
     }
     put_checks(m, TEST_INET_TYPE, low_half(1), TYPE_MASK, inet, COUNT(inet), ALLOW);
-    /* Routes may be asked for: in a network of its own there is nothing to learn, and programs that
-     * list their addresses break without. */
+    /* NETLINK_ROUTE is allowed: programs that list their addresses need it, and a network namespace
+     * of its own has nothing to hide. */
     put_checks(m, TEST_NETLINK, low_half(2), NO_MASK, route_alone, COUNT(route_alone), REFUSE);
     put_checks(m, label, low_half(0), NO_MASK, loopback, COUNT(loopback), REFUSE);
 }
@@ -227,9 +226,9 @@ static void put_ioctl_test(struct maker *m, bool denies_metadata)
 }
 
 /*
- * RLIMIT_CORE stays what it is, and may be read. Programs that handle secrets (gpg) set it to 0 and
- * give up if that fails: they are told that it worked. A request for the old value as well cannot
- * be answered so.
+ * RLIMIT_CORE cannot be changed, but read. Programs that handle secrets (gpg) set it to 0 and give
+ * up if that fails, so setting it returns 0 without effect. A prlimit that also wants the old value
+ * is refused, because the filter cannot write it.
  */
 static void put_limit_tests(struct maker *m)
 {
@@ -258,8 +257,8 @@ static void put_tests(struct maker *m, const struct sp_filter_options *o)
                                           {BPF_JEQ, F_SETDELEG_NEW, REFUSE}};
     static const struct check personalities[] = {{BPF_JEQ, 0, ALLOW}, {BPF_JEQ, ~0U, ALLOW}};
     /*
-     * Of two filters that both want to notify, the later one does. Once our listener is closed a
-     * command could install one with a listener of its own, and let every telling call continue.
+     * Of two filters that return USER_NOTIF, the newer one's listener decides. After our listener
+     * is closed, a command could install its own and let every such call continue.
      */
     static const struct check filter_flags[] = {
         {BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, REFUSE}};
@@ -280,7 +279,7 @@ static void put_tests(struct maker *m, const struct sp_filter_options *o)
 
 /* ---- numbers ---- */
 
-/* From this number on, up to the next span, all calls lead to the label. */
+/* All calls from `first` up to the next span have this label. */
 struct span {
     uint32_t first;
     unsigned label;
@@ -312,7 +311,7 @@ static enum label label_of_call(const struct sp_syscall_rule *c, const struct sp
 
 static size_t find_spans(const struct sp_filter_options *o, struct span spans[CALL_LIMIT])
 {
-    uint8_t labels[CALL_LIMIT] = {0}; /* ALLOW; the last one stands for all that come */
+    uint8_t labels[CALL_LIMIT] = {0}; /* ALLOW; the last one stands for all higher numbers */
     size_t n = 1;
 
     for (size_t i = 0; i < sp_syscall_rule_count; i++) {
@@ -322,7 +321,7 @@ static size_t find_spans(const struct sp_filter_options *o, struct span spans[CA
         labels[sp_syscall_rules[i].nr] = (uint8_t)label_of_call(&sp_syscall_rules[i], o);
     }
     if (o->net == SP_FILTER_LOOPBACK && o->notifies)
-        labels[SYS_connect] = TELL; /* allowed by the listener, which learns who tries it */
+        labels[SYS_connect] = TELL; /* the listener allows it, and learns who connects where */
     spans[0] = (struct span){0, labels[0]};
     for (uint32_t nr = 1; nr < CALL_LIMIT; nr++)
         if (labels[nr] != labels[nr - 1])
@@ -330,13 +329,13 @@ static size_t find_spans(const struct sp_filter_options *o, struct span spans[CA
     return n;
 }
 
-/* The tree over the spans from lo to before hi; the label of its root. */
+/* A tree over the spans [lo, hi). Returns the label of its root. */
 static unsigned put_tree(struct maker *m, const struct span *spans, size_t lo, size_t hi)
 {
     if (hi - lo == 1)
         return spans[lo].label;
     const size_t mid = lo + (hi - lo) / 2;
-    const unsigned node = LABEL_MAX + (unsigned)mid; /* each mid is that of one node */
+    const unsigned node = LABEL_MAX + (unsigned)mid; /* unique: each mid belongs to one node */
     const unsigned right = put_tree(m, spans, mid, hi);
     const unsigned left = put_tree(m, spans, lo, mid);
 
@@ -346,7 +345,7 @@ static unsigned put_tree(struct maker *m, const struct span *spans, size_t lo, s
 
 static void put_entry(struct maker *m, unsigned tree)
 {
-    /* The one call with a test that programs make often. */
+    /* ioctl first: the only frequent call that has a test. */
     m->at[BY_NUMBER] = put_branch(m, BPF_JEQ, SYS_ioctl, label_of_test(SP_TEST_IOCTL), tree);
 #ifdef X32_FIRST
     m->at[BY_NUMBER] = put_branch(m, BPF_JGE, X32_FIRST, NO_SUCH, BY_NUMBER);
@@ -399,32 +398,32 @@ int sp_filter_install(const struct sp_filter *f, bool notifies, int *ret_listene
     const unsigned long flags = notifies ? SECCOMP_FILTER_FLAG_NEW_LISTENER : 0;
     int r = -EINVAL;
 
-    /* Where it can be had (5.19), a refused call is not interrupted by signals and made again. */
+    /* From Linux 5.19: signals do not interrupt and restart a call that waits for the listener. */
     if (notifies)
         r = install(f, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
     if (r == -EINVAL)
         r = install(f, flags);
     if (r < 0)
         return r;
-    /* From 6.6 on the answer comes ten times faster; without it all works the same. */
+    /* From Linux 6.6: the answer wakes the caller on the same CPU, ten times faster. */
     if (notifies)
         (void)ioctl(r, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
     *ret_listener = notifies ? r : -1;
     return 0;
 }
 
-/* ---- the other end ---- */
+/* ---- the listener ---- */
 
 int sp_notice_take(int listener, struct sp_notice *ret)
 {
-    /* With room for what a newer kernel may add; it insists on zeroes. */
+    /* Room for fields of newer kernels; the kernel requires zeroes. */
     union {
         struct seccomp_notif notice;
         char room[512];
     } u = {.room = {0}};
     struct pollfd p = {.fd = listener, .events = POLLIN};
 
-    /* The call below waits if there is nothing; if the caller died meanwhile it does not. */
+    /* NOTIF_RECV blocks while there is nothing. If the caller dies in between it returns ENOENT. */
     if (poll(&p, 1, 0) < 0)
         return errno == EINTR ? 0 : -errno;
     if ((p.revents & POLLIN) == 0)
@@ -451,7 +450,7 @@ void sp_notice_refuse(int listener, const struct sp_notice *n)
 
     u.answer.id = n->id;
     u.answer.error = err != 0 ? -err : -EPERM;
-    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: nobody waits any more */
+    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: the caller has died */
 }
 
 void sp_notice_allow(int listener, const struct sp_notice *n)
@@ -463,7 +462,7 @@ void sp_notice_allow(int listener, const struct sp_notice *n)
 
     u.answer.id = n->id;
     u.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: nobody waits any more */
+    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: the caller has died */
 }
 
 static bool is_beyond_loopback(const struct sockaddr_storage *a)
@@ -490,7 +489,7 @@ bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n)
 
     (void)snprintf(path, sizeof path, "/proc/%d/mem", n->pid);
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    /* After the read: it was still this process's memory. */
+    /* ID_VALID after the read: the pid was still that of the caller. */
     return fd >= 0 && pread(fd, &address, size, (off_t)n->args[1]) > 0 &&
            ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &n->id) == 0 &&
            is_beyond_loopback(&address);

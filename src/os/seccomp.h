@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seccomp: the filter that confined commands run under, as a balanced tree.
+ * seccomp: the system call filter of confined commands, and its notifications.
  */
 #ifndef SP_OS_SECCOMP_H
 #define SP_OS_SECCOMP_H
@@ -13,17 +13,17 @@
 #include "base/error.h"
 
 enum sp_filter_net {
-    SP_FILTER_LOOPBACK, /* a network of its own: AF_INET and AF_INET6 sockets */
-    SP_FILTER_NONE,     /* the host's network around it: no socket but AF_UNIX (streams, packets; no
-                         * datagrams, which go anywhere by sendmsg), no address calls */
-    SP_FILTER_ENABLED,  /* the network may be used: AF_INET, AF_INET6, route netlink */
+    SP_FILTER_LOOPBACK, /* in a network namespace of its own: AF_INET and AF_INET6 sockets */
+    SP_FILTER_NONE,     /* in the host's network namespace: only AF_UNIX streams and packets, no
+                         * datagrams (sendmsg could send them anywhere), no bind or connect */
+    SP_FILTER_ENABLED,  /* the network is allowed: AF_INET, AF_INET6, NETLINK_ROUTE */
 };
 
 struct sp_filter_options {
     enum sp_filter_net net;
-    bool denies_metadata; /* chmod, chown, xattr, times: where no mount view keeps them out */
+    bool denies_metadata; /* chmod, chown, xattr, times: if no read-only mounts prevent them */
     bool notifies;        /* telling denials (sp_syscall_is_telling) go to the listener; with
-                             SP_FILTER_LOOPBACK every connect, too, to be allowed */
+                             SP_FILTER_LOOPBACK also every connect, which the listener allows */
 };
 
 #define SP_FILTER_MAX 1024 /* instructions */
@@ -35,38 +35,38 @@ struct sp_filter {
 
 void sp_filter_make(const struct sp_filter_options *o, struct sp_filter *ret);
 
-/* Installs it for this thread and all it starts; no_new_privs must be set. notifies: *ret_listener
- * is the listener, else -1. 0, or minus errno: -EBUSY or -EPERM if we are under a listener already.
- * Whoever makes a telling call waits until the listener's holder answers: who installs the filter
- * and is under it itself must hand the listener over before it tries one. */
+/* Installs the filter for this thread and its children; no_new_privs must be set. With notifies,
+ * *ret_listener is the listener, else -1. 0, or minus errno: -EBUSY or -EPERM if a listener exists
+ * already. A telling call blocks until the listener answers: the caller is under the filter itself,
+ * and must pass the listener to another process before it makes such a call. */
 int sp_filter_install(const struct sp_filter *f, bool notifies, int *ret_listener);
 
-/* ---- the other end of a notification ---- */
+/* ---- the listener ---- */
 
 struct sp_notice {
     uint64_t id;
-    int pid; /* as our pid namespace numbers it */
+    int pid; /* in our pid namespace */
     int call;
     uint64_t args[6];
 };
-/* Never waits. 1: *ret is filled; 0: nothing there, or not any more; or minus errno, -ENOTCONN if
- * nobody is left under the filter: then the listener may be closed. */
+/* Does not block. 1: *ret is filled; 0: nothing pending; or minus errno, -ENOTCONN if no process is
+ * left under the filter: then the listener may be closed. */
 int sp_notice_take(int listener, struct sp_notice *ret);
-/* Answers as the filter would have: with the errno that this call is refused with. */
+/* Answers as the filter would: with the errno of sp_syscall_errno. */
 void sp_notice_refuse(int listener, const struct sp_notice *n);
 
-/* The call is made as if there were no filter. Only for calls that are allowed to everybody. */
+/* Lets the call continue. Only for calls that every command may make. */
 void sp_notice_allow(int listener, const struct sp_notice *n);
-/* Whether a connect is to an address beyond loopback. What its memory says may be changed before
- * the kernel reads it: that is good enough to explain a failure, and for nothing else. false also
- * where we may not read it. */
+/* Whether a connect is to an address beyond loopback; false also if it cannot be read. The caller
+ * may change its memory before the kernel reads it, so this may only be used to explain a failure.
+ */
 bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n);
 
-/* The errno a refused call answers with; 0: the filter refuses no such call. */
+/* The errno that the filter refuses this call with; 0: it is not refused. */
 int sp_syscall_errno(int call);
-/* Refusing it means that something was tried which the sandbox forbids, and not that a library
- * looked around: worth a notification. Of calls that are refused by their arguments (socket, ioctl,
- * clone ...) true if some of the refusals are telling: the filter itself decides which. */
+/* Whether a refusal shows that a command tried something forbidden, so that it is worth a
+ * notification; libraries only probe the other calls. For calls that are refused by their arguments
+ * (socket, ioctl, clone ...): whether some of the refusals are. */
 bool sp_syscall_is_telling(int call);
 /* "ptrace", or NULL. */
 const char *sp_syscall_name(int call);

@@ -5,9 +5,8 @@
 #include <errno.h>
 
 /*
- * Numbers are those of the headers we are built with. Calls that came later than those have one
- * number on all architectures; of calls that left the headers again older kernels still have the
- * old ones.
+ * Call numbers come from the kernel headers. Calls newer than these have the same number on all
+ * architectures. Calls that were removed from the headers still exist in older kernels.
  */
 #ifndef __NR_process_madvise
 #define __NR_process_madvise 440
@@ -77,10 +76,10 @@
 #endif
 
 /*
- * TELLS: no ordinary program makes this call just to look around, so one that is refused says that
- * something was tried. Of those that libraries probe (keys, handles, what only old kernels know)
- * a refusal says nothing; nor of adjtimex, which also reads the clock's state.
- * vm86 is not here: only 32-bit processes have it, and their entry is closed as a whole.
+ * TELLS: ordinary programs do not probe this call, so a refusal shows that something forbidden was
+ * tried. A refusal of a call that libraries probe (keys, handles, calls of old kernels) shows
+ * nothing, nor one of adjtimex, which also reads the state of the clock.
+ * vm86 is missing: only 32-bit processes have it, and all their calls are refused.
  */
 #define TELLS  true
 #define SILENT false
@@ -102,11 +101,12 @@ const struct sp_syscall_rule sp_syscall_rules[] = {
     {REFUSED(kcmp), SILENT},
     {REFUSED(migrate_pages), SILENT},
     {REFUSED(move_pages), SILENT},
-    {TESTED(prlimit64, PRLIMIT), SILENT},   /* the kernel asks for the same user alone */
+    {TESTED(prlimit64, PRLIMIT), SILENT},   /* the kernel requires only the same user */
     {TESTED(setrlimit, SETRLIMIT), SILENT}, /* with RLIMIT_CORE 0 the host's core handler runs */
-    {TESTED(prctl, PRCTL), SILENT},         /* who stops being a subreaper leaves its tree behind */
-    {TESTED(fcntl, FCNTL), SILENT}, /* a lease makes those outside wait who write the file */
-    /* rings: they make calls that no filter sees */
+    {TESTED(prctl, PRCTL),
+     SILENT}, /* orphans would leave the tree of a command that stops being a subreaper */
+    {TESTED(fcntl, FCNTL), SILENT}, /* a lease delays writers outside of the sandbox */
+    /* io_uring: its operations bypass the filter */
     {MISSING(io_uring_setup)},
     {MISSING(io_uring_enter)},
     {MISSING(io_uring_register)},
@@ -141,7 +141,7 @@ const struct sp_syscall_rule sp_syscall_rules[] = {
     {REFUSED(mount_setattr), TELLS},
     {REFUSED(quotactl), TELLS},
     {REFUSED(quotactl_fd), TELLS},
-    /* namespaces; the flags of clone3 are in memory, and libc falls back to clone */
+    /* namespaces; clone3 has its flags in memory, and libc falls back to clone */
     {TESTED(unshare, UNSHARE), TELLS},
     {REFUSED(setns), TELLS},
     {TESTED(clone, CLONE), TELLS},
@@ -188,7 +188,7 @@ const struct sp_syscall_rule sp_syscall_rules[] = {
     {WITHOUT_NETWORK(recvmmsg)},
     {WITHOUT_NETWORK(getsockopt)},
     {WITHOUT_NETWORK(setsockopt)},
-    /* what Landlock lets anybody do to any file of theirs */
+    /* metadata: Landlock does not restrict it */
     {WITHOUT_METADATA(chmod)},
     {WITHOUT_METADATA(fchmod)},
     {WITHOUT_METADATA(fchmodat)},
@@ -210,7 +210,7 @@ const struct sp_syscall_rule sp_syscall_rules[] = {
     {WITHOUT_METADATA(utimensat)},
     {WITHOUT_METADATA(futimesat)},
     {WITHOUT_METADATA(file_setattr)},
-    /* nor are other processes' objects out of reach there: no namespace keeps them apart */
+    /* IPC objects of other processes: without namespaces they are in reach */
     {WITHOUT_METADATA(shmget)},
     {WITHOUT_METADATA(shmat)},
     {WITHOUT_METADATA(shmctl)},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seccomp_calls: which calls a confined command is refused, when, and with what answer.
+ * seccomp_calls: the table of system calls that are refused to confined commands.
  */
 #ifndef SP_OS_SECCOMP_CALLS_H
 #define SP_OS_SECCOMP_CALLS_H
@@ -11,12 +11,12 @@
 
 enum sp_syscall_when {
     SP_WHEN_ALWAYS,
-    SP_WHEN_NO_NETWORK,  /* SP_FILTER_NONE alone */
+    SP_WHEN_NO_NETWORK,  /* SP_FILTER_NONE */
     SP_WHEN_NO_METADATA, /* denies_metadata */
     SP_WHEN_LISTENER,    /* notifies */
 };
 
-/* What the arguments are asked; NONE: nothing, the call is refused whatever they are. */
+/* The test of the arguments; NONE: always refused. */
 enum sp_syscall_test {
     SP_TEST_NONE,
     SP_TEST_CLONE,
@@ -39,7 +39,7 @@ struct sp_syscall_rule {
     int error;
     enum sp_syscall_when when;
     enum sp_syscall_test test;
-    bool is_telling; /* with a test: it may be */
+    bool is_telling; /* with a test: some refusals are */
 };
 
 extern const struct sp_syscall_rule sp_syscall_rules[];

@@ -24,13 +24,13 @@
 #include "os/landlock.h"
 #include "os/raw.h"
 
-#define SLOT       3 /* 3, 4, 5: what becomes 0, 1, 2 */
+#define SLOT       3 /* 3, 4, 5 become 0, 1, 2 */
 #define SCOPE_SLOT 6
 #define SLOTS_END  7
-#define LOW_END    64 /* so many the kernel copies into a table of one's own, wanted or not */
+#define LOW_END    64 /* the kernel copies at least this many when it unshares a table */
 
-/* The address sanitizer marks what lies between the variables of a frame. A child that executes
- * another program leaves its frames without a return, and their marks would stay. */
+/* The address sanitizer poisons the gaps between the variables of a frame. A child that calls
+ * execve never returns from its frames, so the poison would stay on the stack. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #define FORGET_FRAMES(stack) __asan_unpoison_memory_region((stack), SP_SPAWN_STACK)
@@ -57,10 +57,10 @@ int sp_spawn_reserve(struct sp_err *e)
     if (null < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open /dev/null");
     null_fd = fcntl(null, F_DUPFD_CLOEXEC, SLOTS_END);
-    (void)close(null); /* it may have been one of 0 to 6 */
+    (void)close(null); /* it may occupy a number below SLOTS_END */
     if (null_fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptors");
-    /* A server started without stdin, stdout or stderr must not meet its own sockets there. */
+    /* A server started without stdin, stdout or stderr must not get sockets on these numbers. */
     for (int fd = 0; fd < SLOT; fd++)
         if (fcntl(fd, F_GETFD) < 0 && dup2(null_fd, fd) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "fill descriptor %d", fd);
@@ -101,21 +101,21 @@ int sp_spawn_renew_null(void)
 }
 
 /*
- * ---- child: our memory, its own stack; no malloc, no locks, no stdio until execve ----
+ * ---- child: the parent's memory, a stack of its own; no malloc, no locks, no stdio until execve
+ * ----
  *
- * The parent stands still until the child is about to ask a disk (is_at_disk). From there on the
- * parent may run, and errno is the parent's too: the child makes system calls without the C
- * library (os/raw.h).
+ * The parent waits until the child is about to access a file system (is_at_disk). From then on the
+ * parent may run, and errno is shared with it: the child uses sp_raw only.
  */
 
-/* The address sanitizer keeps out: what it notes of a frame that is never left, and what it does
- * before a call that does not return, is about the stack of the parent. */
+/* No address sanitizer here: its notes about frames, and its work before a call that does not
+ * return, assume the stack of the parent. */
 #define SP_CHILD __attribute__((no_sanitize("address")))
 
 struct child {
     struct sp_spawn *s;
     pid_t parent;
-    bool joins_cgroup; /* it could not be born there */
+    bool joins_cgroup; /* no CLONE_INTO_CGROUP: the child moves itself */
 };
 
 static SP_CHILD SP_NORETURN void die(struct sp_spawn *s, enum sp_step step, int err)
@@ -131,7 +131,7 @@ static SP_CHILD int raw_execve(const char *path, const struct sp_spawn *s)
     return (int)sp_raw(SYS_execve, (long)path, (long)s->argv, (long)s->envp, 0);
 }
 
-/* execvp's rule: an entry that may not be executed is remembered, a missing one skipped. */
+/* As execvp: ENOENT and ENOTDIR try the next directory, EACCES too but is reported at the end. */
 static SP_CHILD int search_and_exec(const struct sp_spawn *s)
 {
     const size_t file_len = strlen(s->file);
@@ -168,9 +168,9 @@ static SP_CHILD int search_and_exec(const struct sp_spawn *s)
 }
 
 /*
- * The file that was judged. Between this look and execve nothing can take its place: a program with
- * an expected inode is only ever one that no confined command can replace (approve/program.h). The
- * comparison catches what is outside of that reasoning: a package upgraded, a file system mounted.
+ * Checks that the file is still the one that was approved. There is no race with execve below: an
+ * expected inode is only set for programs that no confined command can replace (approve/program.h).
+ * The check catches other changes: a package upgrade, a mounted file system.
  */
 static SP_CHILD void check_program(struct sp_spawn *s)
 {
@@ -185,10 +185,10 @@ static SP_CHILD void check_program(struct sp_spawn *s)
         die(s, SP_STEP_PROGRAM, ESTALE);
 }
 
-/* All that asks a file system. */
+/* All steps that access a file system. */
 static SP_CHILD SP_NORETURN void go_to_disk(struct sp_spawn *s)
 {
-    static const uint64_t none; /* the kernel's own signal set, empty */
+    static const uint64_t none; /* an empty sigset of the kernel */
 
     s->step = SP_STEP_CWD;
     __atomic_store_n(&s->is_at_disk, true, __ATOMIC_RELEASE);
@@ -210,7 +210,7 @@ static SP_CHILD SP_NORETURN void go_to_disk(struct sp_spawn *s)
     die(s, SP_STEP_EXEC, search_and_exec(s));
 }
 
-/* While the parent stands still its table is ours: what is opened here is closed here. */
+/* The descriptor table is still shared with the parent: close what is opened here. */
 static SP_CHILD bool join_cgroup(int dir)
 {
     const int fd = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -224,7 +224,7 @@ static SP_CHILD bool join_cgroup(int dir)
     return ok;
 }
 
-/* The table is ours alone from the beginning: its numbers are free to be chosen. */
+/* Without CLONE_FILES the table is a copy, so any number may be used. */
 static SP_CHILD void take_stdio_apart(struct sp_spawn *s)
 {
     int fds[3];
@@ -241,7 +241,7 @@ static SP_CHILD void take_stdio_apart(struct sp_spawn *s)
             die(s, SP_STEP_STDIO, errno);
 }
 
-/* No signal is let through: a handler of the host's would run in the host's memory. */
+/* Signals stay blocked: a handler of the host program would run in the host's memory. */
 static SP_CHILD int apart_main(void *arg)
 {
     struct child *c = arg;
@@ -266,7 +266,7 @@ static SP_CHILD int child_main(void *arg)
         (void)sp_raw(SYS_set_tid_address, (long)&s->is_busy, 0, 0, 0);
     if (c->joins_cgroup && !join_cgroup(s->cgroup))
         die(s, SP_STEP_CLONE, errno);
-    /* Our own table first: before this, a dup2 here would be the parent's. */
+    /* Unshare the table first: before that, a dup2 would change the parent's. */
     if (close_range(SLOTS_END, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         die(s, SP_STEP_FDS, errno);
     for (int fd = 0; fd < 3; fd++)
@@ -276,7 +276,7 @@ static SP_CHILD int child_main(void *arg)
         die(s, SP_STEP_SESSION, errno);
     if (s->is_tty && ioctl(0, TIOCSCTTY, 0) < 0)
         die(s, SP_STEP_TERMINAL, errno);
-    /* The check after it: a parent that died before the call would never be told of. */
+    /* Check the parent after the call: if it died before, no signal comes. */
     if (s->dies_with_us && (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != c->parent))
         die(s, SP_STEP_PARENT, errno);
     if (s->is_subreaper)
@@ -298,7 +298,7 @@ static SP_CHILD int child_main(void *arg)
 
 /* ---- parent ---- */
 
-/* A clone whose child continues in fn(arg) on a stack of its own and never returns here. */
+/* clone or clone3: the child continues in fn(arg) on its own stack and never returns here. */
 static long clone_call(long nr, long a1, long a2, long a3, int (*fn)(void *), void *arg)
 {
 #if defined(__x86_64__)
@@ -371,11 +371,11 @@ static long start_child(struct child *c, int *pidfd)
     const long pid = clone_call(SYS_clone3, (long)&args, sizeof args, 0, child_main, c);
     if (pid != -ENOSYS)
         return pid;
-    has_no_clone3 = true; /* a filter around us may hide it */
+    has_no_clone3 = true; /* an old kernel, or a seccomp filter around us */
     return start_child(c, pidfd);
 }
 
-/* Waits for a child that has failed on its way. */
+/* Reaps a child that failed before execve. */
 static void reap_failed(struct sp_spawn *s)
 {
     while (waitid(P_PIDFD, (id_t)s->pidfd, &(siginfo_t){0}, WEXITED) < 0 && errno == EINTR) {
@@ -401,11 +401,11 @@ static int result_of(struct sp_spawn *s, long pid, int pidfd)
 }
 
 /*
- * 0: the child has executed its program, or has failed. 1: it still waits for a disk. The kernel
- * clears is_busy, and wakes us, when the child lets go of our memory: the moment for which
- * CLONE_VFORK would wait, but with a timeout.
+ * 0: the child has called execve, or has failed. 1: it still waits for a file system. The kernel
+ * clears is_busy and wakes the futex when the child releases our memory: what CLONE_VFORK waits
+ * for, but with a timeout.
  */
-static int wait_a_moment(struct sp_spawn *s)
+static int wait_for_exec(struct sp_spawn *s)
 {
     const struct timespec moment = {.tv_nsec = (long)s->patience_ms * 1000000};
 
@@ -415,7 +415,7 @@ static int wait_a_moment(struct sp_spawn *s)
 
         if (r == 0 || errno != ETIMEDOUT)
             continue;
-        if (poll(&p, 1, 0) > 0) /* killed before it could say what to clear */
+        if (poll(&p, 1, 0) > 0) /* killed before set_tid_address */
             break;
         if (__atomic_load_n(&s->is_at_disk, __ATOMIC_ACQUIRE))
             return 1;
@@ -487,10 +487,11 @@ static int spawn_with_slots(struct sp_spawn *s)
         }
         s->pid = (pid_t)pid;
         s->pidfd = pidfd;
-        r = pid > 0 && s->stack != NULL ? wait_a_moment(s) : 0;
+        r = pid > 0 && s->stack != NULL ? wait_for_exec(s) : 0;
     }
 
-    /* The slots keep nothing open: a pipe's end held here would never read as ended. */
+    /* Put /dev/null back: an end of a pipe that stayed open here would keep readers from seeing
+     * EOF. */
     for (int i = 0; i < 3; i++)
         if (s->stdio[i] >= 0)
             (void)dup3(null_fd, SLOT + i, O_CLOEXEC);

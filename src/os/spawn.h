@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn: start one program, at a price that grows neither with our memory nor with our descriptors.
+ * spawn: starts a program, at a cost that depends neither on our memory nor on the number of our
+ * descriptors.
  *
- * The child shares our memory and descriptor table until it has made itself a table of its own with
- * the first seven entries only, so 3 to 6 belong to the spawner: sp_spawn_reserve claims them
- * before anything else is opened. With sp_spawn the parent stands still until the child has called
- * execve or failed; a failure comes back as the step and its errno. One spawner at a time.
+ * The child shares our memory (CLONE_VM) and our descriptor table until it has made a table of its
+ * own with only the first seven entries. Numbers 3 to 6 therefore belong to the spawner;
+ * sp_spawn_reserve claims them before anything else is opened. With sp_spawn the parent is
+ * suspended until the child has called execve or failed; a failure comes back as the step and its
+ * errno. Only one thread may spawn.
  *
- * The working directory or the program may lie on a file system that does not answer (a dead NFS
- * server, a FUSE daemon that hangs). With sp_spawn_begin the child alone waits for it: the parent
- * goes on after a moment and polls.
+ * The working directory or the program may be on a file system that hangs (a dead NFS server, a
+ * FUSE daemon). With sp_spawn_begin only the child waits for it: the parent goes on after
+ * patience_ms and polls.
  *
- * A spawner in somebody else's program has no numbers of its own there (is_apart, and nothing was
- * reserved): the child then gets a copy of the whole table, which takes a little longer, and any
- * number of threads may spawn.
+ * In a program that is not ours no numbers can be reserved (is_apart without sp_spawn_reserve): the
+ * child then gets a copy of the whole table, which is a little slower, and any number of threads
+ * may spawn.
  */
 #ifndef SP_OS_SPAWN_H
 #define SP_OS_SPAWN_H
@@ -51,63 +53,63 @@ enum sp_step {
 const char *sp_step_name(enum sp_step step);
 
 struct sp_spawn {
-    int stdio[3];            /* become 0, 1, 2; each above 6 or -1 for /dev/null */
-    bool is_apart;           /* nothing may be reserved: stdio has any numbers then. The program
-                                begins with all signals blocked, and none of what is below but cwd
-                                and nofile */
+    int stdio[3];            /* become 0, 1, 2; each above 6, or -1 for /dev/null */
+    bool is_apart;           /* 3 to 6 may not be reserved; stdio may then have any numbers. The
+                                program starts with all signals blocked; of the fields up to nofile
+                                only cwd and nofile have an effect */
     bool is_tty;             /* stdio[0] becomes the controlling terminal */
-    bool dies_with_us;       /* SIGKILL when we end, however we end */
-    bool is_subreaper;       /* orphans below the program become its children, not ours */
-    bool has_no_new_privs;   /* no program it runs gains rights by its file */
-    int scope;               /* a Landlock rule set it enters; 0 or -1: none */
-    int cgroup;              /* descriptor of a cgroup directory to be born in; -1: ours */
+    bool dies_with_us;       /* SIGKILL when this process dies (PR_SET_PDEATHSIG) */
+    bool is_subreaper;       /* orphans below the program are reparented to it */
+    bool has_no_new_privs;   /* PR_SET_NO_NEW_PRIVS */
+    int scope;               /* Landlock rule set to enter; 0 or -1: none */
+    int cgroup;              /* descriptor of a cgroup directory to start in; -1: ours */
     const char *cwd;         /* NULL: ours */
-    const char *other_cwd;   /* if cwd is not there; then /. NULL: cwd has to be there */
+    const char *other_cwd;   /* if cwd does not exist, then "/"; NULL: cwd must exist */
     const char *file;        /* looked up in search_path if it has no slash */
-    uint64_t dev, ino;       /* of the file, which has a slash; ino 0: any. Another one there fails
-                                with step PROGRAM and ESTALE */
+    uint64_t dev, ino;       /* expected inode of file, which has a slash; ino 0: any. Another
+                                inode fails with step PROGRAM and ESTALE */
     const char *search_path; /* NULL: the C library's default */
     char *const *argv;
     char *const *envp;
     const struct rlimit *nofile; /* NULL: ours */
 
-    unsigned patience_ms; /* sp_spawn_begin: so long it waits for the child to execute */
-    char *stack; /* sp_spawn_begin: SP_SPAWN_STACK bytes, the child's until it is no longer busy */
+    unsigned patience_ms; /* sp_spawn_begin: how long it waits for execve */
+    char *stack; /* sp_spawn_begin: SP_SPAWN_STACK bytes, in use until is_busy is cleared */
 
     /* filled by sp_spawn and sp_spawn_begin */
     pid_t pid;
     int pidfd;
     enum sp_step failed_step;
     int failed_errno;
-    enum sp_step step; /* CWD or EXEC: what the child waits for */
-    bool is_at_disk;   /* nothing but these two steps is left */
-    uint32_t is_busy;  /* cleared by the kernel when the child has executed, or has ended */
+    enum sp_step step; /* CWD or EXEC: the step that the child is at */
+    bool is_at_disk;   /* the child has reached these two steps */
+    uint32_t is_busy;  /* cleared by the kernel at execve or exit of the child */
 };
 
-/* Puts /dev/null on 3 to 6. Call first thing in main. */
+/* Puts /dev/null on 3 to 6. To be called first in main. */
 int sp_spawn_reserve(struct sp_err *e);
 
 /*
- * Fills the numbers below 64 once and for all, for a spawner that has files open whose close may
- * take long: the kernel copies these few into the child's table, and closes them there again before
- * the parent goes on. After sp_spawn_reserve; not where only few descriptors may be open.
+ * Occupies the numbers below 64, for a process that has files open whose close may block: the
+ * kernel copies the first 64 entries into the child's table and closes them again before the parent
+ * resumes. Call after sp_spawn_reserve; does nothing under a low RLIMIT_NOFILE.
  */
 void sp_spawn_fill_low(void);
 
-/* Opens /dev/null again, where the one that was reserved lies outside of what is visible now. */
+/* Opens /dev/null again, after a change of root hid the reserved one. */
 int sp_spawn_renew_null(void); /* 0 or minus errno */
 
-/* 0: the program runs. Otherwise failed_step and failed_errno say why; nothing is left behind. */
+/* 0: the program runs. Otherwise failed_step and failed_errno are set, and the child is reaped. */
 int sp_spawn(struct sp_spawn *s);
 
 /*
- * As sp_spawn, but waits patience_ms only once the child has come to the file system. 1: it is not
- * done yet; *s, all that it points to and the stack stay in use until sp_spawn_poll answers
- * something else, or the child was reaped. pid and pidfd are there already.
+ * As sp_spawn, but waits at most patience_ms for the steps that access a file system. 1: not done
+ * yet; pid and pidfd are valid, and *s, everything it points to and the stack must stay until
+ * sp_spawn_poll returns something else or the child was reaped.
  */
 char *sp_spawn_new_stack(void); /* NULL: no memory */
 void sp_spawn_free_stack(char *stack);
 int sp_spawn_begin(struct sp_spawn *s);
-int sp_spawn_poll(struct sp_spawn *s); /* as sp_spawn_begin; does not wait */
+int sp_spawn_poll(struct sp_spawn *s); /* returns as sp_spawn_begin; does not wait */
 
 #endif

@@ -5,35 +5,35 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
+#include "base/io.h"
 
-#define AT_ONCE    256
+#define AT_ONCE    256 /* pids that are listed without allocating */
 #define MAX_ROUNDS 1000
 #define MAX_PASSES 16
 
-/* ---- who is whose child ---- */
+/* ---- children ---- */
 
-/* false: there is no such process (any more). */
+/* false: no such process. */
 static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
 {
     char path[40];
     char text[512];
 
     (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (n <= 0)
+    if (sp_read_text(path, text, sizeof text) <= 0)
         return false;
-    text[n] = 0;
-    const char *after_name = strrchr(text, ')'); /* the name may hold anything, also a bracket */
+    const char *after_name = strrchr(text, ')'); /* the process name may contain `)` too */
     return after_name != NULL && sscanf(after_name, ") %c %d", ret_state, ret_parent) == 2;
 }
 
@@ -91,7 +91,7 @@ static int children_of_thread(int task_dir, const char *tid, pid_t *pids, int ma
                 pids[n] = (pid_t)strtol(at, NULL, 10);
             n++;
         }
-        kept = strlen(at); /* a number cut in the middle */
+        kept = strlen(at); /* a number that the buffer cut */
         memmove(text, at, kept);
     }
 }
@@ -111,7 +111,7 @@ int sp_tree_children(pid_t parent, pid_t *pids, int max)
         const int more = children_of_thread(dirfd(tasks), d->d_name, pids, max, n);
 
         if (more < 0 && n == 0 && faccessat(dirfd(tasks), d->d_name, F_OK, 0) == 0)
-            n = -1; /* the thread lives, its list does not exist */
+            n = -1; /* the thread exists, but not its list: an old kernel */
         else if (more >= 0)
             n = more;
     }
@@ -168,28 +168,21 @@ static bool add_pid(struct pids *l, pid_t pid)
     return true;
 }
 
-/* What is to be killed, and what is not. */
+/* The processes below root that are to be killed. */
 struct hunt {
     pid_t root;
-    sp_tree_spare *is_spared; /* of the root's children; NULL: none is */
+    /* Children of the root to leave alone, with everything below them; NULL: none. */
+    bool (*is_spared)(const void *user, pid_t child);
     const void *user;
-    int64_t due_ns; /* INT64_MAX: none */
+    uint64_t due_ns; /* UINT64_MAX: no time limit */
     struct pids met;
-    struct pids living; /* of those, as far as is known */
-    size_t asked;       /* so many of them were asked for their children before */
+    struct pids living; /* of met, those that were alive when last seen */
+    size_t asked;       /* children of the first `asked` processes in living were listed before */
 };
-
-static int64_t clock_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static bool is_late(const struct hunt *h)
 {
-    return h->due_ns != INT64_MAX && clock_ns() >= h->due_ns;
+    return h->due_ns != UINT64_MAX && sp_clock_ns() >= h->due_ns;
 }
 
 /* Adds the children of `parent` that were not met before, and stops them. */
@@ -212,19 +205,19 @@ static void meet_children(struct hunt *h, pid_t parent)
             n = AT_ONCE; /* the rest in a later round */
         }
     }
-    /* The newest first: one that forks and ends all the time is the last, behind its dead. */
+    /* Newest first: in a chain of processes that fork and exit, the living one is the last. */
     for (int i = n - 1; i >= 0; i--) {
         if (has_pid(&h->met, pids[i]) ||
             (parent == h->root && h->is_spared != NULL && h->is_spared(h->user, pids[i])))
             continue;
-        /* One of another user (EPERM) may have children that are ours. */
+        /* A process of another user (EPERM) may have children that we may kill. */
         if (add_pid(&h->met, pids[i]) && (kill(pids[i], SIGSTOP) == 0 || errno == EPERM))
             (void)add_pid(&h->living, pids[i]);
     }
     free(many);
 }
 
-/* Everything below the root, however deep: what was met is the queue of what is to be inspected. */
+/* One round over everything below the root. h->living is the queue. false: no new process. */
 static bool stop_new(struct hunt *h)
 {
     const size_t before = h->met.count;
@@ -235,7 +228,7 @@ static bool stop_new(struct hunt *h)
         const pid_t pid = h->living.pid[i];
 
         meet_children(h, pid);
-        /* The dead have no children and get none: they are not asked again. */
+        /* A dead process has no children and gets none: not listed again. */
         if (i >= h->asked || is_living(pid))
             h->living.pid[living++] = pid;
     }
@@ -247,9 +240,9 @@ static bool stop_new(struct hunt *h)
 }
 
 /*
- * A process that was told to stop or to die starts no other: a fork that is under way is taken back
- * when a signal is pending. So the tree is complete when a round meets no new process. Passes are
- * repeated, for one of them may have been told to go on by another.
+ * A process with a pending SIGSTOP or SIGKILL starts no other: the kernel aborts a fork that is
+ * under way. So the tree is complete when a round meets no new process. Passes are repeated because
+ * a process may have sent SIGCONT to another one.
  */
 static void kill_all(struct hunt *h)
 {
@@ -269,21 +262,125 @@ static void kill_all(struct hunt *h)
 
 void sp_tree_kill(pid_t root, bool with_root)
 {
-    struct hunt h = {.root = root, .due_ns = INT64_MAX};
+    struct hunt h = {.root = root, .due_ns = UINT64_MAX};
 
     if (with_root)
-        (void)kill(root, SIGSTOP); /* a stopped parent starts nothing and stays the subreaper */
+        (void)kill(root, SIGSTOP); /* while stopped it starts nothing and is still the subreaper */
     kill_all(&h);
     if (with_root)
         (void)kill(root, SIGKILL);
 }
 
-void sp_tree_kill_below(pid_t root, sp_tree_spare *is_spared, const void *user, int budget_ms)
+/* ---- our own children ---- */
+
+/* Users of the library may start programs in several threads. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t *own;
+static size_t own_count, own_cap;
+static bool is_incomplete; /* a child could not be noted: treat every process as our own */
+
+static size_t find_own(pid_t pid)
 {
-    struct hunt h = {.root = root,
-                     .is_spared = is_spared,
-                     .user = user,
-                     .due_ns = clock_ns() + (int64_t)budget_ms * 1000000};
+    size_t i = 0;
+
+    while (i < own_count && own[i] != pid)
+        i++;
+    return i;
+}
+
+void sp_own_add(pid_t pid)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (own_count == own_cap) {
+        const size_t more = own_cap == 0 ? 16 : own_cap * 2;
+        pid_t *p = realloc(own, more * sizeof *p);
+
+        if (p != NULL) {
+            own = p;
+            own_cap = more;
+        }
+    }
+    if (own_count < own_cap)
+        own[own_count++] = pid;
+    else
+        is_incomplete = true;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void sp_own_remove(pid_t pid)
+{
+    (void)pthread_mutex_lock(&lock);
+    const size_t i = find_own(pid);
+    if (i < own_count)
+        own[i] = own[--own_count];
+    if (own_count == 0) {
+        free(own);
+        own = NULL;
+        own_cap = 0;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+bool sp_own_has(pid_t pid)
+{
+    (void)pthread_mutex_lock(&lock);
+    const bool has = is_incomplete || find_own(pid) < own_count;
+    (void)pthread_mutex_unlock(&lock);
+    return has;
+}
+
+/* Whether it is pid 1 of another pid namespace: "NSpid:\t4711\t1" lists its pids, ours first. */
+static bool is_first_of_namespace(pid_t pid)
+{
+    char path[40];
+    char text[4096];
+
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (sp_read_text(path, text, sizeof text) <= 0)
+        return false;
+    const char *line = strstr(text, "\nNSpid:");
+    const char *end = line == NULL ? NULL : strchr(line + 1, '\n');
+    return end != NULL && end - line > 2 && end[-1] == '1' && end[-2] == '\t';
+}
+
+static bool is_own_or_unknown(const void *user, pid_t pid)
+{
+    const bool *may_be_unknown = user;
+
+    return sp_own_has(pid) || (*may_be_unknown && is_first_of_namespace(pid));
+}
+
+size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms)
+{
+    struct hunt h = {.root = getpid(),
+                     .is_spared = is_own_or_unknown,
+                     .user = &may_be_unknown,
+                     .due_ns = sp_clock_ns() + (uint64_t)budget_ms * 1000000};
+    pid_t few[AT_ONCE];
+    pid_t *pids = few;
+    auto_free pid_t *many = NULL;
+    size_t left = 0;
 
     kill_all(&h);
+    int n = sp_tree_children(getpid(), few, AT_ONCE);
+    if (n > AT_ONCE) {
+        many = calloc((size_t)n, sizeof *many);
+        const int more = many == NULL ? AT_ONCE : sp_tree_children(getpid(), many, n);
+
+        left = more > n ? (size_t)(more - n) : 0;
+        n = more < n ? more : n;
+        pids = many == NULL ? few : many;
+    }
+    for (int i = 0; i < n; i++) {
+        siginfo_t info = {0};
+
+        if (sp_own_has(pids[i]))
+            continue;
+        /* The caller that started a process reaps it. An orphan that is reaped here counts as well:
+         * it may have died after the list was made, and its children are ours since then. */
+        if (!is_own_or_unknown(&may_be_unknown, pids[i]))
+            (void)waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG);
+        left++;
+    }
+    return left;
 }

@@ -10,6 +10,7 @@
 
 #include "cell/cell_files.h"
 #include "files_fixture.h"
+#include "os/fd.h"
 
 /* ---- the other ends ---- */
 
@@ -48,23 +49,17 @@ int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket,
 /* Takes a datagram of the front's; its paths are not looked at. */
 static inline bool hear(struct end *end)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-    } control;
     char paths[2 * SP_FILE_MAX_PATH];
     struct iovec iov[2] = {{&end->asked, sizeof end->asked}, {paths, sizeof paths}};
-    struct msghdr h = {.msg_iov = iov,
-                       .msg_iovlen = 2,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
-    const ssize_t n = recvmsg(end->socket, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct msghdr h = {.msg_iov = iov, .msg_iovlen = 2};
+    int fd = -1;
+    int fd_count;
 
-    if (n <= 0)
+    if (sp_fd_recv(end->socket, &h, MSG_DONTWAIT, &fd, 1, &fd_count) <= 0)
         return false;
     if (end->fd >= 0)
         (void)close(end->fd);
-    end->fd = sp_files_take_fd(&h);
+    end->fd = fd_count == 0 ? -1 : fd;
     return true;
 }
 
