@@ -58,10 +58,10 @@ static int engine_open(struct engine *g, const char *program, struct sp_err *e)
 {
     const struct sp_local_options local = {.program = program, .cwd = "/"};
     struct sp_environment_spec place = {.id = "local", .cwd = "/"};
-    const struct sp_environ_ask environment = {
+    const struct sp_env_request environment = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
-        .plain = sp_environ_plain};
+        .plain = sp_env_plain};
     static const struct sp_manager_ops ops;
 
     *g = (struct engine){0};

@@ -18,7 +18,7 @@
 #include "base/io.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "os/own.h"
+#include "os/tree.h"
 
 struct sp_approver_program {
     struct sp_approver approver;

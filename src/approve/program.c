@@ -21,7 +21,7 @@ void sp_program_done(struct sp_program *p)
     *p = (struct sp_program){0};
 }
 
-struct sp_str sp_environ_value(struct sp_str environ, const char *name)
+struct sp_str sp_env_value(struct sp_str environ, const char *name)
 {
     const size_t n = strlen(name);
 
@@ -267,7 +267,7 @@ static bool does_code_stay(const struct sp_writable *w, struct sp_str environ)
         if (sp_writable_has(w, places[i]))
             return false;
     for (size_t i = 0; i < CODE_VARIABLES; i++)
-        if (!does_list_stay(w, sp_environ_value(environ, code_variables[i])))
+        if (!does_list_stay(w, sp_env_value(environ, code_variables[i])))
             return false;
     return true;
 }
@@ -341,7 +341,7 @@ bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str envir
     if (!does_code_stay(&w, environ))
         return true;
     for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) {
-        const struct sp_str home = sp_environ_value(environ, homes[i]);
+        const struct sp_str home = sp_env_value(environ, homes[i]);
 
         for (size_t k = 0; home.n != 0 && k < sizeof files / sizeof *files; k++) {
             auto_canonical struct sp_canonical at = {0};
@@ -373,7 +373,7 @@ static bool reads_startup(const struct sp_program_ask *ask)
 
 bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
 {
-    const struct sp_str path = sp_environ_value(ask->environ, "PATH");
+    const struct sp_str path = sp_env_value(ask->environ, "PATH");
     auto_writable struct sp_writable w = {0};
     struct sp_program program = {0};
 
@@ -411,7 +411,7 @@ static bool is_same_file(struct sp_str program, struct sp_str path)
 bool sp_program_is_named(const struct sp_program_ask *ask)
 {
     const struct sp_rule_matches *all = &ask->judged->matches;
-    struct sp_str path = sp_environ_value(ask->environ, "PATH");
+    struct sp_str path = sp_env_value(ask->environ, "PATH");
 
     if (path.p == NULL && ask->environ.p != NULL)
         path = SP_STR("/bin:/usr/bin"); /* the default of os/spawn.h */

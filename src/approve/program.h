@@ -51,7 +51,7 @@ bool sp_program_is_named(const struct sp_program_ask *ask);
 bool sp_path_is_relative(struct sp_str path);
 
 /* The value of a variable; p NULL: unset. */
-struct sp_str sp_environ_value(struct sp_str environ, const char *name);
+struct sp_str sp_env_value(struct sp_str environ, const char *name);
 
 /* The variables of a program that decides about commands and runs without a sandbox: an approver, a
  * hook, the reviewer. They are those of the server, without the entries of PATH and the variables

@@ -428,7 +428,7 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
     };
 
     /* With a relative entry in PATH, `ls` may be a file in the working directory. */
-    if (sp_path_is_relative(sp_environ_value(p->ask.environ, "PATH")))
+    if (sp_path_is_relative(sp_env_value(p->ask.environ, "PATH")))
         ask.known_safe = SP_KNOWN_SAFE_OFF;
     const int r = sp_judge(&ask, &p->requirement, e);
     return r < 0 ? r : sp_run_plan_judge_programs(p, &ask, e);

@@ -57,7 +57,7 @@ struct sp_run_plan_free {
     struct sp_str *argv;       /* NULL: as in the request */
     uint32_t argc;
     bool drops_login; /* no login shell, no snapshot of one */
-    struct sp_environ_var marks[SP_RUN_PLAN_MARKS];
+    struct sp_env_var marks[SP_RUN_PLAN_MARKS];
     uint32_t mark_count;
     char git_count[16], git_key[32], git_value[32]; /* storage for marks */
 };

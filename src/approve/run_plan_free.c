@@ -75,7 +75,7 @@ bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p)
 
 static void add_mark(struct sp_run_plan_free *f, const char *name, const char *value)
 {
-    f->marks[f->mark_count++] = (struct sp_environ_var){sp_str_of(name), sp_str_of(value)};
+    f->marks[f->mark_count++] = (struct sp_env_var){sp_str_of(name), sp_str_of(value)};
 }
 
 /* Git takes a directory that looks like a bare repository for one, with settings that run programs,
@@ -84,7 +84,7 @@ static void add_mark(struct sp_run_plan_free *f, const char *name, const char *v
 static void add_git_marks(struct sp_run_plan *p)
 {
     struct sp_run_plan_free *f = &p->free;
-    const struct sp_str set = sp_environ_value(p->ask.environ, "GIT_CONFIG_COUNT");
+    const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
     uint64_t count = 0;
 
     if (p->ask.environ.p == NULL ||

@@ -79,14 +79,4 @@ bool sp_env_copy_vars(struct sp_arena *a, struct sp_env_vars vars, struct sp_env
 bool sp_env_copy_request(struct sp_arena *a, const struct sp_env_request *ask,
                          struct sp_env_request *ret);
 
-/* Old names, until no other room uses them. */
-#define sp_environ_ask          sp_env_request
-#define sp_environ_var          sp_env_var
-#define sp_environ_vars         sp_env_vars
-#define sp_environ_make         sp_env_make
-#define sp_environ_plain        sp_env_plain
-#define sp_environ_of_policy    sp_env_of_policy
-#define sp_environ_overlay      sp_env_overlay
-#define sp_environ_add_left_out sp_env_add_left_out
-
 #endif

@@ -100,7 +100,7 @@ struct approval {
     struct sp_shell shell; /* the user's, for parsing scripts; empty on a server */
     char call_id[32];
     struct sp_err bad_rules;   /* of a file of --rules */
-    struct sp_environ_ask env; /* of a run without its sandbox */
+    struct sp_env_request env; /* of a run without its sandbox */
     struct sp_buf made_env;    /* what the plan sees of the variables */
 };
 
@@ -109,8 +109,8 @@ struct exec_run {
     char **command;
     struct sp_config config;
     struct sp_config_place place;
-    struct sp_environ_ask env;
-    struct sp_environ_var *env_vars; /* of --env */
+    struct sp_env_request env;
+    struct sp_env_var *env_vars; /* of --env */
     bool has_said_left_out;
     struct sp_launch launch;
     struct sp_str *argv;
@@ -240,8 +240,7 @@ static void begin_plan(struct exec_run *x)
     struct approval *a = &x->approval;
     const struct sp_launch *l = &x->launch;
     uint32_t count;
-    const bool knows_env =
-        is_here(x) && sp_environ_make(l->environ, &a->made_env, &count, NULL) == 0;
+    const bool knows_env = is_here(x) && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
     const struct sp_run_plan_ask ask = {
         .call_id = sp_str_of(a->call_id),
         .environment = sp_str_of(x->place.name),
@@ -282,7 +281,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
         sp_launch_apply(&x->launch, &a->plan);
         if (a->plan.is_free && a->plan.free.mark_count != 0) {
             a->env = *x->launch.environ;
-            a->env.marks = (struct sp_environ_vars){a->plan.free.marks, a->plan.free.mark_count};
+            a->env.marks = (struct sp_env_vars){a->plan.free.marks, a->plan.free.mark_count};
             x->launch.environ = &a->env;
         }
         say_left_out(x);
@@ -517,9 +516,9 @@ static int read_env(struct exec_run *x, struct sp_err *e)
         const char *equals = strchr(name, '=');
 
         x->env_vars[i] =
-            (struct sp_environ_var){{name, (size_t)(equals - name)}, sp_str_of(equals + 1)};
+            (struct sp_env_var){{name, (size_t)(equals - name)}, sp_str_of(equals + 1)};
     }
-    x->env.plain = (struct sp_environ_vars){x->env_vars, (uint32_t)given->count};
+    x->env.plain = (struct sp_env_vars){x->env_vars, (uint32_t)given->count};
     return 0;
 }
 

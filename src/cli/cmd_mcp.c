@@ -483,7 +483,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 
     if (instructions == NULL || without_asking == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the instructions");
-    s->environ = (struct sp_environ_ask){
+    s->environ = (struct sp_env_request){
         .own = environ,
         .policy = s->config.env_policy,
         .set = s->config.env_set,

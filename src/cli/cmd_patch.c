@@ -284,7 +284,7 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
                            "follow",
                            w->base,
                            NULL};
-    const struct sp_environ_ask everything = {
+    const struct sp_env_request everything = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     struct sp_launch launch = {
         .name = SP_STR("patch"),

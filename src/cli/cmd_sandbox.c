@@ -172,7 +172,7 @@ static int run_command(const struct sandbox_options *o, char **command, const ch
 {
     const bool is_on_terminal = sp_terminal_is_ours(STDIN_FILENO) && isatty(STDOUT_FILENO);
     const struct sp_own_places_ask own = {.config = config};
-    const struct sp_environ_ask everything = {
+    const struct sp_env_request everything = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL,
                    .ignores_default_excludes = true,

@@ -65,7 +65,7 @@ struct sp_mcp_server {
     struct sp_approvers *approvers;
     struct sp_hooks hooks;
     struct sp_snapshots *snapshots; /* NULL: none */
-    struct sp_environ_ask environ;
+    struct sp_env_request environ;
     struct sp_mcp_place *places; /* further environments */
     size_t place_count;
     struct sp_environment_spec *environments; /* with the first */

@@ -89,11 +89,11 @@ int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e)
     return r < 0 ? r : sp_shell_of_user(&places, ret, e);
 }
 
-void sp_place_say_left_out(const struct sp_environ_ask *ask)
+void sp_place_say_left_out(const struct sp_env_request *ask)
 {
     auto_buf struct sp_buf text = {0};
 
-    if (sp_environ_add_left_out(ask, &text) && text.len > 0 && sp_buf_add(&text, "", 1))
+    if (sp_env_add_left_out(ask, &text) && text.len > 0 && sp_buf_add(&text, "", 1))
         sp_plain_say("sallyport", text.data);
 }
 

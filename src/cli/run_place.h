@@ -31,7 +31,7 @@ int sp_place_carry(const char *cwd, const struct sp_own_places_ask *own,
 int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e);
 
 /* Prints on stderr the names of the variables that commands in a sandbox do not get, if any. */
-void sp_place_say_left_out(const struct sp_environ_ask *ask);
+void sp_place_say_left_out(const struct sp_env_request *ask);
 
 /* The real path of the directory of --cwd (NULL: the current one); to be freed. */
 char *sp_place_dir(const char *given, struct sp_err *e);

@@ -122,7 +122,7 @@ static int make_set(struct sp_config_loading *l, const struct sp_toml_value *tab
 
     if (table == NULL)
         return 0;
-    struct sp_environ_var *vars = sp_arena_new(&l->impl->arena, (table->count + 1) * sizeof *vars);
+    struct sp_env_var *vars = sp_arena_new(&l->impl->arena, (table->count + 1) * sizeof *vars);
     if (vars == NULL)
         return sp_config_no_memory(l->e);
     for (const struct sp_toml_value *v = table->first; v != NULL; v = v->next) {
@@ -134,9 +134,9 @@ static int make_set(struct sp_config_loading *l, const struct sp_toml_value *tab
         const char *value = sp_arena_copy(&l->impl->arena, v->text);
         if (name == NULL || value == NULL)
             return sp_config_no_memory(l->e);
-        vars[n++] = (struct sp_environ_var){.name = {name, v->key.n}, .value = {value, v->text.n}};
+        vars[n++] = (struct sp_env_var){.name = {name, v->key.n}, .value = {value, v->text.n}};
     }
-    l->config->env_set = (struct sp_environ_vars){.items = vars, .count = n};
+    l->config->env_set = (struct sp_env_vars){.items = vars, .count = n};
     return 0;
 }
 

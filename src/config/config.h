@@ -58,7 +58,7 @@ struct sp_config {
     size_t environment_count;
 
     struct sp_env_policy env_policy; /* borrows from impl */
-    struct sp_environ_vars env_set;
+    struct sp_env_vars env_set;
     bool allow_login_shell;
     uint64_t poll_max_ms, tool_output_token_limit, exited_ttl_s, detached_ttl_s, idle_ttl_s;
     uint32_t notify_at;

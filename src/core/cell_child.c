@@ -17,8 +17,8 @@
 #include "base/io.h"
 #include "cell/cell.h"
 #include "os/fd.h"
-#include "os/own.h"
 #include "os/spawn.h"
+#include "os/tree.h"
 #include "sandbox/plan.h"
 
 int sp_cell_seal(const char *name, const struct sp_buf *bytes)

@@ -22,7 +22,7 @@ int sp_cell_seal(const char *name, const struct sp_buf *bytes);
 /* Runs our own binary (`program`) as a cell at the other end of a new socket. */
 int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *ret,
                   struct sp_err *e);
-/* Notes a started process as ours (os/own.h) until it is reaped. */
+/* Notes a started process as ours (os/tree.h) until it is reaped. */
 void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd);
 void sp_cell_child_kill(const struct sp_cell_child *child);          /* none: fine */
 bool sp_cell_child_await(const struct sp_cell_child *child, int ms); /* false: still alive */

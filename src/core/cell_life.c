@@ -25,7 +25,6 @@
 #include "base/log.h"
 #include "core/cells_priv.h"
 #include "core/journal.h"
-#include "os/own.h"
 #include "os/tree.h"
 #include "sandbox/plan.h"
 

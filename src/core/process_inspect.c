@@ -29,16 +29,16 @@ static uint32_t find_members(const struct sp_proc *p, pid_t cell, pid_t leader, 
     if (leader > 0)
         pids[count++] = leader;
     if (p->leaf != 0) {
-        pid_t all[SP_LOOK_PROCESSES];
+        pid_t all[SP_INSPECT_PROCESSES];
         const uint32_t n =
-            sp_cgroup_list(sp_cell_cgroup(p->seat.cell), p->leaf, all, SP_LOOK_PROCESSES);
+            sp_cgroup_list(sp_cell_cgroup(p->seat.cell), p->leaf, all, SP_INSPECT_PROCESSES);
 
         for (uint32_t i = 0; i < n; i++)
-            (void)sp_look_add(all[i], pids, &count, SP_LOOK_PROCESSES);
+            (void)sp_inspect_add(all[i], pids, &count, SP_INSPECT_PROCESSES);
     }
     if (leader == 0 && p->leaf != 0)
         return count;
-    return sp_look_add_below(leader > 0 ? leader : cell, pids, count, SP_LOOK_PROCESSES);
+    return sp_inspect_add_below(leader > 0 ? leader : cell, pids, count, SP_INSPECT_PROCESSES);
 }
 
 /* Keeps the processes of the command's kernel session. */
@@ -47,21 +47,22 @@ static uint32_t keep_own(const struct sp_proc *p, pid_t cell, pid_t *pids, uint3
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        if (sp_look_session(pids[i], cell) == p->pid)
+        if (sp_inspect_session(pids[i], cell) == p->pid)
             pids[kept++] = pids[i];
     return kept;
 }
 
-void sp_proc_look(const struct sp_proc *p, const struct sp_look_ask *ask, struct sp_look *ret)
+void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+                  struct sp_inspection *ret)
 {
-    pid_t members[SP_LOOK_PROCESSES];
+    pid_t members[SP_INSPECT_PROCESSES];
     const pid_t cell = p->seat.cell != NULL ? sp_cell_pid(p->seat.cell) : 0;
 
-    *ret = (struct sp_look){0};
+    *ret = (struct sp_inspection){0};
     if (cell <= 0 || p->is_lost || p->life == SP_PROC_STARTING || p->life == SP_PROC_CLOSED)
         return;
-    const pid_t leader = p->life == SP_PROC_RUNNING ? sp_look_child(cell, p->pid) : 0;
-    struct sp_look_at at = {
+    const pid_t leader = p->life == SP_PROC_RUNNING ? sp_inspect_child(cell, p->pid) : 0;
+    struct sp_inspect_target at = {
         .leader = leader,
         .cell = cell,
         .members = members,
@@ -71,12 +72,12 @@ void sp_proc_look(const struct sp_proc *p, const struct sp_look_ask *ask, struct
         .outputs = {p->outputs[0], p->outputs[1]},
     };
     if (ask->wants_doing && leader > 0)
-        ret->doing = sp_look_doing(&at);
+        ret->doing = sp_inspect_doing(&at);
     if (ask->wants_doing && p->life == SP_PROC_EXITED)
-        sp_look_holders(&at, ret);
+        sp_inspect_holders(&at, ret);
     if (ask->port_count == 0)
         return;
     if (leader == 0 && p->leaf == 0)
         at.member_count = keep_own(p, cell, members, at.member_count);
-    ret->listening = sp_look_listening(&at, ask->ports, ask->port_count);
+    ret->listening = sp_inspect_listening(&at, ask->ports, ask->port_count);
 }

@@ -11,7 +11,7 @@
 
 struct sp_proc;
 
-struct sp_look_ask {
+struct sp_inspect_ask {
     bool wants_doing; /* state and holders; false: the ports alone */
     const uint16_t *ports;
     uint32_t port_count;
@@ -19,6 +19,7 @@ struct sp_look_ask {
 
 /* Of a process that has started. After its end `doing` is UNKNOWN; holders are looked for between
  * its exit and its close. */
-void sp_proc_look(const struct sp_proc *p, const struct sp_look_ask *ask, struct sp_look *ret);
+void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+                  struct sp_inspection *ret);
 
 #endif

@@ -175,7 +175,7 @@ static bool resolve_argv(struct sp_exec *x)
     }
     if (find_shell(x, &e) < 0 || sp_shell_argv(&x->shell, x->is_login, x->ask.cmd, &argv, &e) < 0)
         return fail_create(x, &e);
-    if (!sp_keep_strs(&x->call.keep, argv.items, argv.count, &x->argv))
+    if (!sp_arena_strs(&x->call.keep, argv.items, argv.count, &x->argv))
         return sp_exec_refuse_without_memory(x);
     x->argc = argv.count;
     return true;
@@ -217,7 +217,7 @@ static bool resolve_cwd(struct sp_exec *x)
     }
     if (r < 0 || (cwd == NULL && e.code != SP_E_NONE))
         return fail_create(x, &e);
-    if (cwd == NULL || !sp_keep_str(&x->call.keep, sp_str_of(cwd), &x->cwd))
+    if (cwd == NULL || !sp_arena_str(&x->call.keep, sp_str_of(cwd), &x->cwd))
         return sp_exec_refuse_without_memory(x);
     return true;
 }
@@ -233,14 +233,14 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
                      const struct sp_err *e)
 {
     struct sp_exec *x = SP_CONTAINER(w, struct sp_exec, facts_wait);
-    struct sp_keep *k = &x->call.keep;
+    struct sp_arena *k = &x->call.keep;
 
     x->has_facts = true;
     if (facts != NULL) {
         x->facts = *facts;
-        if (!sp_keep_text(k, facts->shell_name, &x->facts.shell_name) ||
-            !sp_keep_text(k, facts->shell_path, &x->facts.shell_path) ||
-            !sp_keep_text(k, facts->cwd, &x->facts.cwd))
+        if (!sp_arena_text(k, facts->shell_name, &x->facts.shell_name) ||
+            !sp_arena_text(k, facts->shell_path, &x->facts.shell_path) ||
+            !sp_arena_text(k, facts->cwd, &x->facts.cwd))
             (void)sp_fail(&x->unreachable, SP_E_SYSTEM, ENOMEM, "begin a command");
     } else {
         x->unreachable = *e;
@@ -282,7 +282,7 @@ static bool begin_plan(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
     const bool is_patch = x->patch.is_one;
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     uint32_t count;
     struct sp_run_plan_ask ask = {
         .call_id = x->ask.call_id,
@@ -312,7 +312,7 @@ static bool begin_plan(struct sp_exec *x)
     if (!x->facts.is_remote && !is_patch) {
         if (!sp_exec_make_env(x, &env))
             return sp_exec_refuse_without_memory(x);
-        if (sp_environ_make(&env, &x->environ, &count, NULL) >= 0) /* else the start reports it */
+        if (sp_env_make(&env, &x->environ, &count, NULL) >= 0) /* else the start reports it */
             ask.environ = sp_buf_str(&x->environ);
     }
     sp_run_plan_begin(&x->plan, m->approvals, &ask, on_decided);
@@ -644,7 +644,7 @@ static void release_exec(struct sp_call *c)
 
 static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
 {
-    struct sp_keep *k = &x->call.keep;
+    struct sp_arena *k = &x->call.keep;
 
     x->ask = *ask;
     if (ask->additional != NULL) {
@@ -652,15 +652,16 @@ static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
             return false;
         x->ask.additional = &x->grant;
     }
-    return sp_keep_str(k, ask->call_id, &x->ask.call_id) &&
-           sp_keep_str(k, ask->turn_id, &x->ask.turn_id) && sp_keep_str(k, ask->cmd, &x->ask.cmd) &&
-           sp_keep_strs(k, ask->argv, ask->argc, &x->ask.argv) &&
-           sp_keep_str(k, ask->workdir, &x->ask.workdir) &&
-           sp_keep_str(k, ask->shell, &x->ask.shell) &&
-           sp_keep_str(k, ask->environment_id, &x->ask.environment_id) &&
-           sp_keep_str(k, ask->justification, &x->ask.justification) &&
-           sp_keep_strs(k, ask->prefix_rule, ask->prefix_rule_count, &x->ask.prefix_rule) &&
-           sp_keep_vars(k, ask->env, &x->ask.env);
+    return sp_arena_str(k, ask->call_id, &x->ask.call_id) &&
+           sp_arena_str(k, ask->turn_id, &x->ask.turn_id) &&
+           sp_arena_str(k, ask->cmd, &x->ask.cmd) &&
+           sp_arena_strs(k, ask->argv, ask->argc, &x->ask.argv) &&
+           sp_arena_str(k, ask->workdir, &x->ask.workdir) &&
+           sp_arena_str(k, ask->shell, &x->ask.shell) &&
+           sp_arena_str(k, ask->environment_id, &x->ask.environment_id) &&
+           sp_arena_str(k, ask->justification, &x->ask.justification) &&
+           sp_arena_strs(k, ask->prefix_rule, ask->prefix_rule_count, &x->ask.prefix_rule) &&
+           sp_env_copy_vars(k, ask->env, &x->ask.env);
 }
 
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
@@ -675,7 +676,7 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
         sp_until_copy(&x->call, ask->until, ask->until_count, e) < 0) {
         if (x != NULL) {
             sp_until_done(&x->call);
-            sp_keep_done(&x->call.keep);
+            sp_arena_done(&x->call.keep);
             sp_grant_done(&x->grant);
         }
         free(x);

@@ -20,14 +20,14 @@
 
 bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask)
 {
-    const struct sp_environ_vars vars = x->ask.env;
-    struct sp_keep *k = &x->call.keep;
+    const struct sp_env_vars vars = x->ask.env;
+    struct sp_arena *k = &x->call.keep;
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf key = {0};
 
     if (vars.count == 0 || x->patch.is_one)
         return true;
-    struct sp_str *words = sp_keep_alloc(k, ((size_t)vars.count + 1) * sizeof *words);
+    struct sp_str *words = sp_arena_new(k, ((size_t)vars.count + 1) * sizeof *words);
     if (words == NULL)
         return false;
     words[0] = SP_STR("env");
@@ -35,7 +35,7 @@ bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask)
         text.len = 0;
         if (!sp_buf_add_str(&text, vars.items[i].name) || !sp_buf_add(&text, "=", 1) ||
             !sp_buf_add_str(&text, vars.items[i].value) ||
-            !sp_keep_str(k, sp_buf_str(&text), &words[i + 1]))
+            !sp_arena_str(k, sp_buf_str(&text), &words[i + 1]))
             return false;
     }
     /* Each word with its length, so that different lists never have the same key. */
@@ -43,7 +43,7 @@ bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask)
         if (!sp_buf_printf(&key, "%zu:", words[i].n) || !sp_buf_add_str(&key, words[i]))
             return false;
     ask->preface = (struct sp_words){words, vars.count + 1};
-    return sp_keep_str(k, sp_buf_str(&key), &ask->key_more);
+    return sp_arena_str(k, sp_buf_str(&key), &ask->key_more);
 }
 
 /*
@@ -70,14 +70,14 @@ static void on_snapshot(struct sp_snapshot_wait *w, const char *path)
     struct sp_exec *x = SP_CONTAINER(w, struct sp_exec, snapshot_wait);
 
     x->is_snapshot_told = true;
-    if (!sp_keep_text(&x->call.keep, path, &x->snapshot))
+    if (!sp_arena_text(&x->call.keep, path, &x->snapshot))
         x->snapshot = NULL; /* out of memory: run the command with its real profile */
     sp_call_changed(&x->call);
 }
 
 bool sp_exec_has_snapshot(struct sp_exec *x)
 {
-    struct sp_environ_ask env;
+    struct sp_env_request env;
 
     if (!wants_snapshot(x) || x->is_snapshot_told)
         return true;
@@ -103,17 +103,17 @@ static const struct sp_str runtime[] = {
 #define RUNTIME_COUNT (sizeof runtime / sizeof runtime[0])
 
 /* Appends the script that runs instead of the command. false: run the command itself. */
-static bool add_snapshot_script(const struct sp_exec *x, const struct sp_environ_ask *env,
+static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_request *env,
                                 struct sp_buf *out)
 {
     /* marks holds, among others, the proxy in force, so they too must outlive the profile. */
-    const struct sp_environ_vars lists[] = {env->set, env->plain, env->marks};
+    const struct sp_env_vars lists[] = {env->set, env->plain, env->marks};
     auto_buf struct sp_buf made = {0};
     uint32_t count = 0;
     auto_free struct sp_str *names = malloc(
         (RUNTIME_COUNT + env->set.count + env->plain.count + env->marks.count) * sizeof *names);
 
-    if (names == NULL || sp_environ_make(env, &made, &count, NULL) < 0)
+    if (names == NULL || sp_env_make(env, &made, &count, NULL) < 0)
         return false;
     memcpy(names, runtime, sizeof runtime);
     count = RUNTIME_COUNT;
@@ -131,7 +131,7 @@ static struct sp_str optional(const char *text)
     return (struct sp_str){text, text == NULL ? 0 : strlen(text)};
 }
 
-bool sp_exec_make_env(struct sp_exec *x, struct sp_environ_ask *env)
+bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
 {
     const struct sp_manager *m = x->call.m;
     const struct sp_profile *profile = &x->plan.policy.profile;
@@ -143,7 +143,7 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_environ_ask *env)
         env->call_id = x->ask.call_id;
     /* The marks say how this attempt is confined; a retry may have others. */
     if (x->plan.is_free) {
-        env->marks = (struct sp_environ_vars){x->plan.free.marks, x->plan.free.mark_count};
+        env->marks = (struct sp_env_vars){x->plan.free.marks, x->plan.free.mark_count};
     } else {
         env->permission_profile = optional(x->environment->policy_name);
         if (x->plan.has_policy) {
@@ -151,17 +151,17 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_environ_ask *env)
             env->is_confined = sp_run_plan_is_confined(&x->plan);
         }
     }
-    env->plain = sp_environ_plain;
+    env->plain = sp_env_plain;
     /* Our own program applies patches; the caller's variables were not judged for it. */
     if (x->ask.env.count == 0 || x->patch.is_one)
         return true;
-    const uint32_t count = sp_environ_plain.count + x->ask.env.count;
-    struct sp_environ_var *all = sp_keep_alloc(&x->call.keep, count * sizeof *all);
+    const uint32_t count = sp_env_plain.count + x->ask.env.count;
+    struct sp_env_var *all = sp_arena_new(&x->call.keep, count * sizeof *all);
     if (all == NULL)
         return false;
-    memcpy(all, sp_environ_plain.items, sp_environ_plain.count * sizeof *all);
-    memcpy(all + sp_environ_plain.count, x->ask.env.items, x->ask.env.count * sizeof *all);
-    env->plain = (struct sp_environ_vars){all, count};
+    memcpy(all, sp_env_plain.items, sp_env_plain.count * sizeof *all);
+    memcpy(all + sp_env_plain.count, x->ask.env.items, x->ask.env.count * sizeof *all);
+    env->plain = (struct sp_env_vars){all, count};
     return true;
 }
 
@@ -175,16 +175,16 @@ static bool describe_process(struct sp_process *p, const struct sp_exec *x)
     p->has_stdin = x->ask.wants_stdin;
     p->timeout_ms = x->ask.timeout_ms;
     p->argc = x->argc;
-    return sp_keep_str(&p->keep, x->ask.call_id, &p->call_id) &&
-           sp_keep_str(&p->keep, x->ask.turn_id, &p->turn_id) &&
-           sp_keep_str(&p->keep, x->ask.cmd.p != NULL ? x->ask.cmd : x->argv[0], &p->command) &&
-           sp_keep_str(&p->keep, x->cwd, &p->cwd) &&
-           sp_keep_strs(&p->keep, x->argv, x->argc, &p->argv);
+    return sp_arena_str(&p->keep, x->ask.call_id, &p->call_id) &&
+           sp_arena_str(&p->keep, x->ask.turn_id, &p->turn_id) &&
+           sp_arena_str(&p->keep, x->ask.cmd.p != NULL ? x->ask.cmd : x->argv[0], &p->command) &&
+           sp_arena_str(&p->keep, x->cwd, &p->cwd) &&
+           sp_arena_strs(&p->keep, x->argv, x->argc, &p->argv);
 }
 
 static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
 {
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     auto_buf struct sp_buf script = {0};
     struct sp_str rewritten[3];
     char name[16];

@@ -79,7 +79,7 @@ bool sp_exec_find_patch(struct sp_exec *x)
     if (cwd == NULL || (cd.len != 0 && !sp_buf_add(&cd, "", 1)))
         return sp_exec_refuse_without_memory(x);
     base = sp_path_normalise(cd.len != 0 ? cd.data : cwd, cwd);
-    if (base == NULL || !sp_keep_str(&x->call.keep, sp_str_of(base), &p->base))
+    if (base == NULL || !sp_arena_str(&x->call.keep, sp_str_of(base), &p->base))
         return sp_exec_refuse_without_memory(x);
     return read_patch(x);
 }
@@ -182,7 +182,7 @@ static bool start_verification(struct sp_exec *x, const struct sp_policy *policy
 {
     struct sp_exec_patch *p = &x->patch;
     struct sp_str words[PATCH_ARGC];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     struct sp_err e = {0};
 
     if (x->facts.is_remote)
@@ -280,7 +280,7 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     struct sp_exec_patch *p = &x->patch;
     auto_buf struct sp_buf input = {0};
     struct sp_str words[PATCH_ARGC];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     struct sp_err e = {0};
 
     p->is_over = p->was_denied = false;

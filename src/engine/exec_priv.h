@@ -106,7 +106,7 @@ void sp_exec_patch_done(struct sp_exec_patch *p);
 bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask);
 
 /* Variables of the next attempt. false: out of memory. */
-bool sp_exec_make_env(struct sp_exec *x, struct sp_environ_ask *ret);
+bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *ret);
 /* Starts the attempt as c->process, or answers the call and returns false. */
 bool sp_exec_launch(struct sp_exec *x);
 /* Descriptors the caller wants inherited on a remote host, where that is impossible. */

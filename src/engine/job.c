@@ -11,7 +11,7 @@ int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops
         return sp_fail(e, SP_E_INVALID, 0, "missing program for %s spawn",
                        l->is_tty ? "PTY" : "pipe");
     struct sp_launch launch = *l;
-    struct sp_environ_ask environ;
+    struct sp_env_request environ;
     if (l->policy != NULL && l->policy->profile.kind != SP_PROFILE_DISABLED && l->environ != NULL) {
         environ = *l->environ;
         environ.is_confined = true;
@@ -60,7 +60,7 @@ bool sp_job_look(struct sp_job *j, struct sp_job_look *l)
     if (j->backend == NULL || j->backend->ops->look == NULL)
         return false;
     begin_call(j, &l->call);
-    l->found = (struct sp_look){0};
+    l->found = (struct sp_inspection){0};
     return j->backend->ops->look(j, l);
 }
 

@@ -74,7 +74,7 @@ struct sp_launch {
     uint32_t argc;
     struct sp_str file; /* local: absolute path to execute; p NULL: argv[0], looked up in PATH */
     uint64_t dev, ino;  /* identity of file; ino 0: not checked */
-    const struct sp_environ_ask
+    const struct sp_env_request
         *environ;                   /* local: resolved here; remote: sent as policy and overlay */
     const struct sp_policy *policy; /* NULL: no sandbox */
     bool is_own_program;            /* argv[0] is /proc/self/exe: made available in any sandbox */
@@ -108,11 +108,11 @@ struct sp_job_call {
 
 /* An inspection of a process by its executor. */
 struct sp_job_look {
-    struct sp_job_call call;       /* result OK: `found` is filled */
-    uint16_t ports[SP_LOOK_PORTS]; /* ports to look for among its listening sockets */
+    struct sp_job_call call;          /* result OK: `found` is filled */
+    uint16_t ports[SP_INSPECT_PORTS]; /* ports to look for among its listening sockets */
     uint32_t port_count;
     bool wants_doing; /* state and holders of its output; false: only the ports */
-    struct sp_look found;
+    struct sp_inspection found;
 };
 
 /* 0: started or refused follows. -SP_E_...: not started, no op is called. */

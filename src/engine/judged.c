@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/arena.h"
 #include "base/auto.h"
-#include "engine/keep.h"
 
 struct sp_judged {
     struct sp_backend *backend;
     struct sp_judged_ask ask; /* its strings live in the arena */
-    struct sp_environ_ask environ;
-    struct sp_keep keep;
+    struct sp_env_request environ;
+    struct sp_arena keep;
     sp_run_fn *fn;
     void *user;
     struct sp_buf made; /* variables the plan judges with */
@@ -39,7 +39,7 @@ void sp_judged_free(struct sp_judged *j)
     sp_buf_done(&j->out);
     sp_buf_done(&j->err);
     sp_buf_done(&j->aggregated);
-    sp_keep_done(&j->keep);
+    sp_arena_done(&j->keep);
     free(j);
 }
 
@@ -143,14 +143,14 @@ static void on_event(void *user, const struct sp_exec_event *ev)
 static void start_attempt(struct sp_judged *j)
 {
     struct sp_run_ask ask = j->ask.run;
-    struct sp_environ_ask environ = j->environ;
+    struct sp_env_request environ = j->environ;
     struct sp_err e = {0};
 
     ask.event = ask.event == NULL ? NULL : on_event;
     ask.launch.environ = &environ;
     sp_launch_apply(&ask.launch, &j->plan);
     if (ask.launch.policy == NULL) { /* the sandbox's marks do not apply */
-        environ.marks = (struct sp_environ_vars){j->plan.free.marks, j->plan.free.mark_count};
+        environ.marks = (struct sp_env_vars){j->plan.free.marks, j->plan.free.mark_count};
         environ.permission_profile = (struct sp_str){0};
     }
     if (sp_run_start(j->backend, &ask, on_result, j, &j->run, &e) < 0)
@@ -201,34 +201,34 @@ void sp_judged_cancel(struct sp_judged *j)
 
 /* ---- start ---- */
 
-static bool keep_environ(struct sp_judged *j, const struct sp_environ_ask *from)
+static bool keep_environ(struct sp_judged *j, const struct sp_env_request *from)
 {
-    struct sp_keep *k = &j->keep;
-    struct sp_environ_ask *to = &j->environ;
+    struct sp_arena *k = &j->keep;
+    struct sp_env_request *to = &j->environ;
 
     *to = *from;
-    return sp_keep_environ(k, from, to) && sp_keep_vars(k, from->plain, &to->plain) &&
-           sp_keep_vars(k, from->marks, &to->marks) &&
-           sp_keep_str(k, from->thread_id, &to->thread_id) &&
-           sp_keep_str(k, from->session_id, &to->session_id) &&
-           sp_keep_str(k, from->call_id, &to->call_id) &&
-           sp_keep_str(k, from->permission_profile, &to->permission_profile);
+    return sp_env_copy_request(k, from, to) && sp_env_copy_vars(k, from->plain, &to->plain) &&
+           sp_env_copy_vars(k, from->marks, &to->marks) &&
+           sp_arena_str(k, from->thread_id, &to->thread_id) &&
+           sp_arena_str(k, from->session_id, &to->session_id) &&
+           sp_arena_str(k, from->call_id, &to->call_id) &&
+           sp_arena_str(k, from->permission_profile, &to->permission_profile);
 }
 
 static bool keep_ask(struct sp_judged *j, const struct sp_judged_ask *from)
 {
-    struct sp_keep *k = &j->keep;
+    struct sp_arena *k = &j->keep;
     struct sp_launch *l = &j->ask.run.launch;
 
     j->ask = *from;
-    return sp_keep_str(k, from->run.input, &j->ask.run.input) &&
-           sp_keep_str(k, l->name, &l->name) && sp_keep_str(k, l->cwd, &l->cwd) &&
-           sp_keep_str(k, l->arg0, &l->arg0) && sp_keep_strs(k, l->argv, l->argc, &l->argv) &&
-           sp_keep_str(k, from->run.call_id, &j->ask.run.call_id) &&
-           sp_keep_str(k, from->run.turn_id, &j->ask.run.turn_id) &&
-           sp_keep_str(k, from->environment, &j->ask.environment) &&
-           sp_keep_str(k, from->justification, &j->ask.justification) &&
-           sp_keep_text(k, from->policy_name, &j->ask.policy_name) &&
+    return sp_arena_str(k, from->run.input, &j->ask.run.input) &&
+           sp_arena_str(k, l->name, &l->name) && sp_arena_str(k, l->cwd, &l->cwd) &&
+           sp_arena_str(k, l->arg0, &l->arg0) && sp_arena_strs(k, l->argv, l->argc, &l->argv) &&
+           sp_arena_str(k, from->run.call_id, &j->ask.run.call_id) &&
+           sp_arena_str(k, from->run.turn_id, &j->ask.run.turn_id) &&
+           sp_arena_str(k, from->environment, &j->ask.environment) &&
+           sp_arena_str(k, from->justification, &j->ask.justification) &&
+           sp_arena_text(k, from->policy_name, &j->ask.policy_name) &&
            keep_environ(j, from->run.launch.environ);
 }
 
@@ -250,8 +250,7 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
     }
     const struct sp_launch *l = &j->ask.run.launch;
     uint32_t count;
-    const bool is_known =
-        j->ask.is_local && sp_environ_make(&j->environ, &j->made, &count, NULL) == 0;
+    const bool is_known = j->ask.is_local && sp_env_make(&j->environ, &j->made, &count, NULL) == 0;
     const struct sp_run_plan_ask plan = {
         .call_id = j->ask.run.call_id,
         .turn_id = j->ask.run.turn_id,

@@ -413,7 +413,7 @@ static int start_process(struct sp_local_task *t, const struct sp_launch *o, str
         .env = &env,
         .policy = o->policy,
     };
-    int r = o->environ == NULL ? 0 : sp_environ_make(o->environ, &env, &s.envc, e);
+    int r = o->environ == NULL ? 0 : sp_env_make(o->environ, &env, &s.envc, e);
 
     if (r == 0)
         r = sp_proc_start(l->session, &s, &t->start, &t->proc, e);
@@ -585,10 +585,10 @@ static void flush_input(struct sp_job *j, struct sp_job_call *c)
 static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
 {
     struct sp_local_task *t = j->impl;
-    const struct sp_look_ask ask = {
+    const struct sp_inspect_ask ask = {
         .wants_doing = l->wants_doing,
         .ports = l->ports,
-        .port_count = l->port_count < SP_LOOK_PORTS ? l->port_count : SP_LOOK_PORTS,
+        .port_count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS,
     };
 
     if (is_starting(t)) {

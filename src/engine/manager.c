@@ -136,7 +136,7 @@ int sp_manager_admit(const struct sp_manager *m, struct sp_err *e)
 /* Copies what the options point to. Pointers that are borrowed for sp_manager_new are cleared. */
 static bool keep_options(struct sp_manager *m, const struct sp_manager_options *o)
 {
-    const struct sp_environ_ask usual = {
+    const struct sp_env_request usual = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
     };
@@ -149,10 +149,10 @@ static bool keep_options(struct sp_manager *m, const struct sp_manager_options *
     m->has_policy = o->policy != NULL;
     if (m->has_policy && !sp_policy_copy(o->policy, &m->policy))
         return false;
-    return sp_keep_environ(&m->keep, o->environ != NULL ? o->environ : &usual, &m->environ) &&
-           sp_keep_text(&m->keep, o->policy_name, &m->options.policy_name) &&
-           sp_keep_text(&m->keep, o->thread_id, &m->options.thread_id) &&
-           sp_keep_text(&m->keep, o->session_id, &m->options.session_id);
+    return sp_env_copy_request(&m->keep, o->environ != NULL ? o->environ : &usual, &m->environ) &&
+           sp_arena_text(&m->keep, o->policy_name, &m->options.policy_name) &&
+           sp_arena_text(&m->keep, o->thread_id, &m->options.thread_id) &&
+           sp_arena_text(&m->keep, o->session_id, &m->options.session_id);
 }
 
 /* ---- questions to an approver ---- */
@@ -261,7 +261,7 @@ static int open_manager(struct sp_manager *m, const struct sp_manager_options *o
         r = sp_manager_set_environment(m, &o->environments[i], e);
     if (r == 0)
         r = sp_shell_of_account(&shell, e);
-    if (r == 0 && !sp_keep_text(&m->keep, shell, &m->account_shell))
+    if (r == 0 && !sp_arena_text(&m->keep, shell, &m->account_shell))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
     if (r == 0)
         r = open_approvals(m, o, e);
@@ -278,7 +278,7 @@ static void free_parts(struct sp_manager *m)
     sp_ids_free(m->ids);
     sp_approvals_free(m->approvals);
     sp_policy_done(&m->policy);
-    sp_keep_done(&m->keep);
+    sp_arena_done(&m->keep);
     free(m);
 }
 
@@ -419,7 +419,7 @@ int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn,
     if (r < 0)
         return r;
     struct refused_call *c = calloc(1, sizeof *c);
-    if (c == NULL || !sp_keep_str(&c->call.keep, text, &c->text)) {
+    if (c == NULL || !sp_arena_str(&c->call.keep, text, &c->text)) {
         free(c);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
     }

@@ -60,7 +60,7 @@ struct sp_exec_ask {
     const struct sp_grant *additional; /* NULL: none given */
     struct sp_str justification;       /* p NULL: none */
     const struct sp_str *prefix_rule;
-    struct sp_environ_vars env; /* overrides all variables but the sandbox's own */
+    struct sp_env_vars env; /* overrides all variables but the sandbox's own */
     const struct sp_until *until;
     uint64_t timeout_ms; /* after which the process tree is killed; 0: never */
     uint32_t argc, prefix_rule_count, until_count;
@@ -185,7 +185,7 @@ struct sp_manager_options {
     const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
     const char *policy_name;              /* for CODEX_PERMISSION_PROFILE; NULL: none */
     const char *thread_id, *session_id;   /* NULL: none */
-    const struct sp_environ_ask *environ; /* own, policy, set and never_seen; copied deeply */
+    const struct sp_env_request *environ; /* own, policy, set and never_seen; copied deeply */
     struct sp_snapshots *snapshots;       /* NULL: no shell snapshots */
     uint64_t write_yield_default_ms;      /* 0: 250 */
 };
@@ -299,7 +299,7 @@ void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct s
 
 /* Inspects what the process is doing. fn is called once, from the loop (at once only without
  * memory). look NULL: unknown. */
-typedef void sp_manager_look_fn(void *user, const struct sp_look *look);
+typedef void sp_manager_look_fn(void *user, const struct sp_inspection *look);
 void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user);
 
 uint32_t sp_manager_reserved(const struct sp_manager *m); /* ids in use */

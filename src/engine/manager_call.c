@@ -48,7 +48,7 @@ void sp_call_free(struct sp_call *c)
     sp_loop_undefer(c->m->loop, &c->deferred);
     sp_loop_cancel(c->m->loop, &c->timer);
     sp_until_done(c);
-    sp_keep_done(&c->keep);
+    sp_arena_done(&c->keep);
     free(c);
 }
 

@@ -20,6 +20,7 @@
 #ifndef SP_ENGINE_MANAGER_PRIV_H
 #define SP_ENGINE_MANAGER_PRIV_H
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/headtail.h"
@@ -27,7 +28,6 @@
 #include "engine/delta.h"
 #include "engine/denied.h"
 #include "engine/ids.h"
-#include "engine/keep.h"
 #include "engine/manager.h"
 #include "sandbox/profile.h"
 
@@ -165,7 +165,7 @@ struct sp_process {
     uint64_t received, answered; /* bytes */
     size_t ahead; /* bytes of the output being retried that the transcript already has */
 
-    struct sp_keep keep; /* owns the strings below */
+    struct sp_arena keep; /* owns the strings below */
     struct sp_str call_id, turn_id, command, cwd;
     const struct sp_str *argv;
     struct sp_environment *environment; /* a reference */
@@ -241,7 +241,7 @@ struct sp_call {
     bool shows_attempt; /* a fault quotes the output of its process */
     bool has_typed;     /* its characters were sent and not refused */
     uint64_t began_ns;
-    struct sp_keep keep;
+    struct sp_arena keep;
     struct sp_deferred deferred;
     struct sp_timer timer;
 
@@ -328,9 +328,9 @@ struct sp_manager {
     struct sp_loop *loop;
     struct sp_manager_ops ops;
     void *user;
-    struct sp_keep keep;
+    struct sp_arena keep;
     struct sp_manager_options options; /* its strings live in keep */
-    struct sp_environ_ask environ;
+    struct sp_env_request environ;
     struct sp_policy policy;
     bool has_policy;
     struct sp_allowance allowance;

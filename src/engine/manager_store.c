@@ -168,7 +168,7 @@ struct sp_remembered {
     struct sp_list link; /* m->remembered */
     uint64_t until_ms;   /* UINT64_MAX: no expiry */
     size_t bytes;
-    struct sp_keep keep;
+    struct sp_arena keep;
     struct sp_headtail transcript;
     struct sp_environment *environment; /* a reference: view.policy points into it */
     struct sp_manager_view view;        /* without the output */
@@ -191,7 +191,7 @@ static void forget(struct sp_remembered *r)
     sp_manager_unreserve(m, r->view.process_id);
     sp_headtail_done(&r->transcript);
     sp_environment_unref(r->environment);
-    sp_keep_done(&r->keep);
+    sp_arena_done(&r->keep);
     free(r);
 }
 
@@ -334,7 +334,7 @@ static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)
     own->is_answered = true;
     own->is_output_held = false; /* the job is released, so no more output arrives */
     if (v->denial != NULL) {
-        struct sp_denial_facts *denial = sp_keep_alloc(&r->keep, sizeof *denial);
+        struct sp_denial_facts *denial = sp_arena_new(&r->keep, sizeof *denial);
 
         if (denial == NULL)
             return false;
@@ -342,16 +342,16 @@ static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)
         own->denial = denial;
     }
     if (v->kernel != NULL) {
-        struct sp_exit *kernel = sp_keep_alloc(&r->keep, sizeof *kernel);
+        struct sp_exit *kernel = sp_arena_new(&r->keep, sizeof *kernel);
 
         if (kernel == NULL)
             return false;
         *kernel = *v->kernel;
         own->kernel = kernel;
     }
-    return sp_keep_str(&r->keep, v->call_id, &own->call_id) &&
-           sp_keep_str(&r->keep, v->command, &own->command) &&
-           sp_keep_str(&r->keep, v->cwd, &own->cwd);
+    return sp_arena_str(&r->keep, v->call_id, &own->call_id) &&
+           sp_arena_str(&r->keep, v->command, &own->command) &&
+           sp_arena_str(&r->keep, v->cwd, &own->cwd);
 }
 
 static struct sp_remembered *new_record(struct sp_process *p)
@@ -363,7 +363,7 @@ static struct sp_remembered *new_record(struct sp_process *p)
         return NULL;
     view_process(p, &v);
     if (!copy_view(r, &v)) {
-        sp_keep_done(&r->keep);
+        sp_arena_done(&r->keep);
         free(r);
         return NULL;
     }

@@ -289,11 +289,11 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
     if (r < 0)
         return r;
     struct sp_write *w = calloc(1, sizeof *w);
-    if (w == NULL || !sp_keep_str(&w->call.keep, ask->chars, &w->call.chars) ||
+    if (w == NULL || !sp_arena_str(&w->call.keep, ask->chars, &w->call.chars) ||
         sp_until_copy(&w->call, ask->until, ask->until_count, e) < 0) {
         if (w != NULL) {
             sp_until_done(&w->call);
-            sp_keep_done(&w->call.keep);
+            sp_arena_done(&w->call.keep);
         }
         free(w);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");

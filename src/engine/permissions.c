@@ -302,15 +302,15 @@ static void release_request(struct sp_call *c)
 
 static bool copy_ask(struct request *r, const struct sp_permissions_ask *ask)
 {
-    struct sp_keep *k = &r->call.keep;
+    struct sp_arena *k = &r->call.keep;
 
     r->ask = *ask;
     r->ask.permissions = NULL;
     return sp_profile_copy(&ask->permissions->extra, &r->asked.extra) &&
-           sp_keep_str(k, ask->call_id, &r->ask.call_id) &&
-           sp_keep_str(k, ask->turn_id, &r->ask.turn_id) &&
-           sp_keep_str(k, ask->environment_id, &r->ask.environment_id) &&
-           sp_keep_str(k, ask->reason, &r->ask.reason);
+           sp_arena_str(k, ask->call_id, &r->ask.call_id) &&
+           sp_arena_str(k, ask->turn_id, &r->ask.turn_id) &&
+           sp_arena_str(k, ask->environment_id, &r->ask.environment_id) &&
+           sp_arena_str(k, ask->reason, &r->ask.reason);
 }
 
 int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
@@ -324,7 +324,7 @@ int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permiss
     struct request *r = calloc(1, sizeof *r);
     if (r == NULL || !copy_ask(r, ask)) {
         if (r != NULL) {
-            sp_keep_done(&r->call.keep);
+            sp_arena_done(&r->call.keep);
             sp_grant_done(&r->asked);
         }
         free(r);

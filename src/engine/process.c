@@ -633,6 +633,6 @@ void sp_process_free(struct sp_process *p)
     *(p->prev != NULL ? &p->prev->next : &m->first) = p->next;
     *(p->next != NULL ? &p->next->prev : &m->last) = p->prev;
     sp_environment_unref(p->environment);
-    sp_keep_done(&p->keep);
+    sp_arena_done(&p->keep);
     free(p);
 }

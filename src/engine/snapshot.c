@@ -230,7 +230,7 @@ static void give_up(struct entry *n)
     settle_entry(n, NONE);
 }
 
-/* The variables as sp_environ_ask wants them; borrowed from the entry. The list is to be freed. */
+/* The variables as sp_env_request wants them; borrowed from the entry. The list is to be freed. */
 static char **list_of(const struct sp_buf *made)
 {
     size_t count = 0;
@@ -251,7 +251,7 @@ static int run_shell(struct entry *n, const char *flag, const struct sp_buf *scr
     const struct sp_str argv[] = {
         sp_str_of(n->shell.path), sp_str_of(flag), {script->data, script->len}};
     auto_free char **own = list_of(&n->environment);
-    const struct sp_environ_ask environment = {
+    const struct sp_env_request environment = {
         .own = own, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     const struct sp_run_ask ask = {
         .launch = {.name = SP_STR("snapshot"),
@@ -372,22 +372,22 @@ static struct entry *make_room(struct sp_snapshots *s)
 }
 
 /* Without the variables of a single call or attempt. */
-static bool make_environment(struct entry *n, const struct sp_environ_ask *environ)
+static bool make_environment(struct entry *n, const struct sp_env_request *environ)
 {
-    struct sp_environ_ask ask = *environ;
+    struct sp_env_request ask = *environ;
     uint32_t count;
     struct sp_err e;
 
     ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
-    ask.marks = (struct sp_environ_vars){0};
+    ask.marks = (struct sp_env_vars){0};
     ask.policy.hides_secrets = ask.is_confined;
     ask.is_confined = ask.has_no_network = false;
-    ask.plain = sp_environ_plain; /* without the call's own variables */
-    return sp_environ_make(&ask, &n->environment, &count, &e) == 0;
+    ask.plain = sp_env_plain; /* without the call's own variables */
+    return sp_env_make(&ask, &n->environment, &count, &e) == 0;
 }
 
 static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp_str cwd,
-                        const struct sp_environ_ask *environ)
+                        const struct sp_env_request *environ)
 {
     n->shell = (struct sp_shell){.type = shell->type, .path = strdup(shell->path)};
     n->cwd = strndup(cwd.p, cwd.n);
@@ -408,7 +408,7 @@ static bool is_supported(const struct sp_shell *shell, struct sp_str cwd)
 }
 
 static struct entry *entry_for(struct sp_snapshots *s, const struct sp_shell *shell,
-                               struct sp_str cwd, const struct sp_environ_ask *environ)
+                               struct sp_str cwd, const struct sp_env_request *environ)
 {
     if (!is_supported(shell, cwd))
         return &s->refused;
@@ -424,7 +424,7 @@ static struct entry *entry_for(struct sp_snapshots *s, const struct sp_shell *sh
 }
 
 void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd,
-                      const struct sp_environ_ask *environ, struct sp_snapshot_wait *w)
+                      const struct sp_env_request *environ, struct sp_snapshot_wait *w)
 {
     struct entry *n = entry_for(s, shell, cwd, environ);
 

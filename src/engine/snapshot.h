@@ -36,7 +36,7 @@ struct sp_snapshot_wait {
 /* Gets the snapshot of this shell and directory, capturing it if necessary. At most 16 are kept.
  * Variables of a single call or attempt are left out of `environ`. */
 void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd,
-                      const struct sp_environ_ask *environ, struct sp_snapshot_wait *w);
+                      const struct sp_env_request *environ, struct sp_snapshot_wait *w);
 void sp_snapshots_forget(struct sp_snapshot_wait *w); /* not waiting is fine */
 
 /* The script to run as [shell, "-c", script] instead of [shell, "-lc", cmd]: it sources the

@@ -18,13 +18,13 @@
 
 static bool keep_items(struct sp_call *c, struct sp_until_set *u, const struct sp_until *items)
 {
-    struct sp_until *copies = sp_keep_alloc(&c->keep, u->count * sizeof *copies);
+    struct sp_until *copies = sp_arena_new(&c->keep, u->count * sizeof *copies);
 
     if (copies == NULL)
         return false;
     for (uint32_t i = 0; i < u->count; i++) {
         copies[i] = items[i];
-        if (!sp_keep_str(&c->keep, items[i].pattern, &copies[i].pattern))
+        if (!sp_arena_str(&c->keep, items[i].pattern, &copies[i].pattern))
             return false;
     }
     u->items = copies;
@@ -57,7 +57,7 @@ int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t coun
 {
     if (count == 0)
         return 0;
-    struct sp_until_set *u = sp_keep_alloc(&c->keep, sizeof *u);
+    struct sp_until_set *u = sp_arena_new(&c->keep, sizeof *u);
     if (u == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
     u->woken_by = -1;
@@ -302,7 +302,7 @@ static void inspect_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
     w->process = p;
     w->call = c->number;
     w->look = (struct sp_job_look){.call.fn = on_ports_inspected};
-    for (uint32_t i = 0; i < u->count && w->look.port_count < SP_LOOK_PORTS; i++)
+    for (uint32_t i = 0; i < u->count && w->look.port_count < SP_INSPECT_PORTS; i++)
         if (u->items[i].kind == SP_UNTIL_PORT)
             w->look.ports[w->look.port_count++] = u->items[i].port;
     w->is_asked = sp_job_look(&p->job, &w->look);

@@ -215,14 +215,14 @@ static int make_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret
 }
 
 /* NAME=VALUE strings; the caller frees *ret, the strings are borrowed. */
-static int make_vars(const char *const *env, struct sp_environ_var **ret, uint32_t *ret_count,
+static int make_vars(const char *const *env, struct sp_env_var **ret, uint32_t *ret_count,
                      struct sp_err *e)
 {
     uint32_t n = 0;
 
     while (env != NULL && env[n] != NULL && n < INT_MAX)
         n++;
-    auto_free struct sp_environ_var *vars = calloc(n == 0 ? 1 : n, sizeof *vars);
+    auto_free struct sp_env_var *vars = calloc(n == 0 ? 1 : n, sizeof *vars);
     if (vars == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the environment");
     for (uint32_t i = 0; i < n; i++) {
@@ -272,7 +272,7 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
 {
     const struct sp_exec_options *o = options;
     auto_free struct sp_str *argv = NULL;
-    auto_free struct sp_environ_var *vars = NULL;
+    auto_free struct sp_env_var *vars = NULL;
     auto_buf struct sp_buf command = {0};
     struct id_text id;
     struct sp_exec_ask ask = {
@@ -395,8 +395,8 @@ static int start_run(struct sp_lib_call *c, const struct sp_run_options *o, cons
     const struct sp_lib_place *place = c->place;
     auto_free char *cwd = sp_path_normalise(o->cwd != NULL ? o->cwd : base, base);
     auto_free struct sp_str *argv = NULL;
-    auto_free struct sp_environ_var *vars = NULL;
-    struct sp_environ_ask environ_ask = sp_lib_environ(engine, place);
+    auto_free struct sp_env_var *vars = NULL;
+    struct sp_env_request environ_ask = sp_lib_environ(engine, place);
     struct id_text id;
     struct sp_judged_ask judged = {
         .environment = sp_str_of(place->name),

@@ -169,10 +169,10 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
 }
 
 /* One engine is one conversation: thread and session have the same id. */
-struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
+struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
                                      const struct sp_lib_place *place)
 {
-    return (struct sp_environ_ask){
+    return (struct sp_env_request){
         .own = environ,
         .policy = engine->config.env_policy,
         .set = engine->config.env_set,
@@ -202,12 +202,12 @@ static void open_snapshots(struct sp_engine *engine)
 }
 
 /* Variables with credentials that a confined command does not get. */
-static void warn_of_left_out(struct sp_engine *engine, const struct sp_environ_ask *ask)
+static void warn_of_left_out(struct sp_engine *engine, const struct sp_env_request *ask)
 {
     const struct sp_lib_place *place = engine->places[0];
     auto_buf struct sp_buf text = {0};
 
-    if (place->where->is_local && place->is_confined && sp_environ_add_left_out(ask, &text) &&
+    if (place->where->is_local && place->is_confined && sp_env_add_left_out(ask, &text) &&
         text.len > 0 && sp_buf_add(&text, "", 1))
         sp_lib_warn(engine, text.data);
 }
@@ -219,7 +219,7 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
     static const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
                                               .ask = sp_lib_tell_question};
     static const struct sp_manager_ops without_ask = {.event = sp_lib_tell_event};
-    const struct sp_environ_ask environ_ask = sp_lib_environ(engine, engine->places[0]);
+    const struct sp_env_request environ_ask = sp_lib_environ(engine, engine->places[0]);
     const struct sp_environment_spec place = sp_lib_place_environment(engine->places[0]);
     const int r = find_approvals(engine, o->approve, e);
 

@@ -140,7 +140,7 @@ void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
 struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const char *name);
 struct sp_environment_spec sp_lib_place_environment(const struct sp_lib_place *p); /* borrowed */
 /* The variables that commands inherit; borrowed from the engine. */
-struct sp_environ_ask sp_lib_environ(const struct sp_engine *engine,
+struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
                                      const struct sp_lib_place *place);
 
 /* ---- calls.c ---- */

@@ -570,7 +570,7 @@ int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e)
 
 /* ---- a description for progress messages ---- */
 
-static void on_described(void *user, const struct sp_look *found)
+static void on_described(void *user, const struct sp_inspection *found)
 {
     static const char *const words[SP_DOING_MAX] = {
         [SP_DOING_UNKNOWN] = "running",

@@ -137,7 +137,7 @@ static void free_inspection(struct sp_mcp_inspection *x)
     free(x);
 }
 
-static void on_look(void *user, const struct sp_look *found)
+static void on_look(void *user, const struct sp_inspection *found)
 {
     struct sp_mcp_inspection *x = user;
     sp_manager_look_fn *fn = x->fn;

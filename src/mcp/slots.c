@@ -108,7 +108,7 @@ int sp_arguments_parse(struct sp_arguments *a, struct sp_str text, struct sp_err
 void sp_arguments_done(struct sp_arguments *a)
 {
     sp_grant_done(&a->grant);
-    sp_keep_done(&a->keep);
+    sp_arena_done(&a->keep);
     sp_json_done(&a->json);
     free(a->text);
     *a = (struct sp_arguments){0};
@@ -299,7 +299,7 @@ static int take_words(const struct reader *r, uint32_t token, const struct sp_sl
     if (sp_json_type(r->j, token) != SP_JSON_ARRAY)
         return wrong_type(r, token, "a sequence", e);
     struct sp_str *words =
-        sp_keep_alloc(&r->a->keep, ((size_t)r->j->tokens[token].children + 1) * sizeof *words);
+        sp_arena_new(&r->a->keep, ((size_t)r->j->tokens[token].children + 1) * sizeof *words);
     if (words == NULL)
         return no_memory(e);
     for (uint32_t t = sp_json_first(r->j, token); t != SP_JSON_NONE;

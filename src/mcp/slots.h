@@ -9,15 +9,15 @@
 #ifndef SP_MCP_SLOTS_H
 #define SP_MCP_SLOTS_H
 
+#include "base/arena.h"
 #include "base/json.h"
-#include "engine/keep.h"
 #include "sandbox/profile.h"
 
 /* Parsed arguments and what the values read from them point into. {0} at first. */
 struct sp_arguments {
     char *text; /* a copy; strings are unescaped in place */
     struct sp_json json;
-    struct sp_keep keep;
+    struct sp_arena keep;
     struct sp_grant grant;
 };
 /* Copies and parses a text. SP_E_MALFORMED with the reason, or SP_E_SYSTEM. */

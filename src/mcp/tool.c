@@ -104,7 +104,8 @@ const char *sp_mcp_end_reason_name(enum sp_end_reason r)
     return NULL;
 }
 
-const char *sp_mcp_state_name(bool has_exited, bool is_output_held, const struct sp_look *found)
+const char *sp_mcp_state_name(bool has_exited, bool is_output_held,
+                              const struct sp_inspection *found)
 {
     if (has_exited)
         return sp_mcp_is_held(is_output_held, found) ? "output_held" : "exited";

@@ -29,7 +29,7 @@ static bool is_alive(const struct sp_mcp_run *r)
     return r->reply.answer.fate == SP_ANSWER_RUNNING;
 }
 
-static const char *state_of(const struct sp_mcp_run *r, const struct sp_look *found)
+static const char *state_of(const struct sp_mcp_run *r, const struct sp_inspection *found)
 {
     return sp_mcp_state_name(!is_alive(r) || r->reply.has_exited, r->reply.is_output_held, found);
 }
@@ -189,7 +189,8 @@ static bool add_woken_by_text(struct sp_buf *out, const struct sp_mcp_run *r)
     return ok && sp_buf_add(out, "\n", 1);
 }
 
-static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r, const struct sp_look *found)
+static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
+                       const struct sp_inspection *found)
 {
     const uint64_t ns = r->reply.answer.wall_ns;
 
@@ -258,11 +259,11 @@ static bool add_woken_by_json(struct sp_buf *out, const struct sp_mcp_run *r)
     return sp_buf_printf(out, "{\"port\":%u}", by->port);
 }
 
-static bool add_holders(struct sp_buf *out, const struct sp_look *found)
+static bool add_holders(struct sp_buf *out, const struct sp_inspection *found)
 {
     bool ok = sp_buf_add_str(out, SP_STR(",\"holders\":["));
 
-    for (uint32_t i = 0; ok && i < found->holder_count && i < SP_LOOK_HOLDERS; i++)
+    for (uint32_t i = 0; ok && i < found->holder_count && i < SP_INSPECT_HOLDERS; i++)
         ok = sp_buf_printf(out, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",",
                            found->holders[i].pid) &&
              sp_json_add_str(out, sp_str_of(found->holders[i].name)) && sp_buf_add(out, "}", 1);
@@ -282,7 +283,7 @@ static bool add_measures(struct sp_buf *out, const struct sp_exec_answer *a)
 
 /* The output comes last: a host that cuts this form cuts there. */
 static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
-                           const struct sp_look *found, const struct body *b)
+                           const struct sp_inspection *found, const struct body *b)
 {
     if (!sp_buf_printf(out, "{\"state\":\"%s\"", state_of(r, found)) || !add_end(out, r, b) ||
         (is_early(r) && !sp_buf_add_str(out, SP_STR(",\"early\":\"" EARLY "\""))) ||
@@ -302,7 +303,7 @@ static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
 
 /* ---- from the reply to the result ---- */
 
-static void compose(struct sp_mcp_run *r, const struct sp_look *found)
+static void compose(struct sp_mcp_run *r, const struct sp_inspection *found)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf structured = {0};
@@ -317,7 +318,7 @@ static void compose(struct sp_mcp_run *r, const struct sp_look *found)
         sp_mcp_tool_no_memory(r);
 }
 
-static void on_inspected(void *user, const struct sp_look *found)
+static void on_inspected(void *user, const struct sp_inspection *found)
 {
     struct sp_mcp_run *r = user;
 

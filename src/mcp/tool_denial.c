@@ -76,10 +76,10 @@ static bool add_denial(struct finder *f, struct sp_mcp_denial x, struct sp_str a
 
     if (f->d->count == SP_MCP_DENIALS_MAX)
         return true;
-    if (!sp_keep_text(&f->d->keep, x.access, &x.access) ||
-        !sp_keep_text(&f->d->keep, x.target, &x.target) ||
-        !sp_keep_text(&f->d->keep, x.rule, &x.rule) ||
-        (amendment.n != 0 && !sp_keep_str(&f->d->keep, amendment, &kept)))
+    if (!sp_arena_text(&f->d->keep, x.access, &x.access) ||
+        !sp_arena_text(&f->d->keep, x.target, &x.target) ||
+        !sp_arena_text(&f->d->keep, x.rule, &x.rule) ||
+        (amendment.n != 0 && !sp_arena_str(&f->d->keep, amendment, &kept)))
         return false;
     x.amendment = kept.p;
     f->d->items[f->d->count++] = x;

@@ -5,7 +5,7 @@
 #ifndef SP_MCP_TOOL_DENIAL_H
 #define SP_MCP_TOOL_DENIAL_H
 
-#include "engine/keep.h"
+#include "base/arena.h"
 #include "mcp/mcp.h"
 
 struct sp_mcp_denial {
@@ -20,11 +20,11 @@ struct sp_mcp_denial {
 struct sp_mcp_denials {
     struct sp_mcp_denial items[SP_MCP_DENIALS_MAX];
     uint32_t count;
-    struct sp_keep keep;
+    struct sp_arena keep;
 };
 static inline void sp_mcp_denials_done(struct sp_mcp_denials *d)
 {
-    sp_keep_done(&d->keep);
+    sp_arena_done(&d->keep);
     *d = (struct sp_mcp_denials){0};
 }
 

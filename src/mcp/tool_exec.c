@@ -298,8 +298,8 @@ static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
         return 0;
     if (sp_json_type(j, token) != SP_JSON_OBJECT)
         return sp_fail(e, SP_E_INVALID, 0, "`env` is an object of strings");
-    struct sp_environ_var *vars =
-        sp_keep_alloc(&r->arguments.keep, ((size_t)j->tokens[token].children + 1) * sizeof *vars);
+    struct sp_env_var *vars =
+        sp_arena_new(&r->arguments.keep, ((size_t)j->tokens[token].children + 1) * sizeof *vars);
     if (vars == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
     for (uint32_t key = sp_json_first(j, token); key != SP_JSON_NONE;
@@ -313,9 +313,9 @@ static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
                            "`env`: `%.*s` is no variable with a text; names have no `=`, and "
                            "neither has a NUL",
                            (int)(name.n > 60 ? 60 : name.n), name.p);
-        vars[count++] = (struct sp_environ_var){name, sp_json_str(j, key + 1)};
+        vars[count++] = (struct sp_env_var){name, sp_json_str(j, key + 1)};
     }
-    r->exec.env = (struct sp_environ_vars){vars, count};
+    r->exec.env = (struct sp_env_vars){vars, count};
     return 0;
 }
 

@@ -41,7 +41,7 @@ static void free_reading(struct sp_mcp_run *r)
     free(x);
 }
 
-static void tell_read(struct sp_mcp_run *r, const struct sp_look *found)
+static void tell_read(struct sp_mcp_run *r, const struct sp_inspection *found)
 {
     const struct reading *x = r->data;
     const struct sp_mcp_output *o = &x->found;
@@ -71,7 +71,7 @@ static void tell_read(struct sp_mcp_run *r, const struct sp_look *found)
         sp_mcp_tool_no_memory(r);
 }
 
-static void on_read_inspected(void *user, const struct sp_look *found)
+static void on_read_inspected(void *user, const struct sp_inspection *found)
 {
     struct sp_mcp_run *r = user;
 
@@ -176,7 +176,7 @@ struct list {
     uint32_t count, room;
     uint32_t awaited; /* inspections under way */
     bool is_out_of_memory;
-    struct sp_keep keep;
+    struct sp_arena keep;
 };
 
 static void free_list(struct sp_mcp_run *r)
@@ -185,7 +185,7 @@ static void free_list(struct sp_mcp_run *r)
 
     for (uint32_t i = 0; i < l->count; i++)
         sp_mcp_inspection_forget(l->sessions[i].inspection);
-    sp_keep_done(&l->keep);
+    sp_arena_done(&l->keep);
     free(l);
 }
 
@@ -234,7 +234,7 @@ static void tell_list(struct sp_deferred *d)
         sp_mcp_tool_no_memory(r);
 }
 
-static void on_listed_inspected(void *user, const struct sp_look *found)
+static void on_listed_inspected(void *user, const struct sp_inspection *found)
 {
     struct session *s = user;
     struct list *l = s->list;
@@ -268,9 +268,10 @@ static void take_session(void *user, const struct sp_manager_view *v)
                               sp_mcp_ended_list(l->run->caller, v->process_id) && !v->is_answered,
                           .started_at_ms = v->started_at_ms,
                           .state = sp_mcp_state_name(v->has_exited, v->is_output_held, NULL)};
-    if (sp_keep_str(&l->keep, v->command, &s->command) && sp_keep_str(&l->keep, v->cwd, &s->cwd) &&
+    if (sp_arena_str(&l->keep, v->command, &s->command) &&
+        sp_arena_str(&l->keep, v->cwd, &s->cwd) &&
         (sp_mcp_run_options(l->run)->manager->environment_count < 2 ||
-         sp_keep_str(&l->keep, sp_str_of(v->environment), &s->environment)))
+         sp_arena_str(&l->keep, sp_str_of(v->environment), &s->environment)))
         l->count++;
     else
         l->is_out_of_memory = true;
@@ -301,7 +302,7 @@ static int start_list_sessions(struct sp_mcp_run *r, struct sp_str arguments, st
     l->run = r;
     r->data = l;
     r->free_data = free_list;
-    l->sessions = sp_keep_alloc(&l->keep, count * sizeof *l->sessions);
+    l->sessions = sp_arena_new(&l->keep, count * sizeof *l->sessions);
     if (l->sessions == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list sessions");
     l->room = count;
@@ -368,7 +369,7 @@ static bool add_exit(struct sp_buf *text, struct sp_buf *json, const struct sp_m
     return reason == NULL || sp_buf_printf(json, ",\"end_reason\":\"%s\"", reason);
 }
 
-static void tell_signalled(struct sp_mcp_run *r, const struct sp_look *found)
+static void tell_signalled(struct sp_mcp_run *r, const struct sp_inspection *found)
 {
     const struct signalling *x = r->data;
     auto_buf struct sp_buf text = {0};
@@ -387,7 +388,7 @@ static void tell_signalled(struct sp_mcp_run *r, const struct sp_look *found)
         sp_mcp_tool_no_memory(r);
 }
 
-static void on_signalled_inspected(void *user, const struct sp_look *found)
+static void on_signalled_inspected(void *user, const struct sp_inspection *found)
 {
     struct sp_mcp_run *r = user;
 

@@ -79,21 +79,4 @@ pid_t sp_inspect_session(pid_t pid, pid_t like); /* its session id there */
 /* The child of `parent` with pid `number` in the parent's own pid namespace; 0: none. */
 pid_t sp_inspect_child(pid_t parent, pid_t number);
 
-/* Old names, until no other room uses them. */
-#define sp_look           sp_inspection
-#define sp_look_at        sp_inspect_target
-#define sp_look_holder    sp_inspect_holder
-#define sp_look_holders   sp_inspect_holders
-#define sp_look_doing     sp_inspect_doing
-#define sp_look_listening sp_inspect_listening
-#define sp_look_add       sp_inspect_add
-#define sp_look_add_below sp_inspect_add_below
-#define sp_look_ask       sp_inspect_ask
-#define sp_look_child     sp_inspect_child
-#define sp_look_number    sp_inspect_number
-#define sp_look_session   sp_inspect_session
-#define SP_LOOK_HOLDERS   SP_INSPECT_HOLDERS
-#define SP_LOOK_PORTS     SP_INSPECT_PORTS
-#define SP_LOOK_PROCESSES SP_INSPECT_PROCESSES
-
 #endif

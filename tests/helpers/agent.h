@@ -46,12 +46,12 @@ struct agent_options {
     const char *reviewer; /* program:PATH; NULL: none */
 
     /* what manager.environ and manager.policy point to */
-    struct sp_environ_ask environ;
+    struct sp_env_request environ;
     struct sp_policy policy;
     char *policy_text;
     struct sp_json policy_json;
     struct sp_str *patterns;
-    struct sp_environ_var *set;
+    struct sp_env_var *set;
 };
 
 /* Ends the program if they are wrong. */

@@ -252,7 +252,7 @@ static void op_run(struct agent *a)
     const uint32_t list = sp_json_get(&a->json, 0, "argv");
     const struct sp_str cwd = str(a, "cwd");
     const int64_t timeout = num(a, "timeout_ms", 0);
-    struct sp_environ_ask environ_ask = a->o.environ;
+    struct sp_env_request environ_ask = a->o.environ;
     uint32_t n = 3;
     struct sp_err e = {0};
 
@@ -262,7 +262,7 @@ static void op_run(struct agent *a)
              t = sp_json_next(&a->json, list, t))
             words[n++] = sp_json_str(&a->json, t);
     }
-    environ_ask.plain = (struct sp_environ_vars){0};
+    environ_ask.plain = (struct sp_env_vars){0};
     struct asked *w = add_asked(a, str(a, "id"), words[n > 2 ? 2 : 0]);
     const struct sp_run_ask ask = {
         .launch = {.name = SP_STR("shell"),

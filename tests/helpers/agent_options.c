@@ -200,9 +200,9 @@ static void read_set(struct agent_options *o)
         return;
     for (uint32_t key = sp_json_first(&o->policy_json, object); key != SP_JSON_NONE;
          key = sp_json_next(&o->policy_json, object, key))
-        o->set[n++] = (struct sp_environ_var){sp_json_str(&o->policy_json, key),
-                                              sp_json_str(&o->policy_json, key + 1)};
-    o->environ.set = (struct sp_environ_vars){o->set, n};
+        o->set[n++] = (struct sp_env_var){sp_json_str(&o->policy_json, key),
+                                          sp_json_str(&o->policy_json, key + 1)};
+    o->environ.set = (struct sp_env_vars){o->set, n};
 }
 
 static void read_env_policy(struct agent_options *o, const char *text)
@@ -462,7 +462,7 @@ void agent_read_options(int argc, char **argv, struct agent_options *o)
     o->environ.own = environ;
     o->environ.policy =
         (struct sp_env_policy){.inherit = SP_ENV_ALL, .ignores_default_excludes = true};
-    o->environ.plain = sp_environ_plain;
+    o->environ.plain = sp_env_plain;
     while ((opt = getopt_long(argc, argv, "+", known, NULL)) != -1)
         take(o, opt);
     if (optind < argc) {

@@ -194,12 +194,12 @@ static inline void run_for(unsigned ms)
 static char *const test_env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL};
 
 static inline struct sp_launch script(const char *text, struct sp_str argv[3],
-                                      struct sp_environ_ask *env)
+                                      struct sp_env_request *env)
 {
     argv[0] = SP_STR("/bin/sh");
     argv[1] = SP_STR("-c");
     argv[2] = sp_str_of(text);
-    *env = (struct sp_environ_ask){.own = test_env, .policy.inherit = SP_ENV_ALL};
+    *env = (struct sp_env_request){.own = test_env, .policy.inherit = SP_ENV_ALL};
     return (struct sp_launch){
         .name = SP_STR("test"), .cwd = SP_STR("/"), .argv = argv, .argc = 3, .environ = env};
 }
@@ -215,7 +215,7 @@ static inline int start_launch(struct owner *o, const struct sp_launch *l, struc
 static inline void start_script(struct owner *o, const char *text, bool is_tty, bool wants_stdin)
 {
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     struct sp_launch l = script(text, argv, &env);
     struct sp_err e = {0};
 

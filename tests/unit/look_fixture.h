@@ -123,7 +123,7 @@ static inline bool start_confined(struct owner *o, const char *text, bool is_tty
     static const struct sp_legacy read_only = {.mode = SP_MODE_READ_ONLY};
     struct sp_policy policy = {.cwd_is_root = true, .cwd = strdup("/")};
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     struct sp_launch l = script(text, argv, &env);
     struct sp_err e = {0};
 

@@ -64,7 +64,7 @@ static enum sp_job_result next_result;
 static bool is_mute;              /* calls are not answered until the test does it */
 static struct sp_err start_error; /* code NONE: none */
 static bool can_look;
-static struct sp_look next_look;
+static struct sp_inspection next_look;
 
 static struct sp_backend_facts puppet_facts;
 static struct sp_err facts_error; /* code NONE: facts are told */
@@ -340,7 +340,7 @@ static inline int begin_puppets(void **state)
     job_count = 0;
     next_result = SP_JOB_OK;
     is_mute = withholds_facts = can_look = false;
-    next_look = (struct sp_look){0};
+    next_look = (struct sp_inspection){0};
     start_error = facts_error = (struct sp_err){0};
     puppet_facts = (struct sp_backend_facts){.cwd = "/site"};
     puppets.loop = loop;

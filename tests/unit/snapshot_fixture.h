@@ -112,13 +112,13 @@ static void open_store(void)
 
 /* ---- asking ---- */
 
-static struct sp_environ_ask plain_ask(void)
+static struct sp_env_request plain_ask(void)
 {
-    return (struct sp_environ_ask){
+    return (struct sp_env_request){
         .own = own,
         .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
         .call_id = SP_STR("call-7"),
-        .plain = sp_environ_plain,
+        .plain = sp_env_plain,
     };
 }
 
@@ -133,7 +133,7 @@ static void on_told(struct sp_snapshot_wait *w, const char *p)
 
 static bool capture(const struct sp_shell *shell, const char *cwd)
 {
-    const struct sp_environ_ask ask = plain_ask();
+    const struct sp_env_request ask = plain_ask();
     struct sp_snapshot_wait w = {.fn = on_told};
     const int before = told;
 

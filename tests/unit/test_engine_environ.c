@@ -17,22 +17,22 @@
             (value), sizeof(value) - 1 \
         }                              \
     }
-#define VARS(...) (struct sp_environ_vars) VARS_OF(((const struct sp_environ_var[]){__VA_ARGS__}))
-#define VARS_OF(array)                                         \
-    {                                                          \
-        (array), sizeof(array) / sizeof(struct sp_environ_var) \
+#define VARS(...) (struct sp_env_vars) VARS_OF(((const struct sp_env_var[]){__VA_ARGS__}))
+#define VARS_OF(array)                                     \
+    {                                                      \
+        (array), sizeof(array) / sizeof(struct sp_env_var) \
     }
 
 static char *const nothing[] = {NULL};
 
 /* Inherit all, ignore the default excludes: the policy when none is configured. */
-static struct sp_environ_ask usual(char *const *own)
+static struct sp_env_request usual(char *const *own)
 {
-    return (struct sp_environ_ask){
+    return (struct sp_env_request){
         .own = own, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
 }
 
-typedef int make_fn(const struct sp_environ_ask *ask, struct sp_buf *out, uint32_t *ret_count,
+typedef int make_fn(const struct sp_env_request *ask, struct sp_buf *out, uint32_t *ret_count,
                     struct sp_err *e);
 
 /* Pairs with a blank behind each. */
@@ -51,7 +51,7 @@ static void is_line(const struct sp_buf *out, uint32_t count, const char *want)
     assert_int_equal(count, strings);
 }
 
-static void makes_by(make_fn *make, const struct sp_environ_ask *ask, const char *want)
+static void makes_by(make_fn *make, const struct sp_env_request *ask, const char *want)
 {
     struct sp_err e = {0};
     auto_buf struct sp_buf out = {0};
@@ -62,9 +62,9 @@ static void makes_by(make_fn *make, const struct sp_environ_ask *ask, const char
     is_line(&out, count, want);
 }
 
-static void makes(const struct sp_environ_ask *ask, const char *want)
+static void makes(const struct sp_env_request *ask, const char *want)
 {
-    makes_by(sp_environ_make, ask, want);
+    makes_by(sp_env_make, ask, want);
 }
 
 /* ---- 9.1 ---- */
@@ -72,37 +72,37 @@ static void makes(const struct sp_environ_ask *ask, const char *want)
 /* Case 143. */
 static void test_an_empty_base_becomes_the_ten_and_our_own(void **state)
 {
-    struct sp_environ_ask ask = usual(nothing);
+    struct sp_env_request ask = usual(nothing);
 
     (void)state;
-    ask.plain = sp_environ_plain;
+    ask.plain = sp_env_plain;
     makes(&ask, TEN "SALLYPORT=1 TERM=dumb ");
-    assert_int_equal(sp_environ_plain.count, 11);
+    assert_int_equal(sp_env_plain.count, 11);
 }
 
 static void test_the_ten_overwrite_what_was_there_and_keep_the_rest(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("NO_COLOR=0"), S("PATH=/usr/bin")));
+    struct sp_env_request ask = usual(OWN(S("NO_COLOR=0"), S("PATH=/usr/bin")));
 
     (void)state;
-    ask.plain = sp_environ_plain;
+    ask.plain = sp_env_plain;
     makes(&ask, "CODEX_CI=1 COLORTERM= GH_PAGER=cat GIT_PAGER=cat LANG=C.UTF-8 LC_ALL=C.UTF-8 "
                 "LC_CTYPE=C.UTF-8 NO_COLOR=1 PAGER=cat PATH=/usr/bin SALLYPORT=1 TERM=dumb ");
 }
 
 static void test_the_ten_overwrite_what_the_policy_sets(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("TERM=xterm")));
+    struct sp_env_request ask = usual(OWN(S("TERM=xterm")));
 
     (void)state;
     ask.set = VARS(V("TERM", "vt100"), V("PAGER", "less"), V("COLORTERM", "truecolor"));
-    ask.plain = sp_environ_plain;
+    ask.plain = sp_env_plain;
     makes(&ask, TEN "SALLYPORT=1 TERM=dumb ");
 }
 
 static void test_one_shot_runs_do_not_get_the_ten(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("TERM=xterm"), S("LANG=de_DE.UTF-8")));
+    struct sp_env_request ask = usual(OWN(S("TERM=xterm"), S("LANG=de_DE.UTF-8")));
 
     (void)state;
     makes(&ask, "LANG=de_DE.UTF-8 TERM=xterm ");
@@ -110,7 +110,7 @@ static void test_one_shot_runs_do_not_get_the_ten(void **state)
 
 static void test_the_ten_can_be_others(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("A=1"), S("B=1")));
+    struct sp_env_request ask = usual(OWN(S("A=1"), S("B=1")));
 
     (void)state;
     ask.plain = VARS(V("B", "2"));
@@ -119,7 +119,7 @@ static void test_the_ten_can_be_others(void **state)
 
 static void test_who_runs_it_is_told(void **state)
 {
-    struct sp_environ_ask ask =
+    struct sp_env_request ask =
         usual(OWN(S("CODEX_THREAD_ID=old"), S("CODEX_SESSION_ID=old"), S("CODEX_TOOL_CALL_ID=old"),
                   S("CODEX_PERMISSION_PROFILE=old")));
 
@@ -135,7 +135,7 @@ static void test_who_runs_it_is_told(void **state)
 
 static void test_without_an_active_profile_none_is_named(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("CODEX_PERMISSION_PROFILE=outer"), S("A=1")));
+    struct sp_env_request ask = usual(OWN(S("CODEX_PERMISSION_PROFILE=outer"), S("A=1")));
 
     (void)state;
     ask.set = VARS(V("CODEX_PERMISSION_PROFILE", "set"));
@@ -146,7 +146,7 @@ static void test_marks_are_those_of_this_attempt(void **state)
 {
     char *const outer[] = {S("CODEX_SANDBOX=seatbelt"), S("CODEX_SANDBOX_NETWORK_DISABLED=1"),
                            S("SALLYPORT_SANDBOX=linux"), S("A=1"), NULL};
-    struct sp_environ_ask ask = usual(outer);
+    struct sp_env_request ask = usual(outer);
 
     (void)state;
     makes(&ask, "A=1 "); /* an attempt without a sandbox */
@@ -156,7 +156,7 @@ static void test_marks_are_those_of_this_attempt(void **state)
 
 static void test_marks_come_last(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("A=own")));
+    struct sp_env_request ask = usual(OWN(S("A=own")));
 
     (void)state;
     ask.set = VARS(V("A", "set"));
@@ -181,7 +181,7 @@ static void test_some_names_no_command_sees(void **state)
                          S("A=1"),
                          NULL};
     const struct sp_str mine[] = {SP_STR("Mine")};
-    struct sp_environ_ask ask = usual(own);
+    struct sp_env_request ask = usual(own);
 
     (void)state;
     ask.never_seen = mine;
@@ -202,7 +202,7 @@ static void test_all_core_or_nothing_is_inherited(void **state)
         S("PATH=1"),     S("SHELL=1"), S("TMPDIR=1"), S("TEMP=1"),    S("TMP=1"),
         S("HOME=1"),     S("LANG=1"),  S("LC_ALL=1"), S("USER=1"),    S("LOGNAME=1"),
         S("LC_CTYPE=1"), S("Path=1"),  S("EDITOR=1"), S("LC_TIME=1"), NULL};
-    struct sp_environ_ask ask = usual(own);
+    struct sp_env_request ask = usual(own);
 
     (void)state;
     makes(&ask, "EDITOR=1 HOME=1 LANG=1 LC_ALL=1 LC_CTYPE=1 LC_TIME=1 LOGNAME=1 PATH=1 Path=1 "
@@ -216,7 +216,7 @@ static void test_all_core_or_nothing_is_inherited(void **state)
 
 static void test_default_excludes_hold_unless_ignored(void **state)
 {
-    struct sp_environ_ask ask =
+    struct sp_env_request ask =
         usual(OWN(S("API_KEY=1"), S("monkey=1"), S("MY_SECRETS=1"), S("TOKENS=1"), S("A=1")));
 
     (void)state;
@@ -230,7 +230,7 @@ static void test_default_excludes_hold_unless_ignored(void **state)
 static void test_exclude_drops_what_is_inherited_but_not_what_is_set(void **state)
 {
     const struct sp_str patterns[] = {SP_STR("aws_*"), SP_STR("B?")};
-    struct sp_environ_ask ask = usual(OWN(S("AWS_ID=1"), S("BC=1"), S("BCD=1")));
+    struct sp_env_request ask = usual(OWN(S("AWS_ID=1"), S("BC=1"), S("BCD=1")));
 
     (void)state;
     ask.policy.exclude = patterns;
@@ -244,7 +244,7 @@ static void test_exclude_drops_what_is_inherited_but_not_what_is_set(void **stat
 static void test_include_only_filters_what_is_set_too(void **state)
 {
     const struct sp_str keep[] = {SP_STR("KEEP")};
-    struct sp_environ_ask ask = usual(OWN(S("OWNER_ONLY=1"), S("KEEP=owner")));
+    struct sp_env_request ask = usual(OWN(S("OWNER_ONLY=1"), S("KEEP=owner")));
 
     (void)state;
     ask.policy.inherit = SP_ENV_NONE;
@@ -257,7 +257,7 @@ static void test_include_only_filters_what_is_set_too(void **state)
 static void test_the_thread_id_and_the_ten_survive_include_only(void **state)
 {
     const struct sp_str keep[] = {SP_STR("k*")};
-    struct sp_environ_ask ask = usual(OWN(S("A=1"), S("KEEP=1")));
+    struct sp_env_request ask = usual(OWN(S("A=1"), S("KEEP=1")));
 
     (void)state;
     ask.policy.include_only = keep;
@@ -269,25 +269,25 @@ static void test_the_thread_id_and_the_ten_survive_include_only(void **state)
 
 static void test_the_policy_alone_knows_nothing_of_the_call(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("A=1"), S("TERM=xterm"), S("NODE_REPL_AUTH_TOKEN=1")));
+    struct sp_env_request ask = usual(OWN(S("A=1"), S("TERM=xterm"), S("NODE_REPL_AUTH_TOKEN=1")));
 
     (void)state;
     ask.set = VARS(V("B", "2"));
     ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = SP_STR("x");
-    ask.plain = sp_environ_plain;
+    ask.plain = sp_env_plain;
     ask.marks = VARS(V("CODEX_SANDBOX", "seatbelt"));
-    makes_by(sp_environ_of_policy, &ask, "A=1 B=2 TERM=xterm ");
+    makes_by(sp_env_of_policy, &ask, "A=1 B=2 TERM=xterm ");
 }
 
 /* ---- what cannot be said ---- */
 
-static void is_refused(const struct sp_environ_ask *ask, enum sp_code code, const char *text)
+static void is_refused(const struct sp_env_request *ask, enum sp_code code, const char *text)
 {
     struct sp_err e = {0};
     auto_buf struct sp_buf out = {0};
     uint32_t count = 42;
 
-    assert_int_equal(sp_environ_make(ask, &out, &count, &e), -(int)code);
+    assert_int_equal(sp_env_make(ask, &out, &count, &e), -(int)code);
     assert_string_equal(e.msg, text);
     assert_int_equal(count, 42);
     assert_int_equal(out.len, 0);
@@ -295,7 +295,7 @@ static void is_refused(const struct sp_environ_ask *ask, enum sp_code code, cons
 
 static void test_names_and_values_must_be_tellable(void **state)
 {
-    struct sp_environ_ask ask = usual(nothing);
+    struct sp_env_request ask = usual(nothing);
 
     (void)state;
     ask.set = VARS(V("", "1"));
@@ -306,26 +306,26 @@ static void test_names_and_values_must_be_tellable(void **state)
     is_refused(&ask, SP_E_FAILED, "data provided contains a nul byte");
     ask.set = VARS(V("A", "1\0"));
     is_refused(&ask, SP_E_FAILED, "data provided contains a nul byte");
-    ask.set = (struct sp_environ_vars){0};
+    ask.set = (struct sp_env_vars){0};
     ask.call_id = SP_STR("c\0d");
     is_refused(&ask, SP_E_FAILED, "data provided contains a nul byte");
 }
 
 static void test_memory_may_end_anywhere(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("A=1")));
+    struct sp_env_request ask = usual(OWN(S("A=1")));
 
     (void)state;
     ask.set = VARS(V("B", "2"));
     ask.thread_id = SP_STR("t");
-    ask.plain = sp_environ_plain;
+    ask.plain = sp_env_plain;
     for (long n = 1;; n++) {
         struct sp_err e = {0};
         auto_buf struct sp_buf out = {0};
         uint32_t count = 0;
 
         end_memory_at(n);
-        const int r = sp_environ_make(&ask, &out, &count, &e);
+        const int r = sp_env_make(&ask, &out, &count, &e);
         if (!did_memory_end()) {
             assert_int_equal(r, 0);
             assert_true(n > 2);
@@ -344,7 +344,7 @@ static void overlays(struct sp_str of_policy, struct sp_str made, bool leaves_pa
     auto_buf struct sp_buf out = {0};
     uint32_t count = 0;
 
-    assert_true(sp_environ_overlay(of_policy, made, leaves_path, &out, &count));
+    assert_true(sp_env_overlay(of_policy, made, leaves_path, &out, &count));
     is_line(&out, count, want);
 }
 
@@ -382,17 +382,17 @@ static void test_a_snapshot_brings_its_own_path(void **state)
 
 static void test_the_overlay_of_a_made_environment(void **state)
 {
-    struct sp_environ_ask ask = usual(OWN(S("HOME=/h"), S("TERM=xterm"), S("LANG=C.UTF-8")));
+    struct sp_env_request ask = usual(OWN(S("HOME=/h"), S("TERM=xterm"), S("LANG=C.UTF-8")));
     auto_buf struct sp_buf of_policy = {0};
     auto_buf struct sp_buf made = {0};
     uint32_t count = 0;
 
     (void)state;
     ask.thread_id = SP_STR("t-1");
-    ask.plain = sp_environ_plain;
-    assert_int_equal(sp_environ_of_policy(&ask, &of_policy, &count, NULL), 0);
+    ask.plain = sp_env_plain;
+    assert_int_equal(sp_env_of_policy(&ask, &of_policy, &count, NULL), 0);
     assert_int_equal(count, 3);
-    assert_int_equal(sp_environ_make(&ask, &made, &count, NULL), 0);
+    assert_int_equal(sp_env_make(&ask, &made, &count, NULL), 0);
     assert_int_equal(count, 13);
     overlays((struct sp_str){of_policy.data, of_policy.len}, (struct sp_str){made.data, made.len},
              false,
@@ -406,7 +406,7 @@ static void test_an_overlay_without_memory_says_so(void **state)
     uint32_t count = 42;
 
     (void)state;
-    assert_false(sp_environ_overlay((struct sp_str){0}, ENV("A=1\0B=2"), false, &out, &count));
+    assert_false(sp_env_overlay((struct sp_str){0}, ENV("A=1\0B=2"), false, &out, &count));
     assert_int_equal(count, 42);
 }
 

@@ -106,7 +106,7 @@ static void test_no_more_processes_than_allowed(void **state)
 {
     struct owner o[3] = {0};
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     const struct sp_launch l = script("exec sleep 600", argv, &env);
     struct sp_err e = {0};
 

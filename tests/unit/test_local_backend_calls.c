@@ -261,7 +261,7 @@ static void test_an_owner_may_let_go_inside_what_it_is_told(void **state)
     const struct sp_job_ops ops = {.started = on_started_release};
     struct sp_job j = {0};
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     const struct sp_launch l = script("echo; exec sleep 600", argv, &env);
 
     (void)state;

@@ -300,7 +300,7 @@ static int without_stdio(int report)
     struct owner o = {0};
     struct sp_err e = {0};
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
 
     for (int fd = 0; fd < 3; fd++)
         (void)close(fd);
@@ -402,7 +402,7 @@ static void *live_in_a_thread(void *user)
     struct guest *g = user;
     struct sp_backend *b = NULL;
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     const struct sp_launch l = script("echo some words; exit 3", argv, &env);
 
     if (sp_loop_new(&g->loop, NULL) < 0)
@@ -445,7 +445,7 @@ static void test_a_guest_confines_and_tells_what_was_denied(void **state)
     struct sp_policy policy = {.cwd_is_root = true, .cwd = strdup("/")};
     struct owner o = {0};
     struct sp_str argv[3];
-    struct sp_environ_ask env;
+    struct sp_env_request env;
     struct sp_launch l = script("touch /var/tmp/not-allowed", argv, &env);
     struct sp_err e = {0};
     int is_subreaper = -1;

@@ -16,7 +16,7 @@ static void await_exit(struct owner *o)
     assert_false(o->is_over);
 }
 
-static struct sp_look holders_of(struct owner *o)
+static struct sp_inspection holders_of(struct owner *o)
 {
     struct looked l = {.look.wants_doing = true};
 
@@ -26,10 +26,10 @@ static struct sp_look holders_of(struct owner *o)
 }
 
 /* So many, and the first of that name: who was forked may not have begun its program yet. */
-static struct sp_look await_holders(struct owner *o, uint32_t count, const char *name)
+static struct sp_inspection await_holders(struct owner *o, uint32_t count, const char *name)
 {
     const uint64_t end = test_now_ms() + DEADLINE_MS;
-    struct sp_look found = holders_of(o);
+    struct sp_inspection found = holders_of(o);
 
     while (found.holder_count != count || strcmp(found.holders[0].name, name) != 0) {
         if (test_now_ms() > end)
@@ -46,7 +46,7 @@ static void check_holder(const char *text, bool is_tty)
 
     start_script(&o, text, is_tty, true);
     await_exit(&o);
-    const struct sp_look found = await_holders(&o, 1, "sleep");
+    const struct sp_inspection found = await_holders(&o, 1, "sleep");
     assert_int_equal(found.holders[0].pid, printed_pid(&o));
     assert_int_equal(kill(found.holders[0].pid, SIGKILL), 0);
     until(o.is_over);
@@ -99,8 +99,8 @@ static void test_more_holders_than_are_listed_are_counted(void **state)
     (void)state;
     start_script(&o, "for i in 1 2 3 4 5 6 7 8 9 10 11; do sleep 600 & done; echo up", false, true);
     await_exit(&o);
-    const struct sp_look found = await_holders(&o, 11, "sleep");
-    for (int i = 0; i < SP_LOOK_HOLDERS; i++)
+    const struct sp_inspection found = await_holders(&o, 11, "sleep");
+    for (int i = 0; i < SP_INSPECT_HOLDERS; i++)
         assert_int_equal(kill(found.holders[i].pid, SIGKILL), 0);
     (void)await_holders(&o, 3, "sleep");
     assert_int_equal(signal_to(&o, SIGKILL), SP_JOB_OK);
@@ -121,7 +121,7 @@ static void test_a_name_can_do_no_harm(void **state)
                         "  print(1)\n  time.sleep(600)\ntime.sleep(0.5)'",
                  false, true);
     await_exit(&o);
-    const struct sp_look found = holders_of(&o);
+    const struct sp_inspection found = holders_of(&o);
     assert_int_equal(found.holder_count, 1);
     assert_string_equal(found.holders[0].name, "a??[2J)? R 1 2");
     assert_int_equal(kill(found.holders[0].pid, SIGKILL), 0);
@@ -218,7 +218,7 @@ static void test_in_a_sandbox_holders_have_their_numbers_there(void **state)
     if (!start_confined(&o, "sleep 600 & echo $!", false, false))
         return;
     await_exit(&o);
-    const struct sp_look found = await_holders(&o, 1, "sleep");
+    const struct sp_inspection found = await_holders(&o, 1, "sleep");
     assert_int_equal(found.holders[0].pid, printed_pid(&o));
     assert_int_equal(signal_to(&o, SIGKILL), SP_JOB_OK);
     until(o.is_over);

@@ -42,7 +42,7 @@ static void on_order(void *user, bool was_done)
     orders_told++;
 }
 
-static void on_look(void *user, const struct sp_look *look)
+static void on_look(void *user, const struct sp_inspection *look)
 {
     (void)user;
     (void)look;

@@ -181,12 +181,12 @@ static void test_a_poll_of_an_idle_process_takes_no_time_of_ours(void **state)
 static void test_stdin_on_pipes_is_typed_into_and_closed(void **state)
 {
     struct sp_exec_ask ask = command("cat; echo over");
-    const struct sp_environ_var var = {SP_STR("TERM"), SP_STR("mine")};
+    const struct sp_env_var var = {SP_STR("TERM"), SP_STR("mine")};
     struct answer a;
 
     (void)state;
     ask.wants_stdin = true;
-    ask.env = (struct sp_environ_vars){&var, 1};
+    ask.env = (struct sp_env_vars){&var, 1};
     ask.cmd = SP_STR("cat; echo $TERM");
     ask.yield = (struct sp_yield_ask){true, 250};
     exec_ask(&a, &ask);
@@ -321,14 +321,15 @@ static void test_a_timeout_ends_the_whole_tree(void **state)
     assert_int_equal(v.end_reason, SP_END_TIMEOUT);
 }
 
-static void on_look(void *user, const struct sp_look *look)
+static void on_look(void *user, const struct sp_inspection *look)
 {
-    *(struct sp_look *)user = look != NULL ? *look : (struct sp_look){.doing = SP_DOING_MAX};
+    *(struct sp_inspection *)user =
+        look != NULL ? *look : (struct sp_inspection){.doing = SP_DOING_MAX};
 }
 
 static void test_it_is_seen_what_a_command_does(void **state)
 {
-    struct sp_look look = {.doing = SP_DOING_MAX + 1};
+    struct sp_inspection look = {.doing = SP_DOING_MAX + 1};
     struct answer a;
 
     (void)state;

@@ -17,10 +17,10 @@ static int begin_looking(void **state)
 struct seen_look {
     unsigned count;
     bool is_known;
-    struct sp_look look;
+    struct sp_inspection look;
 };
 
-static void on_look(void *user, const struct sp_look *look)
+static void on_look(void *user, const struct sp_inspection *look)
 {
     struct seen_look *s = user;
 
@@ -71,7 +71,7 @@ static void test_who_holds_the_output_can_be_seen(void **state)
     (void)state;
     can_look = is_mute = true;
     next_look.holder_count = 1;
-    next_look.holders[0] = (struct sp_look_holder){42, "holder"};
+    next_look.holders[0] = (struct sp_inspect_holder){42, "holder"};
     assert_int_equal(sp_manager_exec(manager, &ask, reply_and_look, &s, &call, &e), 0);
     until(job_count == 1);
     say_started(0);

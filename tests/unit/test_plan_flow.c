@@ -175,15 +175,15 @@ static void test_what_a_rule_allows_runs_free_and_unasked(void **state)
 /* Which program it is, and what code that loads, depends on them. */
 static void test_variables_are_judged_with_the_command(void **state)
 {
-    const struct sp_environ_var path = {SP_STR("PATH"), SP_STR("/site/evil:/bin")};
-    const struct sp_environ_var other = {SP_STR("PATH"), SP_STR("/site/other:/bin")};
+    const struct sp_env_var path = {SP_STR("PATH"), SP_STR("/site/evil:/bin")};
+    const struct sp_env_var other = {SP_STR("PATH"), SP_STR("/site/other:/bin")};
     struct sp_exec_ask ask = command("touch x");
     struct answer a;
 
     (void)state;
     confine(SP_APPROVAL_UNTRUSTED, "prefix_rule(pattern=[\"touch\"])\n");
     ask.yield = (struct sp_yield_ask){true, 3000};
-    ask.env = (struct sp_environ_vars){&path, 1};
+    ask.env = (struct sp_env_vars){&path, 1};
     exec_ask(&a, &ask);
     until(questions == 1);
     assert_true(sp_str_eq(last_question.command, SP_STR("env 'PATH=/site/evil:/bin' touch x")));

@@ -60,9 +60,9 @@ static void the_environment_is_a_policy_and_what_lies_over_it(void **state)
     char *own[] = {(char[]){"HOME=/home/me"}, (char[]){"PATH=/bin"}, (char[]){"TERM=xterm"},
                    (char[]){"SECRET_KEY=x"}, NULL};
     const struct sp_str exclude[] = {{"A*", 2}, {"B", 1}};
-    const struct sp_environ_var set[] = {{SP_STR("S"), SP_STR("1")}, {SP_STR("S"), SP_STR("2")}};
-    const struct sp_environ_var plain[] = {{SP_STR("TERM"), SP_STR("dumb")}};
-    struct sp_environ_ask ask = {
+    const struct sp_env_var set[] = {{SP_STR("S"), SP_STR("1")}, {SP_STR("S"), SP_STR("2")}};
+    const struct sp_env_var plain[] = {{SP_STR("TERM"), SP_STR("dumb")}};
+    struct sp_env_request ask = {
         .own = own,
         .policy = {.inherit = SP_ENV_CORE, .exclude = exclude, .exclude_count = 2},
         .set = {set, 2},
@@ -87,7 +87,7 @@ static void the_environment_is_a_policy_and_what_lies_over_it(void **state)
 static void a_thread_that_is_no_uuid_is_a_variable_alone(void **state)
 {
     char *own[] = {NULL};
-    const struct sp_environ_ask ask = {.own = own,
+    const struct sp_env_request ask = {.own = own,
                                        .policy = {.inherit = SP_ENV_NONE},
                                        .call_id = SP_STR("call"),
                                        .thread_id = SP_STR("no-uuid")};

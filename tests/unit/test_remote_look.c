@@ -186,7 +186,7 @@ static void holders_and_ports_are_taken_with_care(void **state)
     k = told_by(&t, a_look(true, 0, 0), many);
     assert_int_equal(k.look.call.result, SP_JOB_OK);
     assert_int_equal(k.look.found.holder_count, 4000000000U);
-    assert_int_equal(k.look.found.holders[SP_LOOK_HOLDERS - 1].pid, SP_LOOK_HOLDERS);
+    assert_int_equal(k.look.found.holders[SP_INSPECT_HOLDERS - 1].pid, SP_INSPECT_HOLDERS);
     assert_int_equal(strlen(k.look.found.holders[0].name), sizeof k.look.found.holders[0].name - 1);
 }
 

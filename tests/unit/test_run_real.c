@@ -118,7 +118,7 @@ static int tear_down(void **state)
 
 static void start(const char *script, struct sp_run_ask ask)
 {
-    const struct sp_environ_ask env = {
+    const struct sp_env_request env = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     const struct sp_str argv[] = {SP_STR("/bin/sh"), SP_STR("-c"), sp_str_of(script)};
     struct sp_err e = {0};

@@ -18,7 +18,7 @@ static void on_ran(void *user, const struct sp_run_result *r)
 
 static void run(const struct sp_shell *shell, const char *flag, struct sp_str script)
 {
-    const struct sp_environ_ask env = plain_ask();
+    const struct sp_env_request env = plain_ask();
     const struct sp_str argv[] = {sp_str_of(shell->path), sp_str_of(flag), script};
     const struct sp_run_ask ask = {
         .launch = {.argv = argv, .argc = 3, .cwd = sp_str_of(home), .environ = &env}};
@@ -31,18 +31,18 @@ static void run(const struct sp_shell *shell, const char *flag, struct sp_str sc
 /* Runs the command with the snapshot; the ten and the runtime's variables are restored. */
 static const char *run_with(const struct sp_shell *shell, const char *cmd)
 {
-    const struct sp_environ_ask ask = plain_ask();
+    const struct sp_env_request ask = plain_ask();
     auto_buf struct sp_buf made = {0};
     auto_buf struct sp_buf script = {0};
     struct sp_str restored[16] = {SP_STR("CODEX_TOOL_CALL_ID"), SP_STR("CODEX_THREAD_ID")};
     uint32_t count;
 
-    assert_int_equal(sp_environ_make(&ask, &made, &count, NULL), 0);
-    for (uint32_t i = 0; i < sp_environ_plain.count; i++)
-        restored[2 + i] = sp_environ_plain.items[i].name;
+    assert_int_equal(sp_env_make(&ask, &made, &count, NULL), 0);
+    for (uint32_t i = 0; i < sp_env_plain.count; i++)
+        restored[2 + i] = sp_env_plain.items[i].name;
     assert_true(sp_snapshot_script(&script, shell, path, sp_str_of(cmd),
                                    (struct sp_str){made.data, made.len}, restored,
-                                   2 + sp_environ_plain.count));
+                                   2 + sp_env_plain.count));
     run(shell, "-c", (struct sp_str){script.data, script.len});
     return out;
 }

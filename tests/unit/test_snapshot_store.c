@@ -36,7 +36,7 @@ static int files(void)
 
 static void ask(struct sp_snapshot_wait *w, const char *cwd)
 {
-    const struct sp_environ_ask environment = plain_ask();
+    const struct sp_env_request environment = plain_ask();
 
     *w = (struct sp_snapshot_wait){.fn = on_told};
     sp_snapshots_get(snapshots, &sh, sp_str_of(cwd), &environment, w);
@@ -164,8 +164,8 @@ static void test_a_file_is_private_and_holds_nothing_of_the_call(void **state)
 
 static void test_a_variable_of_one_call_is_not_of_the_next(void **state)
 {
-    struct sp_environ_var vars[32];
-    struct sp_environ_ask environment = plain_ask();
+    struct sp_env_var vars[32];
+    struct sp_env_request environment = plain_ask();
     struct sp_snapshot_wait w = {.fn = on_told};
     char text[65536];
 
@@ -175,8 +175,8 @@ static void test_a_variable_of_one_call_is_not_of_the_next(void **state)
     assert_true(environment.plain.count < 32);
     memcpy(vars, environment.plain.items, environment.plain.count * sizeof vars[0]);
     vars[environment.plain.count] =
-        (struct sp_environ_var){SP_STR("SECRET_OF_ONE_CALL"), SP_STR("its-value")};
-    environment.plain = (struct sp_environ_vars){vars, environment.plain.count + 1};
+        (struct sp_env_var){SP_STR("SECRET_OF_ONE_CALL"), SP_STR("its-value")};
+    environment.plain = (struct sp_env_vars){vars, environment.plain.count + 1};
     sp_snapshots_get(snapshots, &sh, sp_str_of(home), &environment, &w);
     wait_for(1);
     assert_true(has_path);

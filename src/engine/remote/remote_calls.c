@@ -29,7 +29,7 @@ static enum sp_doing doing_of(struct sp_str name)
 static bool write_look(struct sp_buf *b, const struct sp_remote_job *rj,
                        const struct sp_job_look *l)
 {
-    const uint32_t count = l->port_count < SP_LOOK_PORTS ? l->port_count : SP_LOOK_PORTS;
+    const uint32_t count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS;
     bool ok = sp_remote_begin_params(b, rj);
 
     for (uint32_t i = 0; ok && i < count; i++)
@@ -46,12 +46,13 @@ static void copy_name(struct sp_str from, char *ret, size_t size)
     ret[n] = 0;
 }
 
-static int take_holder(struct sp_json *j, uint32_t value, struct sp_look *ret, struct sp_err *e)
+static int take_holder(struct sp_json *j, uint32_t value, struct sp_inspection *ret,
+                       struct sp_err *e)
 {
     struct sp_str name = {0};
     uint64_t pid = 0;
 
-    if (ret->holder_count == SP_LOOK_HOLDERS)
+    if (ret->holder_count == SP_INSPECT_HOLDERS)
         return 0;
     if (sp_json_type(j, value) != SP_JSON_OBJECT)
         return sp_json_wrong_type(j, value, "a holder", e);
@@ -60,14 +61,15 @@ static int take_holder(struct sp_json *j, uint32_t value, struct sp_look *ret, s
         r = sp_json_need_str(j, value, "name", &name, e);
     if (r < 0)
         return r;
-    struct sp_look_holder *h = &ret->holders[ret->holder_count];
+    struct sp_inspect_holder *h = &ret->holders[ret->holder_count];
     h->pid = (int)pid;
     copy_name(name, h->name, sizeof h->name);
     ret->holder_count++;
     return 0;
 }
 
-static int take_holders(struct sp_json *j, uint32_t value, struct sp_look *ret, struct sp_err *e)
+static int take_holders(struct sp_json *j, uint32_t value, struct sp_inspection *ret,
+                        struct sp_err *e)
 {
     uint32_t holders = SP_JSON_NONE;
     uint64_t count = 0;
@@ -87,7 +89,7 @@ static int take_holders(struct sp_json *j, uint32_t value, struct sp_look *ret, 
 
 static bool was_asked_for(const struct sp_job_look *l, uint64_t port)
 {
-    for (uint32_t i = 0; i < l->port_count && i < SP_LOOK_PORTS; i++)
+    for (uint32_t i = 0; i < l->port_count && i < SP_INSPECT_PORTS; i++)
         if (l->ports[i] == port)
             return true;
     return false;
@@ -96,7 +98,7 @@ static bool was_asked_for(const struct sp_job_look *l, uint64_t port)
 /* Fails if the answer is invalid. */
 static int read_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
-    struct sp_look found = {0};
+    struct sp_inspection found = {0};
     struct sp_str state = {0};
     uint64_t port = 0;
 

@@ -124,7 +124,7 @@ static void put_texts(struct writer *w, const struct sp_str *list, uint32_t coun
 
 /* ---- variables ---- */
 
-static void put_set(struct writer *w, struct sp_environ_vars set)
+static void put_set(struct writer *w, struct sp_env_vars set)
 {
     put(w, "{");
     for (uint32_t i = 0; i < set.count; i++) {
@@ -143,7 +143,7 @@ static void put_set(struct writer *w, struct sp_environ_vars set)
 }
 
 /* Patterns of credentials. One that would also match a name to be kept is not sent. */
-static uint32_t add_secrets(const struct sp_environ_ask *ask, struct sp_str *patterns,
+static uint32_t add_secrets(const struct sp_env_request *ask, struct sp_str *patterns,
                             uint32_t count)
 {
     const struct sp_env_policy *p = &ask->policy;
@@ -161,7 +161,7 @@ static uint32_t add_secrets(const struct sp_environ_ask *ask, struct sp_str *pat
     return count;
 }
 
-static void put_excludes(struct writer *w, const struct sp_environ_ask *ask)
+static void put_excludes(struct writer *w, const struct sp_env_request *ask)
 {
     const struct sp_env_policy *p = &ask->policy;
     uint32_t count = p->exclude_count;
@@ -176,7 +176,7 @@ static void put_excludes(struct writer *w, const struct sp_environ_ask *ask)
     put_texts(w, patterns, add_secrets(ask, patterns, count), "a pattern of variables");
 }
 
-static void put_policy(struct writer *w, const struct sp_environ_ask *ask)
+static void put_policy(struct writer *w, const struct sp_env_request *ask)
 {
     const struct sp_env_policy *p = &ask->policy;
     const char *inherit = p->inherit == SP_ENV_ALL    ? "all"
@@ -214,7 +214,7 @@ static void put_pairs(struct writer *w, struct sp_str pairs, uint32_t count)
     put(w, "}");
 }
 
-static void put_env(struct writer *w, const struct sp_environ_ask *ask)
+static void put_env(struct writer *w, const struct sp_env_request *ask)
 {
     auto_buf struct sp_buf of_policy = {0};
     auto_buf struct sp_buf made = {0};
@@ -227,12 +227,11 @@ static void put_env(struct writer *w, const struct sp_environ_ask *ask)
         return;
     }
     if (w->r == 0)
-        w->r = sp_environ_of_policy(ask, &of_policy, &count, w->e);
+        w->r = sp_env_of_policy(ask, &of_policy, &count, w->e);
     if (w->r == 0)
-        w->r = sp_environ_make(ask, &made, &count, w->e);
-    if (w->r == 0 &&
-        !sp_environ_overlay((struct sp_str){of_policy.data, of_policy.len},
-                            (struct sp_str){made.data, made.len}, false, &overlay, &count))
+        w->r = sp_env_make(ask, &made, &count, w->e);
+    if (w->r == 0 && !sp_env_overlay((struct sp_str){of_policy.data, of_policy.len},
+                                     (struct sp_str){made.data, made.len}, false, &overlay, &count))
         w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
     put_policy(w, ask);
     put_pairs(w, (struct sp_str){overlay.data, overlay.len}, count);
@@ -255,7 +254,7 @@ static bool is_uuid(struct sp_str s)
 
 /* Servers take the call id only from metadata, together with the thread id, which must be a UUID.
  */
-static void put_metadata(struct writer *w, const struct sp_environ_ask *ask)
+static void put_metadata(struct writer *w, const struct sp_env_request *ask)
 {
     if (ask == NULL || ask->call_id.p == NULL ||
         (ask->thread_id.p != NULL && !is_uuid(ask->thread_id)))

@@ -18,7 +18,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "os/own.h"
+#include "os/tree.h"
 
 #define GRACE_MS 2000U
 #define TERM_MS  500U

@@ -174,7 +174,7 @@ int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
 /* ---- process/inspect ---- */
 
 struct ports {
-    uint16_t items[SP_LOOK_PORTS];
+    uint16_t items[SP_INSPECT_PORTS];
     uint32_t count;
 };
 
@@ -192,19 +192,20 @@ static void read_ports(const struct sp_params *p, struct ports *ret)
 
         if (!sp_json_i64(j, t, &port) || port < 1 || port > UINT16_MAX)
             (void)sp_fail(p->err, SP_E_INVALID, 0, "ports must be numbers between 1 and 65535");
-        else if (ret->count == SP_LOOK_PORTS)
+        else if (ret->count == SP_INSPECT_PORTS)
             (void)sp_fail(p->err, SP_E_INVALID, 0, "at most %d ports may be asked for at once",
-                          SP_LOOK_PORTS);
+                          SP_INSPECT_PORTS);
         else
             ret->items[ret->count++] = (uint16_t)port;
     }
 }
 
-/* At most SP_LOOK_HOLDERS holders are listed; holderCount has the number of all. */
-static bool add_inspection(struct sp_buf *b, const struct sp_proc *p, const struct sp_look *look)
+/* At most SP_INSPECT_HOLDERS holders are listed; holderCount has the number of all. */
+static bool add_inspection(struct sp_buf *b, const struct sp_proc *p,
+                           const struct sp_inspection *look)
 {
     const uint32_t told =
-        look->holder_count < SP_LOOK_HOLDERS ? look->holder_count : SP_LOOK_HOLDERS;
+        look->holder_count < SP_INSPECT_HOLDERS ? look->holder_count : SP_INSPECT_HOLDERS;
     bool ok = sp_buf_printf(b, "{\"state\":\"%s\",\"holders\":[",
                             p->state.exit_seq != 0 ? "exited" : sp_doing_name(look->doing));
 
@@ -229,7 +230,7 @@ int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_proc *p = NULL;
     bool waits = false;
     auto_buf struct sp_buf b = {0};
-    struct sp_look look;
+    struct sp_inspection look;
 
     sp_proc_target_read(&params, &t);
     read_ports(&params, &ports);
@@ -237,7 +238,7 @@ int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
-    const struct sp_look_ask ask = {
+    const struct sp_inspect_ask ask = {
         .wants_doing = true, .ports = ports.items, .port_count = ports.count};
     sp_proc_look(p, &ask, &look);
     if (!add_inspection(&b, p, &look))
