@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every acceptance case of unified-exec.md 12 has one test: here, by the number in its name, or a unit test that
+"""Every acceptance case of the engine has one test: here, by the number in its name, or a unit test that
 acceptance.json names, with the beginning of its file's name."""
 
 import json

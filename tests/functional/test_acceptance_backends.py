@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 106 and 112 to 129 (unified-exec.md 12.8, 12.9): executors that are slow, lost, forgetful or
+"""Acceptance cases 106 and 112 to 129: executors that are slow, lost, forgetful or
 refuse; sandboxes that deny."""
 
 import json

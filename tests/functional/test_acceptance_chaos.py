@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything at once, in an order that nobody chose: every call is answered once, every begin has its end, every id
-and descriptor comes back (unified-exec.md 2, I1 to I6; 4.11)."""
+and descriptor comes back."""
 
 import hashlib
 import os

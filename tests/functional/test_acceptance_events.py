@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 82 to 94 (unified-exec.md 12.6): what whoever watches is told, and when."""
+"""Acceptance cases 82 to 94: what subscribers are told, and when."""
 
 import time
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 25 to 52 (unified-exec.md 12.2, 12.3): terminals, pipes, signals; how long a call
+"""Acceptance cases 25 to 52: terminals, pipes, signals; how long a call
 waits and what it collects. 42 and 43 are computed: see acceptance.json."""
 
 import time

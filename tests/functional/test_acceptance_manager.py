@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 95 to 111 (unified-exec.md 12.7): ids, entries, interrupts, the end of processes."""
+"""Acceptance cases 95 to 111: ids, entries, interrupts, the end of processes."""
 
 import agent
 from agent import Case

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 131 to 141 (unified-exec.md 12.10): commands that run once, to their end."""
+"""Acceptance cases 131 to 141: commands that run once, to their end."""
 
 import time
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 144 to 156 (unified-exec.md 12.11, 12.12): environment, shell, working directory, snapshots;
+"""Acceptance cases 144 to 156: environment, shell, working directory, snapshots;
 the old tool."""
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases 1 to 24 and 71 to 77 (unified-exec.md 12.1, 12.5): what a model sends and reads."""
+"""Acceptance cases 1 to 24 and 71 to 77: what a model sends and reads."""
 
 import json
 

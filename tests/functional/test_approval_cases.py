@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every acceptance case of approvals.md 16 has its tests: approval_cases.json names them, and they are there and run."""
+"""Every acceptance case of approvals has its tests: approval_cases.json names them, and they are there and run."""
 
 import ast
 import functools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acceptance cases of approvals.md 16 about answers, what is remembered, and second attempts: real commands in real
+"""Acceptance cases of approvals about answers, what is remembered, and second attempts: real commands in real
 sandboxes, with an agent that answers. What test_approvals.py does not say already."""
 
 import json

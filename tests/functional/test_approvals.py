@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leave to run things (approvals.md): real commands in real sandboxes, with rules, questions and a log."""
+"""Permission to run commands: real commands in real sandboxes, with rules, questions and a log."""
 
 import hashlib
 import json

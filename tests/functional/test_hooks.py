@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Permission hooks and the automatic reviewer (approvals.md 7.2): real programs, real commands."""
+"""Permission hooks and the automatic reviewer: real programs, real commands."""
 
 import json
 import os

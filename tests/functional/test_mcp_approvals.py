@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions of `sallyport mcp` by `input_required` (mcp-and-acp.md 2.7; approvals.md 7): what each answer leads to, and
+"""Questions of `sallyport mcp` by `input_required`: what each answer leads to, and
 that nothing runs that nobody allowed, nor twice what was allowed once."""
 
 import json

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions of `sallyport mcp` in the legacy era: requests to the client, its answers, and those that take too long
-(mcp-and-acp.md section 3, section 4 rule 3)."""
+"""Questions of `sallyport mcp` in the legacy era: requests to the client, its answers, and those that take too long."""
 
 import json
 import os

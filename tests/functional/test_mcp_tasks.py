@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of `sallyport mcp` that become tasks (mcp-and-acp.md 5): made, asked after, answered, cancelled, heard of."""
+"""Calls of `sallyport mcp` that become tasks: made, asked after, answered, cancelled, heard of."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patches that a model asks for (approvals.md 14.4): they are held against the files under its profile, and what is
+"""Patches that a model asks for: they are held against the files under its profile, and what is
 applied is what was shown."""
 
 import json

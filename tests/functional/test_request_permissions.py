@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""request_permissions (approvals.md 9.3): asked, answered, and what commands can do afterwards."""
+"""request_permissions: asked, answered, and what commands can do afterwards."""
 
 import json
 import os

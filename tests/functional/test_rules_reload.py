@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules are read again when their files change (approvals.md 5.1), while an engine lives."""
+"""Rules are read again when their files change, while an engine lives."""
 
 import os
 import shutil

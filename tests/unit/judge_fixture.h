@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge_fixture: the acceptance cases of approvals.md 16 as rows, in its notation, and what judging
+ * judge_fixture: the acceptance cases of approvals as rows, in its notation, and what judging
  * a row gives.
  */
 #ifndef SP_JUDGE_FIXTURE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Acceptance cases of approvals.md 16 that other tests ask a part of the judge for, or whose texts
+ * Acceptance cases of approvals that other tests ask a part of the judge for, or whose texts
  * they leave open: here each is judged whole, to the letter.
  */
 #include "judge_fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Acceptance cases of approvals.md 16 about rule files, from the file to the judgement; and files
+ * Acceptance cases of approvals about rule files, from the file to the judgement; and files
  * and folders that are none.
  */
 #include <ftw.h>

@@ -974,7 +974,7 @@ static void test_a_memfd_that_is_not_what_it_says_is_refused(void **state)
     (void)close(fd[1]);
 }
 
-/* What could change while it is read is not read (design.md 3: in a sealed memfd). */
+/* What could change while it is read is not read. */
 static void test_a_memfd_that_is_not_sealed_is_refused(void **state)
 {
     static const char good[] = "/\0/bin/true\0true";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* [permissions.NAME] (sandbox.md 2.9) and what comes of names and modes. */
+/* [permissions.NAME] and what comes of names and modes. */
 #include "config/policy.h"
 #include "config_fixture.h"
 #include "memory_fixture.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unified-exec.md 9.1 and 9.2, and the cases 143 and 145 to 147. */
+/* The variables of a command that a model runs, and the cases 143 and 145 to 147. */
 #include "base/env_policy.h"
 #include "memory_fixture.h"
 #include "test.h"

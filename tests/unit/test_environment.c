@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec-server-protocol.md 5.9, sentence by sentence. */
+/* The variables of a command, rule by rule. */
 #include "base/env.h"
 #include "process_fixture.h"
 

@@ -186,7 +186,7 @@ static void test_answer_says_that_the_connection_ends(void **state)
                  "HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
 }
 
-/* ---- gate: exec-server-protocol.md 1.3 ---- */
+/* ---- gate ---- */
 
 static struct sp_http_gate gate;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unified-exec.md 4.1, and cases 95 and 96 as far as they are about ids. */
+/* Process ids, and cases 95 and 96 as far as they are about ids. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/random.h>

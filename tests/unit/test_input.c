@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec-server-protocol.md 5.6, on real pipes and terminals. */
+/* The input queue, on real pipes and terminals. */
 #include <termios.h>
 
 #include "core/input.h"

@@ -38,7 +38,7 @@ static int tear_down_unix(void **state)
     return rmdir(directory); /* fails if something was left behind */
 }
 
-/* ---- URLs: exec-server-protocol.md 1.1 ---- */
+/* ---- URLs ---- */
 
 static void is_url(const char *url, enum sp_listen_kind kind, bool is_loopback)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mcp-and-acp.md 6: sessions are listed, signalled and resized; files are patched. */
+/* Sessions are listed, signalled and resized; files are patched. */
 #include <sys/stat.h>
 
 #include "mcp_tools_fixture.h"

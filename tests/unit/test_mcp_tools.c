@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mcp-and-acp.md 6 over real processes: exec_command, write_stdin and read_output. */
+/* exec_command, write_stdin and read_output over real processes. */
 #include "mcp_tools_fixture.h"
 
 static void test_a_command_answers_in_text_and_structure(void **state)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patches that are carried out (approvals.md 14.3; cases 160 to 167), and what is said of them. */
+/* Patches that are carried out (cases 160 to 167), and what is said of them. */
 #include "patch_fixture.h"
 
 static int apply_changes(const struct sp_patch_changes *c, bool refuses_links, uint32_t *done,

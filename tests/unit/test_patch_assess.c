@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a patch may be applied: approvals.md 14.4, cases 140 to 152 and 168, as data. */
+/* Whether a patch may be applied: cases 140 to 152 and 168, as data. */
 #include "approve/patch/patch_assess.h"
 #include "memory_fixture.h"
 #include "profile_fixture.h"

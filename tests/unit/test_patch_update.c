@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of files' texts (approvals.md 14.3; cases 155 to 163), without a byte written. */
+/* What becomes of files' texts (cases 155 to 163), without a byte written. */
 #include <time.h>
 
 #include "memory_fixture.h"

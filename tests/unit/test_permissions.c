@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * request_permissions: what is asked, what may be answered, what commands have of it afterwards
- * (approvals.md 2, 9.3, 12.3; case 132). And how such answers are spelled.
+ * (case 132). And how such answers are spelled.
  */
 #include "approve/run_plan.h"
 #include "approver_fixture.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What exec_command makes of rules, policies and answers (approvals.md 3, 7, 8, 10; the cases of 16
- * that are about the flow).
+ * What exec_command makes of rules, policies and answers.
  */
 #include <sys/stat.h>
 #include <unistd.h>

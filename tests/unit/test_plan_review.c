@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who is asked before a person, and in the person's place: permission hooks and the automatic
- * reviewer (approvals.md 7.2, 8, 10.3; case 117).
+ * reviewer (case 117).
  */
 #include "approver_fixture.h"
 

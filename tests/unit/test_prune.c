@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unified-exec.md 4.6, rule by rule, and the choices of cases 98, 99 and 100. */
+/* Pruning, rule by rule, and the choices of cases 98, 99 and 100. */
 #include "engine/prune.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring against a model that keeps every record (exec-server-protocol.md 5.3, 5.4), against
+ * The ring against a model that keeps every record, against
  * memory that a hostile writer left, and across two processes. The source is included: the tests
  * corrupt what only it can see.
  */

@@ -21,7 +21,7 @@ static int fds_before;
 
 struct listener {
     struct sp_session_client client; /* first: they are one */
-    char log[8192];          /* "seq:what " for each record */
+    char log[8192];                  /* "seq:what " for each record */
     char output[200000];
     size_t output_len, log_len;
     uint64_t last_seq;
@@ -464,7 +464,7 @@ static void test_a_process_forgotten_while_it_starts_is_killed(void **state)
     sp_session_detach(s, false);
 }
 
-/* ---- pages: exec-server-protocol.md 5.5 ---- */
+/* ---- pages ---- */
 
 /* Chunks "a", "bb", "ccc" ... as numbers 1, 2, 3 ..., each written once the one before was read. */
 static struct sp_proc *say_chunks(struct sp_session *s, int count)

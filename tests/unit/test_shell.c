@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which shell is taken: unified-exec.md 9.3, case 148. */
+/* Which shell is taken: case 148. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>

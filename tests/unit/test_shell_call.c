@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a shell is called, and where: unified-exec.md 9.3 and 9.4, cases 19, 149 and 150. */
+/* How a shell is called, and where: cases 19, 149 and 150. */
 #include <errno.h>
 #include <stdio.h>
 

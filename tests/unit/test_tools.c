@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unified-exec.md 3.4: what a model's JSON becomes, and what it is told if it is wrong. */
+/* What a model's JSON becomes, and the error text if it is wrong. */
 #include <stdio.h>
 
 #include "base/auto.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a tool's name and JSON to the manager and back (unified-exec.md 3.5 to 3.7, 3.9), with a
+/* From a tool's name and JSON to the manager and back, with a
  * manager that only writes down what it is asked. */
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is published: the schemas (unified-exec.md 3.1, 3.2, 3.6) and the events (6.1). */
+/* What is published: the schemas and the events (6.1). */
 #include "base/auto.h"
 #include "base/json.h"
 #include "mcp/tools.h"

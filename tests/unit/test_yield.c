@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unified-exec.md 5.1 and 3.2, and what cases 24 and 40 to 43 come to. */
+/* Yield times, and the results of cases 24 and 40 to 43. */
 #include "engine/yield.h"
 #include "test.h"
 
