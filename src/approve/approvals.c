@@ -260,7 +260,7 @@ bool sp_review_add_refusal(struct sp_buf *out, const struct sp_decision *d, cons
            sp_buf_add_str(out, SP_STR("\n" INSTRUCTIONS));
 }
 
-bool sp_review_is_too_much(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal)
+bool sp_review_count_denial(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal)
 {
     struct sp_review_tally *t = &a->tally;
 

@@ -54,7 +54,7 @@ int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct
  * false: no memory. */
 bool sp_review_add_refusal(struct sp_buf *out, const struct sp_decision *d, const char *who);
 /* Counts one more answer in this turn. true: it is a refusal that ends the turn. */
-bool sp_review_is_too_much(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal);
+bool sp_review_count_denial(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal);
 
 /* Merges all grants for this environment and turn into *ret, which is zero before. */
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
@@ -64,13 +64,13 @@ int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);
 
 /* Whether the next attempt, if it is allowed, has no sandbox. */
-bool sp_run_plan_would_be_free(const struct sp_run_plan *p);
+bool sp_run_plan_would_be_unconfined(const struct sp_run_plan *p);
 static inline bool sp_run_plan_is_patch(const struct sp_run_plan *p)
 {
     return p->ask.changes != NULL;
 }
 
-/* ---- run_plan_free.c ---- */
+/* ---- run_plan_unconfined.c ---- */
 
 /* Checks which files the allowed commands would run, and judges again without the allow rules if
  * a command could have replaced them. */
@@ -78,8 +78,8 @@ int sp_run_plan_judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, 
 /* Whether an approval for the session still holds: one that lets programs run without a sandbox
  * does not if a confined command could have replaced them since. */
 bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p);
-bool sp_run_plan_make_free(struct sp_run_plan *p); /* fills p->free. false: no memory */
-void sp_run_plan_free_done(struct sp_run_plan_free *f);
+bool sp_run_plan_make_unconfined(struct sp_run_plan *p); /* fills p->free. false: no memory */
+void sp_run_plan_unconfined_done(struct sp_run_plan_unconfined *f);
 
 /* Appends to the audit log. false: the log is mandatory and cannot be written; e says why. */
 bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,

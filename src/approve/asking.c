@@ -77,7 +77,7 @@ static void on_too_late(struct sp_timer *t)
     const struct sp_decision d = {.kind = SP_DECISION_TIMED_OUT};
 
     withdraw_asking(q);
-    if (q->stage == SP_ASKING_USER)
+    if (q->stage == SP_ASKING_APPROVER)
         finish_asking(q, &d, SP_DECIDER_CONFIG);
     else
         take_answer(q, &d);
@@ -118,7 +118,7 @@ static void ask_one(struct sp_asking *q, enum sp_asking_stage stage, struct sp_a
     q->stage = stage;
     q->who = who;
     q->question.id = ++a->last_question;
-    announce(q, stage == SP_ASKING_USER);
+    announce(q, stage == SP_ASKING_APPROVER);
     if (within_ms != 0 &&
         !sp_loop_timer(a->options.loop, &q->timer, sp_clock_ms() + 1 + within_ms, on_too_late)) {
         deny_asking(q, SP_STR(NO_MEMORY), SP_DECIDER_CONFIG);
@@ -193,7 +193,7 @@ static bool replace_older(struct sp_asking *q)
     sp_list_each(i, &a->asking) {
         struct sp_asking *o = SP_CONTAINER(i, struct sp_asking, link);
 
-        if (o != q && o->stage == SP_ASKING_USER && q->question.call_id.n != 0 &&
+        if (o != q && o->stage == SP_ASKING_APPROVER && q->question.call_id.n != 0 &&
             sp_str_eq(o->question.call_id, q->question.call_id) &&
             sp_str_eq(o->question.approval_id, q->question.approval_id)) {
             older = o;
@@ -204,7 +204,7 @@ static bool replace_older(struct sp_asking *q)
         return true;
     /* Give q a number first, to find out afterwards whether it is still open. */
     const uint64_t id = q->question.id = ++a->last_question;
-    q->stage = SP_ASKING_USER;
+    q->stage = SP_ASKING_APPROVER;
     q->who = NULL;
     withdraw_asking(older);
     older->is_replaced = true;
@@ -241,7 +241,7 @@ static void deny_by_review(struct sp_asking *q, const struct sp_decision *d)
         q->text.len = 0; /* fall back to the short text */
     no.rejection = q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(SP_REVIEW_DENIED);
     if (d->kind != SP_DECISION_TIMED_OUT &&
-        (sp_review_is_too_much(a, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT))
+        (sp_review_count_denial(a, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT))
         no.kind = SP_DECISION_ABORT;
     else if (d->kind != SP_DECISION_TIMED_OUT)
         no.kind = SP_DECISION_DENIED;
@@ -252,7 +252,7 @@ static void take_review(struct sp_asking *q, const struct sp_decision *d)
 {
     if (is_answer(q, d) &&
         (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION)) {
-        (void)sp_review_is_too_much(q->approvals, q->question.turn_id, false);
+        (void)sp_review_count_denial(q->approvals, q->question.turn_id, false);
         allow_once(q, d, SP_DECIDER_REVIEWER);
     } else if (d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT ||
                q->attempt == SP_REVIEW_ATTEMPTS) {
@@ -276,7 +276,7 @@ static void after_hooks(struct sp_asking *q)
         review(q);
     else if (o->approver != NULL && !o->nobody_answers && !q->nobody_answers) {
         if (replace_older(q))
-            ask_one(q, SP_ASKING_USER, o->approver, o->timeout_ms);
+            ask_one(q, SP_ASKING_APPROVER, o->approver, o->timeout_ms);
     } else
         deny_asking(q, SP_STR(SP_NOBODY_ANSWERS), SP_DECIDER_CONFIG);
 }
@@ -360,7 +360,7 @@ static void take_answer(struct sp_asking *q, const struct sp_decision *d)
     case SP_ASKING_REVIEWER:
         take_review(q, d);
         return;
-    case SP_ASKING_USER:
+    case SP_ASKING_APPROVER:
         take_user_answer(q, d);
         return;
     case SP_ASKING_CLOSED:
@@ -397,7 +397,7 @@ static struct sp_asking *find_for_user(const struct sp_approvals *a, uint64_t qu
 {
     struct sp_asking *q = find_asking(a, question);
 
-    return q != NULL && q->stage == SP_ASKING_USER ? q : NULL;
+    return q != NULL && q->stage == SP_ASKING_APPROVER ? q : NULL;
 }
 
 const struct sp_approval_question *sp_approvals_question(const struct sp_approvals *a,

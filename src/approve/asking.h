@@ -36,7 +36,7 @@ enum sp_asking_stage {
     SP_ASKING_CLOSED,
     SP_ASKING_HOOK,
     SP_ASKING_REVIEWER,
-    SP_ASKING_USER,
+    SP_ASKING_APPROVER,
 };
 
 struct sp_asking {

@@ -338,11 +338,11 @@ void sp_explainer_free(struct sp_explainer *q)
 static int survey_policy(struct sp_explainer *q, const struct sp_fixed_places *fixed,
                          struct sp_err *e)
 {
-    static const struct sp_powers all = {.has_cells = true,
-                                         .has_own_network = true,
-                                         .has_filter = true,
-                                         .has_notices = true,
-                                         .landlock = FULL_LANDLOCK};
+    static const struct sp_host_features all = {.has_full_tier = true,
+                                                .has_own_network = true,
+                                                .has_filter = true,
+                                                .has_notices = true,
+                                                .landlock = FULL_LANDLOCK};
     /* Without a sandbox no place is hidden. */
     const bool is_disabled = q->policy->profile.kind == SP_PROFILE_DISABLED;
     int r = sp_resolve(q->policy, &q->resolved, e);

@@ -165,7 +165,7 @@ static enum sp_decider by_itself(const struct sp_run_plan *p)
     return p->requirement.matches.count != 0 ? SP_DECIDER_RULE : SP_DECIDER_CONFIG;
 }
 
-bool sp_run_plan_would_be_free(const struct sp_run_plan *p)
+bool sp_run_plan_would_be_unconfined(const struct sp_run_plan *p)
 {
     const bool may_be_free =
         !p->has_policy || (!p->ask.keeps_policy && sp_judge_may_run_free(&p->policy));
@@ -184,8 +184,8 @@ static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider 
         fail_plan(p, &e);
         return;
     }
-    p->is_free = sp_run_plan_would_be_free(p);
-    if (p->is_free && !sp_run_plan_make_free(p)) {
+    p->is_free = sp_run_plan_would_be_unconfined(p);
+    if (p->is_free && !sp_run_plan_make_unconfined(p)) {
         fail_without_memory(p);
         return;
     }
@@ -309,7 +309,7 @@ static bool fill_question(struct sp_run_plan *p)
         .amendment = p->requirement.amendment,
         .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
         .is_free = !p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
-                   sp_run_plan_would_be_free(p),
+                   sp_run_plan_would_be_unconfined(p),
         .is_guess = p->is_guess,
         .profile = p->has_policy ? &p->policy : NULL,
         .profile_name = ask->policy_name,
@@ -547,7 +547,7 @@ void sp_run_plan_done(struct sp_run_plan *p)
     sp_rules_unref(p->rules);
     if (p->has_policy)
         sp_policy_done(&p->policy);
-    sp_run_plan_free_done(&p->free);
+    sp_run_plan_unconfined_done(&p->free);
     sp_grant_done(&p->granted);
     sp_buf_done(&p->reason);
     sp_buf_done(&p->key);

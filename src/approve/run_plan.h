@@ -50,9 +50,9 @@ struct sp_run_plan_ask {
     const struct sp_patch_changes *changes; /* a patch: its changes; else NULL */
 };
 
-/* How a command without its sandbox runs (run_plan_free.c). */
+/* How a command without its sandbox runs (run_plan_unconfined.c). */
 #define SP_RUN_PLAN_MARKS 6
-struct sp_run_plan_free {
+struct sp_run_plan_unconfined {
     struct sp_program program; /* set free by a rule: the file; path NULL: found as usual */
     struct sp_str *argv;       /* NULL: as in the request */
     uint32_t argc;
@@ -71,8 +71,8 @@ struct sp_run_plan {
     bool is_abort;   /* REFUSED: the turn is to be interrupted */
     bool has_policy; /* policy is set, with all grants */
     struct sp_policy policy;
-    struct sp_run_plan_free free; /* is_free: how it runs */
-    struct sp_buf reason;         /* REFUSED: for the caller, truncated */
+    struct sp_run_plan_unconfined free; /* is_free: how it runs */
+    struct sp_buf reason;               /* REFUSED: for the caller, truncated */
     struct sp_err error;
 
     /* private */

@@ -23,7 +23,7 @@ static bool leave_namespaces(const struct sp_plan *plan, struct sp_built *report
 {
     const uid_t uid = geteuid();
     const gid_t gid = getegid();
-    int r = sp_namespaces_leave(plan->net == SP_NET_OWN);
+    int r = sp_namespaces_unshare(plan->net == SP_NET_OWN);
 
     if (r < 0)
         return sp_built_fail(report, SP_BUILD_NAMESPACES, r, NULL);

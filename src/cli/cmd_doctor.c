@@ -114,7 +114,7 @@ struct verdict {
 
 struct findings {
     struct utsname host;
-    struct sp_powers powers;
+    struct sp_host_features host_features;
     enum sp_tier tier;
     int landlock; /* ABI level of the kernel */
     struct layer layers[LAYER_MAX];
@@ -149,7 +149,7 @@ static struct trial try_plan(const struct sp_plan *like)
 
 static void set_missing(struct layer *l, uint32_t step, int err)
 {
-    *l = (struct layer){LAYER_MISSING, err, sp_powers_remedy(step, err)};
+    *l = (struct layer){LAYER_MISSING, err, sp_host_features_remedy(step, err)};
 }
 
 /* The layer of a view that a build step belongs to; LAYER_MAX: none. */
@@ -281,7 +281,7 @@ static void try_calls(struct layer *ret)
 /* ---- trying the policies ---- */
 
 /* Compiles a plan for a workspace at /usr, without making a cell. */
-static int try_mode(enum sp_mode mode, const struct sp_powers *powers,
+static int try_mode(enum sp_mode mode, const struct sp_host_features *host_features,
                     const struct sp_fixed_places *fixed, struct sp_err *e)
 {
     const struct sp_legacy legacy = {.mode = mode};
@@ -299,7 +299,7 @@ static int try_mode(enum sp_mode mode, const struct sp_powers *powers,
         r = sp_resolve(&policy, &resolved, e);
     if (r == 0)
         r = sp_survey_make(&policy, &resolved, fixed, &survey, e);
-    return r < 0 ? r : sp_plan_compile(&survey, false, powers, &plan, e);
+    return r < 0 ? r : sp_plan_compile(&survey, false, host_features, &plan, e);
 }
 
 static void try_modes(struct findings *f)
@@ -318,7 +318,7 @@ static void try_modes(struct findings *f)
         struct sp_err e = {0};
 
         v->mode = modes[i];
-        v->is_enforced = try_mode(modes[i], &f->powers, &fixed, &e) == 0;
+        v->is_enforced = try_mode(modes[i], &f->host_features, &fixed, &e) == 0;
         if (!v->is_enforced)
             memcpy(v->why_not, e.msg, sizeof v->why_not);
     }
@@ -331,14 +331,14 @@ static int examine_host(struct findings *f, struct sp_err *e)
     int r = sp_spawn_reserve(e);
 
     if (r == 0)
-        r = sp_powers_probe(program, &f->powers, e);
+        r = sp_host_features_probe(program, &f->host_features, e);
     if (r < 0)
         return r;
     (void)uname(&f->host);
     f->landlock = sp_landlock_abi();
-    f->tier = f->powers.has_cells    ? SP_TIER_CELL
-              : f->powers.has_filter ? SP_TIER_THIN
-                                     : SP_TIER_NONE;
+    f->tier = f->host_features.has_full_tier ? SP_TIER_CELL
+              : f->host_features.has_filter  ? SP_TIER_THIN
+                                             : SP_TIER_NONE;
     try_view(f->layers);
     try_filters(f->layers);
     try_cgroups(&f->layers[LAYER_CGROUPS]);

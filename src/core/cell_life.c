@@ -222,7 +222,7 @@ void sp_cells_free(struct sp_cells *g)
     free(g);
 }
 
-uint64_t sp_cells_pushes(const struct sp_cells *g)
+uint64_t sp_cells_overflows(const struct sp_cells *g)
 {
     return g->pushes;
 }

@@ -64,7 +64,7 @@ struct sp_cell_pool {
     struct burst bursts[BURSTS];
     bool has_powers;
     uint64_t powers_until_ms;
-    struct sp_powers powers;
+    struct sp_host_features host_features;
     struct sp_placeholders *placeholders;
     struct sp_surveyor *surveyor;
     struct sp_remote_mounts mounts;
@@ -247,24 +247,27 @@ static void on_idle_timer(struct sp_timer *t)
 
 /* ---- making a cell ---- */
 
-int sp_cell_pool_features(struct sp_cell_pool *pool, const struct sp_powers **ret, struct sp_err *e)
+int sp_cell_pool_features(struct sp_cell_pool *pool, const struct sp_host_features **ret,
+                          struct sp_err *e)
 {
     if (!pool->has_powers || sp_loop_now(pool->loop) >= pool->powers_until_ms) {
-        const int r = sp_powers_probe(pool->options.cell.program, &pool->powers, e);
+        const int r = sp_host_features_probe(pool->options.cell.program, &pool->host_features, e);
 
         if (r < 0)
             return r;
         /* A failure may be temporary. */
-        pool->powers_until_ms =
-            pool->powers.has_cells ? UINT64_MAX : sp_loop_now(pool->loop) + FAILED_PROBE_MS;
+        pool->powers_until_ms = pool->host_features.has_full_tier
+                                    ? UINT64_MAX
+                                    : sp_loop_now(pool->loop) + FAILED_PROBE_MS;
         pool->has_powers = true;
-        if (pool->powers.failed_step != SP_BUILD_NONE)
+        if (pool->host_features.failed_step != SP_BUILD_NONE)
             sp_log(SP_LOG_WARN, "sandboxes are limited here: %s: %s; %s",
-                   sp_build_step_name(pool->powers.failed_step),
-                   strerror(pool->powers.failed_errno),
-                   sp_powers_remedy(pool->powers.failed_step, pool->powers.failed_errno));
+                   sp_build_step_name(pool->host_features.failed_step),
+                   strerror(pool->host_features.failed_errno),
+                   sp_host_features_remedy(pool->host_features.failed_step,
+                                           pool->host_features.failed_errno));
     }
-    *ret = &pool->powers;
+    *ret = &pool->host_features;
     return 0;
 }
 
@@ -272,13 +275,13 @@ int sp_cell_pool_plan(struct sp_cell_pool *pool, const struct sp_policy *p, stru
                       struct sp_err *e)
 {
     struct sp_survey survey = {0};
-    const struct sp_powers *powers;
-    int r = sp_cell_pool_features(pool, &powers, e);
+    const struct sp_host_features *host_features;
+    int r = sp_cell_pool_features(pool, &host_features, e);
 
     if (r == 0)
         r = sp_survey_policy(p, &pool->options.fixed, &survey, e);
     if (r == 0)
-        r = sp_plan_compile(&survey, p->profile.has_network, powers, ret, e);
+        r = sp_plan_compile(&survey, p->profile.has_network, host_features, ret, e);
     sp_survey_done(&survey);
     return r;
 }
@@ -334,11 +337,11 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
 {
     auto_buf struct sp_buf plan = {0};
     struct sp_cell_options o = c->pool->options.cell;
-    const struct sp_powers *powers;
-    int r = sp_cell_pool_features(c->pool, &powers, e);
+    const struct sp_host_features *host_features;
+    int r = sp_cell_pool_features(c->pool, &host_features, e);
 
     if (r == 0)
-        r = sp_plan_compile(&c->survey, c->has_network, powers, &plan, e);
+        r = sp_plan_compile(&c->survey, c->has_network, host_features, &plan, e);
     if (r == 0)
         r = take_placeholders(c, &plan, e);
     if (r < 0)

@@ -69,7 +69,8 @@ void sp_cell_pool_end_session(struct sp_cell_pool *w, uint64_t session);
 /* Makes the plan but no cell. The host is probed when its features are first needed. */
 int sp_cell_pool_plan(struct sp_cell_pool *w, const struct sp_policy *p, struct sp_buf *ret,
                       struct sp_err *e);
-int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_powers **ret, struct sp_err *e);
+int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_host_features **ret,
+                          struct sp_err *e);
 
 /* Whether the directory at `path` is a placeholder of this server. */
 bool sp_cell_pool_has_placeholder(const struct sp_cell_pool *w, const char *path);

@@ -77,7 +77,7 @@ int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, 
 void sp_cells_free(struct sp_cells *g);
 /* Counts messages queued into a full outbox. A connection that caused one reads no
  * more requests until options.drained was called. */
-uint64_t sp_cells_pushes(const struct sp_cells *g);
+uint64_t sp_cells_overflows(const struct sp_cells *g);
 
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
                 struct sp_err *e);

@@ -137,20 +137,20 @@ static int probe_tier(struct probe *t, struct sp_err *e)
     return ok;
 }
 
-int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_err *e)
+int sp_host_features_probe(const char *program, struct sp_host_features *ret, struct sp_err *e)
 {
     const uint32_t landlock = (uint32_t)sp_landlock_abi();
     struct probe t = {
         .program = program,
         .plan = {.tier = SP_TIER_CELL, .net = SP_NET_OWN, .landlock = landlock, .notifies = 1}};
 
-    *ret = (struct sp_powers){.landlock = (int)landlock};
+    *ret = (struct sp_host_features){.landlock = (int)landlock};
     int r = probe_tier(&t, e);
-    ret->has_own_network = ret->has_cells = r > 0;
+    ret->has_own_network = ret->has_full_tier = r > 0;
     if (r == 0 && (t.step == SP_BUILD_NAMESPACES || t.step == SP_BUILD_LOOPBACK)) {
         t.plan.net = SP_NET_FILTER; /* the host may refuse the network namespace alone */
         r = probe_tier(&t, e);
-        ret->has_cells = r > 0;
+        ret->has_full_tier = r > 0;
     }
     if (r > 0) {
         ret->has_filter = true;

@@ -8,7 +8,7 @@
 #include "sandbox/compile.h"
 
 /* `program`: our own binary. Takes some milliseconds. */
-int sp_powers_probe(const char *program, struct sp_powers *ret, struct sp_err *e);
+int sp_host_features_probe(const char *program, struct sp_host_features *ret, struct sp_err *e);
 
 /* Makes a cell with this plan and ends it at once: 0 if it could be made, or -SP_E_...; *ret_step
  * (enum sp_build_step) and *ret_err (an errno) say which step failed. Waits some seconds at most.

@@ -47,7 +47,7 @@ static void count_result(struct sp_proc *p)
 
 static void on_forget_timer(struct sp_timer *t)
 {
-    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
     struct sp_loop *loop = p->session->server->loop;
 
     /* A slow client still gets the last records and its answers. */
@@ -65,7 +65,7 @@ static void become_closed(struct sp_proc *p)
     sp_cell_rest(&p->seat);
     server->stats.live--;
     const uint64_t due = sp_loop_now(server->loop) + server->options.closed_ttl_ms;
-    if (!sp_loop_timer(server->loop, &p->forget_timer, due, on_forget_timer))
+    if (!sp_loop_timer(server->loop, &p->life_timer, due, on_forget_timer))
         sp_log(SP_LOG_WARN,
                "no memory for a timer: process " SP_STR_FMT " is kept with its session",
                SP_STR_ARG(p->id));
@@ -180,7 +180,7 @@ static const char *file_of(const struct sp_proc *p)
 
 static void on_no_answer(struct sp_timer *t)
 {
-    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
     struct sp_err e = {0};
     const int pid = p->seat.cell != NULL ? (int)sp_cell_pid(p->seat.cell) : 0;
 
@@ -194,7 +194,7 @@ static void on_no_answer(struct sp_timer *t)
 
 static void on_no_survey(struct sp_timer *t)
 {
-    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, forget_timer);
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
     struct sp_err e = {0};
 
     (void)sp_fail(&e, SP_E_FAILED, 0,
@@ -252,7 +252,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     }
     p->start_wait = NULL;
     p->is_answered = true;
-    sp_loop_cancel(p->session->server->loop, &p->forget_timer);
+    sp_loop_cancel(p->session->server->loop, &p->life_timer);
     count_starting(p, -1);
     forget_confined_start(p);
     p->life = SP_PROC_RUNNING;
@@ -380,7 +380,7 @@ static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_ti
 {
     struct sp_loop *loop = p->session->server->loop;
 
-    (void)sp_loop_timer(loop, &p->forget_timer, sp_loop_now(loop) + ms, fn);
+    (void)sp_loop_timer(loop, &p->life_timer, sp_loop_now(loop) + ms, fn);
 }
 
 /* cell NULL: *e says why there is none. */
@@ -490,7 +490,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     }
     const int r = request_start(p, o, e);
     if (r < 0) {
-        sp_loop_cancel(s->server->loop, &p->forget_timer);
+        sp_loop_cancel(s->server->loop, &p->life_timer);
         sp_session_remove(s, p);
         release_proc(p);
         return r;
@@ -520,7 +520,7 @@ void sp_proc_free(struct sp_proc *p)
     if (sp_list_is_linked(&p->news) && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
     server->held_bytes -= held_bytes(p);
-    sp_loop_cancel(server->loop, &p->forget_timer);
+    sp_loop_cancel(server->loop, &p->life_timer);
     sp_session_remove(p->session, p);
     sp_cell_forget(&p->seat);
     sp_waiters_wake(&p->on_started); /* they find no such process, or start a new one */

@@ -102,7 +102,7 @@ struct sp_proc {
     uint64_t next_token;
     struct sp_denial_facts *denial; /* NULL: not denied, or no memory */
     unsigned requests;              /* unanswered ones: the process is not freed before */
-    struct sp_timer forget_timer;
+    struct sp_timer life_timer;
     struct sp_start_wait *start_wait;         /* STARTING only */
     struct sp_confined_start *confined_start; /* STARTING in a sandbox that is being made */
 };

@@ -108,9 +108,9 @@ int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e)
     return 0;
 }
 
-uint64_t sp_server_pushes(const struct sp_server *s)
+uint64_t sp_server_overflows(const struct sp_server *s)
 {
-    return sp_cells_pushes(s->cells);
+    return sp_cells_overflows(s->cells);
 }
 
 /* ---- making and ending ---- */

@@ -91,7 +91,7 @@ void sp_server_free(struct sp_server *s);
 
 /* The open cell; a new one if there is none, or if it was lost. */
 int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e);
-uint64_t sp_server_pushes(const struct sp_server *s); /* as sp_cells_pushes */
+uint64_t sp_server_overflows(const struct sp_server *s); /* as sp_cells_overflows */
 
 int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e);

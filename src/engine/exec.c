@@ -439,7 +439,7 @@ static bool await_decision(struct sp_exec *x)
 
 static bool await_snapshot(struct sp_exec *x)
 {
-    if (!sp_exec_has_snapshot(x) || !sp_exec_launch(x))
+    if (!sp_exec_get_snapshot(x) || !sp_exec_launch(x))
         return false;
     x->stage = SP_EXEC_STARTING;
     return true;
@@ -534,7 +534,7 @@ static enum denial judge_denial(const struct sp_process *p)
 
 /* Whether the sandbox denied the attempt something and the plan asks for a retry. A command that
  * read typed input is not repeated: the input is gone. */
-static bool is_asked_again(struct sp_exec *x)
+static bool ask_for_retry(struct sp_exec *x)
 {
     struct sp_process *p = x->call.process;
     const enum denial denial =
@@ -557,7 +557,7 @@ static bool await_stragglers(struct sp_exec *x)
         sp_call_wake_at(&x->call, due_ms);
         return false;
     }
-    if (is_asked_again(x))
+    if (ask_for_retry(x))
         return true;
     if (judge_denial(p) != NOT_DENIED)
         p->is_hidden = x->call.m->options.hides_denied_start;
@@ -579,7 +579,7 @@ static bool collect(struct sp_exec *x)
         sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
         return false;
     }
-    if (sp_process_has_exited(p) && is_asked_again(x))
+    if (sp_process_has_exited(p) && ask_for_retry(x))
         return true;
     /* A process without an entry is being terminated: report it as exited, since its id is not
      * valid any more. */

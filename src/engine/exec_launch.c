@@ -75,7 +75,7 @@ static void on_snapshot(struct sp_snapshot_wait *w, const char *path)
     sp_call_changed(&x->call);
 }
 
-bool sp_exec_has_snapshot(struct sp_exec *x)
+bool sp_exec_get_snapshot(struct sp_exec *x)
 {
     struct sp_env_request env;
 

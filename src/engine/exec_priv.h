@@ -81,7 +81,7 @@ struct sp_exec {
 bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code);
 
 /* exec_launch.c. Whether the snapshot is known; if not, it has been requested. */
-bool sp_exec_has_snapshot(struct sp_exec *x);
+bool sp_exec_get_snapshot(struct sp_exec *x);
 
 /* exec_patch.c: each answers the call and returns false if it fails. */
 bool sp_exec_find_patch(struct sp_exec *x);   /* sets x->patch.is_one */

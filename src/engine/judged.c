@@ -104,7 +104,7 @@ static void keep_first(struct sp_judged *j, const struct sp_run_result *r)
                    copy_bytes(&j->aggregated, &j->first.aggregated);
 }
 
-static bool is_asked_again(struct sp_judged *j, const struct sp_run_result *r)
+static bool ask_for_retry(struct sp_judged *j, const struct sp_run_result *r)
 {
     const bool is_guess = r->denial == NULL || !r->denial->has_evidence;
     char text[128];
@@ -125,7 +125,7 @@ static void on_result(void *user, const struct sp_run_result *r)
     struct sp_judged *j = user;
 
     j->run = NULL; /* freed when this returns */
-    if (is_asked_again(j, r)) {
+    if (ask_for_retry(j, r)) {
         sp_loop_defer(j->backend->loop, &j->later, go_on);
         return;
     }

@@ -251,7 +251,7 @@ static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_questi
     struct sp_mcp_run *r = TAKE_PTR(c->run);
     uint64_t number = 0;
 
-    sp_mcp_run_is_shown(r);
+    sp_mcp_run_note_shown(r);
     /* A parked run keeps its question open: q stays valid. */
     if (sp_mcp_park(r, &c->digest, false, &number) &&
         sp_buf_add_str(&b, SP_STR("\"inputRequests\":")) &&
@@ -335,7 +335,7 @@ static bool ask_by_request(struct sp_mcp_call *c, const struct sp_approval_quest
         forget_asked(p, a);
         return false;
     }
-    sp_mcp_run_is_shown(c->run);
+    sp_mcp_run_note_shown(c->run);
     /* If the client turns out to be gone, this legacy call only loses its `out`. */
     c->request.out->send(c->request.out, sp_buf_str(&b), 0);
     return true;

@@ -468,7 +468,7 @@ void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
     host.done(host.user, r->question, d);
 }
 
-void sp_mcp_run_is_shown(struct sp_mcp_run *r)
+void sp_mcp_run_note_shown(struct sp_mcp_run *r)
 {
     r->host_shown_ms = sp_loop_now(loop_of(r));
 }

@@ -80,7 +80,7 @@ bool sp_mcp_run_asks_host(const struct sp_mcp_run *r);
 void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
 /* The host shows the question from now on. A refusal within 500 ms is a program's, not a person's.
  */
-void sp_mcp_run_is_shown(struct sp_mcp_run *r);
+void sp_mcp_run_note_shown(struct sp_mcp_run *r);
 bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r);
 /* The host gives no answer: asks the next approver, or denies if there is none. */
 void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);

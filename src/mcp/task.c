@@ -336,7 +336,7 @@ static void on_done(void *user, const struct sp_mcp_result *r)
 static void show_question(struct task *t)
 {
     t->asked++;
-    sp_mcp_run_is_shown(t->run);
+    sp_mcp_run_note_shown(t->run);
     set_status(t, TASK_INPUT_REQUIRED);
 }
 

@@ -19,7 +19,7 @@
 
 #define LOOPBACK_INDEX 1 /* in every network namespace */
 
-int sp_namespaces_leave(bool with_network)
+int sp_namespaces_unshare(bool with_network)
 {
     const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
                     CLONE_NEWCGROUP | (with_network ? CLONE_NEWNET : 0);

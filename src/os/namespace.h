@@ -10,8 +10,8 @@
 
 /* Unshares user, mount, pid, ipc, uts, cgroup and, if asked for, network. Single-threaded callers
  * only. */
-int sp_namespaces_leave(bool with_network);
-/* Right after sp_namespaces_leave: maps our uid and gid to themselves. */
+int sp_namespaces_unshare(bool with_network);
+/* Right after sp_namespaces_unshare: maps our uid and gid to themselves. */
 int sp_namespaces_map_ids(uid_t uid, gid_t gid);
 /* Forks the first process of the new pid namespace, as a child of our parent (CLONE_PARENT).
  * Returns twice, as fork does: 0 in the child, its pid here. */

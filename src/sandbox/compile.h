@@ -9,24 +9,25 @@
 #include "sandbox/survey.h"
 
 /* Sandbox features of this host, found by trying them (core/probe.h). */
-struct sp_powers {
-    bool has_cells;       /* namespaces, mounts, our own /proc */
+struct sp_host_features {
+    bool has_full_tier;   /* namespaces, mounts, our own /proc */
     bool has_own_network; /* and a network namespace with loopback */
     bool has_filter;      /* seccomp filters */
     bool has_notices;     /* seccomp notifications of refused calls */
     int landlock;         /* ABI level; 0: none */
-    uint32_t failed_step; /* enum sp_build_step that prevents cells; NONE: has_cells */
+    uint32_t failed_step; /* enum sp_build_step that prevents cells; NONE: has_full_tier */
     int failed_errno;
 };
 
 /* A setting that makes the failed step work, as text for users. */
-const char *sp_powers_remedy(uint32_t step, int err);
+const char *sp_host_features_remedy(uint32_t step, int err);
 
 /* Appends a struct sp_plan for the highest available tier to *ret. Never weaker than the policy: if
  * no tier can enforce it, fails with the missing feature and its remedy. EMPTY ops without an inode
  * are placeholders, which the caller creates before the plan is used. */
-int sp_plan_compile(const struct sp_survey *s, bool has_network, const struct sp_powers *powers,
-                    struct sp_buf *ret, struct sp_err *e);
+int sp_plan_compile(const struct sp_survey *s, bool has_network,
+                    const struct sp_host_features *host_features, struct sp_buf *ret,
+                    struct sp_err *e);
 
 /* Prints the plan for users, one line per property and place. false: no memory. */
 bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out);

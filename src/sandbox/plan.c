@@ -332,17 +332,17 @@ static bool thin_is_enough(const struct draft *d)
     return true;
 }
 
-static int choose_tier(const struct draft *d, const struct sp_powers *p, struct sp_plan *ret,
+static int choose_tier(const struct draft *d, const struct sp_host_features *p, struct sp_plan *ret,
                        struct sp_err *e)
 {
     if (!p->has_filter)
         return refuse(e, "seccomp filters are missing",
-                      sp_powers_remedy(SP_BUILD_SECCOMP, p->failed_errno));
+                      sp_host_features_remedy(SP_BUILD_SECCOMP, p->failed_errno));
     ret->landlock = (uint32_t)p->landlock;
     ret->notifies = p->has_notices;
     ret->view = d->view;
     ret->net = d->has_network ? SP_NET_HOST : SP_NET_FILTER;
-    if (p->has_cells) {
+    if (p->has_full_tier) {
         ret->tier = SP_TIER_CELL;
         if (!d->has_network && p->has_own_network)
             ret->net = SP_NET_OWN;
@@ -353,9 +353,9 @@ static int choose_tier(const struct draft *d, const struct sp_powers *p, struct 
         return 0;
     if (thin_is_enough(d))
         return refuse(e, "neither namespaces nor Landlock (level 3) can be used",
-                      sp_powers_remedy(p->failed_step, p->failed_errno));
+                      sp_host_features_remedy(p->failed_step, p->failed_errno));
     return refuse(e, "namespaces cannot be used, which this policy needs",
-                  sp_powers_remedy(p->failed_step, p->failed_errno));
+                  sp_host_features_remedy(p->failed_step, p->failed_errno));
 }
 
 /* ---- serialisation ---- */
@@ -392,15 +392,16 @@ static int serialise(struct draft *d, struct sp_plan *head, struct sp_buf *ret, 
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a plan");
 }
 
-int sp_plan_compile(const struct sp_survey *s, bool has_network, const struct sp_powers *powers,
-                    struct sp_buf *ret, struct sp_err *e)
+int sp_plan_compile(const struct sp_survey *s, bool has_network,
+                    const struct sp_host_features *host_features, struct sp_buf *ret,
+                    struct sp_err *e)
 {
     struct draft d = {.survey = s, .has_network = has_network, .view = choose_view(s)};
     struct sp_plan head = {0};
     int r = draft_places(&d, e);
 
     if (r == 0)
-        r = choose_tier(&d, powers, &head, e);
+        r = choose_tier(&d, host_features, &head, e);
     if (r == 0)
         r = serialise(&d, &head, ret, e);
     free(d.ops);
@@ -453,7 +454,7 @@ const char *sp_tier_name(uint32_t tier)
     return tier <= SP_TIER_CELL ? names[tier] : "unknown";
 }
 
-const char *sp_powers_remedy(uint32_t step, int err)
+const char *sp_host_features_remedy(uint32_t step, int err)
 {
     switch (step) {
     case SP_BUILD_NAMESPACES:

@@ -58,7 +58,7 @@ class Hostile(test_exec_verb.Exec):
         p.send_signal(signal.SIGTERM)
         code, _, err = self.end(p)
         self.assertEqual(code, 128 + signal.SIGTERM)
-        self.assertIn(b'nobody answers', err)
+        self.assertIn(b'no answer from where the command runs', err)
 
     def test_a_start_that_is_not_answered_can_be_left(self):
         p = self.begin('start_is_silent')

@@ -80,7 +80,8 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
 {
     struct sp_http_answer a;
 
-    if (sp_http_gate_judge(&(struct sp_http_gate){.is_unix = true}, r, 0, &a) == SP_HTTP_GATE_UPGRADE)
+    if (sp_http_gate_judge(&(struct sp_http_gate){.is_unix = true}, r, 0, &a) ==
+        SP_HTTP_GATE_UPGRADE)
         return on_opened(user, l) && sp_http_gate_write_switch(out, r);
     CHECK(sp_http_write(out, &a));
     return false;

@@ -354,7 +354,7 @@ static inline void lives(int pidfd)
 /* 77: nothing can be tested here. */
 static inline int cell_pool_main(const struct CMUnitTest *all, size_t count)
 {
-    struct sp_powers powers;
+    struct sp_host_features host_features;
     struct sp_err e = {0};
 
     program = getenv("SALLYPORT");
@@ -362,9 +362,10 @@ static inline int cell_pool_main(const struct CMUnitTest *all, size_t count)
         return 77;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)sp_log_set_level("error");
-    if (sp_powers_probe(program, &powers, &e) < 0 || !powers.has_cells) {
+    if (sp_host_features_probe(program, &host_features, &e) < 0 || !host_features.has_full_tier) {
         (void)fprintf(stderr, "skipped: no cells here: %s: %s\n",
-                      sp_build_step_name(powers.failed_step), strerror(powers.failed_errno));
+                      sp_build_step_name(host_features.failed_step),
+                      strerror(host_features.failed_errno));
         return 77;
     }
     cmocka_set_message_output(CM_OUTPUT_TAP);

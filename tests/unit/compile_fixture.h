@@ -10,24 +10,24 @@
 #include "sandbox/compile.h"
 #include "survey_fixture.h"
 
-#define ALL_POWERS                                                                           \
-    {                                                                                        \
-        .has_cells = true, .has_own_network = true, .has_filter = true, .has_notices = true, \
-        .landlock = 6                                                                        \
+#define ALL_POWERS                                                                               \
+    {                                                                                            \
+        .has_full_tier = true, .has_own_network = true, .has_filter = true, .has_notices = true, \
+        .landlock = 6                                                                            \
     }
 
-static struct sp_powers powers = ALL_POWERS;
+static struct sp_host_features host_features = ALL_POWERS;
 static struct sp_buf flat;
 static const struct sp_plan *plan; /* in flat */
 
 static inline void compile_reset(void)
 {
-    static const struct sp_powers all = ALL_POWERS;
+    static const struct sp_host_features all = ALL_POWERS;
 
     survey_reset();
     sp_buf_done(&flat);
     plan = NULL;
-    powers = all;
+    host_features = all;
 }
 
 static inline int compile_end(void **state)
@@ -208,7 +208,7 @@ static inline int compile_try(bool has_network)
     sp_buf_done(&flat);
     plan = NULL;
     error = (struct sp_err){0};
-    const int r = sp_plan_compile(&survey, has_network, &powers, &flat, &error);
+    const int r = sp_plan_compile(&survey, has_network, &host_features, &flat, &error);
     if (r == 0)
         plan = sp_plan_check(flat.data, flat.len);
     return r;
@@ -222,7 +222,7 @@ static inline void compile_with(bool has_network)
     if (compile_try(has_network) < 0)
         fail_msg("%s", error.msg);
     check_plan();
-    assert_int_equal(sp_plan_compile(&survey, has_network, &powers, &again, &error), 0);
+    assert_int_equal(sp_plan_compile(&survey, has_network, &host_features, &again, &error), 0);
     assert_int_equal(again.len, flat.len);
     assert_memory_equal(again.data, flat.data, flat.len);
 }

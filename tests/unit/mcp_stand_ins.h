@@ -123,7 +123,7 @@ const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mc
 void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
 void __wrap_sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
 bool __wrap_sp_mcp_run_asks_host(const struct sp_mcp_run *r);
-void __wrap_sp_mcp_run_is_shown(struct sp_mcp_run *r);
+void __wrap_sp_mcp_run_note_shown(struct sp_mcp_run *r);
 bool __wrap_sp_mcp_run_is_too_quick(const struct sp_mcp_run *r);
 const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
 bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
@@ -259,7 +259,7 @@ bool __wrap_sp_mcp_run_asks_host(const struct sp_mcp_run *r)
     return !fake_of(r)->asks_next;
 }
 
-void __wrap_sp_mcp_run_is_shown(struct sp_mcp_run *r)
+void __wrap_sp_mcp_run_note_shown(struct sp_mcp_run *r)
 {
     (void)r;
 }

@@ -446,7 +446,7 @@ static void test_a_plan_alone_makes_nothing(void **state)
 {
     auto_policy struct sp_policy p = writing("w");
     auto_buf struct sp_buf plan = {0};
-    const struct sp_powers *powers = NULL;
+    const struct sp_host_features *host_features = NULL;
 
     (void)state;
     assert_int_equal(sp_cell_pool_plan(cell_pool, &p, &plan, &error), 0);
@@ -454,9 +454,9 @@ static void test_a_plan_alone_makes_nothing(void **state)
     assert_int_equal(sp_cell_pool_count(cell_pool), 0);
     assert_int_equal(names_in("w"), 0);
     assert_no_children();
-    assert_int_equal(sp_cell_pool_features(cell_pool, &powers, &error), 0);
-    assert_true(powers->has_cells && powers->has_filter);
-    assert_int_equal(powers->failed_step, SP_BUILD_NONE);
+    assert_int_equal(sp_cell_pool_features(cell_pool, &host_features, &error), 0);
+    assert_true(host_features->has_full_tier && host_features->has_filter);
+    assert_int_equal(host_features->failed_step, SP_BUILD_NONE);
 }
 
 /* A placeholder is nothing that is there: with it and without it the plan is the same. */

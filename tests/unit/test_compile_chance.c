@@ -121,7 +121,7 @@ static void test_without_namespaces_nothing_is_given_that_is_not_kept(void **sta
         else
             say_something(&seed);
         survey_now();
-        powers = (struct sp_powers){.has_filter = true, .landlock = 6};
+        host_features = (struct sp_host_features){.has_filter = true, .landlock = 6};
         if (compile_try(false) < 0)
             continue;
         taken++;

@@ -93,37 +93,38 @@ static void make_ground(void)
 
 static bool is_enough(const struct kind *k)
 {
-    if (!powers.has_filter)
+    if (!host_features.has_filter)
         return false;
-    if (powers.has_cells)
+    if (host_features.has_full_tier)
         return true;
-    return k->is_thin_enough && (!k->needs_landlock || powers.landlock >= 3);
+    return k->is_thin_enough && (!k->needs_landlock || host_features.landlock >= 3);
 }
 
 static void check_tier(const struct kind *k, bool has_network)
 {
     const enum sp_plan_net without =
-        powers.has_cells && powers.has_own_network ? SP_NET_OWN : SP_NET_FILTER;
+        host_features.has_full_tier && host_features.has_own_network ? SP_NET_OWN : SP_NET_FILTER;
 
     check_plan();
-    assert_int_equal(plan->tier, powers.has_cells ? SP_TIER_CELL : SP_TIER_THIN);
+    assert_int_equal(plan->tier, host_features.has_full_tier ? SP_TIER_CELL : SP_TIER_THIN);
     assert_int_equal(plan->view, k->view);
     assert_int_equal(plan->net, has_network ? SP_NET_HOST : without);
-    assert_int_equal(plan->landlock, powers.landlock);
-    assert_int_equal(plan->notifies, powers.has_notices);
-    if (!powers.has_cells)
+    assert_int_equal(plan->landlock, host_features.landlock);
+    assert_int_equal(plan->notifies, host_features.has_notices);
+    if (!host_features.has_full_tier)
         assert_int_equal(plan->op_count, 0);
 }
 
 static void check_refusal(const struct kind *k, int r)
 {
-    const char *missing = !powers.has_filter  ? "seccomp filters are missing; "
+    const char *missing = !host_features.has_filter ? "seccomp filters are missing; "
                           : k->is_thin_enough ? "neither namespaces nor Landlock (level 3) can be "
                                                 "used; "
                                               : "namespaces cannot be used, which this policy "
                                                 "needs; ";
-    const char *remedy = sp_powers_remedy(powers.has_filter ? powers.failed_step : SP_BUILD_SECCOMP,
-                                          powers.failed_errno);
+    const char *remedy = sp_host_features_remedy(
+        host_features.has_filter ? host_features.failed_step : SP_BUILD_SECCOMP,
+        host_features.failed_errno);
     char text[sizeof error.msg];
 
     (void)snprintf(text, sizeof text, "sandbox intent cannot be enforced on this executor: %s%s",
@@ -136,9 +137,9 @@ static void check_refusal(const struct kind *k, int r)
 /* bits: one power each */
 static void set_powers(unsigned bits, int landlock)
 {
-    powers = (struct sp_powers){
+    host_features = (struct sp_host_features){
         .has_filter = (bits & 1) != 0,
-        .has_cells = (bits & 2) != 0,
+        .has_full_tier = (bits & 2) != 0,
         .has_own_network = (bits & 4) != 0,
         .has_notices = (bits & 8) != 0,
         .landlock = landlock,
@@ -164,7 +165,7 @@ static void test_a_tier_keeps_the_policy_or_is_refused(void **state)
             set_powers((n >> 1) & 15, (int)(n >> 5));
             const int r = compile_try(has_network);
             if ((r == 0) != is_enough(&kinds[i]))
-                fail_msg("policy %zu, powers %u: %d %s", i, n, r, error.msg);
+                fail_msg("policy %zu, host_features %u: %d %s", i, n, r, error.msg);
             if (r == 0)
                 check_tier(&kinds[i], has_network);
             else
@@ -239,12 +240,12 @@ static void test_each_missing_piece_has_its_remedy(void **state)
     can_write("w");
     survey_now();
     for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
-        const char *remedy = sp_powers_remedy(c[i].step, c[i].err);
+        const char *remedy = sp_host_features_remedy(c[i].step, c[i].err);
 
         assert_non_null(strstr(remedy, c[i].word));
         set_powers(1, 6);
-        powers.failed_step = c[i].step;
-        powers.failed_errno = c[i].err;
+        host_features.failed_step = c[i].step;
+        host_features.failed_errno = c[i].err;
         assert_int_equal(compile_try(false), -(int)SP_E_INVALID);
         assert_non_null(strstr(error.msg, remedy)); /* whole: a cut remedy helps nobody */
     }
@@ -397,7 +398,7 @@ static void test_no_memory_is_an_error_and_no_plan(void **state)
 
         error = (struct sp_err){0};
         end_memory_at(n);
-        const int r = sp_plan_compile(&survey, true, &powers, &out, &error);
+        const int r = sp_plan_compile(&survey, true, &host_features, &out, &error);
         if (!did_memory_end()) {
             assert_int_equal(r, 0);
             sp_buf_done(&out);

@@ -344,11 +344,12 @@ static void test_one_that_is_never_asked_goes(void **state)
 
 /* ---- under policies ---- */
 
-static bool has_cells(void)
+static bool has_full_tier(void)
 {
-    const struct sp_powers *powers;
+    const struct sp_host_features *host_features;
 
-    if (sp_cell_pool_features(server->cell_pool, &powers, &error) == 0 && powers->has_cells)
+    if (sp_cell_pool_features(server->cell_pool, &host_features, &error) == 0 &&
+        host_features->has_full_tier)
         return true;
     (void)printf("# no confined cells here\n");
     return false;
@@ -378,7 +379,7 @@ static void test_under_a_policy(void **state)
     struct sp_files_job job = a_write("w/f", "in");
 
     (void)state;
-    if (!has_cells())
+    if (!has_full_tier())
         return;
     make_dir("w");
     make_dir("other");
@@ -427,7 +428,7 @@ static void test_under_a_policy(void **state)
 static void test_many_policies(void **state)
 {
     (void)state;
-    if (!has_cells())
+    if (!has_full_tier())
         return;
     for (int i = 0; i < SP_MAX_CONFINED + 4; i++) {
         char dir[32];
@@ -447,7 +448,7 @@ static void test_many_policies(void **state)
 static void test_the_end_of_a_session(void **state)
 {
     (void)state;
-    if (!has_cells())
+    if (!has_full_tier())
         return;
     make_dir("w");
     struct sp_policy p = writing("w");

@@ -368,9 +368,9 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
-    const uint64_t pushes = sp_server_pushes(conn->rpc->server);
+    const uint64_t pushes = sp_server_overflows(conn->rpc->server);
     dispatch(conn, text, len, sp_clock_us());
-    conn->waits_for_cell = conn->waits_for_cell || sp_server_pushes(conn->rpc->server) != pushes;
+    conn->waits_for_cell = conn->waits_for_cell || sp_server_overflows(conn->rpc->server) != pushes;
     pause_if_full(conn);
 }
 

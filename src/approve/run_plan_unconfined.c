@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_plan_free: a command that runs without its sandbox: which file it is, and what it does not
- * read.
+ * run_plan_unconfined: a command that runs without its sandbox: which file it is, and what it does
+ * not read.
  *
  * Nothing that a confined command could write may decide what runs without a sandbox. A rule allows
  * a name, so the file is found first (approve/program.h) and started as it was found, with the PATH
@@ -62,7 +62,7 @@ bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p)
     struct sp_program program = {0};
 
     if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
-        !sp_run_plan_would_be_free(p) || p->ask.environ.p == NULL)
+        !sp_run_plan_would_be_unconfined(p) || p->ask.environ.p == NULL)
         return true;
     /* The programs of an opaque script are unknown, so no entry of its PATH may be writable. */
     const bool holds = sp_program_find(&files, &program) &&
@@ -73,7 +73,7 @@ bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p)
 
 /* ---- starting ---- */
 
-static void add_mark(struct sp_run_plan_free *f, const char *name, const char *value)
+static void add_mark(struct sp_run_plan_unconfined *f, const char *name, const char *value)
 {
     f->marks[f->mark_count++] = (struct sp_env_var){sp_str_of(name), sp_str_of(value)};
 }
@@ -83,7 +83,7 @@ static void add_mark(struct sp_run_plan_free *f, const char *name, const char *v
  * or GIT_DIR says otherwise. Settings in the environment stay in force. */
 static void add_git_marks(struct sp_run_plan *p)
 {
-    struct sp_run_plan_free *f = &p->free;
+    struct sp_run_plan_unconfined *f = &p->free;
     const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
     uint64_t count = 0;
 
@@ -100,7 +100,7 @@ static void add_git_marks(struct sp_run_plan *p)
 
 /* [SHELL, -lc, SCRIPT] becomes [SHELL, -c, SCRIPT]; -f because zsh reads .zshenv even without
  * -l. */
-static bool drop_login(struct sp_run_plan_free *f, struct sp_words argv, struct sp_str script)
+static bool drop_login(struct sp_run_plan_unconfined *f, struct sp_words argv, struct sp_str script)
 {
     f->argv = calloc(4, sizeof *f->argv);
     if (f->argv == NULL)
@@ -115,9 +115,9 @@ static bool drop_login(struct sp_run_plan_free *f, struct sp_words argv, struct 
     return true;
 }
 
-bool sp_run_plan_make_free(struct sp_run_plan *p)
+bool sp_run_plan_make_unconfined(struct sp_run_plan *p)
 {
-    struct sp_run_plan_free *f = &p->free;
+    struct sp_run_plan_unconfined *f = &p->free;
     const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
     struct sp_str script;
 
@@ -141,9 +141,9 @@ bool sp_run_plan_make_free(struct sp_run_plan *p)
     return drop_login(f, p->ask.argv, script);
 }
 
-void sp_run_plan_free_done(struct sp_run_plan_free *f)
+void sp_run_plan_unconfined_done(struct sp_run_plan_unconfined *f)
 {
     sp_program_done(&f->program);
     free(f->argv);
-    *f = (struct sp_run_plan_free){0};
+    *f = (struct sp_run_plan_unconfined){0};
 }
