@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * confine: a cell confines itself, according to a plan, before it starts its first command.
+ * cell_confine: a cell confines itself, according to a plan, before it starts its first command.
  *
  * Commands inherit the namespaces, the view, the Landlock rules and the seccomp filter, so the cost
  * is paid once a cell. The order is fixed: namespaces, view, limits and capabilities, Landlock,

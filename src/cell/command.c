@@ -26,7 +26,7 @@
 #define READS_AT_ONCE    4          /* reads of one stream before other events are served */
 #define DRAIN_BYTES      (4U << 20) /* after an exit: more than any pipe holds */
 #define LAST_OUTPUT_MS   20         /* wait for the end of a failed command's streams */
-#define GROUP_MS         1000       /* after its exit the process group may still be killed */
+#define GROUP_MS         5000       /* after its exit the process group may still be killed */
 #define DRAIN_WATER      (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
 
 /* ---- watching ---- */

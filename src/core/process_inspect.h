@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * look: what a process of ours is doing, as the kernel tells it (os/inspect.h). Everything is
- * looked up anew each time; nothing waits. A look takes a fraction of a millisecond for a usual
- * command and some for one of hundreds of processes.
+ * process_inspect: what a process of ours is doing, as the kernel tells it (os/inspect.h).
+ * Everything is looked up anew each time; nothing waits. A look takes a fraction of a millisecond
+ * for a usual command and some for one of hundreds of processes.
  */
 #ifndef SP_CORE_PROCESS_INSPECT_H
 #define SP_CORE_PROCESS_INSPECT_H

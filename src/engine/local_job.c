@@ -3,7 +3,7 @@
  * local_job: one command in a local cell, as a job.
  *
  * A task forwards the ring of its process to the owner of the job, some of it in each turn of the
- * loop (sp_local_turn), so that a noisy command does not starve the others. Only what the owner
+ * loop (take_turn), so that a noisy command does not starve the others. Only what the owner
  * accepted counts as served; the cell stops reading when the ring is full.
  *
  * Calls of the owner are never answered inside its own call, but in the next turn.
