@@ -3,7 +3,8 @@
  * ere: extended regular expressions, searched in a stream as it arrives.
  *
  * The syntax is POSIX's (. [] [[:class:]] () | * + ? {m,n} ^ $ and \ before any of them) with the
- * common escapes of Perl: \d \w \s \D \W \S \b \t \n \r, also in [], and (?:). No back references.
+ * common escapes of Perl: \d \w \s \D \W \S \b \t \n \r, also in [], (?:) (?i) (?i:) (?m), and
+ * lazy repetitions. (?i) is about ASCII letters. No back references.
  * ^ and $ match at line ends, and . does not match a line feed. Matching is by bytes, not
  * characters; a character that is not ASCII matches itself.
  *

@@ -58,6 +58,7 @@ struct sp_ere_reader {
     size_t steps;
     struct sp_ere_set set[SP_ERE_TEXT_MAX];
     size_t sets; /* fits: each set takes at least one byte of the text */
+    bool ignores_case;
 };
 
 /* Fills step and set from text. */

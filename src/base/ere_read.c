@@ -24,6 +24,7 @@ struct choice {
     uint16_t begin, branch; /* the first step of the whole, and of its last branch */
     uint16_t jump;          /* the last of the jumps; 0: none */
     uint16_t open;          /* the offset of its `(` in the text */
+    bool ignored_case;      /* outside of it */
 };
 
 /* An escape, or a member of a []: a class (\d) as a set, else one byte. */
@@ -70,11 +71,25 @@ static int add_set(struct sp_ere_reader *r, const struct sp_ere_set *set, struct
     return add_step(r, (struct sp_ere_step){.op = SP_ERE_SET, .to = (int16_t)i}, e);
 }
 
+static bool is_letter(unsigned char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
 static int add_bytes(struct sp_ere_reader *r, struct sp_str bytes, struct sp_err *e)
 {
     for (size_t i = 0; i < bytes.n; i++) {
-        const struct sp_ere_step step = {.op = SP_ERE_BYTE, .byte = (uint8_t)bytes.p[i]};
-        const int failed = add_step(r, step, e);
+        const unsigned char c = (unsigned char)bytes.p[i];
+        struct sp_ere_set both = {0};
+        int failed;
+
+        if (r->ignores_case && is_letter(c)) {
+            sp_ere_set_add(&both, c);
+            sp_ere_set_add(&both, c ^ 0x20);
+            failed = add_set(r, &both, e);
+        } else {
+            failed = add_step(r, (struct sp_ere_step){.op = SP_ERE_BYTE, .byte = c}, e);
+        }
 
         if (failed < 0)
             return failed;
@@ -528,6 +543,9 @@ static int read_bracket(struct sp_ere_reader *r, struct sp_err *e)
             return failed;
     }
     r->at++;
+    for (unsigned c = 'A'; r->ignores_case && c <= 'z'; c++)
+        if (is_letter((unsigned char)c) && sp_ere_set_has(&b.set, (unsigned char)c))
+            sp_ere_set_add(&b.set, (unsigned char)(c ^ 0x20));
     if (b.is_negated)
         negate(&b.set);
     const int failed = add_set(r, &b.set, e);
@@ -597,19 +615,30 @@ static void open_choice(const struct sp_ere_reader *r, struct groups *g, size_t 
 {
     const uint16_t here = (uint16_t)r->steps;
 
-    g->choice[g->n++] = (struct choice){.begin = here, .branch = here, .open = (uint16_t)open};
+    g->choice[g->n++] = (struct choice){
+        .begin = here, .branch = here, .open = (uint16_t)open, .ignored_case = r->ignores_case};
 }
 
+/* What follows `(`: `?:` or `?i:` begins a group, `?i)` holds up to the end of the group around it.
+ * m, ^ and $ at each line, is how it is always. */
 static int open_group(struct sp_ere_reader *r, struct groups *g, struct sp_err *e)
 {
     const size_t open = r->at++;
+    bool ignores_case = r->ignores_case;
 
-    if (r->at < r->text.n && r->text.p[r->at] == '?') {
-        if (r->at + 1 == r->text.n || r->text.p[r->at + 1] != ':')
-            return sp_fail(e, SP_E_INVALID, 0, "`(?` at byte %zu is none of this dialect", open);
-        r->at += 2;
+    if (!is_next(r, '?')) {
+        open_choice(r, g, open);
+        return 0;
     }
-    open_choice(r, g, open);
+    r->at++;
+    for (; is_next(r, 'i') || is_next(r, 'm'); r->at++)
+        ignores_case |= r->text.p[r->at] == 'i';
+    if (!is_next(r, ':') && !is_next(r, ')'))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`(?` at byte %zu is unknown; known are (?: (?i) (?i: and (?m)", open);
+    if (r->text.p[r->at++] == ':')
+        open_choice(r, g, open);
+    r->ignores_case = ignores_case;
     return 0;
 }
 
@@ -621,6 +650,7 @@ static int close_group(struct sp_ere_reader *r, struct groups *g, struct sp_err 
     r->at++;
     const struct choice *c = &g->choice[--g->n];
     end_choice(r, c);
+    r->ignores_case = c->ignored_case;
     return read_repeats(r, c->begin, e);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`state` and `until`: what a process is doing, and what ends a wait for it."""
 
+import json
 import shutil
 import time
 
@@ -217,6 +218,11 @@ class Until(mcp.Case):
         r = self.host.exec('sh', '-c', 'echo one; sleep 0.3; echo port 80; exec sleep 600', until={'pattern': '^port [0-9]+$'}, **LONG)
         self.woken(r, {'pattern': '^port [0-9]+$'}, 'pattern "^port [0-9]+$"')
         self.assertEqual(r['output'], 'one\nport 80\n')
+
+    def test_pattern_as_perl_has_it(self):
+        pattern = r'(?i)\bready\b.+?\d+'
+        r = self.host.exec('sh', '-c', 'echo already 1; echo Ready on port 80; exec sleep 600', until={'pattern': pattern}, **LONG)
+        self.assertEqual(self.woken(r, {'pattern': pattern}, 'pattern ' + json.dumps(pattern))['output'], 'already 1\nReady on port 80\n')
 
     def test_pattern_across_chunks(self):
         script = 'for c in s e r v e r; do printf $c; sleep 0.1; done; echo; exec sleep 600'
