@@ -405,8 +405,12 @@ class Strays(Outside):
                 if len(numbers) > levels and numbers[-1] == '1':
                     found.append(p)
             return found
-        wait_until(lambda: len(find_cells()) == 1, 'one cell')
-        cells = find_cells()
+        cells = []
+
+        def is_there():
+            cells[:] = find_cells()
+            return len(cells) == 1
+        wait_until(is_there, 'one cell')
         os.kill(cells[0], signal.SIGKILL)
         for i in range(2):
             self.assertNotEqual(c.wait_closed('p%d' % i).exit_code, 0)

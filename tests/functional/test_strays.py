@@ -70,7 +70,7 @@ def having(mark):
 
 
 def children(pid):
-    return [p for p in descendants(pid) if stat_of(p) and stat_of(p)[1] == pid]
+    return [p for p in descendants(pid) if (stat_of(p) or ('', 0))[1] == pid]
 
 
 def children_of_all_kinds(pid):
@@ -102,10 +102,13 @@ class Strays(Case):
         client.wait_exited(name)
 
     def open_cell(self):
-        def cells():
-            return [p for p in children(self.srv.pid) if name_of(p).startswith('sallyport')]
-        wait_until(lambda: len(cells()) == 1, 'the open cell')  # it starts beside the server
-        return cells()[0]
+        cells = []
+
+        def is_there():
+            cells[:] = [p for p in children(self.srv.pid) if name_of(p).startswith('sallyport')]
+            return len(cells) == 1
+        wait_until(is_there, 'the open cell')  # it starts beside the server
+        return cells[0]
 
     def assertNoneLeft(self, mark=None, what='end of all strays'):
         try:
@@ -115,7 +118,7 @@ class Strays(Case):
 
     def assertReaped(self):
         def reaped():
-            return all(stat_of(p) and stat_of(p)[0] != 'Z' for p in children_of_all_kinds(self.srv.pid))
+            return all((stat_of(p) or 'Z')[0] != 'Z' for p in children_of_all_kinds(self.srv.pid))
         wait_until(reaped, 'no zombie below the server')
 
 
