@@ -15,6 +15,7 @@
  * Makes room for the element with index `count` in an array of `cap` elements from malloc; both
  * array and cap are lvalues, cap a uint32_t. false: no memory, and the array is as before.
  */
+/* NOLINTNEXTLINE(bugprone-sizeof-expression): elements may be pointers */
 #define SP_GROW(array, count, cap) sp_grow(&(array), (count), &(cap), sizeof *(array))
 
 static inline bool sp_grow(void *array, uint32_t count, uint32_t *cap, size_t size)

@@ -93,13 +93,17 @@ static inline struct sp_list *sp_list_take_first(struct sp_list *head)
     return first;
 }
 
+/* The macros name a variable, which cannot stand in parentheses. */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+
 /* The body must not remove links. */
-#define sp_list_each(i, head) \
-    for (struct sp_list *i = (head)->next; i != (head); i = i->next) /* NOLINT */
+#define sp_list_each(i, head) for (struct sp_list *i = (head)->next; i != (head); i = i->next)
 
 /* The body may remove the current link, and free its item. */
 #define sp_list_each_safe(i, head)                                           \
     for (struct sp_list *i = (head)->next, *i##_next = i->next; i != (head); \
-         i = i##_next, i##_next = i->next) /* NOLINT */
+         i = i##_next, i##_next = i->next)
+
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif

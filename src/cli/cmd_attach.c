@@ -51,32 +51,32 @@ struct attach {
     struct sp_client *client;
     const struct sp_listed *proc;
     struct sp_client_request request; /* process/attach */
+    uint64_t last;                    /* number of the last record that arrived */
     bool is_attached;                 /* it was answered once */
     bool is_asking_input;             /* the request wants to write */
     bool is_writer;                   /* of the process's input, and its terminal has our size */
-    uint64_t last;                    /* number of the last record that arrived */
 
-    struct attach_out outs[2];
-    struct sp_timer linger;
     bool is_over; /* ends when the queues are written */
     bool is_cut;  /* ends at once */
     bool has_exited;
+    bool ends_input;   /* the end of stdin follows `typed` */
+    bool has_new_size; /* to be sent after the resize in flight */
     int64_t exit_code;
+    struct attach_out outs[2];
+    struct sp_timer linger;
     int status; /* our exit status, if is_over */
+    int signals;
 
     struct sp_terminal terminal;
     struct sp_stdin in;
     char chunk[4096];
     struct sp_buf typed; /* not sent yet */
-    bool ends_input;     /* the end of stdin follows `typed` */
     struct sp_client_request write;
     char write_tag[40];   /* random prefix of write ids, unique across attach processes */
     uint64_t write_count; /* the rest of the id */
 
-    int signals;
     struct sp_watch on_signal;
     struct sp_client_request resize;
-    bool has_new_size; /* to be sent after the resize in flight */
 };
 
 /* ---- output ---- */

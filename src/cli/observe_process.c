@@ -157,8 +157,10 @@ static void on_list(void *user, struct sp_json *j, uint32_t result)
         r = sp_json_need_array(j, result, "processes", &all, e);
     if (r == 0) {
         list->items = calloc((size_t)j->tokens[all].children + 1, sizeof *list->items);
-        if (list->items == NULL)
-            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
+        if (list->items == NULL) {
+            reading->result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
+            return;
+        }
     }
     for (uint32_t t = r < 0 ? SP_JSON_NONE : sp_json_first(j, all); r == 0 && t != SP_JSON_NONE;
          t = sp_json_next(j, all, t))

@@ -184,8 +184,9 @@ static enum parsed parse_options(const struct sp_cli_command *c, const struct fo
             return PARSED_BAD;
         if (opt >= 256 && i == count)
             return PARSED_HELP;
-        while (opt < 256 && found[i].option->short_name != (char)opt)
+        while (opt < 256 && i < count && found[i].option->short_name != (char)opt)
             i++;
+        assert(i < count); /* getopt_long knows no others */
         if (!store(c, &found[i], optarg))
             return PARSED_BAD;
     }

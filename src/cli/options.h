@@ -58,6 +58,7 @@ struct sp_option {
 
 /* The entries of a table. `member` of the struct `type` gets the value, and has to be of the type
  * that the kind stores. */
+/* Parts of initialisers: NOLINTBEGIN(bugprone-macro-parentheses) */
 #define SP_OPT(kind_, ...)                     \
     {                                          \
         .kind = SP_OPTION_##kind_, __VA_ARGS__ \
@@ -86,6 +87,7 @@ struct sp_option {
 #define SP_OPT_READ(type, member, name, argument, read_, help)                         \
     SP_OPT(READ, SP_OPT_WORDS(name, argument, help), .offset = offsetof(type, member), \
            .read = (read_))
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 struct sp_cli_command {
     const char *name;    /* as it is typed behind `sallyport` */

@@ -248,7 +248,7 @@ static int read_token(int fd, const char *path, struct sp_str *ret, char text[MA
     if (n > MAX_TOKEN)
         return sp_fail(e, SP_E_INVALID, 0, "%s: more than %d bytes", path, MAX_TOKEN);
     struct sp_str s = {text, (size_t)n};
-    while (s.n != 0 && memchr(" \t\r\n", s.p[s.n - 1], 4) != NULL)
+    while (s.n != 0 && strchr(" \t\r\n", s.p[s.n - 1]) != NULL && s.p[s.n - 1] != 0)
         s.n--;
     if (s.n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "%s: there is no token in it", path);

@@ -6,6 +6,7 @@
  */
 #include "core/http_client.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -424,6 +425,7 @@ static int start_call(struct sp_web_call *c, struct sp_err *e)
 
     if (h->child == NULL && start_child(h, e) < 0)
         return -(int)e->code;
+    assert(h->child != NULL);
     if (!start_pings(h->child))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch over the process for HTTP requests");
     if (arm_timer(c, GRACE_MS, e) < 0)

@@ -459,7 +459,7 @@ static int add_program_to_policy(const struct sp_local *l, struct sp_policy *pol
 static int start_own_program(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
-    auto_free struct sp_str *argv = calloc(o->argc, sizeof *argv);
+    auto_free struct sp_str *argv = calloc((size_t)o->argc + 1, sizeof *argv);
     auto_free char *program = NULL;
     struct sp_launch own = *o;
 

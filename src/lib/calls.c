@@ -274,7 +274,7 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_env_var *vars = NULL;
     auto_buf struct sp_buf command = {0};
-    struct id_text id;
+    struct id_text id = {0};
     struct sp_exec_ask ask = {
         .call_id = id_of(c, &id),
         .cmd = optional(o->script),
@@ -332,7 +332,7 @@ static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answe
                     void *user, uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_err why = {0};
-    struct id_text id;
+    struct id_text id = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
@@ -397,7 +397,7 @@ static int start_run(struct sp_lib_call *c, const struct sp_run_options *o, cons
     auto_free struct sp_str *argv = NULL;
     auto_free struct sp_env_var *vars = NULL;
     struct sp_env_request environ_ask = sp_lib_environ(engine, place);
-    struct id_text id;
+    struct id_text id = {0};
     struct sp_judged_ask judged = {
         .environment = sp_str_of(place->name),
         .is_local = place->where->is_local,
@@ -549,7 +549,7 @@ static int begin_tool(struct sp_lib_call *c, const void *options, struct sp_err 
     const struct sp_tool_options *o = options;
     const struct sp_tools_options tools = tools_of(c->engine);
     const struct sp_str turn = {o->turn, o->turn == NULL ? 0 : strlen(o->turn)};
-    struct id_text id;
+    struct id_text id = {0};
 
     if (o->tool == NULL || o->arguments == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "give a tool and its arguments");

@@ -183,7 +183,7 @@ static struct task *add_task(struct sp_mcp_caller *c)
 
 static struct task *find_task(const struct sp_mcp_caller *c, struct sp_str id)
 {
-    struct sp_mcp_task_id own;
+    struct sp_mcp_task_id own = {0};
 
     if (c->tasks == NULL)
         return NULL;
@@ -243,7 +243,7 @@ static bool add_task_json(struct sp_buf *b, const struct task *t, bool is_brief)
         [TASK_COMPLETED] = "completed", [TASK_FAILED] = "failed",
         [TASK_CANCELLED] = "cancelled",
     };
-    struct sp_mcp_task_id id;
+    struct sp_mcp_task_id id = {0};
 
     sp_mcp_task_id(t->all, t->number, &id);
     return sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\",\"statusMessage\":\"session %d\"",
@@ -525,7 +525,7 @@ static bool add_acknowledgement(struct sp_buf *b, const struct listener *l, bool
               (!has_ids || sp_buf_add_str(b, SP_STR("\"taskIds\":[")));
 
     for (uint32_t i = 0; ok && i < l->count; i++) {
-        struct sp_mcp_task_id id;
+        struct sp_mcp_task_id id = {0};
 
         sp_mcp_task_id(l->request.peer->caller->tasks, l->numbers[i], &id);
         ok = sp_buf_printf(b, "%s\"%s\"", i != 0 ? "," : "", id.text);

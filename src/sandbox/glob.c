@@ -5,6 +5,7 @@
  */
 #include "sandbox/glob.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -521,6 +522,7 @@ bool sp_glob_matches_below(const struct sp_glob *g, const char *below)
 
 bool sp_glob_matches_path(const struct sp_glob *g, const char *path)
 {
+    assert(g->prefix != NULL);
     if (g->is_literal)
         return strcmp(g->prefix, path) == 0;
     if (!sp_path_is_in(path, g->prefix))

@@ -303,9 +303,11 @@ static int take_update(struct reader *r, struct sp_str line, struct sp_err *e)
         return check_path(r, path, e);
     }
     if (is_context) {
+        const struct sp_str none = {0};
+
         if (is_empty_chunk(r->chunk))
             return unexpected(r, line, e);
-        begin_chunk(r, is_bare ? (struct sp_str){0} : context);
+        begin_chunk(r, is_bare ? none : context);
         return 0;
     }
     if (sp_str_eq(end_trimmed, SP_STR("*** End of File"))) {

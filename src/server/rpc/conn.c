@@ -105,8 +105,10 @@ static bool take_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
         struct sp_ask *a = SP_CONTAINER(i, struct sp_ask, link);
 
         if (a->number == (uint64_t)number) {
+            const struct sp_str none = {0};
+
             sp_ask_withdraw(a);
-            a->answered(a, token == SP_JSON_NONE ? (struct sp_str){0} : sp_json_raw(j, token));
+            a->answered(a, token == SP_JSON_NONE ? none : sp_json_raw(j, token));
             break;
         }
     }

@@ -4,6 +4,7 @@
  * The files are read one after the other by core/files.h, like the client's own; their contents are
  * not trusted.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,6 +348,7 @@ static int read_path(struct config_read *c, struct sp_json *j, uint32_t array,
     const uint32_t count = j->tokens[array].children;
     struct sp_str *keys = sp_arena_new(&c->arena, (count + 1) * sizeof *keys);
 
+    assert(ret != NULL);
     if (keys == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a path");
     *ret = (struct sp_toml_path){keys, count};

@@ -218,8 +218,10 @@ static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id
     if (r == NULL)
         return -(int)e->code;
     char *own = sp_request_extra(r);
-    memcpy(own, id.p, id.n);
-    memcpy(own + id.n, bytes.p, bytes.n);
+    if (id.n > 0)
+        memcpy(own, id.p, id.n);
+    if (bytes.n > 0)
+        memcpy(own + id.n, bytes.p, bytes.n);
     sp_request_hold(r, p);
     r->is_write = true;
     c->conn->parked_writes++;

@@ -74,8 +74,10 @@ static void read_strings(const struct sp_params *p, const char *key, struct stri
     if (!sp_params_ok(p))
         return;
     ret->items = calloc(j->tokens[array].children + 1, sizeof *ret->items);
-    if (ret->items == NULL)
+    if (ret->items == NULL) {
         (void)sp_fail(p->err, SP_E_SYSTEM, ENOMEM, "read a list");
+        return;
+    }
     for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
          t = sp_json_next(j, array, t)) {
         if (sp_json_type(j, t) != SP_JSON_STRING)
