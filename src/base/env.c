@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/grow.h"
+
 static const char *const core_names[] = {"PATH", "SHELL",  "TMPDIR",   "TEMP",    "TMP", "HOME",
                                          "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"};
 
@@ -39,15 +41,8 @@ void sp_env_done(struct sp_env *e)
 
 bool sp_env_add(struct sp_env *e, struct sp_str name, struct sp_str value, int rank)
 {
-    if (e->count == e->cap) {
-        const uint32_t cap = e->cap == 0 ? 64 : e->cap * 2;
-        struct sp_env_pair *pairs = realloc(e->pairs, cap * sizeof *pairs);
-
-        if (pairs == NULL)
-            return false;
-        e->pairs = pairs;
-        e->cap = cap;
-    }
+    if (!SP_GROW(e->pairs, e->count, e->cap))
+        return false;
     e->pairs[e->count] =
         (struct sp_env_pair){.name = name, .value = value, .rank = rank, .order = e->count};
     e->count++;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grow: arrays that double.
+ * grow: arrays that double. All growable arrays of the tree use it:
+ *
+ *     if (!SP_GROW(l->items, l->count, l->cap))
+ *         return false;
+ *     l->items[l->count++] = item;
  */
 #ifndef SP_BASE_GROW_H
 #define SP_BASE_GROW_H
@@ -12,25 +16,48 @@
 #include <string.h>
 
 /*
- * Makes room for the element with index `count` in an array of `cap` elements from malloc; both
- * array and cap are lvalues, cap a uint32_t. false: no memory, and the array is as before.
+ * Makes room for the element with index `count` in an array of `cap` elements from malloc. `array`
+ * and `cap` are lvalues, `cap` a uint32_t or a size_t. New elements are not initialised.
+ * false: no memory, or more elements than `cap` can count; the array is as before.
  */
-/* NOLINTNEXTLINE(bugprone-sizeof-expression): elements may be pointers */
-#define SP_GROW(array, count, cap) sp_grow(&(array), (count), &(cap), sizeof *(array))
+/* NOLINTBEGIN(bugprone-sizeof-expression): elements may be pointers */
+#define SP_GROW(array, count, cap)   \
+    _Generic(&(cap), uint32_t *      \
+             : sp_grow_u32, size_t * \
+             : sp_grow)(&(array), (count), &(cap), sizeof *(array))
+/* NOLINTEND(bugprone-sizeof-expression) */
 
-static inline bool sp_grow(void *array, uint32_t count, uint32_t *cap, size_t size)
+static inline bool sp_grow(void *array, size_t count, size_t *cap, size_t size)
 {
-    const uint32_t more = *cap == 0 ? 8 : *cap * 2;
+    size_t more = *cap == 0 ? 8 : *cap;
+    size_t bytes;
     void *p;
 
     if (count < *cap)
         return true;
+    while (more <= count)
+        if (__builtin_mul_overflow(more, 2, &more))
+            return false;
+    if (__builtin_mul_overflow(more, size, &bytes))
+        return false;
     memcpy(&p, array, sizeof p); /* a pointer of any type */
-    p = more <= *cap ? NULL : reallocarray(p, more, size);
+    p = realloc(p, bytes);       /* not reallocarray: the tests replace realloc */
     if (p == NULL)
         return false;
     memcpy(array, &p, sizeof p);
     *cap = more;
+    return true;
+}
+
+static inline bool sp_grow_u32(void *array, size_t count, uint32_t *cap, size_t size)
+{
+    size_t wide = *cap;
+
+    if (count < *cap)
+        return true;
+    if (count > UINT32_MAX / 2 || !sp_grow(array, count, &wide, size))
+        return false;
+    *cap = (uint32_t)wide;
     return true;
 }
 

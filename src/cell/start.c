@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/grow.h"
+
 /* How long the cell blocks on a start: execve normally happens within 1 ms, later on a busy
  * machine. While another start is pending, a disk probably hangs, and starts must not block the
  * other commands one after the other. */
@@ -119,14 +121,8 @@ static int read_strings(struct sp_start_room *r, const struct sp_wire_message *m
     const uint64_t n = (uint64_t)s->argc + s->envc + 2;
     if (n > SP_WIRE_STRINGS)
         return EINVAL;
-    if (n > r->pointer_cap) {
-        char **p = realloc(r->pointers, n * sizeof *p);
-
-        if (p == NULL)
-            return ENOMEM;
-        r->pointers = p;
-        r->pointer_cap = n;
-    }
+    if (!SP_GROW(r->pointers, n, r->pointer_cap))
+        return ENOMEM;
     return sp_wire_read_strings(s, text, len, r->pointers, &r->start.strings) ? 0 : EINVAL;
 }
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/array.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "os/tree.h"
 
@@ -95,15 +95,8 @@ static void list_leaf(struct sp_strays *s, uint32_t i)
 
 static bool add_leaf(struct sp_strays *s)
 {
-    if (s->leaf_count == s->leaf_cap) {
-        const uint32_t cap = s->leaf_cap == 0 ? 32 : s->leaf_cap * 2;
-        struct leaf *leaves = realloc(s->leaves, cap * sizeof *leaves);
-
-        if (leaves == NULL)
-            return false;
-        s->leaves = leaves;
-        s->leaf_cap = cap;
-    }
+    if (!SP_GROW(s->leaves, s->leaf_count, s->leaf_cap))
+        return false;
     s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .use = LEAF_NONE};
     list_leaf(s, s->leaf_count++);
     return true;
@@ -211,7 +204,7 @@ static bool is_known(const struct sp_strays *s, pid_t pid)
 
 static bool reserve_stray(struct sp_strays *s)
 {
-    if (!sp_array_reserve(&s->list, s->count, &s->cap, sizeof *s->list))
+    if (!SP_GROW(s->list, s->count, s->cap))
         return false;
     return true;
 }
@@ -408,7 +401,7 @@ void sp_strays_sweep(struct sp_strays *s)
 
 static void add_ending(struct sp_strays *s, uint64_t session)
 {
-    if (!sp_array_reserve(&s->ending, s->ending_count, &s->ending_cap, sizeof *s->ending))
+    if (!SP_GROW(s->ending, s->ending_count, s->ending_cap))
         return; /* its strays are killed when the cell ends */
     s->ending[s->ending_count++] = session;
     s->ending_until_ms = s->cell->now_ms + ENDING_MS;

@@ -12,9 +12,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/grow.h"
 
 /* ---- budget ---- */
 
@@ -173,7 +173,7 @@ static int record_link(struct walk *w, const char *name, const char *target,
     struct sp_canonical *c = w->c;
     const size_t len = w->len;
 
-    if (!sp_array_reserve(&c->links, c->link_count, &c->link_cap, sizeof *c->links))
+    if (!SP_GROW(c->links, c->link_count, c->link_cap))
         return no_memory(e);
     int r = append(w, name, e);
     if (r < 0)

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/grow.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "sandbox/resolve.h"
@@ -360,7 +360,7 @@ static const char *alternative_end(const char *p, const char *close)
 
 static bool push_form(struct sp_glob *g, char *form)
 {
-    if (!sp_array_reserve(&g->forms, g->form_count, &g->form_cap, sizeof *g->forms))
+    if (!SP_GROW(g->forms, g->form_count, g->form_cap))
         return false;
     g->forms[g->form_count++] = form;
     return true;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "base/runtime_dir.h"
 
 /* ---- lists ---- */
@@ -18,7 +18,7 @@ bool sp_path_list_add(struct sp_path_list *l, const char *path)
     for (size_t i = 0; i < l->count; i++)
         if (strcmp(l->paths[i], path) == 0)
             return true;
-    if (!sp_array_reserve(&l->paths, l->count + 1, &l->cap, sizeof *l->paths)) /* with the NULL */
+    if (!SP_GROW(l->paths, l->count + 1, l->cap)) /* with the NULL */
         return false;
     l->paths[l->count] = strdup(path);
     if (l->paths[l->count] == NULL)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/array.h"
+#include "base/grow.h"
 #include "sandbox/compile.h"
 #include "sandbox/spots.h"
 
@@ -62,7 +62,7 @@ static enum sp_access base_access(enum sp_plan_view view)
 
 static struct draft_op *add_op(struct draft *d, enum sp_op op, const char *path)
 {
-    if (!sp_array_reserve(&d->ops, d->count, &d->cap, sizeof *d->ops))
+    if (!SP_GROW(d->ops, d->count, d->cap))
         return NULL;
     struct draft_op *o = &d->ops[d->count++];
     *o = (struct draft_op){.op = {.op = (uint8_t)op, .is_dir = 1}, .path = path};

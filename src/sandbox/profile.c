@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "sandbox/profile_priv.h"
 #include "sandbox/resolve.h"
 
@@ -84,7 +84,7 @@ static int compare_entries(const struct sp_entry *a, const struct sp_entry *b)
 /* On success the profile owns the entry. */
 static bool push_entry(struct sp_profile *p, const struct sp_entry *entry)
 {
-    if (!sp_array_reserve(&p->entries, p->count, &p->cap, sizeof *p->entries))
+    if (!SP_GROW(p->entries, p->count, p->cap))
         return false;
     p->entries[p->count++] = *entry;
     return true;
@@ -398,12 +398,8 @@ bool sp_policy_add_root(struct sp_policy *p, struct sp_str root)
 {
     auto_free char *copy = copy_str(root);
 
-    if (copy == NULL)
+    if (copy == NULL || !SP_GROW(p->roots, p->root_count, p->root_cap))
         return false;
-    char **roots = realloc(p->roots, (p->root_count + 1) * sizeof *roots);
-    if (roots == NULL)
-        return false;
-    p->roots = roots;
     p->roots[p->root_count++] = TAKE_PTR(copy);
     return true;
 }

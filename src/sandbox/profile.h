@@ -91,7 +91,7 @@ struct sp_policy {
     struct sp_profile profile;
     char *cwd;    /* absolute; base of relative patterns; NULL: none */
     char **roots; /* workspace roots, absolute */
-    size_t root_count;
+    size_t root_count, root_cap;
     bool cwd_is_root; /* without workspace roots the cwd is the workspace root */
     char *tmpdir;     /* NULL or not absolute: none */
     char *home;       /* for ~ in patterns; NULL: none */

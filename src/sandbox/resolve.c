@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "sandbox/profile_priv.h"
 
 /* Facts are entries times roots: the product needs a limit of its own. */
@@ -55,7 +55,7 @@ static int add_fact(struct making *m, const char *text, const char *base, struct
 
     if (r->count == MAX_FACTS)
         return too_many(m->e);
-    if (!sp_array_reserve(&r->facts, r->count, &m->fact_cap, sizeof *r->facts))
+    if (!SP_GROW(r->facts, r->count, m->fact_cap))
         return no_memory(m->e);
     fact.path = sp_path_normalise(text, base);
     if (fact.path == NULL && errno == EINVAL) {
@@ -169,7 +169,7 @@ static int add_glob(struct making *m, const char *pattern, const char *base)
                        SP_SHOWN(pattern));
     if (r->glob_count == MAX_FACTS)
         return too_many(m->e);
-    if (!sp_array_reserve(&r->globs, r->glob_count, &m->glob_cap, sizeof *r->globs))
+    if (!SP_GROW(r->globs, r->glob_count, m->glob_cap))
         return no_memory(m->e);
     auto_free char *quoted = base == NULL ? NULL : quote_dir(base);
     char *glob = base != NULL && quoted == NULL ? NULL : sp_path_normalise(pattern, quoted);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/auto.h"
+#include "base/grow.h"
 #include "sandbox/seatbelt_text.h"
 
 struct making {
@@ -15,7 +16,7 @@ struct making {
     char **paths; /* of each fact, as macOS sees it */
     struct sp_seatbelt out;
     char **ancestors; /* of carve-outs, below their roots; each once */
-    size_t ancestor_count;
+    size_t ancestor_count, ancestor_cap;
     struct sp_err *e;
 };
 
@@ -249,20 +250,14 @@ static bool note_ancestors(struct making *m, const char *path, const char *root)
         n = n > 0 ? n - 1 : 0; /* the slash */
         if (n <= top)
             break;
-        char **grown = realloc(m->ancestors, (m->ancestor_count + 1) * sizeof *grown);
-        if (grown == NULL)
-            return false;
-        m->ancestors = grown;
-        grown[m->ancestor_count] = strndup(path, n);
-        if (grown[m->ancestor_count] == NULL)
+        auto_free char *ancestor = strndup(path, n);
+        if (ancestor == NULL || !SP_GROW(m->ancestors, m->ancestor_count, m->ancestor_cap))
             return false;
         bool is_known = false;
         for (size_t i = 0; i < m->ancestor_count && !is_known; i++)
-            is_known = strcmp(grown[i], grown[m->ancestor_count]) == 0;
-        if (is_known)
-            free(grown[m->ancestor_count]);
-        else
-            m->ancestor_count++;
+            is_known = strcmp(m->ancestors[i], ancestor) == 0;
+        if (!is_known)
+            m->ancestors[m->ancestor_count++] = TAKE_PTR(ancestor);
     }
     return true;
 }

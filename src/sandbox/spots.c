@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "base/grow.h"
 #include "sandbox/canonical.h"
 
 void sp_spots_done(struct sp_spots *t)
@@ -55,7 +55,7 @@ size_t sp_path_parent(const char *path)
 
 bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *like)
 {
-    if (!sp_array_reserve(&t->items, t->count, &t->cap, sizeof *t->items))
+    if (!SP_GROW(t->items, t->count, t->cap))
         return false;
     struct sp_spot spot = *like;
     spot.path = strdup(path);

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "sandbox/survey_priv.h"
 
 #define MAX_ALIASES 1024
@@ -462,7 +462,7 @@ static int add_alias(struct sp_making *m, const struct sp_symlink *link)
     if (s->alias_count == MAX_ALIASES)
         return sp_fail(m->e, SP_E_LIMIT, 0, "more than %d symlinks lead to readable places",
                        MAX_ALIASES);
-    if (!sp_array_reserve(&s->aliases, s->alias_count, &s->alias_cap, sizeof *s->aliases))
+    if (!SP_GROW(s->aliases, s->alias_count, s->alias_cap))
         return sp_making_no_memory(m);
     auto_free char *path = strdup(link->path);
     auto_free char *target = strdup(link->target);

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "sandbox/survey_priv.h"
 
 /* ---- marks ---- */
@@ -19,7 +19,7 @@ int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_
 {
     struct sp_survey *s = &m->out;
 
-    if (!sp_array_reserve(&s->marks, s->mark_count, &s->mark_cap, sizeof *s->marks))
+    if (!SP_GROW(s->marks, s->mark_count, s->mark_cap))
         return sp_making_no_memory(m);
     struct sp_mark mark = {.follows = follows, .is_missing = who == NULL};
     if (who != NULL) {
@@ -133,7 +133,7 @@ static int add_pin(struct sp_making *m, const char *path, size_t n)
 {
     struct sp_survey *s = &m->out;
 
-    if (!sp_array_reserve(&s->pins, s->pin_count, &s->pin_cap, sizeof *s->pins))
+    if (!SP_GROW(s->pins, s->pin_count, s->pin_cap))
         return sp_making_no_memory(m);
     char *copy = strndup(path, n);
     if (copy == NULL)

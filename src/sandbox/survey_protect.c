@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "base/str.h"
 #include "sandbox/survey_priv.h"
 
@@ -250,7 +250,7 @@ static int find_grants(struct protecting *p)
 static int remember_repository(struct protecting *p, const char *root,
                                const struct sp_identity *dot_git, size_t entry)
 {
-    if (!sp_array_reserve(&p->repositories, p->count, &p->cap, sizeof *p->repositories))
+    if (!SP_GROW(p->repositories, p->count, p->cap))
         return sp_making_no_memory(p->m);
     char *copy = strdup(root);
     if (copy == NULL)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "sandbox/resolve.h"
 
 void sp_writable_done(struct sp_writable *w)
@@ -22,7 +22,7 @@ static bool add_root(struct sp_writable *w, const char *path)
 {
     char *copy = strdup(path);
 
-    if (copy == NULL || !sp_array_reserve(&w->roots, w->count, &w->cap, sizeof *w->roots)) {
+    if (copy == NULL || !SP_GROW(w->roots, w->count, w->cap)) {
         free(copy);
         return false;
     }

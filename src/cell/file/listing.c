@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/grow.h"
 #include "base/uri.h"
 #include "cell/file/file_priv.h"
 
@@ -291,7 +291,7 @@ static int by_bytes(const void *a, const void *b)
 
 static int add_name(struct names *n, const struct dirent *d)
 {
-    if (!sp_array_reserve(&n->items, n->count, &n->cap, sizeof *n->items))
+    if (!SP_GROW(n->items, n->count, n->cap))
         return -ENOMEM;
     n->items[n->count++] = (struct name){(const char *)(uintptr_t)n->text.len, d->d_type};
     return sp_buf_add(&n->text, d->d_name, strlen(d->d_name) + 1) ? 0 : -ENOMEM;
