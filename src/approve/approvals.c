@@ -190,14 +190,14 @@ void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 /* ---- grants ---- */
 
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
-                         struct sp_str turn_id, struct sp_grant *ret, struct sp_err *e)
+                         const struct sp_str *turn_id, struct sp_grant *ret, struct sp_err *e)
 {
     for (size_t i = 0; i < a->grant_count; i++) {
         struct sp_grant both = {0};
         const struct sp_stored_grant *g = &a->grants[i];
 
         if (!sp_str_eq(sp_str_of(g->environment), environment) ||
-            (g->turn_id != NULL && !sp_str_eq(sp_str_of(g->turn_id), turn_id)))
+            (g->turn_id != NULL && turn_id != NULL && !sp_str_eq(sp_str_of(g->turn_id), *turn_id)))
             continue;
         const int r = sp_grant_merge(ret, &g->grant, &both, e);
         if (r < 0)

@@ -56,9 +56,10 @@ bool sp_review_add_refusal(struct sp_buf *out, const struct sp_decision *d, cons
 /* Counts one more answer in this turn. true: it is a refusal that ends the turn. */
 bool sp_review_count_denial(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal);
 
-/* Merges all grants for this environment and turn into *ret, which is zero before. */
+/* Merges all grants for this environment and turn (NULL: every turn) into *ret, which is zero
+ * before. */
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
-                         struct sp_str turn_id, struct sp_grant *ret, struct sp_err *e);
+                         const struct sp_str *turn_id, struct sp_grant *ret, struct sp_err *e);
 
 /* Adds an accepted amendment to the file and to the set. Failures are warnings. */
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);

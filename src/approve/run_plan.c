@@ -336,26 +336,29 @@ static void begin_question(struct sp_run_plan *p, bool is_review)
 
 /* ---- judging ---- */
 
-/* Adds what was granted before and what is asked for now to the profile. Escalated requests have no
- * use for either. */
-static int widen(struct sp_run_plan *p, struct sp_err *e)
+/* Adds the stored grants (of this turn, or of every turn) and the permissions that are asked for
+ * now to the profile. */
+static int widen(const struct sp_run_plan *p, const struct sp_str *turn_id,
+                 struct sp_policy *policy, struct sp_err *e)
 {
+    static const struct sp_grant nothing;
+    const bool has_more =
+        p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->ask.additional != NULL;
+    struct sp_grant granted = {0};
     struct sp_grant all = {0};
     struct sp_profile wider;
-    int r = 0;
+    int r = sp_approvals_granted(p->approvals, p->ask.environment, turn_id, &granted, e);
 
-    if (p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->ask.additional != NULL)
-        r = sp_grant_merge(&p->granted, p->ask.additional, &all, e);
-    else if (p->ask.permissions == SP_PERMISSIONS_DEFAULT &&
-             !sp_profile_copy(&p->granted.extra, &all.extra))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
     if (r == 0)
-        r = sp_profile_widen(&p->policy.profile, &all, &wider, e);
+        r = sp_grant_merge(&granted, has_more ? p->ask.additional : &nothing, &all, e);
+    if (r == 0)
+        r = sp_profile_widen(&policy->profile, &all, &wider, e);
+    sp_grant_done(&granted);
     sp_grant_done(&all);
     if (r < 0)
         return r;
-    sp_profile_done(&p->policy.profile);
-    p->policy.profile = wider;
+    sp_profile_done(&policy->profile);
+    policy->profile = wider;
     return 0;
 }
 
@@ -367,16 +370,18 @@ static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
     p->approval = o->policy;
     p->rules = o->rules == NULL ? NULL : sp_rules_ref(o->rules);
     p->has_policy = p->ask.policy != NULL;
-    const int r =
-        sp_approvals_granted(p->approvals, p->ask.environment, p->ask.turn_id, &p->granted, e);
-    if (r < 0 || !p->has_policy)
-        return r;
-    if (!sp_policy_copy(p->ask.policy, &p->policy))
+    if (!p->has_policy)
+        return 0;
+    if (!sp_policy_copy(p->ask.policy, &p->policy) ||
+        (p->policy.cwd == NULL && p->ask.policy_cwd != NULL &&
+         (p->policy.cwd = strdup(p->ask.policy_cwd)) == NULL) ||
+        !sp_policy_copy(&p->policy, &p->reach))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    if (p->policy.cwd == NULL && p->ask.policy_cwd != NULL &&
-        (p->policy.cwd = strdup(p->ask.policy_cwd)) == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    return widen(p, e);
+    /* An escalated command has no use for grants. But commands before it may have used them. */
+    const int r = p->ask.permissions == SP_PERMISSIONS_ESCALATED
+                      ? 0
+                      : widen(p, &p->ask.turn_id, &p->policy, e);
+    return r < 0 ? r : widen(p, NULL, &p->reach, e);
 }
 
 /* The key of an approval for the session. */
@@ -417,7 +422,7 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
         .argv = p->ask.argv,
         .rules = p->rules,
         .policy = p->approval,
-        .profile = p->ask.policy,
+        .profile = p->has_policy ? &p->reach : NULL,
         .permissions = p->ask.permissions,
         .is_preapproved = p->is_preapproved,
         .prefix = p->ask.prefix,
@@ -491,7 +496,7 @@ bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
 
     if (a->grant_count == 0 || additional == NULL)
         return false;
-    if (sp_approvals_granted(a, environment, turn_id, &granted, NULL) == 0 &&
+    if (sp_approvals_granted(a, environment, &turn_id, &granted, NULL) == 0 &&
         sp_grant_intersect(&granted, additional, policy != NULL ? policy : &nothing, &both, NULL) ==
             0)
         is_covered = sp_profile_equal(&both.extra, &additional->extra);
@@ -545,10 +550,11 @@ void sp_run_plan_done(struct sp_run_plan *p)
     if (sp_run_plan_is_patch(p))
         sp_patch_assessment_done(&p->assessment);
     sp_rules_unref(p->rules);
-    if (p->has_policy)
+    if (p->has_policy) {
         sp_policy_done(&p->policy);
+        sp_policy_done(&p->reach);
+    }
     sp_run_plan_unconfined_done(&p->free);
-    sp_grant_done(&p->granted);
     sp_buf_done(&p->reason);
     sp_buf_done(&p->key);
     sp_buf_done(&p->command);

@@ -71,6 +71,9 @@ struct sp_run_plan {
     bool is_abort;   /* REFUSED: the turn is to be interrupted */
     bool has_policy; /* policy is set, with all grants */
     struct sp_policy policy;
+    /* What commands of this conversation may write, and may have written: the policy with the
+     * grants of every turn. No file in there decides what runs without a sandbox. */
+    struct sp_policy reach;
     struct sp_run_plan_unconfined free; /* is_free: how it runs */
     struct sp_buf reason;               /* REFUSED: for the caller, truncated */
     struct sp_err error;
@@ -83,7 +86,6 @@ struct sp_run_plan {
     struct sp_requirement requirement;
     struct sp_asking asking;
     struct sp_patch_assessment assessment; /* of a patch */
-    struct sp_grant granted;               /* grants that are part of policy */
     struct sp_buf key, command;
     bool has_requirement, was_approved, is_retry, is_guess, is_preapproved;
 };

@@ -34,7 +34,7 @@ int sp_run_plan_judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, 
 {
     struct sp_requirement *q = &p->requirement;
     const struct sp_policy *profile =
-        p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->policy : NULL;
+        p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->reach : NULL;
     const struct sp_program_ask files = {
         .argv = p->ask.argv, .judged = q, .profile = profile, .environ = p->ask.environ};
 
@@ -57,7 +57,7 @@ bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p)
 {
     const struct sp_program_ask files = {.argv = p->ask.argv,
                                          .judged = &p->requirement,
-                                         .profile = &p->policy,
+                                         .profile = &p->reach,
                                          .environ = p->ask.environ};
     struct sp_program program = {0};
 
@@ -134,7 +134,7 @@ bool sp_run_plan_make_unconfined(struct sp_run_plan *p)
         return true;
     if (is_by_rule)
         return drop_login(f, p->ask.argv, script);
-    if (!sp_startup_is_writable(&p->policy, p->ask.environ))
+    if (!sp_startup_is_writable(&p->reach, p->ask.environ))
         return true;
     add_mark(f, "BASH_ENV", "");
     add_mark(f, "ENV", "");

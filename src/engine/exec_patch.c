@@ -114,7 +114,7 @@ static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp
     if (ret->cwd == NULL && x->environment_cwd != NULL &&
         (ret->cwd = strdup(x->environment_cwd)) == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    r = sp_approvals_granted(m->approvals, sp_str_of(x->environment->id), x->ask.turn_id, &granted,
+    r = sp_approvals_granted(m->approvals, sp_str_of(x->environment->id), &x->ask.turn_id, &granted,
                              e);
     if (r == 0)
         r = sp_profile_widen(&ret->profile, &granted, &wider, e);

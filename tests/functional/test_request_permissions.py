@@ -100,6 +100,31 @@ class Permissions(Case):
         a.decide(a.wait_question(), 'denied')
         self.assertTrue(call.wait().failed)
 
+    def test_a_rule_in_a_granted_directory_frees_nothing(self):
+        rules = os.path.join(self.outside, 'free.rules')
+        with open(rules, 'w') as f:
+            f.write('prefix_rule(["touch"])\n')
+        a = self.begin('on-request', '--rules', rules)
+
+        def is_free(name, turn='turn', **how):
+            path = os.path.join(a.work, name)
+            call = a.call_later('exec_command', {'cmd': 'touch ' + path, 'login': False, **how}, turn=turn)
+            if how:
+                a.decide(a.wait_question(), 'approved')
+            call.wait()
+            return os.path.exists(path)
+
+        self.assertTrue(is_free('before'))
+        # for this command alone, which could write the rule that frees it
+        self.assertFalse(is_free('additional', sandbox_permissions='with_additional_permissions',
+                                 additional_permissions=self.wanted()['permissions']))
+        call, q = self.request(a, self.wanted())
+        a.decide(q, 'approved')
+        call.wait()
+        self.assertFalse(is_free('granted'))
+        self.assertFalse(is_free('later', turn='another'))  # it may have been written in that turn
+        self.assertEqual(a.questions, [])
+
     def test_refused(self):
         a = self.begin()
         call, q = self.request(a, self.wanted())
