@@ -67,6 +67,8 @@ const struct sp_approval_question *sp_approvals_question(const struct sp_approva
 
 /* The answer of the approver. Ignored if the question is not open. */
 void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct sp_decision *d);
+/* The answer is to cancel the call that asks, which is about to happen: the log then says who. */
+void sp_approvals_note_abort(struct sp_approvals *a, uint64_t question, enum sp_decider by);
 
 /* What commands in the environment may do from now on beyond their profile: in this turn, or with
  * an empty turn_id as long as the conversation lasts. */

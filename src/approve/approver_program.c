@@ -89,6 +89,7 @@ static void finish_query(struct query *q)
         sp_log(SP_LOG_WARN, "%s did not answer: " SP_STR_FMT, q->by->path,
                SP_STR_ARG(d.decision.rejection));
     q->done = NULL;
+    d.decision.by = SP_DECIDER_PROGRAM;
     if (done != NULL)
         done(q->user, q->question, &d.decision);
     sp_decision_text_done(&d);

@@ -14,9 +14,10 @@
 const char *sp_decider_name(enum sp_decider by)
 {
     static const char *const names[] = {
-        [SP_DECIDER_CONFIG] = "config",     [SP_DECIDER_RULE] = "rule",
-        [SP_DECIDER_CACHE] = "cache",       [SP_DECIDER_HOOK] = "hook",
-        [SP_DECIDER_REVIEWER] = "reviewer", [SP_DECIDER_USER] = "user",
+        [SP_DECIDER_USER] = "user",         [SP_DECIDER_PROGRAM] = "program",
+        [SP_DECIDER_REVIEWER] = "reviewer", [SP_DECIDER_HOOK] = "hook",
+        [SP_DECIDER_CACHE] = "cache",       [SP_DECIDER_RULE] = "rule",
+        [SP_DECIDER_CONFIG] = "config",     [SP_DECIDER_NONE] = "none",
     };
 
     return names[by];
@@ -170,8 +171,7 @@ static void take_user_answer(struct sp_asking *q, const struct sp_decision *d)
 {
     static const struct sp_decision no = {.kind = SP_DECISION_DENIED};
 
-    const enum sp_decider by =
-        d->kind == SP_DECISION_TIMED_OUT ? SP_DECIDER_CONFIG : SP_DECIDER_USER;
+    const enum sp_decider by = d->kind == SP_DECISION_TIMED_OUT ? SP_DECIDER_CONFIG : d->by;
 
     if (d->kind == SP_DECISION_FAILED)
         deny_by_broken_approver(q, d->rejection);
@@ -208,7 +208,7 @@ static bool replace_older(struct sp_asking *q)
     q->who = NULL;
     withdraw_asking(older);
     older->is_replaced = true;
-    finish_asking(older, &abort, SP_DECIDER_USER);
+    finish_asking(older, &abort, SP_DECIDER_NONE);
     return find_asking(a, id) != NULL;
 }
 
@@ -376,6 +376,7 @@ void sp_asking_begin(struct sp_asking *q, struct sp_approvals *a)
     q->hook = 0;
     q->attempt = 0;
     q->is_replaced = false;
+    q->decided_by = SP_DECIDER_NONE;
     q->text.len = 0;
     sp_list_prepend(&a->asking, &q->link);
     ask_hook(q);
@@ -412,4 +413,12 @@ void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct
 {
     if (find_for_user(a, question) != NULL)
         on_answer(a, question, d);
+}
+
+void sp_approvals_note_abort(struct sp_approvals *a, uint64_t question, enum sp_decider by)
+{
+    struct sp_asking *q = find_for_user(a, question);
+
+    if (q != NULL)
+        q->decided_by = by;
 }

@@ -21,17 +21,6 @@ struct sp_approvals;
 #define SP_REVIEW_MS       90000 /* for one attempt of the reviewer */
 #define SP_REVIEW_ATTEMPTS 3
 
-/* Who decided, as in the audit log. */
-enum sp_decider {
-    SP_DECIDER_CONFIG,
-    SP_DECIDER_RULE,
-    SP_DECIDER_CACHE,
-    SP_DECIDER_HOOK,
-    SP_DECIDER_REVIEWER,
-    SP_DECIDER_USER,
-};
-const char *sp_decider_name(enum sp_decider by);
-
 enum sp_asking_stage {
     SP_ASKING_CLOSED,
     SP_ASKING_HOOK,
@@ -53,7 +42,7 @@ struct sp_asking {
     bool is_replaced;         /* for told: ABORT because a newer question has the same ids */
     bool is_announced;        /* private: reported as waiting for the approver */
 
-    enum sp_decider decided_by; /* for told */
+    enum sp_decider decided_by; /* for told; of an open question: who aborts the call that asks */
 
     /* private */
     struct sp_approvals *approvals;

@@ -15,7 +15,7 @@ struct sp_audit_entry {
     const struct sp_approval_policy *policy;
     const char *requirement; /* "skip", "ask", "forbidden" */
     const char *decision;    /* "approved", "denied", ... */
-    const char *decided_by;  /* "config", "rule", "cache", "hook", "reviewer", "user" */
+    const char *decided_by;  /* sp_decider_name */
     const char *attempt;     /* "confined", "free"; NULL: nothing runs */
 };
 

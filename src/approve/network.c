@@ -407,7 +407,7 @@ static void ask_or_join(struct sp_network_request *r, struct sp_str url, struct 
 
     if (r->command->is_cancelled)
         refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, SP_STR(SP_NETWORK_BY_USER),
-                       SP_DECIDER_USER);
+                       r->command->cancelled_by);
     else if (!may_ask(r->approvals, r->command)) {
         auto_buf struct sp_buf text = {0};
 

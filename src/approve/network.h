@@ -74,7 +74,8 @@ struct sp_network_command {
     /* A request was denied. May end the command and its requests. May be NULL. */
     void (*outcome)(struct sp_network_command *c, const struct sp_network_outcome *o);
 
-    bool is_cancelled; /* a person refused: no more questions */
+    bool is_cancelled; /* a request was refused: no more questions */
+    enum sp_decider cancelled_by;
 };
 
 /* The command ended: its questions are withdrawn, and its requests are called back. */

@@ -76,7 +76,7 @@ static void adopt_requests(struct sp_network_question *q)
 
         if (o->command != q->command)
             continue;
-        (void)log_answer(o, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, NULL);
+        (void)log_answer(o, sp_decision_name(SP_DECISION_ABORT), q->asking.decided_by, NULL);
         take_out(o);
         while (*end != NULL)
             end = &(*end)->next;
@@ -98,6 +98,7 @@ static void finish_question(struct sp_network_question *q, const struct sp_netwo
     take_out(q);
     if (end->is_cancelled) {
         c->is_cancelled = true;
+        c->cancelled_by = q->asking.decided_by;
         adopt_requests(q);
     }
     q->command = NULL;
@@ -357,7 +358,7 @@ void sp_network_question_replace(struct sp_network_question *q)
 {
     auto_buf struct sp_buf text = {0};
 
-    (void)log_answer(q, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_CONFIG, NULL);
+    (void)log_answer(q, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_NONE, NULL);
     if (!sp_network_add_blocked(&text, q->argv[1]))
         text.len = 0;
     finish_question(q, &(struct sp_network_ending){.state = SP_NETWORK_DENIED,
@@ -369,7 +370,7 @@ static void finish_abandoned(struct sp_network_question *q, uint64_t since_ms)
 {
     auto_buf struct sp_buf text = {0};
 
-    (void)log_answer(q, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, NULL);
+    (void)log_answer(q, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_NONE, NULL);
     if (!sp_network_add_disconnected(&text, sp_clock_ms() - since_ms))
         text.len = 0;
     finish_question(q, &(struct sp_network_ending){.state = SP_NETWORK_DENIED,

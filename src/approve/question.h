@@ -64,8 +64,22 @@ enum sp_decision_kind {
 };
 const char *sp_decision_name(enum sp_decision_kind k); /* as in the audit log */
 
+/* Who decided, as in the audit log. */
+enum sp_decider {
+    SP_DECIDER_USER, /* a person, also through a client or a host */
+    SP_DECIDER_PROGRAM,
+    SP_DECIDER_REVIEWER,
+    SP_DECIDER_HOOK,
+    SP_DECIDER_CACHE,
+    SP_DECIDER_RULE,
+    SP_DECIDER_CONFIG,
+    SP_DECIDER_NONE, /* the question was withdrawn before an answer */
+};
+const char *sp_decider_name(enum sp_decider by);
+
 struct sp_decision {
     enum sp_decision_kind kind;
+    enum sp_decider by;        /* of the approvers: USER, PROGRAM, or NONE */
     struct sp_str rejection;   /* DENIED: text for the caller; n 0: the default */
     struct sp_words amendment; /* AMENDMENT */
     struct sp_str host;        /* NETWORK_AMENDMENT */

@@ -200,9 +200,9 @@ static void accept_plan(struct sp_run_plan *p, enum sp_decision_kind kind)
 {
     const enum sp_decider by = p->asking.decided_by;
 
-    /* Only a person's approval of a confined run counts for a free run later; see
+    /* Only an approver's approval of a confined run counts for a free run later; see
      * retry_reuses_approval. */
-    p->was_approved = by == SP_DECIDER_USER || by == SP_DECIDER_CACHE;
+    p->was_approved = by == SP_DECIDER_USER || by == SP_DECIDER_PROGRAM || by == SP_DECIDER_CACHE;
     let_go(p, sp_decision_name(kind), by);
     if (p->state != SP_RUN_PLAN_GO)
         return; /* what could not be logged does not count later either */
@@ -544,7 +544,7 @@ void sp_run_plan_done(struct sp_run_plan *p)
     sp_asking_done(&p->asking);
     if (is_open)
         (void)audit_plan(p, p->asking.is_review ? "skip" : "ask",
-                         sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, false);
+                         sp_decision_name(SP_DECISION_ABORT), p->asking.decided_by, false);
     if (p->has_requirement)
         sp_requirement_done(&p->requirement);
     if (sp_run_plan_is_patch(p))

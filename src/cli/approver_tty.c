@@ -433,8 +433,8 @@ static void on_readable(struct sp_watch *w, uint32_t events)
     (void)events;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0) {
-        answer_question(t, SP_DECISION_ABORT); /* the terminal is gone */
+    if (n <= 0) { /* the terminal is gone */
+        finish_question(t, &(struct sp_decision){.kind = SP_DECISION_ABORT, .by = SP_DECIDER_NONE});
         return;
     }
     /* A shell that stopped us and continued us has restored its own mode. */
@@ -501,12 +501,13 @@ static void show_next(struct sp_deferred *d)
 static void ask_tty(struct sp_approver *a, const struct sp_approval_question *q,
                     sp_approver_fn *done, void *user)
 {
-    static const struct sp_decision denied = {.kind = SP_DECISION_DENIED};
+    static const struct sp_decision failed = {
+        .kind = SP_DECISION_FAILED, .rejection = SP_STR("no memory to ask at the terminal")};
     struct approver_tty *t = SP_CONTAINER(a, struct approver_tty, approver);
     struct entry *entry = calloc(1, sizeof *entry);
 
     if (entry == NULL) {
-        done(user, q->id, &denied);
+        done(user, q->id, &failed);
         return;
     }
     *entry = (struct entry){.question = q, .done = done, .user = user};

@@ -294,7 +294,7 @@ static void release_request(struct sp_call *c)
 
     sp_asking_done(&r->asking);
     if (is_open)
-        (void)audit(r, "ask", sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_USER, NULL);
+        (void)audit(r, "ask", sp_decision_name(SP_DECISION_ABORT), r->asking.decided_by, NULL);
     sp_environment_unref(r->environment);
     sp_grant_done(&r->asked);
     sp_buf_done(&r->answer);

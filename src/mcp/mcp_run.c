@@ -365,8 +365,8 @@ const struct sp_approval_question *sp_mcp_run_question(const struct sp_mcp_run *
 /* An abort stops this call alone: MCP has no turn that several calls belong to. */
 static void pass_decision(struct sp_mcp_run *r, const struct sp_decision *d)
 {
-    const struct sp_decision aborted = {.kind = SP_DECISION_DENIED,
-                                        .rejection = SP_STR("aborted by user")};
+    const struct sp_decision aborted = {
+        .kind = SP_DECISION_DENIED, .by = d->by, .rejection = SP_STR("aborted by user")};
     const struct sp_mcp_asker asker = r->asker;
     const uint64_t question = r->question;
     const bool is_abort = d->kind == SP_DECISION_ABORT;
@@ -374,8 +374,11 @@ static void pass_decision(struct sp_mcp_run *r, const struct sp_decision *d)
     r->question = 0;
     r->asker = (struct sp_mcp_asker){0};
     r->is_told = false;
-    if (is_abort && r->engine_call != 0 && sp_manager_cancel(r->caller->manager, r->engine_call))
-        return;
+    if (is_abort && r->engine_call != 0) {
+        sp_approvals_note_abort(sp_manager_approvals(r->caller->manager), question, d->by);
+        if (sp_manager_cancel(r->caller->manager, r->engine_call))
+            return;
+    }
     asker.done(asker.user, question, is_abort ? &aborted : d);
 }
 
@@ -395,6 +398,7 @@ static bool copy_decision(struct sp_decision_text *to, const struct sp_decision 
     for (uint32_t i = 0; i < from->amendment.count; i++)
         bytes += from->amendment.items[i].n;
     to->decision = (struct sp_decision){.kind = from->kind,
+                                        .by = from->by,
                                         .allows_host = from->allows_host,
                                         .wants_strict_review = from->wants_strict_review};
     if (sp_buf_room(&to->text, bytes) == NULL)
@@ -421,14 +425,11 @@ static bool copy_decision(struct sp_decision_text *to, const struct sp_decision 
 static void on_answer(void *user, uint64_t question, const struct sp_decision *d)
 {
     struct sp_mcp_run *r = run_of_question(user, question);
-    const struct sp_decision no = {.kind = SP_DECISION_DENIED, .rejection = d->rejection};
     const struct sp_decision no_memory = {
-        .kind = SP_DECISION_DENIED, .rejection = SP_STR("there was no memory to keep the answer")};
+        .kind = SP_DECISION_FAILED, .rejection = SP_STR("there was no memory to keep the answer")};
 
     if (r == NULL || r->kept != NULL)
         return;
-    if (d->kind == SP_DECISION_FAILED)
-        d = &no;
     if (!r->is_held) {
         pass_decision(r, d);
         return;
@@ -526,7 +527,7 @@ static void withdraw_from_host(struct sp_approver *a, uint64_t question, void *u
 static void ask_for_run(struct sp_approver *a, const struct sp_approval_question *q,
                         sp_approver_fn *done, void *user)
 {
-    const struct sp_decision nobody = {.kind = SP_DECISION_DENIED,
+    const struct sp_decision nobody = {.kind = SP_DECISION_FAILED,
                                        .rejection = SP_STR(SP_NOBODY_ANSWERS)};
     struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
     struct sp_mcp_run *r = sp_mcp_run_of_call(c, q->call_id);

@@ -41,6 +41,15 @@ class Program(Verb):
                          (1, 'exec_approval_request', ['printf', 'ran'], self.work, 'local'))
         self.assertEqual(q['proposed_execpolicy_amendment'], ['printf', 'ran'])
 
+    def test_the_log_says_that_no_person_answered(self):
+        for body, decision in (('echo \'{"decision":"approved"}\'', ('approved', 'program')),
+                               ('echo \'{"decision":"denied"}\'', ('denied', 'program')),
+                               ('exit 3', ('denied', 'config'))):
+            self.judge(body, 'printf', 'ran')
+            with open(os.path.join(self.home, 'audit.jsonl')) as f:
+                last = json.loads(f.readlines()[-1])
+            self.assertEqual((last['decision'], last['decided_by']), decision)
+
     def test_one_after_the_other_and_at_once(self):
         def program(name, body):
             return 'program:' + wire.write_program(os.path.join(self.beside, name), '#!/bin/sh\n' + body + '\n')

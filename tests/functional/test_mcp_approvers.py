@@ -49,6 +49,8 @@ class Approvers(Asking):
         with open(os.path.join(self.base, 'told')) as f:
             told = [json.loads(line) for line in f]
         self.assertEqual([t['question']['command'] for t in told], [['./note', 'a']] * 8)
+        with open(os.path.join(self.home, 'audit.jsonl')) as f:
+            self.assertEqual({json.loads(line)['decided_by'] for line in f}, {'program'})
 
     def test_the_host_is_asked_before_the_program(self):
         approver = self.program('approver', 'touch %s/told; echo \'{"decision":"approved"}\'\n' % self.base)
@@ -200,6 +202,9 @@ esac
         for expected in (('yes', 'approved', ('confined',)), ('no', 'denied', ()),
                          ('session', 'approved_for_session', ('confined',))):
             self.assertIn(expected, told)
+        deciders = [(line['command'][-1], line['decided_by']) for line in lines]
+        self.assertEqual(deciders, [('yes', 'user'), ('no', 'user'), ('stop', 'config'), ('session', 'user'), ('session', 'cache'),
+                                    ('rule', 'user'), ('nobody', 'config')])
         words = [line['command'][-1] for line in lines]
         for word, count in (('yes', 1), ('no', 1), ('stop', 1), ('session', 2), ('rule', 1), ('nobody', 1)):
             self.assertEqual(words.count(word), count, (word, lines))

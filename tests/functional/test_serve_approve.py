@@ -339,7 +339,7 @@ class Waiting(Judged):
             c.decide(number, 'approved')  # too late, and no harm
             self.assertFalse(c.terminate('p'))
             self.assertError(c.error('process/read', {'processId': 'p'}), -32600, 'unknown process id p')
-        self.assertEqual(self.decisions(), [('p', 'ask', 'abort', 'user', [])] * 2)
+        self.assertEqual(self.decisions(), [('p', 'ask', 'abort', 'none', [])] * 2)
         self.assertStarted(c.try_start('p', ['printf', 'ran'], 'approved'), 'p')
         self.verify(3)
 
@@ -361,7 +361,7 @@ class Waiting(Judged):
             third = self.resume(c.session_id)
             self.assertEqual(third.questions, [])
             self.assertStarted(third.try_start('q', ['printf', 'ran'], 'approved'), 'q')
-            self.assertEqual({a[:4] for a in self.decisions()[:2]}, {('p', 'ask', 'abort', 'user'), ('q', 'ask', 'abort', 'user')})
+            self.assertEqual({a[:4] for a in self.decisions()[:2]}, {('p', 'ask', 'abort', 'none'), ('q', 'ask', 'abort', 'none')})
             self.verify(3)
         self.assertFalse(os.path.exists(proof))
 
@@ -372,7 +372,7 @@ class Waiting(Judged):
         self.assertEqual(c.request('session/end'), {})
         c.wait_end()
         wait_until(lambda: os.path.exists(self.audit) and len(self.lines()) == 1, 'the log')
-        self.assertEqual(self.decisions(), [('p', 'ask', 'abort', 'user', [])])
+        self.assertEqual(self.decisions(), [('p', 'ask', 'abort', 'none', [])])
 
     def test_the_end_of_the_server_too(self):
         c = self.asked()

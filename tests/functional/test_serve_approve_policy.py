@@ -198,7 +198,7 @@ prefix_rule(pattern=["cat"], decision="prompt", justification="cats bite")
         c.close()
         wait_until(lambda: not is_alive(number), 'the end of the approver')
         wait_until(lambda: len(self.lines()) == 2, 'the log')
-        self.assertEqual(self.decisions()[-1], ('p', 'ask', 'abort', 'user', []))
+        self.assertEqual(self.decisions()[-1], ('p', 'ask', 'abort', 'none', []))
 
     def test_hooks_come_before_the_client(self):
         hook = self.program('grep -q yes && echo \'{"decision":"approved"}\'; true')[len('program:'):]

@@ -387,7 +387,7 @@ static void test_every_decision_is_in_the_log(void **state)
     assert_int_equal(audit_lines(LINE("https://x.com:443", "ask", "approved_for_session", "user")),
                      1);
     assert_int_equal(audit_lines(LINE("https://x.com:443", "ask", "approved", "cache")), 1);
-    assert_int_equal(audit_lines(LINE("https://gone.com:443", "ask", "abort", "user")), 1);
+    assert_int_equal(audit_lines(LINE("https://gone.com:443", "ask", "abort", "none")), 1);
     assert_int_equal(
         audit_lines(LINE("https://e.com:443", "ask", "denied_with_network_policy_deny", "user")),
         1);

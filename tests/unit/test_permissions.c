@@ -323,7 +323,7 @@ static void test_it_waits_so_long(void **state)
     assert_true(t.has_failed);
     assert_non_null(strstr(t.text, "aborted by user after"));
     run_for(10);
-    expect_log("\"decision\":\"abort\",\"decided_by\":\"user\"");
+    expect_log("\"decision\":\"abort\",\"decided_by\":\"none\"");
     request(&t, WANTED); /* and the end of all is an end */
 }
 

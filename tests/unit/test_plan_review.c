@@ -501,7 +501,7 @@ static void test_a_second_question_with_the_same_id_replaces_the_first(void **st
     until(one.is_there);
     assert_int_equal(one.fault, SP_FAULT_REJECTED);
     assert_non_null(strstr(one.text, "exec command rejected by user"));
-    expect_log("\"decision\":\"abort\",\"decided_by\":\"user\"");
+    expect_log("\"decision\":\"abort\",\"decided_by\":\"none\"");
     decide(id, SP_DECISION_APPROVED);
     run_for(20);
     assert_int_equal(job_count, 0);
