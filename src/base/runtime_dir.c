@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/runtime_dir.h"
 
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,19 +33,27 @@ void sp_runtime_dir(char *ret, size_t size)
         (void)snprintf(ret, size, "/tmp/sallyport-%u", (unsigned)geteuid());
 }
 
-const char *const *sp_runtime_candidates(void)
+bool sp_runtime_candidate(unsigned number, char *ret, size_t size)
 {
-    static char run[64];
-    static char xdg[PATH_MAX];
-    static char tmp[64];
-    static const char *const all[] = {"/run/sallyport", run, xdg, tmp, NULL};
-    const char *named = getenv("XDG_RUNTIME_DIR");
+    const char *xdg = getenv("XDG_RUNTIME_DIR");
 
-    (void)snprintf(run, sizeof run, "/run/user/%u/sallyport", (unsigned)geteuid());
-    tmp[0] = xdg[0] = 0;
-    if (geteuid() != 0)
-        (void)snprintf(tmp, sizeof tmp, "/tmp/sallyport-%u", (unsigned)geteuid());
-    if (named != NULL && named[0] == '/' && strlen(named) < sizeof xdg - sizeof "/sallyport")
-        (void)snprintf(xdg, sizeof xdg, "%s/sallyport", named);
-    return all;
+    ret[0] = 0;
+    switch (number) {
+    case 0:
+        (void)snprintf(ret, size, "/run/sallyport");
+        return true;
+    case 1:
+        (void)snprintf(ret, size, "/run/user/%u/sallyport", (unsigned)geteuid());
+        return true;
+    case 2:
+        if (xdg != NULL && xdg[0] == '/' && strlen(xdg) + sizeof "/sallyport" <= size)
+            (void)snprintf(ret, size, "%s/sallyport", xdg);
+        return true;
+    case 3:
+        if (geteuid() != 0)
+            (void)snprintf(ret, size, "/tmp/sallyport-%u", (unsigned)geteuid());
+        return true;
+    default:
+        return false;
+    }
 }

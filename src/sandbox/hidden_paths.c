@@ -101,6 +101,7 @@ bool sp_hidden_paths_find(const char *runtime_dir, struct sp_hidden_paths *ret)
     static const char *const gpg_sockets[] = {"S.gpg-agent", "S.gpg-agent.ssh", "S.gpg-agent.extra",
                                               "S.gpg-agent.browser"};
     const char *gpg = getenv("GNUPGHOME");
+    char path[4096];
     bool ok = sp_hidden_paths_add(ret, runtime_dir) &&
               sp_hidden_paths_add(ret, getenv("XDG_RUNTIME_DIR")) &&
               sp_hidden_paths_add(ret, getenv("SSH_AUTH_SOCK")) &&
@@ -109,11 +110,9 @@ bool sp_hidden_paths_find(const char *runtime_dir, struct sp_hidden_paths *ret)
     /* Also the runtime directories that another server of this user may choose, with other
      * variables: a command that made such a directory first would get that server's tokens, sockets
      * and journal. */
-    for (const char *const *i = sp_runtime_candidates(); ok && *i != NULL; i++)
-        ok = sp_hidden_paths_add(ret, *i) && sp_path_list_add(&ret->own_dirs, *i);
+    for (unsigned i = 0; ok && sp_runtime_candidate(i, path, sizeof path); i++)
+        ok = sp_hidden_paths_add(ret, path) && sp_path_list_add(&ret->own_dirs, path);
     for (size_t i = 0; ok && gpg != NULL && i < sizeof gpg_sockets / sizeof gpg_sockets[0]; i++) {
-        char path[4096];
-
         (void)snprintf(path, sizeof path, "%s/%s", gpg, gpg_sockets[i]);
         ok = sp_hidden_paths_add(ret, path);
     }
