@@ -4,17 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "approve/program.h"
 #include "base/auto.h"
+#include "base/child.h"
 #include "base/io.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -34,9 +32,9 @@ struct query {
     uint64_t question;
     sp_approver_fn *done; /* NULL: answered or withdrawn */
     void *user;
-    pid_t pid;
-    int pidfd, out; /* -1: closed; out is the read end of its stdout */
-    int status;     /* exit status; -1: killed, or still running */
+    struct sp_child child;
+    int out;    /* the read end of its stdout; -1: closed */
+    int status; /* exit status; -1: killed, or still running */
     bool is_too_long;
     char failure[512]; /* start error, with its errno text; "": started */
     struct sp_buf answer;
@@ -56,8 +54,8 @@ static void free_query(struct query *q)
     sp_loop_undefer(loop, &q->later);
     if (q->out >= 0)
         (void)close(q->out);
-    if (q->pidfd >= 0)
-        (void)close(q->pidfd);
+    if (q->child.pidfd >= 0)
+        (void)close(q->child.pidfd);
     sp_buf_done(&q->answer);
     free(q);
 }
@@ -69,7 +67,7 @@ static void finish_query(struct query *q)
     sp_approver_fn *done = q->done;
     char why[sizeof q->failure];
 
-    if (q->pidfd >= 0 || q->out >= 0)
+    if (q->child.pidfd >= 0 || q->out >= 0)
         return;
     if (q->status == 0 && !q->is_too_long) {
         sp_decision_read_opinion(sp_buf_str(&q->answer), &d);
@@ -96,29 +94,12 @@ static void finish_query(struct query *q)
     free_query(q);
 }
 
-/* Until it is reaped, its pid and process group cannot be reused. */
-static void kill_program(struct query *q)
+static bool reap(struct query *q, bool is_waiting)
 {
-    if (q->pidfd < 0)
-        return;
-    (void)kill(-q->pid, SIGKILL);
-    (void)syscall(SYS_pidfd_send_signal, q->pidfd, SIGKILL, NULL, 0);
-}
-
-static bool reap(struct query *q, int options)
-{
-    siginfo_t info = {0};
-    int r;
-
-    do
-        r = waitid(P_PIDFD, (id_t)q->pidfd, &info, WEXITED | options);
-    while (r < 0 && errno == EINTR);
-    if (r == 0 && info.si_pid == 0)
+    if (!sp_child_reap(&q->child, is_waiting, &q->status))
         return false;
-    q->status = r == 0 && info.si_code == CLD_EXITED ? info.si_status : -1;
-    sp_own_remove(q->pid);
+    sp_own_remove(q->child.pid);
     sp_loop_unwatch(q->by->loop, &q->exit_watch);
-    (void)close(TAKE_FD(q->pidfd));
     return true;
 }
 
@@ -148,7 +129,7 @@ static void read_answer(struct query *q)
             continue;
         close_out(q);
         if (q->is_too_long)
-            kill_program(q);
+            sp_child_signal(&q->child, SIGKILL);
         return;
     }
 }
@@ -167,7 +148,7 @@ static void on_exit_seen(struct sp_watch *w, uint32_t events)
     struct query *q = SP_CONTAINER(w, struct query, exit_watch);
 
     (void)events;
-    if (!reap(q, WNOHANG))
+    if (!reap(q, false))
         return;
     if (q->out >= 0)
         read_answer(q);
@@ -197,81 +178,36 @@ static int make_input(const struct sp_approval_question *q, struct sp_err *e)
     return in < 0 ? sp_fail(e, SP_E_SYSTEM, errno, "write a question down") : in;
 }
 
-/* posix_spawn needs source descriptors other than 0 to 2, even if those are closed in this
- * process. */
-static int lift(int fd)
-{
-    const int higher = fd > 2 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3);
-
-    if (higher != fd)
-        (void)close(fd);
-    return higher;
-}
-
-static int spawn_program(const char *path, char *const *variables, int in, int out, pid_t *ret)
-{
-    char *const argv[] = {(char *)(uintptr_t)path, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none;
-    sigset_t all;
-    int err = posix_spawnattr_init(&attr);
-
-    if (err != 0)
-        return err;
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    (void)posix_spawnattr_setsigmask(&attr, &none);
-    (void)posix_spawnattr_setsigdefault(&attr, &all);
-    (void)posix_spawnattr_setpgroup(&attr, 0);
-    (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
-    err = posix_spawn_file_actions_init(&actions);
-    if (err == 0) {
-        err = posix_spawn_file_actions_adddup2(&actions, in, 0);
-        if (err == 0)
-            err = posix_spawn_file_actions_adddup2(&actions, out, 1);
-        if (err == 0)
-            err = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-        if (err == 0)
-            err = posix_spawn(ret, path, &actions, &attr, argv, variables);
-        (void)posix_spawn_file_actions_destroy(&actions);
-    }
-    (void)posix_spawnattr_destroy(&attr);
-    return err;
-}
-
 static int start_program(struct query *q, const struct sp_approval_question *question,
                          struct sp_err *e)
 {
-    auto_close int in = -1;
-    auto_close int its_out = -1;
+    const char *const argv[] = {q->by->path, NULL};
+    auto_close int in = make_input(question, e);
     int ends[2];
-    int r = make_input(question, e);
 
-    if (r < 0)
-        return r;
-    in = lift(r);
-    if (in < 0 || pipe2(ends, O_CLOEXEC) < 0)
+    if (in < 0)
+        return in;
+    if (pipe2(ends, O_CLOEXEC) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "run %s", q->by->path);
     q->out = ends[0];
-    its_out = lift(ends[1]);
-    if (its_out < 0 || fcntl(q->out, F_SETFL, O_NONBLOCK) < 0)
+    auto_close int its_out = ends[1];
+    if (fcntl(q->out, F_SETFL, O_NONBLOCK) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "run %s", q->by->path);
     struct sp_decider_environ variables;
     if (!sp_decider_environ_make(question->profile, environ, &variables))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run %s", q->by->path);
-    r = spawn_program(q->by->path, variables.items, in, its_out, &q->pid);
+    int r = sp_child_start(&q->child, q->by->path, argv, variables.items,
+                           (int[]){in, its_out, SP_CHILD_OURS});
     sp_decider_environ_done(&variables);
     if (r != 0)
         return sp_fail(e, SP_E_SYSTEM, r, "run %s", q->by->path);
-    q->pidfd = (int)syscall(SYS_pidfd_open, q->pid, 0);
-    if (q->pidfd < 0)
+    if (q->child.pidfd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "watch %s", q->by->path);
-    sp_own_add(q->pid);
+    sp_own_add(q->child.pid);
     r = sp_loop_watch(q->by->loop, &q->out_watch, q->out, EPOLLIN, on_out, e);
     return r < 0 ? r
-                 : sp_loop_watch(q->by->loop, &q->exit_watch, q->pidfd, EPOLLIN, on_exit_seen, e);
+                 : sp_loop_watch(q->by->loop, &q->exit_watch, q->child.pidfd, EPOLLIN, on_exit_seen,
+                                 e);
 }
 
 /* The program could not be started or watched. */
@@ -279,9 +215,8 @@ static void fail_later(struct sp_deferred *d)
 {
     struct query *q = SP_CONTAINER(d, struct query, later);
 
-    kill_program(q);
-    if (q->pidfd >= 0)
-        (void)reap(q, 0); /* it was killed, so this returns soon */
+    sp_child_signal(&q->child, SIGKILL);
+    (void)reap(q, true); /* it was killed, so this returns soon */
     q->status = -1;
     close_out(q);
     finish_query(q);
@@ -304,7 +239,7 @@ static void ask_program(struct sp_approver *a, const struct sp_approval_question
                         .question = question->id,
                         .done = done,
                         .user = user,
-                        .pidfd = -1,
+                        .child.pidfd = -1,
                         .out = -1,
                         .status = -1,
                         .answer.max = SP_APPROVER_ANSWER_MAX + 4096};
@@ -324,7 +259,7 @@ static void withdraw_program(struct sp_approver *a, uint64_t question, void *use
 
         if (q->question == question && q->user == user && q->done != NULL) {
             q->done = NULL;
-            kill_program(q);
+            sp_child_signal(&q->child, SIGKILL);
             return;
         }
     }
@@ -337,9 +272,8 @@ static void free_program(struct sp_approver *a)
     while (!sp_list_is_empty(&by->queries)) {
         struct query *q = SP_CONTAINER(sp_list_first(&by->queries), struct query, link);
 
-        kill_program(q);
-        if (q->pidfd >= 0)
-            (void)reap(q, 0); /* it was killed, so this returns soon */
+        sp_child_signal(&q->child, SIGKILL);
+        (void)reap(q, true); /* it was killed, so this returns soon */
         free_query(q);
     }
     free(by->path);

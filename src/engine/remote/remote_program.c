@@ -8,16 +8,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "os/fd.h"
 #include "os/tree.h"
 
 #define GRACE_MS 2000U
@@ -66,103 +64,30 @@ static char **make_env(const char *const *env)
     return all;
 }
 
-/* posix_spawn needs sources above 2, also in a program that has closed 0 to 2. */
-static int lift(int *fd)
-{
-    if (*fd > 2)
-        return 0;
-    const int higher = fcntl(*fd, F_DUPFD_CLOEXEC, 3);
-    if (higher < 0)
-        return -1;
-    (void)close(*fd);
-    *fd = higher;
-    return 0;
-}
-
-static int open_pipe(int ret[2])
-{
-    int ends[2];
-
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -1;
-    ret[0] = ends[0];
-    ret[1] = ends[1];
-    return lift(&ret[0]) < 0 || lift(&ret[1]) < 0 ? -1 : 0;
-}
-
-static int prepare(posix_spawnattr_t *attr, posix_spawn_file_actions_t *actions, int in, int out)
-{
-    sigset_t none;
-    sigset_t all;
-    int err = 0;
-
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    (void)posix_spawnattr_setsigmask(attr, &none);
-    (void)posix_spawnattr_setsigdefault(attr, &all);
-    (void)posix_spawnattr_setpgroup(attr, 0);
-    (void)posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                             POSIX_SPAWN_SETPGROUP);
-    if (err == 0)
-        err = posix_spawn_file_actions_adddup2(actions, in, 0);
-    if (err == 0)
-        err = posix_spawn_file_actions_adddup2(actions, out, 1);
-    if (err == 0)
-        err = posix_spawn_file_actions_addclosefrom_np(actions, 3);
-    return err;
-}
-
-static int spawn(pid_t *ret, const char *const *argv, char *const *envp, int in, int out)
-{
-    posix_spawnattr_t attr;
-    posix_spawn_file_actions_t actions;
-    int err = posix_spawnattr_init(&attr);
-
-    if (err != 0)
-        return err;
-    err = posix_spawn_file_actions_init(&actions);
-    if (err == 0) {
-        err = prepare(&attr, &actions, in, out);
-        if (err == 0)
-            err = posix_spawnp(ret, argv[0], &actions, &attr, (char *const *)(uintptr_t)argv, envp);
-        (void)posix_spawn_file_actions_destroy(&actions);
-    }
-    (void)posix_spawnattr_destroy(&attr);
-    return err;
-}
-
 int sp_remote_program_start(struct sp_remote_program *p, struct sp_loop *loop,
                             const char *const *argv, const char *const *env, struct sp_err *e)
 {
-    auto_close int its_in = -1;
-    auto_close int its_out = -1;
-    auto_close int in = -1;
-    auto_close int out = -1;
-    int ends[2] = {-1, -1};
-    pid_t pid = 0;
+    int ends[4] = {-1, -1, -1, -1}; /* its stdin, our end of that, our end of its stdout, that */
+    struct sp_child child;
     int err = 0;
 
-    if (open_pipe(ends) < 0)
+    if (pipe2(ends, O_CLOEXEC) < 0 || pipe2(ends + 2, O_CLOEXEC) < 0)
         err = errno;
-    its_in = ends[0];
-    out = ends[1];
-    ends[0] = ends[1] = -1;
-    if (err == 0 && open_pipe(ends) < 0)
-        err = errno;
-    in = ends[0];
-    its_out = ends[1];
+    auto_close int its_in = ends[0];
+    auto_close int out = sp_fd_lift(ends[1]);
+    auto_close int in = sp_fd_lift(ends[2]);
+    auto_close int its_out = ends[3];
     auto_free char **envp = make_env(env);
     if (err == 0 && envp == NULL)
         err = ENOMEM;
     if (err == 0)
-        err = spawn(&pid, argv, envp, its_in, its_out);
+        err = sp_child_start(&child, argv[0], argv, envp, (int[]){its_in, its_out, SP_CHILD_OURS});
     if (err != 0)
         return sp_fail(e, SP_E_SYSTEM, err, "run %s", argv[0]);
     *p = (struct sp_remote_program){
-        .loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .pid = pid};
-    p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1: another part of the program reaped it */
-    if (p->pidfd >= 0)
-        sp_own_add(pid);
+        .loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .child = child};
+    if (child.pidfd >= 0)
+        sp_own_add(child.pid);
     return 0;
 }
 
@@ -176,29 +101,22 @@ static void close_ends(struct sp_remote_program *p)
         (void)close(TAKE_FD(p->out));
 }
 
-/* Until it is reaped its pid and its group id cannot be reused. */
 static void send_signal(struct sp_remote_program *p, int number)
 {
     p->last_signal = number;
-    (void)kill(-p->pid, number);
-    (void)syscall(SYS_pidfd_send_signal, p->pidfd, number, NULL, 0);
+    sp_child_signal(&p->child, number);
 }
 
 /* true: reaped. */
-static bool reap(struct sp_remote_program *p, int options)
+static bool reap(struct sp_remote_program *p, bool is_waiting)
 {
-    siginfo_t info = {0};
-    int r;
+    int status;
 
-    do
-        r = waitid(P_PIDFD, (id_t)p->pidfd, &info, WEXITED | options);
-    while (r < 0 && errno == EINTR);
-    if (r == 0 && info.si_pid == 0)
+    if (!sp_child_reap(&p->child, is_waiting, &status))
         return false;
-    sp_own_remove(p->pid);
+    sp_own_remove(p->child.pid);
     sp_loop_unwatch(p->loop, &p->watch);
     sp_loop_cancel(p->loop, &p->timer);
-    (void)close(TAKE_FD(p->pidfd));
     return true;
 }
 
@@ -214,7 +132,7 @@ static void on_timer(struct sp_timer *t)
 static void on_exit_seen(struct sp_watch *w, uint32_t events)
 {
     (void)events;
-    (void)reap(SP_CONTAINER(w, struct sp_remote_program, watch), WNOHANG);
+    (void)reap(SP_CONTAINER(w, struct sp_remote_program, watch), false);
 }
 
 void sp_remote_program_end(struct sp_remote_program *p)
@@ -224,16 +142,16 @@ void sp_remote_program_end(struct sp_remote_program *p)
     if (p->loop == NULL)
         return;
     close_ends(p);
-    if (p->pidfd < 0 || p->watch.fn != NULL || reap(p, WNOHANG))
+    if (p->child.pidfd < 0 || p->watch.fn != NULL || reap(p, false))
         return;
-    if (sp_loop_watch(p->loop, &p->watch, p->pidfd, EPOLLIN, on_exit_seen, &e) < 0 ||
+    if (sp_loop_watch(p->loop, &p->watch, p->child.pidfd, EPOLLIN, on_exit_seen, &e) < 0 ||
         !sp_loop_timer(p->loop, &p->timer, sp_loop_now(p->loop) + GRACE_MS, on_timer))
         sp_remote_program_end_now(p);
 }
 
 static bool ends_within(const struct sp_remote_program *p, unsigned ms)
 {
-    struct pollfd at = {.fd = p->pidfd, .events = POLLIN};
+    struct pollfd at = {.fd = p->child.pidfd, .events = POLLIN};
     const int64_t until = (int64_t)sp_clock_ms() + ms;
 
     for (int left = (int)ms; left >= 0; left = (int)(until - (int64_t)sp_clock_ms()) - 1)
@@ -247,12 +165,12 @@ void sp_remote_program_end_now(struct sp_remote_program *p)
     if (p->loop == NULL)
         return;
     close_ends(p);
-    if (p->pidfd < 0)
+    if (p->child.pidfd < 0)
         return;
     if (!ends_within(p, GRACE_MS)) {
         send_signal(p, SIGTERM);
         if (!ends_within(p, TERM_MS))
             send_signal(p, SIGKILL);
     }
-    (void)reap(p, 0); /* after SIGKILL this returns soon */
+    (void)reap(p, true); /* after SIGKILL this returns soon */
 }

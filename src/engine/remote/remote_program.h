@@ -10,15 +10,13 @@
 #ifndef SP_ENGINE_REMOTE_REMOTE_PROGRAM_H
 #define SP_ENGINE_REMOTE_REMOTE_PROGRAM_H
 
-#include <sys/types.h>
-
+#include "base/child.h"
 #include "os/loop.h"
 
 struct sp_remote_program {
     struct sp_loop *loop;
     int in, out; /* our ends of its stdout and stdin; non-blocking; -1: closed */
-    int pidfd;   /* -1: none, or reaped */
-    pid_t pid;
+    struct sp_child child;
     int last_signal;
     struct sp_watch watch;
     struct sp_timer timer;
