@@ -23,7 +23,6 @@
 #include "server/net/listen.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
-#include "server/rpc/watches.h"
 
 #define MAX_HOSTS            16           /* names of --allow-host */
 #define MAX_LOCAL            128          /* connections on the local socket */
@@ -377,10 +376,8 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         return r;
     s->rpc.server = s->server;
     s->rpc.env = environ;
-    sp_list_init(&s->rpc.conns);
     s->rpc.keeps_sessions = url.kind != SP_LISTEN_STDIO;
-    s->rpc.stats = calloc(sp_method_count + 1, sizeof *s->rpc.stats);
-    if (s->rpc.stats == NULL)
+    if (!sp_rpc_init(&s->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the counters");
     const struct sp_listen_options lo = {
         .auth = s->auth,
@@ -408,14 +405,11 @@ static void end_serving(struct serve *s)
 {
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
-    sp_watches_free(&s->rpc);
-    sp_web_free(s->rpc.web);
+    sp_rpc_done(&s->rpc);
     sp_server_free(s->server);
     sp_serve_approve_free(s->approve);
     sp_auth_free(s->auth);
     sp_hidden_paths_done(&s->hidden_paths);
-    sp_json_done(&s->rpc.json);
-    free(s->rpc.stats);
     sp_ending_done(&s->ending);
     sp_loop_free(s->loop);
 }

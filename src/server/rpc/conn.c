@@ -14,11 +14,56 @@
 #include "base/log.h"
 #include "server/rpc/ask.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 #include "server/rpc/push.h"
 #include "server/rpc/start_gate.h"
 #include "server/rpc/text.h"
 #include "server/rpc/watches.h"
+
+/* ---- the methods ---- */
+
+static const struct sp_method *const tables[] = {
+    sp_session_methods, sp_config_methods,  sp_discover_methods, sp_start_methods,
+    sp_process_methods, sp_observe_methods, sp_fs_methods,       sp_handle_methods,
+    sp_watch_methods,   sp_http_methods,
+};
+
+bool sp_rpc_init(struct sp_rpc *rpc)
+{
+    size_t n = 0;
+
+    sp_list_init(&rpc->conns);
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
+        for (const struct sp_method *m = tables[t]; m->name != NULL; m++)
+            n++;
+    rpc->stats = calloc(n + 1, sizeof *rpc->stats);
+    if (rpc->stats == NULL)
+        return false;
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
+        for (const struct sp_method *m = tables[t]; m->name != NULL; m++)
+            rpc->stats[rpc->stats_count++].method = m;
+    rpc->stats_count++; /* the unknown methods */
+    return true;
+}
+
+void sp_rpc_done(struct sp_rpc *rpc)
+{
+    sp_watches_free(rpc);
+    sp_web_free(rpc->web);
+    sp_json_done(&rpc->json);
+    free(rpc->stats);
+}
+
+/* Finds the method of the call; c->stats is that of unknown methods if there is none. */
+static void find_method(struct sp_rpc_call *c, struct sp_str name)
+{
+    c->stats = c->conn->rpc->stats;
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
+        for (const struct sp_method *m = tables[t]; m->name != NULL; m++, c->stats++)
+            if (sp_str_eq(sp_str_of(m->name), name)) {
+                c->method = m;
+                return;
+            }
+}
 
 /* ---- checks that methods share ---- */
 
@@ -151,7 +196,8 @@ static void reply_malformed(struct sp_conn *conn, const char *detail)
                    is_websocket ? "websocket " : "", is_websocket ? "websocket " : "",
                    sp_link_peer(conn->link), detail);
     sp_conn_reply_error(conn, SP_STR("-1"), -32600, sp_str_of(text));
-    sp_conn_count(conn->rpc, NULL, sp_clock_us(), SP_RPC_OUTCOME_ERROR);
+    sp_conn_count(&conn->rpc->stats[conn->rpc->stats_count - 1], sp_clock_us(),
+                  SP_RPC_OUTCOME_ERROR);
 }
 
 /* Ends the connection after a protocol violation. on_closed frees it later, from the loop; until
@@ -180,19 +226,16 @@ static bool is_trace(struct sp_json *j, uint32_t token)
 
 static void on_request(struct sp_rpc_call *c, struct sp_str name)
 {
-    struct sp_conn *conn = c->conn;
     struct sp_err e = {0};
 
-    for (size_t i = 0; i < sp_method_count && c->method == NULL; i++)
-        if (sp_str_eq(sp_str_of(sp_methods[i].name), name))
-            c->method = &sp_methods[i];
+    find_method(c, name);
     if (c->method == NULL)
         (void)sp_fail(&e, SP_E_NO_METHOD, 0,
                       "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
     else if (c->method->fn(c, &e) == 0)
         return;
-    sp_conn_reply_failure(conn, c->id, &e);
-    sp_conn_count(conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_ERROR);
+    sp_conn_reply_failure(c->conn, c->id, &e);
+    sp_conn_count(c->stats, c->started_us, SP_RPC_OUTCOME_ERROR);
 }
 
 static void on_notification(struct sp_conn *conn, struct sp_str name)
@@ -329,6 +372,30 @@ int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct s
     return 0;
 }
 
+void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret)
+{
+    sp_params_str(p, "processId", &ret->id);
+    sp_params_opt_str(p, "sessionId", &ret->session);
+}
+
+int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
+                        bool *ret_waits, struct sp_err *e)
+{
+    const struct sp_session *s = c->conn->session;
+    const int r = sp_rpc_call_check(c, e);
+
+    if (r < 0)
+        return r;
+    if (t->session.p != NULL && (s = sp_server_find(c->conn->rpc->server, t->session)) == NULL)
+        return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
+    return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
+}
+
+int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)
+{
+    return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(t->id));
+}
+
 /* ---- flow control ---- */
 
 /* A client that does not read its replies must not make the server queue more: its requests stay in
@@ -411,7 +478,7 @@ static void on_closed(void *user, const char *why)
 
         if (r->proc != NULL && r->proc->start_wait == &r->start.wait)
             r->proc->start_wait = NULL;
-        sp_conn_count(rpc, r->method, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
+        sp_conn_count(r->stats, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
     }
     while (sp_list_take_first(&conn->news) != NULL)

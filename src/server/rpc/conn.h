@@ -32,6 +32,7 @@
 extern const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS];
 
 struct sp_method_stats {
+    const struct sp_method *method; /* NULL: of requests for unknown methods */
     uint64_t ok, error, disconnected;
     uint64_t total_us;
     uint64_t buckets[SP_RPC_BUCKETS + 1];
@@ -49,14 +50,15 @@ struct sp_watches;
 struct sp_rpc {
     struct sp_server *server;
     struct sp_host host;
-    char *const *env;              /* variables that commands may inherit */
-    bool keeps_sessions;           /* false on stdio: the session ends with its connection */
-    struct sp_start_gate *gate;    /* decides about every start; NULL: all may start */
-    struct sp_json json;           /* the tape of the message that is being read */
-    struct sp_watches *watches;    /* fs/watchMissing; NULL until the first one */
-    struct sp_web *web;            /* http/request; NULL until the first one */
-    struct sp_list conns;          /* initialised by the owner, before the first connection */
-    struct sp_method_stats *stats; /* by method; one more for unknown methods */
+    char *const *env;           /* variables that commands may inherit */
+    bool keeps_sessions;        /* false on stdio: the session ends with its connection */
+    struct sp_start_gate *gate; /* decides about every start; NULL: all may start */
+    struct sp_json json;        /* the tape of the message that is being read */
+    struct sp_watches *watches; /* fs/watchMissing; NULL until the first one */
+    struct sp_web *web;         /* http/request; NULL until the first one */
+    struct sp_list conns;
+    struct sp_method_stats *stats; /* in the order of the tables; the last is for unknown methods */
+    size_t stats_count;
     uint64_t connections;
 };
 
@@ -98,8 +100,9 @@ struct sp_rpc_call {
     struct sp_conn *conn;
     struct sp_json *json;
     const struct sp_method *method;
-    uint32_t params;  /* token, or SP_JSON_NONE */
-    struct sp_str id; /* raw JSON */
+    struct sp_method_stats *stats; /* of the method */
+    uint32_t params;               /* token, or SP_JSON_NONE */
+    struct sp_str id;              /* raw JSON */
     uint64_t started_us;
     struct sp_str text; /* copy of the message if its process may still be starting; else p NULL */
 };
@@ -112,8 +115,8 @@ struct sp_task {
 /* A parked request. */
 struct sp_request {
     struct sp_conn *conn;
-    struct sp_list link; /* in conn->requests */
-    const struct sp_method *method;
+    struct sp_list link;           /* in conn->requests */
+    struct sp_method_stats *stats; /* of its method */
     uint64_t started_us;
     struct sp_proc *proc; /* counted in proc->requests; NULL: none */
     struct sp_waiter waiter;
@@ -152,18 +155,33 @@ struct sp_request {
     struct sp_str id; /* behind the struct and its extra bytes */
 };
 
+/* What a method answers about a process whose start waits for the gate. */
+enum sp_gated_answer {
+    SP_GATED_REFUSE,   /* the error "is starting" */
+    SP_GATED_EXISTS,   /* the error "already exists" */
+    SP_GATED_STARTING, /* the status `starting` */
+    SP_GATED_NOTHING,  /* {} */
+    SP_GATED_CANCEL,   /* that it is running; the start ends with an error */
+};
+
 struct sp_method {
-    const char *name;
+    const char *name;   /* NULL: the end of the table */
     const char *family; /* for the texts of state errors; NULL: allowed in every state */
     /* 0: answered or parked; else the error in *e is sent. Order: decode, sp_rpc_call_check, work.
      */
     int (*fn)(struct sp_rpc_call *c, struct sp_err *e);
-    /* Called instead if the start of the process waits for the gate; NULL: "is starting". */
-    int (*gated)(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
+    enum sp_gated_answer gated;
 };
 
-extern const struct sp_method sp_methods[];
-extern const size_t sp_method_count;
+/* The methods of each family, at the end of its m_ file; conn.c joins the tables. */
+extern const struct sp_method sp_session_methods[], sp_config_methods[], sp_discover_methods[],
+    sp_start_methods[], sp_process_methods[], sp_observe_methods[], sp_fs_methods[],
+    sp_handle_methods[], sp_watch_methods[], sp_http_methods[];
+
+/* The caller sets server, host, env, keeps_sessions and gate. false: no memory. */
+bool sp_rpc_init(struct sp_rpc *rpc);
+/* Frees what the connections shared; all of them are closed. */
+void sp_rpc_done(struct sp_rpc *rpc);
 
 /* For sp_listen_options.opened; user is the struct sp_rpc. */
 bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
@@ -205,17 +223,34 @@ void sp_request_drop(struct sp_request *r);                          /* without 
 /*
  * The process that the call is about; *ret NULL: unknown. If the process is starting, the call is
  * parked and parsed again from the beginning once it has started. If its start waits for the gate,
- * the method's `gated` answers. *ret_waits is true in both cases: the method returns.
+ * the call is answered as sp_method.gated says. *ret_waits is true in both cases: the method
+ * returns.
  */
 int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
                      struct sp_proc **ret, bool *ret_waits, struct sp_err *e);
 
+/* ---- which process a request is about ---- */
+
+struct sp_proc_target {
+    struct sp_str session; /* p NULL: the connection's own */
+    struct sp_str id;
+};
+/* processId, and sessionId if it is there. */
+void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret);
+/* Checks the state and finds the process as sp_rpc_call_proc does. */
+int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
+                        bool *ret_waits, struct sp_err *e);
+int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
+
+/* ---- what ends with a connection ---- */
+
+void sp_web_close(struct sp_conn *conn); /* its HTTP requests */
+
 /* ---- between conn.c, request.c and the gate ---- */
 
 enum sp_rpc_outcome { SP_RPC_OUTCOME_OK, SP_RPC_OUTCOME_ERROR, SP_RPC_OUTCOME_DISCONNECTED };
-/* Counts one finished request. m NULL: an unknown method. */
-void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
-                   enum sp_rpc_outcome how);
+/* Counts one finished request. */
+void sp_conn_count(struct sp_method_stats *s, uint64_t started_us, enum sp_rpc_outcome how);
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
 void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_err *e);
 

@@ -15,8 +15,8 @@
 #include "base/auto.h"
 #include "base/toml.h"
 #include "base/uri.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 
 #define MAX_LAYER (4U << 20) /* bytes of a layer's TOML text; its file has SP_TOML_MAX_BYTES */
 
@@ -408,7 +408,7 @@ static int check_read(const struct config_read *c, const struct sp_uri *cwd, str
     return 0;
 }
 
-int sp_m_environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
+static int environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(call, e);
     auto_uri struct sp_uri cwd = {0};
@@ -437,3 +437,8 @@ int sp_m_environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
     find_home(c);
     return 0;
 }
+
+const struct sp_method sp_config_methods[] = {
+    {"environmentConfig/read", "environment config", .fn = environment_config_read},
+    {0},
+};

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/discover.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 
 #define METADATA "agents/openai.yaml"
 
@@ -423,7 +423,7 @@ static int decode_discovery(struct sp_rpc_call *c, struct sp_discovery *d, struc
     return sp_params_result(&p);
 }
 
-int sp_m_capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
+static int capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_discovery *d = calloc(1, sizeof *d);
 
@@ -446,7 +446,7 @@ int sp_m_capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-int sp_m_capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
+static int capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -458,3 +458,9 @@ int sp_m_capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
     sp_rpc_call_reply(c, SP_STR("{\"plugins\":[],\"skills\":[],\"warnings\":[]}"));
     return 0;
 }
+
+const struct sp_method sp_discover_methods[] = {
+    {"capabilityRoots/discoverV1", "capability discovery", .fn = capability_roots_discover},
+    {"capabilities/discoverV2", "capability discovery", .fn = capabilities_discover},
+    {0},
+};

@@ -14,8 +14,8 @@
 #include "base/base64.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/resolve.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 #include "server/rpc/text.h"
 
 /* ---- errors ---- */
@@ -339,7 +339,7 @@ static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_end(r, true);
 }
 
-int sp_m_fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_READ, e);
@@ -351,7 +351,7 @@ int sp_m_fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- fs/writeFile ---- */
 
-int sp_m_fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_WRITE, e);
@@ -376,7 +376,7 @@ int sp_m_fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- createDirectory, remove, copy ---- */
 
-int sp_m_fs_create_directory(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_create_directory(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_MAKE, e);
@@ -388,7 +388,7 @@ int sp_m_fs_create_directory(struct sp_rpc_call *c, struct sp_err *e)
     return sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
 }
 
-int sp_m_fs_remove(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_remove(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_REMOVE, e);
@@ -401,7 +401,7 @@ int sp_m_fs_remove(struct sp_rpc_call *c, struct sp_err *e)
     return sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
 }
 
-int sp_m_fs_copy(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -439,7 +439,7 @@ static void tell_stat(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_reply(r, (struct sp_str){text, (size_t)(o - text)});
 }
 
-int sp_m_fs_get_metadata(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_get_metadata(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_STAT, e);
@@ -469,7 +469,7 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
         sp_request_fail_memory(r, "answer");
 }
 
-int sp_m_fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_CANONICAL, e);
@@ -560,7 +560,7 @@ static void tell_walk(struct sp_request *r, const struct sp_file_answer *a)
     tell_entries(r, a, true);
 }
 
-int sp_m_fs_read_directory(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_read_directory(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = begin_path(c, &a, SP_FILE_LIST, e);
@@ -578,7 +578,7 @@ static void read_limit(const struct sp_params *options, const char *key, uint32_
     *ret = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
 }
 
-int sp_m_fs_walk(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     struct sp_file_walk *walk = &a.job.ask.walk;
@@ -594,3 +594,16 @@ int sp_m_fs_walk(struct sp_rpc_call *c, struct sp_err *e)
     sp_fs_read_sandbox(&p, &a);
     return sp_fs_begin(c, &a, tell_walk, e);
 }
+
+const struct sp_method sp_fs_methods[] = {
+    {"fs/readFile", "filesystem", .fn = fs_read_file},
+    {"fs/writeFile", "filesystem", .fn = fs_write_file},
+    {"fs/createDirectory", "filesystem", .fn = fs_create_directory},
+    {"fs/getMetadata", "filesystem", .fn = fs_get_metadata},
+    {"fs/canonicalize", "filesystem", .fn = fs_canonicalize},
+    {"fs/readDirectory", "filesystem", .fn = fs_read_directory},
+    {"fs/walk", "filesystem", .fn = fs_walk},
+    {"fs/remove", "filesystem", .fn = fs_remove},
+    {"fs/copy", "filesystem", .fn = fs_copy},
+    {0},
+};

@@ -14,8 +14,8 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 #include "server/rpc/text.h"
 
 struct sp_fs_handle {
@@ -180,7 +180,7 @@ static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp
     return sp_files_can_open(c->conn->rpc->server->files, e);
 }
 
-int sp_m_fs_open(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -253,7 +253,7 @@ static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
     sp_request_end(r, true);
 }
 
-int sp_m_fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -272,7 +272,7 @@ int sp_m_fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
     return begin_block(c, &a, id, tell_block, e);
 }
 
-int sp_m_fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -302,7 +302,7 @@ static void forget_close(struct sp_task *t)
     SP_CONTAINER(t, struct sp_fs_handle, task)->closes = NULL;
 }
 
-int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_close(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
@@ -327,3 +327,11 @@ int sp_m_fs_close(struct sp_rpc_call *c, struct sp_err *e)
     remove_handle(c->conn, h, 0);
     return 0;
 }
+
+const struct sp_method sp_handle_methods[] = {
+    {"fs/open", "filesystem", .fn = fs_open},
+    {"fs/readBlock", "filesystem", .fn = fs_read_block},
+    {"fs/writeBlock", "filesystem", .fn = fs_write_block},
+    {"fs/close", "filesystem", .fn = fs_close},
+    {0},
+};

@@ -15,9 +15,12 @@
 #include "base/utf8.h"
 #include "core/http_client.h"
 #include "core/http_url.h"
-#include "server/rpc/methods.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/push.h"
 #include "server/rpc/text.h"
+
+/* Body of an http/request that is not streamed: with the rest, a message that clients accept. */
+#define MAX_BODY (47U << 20)
 
 /* The params. */
 struct ask {
@@ -404,9 +407,9 @@ static void collect_body(struct job *j, struct sp_str bytes)
     struct sp_err e = {0};
     int r = 0;
 
-    if (j->body.len + bytes.n > SP_WEB_MAX_BODY)
+    if (j->body.len + bytes.n > MAX_BODY)
         r = sp_fail(&e, SP_E_LIMIT, 0, "it is larger than %u bytes; ask with streamResponse",
-                    SP_WEB_MAX_BODY);
+                    MAX_BODY);
     if (r == 0)
         r = sp_request_charge(j->request, bytes.n, &e);
     if (r == 0 && !sp_buf_add_str(&j->body, bytes))
@@ -544,7 +547,7 @@ static int begin_job(struct sp_rpc_call *c, const struct ask *a, struct sp_err *
     return sp_wrap(e, "http/request failed");
 }
 
-int sp_m_http_request(struct sp_rpc_call *c, struct sp_err *e)
+static int http_request(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_ask struct ask a = {.headers = SP_JSON_NONE, .http.timeout_ms = SP_WEB_NO_TIMEOUT};
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -570,3 +573,8 @@ int sp_m_http_request(struct sp_rpc_call *c, struct sp_err *e)
     a.http.fields = sp_buf_str(&a.fields);
     return begin_job(c, &a, e);
 }
+
+const struct sp_method sp_http_methods[] = {
+    {"http/request", "http", .fn = http_request},
+    {0},
+};

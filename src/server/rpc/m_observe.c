@@ -17,7 +17,7 @@
 #include "core/process_inspect.h"
 #include "os/seccomp.h"
 #include "sandbox/compile.h"
-#include "server/rpc/methods.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/push.h"
 #include "server/rpc/text.h"
 
@@ -148,7 +148,7 @@ static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
     return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
 }
 
-int sp_m_process_list(struct sp_rpc_call *c, struct sp_err *e)
+static int process_list(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
     bool wants_all = false;
@@ -222,7 +222,7 @@ static bool add_inspection(struct sp_buf *b, const struct sp_proc *p,
 
 /* What the kernel says the process is doing, which processes hold its output open after its exit,
  * and whether it listens on one of the ports. */
-int sp_m_process_inspect(struct sp_rpc_call *c, struct sp_err *e)
+static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
@@ -482,7 +482,7 @@ static bool add_attached(struct sp_buf *b, const struct view *v, const struct at
                          p->state.closed_seq != 0 ? "true" : "false");
 }
 
-int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
+static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct attach a = {.after_seq = UINT64_MAX};
     const struct sp_params params = read_attach_target(c, &a.target, e);
@@ -520,7 +520,7 @@ int sp_m_process_attach(struct sp_rpc_call *c, struct sp_err *e)
 }
 
 /* Succeeds also if the connection is not attached, or the process is gone. */
-int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
+static int process_detach(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc_target t = {0};
     const struct sp_params params = read_attach_target(c, &t, e);
@@ -535,3 +535,11 @@ int sp_m_process_detach(struct sp_rpc_call *c, struct sp_err *e)
     sp_rpc_call_reply(c, SP_STR("{}"));
     return 0;
 }
+
+const struct sp_method sp_observe_methods[] = {
+    {"process/list", "exec", .fn = process_list},
+    {"process/inspect", "exec", .fn = process_inspect},
+    {"process/attach", "exec", .fn = process_attach},
+    {"process/detach", "exec", .fn = process_detach},
+    {0},
+};

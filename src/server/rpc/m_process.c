@@ -11,34 +11,10 @@
 #include "base/auto.h"
 #include "base/base64.h"
 #include "core/observer.h"
-#include "server/rpc/methods.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/push.h"
 
 /* ---- which process ---- */
-
-void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret)
-{
-    sp_params_str(p, "processId", &ret->id);
-    sp_params_opt_str(p, "sessionId", &ret->session);
-}
-
-int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
-                        bool *ret_waits, struct sp_err *e)
-{
-    const struct sp_session *s = c->conn->session;
-    const int r = sp_rpc_call_check(c, e);
-
-    if (r < 0)
-        return r;
-    if (t->session.p != NULL && (s = sp_server_find(c->conn->rpc->server, t->session)) == NULL)
-        return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
-    return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
-}
-
-int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)
-{
-    return sp_fail(e, SP_E_STATE, 0, "unknown process id " SP_STR_FMT, SP_STR_ARG(t->id));
-}
 
 /* For methods without further parameters. */
 static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_waits,
@@ -142,7 +118,7 @@ static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_se
     return 0;
 }
 
-int sp_m_process_read(struct sp_rpc_call *c, struct sp_err *e)
+static int process_read(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
@@ -232,7 +208,7 @@ static int park_write(struct sp_rpc_call *c, struct sp_proc *p, struct sp_str id
     return 0;
 }
 
-int sp_m_process_write(struct sp_rpc_call *c, struct sp_err *e)
+static int process_write(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
@@ -294,7 +270,7 @@ static void close_in_turn(struct sp_waiter *w)
 }
 
 /* Takes effect after all writes that were accepted or parked before it. */
-int sp_m_process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
+static int process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;
@@ -395,7 +371,7 @@ static bool takes_signal(const struct sp_proc *p, int number)
     return p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL);
 }
 
-int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
+static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
@@ -420,7 +396,7 @@ int sp_m_process_signal(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
+static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
@@ -463,7 +439,7 @@ int sp_m_process_resize(struct sp_rpc_call *c, struct sp_err *e)
 /* ---- terminate ---- */
 
 /* Answers at once; the exit is reported by process/exited. */
-int sp_m_process_terminate(struct sp_rpc_call *c, struct sp_err *e)
+static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
     bool waits = false;
@@ -477,3 +453,13 @@ int sp_m_process_terminate(struct sp_rpc_call *c, struct sp_err *e)
         sp_rpc_call_reply(c, SP_STR("{\"running\":false}"));
     return 0;
 }
+
+const struct sp_method sp_process_methods[] = {
+    {"process/read", "exec", .fn = process_read},
+    {"process/write", "exec", .fn = process_write, .gated = SP_GATED_STARTING},
+    {"process/signal", "exec", .fn = process_signal, .gated = SP_GATED_NOTHING},
+    {"process/terminate", "exec", .fn = process_terminate, .gated = SP_GATED_CANCEL},
+    {"process/resize", "exec", .fn = process_resize},
+    {"process/closeStdin", "exec", .fn = process_close_stdin, .gated = SP_GATED_STARTING},
+    {0},
+};

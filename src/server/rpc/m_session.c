@@ -7,8 +7,8 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 
 /* ---- environmentInfo ---- */
 
@@ -61,7 +61,7 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 
 /* ---- methods ---- */
 
-int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
+static int initialize(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_params capabilities = {params.json, SP_JSON_NONE, e};
@@ -99,7 +99,7 @@ int sp_m_initialize(struct sp_rpc_call *c, struct sp_err *e)
 }
 
 /* The connection closes, and its processes end with it: the session cannot be resumed. */
-int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
+static int session_end(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
 
@@ -111,7 +111,7 @@ int sp_m_session_end(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
+static int environment_info(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
 
@@ -123,10 +123,18 @@ int sp_m_environment_info(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-int sp_m_environment_status(struct sp_rpc_call *c, struct sp_err *e)
+static int environment_status(struct sp_rpc_call *c, struct sp_err *e)
 {
     if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
     sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
     return 0;
 }
+
+const struct sp_method sp_session_methods[] = {
+    {"initialize", NULL, .fn = initialize},
+    {"session/end", "session", .fn = session_end},
+    {"environment/info", "environment info", .fn = environment_info},
+    {"environment/status", "environment status", .fn = environment_status},
+    {0},
+};

@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "base/uri.h"
 #include "sandbox/policy_json.h"
-#include "server/rpc/methods.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/start_gate.h"
 #include "server/rpc/start_network.h"
 #include "server/rpc/text.h"
@@ -441,7 +441,7 @@ static void finish_gated(struct sp_request *r)
 
     assert(judged->answer != SP_START_GATE_ASKING);
     if (r->conn->is_closing || r->conn->ends_session) {
-        sp_conn_count(r->conn->rpc, r->method, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
+        sp_conn_count(r->stats, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
     } else if (judged->answer != SP_START_GATE_YES) {
         sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);
@@ -502,6 +502,33 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
     return 0;
 }
 
+/* Answers a call about the process of a start that waits. */
+static int answer_gated(struct sp_rpc_call *c, struct sp_gated *g, struct sp_err *e)
+{
+    const struct sp_str id = g->start.id;
+    struct sp_err why = {0};
+
+    switch (c->method->gated) {
+    case SP_GATED_REFUSE:
+        return sp_fail(e, SP_E_STATE, 0, "process id " SP_STR_FMT " is starting", SP_STR_ARG(id));
+    case SP_GATED_EXISTS:
+        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists", SP_STR_ARG(id));
+    case SP_GATED_STARTING:
+        sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
+        break;
+    case SP_GATED_NOTHING:
+        sp_rpc_call_reply(c, SP_STR("{}"));
+        break;
+    case SP_GATED_CANCEL:
+        (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
+                      SP_STR_ARG(id));
+        sp_request_fail(g->request, &why);
+        sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
+        break;
+    }
+    return 0;
+}
+
 int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
                   bool *ret_done, struct sp_err *e)
 {
@@ -510,51 +537,11 @@ int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_s
     sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
         struct sp_gated *g = SP_CONTAINER(i, struct sp_gated, link);
 
-        if (!sp_str_eq(g->start.id, id))
-            continue;
-        if (c->method->gated == NULL)
-            return sp_fail(e, SP_E_STATE, 0, "process id " SP_STR_FMT " is starting",
-                           SP_STR_ARG(id));
-        *ret_done = true;
-        return c->method->gated(c, g->request, e);
+        if (sp_str_eq(g->start.id, id)) {
+            *ret_done = true;
+            return answer_gated(c, g, e);
+        }
     }
-    return 0;
-}
-
-/* ---- what other methods answer about a process that waits for the gate ---- */
-
-int sp_gated_exists(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
-{
-    (void)c;
-    return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists",
-                   SP_STR_ARG(start->gated->start.id));
-}
-
-int sp_gated_write(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
-{
-    (void)start;
-    (void)e;
-    sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
-    return 0;
-}
-
-int sp_gated_signal(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
-{
-    (void)start;
-    (void)e;
-    sp_rpc_call_reply(c, SP_STR("{}"));
-    return 0;
-}
-
-int sp_gated_terminate(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e)
-{
-    struct sp_err why = {0};
-
-    (void)e;
-    (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
-                  SP_STR_ARG(start->gated->start.id));
-    sp_request_fail(start, &why);
-    sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
     return 0;
 }
 
@@ -577,7 +564,7 @@ static bool names_program(struct sp_str arg0, struct sp_str program)
     return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, base_name(program));
 }
 
-int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e)
+static int process_start(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_start struct start s = {0};
     auto_buf struct sp_buf env = {0};
@@ -633,3 +620,8 @@ int sp_m_process_start(struct sp_rpc_call *c, struct sp_err *e)
     (void)start_process(request, &o);
     return 0;
 }
+
+const struct sp_method sp_start_methods[] = {
+    {"process/start", "exec", .fn = process_start, .gated = SP_GATED_EXISTS},
+    {0},
+};

@@ -10,8 +10,8 @@
 
 #include "base/auto.h"
 #include "os/notify.h"
+#include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
-#include "server/rpc/methods.h"
 #include "server/rpc/text.h"
 #include "server/rpc/watches.h"
 
@@ -548,7 +548,7 @@ static void begin_adding(struct sp_rpc_call *c, struct watch *w)
         finish(w);
 }
 
-int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
+static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct wanted want __attribute__((cleanup(wanted_done))) = {0};
 
@@ -567,3 +567,8 @@ int sp_m_fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
     begin_adding(c, w);
     return 0;
 }
+
+const struct sp_method sp_watch_methods[] = {
+    {"fs/watchMissing", "filesystem", .fn = fs_watch_missing},
+    {0},
+};

@@ -16,9 +16,9 @@ static void single(struct sp_buf *b, const char *name, const char *type, const c
     (void)sp_buf_printf(b, "sallyport_%s %" PRIu64 "\n", name, value);
 }
 
-static const char *method_name(size_t i)
+static const char *method_name(const struct sp_method_stats *s)
 {
-    return i < sp_method_count ? sp_methods[i].name : "unknown";
+    return s->method != NULL ? s->method->name : "unknown";
 }
 
 static uint64_t total(const struct sp_method_stats *s)
@@ -31,7 +31,7 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
 {
     describe(b, "requests_total", "counter",
              "Requests answered or given up, by method and result.");
-    for (size_t i = 0; i <= sp_method_count; i++) {
+    for (size_t i = 0; i < rpc->stats_count; i++) {
         const struct sp_method_stats *s = &rpc->stats[i];
         const struct {
             const char *result;
@@ -42,11 +42,11 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
             if (r[k].n != 0)
                 (void)sp_buf_printf(
                     b, "sallyport_requests_total{method=\"%s\",result=\"%s\"} %" PRIu64 "\n",
-                    method_name(i), r[k].result, r[k].n);
+                    method_name(s), r[k].result, r[k].n);
     }
     describe(b, "request_duration_seconds", "histogram",
              "From the arrival of a request to its answer, waits included.");
-    for (size_t i = 0; i <= sp_method_count; i++) {
+    for (size_t i = 0; i < rpc->stats_count; i++) {
         const struct sp_method_stats *s = &rpc->stats[i];
         uint64_t sum = 0;
 
@@ -57,14 +57,14 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
             (void)sp_buf_printf(
                 b,
                 "sallyport_request_duration_seconds_bucket{method=\"%s\",le=\"%g\"} %" PRIu64 "\n",
-                method_name(i), (double)sp_rpc_bucket_us[k] / 1e6, sum);
+                method_name(s), (double)sp_rpc_bucket_us[k] / 1e6, sum);
         }
         (void)sp_buf_printf(
             b,
             "sallyport_request_duration_seconds_bucket{method=\"%s\",le=\"+Inf\"} %" PRIu64 "\n"
             "sallyport_request_duration_seconds_sum{method=\"%s\"} %.6f\n"
             "sallyport_request_duration_seconds_count{method=\"%s\"} %" PRIu64 "\n",
-            method_name(i), total(s), method_name(i), (double)s->total_us / 1e6, method_name(i),
+            method_name(s), total(s), method_name(s), (double)s->total_us / 1e6, method_name(s),
             total(s));
     }
 }

@@ -17,10 +17,8 @@ const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS] = {
     10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
 
 /* The histogram is not cumulative here; metrics.c sums it up. */
-void sp_conn_count(struct sp_rpc *rpc, const struct sp_method *m, uint64_t started_us,
-                   enum sp_rpc_outcome how)
+void sp_conn_count(struct sp_method_stats *s, uint64_t started_us, enum sp_rpc_outcome how)
 {
-    struct sp_method_stats *s = &rpc->stats[m != NULL ? (size_t)(m - sp_methods) : sp_method_count];
     const uint64_t us = sp_clock_us() - started_us;
     int b = 0;
 
@@ -105,7 +103,7 @@ void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result)
 
 void sp_rpc_call_done(struct sp_rpc_call *c)
 {
-    sp_conn_count(c->conn->rpc, c->method, c->started_us, SP_RPC_OUTCOME_OK);
+    sp_conn_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
 }
 
 /* ---- parked requests ---- */
@@ -134,7 +132,7 @@ struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct 
         return NULL;
     }
     *r = (struct sp_request){
-        .conn = conn, .method = c->method, .started_us = c->started_us, .held_bytes = held};
+        .conn = conn, .stats = c->stats, .started_us = c->started_us, .held_bytes = held};
     char *id = (char *)(r + 1) + extra;
     memcpy(id, c->id.p, c->id.n);
     r->id = (struct sp_str){id, c->id.n};
@@ -209,8 +207,7 @@ void sp_request_drop(struct sp_request *r)
 
 void sp_request_end(struct sp_request *r, bool is_ok)
 {
-    sp_conn_count(r->conn->rpc, r->method, r->started_us,
-                  is_ok ? SP_RPC_OUTCOME_OK : SP_RPC_OUTCOME_ERROR);
+    sp_conn_count(r->stats, r->started_us, is_ok ? SP_RPC_OUTCOME_OK : SP_RPC_OUTCOME_ERROR);
     sp_request_drop(r);
 }
 

@@ -7,7 +7,7 @@
  *                    '-----> ASKING --told--> YES or NO
  *
  * A start that is being asked about has no process yet. It belongs to its connection and ends with
- * it; requests about its process id are answered by the method's `gated` function (conn.h).
+ * it; requests about its process id are answered as sp_method.gated says (conn.h).
  */
 #ifndef SP_SERVER_RPC_START_GATE_H
 #define SP_SERVER_RPC_START_GATE_H
@@ -69,11 +69,5 @@ int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_s
                   bool *ret_done, struct sp_err *e);
 /* The request waits no longer: ends its case. */
 void sp_gated_forget(struct sp_request *r);
-
-/* sp_method.gated; `start` is the parked process/start. */
-int sp_gated_exists(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
-int sp_gated_write(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
-int sp_gated_signal(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
-int sp_gated_terminate(struct sp_rpc_call *c, struct sp_request *start, struct sp_err *e);
 
 #endif
