@@ -77,8 +77,7 @@ static void read_parts(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct sp_method *const tables[] = {sp_fs_methods, sp_handle_methods,
-                                                     sp_watch_methods};
+    static const struct sp_method *const tables[] = {sp_fs_methods, sp_watch_methods};
     struct sp_rpc rpc = {0};
     struct sp_conn conn = {.rpc = &rpc, .state = SP_CONN_NEW};
 

@@ -22,9 +22,9 @@
 /* ---- the methods ---- */
 
 static const struct sp_method *const tables[] = {
-    sp_session_methods, sp_config_methods,  sp_discover_methods, sp_start_methods,
-    sp_process_methods, sp_observe_methods, sp_fs_methods,       sp_handle_methods,
-    sp_watch_methods,   sp_http_methods,
+    sp_session_methods, sp_config_methods,  sp_discover_methods,
+    sp_start_methods,   sp_process_methods, sp_observe_methods,
+    sp_fs_methods,      sp_watch_methods,   sp_http_methods,
 };
 
 bool sp_rpc_init(struct sp_rpc *rpc)

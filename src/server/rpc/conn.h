@@ -176,7 +176,7 @@ struct sp_method {
 /* The methods of each family, at the end of its m_ file; conn.c joins the tables. */
 extern const struct sp_method sp_session_methods[], sp_config_methods[], sp_discover_methods[],
     sp_start_methods[], sp_process_methods[], sp_observe_methods[], sp_fs_methods[],
-    sp_handle_methods[], sp_watch_methods[], sp_http_methods[];
+    sp_watch_methods[], sp_http_methods[];
 
 /* The caller sets server, host, env, keeps_sessions and gate. false: no memory. */
 bool sp_rpc_init(struct sp_rpc *rpc);

@@ -31,29 +31,14 @@ void sp_fs_read_policy(const struct sp_params *p, struct sp_policy *ret, bool *r
                        bool *ret_restricts);
 void sp_fs_read_sandbox(const struct sp_params *p, struct sp_fs_ask *a);
 
-/* Checks that reading the params succeeded, the state of the connection and that the paths are
- * local, then starts the operation; `done` answers the request. */
-int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
-                void (*done)(struct sp_request *r, const struct sp_file_answer *a),
-                struct sp_err *e);
-
-/* Sends the error if the operation failed. false: it succeeded. */
-bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a);
-/* A `done` that answers {}. */
-void sp_fs_answer_nothing(struct sp_request *r, const struct sp_file_answer *a);
-
 /* Appends the path as a file URI in quotes. */
 bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path);
 
 /* The text for an errno as Codex has it: "No such file or directory (os error 2)". */
 void sp_fs_error_text(int err, char *ret, size_t size);
 
-/* ---- open files (m_handle.c) ---- */
-
 /* The request ends: drops its reference to a handle. */
 void sp_fs_release(struct sp_request *r);
-/* Fails a request for a handle that could not be opened. */
-void sp_fs_fail_unknown(struct sp_request *r);
 /* The connection ends: closes its files. */
 void sp_fs_free(struct sp_conn *conn);
 

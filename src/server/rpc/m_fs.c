@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fs/ methods about paths. Each decodes its params, then asks core/files.h, which does the
- * operation in another process; the answer comes as an event. fs/open and what follows it is in
- * m_handle.c.
+ * The fs/ methods. Each decodes its params, then asks core/files.h, which does the operation in
+ * another process; the answer comes as an event.
+ *
+ * fs/open, readBlock, writeBlock and close are about the open files of a connection. A file is
+ * opened under the sandbox of its fs/open; later blocks use the descriptor and are not checked
+ * again.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,48 +25,27 @@
 /* ---- errors ---- */
 
 /* Codex is built with musl, which has other texts than glibc for these. */
-static const char *musl_text(int err)
-{
-    switch (err) {
-    case ELOOP:
-        return "Symbolic link loop";
-    case EXDEV:
-        return "Cross-device link";
-    case ENAMETOOLONG:
-        return "Filename too long";
-    case EBUSY:
-        return "Resource busy";
-    case EDQUOT:
-        return "Quota exceeded";
-    case EIO:
-        return "I/O error";
-    case EMFILE:
-        return "No file descriptors available";
-    default:
-        return strerrordesc_np(err);
-    }
-}
+static const struct {
+    int err;
+    const char *text;
+} musl_texts[] = {
+    {ELOOP, "Symbolic link loop"},
+    {EXDEV, "Cross-device link"},
+    {ENAMETOOLONG, "Filename too long"},
+    {EBUSY, "Resource busy"},
+    {EDQUOT, "Quota exceeded"},
+    {EIO, "I/O error"},
+    {EMFILE, "No file descriptors available"},
+};
 
 void sp_fs_error_text(int err, char *ret, size_t size)
 {
-    const char *text = musl_text(err);
+    const char *text = strerrordesc_np(err);
 
+    for (size_t i = 0; i < sizeof musl_texts / sizeof musl_texts[0]; i++)
+        if (musl_texts[i].err == err)
+            text = musl_texts[i].text;
     (void)snprintf(ret, size, "%s (os error %d)", text == NULL ? "Unknown error" : text, err);
-}
-
-/* -32004, -32600 and -32603 on the wire. */
-static enum sp_code code_of_errno(int err)
-{
-    switch (err) {
-    case ENOENT:
-        return SP_E_NOT_FOUND;
-    case EACCES:
-    case EPERM:
-    case EINVAL:
-        return SP_E_STATE; /* -32600 */
-    default:
-        return SP_E_FAILED;
-    }
 }
 
 /* Why the cell refused the operation without an errno. */
@@ -107,7 +90,7 @@ static void set_refusal(const struct sp_request *r, const struct sp_file_answer 
 }
 
 /* Frees the request if it was answered. */
-bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a)
+static bool answer_failure(struct sp_request *r, const struct sp_file_answer *a)
 {
     struct sp_err e = {0};
     char text[128];
@@ -115,8 +98,13 @@ bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a)
     if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED)
         return false;
     if (a->err != 0) {
+        const bool is_state = a->err == EACCES || a->err == EPERM || a->err == EINVAL;
+        const enum sp_code code = a->err == ENOENT ? SP_E_NOT_FOUND
+                                  : is_state       ? SP_E_STATE
+                                                   : SP_E_FAILED;
+
         sp_fs_error_text(a->err, text, sizeof text);
-        (void)sp_fail(&e, code_of_errno(a->err), 0, "%s", text);
+        (void)sp_fail(&e, code, 0, "%s", text); /* -32004, -32600 and -32603 on the wire */
     } else {
         set_refusal(r, a, &e);
     }
@@ -124,10 +112,131 @@ bool sp_fs_failed(struct sp_request *r, const struct sp_file_answer *a)
     return true;
 }
 
-void sp_fs_answer_nothing(struct sp_request *r, const struct sp_file_answer *a)
+static void answer_nothing(struct sp_request *r, const struct sp_file_answer *a)
 {
-    if (!sp_fs_failed(r, a))
+    if (!answer_failure(r, a))
         sp_request_reply(r, SP_STR("{}"));
+}
+
+/* ---- open files ---- */
+
+/*
+ * A handle is in the connection's table from fs/open on, so that its id is taken while the file is
+ * being opened. It has one reference of the table and one of each request that uses it; the last
+ * one closes the descriptor.
+ */
+struct sp_fs_handle {
+    struct sp_task task;       /* of `closes` */
+    struct sp_request *closes; /* fs/close, answered when the descriptor is closed; NULL: none */
+    struct sp_files *files;
+    struct sp_closing closing;
+    char id[SP_FS_MAX_HANDLE_ID];
+    size_t id_len;
+    int fd; /* -1: not open yet, or opening failed */
+    uint32_t refs;
+    char path[]; /* as opened: orders blocks with other operations on the same path */
+};
+
+struct sp_fs {
+    struct sp_fs_handle *handles[SP_FS_MAX_HANDLES];
+    uint32_t handle_count;
+};
+
+static struct sp_fs_handle *find_handle(const struct sp_conn *conn, struct sp_str id)
+{
+    for (uint32_t i = 0; conn->fs != NULL && i < conn->fs->handle_count; i++) {
+        struct sp_fs_handle *h = conn->fs->handles[i];
+
+        if (sp_str_eq((struct sp_str){h->id, h->id_len}, id))
+            return h;
+    }
+    return NULL;
+}
+
+/* The handle is freed here and nowhere else. */
+static void on_closed(struct sp_closing *c)
+{
+    struct sp_fs_handle *h = SP_CONTAINER(c, struct sp_fs_handle, closing);
+
+    if (h->closes != NULL)
+        sp_request_reply(h->closes, SP_STR("{}"));
+    free(h);
+}
+
+/* close() may wait for the disk, so a thread does it. */
+static void unref(struct sp_fs_handle *h, uint32_t refs)
+{
+    assert(h->refs >= refs);
+    h->refs -= refs;
+    if (h->refs > 0)
+        return;
+    h->closing.done = on_closed;
+    if (h->fd >= 0)
+        sp_files_close(h->files, &h->closing, TAKE_FD(h->fd));
+    else
+        on_closed(&h->closing);
+}
+
+/* Takes the handle out of the table and drops the table's reference and `refs` more. Requests that
+ * use the handle keep theirs. */
+static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h, uint32_t refs)
+{
+    struct sp_fs *fs = conn->fs;
+
+    for (uint32_t i = 0; i < fs->handle_count; i++)
+        if (fs->handles[i] == h) {
+            fs->handles[i] = fs->handles[--fs->handle_count];
+            refs++;
+            break;
+        }
+    if (refs > 0)
+        unref(h, refs);
+}
+
+void sp_fs_free(struct sp_conn *conn)
+{
+    if (conn->fs == NULL)
+        return;
+    while (conn->fs->handle_count > 0)
+        unref(conn->fs->handles[--conn->fs->handle_count], 1);
+    free(conn->fs);
+    conn->fs = NULL;
+}
+
+/* An open that failed has left the handle without a descriptor: it leaves the table, too. */
+void sp_fs_release(struct sp_request *r)
+{
+    if (r->handle == NULL)
+        return;
+    struct sp_fs_handle *h = TAKE_PTR(r->handle);
+    if (h->fd < 0) /* opening failed */
+        remove_handle(r->conn, h, 1);
+    else
+        unref(h, 1);
+}
+
+static int add_handle(struct sp_conn *conn, struct sp_str id, const char *path,
+                      struct sp_fs_handle **ret, struct sp_err *e)
+{
+    struct sp_fs *fs = conn->fs != NULL ? conn->fs : (conn->fs = calloc(1, sizeof *fs));
+    struct sp_fs_handle *h = fs == NULL ? NULL : calloc(1, sizeof *h + strlen(path) + 1);
+
+    if (h == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file handle");
+    memcpy(h->path, path, strlen(path) + 1);
+    h->files = conn->rpc->server->files;
+    h->fd = -1;
+    h->refs = 2; /* the table's and the request's */
+    h->id_len = id.n;
+    memcpy(h->id, id.p, id.n);
+    fs->handles[fs->handle_count++] = h;
+    *ret = h;
+    return 0;
+}
+
+static int unknown_handle(struct sp_str id, struct sp_err *e)
+{
+    return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle `" SP_STR_FMT "`", SP_STR_ARG(id));
 }
 
 /* ---- params ---- */
@@ -193,21 +302,24 @@ static void on_file_done(struct sp_files_call *call, const struct sp_file_answer
 {
     struct sp_request *r = SP_CONTAINER(call, struct sp_request, file.call);
     struct sp_conn *conn = r->conn;
+    struct sp_err unknown = {0};
 
     r->is_file = false;
-    if (a != NULL)
+    if (a != NULL) {
         r->file.done(r, a);
-    else if (e->code == SP_E_NOT_FOUND && r->handle != NULL)
-        sp_fs_fail_unknown(r);
-    else
+    } else if (e->code == SP_E_NOT_FOUND && r->handle != NULL) {
+        (void)unknown_handle((struct sp_str){r->handle->id, r->handle->id_len}, &unknown);
+        sp_request_fail(r, &unknown);
+    } else {
         sp_request_fail(r, e);
+    }
     /* Answers may be large: begin no further operation until the client has read these. */
     conn->files.is_held = sp_link_is_full(conn->link);
 }
 
-int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
-                void (*done)(struct sp_request *r, const struct sp_file_answer *a),
-                struct sp_err *e)
+static int begin_op(struct sp_rpc_call *c, struct sp_fs_ask *a,
+                    void (*done)(struct sp_request *r, const struct sp_file_answer *a),
+                    struct sp_err *e)
 {
     if (e->code != SP_E_NONE || sp_rpc_call_check(c, e) < 0 || check_native(&a->path, e) < 0 ||
         check_native(&a->other, e) < 0)
@@ -243,9 +355,12 @@ int sp_fs_begin(struct sp_rpc_call *c, struct sp_fs_ask *a,
     return 0;
 }
 
-/* The params of all of these begin with a path. */
-static struct sp_params begin_path(struct sp_rpc_call *c, struct sp_fs_ask *a, enum sp_file_op op,
-                                   struct sp_err *e)
+/* Optional flags of the methods about a path. */
+enum { FOLLOW = 1, RECURSIVE = 2, FORCE = 4 };
+
+/* The params of these methods begin with a path. */
+static struct sp_params read_path_params(struct sp_rpc_call *c, struct sp_fs_ask *a,
+                                         enum sp_file_op op, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(c, e);
 
@@ -253,6 +368,26 @@ static struct sp_params begin_path(struct sp_rpc_call *c, struct sp_fs_ask *a, e
     a->job.ask.follows = true;
     sp_fs_read_path(&p, "path", &a->path);
     return p;
+}
+
+/* A method whose params are a path, some of the flags, which are true by default, and a sandbox. */
+static int path_method(struct sp_rpc_call *c, enum sp_file_op op, unsigned flags,
+                       void (*done)(struct sp_request *r, const struct sp_file_answer *a),
+                       struct sp_err *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {0};
+    const struct sp_params p = read_path_params(c, &a, op, e);
+
+    a.job.ask.is_recursive = (flags & RECURSIVE) != 0;
+    a.job.ask.is_forced = (flags & FORCE) != 0;
+    if ((flags & RECURSIVE) != 0)
+        sp_params_opt_bool(&p, "recursive", &a.job.ask.is_recursive);
+    if ((flags & FORCE) != 0)
+        sp_params_opt_bool(&p, "force", &a.job.ask.is_forced);
+    if ((flags & FOLLOW) != 0)
+        sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
+    sp_fs_read_sandbox(&p, &a);
+    return begin_op(c, &a, done, e);
 }
 
 /* ---- fs/readFile ---- */
@@ -323,7 +458,7 @@ static bool send_content(struct sp_request *r, const struct sp_file_answer *a)
 
 static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
 {
-    if (sp_fs_failed(r, a))
+    if (answer_failure(r, a))
         return;
     if (send_content(r, a)) {
         sp_request_end(r, true);
@@ -341,12 +476,7 @@ static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
 
 static int fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_READ, e);
-
-    sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
-    sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, tell_content, e);
+    return path_method(c, SP_FILE_READ, FOLLOW, tell_content, e);
 }
 
 /* ---- fs/writeFile ---- */
@@ -354,7 +484,7 @@ static int fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 static int fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_WRITE, e);
+    const struct sp_params p = read_path_params(c, &a, SP_FILE_WRITE, e);
     struct sp_err why = {0};
     size_t n = 0;
 
@@ -363,7 +493,7 @@ static int fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
     sp_fs_read_sandbox(&p, &a);
     if (!sp_params_ok(&p))
         return sp_params_result(&p);
-    const int r = sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
+    const int r = begin_op(c, &a, answer_nothing, e);
     /* core/files decodes straight into the memory of the operation and refuses bad base64 as a
      * wrong parameter. Codex calls it a wrong state, with a text that a second decoding finds (in
      * place: the message is ours to write in). */
@@ -378,27 +508,12 @@ static int fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 
 static int fs_create_directory(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_MAKE, e);
-
-    a.job.ask.is_recursive = true;
-    sp_params_opt_bool(&p, "recursive", &a.job.ask.is_recursive);
-    sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
-    sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
+    return path_method(c, SP_FILE_MAKE, RECURSIVE | FOLLOW, answer_nothing, e);
 }
 
 static int fs_remove(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_REMOVE, e);
-
-    a.job.ask.is_recursive = a.job.ask.is_forced = true;
-    sp_params_opt_bool(&p, "recursive", &a.job.ask.is_recursive);
-    sp_params_opt_bool(&p, "force", &a.job.ask.is_forced);
-    sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
-    sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
+    return path_method(c, SP_FILE_REMOVE, RECURSIVE | FORCE | FOLLOW, answer_nothing, e);
 }
 
 static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
@@ -412,26 +527,20 @@ static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
     sp_fs_read_path(&p, "destinationPath", &a.other);
     sp_params_bool(&p, "recursive", &a.job.ask.is_recursive);
     sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, sp_fs_answer_nothing, e);
+    return begin_op(c, &a, answer_nothing, e);
 }
 
 /* ---- getMetadata, canonicalize ---- */
-
-static char *put_flag(char *o, const char *key, bool value)
-{
-    o = sp_put(o, key, strlen(key));
-    return sp_put_bool(o, value);
-}
 
 static void tell_stat(struct sp_request *r, const struct sp_file_answer *a)
 {
     char text[256];
 
-    if (sp_fs_failed(r, a))
+    if (answer_failure(r, a))
         return;
-    char *o = put_flag(text, "{\"isDirectory\":", a->stat.is_directory);
-    o = put_flag(o, ",\"isFile\":", a->stat.is_file);
-    o = put_flag(o, ",\"isSymlink\":", a->stat.is_link);
+    char *o = sp_put_bool(sp_put_literal(text, "{\"isDirectory\":"), a->stat.is_directory);
+    o = sp_put_bool(sp_put_literal(o, ",\"isFile\":"), a->stat.is_file);
+    o = sp_put_bool(sp_put_literal(o, ",\"isSymlink\":"), a->stat.is_link);
     o = sp_put_u64(sp_put_literal(o, ",\"size\":"), a->stat.size);
     o = sp_put_i64(sp_put_literal(o, ",\"createdAtMs\":"), a->stat.created_ms);
     o = sp_put_i64(sp_put_literal(o, ",\"modifiedAtMs\":"), a->stat.modified_ms);
@@ -441,12 +550,7 @@ static void tell_stat(struct sp_request *r, const struct sp_file_answer *a)
 
 static int fs_get_metadata(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_STAT, e);
-
-    sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
-    sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, tell_stat, e);
+    return path_method(c, SP_FILE_STAT, FOLLOW, tell_stat, e);
 }
 
 bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path)
@@ -459,7 +563,7 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
     auto_buf struct sp_buf copy = {0};
     auto_buf struct sp_buf b = {0};
 
-    if (sp_fs_failed(r, a))
+    if (answer_failure(r, a))
         return;
     if (a->data_len <= SP_FILE_MAX_PATH && sp_buf_add(&copy, a->window, a->data_len) &&
         sp_buf_printf(&b, "{\"path\":") && sp_fs_add_uri(&b, sp_buf_str(&copy)) &&
@@ -471,23 +575,10 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
 
 static int fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_CANONICAL, e);
-
-    sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, tell_path, e);
+    return path_method(c, SP_FILE_CANONICAL, 0, tell_path, e);
 }
 
 /* ---- readDirectory, walk ---- */
-
-static bool add_listed(struct sp_buf *b, const struct sp_file_entry *entry, struct sp_str name)
-{
-    return sp_buf_printf(b, "%s{\"fileName\":", b->data[b->len - 1] == '[' ? "" : ",") &&
-           sp_json_add_str(b, name) &&
-           sp_buf_printf(b, ",\"isDirectory\":%s,\"isFile\":%s}",
-                         entry->kind == SP_FILE_ENTRY_DIRECTORY ? "true" : "false",
-                         entry->kind == SP_FILE_ENTRY_FILE ? "true" : "false");
-}
 
 /* The order is the directory's. */
 static bool add_list(struct sp_buf *b, struct sp_str in)
@@ -497,7 +588,11 @@ static bool add_list(struct sp_buf *b, struct sp_str in)
     bool ok = sp_buf_printf(b, "{\"entries\":[");
 
     while (ok && sp_file_next_entry(&in, &entry, &name))
-        ok = add_listed(b, &entry, name);
+        ok = sp_buf_printf(b, "%s{\"fileName\":", b->data[b->len - 1] == '[' ? "" : ",") &&
+             sp_json_add_str(b, name) &&
+             sp_buf_printf(b, ",\"isDirectory\":%s,\"isFile\":%s}",
+                           entry.kind == SP_FILE_ENTRY_DIRECTORY ? "true" : "false",
+                           entry.kind == SP_FILE_ENTRY_FILE ? "true" : "false");
     return ok && sp_buf_printf(b, "]}");
 }
 
@@ -539,7 +634,7 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
     auto_buf struct sp_buf copy = {0};
     auto_buf struct sp_buf b = {0};
 
-    if (sp_fs_failed(r, a))
+    if (answer_failure(r, a))
         return;
     /* The window is memory that the cell can still change: copy before reading. */
     const bool is_copied = sp_buf_add(&copy, a->window, a->data_len);
@@ -562,11 +657,7 @@ static void tell_walk(struct sp_request *r, const struct sp_file_answer *a)
 
 static int fs_read_directory(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
-    const struct sp_params p = begin_path(c, &a, SP_FILE_LIST, e);
-
-    sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, tell_list, e);
+    return path_method(c, SP_FILE_LIST, 0, tell_list, e);
 }
 
 /* Above 32 bits the limit is out of range anyway: the cell refuses UINT32_MAX. */
@@ -582,7 +673,7 @@ static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct sp_fs_ask a = {0};
     struct sp_file_walk *walk = &a.job.ask.walk;
-    const struct sp_params p = begin_path(c, &a, SP_FILE_WALK, e);
+    const struct sp_params p = read_path_params(c, &a, SP_FILE_WALK, e);
     struct sp_params options = {p.json, SP_JSON_NONE, e};
 
     sp_params_object(&p, "options", &options.object);
@@ -592,7 +683,187 @@ static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
     sp_params_bool(&options, "followDirectorySymlinks", &walk->follows_directories);
     sp_params_def_bool(&options, "pruneHiddenDirectories", &walk->prunes_hidden);
     sp_fs_read_sandbox(&p, &a);
-    return sp_fs_begin(c, &a, tell_walk, e);
+    return begin_op(c, &a, tell_walk, e);
+}
+
+/* ---- open ---- */
+
+static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
+{
+    struct sp_fs_handle *h = r->handle;
+    auto_buf struct sp_buf b = {0};
+    const struct sp_str id = {h->id, h->id_len};
+
+    if (answer_failure(r, a))
+        return;
+    h->fd = a->fd;
+    (void)(sp_buf_printf(&b, "{\"handleId\":") && sp_json_add_str(&b, id) &&
+           sp_buf_add(&b, "}", 1));
+    sp_request_reply(r, sp_buf_str(&b));
+}
+
+static int check_id_length(struct sp_str id, struct sp_err *e)
+{
+    return id.n <= SP_FS_MAX_HANDLE_ID
+               ? 0
+               : sp_fail(e, SP_E_STATE, 0, "file handle ID must not exceed %d bytes",
+                         SP_FS_MAX_HANDLE_ID);
+}
+
+static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp_err *e)
+{
+    const int r = check_id_length(id, e);
+
+    if (r < 0)
+        return r;
+    if (find_handle(c->conn, id) != NULL)
+        return sp_fail(e, SP_E_STATE, 0, "file handle `" SP_STR_FMT "` already exists",
+                       SP_STR_ARG(id));
+    if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
+        return sp_fail(e, SP_E_STATE, 0, "at most %d file handles may be open per connection",
+                       SP_FS_MAX_HANDLES);
+    return sp_files_can_open(c->conn->rpc->server->files, e);
+}
+
+static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
+    const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_fs_handle *h = NULL;
+    struct sp_str id = {0};
+    struct sp_str mode = SP_STR("read");
+
+    sp_params_str(&p, "handleId", &id);
+    sp_fs_read_path(&p, "path", &a.path);
+    sp_params_def_str(&p, "mode", &mode);
+    a.job.ask.is_replace = sp_str_eq(mode, SP_STR("replace"));
+    if (sp_params_ok(&p) && !a.job.ask.is_replace && !sp_str_eq(mode, SP_STR("read")))
+        (void)sp_fail(e, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
+                      SP_STR_ARG(mode));
+    sp_fs_read_sandbox(&p, &a);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_new_id(c, id, e) < 0 ||
+        add_handle(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e) < 0)
+        return sp_params_result(&p);
+    a.handle = h;
+    a.job.handle = &h->fd;
+    const int r = begin_op(c, &a, tell_opened, e);
+    if (r < 0)
+        remove_handle(c->conn, h, 1);
+    return r;
+}
+
+/* ---- blocks ---- */
+
+/* If the file is still being opened, core/files waits for that. */
+static int begin_block(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_str id,
+                       void (*done)(struct sp_request *r, const struct sp_file_answer *a),
+                       struct sp_err *e)
+{
+    struct sp_fs_handle *h = find_handle(c->conn, id);
+
+    if (h == NULL)
+        return unknown_handle(id, e);
+    a->job.ask.path = h->path;
+    a->job.handle = &h->fd;
+    a->handle = h;
+    h->refs++;
+    const int r = begin_op(c, a, done, e);
+    if (r < 0)
+        unref(h, 1);
+    return r;
+}
+
+static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
+{
+    if (a->err != 0)
+        remove_handle(r->conn, r->handle, 0); /* as in Codex, a failed read closes the handle */
+    if (answer_failure(r, a))
+        return;
+    char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 48);
+    if (begin != NULL) {
+        char *o = sp_put_literal(begin, "{\"chunk\":\"");
+
+        o = sp_base64_encode(o, a->window, a->data_len);
+        o = sp_put_bool(sp_put_literal(o, "\",\"eof\":"), a->is_cut);
+        sp_reply_end(r->conn, r->id, begin, sp_put_literal(o, "}"));
+    }
+    sp_request_end(r, true);
+}
+
+static int fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
+    const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_str id = {0};
+    uint64_t len = 0;
+
+    sp_params_str(&p, "handleId", &id);
+    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.ask.offset);
+    sp_params_u64(&p, "len", UINT64_MAX, &len);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
+    if (len == 0 || len > SP_FILE_MAX_BLOCK)
+        return sp_fail(e, SP_E_STATE, 0, "file read block length must be between 1 and %u",
+                       SP_FILE_MAX_BLOCK);
+    a.job.ask.length = (uint32_t)len;
+    return begin_block(c, &a, id, tell_block, e);
+}
+
+static int fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
+{
+    auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
+    const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_str id = {0};
+    struct sp_str chunk = {0};
+    size_t n = 0;
+
+    sp_params_str(&p, "handleId", &id);
+    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.ask.offset);
+    sp_params_str(&p, "chunk", &chunk);
+    if (sp_params_ok(&p)) /* in place: the message is ours to write in */
+        (void)sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
+    if (n == 0 || n > SP_FILE_MAX_BLOCK)
+        return sp_fail(e, SP_E_STATE, 0, "file write block length must be between 1 and %u",
+                       SP_FILE_MAX_BLOCK);
+    a.job.raw = (struct sp_str){chunk.p, n};
+    return begin_block(c, &a, id, answer_nothing, e);
+}
+
+/* ---- close ---- */
+
+/* The connection ended before close() returned: there is no request to answer any more. */
+static void forget_close(struct sp_task *t)
+{
+    SP_CONTAINER(t, struct sp_fs_handle, task)->closes = NULL;
+}
+
+static int fs_close(struct sp_rpc_call *c, struct sp_err *e)
+{
+    const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_str id = {0};
+
+    sp_params_str(&p, "handleId", &id);
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
+    struct sp_fs_handle *h = find_handle(c->conn, id);
+    if (h == NULL || h->refs > 1) { /* requests that use the handle close it when they end */
+        if (h != NULL)
+            remove_handle(c->conn, h, 0);
+        sp_rpc_call_reply(c, SP_STR("{}"));
+        return 0;
+    }
+    /* Answered after close(): a client that now executes the file must not get ETXTBSY. */
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
+    if (r == NULL)
+        return -(int)e->code;
+    h->task.free = forget_close;
+    h->closes = r;
+    r->task = &h->task;
+    remove_handle(c->conn, h, 0);
+    return 0;
 }
 
 const struct sp_method sp_fs_methods[] = {
@@ -605,5 +876,9 @@ const struct sp_method sp_fs_methods[] = {
     {"fs/walk", "filesystem", .fn = fs_walk},
     {"fs/remove", "filesystem", .fn = fs_remove},
     {"fs/copy", "filesystem", .fn = fs_copy},
+    {"fs/open", "filesystem", .fn = fs_open},
+    {"fs/readBlock", "filesystem", .fn = fs_read_block},
+    {"fs/writeBlock", "filesystem", .fn = fs_write_block},
+    {"fs/close", "filesystem", .fn = fs_close},
     {0},
 };
