@@ -14,19 +14,35 @@
 #include "sandbox/policy_json.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/start_gate.h"
-#include "server/rpc/start_network.h"
 #include "server/rpc/text.h"
 
 /* Layers of a command's variables, each over the ones before. */
 enum { RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
 
-#define NOT_GIVEN      UINT64_MAX
-#define MAX_PROCESS_ID 65536
-#define MAX_SCOPE      256 /* bytes of a snapshot's scopeId */
+#define NOT_GIVEN       UINT64_MAX
+#define MAX_PROCESS_ID  65536
+#define MAX_SCOPE       256 /* bytes of a snapshot's scopeId */
+#define MAX_CALLBACK_ID 256
 
 struct strings {
     struct sp_str *items;
     uint32_t count;
+};
+
+/*
+ * The members about a managed network. This server runs no proxy. All members are decoded and
+ * checked as if it did, so that a mistake gets its own error; then a start that asks for a proxy is
+ * refused, since a command that was to run behind a proxy must not run without one.
+ */
+struct network {
+    bool is_enforced;         /* enforceManagedNetwork */
+    bool has_facts;           /* managedNetwork has any member */
+    bool has_proxy;           /* networkProxy is there */
+    bool is_proxy_enabled;    /* networkProxy.proxy.enabled */
+    bool has_timeout;         /* networkProxy.policyDecisionTimeoutMs is there */
+    uint64_t timeout_ms;      /* its value */
+    bool has_empty_domain;    /* a domain pattern is "" */
+    struct sp_str bad_socket; /* the first path that is not absolute; p NULL: none */
 };
 
 /* The params. */
@@ -44,7 +60,7 @@ struct start {
     bool has_metadata;
     char thread_id[40];
     struct sp_str tool_call_id;
-    struct sp_start_network network;
+    struct network network;
     bool has_snapshot;
     struct sp_str snapshot_scope, snapshot_shell;
     uint32_t sandbox; /* token, or SP_JSON_NONE */
@@ -193,6 +209,198 @@ static void read_snapshot(const struct sp_params *params, struct start *s)
     sp_params_str(&shell, "path", &path);
 }
 
+/* ---- members that are checked and then ignored ---- */
+
+static void check_string(const struct sp_params *p, uint32_t t)
+{
+    if (sp_json_type(p->json, t) != SP_JSON_STRING)
+        (void)sp_json_wrong_type(p->json, t, "a string", p->err);
+}
+
+static void check_map(const struct sp_params *p, uint32_t t)
+{
+    if (sp_json_type(p->json, t) != SP_JSON_OBJECT)
+        (void)sp_json_wrong_type(p->json, t, "a map", p->err);
+}
+
+static void check_port(const struct sp_params *p, uint32_t t)
+{
+    int64_t port = 0;
+
+    if (sp_json_type(p->json, t) < SP_JSON_INT || sp_json_type(p->json, t) > SP_JSON_REAL)
+        (void)sp_json_wrong_type(p->json, t, "u16", p->err);
+    else if (!sp_json_i64(p->json, t, &port) || port < 0 || port > UINT16_MAX)
+        (void)sp_fail(p->err, SP_E_INVALID, 0, "invalid number");
+}
+
+/* A list that may be absent but not null. *ret_is: it is there. */
+static void check_list(const struct sp_params *p, const char *key,
+                       void (*check)(const struct sp_params *p, uint32_t t), bool *ret_is)
+{
+    struct sp_json *j = p->json;
+    const uint32_t list = sp_params_ok(p) ? sp_json_get(j, p->object, key) : SP_JSON_NONE;
+
+    if (list == SP_JSON_NONE)
+        return;
+    if (sp_json_type(j, list) != SP_JSON_ARRAY) {
+        (void)sp_json_wrong_type(j, list, "a sequence", p->err);
+        return;
+    }
+    *ret_is = true;
+    for (uint32_t t = sp_json_first(j, list); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, list, t))
+        check(p, t);
+}
+
+static void check_flag(const struct sp_params *p, const char *key, bool *ret_is)
+{
+    bool ignored = false;
+
+    *ret_is = *ret_is || (sp_params_ok(p) && sp_json_get(p->json, p->object, key) != SP_JSON_NONE);
+    sp_params_def_bool(p, key, &ignored);
+}
+
+/* ---- managedNetwork: facts about a proxy that runs already ---- */
+
+static void read_facts(const struct sp_params *params, struct network *n)
+{
+    struct sp_params p = {params->json, SP_JSON_NONE, params->err};
+
+    sp_params_opt_object(params, "managedNetwork", &p.object);
+    if (p.object == SP_JSON_NONE)
+        return;
+    check_list(&p, "loopbackPorts", check_port, &n->has_facts);
+    check_flag(&p, "allowLocalBinding", &n->has_facts);
+    check_list(&p, "allowUnixSockets", check_string, &n->has_facts);
+    check_flag(&p, "dangerouslyAllowAllUnixSockets", &n->has_facts);
+}
+
+/* ---- networkProxy: a proxy to be started ---- */
+
+/* Domains may have the verdict `none`, sockets may not. */
+static void check_verdict(const struct sp_params *p, uint32_t t, bool may_be_none)
+{
+    if (sp_json_type(p->json, t) != SP_JSON_STRING) {
+        (void)sp_json_wrong_type(p->json, t, "string or map", p->err);
+        return;
+    }
+    const struct sp_str word = sp_json_str(p->json, t);
+    if (!sp_str_eq(word, SP_STR("allow")) && !sp_str_eq(word, SP_STR("deny")) &&
+        !(may_be_none && sp_str_eq(word, SP_STR("none"))))
+        (void)sp_fail(p->err, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected %s",
+                      SP_STR_ARG(word),
+                      may_be_none ? "one of `none`, `allow`, `deny`" : "`allow` or `deny`");
+}
+
+/* domains and unixSockets: a verdict for each pattern or path. */
+static void read_verdicts(const struct sp_params *p, const char *key, bool is_domains,
+                          struct network *n)
+{
+    struct sp_json *j = p->json;
+    uint32_t map = SP_JSON_NONE;
+
+    sp_params_opt_object(p, key, &map);
+    if (map == SP_JSON_NONE)
+        return;
+    for (uint32_t t = sp_json_first(j, map); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, map, t)) {
+        const struct sp_str name = sp_json_str(j, t);
+
+        if (is_domains)
+            n->has_empty_domain = n->has_empty_domain || name.n == 0;
+        else if (n->bad_socket.p == NULL &&
+                 (name.n == 0 || name.p[0] != '/' || sp_str_has_nul(name)))
+            n->bad_socket = name;
+        check_verdict(p, t + 1, is_domains);
+    }
+}
+
+static void check_mode(const struct sp_params *p)
+{
+    struct sp_str mode = {0};
+
+    sp_params_str(p, "mode", &mode);
+    if (sp_params_ok(p) && !sp_str_eq(mode, SP_STR("limited")) && !sp_str_eq(mode, SP_STR("full")))
+        (void)sp_fail(p->err, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `limited` or `full`",
+                      SP_STR_ARG(mode));
+}
+
+static void check_providers(const struct sp_params *p)
+{
+    const uint32_t map =
+        sp_params_ok(p) ? sp_json_get(p->json, p->object, "credentialProviders") : SP_JSON_NONE;
+
+    if (map == SP_JSON_NONE)
+        return;
+    check_map(p, map);
+    if (!sp_params_ok(p))
+        return;
+    for (uint32_t t = sp_json_first(p->json, map); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(p->json, map, t))
+        check_map(p, t + 1);
+}
+
+static void read_proxy(const struct sp_params *launch, struct network *n)
+{
+    static const char *const flags[] = {"enableSocks5", "enableSocks5Udp", "allowUpstreamProxy",
+                                        "dangerouslyAllowAllUnixSockets"};
+    struct sp_params p = {launch->json, SP_JSON_NONE, launch->err};
+    bool ignored = false;
+
+    sp_params_object(launch, "proxy", &p.object);
+    sp_params_bool(&p, "enabled", &n->is_proxy_enabled);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        sp_params_bool(&p, flags[i], &ignored);
+    check_mode(&p);
+    read_verdicts(&p, "domains", true, n);
+    read_verdicts(&p, "unixSockets", false, n);
+    sp_params_bool(&p, "allowLocalBinding", &ignored);
+    check_list(&p, "reviewDomains", check_string, &ignored);
+    sp_params_def_bool(&p, "credentialMasking", &ignored);
+    check_providers(&p);
+}
+
+static void check_audit(const struct sp_params *launch)
+{
+    static const char *const names[] = {"conversationId", "appVersion", "userAccountId",
+                                        "authMode",       "originator", "userEmail",
+                                        "terminalType",   "model",      "slug"};
+    struct sp_params p = *launch;
+    struct sp_str ignored = {0};
+
+    p.object =
+        sp_params_ok(launch) ? sp_json_get(p.json, launch->object, "auditMetadata") : SP_JSON_NONE;
+    if (p.object == SP_JSON_NONE)
+        return;
+    check_map(&p, p.object);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        sp_params_opt_str(&p, names[i], &ignored);
+}
+
+static void read_network(const struct sp_params *params, struct network *ret)
+{
+    struct sp_params launch = {params->json, SP_JSON_NONE, params->err};
+    struct sp_str ignored = {0};
+
+    sp_params_def_bool(params, "enforceManagedNetwork", &ret->is_enforced);
+    read_facts(params, ret);
+    sp_params_opt_object(params, "networkProxy", &launch.object);
+    if (launch.object == SP_JSON_NONE)
+        return;
+    ret->has_proxy = true;
+    read_proxy(&launch, ret);
+    check_audit(&launch);
+    sp_params_opt_str(&launch, "environmentId", &ignored);
+    sp_params_opt_str(&launch, "executionId", &ignored);
+    const uint32_t timeout = sp_json_get(launch.json, launch.object, "policyDecisionTimeoutMs");
+    ret->has_timeout =
+        timeout != SP_JSON_NONE && sp_json_type(launch.json, timeout) != SP_JSON_NULL;
+    sp_params_opt_u64(&launch, "policyDecisionTimeoutMs", UINT64_MAX, &ret->timeout_ms);
+}
+
+/* ---- all members ---- */
+
 static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -213,7 +421,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
     sp_params_def_bool(&p, "pipeStdin", &s->pipe_stdin);
     sp_params_opt_str(&p, "arg0", &s->arg0);
     sp_params_opt_object(&p, "sandbox", &s->sandbox);
-    sp_start_network_read(&p, &s->network);
+    read_network(&p, &s->network);
     sp_params_opt_u64(&p, "rows", UINT16_MAX, &s->rows);
     sp_params_opt_u64(&p, "cols", UINT16_MAX, &s->cols);
     if (sp_params_ok(&p) && (s->rows == 0 || s->cols == 0))
@@ -222,6 +430,48 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
 }
 
 /* ---- refusals; their order is the protocol's ---- */
+
+/* Refuses network members that no server could serve. */
+static int judge_network(const struct network *n, struct sp_str process_id, struct sp_err *e)
+{
+    if (n->has_timeout && n->timeout_ms == 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "network policy decision callback timeout must be nonzero");
+    if (n->has_timeout && (process_id.n == 0 || process_id.n > MAX_CALLBACK_ID))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "callback-enabled process ID must be non-empty and at most %d bytes",
+                       MAX_CALLBACK_ID);
+    if (n->has_proxy && !n->is_proxy_enabled)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "invalid network proxy config: executor-local network proxy launch requires "
+                       "an enabled proxy");
+    if (n->has_empty_domain)
+        return sp_fail(e, SP_E_INVALID, 0, "invalid network proxy config: domain pattern is empty");
+    if (n->bad_socket.p != NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "invalid network proxy config: `" SP_STR_FMT
+                       "` is no absolute path of a socket",
+                       SP_STR_ARG(n->bad_socket));
+    return 0;
+}
+
+/* Refuses what needs a proxy. */
+static int refuse_network(const struct network *n, struct sp_err *e)
+{
+    if (n->has_proxy)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "managed network cannot be enforced on this executor: it starts no proxy "
+                       "(networkProxy), as its capabilities say");
+    if (n->is_enforced)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "managed network cannot be enforced on this executor: it has no proxy to "
+                       "force traffic through (enforceManagedNetwork)");
+    if (n->has_facts)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "managed network cannot be enforced on this executor: its sandbox lets no "
+                       "one proxy through (managedNetwork)");
+    return 0;
+}
 
 /* The shell is checked only for a login shell (-lc), as in Codex. */
 static int check_snapshot(const struct start *s, struct sp_err *e)
@@ -244,7 +494,7 @@ static int check_snapshot(const struct start *s, struct sp_err *e)
 /* Everything that can be refused without asking the cell. */
 static int check_start(const struct start *s, struct sp_err *e)
 {
-    int r = sp_start_network_judge(&s->network, s->id, e);
+    int r = judge_network(&s->network, s->id, e);
 
     if (r < 0)
         return r;
@@ -258,7 +508,7 @@ static int check_start(const struct start *s, struct sp_err *e)
         return r;
     if (s->argv.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv must not be empty");
-    r = sp_start_network_refuse(&s->network, e);
+    r = refuse_network(&s->network, e);
     if (r < 0)
         return r;
     if (s->id.n > MAX_PROCESS_ID)
