@@ -15,14 +15,260 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "cli/carry_priv.h"
+#include "cli/escape_text.h"
+#include "cli/own_stdio.h"
+#include "cli/signals.h"
 
-#define KILLED_MS 2000 /* for the last output of a command that was killed by the timeout */
-#define FULL_MS   20   /* between writes while the input queue of the job is full */
+#define KILLED_MS     2000 /* for the last output of a command that was killed by the timeout */
+#define FULL_MS       20   /* between writes while the input queue of the job is full */
+#define UNANSWERED_MS 1000 /* then the executor is taken for dead */
+
+/* One chunk is in flight at a time: bytes that we have read and the command has not are lost to the
+ * next reader of our stdin (the shell that started us). */
+struct carry_input {
+    struct sp_stdin in;
+    struct sp_timer full;    /* the job's queue is full: write again */
+    struct sp_job_call call; /* write, then flush */
+    struct sp_job_call close;
+    size_t len; /* of the chunk in flight; 0: none */
+    char chunk[65536];
+};
+
+/* stdout and stderr keep the order in which output arrives: while one is full, nothing is taken. */
+struct carry_output {
+    struct sp_port ports[2];
+    struct sp_watch watch; /* of the full port */
+    struct sp_buf pending; /* for the full port, or from the scribe */
+    size_t at;             /* bytes of `pending` that are written */
+    int to;                /* index of the port */
+    bool is_refusing;      /* the job was told to wait: sp_job_go_on is due */
+    struct sp_timer quiet; /* the command has exited, and descendants hold its streams */
+    uint64_t exited_ms;
+};
+
+struct carry_signals {
+    int fd;
+    struct sp_watch watch;
+    sigset_t waiting; /* to be passed on, one call at a time */
+    struct sp_job_call call, resize, kill;
+    int passing; /* the signal of `call`; 0: no call is in flight */
+    bool is_resizing, has_new_size, is_killing;
+    uint64_t unanswered_ms; /* since when a deadly signal is in flight; 0: none is */
+};
+
+struct sp_carry {
+    const struct sp_carry_options *options;
+    struct sp_loop *loop;
+    struct sp_job job;
+    struct sp_backend_wait facts;
+    struct sp_timer timeout; /* timeout_ms, then KILLED_MS */
+    struct sp_terminal terminal;
+    struct carry_input input;
+    struct carry_output output;
+    struct carry_signals signals;
+    bool is_live;   /* started and not exited */
+    bool is_ending; /* the result is known, and its output may be pending */
+    bool has_exited;
+    bool is_asking; /* may_start said WAIT */
+    bool is_retry;  /* the second attempt; `first` is the result of the first */
+    struct sp_carry_result first;
+    uint64_t began_ns;
+    struct sp_carry_result result;
+    int failed; /* minus the code of `error`; 0: none */
+    struct sp_err error;
+};
+
+/* The result is known: pending output is written, then the run stops. */
+static void finish_carry(struct sp_carry *c);
+/* Stops the run at once. */
+static void stop_carry(struct sp_carry *c);
+
+/* ---- signals and the size of our window, passed on to the command ---- */
+
+static void pass_signals(struct sp_carry *c);
+
+/* Their default ends a program: the sender wants an end. */
+static bool is_deadly(int signal)
+{
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+static void on_kill_answered(struct sp_job_call *call)
+{
+    struct sp_carry *c = SP_CONTAINER(call, struct sp_carry, signals.kill);
+
+    c->signals.is_killing = false;
+    c->signals.unanswered_ms = 0;
+    c->result.was_killed = call->result == SP_JOB_OK || call->result == SP_JOB_GONE;
+}
+
+/* Ends the command and all its descendants. */
+static void kill_command(struct sp_carry *c)
+{
+    if (c->signals.is_killing)
+        return;
+    c->signals.is_killing = true;
+    if (c->signals.unanswered_ms == 0)
+        c->signals.unanswered_ms = sp_loop_now(c->loop);
+    c->signals.kill.fn = on_kill_answered;
+    sp_job_terminate(&c->job, &c->signals.kill);
+}
+
+static void on_passed(struct sp_job_call *call)
+{
+    struct sp_carry *c = SP_CONTAINER(call, struct sp_carry, signals.call);
+    const int signal = c->signals.passing;
+    char text[640];
+    char line[720];
+
+    c->signals.passing = 0;
+    if (!c->signals.is_killing)
+        c->signals.unanswered_ms = 0;
+    if (signal == SIGSTOP)
+        (void)kill(getpid(), SIGSTOP); /* now that the command is stopped */
+    /* A server may know fewer signals than we do. */
+    if (call->result == SP_JOB_REFUSED && signal != SIGSTOP && signal != SIGCONT) {
+        (void)snprintf(line, sizeof line, "SIG%s was not passed on%s: %s", sigabbrev_np(signal),
+                       is_deadly(signal) ? ", the command is killed instead" : "",
+                       sp_error_text(&call->error, text, sizeof text));
+        sp_plain_say("sallyport", line);
+        if (is_deadly(signal))
+            kill_command(c);
+    }
+    pass_signals(c);
+}
+
+/* Sends the next waiting signal, if the command is live and no call is in flight. */
+static void pass_signals(struct sp_carry *c)
+{
+    struct carry_signals *s = &c->signals;
+
+    for (int signal = 1; c->is_live && signal < SIGRTMIN && s->passing == 0; signal++)
+        if (sigismember(&s->waiting, signal) == 1) {
+            sigdelset(&s->waiting, signal);
+            s->passing = signal;
+            s->call.fn = on_passed;
+            sp_job_signal(&c->job, &s->call, signal);
+        }
+}
+
+static void pass_signal(struct sp_carry *c, int signal)
+{
+    sigaddset(&c->signals.waiting, signal);
+    pass_signals(c);
+}
+
+/* Ends the run as if the signal had ended the command. */
+static void abandon_command(struct sp_carry *c, int signal)
+{
+    c->result.end = SP_CARRY_ABANDONED;
+    c->result.exit = (struct sp_exit){.code = 128 + signal, .signal = signal};
+    finish_carry(c);
+}
+
+/* INT, TERM, HUP or QUIT: for the command while it lives, else for us. */
+static void take_deadly(struct sp_carry *c, int signal)
+{
+    const uint64_t since = c->signals.unanswered_ms;
+
+    if (c->is_ending) {
+        stop_carry(c);
+    } else if (c->has_exited) {
+        finish_carry(c);
+    } else if (c->facts.backend != NULL || c->is_asking) {
+        abandon_command(c, signal);
+    } else if (since != 0 && sp_loop_now(c->loop) - since >= UNANSWERED_MS) {
+        sp_plain_say("sallyport",
+                     "no answer from where the command runs; it may still be running there");
+        abandon_command(c, signal);
+    } else {
+        if (since == 0)
+            c->signals.unanswered_ms = sp_loop_now(c->loop);
+        pass_signal(c, signal);
+    }
+}
+
+static void pass_size(struct sp_carry *c);
+
+static void on_resized(struct sp_job_call *call)
+{
+    struct sp_carry *c = SP_CONTAINER(call, struct sp_carry, signals.resize);
+
+    c->signals.is_resizing = false;
+    if (c->signals.has_new_size)
+        pass_size(c);
+}
+
+static void pass_size(struct sp_carry *c)
+{
+    struct carry_signals *s = &c->signals;
+    uint16_t rows;
+    uint16_t cols;
+
+    s->has_new_size = s->is_resizing;
+    if (s->is_resizing || !c->is_live || !c->options->launch->is_tty)
+        return;
+    sp_terminal_size(&rows, &cols);
+    if (rows == 0)
+        return;
+    s->is_resizing = true;
+    s->resize.fn = on_resized;
+    sp_job_resize(&c->job, &s->resize, rows, cols);
+}
+
+static void on_carry_signal(struct sp_watch *w, uint32_t events)
+{
+    struct sp_carry *c = SP_CONTAINER(w, struct sp_carry, signals.watch);
+    struct signalfd_siginfo info;
+
+    (void)events;
+    if (read(c->signals.fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return;
+    switch (info.ssi_signo) {
+    case SIGWINCH:
+        pass_size(c);
+        break;
+    case SIGTSTP:
+        sp_terminal_restore(&c->terminal);
+        if (c->is_live)
+            pass_signal(c, SIGSTOP); /* the kernel drops TSTP for an orphaned process group */
+        else
+            (void)kill(getpid(), SIGSTOP);
+        break;
+    case SIGCONT:
+        if (c->is_live && c->options->launch->is_tty)
+            sp_terminal_make_raw(&c->terminal);
+        pass_size(c);
+        pass_signal(c, SIGCONT);
+        break;
+    default:
+        if (is_deadly((int)info.ssi_signo))
+            take_deadly(c, (int)info.ssi_signo);
+        else
+            pass_signal(c, (int)info.ssi_signo);
+        break;
+    }
+}
+
+static int begin_signals(struct sp_carry *c, struct sp_err *e)
+{
+    static const int unless_ignored[] = {SIGTSTP, SIGINT,  SIGTERM, SIGHUP,
+                                         SIGQUIT, SIGUSR1, SIGUSR2, 0};
+    struct carry_signals *s = &c->signals;
+    sigset_t set;
+
+    sigemptyset(&s->waiting);
+    sigemptyset(&set);
+    sigaddset(&set, SIGWINCH);
+    sigaddset(&set, SIGCONT);
+    const int r = sp_signals_open(&set, unless_ignored, &s->fd, e);
+    return r < 0 ? r : sp_loop_watch(c->loop, &s->watch, s->fd, EPOLLIN, on_carry_signal, e);
+}
 
 /* ---- input ---- */
 
@@ -32,17 +278,6 @@ static void end_carry_input(struct sp_carry *c)
 {
     sp_loop_cancel(c->loop, &c->input.full);
     sp_stdin_close(&c->input.in);
-}
-
-/* The command has closed its stdin: close ours as well, so that a writer gets EPIPE. */
-static void close_our_stdin(struct sp_carry *c)
-{
-    end_carry_input(c);
-    const int null = isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null >= 0) {
-        (void)dup2(null, STDIN_FILENO);
-        (void)close(null);
-    }
 }
 
 static void on_input_full(struct sp_timer *t)
@@ -58,10 +293,15 @@ static void on_input_flushed(struct sp_job_call *call)
     c->input.len = 0;
     if (!c->is_live || c->input.in.port.fd < 0)
         return;
-    if (call->result == SP_JOB_OK)
+    if (call->result == SP_JOB_OK) {
         sp_stdin_want(&c->input.in);
-    else
-        close_our_stdin(c);
+        return;
+    }
+    /* The command has closed its stdin: close ours as well, so that a writer gets EPIPE. */
+    end_carry_input(c);
+    auto_close int null = isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null >= 0)
+        (void)dup2(null, STDIN_FILENO);
 }
 
 static void on_input_written(struct sp_job_call *call)
@@ -79,7 +319,7 @@ static void on_input_written(struct sp_job_call *call)
 /* Writes the chunk to the job; called again while the queue of the job is full. */
 static void pass_chunk(struct sp_carry *c)
 {
-    struct sp_carry_input *in = &c->input;
+    struct carry_input *in = &c->input;
 
     if (!c->is_live)
         return;
@@ -105,23 +345,10 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
     }
     sp_stdin_stop(in);
     if (c->terminal.is_raw) /* Ctrl-D does not end a raw terminal: it has hung up */
-        sp_carry_pass(c, SIGHUP);
+        pass_signal(c, SIGHUP);
     c->input.close.fn = on_input_closed;
     sp_job_close_stdin(&c->job, &c->input.close);
     sp_stdin_close(in);
-}
-
-/* A retry opens stdin again: nothing was read for the first attempt. */
-static void begin_input(struct sp_carry *c)
-{
-    struct sp_carry_input *input = &c->input;
-
-    input->in.chunk = input->chunk;
-    input->in.size = sizeof input->chunk;
-    input->in.raw = c->options->launch->is_tty ? &c->terminal : NULL;
-    input->in.fn = on_stdin;
-    sp_stdin_open(&input->in, c->loop);
-    sp_stdin_want(&input->in);
 }
 
 /* ---- output ---- */
@@ -134,19 +361,19 @@ static void fail_output(struct sp_carry *c, int err)
     else
         c->failed = sp_fail(&c->error, SP_E_SYSTEM, err, "write %s",
                             c->output.to == 1 ? "stderr" : "stdout");
-    sp_carry_stop(c);
+    stop_carry(c);
 }
 
 static void on_quiet(struct sp_timer *t)
 {
-    sp_carry_finish(SP_CONTAINER(t, struct sp_carry, output.quiet));
+    finish_carry(SP_CONTAINER(t, struct sp_carry, output.quiet));
 }
 
 /* Descendants may hold the streams of a command that has exited, for hours: set the timer that ends
  * the run. */
 static void await_quiet(struct sp_carry *c)
 {
-    struct sp_carry_output *out = &c->output;
+    struct carry_output *out = &c->output;
     const struct sp_carry_options *o = c->options;
 
     if (!c->has_exited || c->is_ending || c->result.end == SP_CARRY_TIMED_OUT ||
@@ -157,7 +384,7 @@ static void await_quiet(struct sp_carry *c)
     if (o->quiet_ms != 0 && now + o->quiet_ms < due)
         due = now + o->quiet_ms;
     if (!sp_loop_timer(c->loop, &out->quiet, due, on_quiet))
-        sp_carry_finish(c);
+        finish_carry(c);
 }
 
 static void flush_output(struct sp_carry *c, bool ok);
@@ -174,7 +401,7 @@ static void on_output_writable(struct sp_watch *w, uint32_t events)
 /* Returns the bytes written; fewer than all: the port is full and watched. -1: the run is over. */
 static ssize_t write_now(struct sp_carry *c, const char *bytes, size_t len)
 {
-    struct sp_carry_output *out = &c->output;
+    struct carry_output *out = &c->output;
     const struct sp_port *port = &out->ports[out->to];
     size_t at = 0;
 
@@ -202,7 +429,7 @@ static ssize_t write_now(struct sp_carry *c, const char *bytes, size_t len)
 /* Writes `pending`. ok: what the scribe returned; false: out of memory. */
 static void flush_output(struct sp_carry *c, bool ok)
 {
-    struct sp_carry_output *out = &c->output;
+    struct carry_output *out = &c->output;
 
     if (!ok) {
         fail_output(c, ENOMEM);
@@ -219,7 +446,7 @@ static void flush_output(struct sp_carry *c, bool ok)
     }
     out->pending.len = out->at = 0;
     if (c->is_ending) {
-        sp_carry_stop(c);
+        stop_carry(c);
         return;
     }
     await_quiet(c);
@@ -229,10 +456,83 @@ static void flush_output(struct sp_carry *c, bool ok)
     }
 }
 
-/* false: not now; sp_job_go_on follows. */
-static bool take_output(struct sp_carry *c, enum sp_stream stream, struct sp_str bytes)
+/* ---- the end ---- */
+
+/* Kills what still runs, descendants that hold the streams too. */
+static void release_job(struct sp_carry *c)
 {
-    struct sp_carry_output *out = &c->output;
+    c->is_live = false;
+    sp_loop_cancel(c->loop, &c->timeout);
+    sp_loop_cancel(c->loop, &c->output.quiet);
+    end_carry_input(c);
+    sp_job_release(&c->job);
+}
+
+/* Idempotent: finish, signals and failures may all lead here. */
+static void stop_carry(struct sp_carry *c)
+{
+    c->is_ending = true;
+    sp_backend_forget_facts(&c->facts);
+    sp_loop_unwatch(c->loop, &c->output.watch);
+    sp_port_close(&c->output.ports[0]);
+    sp_port_close(&c->output.ports[1]);
+    release_job(c);
+    sp_loop_stop(c->loop);
+}
+
+static void ask_permission(struct sp_carry *c);
+
+/* Starts over. The output of the first attempt has been written. */
+static void begin_retry(struct sp_carry *c)
+{
+    struct carry_signals *s = &c->signals;
+
+    c->is_retry = true;
+    c->first = c->result;
+    c->result = (struct sp_carry_result){0};
+    c->has_exited = false;
+    release_job(c);
+    s->passing = 0; /* calls in flight will not be answered */
+    s->is_killing = s->is_resizing = false;
+    s->unanswered_ms = 0;
+    sp_terminal_restore(&c->terminal);
+    ask_permission(c);
+}
+
+/* Only a plain exit, or SIGSYS of the filter, leads to a retry: a command that was killed is not
+ * run again. */
+static void finish_carry(struct sp_carry *c)
+{
+    const struct sp_carry_options *o = c->options;
+    const struct sp_carry_scribe *s = o->scribe;
+    const struct sp_carry_result *r = &c->result;
+
+    if (c->is_ending)
+        return;
+    if (o->tries_again != NULL && !c->is_retry && r->end == SP_CARRY_EXITED && r->was_denied &&
+        !r->was_taken && (r->exit.signal == 0 || r->exit.signal == SIGSYS) &&
+        o->tries_again(o->user, r)) {
+        begin_retry(c);
+        return;
+    }
+    c->is_ending = true;
+    c->result.duration_ns = sp_clock_ns() - c->began_ns;
+    release_job(c);
+    flush_output(c, s == NULL || s->ended(s->user, r, &c->output.pending));
+}
+
+/* ---- events of the job ---- */
+
+static struct sp_carry *carry_of(struct sp_job *j)
+{
+    return SP_CONTAINER(j, struct sp_carry, job);
+}
+
+/* false: not now; sp_job_go_on follows. */
+static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
+{
+    struct sp_carry *c = carry_of(j);
+    struct carry_output *out = &c->output;
     const struct sp_carry_scribe *s = c->options->scribe;
 
     if (c->is_ending)
@@ -255,81 +555,6 @@ static bool take_output(struct sp_carry *c, enum sp_stream stream, struct sp_str
     return true;
 }
 
-/* ---- the end ---- */
-
-/* Idempotent: finish, signals and failures may all lead here. */
-void sp_carry_stop(struct sp_carry *c)
-{
-    c->is_ending = true;
-    c->is_live = false;
-    sp_backend_forget_facts(&c->facts);
-    sp_loop_cancel(c->loop, &c->timeout);
-    end_carry_input(c);
-    sp_loop_unwatch(c->loop, &c->output.watch);
-    sp_loop_cancel(c->loop, &c->output.quiet);
-    sp_port_close(&c->output.ports[0]);
-    sp_port_close(&c->output.ports[1]);
-    sp_job_release(&c->job); /* kills what still runs */
-    sp_loop_stop(c->loop);
-}
-
-/* Only a plain exit, or SIGSYS of the filter: a command that was killed is not run again. */
-static bool wants_retry(const struct sp_carry *c)
-{
-    const struct sp_carry_options *o = c->options;
-
-    return o->tries_again != NULL && !c->is_retry && c->result.end == SP_CARRY_EXITED &&
-           c->result.was_denied && !c->result.was_taken &&
-           (c->result.exit.signal == 0 || c->result.exit.signal == SIGSYS) &&
-           o->tries_again(o->user, &c->result);
-}
-
-static void ask_permission(struct sp_carry *c);
-
-/* Starts over. The output of the first attempt has been written. */
-static void begin_retry(struct sp_carry *c)
-{
-    c->is_retry = true;
-    c->first = c->result;
-    c->result = (struct sp_carry_result){0};
-    c->has_exited = c->is_live = false;
-    sp_loop_cancel(c->loop, &c->timeout);
-    sp_loop_cancel(c->loop, &c->output.quiet);
-    end_carry_input(c);
-    sp_job_release(&c->job);
-    sp_carry_forget_signals(c);
-    sp_terminal_restore(&c->terminal);
-    ask_permission(c);
-}
-
-/* Releases the job first, so that descendants that still hold the streams are killed. */
-void sp_carry_finish(struct sp_carry *c)
-{
-    const struct sp_carry_scribe *s = c->options->scribe;
-
-    if (c->is_ending)
-        return;
-    if (wants_retry(c)) {
-        begin_retry(c);
-        return;
-    }
-    c->is_ending = true;
-    c->is_live = false;
-    c->result.duration_ns = sp_clock_ns() - c->began_ns;
-    sp_loop_cancel(c->loop, &c->timeout);
-    sp_loop_cancel(c->loop, &c->output.quiet);
-    end_carry_input(c);
-    sp_job_release(&c->job);
-    flush_output(c, s == NULL || s->ended(s->user, &c->result, &c->output.pending));
-}
-
-/* ---- events of the job ---- */
-
-static struct sp_carry *carry_of(struct sp_job *j)
-{
-    return SP_CONTAINER(j, struct sp_carry, job);
-}
-
 static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
 {
     struct sp_carry *c = carry_of(j);
@@ -343,9 +568,17 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
         flush_output(c, s->started(s->user, &c->output.pending));
     if (c->is_ending)
         return;
-    if (c->options->launch->wants_stdin)
-        begin_input(c);
-    sp_carry_pass_signals(c);
+    if (c->options->launch->wants_stdin) { /* again for a retry: the first attempt read nothing */
+        struct sp_stdin *in = &c->input.in;
+
+        in->chunk = c->input.chunk;
+        in->size = sizeof c->input.chunk;
+        in->raw = c->options->launch->is_tty ? &c->terminal : NULL;
+        in->fn = on_stdin;
+        sp_stdin_open(in, c->loop);
+        sp_stdin_want(in);
+    }
+    pass_signals(c);
 }
 
 static void end_with(struct sp_carry *c, enum sp_carry_end end, const struct sp_err *e)
@@ -355,17 +588,12 @@ static void end_with(struct sp_carry *c, enum sp_carry_end end, const struct sp_
     c->result.end = end;
     if (e != NULL)
         c->result.error = *e;
-    sp_carry_finish(c);
+    finish_carry(c);
 }
 
 static void on_refused(struct sp_job *j, const struct sp_err *e)
 {
     end_with(carry_of(j), SP_CARRY_REFUSED, e);
-}
-
-static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
-{
-    return take_output(carry_of(j), stream, bytes);
 }
 
 static void on_gap(struct sp_job *j, uint64_t bytes)
@@ -407,7 +635,7 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
 
 static void on_closed(struct sp_job *j)
 {
-    sp_carry_finish(carry_of(j));
+    finish_carry(carry_of(j));
 }
 
 /* The server or the cell is lost. */
@@ -417,7 +645,7 @@ static void on_failed(struct sp_job *j, const char *why)
     struct sp_err e = {0};
 
     if (c->has_exited) { /* the exit is known; the rest of the output is lost */
-        sp_carry_finish(c);
+        finish_carry(c);
         return;
     }
     (void)sp_fail(&e, SP_E_FAILED, 0, "%s", why);
@@ -441,8 +669,8 @@ static void on_killed(struct sp_timer *t)
 {
     struct sp_carry *c = SP_CONTAINER(t, struct sp_carry, timeout);
 
-    sp_carry_finish(c);
-    sp_carry_stop(c);
+    finish_carry(c);
+    stop_carry(c);
 }
 
 /* The kill is confirmed by the exit; after KILLED_MS the run ends without it. */
@@ -454,23 +682,12 @@ static void on_timeout(struct sp_timer *t)
     c->result.was_killed = !c->is_live; /* nothing runs yet */
     if (!c->is_live ||
         !sp_loop_timer(c->loop, &c->timeout, sp_loop_now(c->loop) + KILLED_MS, on_killed))
-        sp_carry_finish(c); /* releases the job, which kills it */
+        finish_carry(c); /* releases the job, which kills it */
     else
-        sp_carry_kill(c);
+        kill_command(c);
 }
 
 /* ---- starting ---- */
-
-static void start(struct sp_carry *c)
-{
-    struct sp_launch *l = c->options->launch;
-    struct sp_err e = {0};
-
-    if (l->is_tty)
-        sp_terminal_size(&l->rows, &l->cols);
-    if (sp_job_start(c->options->backend, &c->job, &job_ops, l, &e) < 0)
-        end_with(c, SP_CARRY_REFUSED, &e);
-}
 
 static bool set_timeout(struct sp_carry *c)
 {
@@ -483,16 +700,18 @@ static bool set_timeout(struct sp_carry *c)
 static void ask_permission(struct sp_carry *c)
 {
     const struct sp_carry_options *o = c->options;
+    struct sp_launch *l = o->launch;
     struct sp_err e = {0};
     const bool was_asking = c->is_asking || c->is_retry;
 
     c->is_asking = false;
     switch (o->may_start == NULL ? SP_CARRY_GO : o->may_start(o->user, &e)) {
     case SP_CARRY_GO:
-        if (was_asking && !set_timeout(c))
+        if (l->is_tty)
+            sp_terminal_size(&l->rows, &l->cols);
+        if ((was_asking && !set_timeout(c)) ||
+            sp_job_start(o->backend, &c->job, &job_ops, l, &e) < 0)
             end_with(c, SP_CARRY_REFUSED, &e);
-        else
-            start(c);
         return;
     case SP_CARRY_WAIT:
         c->is_asking = true;
@@ -505,7 +724,7 @@ static void ask_permission(struct sp_carry *c)
         }
         c->result = c->first; /* the result of the first attempt stands */
         c->has_exited = true;
-        sp_carry_finish(c);
+        finish_carry(c);
         return;
     case SP_CARRY_FAIL:
         end_with(c, SP_CARRY_REFUSED, &e);
@@ -571,7 +790,7 @@ int sp_carry_new(struct sp_carry **ret, struct sp_err *e)
     sp_port_fill_gaps();
     int r = sp_loop_new(&c->loop, e);
     if (r == 0)
-        r = sp_carry_begin_signals(c, e);
+        r = begin_signals(c, e);
     if (r < 0) {
         sp_carry_free(c);
         return r;
@@ -584,7 +803,10 @@ void sp_carry_free(struct sp_carry *c)
 {
     if (c == NULL)
         return;
-    sp_carry_end_signals(c);
+    if (c->loop != NULL)
+        sp_loop_unwatch(c->loop, &c->signals.watch);
+    if (c->signals.fd >= 0)
+        (void)close(c->signals.fd);
     sp_buf_done(&c->output.pending);
     sp_loop_free(c->loop);
     free(c);
@@ -611,25 +833,27 @@ struct sp_str *sp_carry_argv(char *const *words, struct sp_launch *ret)
     return argv;
 }
 
-/* Servers give the errno in the text only, at its end: "... (os error 2)". */
-static int err_in_text(const char *text)
-{
-    static const char mark[] = "(os error ";
-    const char *at = NULL;
-    char *end;
-
-    for (const char *next = text; (next = strstr(next, mark)) != NULL; next++)
-        at = next + sizeof mark - 1;
-    const long err = at == NULL ? 0 : strtol(at, &end, 10);
-    return at != NULL && *end == ')' && err > 0 && err < 4096 ? (int)err : 0;
-}
-
 int sp_carry_not_run(const struct sp_err *refusal, int *ret_err)
 {
-    const int err = err_in_text(refusal->msg);
+    static const char mark[] = "(os error "; /* servers give the errno at the end of the text */
+    const char *at = NULL;
+    char *end = NULL;
 
-    *ret_err = err;
-    if (err == 0 || err == EAGAIN || err == ENOMEM || err == EMFILE || err == ENFILE)
-        return 0; /* resources ran out: not the program's fault */
-    return err == ENOENT || err == ENOTDIR ? 127 : 126;
+    for (const char *next = refusal->msg; (next = strstr(next, mark)) != NULL; next++)
+        at = next + sizeof mark - 1;
+    const long err = at == NULL ? 0 : strtol(at, &end, 10);
+    *ret_err = at != NULL && *end == ')' && err > 0 && err < 4096 ? (int)err : 0;
+    switch (*ret_err) {
+    case 0:
+    case EAGAIN: /* resources ran out: not the program's fault */
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+        return 0;
+    case ENOENT:
+    case ENOTDIR:
+        return 127;
+    default:
+        return 126;
+    }
 }
