@@ -817,22 +817,6 @@ struct sp_loop *sp_carry_loop(struct sp_carry *c)
     return c->loop;
 }
 
-/* ---- arguments, and programs that cannot be run ---- */
-
-struct sp_str *sp_carry_argv(char *const *words, struct sp_launch *ret)
-{
-    uint32_t count = 0;
-
-    while (words[count] != NULL)
-        count++;
-    struct sp_str *argv = calloc((size_t)count + 1, sizeof *argv);
-    for (uint32_t i = 0; argv != NULL && i < count; i++)
-        argv[i] = sp_str_of(words[i]);
-    ret->argv = argv;
-    ret->argc = count;
-    return argv;
-}
-
 int sp_carry_not_run(const struct sp_err *refusal, int *ret_err)
 {
     static const char mark[] = "(os error "; /* servers give the errno at the end of the text */

@@ -91,9 +91,6 @@ int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp
 /* may_start has decided. Not to be called from within it. */
 void sp_carry_wake(struct sp_carry *c);
 
-/* Sets argv of the launch. Returns the array, to be freed; NULL: out of memory. */
-struct sp_str *sp_carry_argv(char *const *words, struct sp_launch *ret);
-
 /* The exit status that shells give for a program that is missing (127) or cannot be run (126), with
  * the errno; 0: the start failed for another reason. */
 int sp_carry_not_run(const struct sp_err *refusal, int *ret_err);

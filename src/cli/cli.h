@@ -7,7 +7,9 @@
 #define SP_CLI_CLI_H
 
 #include "base/error.h"
+#include "base/str.h"
 #include "cli/options.h"
+#include "config/config.h"
 
 enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2, SP_EXIT_UNREACHABLE = 123 };
 
@@ -20,5 +22,16 @@ extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_
 
 /* "Error: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);
+
+/* Writes to stdout, and flushes it. */
+int sp_cli_print(struct sp_str text, struct sp_err *e);
+
+/* Arguments as an array, to be freed; NULL: out of memory. */
+struct sp_str *sp_cli_words(char *const *words, uint32_t *ret_count);
+
+/* Loads the configuration by --config and --set (NULL: neither is an option). Its warnings are
+ * printed as "before: text", escaped for a terminal; before NULL: they are not printed. */
+int sp_cli_load_config(const struct sp_config_options *o, const char *before, struct sp_config *ret,
+                       struct sp_err *e);
 
 #endif

@@ -10,12 +10,8 @@
 #include "cli/cli.h"
 #include "config/config_approvals.h"
 
-struct audit_options {
-    const char *config_file;
-};
-
 static const struct sp_option options[] = {
-    SP_OPT_STRING(struct audit_options, config_file, "config", "FILE",
+    SP_OPT_STRING(struct sp_config_options, file, "config", "FILE",
                   "read this configuration file and no other (default: those of the usual places)"),
     SP_OPT_END,
 };
@@ -47,15 +43,14 @@ static int verify_log(const char *path)
 
 static int run_verify(void *values, char **operands)
 {
-    const struct audit_options *o = values;
-    const struct sp_config_ask ask = {.file = o->config_file, .env = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     auto_free char *path = NULL;
     struct sp_err e = {0};
 
     if (operands[0] != NULL)
         return verify_log(operands[0]);
-    if (sp_config_load(&ask, &config, &e) < 0 || sp_config_audit_log(&config, &path, &e) < 0)
+    if (sp_cli_load_config(values, NULL, &config, &e) < 0 ||
+        sp_config_audit_log(&config, &path, &e) < 0)
         return report_unreadable(&e);
     return path != NULL
                ? verify_log(path)
@@ -64,7 +59,7 @@ static int run_verify(void *values, char **operands)
 
 static int audit_main(int argc, char **argv)
 {
-    struct audit_options o = {0};
+    struct sp_config_options o = {0};
 
     if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
         sp_command_print_help(&sp_command_audit);

@@ -16,19 +16,17 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "approve/approver_program.h"
-#include "approve/approvers.h"
 #include "approve/run_plan.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/truncate.h"
+#include "cli/approval.h"
 #include "cli/approver_tty.h"
 #include "cli/cli.h"
 #include "cli/denied_text.h"
 #include "cli/escape_text.h"
 #include "cli/exec_json.h"
 #include "cli/run_place.h"
-#include "config/config_approvals.h"
 #include "config/policy.h"
 #include "engine/run.h"
 #include "engine/shell.h"
@@ -38,8 +36,9 @@ enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125
 #define MAX_TIMEOUT_S 1e9
 
 struct exec_options {
-    const char *on, *cwd, *sandbox, *approve;
-    struct sp_option_list env, rules, approvers;
+    const char *on, *cwd, *sandbox;
+    struct sp_option_list env;
+    struct sp_cli_approval_flags approval;
     bool is_tty, has_no_stdin, is_json;
     uint64_t timeout_ms; /* 0: none */
     struct sp_config_options config;
@@ -75,31 +74,26 @@ static const struct sp_option options[] = {
                 "kill it and all its descendants after this time"),
     SP_OPT_FLAG(struct exec_options, is_json, "json",
                 "print events on stdout, one a line, then the result"),
-    SP_OPT_STRING(struct exec_options, approve, "approve", "POLICY",
-                  "judge the command first, and ask what the policy asks: untrusted, on-failure, "
-                  "on-request, never, or the JSON of granular"),
-    SP_OPT_LIST(struct exec_options, rules, "rules", "FILE",
-                "rules besides those of the usual places (repeatable); the command is judged then"),
-    SP_OPT_LIST(struct exec_options, approvers, "approver", "WHO",
-                "who answers: terminal, program:PATH or deny; A,B: both are asked at once; given "
-                "again: asked if those before gave no answer (default: approver of the "
-                "configuration, else the terminal if there is one)"),
+    SP_CLI_APPROVAL_OPTIONS(
+        struct exec_options, approval,
+        "judge the command first, and ask what the policy asks: untrusted, on-failure, "
+        "on-request, never, or the JSON of granular",
+        "; the command is judged then",
+        "who answers: terminal, program:PATH or deny; A,B: both are asked at once; given "
+        "again: asked if those before gave no answer (default: approver of the "
+        "configuration, else the terminal if there is one)"),
     SP_OPT_TABLE(struct exec_options, config, sp_config_options),
     SP_OPT_END,
 };
 
 /* The judgement of the command: before it starts, and again if its sandbox denied it something. */
 struct approval {
-    bool is_open;
-    struct sp_config_approvals found;
-    struct sp_approvers *approvers; /* NULL: none answers */
-    struct sp_approver *approver;   /* the chain of `approvers` */
-    struct sp_hooks hooks;
+    struct sp_cli_approval setup;
+    struct sp_approver *approver; /* the chain of all approvers; NULL: none answers */
     struct sp_approvals *approvals;
     struct sp_run_plan plan;
     struct sp_shell shell; /* the user's, for parsing scripts; empty on a server */
     char call_id[32];
-    struct sp_err bad_rules;   /* of a file of --rules */
     struct sp_env_request env; /* of a run without its sandbox */
     struct sp_buf made_env;    /* what the plan sees of the variables */
 };
@@ -125,7 +119,7 @@ struct exec_run {
 
 static bool is_judged(const struct exec_options *o)
 {
-    return o->approve != NULL || o->rules.count > 0;
+    return o->approval.policy != NULL || o->approval.rules.count > 0;
 }
 
 static bool is_here(const struct exec_run *x)
@@ -135,87 +129,30 @@ static bool is_here(const struct exec_run *x)
 
 /* ---- approval ---- */
 
-/* An error in a file of --rules is kept for open_approval(): the command must not run without these
- * rules. Everything else is only a warning. */
-static void warn_of_rules(void *user, const char *text)
-{
-    struct exec_run *x = user;
-    struct approval *a = &x->approval;
-    bool is_named = false;
-
-    for (size_t i = 0; i < x->o->rules.count; i++) {
-        const size_t n = strlen(x->o->rules.items[i]);
-
-        is_named |= strncmp(text, x->o->rules.items[i], n) == 0 && text[n] == ':';
-    }
-    if (!a->is_open && a->bad_rules.code == SP_E_NONE && is_named)
-        (void)sp_fail(&a->bad_rules, SP_E_INVALID, 0, "%s", text);
-    else
-        sp_plain_say("sallyport", text);
-}
-
-static int open_approvers(struct exec_run *x, struct sp_err *e)
-{
-    static const char *const terminal[] = {"terminal", NULL};
-    struct approval *a = &x->approval;
-    char *const *configured = x->config.approvers;
-    /* `client` in the configuration is for servers: alone it counts as not configured. */
-    const bool is_client_alone = configured != NULL && configured[0] != NULL &&
-                                 configured[1] == NULL && strcmp(configured[0], "client") == 0;
-    struct sp_approvers_ask ask = {
-        .loop = sp_carry_loop(x->carry),
-        .words = x->o->approvers.items,
-        .choices = "deny, terminal or program:PATH",
-        .open_terminal = sp_approver_tty_new,
-        .timeout_ms = a->found.options.timeout_ms,
-    };
-
-    if (ask.words == NULL && !is_client_alone) {
-        ask.words = (const char *const *)configured;
-        ask.is_configured = true;
-    }
-    if (ask.words == NULL && sp_approver_tty_exists())
-        ask.words = terminal;
-    if (sp_approvers_open(&ask, &a->approvers, e) < 0)
-        return sp_wrap(e, ask.is_configured ? "`approver` of the configuration" : "--approver");
-    return a->approvers == NULL ? 0 : sp_approvers_chain(a->approvers, NULL, &a->approver, e);
-}
-
 /* After the policy. */
 static int open_approval(struct exec_run *x, struct sp_err *e)
 {
     struct approval *a = &x->approval;
-    const struct sp_config_approvals_ask ask = {.policy = x->o->approve,
-                                                .cwd = is_here(x) ? x->cwd : NULL,
-                                                .files = x->o->rules.items,
-                                                .warn = warn_of_rules,
-                                                .user = x};
-    struct sp_approvals_options *settings = &a->found.options;
-    int r = sp_config_approvals(&x->config, &ask, &a->found, e);
+    const struct sp_cli_approval_ask ask = {
+        .loop = sp_carry_loop(x->carry),
+        .config = &x->config,
+        .flags = &x->o->approval,
+        .cwd = is_here(x) ? x->cwd : NULL,
+        .policy = x->launch.policy,
+        .needs_files = true,
+        .who = {.choices = "deny, terminal or program:PATH", .open_terminal = sp_approver_tty_new},
+        .asks_terminal = true,
+    };
+    struct sp_approvals_options *settings = &a->setup.found.options;
+    int r = sp_cli_approval_open(&ask, &a->setup, e);
 
-    if (r == 0 && a->bad_rules.code != SP_E_NONE) {
-        *e = a->bad_rules;
-        r = -(int)e->code;
-    }
-    if (r == 0)
-        sp_judge_tell_doubtful(settings->rules, x->launch.policy, warn_of_rules, x);
-    a->is_open = true;
-    if (r == 0)
-        r = open_approvers(x, e);
+    if (r == 0 && a->setup.approvers != NULL)
+        r = sp_approvers_chain(a->setup.approvers, NULL, &a->approver, e);
     if (r == 0 && is_here(x))
         r = sp_place_find_shell(&a->shell, e);
-    if (r == 0)
-        r = sp_hooks_open(&a->hooks, sp_carry_loop(x->carry), x->config.permission_hooks,
-                          x->config.reviewer, settings, e);
-    if (r < 0)
-        return r;
-    settings->loop = sp_carry_loop(x->carry);
     settings->approver = a->approver;
-    settings->timeout_ms = sp_approvers_timeout_ms(a->approvers);
-    settings->warn = warn_of_rules;
-    settings->user = x;
     (void)snprintf(a->call_id, sizeof a->call_id, "exec-%d", (int)getpid());
-    return sp_approvals_new(settings, &a->approvals, e);
+    return r < 0 ? r : sp_approvals_new(settings, &a->approvals, e);
 }
 
 static void close_approval(struct approval *a)
@@ -224,9 +161,7 @@ static void close_approval(struct approval *a)
     sp_buf_done(&a->made_env);
     sp_approvals_free(a->approvals);
     sp_approver_free(a->approver);
-    sp_approvers_free(a->approvers);
-    sp_hooks_done(&a->hooks);
-    sp_config_approvals_done(&a->found);
+    sp_cli_approval_done(&a->setup);
     sp_shell_done(&a->shell);
 }
 
@@ -256,7 +191,7 @@ static void begin_plan(struct exec_run *x)
     sp_run_plan_begin(&a->plan, a->approvals, &ask, on_plan_decided);
 }
 
-/* The names of the variables that the sandbox keeps from the command; once. */
+/* Prints the names of the variables that the sandbox keeps from the command; once. */
 static void say_left_out(struct exec_run *x)
 {
     if (is_here(x) && x->launch.policy != NULL && !x->has_said_left_out)
@@ -485,8 +420,9 @@ static int prepare_there(void *user, const struct sp_backend_facts *facts, struc
 
 static int prepare_here(struct exec_run *x, struct sp_err *e)
 {
-    const struct sp_own_places_ask own = {
-        .config = &x->config, .rules = x->o->rules.items, .approvers = x->o->approvers.items};
+    const struct sp_own_places_ask own = {.config = &x->config,
+                                          .rules = x->o->approval.rules.items,
+                                          .approvers = x->o->approval.approvers.items};
     struct sp_hidden_paths hidden = {0};
 
     x->cwd = sp_place_dir(x->o->cwd, e);
@@ -504,10 +440,24 @@ static int prepare_here(struct exec_run *x, struct sp_err *e)
     return r;
 }
 
-static int read_env(struct exec_run *x, struct sp_err *e)
+/* Here the command gets all of our variables; on a server, what the policy makes of the server's.
+ * --env comes on top. */
+static int choose_env(struct exec_run *x, struct sp_err *e)
 {
+    static char *const nothing[] = {NULL};
     const struct sp_option_list *given = &x->o->env;
 
+    if (is_here(x)) {
+        x->env.own = environ;
+        x->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
+                                               .ignores_default_excludes = true,
+                                               .keep = x->config.env_policy.keep,
+                                               .keep_count = x->config.env_policy.keep_count};
+    } else {
+        x->env.own = nothing;
+        x->env.policy = x->config.env_policy;
+        x->env.set = x->config.env_set;
+    }
     x->env_vars = calloc(given->count + 1, sizeof *x->env_vars);
     if (x->env_vars == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy variables");
@@ -522,40 +472,20 @@ static int read_env(struct exec_run *x, struct sp_err *e)
     return 0;
 }
 
-/* Here the command gets all of our variables; on a server, what the policy makes of the server's.
- */
-static void choose_env(struct exec_run *x)
-{
-    static char *const nothing[] = {NULL};
-
-    if (is_here(x)) {
-        x->env.own = environ;
-        x->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
-                                               .ignores_default_excludes = true,
-                                               .keep = x->config.env_policy.keep,
-                                               .keep_count = x->config.env_policy.keep_count};
-    } else {
-        x->env.own = nothing;
-        x->env.policy = x->config.env_policy;
-        x->env.set = x->config.env_set;
-    }
-    x->launch.environ = &x->env;
-}
-
 /* Everything that does not need the server. */
 static int prepare_run(struct exec_run *x, struct sp_err *e)
 {
     int r = sp_config_place(&x->config, x->o->on, &x->place, e);
 
     if (r == 0)
-        r = read_env(x, e);
+        r = choose_env(x, e);
     if (r < 0)
         return r;
     x->launch.name = SP_STR("exec");
     x->launch.is_tty = x->o->is_tty;
     x->launch.wants_stdin = !x->o->has_no_stdin;
-    choose_env(x);
-    x->argv = sp_carry_argv(x->command, &x->launch);
+    x->launch.environ = &x->env;
+    x->launch.argv = x->argv = sp_cli_words(x->command, &x->launch.argc);
     if (x->argv == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     r = sp_carry_new(&x->carry, e);
@@ -605,7 +535,7 @@ static const char *find_misuse(const struct exec_options *o, char **command)
 {
     if (command[0][0] == 0)
         return "the command's name is empty";
-    if (o->approvers.count != 0 && !is_judged(o))
+    if (o->approval.approvers.count != 0 && !is_judged(o))
         return "--approver answers nothing without --approve or --rules";
     for (size_t i = 0; i < o->env.count; i++)
         if (o->env.items[i][0] == '=' || strchr(o->env.items[i], '=') == NULL)
@@ -616,8 +546,6 @@ static const char *find_misuse(const struct exec_options *o, char **command)
 static int run_exec(void *values, char **command)
 {
     const struct exec_options *o = values;
-    const struct sp_config_ask ask = {
-        .file = o->config.file, .sets = o->config.sets.items, .env = environ};
     struct exec_run x = {.o = o, .command = command};
     struct sp_carry_result result = {0};
     struct sp_err e = {0};
@@ -626,12 +554,9 @@ static int run_exec(void *values, char **command)
     if (misuse != NULL)
         return sp_command_misused(&sp_command_exec, misuse);
     (void)sp_log_set_level("error");
-    int r = sp_config_load(&ask, &x.config, &e);
-    if (r == 0) {
-        for (char *const *w = x.config.warnings; w != NULL && *w != NULL; w++)
-            (void)fprintf(stderr, "sallyport: %s\n", *w);
+    int r = sp_cli_load_config(&o->config, "sallyport", &x.config, &e);
+    if (r == 0)
         r = prepare_run(&x, &e);
-    }
     if (r == 0)
         r = carry_command(&x, &result, &e);
     const int status = r < 0 ? report_error(o, &e) : report_result(&x, &result);

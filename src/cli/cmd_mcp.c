@@ -20,7 +20,6 @@
 #include "cli/escape_text.h"
 #include "cli/mcp_server.h"
 #include "cli/run_place.h"
-#include "config/config_approvals.h"
 #include "config/policy.h"
 #include "core/journal.h"
 #include "mcp/lines.h"
@@ -33,16 +32,14 @@ static const struct sp_option options[] = {
     SP_OPT_STRING(struct sp_mcp_flags, sandbox, "sandbox", "MODE",
                   ":workspace, :read-only, :danger-full-access, a mode or a profile of the "
                   "configuration (default: default_permissions, else :workspace)"),
-    SP_OPT_STRING(
-        struct sp_mcp_flags, approve, "approve", "POLICY",
+    SP_CLI_APPROVAL_OPTIONS(
+        struct sp_mcp_flags, approval,
         "what is asked: untrusted, on-failure, on-request, never, or the JSON of granular "
-        "(default: approval_policy, else on-request)"),
-    SP_OPT_LIST(struct sp_mcp_flags, rules, "rules", "FILE",
-                "rules besides those of the usual places (repeatable)"),
-    SP_OPT_LIST(struct sp_mcp_flags, approvers, "approver", "WHO",
-                "who answers: client (the host's user, first unless named), program:PATH, terminal "
-                "(with --listen) or deny; A,B: both are asked at once; given again: asked if those "
-                "before gave no answer (default: approver of the configuration, else deny)"),
+        "(default: approval_policy, else on-request)",
+        "",
+        "who answers: client (the host's user, first unless named), program:PATH, terminal "
+        "(with --listen) or deny; A,B: both are asked at once; given again: asked if those "
+        "before gave no answer (default: approver of the configuration, else deny)"),
     SP_OPT_HEADING("Where they run:"),
     SP_OPT_STRING(struct sp_mcp_flags, cwd, "cwd", "DIR",
                   "the workspace (default: the current directory; on a server: the server's)"),
@@ -82,8 +79,8 @@ static const struct sp_option options[] = {
 static int find_hidden_paths(struct sp_mcp_server *s, struct sp_err *e)
 {
     const struct sp_own_places_ask own = {.config = &s->config,
-                                          .rules = s->flags->rules.items,
-                                          .approvers = s->flags->approvers.items,
+                                          .rules = s->flags->approval.rules.items,
+                                          .approvers = s->flags->approval.approvers.items,
                                           .token_file = s->flags->token_file};
     int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
     bool ok = true;
@@ -168,69 +165,39 @@ static int open_there(struct sp_mcp_server *s, struct sp_err *e)
 
 /* ---- the policy and the approvals ---- */
 
-static void print_warning(void *user, const char *text)
-{
-    (void)user;
-    sp_plain_say("sallyport", text);
-}
-
 /* The files of rules have changed. */
 static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
     const struct sp_mcp_server *s = user;
 
-    sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, print_warning, user);
+    sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, sp_cli_warn, NULL);
     return s->mcp == NULL || sp_mcp_set_rules(s->mcp, rules, fingerprint);
 }
 
 /* Over stdio the terminal, if there is one, belongs to the host, which draws there and reads keys.
- * */
-static int open_approvers(struct sp_mcp_server *s, struct sp_err *e)
-{
-    const bool is_stdio = s->flags->listen.count == 0;
-    const bool has_flags = s->flags->approvers.items != NULL;
-    const struct sp_approvers_ask ask = {
-        .loop = s->loop,
-        .words = has_flags ? s->flags->approvers.items : (const char *const *)s->config.approvers,
-        .is_configured = !has_flags,
-        .choices = "deny, client, terminal or program:PATH",
-        .has_client = true,
-        .begins_with_client = true,
-        .open_terminal = is_stdio ? NULL : sp_approver_tty_new,
-        .no_terminal = "terminal: our stdin is the host's MCP channel, and the terminal is the "
-                       "host's too; give --approver program:PATH, or use a host that asks its user "
-                       "(elicitation)",
-        .timeout_ms = s->approvals.options.timeout_ms,
-    };
-
-    if (sp_approvers_open(&ask, &s->approvers, e) < 0)
-        return sp_wrap(e, has_flags ? "--approver" : "`approver` of the configuration");
-    s->approvals.options.timeout_ms = sp_approvers_timeout_ms(s->approvers);
-    return 0;
-}
-
+ */
 static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
 {
-    const struct sp_config_approvals_ask ask = {
-        .policy = s->flags->approve,
-        .cwd = s->place.is_local ? s->cwd : NULL,
-        .files = s->flags->rules.items,
-        .warn = print_warning,
+    const bool is_stdio = s->flags->listen.count == 0;
+    const struct sp_cli_approval_ask ask = {
         .loop = s->loop,
+        .config = &s->config,
+        .flags = &s->flags->approval,
+        .cwd = s->place.is_local ? s->cwd : NULL,
+        .policy = s->is_open ? NULL : &s->policy,
         .changed = on_rules,
         .user = s,
+        .who = {.choices = "deny, client, terminal or program:PATH",
+                .has_client = true,
+                .begins_with_client = true,
+                .open_terminal = is_stdio ? NULL : sp_approver_tty_new,
+                .no_terminal =
+                    "terminal: our stdin is the host's MCP channel, and the terminal is the "
+                    "host's too; give --approver program:PATH, or use a host that asks its user "
+                    "(elicitation)"},
     };
-    int r = sp_config_approvals(&s->config, &ask, &s->approvals, e);
 
-    if (r == 0)
-        sp_judge_tell_doubtful(s->approvals.options.rules, s->is_open ? NULL : &s->policy,
-                               print_warning, s);
-    if (r == 0)
-        r = open_approvers(s, e);
-    if (r == 0)
-        r = sp_hooks_open(&s->hooks, s->loop, s->config.permission_hooks, s->config.reviewer,
-                          &s->approvals.options, e);
-    return r;
+    return sp_cli_approval_open(&ask, &s->approval, e);
 }
 
 /* Whether commands may write the directory that we happened to be started in. */
@@ -400,10 +367,10 @@ static bool add_sandbox(struct sp_buf *out, const struct sp_mcp_server *s)
 /* A model that cannot get permission should not ask for it. */
 static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
 {
-    if (s->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+    if (s->approval.found.options.policy.kind == SP_APPROVAL_NEVER)
         return sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
                                   "refused.\n");
-    if (!host_asks && !sp_approvers_has_others(s->approvers))
+    if (!host_asks && !sp_approvers_has_others(s->approval.approvers))
         return sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
                                   "what the sandbox and the rules do not allow is refused, so do "
                                   "not ask for it.\n");
@@ -495,14 +462,13 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
         .loop = s->loop,
         .environments = s->environments,
         .environment_count = (uint32_t)s->place_count + 1,
-        .approvals = s->approvals.options,
+        .approvals = s->approval.found.options,
         .policy = s->is_open ? NULL : &s->policy,
         .policy_name = s->policy_name,
         .environ = &s->environ,
         .snapshots = s->snapshots,
     };
     sp_config_manager(&s->config, &s->manager);
-    s->manager.approvals.warn = print_warning;
     const struct sp_mcp_options o = {
         .loop = s->loop,
         .manager = &s->manager,
@@ -510,7 +476,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
                   .has_additional_permissions = s->config.has_exec_permission_approvals,
                   .has_no_timeout = s->config.has_write_stdin_no_timeout,
                   .has_unified_exec = s->config.has_unified_exec},
-        .approvers = s->approvers,
+        .approvers = s->approval.approvers,
         .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .cwd = s->cwd,
         .instructions = instructions,
@@ -527,14 +493,10 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 
 static int begin_server(struct sp_mcp_server *s, struct sp_err *e)
 {
-    const struct sp_config_ask ask = {
-        .file = s->flags->config.file, .sets = s->flags->config.sets.items, .env = environ};
-    int r = sp_config_load(&ask, &s->config, e);
+    int r = sp_cli_load_config(&s->flags->config, "sallyport", &s->config, e);
 
     if (r < 0)
         return r;
-    for (size_t i = 0; s->config.warnings != NULL && s->config.warnings[i] != NULL; i++)
-        print_warning(NULL, s->config.warnings[i]);
 #ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
     (void)prctl(PR_SET_DUMPABLE, 0); /* tokens, and the output of all callers, are in our memory */
 #endif
@@ -576,9 +538,7 @@ static void end_server(struct sp_mcp_server *s)
     sp_mcp_close_transports(s);
     sp_mcp_free(s->mcp);
     sp_snapshots_free(s->snapshots);
-    sp_hooks_done(&s->hooks);
-    sp_approvers_free(s->approvers);
-    sp_config_approvals_done(&s->approvals);
+    sp_cli_approval_done(&s->approval);
     close_places(s);
     sp_backend_free(s->backend);
     sp_ending_done(&s->ending);

@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -21,7 +20,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/denied_text.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
 #include "sandbox/resolve.h"
@@ -295,35 +293,17 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
         .is_own_program = true,
     };
     static const struct sp_own_places_ask usual = {0};
-    struct sp_carry_options how = {.launch = &launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
-    struct sp_carry_result result = {0};
+    const struct sp_place_run how = {.cwd = w->base,
+                                     .own = &usual,
+                                     .quiet_ms = QUIET_MS,
+                                     .after_ms = AFTER_MS,
+                                     .failed = SP_EXIT_FAILED,
+                                     .what = "the patch was applied"};
     struct sp_err e = {0};
-    auto_free struct sp_str *argv = sp_carry_argv((char *const *)(uintptr_t)words, &launch);
 
-    if (argv == NULL)
-        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (argv == NULL || put_on_stdin(text, &e) < 0 ||
-        sp_place_carry(w->base, &usual, &how, &result, &e) < 0)
-        return sp_cli_complain(&e);
-    if (isatty(STDERR_FILENO))
-        sp_denied_print(&result, false);
-    switch (result.end) {
-    case SP_CARRY_EXITED:
-    case SP_CARRY_ABANDONED:
-        return result.exit.code < 0 ? SP_EXIT_FAILED : result.exit.code;
-    case SP_CARRY_OUTPUT_CLOSED:
-        return 128 + SIGPIPE;
-    case SP_CARRY_REJECTED:
-    case SP_CARRY_REFUSED:
-        return sp_cli_complain(&result.error);
-    case SP_CARRY_LOST:
-        (void)fprintf(stderr, "Error: the sandbox ended before the patch was applied\n");
-        return SP_EXIT_FAILED;
-    case SP_CARRY_UNREACHABLE: /* the backend is local, and there is no timeout */
-    case SP_CARRY_TIMED_OUT:
-        break;
-    }
-    return SP_EXIT_FAILED;
+    return put_on_stdin(text, &e) < 0
+               ? sp_cli_complain(&e)
+               : sp_place_run((char *const *)(uintptr_t)words, &launch, &how);
 }
 
 /* ---- the command ---- */
@@ -331,7 +311,6 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
 static int run_patch(void *values, char **operands)
 {
     const struct patch_options *o = values;
-    const struct sp_config_ask ask = {.env = environ};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     auto_buf struct sp_buf from_stdin = {0};
@@ -359,7 +338,7 @@ static int run_patch(void *values, char **operands)
     const int status = patch_here(text, NULL);
     if (status != SP_EXIT_OK)
         return status;
-    if (sp_config_load(&ask, &config, &e) < 0 ||
+    if (sp_cli_load_config(NULL, NULL, &config, &e) < 0 ||
         sp_config_policy(&config, o->sandbox != NULL ? o->sandbox : ":workspace", cwd, &policy,
                          &is_open, &e) < 0)
         return sp_cli_complain(&e);

@@ -44,29 +44,6 @@ static const struct sp_option options[] = {
 
 /* ---- common ---- */
 
-static struct sp_words words_of(char **command, struct sp_str **ret_items)
-{
-    uint32_t n = 0;
-
-    while (command[n] != NULL)
-        n++;
-    *ret_items = calloc(n + 1U, sizeof **ret_items);
-    for (uint32_t i = 0; *ret_items != NULL && i < n; i++)
-        (*ret_items)[i] = sp_str_of(command[i]);
-    return (struct sp_words){*ret_items, *ret_items == NULL ? 0 : n};
-}
-
-static int write_out(const struct sp_buf *out)
-{
-    struct sp_err e;
-
-    if ((out->len == 0 || fwrite(out->data, 1, out->len, stdout) == out->len) &&
-        fflush(stdout) == 0)
-        return SP_EXIT_OK;
-    (void)sp_fail(&e, SP_E_SYSTEM, errno, "write to stdout");
-    return sp_cli_complain(&e);
-}
-
 static int report_no_memory(void)
 {
     struct sp_err e;
@@ -112,18 +89,22 @@ static struct sp_rules *read_files(const struct rules_options *o)
 
 static int check_command(const struct rules_options *o, char **command)
 {
-    auto_free struct sp_str *items = NULL;
     auto_buf struct sp_buf out = {0};
     struct sp_rules *rules = read_files(o);
+    struct sp_err e = {0};
+    uint32_t count;
 
     if (rules == NULL)
         return SP_EXIT_FAILED;
-    const struct sp_words words = words_of(command, &items);
+    auto_free struct sp_str *items = sp_cli_words(command, &count);
     const bool ok = items != NULL &&
-                    sp_rules_add_check(&out, rules, words, o->resolves_hosts, o->is_pretty) &&
+                    sp_rules_add_check(&out, rules, (struct sp_words){items, count},
+                                       o->resolves_hosts, o->is_pretty) &&
                     sp_buf_add(&out, "\n", 1);
     sp_rules_unref(rules);
-    return ok ? write_out(&out) : report_no_memory();
+    if (!ok)
+        return report_no_memory();
+    return sp_cli_print(sp_buf_str(&out), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 
 /* ---- test ---- */
@@ -200,9 +181,7 @@ static void configured_done(struct configured *c)
 static int read_configuration(const struct rules_options *o, struct configured *ret,
                               void (*warn)(void *user, const char *text), struct sp_err *e)
 {
-    const struct sp_config_ask ask = {
-        .file = o->config.file, .sets = o->config.sets.items, .env = environ};
-    int r = sp_config_load(&ask, &ret->config, e);
+    int r = sp_cli_load_config(&o->config, NULL, &ret->config, e);
 
     if (r < 0)
         return r;
@@ -485,7 +464,6 @@ static bool add_own_env(struct sp_buf *out)
 static int explain_with(const struct rules_options *o, char **command, const struct configured *c,
                         const struct sp_rules *rules, struct sp_buf *out, struct sp_err *e)
 {
-    auto_free struct sp_str *items = NULL;
     auto_buf struct sp_buf variables = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_shell shell __attribute__((cleanup(sp_shell_done))) = {0};
@@ -500,10 +478,11 @@ static int explain_with(const struct rules_options *o, char **command, const str
         r = sp_place_find_shell(&shell, e);
     if (r < 0)
         return r;
-    const struct sp_words argv = words_of(command, &items);
+    uint32_t count;
+    auto_free struct sp_str *items = sp_cli_words(command, &count);
     if (items == NULL || !add_own_env(&variables))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
-    const struct explanation ask = {.argv = argv,
+    const struct explanation ask = {.argv = {items, count},
                                     .rules = rules,
                                     .profile = &policy,
                                     .profile_name = name,
@@ -527,7 +506,9 @@ static int explain_command(const struct rules_options *o, char **command)
     if (r == 0)
         r = explain_with(o, command, &c, own != NULL ? own : c.approvals.options.rules, &out, &e);
     sp_rules_unref(own);
-    return r < 0 ? sp_cli_complain(&e) : write_out(&out);
+    if (r == 0)
+        r = sp_cli_print(sp_buf_str(&out), &e);
+    return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 
 /* ---- the command line ---- */
@@ -559,6 +540,7 @@ static int run_rules(void *values, char **command)
 {
     const struct rules_options *o = values;
     const char *misuse = find_misuse(o, command);
+    struct sp_err e = {0};
 
     if (misuse != NULL)
         return sp_command_misused(&sp_command_rules, misuse);
@@ -567,7 +549,7 @@ static int run_rules(void *values, char **command)
     if (o->subcommand == EXPLAIN)
         return explain_command(o, command);
     const int status = o->files.count > 0 ? test_files(o) : test_configured(o);
-    const int written = write_out(&(struct sp_buf){0});
+    const int written = sp_cli_print(SP_STR(""), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
     return status != SP_EXIT_OK ? status : written;
 }
 

@@ -13,7 +13,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/denied_text.h"
 #include "cli/own_stdio.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
@@ -152,21 +151,6 @@ static int make_policy(const struct sandbox_options *o, const char *cwd, struct 
 
 /* ---- running a command ---- */
 
-static int refused_status(const char *program, const struct sp_policy *policy,
-                          const struct sp_err *why)
-{
-    const bool is_open = policy->profile.kind == SP_PROFILE_DISABLED;
-    int err = 0;
-    /* Without a sandbox a missing program is a failed start; in one it is a command that exits with
-     * 127 and a line on stderr. Make the first look like the second. */
-    const int status = is_open ? sp_carry_not_run(why, &err) : 0;
-
-    if (status == 0)
-        return fail_with(why);
-    (void)fprintf(stderr, "sallyport: %s: %s\n", program, strerror(err));
-    return status;
-}
-
 static int run_command(const struct sandbox_options *o, char **command, const char *cwd,
                        const struct sp_policy *policy, const struct sp_config *config)
 {
@@ -187,46 +171,20 @@ static int run_command(const struct sandbox_options *o, char **command, const ch
         .environ = &everything,
         .policy = policy,
     };
-    struct sp_carry_options how = {.launch = &launch, .quiet_ms = QUIET_MS, .after_ms = AFTER_MS};
-    struct sp_carry_result result = {0};
-    struct sp_err e = {0};
-    auto_free struct sp_str *argv = sp_carry_argv(command, &launch);
+    const struct sp_place_run how = {.cwd = cwd,
+                                     .own = &own,
+                                     .quiet_ms = QUIET_MS,
+                                     .after_ms = AFTER_MS,
+                                     .is_verbose = o->is_verbose,
+                                     .failed = EXIT_OURS,
+                                     .what = "the command"};
 
-    if (argv == NULL)
-        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    else if (policy->profile.kind != SP_PROFILE_DISABLED)
+    if (policy->profile.kind != SP_PROFILE_DISABLED)
         sp_place_say_left_out(&everything);
-    if (argv == NULL || sp_place_carry(cwd, &own, &how, &result, &e) < 0)
-        return fail_with(&e);
-    if (o->is_verbose || isatty(STDERR_FILENO))
-        sp_denied_print(&result, o->is_verbose);
-    switch (result.end) {
-    case SP_CARRY_EXITED:
-    case SP_CARRY_ABANDONED:
-        return result.exit.code < 0 ? EXIT_OURS : result.exit.code;
-    case SP_CARRY_OUTPUT_CLOSED:
-        return 128 + SIGPIPE;
-    case SP_CARRY_REJECTED:
-    case SP_CARRY_REFUSED:
-        return refused_status(command[0], policy, &result.error);
-    case SP_CARRY_LOST:
-        (void)fprintf(stderr, "Error: the sandbox ended before the command\n");
-        return EXIT_OURS;
-    case SP_CARRY_UNREACHABLE: /* the backend is local, and there is no timeout */
-    case SP_CARRY_TIMED_OUT:
-        break;
-    }
-    return EXIT_OURS;
+    return sp_place_run(command, &launch, &how);
 }
 
 /* ---- showing the policy ---- */
-
-static int print(const struct sp_buf *text)
-{
-    const bool ok = fwrite(text->data, 1, text->len, stdout) == text->len && fflush(stdout) == 0;
-
-    return ok ? SP_EXIT_OK : EXIT_OURS;
-}
 
 /* The plan that the front would send to a cell; nothing is started. */
 static int make_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed,
@@ -275,7 +233,9 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
             return fail_with(&e);
         ok = sp_plan_print((const void *)plan.data, &text);
     }
-    return ok ? print(&text) : EXIT_OURS;
+    const int r = ok ? sp_cli_print(sp_buf_str(&text), &e)
+                     : sp_fail(&e, SP_E_SYSTEM, ENOMEM, "show the plan");
+    return r < 0 ? fail_with(&e) : SP_EXIT_OK;
 }
 
 static int show_policy(const struct sandbox_options *o, char **paths, const char *cwd,
@@ -295,8 +255,10 @@ static int show_policy(const struct sandbox_options *o, char **paths, const char
         if (o->prints_plan)
             status = show_plan(policy, &fixed);
         else
-            status = sp_explain(policy, &fixed, cwd, paths, &text, &e) < 0 ? fail_with(&e)
-                                                                           : print(&text);
+            status = sp_explain(policy, &fixed, cwd, paths, &text, &e) < 0 ||
+                             sp_cli_print(sp_buf_str(&text), &e) < 0
+                         ? fail_with(&e)
+                         : SP_EXIT_OK;
     }
     sp_hidden_paths_done(&hidden);
     return status;
@@ -323,7 +285,6 @@ static const char *find_misuse(const struct sandbox_options *o, char **operands)
 static int run_sandbox(void *values, char **operands)
 {
     const struct sandbox_options *o = values;
-    const struct sp_config_ask ask = {.env = environ};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_err e = {0};
@@ -339,7 +300,8 @@ static int run_sandbox(void *values, char **operands)
         return show_plan(&policy, NULL);
     /* The configuration says which files of ours are protected and which variables are kept; the
      * policy is that of the command line alone. */
-    if (sp_config_load(&ask, &config, &e) < 0 || sp_config_keep_dot_files(&config, &policy, &e) < 0)
+    if (sp_cli_load_config(NULL, NULL, &config, &e) < 0 ||
+        sp_config_keep_dot_files(&config, &policy, &e) < 0)
         return fail_with(&e);
     return o->prints_plan || o->explains ? show_policy(o, operands, cwd, &policy, &config)
                                          : run_command(o, operands, cwd, &policy, &config);

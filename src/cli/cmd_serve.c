@@ -41,8 +41,7 @@ struct serve_options {
     struct sp_auth_options auth;
     uint64_t max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
     bool has_no_cgroups, accepts_exposure;
-    const char *approve; /* NULL: not given */
-    struct sp_option_list rules, approvers;
+    struct sp_cli_approval_flags approval;
     bool has_metrics;
     const char *log_level, *log_format;
 };
@@ -115,15 +114,14 @@ static const struct sp_option options[] = {
     SP_OPT_NUMBER(struct serve_options, concurrent_requests, "concurrent-requests", "N", 1,
                   UINT64_MAX, "accepted for compatibility: no request ever stalls another"),
     SP_OPT_HEADING("Permission to run commands:"),
-    SP_OPT_STRING(struct serve_options, approve, "approve", "POLICY",
-                  "judge every start first: untrusted, on-failure, on-request, never, or the JSON "
-                  "of granular (default: every start is permitted)"),
-    SP_OPT_LIST(struct serve_options, rules, "rules", "FILE",
-                "rules besides those of the usual places (repeatable)"),
-    SP_OPT_LIST(struct serve_options, approvers, "approver", "WHO",
-                "who answers questions: deny, program:PATH or client; A,B: both are asked at once; "
-                "given again: asked if those before gave no answer (default: approver of the "
-                "configuration, else deny)"),
+    SP_CLI_APPROVAL_OPTIONS(
+        struct serve_options, approval,
+        "judge every start first: untrusted, on-failure, on-request, never, or the JSON "
+        "of granular (default: every start is permitted)",
+        "",
+        "who answers questions: deny, program:PATH or client; A,B: both are asked at once; "
+        "given again: asked if those before gave no answer (default: approver of the "
+        "configuration, else deny)"),
     SP_OPT_HEADING("Operation:"),
     SP_OPT_FLAG(struct serve_options, has_metrics, "metrics",
                 "answer GET /metrics also beyond loopback"),
@@ -302,14 +300,12 @@ static int open_approvals(struct serve *s, const struct serve_options *o, struct
 {
     const struct sp_serve_approve_ask ask = {
         .loop = s->loop,
-        .policy = o->approve,
-        .rules = o->rules.items,
-        .approvers = o->approvers.items,
+        .flags = &o->approval,
         .shell = s->rpc.host.shell_path, /* the one that clients are told */
         .environ = environ,
     };
 
-    if (o->approve == NULL)
+    if (o->approval.policy == NULL)
         return 0;
     const int r = sp_serve_approve_new(&ask, &s->approve, e);
     if (r < 0)
@@ -345,8 +341,8 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
      * among them: a process that can read it can lock it, and all starts would wait. */
     const struct sp_own_places_ask own = {
         .config = s->approve == NULL ? NULL : &s->approve->config,
-        .rules = o->rules.items,
-        .approvers = o->approvers.items,
+        .rules = o->approval.rules.items,
+        .approvers = o->approval.approvers.items,
         .token_file = o->auth.token_file,
     };
     r = sp_own_places_find(&own, &s->hidden_paths, e);
@@ -425,7 +421,8 @@ static const char *find_misuse(const struct serve_options *o)
         return "--no-auth cannot be combined with a token";
     if (has_token && o->is_anonymous_allowed)
         return "--allow-anonymous cannot be combined with a token";
-    if (o->approve == NULL && (o->rules.count > 0 || o->approvers.count > 0))
+    if (o->approval.policy == NULL &&
+        (o->approval.rules.count > 0 || o->approval.approvers.count > 0))
         return "--rules and --approver judge nothing without --approve";
     return NULL;
 }

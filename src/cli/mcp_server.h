@@ -6,11 +6,8 @@
 #ifndef SP_CLI_MCP_SERVER_H
 #define SP_CLI_MCP_SERVER_H
 
-#include "approve/approver_program.h"
-#include "approve/approvers.h"
-#include "cli/options.h"
+#include "cli/approval.h"
 #include "cli/signals.h"
-#include "config/config_approvals.h"
 #include "config/config_place.h"
 #include "engine/snapshot.h"
 #include "mcp/mcp.h"
@@ -19,8 +16,9 @@
 #define SP_MCP_TOKENS_MAX 64
 
 struct sp_mcp_flags {
-    const char *sandbox, *approve, *cwd, *token_file, *connect, *structured_output;
-    struct sp_option_list rules, approvers, listen, origins, on;
+    const char *sandbox, *cwd, *token_file, *connect, *structured_output;
+    struct sp_cli_approval_flags approval;
+    struct sp_option_list listen, origins, on;
     bool is_selftest, allows_remote, keeps_cancelled;
     struct sp_config_options config;
     int argc; /* all arguments, for the server of --selftest */
@@ -61,9 +59,7 @@ struct sp_mcp_server {
     struct sp_policy policy;
     const char *policy_name; /* spelled as in the option or the configuration */
     bool is_open;            /* the policy confines nothing */
-    struct sp_config_approvals approvals;
-    struct sp_approvers *approvers;
-    struct sp_hooks hooks;
+    struct sp_cli_approval approval;
     struct sp_snapshots *snapshots; /* NULL: none */
     struct sp_env_request environ;
     struct sp_mcp_place *places; /* further environments */

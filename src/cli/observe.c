@@ -91,15 +91,11 @@ static int set_local(struct sp_observe *o, const char *token_file, struct sp_err
 static int find_server(struct sp_observe *o, const struct sp_observe_options *options,
                        struct sp_err *e)
 {
-    const struct sp_config_ask ask = {
-        .file = options->config.file, .sets = options->config.sets.items, .env = environ};
     struct sp_config c __attribute__((cleanup(sp_config_done))) = {0};
-    const int r = sp_config_load(&ask, &c, e);
+    const int r = sp_cli_load_config(&options->config, "Warning", &c, e);
 
     if (r < 0)
         return r;
-    for (char *const *w = c.warnings; w != NULL && *w != NULL; w++)
-        (void)fprintf(stderr, "Warning: %s\n", *w);
     /* The configured token is sent to the configured server only: not to one that --server names,
      * nor to a process that happens to listen at the fallback address. */
     const char *server = options->server != NULL ? options->server : c.server;

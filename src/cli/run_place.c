@@ -2,12 +2,16 @@
 #include "cli/run_place.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/runtime_dir.h"
+#include "cli/cli.h"
+#include "cli/denied_text.h"
 #include "cli/escape_text.h"
 #include "core/journal.h"
 #include "engine/local.h"
@@ -61,23 +65,69 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
     return sp_remote_new(loop, &o, ret, e);
 }
 
-int sp_place_carry(const char *cwd, const struct sp_own_places_ask *own,
-                   struct sp_carry_options *how, struct sp_carry_result *ret, struct sp_err *e)
+static int carry_here(struct sp_launch *l, const struct sp_place_run *how,
+                      struct sp_carry_result *ret, struct sp_err *e)
 {
+    struct sp_carry_options o = {.launch = l, .quiet_ms = how->quiet_ms, .after_ms = how->after_ms};
     struct sp_hidden_paths hidden = {0};
     struct sp_carry *c = NULL;
     int r = sp_carry_new(&c, e);
 
     if (r == 0)
-        r = sp_place_hidden_paths(own, &hidden, e);
+        r = sp_place_hidden_paths(how->own, &hidden, e);
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), cwd, &hidden, false, &how->backend, e);
+        r = sp_place_here(sp_carry_loop(c), how->cwd, &hidden, false, &o.backend, e);
     if (r == 0)
-        r = sp_carry_run(c, how, ret, e);
-    sp_backend_free(how->backend);
+        r = sp_carry_run(c, &o, ret, e);
+    sp_backend_free(o.backend);
     sp_carry_free(c);
     sp_hidden_paths_done(&hidden);
     return r;
+}
+
+int sp_place_run(char *const *command, struct sp_launch *l, const struct sp_place_run *how)
+{
+    auto_free struct sp_str *argv = sp_cli_words(command, &l->argc);
+    struct sp_carry_result result = {0};
+    struct sp_err e = {0};
+    int err = 0;
+
+    l->argv = argv;
+    if ((argv == NULL ? sp_fail(&e, SP_E_SYSTEM, ENOMEM, "copy arguments")
+                      : carry_here(l, how, &result, &e)) < 0) {
+        (void)sp_cli_complain(&e);
+        return how->failed;
+    }
+    if (how->is_verbose || isatty(STDERR_FILENO))
+        sp_denied_print(&result, how->is_verbose);
+    switch (result.end) {
+    case SP_CARRY_EXITED:
+    case SP_CARRY_ABANDONED:
+        return result.exit.code < 0 ? how->failed : result.exit.code;
+    case SP_CARRY_OUTPUT_CLOSED:
+        return 128 + SIGPIPE;
+    case SP_CARRY_REFUSED:
+        /* Without a sandbox a missing program is a failed start; in one it is a command that exits
+         * with 127 and a line on stderr. Make the first look like the second. */
+        if (l->policy->profile.kind == SP_PROFILE_DISABLED) {
+            const int status = sp_carry_not_run(&result.error, &err);
+
+            if (status != 0) {
+                (void)fprintf(stderr, "sallyport: %s: %s\n", command[0], strerror(err));
+                return status;
+            }
+        }
+        (void)sp_cli_complain(&result.error);
+        break;
+    case SP_CARRY_LOST:
+        (void)fprintf(stderr, "Error: the sandbox ended before %s\n", how->what);
+        break;
+    case SP_CARRY_REJECTED:    /* nothing is judged here, */
+    case SP_CARRY_UNREACHABLE: /* the backend is local, */
+    case SP_CARRY_TIMED_OUT:   /* and there is no timeout */
+        break;
+    }
+    return how->failed;
 }
 
 int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e)

@@ -23,9 +23,17 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_err *e);
 
-/* Runs one command here; how->backend is set. */
-int sp_place_carry(const char *cwd, const struct sp_own_places_ask *own,
-                   struct sp_carry_options *how, struct sp_carry_result *ret, struct sp_err *e);
+struct sp_place_run {
+    const char *cwd; /* of the launch */
+    const struct sp_own_places_ask *own;
+    uint64_t quiet_ms, after_ms; /* see struct sp_carry_options */
+    bool is_verbose;             /* list all that the sandbox denied; otherwise for a terminal only,
+                                    in one line */
+    int failed;                  /* the exit status if we failed */
+    const char *what;            /* is incomplete if the sandbox is lost: "the command" */
+};
+/* Runs one command here, in l->policy. Returns the exit status; errors have been reported. */
+int sp_place_run(char *const *command, struct sp_launch *l, const struct sp_place_run *how);
 
 /* The shell of this user. */
 int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e);

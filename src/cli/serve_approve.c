@@ -2,18 +2,21 @@
 #include "cli/serve_approve.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "approve/approver_program.h"
-#include "approve/approvers.h"
+#include "approve/program.h"
 #include "approve/run_plan.h"
+#include "approve/script/script.h"
 #include "base/auto.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "cli/serve_env.h"
-#include "config/config_approvals.h"
+#include "os/remote_mounts.h"
 #include "sandbox/policy_json.h"
 #include "server/rpc/ask.h"
 
@@ -48,13 +51,20 @@ struct approval_session {
     unsigned open;                  /* questions; at most SP_SERVE_MAX_QUESTIONS */
 };
 
+/* The variables of a client that choose which program runs, or make a program run others. */
+struct steering_env {
+    struct sp_words words; /* env NAME=VALUE ...; count 0: no such variable */
+    struct sp_str path;    /* the client's PATH; n 0: none */
+    struct sp_str *items;  /* of words; freed with this */
+};
+
 /* A process/start that is being judged. */
 struct pending_start {
     struct sp_start_gate_case *judged;
     struct approval_session *session;
     struct sp_run_plan plan;
     struct sp_buf key; /* the variables and the sandbox that an approval is for */
-    struct sp_serve_env env;
+    struct steering_env env;
     struct sp_deferred later; /* reports the decision from the loop, not from within the plan */
     bool is_beginning;        /* within sp_run_plan_begin */
     bool is_open;             /* counted in session->open */
@@ -168,7 +178,7 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
                                              struct sp_err *e)
 {
     struct approval_session *s = calloc(1, sizeof *s);
-    struct sp_approvals_options o = a->found.options;
+    struct sp_approvals_options o = a->setup.found.options;
     int r = 0;
 
     if (s == NULL) {
@@ -178,10 +188,10 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
     s->by = a;
     s->session = session;
     sp_list_prepend(&a->sessions, &s->link);
-    if (sp_approvers_has_client(a->approvers))
+    if (sp_approvers_has_client(a->setup.approvers))
         r = new_client_approver(&s->client, e);
-    if (r == 0 && a->approvers != NULL)
-        r = sp_approvers_chain(a->approvers, s->client == NULL ? NULL : &s->client->approver,
+    if (r == 0 && a->setup.approvers != NULL)
+        r = sp_approvers_chain(a->setup.approvers, s->client == NULL ? NULL : &s->client->approver,
                                &s->approver, e);
     o.approver = s->approver;
     if (r == 0)
@@ -218,8 +228,8 @@ static struct approval_session *get_session(struct sp_serve_approve *a,
     if (s->client != NULL) {
         s->client->conn = c->conn;
         s->client->is_able = c->takes_approvals;
-        sp_approvals_set_nobody_answers(s->approvals, !c->takes_approvals &&
-                                                          !sp_approvers_has_others(a->approvers));
+        sp_approvals_set_nobody_answers(
+            s->approvals, !c->takes_approvals && !sp_approvers_has_others(a->setup.approvers));
     }
     return s;
 }
@@ -236,7 +246,7 @@ void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session)
 static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
     struct sp_serve_approve *a = user;
-    struct sp_approvals_options *o = &a->found.options;
+    struct sp_approvals_options *o = &a->setup.found.options;
     struct sp_rules *before = o->rules;
     bool ok = true;
 
@@ -251,6 +261,223 @@ static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerpr
     return ok;
 }
 
+/* ---- variables that choose what runs ---- */
+
+/*
+ * `ls` may be known to be safe while `PATH=/site/evil ls` is not. A script with such an assignment
+ * is not judged by its words; a client must not get further by setting the variable itself. So the
+ * variables are put in front of the command as `env NAME=VALUE ...`, and judged and shown with it.
+ */
+
+static bool ends_with(struct sp_str s, const char *end)
+{
+    const size_t n = strlen(end);
+
+    return s.n >= n && memcmp(s.p + s.n - n, end, n) == 0;
+}
+
+/* Variables that choose which code a program loads, which files a shell reads first, or which
+ * program another one starts. The list cannot be complete: it has the common ones. */
+static bool is_steering(struct sp_str name)
+{
+    static const char *const families[] = {
+        "LD_",   "BASH_FUNC_", "GCONV_", "GIT_",     "PYTHON",   "PERL",      "RUBY",
+        "NODE_", "RUSTC",      "CARGO_", "LUA_INIT", "LUA_PATH", "LUA_CPATH", "OPENSSL_",
+    };
+    static const char *const names[] = {
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "IFS",
+        "PS4",
+        "HOME",
+        "ZDOTDIR",
+        "XDG_CONFIG_HOME",
+        "GLIBC_TUNABLES",
+        "EDITOR",
+        "VISUAL",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "BROWSER",
+        "SHELL",
+        "MAKEFLAGS",
+        "_JAVA_OPTIONS",
+        "MAKEFILES",
+        "JAVA_TOOL_OPTIONS",
+        "PHPRC",
+        "CDPATH",
+        "SSH_ASKPASS",
+        "SUDO_ASKPASS",
+        "RIPGREP_CONFIG_PATH",
+        "GNUMAKEFLAGS",
+        "GOFLAGS",
+        "PHP_INI_SCAN_DIR",
+        "KUBECONFIG",
+        "DOTNET_STARTUP_HOOKS",
+        "DOCKER_CONFIG",
+        "CURL_HOME",
+        "FPATH",
+        "RUSTFLAGS",
+        "PROMPT_COMMAND",
+        "TAR_OPTIONS",
+        "RSYNC_RSH",
+        "MFLAGS",
+        "GOENV",
+        "WGETRC",
+    };
+    static const char npm[] = "npm_config_"; /* in any case */
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const size_t n = strlen(families[i]);
+
+        if (name.n >= n && memcmp(name.p, families[i], n) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sp_str_eq(name, sp_str_of(names[i])))
+            return true;
+    return ends_with(name, "PAGER") ||
+           (name.n >= sizeof npm - 1 && strncasecmp(name.p, npm, sizeof npm - 1) == 0);
+}
+
+/* Agents set PAGER=cat to get all output at once: harmless. */
+static bool is_no_pager(struct sp_str name, struct sp_str value)
+{
+    return ends_with(name, "PAGER") && (value.n == 0 || sp_str_eq(value, SP_STR("cat")));
+}
+
+/* Whether the server has the same NAME=VALUE. */
+static bool is_ours(struct sp_str word, char *const *ours)
+{
+    for (; ours != NULL && *ours != NULL; ours++)
+        if (sp_str_eq(word, sp_str_of(*ours)))
+            return true;
+    return false;
+}
+
+static const char *our_path(char *const *ours)
+{
+    for (; ours != NULL && *ours != NULL; ours++)
+        if (strncmp(*ours, "PATH=", 5) == 0)
+            return *ours + 5;
+    return "";
+}
+
+enum found { FOUND, NOT_FOUND, NOT_KNOWN };
+
+/* The program that this PATH finds. Relative entries are skipped: a PATH that has one is judged
+ * with the command anyway. NOT_KNOWN: an earlier entry may be on a network file system, where
+ * stat() could block the front, or has "..", "." or "//", so that its mount is not known. */
+static enum found find_program(const struct sp_remote_mounts *remote, struct sp_str path,
+                               struct sp_str name, struct stat *ret)
+{
+    char file[PATH_MAX];
+
+    for (;;) {
+        const char *colon = path.n == 0 ? NULL : memchr(path.p, ':', path.n);
+        const struct sp_str entry = {path.p, colon == NULL ? path.n : (size_t)(colon - path.p)};
+        struct sp_str dir = entry;
+
+        while (dir.n > 1 && dir.p[dir.n - 1] == '/')
+            dir.n--;
+        const int n = snprintf(file, sizeof file, SP_STR_FMT "/" SP_STR_FMT, SP_STR_ARG(dir),
+                               SP_STR_ARG(name));
+
+        if (n > 0 && (size_t)n < sizeof file && file[0] == '/') {
+            if (strstr(file, "//") != NULL || strstr(file, "/../") != NULL ||
+                strstr(file, "/./") != NULL || sp_remote_mounts_have(remote, file))
+                return NOT_KNOWN;
+            if (stat(file, ret) == 0 && S_ISREG(ret->st_mode) && access(file, X_OK) == 0)
+                return FOUND;
+        }
+        if (colon == NULL)
+            return NOT_FOUND;
+        path = (struct sp_str){colon + 1, path.n - entry.n - 1};
+    }
+}
+
+/* Whether the client's PATH finds, or may find, another program than ours does. */
+static bool is_other_program(const struct sp_remote_mounts *remote, struct sp_str name,
+                             struct sp_str path, const char *ours)
+{
+    struct stat its;
+    struct stat usual;
+
+    if (name.n == 0 || memchr(name.p, '/', name.n) != NULL || sp_str_eq(path, sp_str_of(ours)))
+        return false;
+    const enum found found = find_program(remote, path, name, &its);
+    if (found != FOUND)
+        return found == NOT_KNOWN;
+    return find_program(remote, sp_str_of(ours), name, &usual) != FOUND ||
+           its.st_ino != usual.st_ino || its.st_dev != usual.st_dev;
+}
+
+/* Checks the program itself, and those that a script starts. */
+static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str path,
+                            char *const *ours, bool *ret, struct sp_err *e)
+{
+    auto_segments struct sp_segments s = {0};
+    struct sp_remote_mounts remote;
+    const int r = sp_segments_read(&s, (struct sp_words){c->argv, c->argc}, e);
+
+    if (r < 0)
+        return r;
+    sp_remote_mounts_open(&remote);
+    *ret = c->argc != 0 && is_other_program(&remote, c->argv[0], path, our_path(ours));
+    for (uint32_t i = 0; i < s.count && !*ret; i++)
+        *ret = s.items[i].count != 0 &&
+               is_other_program(&remote, s.items[i].items[0], path, our_path(ours));
+    sp_remote_mounts_close(&remote);
+    return 0;
+}
+
+/* Adds NAME=VALUE to the words if it steers and is not the server's own. */
+static int add_variable(struct steering_env *v, struct sp_str word,
+                        const struct sp_start_gate_case *c, char *const *ours, struct sp_err *e)
+{
+    const char *equals = memchr(word.p, '=', word.n);
+    const struct sp_str name = {word.p, equals == NULL ? word.n : (size_t)(equals - word.p)};
+    const struct sp_str value = {equals == NULL ? word.p + word.n : equals + 1,
+                                 equals == NULL ? 0 : word.n - name.n - 1};
+    bool counts = is_steering(name) && !is_no_pager(name, value);
+    bool is_relative = false;
+    int r = 0;
+
+    if (sp_str_eq(name, SP_STR("PATH"))) {
+        v->path = value;
+        /* Which program a name means changes with every `cd` of a script. */
+        is_relative = sp_path_is_relative(value);
+        r = is_path_steering(c, value, ours, &counts, e);
+    }
+    if (r == 0 && (is_relative || (counts && !is_ours(word, ours))))
+        v->items[v->words.count++] = word;
+    return r;
+}
+
+/* Variables that have the same value in the server are not counted. The words point into c->env. */
+static int read_steering_env(struct steering_env *ret, const struct sp_start_gate_case *c,
+                             char *const *ours, struct sp_err *e)
+{
+    const char *at = c->env->data;
+    int r = 0;
+
+    *ret = (struct steering_env){.items = calloc(c->envc + (size_t)1, sizeof *ret->items)};
+    if (ret->items == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
+    ret->words.items = ret->items;
+    ret->items[ret->words.count++] = SP_STR("env");
+    for (uint32_t i = 0; i < c->envc && r == 0; i++) {
+        const struct sp_str word = sp_str_of(at);
+
+        r = add_variable(ret, word, c, ours, e);
+        at += word.n + 1;
+    }
+    if (ret->words.count == 1)
+        ret->words.count = 0;
+    return r;
+}
+
 /* ---- one start ---- */
 
 static bool add_counted(struct sp_buf *out, struct sp_str s)
@@ -259,7 +486,7 @@ static bool add_counted(struct sp_buf *out, struct sp_str s)
 }
 
 /* PATH, and the variables that choose what runs. */
-static int add_env_key(struct sp_buf *out, const struct sp_serve_env *v, struct sp_err *e)
+static int add_env_key(struct sp_buf *out, const struct steering_env *v, struct sp_err *e)
 {
     bool ok = add_counted(out, v->path) && sp_buf_printf(out, "%u,", v->words.count);
 
@@ -392,7 +619,7 @@ static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
         return;
     t->judged = c;
     t->session = get_session(a, c, &e);
-    if (t->session == NULL || sp_serve_env_read(&t->env, c, a->environ, &e) < 0 ||
+    if (t->session == NULL || read_steering_env(&t->env, c, a->environ, &e) < 0 ||
         add_env_key(&t->key, &t->env, &e) < 0 || add_policy_key(&t->key, c->policy, &e) < 0) {
         fail_start(t, &e);
         return;
@@ -413,7 +640,7 @@ static void end_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
     close_question(t);
     sp_run_plan_done(&t->plan);
     sp_buf_done(&t->key);
-    sp_serve_env_done(&t->env);
+    free(t->env.items);
     free(t);
 }
 
@@ -425,49 +652,27 @@ static void log_warning(void *user, const char *text)
     sp_log(SP_LOG_WARN, "%s", text);
 }
 
-static int open_approvers(struct sp_serve_approve *a, const char *const *flags, struct sp_err *e)
-{
-    const struct sp_approvers_ask ask = {
-        .loop = a->loop,
-        .words = flags != NULL ? flags : (const char *const *)a->config.approvers,
-        .is_configured = flags == NULL,
-        .choices = "deny, program:PATH or client",
-        .has_client = true,
-        .no_terminal = "a server asks nobody at a terminal: give deny, program:PATH or client",
-        .timeout_ms = a->found.options.timeout_ms,
-    };
-
-    if (sp_approvers_open(&ask, &a->approvers, e) < 0)
-        return sp_wrap(e, ask.is_configured ? "`approver` of the configuration" : "--approver");
-    a->found.options.timeout_ms = sp_approvers_timeout_ms(a->approvers);
-    return 0;
-}
-
-static int find_rules(struct sp_serve_approve *a, const struct sp_serve_approve_ask *ask,
+static int open_setup(struct sp_serve_approve *a, const struct sp_serve_approve_ask *ask,
                       struct sp_err *e)
 {
-    const struct sp_config_ask config_ask = {.env = ask->environ};
-    const struct sp_config_approvals_ask rules_ask = {.policy = ask->policy,
-                                                      .files = ask->rules,
-                                                      .warn = log_warning,
-                                                      .loop = ask->loop,
-                                                      .changed = set_rules,
-                                                      .user = a};
-    int r = sp_config_load(&config_ask, &a->config, e);
+    const struct sp_config_ask config = {.env = ask->environ};
+    const struct sp_cli_approval_ask setup = {
+        .loop = ask->loop,
+        .config = &a->config,
+        .flags = ask->flags,
+        .warn = log_warning,
+        .changed = set_rules,
+        .user = a,
+        .who = {.choices = "deny, program:PATH or client",
+                .has_client = true,
+                .no_terminal =
+                    "a server asks nobody at a terminal: give deny, program:PATH or client"},
+    };
+    const int r = sp_config_load(&config, &a->config, e);
 
-    if (r < 0)
-        return r;
-    for (size_t i = 0; a->config.warnings != NULL && a->config.warnings[i] != NULL; i++)
-        log_warning(NULL, a->config.warnings[i]);
-    r = sp_config_approvals(&a->config, &rules_ask, &a->found, e);
-    if (r == 0)
-        r = open_approvers(a, ask->approvers, e);
-    if (r == 0)
-        r = sp_hooks_open(&a->hooks, ask->loop, a->config.permission_hooks, a->config.reviewer,
-                          &a->found.options, e);
-    a->found.options.loop = ask->loop;
-    a->found.options.warn = log_warning;
-    return r;
+    for (char *const *w = r < 0 ? NULL : a->config.warnings; w != NULL && *w != NULL; w++)
+        log_warning(NULL, *w);
+    return r < 0 ? r : sp_cli_approval_open(&setup, &a->setup, e);
 }
 
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
@@ -483,7 +688,7 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
     a->loop = ask->loop;
     a->shell = ask->shell;
     a->environ = ask->environ;
-    const int r = find_rules(a, ask, e);
+    const int r = open_setup(a, ask, e);
     if (r < 0) {
         sp_serve_approve_free(a);
         return r;
@@ -498,9 +703,7 @@ void sp_serve_approve_free(struct sp_serve_approve *a)
         return;
     sp_list_each_safe(i, &a->sessions)
         free_session(SP_CONTAINER(i, struct approval_session, link));
-    sp_approvers_free(a->approvers);
-    sp_hooks_done(&a->hooks);
-    sp_config_approvals_done(&a->found);
+    sp_cli_approval_done(&a->setup);
     sp_config_done(&a->config);
     free(a);
 }

@@ -10,11 +10,8 @@
 #ifndef SP_CLI_SERVE_APPROVE_H
 #define SP_CLI_SERVE_APPROVE_H
 
-#include "approve/approver_program.h"
-#include "approve/approvers.h"
 #include "base/list.h"
-#include "config/config.h"
-#include "config/config_approvals.h"
+#include "cli/approval.h"
 #include "os/loop.h"
 #include "server/rpc/start_gate.h"
 
@@ -29,20 +26,16 @@ struct sp_serve_approve {
     struct sp_start_gate gate;
     struct sp_loop *loop;
     struct sp_config config;
-    struct sp_config_approvals found;
+    struct sp_cli_approval setup;
     const char *shell;
     char *const *environ;
-    struct sp_hooks hooks;
-    struct sp_approvers *approvers; /* NULL: none answers */
-    struct sp_list sessions;        /* struct approval_session, the latest used first */
+    struct sp_list sessions; /* struct approval_session, the latest used first */
 };
 
 struct sp_serve_approve_ask {
     struct sp_loop *loop;
-    const char *policy;           /* --approve */
-    const char *const *rules;     /* --rules; NULL at the end */
-    const char *const *approvers; /* --approver; NULL: as configured, else deny */
-    const char *shell;            /* that clients are told; outlives this */
+    const struct sp_cli_approval_flags *flags;
+    const char *shell; /* that clients are told; outlives this */
     char *const *environ;
 };
 

@@ -20,6 +20,8 @@ from server import PROGRAM, ours_only
 from test_sandbox_verb import Screen, Verb
 from wire import wait_until
 
+# a setting that is warned of, with a control sequence in its name
+PAINTING = 'permissions.p.filesystem={"/"="read", ":\\u001b[2J"="read"}'
 HOLD = 'while :; do sleep 0.05; done'
 
 
@@ -339,6 +341,20 @@ class Local(Exec):
         self.assertEqual(self.sh(script, '--set', 'default_permissions=":read-only"')[1], b'no\n')
         self.assertEqual(self.sh(script, env={'SALLYPORT_DEFAULT_PERMISSIONS': ':read-only'})[1], b'no\n')
         self.assertEqual(self.sh(script, '--set', 'default_permissions=":read-only"', '--sandbox', 'danger-full-access')[1], b'')
+
+    def test_a_warning_of_the_configuration_does_nothing_to_the_terminal(self):
+        code, out, err = self.run_verb('--set', PAINTING, '--', 'echo', 'ran')
+        self.assertEqual((code, out), (0, b'ran\n'))
+        self.assertIn(b'sallyport: ', err)
+        self.assertIn(b'`:\\x1b[2J` is not known here', err)
+
+    def test_a_file_of_rules_that_commands_may_write_is_warned_of(self):
+        rules = os.path.join(self.base, 'mine.rules')
+        with open(rules, 'w') as f:
+            f.write('prefix_rule(pattern=["echo"], decision="allow")\n')
+        code, out, err = self.run_verb('--cwd', self.base, '--sandbox', ':workspace', '--rules', rules, '--', 'echo', 'ran')
+        self.assertEqual((code, out), (0, b'ran\n'))
+        self.assertEqual(err.decode().count(rules + ': commands in this sandbox may write it'), 1, err)
 
     def test_missing_programs_under_a_sandbox(self):
         for program, code in (('no-such-program', 127), ('/etc/passwd', 126)):

@@ -250,6 +250,11 @@ class Ps(Verbs):
         self.assertIn(r"'a\x1b]0;title\x07\nb\x9b31m\u202e\u2066xé\x7f'".encode(), out)
         self.assertIn(rb'id\x1b[2J', out)
 
+    def test_a_warning_of_the_configuration_does_nothing_to_the_terminal(self):
+        run = self.run_verb('ps', '--set', 'permissions.p.filesystem={"/"="read", ":\\u001b[2J"="read"}')
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr, rb'^Warning: .*`:\\x1b\[2J` is not known here')
+
     def test_a_terminal_is_not_overrun(self):
         self.shell('read x; : ' + 'long ' * 100, pipeStdin=True)
         screen = self.screen('ps', cols=60)

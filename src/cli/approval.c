@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/approval.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "cli/approver_tty.h"
+#include "cli/escape_text.h"
+
+void sp_cli_warn(void *user, const char *text)
+{
+    (void)user;
+    sp_plain_say("sallyport", text);
+}
+
+/* ---- rules ---- */
+
+struct reading {
+    const struct sp_cli_approval_ask *ask;
+    void (*warn)(void *user, const char *text);
+    struct sp_err error;
+};
+
+/* The first error in a file of --rules is kept: nothing may run without these rules. */
+static void keep_error(void *user, const char *text)
+{
+    struct reading *r = user;
+    const struct sp_option_list *files = &r->ask->flags->rules;
+
+    for (size_t i = 0; r->error.code == SP_E_NONE && i < files->count; i++) {
+        const size_t n = strlen(files->items[i]);
+
+        if (strncmp(text, files->items[i], n) == 0 && text[n] == ':') {
+            (void)sp_fail(&r->error, SP_E_INVALID, 0, "%s", text);
+            return;
+        }
+    }
+    r->warn(r->ask->user, text);
+}
+
+static int read_rules(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *a,
+                      struct sp_err *e)
+{
+    struct sp_approvals_options *o = &a->found.options;
+    struct reading reading = {.ask = ask, .warn = ask->warn != NULL ? ask->warn : sp_cli_warn};
+    const struct sp_config_approvals_ask rules = {.policy = ask->flags->policy,
+                                                  .cwd = ask->cwd,
+                                                  .files = ask->flags->rules.items,
+                                                  .warn =
+                                                      ask->needs_files ? keep_error : reading.warn,
+                                                  .loop = ask->changed == NULL ? NULL : ask->loop,
+                                                  .changed = ask->changed,
+                                                  .user = ask->needs_files ? &reading : ask->user};
+    const int r = sp_config_approvals(ask->config, &rules, &a->found, e);
+
+    assert(!ask->needs_files || ask->changed == NULL); /* `reading` is gone after the return */
+    if (r < 0)
+        return r;
+    if (reading.error.code != SP_E_NONE) {
+        *e = reading.error;
+        return -(int)e->code;
+    }
+    sp_judge_tell_doubtful(o->rules, ask->policy, reading.warn, ask->user);
+    o->loop = ask->loop;
+    o->warn = reading.warn;
+    o->user = ask->user;
+    return 0;
+}
+
+/* ---- approvers ---- */
+
+static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *a,
+                          struct sp_err *e)
+{
+    static const char *const terminal[] = {"terminal", NULL};
+    char *const *configured = ask->config->approvers;
+    /* `client` in the configuration is for servers: alone it names nobody for another command. */
+    const bool is_client_alone = configured != NULL && configured[0] != NULL &&
+                                 configured[1] == NULL && strcmp(configured[0], "client") == 0;
+    struct sp_approvers_ask who = ask->who;
+
+    who.loop = ask->loop;
+    who.timeout_ms = a->found.options.timeout_ms;
+    who.words = ask->flags->approvers.items;
+    if (who.words == NULL && (who.has_client || !is_client_alone)) {
+        who.words = (const char *const *)configured;
+        who.is_configured = true;
+    }
+    if (who.words == NULL && ask->asks_terminal && sp_approver_tty_exists())
+        who.words = terminal;
+    if (sp_approvers_open(&who, &a->approvers, e) < 0)
+        return sp_wrap(e, who.is_configured ? "`approver` of the configuration" : "--approver");
+    a->found.options.timeout_ms = sp_approvers_timeout_ms(a->approvers);
+    return 0;
+}
+
+int sp_cli_approval_open(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *ret,
+                         struct sp_err *e)
+{
+    int r = read_rules(ask, ret, e);
+
+    if (r == 0)
+        r = open_approvers(ask, ret, e);
+    if (r == 0)
+        r = sp_hooks_open(&ret->hooks, ask->loop, ask->config->permission_hooks,
+                          ask->config->reviewer, &ret->found.options, e);
+    return r;
+}
+
+void sp_cli_approval_done(struct sp_cli_approval *a)
+{
+    sp_approvers_free(a->approvers);
+    sp_hooks_done(&a->hooks);
+    sp_config_approvals_done(&a->found);
+}
