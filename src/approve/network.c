@@ -152,20 +152,20 @@ bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, s
 /* ---- what rules and earlier decisions say ---- */
 
 /* Rules may spell addresses in any way, so compare the canonical forms. */
-static bool is_about(const struct sp_network_rule *rule, const struct sp_network_host *host)
+static bool is_about(const struct sp_network_rule *rule, const struct sp_hostname *host)
 {
-    struct sp_network_host named;
+    struct sp_hostname named;
 
     if (sp_str_eq(rule->host, sp_str_of(host->text)))
         return true;
-    return host->is_address && sp_network_host_read(rule->host, &named) == NULL &&
-           named.is_address && strcmp(named.text, host->text) == 0;
+    return host->is_address && sp_hostname_read(rule->host, &named) == NULL && named.is_address &&
+           strcmp(named.text, host->text) == 0;
 }
 
 enum word { UNSAID, ALLOW, DENY };
 
 /* The last rule of the files, then the last amendment; no amendment overrides a deny in a file. */
-static enum word word_of_rules(const struct sp_rules *rules, const struct sp_network_host *host)
+static enum word word_of_rules(const struct sp_rules *rules, const struct sp_hostname *host)
 {
     enum word files = UNSAID;
     enum word amended = UNSAID;
@@ -182,17 +182,16 @@ static enum word word_of_rules(const struct sp_rules *rules, const struct sp_net
 
 /* The key of a host that was denied at every port. */
 struct host_key {
-    char text[SP_NETWORK_HOST_MAX + 8];
+    char text[SP_HOSTNAME_MAX + 8];
 };
 
-static struct sp_str key_of_host(const struct sp_network_host *host, struct host_key *room)
+static struct sp_str key_of_host(const struct sp_hostname *host, struct host_key *room)
 {
     (void)snprintf(room->text, sizeof room->text, "host %s", host->text);
     return sp_str_of(room->text);
 }
 
-static bool is_denied(const struct sp_network *n, const struct sp_network_host *host,
-                      struct sp_str key)
+static bool is_denied(const struct sp_network *n, const struct sp_hostname *host, struct sp_str key)
 {
     struct host_key room = {0};
 
@@ -202,8 +201,7 @@ static bool is_denied(const struct sp_network *n, const struct sp_network_host *
 }
 
 struct sp_network_standing sp_network_standing(const struct sp_approvals *a,
-                                               const struct sp_network_host *host,
-                                               struct sp_str key)
+                                               const struct sp_hostname *host, struct sp_str key)
 {
     const struct sp_network *n = a->network;
     const enum word word = word_of_rules(a->options.rules, host);
@@ -463,7 +461,7 @@ void sp_network_ask(struct sp_network_request *r, struct sp_approvals *a,
         return;
     }
     if (ask->port == 0 || (unsigned)ask->protocol >= SP_NETWORK_PROTOCOL_MAX ||
-        sp_network_host_read(ask->host, &r->host) != NULL) {
+        sp_hostname_read(ask->host, &r->host) != NULL) {
         if (!add_url(&url, ask->protocol, ask->host, ask->port))
             url.len = 0;
         refuse_for(r, SP_NETWORK_REASON_OTHER, sp_buf_str(&url), SP_DECIDER_CONFIG);

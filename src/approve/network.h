@@ -14,7 +14,7 @@
 #define SP_APPROVE_NETWORK_H
 
 #include "approve/approvals.h"
-#include "approve/network_host.h"
+#include "base/hostname.h"
 
 /* Open questions of one conversation; one more is denied. Decisions for the conversation are kept
  * in a cache: the oldest is dropped, and asked about again. */
@@ -108,7 +108,7 @@ struct sp_network_request {
     enum sp_network_state state;
     enum sp_network_reason reason; /* DENIED */
     struct sp_str text;            /* DENIED: for the caller; valid until the request is done */
-    struct sp_network_host host;   /* the host that was judged; connect to no other */
+    struct sp_hostname host;       /* the host that was judged; connect to no other */
 
     /* private */
     struct sp_approvals *approvals; /* NULL: not begun, or done */

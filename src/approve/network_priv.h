@@ -29,7 +29,7 @@ struct sp_network_question {
     struct sp_network_command *command;
     struct sp_network_request *waiting; /* oldest first */
     bool is_ending;                     /* it left the list, and its requests are being told */
-    struct sp_network_host host;
+    struct sp_hostname host;
     enum sp_network_protocol protocol;
     struct sp_str key;
     struct sp_str argv[2];
@@ -62,8 +62,7 @@ struct sp_network_standing {
     enum sp_decider by;
 };
 struct sp_network_standing sp_network_standing(const struct sp_approvals *a,
-                                               const struct sp_network_host *host,
-                                               struct sp_str key);
+                                               const struct sp_hostname *host, struct sp_str key);
 /* Stores a decision for the rest of the conversation. Out of memory is a warning. */
 void sp_network_remember(struct sp_approvals *a, struct sp_str key, bool allows);
 /* The host of this question, at any port. */

@@ -218,9 +218,9 @@ static void reject_mismatch(struct sp_network_question *q, struct sp_str named)
 
 static void take_amendment(struct sp_network_question *q, const struct sp_decision *d)
 {
-    struct sp_network_host named;
+    struct sp_hostname named;
 
-    if (sp_network_host_read(d->host, &named) != NULL || strcmp(named.text, q->host.text) != 0)
+    if (sp_hostname_read(d->host, &named) != NULL || strcmp(named.text, q->host.text) != 0)
         reject_mismatch(q, d->host);
     else if (d->allows_host)
         accept_host(q, SP_DECISION_NETWORK_AMENDMENT);

@@ -15,6 +15,7 @@
 
 #include "approve/explain.h"
 #include "base/auto.h"
+#include "base/hostname.h"
 #include "base/utf8.h"
 #include "engine/denied.h"
 #include "mcp/tool.h"
@@ -425,7 +426,7 @@ static bool explain_host(struct explaining *x, const struct sp_mcp_run *r,
 
     if (room == NULL)
         return false;
-    const char *wrong = sp_rules_normal_host(host, room, &normal);
+    const char *wrong = sp_hostname_normal(host, room, &normal);
     if (wrong != NULL)
         return fail_explaining(x, wrong);
     if (f.policy == NULL || f.policy->profile.has_network)

@@ -101,9 +101,6 @@ struct sp_network_rule {
 };
 /* In order; the last rule for a host wins. false: no such index. */
 bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_network_rule *ret);
-/* Writes the host without port, brackets and final dots, in lower case, into `out` (s.n bytes of
- * room). NULL: *ret has it; otherwise the error text. */
-const char *sp_rules_normal_host(struct sp_str s, char *out, struct sp_str *ret);
 
 /* Appends what `rules check` prints for one command. The command is not parsed as a script. */
 bool sp_rules_add_check(struct sp_buf *out, const struct sp_rules *r, struct sp_words command,

@@ -14,6 +14,7 @@
 #include "approve/locked.h"
 #include "approve/rules/rules_priv.h"
 #include "base/auto.h"
+#include "base/hostname.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "os/fd.h"
@@ -145,7 +146,7 @@ int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp
                        SP_STR_ARG(protocol));
     if (normal_room == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
-    const char *wrong = sp_utf8_is_valid(host) ? sp_rules_normal_host(host, normal_room, &normal)
+    const char *wrong = sp_utf8_is_valid(host) ? sp_hostname_normal(host, normal_room, &normal)
                                                : "is not valid UTF-8";
     if (wrong != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "network_rule host %s", wrong);

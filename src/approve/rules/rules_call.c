@@ -11,6 +11,7 @@
 #include "approve/script/script_priv.h"
 #include "base/auto.h"
 #include "base/grow.h"
+#include "base/hostname.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
@@ -371,7 +372,7 @@ static bool take_host(struct sp_rules_reader *r, const struct sp_rules_call *c, 
 
     if (room == NULL)
         return false;
-    const char *wrong = sp_rules_normal_host(text, room, ret);
+    const char *wrong = sp_hostname_normal(text, room, ret);
     if (wrong == NULL)
         return true;
     const bool names_it = wrong[strlen(wrong) - 1] == ' ';

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of hosts, as hostile commands spell them. */
-#include "approve/network_host.h"
+#include "base/hostname.h"
 #include "test.h"
 
-static const char *read_copy(struct sp_str text, struct sp_network_host *ret)
+static const char *read_copy(struct sp_str text, struct sp_hostname *ret)
 {
     char *copy = test_copy(text);
-    const char *wrong = sp_network_host_read((struct sp_str){copy, text.n}, ret);
+    const char *wrong = sp_hostname_read((struct sp_str){copy, text.n}, ret);
 
     free(copy);
     return wrong;
@@ -14,7 +14,7 @@ static const char *read_copy(struct sp_str text, struct sp_network_host *ret)
 
 static void reads(const char *text, const char *want, bool is_address, bool is_local)
 {
-    struct sp_network_host h = {0};
+    struct sp_hostname h = {0};
     const char *wrong = read_copy(sp_str_of(text), &h);
 
     if (wrong != NULL)
@@ -26,7 +26,7 @@ static void reads(const char *text, const char *want, bool is_address, bool is_l
 
 static void refuses_bytes(struct sp_str text)
 {
-    struct sp_network_host h = {.text = "untouched"};
+    struct sp_hostname h = {.text = "untouched"};
 
     if (read_copy(text, &h) == NULL)
         fail_msg("<%.*s> is taken for %s", (int)text.n, text.p, h.text);
@@ -127,7 +127,7 @@ static void test_a_name_is_only_so_long(void **state)
     refuses_bytes((struct sp_str){name, 64}); /* one label */
     for (size_t i = 63; i < sizeof name; i += 64)
         name[i] = '.';
-    struct sp_network_host h;
+    struct sp_hostname h;
     assert_null(read_copy((struct sp_str){name, 63}, &h));
     assert_null(read_copy((struct sp_str){name, 253}, &h));
     assert_int_equal(strlen(h.text), 253);
@@ -232,7 +232,7 @@ static void test_what_is_not_public_is_local(void **state)
         "ff02::1",        "fc00::1",      "fdff::1",      "fe80::1",     "febf::1",
         "fec0::1",        "::127.0.0.1",  "::10.0.0.1",   "2001:db8::1", "64:ff9b::10.0.0.1",
         "2002:7f00:1::1", "2002:a00:1::", "64:ff9b:1::1", "100::1"};
-    struct sp_network_host h;
+    struct sp_hostname h;
 
     (void)state;
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
@@ -240,16 +240,104 @@ static void test_what_is_not_public_is_local(void **state)
     for (size_t i = 0; i < sizeof public / sizeof public[0]; i++)
         reads(public[i], public[i], true, false);
     for (size_t i = 0; i < sizeof local_v6 / sizeof local_v6[0]; i++) {
-        assert_null(sp_network_host_read(sp_str_of(local_v6[i]), &h));
+        assert_null(sp_hostname_read(sp_str_of(local_v6[i]), &h));
         if (!h.is_local)
             fail_msg("%s is not local", local_v6[i]);
     }
     reads("fe80::1%eth0", "fe80::1%eth0", true, true);
     reads("2606:4700::1%lo", "2606:4700::1%lo", true, true);
-    assert_null(sp_network_host_read(SP_STR("64:ff9b::8.8.8.8"), &h));
+    assert_null(sp_hostname_read(SP_STR("64:ff9b::8.8.8.8"), &h));
     assert_false(h.is_local);
-    assert_null(sp_network_host_read(SP_STR("2002:808:808::1"), &h));
+    assert_null(sp_hostname_read(SP_STR("2002:808:808::1"), &h));
     assert_false(h.is_local);
+}
+
+static void test_metadata_is_never_public(void **state)
+{
+    static const char *const metadata[] = {"169.254.169.254", "169.254.0.1",    "168.63.129.16",
+                                           "100.100.100.200", "fd00:ec2::254",  "0xa83f8110",
+                                           "::169.254.1.1",   "64:ff9b::a9fe:1"};
+    static const char *const other[] = {"168.63.129.17", "10.0.0.1", "8.8.8.8", "fd00:ec2::253"};
+    struct sp_hostname h;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof metadata / sizeof metadata[0]; i++) {
+        assert_null(sp_hostname_read(sp_str_of(metadata[i]), &h));
+        if (!h.is_metadata || !h.is_local)
+            fail_msg("%s counts as public", metadata[i]);
+        assert_true(sp_address_is_metadata(h.family, h.address));
+        assert_true(sp_address_is_local(h.family, h.address));
+    }
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
+        assert_null(sp_hostname_read(sp_str_of(other[i]), &h));
+        assert_false(h.is_metadata);
+    }
+}
+
+static bool matches(const char *pattern, const char *host, uint16_t port)
+{
+    struct sp_hostname_pattern p;
+    const char *wrong = sp_hostname_pattern_read(sp_str_of(pattern), false, &p);
+
+    if (wrong != NULL)
+        fail_msg("%s %s", pattern, wrong);
+    return sp_hostname_pattern_matches(&p, host, port);
+}
+
+static void test_patterns(void **state)
+{
+    static const struct {
+        const char *pattern, *host;
+        bool matches;
+    } rows[] = {
+        {"a.example", "a.example", true},
+        {"A.Example.", "a.example", true},
+        {"a.example", "b.a.example", false},
+        {"*.a.example", "a.example", false},
+        {"*.a.example", "b.a.example", true},
+        {"*.a.example", "c.b.a.example", true},
+        {"*.a.example", "ba.example", false},
+        {"**.a.example", "a.example", true},
+        {"**.a.example", "c.b.a.example", true},
+        {"**.a.example", "ba.example", false},
+        {"a*.example", "a.b.example", true},
+        {"a*.example", "b.example", false},
+        {"region-?.x.example", "region-1.x.example", true},
+        {"region-?.x.example", "region-12.x.example", false},
+        {"*", "anything.example", true},
+        {"[::1]", "::1", true},
+        {"0x7f.1", "127.0.0.1", true},
+        {"a*b*c", "axxbyyc", true},
+        {"a*b*c", "axxbyy", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (matches(rows[i].pattern, rows[i].host, 443) != rows[i].matches)
+            fail_msg("%s and %s", rows[i].pattern, rows[i].host);
+    assert_true(matches("a.example:443", "a.example", 443));
+    assert_false(matches("a.example:443", "a.example", 22));
+    assert_true(matches("*.a.example:22", "b.a.example", 22));
+    assert_true(matches("[::1]:8080", "::1", 8080));
+    assert_false(matches("[::1]:8080", "::1", 80));
+    assert_true(matches("::1", "::1", 80));
+}
+
+static void test_patterns_that_are_refused(void **state)
+{
+    static const char *const wrong[] = {"",           "a[bc].example", "a{b,c}.example",
+                                        "*.[a].b",    "a b.*",         "a.example:0",
+                                        "a.ex:99999", "http://a/*",    "*.a/b"};
+    struct sp_hostname_pattern p = {.text = "untouched"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (sp_hostname_pattern_read(sp_str_of(wrong[i]), false, &p) == NULL)
+            fail_msg("<%s> is taken for %s", wrong[i], p.text);
+    assert_non_null(sp_hostname_pattern_read(SP_STR("*"), true, &p));
+    assert_non_null(sp_hostname_pattern_read(SP_STR("**"), true, &p));
+    assert_string_equal(p.text, "untouched");
+    assert_null(sp_hostname_pattern_read(SP_STR("*.x"), true, &p));
 }
 
 static const struct CMUnitTest tests[] = {
@@ -260,6 +348,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_numbers_that_are_no_address_are_no_name),
     cmocka_unit_test(test_loopback_is_local_however_it_is_spelled),
     cmocka_unit_test(test_what_is_not_public_is_local),
+    cmocka_unit_test(test_metadata_is_never_public),
+    cmocka_unit_test(test_patterns),
+    cmocka_unit_test(test_patterns_that_are_refused),
 };
 
 TEST_MAIN(tests)

@@ -5,8 +5,8 @@
  */
 #include <arpa/inet.h>
 
-#include "approve/network_host.h"
 #include "base/auto.h"
+#include "base/hostname.h"
 #include "fuzz.h"
 
 static void check_name(const char *text)
@@ -23,7 +23,7 @@ static void check_name(const char *text)
     CHECK(label != 0);
 }
 
-static void check_address(const struct sp_network_host *h)
+static void check_address(const struct sp_hostname *h)
 {
     char text[sizeof h->text];
     struct in6_addr v6;
@@ -39,14 +39,14 @@ static void check_address(const struct sp_network_host *h)
                                 IN6_IS_ADDR_V4MAPPED(&v6) || IN6_IS_ADDR_LINKLOCAL(&v6))));
 }
 
-static void check_host(const struct sp_network_host *h)
+static void check_host(const struct sp_hostname *h)
 {
     const size_t n = strlen(h->text);
-    struct sp_network_host again;
+    struct sp_hostname again;
     struct in_addr v4;
 
-    CHECK(n > 0 && n <= SP_NETWORK_HOST_MAX);
-    CHECK(sp_network_host_read((struct sp_str){h->text, n}, &again) == NULL);
+    CHECK(n > 0 && n <= SP_HOSTNAME_MAX);
+    CHECK(sp_hostname_read((struct sp_str){h->text, n}, &again) == NULL);
     CHECK(strcmp(h->text, again.text) == 0 && h->is_address == again.is_address &&
           h->is_local == again.is_local);
     CHECK(h->is_address || inet_aton(h->text, &v4) == 0);
@@ -59,8 +59,8 @@ static void check_host(const struct sp_network_host *h)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     auto_free char *text = fuzz_copy(data, size);
-    struct sp_network_host h = {.text = "untouched"};
-    const char *wrong = sp_network_host_read((struct sp_str){text, size}, &h);
+    struct sp_hostname h = {.text = "untouched"};
+    const char *wrong = sp_hostname_read((struct sp_str){text, size}, &h);
 
     if (wrong == NULL)
         check_host(&h);
