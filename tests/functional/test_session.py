@@ -2,6 +2,7 @@
 """Sessions outlive connections: detach, resume, expiry, isolation; and how long closed processes
 are remembered."""
 
+import os
 import time
 
 import tap
@@ -54,7 +55,8 @@ class Resume(Case):
         pid = int(c.wait_line('p'))
         c.close()
         gate.open()
-        wait_until(lambda: not is_alive(pid), 'end of the command')
+        wait_until(lambda: not os.path.exists('/proc/%d' % pid), 'the command to be reaped')
+        self.srv.session().sh('true')  # the server has read all earlier events when it reports this one
         again = resume_when_free(self.srv, c.session_id)
         page = again.read('p', waitMs=60000, afterSeq=3)
         self.assertEqual((page['exited'], page['closed']), (True, True))

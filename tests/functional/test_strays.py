@@ -100,6 +100,9 @@ class Strays(Case):
         client.start(name, [PYTHON, '-S', '-c', script, mark or self.mark, str(self.SIZE)])
         client.wait_output(name, 'left')
         client.wait_exited(name)
+        if script == CROWD:  # a daemon forks its child after the command has exited
+            size = self.SIZE + (self.SIZE + 2) // 3
+            wait_until(lambda: len(having(mark or self.mark)) >= size, 'all %d daemons' % size)
 
     def open_cell(self):
         cells = []

@@ -117,6 +117,16 @@ static int fds_of(long pid)
     return n;
 }
 
+/* The descriptors of the last commands are closed after their ends were reported. */
+static void has_at_most(long pid, int fds)
+{
+    const uint64_t end = now_ms() + 10000;
+
+    while (fds_of(pid) > fds && now_ms() < end)
+        dispatch_once(engine, 20);
+    assert_in_range(fds_of(pid), 1, fds);
+}
+
 static void test_thousands_of_commands_leave_memory_and_descriptors_flat(void **state)
 {
     const char *asked = getenv("SALLYPORT_LIB_COMMANDS");
@@ -139,8 +149,8 @@ static void test_thousands_of_commands_leave_memory_and_descriptors_flat(void **
         assert_true(rss_kb(self) - rss[0] < 512);
         assert_true(rss_kb(cell) - rss[1] < 512);
     }
-    assert_int_equal(fds_of(self), fds[0]);
-    assert_int_equal(fds_of(cell), fds[1]);
+    has_at_most(self, fds[0]);
+    has_at_most(cell, fds[1]);
 }
 
 /* ---- 64 that never stop ---- */
