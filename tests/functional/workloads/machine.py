@@ -169,7 +169,8 @@ class Processes(unittest.TestCase):
         self.assertGreaterEqual(len(os.sched_getaffinity(0)), 1)
         self.assertGreaterEqual(os.cpu_count(), 1)
         os.sched_setaffinity(0, os.sched_getaffinity(0))
-        script = 'import os; os.nice(5); os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); print(os.nice(0))'
+        script = ('import os; before = os.nice(0); os.nice(5); os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); '
+                  'print(os.nice(0) - before)')
         self.assertEqual(subprocess.check_output([sys.executable, '-c', script]), b'5\n')
 
     def test_limits(self):

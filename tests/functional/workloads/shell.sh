@@ -28,7 +28,7 @@ flock lock -c 'echo locked'
 seq 8 | xargs -P 4 -n 1 sh -c 'echo line $0' | sort
 nohup echo nohup 2>/dev/null
 setsid -w echo setsid
-nice -n 3 nice
+echo $(($(nice -n 3 nice) - $(nice)))
 env -i /bin/sh -c 'echo ${HOME:-no home}'
 set -o pipefail
 false | true || echo "pipefail: $?"
