@@ -181,7 +181,7 @@ static void test_challenged_peer_that_is_silent_is_dropped(void **state)
     (void)expect_frame(c, SP_WS_PING, &p);
     sp_link_challenge(fx.link); /* asking again wins no time */
     until(is_closed);
-    assert_true(test_now_ms() - began >= 1900);
+    assert_true(test_now_ms() - began >= 1500);
     assert_string_equal(fx.why, "no sign of life");
 }
 
@@ -203,15 +203,16 @@ static void test_close_gives_up_on_a_peer_that_does_not_read(void **state)
 {
     struct client *c = connect_websocket();
     char *text = filled(16 * MIB, 'x');
-    const uint64_t began = test_now_ms();
 
     (void)state;
     c->is_reading = false;
     say(fx.link, text, 16 * MIB);
     free(text);
+    pass(1); /* the deadline counts from the loop's clock, which a turn sets */
+    const uint64_t began = test_now_ms();
     sp_link_close(fx.link, "enough");
     until(is_closed);
-    assert_true(test_now_ms() - began >= 1900);
+    assert_true(test_now_ms() - began >= 1500);
 }
 
 #define WS(test)      cmocka_unit_test_setup_teardown(test, set_up_ws, tear_down)
