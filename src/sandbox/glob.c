@@ -532,13 +532,6 @@ bool sp_glob_matches_path(const struct sp_glob *g, const char *path)
     return sp_glob_matches_below(g, below);
 }
 
-bool sp_glob_matches(const char *pattern, const char *path)
-{
-    auto_glob struct sp_glob g = {0};
-
-    return sp_glob_read(pattern, &g, NULL) < 0 || sp_glob_matches_path(&g, path);
-}
-
 bool sp_glob_covers(const char *pattern, const char *path)
 {
     auto_glob struct sp_glob g = {0};

@@ -41,9 +41,8 @@ bool sp_glob_matches_below(const struct sp_glob *g, const char *below);
 /* path: absolute, normalised */
 bool sp_glob_matches_path(const struct sp_glob *g, const char *path);
 
-/* Both absolute; the path normalised. An invalid pattern matches everything: it denies access. */
-bool sp_glob_matches(const char *pattern, const char *path);
-/* Whether the pattern matches the path or one of its ancestors. */
+/* Whether the pattern matches the path or one of its ancestors; both absolute, the path normalised.
+ * An invalid pattern matches everything: it denies access. */
 bool sp_glob_covers(const char *pattern, const char *path);
 
 #define auto_glob __attribute__((cleanup(sp_glob_done)))

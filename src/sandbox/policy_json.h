@@ -46,7 +46,6 @@ int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struc
 /* A native path that is not UTF-8 cannot be written: SP_E_INVALID. */
 int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_path_form form,
                      struct sp_err *e);
-int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_err *e);
 
 /* As lists of paths to read and to write where these suffice; else as entries. */
 int sp_grant_write(struct sp_buf *out, const struct sp_grant *g, struct sp_err *e);

@@ -42,12 +42,6 @@ static void put_path(struct writer *w, const char *path)
     put(w, "\"");
 }
 
-static void put_bool(struct writer *w, const char *before, bool value)
-{
-    put(w, before);
-    put(w, value ? "true" : "false");
-}
-
 static void put_word(struct writer *w, const char *before, const struct sp_word *list, int value)
 {
     put(w, before);
@@ -141,52 +135,6 @@ int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_pat
     }
     if (p->kind != SP_PROFILE_DISABLED)
         put_word(&w, ",\"network\":", sp_words_network, p->has_network);
-    put(&w, "}");
-    return finish(&w, mark, e);
-}
-
-/* ---- legacy modes ---- */
-
-static void put_roots(struct writer *w, const struct sp_legacy *l)
-{
-    put(w, ",\"writable_roots\":[");
-    for (size_t i = 0; i < l->root_count; i++) {
-        put(w, i != 0 ? "," : "");
-        put_path(w, l->roots[i]);
-    }
-    put(w, "]");
-}
-
-static void put_mode_members(struct writer *w, const struct sp_legacy *l)
-{
-    switch (l->mode) {
-    case SP_MODE_FULL_ACCESS:
-        break;
-    case SP_MODE_READ_ONLY:
-        if (l->has_network)
-            put_bool(w, ",\"network_access\":", true);
-        break;
-    case SP_MODE_WORKSPACE_WRITE:
-        if (l->root_count != 0)
-            put_roots(w, l);
-        put_bool(w, ",\"network_access\":", l->has_network);
-        put_bool(w, ",\"exclude_tmpdir_env_var\":", l->excludes_tmpdir);
-        put_bool(w, ",\"exclude_slash_tmp\":", l->excludes_slash_tmp);
-        break;
-    case SP_MODE_EXTERNAL:
-        put_word(w, ",\"network_access\":", sp_words_network, l->has_network);
-        break;
-    }
-}
-
-int sp_legacy_write(struct sp_buf *out, const struct sp_legacy *l, struct sp_err *e)
-{
-    struct writer w = {.out = out, .form = SP_PATH_NATIVE};
-    const size_t mark = out->len;
-
-    put(&w, "{\"type\":");
-    put_string(&w, sp_mode_name(l->mode));
-    put_mode_members(&w, l);
     put(&w, "}");
     return finish(&w, mark, e);
 }

@@ -100,9 +100,6 @@ void sp_policy_done(struct sp_policy *p);
 bool sp_policy_add_root(struct sp_policy *p, struct sp_str root);      /* false: no memory */
 bool sp_policy_copy(const struct sp_policy *p, struct sp_policy *ret); /* the same */
 
-/* The closest legacy mode, for display by old clients. */
-int sp_policy_to_legacy(const struct sp_policy *p, struct sp_legacy *ret, struct sp_err *e);
-
 /* ---- additional permissions of one command ---- */
 
 /* Entries and, perhaps, the network: requested or granted in addition to a profile. */

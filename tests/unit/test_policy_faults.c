@@ -76,12 +76,14 @@ static int profile_step(struct sp_json *j, struct sp_buf *out, struct sp_err *e)
 static int legacy_step(struct sp_json *j, struct sp_buf *out, struct sp_err *e)
 {
     struct sp_legacy l = {0};
+    struct sp_profile p = {0};
     int r = sp_legacy_read(j, 0, &l, e);
 
-    if (r == 0)
-        r = sp_legacy_write(out, &l, e);
-    else
+    if (r < 0)
         assert_null(l.roots);
+    else if ((r = sp_profile_from_legacy(&l, &p, e)) == 0)
+        r = sp_profile_write(out, &p, SP_PATH_NATIVE, e);
+    sp_profile_done(&p);
     sp_legacy_done(&l);
     return r;
 }
