@@ -12,7 +12,7 @@
 #include "sandbox/canonical.h"
 #include "sandbox/compile.h"
 #include "sandbox/glob.h"
-#include "sandbox/policy_words.h"
+#include "sandbox/policy_json.h"
 
 #define FULL_LANDLOCK 9
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 
+#include <stdlib.h>
+
 static char lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
@@ -53,4 +55,16 @@ struct sp_str sp_str_cut(struct sp_str *rest, char end)
 
     *rest = (struct sp_str){rest->p + gone, rest->n - gone};
     return part;
+}
+
+char *sp_str_dup(struct sp_str s)
+{
+    char *copy = malloc(s.n + 1);
+
+    if (copy == NULL)
+        return NULL;
+    if (s.n != 0)
+        memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    return copy;
 }

@@ -50,6 +50,10 @@ static inline bool sp_str_has_nul(struct sp_str s)
     return s.n != 0 && memchr(s.p, 0, s.n) != NULL;
 }
 
+/* A copy from malloc with a NUL behind it; NULL: no memory. Unlike strndup it never looks behind
+ * the last byte, and bytes behind a NUL are copied, too. */
+char *sp_str_dup(struct sp_str s);
+
 /* The whole string as decimal digits without a sign, at most max. false: *ret is untouched. */
 bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret);
 

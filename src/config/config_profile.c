@@ -11,7 +11,7 @@
 #include "config/config_keys.h"
 #include "config/policy.h"
 #include "sandbox/glob.h"
-#include "sandbox/policy_words.h"
+#include "sandbox/policy_json.h"
 
 #define MAX_PROFILES  256
 #define DEPTH_KEY     "glob_scan_max_depth"

@@ -11,7 +11,7 @@
 
 #include "base/auto.h"
 #include "config/config_priv.h"
-#include "sandbox/policy_words.h"
+#include "sandbox/policy_json.h"
 #include "sandbox/resolve.h"
 
 static const struct {

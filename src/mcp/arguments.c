@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-#include "sandbox/policy_words.h"
+#include "sandbox/policy_json.h"
 
 /* Both lists of slots, in one table. */
 static int read_both(struct sp_arguments *a, struct sp_slots own, struct sp_slots more,

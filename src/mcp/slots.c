@@ -19,7 +19,6 @@
 #include "approve/judge.h"
 #include "base/auto.h"
 #include "sandbox/policy_json.h"
-#include "sandbox/policy_words.h"
 
 #define EXPONENT_MAX 1000000 /* larger than any shift that a text of this length can need */
 

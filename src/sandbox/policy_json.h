@@ -22,6 +22,31 @@
 /* How literal paths are spelled. */
 enum sp_path_form { SP_PATH_NATIVE, SP_PATH_URI };
 
+/* ---- keywords ---- */
+
+/* A list ends with a NULL name. */
+struct sp_word {
+    const char *name;
+    int value;
+    bool is_old; /* accepted, but neither written nor listed in error messages */
+};
+
+extern const struct sp_word sp_words_access[];  /* enum sp_access */
+extern const struct sp_word sp_words_special[]; /* enum sp_place */
+
+/* The name to write. */
+const char *sp_word_name(const struct sp_word *list, int value);
+
+/* Fails with "unknown KIND `x`, expected `a` or `b`". */
+int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *list,
+                   struct sp_err *e);
+
+/* s truncated for an error message, at a character. */
+struct sp_str sp_policy_shown(struct sp_str s);
+
+/* Refuses a text that is too long or has a NUL. what: "permission path", "workspace root" ... */
+int sp_policy_check_text(struct sp_str s, const char *what, struct sp_err *e);
+
 /* ---- reading ---- */
 
 /*

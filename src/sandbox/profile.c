@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/auto.h"
 #include "base/grow.h"
@@ -35,24 +36,12 @@ static void entry_done(struct sp_entry *entry)
     free(entry->subpath);
 }
 
-static char *copy_str(struct sp_str s)
-{
-    char *copy = malloc(s.n + 1);
-
-    if (copy != NULL) {
-        if (s.n != 0)
-            memcpy(copy, s.p, s.n);
-        copy[s.n] = 0;
-    }
-    return copy;
-}
-
 /* NULL is copied as NULL. false: no memory */
 static bool copy_text(const char *text, char **ret)
 {
     if (text == NULL)
         return true;
-    *ret = copy_str(sp_str_of(text));
+    *ret = sp_str_dup(sp_str_of(text));
     return *ret != NULL;
 }
 
@@ -155,23 +144,19 @@ static bool normalise_text(struct sp_entry *entry)
     return true;
 }
 
-static bool has_text(enum sp_place place)
-{
-    return place == SP_PLACE_PATH || place == SP_PLACE_GLOB || place == SP_PLACE_PROJECT ||
-           place == SP_PLACE_UNKNOWN;
-}
-
 int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access access,
                    bool skips_missing, struct sp_str text, struct sp_str subpath, struct sp_err *e)
 {
     struct sp_entry entry = {.place = place, .access = access, .skips_missing = skips_missing};
-    const bool keeps_text = has_text(place) && text.p != NULL;
+    const bool has_text = place == SP_PLACE_PATH || place == SP_PLACE_GLOB ||
+                          place == SP_PLACE_PROJECT || place == SP_PLACE_UNKNOWN;
+    const bool keeps_text = has_text && text.p != NULL;
     const bool keeps_subpath = place == SP_PLACE_UNKNOWN && subpath.p != NULL;
 
     if ((keeps_text && sp_str_has_nul(text)) || (keeps_subpath && sp_str_has_nul(subpath)))
         return sp_fail(e, SP_E_INVALID, 0, "a filesystem path has a NUL byte in it");
-    auto_free char *own_text = keeps_text ? copy_str(text) : NULL;
-    auto_free char *own_subpath = keeps_subpath ? copy_str(subpath) : NULL;
+    auto_free char *own_text = keeps_text ? sp_str_dup(text) : NULL;
+    auto_free char *own_subpath = keeps_subpath ? sp_str_dup(subpath) : NULL;
     if ((keeps_text && own_text == NULL) || (keeps_subpath && own_subpath == NULL))
         return no_memory(e);
     entry.text = own_text;
@@ -380,6 +365,112 @@ bool sp_profile_needs_sandbox(const struct sp_profile *p)
     return !sp_profile_reach(p, &reach) || !reach.is_full_write;
 }
 
+/* ---- the four legacy modes ---- */
+
+static const char *const mode_names[] = {
+    [SP_MODE_FULL_ACCESS] = "danger-full-access",
+    [SP_MODE_READ_ONLY] = "read-only",
+    [SP_MODE_WORKSPACE_WRITE] = "workspace-write",
+    [SP_MODE_EXTERNAL] = "external-sandbox",
+};
+
+void sp_legacy_done(struct sp_legacy *l)
+{
+    for (size_t i = 0; i < l->root_count; i++)
+        free(l->roots[i]);
+    free(l->roots);
+    *l = (struct sp_legacy){0};
+}
+
+bool sp_mode_read(struct sp_str name, enum sp_mode *ret)
+{
+    for (size_t i = 0; i < sizeof mode_names / sizeof mode_names[0]; i++)
+        if (sp_str_eq(name, sp_str_of(mode_names[i]))) {
+            *ret = (enum sp_mode)i;
+            return true;
+        }
+    return false;
+}
+
+const char *sp_mode_name(enum sp_mode m)
+{
+    return mode_names[m];
+}
+
+static int add_keyword(struct sp_profile *p, enum sp_place place, enum sp_access access,
+                       struct sp_err *e)
+{
+    return sp_profile_add(p, place, access, false, (struct sp_str){0}, (struct sp_str){0}, e);
+}
+
+/* A generated default: without effect while the path is missing. */
+static int add_read_only(struct sp_profile *p, enum sp_place place, const char *text,
+                         struct sp_err *e)
+{
+    return sp_profile_add(p, place, SP_ACCESS_READ, true, sp_str_of(text), (struct sp_str){0}, e);
+}
+
+/* The protected names that exist below a root of the client. */
+static int add_protected_below(struct sp_profile *p, const char *root, struct sp_err *e)
+{
+    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
+        const char *name = sp_protected_names[i];
+        auto_free char *path = sp_path_normalise(name, root);
+        struct stat st;
+        int r;
+
+        if (path == NULL)
+            return no_memory(e);
+        if (stat(path, &st) < 0 ||
+            !(S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && strcmp(name, ".git") == 0)))
+            continue;
+        if ((r = add_read_only(p, SP_PLACE_PATH, path, e)) < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int add_workspace(const struct sp_legacy *l, struct sp_profile *p, struct sp_err *e)
+{
+    int r;
+
+    if ((r = add_keyword(p, SP_PLACE_ROOT, SP_ACCESS_READ, e)) < 0 ||
+        (r = add_keyword(p, SP_PLACE_PROJECT, SP_ACCESS_WRITE, e)) < 0 ||
+        (!l->excludes_slash_tmp &&
+         (r = add_keyword(p, SP_PLACE_SLASH_TMP, SP_ACCESS_WRITE, e)) < 0) ||
+        (!l->excludes_tmpdir && (r = add_keyword(p, SP_PLACE_TMPDIR, SP_ACCESS_WRITE, e)) < 0))
+        return r;
+    for (size_t i = 0; r == 0 && i < l->root_count; i++)
+        r = sp_profile_add(p, SP_PLACE_PATH, SP_ACCESS_WRITE, false, sp_str_of(l->roots[i]),
+                           (struct sp_str){0}, e);
+    for (size_t i = 0; r == 0 && i < SP_PROTECTED_COUNT; i++)
+        r = add_read_only(p, SP_PLACE_PROJECT, sp_protected_names[i], e);
+    for (size_t i = 0; r == 0 && i < l->root_count; i++)
+        r = add_protected_below(p, l->roots[i], e);
+    return r;
+}
+
+int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, struct sp_err *e)
+{
+    auto_profile struct sp_profile p = {.has_network = l->has_network};
+    int r = 0;
+
+    if (l->mode == SP_MODE_FULL_ACCESS) {
+        p.kind = SP_PROFILE_DISABLED;
+        p.has_network = true;
+    } else if (l->mode == SP_MODE_EXTERNAL) {
+        p.kind = SP_PROFILE_EXTERNAL;
+    } else {
+        r = l->mode == SP_MODE_READ_ONLY ? add_keyword(&p, SP_PLACE_ROOT, SP_ACCESS_READ, e)
+                                         : add_workspace(l, &p, e);
+    }
+    if (r < 0)
+        return r;
+    *ret = p;
+    p = (struct sp_profile){0};
+    return 0;
+}
+
 /* ---- policies ---- */
 
 void sp_policy_done(struct sp_policy *p)
@@ -396,7 +487,7 @@ void sp_policy_done(struct sp_policy *p)
 
 bool sp_policy_add_root(struct sp_policy *p, struct sp_str root)
 {
-    auto_free char *copy = copy_str(root);
+    auto_free char *copy = sp_str_dup(root);
 
     if (copy == NULL || !SP_GROW(p->roots, p->root_count, p->root_cap))
         return false;

@@ -117,4 +117,9 @@ int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *gran
                        const struct sp_policy *context, struct sp_grant *ret, struct sp_err *e);
 bool sp_profile_equal(const struct sp_profile *a, const struct sp_profile *b);
 
+#define auto_profile __attribute__((cleanup(sp_profile_done)))
+#define auto_legacy  __attribute__((cleanup(sp_legacy_done)))
+#define auto_grant   __attribute__((cleanup(sp_grant_done)))
+#define auto_policy  __attribute__((cleanup(sp_policy_done)))
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profile_priv: shared by profile.c, legacy.c, grant.c and resolve.c.
+ * profile_priv: shared by profile.c, grant.c and resolve.c.
  */
 #ifndef SP_SANDBOX_PROFILE_PRIV_H
 #define SP_SANDBOX_PROFILE_PRIV_H
@@ -29,7 +29,5 @@ bool sp_profile_drop_repeats(struct sp_profile *p);
 /* Arguments for "%.*s%s": a client's text in an error message, truncated at a character. */
 int sp_shown_bytes(const char *text);
 #define SP_SHOWN(text) sp_shown_bytes(text), (text), (text)[sp_shown_bytes(text)] != 0 ? "…" : ""
-
-#define auto_profile __attribute__((cleanup(sp_profile_done)))
 
 #endif
