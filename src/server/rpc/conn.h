@@ -2,10 +2,9 @@
 /*
  * conn: one client's connection.
  *
- * conn.c reads the JSON-RPC envelope and calls the method; request.c writes replies and keeps the
- * requests that cannot be answered yet. A request is answered at once or parked as a sp_request
- * until its process, its file or its time-out comes; a parked request delays no other. The limits
- * below bound what a client can make the server hold.
+ * conn.c reads the JSON-RPC envelope, calls the method and writes replies. A request is answered at
+ * once or parked as a sp_request until its process, its file or its time-out comes; a parked
+ * request delays no other. The limits below bound what a client can make the server hold.
  *
  *   NEW --initialize--> GREETED --initialized--> READY
  */
@@ -27,9 +26,7 @@
 #define SP_CONN_MAX_VIEWS  256         /* attached processes of other sessions */
 #define SP_CONN_MAX_QUEUED (4U << 20)  /* unsent replies: no further request is read beyond this */
 
-/* Upper bounds of the request duration histogram, in microseconds. */
-#define SP_RPC_BUCKETS 21
-extern const uint64_t sp_rpc_bucket_us[SP_RPC_BUCKETS];
+#define SP_RPC_BUCKETS 21 /* of the request duration histogram */
 
 struct sp_method_stats {
     const struct sp_method *method; /* NULL: of requests for unknown methods */
@@ -202,6 +199,7 @@ int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e);
  * NULL: out of memory, the link is closing. */
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
+void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
 void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
 void sp_rpc_call_done(struct sp_rpc_call *c); /* after sp_reply_end */
 
@@ -245,13 +243,5 @@ int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /*
 /* ---- what ends with a connection ---- */
 
 void sp_web_close(struct sp_conn *conn); /* its HTTP requests */
-
-/* ---- between conn.c, request.c and the gate ---- */
-
-enum sp_rpc_outcome { SP_RPC_OUTCOME_OK, SP_RPC_OUTCOME_ERROR, SP_RPC_OUTCOME_DISCONNECTED };
-/* Counts one finished request. */
-void sp_conn_count(struct sp_method_stats *s, uint64_t started_us, enum sp_rpc_outcome how);
-void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
-void sp_conn_reply_failure(struct sp_conn *conn, struct sp_str id, const struct sp_err *e);
 
 #endif

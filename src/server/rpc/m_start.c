@@ -13,6 +13,7 @@
 #include "base/uri.h"
 #include "sandbox/policy_json.h"
 #include "server/rpc/conn.h"
+#include "server/rpc/metrics.h"
 #include "server/rpc/start_gate.h"
 #include "server/rpc/text.h"
 
@@ -691,7 +692,7 @@ static void finish_gated(struct sp_request *r)
 
     assert(judged->answer != SP_START_GATE_ASKING);
     if (r->conn->is_closing || r->conn->ends_session) {
-        sp_conn_count(r->stats, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
+        sp_metrics_count(r->stats, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
     } else if (judged->answer != SP_START_GATE_YES) {
         sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);

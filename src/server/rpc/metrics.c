@@ -3,6 +3,33 @@
 
 #include <inttypes.h>
 
+#include "base/clock.h"
+
+/* ---- counting ---- */
+
+/* Upper bounds of the request duration histogram, in microseconds. */
+static const uint64_t bucket_us[SP_RPC_BUCKETS] = {
+    0,        5000,     10000,    25000,    50000,    75000,    100000,
+    250000,   500000,   750000,   1000000,  2500000,  5000000,  7500000,
+    10000000, 12000000, 15000000, 20000000, 30000000, 60000000, 120000000};
+
+/* The histogram is not cumulative here; write_requests sums it up. */
+void sp_metrics_count(struct sp_method_stats *s, uint64_t started_us, enum sp_rpc_outcome how)
+{
+    const uint64_t us = sp_clock_us() - started_us;
+    int b = 0;
+
+    s->ok += how == SP_RPC_OUTCOME_OK;
+    s->error += how == SP_RPC_OUTCOME_ERROR;
+    s->disconnected += how == SP_RPC_OUTCOME_DISCONNECTED;
+    s->total_us += us;
+    while (b < SP_RPC_BUCKETS && us > bucket_us[b])
+        b++;
+    s->buckets[b]++;
+}
+
+/* ---- the page ---- */
+
 static void describe(struct sp_buf *b, const char *name, const char *type, const char *help)
 {
     (void)sp_buf_printf(b, "# HELP sallyport_%s %s\n# TYPE sallyport_%s %s\n", name, help, name,
@@ -57,7 +84,7 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
             (void)sp_buf_printf(
                 b,
                 "sallyport_request_duration_seconds_bucket{method=\"%s\",le=\"%g\"} %" PRIu64 "\n",
-                method_name(s), (double)sp_rpc_bucket_us[k] / 1e6, sum);
+                method_name(s), (double)bucket_us[k] / 1e6, sum);
         }
         (void)sp_buf_printf(
             b,
