@@ -15,7 +15,6 @@
 #include "server/rpc/ask.h"
 #include "server/rpc/fs.h"
 #include "server/rpc/metrics.h"
-#include "server/rpc/push.h"
 #include "server/rpc/start_gate.h"
 #include "server/rpc/text.h"
 #include "server/rpc/watches.h"

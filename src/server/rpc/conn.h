@@ -240,8 +240,20 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
                         bool *ret_waits, struct sp_err *e);
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
 
+/* ---- output of processes (m_output.c) ---- */
+
+/* Sends the new records of all processes, in turns, until the link is full. The bytes are passed
+ * over once, from shared memory (base64) into the frame under construction. */
+void sp_push_all(struct sp_conn *c);
+/* The result of process/read for this page. false: out of memory, the connection is closing. */
+bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
+                  const struct sp_page *page);
+/* Whether no other connection has the process's input. */
+bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p);
+
 /* ---- what ends with a connection ---- */
 
-void sp_web_close(struct sp_conn *conn); /* its HTTP requests */
+void sp_process_views_close(struct sp_conn *c); /* its views of other sessions' processes */
+void sp_web_close(struct sp_conn *conn);        /* its HTTP requests */
 
 #endif

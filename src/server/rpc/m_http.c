@@ -16,7 +16,6 @@
 #include "core/http_client.h"
 #include "core/http_url.h"
 #include "server/rpc/conn.h"
-#include "server/rpc/push.h"
 #include "server/rpc/text.h"
 
 /* Body of an http/request that is not streamed: with the rest, a message that clients accept. */

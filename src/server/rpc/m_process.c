@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The methods of an existing process: read, write, closeStdin, signal, resize, terminate. A
- * `sessionId` selects a process of another session.
+ * The methods about existing processes, but attach and detach (m_output.c). A `sessionId` selects a
+ * process of another session.
  */
 #include <errno.h>
 #include <signal.h>
@@ -10,9 +10,12 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "base/uri.h"
 #include "core/observer.h"
+#include "core/process_inspect.h"
+#include "os/seccomp.h"
+#include "sandbox/compile.h"
 #include "server/rpc/conn.h"
-#include "server/rpc/push.h"
 
 /* ---- which process ---- */
 
@@ -454,6 +457,232 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
+/* ---- process/list ---- */
+
+#define LISTED_BYTES    4096        /* of the arguments of one process */
+#define LIST_MAX_BYTES  (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
+#define LIST_MAX_VALUES 200000      /* the same as JSON values */
+#define VALUES_OF_ONE   32          /* JSON values of a process besides its arguments, at most */
+
+/* What the sandbox refused: facts from the kernel first, the guess by the output last. */
+static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
+{
+    const struct sp_exit *how = &p->state.exit;
+    const uint32_t calls =
+        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
+    const char *between = "";
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
+        const char *name = sp_syscall_name(how->refusals[i].call);
+
+        ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
+                           name != NULL ? name : "unknown", how->refusals[i].count);
+    }
+    if (ok && how->left_network > 0) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
+                           between, how->left_network);
+        between = ",";
+    }
+    if (ok && p->denial != NULL && p->denial->reason != NULL) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
+                           p->denial->reason);
+        if (p->denial->path[0] != 0)
+            ok = ok && sp_buf_printf(b, ",\"path\":") &&
+                 sp_json_add_str(b, sp_str_of(p->denial->path));
+        ok = ok && sp_buf_printf(b, "}");
+    }
+    return ok;
+}
+
+/* Denials are complete only when the process has exited. */
+static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
+{
+    return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
+                         sp_tier_name(p->tier), p->was_denied ? "true" : "false") &&
+           (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
+}
+
+/* One element of the list. A long argv is truncated after LISTED_BYTES. */
+static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_session)
+{
+    static const char *const states[] = {"starting", "running", "exited", "closed"};
+    const char *at = p->strings.data;
+    const char *const cwd = at;
+    char code[16] = "null";
+
+    if (p->state.exit_seq != 0)
+        (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
+    bool ok =
+        sp_buf_printf(b, "{") &&
+        (!has_session || sp_buf_printf(b, "\"sessionId\":\"%s\",", p->session->id)) &&
+        sp_buf_printf(b, "\"processId\":") && sp_buf_add_str(b, p->label) &&
+        sp_buf_printf(b,
+                      ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
+                      "\"startedAtMs\":%lld,\"argv\":[",
+                      (int)p->pid, states[p->life], p->is_tty ? "true" : "false", code,
+                      (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
+    at += strlen(at) + 1; /* the cwd */
+    at += strlen(at) + 1; /* the file */
+    const size_t mark = b->len;
+    for (uint32_t i = 0; ok && i < p->argc && b->len - mark < LISTED_BYTES; i++) {
+        const struct sp_str arg = sp_str_of(at);
+        const size_t n = arg.n < LISTED_BYTES ? arg.n : LISTED_BYTES;
+
+        ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, (struct sp_str){at, n});
+        at += arg.n + 1;
+    }
+    return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
+           sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
+           sp_buf_printf(b, "}");
+}
+
+/* Bounds a list of all sessions. */
+struct room {
+    uint64_t values;  /* upper bound of those used so far */
+    uint32_t omitted; /* processes left out */
+};
+
+/* Counts the process, or counts it as omitted: a list of all sessions must stay a message that the
+ * JSON reader of our own commands accepts. */
+static bool has_room(struct room *room, const struct sp_buf *b, const struct sp_proc *p)
+{
+    const uint64_t argc = p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3;
+
+    if (b->len > LIST_MAX_BYTES || room->values + VALUES_OF_ONE + argc > LIST_MAX_VALUES) {
+        room->omitted++;
+        return false;
+    }
+    room->values += VALUES_OF_ONE + argc;
+    return true;
+}
+
+/* room NULL: no bound, for the client's own session. */
+static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room)
+{
+    bool ok = true;
+
+    for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next)
+        if (room == NULL || has_room(room, b, p))
+            ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
+                 add_process(b, p, room != NULL);
+    return ok;
+}
+
+/* The oldest session first; closes the array. */
+static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
+{
+    const struct sp_session *s = server->first;
+    struct room room = {0};
+    bool ok = true;
+
+    while (s != NULL && s->next != NULL)
+        s = s->next;
+    for (; ok && s != NULL; s = s->prev)
+        ok = add_session(b, s, &room);
+    ok = ok && sp_buf_add(b, "]", 1);
+    return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
+}
+
+static int process_list(struct sp_rpc_call *c, struct sp_err *e)
+{
+    auto_buf struct sp_buf b = {0};
+    bool wants_all = false;
+
+    if (c->params != SP_JSON_NONE) {
+        const struct sp_params params = sp_rpc_call_params(c, e);
+
+        sp_params_def_bool(&params, "all", &wants_all);
+    }
+    if (e->code != SP_E_NONE || sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
+    const bool ok =
+        sp_buf_printf(&b, "{\"processes\":[") &&
+        (wants_all ? add_sessions(&b, c->conn->rpc->server)
+                   : add_session(&b, c->conn->session, NULL) && sp_buf_add(&b, "]", 1)) &&
+        sp_buf_add(&b, "}", 1);
+    if (!ok)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
+    sp_rpc_call_reply(c, sp_buf_str(&b));
+    return 0;
+}
+
+/* ---- process/inspect ---- */
+
+struct ports {
+    uint16_t items[SP_INSPECT_PORTS];
+    uint32_t count;
+};
+
+static void read_ports(const struct sp_params *p, struct ports *ret)
+{
+    struct sp_json *j = p->json;
+    uint32_t array = SP_JSON_NONE;
+
+    if (!sp_params_ok(p) || sp_json_opt_array(j, p->object, "ports", &array, p->err) < 0 ||
+        array == SP_JSON_NONE)
+        return;
+    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
+         t = sp_json_next(j, array, t)) {
+        int64_t port = 0;
+
+        if (!sp_json_i64(j, t, &port) || port < 1 || port > UINT16_MAX)
+            (void)sp_fail(p->err, SP_E_INVALID, 0, "ports must be numbers between 1 and 65535");
+        else if (ret->count == SP_INSPECT_PORTS)
+            (void)sp_fail(p->err, SP_E_INVALID, 0, "at most %d ports may be asked for at once",
+                          SP_INSPECT_PORTS);
+        else
+            ret->items[ret->count++] = (uint16_t)port;
+    }
+}
+
+/* At most SP_INSPECT_HOLDERS holders are listed; holderCount has the number of all. */
+static bool add_inspection(struct sp_buf *b, const struct sp_proc *p,
+                           const struct sp_inspection *look)
+{
+    const uint32_t told =
+        look->holder_count < SP_INSPECT_HOLDERS ? look->holder_count : SP_INSPECT_HOLDERS;
+    bool ok = sp_buf_printf(b, "{\"state\":\"%s\",\"holders\":[",
+                            p->state.exit_seq != 0 ? "exited" : sp_doing_name(look->doing));
+
+    for (uint32_t i = 0; ok && i < told; i++)
+        ok = sp_buf_printf(b, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",", look->holders[i].pid) &&
+             sp_json_add_str(b, sp_str_of(look->holders[i].name)) && sp_buf_printf(b, "}");
+    ok = ok && sp_buf_printf(b, "]");
+    if (ok && look->holder_count > told)
+        ok = sp_buf_printf(b, ",\"holderCount\":%u", look->holder_count);
+    if (ok && look->listening != 0)
+        ok = sp_buf_printf(b, ",\"listening\":%u", look->listening);
+    return ok && sp_buf_printf(b, "}");
+}
+
+/* What the kernel says the process is doing, which processes hold its output open after its exit,
+ * and whether it listens on one of the ports. */
+static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
+{
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_proc_target t = {0};
+    struct ports ports = {0};
+    struct sp_proc *p = NULL;
+    bool waits = false;
+    auto_buf struct sp_buf b = {0};
+    struct sp_inspection look;
+
+    sp_proc_target_read(&params, &t);
+    read_ports(&params, &ports);
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
+    if (p == NULL)
+        return sp_proc_target_unknown(&t, e);
+    const struct sp_inspect_ask ask = {
+        .wants_doing = true, .ports = ports.items, .port_count = ports.count};
+    sp_proc_look(p, &ask, &look);
+    if (!add_inspection(&b, p, &look))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
+    sp_rpc_call_reply(c, sp_buf_str(&b));
+    return 0;
+}
+
 const struct sp_method sp_process_methods[] = {
     {"process/read", "exec", .fn = process_read},
     {"process/write", "exec", .fn = process_write, .gated = SP_GATED_STARTING},
@@ -461,5 +690,7 @@ const struct sp_method sp_process_methods[] = {
     {"process/terminate", "exec", .fn = process_terminate, .gated = SP_GATED_CANCEL},
     {"process/resize", "exec", .fn = process_resize},
     {"process/closeStdin", "exec", .fn = process_close_stdin, .gated = SP_GATED_STARTING},
+    {"process/list", "exec", .fn = process_list},
+    {"process/inspect", "exec", .fn = process_inspect},
     {0},
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Observing processes of any session: process/list, process/inspect, process/attach and detach.
+ * From the output ring of a process to the wire: notifications to the owner and to attached
+ * connections, the chunks of a read; process/attach and process/detach.
  *
  * An attached connection has a view: its own position in the output ring, and the same
  * notifications as the owner gets, with a sessionId. A view that falls behind does not hold the
@@ -12,239 +13,169 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
-#include "base/uri.h"
+#include "base/base64.h"
+#include "base/log.h"
 #include "core/observer.h"
-#include "core/process_inspect.h"
-#include "os/seccomp.h"
-#include "sandbox/compile.h"
 #include "server/rpc/conn.h"
-#include "server/rpc/push.h"
 #include "server/rpc/text.h"
 
-/* ---- process/list ---- */
+#define PUSH_TURN (192U << 10) /* what one process may send before the next one's turn */
 
-#define LISTED_BYTES    4096        /* of the arguments of one process */
-#define LIST_MAX_BYTES  (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
-#define LIST_MAX_VALUES 200000      /* the same as JSON values */
-#define VALUES_OF_ONE   32          /* JSON values of a process besides its arguments, at most */
-
-/* What the sandbox refused: facts from the kernel first, the guess by the output last. */
-static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
-{
-    const struct sp_exit *how = &p->state.exit;
-    const uint32_t calls =
-        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
-    const char *between = "";
-    bool ok = true;
-
-    for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
-        const char *name = sp_syscall_name(how->refusals[i].call);
-
-        ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
-                           name != NULL ? name : "unknown", how->refusals[i].count);
-    }
-    if (ok && how->left_network > 0) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
-                           between, how->left_network);
-        between = ",";
-    }
-    if (ok && p->denial != NULL && p->denial->reason != NULL) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
-                           p->denial->reason);
-        if (p->denial->path[0] != 0)
-            ok = ok && sp_buf_printf(b, ",\"path\":") &&
-                 sp_json_add_str(b, sp_str_of(p->denial->path));
-        ok = ok && sp_buf_printf(b, "}");
-    }
-    return ok;
-}
-
-/* Denials are complete only when the process has exited. */
-static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
-{
-    return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
-                         sp_tier_name(p->tier), p->was_denied ? "true" : "false") &&
-           (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
-}
-
-/* One element of the list. A long argv is truncated after LISTED_BYTES. */
-static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_session)
-{
-    static const char *const states[] = {"starting", "running", "exited", "closed"};
-    const char *at = p->strings.data;
-    const char *const cwd = at;
-    char code[16] = "null";
-
-    if (p->state.exit_seq != 0)
-        (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
-    bool ok =
-        sp_buf_printf(b, "{") &&
-        (!has_session || sp_buf_printf(b, "\"sessionId\":\"%s\",", p->session->id)) &&
-        sp_buf_printf(b, "\"processId\":") && sp_buf_add_str(b, p->label) &&
-        sp_buf_printf(b,
-                      ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
-                      "\"startedAtMs\":%lld,\"argv\":[",
-                      (int)p->pid, states[p->life], p->is_tty ? "true" : "false", code,
-                      (unsigned long long)sp_proc_next_seq(p), (long long)p->started_ms);
-    at += strlen(at) + 1; /* the cwd */
-    at += strlen(at) + 1; /* the file */
-    const size_t mark = b->len;
-    for (uint32_t i = 0; ok && i < p->argc && b->len - mark < LISTED_BYTES; i++) {
-        const struct sp_str arg = sp_str_of(at);
-        const size_t n = arg.n < LISTED_BYTES ? arg.n : LISTED_BYTES;
-
-        ok = (i == 0 || sp_buf_add(b, ",", 1)) && sp_json_add_str(b, (struct sp_str){at, n});
-        at += arg.n + 1;
-    }
-    return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
-           sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
-           sp_buf_printf(b, "}");
-}
-
-/* Bounds a list of all sessions. */
-struct room {
-    uint64_t values;  /* upper bound of those used so far */
-    uint32_t omitted; /* processes left out */
+enum push_result {
+    PUSH_SENT,
+    PUSH_TORN,    /* the ring overwrote the record during the copy: nothing was sent */
+    PUSH_NO_ROOM, /* out of memory, the connection is closing */
 };
 
-/* Counts the process, or counts it as omitted: a list of all sessions must stay a message that the
- * JSON reader of our own commands accepts. */
-static bool has_room(struct room *room, const struct sp_buf *b, const struct sp_proc *p)
-{
-    const uint64_t argc = p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3;
+static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
+                                                          [SP_STREAM_STDERR] = {"stderr", 6},
+                                                          [SP_STREAM_PTY] = {"pty", 3}};
 
-    if (b->len > LIST_MAX_BYTES || room->values + VALUES_OF_ONE + argc > LIST_MAX_VALUES) {
-        room->omitted++;
+/* ---- notifications ---- */
+
+/* The record is encoded first and checked afterwards: if the cell has overwritten it meanwhile, the
+ * reserved frame is not committed. */
+static enum push_result send_output(struct sp_conn *c, const struct sp_proc *p,
+                                    const struct sp_record *r, struct sp_str more)
+{
+    char *const start =
+        sp_link_reserve(c->link, 128 + p->label.n + more.n + SP_BASE64_LEN((size_t)r->len));
+    char *o = start;
+
+    if (o == NULL)
+        return PUSH_NO_ROOM;
+    o = sp_put_literal(o, "{\"method\":\"process/output\",\"params\":{\"processId\":");
+    o = sp_put_str(o, p->label);
+    o = sp_put_str(o, more);
+    o = sp_put_literal(o, ",\"seq\":");
+    o = sp_put_u64(o, r->seq);
+    o = sp_put_literal(o, ",\"stream\":\"");
+    o = sp_put_str(o, stream_names[r->stream]);
+    o = sp_put_literal(o, "\",\"chunk\":\"");
+    o = sp_base64_encode(o, r->data, r->len);
+    o = sp_put_literal(o, "\"}}");
+    const bool is_whole = sp_ring_is_intact(&p->view, r);
+    sp_link_commit(c->link, is_whole ? (size_t)(o - start) : 0);
+    return is_whole ? PUSH_SENT : PUSH_TORN;
+}
+
+/* process/exited or process/closed. */
+static enum push_result send_end(struct sp_conn *c, const struct sp_proc *p,
+                                 const struct sp_record *r, struct sp_str more)
+{
+    char *const start = sp_link_reserve(c->link, 160 + p->label.n + more.n);
+    char *o = start;
+
+    if (o == NULL)
+        return PUSH_NO_ROOM;
+    o = r->type == SP_RECORD_EXITED
+            ? sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":")
+            : sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
+    o = sp_put_str(o, p->label);
+    o = sp_put_str(o, more);
+    o = sp_put_literal(o, ",\"seq\":");
+    o = sp_put_u64(o, r->seq);
+    if (r->type == SP_RECORD_EXITED) {
+        struct sp_exit how;
+
+        memcpy(&how, r->data, sizeof how);
+        o = sp_put_literal(o, ",\"exitCode\":");
+        o = sp_put_i64(o, how.code);
+        o = sp_put_literal(o, ",\"sandboxDenied\":");
+        o = sp_put_bool(o, p->was_denied);
+    }
+    o = sp_put_literal(o, "}}");
+    sp_link_commit(c->link, (size_t)(o - start));
+    return PUSH_SENT;
+}
+
+/* Sends a record as a notification, with the JSON members `more` behind the process id. */
+static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
+                                    const struct sp_record *r, struct sp_str more)
+{
+    return r->type == SP_RECORD_OUTPUT ? send_output(c, p, r, more) : send_end(c, p, r, more);
+}
+
+/* Sends at most PUSH_TURN bytes of one process. true: it has more. */
+static bool push_turn(struct sp_conn *c, struct sp_proc *p)
+{
+    struct sp_record r;
+    size_t bytes = 0;
+    int more = 0;
+
+    while (bytes < PUSH_TURN && !sp_link_is_full(c->link) && (more = sp_proc_next(p, &r)) > 0) {
+        bytes += r.len;
+        const enum push_result sent = send_record(c, p, &r, SP_STR(""));
+        if (sent == PUSH_NO_ROOM)
+            break;
+        if (sent == PUSH_TORN) /* flow control protects unsent records: the cell misbehaved */
+            sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": record %llu was lost", SP_STR_ARG(p->id),
+                   (unsigned long long)r.seq);
+    }
+    sp_proc_served(p);
+    return bytes >= PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
+}
+
+/* ---- the chunks of a read ---- */
+
+static char *put_chunk(char *o, const struct sp_record *r)
+{
+    o = sp_put_literal(o, "{\"seq\":");
+    o = sp_put_u64(o, r->seq);
+    o = sp_put_literal(o, ",\"stream\":\"");
+    o = sp_put_str(o, stream_names[r->stream]);
+    o = sp_put_literal(o, "\",\"chunk\":\"");
+    o = sp_base64_encode(o, r->data, r->len);
+    return sp_put_literal(o, "\"}");
+}
+
+/* The chunks of one page. The cell keeps writing, so each chunk is checked after it was copied. */
+static char *put_chunks(char *const start, const struct sp_proc *p, const struct sp_page *page)
+{
+    struct sp_ring_cursor c = page->from;
+    uint64_t bytes = 0;
+    char *o = start;
+    struct sp_record r;
+
+    while (page->chunks > 0 && c.seq < page->last_seq && sp_ring_next(&p->view, &c, &r) > 0) {
+        if (r.type != SP_RECORD_OUTPUT || r.seq > page->last_seq)
+            continue;
+        bytes += r.len;
+        if (bytes > page->bytes)
+            break; /* the ring grew against the page: the cell misbehaves, room is for `bytes` */
+        if (o != start)
+            *o++ = ',';
+        o = put_chunk(o, &r);
+        if (!sp_ring_is_intact(&p->view, &r))
+            o = start; /* overwritten during the copy, and so are all older records */
+    }
+    return o;
+}
+
+bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
+                  const struct sp_page *page)
+{
+    const size_t max = 256 + (size_t)page->chunks * (64 + 4) + SP_BASE64_LEN((size_t)page->bytes);
+    char *const begin = sp_reply_begin(c, id, max);
+    char *o = begin;
+
+    if (o == NULL)
         return false;
-    }
-    room->values += VALUES_OF_ONE + argc;
+    o = sp_put_literal(o, "{\"chunks\":[");
+    o = put_chunks(o, p, page);
+    o = sp_put_literal(o, "],\"nextSeq\":");
+    o = sp_put_u64(o, page->next_seq);
+    o = sp_put_literal(o, ",\"exited\":");
+    o = sp_put_bool(o, p->state.exit_seq != 0);
+    o = sp_put_literal(o, ",\"exitCode\":");
+    o = p->state.exit_seq != 0 ? sp_put_i64(o, p->state.exit.code) : sp_put_literal(o, "null");
+    o = sp_put_literal(o, ",\"closed\":");
+    o = sp_put_bool(o, p->state.closed_seq != 0);
+    o = sp_put_literal(o, ",\"failure\":null,\"sandboxDenied\":");
+    o = sp_put_bool(o, p->was_denied);
+    *o++ = '}';
+    sp_reply_end(c, id, begin, o);
     return true;
-}
-
-/* room NULL: no bound, for the client's own session. */
-static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room)
-{
-    bool ok = true;
-
-    for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next)
-        if (room == NULL || has_room(room, b, p))
-            ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
-                 add_process(b, p, room != NULL);
-    return ok;
-}
-
-/* The oldest session first; closes the array. */
-static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
-{
-    const struct sp_session *s = server->first;
-    struct room room = {0};
-    bool ok = true;
-
-    while (s != NULL && s->next != NULL)
-        s = s->next;
-    for (; ok && s != NULL; s = s->prev)
-        ok = add_session(b, s, &room);
-    ok = ok && sp_buf_add(b, "]", 1);
-    return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
-}
-
-static int process_list(struct sp_rpc_call *c, struct sp_err *e)
-{
-    auto_buf struct sp_buf b = {0};
-    bool wants_all = false;
-
-    if (c->params != SP_JSON_NONE) {
-        const struct sp_params params = sp_rpc_call_params(c, e);
-
-        sp_params_def_bool(&params, "all", &wants_all);
-    }
-    if (e->code != SP_E_NONE || sp_rpc_call_check(c, e) < 0)
-        return -(int)e->code;
-    const bool ok =
-        sp_buf_printf(&b, "{\"processes\":[") &&
-        (wants_all ? add_sessions(&b, c->conn->rpc->server)
-                   : add_session(&b, c->conn->session, NULL) && sp_buf_add(&b, "]", 1)) &&
-        sp_buf_add(&b, "}", 1);
-    if (!ok)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
-    sp_rpc_call_reply(c, sp_buf_str(&b));
-    return 0;
-}
-
-/* ---- process/inspect ---- */
-
-struct ports {
-    uint16_t items[SP_INSPECT_PORTS];
-    uint32_t count;
-};
-
-static void read_ports(const struct sp_params *p, struct ports *ret)
-{
-    struct sp_json *j = p->json;
-    uint32_t array = SP_JSON_NONE;
-
-    if (!sp_params_ok(p) || sp_json_opt_array(j, p->object, "ports", &array, p->err) < 0 ||
-        array == SP_JSON_NONE)
-        return;
-    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, array, t)) {
-        int64_t port = 0;
-
-        if (!sp_json_i64(j, t, &port) || port < 1 || port > UINT16_MAX)
-            (void)sp_fail(p->err, SP_E_INVALID, 0, "ports must be numbers between 1 and 65535");
-        else if (ret->count == SP_INSPECT_PORTS)
-            (void)sp_fail(p->err, SP_E_INVALID, 0, "at most %d ports may be asked for at once",
-                          SP_INSPECT_PORTS);
-        else
-            ret->items[ret->count++] = (uint16_t)port;
-    }
-}
-
-/* At most SP_INSPECT_HOLDERS holders are listed; holderCount has the number of all. */
-static bool add_inspection(struct sp_buf *b, const struct sp_proc *p,
-                           const struct sp_inspection *look)
-{
-    const uint32_t told =
-        look->holder_count < SP_INSPECT_HOLDERS ? look->holder_count : SP_INSPECT_HOLDERS;
-    bool ok = sp_buf_printf(b, "{\"state\":\"%s\",\"holders\":[",
-                            p->state.exit_seq != 0 ? "exited" : sp_doing_name(look->doing));
-
-    for (uint32_t i = 0; ok && i < told; i++)
-        ok = sp_buf_printf(b, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",", look->holders[i].pid) &&
-             sp_json_add_str(b, sp_str_of(look->holders[i].name)) && sp_buf_printf(b, "}");
-    ok = ok && sp_buf_printf(b, "]");
-    if (ok && look->holder_count > told)
-        ok = sp_buf_printf(b, ",\"holderCount\":%u", look->holder_count);
-    if (ok && look->listening != 0)
-        ok = sp_buf_printf(b, ",\"listening\":%u", look->listening);
-    return ok && sp_buf_printf(b, "}");
-}
-
-/* What the kernel says the process is doing, which processes hold its output open after its exit,
- * and whether it listens on one of the ports. */
-static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
-{
-    const struct sp_params params = sp_rpc_call_params(c, e);
-    struct sp_proc_target t = {0};
-    struct ports ports = {0};
-    struct sp_proc *p = NULL;
-    bool waits = false;
-    auto_buf struct sp_buf b = {0};
-    struct sp_inspection look;
-
-    sp_proc_target_read(&params, &t);
-    read_ports(&params, &ports);
-    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
-        return sp_params_result(&params);
-    if (p == NULL)
-        return sp_proc_target_unknown(&t, e);
-    const struct sp_inspect_ask ask = {
-        .wants_doing = true, .ports = ports.items, .port_count = ports.count};
-    sp_proc_look(p, &ask, &look);
-    if (!add_inspection(&b, p, &look))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
-    sp_rpc_call_reply(c, sp_buf_str(&b));
-    return 0;
 }
 
 /* ---- views ---- */
@@ -290,8 +221,8 @@ static void schedule_view(struct view *v)
 }
 
 /* One record, with the session and the gap before it. */
-static enum sp_push_result push_record(struct view *v, const struct sp_record *r,
-                                       const struct sp_gap *gap)
+static enum push_result push_record(struct view *v, const struct sp_record *r,
+                                    const struct sp_gap *gap)
 {
     struct sp_observer *o = &v->observer;
     char bytes[40] = "";
@@ -304,14 +235,14 @@ static enum sp_push_result push_record(struct view *v, const struct sp_record *r
         (void)snprintf(missing, sizeof missing, ",\"gap\":{\"records\":%" PRIu64 "%s}",
                        gap->records, bytes);
     (void)snprintf(more, sizeof more, ",\"sessionId\":\"%s\"%s", o->proc->session->id, missing);
-    const enum sp_push_result sent = sp_push_record(v->conn, o->proc, r, sp_str_of(more));
-    if (sent == SP_PUSH_SENT)
+    const enum push_result sent = send_record(v->conn, o->proc, r, sp_str_of(more));
+    if (sent == PUSH_SENT)
         sp_observer_told(o, r);
     return sent;
 }
 
 /* The view may be freed here: by its last record, or when the link closes. */
-void sp_process_views_push_first(struct sp_conn *c)
+static void push_first_view(struct sp_conn *c)
 {
     struct view *v = SP_CONTAINER(sp_list_take_first(&c->view_news), struct view, news);
     struct sp_record r;
@@ -319,10 +250,10 @@ void sp_process_views_push_first(struct sp_conn *c)
     size_t bytes = 0;
     int more = 0;
 
-    while (bytes < SP_PUSH_TURN && !sp_link_is_full(c->link) &&
+    while (bytes < PUSH_TURN && !sp_link_is_full(c->link) &&
            (more = sp_observer_next(&v->observer, &r, &gap)) > 0) {
         bytes += r.len;
-        if (push_record(v, &r, &gap) == SP_PUSH_NO_ROOM)
+        if (push_record(v, &r, &gap) == PUSH_NO_ROOM)
             return;
         if (r.type == SP_RECORD_CLOSED) { /* always the last record */
             close_view(v);
@@ -331,6 +262,27 @@ void sp_process_views_push_first(struct sp_conn *c)
     }
     if (more > 0)
         schedule_view(v);
+}
+
+/* Own processes and views take turns, so that neither starves the other on a slow link. */
+void sp_push_all(struct sp_conn *c)
+{
+    while (!c->is_closing && !sp_link_is_full(c->link)) {
+        const bool has_own = !sp_list_is_empty(&c->news);
+
+        if (!sp_list_is_empty(&c->view_news) && (c->is_views_turn || !has_own)) {
+            c->is_views_turn = false;
+            push_first_view(c);
+        } else if (has_own) {
+            struct sp_proc *p = SP_CONTAINER(sp_list_take_first(&c->news), struct sp_proc, news);
+
+            c->is_views_turn = true;
+            if (push_turn(c, p) && !sp_list_is_linked(&p->news))
+                sp_list_append(&c->news, &p->news);
+        } else {
+            return;
+        }
+    }
 }
 
 /* ---- events of the observed process ---- */
@@ -381,7 +333,7 @@ static void push_end(struct view *v)
         struct sp_gap gap = sp_observer_gap(o, records[i].seq, 0);
 
         gap.has_bytes = false; /* unknown: some of the lost output may follow the exit */
-        if (records[i].seq > o->told_seq && push_record(v, &records[i], &gap) == SP_PUSH_NO_ROOM)
+        if (records[i].seq > o->told_seq && push_record(v, &records[i], &gap) == PUSH_NO_ROOM)
             return;
     }
 }
@@ -396,7 +348,7 @@ static void on_ending(struct sp_observer *o)
     struct sp_gap gap;
 
     while (!c->is_closing && !sp_link_is_full(c->link) && sp_observer_next(o, &r, &gap) > 0)
-        if (push_record(v, &r, &gap) == SP_PUSH_NO_ROOM)
+        if (push_record(v, &r, &gap) == PUSH_NO_ROOM)
             break;
     push_end(v);
     close_view(v);
@@ -537,8 +489,6 @@ static int process_detach(struct sp_rpc_call *c, struct sp_err *e)
 }
 
 const struct sp_method sp_observe_methods[] = {
-    {"process/list", "exec", .fn = process_list},
-    {"process/inspect", "exec", .fn = process_inspect},
     {"process/attach", "exec", .fn = process_attach},
     {"process/detach", "exec", .fn = process_detach},
     {0},
