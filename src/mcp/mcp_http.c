@@ -14,12 +14,10 @@
 #include "mcp/mcp_http.h"
 
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -27,9 +25,6 @@
 #include "base/sha.h"
 #include "mcp/mcp_http_priv.h"
 
-#define ACCEPT_MAX       16U  /* connections accepted in one callback */
-#define ACCEPT_AGAIN_MS  100U /* back-off when descriptors or memory run out */
-#define NOTSENT_LOW      (128 << 10)
 #define SPARE            64U /* connections above the limit that get a 503; more are closed */
 #define ENCODED_BEGIN    "=?base64?" /* of an Mcp-Name that is not plain ASCII */
 #define ENCODED_END      "?="
@@ -58,51 +53,19 @@ static bool evict_untrusted(struct sp_mcp_http *h)
     return oldest != NULL;
 }
 
-static void admit(struct sp_mcp_http *h, int fd)
+static void on_accepted(struct sp_acceptor *a, int fd, const char *peer)
 {
-    const int on = 1;
-    const int low = NOTSENT_LOW;
+    struct sp_mcp_http *h = SP_CONTAINER(a, struct sp_mcp_http, acceptor);
     bool is_over = h->total - h->over >= h->max;
 
+    (void)peer;
     if (is_over && evict_untrusted(h))
         is_over = false;
     else if (h->total >= SPARE && h->total - SPARE >= h->max) {
         (void)close(fd);
         return;
     }
-    /* For latency and memory only; failures do not matter. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof low);
     sp_mcp_conn_new(h, fd, is_over);
-}
-
-static void on_accept_again(struct sp_timer *t)
-{
-    struct sp_mcp_http *h = SP_CONTAINER(t, struct sp_mcp_http, accept_again);
-
-    sp_loop_rewatch(h->loop, &h->watch, EPOLLIN);
-}
-
-static void on_connection(struct sp_watch *w, uint32_t events)
-{
-    struct sp_mcp_http *h = SP_CONTAINER(w, struct sp_mcp_http, watch);
-
-    (void)events;
-    for (unsigned i = 0; i < ACCEPT_MAX; i++) {
-        const int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-        if (fd >= 0) {
-            admit(h, fd);
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            /* The connection stays readable in the backlog: back off instead of spinning. */
-            if (sp_loop_timer(h->loop, &h->accept_again, sp_loop_now(h->loop) + ACCEPT_AGAIN_MS,
-                              on_accept_again))
-                sp_loop_rewatch(h->loop, &h->watch, 0);
-            return;
-        } else if (errno != EINTR && errno != ECONNABORTED) {
-            return;
-        }
-    }
 }
 
 /* ---- legacy sessions ---- */
@@ -515,10 +478,11 @@ static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o,
                        o->url);
     h->gate.is_loopback = url.is_loopback;
     (void)snprintf(h->gate.path, sizeof h->gate.path, "%s", path);
-    if (sp_bind(&url, &h->bound, &why) < 0)
+    if (sp_acceptor_open(&h->acceptor, h->loop, &url, on_accepted, &why) < 0)
         return sp_fail(e, why.code, why.sys, "listen on %s", o->url);
-    (void)snprintf(h->url, sizeof h->url, SCHEME "%s%s", h->bound.url + sizeof "ws://" - 1, path);
-    return sp_loop_watch(h->loop, &h->watch, h->bound.fd, EPOLLIN, on_connection, e);
+    (void)snprintf(h->url, sizeof h->url, SCHEME "%s%s", h->acceptor.url + sizeof "ws://" - 1,
+                   path);
+    return 0;
 }
 
 int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struct sp_mcp_http **ret,
@@ -530,7 +494,6 @@ int sp_mcp_http_new(struct sp_mcp *m, const struct sp_mcp_http_options *o, struc
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make server");
     h->mcp = m;
     h->loop = sp_mcp_options(m)->loop;
-    h->bound.fd = -1;
     h->max = o->max_connections;
     sp_list_init(&h->conns);
     sp_list_init(&h->sessions);
@@ -549,9 +512,7 @@ void sp_mcp_http_free(struct sp_mcp_http *h)
 {
     if (h == NULL)
         return;
-    sp_loop_unwatch(h->loop, &h->watch);
-    sp_loop_cancel(h->loop, &h->accept_again);
-    sp_bound_done(&h->bound);
+    sp_acceptor_done(&h->acceptor);
     sp_list_each_safe(i, &h->conns)
         sp_mcp_conn_end_now(SP_CONTAINER(i, struct sp_mcp_conn, link));
     sp_loop_cancel(h->loop, &h->expiry);

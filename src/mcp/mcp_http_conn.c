@@ -2,6 +2,11 @@
 /*
  * mcp_http_conn: one HTTP connection: requests in, answers out, deadlines.
  *
+ * server/net/link.c is the other connection machine. A link carries messages in both directions at
+ * any time and ends after one HTTP request that is no upgrade; here requests follow each other and
+ * each has one answer. Both use the acceptor, the head parser, the Host check and the output queue
+ * of server/net/.
+ *
  * A request whose first message is its answer gets one JSON object. A request that hears messages
  * before its answer gets an event stream, in chunks, with the answer as its last event.
  *

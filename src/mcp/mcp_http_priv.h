@@ -12,7 +12,7 @@
 #include "base/list.h"
 #include "mcp/mcp_http.h"
 #include "mcp/peer.h"
-#include "server/net/bind.h"
+#include "server/net/acceptor.h"
 #include "server/net/http_body.h"
 #include "server/net/outq.h"
 
@@ -64,9 +64,7 @@ struct sp_mcp_http {
     struct sp_mcp *mcp;
     struct sp_loop *loop;
     struct sp_mcp_gate gate;
-    struct sp_bound bound;
-    struct sp_watch watch;
-    struct sp_timer accept_again;
+    struct sp_acceptor acceptor;
     struct sp_list conns; /* newest first */
     unsigned total, over; /* over: connections above max; they get a 503 */
     unsigned max;

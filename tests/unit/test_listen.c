@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 
 #include "net_fixture.h"
-#include "server/net/bind.h"
 #include "server/net/listen.h"
 
 static char directory[64];

@@ -5,28 +5,10 @@
 #ifndef SP_SERVER_NET_LISTEN_H
 #define SP_SERVER_NET_LISTEN_H
 
-#include <netinet/in.h>
-#include <sys/un.h>
-
 #include "base/buf.h"
+#include "server/net/acceptor.h"
 #include "server/net/auth.h"
 #include "server/net/link.h"
-
-enum sp_listen_kind { SP_LISTEN_STDIO, SP_LISTEN_WS, SP_LISTEN_UNIX };
-
-struct sp_listen_url {
-    enum sp_listen_kind kind;
-    union {
-        struct sockaddr any;
-        struct sockaddr_in in;
-        struct sockaddr_in6 in6;
-        struct sockaddr_un un;
-    } addr;
-    bool is_loopback; /* 127.0.0.0/8, ::1, unix, stdio */
-};
-
-/* ws://IP:PORT, unix:///path, stdio or stdio://. SP_E_INVALID: the texts are those of codex. */
-int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e);
 
 struct sp_listen_options {
     const struct sp_auth *auth; /* borrowed; NULL: anonymous */
