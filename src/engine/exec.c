@@ -517,19 +517,19 @@ static bool watch_early(struct sp_exec *x)
 
 enum denial { NOT_DENIED, DENIED_BY_GUESS, DENIED };
 
+/* Only what the kernel reported is certain: the executor's own verdict counts known messages in the
+ * output, too. */
 static enum denial judge_denial(const struct sp_process *p)
 {
+    const bool has_evidence = p->exit.denial != NULL && p->exit.denial->has_evidence;
     auto_buf struct sp_buf text = {0};
 
     if (sp_process_has_failed(p))
         return NOT_DENIED;
-    if (sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), SP_STR("")))
-        return DENIED;
     (void)sp_headtail_add_raw(&p->pending, &text); /* out of memory: judge without the output */
-    return sp_denied_judge(p->sandbox, &p->exit, SP_STR(""),
-                           (struct sp_str){text.len == 0 ? "" : text.data, text.len})
-               ? DENIED_BY_GUESS
-               : NOT_DENIED;
+    if (!sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), sp_buf_str(&text)))
+        return NOT_DENIED;
+    return has_evidence ? DENIED : DENIED_BY_GUESS;
 }
 
 /* Whether the sandbox denied the attempt something and the plan asks for a retry. A command that

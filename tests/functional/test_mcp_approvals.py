@@ -347,6 +347,15 @@ class Modern(Asking):
         self.assertIn('Sandbox denied:', r.text)
         self.assertIn('require_escalated', host.call('explain_denial', {'path': made}, capabilities=FORM).text)
 
+    def test_output_alone_asks_nothing_without_the_heuristic(self):
+        """retry_on_heuristic = false: words in the output are a guess, whoever found them."""
+        self.configure('retry_on_heuristic = false\n')
+        host = self.mcp('--approve', 'on-failure')
+        r = host.call('exec_command', {'argv': ['sh', '-c', 'echo try >> ran; echo Permission denied; exit 1']},
+                      capabilities=FORM)
+        self.assertEqual((r.kind, r.get('exit_code'), self.runs()), ('complete', 1, ['try']), r)
+        self.assertIn('Sandbox denied:', r.text)
+
     def test_a_second_attempt_is_logged(self):
         host = self.mcp('--approve', 'on-failure')
         host.open('2025-11-25', FORM)
