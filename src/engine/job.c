@@ -31,7 +31,7 @@ static void begin_call(struct sp_job *j, struct sp_job_call *c)
     c->job = j;
     c->result = SP_JOB_OK;
     c->error = (struct sp_err){0};
-    c->impl = NULL;
+    c->link = (struct sp_list){0};
 }
 
 void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes)

@@ -103,7 +103,7 @@ struct sp_job_call {
     struct sp_job *job;
     enum sp_job_result result;
     struct sp_err error;
-    void *impl; /* private to the backend */
+    struct sp_list link; /* private to the backend */
 };
 
 /* An inspection of a process by its executor. */

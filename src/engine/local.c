@@ -1,28 +1,365 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local: the front of local commands: one server with one session, made for the first command, and
- * the facts about this host. local_job.c runs the commands.
+ * local: one server with one session, made for the first command, and a task for each command.
+ *
+ * A task forwards the ring of its process to the owner of the job, some of it in each turn of the
+ * loop (take_turn), so that a noisy command does not starve the others. Only what the owner
+ * accepted counts as served; the cell stops reading when the ring is full.
+ *
+ * Calls of the owner are never answered inside its own call, but in the next turn.
  */
 #include "engine/local.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "engine/local_priv.h"
+#include "core/process_inspect.h"
+#include "core/session.h"
+#include "sandbox/hidden_paths.h"
+#include "sandbox/resolve.h"
 
 #define MAX_PROCESSES 1024
-#define CLOSED_TTL_MS 3600000 /* irrelevant: a closed process is freed in the next turn */
+#define CLOSED_TTL_MS 3600000    /* irrelevant: a closed process is freed in the next turn */
+#define ANSWER_MS     30000      /* for the cell to answer a start; a sandbox takes far less */
+#define TERMINATE_MS  100        /* a terminate is answered by then even without an exit */
+#define MAX_QUEUED    (1U << 20) /* input that the process has not read */
+#define TURN_BYTES    (192U << 10)
+
+struct sp_local {
+    struct sp_backend backend;
+    struct sp_local_options options; /* strings are owned */
+    struct sp_hidden_paths hidden_paths;
+    struct sp_server *server; /* NULL: no command yet */
+    struct sp_session *session;
+    struct sp_session_client client;
+    uint64_t next_id;
+    struct sp_list waits; /* struct sp_backend_wait, for the facts */
+    struct sp_deferred tell_facts;
+};
+
+/* ---- answers ---- */
+
+static void take_turn(struct sp_deferred *d);
+
+static void answer(struct sp_local_task *t, struct sp_job_call *c, enum sp_job_result result)
+{
+    c->result = result;
+    sp_list_append(&t->answered, &c->link);
+    /* sp_loop_again, not defer: an owner that asks again from each answer would never let this
+     * turn of the loop end. */
+    sp_loop_again(t->local->backend.loop, &t->turn, take_turn);
+}
+
+static void answer_all(struct sp_local_task *t, struct sp_list *calls, enum sp_job_result result)
+{
+    for (struct sp_list *i; (i = sp_list_take_first(calls)) != NULL;)
+        answer(t, SP_CONTAINER(i, struct sp_job_call, link), result);
+}
+
+static void refuse(struct sp_local_task *t, struct sp_job_call *c, int err, const char *what)
+{
+    (void)sp_fail(&c->error, SP_E_SYSTEM, err, "%s", what);
+    answer(t, c, SP_JOB_REFUSED);
+}
+
+/* The process has ended, whether or not the owner knows yet. */
+static bool has_exited(const struct sp_local_task *t)
+{
+    return t->proc == NULL || t->proc->life >= SP_PROC_EXITED;
+}
+
+static bool is_starting(const struct sp_local_task *t)
+{
+    return t->proc != NULL && t->proc->life == SP_PROC_STARTING;
+}
+
+/* The cell ended before it reported how the process ended. */
+static bool is_lost(const struct sp_local_task *t)
+{
+    return t->is_lost || (t->proc != NULL && t->proc->is_lost && t->proc->state.exit.code < 0);
+}
+
+/* Answers a call that comes too late for its process. */
+static void answer_gone(struct sp_local_task *t, struct sp_job_call *c)
+{
+    if (!is_lost(t)) {
+        answer(t, c, SP_JOB_GONE);
+        return;
+    }
+    (void)sp_fail(&c->error, SP_E_FAILED, 0, "process cell ended");
+    answer(t, c, SP_JOB_LOST);
+}
+
+/* ---- signals and sizes, which the cell answers ---- */
+
+struct request {
+    struct sp_proc_call call;
+    struct sp_local_task *task;
+    struct sp_job_call *asker;
+};
+
+static void on_request_done(struct sp_waiter *w)
+{
+    struct request *r = SP_CONTAINER(w, struct request, call.waiter);
+    struct sp_local_task *t = r->task;
+    struct sp_job_call *c = r->asker;
+    const int err = r->call.err;
+
+    free(r);
+    if (err == 0)
+        answer(t, c, SP_JOB_OK);
+    else if (is_lost(t))
+        answer_gone(t, c);
+    else
+        refuse(t, c, err, "ask the process");
+}
+
+/* NULL: out of memory, and the call is answered. */
+static struct request *new_request(struct sp_local_task *t, struct sp_job_call *c)
+{
+    struct request *r = calloc(1, sizeof *r);
+
+    if (r == NULL) {
+        refuse(t, c, ENOMEM, "ask the process");
+        return NULL;
+    }
+    *r = (struct request){.call.waiter.fn = on_request_done, .task = t, .asker = c};
+    return r;
+}
+
+static void send_signal(struct sp_job *j, struct sp_job_call *c, int signal)
+{
+    struct sp_local_task *t = j->impl;
+
+    if (is_starting(t)) {
+        answer(t, c, SP_JOB_NOT_YET);
+        return;
+    }
+    /* SIGKILL still reaches the rest of the process group after the exit. */
+    if (t->proc == NULL || (has_exited(t) && (signal != SIGKILL || t->proc->is_lost))) {
+        answer(t, c, SP_JOB_OK);
+        return;
+    }
+    struct request *r = new_request(t, c);
+    if (r != NULL)
+        sp_proc_signal(t->proc, &r->call, signal);
+}
+
+static void resize_terminal(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols)
+{
+    struct sp_local_task *t = j->impl;
+
+    if (is_starting(t)) {
+        answer(t, c, SP_JOB_NOT_YET);
+        return;
+    }
+    if (has_exited(t)) {
+        answer_gone(t, c);
+        return;
+    }
+    if (!t->proc->is_tty) {
+        (void)sp_fail(&c->error, SP_E_INVALID, 0, "the process has no terminal");
+        answer(t, c, SP_JOB_REFUSED);
+        return;
+    }
+    struct request *r = new_request(t, c);
+    if (r != NULL)
+        sp_proc_resize(t->proc, &r->call, rows, cols);
+}
+
+/* ---- terminate ---- */
+
+static void on_kill_timer(struct sp_timer *timer)
+{
+    struct sp_local_task *t = SP_CONTAINER(timer, struct sp_local_task, kill_timer);
+
+    answer_all(t, &t->terminates, SP_JOB_OK);
+}
+
+/* Kills the process now, or once it has started (see on_start_answered). The callers wait for its
+ * exit, but at most TERMINATE_MS. */
+static void kill_now(struct sp_local_task *t)
+{
+    struct sp_loop *loop = t->local->backend.loop;
+
+    if ((!is_starting(t) && !sp_proc_terminate(t->proc)) ||
+        !sp_loop_timer(loop, &t->kill_timer, sp_loop_now(loop) + TERMINATE_MS, on_kill_timer))
+        answer_all(t, &t->terminates, SP_JOB_OK);
+}
+
+static void terminate_process(struct sp_job *j, struct sp_job_call *c)
+{
+    struct sp_local_task *t = j->impl;
+
+    if (has_exited(t)) {
+        answer(t, c, SP_JOB_OK);
+        return;
+    }
+    sp_list_append(&t->terminates, &c->link);
+    t->is_terminating = true;
+    if (t->kill_timer.slot == 0)
+        kill_now(t);
+}
+
+/* The process is about to be freed: answers the calls that wait for it, or drops them. */
+static void end_calls(struct sp_local_task *t, bool is_dropped)
+{
+    struct sp_waiter *w;
+
+    sp_loop_cancel(t->local->backend.loop, &t->start_timer);
+    sp_loop_cancel(t->local->backend.loop, &t->kill_timer);
+    sp_waiters_remove(&t->on_room);
+    while (t->proc != NULL && (w = t->proc->on_done.first) != NULL) {
+        struct request *r = SP_CONTAINER(w, struct request, call.waiter);
+
+        sp_waiters_remove(w);
+        if (!is_dropped)
+            answer(t, r->asker, SP_JOB_OK); /* the process has exited: nothing left to signal */
+        free(r);
+    }
+    if (is_dropped)
+        return;
+    answer_all(t, &t->terminates, SP_JOB_OK);
+    answer_all(t, &t->flushes, SP_JOB_GONE);
+}
+
+/* ---- a turn: reports to the owner ---- */
+
+/* Closed or lost: frees the process with its seat and its ring. */
+static void free_process(struct sp_local_task *t)
+{
+    end_calls(t, false);
+    sp_proc_free(t->proc);
+    t->proc = NULL;
+}
+
+/* Reports one record of the ring. true: the next one may follow. Each callback may release the
+ * task, which is_released shows. */
+static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
+{
+    struct sp_proc *p = t->proc;
+
+    if (p->is_lost && r->seq > p->last_real_seq) {
+        const bool has_cell = p->seat.cell != NULL;
+
+        t->is_lost = true;
+        free_process(t);
+        t->job->ops->failed(t->job, has_cell ? "process output is broken" : "process cell ended");
+        return false;
+    }
+    /* The retention limit may drop the exit record, so the exit is taken from the state. */
+    if (!t->has_told_exit && p->state.exit_seq != 0 && r->seq >= p->state.exit_seq) {
+        const struct sp_job_exit how = {
+            .code = p->state.exit.code,
+            .signal = p->state.exit.signal,
+            .denied = p->was_denied,
+            .denial = p->denial,
+            .kernel = &p->state.exit,
+        };
+
+        t->has_told_exit = true;
+        t->job->ops->exited(t->job, &how);
+    }
+    if (t->is_released)
+        return false;
+    if (r->type == SP_RECORD_OUTPUT && r->len > 0) {
+        const struct sp_str bytes = {(const char *)r->data, r->len};
+
+        if (t->job->ops->output(t->job, r->stream, bytes) || t->is_released)
+            return !t->is_released;
+        /* Not accepted: the next turn after go_on starts with this record again. */
+        t->is_blocked = true;
+        p->sent.pos = r->pos;
+        p->sent.seq = r->seq - 1;
+        p->sent.bytes = r->bytes_before;
+        return false;
+    }
+    if (r->type == SP_RECORD_CLOSED) {
+        free_process(t);
+        t->job->ops->closed(t->job);
+        return false;
+    }
+    return true;
+}
+
+static void tell_log(struct sp_local_task *t)
+{
+    uint32_t told = 0;
+    bool goes_on = true;
+
+    while (goes_on && told < TURN_BYTES) {
+        struct sp_proc *p = t->proc;
+        const uint64_t missed = p->sent.missed_bytes;
+        struct sp_record r;
+
+        goes_on = sp_proc_next(p, &r) > 0;
+        if (!goes_on)
+            break;
+        told += r.len;
+        if (p->sent.missed_bytes != missed)
+            t->job->ops->gap(t->job, p->sent.missed_bytes - missed);
+        goes_on = !t->is_released && tell_record(t, &r);
+    }
+    if (t->is_released || t->proc == NULL)
+        return;
+    sp_proc_served(t->proc);
+    if (goes_on)
+        sp_loop_again(t->local->backend.loop, &t->turn, take_turn);
+}
+
+static void tell_news(struct sp_local_task *t)
+{
+    struct sp_list *i = NULL;
+
+    if (has_exited(t)) {
+        sp_loop_cancel(t->local->backend.loop, &t->kill_timer);
+        answer_all(t, &t->terminates, SP_JOB_OK);
+    }
+    /* Calls made by these callbacks are answered in the next turn. */
+    const struct sp_list *last = sp_list_last(&t->answered);
+    while (!t->is_released && i != last && (i = sp_list_take_first(&t->answered)) != NULL) {
+        struct sp_job_call *c = SP_CONTAINER(i, struct sp_job_call, link);
+
+        c->fn(c);
+    }
+    if (t->is_released)
+        return;
+    if (!t->has_told_started && t->refusal.code != SP_E_NONE) {
+        t->has_told_started = true;
+        t->job->ops->refused(t->job, &t->refusal);
+    } else if (!t->has_told_started && t->proc != NULL && !is_starting(t)) {
+        t->has_told_started = true;
+        t->job->ops->started(t->job, t->is_confined ? SP_JOB_SANDBOX_LINUX : SP_JOB_SANDBOX_NONE);
+    }
+    if (!t->is_released && t->has_told_started && t->proc != NULL && !t->is_blocked)
+        tell_log(t);
+}
+
+static void take_turn(struct sp_deferred *d)
+{
+    struct sp_local_task *t = SP_CONTAINER(d, struct sp_local_task, turn);
+
+    t->is_telling = true;
+    tell_news(t);
+    t->is_telling = false;
+    if (t->is_released)
+        free(t);
+}
 
 /* ---- the server ---- */
 
 static void on_news(struct sp_session_client *c, struct sp_proc *p)
 {
+    struct sp_local_task *t = p->owner;
+
     (void)c;
-    if (p->owner != NULL)
-        sp_local_wake(p->owner);
+    if (t != NULL)
+        sp_loop_defer(t->local->backend.loop, &t->turn, take_turn);
 }
 
 static void on_gone(struct sp_session_client *c, struct sp_proc *p)
@@ -41,7 +378,7 @@ static void on_drained(void *user)
     (void)user; /* max_processes refuses starts long before */
 }
 
-int sp_local_open_server(struct sp_local *l, struct sp_err *e)
+static int open_server(struct sp_local *l, struct sp_err *e)
 {
     struct rlimit nofile = {1024, 4096};
 
@@ -71,9 +408,276 @@ int sp_local_open_server(struct sp_local *l, struct sp_err *e)
     return r;
 }
 
+/* ---- start ---- */
+
+static void on_start_answered(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
+{
+    struct sp_local_task *t = SP_CONTAINER(w, struct sp_local_task, start);
+
+    sp_loop_cancel(t->local->backend.loop, &t->start_timer);
+    if (p == NULL) {
+        t->refusal = *e;
+        if (t->is_late)
+            (void)sp_fail(&t->refusal, SP_E_FAILED, 0, "process cell does not answer");
+        t->proc = NULL; /* the session frees it */
+        end_calls(t, false);
+    } else if (t->is_terminating) {
+        kill_now(t);
+    }
+    sp_loop_defer(t->local->backend.loop, &t->turn, take_turn);
+}
+
+/* The cell hangs, for example because it was stopped: end it with everything in it. */
+static void on_start_late(struct sp_timer *timer)
+{
+    struct sp_local_task *t = SP_CONTAINER(timer, struct sp_local_task, start_timer);
+
+    t->is_late = true;
+    if (t->proc != NULL && t->proc->seat.cell != NULL)
+        sp_cell_abandon(t->proc->seat.cell);
+}
+
+static int start_process(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
+{
+    struct sp_local *l = t->local;
+    struct sp_loop *loop = l->backend.loop;
+    auto_buf struct sp_buf env = {0};
+    char name[96]; /* unique in the session */
+    const int n = snprintf(name, sizeof name, "%.*s-%llu", (int)(o->name.n > 64 ? 64 : o->name.n),
+                           o->name.n > 0 ? o->name.p : "", (unsigned long long)++l->next_id);
+    struct sp_start s = {
+        .id = {name, (size_t)n},
+        .label = {name, (size_t)n},
+        .is_tty = o->is_tty,
+        .wants_stdin = o->wants_stdin,
+        .rows = o->rows,
+        .cols = o->cols,
+        .cwd = o->cwd,
+        .arg0 = o->arg0,
+        .argv = o->argv,
+        .argc = o->argc,
+        .file = o->file,
+        .dev = o->dev,
+        .ino = o->ino,
+        .env = &env,
+        .policy = o->policy,
+    };
+    int r = o->environ == NULL ? 0 : sp_env_make(o->environ, &env, &s.envc, e);
+
+    if (r == 0)
+        r = sp_proc_start(l->session, &s, &t->start, &t->proc, e);
+    if (r != 0)
+        return r;
+    (void)sp_loop_timer(loop, &t->start_timer, sp_loop_now(loop) + ANSWER_MS, on_start_late);
+    t->proc->owner = t;
+    t->proc->requests++; /* keeps it alive until free_process or release */
+    t->is_confined = t->proc->is_confined;
+    return 0;
+}
+
+/*
+ * Makes our own program runnable under the policy. Where the cell sees the host's root,
+ * /proc/self/exe is the program that the cell itself runs, which no command can replace, and *ret
+ * stays NULL. A cell with a root of its own sees only what its policy opens: the program's path is
+ * added to the policy and returned, to be freed.
+ */
+static int add_program_to_policy(const struct sp_local *l, struct sp_policy *policy, char **ret,
+                                 struct sp_err *e)
+{
+    struct sp_resolved rules __attribute__((cleanup(sp_resolved_done))) = {0};
+    auto_free char *program = NULL;
+    int r = sp_resolve(policy, &rules, e);
+
+    if (r < 0 || sp_resolved_access(&rules, "/", NULL) != SP_ACCESS_DENY)
+        return r;
+    program = realpath(l->options.program != NULL ? l->options.program : "/proc/self/exe", NULL);
+    if (program == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the sallyport program");
+    if (sp_resolved_can_write(&rules, program, NULL, NULL))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the sallyport program, %s, is where commands may write, so it is not run "
+                       "for them; install it elsewhere, or let the sandbox read all files",
+                       program);
+    r = sp_profile_add(&policy->profile, SP_PLACE_PATH, SP_ACCESS_READ, true, sp_str_of(program),
+                       (struct sp_str){0}, e);
+    if (r == 0)
+        *ret = TAKE_PTR(program);
+    return r;
+}
+
+static int start_own_program(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
+{
+    struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
+    auto_free struct sp_str *argv = calloc((size_t)o->argc + 1, sizeof *argv);
+    auto_free char *program = NULL;
+    struct sp_launch own = *o;
+
+    if (argv == NULL || !sp_policy_copy(o->policy, &policy))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
+    const int r = add_program_to_policy(t->local, &policy, &program, e);
+    if (r < 0)
+        return r;
+    memcpy(argv, o->argv, o->argc * sizeof *argv);
+    if (program != NULL)
+        argv[0] = sp_str_of(program);
+    own.argv = argv;
+    own.policy = &policy; /* read completely before start_process returns */
+    return start_process(t, &own, e);
+}
+
+static int start_job(struct sp_backend *b, struct sp_job *j, const struct sp_launch *o,
+                     struct sp_err *e)
+{
+    struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
+    bool has_nul = sp_str_has_nul(o->cwd) || (o->arg0.p != NULL && sp_str_has_nul(o->arg0));
+
+    if (o->inherited_fds > 0)
+        return sp_fail(e, SP_E_INVALID, 0, "a command cannot inherit descriptors (%u asked for)",
+                       o->inherited_fds);
+    for (uint32_t i = 0; i < o->argc; i++)
+        has_nul = has_nul || sp_str_has_nul(o->argv[i]);
+    if (has_nul)
+        return sp_fail(e, SP_E_INVALID, 0, "nul byte found in provided data");
+    int r = open_server(l, e);
+    if (r < 0)
+        return r;
+    auto_free struct sp_local_task *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
+    t->local = l;
+    t->job = j;
+    t->start.done = on_start_answered;
+    sp_list_init(&t->answered);
+    sp_list_init(&t->terminates);
+    sp_list_init(&t->flushes);
+    r = o->is_own_program && o->policy != NULL ? start_own_program(t, o, e)
+                                               : start_process(t, o, e);
+    if (r < 0)
+        return r;
+    j->impl = TAKE_PTR(t);
+    return 0;
+}
+
+/* ---- input ---- */
+
+static enum sp_job_result input_result(const struct sp_local_task *t)
+{
+    if (is_starting(t))
+        return SP_JOB_NOT_YET;
+    if (has_exited(t) || t->proc->input.state == SP_INPUT_BROKEN)
+        return SP_JOB_GONE;
+    return t->proc->input.state == SP_INPUT_OPEN ? SP_JOB_OK : SP_JOB_NO_STDIN;
+}
+
+static void answer_input(struct sp_local_task *t, struct sp_job_call *c, enum sp_job_result result)
+{
+    if (result == SP_JOB_GONE)
+        answer_gone(t, c);
+    else
+        answer(t, c, result);
+}
+
+static void write_input(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes)
+{
+    static const struct sp_str no_id = {0}; /* a local write is never repeated */
+    struct sp_local_task *t = j->impl;
+    const enum sp_job_result result = input_result(t);
+
+    if (result != SP_JOB_OK) {
+        answer_input(t, c, result);
+        return;
+    }
+    const size_t queued = t->proc->input.bytes;
+    const bool fits = queued == 0 || (queued <= MAX_QUEUED && bytes.n <= MAX_QUEUED - queued);
+    const enum sp_input_result r = fits ? sp_proc_write(t->proc, no_id, bytes) : SP_INPUT_FULL;
+    if (r == SP_INPUT_FAILED)
+        refuse(t, c, ENOMEM, "write to its stdin");
+    else /* the write may have found stdin closed */
+        answer_input(t, c, r == SP_INPUT_FULL ? SP_JOB_FULL : input_result(t));
+}
+
+static void close_input(struct sp_job *j, struct sp_job_call *c)
+{
+    struct sp_local_task *t = j->impl;
+    const enum sp_job_result result = input_result(t);
+    const bool is_closing = result == SP_JOB_NO_STDIN && t->proc->input.state == SP_INPUT_CLOSING;
+
+    if (result == SP_JOB_OK)
+        (void)sp_input_close(&t->proc->input);
+    answer_input(t, c, is_closing ? SP_JOB_OK : result);
+}
+
+static void on_room(struct sp_waiter *w)
+{
+    struct sp_local_task *t = SP_CONTAINER(w, struct sp_local_task, on_room);
+
+    if (t->proc != NULL && t->proc->input.bytes > 0)
+        sp_waiters_add_first(&t->proc->on_room, w);
+    else
+        answer_all(t, &t->flushes, SP_JOB_OK);
+}
+
+static void flush_input(struct sp_job *j, struct sp_job_call *c)
+{
+    struct sp_local_task *t = j->impl;
+
+    if (t->proc == NULL || t->proc->input.bytes == 0) {
+        answer_input(t, c, input_result(t));
+        return;
+    }
+    sp_list_append(&t->flushes, &c->link);
+    t->on_room.fn = on_room;
+    if (t->on_room.list == NULL)
+        sp_waiters_add(&t->proc->on_room, &t->on_room);
+}
+
+/* ---- inspect, go on, release ---- */
+
+static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
+{
+    struct sp_local_task *t = j->impl;
+    const struct sp_inspect_ask ask = {
+        .wants_doing = l->wants_doing,
+        .ports = l->ports,
+        .port_count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS,
+    };
+
+    if (is_starting(t)) {
+        answer(t, &l->call, SP_JOB_NOT_YET);
+    } else if (t->proc == NULL || is_lost(t)) {
+        answer_gone(t, &l->call);
+    } else {
+        sp_proc_look(t->proc, &ask, &l->found);
+        answer(t, &l->call, SP_JOB_OK);
+    }
+    return true;
+}
+
+static void go_on(struct sp_job *j)
+{
+    struct sp_local_task *t = j->impl;
+
+    t->is_blocked = false;
+    sp_loop_again(t->local->backend.loop, &t->turn, take_turn);
+}
+
+static void release_job(struct sp_job *j)
+{
+    struct sp_local_task *t = j->impl;
+
+    end_calls(t, true);
+    sp_loop_undefer(t->local->backend.loop, &t->turn);
+    if (t->proc != NULL)
+        sp_proc_free(t->proc); /* kills a live process with its tree */
+    t->proc = NULL;
+    t->is_released = true;
+    if (!t->is_telling) /* otherwise take_turn frees it */
+        free(t);
+}
+
 /* ---- facts ---- */
 
-void sp_local_forget_facts(struct sp_backend_wait *w)
+static void forget_facts(struct sp_backend_wait *w)
 {
     sp_list_remove(&w->link);
     w->backend = NULL;
@@ -102,13 +706,13 @@ static void tell_facts(struct sp_deferred *d)
     while (i != last && (i = sp_list_first(&l->waits)) != NULL) {
         struct sp_backend_wait *w = SP_CONTAINER(i, struct sp_backend_wait, link);
 
-        sp_local_forget_facts(w);
+        forget_facts(w);
         w->fn(w, ok ? &facts : NULL, &e);
     }
     sp_shell_done(&shell);
 }
 
-void sp_local_ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
+static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
 {
     struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
 
@@ -117,16 +721,14 @@ void sp_local_ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
     sp_loop_again(b->loop, &l->tell_facts, tell_facts);
 }
 
-/* ---- creation ---- */
-
-void sp_local_free(struct sp_backend *b)
+static void free_local(struct sp_backend *b)
 {
     struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
     struct sp_list *i;
 
     sp_loop_undefer(b->loop, &l->tell_facts);
     while ((i = sp_list_first(&l->waits)) != NULL)
-        sp_local_forget_facts(SP_CONTAINER(i, struct sp_backend_wait, link));
+        forget_facts(SP_CONTAINER(i, struct sp_backend_wait, link));
     if (l->session != NULL)
         sp_session_detach(l->session, false); /* kills what commands left behind */
     sp_server_free(l->server);
@@ -136,6 +738,24 @@ void sp_local_free(struct sp_backend *b)
     free((void *)(uintptr_t)l->options.cwd);
     free(l);
 }
+
+static const struct sp_backend_ops local_ops = {
+    .start = start_job,
+    .write = write_input,
+    .close_stdin = close_input,
+    .flush = flush_input,
+    .signal = send_signal,
+    .resize = resize_terminal,
+    .terminate = terminate_process,
+    .look = inspect_process,
+    .go_on = go_on,
+    .release = release_job,
+    .ask_facts = ask_facts,
+    .forget_facts = forget_facts,
+    .free = free_local,
+};
+
+/* ---- creation ---- */
 
 static bool copy_text(const char *from, const char **ret)
 {
@@ -150,7 +770,7 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
 
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
-    l->backend = (struct sp_backend){.ops = &sp_local_ops, .loop = loop};
+    l->backend = (struct sp_backend){.ops = &local_ops, .loop = loop};
     l->client =
         (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
     sp_list_init(&l->waits);
@@ -160,7 +780,7 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
     if (!copy_text(o->program, &l->options.program) ||
         !copy_text(o->runtime_dir, &l->options.runtime_dir) ||
         !copy_text(o->cwd, &l->options.cwd) || !sp_hidden_paths_copy(&o->fixed, &l->hidden_paths)) {
-        sp_local_free(&l->backend);
+        free_local(&l->backend);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
     }
     l->options.fixed = sp_hidden_paths_places(&l->hidden_paths);

@@ -10,6 +10,7 @@
 #ifndef SP_ENGINE_LOCAL_H
 #define SP_ENGINE_LOCAL_H
 
+#include "core/session.h"
 #include "engine/job.h"
 #include "sandbox/survey.h"
 
@@ -27,5 +28,31 @@ struct sp_local_options {
 /* Strings are copied. The first command creates the server and its cell. */
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
                  struct sp_err *e);
+
+/* ---- the impl of a job; private, except for tests ---- */
+
+struct sp_local_task {
+    struct sp_local *local;
+    struct sp_job *job;
+    struct sp_proc *proc; /* NULL: refused, closed or lost */
+    struct sp_start_wait start;
+    struct sp_deferred turn;
+    struct sp_timer start_timer; /* limit for the cell's answer to the start */
+    struct sp_timer kill_timer;  /* limit for the exit after a terminate */
+    struct sp_waiter on_room;
+    struct sp_err refusal;     /* why the start failed; code NONE: it did not */
+    struct sp_list answered;   /* called back in the next turn */
+    struct sp_list terminates; /* wait for the exit */
+    struct sp_list flushes;    /* wait until the queued input is written */
+    bool is_confined;
+    bool is_late;          /* start_timer has fired */
+    bool is_terminating;   /* a terminate was requested */
+    bool is_blocked;       /* the owner refused output; waits for go_on */
+    bool is_telling;       /* inside take_turn, which frees a released task */
+    bool is_released;      /* the owner released the job */
+    bool has_told_started; /* started or refused was reported */
+    bool has_told_exit;
+    bool is_lost;
+};
 
 #endif

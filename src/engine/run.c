@@ -11,17 +11,267 @@
 #include "engine/run.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/utf8.h"
+#include "engine/delta.h"
 #include "engine/denied.h"
-#include "engine/run_priv.h"
 
-#define INTERRUPTED_CODE (128 + SIGKILL)
-#define CANCELLED_CODE   1
-#define LOST             "\n... output lost ...\n"
+#define CANCELLED_CODE 1
+#define LOST           "\n... output lost ...\n"
+
+#define DEFAULT_TOKENS 10000
+
+struct stream {
+    struct watcher *watcher;
+    enum sp_stream stream;
+    struct sp_buf kept; /* the first bytes, up to the cap */
+    uint64_t total;
+    struct sp_delta delta;
+};
+
+/* Where events go, and the members they share. */
+struct watcher {
+    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: no events */
+    void *user;
+    struct sp_exec_event form; /* template of all events */
+    struct sp_str *argv;       /* owned */
+    struct sp_buf strings;     /* owns the strings of form and argv */
+    bool has_begin_and_end, has_begun;
+    int64_t started_at_ms;
+    unsigned quota; /* deltas that may still be sent, over both streams */
+    struct sp_allowance allowance;
+};
+
+struct capture {
+    struct watcher watcher;
+    struct stream out, err;
+    size_t cap;               /* bytes of each stream and of both together; SIZE_MAX: none */
+    struct sp_buf aggregated; /* used if both streams have output */
+};
+
+/* ---- events ---- */
+
+static void put_string(struct sp_buf *room, struct sp_str *s)
+{
+    const char *at = room->data + room->len;
+
+    (void)sp_buf_add_str(room, *s); /* copy_strings made room */
+    s->p = at;
+}
+
+static bool copy_strings(struct watcher *w, const struct sp_run_ask *ask)
+{
+    const struct sp_launch *l = &ask->launch;
+    size_t size = 1 + ask->call_id.n + ask->turn_id.n + l->cwd.n;
+
+    for (uint32_t i = 0; i < l->argc; i++)
+        size += l->argv[i].n;
+    w->argv = calloc((size_t)l->argc + 1, sizeof *w->argv);
+    if (w->argv == NULL || sp_buf_room(&w->strings, size) == NULL)
+        return false;
+    for (uint32_t i = 0; i < l->argc; i++) {
+        w->argv[i] = l->argv[i];
+        put_string(&w->strings, &w->argv[i]);
+    }
+    w->form = (struct sp_exec_event){
+        .call_id = ask->call_id,
+        .turn_id = ask->turn_id,
+        .argv = w->argv,
+        .argc = l->argc,
+        .cwd = l->cwd,
+        .source = ask->source,
+    };
+    put_string(&w->strings, &w->form.call_id);
+    put_string(&w->strings, &w->form.turn_id);
+    put_string(&w->strings, &w->form.cwd);
+    return true;
+}
+
+static bool init_watcher(struct watcher *w, const struct sp_run_ask *ask, void *user)
+{
+    const bool has_none = ask->allowance.unit == SP_ALLOWANCE_BYTES && ask->allowance.limit == 0;
+
+    w->event = ask->event;
+    w->user = user;
+    w->has_begin_and_end = ask->has_begin_and_end;
+    w->started_at_ms = (int64_t)sp_clock_unix_ms();
+    w->quota = SP_DELTA_QUOTA;
+    w->allowance =
+        has_none ? (struct sp_allowance){SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS} : ask->allowance;
+    return w->event == NULL || copy_strings(w, ask);
+}
+
+static void send_event(struct watcher *w, struct sp_exec_event *e)
+{
+    if (w->event != NULL)
+        w->event(w->user, e);
+}
+
+static void tell_delta(void *arg, struct sp_str frame)
+{
+    const struct stream *s = arg;
+    struct sp_exec_event e = s->watcher->form;
+
+    e.type = SP_EVENT_DELTA;
+    e.at_ms = (int64_t)sp_clock_unix_ms();
+    e.stream = s->stream;
+    e.chunk = frame;
+    send_event(s->watcher, &e);
+}
+
+static void tell_begin(struct watcher *w)
+{
+    struct sp_exec_event e = w->form;
+
+    if (!w->has_begin_and_end || w->has_begun)
+        return;
+    w->has_begun = true;
+    e.type = SP_EVENT_BEGIN;
+    e.at_ms = w->started_at_ms;
+    send_event(w, &e);
+}
+
+/* The error of a failed or rejected run, with the errno text unless the message has it already. */
+static bool add_run_error(struct sp_buf *out, const struct sp_run_result *r)
+{
+    const struct sp_err *e = r->error;
+
+    if (e == NULL)
+        return sp_buf_printf(out, "execution error: not known");
+    if (e->sys == 0 || strstr(e->msg, "os error") != NULL)
+        return sp_buf_printf(out, "execution error: %s", e->msg);
+    return sp_buf_printf(out, "execution error: %s: %s (os error %d)", e->msg,
+                         strerrordesc_np(e->sys), e->sys);
+}
+
+/* The output as text, with the timeout or the error. */
+static bool add_run_content(struct sp_buf *out, const struct sp_run_result *r)
+{
+    if (r->kind == SP_RUN_TIMED_OUT &&
+        !sp_buf_printf(out, "command timed out after %" PRIu64 " milliseconds\n", r->timeout_ms))
+        return false;
+    if (!sp_utf8_add_lossy(out, r->aggregated))
+        return false;
+    if (r->kind != SP_RUN_FAILED && r->kind != SP_RUN_REJECTED)
+        return true;
+    return (r->aggregated.n == 0 || sp_buf_add(out, "\n", 1)) && add_run_error(out, r);
+}
+
+static bool add_formatted(struct sp_buf *out, const struct sp_run_result *r,
+                          struct sp_allowance max)
+{
+    auto_buf struct sp_buf content = {0};
+
+    return add_run_content(&content, r) &&
+           sp_truncate_format(out, sp_buf_str(&content), max, (struct sp_omission){0});
+}
+
+/* Out of memory: the texts stay incomplete, and the event is sent all the same. */
+static void tell_end(struct watcher *w, const struct sp_run_result *r)
+{
+    auto_buf struct sp_buf out = {0};
+    auto_buf struct sp_buf err = {0};
+    auto_buf struct sp_buf aggregated = {0};
+    auto_buf struct sp_buf formatted = {0};
+    struct sp_exec_event e = w->form;
+
+    if (w->event == NULL || !w->has_begin_and_end)
+        return;
+    tell_begin(w); /* a command that could not be started has both events, too */
+    e.type = SP_EVENT_END;
+    e.at_ms = (int64_t)sp_clock_unix_ms();
+    e.exit_code = r->exit_code;
+    e.duration_ns = r->duration_ns;
+    e.status = r->exit_code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
+    /* The error of a failed run takes the place of its stderr. */
+    const bool ok =
+        sp_utf8_add_lossy(&out, r->out) &&
+        (r->kind == SP_RUN_FAILED
+             ? add_run_error(&err, r) && add_run_content(&aggregated, r)
+             : sp_utf8_add_lossy(&err, r->err) && sp_utf8_add_lossy(&aggregated, r->aggregated));
+    (void)(ok && add_formatted(&formatted, r, w->allowance));
+    e.err = sp_buf_str(&err);
+    e.aggregated = sp_buf_str(&aggregated);
+    e.formatted = sp_buf_str(&formatted);
+    e.out = sp_buf_str(&out);
+    send_event(w, &e);
+}
+
+/* ---- capture ---- */
+
+static void init_stream(struct stream *s, struct watcher *w, enum sp_stream stream)
+{
+    s->watcher = w;
+    s->stream = stream;
+    sp_delta_init(&s->delta, &w->quota, tell_delta, s);
+}
+
+static bool init_capture(struct capture *c, const struct sp_run_ask *ask, void *user)
+{
+    c->cap = ask->cap != 0 ? ask->cap : ask->capture == SP_RUN_FULL_BUFFER ? SIZE_MAX : SP_RUN_CAP;
+    init_stream(&c->out, &c->watcher, SP_STREAM_STDOUT);
+    init_stream(&c->err, &c->watcher, SP_STREAM_STDERR);
+    return init_watcher(&c->watcher, ask, user);
+}
+
+static void free_capture(struct capture *c)
+{
+    sp_buf_done(&c->out.kept);
+    sp_buf_done(&c->err.kept);
+    sp_buf_done(&c->aggregated);
+    sp_buf_done(&c->watcher.strings);
+    free(c->watcher.argv);
+}
+
+static bool capture(struct capture *c, enum sp_stream stream, struct sp_str bytes)
+{
+    struct stream *s = stream == SP_STREAM_STDERR ? &c->err : &c->out;
+    const size_t room = c->cap - s->kept.len;
+
+    s->total += bytes.n;
+    if (!sp_buf_add(&s->kept, bytes.p, bytes.n < room ? bytes.n : room))
+        return false;
+    if (c->watcher.event != NULL)
+        sp_delta_push(&s->delta, bytes);
+    return true;
+}
+
+static bool join_streams(struct capture *c, struct sp_str *ret)
+{
+    size_t out = c->out.kept.len;
+    size_t err = c->err.kept.len;
+
+    if (c->cap - out < err)
+        sp_run_share(out, err, c->cap, &out, &err);
+    if (out == 0 || err == 0) {
+        *ret = out != 0 ? sp_buf_str(&c->out.kept) : sp_buf_str(&c->err.kept);
+        return true;
+    }
+    if (!sp_buf_add(&c->aggregated, c->out.kept.data, out) ||
+        !sp_buf_add(&c->aggregated, c->err.kept.data, err))
+        return false;
+    *ret = sp_buf_str(&c->aggregated);
+    return true;
+}
+
+static bool fill_output(struct capture *c, struct sp_run_result *ret)
+{
+    if (c->watcher.event != NULL) {
+        sp_delta_finish(&c->out.delta);
+        sp_delta_finish(&c->err.delta);
+    }
+    ret->out = sp_buf_str(&c->out.kept);
+    ret->err = sp_buf_str(&c->err.kept);
+    ret->out_total = c->out.total;
+    ret->err_total = c->err.total;
+    return join_streams(c, &ret->aggregated);
+}
 
 enum stage { STARTING, RUNNING, EXITED, OVER };
 
@@ -40,7 +290,7 @@ struct sp_run {
     struct sp_err error;
     bool has_lost_output, is_terminated;
     uint64_t timeout_ms, started_ns;
-    struct sp_run_capture_state capture;
+    struct capture capture;
     struct sp_job_call term, kill, terminate, feed;
     struct sp_buf input; /* for its stdin; fed: bytes written */
     size_t fed;
@@ -74,7 +324,7 @@ void sp_run_free(struct sp_run *r)
     stop_timers(r);
     sp_loop_undefer(r->loop, &r->finish);
     sp_job_release(&r->job);
-    sp_run_capture_done(&r->capture);
+    free_capture(&r->capture);
     sp_buf_done(&r->input);
     free(r);
 }
@@ -89,8 +339,6 @@ static int code_of(const struct sp_run *r)
         return SP_RUN_TIMEOUT_CODE;
     case SP_RUN_CANCELLED:
         return CANCELLED_CODE;
-    case SP_RUN_INTERRUPTED:
-        return INTERRUPTED_CODE;
     case SP_RUN_FAILED:
     case SP_RUN_REJECTED:
         break;
@@ -110,7 +358,6 @@ static enum sp_run_class class_of(const struct sp_run *r, const struct sp_run_re
     case SP_RUN_CANCELLED:
         return SP_RUN_OK;
     case SP_RUN_SIGNALLED:
-    case SP_RUN_INTERRUPTED:
         return SP_RUN_SIGNAL;
     case SP_RUN_TIMED_OUT:
         return SP_RUN_TIMEOUT;
@@ -136,7 +383,7 @@ static void describe_result(struct sp_run *r, struct sp_run_result *ret)
         .timeout_ms = r->timeout_ms,
         .denial = r->how.denial,
     };
-    if (!sp_run_capture_fill(&r->capture, ret))
+    if (!fill_output(&r->capture, ret))
         fail_run(r, SP_E_SYSTEM, ENOMEM, "put the output together");
     ret->kind = r->kind;
     ret->exit_code = code_of(r);
@@ -153,7 +400,7 @@ static void on_finish(struct sp_deferred *d)
     stop_timers(r);
     sp_job_release(&r->job);
     describe_result(r, &result);
-    sp_run_tell_end(&r->capture.watcher, &result);
+    tell_end(&r->capture.watcher, &result);
     r->fn(r->user, &result);
     sp_run_free(r);
 }
@@ -245,17 +492,6 @@ void sp_run_cancel(struct sp_run *r)
     }
 }
 
-void sp_run_interrupt(struct sp_run *r)
-{
-    if (r->stage == EXITED) {
-        finish_run(r);
-        return;
-    }
-    if (!r->is_settled)
-        settle_run(r, SP_RUN_INTERRUPTED);
-    terminate(r); /* also a cancelled one within its grace time */
-}
-
 /* ---- stdin ---- */
 
 #define PIECE 65536
@@ -311,7 +547,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
         return;
     r->stage = RUNNING;
     r->sandbox = sandbox;
-    sp_run_tell_begin(&r->capture.watcher);
+    tell_begin(&r->capture.watcher);
     if (r->is_settled)
         end_process(r);
     else
@@ -336,7 +572,7 @@ static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str byt
 
     if (r->stage == OVER)
         return true;
-    if (!sp_run_capture_take(&r->capture, stream, bytes)) {
+    if (!capture(&r->capture, stream, bytes)) {
         fail_run(r, SP_E_SYSTEM, ENOMEM, "keep the output");
         finish_run(r);
     }
@@ -433,7 +669,7 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
     r->started_ns = sp_clock_ns();
     r->how = (struct sp_job_exit){.code = -1, .denied = -1};
     const bool is_kept = ask->input.n == 0 || sp_buf_add_str(&r->input, ask->input);
-    const int result = is_kept && sp_run_capture_init(&r->capture, ask, user)
+    const int result = is_kept && init_capture(&r->capture, ask, user)
                            ? launch(r, b, ask, e)
                            : sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
     if (result < 0) {
@@ -442,4 +678,58 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
     }
     *ret = r;
     return 0;
+}
+
+/* ---- texts of a result ---- */
+
+void sp_run_share(size_t out, size_t err, size_t cap, size_t *ret_out, size_t *ret_err)
+{
+    if (out > cap || err > cap - out) {
+        const size_t first = out < cap / 3 ? out : cap / 3;
+
+        err = err < cap - first ? err : cap - first;
+        out = out < cap - err ? out : cap - err;
+    }
+    *ret_out = out;
+    *ret_err = err;
+}
+
+/* Rounded to a tenth, without trailing zeros: 0, 0.1, 12, 1.5. */
+static bool add_seconds(struct sp_buf *out, uint64_t ns)
+{
+    const uint64_t tenths = ns / 100000000 + (ns % 100000000 >= 50000000);
+
+    if (tenths % 10 == 0)
+        return sp_buf_printf(out, "%" PRIu64, tenths / 10);
+    return sp_buf_printf(out, "%" PRIu64 ".%" PRIu64, tenths / 10, tenths % 10);
+}
+
+bool sp_run_add_text(struct sp_buf *out, const struct sp_run_result *r, struct sp_allowance max)
+{
+    auto_buf struct sp_buf content = {0};
+    auto_buf struct sp_buf shown = {0};
+    const size_t mark = out->len;
+
+    if (!add_run_content(&content, r) || !sp_truncate_add(&shown, sp_buf_str(&content), max))
+        return false;
+    const size_t lines = sp_truncate_lines(sp_buf_str(&content));
+    const bool is_cut = lines != sp_truncate_lines(sp_buf_str(&shown));
+    if (sp_buf_printf(out, "Exit code: %d\nWall time: ", r->exit_code) &&
+        add_seconds(out, r->duration_ns) && sp_buf_printf(out, " seconds\n") &&
+        (!is_cut || sp_buf_printf(out, "Total output lines: %zu\n", lines)) &&
+        sp_buf_printf(out, "Output:\n") && sp_buf_add_str(out, sp_buf_str(&shown)))
+        return true;
+    out->len = mark;
+    return false;
+}
+
+bool sp_run_add_message(struct sp_buf *out, const struct sp_run_result *r)
+{
+    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS};
+    const size_t mark = out->len;
+
+    if (add_formatted(out, r, max))
+        return true;
+    out->len = mark;
+    return false;
 }

@@ -11,7 +11,6 @@
 #include "engine/job.h"
 
 #define SP_RUN_DEFAULT_MS   10000
-#define SP_RUN_USER_MS      3600000
 #define SP_RUN_FOREVER      UINT64_MAX
 #define SP_RUN_CAP          1048576 /* bytes of each stream, and of both together */
 #define SP_RUN_DRAIN_MS     2000    /* after the end, for the streams to close */
@@ -28,9 +27,8 @@ enum sp_run_kind {
     SP_RUN_SIGNALLED,
     SP_RUN_TIMED_OUT,
     SP_RUN_CANCELLED,
-    SP_RUN_INTERRUPTED, /* sp_run_interrupt: the program shuts down */
-    SP_RUN_FAILED,      /* not started, or its executor was lost; see error */
-    SP_RUN_REJECTED,    /* by a policy or an approver (judged.h); see error */
+    SP_RUN_FAILED,   /* not started, or its executor was lost; see error */
+    SP_RUN_REJECTED, /* by a policy or an approver (judged.h); see error */
 };
 
 enum sp_run_class { SP_RUN_OK, SP_RUN_SIGNAL, SP_RUN_TIMEOUT, SP_RUN_DENIED, SP_RUN_ERROR };
@@ -52,7 +50,7 @@ struct sp_run_ask {
 struct sp_run_result {
     enum sp_run_kind kind;
     enum sp_run_class class;
-    int exit_code; /* 124 timed out, 1 cancelled, 137 interrupted, -1 failed */
+    int exit_code; /* 124 timed out, 1 cancelled, -1 failed */
     int signal;
     struct sp_str out, err, aggregated; /* borrowed */
     uint64_t out_total, err_total;      /* including bytes above the cap */
@@ -70,7 +68,6 @@ struct sp_run;
 int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
                  struct sp_run **ret, struct sp_err *e);
 void sp_run_cancel(struct sp_run *r);
-void sp_run_interrupt(struct sp_run *r); /* kills it; code 137 */
 /* Drops the callback and terminates a live process. NULL is fine. Not from within one of its
  * events. */
 void sp_run_free(struct sp_run *r);
@@ -83,10 +80,7 @@ void sp_run_share(size_t out, size_t err, size_t cap, size_t *ret_out, size_t *r
 
 /* `Exit code: ...`, for a model. false: out of memory. */
 bool sp_run_add_text(struct sp_buf *out, const struct sp_run_result *r, struct sp_allowance max);
-/* For the older JSON form and for patches: the output, or the error message. */
+/* The output, and the error behind it. */
 bool sp_run_add_message(struct sp_buf *out, const struct sp_run_result *r);
-/* The record of a command typed by a user. */
-bool sp_run_add_user_record(struct sp_buf *out, struct sp_str command,
-                            const struct sp_run_result *r, struct sp_allowance max);
 
 #endif

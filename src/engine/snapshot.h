@@ -7,10 +7,14 @@
 #ifndef SP_ENGINE_SNAPSHOT_H
 #define SP_ENGINE_SNAPSHOT_H
 
+#include "base/buf.h"
 #include "base/env_policy.h"
 #include "base/list.h"
 #include "engine/job.h"
 #include "engine/shell.h"
+
+#define SP_SNAPSHOT_MAX      16    /* kept; the least recently used one goes */
+#define SP_SNAPSHOT_LIMIT_MS 10000 /* for a capture */
 
 struct sp_snapshots;
 
@@ -47,5 +51,10 @@ void sp_snapshots_forget(struct sp_snapshot_wait *w); /* not waiting is fine */
 bool sp_snapshot_script(struct sp_buf *out, const struct sp_shell *shell, const char *path,
                         struct sp_str cmd, struct sp_str made, const struct sp_str *restored,
                         uint32_t restored_count);
+
+/* The snapshot made of what the capturing shell printed; the nonce marks its parts. false:
+ * incomplete, too large, or out of memory. */
+bool sp_snapshot_compose(struct sp_buf *out, enum sp_shell_type type, const char *nonce,
+                         struct sp_str printed);
 
 #endif

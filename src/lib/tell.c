@@ -316,7 +316,6 @@ static enum sp_outcome outcome_of_run(const struct sp_run_result *r)
     case SP_RUN_TIMED_OUT:
         return SP_OUTCOME_TIMED_OUT;
     case SP_RUN_CANCELLED:
-    case SP_RUN_INTERRUPTED:
         return SP_OUTCOME_CANCELLED;
     case SP_RUN_REJECTED:
         return SP_OUTCOME_REFUSED;

@@ -50,7 +50,7 @@ class Chaos:
             elif what < 0.93:
                 runs.append(a.run_later(r.choice(COMMANDS), timeout_ms=r.choice([50, 500, 3000]), events=True, whole=True))
             elif runs:
-                a.send(op=r.choice(['run_cancel', 'run_interrupt']), run=r.choice(runs).key)
+                a.send(op='run_cancel', run=r.choice(runs).key)
             if pauses and r.random() < 0.3:
                 a.send(op='unpause')
                 pauses -= 1

@@ -81,7 +81,7 @@ struct asked {
     struct asked *next;
     uint64_t call;
     struct sp_run *run;
-    struct sp_str id, command; /* owned */
+    struct sp_str id; /* owned */
 };
 
 void agent_obey(struct agent *a, char *line, size_t n);
@@ -99,7 +99,7 @@ void say_reply(struct sp_str id, const struct sp_tool_reply *r);
 void say_done(struct sp_str tag, bool was_done);
 void say_list(struct sp_str tag, struct sp_manager *m);
 void say_stats(struct sp_str tag, const struct sp_manager *m);
-void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result *r);
+void say_run(struct sp_str id, const struct sp_run_result *r);
 void say_trouble(const char *what, const struct sp_err *e);
 
 #endif

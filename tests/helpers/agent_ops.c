@@ -6,19 +6,16 @@
 #include "agent.h"
 #include "base/auto.h"
 
-static struct asked *add_asked(struct agent *a, struct sp_str id, struct sp_str command)
+static struct asked *add_asked(struct agent *a, struct sp_str id)
 {
-    struct asked *w = calloc(1, sizeof *w + id.n + command.n);
+    struct asked *w = calloc(1, sizeof *w + id.n);
 
     if (w == NULL)
         abort();
     char *room = (char *)(w + 1);
     if (id.n != 0)
         memcpy(room, id.p, id.n);
-    if (command.n != 0)
-        memcpy(room + id.n, command.p, command.n);
-    *w = (struct asked){
-        .a = a, .next = a->asked, .id = {room, id.n}, .command = {room + id.n, command.n}};
+    *w = (struct asked){.a = a, .next = a->asked, .id = {room, id.n}};
     a->asked = w;
     return w;
 }
@@ -75,7 +72,7 @@ static void on_ran(void *user, const struct sp_run_result *r)
 {
     struct asked *w = user;
 
-    say_run(w->id, w->command, r);
+    say_run(w->id, r);
     drop_asked(w);
 }
 
@@ -116,7 +113,7 @@ static int process(struct agent *a)
 
 static void op_call(struct agent *a)
 {
-    struct asked *w = add_asked(a, str(a, "id"), (struct sp_str){0});
+    struct asked *w = add_asked(a, str(a, "id"));
     const struct sp_str turn = str(a, "turn");
     struct sp_err e = {0};
 
@@ -131,7 +128,7 @@ static void op_call(struct agent *a)
 /* What no tool can ask for. */
 static void op_exec(struct agent *a)
 {
-    struct asked *w = add_asked(a, str(a, "id"), (struct sp_str){0});
+    struct asked *w = add_asked(a, str(a, "id"));
     const struct sp_exec_ask ask = {.call_id = w->id,
                                     .turn_id = SP_STR("turn"),
                                     .cmd = str(a, "cmd"),
@@ -158,8 +155,7 @@ static void op_cancel(struct agent *a)
 
 static void op_terminate(struct agent *a)
 {
-    sp_manager_terminate(a->manager, process(a), on_done,
-                         add_asked(a, str(a, "id"), (struct sp_str){0}));
+    sp_manager_terminate(a->manager, process(a), on_done, add_asked(a, str(a, "id")));
 }
 
 static void op_terminate_all(struct agent *a)
@@ -228,21 +224,19 @@ static void op_decide(struct agent *a)
 
 static void op_close_stdin(struct agent *a)
 {
-    sp_manager_close_stdin(a->manager, process(a), on_done,
-                           add_asked(a, str(a, "id"), (struct sp_str){0}));
+    sp_manager_close_stdin(a->manager, process(a), on_done, add_asked(a, str(a, "id")));
 }
 
 static void op_resize(struct agent *a)
 {
     sp_manager_resize(a->manager, process(a), (uint16_t)num(a, "rows", 24),
-                      (uint16_t)num(a, "cols", 80), on_done,
-                      add_asked(a, str(a, "id"), (struct sp_str){0}));
+                      (uint16_t)num(a, "cols", 80), on_done, add_asked(a, str(a, "id")));
 }
 
 static void op_signal(struct agent *a)
 {
     sp_manager_signal(a->manager, process(a), (int)num(a, "signal", SIGTERM), on_done,
-                      add_asked(a, str(a, "id"), (struct sp_str){0}));
+                      add_asked(a, str(a, "id")));
 }
 
 /* argv or, run by a shell, cmd. */
@@ -263,7 +257,7 @@ static void op_run(struct agent *a)
             words[n++] = sp_json_str(&a->json, t);
     }
     environ_ask.plain = (struct sp_env_vars){0};
-    struct asked *w = add_asked(a, str(a, "id"), words[n > 2 ? 2 : 0]);
+    struct asked *w = add_asked(a, str(a, "id"));
     const struct sp_run_ask ask = {
         .launch = {.name = SP_STR("shell"),
                    .cwd = cwd.p == NULL ? sp_str_of(a->o.cwd) : cwd,
@@ -291,14 +285,6 @@ static void op_run_cancel(struct agent *a)
 
     if (w != NULL)
         sp_run_cancel(w->run);
-}
-
-static void op_run_interrupt(struct agent *a)
-{
-    const struct asked *w = find_asked(a, str(a, "run"));
-
-    if (w != NULL)
-        sp_run_interrupt(w->run);
 }
 
 static void op_quit(struct agent *a)
@@ -329,7 +315,6 @@ static const struct {
     {"signal", op_signal},
     {"run", op_run},
     {"run_cancel", op_run_cancel},
-    {"run_interrupt", op_run_interrupt},
     {"quit", op_quit},
 };
 

@@ -221,13 +221,12 @@ static void put_text(struct sp_buf *line, const char *name, struct sp_buf *text)
     sp_buf_done(text);
 }
 
-void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result *r)
+void say_run(struct sp_str id, const struct sp_run_result *r)
 {
     static const char *const kinds[] = {
-        [SP_RUN_EXITED] = "exited",           [SP_RUN_SIGNALLED] = "signalled",
-        [SP_RUN_TIMED_OUT] = "timed_out",     [SP_RUN_CANCELLED] = "cancelled",
-        [SP_RUN_INTERRUPTED] = "interrupted", [SP_RUN_FAILED] = "failed",
-        [SP_RUN_REJECTED] = "rejected",
+        [SP_RUN_EXITED] = "exited",       [SP_RUN_SIGNALLED] = "signalled",
+        [SP_RUN_TIMED_OUT] = "timed_out", [SP_RUN_CANCELLED] = "cancelled",
+        [SP_RUN_FAILED] = "failed",       [SP_RUN_REJECTED] = "rejected",
     };
     static const char *const classes[] = {
         [SP_RUN_OK] = "ok",         [SP_RUN_SIGNAL] = "signal", [SP_RUN_TIMEOUT] = "timeout",
@@ -254,8 +253,6 @@ void say_run(struct sp_str id, struct sp_str command, const struct sp_run_result
     put_text(&line, "text", &text);
     need(sp_run_add_message(&text, r));
     put_text(&line, "message", &text);
-    need(sp_run_add_user_record(&text, command, r, max));
-    put_text(&line, "record", &text);
     say(&line);
 }
 

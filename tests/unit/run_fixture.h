@@ -175,7 +175,7 @@ static void on_cancel_timer(struct sp_timer *t)
     sp_run_cancel(run);
 }
 
-static void cancel_after(uint32_t ms)
+static inline void cancel_after(uint32_t ms)
 {
     cancel_timer = (struct sp_timer){0};
     assert_true(sp_loop_timer(loop, &cancel_timer, test_now_ms() + ms, on_cancel_timer));

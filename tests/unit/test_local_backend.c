@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs whose processes run here: what their owners are told, and what is left of them. */
-#include "engine/local_priv.h"
+#include "engine/local.h"
 #include "local_fixture.h"
 
 static void test_an_owner_hears_one_story(void **state)

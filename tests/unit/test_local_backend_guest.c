@@ -4,7 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-#include "engine/local_priv.h"
+#include "engine/local.h"
 #include "local_fixture.h"
 
 static void run_one(const char *text, const char *output)

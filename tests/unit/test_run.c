@@ -277,28 +277,6 @@ static void test_a_cancellation_after_the_exit_ends_the_drain(void **state)
     assert_in_range(got.r.duration_ns / 1000000, 0, SP_RUN_DRAIN_MS - 1);
 }
 
-static struct sp_timer interrupt_timer;
-
-static void on_interrupt_timer(struct sp_timer *t)
-{
-    (void)t;
-    sp_run_interrupt(run);
-}
-
-static void test_our_own_end_kills_at_once(void **state)
-{
-    const struct sp_run_ask ask = plain_ask();
-
-    (void)state;
-    begin(silent, &ask);
-    fake.on_terminate = dies;
-    interrupt_timer = (struct sp_timer){0};
-    assert_true(sp_loop_timer(loop, &interrupt_timer, test_now_ms() + 20, on_interrupt_timer));
-    finish();
-    assert_end(SP_RUN_INTERRUPTED, SP_RUN_SIGNAL, 137);
-    assert_string_equal(fake.asked, "start terminate release ");
-}
-
 /* ---- failures ---- */
 
 static void test_a_lost_executor_is_a_failure_and_no_denial(void **state)
@@ -385,7 +363,6 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_cancellation_before_the_start_waits_for_it),
     TEST(test_a_cancelled_start_that_is_refused_stays_cancelled),
     TEST(test_a_cancellation_after_the_exit_ends_the_drain),
-    TEST(test_our_own_end_kills_at_once),
     TEST(test_a_lost_executor_is_a_failure_and_no_denial),
     TEST(test_a_failure_after_the_exit_keeps_the_code),
     TEST(test_lost_output_is_told),

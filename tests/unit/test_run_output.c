@@ -88,23 +88,6 @@ static void test_an_end_is_made_short_as_asked(void **state)
     assert_int_equal(got.end.status, SP_STATUS_COMPLETED);
 }
 
-static void test_a_user_who_aborts_is_told_just_that(void **state)
-{
-    static const struct fake_step steps[] = {STARTED, OUT("x"), END};
-    const struct sp_run_ask ask = watched_ask(SP_SOURCE_USER_SHELL);
-
-    (void)state;
-    begin(steps, &ask);
-    fake.on_term = dies;
-    cancel_after(20);
-    finish();
-    assert_string_equal(got.end_text.data, "|command aborted by user|command aborted by user|"
-                                           "command aborted by user");
-    assert_int_equal(got.end.exit_code, -1);
-    assert_int_equal(got.end.duration_ns, 0);
-    assert_int_equal(got.end.status, SP_STATUS_FAILED);
-}
-
 static void test_what_could_not_be_started_has_both_events_too(void **state)
 {
     static const struct fake_step steps[] = {REFUSED("No such thing (os error 2)"), END};
@@ -125,7 +108,6 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_character_is_cut_in_neither_stream),
     TEST(test_what_a_user_typed_has_a_beginning_and_an_end),
     TEST(test_an_end_is_made_short_as_asked),
-    TEST(test_a_user_who_aborts_is_told_just_that),
     TEST(test_what_could_not_be_started_has_both_events_too),
 };
 

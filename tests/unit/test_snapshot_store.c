@@ -2,7 +2,7 @@
 /*
  * Which snapshots there are: who waits for them, how many, and what is left in the directory.
  */
-#include "engine/snapshot_priv.h"
+#include "engine/snapshot.h"
 #include "sandbox/profile.h"
 #include "snapshot_fixture.h"
 

@@ -158,7 +158,6 @@ static void finish_call(struct sp_remote_call *c)
     struct sp_remote *r = c->job->remote;
     struct sp_job_call *call = c->call;
 
-    call->impl = NULL;
     free_call(c);
     sp_remote_enter(r);
     call->fn(call);
@@ -182,15 +181,12 @@ void sp_remote_fail_calls(struct sp_remote_job *rj, const char *why)
     }
 }
 
-/* Local answers need no memory: the calls are linked through their impl. */
 void sp_remote_tell_answered(struct sp_remote_job *rj)
 {
     sp_remote_enter(rj->remote);
-    while (rj->answered != NULL && rj->job != NULL) {
-        struct sp_job_call *call = rj->answered;
+    for (struct sp_list *i; rj->job != NULL && (i = sp_list_take_first(&rj->answered)) != NULL;) {
+        struct sp_job_call *call = SP_CONTAINER(i, struct sp_job_call, link);
 
-        rj->answered = call->impl;
-        call->impl = NULL;
         call->fn(call);
     }
     sp_remote_leave(rj->remote);
@@ -200,7 +196,6 @@ SP_PRINTF(4, 5)
 static void answer_now(struct sp_remote_job *rj, struct sp_job_call *call,
                        enum sp_job_result result, const char *fmt, ...)
 {
-    struct sp_job_call **at = &rj->answered;
     char text[200];
     va_list args;
 
@@ -208,12 +203,9 @@ static void answer_now(struct sp_remote_job *rj, struct sp_job_call *call,
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     call->result = result;
-    call->impl = NULL;
     if (result != SP_JOB_OK)
         (void)sp_fail(&call->error, SP_E_FAILED, 0, "%s", text);
-    while (*at != NULL)
-        at = (struct sp_job_call **)&(*at)->impl;
-    *at = call;
+    sp_list_append(&rj->answered, &call->link);
     sp_remote_at_turn_end(rj);
 }
 
@@ -315,7 +307,6 @@ static struct sp_remote_call *new_call(struct sp_remote_job *rj, struct sp_job_c
         rj->calls->prev = c;
     rj->calls = c;
     rj->call_count++;
-    call->impl = c;
     return c;
 }
 

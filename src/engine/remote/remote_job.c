@@ -264,7 +264,7 @@ void sp_remote_release(struct sp_job *j)
     if (rj->state != SP_REMOTE_OVER && !rj->mirror.has_exit && !is_unsent)
         sp_remote_say_farewell(rj);
     rj->job = NULL;
-    rj->answered = NULL;
+    sp_list_init(&rj->answered);
     sp_remote_drop_calls(rj);
     end_job(rj);
     unlink_job(rj);
@@ -653,6 +653,7 @@ int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_laun
     rj->job = j;
     rj->is_sandboxed = l->policy != NULL;
     rj->has_tty = l->is_tty;
+    sp_list_init(&rj->answered);
     sp_mirror_init(&rj->mirror, &mirror_ops, rj);
     err = write_start(rj, l, e);
     if (err == 0)

@@ -72,7 +72,7 @@ struct sp_remote_job {
     struct sp_deferred turn; /* work at the end of the turn */
     bool is_unblocked;       /* sp_job_go_on was called */
     struct sp_remote_call *calls;
-    struct sp_job_call *answered; /* answered locally; called back at the end of the turn */
+    struct sp_list answered; /* calls answered locally; called back at the end of the turn */
     uint32_t call_count;
     size_t input_bytes;
     uint64_t last_write;
