@@ -700,7 +700,7 @@ static bool set_timeout(struct sp_carry *c)
 static void ask_permission(struct sp_carry *c)
 {
     const struct sp_carry_options *o = c->options;
-    struct sp_launch *l = o->launch;
+    struct sp_start *l = o->launch;
     struct sp_err e = {0};
     const bool was_asking = c->is_asking || c->is_retry;
 

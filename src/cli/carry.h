@@ -67,8 +67,8 @@ enum sp_carry_permission {
 
 struct sp_carry_options {
     struct sp_backend *backend;
-    struct sp_launch *launch; /* rows and cols are filled in; wants_stdin: ours is carried */
-    uint64_t timeout_ms;      /* 0: none. Does not run while may_start waits */
+    struct sp_start *launch; /* rows and cols are filled in; wants_stdin: ours is carried */
+    uint64_t timeout_ms;     /* 0: none. Does not run while may_start waits */
     uint64_t quiet_ms; /* the run ends after so much silence behind the exit; 0: not for silence */
     uint64_t after_ms; /* ... and so long after the exit in any case */
     const struct sp_carry_scribe *scribe; /* NULL: the bytes as they are */

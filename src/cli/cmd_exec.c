@@ -106,7 +106,7 @@ struct exec_run {
     struct sp_env_request env;
     struct sp_env_var *env_vars; /* of --env */
     bool has_said_left_out;
-    struct sp_launch launch;
+    struct sp_start launch;
     struct sp_str *argv;
     char *cwd;
     struct sp_policy policy;
@@ -173,7 +173,7 @@ static void on_plan_decided(struct sp_run_plan *p)
 static void begin_plan(struct exec_run *x)
 {
     struct approval *a = &x->approval;
-    const struct sp_launch *l = &x->launch;
+    const struct sp_start *l = &x->launch;
     uint32_t count;
     const bool knows_env = is_here(x) && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
     const struct sp_run_plan_ask ask = {
@@ -213,7 +213,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
     case SP_RUN_PLAN_GO:
         if (a->plan.is_retry)
             sp_plain_say("sallyport", SP_RUN_PLAN_RETRY_NOTICE);
-        sp_launch_apply(&x->launch, &a->plan);
+        sp_job_apply_plan(&x->launch, &a->plan);
         if (a->plan.is_free && a->plan.free.mark_count != 0) {
             a->env = *x->launch.environ;
             a->env.marks = (struct sp_env_vars){a->plan.free.marks, a->plan.free.mark_count};
@@ -481,7 +481,7 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
         r = choose_env(x, e);
     if (r < 0)
         return r;
-    x->launch.name = SP_STR("exec");
+    x->launch.label = SP_STR("exec");
     x->launch.is_tty = x->o->is_tty;
     x->launch.wants_stdin = !x->o->has_no_stdin;
     x->launch.environ = &x->env;

@@ -284,8 +284,8 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
                            NULL};
     const struct sp_env_request everything = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
-    struct sp_launch launch = {
-        .name = SP_STR("patch"),
+    struct sp_start launch = {
+        .label = SP_STR("patch"),
         .wants_stdin = true,
         .cwd = sp_str_of(w->base),
         .environ = &everything,

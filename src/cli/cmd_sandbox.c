@@ -163,8 +163,8 @@ static int run_command(const struct sandbox_options *o, char **command, const ch
                    .keep = config->env_policy.keep,
                    .keep_count = config->env_policy.keep_count},
     };
-    struct sp_launch launch = {
-        .name = SP_STR("command"),
+    struct sp_start launch = {
+        .label = SP_STR("command"),
         .is_tty = o->is_tty || (is_on_terminal && !o->is_not_tty),
         .wants_stdin = true,
         .cwd = sp_str_of(cwd),

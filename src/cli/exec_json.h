@@ -15,7 +15,7 @@
 
 struct sp_exec_json {
     struct sp_carry_scribe scribe;
-    const struct sp_launch *launch;
+    const struct sp_start *launch;
     /* The exit status that a result leads to, and a message about it, or "". */
     int (*status)(const void *user, const struct sp_carry_result *r, char *text, size_t size);
     const void *user;

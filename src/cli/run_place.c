@@ -65,7 +65,7 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
     return sp_remote_new(loop, &o, ret, e);
 }
 
-static int carry_here(struct sp_launch *l, const struct sp_place_run *how,
+static int carry_here(struct sp_start *l, const struct sp_place_run *how,
                       struct sp_carry_result *ret, struct sp_err *e)
 {
     struct sp_carry_options o = {.launch = l, .quiet_ms = how->quiet_ms, .after_ms = how->after_ms};
@@ -85,7 +85,7 @@ static int carry_here(struct sp_launch *l, const struct sp_place_run *how,
     return r;
 }
 
-int sp_place_run(char *const *command, struct sp_launch *l, const struct sp_place_run *how)
+int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place_run *how)
 {
     auto_free struct sp_str *argv = sp_cli_words(command, &l->argc);
     struct sp_carry_result result = {0};

@@ -33,7 +33,7 @@ struct sp_place_run {
     const char *what;            /* is incomplete if the sandbox is lost: "the command" */
 };
 /* Runs one command here, in l->policy. Returns the exit status; errors have been reported. */
-int sp_place_run(char *const *command, struct sp_launch *l, const struct sp_place_run *how);
+int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place_run *how);
 
 /* The shell of this user. */
 int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e);

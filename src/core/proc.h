@@ -22,6 +22,7 @@
 #include "os/loop.h"
 #include "sandbox/denial.h"
 
+struct sp_env_request;
 struct sp_observer;
 struct sp_policy;
 struct sp_session;
@@ -109,7 +110,7 @@ struct sp_proc {
 
 /* What starts a process. Everything is borrowed for the call. */
 struct sp_start {
-    struct sp_str id, label;
+    struct sp_str id, label; /* sp_job_start makes an id of the label: "1000", "shell" */
     bool is_tty, wants_stdin;
     uint16_t rows, cols;
     struct sp_str cwd;  /* a path */
@@ -121,6 +122,10 @@ struct sp_start {
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
     const struct sp_policy *policy; /* NULL: no sandbox */
+
+    /* Only for sp_job_start (engine/job.h). */
+    const struct sp_env_request *environ; /* makes env here, or goes to the server as a policy */
+    bool is_own_program; /* argv[0] is /proc/self/exe: made available in any sandbox */
 };
 
 /* The answer to a start. On failure e says why, and the process is gone when this returns. */

@@ -25,7 +25,7 @@
 
 static bool fail_create(struct sp_exec *x, const struct sp_err *why)
 {
-    sp_call_fail_create(&x->call, why, 0);
+    sp_call_fail_create(&x->call, why);
     return false;
 }
 
@@ -255,7 +255,7 @@ static bool check(struct sp_exec *x)
 
     if (x->call.m->call_count > SP_CALLS_MAX) {
         (void)sp_fail(&e, SP_E_LIMIT, 0, "too many calls are waiting");
-        sp_call_fail_create(&x->call, &e, 0);
+        sp_call_fail_create(&x->call, &e);
         return false;
     }
     if (!check_arguments(x))
@@ -329,7 +329,7 @@ static bool prepare(struct sp_exec *x)
     if (!check_facts(x) || !resolve_command(x))
         return false;
     if (sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
-        sp_call_fail_create(&x->call, &e, 0);
+        sp_call_fail_create(&x->call, &e);
         return false;
     }
     if (m->ops.intercept != NULL && m->ops.intercept(m->user, &x->ask, &out)) {
@@ -418,14 +418,14 @@ static bool await_decision(struct sp_exec *x)
         /* The first attempt keeps its id once its begin event was sent: the retry needs another. */
         if (x->call.reserved_id == 0 &&
             sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
-            sp_call_fail_create(&x->call, &e, 0);
+            sp_call_fail_create(&x->call, &e);
             return false;
         }
         x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
         return !x->patch.is_one || sp_exec_apply_patch(x);
     case SP_RUN_PLAN_FAILED:
         discard_process(x);
-        sp_call_fail_create(&x->call, &x->plan.error, 0);
+        sp_call_fail_create(&x->call, &x->plan.error);
         return false;
     case SP_RUN_PLAN_REFUSED:
     case SP_RUN_PLAN_NEW:
@@ -453,7 +453,7 @@ static bool await_start(struct sp_exec *x)
         const struct sp_err why = p->refusal;
 
         discard_process(x);
-        sp_call_fail_create(&x->call, &why, sp_exec_alien_fds(x));
+        sp_call_fail_create(&x->call, &why);
         return false;
     }
     if (p->life == SP_PROCESS_STARTING)

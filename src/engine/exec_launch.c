@@ -192,8 +192,8 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
     if (!sp_exec_make_env(x, &env) || !describe_process(p, x))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a command");
     (void)snprintf(name, sizeof name, "%d", p->id);
-    struct sp_launch launch = {
-        .name = sp_str_of(name),
+    struct sp_start launch = {
+        .label = sp_str_of(name),
         .is_tty = x->ask.is_tty,
         .wants_stdin = x->ask.wants_stdin,
         .rows = x->ask.rows,
@@ -202,9 +202,8 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
         .argv = x->argv,
         .argc = x->argc,
         .environ = &env,
-        .inherited_fds = x->ask.inherited_fds,
     };
-    sp_launch_apply(&launch, &x->plan);
+    sp_job_apply_plan(&launch, &x->plan);
     if (x->snapshot != NULL && add_snapshot_script(x, &env, &script)) {
         rewritten[0] = x->argv[0];
         rewritten[1] = SP_STR("-c");
@@ -228,6 +227,6 @@ bool sp_exec_launch(struct sp_exec *x)
     }
     if (p != NULL)
         sp_process_free(p);
-    sp_call_fail_create(c, &e, sp_exec_alien_fds(x));
+    sp_call_fail_create(c, &e);
     return false;
 }

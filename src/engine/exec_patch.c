@@ -191,7 +191,7 @@ static bool start_verification(struct sp_exec *x, const struct sp_policy *policy
         return sp_exec_refuse_without_memory(x);
     write_patch_argv(x, "report", false, words);
     const struct sp_run_ask ask = {
-        .launch = {.name = SP_STR("patch"),
+        .launch = {.label = SP_STR("patch"),
                    .cwd = p->base,
                    .argv = words,
                    .argc = PATCH_ARGC,
@@ -204,7 +204,7 @@ static bool start_verification(struct sp_exec *x, const struct sp_policy *policy
     };
     if (sp_run_start(x->environment->backend, &ask, on_report, x, &p->run, &e) == 0)
         return true;
-    sp_call_fail_create(&x->call, &e, 0);
+    sp_call_fail_create(&x->call, &e);
     return false;
 }
 
@@ -221,7 +221,7 @@ bool sp_exec_verify_patch(struct sp_exec *x)
     if (!x->environment->has_policy)
         return start_verification(x, NULL);
     if (find_policy(x, &policy, &e) < 0) {
-        sp_call_fail_create(&x->call, &e, 0);
+        sp_call_fail_create(&x->call, &e);
         return false;
     }
     if (!sp_profile_needs_sandbox(&policy.profile))
@@ -253,7 +253,7 @@ bool sp_exec_refuse_without_memory(struct sp_exec *x)
     struct sp_err e;
 
     (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
-    sp_call_fail_create(&x->call, &e, 0);
+    sp_call_fail_create(&x->call, &e);
     return false;
 }
 
@@ -291,7 +291,7 @@ bool sp_exec_apply_patch(struct sp_exec *x)
         return sp_exec_refuse_without_memory(x);
     write_patch_argv(x, "approved", !is_confined, words);
     const struct sp_run_ask ask = {
-        .launch = {.name = SP_STR("patch"),
+        .launch = {.label = SP_STR("patch"),
                    .cwd = p->base,
                    .argv = words,
                    .argc = PATCH_ARGC,
@@ -302,7 +302,7 @@ bool sp_exec_apply_patch(struct sp_exec *x)
         .timeout_ms = SP_EXEC_PATCH_MS,
     };
     if (sp_run_start(x->environment->backend, &ask, on_result, x, &p->run, &e) < 0) {
-        sp_call_fail_create(&x->call, &e, 0);
+        sp_call_fail_create(&x->call, &e);
         return false;
     }
     return true;

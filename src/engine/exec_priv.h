@@ -109,10 +109,4 @@ bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask);
 bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *ret);
 /* Starts the attempt as c->process, or answers the call and returns false. */
 bool sp_exec_launch(struct sp_exec *x);
-/* Descriptors the caller wants inherited on a remote host, where that is impossible. */
-static inline uint32_t sp_exec_alien_fds(const struct sp_exec *x)
-{
-    return x->facts.is_remote ? x->ask.inherited_fds : 0;
-}
-
 #endif

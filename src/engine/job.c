@@ -5,22 +5,22 @@
 #include "sandbox/profile.h"
 
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
-                 const struct sp_launch *l, struct sp_err *e)
+                 const struct sp_start *s, struct sp_err *e)
 {
-    if (l->argc == 0 || l->argv[0].n == 0)
+    if (s->argc == 0 || s->argv[0].n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "missing program for %s spawn",
-                       l->is_tty ? "PTY" : "pipe");
-    struct sp_launch launch = *l;
+                       s->is_tty ? "PTY" : "pipe");
+    struct sp_start start = *s;
     struct sp_env_request environ;
-    if (l->policy != NULL && l->policy->profile.kind != SP_PROFILE_DISABLED && l->environ != NULL) {
-        environ = *l->environ;
+    if (s->policy != NULL && s->policy->profile.kind != SP_PROFILE_DISABLED && s->environ != NULL) {
+        environ = *s->environ;
         environ.is_confined = true;
-        environ.has_no_network = environ.has_no_network || !l->policy->profile.has_network;
-        launch.environ = &environ;
+        environ.has_no_network = environ.has_no_network || !s->policy->profile.has_network;
+        start.environ = &environ;
     }
     sp_job_release(j); /* an ended job may be started again */
     *j = (struct sp_job){.backend = b, .ops = ops};
-    const int r = b->ops->start(b, j, &launch, e);
+    const int r = b->ops->start(b, j, &start, e);
     if (r < 0)
         *j = (struct sp_job){0};
     return r;
@@ -133,18 +133,18 @@ void sp_backend_free(struct sp_backend *b)
         b->ops->free(b);
 }
 
-void sp_launch_apply(struct sp_launch *l, const struct sp_run_plan *p)
+void sp_job_apply_plan(struct sp_start *s, const struct sp_run_plan *p)
 {
-    l->policy = sp_run_plan_is_confined(p) ? &p->policy : NULL;
+    s->policy = sp_run_plan_is_confined(p) ? &p->policy : NULL;
     if (!p->is_free)
         return;
     if (p->free.argv != NULL) {
-        l->argv = p->free.argv;
-        l->argc = p->free.argc;
+        s->argv = p->free.argv;
+        s->argc = p->free.argc;
     }
     if (p->free.program.path != NULL) {
-        l->file = sp_str_of(p->free.program.path);
-        l->dev = p->free.program.dev;
-        l->ino = p->free.program.ino;
+        s->file = sp_str_of(p->free.program.path);
+        s->dev = p->free.program.dev;
+        s->ino = p->free.program.ino;
     }
 }

@@ -62,29 +62,10 @@ struct sp_job {
     void *impl; /* private to the backend */
 };
 
-/* What to start. Everything is borrowed for the call of sp_job_start. */
-struct sp_launch {
-    struct sp_str name; /* prefix of its name on the wire: "1000", "shell" */
-    bool is_tty;
-    bool wants_stdin;    /* without a terminal: an open stdin instead of /dev/null */
-    uint16_t rows, cols; /* terminal size; 0: 24 x 80 */
-    struct sp_str cwd;   /* absolute, on the host of the process */
-    struct sp_str arg0;  /* p NULL: argv[0] */
-    const struct sp_str *argv;
-    uint32_t argc;
-    struct sp_str file; /* local: absolute path to execute; p NULL: argv[0], looked up in PATH */
-    uint64_t dev, ino;  /* identity of file; ino 0: not checked */
-    const struct sp_env_request
-        *environ;                   /* local: resolved here; remote: sent as policy and overlay */
-    const struct sp_policy *policy; /* NULL: no sandbox */
-    bool is_own_program;            /* argv[0] is /proc/self/exe: made available in any sandbox */
-    uint32_t inherited_fds;         /* descriptors to inherit; only 0 is supported */
-};
-
 struct sp_run_plan;
-/* Applies an approved plan to a launch: its sandbox, or the argv and program of a run without one.
- * The plan must outlive the launch. The caller adds the variables in plan->free.marks. */
-void sp_launch_apply(struct sp_launch *l, const struct sp_run_plan *p);
+/* Applies an approved plan to a start: its sandbox, or the argv and program of a run without one.
+ * The plan must outlive the start. The caller adds the variables in plan->free.marks. */
+void sp_job_apply_plan(struct sp_start *s, const struct sp_run_plan *p);
 
 enum sp_job_result {
     SP_JOB_OK,
@@ -115,9 +96,10 @@ struct sp_job_look {
     struct sp_inspection found;
 };
 
-/* 0: started or refused follows. -SP_E_...: not started, no op is called. */
+/* The label begins its name on the wire; cwd is a path on the host of the process. 0: started or
+ * refused follows. -SP_E_...: not started, no op is called. */
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
-                 const struct sp_launch *l, struct sp_err *e);
+                 const struct sp_start *s, struct sp_err *e);
 
 /* OK: queued, and delivered exactly once even over a reconnect. The bytes are copied. */
 void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
@@ -191,7 +173,7 @@ struct sp_backend_file {
 };
 
 struct sp_backend_ops {
-    int (*start)(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
+    int (*start)(struct sp_backend *b, struct sp_job *j, const struct sp_start *s,
                  struct sp_err *e);
     void (*write)(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
     void (*close_stdin)(struct sp_job *j, struct sp_job_call *c);

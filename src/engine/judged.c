@@ -148,7 +148,7 @@ static void start_attempt(struct sp_judged *j)
 
     ask.event = ask.event == NULL ? NULL : on_event;
     ask.launch.environ = &environ;
-    sp_launch_apply(&ask.launch, &j->plan);
+    sp_job_apply_plan(&ask.launch, &j->plan);
     if (ask.launch.policy == NULL) { /* the sandbox's marks do not apply */
         environ.marks = (struct sp_env_vars){j->plan.free.marks, j->plan.free.mark_count};
         environ.permission_profile = (struct sp_str){0};
@@ -218,11 +218,11 @@ static bool keep_environ(struct sp_judged *j, const struct sp_env_request *from)
 static bool keep_ask(struct sp_judged *j, const struct sp_judged_ask *from)
 {
     struct sp_arena *k = &j->keep;
-    struct sp_launch *l = &j->ask.run.launch;
+    struct sp_start *l = &j->ask.run.launch;
 
     j->ask = *from;
     return sp_arena_str(k, from->run.input, &j->ask.run.input) &&
-           sp_arena_str(k, l->name, &l->name) && sp_arena_str(k, l->cwd, &l->cwd) &&
+           sp_arena_str(k, l->label, &l->label) && sp_arena_str(k, l->cwd, &l->cwd) &&
            sp_arena_str(k, l->arg0, &l->arg0) && sp_arena_strs(k, l->argv, l->argc, &l->argv) &&
            sp_arena_str(k, from->run.call_id, &j->ask.run.call_id) &&
            sp_arena_str(k, from->run.turn_id, &j->ask.run.turn_id) &&
@@ -248,7 +248,7 @@ int sp_judged_start(struct sp_approvals *a, struct sp_backend *b, const struct s
         sp_judged_free(j);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
     }
-    const struct sp_launch *l = &j->ask.run.launch;
+    const struct sp_start *l = &j->ask.run.launch;
     uint32_t count;
     const bool is_known = j->ask.is_local && sp_env_make(&j->environ, &j->made, &count, NULL) == 0;
     const struct sp_run_plan_ask plan = {

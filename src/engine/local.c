@@ -437,31 +437,17 @@ static void on_start_late(struct sp_timer *timer)
         sp_cell_abandon(t->proc->seat.cell);
 }
 
-static int start_process(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
+static int start_process(struct sp_local_task *t, const struct sp_start *o, struct sp_err *e)
 {
     struct sp_local *l = t->local;
     struct sp_loop *loop = l->backend.loop;
     auto_buf struct sp_buf env = {0};
     char name[96]; /* unique in the session */
-    const int n = snprintf(name, sizeof name, "%.*s-%llu", (int)(o->name.n > 64 ? 64 : o->name.n),
-                           o->name.n > 0 ? o->name.p : "", (unsigned long long)++l->next_id);
-    struct sp_start s = {
-        .id = {name, (size_t)n},
-        .label = {name, (size_t)n},
-        .is_tty = o->is_tty,
-        .wants_stdin = o->wants_stdin,
-        .rows = o->rows,
-        .cols = o->cols,
-        .cwd = o->cwd,
-        .arg0 = o->arg0,
-        .argv = o->argv,
-        .argc = o->argc,
-        .file = o->file,
-        .dev = o->dev,
-        .ino = o->ino,
-        .env = &env,
-        .policy = o->policy,
-    };
+    const int n = snprintf(name, sizeof name, "%.*s-%llu", (int)(o->label.n > 64 ? 64 : o->label.n),
+                           o->label.n > 0 ? o->label.p : "", (unsigned long long)++l->next_id);
+    struct sp_start s = *o;
+    s.id = s.label = (struct sp_str){name, (size_t)n};
+    s.env = &env;
     int r = o->environ == NULL ? 0 : sp_env_make(o->environ, &env, &s.envc, e);
 
     if (r == 0)
@@ -505,12 +491,12 @@ static int add_program_to_policy(const struct sp_local *l, struct sp_policy *pol
     return r;
 }
 
-static int start_own_program(struct sp_local_task *t, const struct sp_launch *o, struct sp_err *e)
+static int start_own_program(struct sp_local_task *t, const struct sp_start *o, struct sp_err *e)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     auto_free struct sp_str *argv = calloc((size_t)o->argc + 1, sizeof *argv);
     auto_free char *program = NULL;
-    struct sp_launch own = *o;
+    struct sp_start own = *o;
 
     if (argv == NULL || !sp_policy_copy(o->policy, &policy))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
@@ -525,15 +511,12 @@ static int start_own_program(struct sp_local_task *t, const struct sp_launch *o,
     return start_process(t, &own, e);
 }
 
-static int start_job(struct sp_backend *b, struct sp_job *j, const struct sp_launch *o,
+static int start_job(struct sp_backend *b, struct sp_job *j, const struct sp_start *o,
                      struct sp_err *e)
 {
     struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
     bool has_nul = sp_str_has_nul(o->cwd) || (o->arg0.p != NULL && sp_str_has_nul(o->arg0));
 
-    if (o->inherited_fds > 0)
-        return sp_fail(e, SP_E_INVALID, 0, "a command cannot inherit descriptors (%u asked for)",
-                       o->inherited_fds);
     for (uint32_t i = 0; i < o->argc; i++)
         has_nul = has_nul || sp_str_has_nul(o->argv[i]);
     if (has_nul)

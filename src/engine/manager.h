@@ -64,7 +64,6 @@ struct sp_exec_ask {
     const struct sp_until *until;
     uint64_t timeout_ms; /* after which the process tree is killed; 0: never */
     uint32_t argc, prefix_rule_count, until_count;
-    uint32_t inherited_fds;
     enum sp_permissions permissions;
     uint16_t rows, cols; /* terminal size; 0: 24 x 80 */
     bool is_tty;

@@ -281,15 +281,12 @@ void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
     sp_call_finish(c, &r);
 }
 
-void sp_call_fail_create(struct sp_call *c, const struct sp_err *why, uint32_t inherited_fds)
+void sp_call_fail_create(struct sp_call *c, const struct sp_err *why)
 {
     const char *sys = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
     char cause[sizeof why->msg + 128];
 
-    if (inherited_fds != 0 && why->code == SP_E_INVALID)
-        (void)snprintf(cause, sizeof cause,
-                       "remote exec-server does not support inherited file descriptors");
-    else if (sys == NULL || strstr(why->msg, "(os error ") != NULL)
+    if (sys == NULL || strstr(why->msg, "(os error ") != NULL)
         (void)snprintf(cause, sizeof cause, "%s", why->msg);
     else
         (void)snprintf(cause, sizeof cause, "%s%s%s (os error %d)", why->msg,

@@ -284,7 +284,7 @@ void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
 /* Each of these answers the call. */
 SP_PRINTF(3, 4) void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...);
 void sp_call_abort(struct sp_call *c);
-void sp_call_fail_create(struct sp_call *c, const struct sp_err *why, uint32_t inherited_fds);
+void sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
 /* Answers with the pending output of c->process. false: out of memory; the call is not answered and
  * no output is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);

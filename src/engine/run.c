@@ -67,7 +67,7 @@ static void put_string(struct sp_buf *room, struct sp_str *s)
 
 static bool copy_strings(struct watcher *w, const struct sp_run_ask *ask)
 {
-    const struct sp_launch *l = &ask->launch;
+    const struct sp_start *l = &ask->launch;
     size_t size = 1 + ask->call_id.n + ask->turn_id.n + l->cwd.n;
 
     for (uint32_t i = 0; i < l->argc; i++)
@@ -640,12 +640,12 @@ static const struct sp_job_ops job_ops = {
 static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_ask *ask,
                   struct sp_err *e)
 {
-    struct sp_launch l = ask->launch;
+    struct sp_start l = ask->launch;
 
     l.is_tty = false;
     l.wants_stdin = ask->input.n != 0;
-    if (l.name.n == 0)
-        l.name = SP_STR("shell");
+    if (l.label.n == 0)
+        l.label = SP_STR("shell");
     if (!arm(r, &r->expiry, r->timeout_ms, on_expired))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "set a time-out");
     return sp_job_start(b, &r->job, &job_ops, &l, e);

@@ -34,9 +34,9 @@ enum sp_run_kind {
 enum sp_run_class { SP_RUN_OK, SP_RUN_SIGNAL, SP_RUN_TIMEOUT, SP_RUN_DENIED, SP_RUN_ERROR };
 
 struct sp_run_ask {
-    struct sp_launch launch; /* argv must not be empty; is_tty is ignored */
-    struct sp_str input;     /* copied to stdin, which then ends; empty: stdin is /dev/null */
-    uint64_t timeout_ms;     /* 0: default; SP_RUN_FOREVER: none */
+    struct sp_start launch; /* argv must not be empty; is_tty is ignored */
+    struct sp_str input;    /* copied to stdin, which then ends; empty: stdin is /dev/null */
+    uint64_t timeout_ms;    /* 0: default; SP_RUN_FOREVER: none */
     enum sp_run_capture capture;
     size_t cap; /* bytes of each stream, and of both together; 0: as capture says */
     /* Events; event NULL: none. */

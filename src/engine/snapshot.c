@@ -619,7 +619,7 @@ static int run_shell(struct entry *n, const char *flag, const struct sp_buf *scr
     const struct sp_env_request environment = {
         .own = own, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
     const struct sp_run_ask ask = {
-        .launch = {.name = SP_STR("snapshot"),
+        .launch = {.label = SP_STR("snapshot"),
                    .cwd = sp_str_of(n->cwd),
                    .argv = argv,
                    .argc = 3,

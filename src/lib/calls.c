@@ -405,7 +405,7 @@ static int start_run(struct sp_lib_call *c, const struct sp_run_options *o, cons
         .interrupt = on_interrupt,
     };
     struct sp_run_ask ask = {
-        .launch = {.name = SP_STR("shell"),
+        .launch = {.label = SP_STR("shell"),
                    .environ = &environ_ask,
                    .policy = place->is_confined ? &place->policy : NULL},
         .timeout_ms = o->timeout_ms,

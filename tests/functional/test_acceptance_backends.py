@@ -380,13 +380,6 @@ class LocalBackends(Backends, Case):
 class RemoteBackends(Backends, Case):
     backend = 'ws'
 
-    def test_123_descriptors_cannot_be_sent(self):
-        a = self.agent()
-        answer = a.later('exec', cmd='true', inherited_fds=1).wait()
-        self.assertFailed(answer, 'exec_command failed: Failed to create unified exec process: remote exec-server does '
-                          'not support inherited file descriptors')
-        self.assertNothingLeft(a)
-
     def test_the_shell_is_the_executors(self):
         a = self.agent()
         answer = a.ec('echo x', shell='pwsh')

@@ -213,8 +213,8 @@ static void start(const char *url)
     const struct sp_client_options o = {
         .url = url, .resume_ms = hangs_up ? 150 : 1, .connect_timeout_ms = 1000};
     const struct sp_str argv[] = {SP_STR("x")};
-    const struct sp_launch l = {
-        .name = SP_STR("f"), .cwd = SP_STR("/"), .argv = argv, .argc = 1, .wants_stdin = true};
+    const struct sp_start l = {
+        .label = SP_STR("f"), .cwd = SP_STR("/"), .argv = argv, .argc = 1, .wants_stdin = true};
     struct sp_err e;
 
     CHECK(sp_remote_new(run.loop, &o, &run.backend, &e) == 0);

@@ -129,10 +129,8 @@ static void op_call(struct agent *a)
 static void op_exec(struct agent *a)
 {
     struct asked *w = add_asked(a, str(a, "id"));
-    const struct sp_exec_ask ask = {.call_id = w->id,
-                                    .turn_id = SP_STR("turn"),
-                                    .cmd = str(a, "cmd"),
-                                    .inherited_fds = (uint32_t)num(a, "inherited_fds", 0)};
+    const struct sp_exec_ask ask = {
+        .call_id = w->id, .turn_id = SP_STR("turn"), .cmd = str(a, "cmd")};
     struct sp_err e = {0};
 
     if (sp_manager_exec(a->manager, &ask, on_plain_reply, w, &w->call, &e) < 0) {
@@ -259,7 +257,7 @@ static void op_run(struct agent *a)
     environ_ask.plain = (struct sp_env_vars){0};
     struct asked *w = add_asked(a, str(a, "id"));
     const struct sp_run_ask ask = {
-        .launch = {.name = SP_STR("shell"),
+        .launch = {.label = SP_STR("shell"),
                    .cwd = cwd.p == NULL ? sp_str_of(a->o.cwd) : cwd,
                    .argv = words,
                    .argc = n,

@@ -148,7 +148,7 @@ static struct fake *fake_of(const struct sp_job *j)
     return SP_CONTAINER(j->backend, struct fake, backend);
 }
 
-static int fake_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
+static int fake_start(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
                       struct sp_err *e)
 {
     struct fake *f = SP_CONTAINER(b, struct fake, backend);

@@ -265,7 +265,7 @@ static inline void say_error(const struct heard *h, int code, const char *text)
 static inline void start_fake(struct told *t)
 {
     struct sp_str argv[3];
-    struct sp_launch l = script("script", argv);
+    struct sp_start l = script("script", argv);
 
     l.wants_stdin = true;
     start(t, &l);

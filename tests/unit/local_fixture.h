@@ -193,18 +193,18 @@ static inline void run_for(unsigned ms)
 
 static char *const test_env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL};
 
-static inline struct sp_launch script(const char *text, struct sp_str argv[3],
-                                      struct sp_env_request *env)
+static inline struct sp_start script(const char *text, struct sp_str argv[3],
+                                     struct sp_env_request *env)
 {
     argv[0] = SP_STR("/bin/sh");
     argv[1] = SP_STR("-c");
     argv[2] = sp_str_of(text);
     *env = (struct sp_env_request){.own = test_env, .policy.inherit = SP_ENV_ALL};
-    return (struct sp_launch){
-        .name = SP_STR("test"), .cwd = SP_STR("/"), .argv = argv, .argc = 3, .environ = env};
+    return (struct sp_start){
+        .label = SP_STR("test"), .cwd = SP_STR("/"), .argv = argv, .argc = 3, .environ = env};
 }
 
-static inline int start_launch(struct owner *o, const struct sp_launch *l, struct sp_err *e)
+static inline int start_launch(struct owner *o, const struct sp_start *l, struct sp_err *e)
 {
     is_calling = true;
     const int r = sp_job_start(backend, &o->job, &owner_ops, l, e);
@@ -216,7 +216,7 @@ static inline void start_script(struct owner *o, const char *text, bool is_tty, 
 {
     struct sp_str argv[3];
     struct sp_env_request env;
-    struct sp_launch l = script(text, argv, &env);
+    struct sp_start l = script(text, argv, &env);
     struct sp_err e = {0};
 
     l.is_tty = is_tty;

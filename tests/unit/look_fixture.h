@@ -124,7 +124,7 @@ static inline bool start_confined(struct owner *o, const char *text, bool is_tty
     struct sp_policy policy = {.cwd_is_root = true, .cwd = strdup("/")};
     struct sp_str argv[3];
     struct sp_env_request env;
-    struct sp_launch l = script(text, argv, &env);
+    struct sp_start l = script(text, argv, &env);
     struct sp_err e = {0};
 
     assert_int_equal(sp_profile_from_legacy(&read_only, &policy.profile, &e), 0);

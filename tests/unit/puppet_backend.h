@@ -86,7 +86,7 @@ static inline struct job *job_of(const struct sp_job *j)
     return j->impl;
 }
 
-static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
+static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
                                struct sp_err *e)
 {
     struct job *p = &jobs[job_count++];
@@ -101,10 +101,8 @@ static inline int puppet_start(struct sp_backend *b, struct sp_job *j, const str
     (void)snprintf(p->script, sizeof p->script, "%.*s", (int)l->argv[l->argc - 1].n,
                    l->argv[l->argc - 1].p);
     (void)snprintf(p->cwd, sizeof p->cwd, "%.*s", (int)l->cwd.n, l->cwd.p);
-    note(p, "start:", l->name.p);
+    note(p, "start:", l->label.p);
     j->impl = p;
-    if (l->inherited_fds != 0)
-        (void)sp_fail(&start_error, SP_E_INVALID, 0, "no descriptors");
     if (start_error.code == SP_E_NONE)
         return 0;
     *e = start_error;

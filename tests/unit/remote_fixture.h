@@ -221,15 +221,15 @@ static inline void told_done(struct told *t)
 #define auto_told __attribute__((cleanup(told_done)))
 
 /* sh -c script */
-static inline struct sp_launch script(const char *text, struct sp_str argv[3])
+static inline struct sp_start script(const char *text, struct sp_str argv[3])
 {
     argv[0] = SP_STR("/bin/sh");
     argv[1] = SP_STR("-c");
     argv[2] = sp_str_of(text);
-    return (struct sp_launch){.name = SP_STR("1000"), .cwd = SP_STR("/"), .argv = argv, .argc = 3};
+    return (struct sp_start){.label = SP_STR("1000"), .cwd = SP_STR("/"), .argv = argv, .argc = 3};
 }
 
-static inline void start(struct told *t, const struct sp_launch *l)
+static inline void start(struct told *t, const struct sp_start *l)
 {
     struct sp_err e;
 
@@ -240,7 +240,7 @@ static inline void start(struct told *t, const struct sp_launch *l)
 static inline void start_script(struct told *t, const char *text)
 {
     struct sp_str argv[3];
-    const struct sp_launch l = script(text, argv);
+    const struct sp_start l = script(text, argv);
 
     start(t, &l);
 }

@@ -56,7 +56,7 @@ static void test_a_missing_program_is_refused_with_the_kernels_word(void **state
 {
     struct owner o = {0};
     struct sp_str argv[] = {SP_STR("/nowhere/program")};
-    struct sp_launch l = {.cwd = SP_STR("/"), .argv = argv, .argc = 1};
+    struct sp_start l = {.cwd = SP_STR("/"), .argv = argv, .argc = 1};
     struct sp_err e = {0};
 
     (void)state;
@@ -81,12 +81,10 @@ static void test_what_cannot_be_asked_is_refused_at_once(void **state)
 {
     struct owner o = {0};
     struct sp_str argv[] = {SP_STR("/bin/true"), SP_STR("a\0b")};
-    struct sp_launch l = {.cwd = SP_STR("/"), .argv = argv, .argc = 1, .inherited_fds = 1};
+    struct sp_start l = {.cwd = SP_STR("/"), .argv = argv, .argc = 1};
     struct sp_err e = {0};
 
     (void)state;
-    assert_int_equal(start_launch(&o, &l, &e), -SP_E_INVALID);
-    l.inherited_fds = 0;
     l.argc = 2;
     assert_int_equal(start_launch(&o, &l, &e), -SP_E_INVALID);
     l.argc = 0;
@@ -107,7 +105,7 @@ static void test_no_more_processes_than_allowed(void **state)
     struct owner o[3] = {0};
     struct sp_str argv[3];
     struct sp_env_request env;
-    const struct sp_launch l = script("exec sleep 600", argv, &env);
+    const struct sp_start l = script("exec sleep 600", argv, &env);
     struct sp_err e = {0};
 
     (void)state;

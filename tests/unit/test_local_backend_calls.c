@@ -262,7 +262,7 @@ static void test_an_owner_may_let_go_inside_what_it_is_told(void **state)
     struct sp_job j = {0};
     struct sp_str argv[3];
     struct sp_env_request env;
-    const struct sp_launch l = script("echo; exec sleep 600", argv, &env);
+    const struct sp_start l = script("echo; exec sleep 600", argv, &env);
 
     (void)state;
     assert_int_equal(sp_job_start(backend, &j, &ops, &l, NULL), 0);

@@ -306,7 +306,7 @@ static int without_stdio(int report)
         (void)close(fd);
     CHILD_CHECK(sp_loop_new(&loop, &e) == 0 && sp_local_new(loop, &options, &backend, &e) == 0);
     for (int i = 0; i < 3; i++) {
-        struct sp_launch l = script("read x; echo got $x; echo e >&2", argv, &env);
+        struct sp_start l = script("read x; echo got $x; echo e >&2", argv, &env);
         struct asked a;
 
         o = (struct owner){0};
@@ -403,7 +403,7 @@ static void *live_in_a_thread(void *user)
     struct sp_backend *b = NULL;
     struct sp_str argv[3];
     struct sp_env_request env;
-    const struct sp_launch l = script("echo some words; exit 3", argv, &env);
+    const struct sp_start l = script("echo some words; exit 3", argv, &env);
 
     if (sp_loop_new(&g->loop, NULL) < 0)
         return NULL;
@@ -446,7 +446,7 @@ static void test_a_guest_confines_and_tells_what_was_denied(void **state)
     struct owner o = {0};
     struct sp_str argv[3];
     struct sp_env_request env;
-    struct sp_launch l = script("touch /var/tmp/not-allowed", argv, &env);
+    struct sp_start l = script("touch /var/tmp/not-allowed", argv, &env);
     struct sp_err e = {0};
     int is_subreaper = -1;
 

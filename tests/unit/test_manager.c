@@ -248,21 +248,6 @@ static void test_a_start_that_fails_leaves_nothing(void **state)
     assert_string_equal(story, "");
 }
 
-static void test_descriptors_cannot_be_inherited(void **state)
-{
-    struct sp_exec_ask ask = command("x");
-    struct answer a;
-
-    (void)state;
-    puppet_facts.is_remote = true;
-    ask.inherited_fds = 1;
-    exec_ask(&a, &ask);
-    until(a.is_there);
-    assert_fault(&a, SP_FAULT_CREATE,
-                 "exec_command failed: Failed to create unified exec process: remote exec-server "
-                 "does not support inherited file descriptors");
-}
-
 static void test_a_place_that_cannot_be_reached_says_so(void **state)
 {
     struct answer a;
@@ -410,7 +395,6 @@ int main(void)
         puppet_test(test_a_torn_character_waits_for_the_next_answer),
         puppet_test(test_lost_output_is_said_in_the_output),
         puppet_test(test_a_start_that_fails_leaves_nothing),
-        puppet_test(test_descriptors_cannot_be_inherited),
         puppet_test(test_a_place_that_cannot_be_reached_says_so),
         puppet_test(test_a_command_that_is_taken_over_leaves_no_trace),
         puppet_test(test_a_lost_connection_is_no_exit_and_no_denial),

@@ -25,7 +25,7 @@ static void exit_17_is_17(void **state)
 static void what_cannot_start_is_refused(void **state)
 {
     const struct sp_str argv[] = {SP_STR("/no/such/program")};
-    const struct sp_launch l = {.name = SP_STR("x"), .cwd = SP_STR("/"), .argv = argv, .argc = 1};
+    const struct sp_start l = {.label = SP_STR("x"), .cwd = SP_STR("/"), .argv = argv, .argc = 1};
     auto_told struct told t = {0};
 
     (void)state;
@@ -39,7 +39,7 @@ static void a_terminal_has_its_size_and_hears_its_end(void **state)
 {
     struct asked a = {.call.fn = fx_answered};
     struct sp_str argv[3];
-    struct sp_launch l = script("stty size; read x; stty size; cat", argv);
+    struct sp_start l = script("stty size; read x; stty size; cat", argv);
     auto_told struct told t = {0};
 
     (void)state;
@@ -65,7 +65,7 @@ static void stdin_is_typed_and_closed(void **state)
 {
     struct asked a = {.call.fn = fx_answered};
     struct sp_str argv[3];
-    struct sp_launch l = script("cat; exit 3", argv);
+    struct sp_start l = script("cat; exit 3", argv);
     auto_told struct told t = {0};
 
     (void)state;
@@ -254,19 +254,6 @@ static void nobody_there_refuses_the_start(void **state)
     assert_non_null(strstr(t.error.msg, "ws://127.0.0.1:1: connect: Connection refused"));
 }
 
-static void descriptors_cannot_be_inherited(void **state)
-{
-    struct sp_str argv[3];
-    struct sp_launch l = script("true", argv);
-    struct told t = {0};
-    struct sp_err e;
-
-    (void)state;
-    l.inherited_fds = 1;
-    assert_true(fx.backend->ops->start(fx.backend, &t.job, &l, &e) < 0);
-    assert_string_equal(e.msg, "remote exec-server does not support inherited file descriptors");
-}
-
 static void the_server_says_what_it_is(void **state)
 {
     struct sp_backend_wait w = {.fn = fx_facts};
@@ -431,7 +418,7 @@ static void a_sandbox_is_kept_there_and_judged_there(void **state)
 {
     struct sp_policy p = {0};
     struct sp_str argv[3];
-    struct sp_launch l = script("echo x > /denied-by-the-sandbox", argv);
+    struct sp_start l = script("echo x > /denied-by-the-sandbox", argv);
     auto_told struct told t = {0};
     struct sp_err e;
 
@@ -468,7 +455,6 @@ static const struct CMUnitTest tests[] = {
     CASE(an_end_terminates_what_runs),
     CASE(a_server_that_is_killed_fails_its_jobs),
     BARE_CASE(nobody_there_refuses_the_start),
-    CASE(descriptors_cannot_be_inherited),
     CASE(the_server_says_what_it_is),
     CASE(localhost_needs_no_look_up),
     BARE_CASE(a_program_serves_on_its_stdio),

@@ -19,7 +19,7 @@ static char talk(void)
     const struct sp_client_options o = {.url = fx.url, .resume_ms = 3000};
     struct asked a = {.call.fn = fx_answered};
     struct sp_str argv[3];
-    struct sp_launch l = script("read x; echo \"$x\"; exit 3", argv);
+    struct sp_start l = script("read x; echo \"$x\"; exit 3", argv);
     struct told t = {.keeps_none = true}; /* our own buffer is not what is tried */
     struct sp_err e;
     char outcome = 0;

@@ -8,7 +8,7 @@
 #include "sandbox/profile.h"
 #include "test.h"
 
-static void assert_said(const struct sp_launch *l, const char *want)
+static void assert_said(const struct sp_start *l, const char *want)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_err e;
@@ -28,7 +28,7 @@ static const struct sp_str argv[] = {{"sh", 2}, {"-c", 2}, {"echo \"\xc3\xbc\"",
 
 static void the_least_is_said_in_full(void **state)
 {
-    const struct sp_launch l = {.argv = argv, .argc = 3, .cwd = SP_STR("/a b/\xff")};
+    const struct sp_start l = {.argv = argv, .argc = 3, .cwd = SP_STR("/a b/\xff")};
 
     (void)state;
     assert_said(&l, HEAD "\"file:///a%20b/%FF\"" ALL
@@ -37,12 +37,12 @@ static void the_least_is_said_in_full(void **state)
 
 static void a_terminal_has_a_size_and_no_pipe(void **state)
 {
-    struct sp_launch l = {.argv = argv,
-                          .argc = 3,
-                          .is_tty = true,
-                          .wants_stdin = true,
-                          .cols = 132,
-                          .arg0 = SP_STR("-sh")};
+    struct sp_start l = {.argv = argv,
+                         .argc = 3,
+                         .is_tty = true,
+                         .wants_stdin = true,
+                         .cols = 132,
+                         .arg0 = SP_STR("-sh")};
 
     (void)state;
     assert_said(&l, HEAD "\"file:///fallback\"" ALL
@@ -69,7 +69,7 @@ static void the_environment_is_a_policy_and_what_lies_over_it(void **state)
         .call_id = SP_STR("call"),
         .thread_id = SP_STR("01234567-89ab-cdef-0123-456789abcdef"),
         .plain = {plain, 1}};
-    const struct sp_launch l = {.argv = argv, .argc = 3, .environ = &ask};
+    const struct sp_start l = {.argv = argv, .argc = 3, .environ = &ask};
 
     (void)state;
     assert_said(
@@ -91,7 +91,7 @@ static void a_thread_that_is_no_uuid_is_a_variable_alone(void **state)
                                        .policy = {.inherit = SP_ENV_NONE},
                                        .call_id = SP_STR("call"),
                                        .thread_id = SP_STR("no-uuid")};
-    const struct sp_launch l = {.argv = argv, .argc = 3, .environ = &ask};
+    const struct sp_start l = {.argv = argv, .argc = 3, .environ = &ask};
 
     (void)state;
     assert_said(&l, HEAD "\"file:///fallback\",\"envPolicy\":{\"inherit\":\"none\","
@@ -104,7 +104,7 @@ static void a_thread_that_is_no_uuid_is_a_variable_alone(void **state)
 static void a_sandbox_is_what_is_meant(void **state)
 {
     struct sp_policy p = {.cwd_is_root = true};
-    const struct sp_launch l = {.argv = argv, .argc = 3, .policy = &p};
+    const struct sp_start l = {.argv = argv, .argc = 3, .policy = &p};
     struct sp_err e;
 
     (void)state;
@@ -141,7 +141,7 @@ static void paths_of_other_hosts_are_passed_on(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct sp_launch l = {.argv = argv, .argc = 3, .cwd = sp_str_of(cases[i].path)};
+        const struct sp_start l = {.argv = argv, .argc = 3, .cwd = sp_str_of(cases[i].path)};
         char want[512];
 
         (void)snprintf(want, sizeof want,
@@ -151,7 +151,7 @@ static void paths_of_other_hosts_are_passed_on(void **state)
         assert_said(&l, want);
     }
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-        const struct sp_launch l = {.argv = argv, .argc = 3, .cwd = sp_str_of(none[i])};
+        const struct sp_start l = {.argv = argv, .argc = 3, .cwd = sp_str_of(none[i])};
         auto_buf struct sp_buf b = {0};
         struct sp_err e;
 
@@ -163,7 +163,7 @@ static void paths_of_other_hosts_are_passed_on(void **state)
 static void what_cannot_be_said_is_refused(void **state)
 {
     const struct sp_str bad[] = {{"x\xff", 2}};
-    const struct sp_launch l = {.argv = bad, .argc = 1};
+    const struct sp_start l = {.argv = bad, .argc = 1};
     auto_buf struct sp_buf b = {0};
     struct sp_err e;
 

@@ -49,7 +49,7 @@ static void a_real_server_tells(void **state)
 {
     auto_told struct told t = {0};
     struct sp_str argv[3];
-    struct sp_launch l = script("sleep 600 & read x; echo $x", argv);
+    struct sp_start l = script("sleep 600 & read x; echo $x", argv);
     const uint64_t end = test_now_ms() + DEADLINE_MS;
     struct looked k;
 

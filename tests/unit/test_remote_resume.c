@@ -17,7 +17,7 @@ static void talk(void)
 {
     struct asked asked[LINES + 1] = {0};
     struct sp_str argv[3];
-    struct sp_launch l = script("while read x; do echo \"got $x\"; done; exit 7", argv);
+    struct sp_start l = script("while read x; do echo \"got $x\"; done; exit 7", argv);
     auto_told struct told t = {0};
     auto_buf struct sp_buf want = {0};
 
@@ -207,7 +207,7 @@ static void nothing_is_told_while_it_is_cut(void **state)
     auto_told struct told t = {0};
     struct asked a = {.call.fn = fx_answered};
     struct sp_str argv[3];
-    struct sp_launch l = script("cat", argv);
+    struct sp_start l = script("cat", argv);
 
     (void)state;
     l.wants_stdin = true;

@@ -124,7 +124,7 @@ static void start(const char *script, struct sp_run_ask ask)
     struct sp_err e = {0};
 
     ask.launch =
-        (struct sp_launch){.argv = argv, .argc = 3, .cwd = sp_str_of(directory), .environ = &env};
+        (struct sp_start){.argv = argv, .argc = 3, .cwd = sp_str_of(directory), .environ = &env};
     ask.call_id = SP_STR("call");
     if (got.cancel_ms != 0)
         ask.event = on_event;

@@ -624,28 +624,25 @@ void sp_remote_resumed(struct sp_remote_job *rj)
         ask_read(rj, on_read);
 }
 
-static int write_start(struct sp_remote_job *rj, const struct sp_launch *l, struct sp_err *e)
+static int write_start(struct sp_remote_job *rj, const struct sp_start *l, struct sp_err *e)
 {
     const struct sp_remote *r = rj->remote;
     const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
 
-    if (l->name.n > 256 || sp_str_has_nul(l->name))
+    if (l->label.n > 256 || sp_str_has_nul(l->label))
         return sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
-    rj->id = sp_remote_make_id(l->name);
+    rj->id = sp_remote_make_id(l->label);
     if (rj->id == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
     return sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
 }
 
-int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
+int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
                     struct sp_err *e)
 {
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
     int err;
 
-    if (l->inherited_fds != 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "remote exec-server does not support inherited file descriptors");
     struct sp_remote_job *rj = calloc(1, sizeof *rj);
     if (rj == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a process");

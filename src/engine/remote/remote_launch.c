@@ -322,7 +322,7 @@ int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct 
 }
 
 /* Unknown members are ignored by servers without terminal sizes. */
-static void put_size(struct writer *w, const struct sp_launch *l)
+static void put_size(struct writer *w, const struct sp_start *l)
 {
     char text[48];
 
@@ -333,7 +333,7 @@ static void put_size(struct writer *w, const struct sp_launch *l)
     put(w, text);
 }
 
-int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
+int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
                            const char *cwd, struct sp_err *e)
 {
     struct writer w = {.out = out, .e = e};

@@ -84,7 +84,7 @@ void sp_remote_leave(struct sp_remote *r);
 int sp_remote_need_client(struct sp_remote *r, struct sp_err *e);
 
 /* remote_launch.c */
-int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_launch *l,
+int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
                            const char *cwd, struct sp_err *e);
 /* NAME-UUID, to be freed: unique, since a server keeps an ended process under its name for a while.
  * NULL: out of memory or of randomness. */
@@ -100,7 +100,7 @@ void sp_remote_forget_file(struct sp_backend_file *f);
 void sp_remote_drop_files(struct sp_remote *r); /* without callbacks */
 
 /* remote_job.c */
-int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_launch *l,
+int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
                     struct sp_err *e);
 void sp_remote_go_on(struct sp_job *j);
 void sp_remote_release(struct sp_job *j);
