@@ -602,8 +602,9 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
     }
     if (!r->is_settled) {
         settle_run(r, how->signal != 0 ? SP_RUN_SIGNALLED : SP_RUN_EXITED);
-    } else if (r->kind == SP_RUN_CANCELLED && !r->is_terminated) {
-        /* SIGTERM ended the command; other processes of its group may have ignored it. */
+    } else if (r->kind == SP_RUN_CANCELLED && (!r->is_terminated || how->signal != SIGKILL)) {
+        /* SIGTERM ended the command; other processes of its group may have ignored it. A terminate
+         * that came after the exit did not reach them either. */
         sp_loop_cancel(r->loop, &r->grace);
         r->kill = (struct sp_job_call){.fn = on_job_call};
         sp_job_signal(&r->job, &r->kill, SIGKILL);

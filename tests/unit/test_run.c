@@ -189,6 +189,22 @@ static void test_who_does_not_listen_is_terminated_after_the_grace(void **state)
     assert_in_range(got.r.duration_ns / 1000000, SP_RUN_GRACE_MS, SP_RUN_DRAIN_MS);
 }
 
+static void test_an_exit_beside_the_terminate_leaves_no_process_of_its_group(void **state)
+{
+    static const struct fake_step exits[] = {EXITED(0), END}; /* before the terminate came */
+    static const struct fake_step rest[] = {CLOSED, END};
+    const struct sp_run_ask ask = plain_ask();
+
+    (void)state;
+    begin(silent, &ask);
+    fake.on_terminate = exits;
+    fake.on_kill = rest;
+    cancel_after(10);
+    finish();
+    assert_end(SP_RUN_CANCELLED, SP_RUN_OK, 1);
+    assert_string_equal(fake.asked, "start term terminate kill release ");
+}
+
 static void test_an_executor_without_term_is_not_waited_for(void **state)
 {
     const struct sp_run_ask ask = plain_ask();
@@ -357,6 +373,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_full_buffer_knows_no_time_out),
     TEST(test_who_listens_to_a_cancellation_leaves_nobody_of_its_group),
     TEST(test_who_does_not_listen_is_terminated_after_the_grace),
+    TEST(test_an_exit_beside_the_terminate_leaves_no_process_of_its_group),
     TEST(test_an_executor_without_term_is_not_waited_for),
     TEST(test_both_at_once_is_a_cancellation),
     TEST(test_a_cancellation_after_the_time_out_changes_nothing),
