@@ -26,7 +26,7 @@
 #define MAX_PROCESSES 1024
 #define CLOSED_TTL_MS 3600000    /* irrelevant: a closed process is freed in the next turn */
 #define ANSWER_MS     30000      /* for the cell to answer a start; a sandbox takes far less */
-#define TERMINATE_MS  100        /* a terminate is answered by then even without an exit */
+#define TERMINATE_MS  1000       /* a terminate is answered by then even without an exit */
 #define MAX_QUEUED    (1U << 20) /* input that the process has not read */
 #define TURN_BYTES    (192U << 10)
 
