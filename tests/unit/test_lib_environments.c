@@ -125,7 +125,7 @@ static void test_an_update_is_for_what_begins_then(void **state)
     update("second", NULL, NULL,
            other); /* the sandbox of the primary one, with its own workspace */
     assert_true(can_write("second"));
-    exec_in(&h, "second", "read x; echo $x > made && cat made && rm made && pwd", 250);
+    exec_in(&h, "second", "read x; echo $x > made && cat made && rm made && pwd", 10000);
     assert_int_equal(h.outcome,
                      SP_OUTCOME_EXITED); /* without a stdin there is nothing to wait for */
     const char *const argv[] = {"sh", "-c", "read x; echo $x > made && cat made && rm made", NULL};
