@@ -77,13 +77,12 @@ static void read_parts(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct sp_method *const tables[] = {sp_fs_methods, sp_watch_methods};
     struct sp_rpc rpc = {0};
     struct sp_conn conn = {.rpc = &rpc, .state = SP_CONN_NEW};
 
-    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
-        for (const struct sp_method *m = tables[t]; m->name != NULL; m++)
-            call(&conn, m, data, size);
+    for (const struct sp_method *m = sp_fs_family.methods; m->name != NULL; m++)
+        call(&conn, m, data, size);
+    call(&conn, sp_watch_family.methods, data, size);
     read_parts(data, size);
     return 0;
 }

@@ -21,25 +21,27 @@
 
 /* ---- the methods ---- */
 
-static const struct sp_method *const tables[] = {
-    sp_session_methods, sp_config_methods,  sp_discover_methods,
-    sp_start_methods,   sp_process_methods, sp_observe_methods,
-    sp_fs_methods,      sp_watch_methods,   sp_http_methods,
+static const struct sp_family *const families[] = {
+    &sp_session_family, &sp_config_family,  &sp_discover_family,
+    &sp_start_family,   &sp_process_family, &sp_observe_family,
+    &sp_fs_family,      &sp_watch_family,   &sp_http_family,
 };
+
+#define FAMILIES (sizeof families / sizeof families[0])
 
 bool sp_rpc_init(struct sp_rpc *rpc)
 {
     size_t n = 0;
 
     sp_list_init(&rpc->conns);
-    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
-        for (const struct sp_method *m = tables[t]; m->name != NULL; m++)
+    for (size_t f = 0; f < FAMILIES; f++)
+        for (const struct sp_method *m = families[f]->methods; m->name != NULL; m++)
             n++;
     rpc->stats = calloc(n + 1, sizeof *rpc->stats);
     if (rpc->stats == NULL)
         return false;
-    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
-        for (const struct sp_method *m = tables[t]; m->name != NULL; m++)
+    for (size_t f = 0; f < FAMILIES; f++)
+        for (const struct sp_method *m = families[f]->methods; m->name != NULL; m++)
             rpc->stats[rpc->stats_count++].method = m;
     rpc->stats_count++; /* the unknown methods */
     return true;
@@ -57,8 +59,8 @@ void sp_rpc_done(struct sp_rpc *rpc)
 static void find_method(struct sp_rpc_call *c, struct sp_str name)
 {
     c->stats = c->conn->rpc->stats;
-    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
-        for (const struct sp_method *m = tables[t]; m->name != NULL; m++, c->stats++)
+    for (size_t f = 0; f < FAMILIES; f++)
+        for (const struct sp_method *m = families[f]->methods; m->name != NULL; m++, c->stats++)
             if (sp_str_eq(sp_str_of(m->name), name)) {
                 c->method = m;
                 return;
@@ -229,8 +231,6 @@ void sp_request_drop(struct sp_request *r)
     sp_fs_release(r);
     if (r->task != NULL)
         r->task->free(r->task);
-    if (r->gated != NULL)
-        sp_gated_forget(r);
     sp_loop_cancel(conn->rpc->server->loop, &r->timer);
     conn->parked_reads -= r->is_read;
     conn->parked_writes -= r->is_write;
@@ -289,16 +289,6 @@ struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *
     else if (sp_json_type(c->json, c->params) != SP_JSON_OBJECT)
         (void)sp_json_wrong_type(c->json, c->params, "an object of params", e);
     return (struct sp_params){.json = c->json, .object = c->params, .err = e};
-}
-
-int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e)
-{
-    if (c->params == SP_JSON_NONE || sp_json_type(c->json, c->params) == SP_JSON_NULL)
-        return 0;
-    if (sp_json_type(c->json, c->params) == SP_JSON_OBJECT &&
-        c->json->tokens[c->params].children == 0)
-        return 0;
-    return sp_json_wrong_type(c->json, c->params, "unit", e);
 }
 
 /* ---- requests of the server to its client ---- */
@@ -671,7 +661,6 @@ static void on_closed(void *user, const char *why)
     struct sp_rpc *rpc = conn->rpc;
 
     sp_log(SP_LOG_INFO, "connection %s closed: %s", sp_link_peer(conn->link), why);
-    sp_web_close(conn); /* before the requests, which its jobs refer to */
     while (!sp_list_is_empty(&conn->requests)) {
         struct sp_request *r =
             SP_CONTAINER(sp_list_first(&conn->requests), struct sp_request, link);
@@ -683,9 +672,9 @@ static void on_closed(void *user, const char *why)
     }
     while (sp_list_take_first(&conn->news) != NULL)
         ;
-    sp_process_views_close(conn);
-    sp_fs_free(conn);
-    sp_watches_drop(conn);
+    for (size_t f = 0; f < FAMILIES; f++)
+        if (families[f]->closed != NULL)
+            families[f]->closed(conn);
     if (conn->session != NULL)
         sp_session_detach(conn->session, rpc->keeps_sessions && !conn->ends_session);
     sp_list_remove(&conn->in_rpc);

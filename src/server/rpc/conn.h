@@ -37,7 +37,6 @@ struct sp_method_stats {
 
 struct sp_fs;
 struct sp_fs_handle;
-struct sp_gated;
 struct sp_method;
 struct sp_request;
 struct sp_start_gate;
@@ -122,7 +121,6 @@ struct sp_request {
     size_t held_bytes;
     bool is_read, is_write, is_ask, is_stdin_end, is_file; /* which member of the union is live */
     struct sp_fs_handle *handle; /* a reference of a block operation; NULL: none */
-    struct sp_gated *gated;      /* a start that waits for the gate; else NULL */
     struct sp_task *task;        /* NULL: none */
     union {
         struct {
@@ -170,10 +168,16 @@ struct sp_method {
     enum sp_gated_answer gated;
 };
 
-/* The methods of each family, at the end of its m_ file; conn.c joins the tables. */
-extern const struct sp_method sp_session_methods[], sp_config_methods[], sp_discover_methods[],
-    sp_start_methods[], sp_process_methods[], sp_observe_methods[], sp_fs_methods[],
-    sp_watch_methods[], sp_http_methods[];
+/* The methods of a family, and what it keeps for a connection. Each m_ file has one, at its end;
+ * conn.c joins them. */
+struct sp_family {
+    const struct sp_method *methods;
+    void (*closed)(
+        struct sp_conn *conn); /* the connection and its requests are gone; may be NULL */
+};
+extern const struct sp_family sp_session_family, sp_config_family, sp_discover_family,
+    sp_start_family, sp_process_family, sp_observe_family, sp_fs_family, sp_watch_family,
+    sp_http_family;
 
 /* The caller sets server, host, env, keeps_sessions and gate. false: no memory. */
 bool sp_rpc_init(struct sp_rpc *rpc);
@@ -192,8 +196,6 @@ void sp_conn_resume_all(struct sp_rpc *rpc);
 int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e);
 /* The params, which must be an object. */
 struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e);
-/* No params: absent, null or {}. */
-int sp_rpc_call_no_params(const struct sp_rpc_call *c, struct sp_err *e);
 
 /* Reserves room for a reply: the text of "result", at most `max` bytes, goes to the returned place.
  * NULL: out of memory, the link is closing. */
@@ -250,10 +252,5 @@ bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
                   const struct sp_page *page);
 /* Whether no other connection has the process's input. */
 bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p);
-
-/* ---- what ends with a connection ---- */
-
-void sp_process_views_close(struct sp_conn *c); /* its views of other sessions' processes */
-void sp_web_close(struct sp_conn *conn);        /* its HTTP requests */
 
 #endif

@@ -39,7 +39,5 @@ void sp_fs_error_text(int err, char *ret, size_t size);
 
 /* The request ends: drops its reference to a handle. */
 void sp_fs_release(struct sp_request *r);
-/* The connection ends: closes its files. */
-void sp_fs_free(struct sp_conn *conn);
 
 #endif

@@ -438,7 +438,9 @@ static int environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_config_methods[] = {
+static const struct sp_method methods[] = {
     {"environmentConfig/read", "environment config", .fn = environment_config_read},
     {0},
 };
+
+const struct sp_family sp_config_family = {.methods = methods};

@@ -870,8 +870,10 @@ static int capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_discover_methods[] = {
+static const struct sp_method methods[] = {
     {"capabilityRoots/discoverV1", "capability discovery", .fn = capability_roots_discover},
     {"capabilities/discoverV2", "capability discovery", .fn = capabilities_discover},
     {0},
 };
+
+const struct sp_family sp_discover_family = {.methods = methods};

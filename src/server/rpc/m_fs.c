@@ -193,7 +193,7 @@ static void remove_handle(struct sp_conn *conn, struct sp_fs_handle *h, uint32_t
         unref(h, refs);
 }
 
-void sp_fs_free(struct sp_conn *conn)
+static void close_files(struct sp_conn *conn)
 {
     if (conn->fs == NULL)
         return;
@@ -866,7 +866,7 @@ static int fs_close(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_fs_methods[] = {
+static const struct sp_method methods[] = {
     {"fs/readFile", "filesystem", .fn = fs_read_file},
     {"fs/writeFile", "filesystem", .fn = fs_write_file},
     {"fs/createDirectory", "filesystem", .fn = fs_create_directory},
@@ -882,3 +882,5 @@ const struct sp_method sp_fs_methods[] = {
     {"fs/close", "filesystem", .fn = fs_close},
     {0},
 };
+
+const struct sp_family sp_fs_family = {.methods = methods, .closed = close_files};

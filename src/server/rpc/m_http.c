@@ -295,7 +295,7 @@ static void fail_job(struct job *j, const struct sp_err *e)
     sp_request_fail(r, e);
 }
 
-void sp_web_close(struct sp_conn *conn)
+static void close_jobs(struct sp_conn *conn)
 {
     while (!sp_list_is_empty(&conn->web_jobs))
         free_job(SP_CONTAINER(sp_list_first(&conn->web_jobs), struct job, link));
@@ -573,7 +573,9 @@ static int http_request(struct sp_rpc_call *c, struct sp_err *e)
     return begin_job(c, &a, e);
 }
 
-const struct sp_method sp_http_methods[] = {
+static const struct sp_method methods[] = {
     {"http/request", "http", .fn = http_request},
     {0},
 };
+
+const struct sp_family sp_http_family = {.methods = methods, .closed = close_jobs};

@@ -202,7 +202,7 @@ static void close_view(struct view *v)
     free(v);
 }
 
-void sp_process_views_close(struct sp_conn *c)
+static void close_views(struct sp_conn *c)
 {
     while (!sp_list_is_empty(&c->views))
         close_view(SP_CONTAINER(sp_list_first(&c->views), struct view, link));
@@ -488,8 +488,10 @@ static int process_detach(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_observe_methods[] = {
+static const struct sp_method methods[] = {
     {"process/attach", "exec", .fn = process_attach},
     {"process/detach", "exec", .fn = process_detach},
     {0},
 };
+
+const struct sp_family sp_observe_family = {.methods = methods, .closed = close_views};

@@ -683,7 +683,7 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_process_methods[] = {
+static const struct sp_method methods[] = {
     {"process/read", "exec", .fn = process_read},
     {"process/write", "exec", .fn = process_write, .gated = SP_GATED_STARTING},
     {"process/signal", "exec", .fn = process_signal, .gated = SP_GATED_NOTHING},
@@ -694,3 +694,5 @@ const struct sp_method sp_process_methods[] = {
     {"process/inspect", "exec", .fn = process_inspect},
     {0},
 };
+
+const struct sp_family sp_process_family = {.methods = methods};

@@ -61,6 +61,18 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 
 /* ---- methods ---- */
 
+/* No params: absent, null or {}; and the state. */
+static int check_bare(const struct sp_rpc_call *c, struct sp_err *e)
+{
+    const bool is_object =
+        c->params != SP_JSON_NONE && sp_json_type(c->json, c->params) == SP_JSON_OBJECT;
+
+    if (c->params != SP_JSON_NONE && sp_json_type(c->json, c->params) != SP_JSON_NULL &&
+        !(is_object && c->json->tokens[c->params].children == 0))
+        return sp_json_wrong_type(c->json, c->params, "unit", e);
+    return sp_rpc_call_check(c, e);
+}
+
 static int initialize(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
@@ -103,7 +115,7 @@ static int session_end(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
 
-    if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
+    if (check_bare(c, e) < 0)
         return -(int)e->code;
     conn->ends_session = true;
     sp_rpc_call_reply(c, SP_STR("{}"));
@@ -115,7 +127,7 @@ static int environment_info(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
 
-    if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
+    if (check_bare(c, e) < 0)
         return -(int)e->code;
     if (!add_info(&b, c->conn->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
@@ -125,16 +137,18 @@ static int environment_info(struct sp_rpc_call *c, struct sp_err *e)
 
 static int environment_status(struct sp_rpc_call *c, struct sp_err *e)
 {
-    if (sp_rpc_call_no_params(c, e) < 0 || sp_rpc_call_check(c, e) < 0)
+    if (check_bare(c, e) < 0)
         return -(int)e->code;
     sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
     return 0;
 }
 
-const struct sp_method sp_session_methods[] = {
+static const struct sp_method methods[] = {
     {"initialize", NULL, .fn = initialize},
     {"session/end", "session", .fn = session_end},
     {"environment/info", "environment info", .fn = environment_info},
     {"environment/status", "environment status", .fn = environment_status},
     {0},
 };
+
+const struct sp_family sp_session_family = {.methods = methods};

@@ -628,7 +628,8 @@ static bool start_process(struct sp_request *r, const struct sp_start *o)
 
 /* A start that the gate judges. Lives in the extra bytes of its request, followed by its argv and
  * the text of its strings. */
-struct sp_gated {
+struct gated {
+    struct sp_task task;
     struct sp_start_gate_case judged;
     struct sp_request *request;
     struct sp_list link; /* in conn->gated */
@@ -650,7 +651,7 @@ static struct sp_str keep_str(char **at, struct sp_str s)
 }
 
 /* Copies the start behind the request; there is room for it. false: no memory for the policy. */
-static bool keep_start(struct sp_gated *g, const struct sp_start *o)
+static bool keep_start(struct gated *g, const struct sp_start *o)
 {
     struct sp_str *argv = (struct sp_str *)(void *)(g + 1);
     char *text = (char *)(argv + o->argc);
@@ -674,10 +675,10 @@ static bool keep_start(struct sp_gated *g, const struct sp_start *o)
     return g->has_policy;
 }
 
-void sp_gated_forget(struct sp_request *r)
+static void end_gated(struct sp_task *t)
 {
-    struct sp_gated *g = TAKE_PTR(r->gated);
-    struct sp_start_gate *gate = r->conn->rpc->gate;
+    struct gated *g = SP_CONTAINER(t, struct gated, task);
+    struct sp_start_gate *gate = g->request->conn->rpc->gate;
 
     gate->ops->done(gate, &g->judged);
     sp_list_remove(&g->link);
@@ -686,9 +687,10 @@ void sp_gated_forget(struct sp_request *r)
 }
 
 /* The gate has decided. */
-static void finish_gated(struct sp_request *r)
+static void on_told(struct sp_start_gate_case *judged)
 {
-    const struct sp_start_gate_case *judged = &r->gated->judged;
+    struct gated *g = SP_CONTAINER(judged, struct gated, judged);
+    struct sp_request *r = g->request;
 
     assert(judged->answer != SP_START_GATE_ASKING);
     if (r->conn->is_closing || r->conn->ends_session) {
@@ -697,14 +699,10 @@ static void finish_gated(struct sp_request *r)
     } else if (judged->answer != SP_START_GATE_YES) {
         sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);
         sp_request_end(r, false);
-    } else if (start_process(r, &r->gated->start)) {
-        sp_gated_forget(r);
+    } else if (start_process(r, &g->start)) {
+        r->task = NULL;
+        end_gated(&g->task);
     }
-}
-
-static void on_told(struct sp_start_gate_case *judged)
-{
-    finish_gated(SP_CONTAINER(judged, struct sp_gated, judged)->request);
 }
 
 /* policy_bytes: about what the copy of the policy takes. */
@@ -713,8 +711,8 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
 {
     struct sp_conn *conn = c->conn;
     struct sp_start_gate *gate = conn->rpc->gate;
-    size_t size = sizeof(struct sp_gated) + (size_t)o->argc * sizeof *o->argv + o->id.n +
-                  o->label.n + o->cwd.n + o->arg0.n + o->env->len;
+    size_t size = sizeof(struct gated) + (size_t)o->argc * sizeof *o->argv + o->id.n + o->label.n +
+                  o->cwd.n + o->arg0.n + o->env->len;
 
     for (uint32_t i = 0; i < o->argc; i++)
         size += o->argv[i].n;
@@ -725,8 +723,8 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
         sp_request_fail(r, e);
         return 0;
     }
-    struct sp_gated *g = (struct sp_gated *)(void *)sp_request_extra(r);
-    *g = (struct sp_gated){.request = r};
+    struct gated *g = (struct gated *)(void *)sp_request_extra(r);
+    *g = (struct gated){.task.free = end_gated, .request = r};
     if (!keep_start(g, o)) {
         sp_request_fail_memory(r, "keep the request");
         return 0;
@@ -747,14 +745,14 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
     };
     sp_list_prepend(&conn->gated, &g->link);
     gate->ops->judge(gate, &g->judged);
-    r->gated = g;
+    r->task = &g->task;
     if (g->judged.answer != SP_START_GATE_ASKING)
-        finish_gated(r);
+        on_told(&g->judged);
     return 0;
 }
 
 /* Answers a call about the process of a start that waits. */
-static int answer_gated(struct sp_rpc_call *c, struct sp_gated *g, struct sp_err *e)
+static int answer_gated(struct sp_rpc_call *c, struct gated *g, struct sp_err *e)
 {
     const struct sp_str id = g->start.id;
     struct sp_err why = {0};
@@ -786,7 +784,7 @@ int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_s
     if (s->client == NULL)
         return 0;
     sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
-        struct sp_gated *g = SP_CONTAINER(i, struct sp_gated, link);
+        struct gated *g = SP_CONTAINER(i, struct gated, link);
 
         if (sp_str_eq(g->start.id, id)) {
             *ret_done = true;
@@ -872,7 +870,9 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_start_methods[] = {
+static const struct sp_method methods[] = {
     {"process/start", "exec", .fn = process_start, .gated = SP_GATED_EXISTS},
     {0},
 };
+
+const struct sp_family sp_start_family = {.methods = methods};

@@ -175,7 +175,7 @@ static void free_watch(struct watch *w)
     free(w);
 }
 
-void sp_watches_drop(struct sp_conn *conn)
+static void drop_watches(struct sp_conn *conn)
 {
     struct sp_watches *all = conn->rpc->watches;
 
@@ -568,7 +568,9 @@ static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
     return 0;
 }
 
-const struct sp_method sp_watch_methods[] = {
+static const struct sp_method methods[] = {
     {"fs/watchMissing", "filesystem", .fn = fs_watch_missing},
     {0},
 };
+
+const struct sp_family sp_watch_family = {.methods = methods, .closed = drop_watches};

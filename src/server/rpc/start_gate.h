@@ -67,7 +67,5 @@ struct sp_start_gate {
  * false: no start of that id waits. */
 int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
                   bool *ret_done, struct sp_err *e);
-/* The request waits no longer: ends its case. */
-void sp_gated_forget(struct sp_request *r);
 
 #endif

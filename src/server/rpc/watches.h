@@ -11,8 +11,6 @@
 #define SP_WATCH_MAX_PATHS 64   /* missing paths of one watch */
 #define SP_WATCH_MAX       1024 /* watches of one connection */
 
-/* The connection ends: so do its watches. */
-void sp_watches_drop(struct sp_conn *conn);
 /* The server ends; all connections are closed. */
 void sp_watches_free(struct sp_rpc *rpc);
 
