@@ -130,26 +130,20 @@ static void answer(struct config_read *c)
 
 /* ---- layers ---- */
 
-/* {"source":"LABEL (PATH)" */
-static bool add_source(struct sp_buf *b, const struct source *s, const char *path)
-{
-    auto_buf struct sp_buf name = {0};
-
-    return (s->label == NULL ? sp_buf_printf(&name, "%s", path)
-                             : sp_buf_printf(&name, "%s (%s)", s->label, path)) &&
-           sp_buf_printf(b, "{\"source\":") && sp_json_add_str(b, sp_buf_str(&name));
-}
-
 static bool add_layer(struct config_read *c, struct stack *to, struct sp_str toml)
 {
     const struct source *s = &sources[c->source];
     struct sp_buf *b = &to->layers;
     const char *slash = strrchr(c->path, '/');
     const struct sp_str dir = {c->path, slash == c->path ? 1 : (size_t)(slash - c->path)};
+    auto_buf struct sp_buf name = {0};
 
     if (s->is_below_cloud)
         to->cloud_index++;
-    return (b->len == 0 || sp_buf_add(b, ",", 1)) && add_source(b, s, c->path) &&
+    return (b->len == 0 || sp_buf_add(b, ",", 1)) &&
+           (s->label == NULL ? sp_buf_printf(&name, "%s", c->path)
+                             : sp_buf_printf(&name, "%s (%s)", s->label, c->path)) &&
+           sp_buf_printf(b, "{\"source\":") && sp_json_add_str(b, sp_buf_str(&name)) &&
            sp_buf_printf(b, ",\"baseDir\":\"") && sp_uri_add(b, dir) &&
            sp_buf_printf(b, "\",\"toml\":") && sp_json_add_str(b, toml) && sp_buf_add(b, "}", 1);
 }
@@ -182,23 +176,6 @@ static int add_selected(struct config_read *c, struct sp_str text, struct sp_err
     return sp_request_charge(c->request, to->layers.len - before, e);
 }
 
-static int refuse_file(const struct config_read *c, const struct sp_file_answer *a,
-                       struct sp_err *e)
-{
-    const char *kind = sources[c->source].is_requirements ? "requirements" : "config";
-    char why[128] = "";
-
-    if (a->refusal == SP_FILE_TOO_LARGE)
-        (void)snprintf(why, sizeof why, "it has more than %d bytes", SP_TOML_MAX_BYTES);
-    else if (a->refusal != SP_FILE_NOT_REFUSED)
-        (void)snprintf(why, sizeof why, "it is not a file");
-    else
-        sp_fs_error_text(a->err, why, sizeof why);
-    return sp_fail(e, SP_E_FAILED, 0,
-                   "failed to load executor-local config: Failed to read %s file %s: %s", kind,
-                   c->path, why);
-}
-
 static void read_source(struct config_read *c);
 
 /* A missing file is skipped; any other error fails the request. */
@@ -206,6 +183,7 @@ static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
                     const struct sp_err *failed)
 {
     struct config_read *c = SP_CONTAINER(call, struct config_read, call);
+    char why[128] = "it is not a file";
     struct sp_err e = {0};
     int r = 0;
 
@@ -213,10 +191,17 @@ static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
         sp_request_fail(c->request, failed);
         return;
     }
-    if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED) /* sp_toml_parse copies first */
+    if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED) { /* sp_toml_parse copies first */
         r = add_selected(c, (struct sp_str){a->window, a->data_len}, &e);
-    else if (a->err != ENOENT)
-        r = refuse_file(c, a, &e);
+    } else if (a->err != ENOENT) {
+        if (a->refusal == SP_FILE_TOO_LARGE)
+            (void)snprintf(why, sizeof why, "it has more than %d bytes", SP_TOML_MAX_BYTES);
+        else if (a->refusal == SP_FILE_NOT_REFUSED)
+            sp_fs_error_text(a->err, why, sizeof why);
+        r = sp_fail(&e, SP_E_FAILED, 0,
+                    "failed to load executor-local config: Failed to read %s file %s: %s",
+                    sources[c->source].is_requirements ? "requirements" : "config", c->path, why);
+    }
     if (r < 0) {
         sp_request_fail(c->request, &e);
         return;
@@ -225,15 +210,11 @@ static void on_read(struct sp_files_call *call, const struct sp_file_answer *a,
     read_source(c);
 }
 
-static const struct stack *stack_of(const struct config_read *c)
-{
-    return sources[c->source].is_requirements ? &c->requirements : &c->config;
-}
-
 static void read_source(struct config_read *c)
 {
-    while (c->source < SOURCE_COUNT && stack_of(c)->paths.count == 0)
-        c->source++; /* no key of this stack was asked for */
+    for (; c->source < SOURCE_COUNT; c->source++)
+        if ((sources[c->source].is_requirements ? &c->requirements : &c->config)->paths.count != 0)
+            break; /* else no key of this stack was asked for */
     if (c->source == SOURCE_COUNT) {
         answer(c);
         return;
@@ -248,27 +229,20 @@ static void read_source(struct config_read *c)
 
 /* ---- the Codex home ---- */
 
-/* The value is quoted as JSON. */
-static void fail_home(struct config_read *c, const char *before, const char *after)
+/* The value is quoted as JSON; err, if it is not 0, goes behind `after`. */
+static void fail_home(struct config_read *c, const char *before, const char *after, int err)
 {
     auto_buf struct sp_buf quoted = {0};
     struct sp_err e = {0};
     const char *value = getenv("CODEX_HOME");
+    char words[128] = "";
 
+    if (err != 0)
+        sp_fs_error_text(err, words, sizeof words);
     (void)sp_json_add_str(&quoted, sp_str_of(value == NULL ? "" : value));
-    (void)sp_fail(&e, SP_E_FAILED, 0, "failed to find Codex home: %s " SP_STR_FMT "%s", before,
-                  SP_STR_ARG((sp_buf_str(&quoted))), after);
+    (void)sp_fail(&e, SP_E_FAILED, 0, "failed to find Codex home: %s " SP_STR_FMT "%s%s", before,
+                  SP_STR_ARG((sp_buf_str(&quoted))), after, words);
     sp_request_fail(c->request, &e);
-}
-
-static void fail_home_errno(struct config_read *c, const char *before, int err)
-{
-    char words[128];
-    char after[160];
-
-    sp_fs_error_text(err, words, sizeof words);
-    (void)snprintf(after, sizeof after, ": %s", words);
-    fail_home(c, before, after);
 }
 
 static void on_canonical(struct sp_files_call *call, const struct sp_file_answer *a,
@@ -279,15 +253,15 @@ static void on_canonical(struct sp_files_call *call, const struct sp_file_answer
     if (a == NULL) {
         sp_request_fail(c->request, failed);
     } else if (a->err != 0 || a->data_len == 0 || a->data_len >= sizeof c->home) {
-        fail_home_errno(c, "failed to canonicalize CODEX_HOME",
-                        a->err != 0 ? a->err : ENAMETOOLONG);
+        fail_home(c, "failed to canonicalize CODEX_HOME", ": ",
+                  a->err != 0 ? a->err : ENAMETOOLONG);
     } else {
         memcpy(c->home, a->window, a->data_len);
         c->home[a->data_len] = 0;
         if (c->home[0] == '/')
             read_source(c);
         else
-            fail_home_errno(c, "failed to canonicalize CODEX_HOME", EPROTO);
+            fail_home(c, "failed to canonicalize CODEX_HOME", ": ", EPROTO);
     }
 }
 
@@ -299,11 +273,11 @@ static void on_home(struct sp_files_call *call, const struct sp_file_answer *a,
     if (a == NULL)
         sp_request_fail(c->request, failed);
     else if (a->err == ENOENT)
-        fail_home(c, "CODEX_HOME points to", ", but that path does not exist");
+        fail_home(c, "CODEX_HOME points to", ", but that path does not exist", 0);
     else if (a->err != 0)
-        fail_home_errno(c, "failed to read CODEX_HOME", a->err);
+        fail_home(c, "failed to read CODEX_HOME", ": ", a->err);
     else if (!a->stat.is_directory)
-        fail_home(c, "CODEX_HOME points to", ", but that path is not a directory");
+        fail_home(c, "CODEX_HOME points to", ", but that path is not a directory", 0);
     else
         ask(c, SP_FILE_CANONICAL, c->home, on_canonical);
 }
@@ -335,7 +309,7 @@ static void find_home(struct config_read *c)
         n = snprintf(c->home, sizeof c->home, "%s/%s", cwd == NULL ? "" : cwd, value);
     }
     if (n < 0 || n >= (int)sizeof c->home || c->home[0] != '/')
-        fail_home_errno(c, "failed to read CODEX_HOME", ENAMETOOLONG);
+        fail_home(c, "failed to read CODEX_HOME", ": ", ENAMETOOLONG);
     else
         ask(c, SP_FILE_STAT, c->home, on_home);
 }
@@ -385,14 +359,6 @@ static void read_paths(struct config_read *c, const struct sp_params *p, const c
     }
 }
 
-static bool has_empty(const struct paths *p)
-{
-    for (uint32_t i = 0; i < p->count; i++)
-        if (p->items[i].count == 0)
-            return true;
-    return false;
-}
-
 /* An empty path would select a whole file. */
 static int check_read(const struct config_read *c, const struct sp_uri *cwd, struct sp_err *e)
 {
@@ -401,8 +367,10 @@ static int check_read(const struct config_read *c, const struct sp_uri *cwd, str
 
     if (config->count == 0 && requirements->count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "at least one config or requirements path is required");
-    if (has_empty(config) || has_empty(requirements))
-        return sp_fail(e, SP_E_INVALID, 0, "TOML paths must contain at least one key segment");
+    for (uint32_t i = 0; i < config->count + requirements->count; i++)
+        if ((i < config->count ? config->items[i] : requirements->items[i - config->count]).count ==
+            0)
+            return sp_fail(e, SP_E_INVALID, 0, "TOML paths must contain at least one key segment");
     if (cwd->is_foreign || cwd->path == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "'%s' is invalid on 'linux'", cwd->text);
     return 0;

@@ -59,18 +59,6 @@ struct job {
 
 /* ---- params ---- */
 
-static void read_redirect_policy(const struct sp_params *p, bool *ret_follows)
-{
-    struct sp_str policy = SP_STR("follow");
-
-    sp_params_def_str(p, "redirectPolicy", &policy);
-    *ret_follows = sp_str_eq(policy, SP_STR("follow"));
-    if (sp_params_ok(p) && !*ret_follows && !sp_str_eq(policy, SP_STR("stop")))
-        (void)sp_fail(p->err, SP_E_INVALID, 0,
-                      "unknown variant `" SP_STR_FMT "`, expected `follow` or `stop`",
-                      SP_STR_ARG(policy));
-}
-
 struct header {
     struct sp_str name, value;
     struct sp_str variable; /* name of a variable to append; p NULL: none */
@@ -104,19 +92,6 @@ static void check_headers(const struct sp_params *p, uint32_t *ret)
         (void)read_header(p->json, t, &h, p->err);
 }
 
-static void read_body(const struct sp_params *p, struct sp_str *ret)
-{
-    struct sp_str text = {0};
-    size_t n = 0;
-
-    sp_params_opt_str(p, "bodyBase64", &text);
-    if (!sp_params_ok(p) || text.n == 0)
-        return;
-    /* In place: the message is ours to write in. */
-    (void)sp_base64_decode(text, (char *)(uintptr_t)text.p, &n, p->err);
-    *ret = (struct sp_str){text.p, n};
-}
-
 /* ---- headers ---- */
 
 /* Variables with credentials, which no header may carry. */
@@ -133,48 +108,36 @@ static const char *const private_variables[] = {
     "GOOGLE_APPLICATION_CREDENTIALS",
 };
 
-/* Compared without regard to case: the name is the client's choice. */
-static bool is_private(struct sp_str name)
-{
-    for (size_t i = 0; i < sizeof private_variables / sizeof private_variables[0]; i++)
-        if (sp_str_eq_nocase(name, sp_str_of(private_variables[i])))
-            return true;
-    return sp_env_is_private(name);
-}
-
-static bool find_variable(char *const *env, struct sp_str name, struct sp_str *ret)
-{
-    if (name.n == 0 || sp_str_has_nul(name) || memchr(name.p, '=', name.n) != NULL)
-        return false;
-    for (size_t i = 0; env[i] != NULL; i++)
-        if (strncmp(env[i], name.p, name.n) == 0 && env[i][name.n] == '=') {
-            *ret = sp_str_of(env[i] + name.n + 1);
-            return sp_utf8_is_valid(*ret);
-        }
-    return false;
-}
-
+/* Appends the value of the variable that the header names. */
 static int add_variable(struct sp_rpc_call *c, const struct header *h, struct sp_buf *value,
                         struct sp_err *e)
 {
+    const struct sp_str name = h->variable;
+    char *const *env = c->conn->rpc->env;
+    bool is_private = sp_env_is_private(name);
     struct sp_str found = {0};
+    const char *why = "cannot use executor environment variable";
 
-    if (is_private(h->variable))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "http/request header " SP_STR_FMT
-                       " cannot use executor environment variable " SP_STR_FMT,
-                       SP_STR_ARG(h->name), SP_STR_ARG(h->variable));
-    if (!find_variable(c->conn->rpc->env, h->variable, &found))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "http/request header " SP_STR_FMT
-                       " requires executor environment variable " SP_STR_FMT,
-                       SP_STR_ARG(h->name), SP_STR_ARG(h->variable));
-    if (found.n == 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "http/request header " SP_STR_FMT
-                       " requires a non-empty executor environment variable " SP_STR_FMT,
-                       SP_STR_ARG(h->name), SP_STR_ARG(h->variable));
-    return sp_buf_add_str(value, found) ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the headers");
+    /* Compared without regard to case: the name is the client's choice. */
+    for (size_t i = 0; i < sizeof private_variables / sizeof private_variables[0]; i++)
+        is_private = is_private || sp_str_eq_nocase(name, sp_str_of(private_variables[i]));
+    if (!is_private) {
+        const bool is_name =
+            name.n != 0 && !sp_str_has_nul(name) && memchr(name.p, '=', name.n) == NULL;
+
+        for (size_t i = 0; is_name && env[i] != NULL && found.p == NULL; i++)
+            if (strncmp(env[i], name.p, name.n) == 0 && env[i][name.n] == '=')
+                found = sp_str_of(env[i] + name.n + 1);
+        why = found.p == NULL || !sp_utf8_is_valid(found)
+                  ? "requires executor environment variable"
+                  : "requires a non-empty executor environment variable";
+        if (found.n != 0 && sp_utf8_is_valid(found))
+            return sp_buf_add_str(value, found)
+                       ? 0
+                       : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the headers");
+    }
+    return sp_fail(e, SP_E_INVALID, 0, "http/request header " SP_STR_FMT " %s " SP_STR_FMT,
+                   SP_STR_ARG(h->name), why, SP_STR_ARG(name));
 }
 
 static int add_header(struct sp_rpc_call *c, struct ask *a, const struct header *h,
@@ -207,27 +170,21 @@ static int add_header(struct sp_rpc_call *c, struct ask *a, const struct header 
                    SP_WEB_MAX_FIELDS);
 }
 
-static bool has_field(const struct sp_buf *fields, struct sp_str wanted)
-{
-    struct sp_str rest = {fields->data, fields->len};
-    struct sp_str name;
-    struct sp_str value;
-
-    while (sp_web_field_next(&rest, &name, &value))
-        if (sp_str_eq(name, wanted))
-            return true;
-    return false;
-}
-
 /* USER:PASSWORD in the URL becomes an authorization header, unless there is one already. */
 static int add_authorization(struct ask *a, struct sp_err *e)
 {
     static const char basic[] = "Basic ";
     const struct sp_buf *user = &a->address.userinfo;
     auto_buf struct sp_buf value = {0};
+    struct sp_str rest = {a->fields.data, a->fields.len};
+    struct sp_str name;
+    struct sp_str other;
 
-    if (!a->address.has_userinfo || has_field(&a->fields, SP_STR("authorization")))
+    if (!a->address.has_userinfo)
         return 0;
+    while (sp_web_field_next(&rest, &name, &other))
+        if (sp_str_eq(name, SP_STR("authorization")))
+            return 0;
     char *room = sp_buf_room(&value, sizeof basic + SP_BASE64_LEN(user->len));
     if (room != NULL) {
         memcpy(room, basic, sizeof basic - 1);
@@ -400,12 +357,25 @@ static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
     sp_buf_done(&j->head);
 }
 
-/* Not streamed: collects the body, within what the connection may hold. */
-static void collect_body(struct job *j, struct sp_str bytes)
+/* Bytes are acknowledged (sp_web_take) once they are sent or kept; the worker sends at most
+ * SP_WEB_WINDOW unacknowledged bytes. */
+static void on_body(struct sp_web_call *call, struct sp_str bytes)
 {
+    struct job *j = SP_CONTAINER(call, struct job, call);
+    struct sp_conn *conn = j->conn;
     struct sp_err e = {0};
     int r = 0;
 
+    if (j->is_stream) {
+        if (sp_buf_add_str(&j->body, bytes)) {
+            flush_job(j);
+        } else {
+            conn->is_closing = true;
+            sp_link_close(conn->link, "out of memory");
+        }
+        return;
+    }
+    /* Not streamed: collected, within what the connection may hold. */
     if (j->body.len + bytes.n > MAX_BODY)
         r = sp_fail(&e, SP_E_LIMIT, 0, "it is larger than %u bytes; ask with streamResponse",
                     MAX_BODY);
@@ -419,23 +389,6 @@ static void collect_body(struct job *j, struct sp_str bytes)
     }
     (void)sp_wrap(&e, "failed to read http/request response body");
     fail_job(j, &e);
-}
-
-/* Bytes are acknowledged (sp_web_take) once they are sent or kept; the worker sends at most
- * SP_WEB_WINDOW unacknowledged bytes. */
-static void on_body(struct sp_web_call *call, struct sp_str bytes)
-{
-    struct job *j = SP_CONTAINER(call, struct job, call);
-    struct sp_conn *conn = j->conn;
-
-    if (!j->is_stream) {
-        collect_body(j, bytes);
-    } else if (sp_buf_add_str(&j->body, bytes)) {
-        flush_job(j);
-    } else {
-        conn->is_closing = true;
-        sp_link_close(conn->link, "out of memory");
-    }
 }
 
 static void reply_whole(struct job *j)
@@ -482,36 +435,6 @@ static const struct sp_web_ops web_ops = {.head = on_head, .body = on_body, .don
 
 /* ---- the method ---- */
 
-/* Stream ids must be unique while they are in use: deltas carry nothing else. */
-static bool is_active(const struct sp_conn *conn, struct sp_str id)
-{
-    sp_list_each(i, &conn->web_jobs) {
-        const struct job *j = SP_CONTAINER(i, struct job, link);
-
-        if (j->is_stream && sp_str_eq((struct sp_str){j->id, j->id_len}, id))
-            return true;
-    }
-    return false;
-}
-
-static struct job *make_job(struct sp_conn *conn, struct sp_str id, bool is_stream)
-{
-    struct job *j = calloc(1, sizeof *j + id.n);
-
-    if (j == NULL)
-        return NULL;
-    j->conn = conn;
-    j->call.ops = &web_ops;
-    j->is_stream = is_stream;
-    j->id_len = id.n;
-    memcpy(j->id, id.p, id.n);
-    sp_list_prepend(&conn->web_jobs, &j->link);
-    if (sp_json_add_str(&j->label, id))
-        return j;
-    free_job(j);
-    return NULL;
-}
-
 /* Parks the call until the response comes. */
 static int begin_job(struct sp_rpc_call *c, const struct ask *a, struct sp_err *e)
 {
@@ -529,8 +452,16 @@ static int begin_job(struct sp_rpc_call *c, const struct ask *a, struct sp_err *
     struct sp_request *request = sp_rpc_call_park(c, 0, e);
     if (request == NULL)
         return sp_wrap(e, "http/request failed");
-    struct job *j = make_job(conn, a->id, a->is_stream);
-    if (j == NULL)
+    struct job *j = calloc(1, sizeof *j + a->id.n);
+    if (j != NULL) {
+        j->conn = conn;
+        j->call.ops = &web_ops;
+        j->is_stream = a->is_stream;
+        j->id_len = a->id.n;
+        memcpy(j->id, a->id.p, a->id.n);
+        sp_list_prepend(&conn->web_jobs, &j->link);
+    }
+    if (j == NULL || !sp_json_add_str(&j->label, a->id))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
     if (r == 0)
         r = sp_request_charge(request, held, e);
@@ -550,21 +481,34 @@ static int http_request(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_ask struct ask a = {.headers = SP_JSON_NONE, .http.timeout_ms = SP_WEB_NO_TIMEOUT};
     const struct sp_params p = sp_rpc_call_params(c, e);
+    struct sp_str policy = SP_STR("follow");
 
     sp_params_str(&p, "method", &a.method);
     sp_params_str(&p, "url", &a.url);
     check_headers(&p, &a.headers);
-    read_body(&p, &a.http.body);
+    sp_params_opt_str(&p, "bodyBase64", &a.http.body);
+    if (sp_params_ok(&p) && a.http.body.n != 0) /* in place: the message is ours to write in */
+        (void)sp_base64_decode(a.http.body, (char *)(uintptr_t)a.http.body.p, &a.http.body.n, e);
     sp_params_opt_u64(&p, "timeoutMs", UINT64_MAX, &a.http.timeout_ms);
-    read_redirect_policy(&p, &a.http.follows);
+    sp_params_def_str(&p, "redirectPolicy", &policy);
+    a.http.follows = sp_str_eq(policy, SP_STR("follow"));
+    if (sp_params_ok(&p) && !a.http.follows && !sp_str_eq(policy, SP_STR("stop")))
+        (void)sp_fail(e, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `follow` or `stop`",
+                      SP_STR_ARG(policy));
     sp_params_str(&p, "requestId", &a.id);
     sp_params_def_bool(&p, "streamResponse", &a.is_stream);
     if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0)
         return sp_params_result(&p);
-    if (a.is_stream && is_active(c->conn, a.id))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "http/request streamResponse requestId `" SP_STR_FMT "` is already active",
-                       SP_STR_ARG(a.id));
+    sp_list_each(i, &c->conn->web_jobs) { /* deltas carry nothing but the id of their stream */
+        const struct job *j = SP_CONTAINER(i, struct job, link);
+
+        if (a.is_stream && j->is_stream && sp_str_eq((struct sp_str){j->id, j->id_len}, a.id))
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "http/request streamResponse requestId `" SP_STR_FMT
+                           "` is already active",
+                           SP_STR_ARG(a.id));
+    }
     if (check_target(&a, e) < 0 || make_fields(c, &a, e) < 0)
         return -(int)e->code;
     a.http.method = a.method;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/grow.h"
 #include "os/notify.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
@@ -54,15 +55,8 @@ bool sp_watch_ids_use(struct sp_watch_ids *ids, int id)
         old->users++;
         return true;
     }
-    if (ids->count == ids->cap) {
-        const size_t cap = ids->cap == 0 ? 64 : ids->cap * 2;
-        struct sp_watch_id *known = realloc(ids->known, cap * sizeof *known);
-
-        if (known == NULL)
-            return false;
-        ids->known = known;
-        ids->cap = cap;
-    }
+    if (!SP_GROW(ids->known, ids->count, ids->cap))
+        return false;
     const size_t at = place_of(ids, id);
     memmove(&ids->known[at + 1], &ids->known[at], (ids->count - at) * sizeof ids->known[0]);
     ids->known[at] = (struct sp_watch_id){.id = id, .users = 1};
@@ -205,24 +199,19 @@ void sp_watches_free(struct sp_rpc *rpc)
 
 /* ---- inotify events ---- */
 
-static void notify_client(struct watch *w)
-{
-    char *const o = sp_link_reserve(w->conn->link, 96);
-
-    if (o == NULL)
-        return;
-    char *end = sp_put_literal(o, "{\"method\":\"fs/missingChanged\",\"params\":{\"watchId\":");
-    end = sp_put_literal(sp_put_u64(end, w->id), "}}");
-    sp_link_commit(w->conn->link, (size_t)(end - o));
-}
-
 /* Notifies the client and frees the watch; but a notification never precedes the answer. */
 static void fire(struct watch *w)
 {
     w->has_fired = true;
     if (w->request != NULL || w->left > 0)
         return;
-    notify_client(w);
+    char *const o = sp_link_reserve(w->conn->link, 96);
+    if (o != NULL) {
+        char *end = sp_put_literal(o, "{\"method\":\"fs/missingChanged\",\"params\":{\"watchId\":");
+
+        end = sp_put_literal(sp_put_u64(end, w->id), "}}");
+        sp_link_commit(w->conn->link, (size_t)(end - o));
+    }
     free_watch(w);
 }
 
@@ -233,28 +222,6 @@ static struct sp_str next_component(const struct item *i, size_t len)
 
     name += strspn(name, "/");
     return (struct sp_str){name, strcspn(name, "/")};
-}
-
-/* Sandboxes put placeholder directories in place of missing paths. To clients they do not exist. */
-static bool is_placeholder(const struct item *i)
-{
-    const struct sp_cell_pool *cell_pool = i->watch->conn->rpc->server->cell_pool;
-    const struct sp_str name = next_component(i, i->dir_len);
-    auto_free char *path = strndup(i->path, (size_t)(name.p - i->path) + name.n);
-
-    return path != NULL && sp_cell_pool_has_placeholder(cell_pool, path);
-}
-
-/* An event of a directory further up, or of a link there. */
-static bool is_above(const struct item *i, const struct sp_file_notice *n)
-{
-    for (size_t k = 0; k < i->above_count; k++)
-        if (i->above[k].watch == n->id &&
-            (n->name == NULL ||
-             (i->above[k].len != 0 &&
-              sp_str_eq(next_component(i, i->above[k].len), sp_str_of(n->name)))))
-            return true;
-    return false;
 }
 
 /* An event may arrive before the operation has reported its ids. Then every event with a name that
@@ -277,18 +244,29 @@ static bool may_be_meant(const struct item *i, const struct sp_file_notice *n)
  * looks for itself. */
 static bool is_meant(const struct item *i, const struct sp_file_notice *n)
 {
+    const struct sp_str event = n->name == NULL ? (struct sp_str){0} : sp_str_of(n->name);
+
     if (n->id < 0)
         return true; /* the queue overflowed: events were lost */
     if (i->call.client != NULL)
         return may_be_meant(i, n);
     if (n->name == NULL && (n->id == i->dir || n->id == i->self))
         return true;
-    if (is_above(i, n))
-        return true;
-    if (n->name == NULL || n->id != i->dir ||
-        !sp_str_eq(next_component(i, i->dir_len), sp_str_of(n->name)))
+    for (size_t k = 0; k < i->above_count; k++) /* directories further up, and links there */
+        if (i->above[k].watch == n->id &&
+            (n->name == NULL ||
+             (i->above[k].len != 0 && sp_str_eq(next_component(i, i->above[k].len), event))))
+            return true;
+    const struct sp_str name = next_component(i, i->dir_len);
+    if (n->name == NULL || n->id != i->dir || !sp_str_eq(name, event))
         return false;
-    return i->is_present || (!n->is_gone && !is_placeholder(i));
+    if (i->is_present || n->is_gone)
+        return i->is_present;
+    /* Sandboxes put placeholder directories in place of missing paths. To clients they do not
+     * exist. */
+    auto_free char *path = strndup(i->path, (size_t)(name.p - i->path) + name.n);
+    return path == NULL ||
+           !sp_cell_pool_has_placeholder(i->watch->conn->rpc->server->cell_pool, path);
 }
 
 /* Event for an id that no watch uses: the operation that added it was dropped. */
@@ -360,25 +338,6 @@ static void finish(struct watch *w)
     forget_unused(all);
 }
 
-static bool take_above(struct sp_watches *all, struct item *i, const struct sp_file_answer *a)
-{
-    const size_t n = a->data_len / sizeof *i->above;
-
-    if (n == 0)
-        return true;
-    i->above = malloc(n * sizeof *i->above);
-    if (i->above == NULL)
-        return false;
-    memcpy(i->above, a->window, n * sizeof *i->above);
-    for (; i->above_count < n; i->above_count++) {
-        const struct sp_file_above *above = &i->above[i->above_count];
-
-        if (above->len > strlen(i->path) || !sp_watch_ids_use(&all->ids, above->watch))
-            return false;
-    }
-    return true;
-}
-
 /* The ids that the operation reports; the cell may be hostile, so lengths are checked. */
 static bool take_found(struct sp_watches *all, struct item *i, const struct sp_file_answer *a)
 {
@@ -399,7 +358,20 @@ static bool take_found(struct sp_watches *all, struct item *i, const struct sp_f
             return false;
         i->self = (int)high;
     }
-    return take_above(all, i, a);
+    const size_t n = a->data_len / sizeof *i->above;
+    if (n == 0)
+        return true;
+    i->above = malloc(n * sizeof *i->above);
+    if (i->above == NULL)
+        return false;
+    memcpy(i->above, a->window, n * sizeof *i->above);
+    for (; i->above_count < n; i->above_count++) {
+        const struct sp_file_above *above = &i->above[i->above_count];
+
+        if (above->len > len || !sp_watch_ids_use(&all->ids, above->watch))
+            return false;
+    }
+    return true;
 }
 
 static void on_added(struct sp_files_call *c, const struct sp_file_answer *a,
