@@ -85,14 +85,6 @@ static bool is_text(struct sp_json *j, uint32_t token, struct sp_str want)
            sp_str_eq(sp_json_str(j, token), want);
 }
 
-static bool is_header_ours(struct sp_json *j)
-{
-    /* crit lists extensions that a reader must support; none is supported. */
-    return sp_json_type(j, 0) == SP_JSON_OBJECT &&
-           is_text(j, sp_json_get(j, 0, "alg"), SP_STR("HS256")) &&
-           sp_json_get(j, 0, "crit") == SP_JSON_NONE;
-}
-
 static bool is_audience(struct sp_json *j, struct sp_str want)
 {
     const uint32_t aud = sp_json_get(j, 0, "aud");
@@ -123,14 +115,6 @@ static bool are_claims_ours(const struct sp_jwt_rules *r, struct sp_json *j, int
            (r->audience.p == NULL || is_audience(j, r->audience));
 }
 
-/* Decodes one part and parses it; *j borrows from `room`. */
-static bool read_json(struct sp_str part, char *room, struct sp_json *j)
-{
-    size_t n;
-
-    return decode_base64url(part, room, &n) && sp_json_parse(j, room, n, NULL) == 0;
-}
-
 bool sp_jwt_is_valid(const struct sp_jwt_rules *rules, struct sp_str token, int64_t now_s)
 {
     char room[SP_JWT_MAX];
@@ -154,8 +138,13 @@ bool sp_jwt_is_valid(const struct sp_jwt_rules *rules, struct sp_str token, int6
         return false;
 
     struct sp_json j = {0};
-    const bool is_valid = read_json(header, room, &j) && is_header_ours(&j) &&
-                          read_json(claims, room, &j) && are_claims_ours(rules, &j, now_s);
+    /* crit lists extensions that a reader must support; none is supported. */
+    const bool is_valid =
+        decode_base64url(header, room, &n) && sp_json_parse(&j, room, n, NULL) == 0 &&
+        sp_json_type(&j, 0) == SP_JSON_OBJECT &&
+        is_text(&j, sp_json_get(&j, 0, "alg"), SP_STR("HS256")) &&
+        sp_json_get(&j, 0, "crit") == SP_JSON_NONE && decode_base64url(claims, room, &n) &&
+        sp_json_parse(&j, room, n, NULL) == 0 && are_claims_ours(rules, &j, now_s);
     sp_json_done(&j);
     return is_valid;
 }
@@ -187,21 +176,13 @@ static int read_secret(const char *flag, const char *path, char **ret, size_t *r
     return 0;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static int read_sha256(const char *hex, uint8_t ret[32], struct sp_err *e)
 {
     bool is_hex = strlen(hex) == 64;
 
     for (size_t i = 0; is_hex && i < 32; i++) {
-        const int high = hex_digit(hex[2 * i]);
-        const int low = hex_digit(hex[2 * i + 1]);
+        const int high = sp_hex_digit(hex[2 * i]);
+        const int low = sp_hex_digit(hex[2 * i + 1]);
 
         is_hex = high >= 0 && low >= 0;
         if (is_hex)
@@ -280,8 +261,8 @@ static int set_signed(struct sp_auth *a, const struct sp_auth_options *o, struct
     return copy_claim("--ws-audience", o->audience, &a->audience, &a->jwt.audience, e);
 }
 
-/* The first flag given that belongs to `mode`; NULL: none. */
-static const char *flag_of(const struct sp_auth_options *o, const char *mode)
+/* Refuses the flags that belong to `mode`. */
+static int refuse_flags_of(const struct sp_auth_options *o, const char *mode, struct sp_err *e)
 {
     const struct {
         const char *mode, *flag, *value;
@@ -296,17 +277,8 @@ static const char *flag_of(const struct sp_auth_options *o, const char *mode)
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i].value != NULL && strcmp(all[i].mode, mode) == 0)
-            return all[i].flag;
-    return NULL;
-}
-
-static int refuse_flags_of(const struct sp_auth_options *o, const char *mode, struct sp_err *e)
-{
-    const char *flag = flag_of(o, mode);
-
-    if (flag == NULL)
-        return 0;
-    return sp_fail(e, SP_E_INVALID, 0, "`%s` requires `--ws-auth %s`", flag, mode);
+            return sp_fail(e, SP_E_INVALID, 0, "`%s` requires `--ws-auth %s`", all[i].flag, mode);
+    return 0;
 }
 
 static int configure(struct sp_auth *a, const char *mode, const struct sp_auth_options *o,
@@ -386,23 +358,15 @@ void sp_auth_free(struct sp_auth *a)
 
 /* ---- checking a request ---- */
 
-static bool is_capability(const struct sp_auth *a, struct sp_str token)
+static bool is_valid(const struct sp_auth *a, struct sp_str token, int64_t now_s)
 {
     uint8_t digest[32];
 
+    if (a->is_signed)
+        return sp_jwt_is_valid(&a->jwt, token, now_s);
     sp_sha256(token, digest);
     return sp_same_secret((struct sp_str){(const char *)digest, sizeof digest},
                           (struct sp_str){(const char *)a->token_sha256, sizeof a->token_sha256});
-}
-
-static bool is_valid(const struct sp_auth *a, struct sp_str token, int64_t now_s)
-{
-    return a->is_signed ? sp_jwt_is_valid(&a->jwt, token, now_s) : is_capability(a, token);
-}
-
-static const char *missing(const struct sp_auth *a)
-{
-    return a->is_made ? MISSING_TOKEN USE_PRINTED : MISSING_TOKEN;
 }
 
 static const char *invalid(const struct sp_auth *a)
@@ -441,8 +405,8 @@ static bool decode_percent(struct sp_str from, char ret[MAX_TOKEN], size_t *ret_
         ret[n] = from.p[i];
         if (from.p[i] != '%')
             continue;
-        const int high = i + 2 < from.n ? hex_digit(from.p[i + 1]) : -1;
-        const int low = i + 2 < from.n ? hex_digit(from.p[i + 2]) : -1;
+        const int high = i + 2 < from.n ? sp_hex_digit(from.p[i + 1]) : -1;
+        const int low = i + 2 < from.n ? sp_hex_digit(from.p[i + 2]) : -1;
         if (high < 0 || low < 0)
             return false;
         ret[n] = (char)(high << 4 | low);
@@ -479,7 +443,7 @@ static const char *check_query(const struct sp_auth *a, struct sp_str query, int
     bool is_there;
 
     if (!find_token(query, &value, &is_there))
-        return is_there ? invalid(a) : missing(a);
+        return is_there ? invalid(a) : a->is_made ? MISSING_TOKEN USE_PRINTED : MISSING_TOKEN;
     const bool may_pass =
         decode_percent(value, token, &n) && is_valid(a, (struct sp_str){token, n}, now_s);
     explicit_bzero(token, n);

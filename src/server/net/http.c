@@ -22,14 +22,6 @@ enum state {
     WRONG
 };
 
-static bool is_token(unsigned char c)
-{
-    static const char others[] = "!#$%&'*+-.^_`|~";
-
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           (c != 0 && strchr(others, c) != NULL);
-}
-
 static bool is_visible(unsigned char c)
 {
     return c > 0x20 && c < 0x7F;
@@ -58,7 +50,7 @@ static enum state step(struct sp_http_parser *p, unsigned char c)
             p->method_len = p->at;
             return TARGET;
         }
-        return is_token(c) ? METHOD : WRONG;
+        return sp_http_is_token(c) ? METHOD : WRONG;
     case TARGET:
         if (c == ' ' && p->at > p->method_len + 1) {
             p->target_end = p->at;
@@ -71,9 +63,9 @@ static enum state step(struct sp_http_parser *p, unsigned char c)
         p->headers_at = (uint16_t)(p->at + 1);
         return c == '\n' ? LINE : WRONG;
     case LINE: /* a space or tab here would be a folded line */
-        return c == '\r' ? LAST_LF : is_token(c) ? NAME : WRONG;
+        return c == '\r' ? LAST_LF : sp_http_is_token(c) ? NAME : WRONG;
     case NAME:
-        return c == ':' ? VALUE : is_token(c) ? NAME : WRONG;
+        return c == ':' ? VALUE : sp_http_is_token(c) ? NAME : WRONG;
     case VALUE:
         if (c == '\r')
             return VALUE_LF;
@@ -170,42 +162,32 @@ bool sp_http_has_word(const struct sp_http_request *r, const char *name, const c
 
 const char *sp_http_reason(unsigned status)
 {
-    switch (status) {
-    case 200:
-        return "OK";
-    case 202:
-        return "Accepted";
-    case 204:
-        return "No Content";
-    case 400:
-        return "Bad Request";
-    case 401:
-        return "Unauthorized";
-    case 403:
-        return "Forbidden";
-    case 404:
-        return "Not Found";
-    case 405:
-        return "Method Not Allowed";
-    case 406:
-        return "Not Acceptable";
-    case 408:
-        return "Request Timeout";
-    case 413:
-        return "Content Too Large";
-    case 415:
-        return "Unsupported Media Type";
-    case 417:
-        return "Expectation Failed";
-    case 431:
-        return "Request Header Fields Too Large";
-    case 500:
-        return "Internal Server Error";
-    case 503:
-        return "Service Unavailable";
-    default:
-        return "Error";
-    }
+    static const struct {
+        unsigned status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {408, "Request Timeout"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {503, "Service Unavailable"},
+    };
+
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (reasons[i].status == status)
+            return reasons[i].reason;
+    return "Error";
 }
 
 bool sp_http_write(struct sp_buf *out, const struct sp_http_answer *a)

@@ -53,6 +53,15 @@ unsigned sp_http_header(const struct sp_http_request *r, const char *name,
 /* Whether the comma-separated lists of these headers contain the word. Case is ignored. */
 bool sp_http_has_word(const struct sp_http_request *r, const char *name, const char *word);
 
+/* A character of a method or of a header's name. */
+static inline bool sp_http_is_token(unsigned char c)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c != 0 && strchr(others, c) != NULL);
+}
+
 struct sp_http_answer {
     unsigned status;
     const char *header; /* one more line with its CR LF, or NULL */

@@ -76,31 +76,15 @@ enum sp_http_body_result sp_http_body_begin(struct sp_http_body *b, const struct
 
 /* ---- the bytes ---- */
 
-static int hex_digit(unsigned char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool is_text(unsigned char c)
 {
     return c == '\t' || (c >= 0x20 && c != 0x7F);
 }
 
-static bool is_token(unsigned char c)
-{
-    static const char others[] = "!#$%&'*+-.^_`|~";
-
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           (c != 0 && strchr(others, c) != NULL);
-}
-
 /* Checked after each digit, so that the size cannot overflow. */
 static enum state in_size(struct sp_http_body *b, unsigned char c)
 {
-    const int digit = hex_digit(c);
+    const int digit = sp_hex_digit((char)c);
 
     if (digit >= 0) {
         b->left = b->left << 4 | (unsigned)digit;
@@ -134,9 +118,9 @@ static enum state step(struct sp_http_body *b, unsigned char c)
         b->line = 0;
         return c == '\n' ? SIZE_FIRST : WRONG;
     case TRAILER_LINE:
-        return c == '\r' ? LAST_LF : is_token(c) ? TRAILER_NAME : WRONG;
+        return c == '\r' ? LAST_LF : sp_http_is_token(c) ? TRAILER_NAME : WRONG;
     case TRAILER_NAME:
-        return c == ':' ? TRAILER_VALUE : is_token(c) ? TRAILER_NAME : WRONG;
+        return c == ':' ? TRAILER_VALUE : sp_http_is_token(c) ? TRAILER_NAME : WRONG;
     case TRAILER_VALUE:
         return c == '\r' ? TRAILER_LF : is_text(c) ? TRAILER_VALUE : WRONG;
     case TRAILER_LF:
@@ -153,49 +137,31 @@ static enum state step(struct sp_http_body *b, unsigned char c)
     return WRONG;
 }
 
-static bool is_in_payload(const struct sp_http_body *b)
-{
-    return b->state == LENGTH || b->state == DATA;
-}
-
-static struct sp_str take_bytes(struct sp_str *in, size_t n)
-{
-    const struct sp_str piece = {in->p, n};
-
-    *in = (struct sp_str){in->p + n, in->n - n};
-    return piece;
-}
-
-static struct sp_str take_payload(struct sp_http_body *b, struct sp_str *in)
-{
-    const struct sp_str piece = take_bytes(in, b->left < in->n ? (size_t)b->left : in->n);
-
-    b->left -= piece.n;
-    if (b->left == 0)
-        b->state = b->state == LENGTH ? END : DATA_CR;
-    return piece;
-}
-
-static void take_framing(struct sp_http_body *b, struct sp_str *in)
-{
-    const bool is_trailer = b->state >= TRAILER_LINE;
-
-    if (b->line++ == (is_trailer ? SP_HTTP_MAX_TRAILERS : SP_HTTP_MAX_CHUNK_LINE))
-        b->state = WRONG;
-    else
-        b->state = (uint8_t)step(b, (unsigned char)take_bytes(in, 1).p[0]);
-}
-
 enum sp_http_body_result sp_http_body_next(struct sp_http_body *b, struct sp_str *in,
                                            struct sp_str *ret_piece)
 {
     *ret_piece = (struct sp_str){in->p, 0};
     while (in->n != 0 && b->state < END) {
-        if (is_in_payload(b)) {
-            *ret_piece = take_payload(b, in);
-            return SP_HTTP_BODY_PIECE;
+        const bool is_payload = b->state == LENGTH || b->state == DATA;
+        const bool is_trailer = b->state >= TRAILER_LINE;
+        const size_t n = !is_payload ? 1 : b->left < in->n ? (size_t)b->left : in->n;
+        const struct sp_str taken = {in->p, n};
+
+        if (!is_payload &&
+            b->line++ == (is_trailer ? SP_HTTP_MAX_TRAILERS : SP_HTTP_MAX_CHUNK_LINE)) {
+            b->state = WRONG;
+            break;
         }
-        take_framing(b, in);
+        *in = (struct sp_str){in->p + n, in->n - n};
+        if (!is_payload) {
+            b->state = (uint8_t)step(b, (unsigned char)taken.p[0]);
+            continue;
+        }
+        b->left -= n;
+        if (b->left == 0)
+            b->state = b->state == LENGTH ? END : DATA_CR;
+        *ret_piece = taken;
+        return SP_HTTP_BODY_PIECE;
     }
     return b->state == END       ? SP_HTTP_BODY_DONE
            : b->state == WRONG   ? SP_HTTP_BODY_BAD

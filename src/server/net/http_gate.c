@@ -26,14 +26,6 @@ static bool is_ip(int family, struct sp_str s)
     return inet_pton(family, text, &any) == 1;
 }
 
-static bool is_port(struct sp_str s)
-{
-    uint64_t port;
-
-    return s.n == 0 ||
-           (s.p[0] == ':' && sp_str_to_u64((struct sp_str){s.p + 1, s.n - 1}, UINT16_MAX, &port));
-}
-
 static bool is_our_name(const struct sp_http_gate *g, struct sp_str name)
 {
     if (is_ip(AF_INET, name) || sp_str_eq_nocase(name, SP_STR("localhost")))
@@ -59,7 +51,10 @@ bool sp_http_gate_is_host_ours(const struct sp_http_gate *g, const struct sp_htt
     if (is_literal && end == NULL)
         return false;
     const size_t n = end == NULL ? host.n : (size_t)(end - host.p) + (is_literal ? 1 : 0);
-    return is_port((struct sp_str){host.p + n, host.n - n}) &&
+    uint64_t port;
+    return (n == host.n ||
+            (host.p[n] == ':' &&
+             sp_str_to_u64((struct sp_str){host.p + n + 1, host.n - n - 1}, UINT16_MAX, &port))) &&
            (is_literal ? is_ip(AF_INET6, (struct sp_str){host.p + 1, n - 2})
                        : is_our_name(g, (struct sp_str){host.p, n}));
 }
@@ -111,33 +106,6 @@ static const char *not_an_upgrade(const struct sp_http_request *r)
     return NULL;
 }
 
-static enum sp_http_gate_verdict judge_root(const struct sp_http_gate *g,
-                                            const struct sp_http_request *r, int64_t now_s,
-                                            struct sp_http_answer *ret)
-{
-    if (!sp_str_eq(r->method, SP_STR("GET")))
-        return answer(ret, 405, "allow: GET\r\n", "Request method must be `GET`");
-    const char *why = not_an_upgrade(r);
-    if (why != NULL)
-        return answer(ret, 400, NULL, why);
-    why = unauthorized(g, r, now_s);
-    if (why != NULL)
-        return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
-    return SP_HTTP_GATE_UPGRADE;
-}
-
-static enum sp_http_gate_verdict judge_metrics(const struct sp_http_gate *g,
-                                               const struct sp_http_request *r, int64_t now_s,
-                                               struct sp_http_answer *ret)
-{
-    if (!sp_str_eq(r->method, SP_STR("GET")))
-        return answer(ret, 405, "allow: GET\r\n", "");
-    const char *why = unauthorized(g, r, now_s);
-    if (why != NULL)
-        return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
-    return SP_HTTP_GATE_METRICS;
-}
-
 enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
                                              const struct sp_http_request *r, int64_t now_s,
                                              struct sp_http_answer *ret)
@@ -153,10 +121,19 @@ enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
             return answer(ret, 200, NULL, "");
         return answer(ret, 405, "allow: GET,HEAD\r\n", "");
     }
-    if (sp_str_eq(r->path, SP_STR("/")))
-        return judge_root(g, r, now_s, ret);
-    if (g->has_metrics && sp_str_eq(r->path, SP_STR("/metrics")))
-        return judge_metrics(g, r, now_s, ret);
+    const bool is_root = sp_str_eq(r->path, SP_STR("/"));
+    if (is_root || (g->has_metrics && sp_str_eq(r->path, SP_STR("/metrics")))) {
+        if (!sp_str_eq(r->method, SP_STR("GET")))
+            return answer(ret, 405, "allow: GET\r\n",
+                          is_root ? "Request method must be `GET`" : "");
+        const char *why = is_root ? not_an_upgrade(r) : NULL;
+        if (why != NULL)
+            return answer(ret, 400, NULL, why);
+        why = unauthorized(g, r, now_s);
+        if (why != NULL)
+            return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
+        return is_root ? SP_HTTP_GATE_UPGRADE : SP_HTTP_GATE_METRICS;
+    }
     return answer(ret, 404, NULL, "");
 }
 

@@ -112,11 +112,6 @@ char *sp_intake_room(struct sp_intake *in, char *scratch, size_t *ret_n)
     return in->data + in->end;
 }
 
-void sp_intake_added(struct sp_intake *in, size_t n)
-{
-    in->end += n;
-}
-
 /* Removes the last event from the buffer. */
 static void consume(struct sp_intake *in)
 {
@@ -151,16 +146,6 @@ bool sp_intake_settle(struct sp_intake *in)
         move_to(in, own, have, false);
     }
     return true;
-}
-
-struct sp_str sp_intake_peek(const struct sp_intake *in)
-{
-    return (struct sp_str){in->data == NULL ? "" : in->data + in->start, in->end - in->start};
-}
-
-void sp_intake_skip(struct sp_intake *in, size_t n)
-{
-    in->start += n;
 }
 
 void sp_intake_finish(struct sp_intake *in)

@@ -69,7 +69,10 @@ void sp_intake_done(struct sp_intake *in);
 
 /* Where to receive, and how many bytes at most. NULL: no memory. */
 char *sp_intake_room(struct sp_intake *in, char *scratch, size_t *ret_n);
-void sp_intake_added(struct sp_intake *in, size_t n);
+static inline void sp_intake_added(struct sp_intake *in, size_t n)
+{
+    in->end += n;
+}
 
 enum sp_intake_what sp_intake_next(struct sp_intake *in, bool may_deliver,
                                    struct sp_intake_event *ret);
@@ -81,8 +84,14 @@ bool sp_intake_settle(struct sp_intake *in);
 void sp_intake_finish(struct sp_intake *in);
 
 /* RAW mode: look at the bytes, take some off, and change to another mode. */
-struct sp_str sp_intake_peek(const struct sp_intake *in);
-void sp_intake_skip(struct sp_intake *in, size_t n);
+static inline struct sp_str sp_intake_peek(const struct sp_intake *in)
+{
+    return (struct sp_str){in->data == NULL ? "" : in->data + in->start, in->end - in->start};
+}
+static inline void sp_intake_skip(struct sp_intake *in, size_t n)
+{
+    in->start += n;
+}
 
 /* Bytes that wait. */
 static inline size_t sp_intake_size(const struct sp_intake *in)

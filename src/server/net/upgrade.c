@@ -25,14 +25,6 @@ bool sp_upgrade_write(struct sp_upgrade *u, struct sp_buf *out)
            sp_buf_add_str(out, SP_STR("\r\n"));
 }
 
-/* With the empty line; 0: incomplete. */
-static size_t head_length(struct sp_str bytes)
-{
-    const char *end = bytes.n == 0 ? NULL : memmem(bytes.p, bytes.n, "\r\n\r\n", 4);
-
-    return end == NULL ? 0 : (size_t)(end - bytes.p) + 4;
-}
-
 /* "HTTP/1.x NNN ..." and lines that end in CR LF; *ret has the headers only. */
 static bool read_head(struct sp_str head, unsigned *ret_status, struct sp_http_request *ret)
 {
@@ -49,13 +41,6 @@ static bool read_head(struct sp_str head, unsigned *ret_status, struct sp_http_r
     *ret_status = (unsigned)status;
     *ret = (struct sp_http_request){.lines = {head.p + first, head.n - first - 2}};
     return true;
-}
-
-static void say_body(struct sp_str body, char *why, size_t size, size_t at)
-{
-    for (size_t i = 0; i < body.n && i < SHOWN && at + 1 < size; i++)
-        why[at++] = body.p[i] >= ' ' && body.p[i] < 0x7F ? body.p[i] : ' ';
-    why[at] = 0;
 }
 
 static enum sp_upgrade_result refused(char *why, size_t size, const char *text)
@@ -83,8 +68,13 @@ static enum sp_upgrade_result refuse_status(unsigned status, const struct sp_htt
                                        : "";
     const int n = snprintf(why, size, "the server refused the upgrade with status %u%s%s", status,
                            hint, body.n == 0 ? "" : ": ");
-    if (n > 0 && (size_t)n < size)
-        say_body(body, why, size, (size_t)n);
+    if (n > 0 && (size_t)n < size) {
+        size_t at = (size_t)n;
+
+        for (size_t i = 0; i < body.n && i < SHOWN && at + 1 < size; i++)
+            why[at++] = body.p[i] >= ' ' && body.p[i] < 0x7F ? body.p[i] : ' ';
+        why[at] = 0;
+    }
     return SP_UPGRADE_REFUSED;
 }
 
@@ -95,7 +85,8 @@ enum sp_upgrade_result sp_upgrade_read(const struct sp_upgrade *u, struct sp_str
     struct sp_http_request r;
     struct sp_str value = {0};
     unsigned status;
-    const size_t len = head_length(bytes);
+    const char *end = bytes.n == 0 ? NULL : memmem(bytes.p, bytes.n, "\r\n\r\n", 4);
+    const size_t len = end == NULL ? 0 : (size_t)(end - bytes.p) + 4; /* 0: incomplete */
 
     if (len == 0 && bytes.n > SP_HTTP_MAX_HEAD)
         return refused(why, size, "the answer to the upgrade is longer than any");
