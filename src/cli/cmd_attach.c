@@ -46,6 +46,7 @@ struct attach_out {
 
 struct attach {
     const struct attach_options *options;
+    const char *word; /* PROC */
     struct sp_observe *observe;
     struct sp_loop *loop;
     struct sp_client *client;
@@ -191,13 +192,11 @@ static void send_size(struct attach *a, bool redraws)
     if (a->resize.client != NULL)
         return; /* on_resized sends it */
     a->has_new_size = redraws;
-    if (!sp_buf_printf(&params, "{") || !sp_listed_add_place(&params, a->proc) ||
-        !sp_buf_printf(&params, ",\"rows\":%u,\"cols\":%u}", redraws && rows > 1 ? rows - 1U : rows,
-                       cols))
+    if (!sp_listed_add_params(&params, a->proc, ",\"rows\":%u,\"cols\":%u",
+                              redraws && rows > 1 ? rows - 1U : rows, cols))
         return; /* out of memory: the next change is sent */
     a->resize = (struct sp_client_request){.fn = on_resized};
-    sp_client_ask(a->client, &a->resize, "process/resize",
-                  (struct sp_str){params.data, params.len});
+    sp_client_ask(a->client, &a->resize, "process/resize", sp_buf_str(&params));
 }
 
 /* ---- input ---- */
@@ -240,42 +239,34 @@ static void on_written(struct sp_client_request *r, const struct sp_client_reply
     want_input(a);
 }
 
-static void send_write(struct attach *a, const char *method, struct sp_str more)
-{
-    auto_buf struct sp_buf params = {0};
-
-    if (!sp_buf_printf(&params, "{") || !sp_listed_add_place(&params, a->proc) ||
-        !sp_buf_add_str(&params, more) || !sp_buf_printf(&params, "}")) {
-        finish(a, SP_EXIT_FAILED);
-        return;
-    }
-    a->write = (struct sp_client_request){.fn = on_written, .is_repeatable = true};
-    sp_client_ask(a->client, &a->write, method, (struct sp_str){params.data, params.len});
-}
-
 /* Sends the next chunk unless a write is in flight; after the last one, the end of the input. */
 static void send_typed(struct attach *a)
 {
     char text[SP_BASE64_LEN(sizeof a->chunk) + 1];
-    auto_buf struct sp_buf more = {0};
+    auto_buf struct sp_buf params = {0};
     const size_t n = a->typed.len < sizeof a->chunk ? a->typed.len : sizeof a->chunk;
+    bool ok;
 
-    if (!a->is_writer || a->write.client != NULL)
+    if (!a->is_writer || a->write.client != NULL || (n == 0 && !a->ends_input))
         return;
     if (n == 0) {
-        if (a->ends_input) {
-            a->ends_input = false;
-            send_write(a, "process/closeStdin", SP_STR(""));
-        }
+        a->ends_input = false;
+        ok = sp_listed_add_params(&params, a->proc, "%s", "");
+    } else {
+        const char *end = sp_base64_encode(text, a->typed.data, n);
+
+        ok = sp_listed_add_params(&params, a->proc,
+                                  ",\"chunk\":\"%.*s\",\"writeId\":\"%s-%" PRIu64 "\"",
+                                  (int)(end - text), text, a->write_tag, ++a->write_count);
+        sp_buf_drop(&a->typed, n);
+    }
+    if (!ok) {
+        finish(a, SP_EXIT_FAILED);
         return;
     }
-    const char *end = sp_base64_encode(text, a->typed.data, n);
-    sp_buf_drop(&a->typed, n);
-    if (sp_buf_printf(&more, ",\"chunk\":\"%.*s\",\"writeId\":\"%s-%" PRIu64 "\"",
-                      (int)(end - text), text, a->write_tag, ++a->write_count))
-        send_write(a, "process/write", (struct sp_str){more.data, more.len});
-    else
-        finish(a, SP_EXIT_FAILED);
+    a->write = (struct sp_client_request){.fn = on_written, .is_repeatable = true};
+    sp_client_ask(a->client, &a->write, n == 0 ? "process/closeStdin" : "process/write",
+                  sp_buf_str(&params));
 }
 
 /* Keys before the detach key are sent; those behind it are dropped. */
@@ -326,21 +317,33 @@ static void on_linger(struct sp_timer *t)
     finish_with_process(SP_CONTAINER(t, struct attach, linger));
 }
 
-static void on_note(struct attach *a, const struct sp_note *n)
+static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
 {
+    struct attach *a = user;
+    struct sp_err e = {0};
+    struct sp_note n;
     char gap[160];
 
-    if (n->missed_records != 0) {
-        sp_note_say_gap(n, gap);
+    if (a->is_over)
+        return;
+    if (sp_note_read(a->proc, method, j, params, &n, &e) < 0) {
+        say(a, "a message of the server cannot be read: %s", e.msg);
+        finish(a, SP_EXIT_FAILED);
+        return;
+    }
+    if (n.kind != SP_NOTE_OTHER && n.kind != SP_NOTE_INPUT_LOST)
+        a->last = n.seq;
+    if (n.missed_records != 0) {
+        sp_note_say_gap(&n, gap);
         say(a, "%s", gap);
     }
-    switch (n->kind) {
+    switch (n.kind) {
     case SP_NOTE_OUTPUT:
-        add_output(a, n->is_stderr, n->bytes);
+        add_output(a, n.is_stderr, n.bytes);
         break;
     case SP_NOTE_EXITED:
         a->has_exited = true;
-        a->exit_code = n->exit_code;
+        a->exit_code = n.exit_code;
         if (!sp_loop_timer(a->loop, &a->linger, sp_loop_now(a->loop) + LINGER_MS, on_linger))
             finish_with_process(a);
         break;
@@ -355,26 +358,6 @@ static void on_note(struct attach *a, const struct sp_note *n)
     case SP_NOTE_OTHER:
         break;
     }
-}
-
-static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
-{
-    struct attach *a = user;
-    struct sp_err e = {0};
-    struct sp_note n;
-
-    if (a->is_over)
-        return;
-    if (sp_note_read(a->proc, method, j, params, &n, &e) < 0) {
-        say(a, "a message of the server cannot be read: %s", e.msg);
-        finish(a, SP_EXIT_FAILED);
-        return;
-    }
-    if (n.kind == SP_NOTE_OTHER)
-        return;
-    if (n.kind != SP_NOTE_INPUT_LOST)
-        a->last = n.seq;
-    on_note(a, &n);
 }
 
 static void on_interrupted(void *user, const char *why)
@@ -437,7 +420,7 @@ static void on_attached(struct sp_client_request *r, const struct sp_client_repl
             break;
         }
         (void)sp_plain_add(&text, reply->message); /* out of memory: an empty message */
-        say(a, "%.*s", (int)text.len, text.data != NULL ? text.data : "");
+        say(a, "%.*s", (int)text.len, sp_buf_str(&text).p);
         finish(a, SP_EXIT_FAILED);
         break;
     case SP_CLIENT_LOST: /* on_dead or on_back follows */
@@ -450,20 +433,19 @@ static void request_attach(struct attach *a, bool wants_input)
 {
     const bool is_stealing = wants_input && a->options->is_stealing && !a->is_attached;
     auto_buf struct sp_buf params = {0};
-    bool ok = sp_buf_printf(&params, "{") && sp_listed_add_place(&params, a->proc) &&
-              sp_buf_printf(&params, ",\"input\":%s,\"steal\":%s", wants_input ? "true" : "false",
-                            is_stealing ? "true" : "false");
+    char after[48] = "";
 
-    if (ok && a->is_attached)
-        ok = sp_buf_printf(&params, ",\"afterSeq\":%" PRIu64, a->last);
-    if (!ok || !sp_buf_printf(&params, "}")) {
+    if (a->is_attached)
+        (void)snprintf(after, sizeof after, ",\"afterSeq\":%" PRIu64, a->last);
+    if (!sp_listed_add_params(&params, a->proc, ",\"input\":%s,\"steal\":%s%s",
+                              wants_input ? "true" : "false", is_stealing ? "true" : "false",
+                              after)) {
         finish(a, SP_EXIT_FAILED);
         return;
     }
     a->is_asking_input = wants_input;
     a->request = (struct sp_client_request){.fn = on_attached, .is_repeatable = true};
-    sp_client_ask(a->client, &a->request, "process/attach",
-                  (struct sp_str){params.data, params.len});
+    sp_client_ask(a->client, &a->request, "process/attach", sp_buf_str(&params));
 }
 
 static void on_back(void *user)
@@ -497,7 +479,7 @@ static void on_signal(struct sp_watch *w, uint32_t events)
             sp_terminal_make_raw(&a->terminal);
         send_size(a, true);
         break;
-    default: /* do not wait for a slow terminal to take the queued output */
+    default: /* do not wait until a slow terminal has taken the queued output */
         a->is_over = a->is_cut = true;
         a->status = 128 + (int)info.ssi_signo;
         sp_loop_stop(a->loop);
@@ -560,56 +542,42 @@ static void detach(struct attach *a)
     }
 }
 
-static int attach_to(struct sp_observe *o, const char *proc, const struct attach_options *options)
+static int attach_to(struct sp_observe *o, void *user, struct sp_err *e)
 {
-    struct sp_process_list all = {0};
-    struct sp_err e = {0};
-    auto_free struct attach *a = calloc(1, sizeof *a);
+    struct attach *a = user;
+    int r = sp_observe_find(o, a->word, &a->proc, e);
 
-    if (a == NULL) {
-        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "attach to a process");
-        return sp_cli_complain(&e);
-    }
-    *a = (struct attach){
-        .options = options,
-        .observe = o,
-        .loop = o->loop,
-        .client = o->client,
-        .outs = {{.port.fd = -1}, {.port.fd = -1}},
-        .in = {.port.fd = -1, .chunk = a->chunk, .size = sizeof a->chunk, .fn = on_stdin},
-        .typed.max = MAX_TYPED,
-        .signals = -1,
-    };
-    int r = sp_observe_list(o, &all, &e);
-    if (r == 0)
-        r = sp_list_find(&all, proc, &a->proc, &e);
-    if (r == 0) {
-        a->in.raw = a->proc->is_tty ? &a->terminal : NULL;
-        r = attach_until_over(a, &e);
-        detach(a);
-    }
-    sp_list_done(&all);
     if (r < 0)
-        return sp_observe_complain(o, &e);
-    if (o->death.code != SP_E_NONE && a->status == SP_EXIT_UNREACHABLE)
-        return sp_observe_complain(o, &o->death);
-    return a->status;
+        return r;
+    a->observe = o;
+    a->loop = o->loop;
+    a->client = o->client;
+    a->in.raw = a->proc->is_tty ? &a->terminal : NULL;
+    r = attach_until_over(a, e);
+    detach(a);
+    if (r == 0 && o->death.code != SP_E_NONE && a->status == SP_EXIT_UNREACHABLE) {
+        *e = o->death;
+        return -(int)e->code;
+    }
+    return r < 0 ? r : a->status;
 }
 
 static int run_attach(void *values, char **operands)
 {
-    const struct attach_options *options = values;
-    struct sp_observe *o = NULL;
+    struct attach a = {
+        .options = values,
+        .word = operands[0],
+        .outs = {{.port.fd = -1}, {.port.fd = -1}},
+        .in = {.port.fd = -1, .chunk = a.chunk, .size = sizeof a.chunk, .fn = on_stdin},
+        .typed.max = MAX_TYPED,
+        .signals = -1,
+    };
 
-    if (options->is_read_only && options->is_stealing) {
+    if (a.options->is_read_only && a.options->is_stealing) {
         (void)fprintf(stderr, "sallyport attach: --steal is of no use with --read-only\n");
         return SP_EXIT_USAGE;
     }
-    int status = sp_observe_open(&options->server, &o);
-    if (status == SP_EXIT_OK)
-        status = attach_to(o, operands[0], options);
-    sp_observe_free(o);
-    return status;
+    return sp_observe_run(&a.options->server, attach_to, &a);
 }
 
 /* C-X and ^X are the byte that a terminal sends for Control and X. */

@@ -2,7 +2,6 @@
 /* `sallyport kill`: ends processes of a server, or sends them a signal. */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,9 +23,8 @@ static const struct sp_option options[] = {
 };
 
 struct killing {
-    struct sp_observe *observe;
-    const char *signal;           /* of --signal */
-    const struct sp_listed *proc; /* the present one */
+    const char *signal; /* of --signal */
+    char *const *words; /* PROC ... */
 };
 
 /* A boolean member of a result. */
@@ -44,106 +42,84 @@ static void on_result(void *user, struct sp_json *j, uint32_t result)
     f->is_true = t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_TRUE;
 }
 
-SP_PRINTF(5, 6)
-static int ask_server(struct killing *k, const char *method, struct fact *f, struct sp_err *e,
-                      const char *more, ...)
+static int fail_no_memory(struct sp_err *e)
 {
-    auto_buf struct sp_buf params = {0};
-    char rest[128];
-    va_list args;
-
-    va_start(args, more);
-    const int n = vsnprintf(rest, sizeof rest, more, args);
-    va_end(args);
-    if (n < 0 || (size_t)n >= sizeof rest)
-        return sp_fail(e, SP_E_INVALID, 0, "the name of the signal is too long");
-    if (!sp_buf_printf(&params, "{") || !sp_listed_add_place(&params, k->proc) ||
-        !sp_buf_printf(&params, "%s}", rest))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
-    return sp_observe_ask(k->observe, method, (struct sp_str){params.data, params.len}, on_result,
-                          f, e);
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
 }
 
 /* process/terminate kills; the wait confirms that the processes are gone. */
-static int end_tree(struct killing *k, struct sp_err *e)
+static int end_tree(struct sp_observe *o, const struct sp_listed *p, struct sp_err *e)
 {
     struct fact running = {.name = "running"};
     struct fact closed = {.name = "closed"};
-    int r = ask_server(k, "process/terminate", &running, e, "%s", "");
+    auto_buf struct sp_buf place = {0};
+    auto_buf struct sp_buf wait = {0};
 
+    /* No record has such a number: the read returns at the end of the process, or after waitMs. */
+    if (!sp_listed_add_params(&place, p, "%s", "") ||
+        !sp_listed_add_params(&wait, p, ",\"afterSeq\":%llu,\"maxBytes\":1,\"waitMs\":%d",
+                              (unsigned long long)INT64_MAX, CONFIRM_MS))
+        return fail_no_memory(e);
+    int r = sp_observe_ask(o, "process/terminate", sp_buf_str(&place), on_result, &running, e);
     if (r == 0 && !running.is_true)
         return sp_fail(e, SP_E_STATE, 0, "it has ended already");
     if (r < 0)
         return r;
-    /* No record has such a number: the read returns at the end of the process, or after waitMs. */
-    r = ask_server(k, "process/read", &closed, e, ",\"afterSeq\":%llu,\"maxBytes\":1,\"waitMs\":%d",
-                   (unsigned long long)INT64_MAX, CONFIRM_MS);
-    if (r < 0 && k->observe->death.code == SP_E_NONE) {
-        *e =
-            (struct sp_err){0}; /* refused: the server has forgotten the process, so it has ended */
-        return 0;
-    }
-    if (r == 0 && !closed.is_true)
-        return sp_fail(e, SP_E_FAILED, 0, "it was killed and has not ended within %d s",
-                       CONFIRM_MS / 1000);
-    return r;
+    r = sp_observe_ask(o, "process/read", sp_buf_str(&wait), on_result, &closed, e);
+    if (r < 0) /* refused: the server has forgotten the process, so it has ended */
+        return o->death.code == SP_E_NONE ? 0 : r;
+    return closed.is_true
+               ? 0
+               : sp_fail(e, SP_E_FAILED, 0, "it was killed and has not ended within %d s",
+                         CONFIRM_MS / 1000);
 }
 
 /* A signal to an ended process is an error, as ending it again is. */
-static int send_signal(struct killing *k, struct sp_err *e)
+static int send_signal(struct sp_observe *o, const struct sp_listed *p, const char *signal,
+                       struct sp_err *e)
 {
     auto_buf struct sp_buf name = {0};
-    struct fact none = {.name = ""};
+    auto_buf struct sp_buf params = {0};
 
-    if (strcmp(k->proc->state, "running") != 0 && strcmp(k->proc->state, "starting") != 0)
+    if (strcmp(p->state, "running") != 0 && strcmp(p->state, "starting") != 0)
         return sp_fail(e, SP_E_STATE, 0, "it has ended already");
-    if (!sp_json_add_str(&name, sp_str_of(k->signal)))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
-    return ask_server(k, "process/signal", &none, e, ",\"signal\":%.*s", (int)name.len, name.data);
-}
-
-static int kill_one(struct killing *k, const struct sp_process_list *l, const char *word)
-{
-    struct sp_err e = {0};
-    int r = sp_list_find(l, word, &k->proc, &e);
-
-    if (r == 0) {
-        r = k->signal != NULL ? send_signal(k, &e) : end_tree(k, &e);
-        if (r < 0)
-            (void)sp_wrap(&e, "%s", word);
-    }
-    return r < 0 ? sp_observe_complain(k->observe, &e) : SP_EXIT_OK;
+    if (!sp_json_add_str(&name, sp_str_of(signal)) ||
+        !sp_listed_add_params(&params, p, ",\"signal\":%.*s", (int)name.len, name.data))
+        return fail_no_memory(e);
+    return sp_observe_ask(o, "process/signal", sp_buf_str(&params), NULL, NULL, e);
 }
 
 /* One failure does not keep the others from being ended. */
-static int kill_all(struct killing *k, char *const *words)
+static int kill_all(struct sp_observe *o, void *user, struct sp_err *e)
 {
-    struct sp_process_list l = {0};
-    struct sp_err e = {0};
+    const struct killing *k = user;
     int status = SP_EXIT_OK;
+    int r = sp_observe_list(o, e);
 
-    if (sp_observe_list(k->observe, &l, &e) < 0)
-        return sp_observe_complain(k->observe, &e);
-    for (; *words != NULL && status != SP_EXIT_UNREACHABLE; words++) {
-        const int one = kill_one(k, &l, *words);
+    if (r < 0)
+        return r;
+    for (char *const *word = k->words; *word != NULL && status != SP_EXIT_UNREACHABLE; word++) {
+        const struct sp_listed *p = NULL;
+        struct sp_err why = {0};
 
-        if (one != SP_EXIT_OK)
-            status = one;
+        r = sp_observe_find(o, *word, &p, &why);
+        if (r == 0) {
+            r = k->signal != NULL ? send_signal(o, p, k->signal, &why) : end_tree(o, p, &why);
+            if (r < 0)
+                (void)sp_wrap(&why, "%s", *word);
+        }
+        if (r < 0)
+            status = sp_observe_complain(o, &why);
     }
-    sp_list_done(&l);
     return status;
 }
 
 static int run_kill(void *values, char **operands)
 {
     const struct kill_options *o = values;
-    struct killing k = {.signal = o->signal};
-    int status = sp_observe_open(&o->server, &k.observe);
+    struct killing k = {.signal = o->signal, .words = operands};
 
-    if (status == SP_EXIT_OK)
-        status = kill_all(&k, operands);
-    sp_observe_free(k.observe);
-    return status;
+    return sp_observe_run(&o->server, kill_all, &k);
 }
 
 const struct sp_cli_command sp_command_kill = {

@@ -52,6 +52,7 @@ struct kept {
 
 struct logs {
     const struct logs_options *options;
+    const char *word; /* PROC */
     struct sp_observe *observe;
     const struct sp_listed *proc;
     uint64_t target; /* number of the last record at the time of the list */
@@ -78,34 +79,29 @@ static void fail_logs(struct logs *l, int result)
 
 /* ---- writing ---- */
 
-static bool write_json_output(const struct sp_note *n)
+static bool write_json(const struct sp_note *n)
 {
     auto_free char *text = malloc(SP_BASE64_LEN(n->bytes.n) + 1);
 
-    if (text == NULL)
-        return false;
-    const char *end = sp_base64_encode(text, n->bytes.p, n->bytes.n);
-    return printf("{\"type\":\"output\",\"seq\":%" PRIu64
-                  ",\"stream\":\"%.*s\",\"chunk\":\"%.*s\"}\n",
-                  n->seq, (int)n->stream.n, n->stream.p, (int)(end - text), text) >= 0;
-}
-
-static bool write_json(const struct sp_note *n)
-{
-    bool ok = true;
-
     if (n->missed_records != 0) {
-        ok = printf("{\"type\":\"gap\",\"records\":%" PRIu64, n->missed_records) >= 0;
+        (void)printf("{\"type\":\"gap\",\"records\":%" PRIu64, n->missed_records);
         if (n->knows_missed_bytes)
-            ok = ok && printf(",\"bytes\":%" PRIu64, n->missed_bytes) >= 0;
-        ok = ok && puts("}") >= 0;
+            (void)printf(",\"bytes\":%" PRIu64, n->missed_bytes);
+        (void)puts("}");
     }
-    if (n->kind == SP_NOTE_OUTPUT)
-        return ok && (n->bytes.n == 0 || write_json_output(n));
-    if (n->kind == SP_NOTE_EXITED)
-        return ok && printf("{\"type\":\"exited\",\"seq\":%" PRIu64 ",\"exitCode\":%" PRId64 "}\n",
-                            n->seq, n->exit_code) >= 0;
-    return ok && printf("{\"type\":\"closed\",\"seq\":%" PRIu64 "}\n", n->seq) >= 0;
+    if (n->kind == SP_NOTE_OUTPUT && n->bytes.n > 0 && text != NULL) {
+        const char *end = sp_base64_encode(text, n->bytes.p, n->bytes.n);
+
+        (void)printf("{\"type\":\"output\",\"seq\":%" PRIu64
+                     ",\"stream\":\"%.*s\",\"chunk\":\"%.*s\"}\n",
+                     n->seq, (int)n->stream.n, n->stream.p, (int)(end - text), text);
+    } else if (n->kind == SP_NOTE_EXITED) {
+        (void)printf("{\"type\":\"exited\",\"seq\":%" PRIu64 ",\"exitCode\":%" PRId64 "}\n", n->seq,
+                     n->exit_code);
+    } else if (n->kind == SP_NOTE_CLOSED) {
+        (void)printf("{\"type\":\"closed\",\"seq\":%" PRIu64 "}\n", n->seq);
+    }
+    return text != NULL && ferror(stdout) == 0;
 }
 
 /* Control characters would be obeyed by a terminal: it gets escapes instead, unless --raw. */
@@ -145,20 +141,6 @@ static void write_note(struct logs *l, const struct sp_note *n)
 
 /* ---- the output so far ---- */
 
-static size_t count_kept(const struct logs *l)
-{
-    return l->items.len / sizeof(struct kept);
-}
-
-static struct kept kept_at(const struct logs *l, size_t i)
-{
-    struct kept k;
-
-    memcpy(&k, l->items.data + i * sizeof k, sizeof k);
-    k.note.bytes.p = l->bytes.data + k.at; /* the buffer may have moved since keep_note() */
-    return k;
-}
-
 static void keep_note(struct logs *l, const struct sp_note *n)
 {
     struct kept k = {.note = *n, .at = l->bytes.len};
@@ -171,38 +153,27 @@ static void keep_note(struct logs *l, const struct sp_note *n)
         fail_logs(l, sp_fail(&l->error, SP_E_SYSTEM, ENOMEM, "keep the output"));
 }
 
-/* The offset at which the last --tail lines begin; an unfinished last line counts as one. */
-static size_t find_tail(const struct logs *l)
+/* Of the output that was kept, the last --tail lines; an unfinished last line counts as one.
+ * Notifications before them are skipped, and the first one may be cut. */
+static void write_kept(struct logs *l)
 {
     const struct sp_buf *b = &l->bytes;
     uint64_t left = l->options->tail;
-    size_t at = b->len;
+    size_t from = left == UINT64_MAX ? 0 : b->len;
+    struct kept k;
 
-    if (left == UINT64_MAX)
-        return 0;
-    if (left == 0)
-        return b->len;
-    if (at > 0 && b->data[at - 1] == '\n')
-        at--;
-    while (at > 0 && (b->data[at - 1] != '\n' || --left > 0))
-        at--;
-    return at;
-}
+    if (from > 0 && left > 0) {
+        from -= b->data[from - 1] == '\n';
+        while (from > 0 && (b->data[from - 1] != '\n' || --left > 0))
+            from--;
+    }
+    for (size_t i = 0; i < l->items.len && l->failed == 0; i += sizeof k) {
+        memcpy(&k, l->items.data + i, sizeof k);
+        const size_t before = k.at >= from ? 0 : from - k.at; /* bytes in front of the tail */
+        const size_t skip = before < k.note.bytes.n ? before : k.note.bytes.n;
 
-/* Notifications before the tail are skipped, and the first one may be cut. */
-static void write_kept(struct logs *l)
-{
-    const size_t from = find_tail(l);
-
-    for (size_t i = 0; i < count_kept(l) && l->failed == 0; i++) {
-        struct kept k = kept_at(l, i);
-        const size_t skip = k.at >= from ? 0 : from - k.at;
-
-        if (skip >= k.note.bytes.n && skip > 0)
-            k.note.bytes.n = 0;
-        else
-            k.note.bytes = (struct sp_str){k.note.bytes.p + skip, k.note.bytes.n - skip};
-        if (from > 0 && k.at < from)
+        k.note.bytes = (struct sp_str){b->data + k.at + skip, k.note.bytes.n - skip};
+        if (before > 0)
             k.note.missed_records = 0; /* a gap before the tail */
         write_note(l, &k.note);
     }
@@ -258,8 +229,7 @@ static void on_attached(void *user, struct sp_json *j, uint32_t result)
 
 static bool write_attach(const struct logs *l, struct sp_buf *b)
 {
-    return sp_buf_printf(b, "{") && sp_listed_add_place(b, l->proc) &&
-           sp_buf_printf(b, ",\"afterSeq\":%" PRIu64 "}", l->last);
+    return sp_listed_add_params(b, l->proc, ",\"afterSeq\":%" PRIu64, l->last);
 }
 
 static void on_attached_again(struct sp_client_request *r, const struct sp_client_reply *reply)
@@ -279,52 +249,47 @@ static void on_back(void *user)
     if (!l->is_attached || l->again.client != NULL || !write_attach(l, &params))
         return;
     l->again.fn = on_attached_again;
-    sp_client_ask(l->observe->client, &l->again, "process/attach",
-                  (struct sp_str){params.data, params.len});
+    sp_client_ask(l->observe->client, &l->again, "process/attach", sp_buf_str(&params));
 }
 
 static const struct sp_observe_ops ops = {.notified = on_notified, .back = on_back};
 
+/* The whole output so far, then what follows. */
 static int follow_process(struct logs *l, struct sp_err *e)
 {
+    struct sp_observe *o = l->observe;
     auto_buf struct sp_buf params = {0};
 
     if (!write_attach(l, &params))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
     l->is_collecting = true;
     l->bytes.max = l->items.max = MAX_KEPT;
-    l->observe->ops = &ops; /* before the request: output may arrive together with its answer */
-    l->observe->user = l;
-    int r = sp_observe_ask(l->observe, "process/attach", (struct sp_str){params.data, params.len},
-                           on_attached, l, e);
+    o->ops = &ops; /* before the request: output may arrive together with its answer */
+    o->user = l;
+    int r = sp_observe_ask(o, "process/attach", sp_buf_str(&params), on_attached, l, e);
     if (r < 0)
         return r;
     if (l->target == 0 && l->is_collecting)
         end_collecting(l);
-    while (r == 0 && !l->is_over && l->observe->death.code == SP_E_NONE)
-        r = sp_loop_run(l->observe->loop, e);
+    while (r == 0 && !l->is_over && o->death.code == SP_E_NONE)
+        r = sp_loop_run(o->loop, e);
     sp_client_forget(&l->again);
-    l->observe->ops = NULL;
-    if (r == 0 && !l->is_over) {
-        *e = l->observe->death;
-        r = -(int)e->code;
-    } else if (r == 0 && l->failed == 0 && count_kept(l) > 0) {
+    o->ops = NULL;
+    if (r < 0)
+        return r;
+    if (l->is_over && l->failed == 0 && l->items.len > 0)
         write_kept(l);
-    }
-    if (r == 0 && l->failed < 0) {
-        *e = l->error;
-        r = l->failed;
-    }
-    return r;
+    if (!l->is_over || l->failed < 0)
+        *e = l->is_over ? l->error : o->death;
+    return l->is_over ? l->failed : -(int)e->code;
 }
 
-static int show_logs(struct logs *l, const char *proc, struct sp_err *e)
+static int show_logs(struct sp_observe *o, void *user, struct sp_err *e)
 {
-    struct sp_process_list all = {0};
-    int r = sp_observe_list(l->observe, &all, e);
+    struct logs *l = user;
 
-    if (r == 0)
-        r = sp_list_find(&all, proc, &l->proc, e);
+    l->observe = o;
+    int r = sp_observe_find(o, l->word, &l->proc, e);
     if (r == 0) {
         l->target = l->proc->next_seq > 0 ? l->proc->next_seq - 1 : 0;
         r = follow_process(l, e);
@@ -336,21 +301,14 @@ static int show_logs(struct logs *l, const char *proc, struct sp_err *e)
         r = sp_fail(e, SP_E_SYSTEM, errno, "write the output");
     sp_buf_done(&l->items);
     sp_buf_done(&l->bytes);
-    sp_list_done(&all);
     return r;
 }
 
 static int run_logs(void *values, char **operands)
 {
-    const struct logs_options *o = values;
-    struct logs l = {.options = o};
-    struct sp_err e = {0};
-    int status = sp_observe_open(&o->server, &l.observe);
+    struct logs l = {.options = values, .word = operands[0]};
 
-    if (status == SP_EXIT_OK && show_logs(&l, operands[0], &e) < 0)
-        status = sp_observe_complain(l.observe, &e);
-    sp_observe_free(l.observe);
-    return status;
+    return sp_observe_run(&l.options->server, show_logs, &l);
 }
 
 static const struct logs_options defaults = {.tail = UINT64_MAX};

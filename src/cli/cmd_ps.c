@@ -46,37 +46,27 @@ enum column { SESSION, PROCESS, PID, STATE, AGE, TTY, CWD, COMMAND, COLUMNS };
 static const char *const titles[COLUMNS] = {"SESSION", "PROCESS", "PID", "STATE",
                                             "AGE",     "TTY",     "CWD", "COMMAND"};
 
-/* The two largest units: 3m07s, 2h05m, 4d01h. */
-static void write_age(int64_t ms, char ret[32])
-{
-    const long long s = ms > 0 ? ms / 1000 : 0;
-
-    if (s < 60)
-        (void)snprintf(ret, 32, "%llds", s);
-    else if (s < 3600)
-        (void)snprintf(ret, 32, "%lldm%02llds", s / 60, s % 60);
-    else if (s < 86400)
-        (void)snprintf(ret, 32, "%lldh%02lldm", s / 3600, s / 60 % 60);
-    else
-        (void)snprintf(ret, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
-}
-
-/* The cells of one row, each ended by NUL. */
+/* The cells of one row, each ended by NUL. The age has its two largest units: 3m07s, 2h05m. */
 static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out)
 {
+    const long long s = now > p->started_ms ? (now - p->started_ms) / 1000 : 0;
     char age[32];
+    char code[32] = "";
 
-    write_age(now - p->started_ms, age);
-    bool ok = sp_buf_printf(out, "%.8s", p->session) && sp_buf_add(out, "", 1) &&
-              sp_plain_add(out, (struct sp_str){p->id, p->id_len}) && sp_buf_add(out, "", 1) &&
-              sp_buf_printf(out, "%lld", (long long)p->pid) && sp_buf_add(out, "", 1) &&
-              sp_buf_printf(out, "%s", p->state);
-    if (ok && p->has_exited)
-        ok = sp_buf_printf(out, "(%lld)", (long long)p->exit_code);
-    return ok && sp_buf_add(out, "", 1) && sp_buf_printf(out, "%s", age) &&
-           sp_buf_add(out, "", 1) && sp_buf_printf(out, "%s", p->is_tty ? "yes" : "no") &&
-           sp_buf_add(out, "", 1) && sp_buf_printf(out, "%s", p->cwd) && sp_buf_add(out, "", 1) &&
-           sp_buf_printf(out, "%s", p->command) && sp_buf_add(out, "", 1);
+    if (s < 60)
+        (void)snprintf(age, sizeof age, "%llds", s);
+    else if (s < 3600)
+        (void)snprintf(age, sizeof age, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        (void)snprintf(age, sizeof age, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else
+        (void)snprintf(age, sizeof age, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+    if (p->has_exited)
+        (void)snprintf(code, sizeof code, "(%lld)", (long long)p->exit_code);
+    return sp_buf_printf(out, "%.8s%c", p->session, 0) &&
+           sp_plain_add(out, (struct sp_str){p->id, p->id_len}) &&
+           sp_buf_printf(out, "%c%lld%c%s%s%c%s%c%s%c%s%c%s%c", 0, (long long)p->pid, 0, p->state,
+                         code, 0, age, 0, p->is_tty ? "yes" : "no", 0, p->cwd, 0, p->command, 0);
 }
 
 /* The first `width` characters of UTF-8. */
@@ -117,7 +107,7 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 }
 
 /* All cells are made first, since a column is as wide as its widest cell. */
-static bool print_table(const struct sp_process_list *l)
+static bool print_table(const struct sp_listed_all *l)
 {
     auto_buf struct sp_buf text = {0};
     struct winsize size;
@@ -150,21 +140,20 @@ static bool print_table(const struct sp_process_list *l)
     return ok;
 }
 
-static int list_processes(struct sp_observe *o, bool is_json, struct sp_err *e)
+static int list_processes(struct sp_observe *o, void *user, struct sp_err *e)
 {
-    struct sp_process_list all = {0};
+    const struct ps_options *wanted = user;
     int r;
 
-    if (is_json)
+    if (wanted->is_json)
         r = sp_observe_ask(o, "process/list", SP_STR("{\"all\":true}"), print_json, o, e);
     else
-        r = sp_observe_list(o, &all, e);
-    if (r == 0 && !is_json && !print_table(&all))
+        r = sp_observe_list(o, e);
+    if (r == 0 && !wanted->is_json && !print_table(&o->all))
         r = sp_fail(e, SP_E_SYSTEM, errno, "print the list");
-    if (r == 0 && all.omitted > 0)
+    if (r == 0 && o->all.omitted > 0)
         (void)fprintf(stderr, "sallyport ps: %llu more are not listed\n",
-                      (unsigned long long)all.omitted);
-    sp_list_done(&all);
+                      (unsigned long long)o->all.omitted);
     if (r == 0 && fflush(stdout) != 0)
         r = sp_fail(e, SP_E_SYSTEM, errno, "write the list");
     return r;
@@ -172,16 +161,8 @@ static int list_processes(struct sp_observe *o, bool is_json, struct sp_err *e)
 
 static int run_ps(void *values, char **operands)
 {
-    const struct ps_options *wanted = values;
-    struct sp_observe *o = NULL;
-    struct sp_err e = {0};
-    int status = sp_observe_open(&wanted->server, &o);
-
     (void)operands;
-    if (status == SP_EXIT_OK && list_processes(o, wanted->is_json, &e) < 0)
-        status = sp_observe_complain(o, &e);
-    sp_observe_free(o);
-    return status;
+    return sp_observe_run(&((struct ps_options *)values)->server, list_processes, values);
 }
 
 const struct sp_cli_command sp_command_ps = {

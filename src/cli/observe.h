@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * observe: what `ps`, `logs`, `attach` and `kill` have in common: finding the server, talking to it
- * (observe.c), and the processes that run there (observe_process.c).
+ * observe: what `ps`, `logs`, `attach` and `kill` have in common: finding the server, talking to
+ * it, and the processes that run there.
  */
 #ifndef SP_CLI_OBSERVE_H
 #define SP_CLI_OBSERVE_H
@@ -25,6 +25,22 @@ struct sp_observe_ops {
     void (*dead)(void *user); /* lost for good; `death` says why, and the loop stops */
 };
 
+struct sp_listed {
+    char *session, *id; /* the id may hold any byte: id_len */
+    size_t id_len;
+    char *state, *cwd, *command; /* escaped for a terminal */
+    int64_t pid, exit_code, started_ms;
+    uint64_t next_seq;
+    bool is_tty, has_exited;
+};
+
+/* The processes of a server. */
+struct sp_listed_all {
+    struct sp_listed *items;
+    size_t count;
+    uint64_t omitted; /* that the server has and did not list */
+};
+
 struct sp_observe {
     struct sp_loop *loop;
     struct sp_client *client;
@@ -35,16 +51,18 @@ struct sp_observe {
     const struct sp_observe_ops *ops; /* NULL: events are ignored */
     void *user;
     bool is_ready, can_observe;
-    struct sp_err death; /* code NONE: connected, or trying to be */
+    struct sp_listed_all all; /* after sp_observe_list */
+    struct sp_err death;      /* code NONE: connected, or trying to be */
 };
 
-/* Connects to a server that can be observed. Returns the exit status; an error has been reported.
- */
-int sp_observe_open(const struct sp_observe_options *options, struct sp_observe **ret);
-void sp_observe_free(struct sp_observe *o); /* NULL is fine */
+/* Connects to a server that can be observed, runs `run` and disconnects. `run` returns the exit
+ * status, or a negative code. Returns the exit status; errors have been reported. */
+int sp_observe_run(const struct sp_observe_options *options,
+                   int (*run)(struct sp_observe *o, void *user, struct sp_err *e), void *user);
 
 /* Sends a request and runs the loop until it is answered; not from within a callback. `fn` gets the
- * result. A refusal of the server is -SP_E_ATTACHED if it has that number, else -SP_E_FAILED. */
+ * result; NULL: it is ignored. A refusal of the server is -SP_E_ATTACHED if it has that number,
+ * else -SP_E_FAILED. */
 int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str params,
                    void (*fn)(void *user, struct sp_json *j, uint32_t result), void *user,
                    struct sp_err *e);
@@ -53,30 +71,16 @@ int sp_observe_complain(const struct sp_observe *o, const struct sp_err *e);
 
 /* ---- processes ---- */
 
-struct sp_listed {
-    char *session, *id; /* the id may hold any byte: id_len */
-    size_t id_len;
-    char *state, *cwd, *command; /* escaped for a terminal */
-    int64_t pid, exit_code, started_ms;
-    uint64_t next_seq;
-    bool is_tty, has_exited;
-};
+int sp_observe_list(struct sp_observe *o, struct sp_err *e);
+/* PROC: a process id or SESSION/PROCESS, or the beginning of either if it is unambiguous. Lists the
+ * processes unless that was done. */
+int sp_observe_find(struct sp_observe *o, const char *proc, const struct sp_listed **ret,
+                    struct sp_err *e);
 
-struct sp_process_list {
-    struct sp_listed *items;
-    size_t count;
-    uint64_t omitted; /* processes that the server has and did not list */
-};
-
-int sp_observe_list(struct sp_observe *o, struct sp_process_list *ret, struct sp_err *e);
-void sp_list_done(struct sp_process_list *l);
-
-/* PROC: a process id or SESSION/PROCESS, or the beginning of either if it is unambiguous. */
-int sp_list_find(const struct sp_process_list *l, const char *proc, const struct sp_listed **ret,
-                 struct sp_err *e);
-
-/* Appends "sessionId":"...","processId":"..." */
-bool sp_listed_add_place(struct sp_buf *b, const struct sp_listed *p);
+/* Appends {"sessionId":"...","processId":"..." and the rest of the members, which begins with a
+ * comma if it is not empty. */
+SP_PRINTF(3, 4)
+bool sp_listed_add_params(struct sp_buf *b, const struct sp_listed *p, const char *rest, ...);
 
 /* ---- notifications about an attached process ---- */
 
