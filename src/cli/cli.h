@@ -23,7 +23,7 @@ extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_
 /* "Error: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);
 
-/* Writes to stdout, and flushes it. */
+/* Writes to stdout, and flushes it. Fails also if an earlier write has failed. */
 int sp_cli_print(struct sp_str text, struct sp_err *e);
 
 /* Arguments as an array, to be freed; NULL: out of memory. */

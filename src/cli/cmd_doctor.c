@@ -152,96 +152,79 @@ static void set_missing(struct layer *l, uint32_t step, int err)
     *l = (struct layer){LAYER_MISSING, err, sp_host_features_remedy(step, err)};
 }
 
-/* The layer of a view that a build step belongs to; LAYER_MAX: none. */
-static enum layer_name layer_of(uint32_t step)
-{
-    switch ((enum sp_build_step)step) {
-    case SP_BUILD_PLAN:
-    case SP_BUILD_NAMESPACES:
-        return LAYER_NAMESPACES;
-    case SP_BUILD_ID_MAP:
-        return LAYER_ID_MAPS;
-    case SP_BUILD_MOUNT_PRIVATE:
-    case SP_BUILD_ROOT_READONLY:
-    case SP_BUILD_NEW_ROOT:
-    case SP_BUILD_DEV:
-    case SP_BUILD_RUN:
-    case SP_BUILD_ROOT:
-    case SP_BUILD_CARVEOUT:
-    case SP_BUILD_DENY:
-    case SP_BUILD_PLACEHOLDER:
-    case SP_BUILD_CHANGED:
-        return LAYER_MOUNTS;
-    case SP_BUILD_PROC:
-        return LAYER_PROC;
-    case SP_BUILD_LOOPBACK:
-        return LAYER_NETWORK;
-    case SP_BUILD_LIMITS:
-    case SP_BUILD_CAPABILITIES:
-        return LAYER_PRIVILEGES;
-    case SP_BUILD_NONE:
-    case SP_BUILD_LANDLOCK:
-    case SP_BUILD_SECCOMP:
-    case SP_BUILD_SELF_TEST:
-    case SP_BUILD_MAX:
-        break;
-    }
-    return LAYER_MAX;
-}
-
-/* A view is made layer by layer: those before the failed step work, those behind it are unknown. */
-static void judge_view(struct trial t, struct layer *ret)
+/* The layers of a view depend on one another, so one cell tries them all: those before the failed
+ * step work, those behind it are unknown. */
+static void try_view(struct layer *ret)
 {
     static const enum layer_name order[] = {LAYER_NAMESPACES, LAYER_ID_MAPS, LAYER_MOUNTS,
                                             LAYER_PROC, LAYER_PRIVILEGES};
-    const enum layer_name failed = layer_of(t.step);
+    static const enum layer_name layer_of[] = {
+        [SP_BUILD_NONE] = LAYER_MAX, /* no layer of a view */
+        [SP_BUILD_PLAN] = LAYER_NAMESPACES,
+        [SP_BUILD_NAMESPACES] = LAYER_NAMESPACES,
+        [SP_BUILD_ID_MAP] = LAYER_ID_MAPS,
+        [SP_BUILD_MOUNT_PRIVATE] = LAYER_MOUNTS,
+        [SP_BUILD_ROOT_READONLY] = LAYER_MOUNTS,
+        [SP_BUILD_NEW_ROOT] = LAYER_MOUNTS,
+        [SP_BUILD_DEV] = LAYER_MOUNTS,
+        [SP_BUILD_RUN] = LAYER_MOUNTS,
+        [SP_BUILD_ROOT] = LAYER_MOUNTS,
+        [SP_BUILD_CARVEOUT] = LAYER_MOUNTS,
+        [SP_BUILD_DENY] = LAYER_MOUNTS,
+        [SP_BUILD_PLACEHOLDER] = LAYER_MOUNTS,
+        [SP_BUILD_CHANGED] = LAYER_MOUNTS,
+        [SP_BUILD_PROC] = LAYER_PROC,
+        [SP_BUILD_LOOPBACK] = LAYER_NETWORK,
+        [SP_BUILD_LIMITS] = LAYER_PRIVILEGES,
+        [SP_BUILD_CAPABILITIES] = LAYER_PRIVILEGES,
+        [SP_BUILD_LANDLOCK] = LAYER_MAX,
+        [SP_BUILD_SECCOMP] = LAYER_MAX,
+        [SP_BUILD_SELF_TEST] = LAYER_MAX,
+        [SP_BUILD_MAX] = LAYER_MAX,
+    };
+    struct sp_plan plan = {.tier = SP_TIER_CELL, .view = SP_VIEW_READ, .net = SP_NET_FILTER};
+    struct trial t = try_plan(&plan);
+    const enum layer_name failed = layer_of[t.step < SP_BUILD_MAX ? t.step : SP_BUILD_MAX];
 
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-        if (order[i] == failed) {
-            set_missing(&ret[failed], t.step, t.err);
-            return;
-        }
+    for (size_t i = 0; i < sizeof order / sizeof order[0] && order[i] != failed; i++)
         ret[order[i]].state = LAYER_OK;
-    }
+    if (failed != LAYER_MAX && failed != LAYER_NETWORK)
+        set_missing(&ret[failed], t.step, t.err);
+    if (t.step != SP_BUILD_NONE)
+        return; /* a network namespace needs all of these */
+    plan.net = SP_NET_OWN;
+    t = try_plan(&plan);
+    if (t.step == SP_BUILD_NONE)
+        ret[LAYER_NETWORK].state = LAYER_OK;
+    else
+        set_missing(&ret[LAYER_NETWORK], t.step, t.err);
 }
 
-static void judge_one(struct trial t, uint32_t step, struct layer *ret)
+/* A failure of another step leaves the layer untested. */
+static void try_filter(const struct sp_plan *plan, uint32_t step, struct layer *ret)
 {
+    const struct trial t = try_plan(plan);
+
     if (t.step == SP_BUILD_NONE)
         ret->state = LAYER_OK;
     else if (t.step == step)
         set_missing(ret, step, t.err);
 }
 
-/* The layers of a view depend on one another, so one cell tries them all. */
-static void try_view(struct layer *ret)
-{
-    struct sp_plan plan = {.tier = SP_TIER_CELL, .view = SP_VIEW_READ, .net = SP_NET_FILTER};
-    struct trial t = try_plan(&plan);
-
-    judge_view(t, ret);
-    if (t.step != SP_BUILD_NONE)
-        return; /* a network namespace needs all of these */
-    plan.net = SP_NET_OWN;
-    t = try_plan(&plan);
-    judge_one(t, t.step, &ret[LAYER_NETWORK]);
-}
-
 /* Each filter is tried in a bare cell without namespaces, so that one failure hides no other. */
 static void try_filters(struct layer *ret)
 {
-    const struct sp_plan bare = {.tier = SP_TIER_THIN, .view = SP_VIEW_OPEN, .net = SP_NET_HOST};
-    struct sp_plan plan = bare;
+    struct sp_plan plan = {.tier = SP_TIER_THIN, .view = SP_VIEW_OPEN, .net = SP_NET_HOST};
 
-    judge_one(try_plan(&plan), SP_BUILD_SECCOMP, &ret[LAYER_SECCOMP]);
+    try_filter(&plan, SP_BUILD_SECCOMP, &ret[LAYER_SECCOMP]);
     plan.notifies = 1;
-    judge_one(try_plan(&plan), SP_BUILD_SECCOMP, &ret[LAYER_NOTICES]);
-    plan = bare;
+    try_filter(&plan, SP_BUILD_SECCOMP, &ret[LAYER_NOTICES]);
+    plan.notifies = 0;
     plan.landlock = (uint32_t)sp_landlock_abi();
     if (plan.landlock == 0)
         set_missing(&ret[LAYER_LANDLOCK], SP_BUILD_LANDLOCK, 0);
     else
-        judge_one(try_plan(&plan), SP_BUILD_LANDLOCK, &ret[LAYER_LANDLOCK]);
+        try_filter(&plan, SP_BUILD_LANDLOCK, &ret[LAYER_LANDLOCK]);
 }
 
 static void try_cgroups(struct layer *ret)
@@ -349,106 +332,89 @@ static int examine_host(struct findings *f, struct sp_err *e)
 
 /* ---- as text ---- */
 
-static const char *tier_means(enum sp_tier tier)
-{
-    switch (tier) {
-    case SP_TIER_CELL:
-        return "every policy can be enforced";
-    case SP_TIER_THIN:
-        return "policies that treat some places differently are refused";
-    case SP_TIER_NONE:
-        break;
-    }
-    return "every policy that restricts anything is refused";
-}
-
 static const char *const state_names[] = {
     [LAYER_UNTESTED] = "untested", [LAYER_OK] = "ok", [LAYER_MISSING] = "missing"};
 
-static bool print_layer(enum layer_name n, const struct layer *l, struct sp_buf *out)
+static void print_text(const struct findings *f)
 {
-    bool ok =
-        sp_buf_printf(out, "  %-9s %-18s %s", state_names[l->state], layers[n].word, layers[n].is);
+    static const char *const means[] = {
+        [SP_TIER_CELL] = "every policy can be enforced",
+        [SP_TIER_THIN] = "policies that treat some places differently are refused",
+        [SP_TIER_NONE] = "every policy that restricts anything is refused",
+    };
 
-    if (l->err != 0)
-        ok = ok && sp_buf_printf(out, ": %s", strerror(l->err));
-    ok = ok && sp_buf_printf(out, "\n");
-    if (l->state == LAYER_MISSING)
-        ok = ok && sp_buf_printf(out, "            without it: %s\n", layers[n].without);
-    if (l->remedy != NULL)
-        ok = ok && sp_buf_printf(out, "            remedy: %s\n", l->remedy);
-    return ok;
-}
+    (void)printf("sallyport %s on %s %s, %s, uid %u\ntier: %s: %s\n\nlayers:\n", SP_VERSION,
+                 f->host.sysname, f->host.release, f->host.machine, (unsigned)geteuid(),
+                 sp_tier_name(f->tier), means[f->tier]);
+    for (int i = 0; i < LAYER_MAX; i++) {
+        const struct layer *l = &f->layers[i];
 
-static bool print_text(const struct findings *f, struct sp_buf *out)
-{
-    bool ok = sp_buf_printf(out, "sallyport %s on %s %s, %s, uid %u\ntier: %s: %s\n\nlayers:\n",
-                            SP_VERSION, f->host.sysname, f->host.release, f->host.machine,
-                            (unsigned)geteuid(), sp_tier_name(f->tier), tier_means(f->tier));
-
-    for (int i = 0; ok && i < LAYER_MAX; i++)
-        ok = print_layer((enum layer_name)i, &f->layers[i], out);
-    ok = ok &&
-         sp_buf_printf(out, "\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
-    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
-        ok = sp_buf_printf(out, "  missing   level %d            %s\n", i, landlock_levels[i]);
-    ok = ok && sp_buf_printf(out, "\npolicies:\n");
-    for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
+        (void)printf("  %-9s %-18s %s%s%s\n", state_names[l->state], layers[i].word, layers[i].is,
+                     l->err != 0 ? ": " : "", l->err != 0 ? strerror(l->err) : "");
+        if (l->state == LAYER_MISSING)
+            (void)printf("            without it: %s\n", layers[i].without);
+        if (l->remedy != NULL)
+            (void)printf("            remedy: %s\n", l->remedy);
+    }
+    (void)printf("\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
+    for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++)
+        (void)printf("  missing   level %d            %s\n", i, landlock_levels[i]);
+    (void)printf("\npolicies:\n");
+    for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
 
-        ok = sp_buf_printf(out, "  %-9s %s%s%s\n", v->is_enforced ? "ok" : "refused",
-                           sp_mode_name(v->mode), v->is_enforced ? "" : ": ", v->why_not);
+        (void)printf("  %-9s %s%s%s\n", v->is_enforced ? "ok" : "refused", sp_mode_name(v->mode),
+                     v->is_enforced ? "" : ": ", v->why_not);
     }
-    return ok;
 }
 
 /* ---- as JSON ---- */
 
 /* before: what stands in front of the key: "{" or ",". An empty value is null. */
-static bool add_member(struct sp_buf *out, const char *before, const char *key, const char *value)
+static void print_member(const char *before, const char *key, const char *value)
 {
-    return sp_buf_printf(out, "%s\"%s\":", before, key) &&
-           (value == NULL || value[0] == 0 ? sp_buf_printf(out, "null")
-                                           : sp_json_add_str(out, sp_str_of(value)));
+    auto_buf struct sp_buf text = {0};
+    const bool is_null =
+        value == NULL || value[0] == 0 || !sp_json_add_str(&text, sp_str_of(value));
+
+    (void)printf("%s\"%s\":%.*s", before, key, is_null ? 4 : (int)text.len,
+                 is_null ? "null" : text.data);
 }
 
-static bool add_layer(enum layer_name n, const struct layer *l, struct sp_buf *out)
+static void print_json(const struct findings *f)
 {
-    return add_member(out, "{", "name", layers[n].word) &&
-           add_member(out, ",", "state", state_names[l->state]) &&
-           add_member(out, ",", "errno", l->err == 0 ? NULL : strerrorname_np(l->err)) &&
-           add_member(out, ",", "is", layers[n].is) &&
-           add_member(out, ",", "without", layers[n].without) &&
-           add_member(out, ",", "remedy", l->remedy) && sp_buf_printf(out, "}");
-}
+    print_member("{", "version", SP_VERSION);
+    print_member(",", "kernel", f->host.release);
+    print_member(",", "machine", f->host.machine);
+    (void)printf(",\"uid\":%u", (unsigned)geteuid());
+    print_member(",", "tier", sp_tier_name(f->tier));
+    for (int i = 0; i < LAYER_MAX; i++) {
+        const struct layer *l = &f->layers[i];
 
-static bool print_json(const struct findings *f, struct sp_buf *out)
-{
-    bool ok = add_member(out, "{", "version", SP_VERSION) &&
-              add_member(out, ",", "kernel", f->host.release) &&
-              add_member(out, ",", "machine", f->host.machine) &&
-              sp_buf_printf(out, ",\"uid\":%u", (unsigned)geteuid()) &&
-              add_member(out, ",", "tier", sp_tier_name(f->tier)) &&
-              sp_buf_printf(out, ",\"layers\":[");
-
-    for (int i = 0; ok && i < LAYER_MAX; i++)
-        ok = sp_buf_printf(out, "%s", i == 0 ? "" : ",") &&
-             add_layer((enum layer_name)i, &f->layers[i], out);
-    ok = ok && sp_buf_printf(out, "],\"landlock\":{\"level\":%d,\"newest\":%d,\"missing\":[",
-                             f->landlock, NEWEST_LANDLOCK);
-    for (int i = f->landlock + 1; ok && i <= NEWEST_LANDLOCK; i++)
-        ok = sp_buf_printf(out, "%s{\"level\":%d", i == f->landlock + 1 ? "" : ",", i) &&
-             add_member(out, ",", "means", landlock_levels[i]) && sp_buf_printf(out, "}");
-    ok = ok && sp_buf_printf(out, "]},\"policies\":[");
-    for (size_t i = 0; ok && i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
+        print_member(i == 0 ? ",\"layers\":[{" : "},{", "name", layers[i].word);
+        print_member(",", "state", state_names[l->state]);
+        print_member(",", "errno", l->err == 0 ? NULL : strerrorname_np(l->err));
+        print_member(",", "is", layers[i].is);
+        print_member(",", "without", layers[i].without);
+        print_member(",", "remedy", l->remedy);
+    }
+    (void)printf("}],\"landlock\":{\"level\":%d,\"newest\":%d,\"missing\":[", f->landlock,
+                 NEWEST_LANDLOCK);
+    for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++) {
+        (void)printf("%s{\"level\":%d", i == f->landlock + 1 ? "" : ",", i);
+        print_member(",", "means", landlock_levels[i]);
+        (void)putchar('}');
+    }
+    (void)printf("]},\"policies\":[");
+    for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
 
-        ok = sp_buf_printf(out, "%s", i == 0 ? "" : ",") &&
-             add_member(out, "{", "mode", sp_mode_name(v->mode)) &&
-             sp_buf_printf(out, ",\"enforced\":%s", v->is_enforced ? "true" : "false") &&
-             add_member(out, ",", "why_not", v->why_not) && sp_buf_printf(out, "}");
+        print_member(i == 0 ? "{" : ",{", "mode", sp_mode_name(v->mode));
+        (void)printf(",\"enforced\":%s", v->is_enforced ? "true" : "false");
+        print_member(",", "why_not", v->why_not);
+        (void)putchar('}');
     }
-    return ok && sp_buf_printf(out, "]}\n");
+    (void)puts("]}");
 }
 
 /* ---- the command ---- */
@@ -457,7 +423,6 @@ static int run_doctor(void *values, char **operands)
 {
     const struct doctor_options *o = values;
     auto_free struct findings *f = calloc(1, sizeof *f);
-    auto_buf struct sp_buf text = {0};
     struct sp_err e = {0};
 
     (void)operands;
@@ -466,9 +431,12 @@ static int run_doctor(void *values, char **operands)
         return SP_EXIT_FAILED;
     if (examine_host(f, &e) < 0)
         return sp_cli_complain(&e);
-    if (!(o->is_json ? print_json(f, &text) : print_text(f, &text)) ||
-        fwrite(text.data, 1, text.len, stdout) != text.len || fflush(stdout) != 0)
-        return SP_EXIT_FAILED;
+    if (o->is_json)
+        print_json(f);
+    else
+        print_text(f);
+    if (sp_cli_print(SP_STR(""), &e) < 0)
+        return sp_cli_complain(&e);
     return f->tier == SP_TIER_CELL ? SP_EXIT_OK : SP_EXIT_FAILED;
 }
 

@@ -52,18 +52,6 @@ static int report_no_memory(void)
     return sp_cli_complain(&e);
 }
 
-/* The layout of `codex execpolicy check`, which scripts read. */
-static int report_bad_file(const char *path, const struct sp_err *e)
-{
-    if (e->code == SP_E_INVALID)
-        (void)fprintf(stderr, "Error: failed to parse policy at %s\n\nCaused by:\n    %s\n", path,
-                      e->msg);
-    else
-        (void)fprintf(stderr, "Error: failed to read policy at %s\n\nCaused by:\n    %s\n", path,
-                      strerror(e->sys));
-    return SP_EXIT_FAILED;
-}
-
 /* NULL: the error has been reported. */
 static struct sp_rules *read_files(const struct rules_options *o)
 {
@@ -74,8 +62,10 @@ static struct sp_rules *read_files(const struct rules_options *o)
 
     for (size_t i = 0; is_good && i < o->files.count; i++) {
         is_good = sp_rules_add_file(m, o->files.items[i], &e) == 0;
-        if (!is_good)
-            (void)report_bad_file(o->files.items[i], &e);
+        if (!is_good) /* the layout of `codex execpolicy check`, which scripts read */
+            (void)fprintf(stderr, "Error: failed to %s policy at %s\n\nCaused by:\n    %s\n",
+                          e.code == SP_E_INVALID ? "parse" : "read", o->files.items[i],
+                          e.code == SP_E_INVALID ? e.msg : strerror(e.sys));
     }
     if (is_good)
         rules = sp_rules_make(m);
@@ -112,53 +102,44 @@ static int check_command(const struct rules_options *o, char **command)
 /* One error in a file of rules. */
 static void print_fault(void *user, const char *text)
 {
-    auto_buf struct sp_buf line = {0};
-
     (void)user;
-    if (sp_plain_add(&line, sp_str_of(text)))
-        (void)printf("%.*s\n", (int)line.len, line.data);
+    sp_plain_print(stdout, sp_str_of(text));
+    (void)putchar('\n');
 }
 
 static void print_file(const char *name, uint32_t count)
 {
-    auto_buf struct sp_buf line = {0};
-
-    if (sp_plain_add(&line, sp_str_of(name)))
-        (void)printf("%.*s: %u rule%s\n", (int)line.len, line.data, count, count == 1 ? "" : "s");
+    sp_plain_print(stdout, sp_str_of(name));
+    (void)printf(": %u rule%s\n", count, count == 1 ? "" : "s");
 }
 
-/* Reads one file and tries its examples; prints all its errors, or its number of rules. */
-static int test_file(struct sp_rules_maker *m, const char *path)
-{
-    const char *name = "";
-    struct sp_err e = {0};
-    uint32_t count = 0;
-
-    if (sp_rules_test_file(m, path, print_fault, NULL, &e) < 0) {
-        char text[640];
-
-        if (e.code != SP_E_INVALID)
-            print_fault(NULL, sp_error_text(&e, text, sizeof text));
-        return SP_EXIT_FAILED;
-    }
-    struct sp_rules *rules = sp_rules_make(m);
-    if (rules == NULL)
-        return report_no_memory();
-    for (uint32_t i = 0; sp_rules_file(rules, i, &name, &count); i++)
-        continue; /* m collects all files: the last one is this */
-    print_file(name, count);
-    sp_rules_unref(rules);
-    return SP_EXIT_OK;
-}
-
+/* Reads each file and tries its examples; prints all its errors, or its number of rules. */
 static int test_files(const struct rules_options *o)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
     int status = m == NULL ? report_no_memory() : SP_EXIT_OK;
 
-    for (size_t i = 0; m != NULL && i < o->files.count; i++)
-        if (test_file(m, o->files.items[i]) != SP_EXIT_OK)
+    for (size_t i = 0; m != NULL && i < o->files.count; i++) {
+        const char *name = "";
+        struct sp_err e = {0};
+        uint32_t count = 0;
+        char text[640];
+
+        if (sp_rules_test_file(m, o->files.items[i], print_fault, NULL, &e) < 0) {
+            if (e.code != SP_E_INVALID)
+                print_fault(NULL, sp_error_text(&e, text, sizeof text));
             status = SP_EXIT_FAILED;
+            continue;
+        }
+        struct sp_rules *rules = sp_rules_make(m);
+        if (rules == NULL)
+            status = report_no_memory();
+        for (uint32_t k = 0; rules != NULL && sp_rules_file(rules, k, &name, &count); k++)
+            continue; /* m collects all files: the last one is this */
+        if (rules != NULL)
+            print_file(name, count);
+        sp_rules_unref(rules);
+    }
     sp_rules_maker_free(m);
     return status;
 }
@@ -256,166 +237,153 @@ static const char *policy_name(enum sp_approval_kind kind)
 
 /* ---- explain: as JSON ---- */
 
-static bool add_json_words(struct sp_buf *out, struct sp_words words)
+static void print_buf(const struct sp_buf *text)
 {
-    bool ok = sp_buf_add(out, "[", 1);
-
-    for (uint32_t i = 0; ok && i < words.count; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, words.items[i]);
-    return ok && sp_buf_add(out, "]", 1);
+    (void)fwrite(sp_buf_str(text).p, 1, text->len, stdout);
 }
 
-static bool add_json_requirement(struct sp_buf *out, const struct sp_requirement *r,
-                                 enum sp_approval_kind policy)
+/* before: what stands in front of the string. */
+static void print_json_str(const char *before, struct sp_str s)
 {
-    bool ok = sp_buf_printf(out, "\"%s\":{\"requirement\":\"%s\"", policy_name(policy),
-                            r->kind == SP_REQUIRE_NOTHING  ? "skip"
-                            : r->kind == SP_REQUIRE_ANSWER ? "ask"
-                                                           : "forbidden");
+    auto_buf struct sp_buf text = {0};
 
-    if (r->kind == SP_REQUIRE_NOTHING)
-        ok = ok && sp_buf_printf(out, ",\"free\":%s", r->is_free ? "true" : "false");
-    if (r->reason.len > 0)
-        ok = ok && sp_buf_add_str(out, SP_STR(",\"reason\":")) &&
-             sp_json_add_str(out, (struct sp_str){r->reason.data, r->reason.len});
-    if (r->amendment.count > 0)
-        ok = ok && sp_buf_add_str(out, SP_STR(",\"amendment\":")) &&
-             add_json_words(out, r->amendment);
-    return ok && sp_buf_add(out, "}", 1);
+    if (!sp_json_add_str(&text, s))
+        (void)sp_buf_printf(&text, "null");
+    (void)fputs(before, stdout);
+    print_buf(&text);
 }
 
-static bool add_json(struct sp_buf *out, const struct explanation *ask,
-                     const struct sp_requirement *all)
+static void print_json_words(struct sp_words words)
 {
-    const struct sp_requirement *r = &all[0];
-    bool ok = sp_buf_add_str(out, SP_STR("{\"command\":")) && add_json_words(out, ask->argv) &&
-              sp_buf_printf(out, ",\"opaque\":%s,\"segments\":[",
-                            r->segments.is_opaque ? "true" : "false");
+    (void)putchar('[');
+    for (uint32_t i = 0; i < words.count; i++)
+        print_json_str(i == 0 ? "" : ",", words.items[i]);
+    (void)putchar(']');
+}
 
-    for (uint32_t i = 0; ok && i < r->segments.count; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) && add_json_words(out, r->segments.items[i]);
-    ok = ok && sp_buf_add_str(out, SP_STR("],\"matches\":")) &&
-         sp_rule_matches_add_json(out, &r->matches) &&
-         sp_buf_printf(out, ",\"complete\":%s,\"sandbox\":",
-                       sp_rules_are_complete(ask->rules) ? "true" : "false") &&
-         sp_json_add_str(out, sp_str_of(ask->profile_name)) &&
-         sp_buf_add_str(out, SP_STR(",\"requirements\":{"));
-    for (size_t i = 0; ok && i < POLICIES; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) &&
-             add_json_requirement(out, &all[i], policies[i].kind);
-    return ok && sp_buf_add_str(out, SP_STR("}}\n"));
+static void print_json(const struct explanation *ask, const struct sp_requirement *all)
+{
+    static const char *const requirements[] = {[SP_REQUIRE_NOTHING] = "skip",
+                                               [SP_REQUIRE_ANSWER] = "ask",
+                                               [SP_REQUIRE_REFUSAL] = "forbidden"};
+    const struct sp_segments *s = &all[0].segments;
+    auto_buf struct sp_buf matches = {0};
+
+    (void)fputs("{\"command\":", stdout);
+    print_json_words(ask->argv);
+    (void)printf(",\"opaque\":%s,\"segments\":[", s->is_opaque ? "true" : "false");
+    for (uint32_t i = 0; i < s->count; i++) {
+        (void)fputs(i == 0 ? "" : ",", stdout);
+        print_json_words(s->items[i]);
+    }
+    (void)fputs("],\"matches\":", stdout);
+    (void)sp_rule_matches_add_json(&matches, &all[0].matches);
+    print_buf(&matches);
+    (void)printf(",\"complete\":%s", sp_rules_are_complete(ask->rules) ? "true" : "false");
+    print_json_str(",\"sandbox\":", sp_str_of(ask->profile_name));
+    (void)fputs(",\"requirements\":{", stdout);
+    for (size_t i = 0; i < POLICIES; i++) {
+        const struct sp_requirement *r = &all[i];
+
+        (void)printf("%s\"%s\":{\"requirement\":\"%s\"", i == 0 ? "" : ",",
+                     policy_name(policies[i].kind), requirements[r->kind]);
+        if (r->kind == SP_REQUIRE_NOTHING)
+            (void)printf(",\"free\":%s", r->is_free ? "true" : "false");
+        if (r->reason.len > 0)
+            print_json_str(",\"reason\":", sp_buf_str(&r->reason));
+        if (r->amendment.count > 0) {
+            (void)fputs(",\"amendment\":", stdout);
+            print_json_words(r->amendment);
+        }
+        (void)putchar('}');
+    }
+    (void)puts("}}");
 }
 
 /* ---- explain: as text ---- */
 
-static bool add_plain_words(struct sp_buf *out, struct sp_words words)
+static void print_words(struct sp_words words)
 {
-    bool ok = true;
+    auto_buf struct sp_buf text = {0};
 
-    for (uint32_t i = 0; ok && i < words.count; i++)
-        ok = (i == 0 || sp_buf_add(out, " ", 1)) && sp_plain_add_word(out, words.items[i]);
-    return ok;
+    for (uint32_t i = 0; i < words.count; i++)
+        (void)((i == 0 || sp_buf_add(&text, " ", 1)) && sp_plain_add_word(&text, words.items[i]));
+    print_buf(&text);
 }
 
 /* verdict, prefix, the program that host_executable resolved, and the justification. */
-static bool add_plain_match(struct sp_buf *out, const struct sp_rule_match *m)
+static void print_match(const struct sp_rule_match *m)
 {
-    bool ok = sp_buf_printf(out, "  %-9s  ", sp_verdict_name(m->verdict)) &&
-              add_plain_words(out, m->prefix);
-
-    if (m->resolved_program.p != NULL)
-        ok = ok && sp_buf_add_str(out, SP_STR(" (")) && sp_plain_add(out, m->resolved_program) &&
-             sp_buf_add(out, ")", 1);
-    if (m->justification.p != NULL)
-        ok = ok && sp_buf_add_str(out, SP_STR(": ")) && sp_plain_add(out, m->justification);
-    if (m->is_doubtful)
-        ok = ok &&
-             sp_buf_add_str(out, SP_STR("\n             in the sandbox, since "
-                                        "commands may write ")) &&
-             sp_plain_add(out, sp_str_of(m->file));
-    return ok && sp_buf_add(out, "\n", 1);
+    (void)printf("  %-9s  ", sp_verdict_name(m->verdict));
+    print_words(m->prefix);
+    if (m->resolved_program.p != NULL) {
+        (void)fputs(" (", stdout);
+        sp_plain_print(stdout, m->resolved_program);
+        (void)putchar(')');
+    }
+    if (m->justification.p != NULL) {
+        (void)fputs(": ", stdout);
+        sp_plain_print(stdout, m->justification);
+    }
+    if (m->is_doubtful) {
+        (void)fputs("\n             in the sandbox, since commands may write ", stdout);
+        sp_plain_print(stdout, sp_str_of(m->file));
+    }
+    (void)putchar('\n');
 }
 
-static const char *what_it_does(const struct sp_requirement *r, bool is_open)
+static void print_requirement(const struct sp_requirement *r, enum sp_approval_kind policy,
+                              bool is_open)
 {
-    if (r->kind == SP_REQUIRE_ANSWER)
-        return "asks";
-    if (r->kind == SP_REQUIRE_REFUSAL)
-        return "refuses";
-    return r->is_free || is_open ? "runs it without a sandbox" : "runs it in the sandbox";
+    (void)printf("  %-10s  %s", policy_name(policy),
+                 r->kind == SP_REQUIRE_ANSWER    ? "asks"
+                 : r->kind == SP_REQUIRE_REFUSAL ? "refuses"
+                 : r->is_free || is_open         ? "runs it without a sandbox"
+                                                 : "runs it in the sandbox");
+    if (r->reason.len > 0) {
+        (void)fputs(": ", stdout);
+        sp_plain_print(stdout, sp_buf_str(&r->reason));
+    }
+    if (r->kind == SP_REQUIRE_ANSWER && r->amendment.count > 0) {
+        (void)fputs("; offers the rule: ", stdout);
+        print_words(r->amendment);
+    }
+    (void)putchar('\n');
 }
 
-static bool add_plain_requirement(struct sp_buf *out, const struct sp_requirement *r,
-                                  enum sp_approval_kind policy, bool is_open)
+static void print_explanation(const struct explanation *ask, const struct sp_requirement *all)
 {
-    bool ok = sp_buf_printf(out, "  %-10s  %s", policy_name(policy), what_it_does(r, is_open));
-
-    if (r->reason.len > 0)
-        ok = ok && sp_buf_add_str(out, SP_STR(": ")) &&
-             sp_plain_add(out, (struct sp_str){r->reason.data, r->reason.len});
-    if (r->kind == SP_REQUIRE_ANSWER && r->amendment.count > 0)
-        ok = ok && sp_buf_add_str(out, SP_STR("; offers the rule: ")) &&
-             add_plain_words(out, r->amendment);
-    return ok && sp_buf_add(out, "\n", 1);
-}
-
-/* The parts that rules are matched against. */
-static bool add_plain_segments(struct sp_buf *out, const struct explanation *ask,
-                               const struct sp_segments *s)
-{
+    const struct sp_segments *s = &all[0].segments;
+    const struct sp_rule_matches *m = &all[0].matches;
     /* The first segment is then the shell alone, and is judged, too. */
     const bool is_strange_shell = s->is_wrapper && !s->is_opaque &&
                                   !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
-    bool ok = sp_buf_printf(
-        out, "Segments%s:\n",
-        s->is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
 
-    for (uint32_t i = 0; ok && i < s->count; i++)
-        ok = sp_buf_add(out, "  ", 2) && add_plain_words(out, s->items[i]) &&
-             (i > 0 || !is_strange_shell ||
-              sp_buf_add_str(out, SP_STR("  (a shell that is not in /bin or /usr/bin by its "
-                                         "path: it is judged, too)"))) &&
-             sp_buf_add(out, "\n", 1);
-    return ok;
-}
-
-static bool add_plain(struct sp_buf *out, const struct explanation *ask,
-                      const struct sp_requirement *all)
-{
-    const struct sp_requirement *r = &all[0];
-    bool ok = add_plain_segments(out, ask, &r->segments) &&
-              sp_buf_printf(out, "Rules that match%s:\n",
-                            sp_rules_are_complete(ask->rules)
-                                ? ""
-                                : " (some files are broken: no rule takes the sandbox away)");
-
-    if (r->matches.count == 0)
-        ok = ok && sp_buf_add_str(out, SP_STR("  none\n"));
-    for (uint32_t i = 0; ok && i < r->matches.count; i++)
-        ok = add_plain_match(out, &r->matches.items[i]);
-    ok = ok && sp_buf_add_str(out, SP_STR("Under the sandbox ")) &&
-         sp_plain_add(out, sp_str_of(ask->profile_name)) &&
-         sp_buf_add_str(out, SP_STR(", the policy:\n"));
-    for (size_t i = 0; ok && i < POLICIES; i++)
-        ok = add_plain_requirement(out, &all[i], policies[i].kind, ask->is_open);
-    return ok;
-}
-
-/* A rule lets a command run without a sandbox only if the file that would run is trusted, too. */
-static void check_programs(const struct explanation *ask, struct sp_requirement *r)
-{
-    const struct sp_program_ask files = {
-        .argv = ask->argv, .judged = r, .profile = ask->profile, .environ = ask->environ};
-    struct sp_program program = {0};
-
-    if (r->is_free && !ask->is_open)
-        r->is_free = sp_program_find(&files, &program);
-    sp_program_done(&program);
+    (void)printf("Segments%s:\n",
+                 s->is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
+    for (uint32_t i = 0; i < s->count; i++) {
+        (void)fputs("  ", stdout);
+        print_words(s->items[i]);
+        (void)puts(i == 0 && is_strange_shell ? "  (a shell that is not in /bin or /usr/bin by its "
+                                                "path: it is judged, too)"
+                                              : "");
+    }
+    (void)printf("Rules that match%s:\n%s",
+                 sp_rules_are_complete(ask->rules)
+                     ? ""
+                     : " (some files are broken: no rule takes the sandbox away)",
+                 m->count == 0 ? "  none\n" : "");
+    for (uint32_t i = 0; i < m->count; i++)
+        print_match(&m->items[i]);
+    (void)fputs("Under the sandbox ", stdout);
+    sp_plain_print(stdout, sp_str_of(ask->profile_name));
+    (void)puts(", the policy:");
+    for (size_t i = 0; i < POLICIES; i++)
+        print_requirement(&all[i], policies[i].kind, ask->is_open);
 }
 
 /* Judges the command under each policy. */
-static int add_explanation(const struct explanation *ask, bool is_json, struct sp_buf *out,
-                           struct sp_err *e)
+static int explain_to_stdout(const struct explanation *ask, bool is_json, struct sp_err *e)
 {
     struct sp_requirement all[POLICIES] = {0};
     int r = 0;
@@ -427,76 +395,68 @@ static int add_explanation(const struct explanation *ask, bool is_json, struct s
                                          .profile = ask->profile,
                                          .known_safe = ask->known_safe,
                                          .shell = ask->shell};
+        const struct sp_program_ask files = {
+            .argv = ask->argv, .judged = &all[i], .profile = ask->profile, .environ = ask->environ};
+        struct sp_program program = {0};
 
         r = sp_judge(&one, &all[i], e);
-        if (r == 0)
-            check_programs(ask, &all[i]);
+        /* A rule lets a command run without a sandbox only if the file that would run is trusted,
+         * too. */
+        if (r == 0 && all[i].is_free && !ask->is_open)
+            all[i].is_free = sp_program_find(&files, &program);
+        sp_program_done(&program);
     }
-    if (r == 0 && !(is_json ? add_json(out, ask, all) : add_plain(out, ask, all)))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
+    if (r == 0) {
+        (is_json ? print_json : print_explanation)(ask, all);
+        r = sp_cli_print(SP_STR(""), e);
+    }
     for (size_t i = 0; i < POLICIES; i++)
         sp_requirement_done(&all[i]);
     return r;
 }
 
-/* ---- explain ---- */
-
 static void print_warning(void *user, const char *text)
 {
-    auto_buf struct sp_buf line = {0};
-
     (void)user;
-    if (sp_plain_add(&line, sp_str_of(text)))
-        (void)fprintf(stderr, "sallyport rules: %.*s\n", (int)line.len, line.data);
-}
-
-/* `sallyport exec` would run the command with all of our variables. */
-static bool add_own_env(struct sp_buf *out)
-{
-    bool ok = sp_buf_add(out, "", 0);
-
-    for (char **word = environ; ok && *word != NULL; word++)
-        ok = sp_buf_add(out, *word, strlen(*word) + 1);
-    return ok;
+    sp_plain_say("sallyport rules", text);
 }
 
 /* With the rules of -r, or those of the configured directories. */
 static int explain_with(const struct rules_options *o, char **command, const struct configured *c,
-                        const struct sp_rules *rules, struct sp_buf *out, struct sp_err *e)
+                        const struct sp_rules *rules, struct sp_err *e)
 {
     auto_buf struct sp_buf variables = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_shell shell __attribute__((cleanup(sp_shell_done))) = {0};
-    const char *configured = c->config.default_permissions;
-    const char *name = o->sandbox != NULL   ? o->sandbox
-                       : configured != NULL ? configured
-                                            : ":workspace";
-    bool is_open = false;
-    int r = sp_config_policy(&c->config, name, c->cwd, &policy, &is_open, e);
+    struct explanation ask = {.rules = rules,
+                              .profile = &policy,
+                              .profile_name = o->sandbox != NULL ? o->sandbox
+                                              : c->config.default_permissions != NULL
+                                                  ? c->config.default_permissions
+                                                  : ":workspace",
+                              .known_safe = c->approvals.options.known_safe};
+    auto_free struct sp_str *items = sp_cli_words(command, &ask.argv.count);
+    bool ok = items != NULL && sp_buf_add(&variables, "", 0);
+    int r = sp_config_policy(&c->config, ask.profile_name, c->cwd, &policy, &ask.is_open, e);
 
     if (r == 0)
         r = sp_place_find_shell(&shell, e);
     if (r < 0)
         return r;
-    uint32_t count;
-    auto_free struct sp_str *items = sp_cli_words(command, &count);
-    if (items == NULL || !add_own_env(&variables))
+    /* `sallyport exec` would run the command with all of our variables. */
+    for (char **word = environ; ok && *word != NULL; word++)
+        ok = sp_buf_add(&variables, *word, strlen(*word) + 1);
+    if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
-    const struct explanation ask = {.argv = {items, count},
-                                    .rules = rules,
-                                    .profile = &policy,
-                                    .profile_name = name,
-                                    .shell = shell.path,
-                                    .known_safe = c->approvals.options.known_safe,
-                                    .environ = {variables.data, variables.len},
-                                    .is_open = is_open};
-    return add_explanation(&ask, o->is_json, out, e);
+    ask.argv.items = items;
+    ask.shell = shell.path;
+    ask.environ = (struct sp_str){variables.data, variables.len};
+    return explain_to_stdout(&ask, o->is_json, e);
 }
 
 static int explain_command(const struct rules_options *o, char **command)
 {
     auto_configured struct configured c = {0};
-    auto_buf struct sp_buf out = {0};
     struct sp_err e = {0};
     struct sp_rules *own = o->files.count > 0 ? read_files(o) : NULL;
 
@@ -504,10 +464,8 @@ static int explain_command(const struct rules_options *o, char **command)
         return SP_EXIT_FAILED;
     int r = read_configuration(o, &c, own == NULL ? print_warning : NULL, &e);
     if (r == 0)
-        r = explain_with(o, command, &c, own != NULL ? own : c.approvals.options.rules, &out, &e);
+        r = explain_with(o, command, &c, own != NULL ? own : c.approvals.options.rules, &e);
     sp_rules_unref(own);
-    if (r == 0)
-        r = sp_cli_print(sp_buf_str(&out), &e);
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/escape_text.h"
 
-#include <stdio.h>
-
 #include "base/auto.h"
 #include "base/utf8.h"
 
@@ -145,6 +143,14 @@ bool sp_plain_add_word(struct sp_buf *out, struct sp_str word)
         word = (struct sp_str){word.p + used, word.n - used};
     }
     return ok && sp_buf_add(out, "'", 1);
+}
+
+void sp_plain_print(FILE *to, struct sp_str text)
+{
+    auto_buf struct sp_buf plain = {0};
+
+    (void)sp_plain_add(&plain, text); /* out of memory: the beginning of it */
+    (void)fwrite(sp_buf_str(&plain).p, 1, plain.len, to);
 }
 
 void sp_plain_say(const char *before, const char *text)

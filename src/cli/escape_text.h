@@ -5,6 +5,8 @@
 #ifndef SP_CLI_ESCAPE_TEXT_H
 #define SP_CLI_ESCAPE_TEXT_H
 
+#include <stdio.h>
+
 #include "base/buf.h"
 
 /* Appends text with control characters, marks that change the writing direction, and bytes that are
@@ -23,6 +25,8 @@ bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
 
 /* The same as a word of a shell, quoted if necessary. */
 bool sp_plain_add_word(struct sp_buf *out, struct sp_str word);
+/* Prints it, escaped. */
+void sp_plain_print(FILE *to, struct sp_str text);
 /* Prints "before: text" on stderr, escaped; line feeds in the text stay. */
 void sp_plain_say(const char *before, const char *text);
 /* The width of escaped text: one column a character. */

@@ -85,7 +85,7 @@ int sp_cli_complain(const struct sp_err *e)
 
 int sp_cli_print(struct sp_str text, struct sp_err *e)
 {
-    return fwrite(text.p, 1, text.n, stdout) == text.n && fflush(stdout) == 0
+    return fwrite(text.p, 1, text.n, stdout) == text.n && fflush(stdout) == 0 && ferror(stdout) == 0
                ? 0
                : sp_fail(e, SP_E_SYSTEM, errno, "write to stdout");
 }
