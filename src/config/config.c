@@ -1,36 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config: from the merged tree of all layers to a struct sp_config: the keys at the top,
- * [features], [shell_environment_policy] and [sandbox].
+ * Loading: the texts of a configuration are the file, over it the variables SALLYPORT_KEY, over
+ * them
+ * --set. Each is a TOML text of its own; their trees are merged before any value is checked, so
+ * that a layer may set one key of a table. Then the sections of the tree are read: the keys at the
+ * top, [features], [shell_environment_policy] and [sandbox] here, the others in files of their own.
  */
 #include "config/config.h"
 
 #include <errno.h>
-#include <stdarg.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "approve/approvers.h"
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "config/config_keys.h"
 #include "config/policy.h"
 #include "sandbox/resolve.h"
 
 #define LEAST_POLL_MAX_MS 5000 /* an empty write_stdin waits at least this long */
+#define FILE_NAME         "sallyport.conf"
+#define SYSTEM_FILE       "/etc/sallyport/sallyport.conf"
+#define NO_FILE           "/dev/null" /* as --config: no file at all */
+#define VARIABLE          "SALLYPORT_"
+#define MAX_SETS          1024
+
+/* ---- for all sections ---- */
 
 int sp_config_no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the configuration");
 }
 
-/* ---- for all sections ---- */
-
-int sp_config_copy(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret)
+int sp_config_keep(struct sp_config_loading *l, struct sp_str text, char **ret)
 {
-    if (sp_str_has_nul(v->text))
-        return sp_toml_refuse(v, l->e, "a string with a NUL in it cannot be used here");
-    char *copy = sp_arena_copy(&l->impl->arena, v->text);
+    char *copy = sp_arena_copy(&l->impl->arena, text);
+
     if (copy == NULL)
         return sp_config_no_memory(l->e);
     *ret = copy;
@@ -41,6 +52,7 @@ int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v,
                      char **ret)
 {
     const bool is_home = path.n != 0 && path.p[0] == '~' && (path.n == 1 || path.p[1] == '/');
+    const char *home = is_home ? l->impl->user_home : "";
     auto_buf struct sp_buf full = {0};
 
     if (sp_str_has_nul(path))
@@ -48,41 +60,13 @@ int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v,
     if (!is_home && (path.n == 0 || path.p[0] != '/'))
         return sp_toml_refuse(v, l->e, "expected an absolute path or `~/...`, not `%.*s`",
                               (int)(path.n > 80 ? 80 : path.n), path.p);
-    if (is_home && l->impl->user_home == NULL)
+    if (home == NULL)
         return sp_toml_refuse(v, l->e, "`~` needs HOME, which is not set to an absolute path");
-    if (is_home && !sp_buf_add_str(&full, sp_str_of(l->impl->user_home)))
+    if (is_home)
+        path = (struct sp_str){path.p + 1, path.n - 1};
+    if (!sp_buf_add_str(&full, sp_str_of(home)) || !sp_buf_add_str(&full, path))
         return sp_config_no_memory(l->e);
-    const size_t skipped = is_home ? 1 : 0;
-    if (path.n != skipped && !sp_buf_add(&full, path.p + skipped, path.n - skipped))
-        return sp_config_no_memory(l->e);
-    char *copy = sp_arena_copy(&l->impl->arena, sp_buf_str(&full));
-    if (copy == NULL)
-        return sp_config_no_memory(l->e);
-    *ret = copy;
-    return 0;
-}
-
-int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt, ...)
-{
-    const size_t n = l->impl->warning_count;
-    char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
-    char story[240];
-    struct sp_err said;
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(story, sizeof story, fmt, args);
-    va_end(args);
-    (void)sp_toml_refuse_key(v, &said, "%s", story); /* only for the text with its position */
-    char *copy = sp_arena_copy(&l->impl->arena, sp_str_of(said.msg));
-    if (list == NULL || copy == NULL)
-        return sp_config_no_memory(l->e);
-    if (n != 0)
-        memcpy(list, l->config->warnings, n * sizeof(char *));
-    list[n] = copy;
-    l->config->warnings = list;
-    l->impl->warning_count = n + 1;
-    return 0;
+    return sp_config_keep(l, sp_buf_str(&full), ret);
 }
 
 int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_value *v,
@@ -96,84 +80,278 @@ int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_v
     return 0;
 }
 
-/* ---- [shell_environment_policy] ---- */
+/* ---- the file ---- */
 
-/* The strings stay in the arena; only the views are new. */
-static int make_patterns(struct sp_config_loading *l, char *const *list, const struct sp_str **ret,
-                         uint32_t *ret_count)
+int sp_config_check_owner(int fd, const char *path, struct stat *ret, struct sp_err *e)
 {
-    uint32_t n = 0;
-
-    while (list != NULL && list[n] != NULL)
-        n++;
-    struct sp_str *patterns = sp_arena_new(&l->impl->arena, (n + 1) * sizeof *patterns);
-    if (patterns == NULL)
-        return sp_config_no_memory(l->e);
-    for (uint32_t i = 0; i < n; i++)
-        patterns[i] = sp_str_of(list[i]);
-    *ret = patterns;
-    *ret_count = n;
+    if (fstat(fd, ret) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+    if (!S_ISREG(ret->st_mode))
+        return sp_fail(e, SP_E_INVALID, 0, "%s: not a regular file", path);
+    if (ret->st_uid != geteuid() && ret->st_uid != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "%s: belongs to user %u, so it is not trusted; it must belong to you or to "
+                       "root",
+                       path, (unsigned)ret->st_uid);
     return 0;
 }
 
-static int make_set(struct sp_config_loading *l, const struct sp_toml_value *table)
+/* Appends a regular file that only its owner, the user or root, may write; config.path names it
+ * then. *ret_exists false, and 0: there is none, or it may not be seen, since a directory above it
+ * cannot be searched. */
+static int try_file(struct sp_config_loading *l, const char *path, struct sp_buf *out,
+                    bool *ret_exists)
 {
-    uint32_t n = 0;
+    /* O_NONBLOCK: a FIFO in its place must not block. */
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    const int failed = fd < 0 ? errno : 0;
+    struct stat st;
 
-    if (table == NULL)
+    *ret_exists =
+        failed != ENOENT && failed != ENOTDIR && !(failed == EACCES && lstat(path, &st) < 0);
+    if (!*ret_exists)
         return 0;
-    struct sp_env_var *vars = sp_arena_new(&l->impl->arena, (table->count + 1) * sizeof *vars);
-    if (vars == NULL)
-        return sp_config_no_memory(l->e);
-    for (const struct sp_toml_value *v = table->first; v != NULL; v = v->next) {
-        const int r = sp_config_check_variable(l, v, "set");
-
-        if (r < 0)
-            return r;
-        const char *name = sp_arena_copy(&l->impl->arena, v->key);
-        const char *value = sp_arena_copy(&l->impl->arena, v->text);
-        if (name == NULL || value == NULL)
-            return sp_config_no_memory(l->e);
-        vars[n++] = (struct sp_env_var){.name = {name, v->key.n}, .value = {value, v->text.n}};
-    }
-    l->config->env_set = (struct sp_env_vars){.items = vars, .count = n};
-    return 0;
+    if (fd < 0)
+        return sp_fail(l->e, SP_E_INVALID, failed, "read %s", path);
+    const int r = sp_config_check_owner(fd, path, &st, l->e);
+    if (r < 0)
+        return r;
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return sp_fail(l->e, SP_E_INVALID, 0,
+                       "%s: others may write it (mode %04o), so it is not trusted; chmod go-w it",
+                       path, (unsigned)st.st_mode & 07777);
+    const int err = sp_read_all(fd, SP_TOML_MAX_BYTES, out);
+    if (err == EFBIG)
+        return sp_fail(l->e, SP_E_INVALID, 0, "%s: more than %d bytes", path, SP_TOML_MAX_BYTES);
+    if (err != 0)
+        return sp_fail(l->e, SP_E_SYSTEM, err, "read %s", path);
+    return sp_config_keep(l, sp_str_of(path), &l->config->path);
 }
 
-static enum sp_env_inherit inherit_of(const char *word)
+/* NULL: not set, or empty. */
+static const char *variable(char *const *env, const char *name)
 {
-    if (word == NULL || strcmp(word, "all") == 0)
-        return SP_ENV_ALL;
-    return strcmp(word, "core") == 0 ? SP_ENV_CORE : SP_ENV_NONE;
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; env != NULL && env[i] != NULL; i++)
+        if (strncmp(env[i], name, n) == 0 && env[i][n] == '=')
+            return env[i][n + 1] == 0 ? NULL : env[i] + n + 1;
+    return NULL;
 }
+
+/* A relative path would depend on the working directory, which a project may choose. */
+static int check_absolute(const char *name, const char *path, struct sp_err *e)
+{
+    if (path == NULL || path[0] == '/')
+        return 0;
+    return sp_fail(e, SP_E_INVALID, 0, "$%s: expected an absolute path, not `%.120s`", name, path);
+}
+
+/* Sets config.home, impl.user_home and impl.tmpdir. */
+static int find_home(struct sp_config_loading *l, char *const *env)
+{
+    const char *own = variable(env, VARIABLE "HOME");
+    const char *home = variable(env, "HOME");
+    const char *tmpdir = variable(env, "TMPDIR");
+    auto_buf struct sp_buf path = {0};
+    int r = check_absolute(VARIABLE "HOME", own, l->e);
+
+    if (r == 0 && home != NULL && home[0] == '/')
+        r = sp_config_keep(l, sp_str_of(home), &l->impl->user_home);
+    if (r == 0 && tmpdir != NULL && tmpdir[0] == '/')
+        r = sp_config_keep(l, sp_str_of(tmpdir), &l->impl->tmpdir);
+    if (r < 0 || (own == NULL && l->impl->user_home == NULL))
+        return r;
+    if (!(own != NULL ? sp_buf_add_str(&path, sp_str_of(own))
+                      : sp_buf_printf(&path, "%s/.sallyport", l->impl->user_home)))
+        return sp_config_no_memory(l->e);
+    return sp_config_keep(l, sp_buf_str(&path), &l->config->home);
+}
+
+/* The first that exists; one that was named must exist. */
+static int find_file(struct sp_config_loading *l, const struct sp_config_ask *ask,
+                     struct sp_buf *text)
+{
+    const char *named = ask->file != NULL ? ask->file : variable(ask->env, VARIABLE "CONFIG");
+    const char *option = ask->file != NULL ? "--config" : "$" VARIABLE "CONFIG";
+    auto_buf struct sp_buf path = {0};
+    bool exists = false;
+    int r = 0;
+
+    if (named != NULL) {
+        r = ask->file != NULL ? 0 : check_absolute(VARIABLE "CONFIG", named, l->e);
+        if (r < 0 || strcmp(named, NO_FILE) == 0)
+            return r;
+        if (try_file(l, named, text, &exists) < 0)
+            return sp_wrap(l->e, "%s", option);
+        return exists ? 0
+                      : sp_fail(l->e, SP_E_INVALID, 0, "%s: there is no file %s", option, named);
+    }
+    if (l->config->home != NULL) {
+        if (!sp_buf_printf(&path, "%s/" FILE_NAME, l->config->home) || !sp_buf_add(&path, "", 1))
+            return sp_config_no_memory(l->e);
+        r = try_file(l, path.data, text, &exists);
+    }
+    return r < 0 || exists ? r : try_file(l, SYSTEM_FILE, text, &exists);
+}
+
+/* ---- layers ---- */
+
+/* All parsed texts; later ones are merged into docs[0]. */
+struct layers {
+    struct sp_toml *docs;
+    size_t count;
+};
+
+static void layers_done(struct layers *y)
+{
+    for (size_t i = 0; i < y->count; i++)
+        sp_toml_done(&y->docs[i]);
+    free(y->docs);
+}
+
+/* y->docs has room for all layers. */
+static int add_layer(struct layers *y, const char *name, struct sp_str text, struct sp_err *e)
+{
+    const int r = sp_toml_parse(&y->docs[y->count], name, text, e);
+
+    y->count += r == 0;
+    return r;
+}
+
+/* A value that does not parse as TOML is taken as a string; the type check refuses it if the key
+ * wants another type. */
+static int add_variable(struct layers *y, const struct sp_config_key *key, const char *name,
+                        const char *value, struct sp_err *e)
+{
+    const bool is_string =
+        key->type == SP_KEY_STRING || key->type == SP_KEY_PATH || key->type == SP_KEY_SOME_STRINGS;
+    auto_buf struct sp_buf text = {0};
+    struct sp_toml *doc = &y->docs[y->count];
+    int r = -SP_E_INVALID;
+
+    if (!sp_utf8_is_valid(sp_str_of(value)))
+        return sp_fail(e, SP_E_INVALID, 0, "%s is not UTF-8", name);
+    if (!is_string) {
+        if (!sp_buf_printf(&text, "%s = %s", key->name, value))
+            return sp_config_no_memory(e);
+        r = add_layer(y, name, sp_buf_str(&text), e);
+        if (r == 0 && doc->root->count != 1) {
+            sp_toml_done(doc);
+            y->count--;
+            r = -SP_E_INVALID;
+        }
+        text.len = 0;
+    }
+    if (r < 0 && r != -SP_E_SYSTEM) {
+        if (!sp_buf_printf(&text, "%s = ", key->name) || !sp_json_add_str(&text, sp_str_of(value)))
+            return sp_config_no_memory(e);
+        r = add_layer(y, name, sp_buf_str(&text), e);
+    }
+    doc->has_no_places = r == 0;
+    return r;
+}
+
+static int read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask,
+                       struct layers *y)
+{
+    const struct sp_config_key *keys = sp_config_top_keys;
+    auto_buf struct sp_buf text = {0};
+    size_t sets = 0;
+    size_t key_count = 0;
+
+    while (ask->sets != NULL && ask->sets[sets] != NULL)
+        sets++;
+    if (sets > MAX_SETS)
+        return sp_fail(l->e, SP_E_INVALID, 0, "--set: at most %d of them", MAX_SETS);
+    while (keys[key_count].name != NULL)
+        key_count++;
+    y->docs = calloc(1 + key_count + sets, sizeof *y->docs);
+    if (y->docs == NULL)
+        return sp_config_no_memory(l->e);
+
+    int r = find_file(l, ask, &text);
+    if (r == 0)
+        r = add_layer(y, l->config->path == NULL ? "" : l->config->path, sp_buf_str(&text), l->e);
+    for (size_t i = 0; r == 0 && i < key_count; i++) {
+        char name[80]; /* "$SALLYPORT_KEY_NAME" for key_name */
+
+        (void)snprintf(name, sizeof name, "$" VARIABLE "%s", keys[i].name);
+        for (char *p = name; *p != 0; p++)
+            if (*p >= 'a' && *p <= 'z')
+                *p = (char)(*p - 'a' + 'A');
+        const char *value = sp_config_is_scalar(&keys[i]) ? variable(ask->env, name + 1) : NULL;
+        if (value != NULL)
+            r = add_variable(y, &keys[i], name, value, l->e);
+    }
+    for (size_t i = 0; r == 0 && i < sets; i++) {
+        const char *set = ask->sets[i];
+        auto_buf struct sp_buf name = {0};
+
+        if (!sp_buf_printf(&name, "--set %.*s", (int)strcspn(set, "="), set) ||
+            !sp_buf_add(&name, "", 1))
+            return sp_config_no_memory(l->e);
+        r = add_layer(y, name.data, sp_str_of(set), l->e);
+        /* The key may be dotted, but there must be exactly one. */
+        if (r == 0 && y->docs[y->count - 1].root->count != 1)
+            r = sp_fail(l->e, SP_E_INVALID, 0, "--set %.120s: expected one KEY=VALUE", set);
+    }
+    for (size_t i = 1; r == 0 && i < y->count; i++)
+        sp_toml_merge(y->docs[0].root, y->docs[i].root);
+    return r;
+}
+
+/* ---- [shell_environment_policy] and [sandbox] ---- */
 
 static int read_shell_policy(struct sp_config_loading *l, const struct sp_toml_value *table)
 {
     struct sp_config_raw_shell_policy raw = {.ignores_default_excludes = true};
     struct sp_env_policy *p = &l->config->env_policy;
-    int r = sp_config_read_section(l, "shell_environment_policy", table, &raw);
+    const int r = sp_config_read_section(l, "shell_environment_policy", table, &raw);
+    const struct {
+        char *const *from;
+        const struct sp_str **to;
+        uint32_t *count;
+    } lists[] = {{raw.exclude, &p->exclude, &p->exclude_count},
+                 {raw.include_only, &p->include_only, &p->include_only_count},
+                 {raw.keep, &p->keep, &p->keep_count}};
 
-    if (r == 0)
-        r = make_patterns(l, raw.exclude, &p->exclude, &p->exclude_count);
-    if (r == 0)
-        r = make_patterns(l, raw.include_only, &p->include_only, &p->include_only_count);
-    if (r == 0)
-        r = make_patterns(l, raw.keep, &p->keep, &p->keep_count);
-    if (r == 0)
-        r = make_set(l, raw.set);
-    p->inherit = inherit_of(raw.inherit);
+    if (r < 0)
+        return r;
+    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
+        uint32_t n = 0;
+
+        while (lists[k].from != NULL && lists[k].from[n] != NULL)
+            n++;
+        struct sp_str *patterns = sp_arena_new(&l->impl->arena, (n + 1) * sizeof *patterns);
+        if (patterns == NULL)
+            return sp_config_no_memory(l->e);
+        for (uint32_t i = 0; i < n; i++)
+            patterns[i] = sp_str_of(lists[k].from[i]); /* the strings stay in the arena */
+        *lists[k].to = patterns;
+        *lists[k].count = n;
+    }
+    const size_t set_count = raw.set == NULL ? 0 : raw.set->count;
+    struct sp_env_var *vars = sp_arena_new(&l->impl->arena, (set_count + 1) * sizeof *vars);
+    if (vars == NULL)
+        return sp_config_no_memory(l->e);
+    l->config->env_set = (struct sp_env_vars){.items = vars};
+    for (const struct sp_toml_value *v = raw.set == NULL ? NULL : raw.set->first; v != NULL;
+         v = v->next) {
+        char *name;
+        char *value;
+
+        if (sp_config_check_variable(l, v, "set") < 0 || sp_config_keep(l, v->key, &name) < 0 ||
+            sp_config_keep(l, v->text, &value) < 0)
+            return -(int)l->e->code;
+        vars[l->config->env_set.count++] =
+            (struct sp_env_var){.name = {name, v->key.n}, .value = {value, v->text.n}};
+    }
+    p->inherit = raw.inherit == NULL || strcmp(raw.inherit, "all") == 0 ? SP_ENV_ALL
+                 : strcmp(raw.inherit, "core") == 0                     ? SP_ENV_CORE
+                                                                        : SP_ENV_NONE;
     p->ignores_default_excludes = raw.ignores_default_excludes;
-    return r;
-}
-
-/* ---- [sandbox] ---- */
-
-static bool is_protected(struct sp_str name)
-{
-    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++)
-        if (sp_str_eq(name, sp_str_of(sp_protected_names[i])))
-            return true;
-    return false;
+    return 0;
 }
 
 /* Refuses protection that this version does not offer, instead of ignoring the key. */
@@ -186,17 +364,24 @@ static int read_sandbox(struct sp_config_loading *l, const struct sp_toml_value 
         return r;
     const struct sp_toml_value *names = sp_toml_get(table, SP_STR("protected_names"));
     for (const struct sp_toml_value *v = names == NULL ? NULL : names->first; v != NULL;
-         v = v->next)
-        if (!is_protected(v->text))
+         v = v->next) {
+        size_t i = 0;
+
+        while (i < SP_PROTECTED_COUNT && !sp_str_eq(v->text, sp_str_of(sp_protected_names[i])))
+            i++;
+        if (i == SP_PROTECTED_COUNT)
             return sp_toml_refuse(v, l->e,
                                   "`protected_names`: this version protects .git .agents .codex "
                                   ".aws .sallyport and no other name; use a `deny` or `read` entry "
                                   "of a profile");
+    }
     if (raw.isolation != NULL && strcmp(raw.isolation, "session") != 0)
         return sp_toml_refuse(sp_toml_get(table, SP_STR("isolation")), l->e,
                               "`isolation`: this version has `session` alone");
     return 0;
 }
+
+/* ---- the keys at the top ---- */
 
 /* ---- the keys at the top ---- */
 
@@ -268,21 +453,6 @@ static int check_approver(const struct sp_config_loading *l, const struct sp_tom
     return 0;
 }
 
-/* Unlike an approver, a reviewer can only be a program. */
-static int check_reviewer(const struct sp_config_loading *l, const struct sp_toml_value *v)
-{
-    if (strncmp(v->text.p, "program:/", 9) == 0 && v->text.n > 9)
-        return 0;
-    return sp_toml_refuse(v, l->e, "`reviewer`: expected `program:/PATH`");
-}
-
-static int check_strict_review(const struct sp_config_loading *l, const struct sp_toml_value *v)
-{
-    if (!v->boolean || l->config->reviewer != NULL)
-        return 0;
-    return sp_toml_refuse(v, l->e, "`strict_review`: there is no `reviewer` to review anything");
-}
-
 /* After the profiles were read. */
 static int check_permissions(const struct sp_config_loading *l, const struct sp_toml_value *v)
 {
@@ -327,10 +497,13 @@ static int check_top(struct sp_config_loading *l, const struct sp_toml_value *ro
             r = check_approval_policy(l, v);
         else if (sp_str_eq(v->key, SP_STR("approver")))
             r = check_approver(l, v);
-        else if (sp_str_eq(v->key, SP_STR("reviewer")))
-            r = check_reviewer(l, v);
-        else if (sp_str_eq(v->key, SP_STR("strict_review")))
-            r = check_strict_review(l, v);
+        else if (sp_str_eq(v->key, SP_STR("reviewer")) &&
+                 !(v->text.n > 9 && strncmp(v->text.p, "program:/", 9) == 0))
+            r = sp_toml_refuse(v, l->e, "`reviewer`: expected `program:/PATH`");
+        else if (sp_str_eq(v->key, SP_STR("strict_review")) && v->boolean &&
+                 l->config->reviewer == NULL)
+            r = sp_toml_refuse(v, l->e,
+                               "`strict_review`: there is no `reviewer` to review anything");
         else if (sp_str_eq(v->key, SP_STR("default_permissions")))
             r = check_permissions(l, v);
         else if (sp_str_eq(v->key, SP_STR("server")) ||
@@ -372,7 +545,7 @@ static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *ro
 int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e)
 {
     struct sp_err own = {0};
-    struct sp_config_layers layers __attribute__((cleanup(sp_config_layers_done))) = {0};
+    struct layers layers __attribute__((cleanup(layers_done))) = {0};
     struct sp_config c = defaults();
     struct sp_config_loading l = {.config = &c, .e = e == NULL ? &own : e};
 
@@ -380,9 +553,9 @@ int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struc
     if (l.impl == NULL)
         return sp_config_no_memory(e);
     c.impl = l.impl;
-    int r = sp_config_find_home(&l, ask->env);
+    int r = find_home(&l, ask->env);
     if (r == 0)
-        r = sp_config_read_layers(&l, ask, &layers);
+        r = read_layers(&l, ask, &layers);
     if (r == 0)
         r = read_tree(&l, layers.docs[0].root);
     if (r < 0) {

@@ -21,36 +21,17 @@
 
 /* ---- URLs ---- */
 
-static bool is_host_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != 0 && strchr("-._~", c) != NULL);
-}
-
-/* Moves *p behind a [IPv6] address, an IPv4 address or a name. */
-static bool skip_host(const char **p)
-{
-    const char *first = *p;
-
-    if (*first == '[') {
-        *p += 1 + strspn(first + 1, "0123456789abcdefABCDEF:.");
-        if (**p != ']' || *p == first + 1)
-            return false;
-        (*p)++;
-        return true;
-    }
-    while (is_host_char(**p))
-        (*p)++;
-    return *p != first;
-}
-
-/* HOST[:PORT] and what follows. */
+/* HOST[:PORT] and what follows. HOST is a [IPv6] address, an IPv4 address or a name. */
 static const char *check_authority(const char *p)
 {
+    static const char host[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+    const bool is_ipv6 = *p == '[';
+    const size_t len = is_ipv6 ? strspn(p + 1, "0123456789abcdefABCDEF:.") : strspn(p, host);
     uint64_t port = 1;
 
-    if (!skip_host(&p))
+    if (len == 0 || (is_ipv6 && p[1 + len] != ']'))
         return "expected a host after `//`";
+    p += is_ipv6 ? len + 2 : len;
     if (*p == ':') {
         const size_t n = strcspn(++p, "/?");
 
@@ -119,68 +100,51 @@ static int check_environment(const struct sp_toml_value *v,
     return 0;
 }
 
-static int make_argv(struct sp_config_loading *l, struct sp_config_raw_environment *raw)
-{
-    size_t n = 0;
-
-    while (raw->args != NULL && raw->args[n] != NULL)
-        n++;
-    char **argv = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
-    if (argv == NULL)
-        return sp_config_no_memory(l->e);
-    argv[0] = raw->program;
-    if (n != 0)
-        memcpy(argv + 1, raw->args, n * sizeof(char *));
-    raw->is.program = argv;
-    return 0;
-}
-
-/* NAME=VALUE strings, in the arena. */
-static int make_env(struct sp_config_loading *l, struct sp_config_raw_environment *raw)
-{
-    size_t n = 0;
-
-    if (raw->env == NULL)
-        return 0;
-    char **env = sp_arena_new(&l->impl->arena, (raw->env->count + 1) * sizeof(char *));
-    if (env == NULL)
-        return sp_config_no_memory(l->e);
-    for (const struct sp_toml_value *v = raw->env->first; v != NULL; v = v->next) {
-        const int r = sp_config_check_variable(l, v, "env");
-
-        if (r < 0)
-            return r;
-        char *text = sp_arena_new(&l->impl->arena, v->key.n + v->text.n + 2);
-        if (text == NULL)
-            return sp_config_no_memory(l->e);
-        memcpy(text, v->key.p, v->key.n);
-        text[v->key.n] = '=';
-        memcpy(text + v->key.n + 1, v->text.p, v->text.n);
-        env[n++] = text;
-    }
-    raw->is.env = env;
-    return 0;
-}
-
 static int read_environment(struct sp_config_loading *l, const struct sp_toml_value *v,
                             struct sp_config_environment *ret)
 {
     struct sp_config_raw_environment raw = {.is.connect_timeout_ms = CONNECT_MS};
+    size_t n = 0;
     int r = check_name(v, l->e);
 
     if (r == 0)
         r = sp_config_read_section(l, "environments.NAME", v, &raw);
     if (r == 0)
         r = check_environment(v, &raw, l->e);
-    if (r == 0 && raw.program != NULL)
-        r = make_argv(l, &raw);
     if (r == 0)
-        r = make_env(l, &raw);
+        r = sp_config_keep(l, v->key, &raw.is.name);
     if (r < 0)
         return r;
-    raw.is.name = sp_arena_copy(&l->impl->arena, v->key);
+    if (raw.program != NULL) {
+        while (raw.args != NULL && raw.args[n] != NULL)
+            n++;
+        raw.is.program = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
+        if (raw.is.program == NULL)
+            return sp_config_no_memory(l->e);
+        raw.is.program[0] = raw.program;
+        if (n != 0)
+            memcpy(raw.is.program + 1, raw.args, n * sizeof(char *));
+    }
+    if (raw.env != NULL) {
+        raw.is.env = sp_arena_new(&l->impl->arena, (raw.env->count + 1) * sizeof(char *));
+        if (raw.is.env == NULL)
+            return sp_config_no_memory(l->e);
+        n = 0;
+        for (const struct sp_toml_value *w = raw.env->first; w != NULL; w = w->next) {
+            auto_buf struct sp_buf text = {0};
+
+            r = sp_config_check_variable(l, w, "env");
+            if (r == 0 && !(sp_buf_add_str(&text, w->key) && sp_buf_add(&text, "=", 1) &&
+                            sp_buf_add_str(&text, w->text)))
+                r = sp_config_no_memory(l->e);
+            if (r == 0)
+                r = sp_config_keep(l, sp_buf_str(&text), &raw.is.env[n++]);
+            if (r < 0)
+                return r;
+        }
+    }
     *ret = raw.is;
-    return raw.is.name == NULL ? sp_config_no_memory(l->e) : 0;
+    return 0;
 }
 
 int sp_config_read_environments(struct sp_config_loading *l, const struct sp_toml_value *table)
@@ -211,27 +175,13 @@ const struct sp_config_environment *sp_config_find_environment(const struct sp_c
 
 /* ---- tokens ---- */
 
-/* Reads at most `size` bytes. Returns how many, or -1 with errno. */
-static ssize_t read_some(int fd, char *text, size_t size)
-{
-    size_t n = 0;
-
-    while (n < size) {
-        const ssize_t got = read(fd, text + n, size - n);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? -1 : (ssize_t)n;
-        n += (size_t)got;
-    }
-    return (ssize_t)n;
-}
-
+/* The token, in `text`. */
 static int read_token(int fd, const char *path, struct sp_str *ret, char text[MAX_TOKEN + 1],
                       struct sp_err *e)
 {
     struct stat st;
+    size_t n = 0;
+    ssize_t got = 1;
     const int r = sp_config_check_owner(fd, path, &st, e);
 
     if (r < 0)
@@ -242,21 +192,23 @@ static int read_token(int fd, const char *path, struct sp_str *ret, char text[MA
             "%s: others may read or write it (mode %04o); a token is for its owner alone: "
             "chmod 600 it",
             path, (unsigned)st.st_mode & 07777);
-    const ssize_t n = read_some(fd, text, MAX_TOKEN + 1);
-    if (n < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+    while (n <= MAX_TOKEN && got != 0) {
+        got = read(fd, text + n, MAX_TOKEN + 1 - n);
+        if (got < 0 && errno != EINTR)
+            return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
+        n += got > 0 ? (size_t)got : 0;
+    }
     if (n > MAX_TOKEN)
         return sp_fail(e, SP_E_INVALID, 0, "%s: more than %d bytes", path, MAX_TOKEN);
-    struct sp_str s = {text, (size_t)n};
-    while (s.n != 0 && strchr(" \t\r\n", s.p[s.n - 1]) != NULL && s.p[s.n - 1] != 0)
-        s.n--;
-    if (s.n == 0)
+    while (n != 0 && text[n - 1] != 0 && strchr(" \t\r\n", text[n - 1]) != NULL)
+        n--;
+    if (n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "%s: there is no token in it", path);
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] <= ' ' || s.p[i] >= 0x7F) /* what an HTTP header carries; char may be signed */
+    for (size_t i = 0; i < n; i++)
+        if (text[i] <= ' ' || text[i] >= 0x7F) /* what an HTTP header carries; char may be signed */
             return sp_fail(e, SP_E_INVALID, 0,
                            "%s: a token is one line of visible ASCII characters", path);
-    *ret = s;
+    *ret = (struct sp_str){text, n};
     return 0;
 }
 
@@ -286,51 +238,32 @@ void sp_config_place_done(struct sp_config_place *p)
     *p = (struct sp_config_place){0};
 }
 
-/* A configured URL gets the settings of its environment even if --on gives the URL. */
-static const struct sp_config_environment *find_url(const struct sp_config *c, const char *url)
-{
-    for (size_t i = 0; i < c->environment_count; i++)
-        if (c->environments[i].url != NULL && strcmp(c->environments[i].url, url) == 0)
-            return &c->environments[i];
-    return NULL;
-}
-
-/* Whether the place is that of the key `server`, which has a URL or a name. */
-static bool is_server(const struct sp_config *c, const struct sp_config_place *p)
-{
-    return p->url != NULL && c->server != NULL &&
-           (strcmp(c->server, p->url) == 0 || strcmp(c->server, p->name) == 0);
-}
-
-/* Lists the names that exist. */
-static int refuse_name(const struct sp_config *c, const char *name, struct sp_err *e)
-{
-    auto_buf struct sp_buf names = {0};
-
-    for (size_t i = 0; i < c->environment_count; i++)
-        (void)sp_buf_printf(&names, ", %s", c->environments[i].name); /* on ENOMEM, fewer names */
-    return sp_fail(e, SP_E_NOT_FOUND, 0,
-                   "there is no environment `%.80s`; there are local%.*s, and "
-                   "[environments.%.80s] in the configuration would be one",
-                   name, names.len > 160 ? 160 : (int)names.len, names.len == 0 ? "" : names.data,
-                   name);
-}
-
 /* The name of a URL that is not configured is redacted: it may contain a password. */
 int sp_config_place(const struct sp_config *c, const char *name_or_url, struct sp_config_place *ret,
                     struct sp_err *e)
 {
     const char *name = name_or_url == NULL ? c->default_environment : name_or_url;
     const bool is_url = strstr(name, "://") != NULL;
-    const struct sp_config_environment *env =
-        is_url ? find_url(c, name) : sp_config_find_environment(c, name);
-    const char *token_file = env == NULL ? NULL : env->token_file;
+    const struct sp_config_environment *env = is_url ? NULL : sp_config_find_environment(c, name);
     struct sp_config_place p = {.name = name, .url = name, .connect_timeout_ms = CONNECT_MS};
+    auto_buf struct sp_buf names = {0};
     int r = 0;
 
     if (strcmp(name, "local") == 0) {
         *ret = (struct sp_config_place){.is_local = true, .name = name};
         return 0;
+    }
+    /* A configured URL gets the settings of its environment even if --on gives the URL. */
+    for (size_t i = 0; is_url && env == NULL && i < c->environment_count; i++)
+        if (c->environments[i].url != NULL && strcmp(c->environments[i].url, name) == 0)
+            env = &c->environments[i];
+    if (env == NULL && !is_url) {
+        for (size_t i = 0; i < c->environment_count; i++)
+            (void)sp_buf_printf(&names, ", %s", c->environments[i].name); /* ENOMEM: fewer names */
+        return sp_fail(e, SP_E_NOT_FOUND, 0,
+                       "there is no environment `%.80s`; there are local%.*s, and "
+                       "[environments.%.80s] in the configuration would be one",
+                       name, names.len > 160 ? 160 : (int)names.len, sp_buf_str(&names).p, name);
     }
     if (env != NULL)
         p = (struct sp_config_place){
@@ -341,14 +274,14 @@ int sp_config_place(const struct sp_config *c, const char *name_or_url, struct s
             .cwd = env->cwd,
             .connect_timeout_ms = env->connect_timeout_ms,
         };
-    else if (!is_url)
-        return refuse_name(c, name, e);
     const char *trouble = p.url == NULL ? NULL : sp_config_check_url(p.url);
     char shown[128];
     if (trouble != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "`%s`: %s", sp_redact_url_to(p.url, shown, sizeof shown),
                        trouble);
-    if (token_file == NULL && is_server(c, &p))
+    const char *token_file = env == NULL ? NULL : env->token_file;
+    if (token_file == NULL && p.url != NULL && c->server != NULL &&
+        (strcmp(c->server, p.url) == 0 || strcmp(c->server, p.name) == 0))
         token_file = c->token_file;
     if (token_file != NULL)
         r = sp_config_read_token(token_file, &p.token, e);

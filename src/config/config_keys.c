@@ -18,7 +18,7 @@ static const char *const isolation_words[] = {"session", "command", NULL};
 #define AT(member)    offsetof(struct sp_config_top, config.member)
 #define ASIDE(member) offsetof(struct sp_config_top, member)
 
-static const struct sp_config_key top_keys[] = {
+const struct sp_config_key sp_config_top_keys[] = {
     {"default_permissions", SP_KEY_STRING, AT(default_permissions), "", NULL},
     {"permissions", SP_KEY_TABLE, ASIDE(permissions), "", NULL},
     {"sandbox", SP_KEY_TABLE, ASIDE(sandbox), "", NULL},
@@ -116,7 +116,7 @@ static const struct sp_config_key sandbox_keys[] = {
 #undef ASIDE
 
 const struct sp_config_section sp_config_sections[] = {
-    {"", top_keys},
+    {"", sp_config_top_keys},
     {"features", feature_keys},
     {"environments.NAME", environment_keys},
     {"permissions.NAME", profile_keys},
@@ -125,15 +125,6 @@ const struct sp_config_section sp_config_sections[] = {
     {"sandbox", sandbox_keys},
     {0},
 };
-
-const struct sp_config_section *sp_config_section(const char *name)
-{
-    const struct sp_config_section *s = sp_config_sections;
-
-    while (s->name != NULL && strcmp(s->name, name) != 0)
-        s++;
-    return s;
-}
 
 bool sp_config_is_scalar(const struct sp_config_key *key)
 {
@@ -188,17 +179,6 @@ static const char *nearest(const struct sp_config_key *keys, struct sp_str name)
     return best;
 }
 
-static int refuse_unknown(const struct sp_config_section *s, const struct sp_toml_value *v,
-                          struct sp_err *e)
-{
-    const char *near = nearest(s->keys, v->key);
-    const char *where = s->name[0] == 0 ? "at the top" : s->name;
-
-    return sp_toml_refuse_key(
-        v, e, "unknown key `%.*s` %s%s%s%s%s", SHOWN(v->key), s->name[0] == 0 ? "" : "in ", where,
-        near == NULL ? "" : "; did you mean `", near == NULL ? "" : near, near == NULL ? "" : "`?");
-}
-
 /* ---- values ---- */
 
 /* A value, its key and its destination. */
@@ -238,7 +218,9 @@ static int read_string(const struct setting *p)
 
     if (p->v->type != SP_TOML_STRING)
         return refuse_type(p, "a string");
-    int r = sp_config_copy(p->l, p->v, &text);
+    if (sp_str_has_nul(p->v->text))
+        return sp_toml_refuse(p->v, p->l->e, "a string with a NUL in it cannot be used here");
+    int r = sp_config_keep(p->l, p->v->text, &text);
     if (r == 0 && p->key->words != NULL)
         r = check_word(p, text);
     if (r == 0)
@@ -282,59 +264,32 @@ static int read_seconds(const struct setting *p)
     return 0;
 }
 
-static int read_boolean(const struct setting *p)
-{
-    if (p->v->type != SP_TOML_BOOLEAN)
-        return refuse_type(p, "true or false");
-    *(bool *)p->to = p->v->boolean;
-    return 0;
-}
-
-/* Strings or paths, with a NULL at the end. */
+/* Strings or paths, with a NULL at the end. For SOME, a string alone is a list of one. */
 static int read_list(const struct setting *p)
 {
+    const enum sp_key_type type = p->key->type;
+    const bool takes_one = type == SP_KEY_SOME_PATHS || type == SP_KEY_SOME_STRINGS;
+    const bool is_one = takes_one && p->v->type == SP_TOML_STRING;
     size_t n = 0;
     int r = 0;
 
-    if (p->v->type != SP_TOML_ARRAY)
-        return refuse_type(p, "an array of strings");
-    char **list = sp_arena_new(&p->l->impl->arena, (p->v->count + 1) * sizeof(char *));
+    if (!is_one && p->v->type != SP_TOML_ARRAY)
+        return refuse_type(p,
+                           takes_one ? "a string or an array of strings" : "an array of strings");
+    char **list =
+        sp_arena_new(&p->l->impl->arena, ((is_one ? 1 : p->v->count) + 1) * sizeof(char *));
     if (list == NULL)
         return sp_config_no_memory(p->l->e);
-    for (const struct sp_toml_value *v = p->v->first; r == 0 && v != NULL; v = v->next, n++) {
-        const struct setting item = {.l = p->l, .key = p->key, .v = v, .to = &list[n]};
+    for (const struct sp_toml_value *v = is_one ? p->v : p->v->first; r == 0 && v != NULL;
+         v = is_one ? NULL : v->next) {
+        const struct setting item = {.l = p->l, .key = p->key, .v = v, .to = &list[n++]};
 
-        r = p->key->type == SP_KEY_STRINGS || p->key->type == SP_KEY_SOME_STRINGS
-                ? read_string(&item)
-                : read_path(&item);
+        r = type == SP_KEY_STRINGS || type == SP_KEY_SOME_STRINGS ? read_string(&item)
+                                                                  : read_path(&item);
     }
     if (r == 0)
         *(char ***)p->to = list;
     return r;
-}
-
-/* A string alone is a list of one. */
-static int read_some(const struct setting *p)
-{
-    if (p->v->type != SP_TOML_STRING)
-        return p->v->type == SP_TOML_ARRAY ? read_list(p)
-                                           : refuse_type(p, "a string or an array of strings");
-    char **list = sp_arena_new(&p->l->impl->arena, 2 * sizeof(char *));
-    if (list == NULL)
-        return sp_config_no_memory(p->l->e);
-    const struct setting item = {.l = p->l, .key = p->key, .v = p->v, .to = &list[0]};
-    const int r = p->key->type == SP_KEY_SOME_PATHS ? read_path(&item) : read_string(&item);
-    if (r == 0)
-        *(char ***)p->to = list;
-    return r;
-}
-
-static int read_table(const struct setting *p)
-{
-    if (p->v->type != SP_TOML_TABLE)
-        return refuse_type(p, "a table");
-    *(const struct sp_toml_value **)p->to = p->v;
-    return 0;
 }
 
 static int read_value(const struct setting *p)
@@ -351,15 +306,20 @@ static int read_value(const struct setting *p)
     case SP_KEY_SECONDS:
         return read_seconds(p);
     case SP_KEY_BOOLEAN:
-        return read_boolean(p);
+        if (p->v->type != SP_TOML_BOOLEAN)
+            return refuse_type(p, "true or false");
+        *(bool *)p->to = p->v->boolean;
+        return 0;
     case SP_KEY_STRINGS:
     case SP_KEY_PATHS:
-        return read_list(p);
     case SP_KEY_SOME_PATHS:
     case SP_KEY_SOME_STRINGS:
-        return read_some(p);
+        return read_list(p);
     case SP_KEY_TABLE:
-        return read_table(p);
+        if (p->v->type != SP_TOML_TABLE)
+            return refuse_type(p, "a table");
+        *(const struct sp_toml_value **)p->to = p->v;
+        return 0;
     }
     return refuse_type(p, "nothing");
 }
@@ -367,18 +327,26 @@ static int read_value(const struct setting *p)
 int sp_config_read_section(struct sp_config_loading *l, const char *section,
                            const struct sp_toml_value *table, void *target)
 {
-    const struct sp_config_section *s = sp_config_section(section);
+    const struct sp_config_section *s = sp_config_sections;
     int r = 0;
 
-    if (table == NULL)
-        return 0;
-    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+    while (strcmp(s->name, section) != 0)
+        s++;
+    for (const struct sp_toml_value *v = table == NULL ? NULL : table->first; r == 0 && v != NULL;
+         v = v->next) {
         const struct sp_config_key *k = s->keys;
 
         while (k->name != NULL && !sp_str_eq(v->key, sp_str_of(k->name)))
             k++;
-        if (k->name == NULL)
-            return refuse_unknown(s, v, l->e);
+        if (k->name == NULL) {
+            const char *near = nearest(s->keys, v->key);
+
+            return sp_toml_refuse_key(v, l->e, "unknown key `%.*s` %s%s%s%s%s", SHOWN(v->key),
+                                      s->name[0] == 0 ? "" : "in ",
+                                      s->name[0] == 0 ? "at the top" : s->name,
+                                      near == NULL ? "" : "; did you mean `",
+                                      near == NULL ? "" : near, near == NULL ? "" : "`?");
+        }
         const struct setting p = {.l = l, .key = k, .v = v, .to = (char *)target + k->offset};
         r = read_value(&p);
     }

@@ -36,7 +36,7 @@ struct sp_config_section {
 
 /* All sections; ends with a name of NULL. */
 extern const struct sp_config_section sp_config_sections[];
-const struct sp_config_section *sp_config_section(const char *name);
+extern const struct sp_config_key sp_config_top_keys[]; /* of the section "" */
 
 /* What the section "" fills. */
 struct sp_config_top {

@@ -13,7 +13,7 @@
 /* Memory of a configuration; freed by sp_config_done. */
 struct sp_config_impl {
     struct sp_arena arena;
-    const char *user_home, *tmpdir; /* $HOME and $TMPDIR if absolute, else NULL */
+    char *user_home, *tmpdir; /* $HOME and $TMPDIR if absolute, else NULL */
     size_t warning_count;
 };
 
@@ -25,12 +25,8 @@ struct sp_config_loading {
 
 int sp_config_no_memory(struct sp_err *e);
 
-/* Copies a string, which must not contain NUL, into the arena. */
-int sp_config_copy(struct sp_config_loading *l, const struct sp_toml_value *v, char **ret);
-/* Adds to config.warnings, with file, line and column of v. */
-SP_PRINTF(3, 4)
-int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt,
-                   ...);
+/* Copies into the arena. */
+int sp_config_keep(struct sp_config_loading *l, struct sp_str text, char **ret);
 
 /* Expands ~ and ~/...; any other path must be absolute. The result is in the arena; v is for the
  * position in messages. */
@@ -41,20 +37,6 @@ int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v,
 int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_value *v,
                              const char *key);
 
-/* ---- layers ---- */
-
-/* All parsed texts; later ones are merged into docs[0]. */
-struct sp_config_layers {
-    struct sp_toml *docs;
-    size_t count;
-};
-void sp_config_layers_done(struct sp_config_layers *y);
-
-/* Sets config.home, impl.user_home and impl.tmpdir. */
-int sp_config_find_home(struct sp_config_loading *l, char *const *env);
-/* After sp_config_find_home; config.path is the file that was read. */
-int sp_config_read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask,
-                          struct sp_config_layers *y);
 /* A regular file of the user or root. */
 struct stat;
 int sp_config_check_owner(int fd, const char *path, struct stat *ret, struct sp_err *e);

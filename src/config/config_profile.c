@@ -4,6 +4,7 @@
  * entries of its parent; an entry for the same place replaces the parent's.
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,6 +28,29 @@ static const struct sp_word tokens[] = {
     {":slash_tmp", SP_PLACE_SLASH_TMP, false},
     {0},
 };
+
+/* Adds to config.warnings, with file, line and column of v. */
+SP_PRINTF(3, 4)
+static int warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt, ...)
+{
+    const size_t n = l->impl->warning_count;
+    char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
+    char story[240];
+    struct sp_err said;
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(story, sizeof story, fmt, args);
+    va_end(args);
+    (void)sp_toml_refuse_key(v, &said, "%s", story); /* only for the text with its position */
+    if (list == NULL || sp_config_keep(l, sp_str_of(said.msg), &list[n]) < 0)
+        return sp_config_no_memory(l->e);
+    if (n != 0)
+        memcpy(list, l->config->warnings, n * sizeof(char *));
+    l->config->warnings = list;
+    l->impl->warning_count = n + 1;
+    return 0;
+}
 
 /* ---- [permissions.NAME.filesystem]: places and what may be done there ---- */
 
@@ -137,8 +161,7 @@ static int add_token(const struct entry_line *k, struct sp_str token, struct sp_
     while (w->name != NULL && !sp_str_eq(token, sp_str_of(w->name)))
         w++;
     if (w->name == NULL) {
-        const int r =
-            sp_config_warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
+        const int r = warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
         return r < 0 ? r : add_line(k, SP_PLACE_UNKNOWN, token, below);
     }
     if (w->value == SP_PLACE_PROJECT)
@@ -149,29 +172,16 @@ static int add_token(const struct entry_line *k, struct sp_str token, struct sp_
     return add_line(k, (enum sp_place)w->value, (struct sp_str){0}, (struct sp_str){0});
 }
 
-/* A relative path without `..`. */
-static bool is_descendant(struct sp_str s)
-{
-    size_t from = 0;
-
-    if (s.n == 0 || s.p[0] == '/')
-        return false;
-    for (size_t i = 0; i <= s.n; i++)
-        if (i == s.n || s.p[i] == '/') {
-            if (sp_str_eq((struct sp_str){s.p + from, i - from}, SP_STR("..")))
-                return false;
-            from = i + 1;
-        }
-    return true;
-}
-
 static int add_below_path(const struct entry_line *k, struct sp_str path, struct sp_str below)
 {
     auto_buf struct sp_buf full = {0};
+    bool is_descendant = below.n != 0 && below.p[0] != '/';
 
     if (sp_str_eq(below, SP_STR(".")))
         return add_path(k, path);
-    if (!is_descendant(below))
+    for (struct sp_str rest = below; rest.n != 0;)
+        is_descendant &= !sp_str_eq(sp_str_cut(&rest, '/'), SP_STR(".."));
+    if (!is_descendant)
         return sp_toml_refuse_key(k->v, k->l->e,
                                   "filesystem subpath `%.120s` must be a descendant path without "
                                   "`.` or `..` components",
@@ -211,20 +221,6 @@ static int add_place(struct entry_line *k, struct sp_str place, struct sp_str be
     return below.p == NULL ? add_path(k, place) : add_below_path(k, place, below);
 }
 
-static int read_below(struct entry_line *k, const struct sp_toml_value *table)
-{
-    int r = sp_policy_check_text(table->key, "permission path", k->l->e);
-
-    k->v = table;
-    if (r < 0)
-        return place_error(k, r);
-    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
-        k->v = v;
-        r = add_place(k, table->key, v->key);
-    }
-    return r;
-}
-
 /* Adds the entries of the table to *p. */
 static int read_filesystem(struct sp_config_loading *l, const struct sp_toml_value *table,
                            struct sp_profile *p)
@@ -238,8 +234,12 @@ static int read_filesystem(struct sp_config_loading *l, const struct sp_toml_val
             if (v->type != SP_TOML_INTEGER || v->integer < 1)
                 return sp_toml_refuse(v, l->e, "`" DEPTH_KEY "`: expected an integer from 1");
             p->glob_depth = v->integer < UINT32_MAX ? (uint32_t)v->integer : UINT32_MAX;
-        } else if (v->type == SP_TOML_TABLE) {
-            r = read_below(&k, v);
+        } else if (v->type == SP_TOML_TABLE) { /* places below v->key */
+            r = place_error(&k, sp_policy_check_text(v->key, "permission path", l->e));
+            for (const struct sp_toml_value *w = v->first; r == 0 && w != NULL; w = w->next) {
+                k.v = w;
+                r = add_place(&k, v->key, w->key);
+            }
         } else {
             r = add_place(&k, v->key, (struct sp_str){0});
         }
@@ -315,12 +315,26 @@ static int refuse_cycle(const struct making *m, size_t first)
                           "permissions profiles extend each other: %s", chain);
 }
 
-static int copy_builtin(struct making *m, size_t i, struct sp_profile *ret)
+/* What `extends` names: another profile, which is made first, or a built-in one. */
+static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
 {
     const char *name = m->raw[i].extends;
     bool is_known = false;
-    const int r = sp_config_builtin(name, ret, &is_known, m->l->e);
 
+    if (name == NULL)
+        return 0;
+    const size_t parent = find_index(m, name);
+    if (parent < m->l->config->profile_count) {
+        if (m->states[parent] == MAKING)
+            return refuse_cycle(m, parent);
+        const int r = make_profile(m, parent);
+        if (r < 0)
+            return r;
+        return sp_profile_copy(&m->l->config->profiles[parent].profile, ret)
+                   ? 0
+                   : sp_config_no_memory(m->l->e);
+    }
+    const int r = sp_config_builtin(name, ret, &is_known, m->l->e);
     if (r < 0)
         return r;
     if (!is_known)
@@ -328,32 +342,11 @@ static int copy_builtin(struct making *m, size_t i, struct sp_profile *ret)
                               "`extends`: there is no profile `%.60s`; built in are :read-only and "
                               ":workspace",
                               name);
-    if (ret->kind != SP_PROFILE_MANAGED) {
-        sp_profile_done(ret);
+    if (ret->kind != SP_PROFILE_MANAGED)
         return sp_toml_refuse(extends_of(m, i), m->l->e,
                               "`extends`: `%s` restricts nothing, so nothing can be changed in it",
                               name);
-    }
     return 0;
-}
-
-static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
-{
-    const char *name = m->raw[i].extends;
-
-    if (name == NULL)
-        return 0;
-    const size_t parent = find_index(m, name);
-    if (parent == m->l->config->profile_count)
-        return copy_builtin(m, i, ret);
-    if (m->states[parent] == MAKING)
-        return refuse_cycle(m, parent);
-    const int r = make_profile(m, parent);
-    if (r < 0)
-        return r;
-    return sp_profile_copy(&m->l->config->profiles[parent].profile, ret)
-               ? 0
-               : sp_config_no_memory(m->l->e);
 }
 
 /* ---- its own entries ---- */
@@ -363,49 +356,30 @@ static bool is_same_text(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static bool has_same_place(const struct sp_profile *p, const struct sp_entry *entry)
-{
-    for (size_t i = 0; i < p->count; i++)
-        if (p->entries[i].place == entry->place && is_same_text(p->entries[i].text, entry->text) &&
-            is_same_text(p->entries[i].subpath, entry->subpath))
-            return true;
-    return false;
-}
-
-static int add_entry(struct sp_profile *p, const struct sp_entry *entry, struct sp_err *e)
-{
-    if (p->count == SP_POLICY_MAX_ENTRIES)
-        return sp_fail(e, SP_E_INVALID, 0, "more than %d entries", SP_POLICY_MAX_ENTRIES);
-    const struct sp_str none = {0};
-    return sp_profile_add(p, entry->place, entry->access, entry->skips_missing,
-                          entry->text == NULL ? none : sp_str_of(entry->text),
-                          entry->subpath == NULL ? none : sp_str_of(entry->subpath), e);
-}
-
 /* The parent's entries for places that `own` has no entry for, then those of `own`. */
 static int join_entries(const struct sp_profile *parent, const struct sp_profile *own,
                         struct sp_profile *ret, struct sp_err *e)
 {
+    const struct sp_str none = {0};
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < parent->count; i++)
-        if (!has_same_place(own, &parent->entries[i]))
-            r = add_entry(ret, &parent->entries[i], e);
-    for (size_t i = 0; r == 0 && i < own->count; i++)
-        r = add_entry(ret, &own->entries[i], e);
-    return r;
-}
+    for (size_t i = 0; r == 0 && i < parent->count + own->count; i++) {
+        const bool is_own = i >= parent->count;
+        const struct sp_entry *a = is_own ? &own->entries[i - parent->count] : &parent->entries[i];
+        size_t k = is_own ? own->count : 0;
 
-static int read_own(struct making *m, size_t i, const struct sp_profile *parent,
-                    struct sp_profile *own)
-{
-    struct sp_config_raw_network network = {.is_enabled = parent->has_network};
-    int r = sp_config_read_section(m->l, "permissions.NAME.network", m->raw[i].network, &network);
-
-    own->has_network = network.is_enabled;
-    own->glob_depth = parent->glob_depth;
-    if (r == 0 && m->raw[i].filesystem != NULL)
-        r = read_filesystem(m->l, m->raw[i].filesystem, own);
+        for (; k < own->count; k++)
+            if (own->entries[k].place == a->place && is_same_text(own->entries[k].text, a->text) &&
+                is_same_text(own->entries[k].subpath, a->subpath))
+                break;
+        if (k < own->count)
+            continue;
+        if (ret->count == SP_POLICY_MAX_ENTRIES)
+            return sp_fail(e, SP_E_INVALID, 0, "more than %d entries", SP_POLICY_MAX_ENTRIES);
+        r = sp_profile_add(ret, a->place, a->access, a->skips_missing,
+                           a->text == NULL ? none : sp_str_of(a->text),
+                           a->subpath == NULL ? none : sp_str_of(a->subpath), e);
+    }
     return r;
 }
 
@@ -415,53 +389,35 @@ static int make_profile(struct making *m, size_t i)
     auto_profile struct sp_profile parent = {0};
     auto_profile struct sp_profile own = {0};
     struct sp_config_profile *p = &m->l->config->profiles[i];
+    struct sp_config_raw_network network = {0};
 
     if (m->states[i] == MADE)
         return 0;
     m->states[i] = MAKING;
     int r = copy_parent(m, i, &parent);
+    network.is_enabled = parent.has_network;
     if (r == 0)
-        r = read_own(m, i, &parent, &own);
+        r = sp_config_read_section(m->l, "permissions.NAME.network", m->raw[i].network, &network);
+    own.glob_depth = parent.glob_depth;
+    if (r == 0 && m->raw[i].filesystem != NULL)
+        r = read_filesystem(m->l, m->raw[i].filesystem, &own);
     if (r < 0)
         return r;
     r = join_entries(&parent, &own, &p->profile, m->l->e);
     if (r < 0)
         return sp_wrap(m->l->e, "permissions profile `%.60s`", p->name);
-    p->profile.has_network = own.has_network;
+    p->profile.has_network = network.is_enabled;
     p->profile.glob_depth = own.glob_depth;
     m->states[i] = MADE;
     if (p->profile.count != 0)
         return 0;
-    return sp_config_warn(m->l, m->tables[i],
-                          "permissions profile `%.60s` has no file-system entries: nothing may be "
-                          "read",
-                          p->name);
+    return warn(m->l, m->tables[i],
+                "permissions profile `%.60s` has no file-system entries: nothing may be "
+                "read",
+                p->name);
 }
 
 /* ---- all profiles ---- */
-
-/* Reads all tables before any profile is made, since `extends` may name a later one. */
-static int read_members(struct making *m, const struct sp_toml_value *table)
-{
-    struct sp_config *c = m->l->config;
-    int r = 0;
-
-    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
-        const size_t i = c->profile_count;
-
-        r = check_name(v, m->l->e);
-        if (r == 0)
-            r = sp_config_read_section(m->l, "permissions.NAME", v, &m->raw[i]);
-        if (r < 0)
-            return r;
-        c->profiles[i].name = sp_arena_copy(&m->l->impl->arena, v->key);
-        if (c->profiles[i].name == NULL)
-            return sp_config_no_memory(m->l->e);
-        m->tables[i] = v;
-        c->profile_count++;
-    }
-    return r;
-}
 
 int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_value *table)
 {
@@ -479,7 +435,19 @@ int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_va
     m.states = sp_arena_new(&l->impl->arena, n * sizeof *m.states);
     if (c->profiles == NULL || m.tables == NULL || m.raw == NULL || m.states == NULL)
         return sp_config_no_memory(l->e);
-    int r = read_members(&m, table);
+    int r = 0;
+    /* All tables are read before any profile is made, since `extends` may name a later one. */
+    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+        const size_t i = c->profile_count;
+
+        r = check_name(v, l->e);
+        if (r == 0)
+            r = sp_config_read_section(l, "permissions.NAME", v, &m.raw[i]);
+        if (r == 0)
+            r = sp_config_keep(l, v->key, &c->profiles[i].name);
+        m.tables[i] = v;
+        c->profile_count += r == 0;
+    }
     for (size_t i = 0; r == 0 && i < c->profile_count; i++)
         r = make_profile(&m, i);
     return r;
