@@ -419,10 +419,9 @@ static int check_approval_policy(const struct sp_config_loading *l, const struct
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (sp_str_eq(v->text, sp_str_of(names[i])))
             return 0;
-    auto_free char *copy = malloc(v->text.n + 1);
+    auto_free char *copy = sp_str_dup(v->text);
     if (copy == NULL)
         return sp_config_no_memory(l->e);
-    memcpy(copy, v->text.p, v->text.n);
     if (v->text.n == 0 || copy[0] != '{')
         return sp_toml_refuse(v, l->e,
                               "`approval_policy`: expected `untrusted`, `on-failure`, "
@@ -453,40 +452,6 @@ static int check_approver(const struct sp_config_loading *l, const struct sp_tom
     return 0;
 }
 
-/* After the profiles were read. */
-static int check_permissions(const struct sp_config_loading *l, const struct sp_toml_value *v)
-{
-    struct sp_profile p = {0};
-    enum sp_mode mode;
-    bool is_builtin = false;
-    const int r = sp_config_builtin(v->text.p, &p, &is_builtin, l->e);
-
-    sp_profile_done(&p);
-    if (r < 0 || is_builtin || sp_mode_read(v->text, &mode) ||
-        sp_config_find_profile(l->config, v->text.p) != NULL)
-        return r;
-    return sp_toml_refuse(v, l->e,
-                          "`default_permissions`: there is no profile `%.60s`; built in are "
-                          ":read-only, :workspace and :danger-full-access",
-                          v->text.p);
-}
-
-/* `server` and `default_environment`: the name of an environment, or a URL. */
-static int check_place(const struct sp_config_loading *l, const struct sp_toml_value *v)
-{
-    const bool is_url = strstr(v->text.p, "://") != NULL;
-    const char *trouble = is_url ? sp_config_check_url(v->text.p) : NULL;
-
-    if (trouble != NULL)
-        return sp_toml_refuse(v, l->e, "`%s`: %s", v->key.p, trouble);
-    if (is_url || sp_config_find_environment(l->config, v->text.p) != NULL)
-        return 0;
-    if (sp_str_eq(v->key, SP_STR("default_environment")) && sp_str_eq(v->text, SP_STR("local")))
-        return 0;
-    return sp_toml_refuse(v, l->e, "`%s`: there is no environment `%.60s`, and it is no URL",
-                          v->key.p, v->text.p);
-}
-
 /* Checks that need more than the type. The section was read, so strings have no NUL. */
 static int check_top(struct sp_config_loading *l, const struct sp_toml_value *root)
 {
@@ -504,12 +469,25 @@ static int check_top(struct sp_config_loading *l, const struct sp_toml_value *ro
                  l->config->reviewer == NULL)
             r = sp_toml_refuse(v, l->e,
                                "`strict_review`: there is no `reviewer` to review anything");
-        else if (sp_str_eq(v->key, SP_STR("default_permissions")))
-            r = check_permissions(l, v);
+        else if (sp_str_eq(v->key, SP_STR("default_permissions")) &&
+                 !sp_config_has_sandbox(l->config, v->text.p))
+            r = sp_toml_refuse(v, l->e,
+                               "`default_permissions`: there is no profile `%.60s`; built in are "
+                               ":read-only, :workspace and :danger-full-access",
+                               v->text.p);
         else if (sp_str_eq(v->key, SP_STR("server")) ||
-                 sp_str_eq(v->key, SP_STR("default_environment")))
-            r = check_place(l, v);
-        else if (sp_str_eq(v->key, SP_STR("audit_log")) && v->text.n != 0) /* "": no log */
+                 (sp_str_eq(v->key, SP_STR("default_environment")) &&
+                  !sp_str_eq(v->text, SP_STR("local")))) {
+            const bool is_url = strstr(v->text.p, "://") != NULL;
+            const char *trouble = is_url ? sp_config_check_url(v->text.p) : NULL;
+
+            if (trouble != NULL)
+                r = sp_toml_refuse(v, l->e, "`%s`: %s", v->key.p, trouble);
+            else if (!is_url && sp_config_find_environment(l->config, v->text.p) == NULL)
+                r = sp_toml_refuse(v, l->e,
+                                   "`%s`: there is no environment `%.60s`, and it is no URL",
+                                   v->key.p, v->text.p);
+        } else if (sp_str_eq(v->key, SP_STR("audit_log")) && v->text.n != 0) /* "": no log */
             r = sp_config_expand(l, v, v->text, &l->config->audit_log);
     }
     return r;

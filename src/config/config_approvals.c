@@ -11,27 +11,6 @@
 
 #define SYSTEM_DIR "/etc/sallyport"
 
-static int read_known_safe(const char *text, enum sp_known_safe *ret, struct sp_err *e)
-{
-    static const struct {
-        const char *name;
-        enum sp_known_safe value;
-    } known[] = {
-        {"list", SP_KNOWN_SAFE_LIST},
-        {"off", SP_KNOWN_SAFE_OFF},
-        {"list+git", SP_KNOWN_SAFE_LIST_GIT},
-    };
-
-    if (text == NULL)
-        return 0;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(text, known[i].name) == 0) {
-            *ret = known[i].value;
-            return 0;
-        }
-    return sp_fail(e, SP_E_INVALID, 0, "known_safe: `%s` is not off, list or list+git", text);
-}
-
 /* The key is not set: audit.jsonl in config.home, if there is a home. "": no log. */
 int sp_config_audit_log(const struct sp_config *c, char **ret, struct sp_err *e)
 {
@@ -81,45 +60,12 @@ static void ignore_warning(void *user, const char *text)
     (void)text;
 }
 
-/* Once, without a loop. */
-static int read_rules(const struct sp_rules_places *places,
-                      const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
-                      struct sp_err *e)
-{
-    const int r = sp_rules_load(places, NULL, ask->warn != NULL ? ask->warn : ignore_warning,
-                                ask->user, &ret->options.rules, e);
-
-    if (r < 0)
-        return r;
-    if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
-    ret->options.fingerprint = sp_buf_str(&ret->fingerprint);
-    return 0;
-}
-
-static int watch_rules(const struct sp_rules_places *places,
-                       const struct sp_config_approvals_ask *ask, struct sp_config_approvals *ret,
-                       struct sp_err *e)
-{
-    const struct sp_rules_watch_options o = {.loop = ask->loop,
-                                             .places = places,
-                                             .changed = ask->changed,
-                                             .warn = ask->warn,
-                                             .user = ask->user};
-    const int r = sp_rules_watch_new(&o, &ret->watch, e);
-
-    if (r < 0)
-        return r;
-    ret->options.rules = sp_rules_ref(sp_rules_watch_rules(ret->watch));
-    ret->options.fingerprint = sp_rules_watch_fingerprint(ret->watch);
-    return 0;
-}
-
+/* Once, or with a loop again and again. */
 static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
                       struct sp_config_approvals *ret, struct sp_err *e)
 {
     auto_free const char **projects = NULL;
-    const int r = find_projects(c, ask->cwd, &projects, e);
+    int r = find_projects(c, ask->cwd, &projects, e);
     const struct sp_rules_places places = {
         .system_dir = ask->system_dir != NULL ? ask->system_dir : SYSTEM_DIR,
         .user_dir = c->home,
@@ -127,10 +73,28 @@ static int load_rules(const struct sp_config *c, const struct sp_config_approval
         .ignores_user_and_project = c->ignore_user_and_project_rules,
         .files = ask->files,
     };
+    const struct sp_rules_watch_options watch = {.loop = ask->loop,
+                                                 .places = &places,
+                                                 .changed = ask->changed,
+                                                 .warn = ask->warn,
+                                                 .user = ask->user};
 
+    if (r == 0)
+        r = ask->loop != NULL
+                ? sp_rules_watch_new(&watch, &ret->watch, e)
+                : sp_rules_load(&places, NULL, ask->warn != NULL ? ask->warn : ignore_warning,
+                                ask->user, &ret->options.rules, e);
     if (r < 0)
         return r;
-    return ask->loop == NULL ? read_rules(&places, ask, ret, e) : watch_rules(&places, ask, ret, e);
+    if (ask->loop != NULL) {
+        ret->options.rules = sp_rules_ref(sp_rules_watch_rules(ret->watch));
+        ret->options.fingerprint = sp_rules_watch_fingerprint(ret->watch);
+        return 0;
+    }
+    if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "load rules");
+    ret->options.fingerprint = sp_buf_str(&ret->fingerprint);
+    return 0;
 }
 
 int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
@@ -143,8 +107,10 @@ int sp_config_approvals(const struct sp_config *c, const struct sp_config_approv
     o->policy = (struct sp_approval_policy){.kind = SP_APPROVAL_ON_REQUEST};
     if (policy != NULL)
         r = sp_approval_read(sp_str_of(policy), &o->policy, e);
-    if (r == 0)
-        r = read_known_safe(c->known_safe, &o->known_safe, e);
+    if (c->known_safe != NULL) /* the configuration has checked the word */
+        o->known_safe = strcmp(c->known_safe, "off") == 0        ? SP_KNOWN_SAFE_OFF
+                        : strcmp(c->known_safe, "list+git") == 0 ? SP_KNOWN_SAFE_LIST_GIT
+                                                                 : SP_KNOWN_SAFE_LIST;
     if (r == 0)
         r = sp_config_audit_log(c, &ret->audit_log, e);
     o->audit_log = ret->audit_log;

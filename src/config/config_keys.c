@@ -195,37 +195,28 @@ static int refuse_type(const struct setting *p, const char *expected)
                           sp_toml_type_name(p->v->type));
 }
 
-/* The message lists all words. */
-static int check_word(const struct setting *p, const char *word)
-{
-    char names[160] = "";
-    size_t n = 0;
-
-    for (size_t i = 0; p->key->words[i] != NULL; i++) {
-        const char *between = i == 0 ? "" : p->key->words[i + 1] == NULL ? " or " : ", ";
-
-        if (strcmp(word, p->key->words[i]) == 0)
-            return 0;
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s`%s`", between, p->key->words[i]);
-    }
-    return sp_toml_refuse(p->v, p->l->e, "`%s`: expected %s, not `%.*s`", p->key->name, names,
-                          SHOWN(p->v->text));
-}
-
 static int read_string(const struct setting *p)
 {
-    char *text = NULL;
+    char names[160] = ""; /* the words that are allowed */
+    size_t n = 0;
 
     if (p->v->type != SP_TOML_STRING)
         return refuse_type(p, "a string");
     if (sp_str_has_nul(p->v->text))
         return sp_toml_refuse(p->v, p->l->e, "a string with a NUL in it cannot be used here");
-    int r = sp_config_keep(p->l, p->v->text, &text);
-    if (r == 0 && p->key->words != NULL)
-        r = check_word(p, text);
-    if (r == 0)
-        *(char **)p->to = text;
-    return r;
+    for (const char *const *word = p->key->words; word != NULL; word++) {
+        if (*word == NULL)
+            return sp_toml_refuse(p->v, p->l->e, "`%s`: expected %s, not `%.*s`", p->key->name,
+                                  names, SHOWN(p->v->text));
+        if (sp_str_eq(p->v->text, sp_str_of(*word)))
+            break;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s`%s`",
+                              n == 0            ? ""
+                              : word[1] == NULL ? " or "
+                                                : ", ",
+                              *word);
+    }
+    return sp_config_keep(p->l, p->v->text, p->to);
 }
 
 static int read_path(const struct setting *p)

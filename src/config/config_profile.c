@@ -99,12 +99,11 @@ static int add_glob(const struct entry_line *k, struct sp_str pattern, struct sp
         return sp_toml_refuse_key(k->v, k->l->e,
                                   "glob file system permissions only support deny-read entries, "
                                   "but for `/**` at the end");
-    auto_free char *absolute = malloc(below.n + 2);
-    if (absolute == NULL)
+    auto_free char *absolute = NULL;
+    if (asprintf(&absolute, "/%.*s", (int)below.n, below.p) < 0) {
+        absolute = NULL;
         return sp_config_no_memory(k->l->e);
-    absolute[0] = '/';
-    memcpy(absolute + 1, below.p, below.n);
-    absolute[below.n + 1] = 0;
+    }
     const int r = sp_glob_read(absolute, &g, k->l->e);
     if (r < 0)
         return place_error(k, r);
@@ -140,23 +139,11 @@ static int add_path(const struct entry_line *k, struct sp_str path)
     return r < 0 ? r : add_line(k, SP_PLACE_PATH, sp_str_of(full), (struct sp_str){0});
 }
 
-static int add_project(const struct entry_line *k, struct sp_str below)
-{
-    below = without_subtree(k, below);
-    if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
-        return add_line(k, SP_PLACE_PROJECT, (struct sp_str){0}, (struct sp_str){0});
-    if (!is_glob(below, k->access))
-        return add_line(k, SP_PLACE_PROJECT, below, (struct sp_str){0});
-
-    auto_buf struct sp_buf pattern = {0};
-    if (!sp_buf_add_str(&pattern, SP_STR(PROJECT_GLOBS)) || !sp_buf_add_str(&pattern, below))
-        return sp_config_no_memory(k->l->e);
-    return add_glob(k, sp_buf_str(&pattern), below);
-}
-
 static int add_token(const struct entry_line *k, struct sp_str token, struct sp_str below)
 {
+    const struct sp_str none = {0};
     const struct sp_word *w = tokens;
+    auto_buf struct sp_buf pattern = {0};
 
     while (w->name != NULL && !sp_str_eq(token, sp_str_of(w->name)))
         w++;
@@ -164,31 +151,20 @@ static int add_token(const struct entry_line *k, struct sp_str token, struct sp_
         const int r = warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
         return r < 0 ? r : add_line(k, SP_PLACE_UNKNOWN, token, below);
     }
-    if (w->value == SP_PLACE_PROJECT)
-        return add_project(k, below);
-    if (below.p != NULL && !sp_str_eq(below, SP_STR(".")))
-        return sp_toml_refuse_key(k->v, k->l->e,
-                                  "`%s` has no places below it; name an absolute path", w->name);
-    return add_line(k, (enum sp_place)w->value, (struct sp_str){0}, (struct sp_str){0});
-}
-
-static int add_below_path(const struct entry_line *k, struct sp_str path, struct sp_str below)
-{
-    auto_buf struct sp_buf full = {0};
-    bool is_descendant = below.n != 0 && below.p[0] != '/';
-
-    if (sp_str_eq(below, SP_STR(".")))
-        return add_path(k, path);
-    for (struct sp_str rest = below; rest.n != 0;)
-        is_descendant &= !sp_str_eq(sp_str_cut(&rest, '/'), SP_STR(".."));
-    if (!is_descendant)
-        return sp_toml_refuse_key(k->v, k->l->e,
-                                  "filesystem subpath `%.120s` must be a descendant path without "
-                                  "`.` or `..` components",
-                                  below.p);
-    if (!sp_buf_add_str(&full, path) || !sp_buf_add(&full, "/", 1) || !sp_buf_add_str(&full, below))
+    if (w->value != SP_PLACE_PROJECT) {
+        if (below.p != NULL && !sp_str_eq(below, SP_STR(".")))
+            return sp_toml_refuse_key(
+                k->v, k->l->e, "`%s` has no places below it; name an absolute path", w->name);
+        return add_line(k, (enum sp_place)w->value, none, none);
+    }
+    below = without_subtree(k, below);
+    if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
+        return add_line(k, SP_PLACE_PROJECT, none, none);
+    if (!is_glob(below, k->access))
+        return add_line(k, SP_PLACE_PROJECT, below, none);
+    if (!sp_buf_add_str(&pattern, SP_STR(PROJECT_GLOBS)) || !sp_buf_add_str(&pattern, below))
         return sp_config_no_memory(k->l->e);
-    return add_path(k, sp_buf_str(&full));
+    return add_glob(k, sp_buf_str(&pattern), below);
 }
 
 /* One entry. below: the key inside of a table of the place; p NULL: the place itself. */
@@ -196,6 +172,7 @@ static int add_place(struct entry_line *k, struct sp_str place, struct sp_str be
 {
     const int r = sp_policy_check_text(k->v->key, "permission path", k->l->e);
     const struct sp_word *w = sp_words_access;
+    auto_buf struct sp_buf full = {0};
 
     if (r < 0)
         return place_error(k, r);
@@ -218,7 +195,20 @@ static int add_place(struct entry_line *k, struct sp_str place, struct sp_str be
                                   "`%.120s`: expected an absolute path, `~/...` or one of :root, "
                                   ":minimal, :workspace_roots, :tmpdir, :slash_tmp",
                                   place.p);
-    return below.p == NULL ? add_path(k, place) : add_below_path(k, place, below);
+    if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
+        return add_path(k, place);
+    bool is_descendant = below.n != 0 && below.p[0] != '/';
+    for (struct sp_str rest = below; rest.n != 0;)
+        is_descendant &= !sp_str_eq(sp_str_cut(&rest, '/'), SP_STR(".."));
+    if (!is_descendant)
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "filesystem subpath `%.120s` must be a descendant path without "
+                                  "`.` or `..` components",
+                                  below.p);
+    if (!sp_buf_add_str(&full, place) || !sp_buf_add(&full, "/", 1) ||
+        !sp_buf_add_str(&full, below))
+        return sp_config_no_memory(k->l->e);
+    return add_path(k, sp_buf_str(&full));
 }
 
 /* Adds the entries of the table to *p. */

@@ -83,98 +83,65 @@ static bool add_token(struct sp_hidden_paths *c, const char *path)
     return sp_hidden_paths_add_real(c, path) && add_path(&c->read_only, path, NULL);
 }
 
-static bool add_environments(struct sp_hidden_paths *c, const struct sp_config *config)
-{
-    bool ok = true;
-
-    for (size_t i = 0; ok && i < config->environment_count; i++) {
-        const struct sp_config_environment *env = &config->environments[i];
-        const char *program = env->program == NULL ? NULL : env->program[0];
-
-        ok = add_token(c, env->token_file) &&
-             (program == NULL || program[0] != '/' || add_path(&c->read_only, program, NULL));
-    }
-    return ok;
-}
-
-/* All trusted projects, not only the current one: a command must not write the rules for commands
- * in another project. */
-static bool add_projects(struct sp_hidden_paths *c, char *const *projects)
-{
-    bool ok = true;
-
-    for (; ok && projects != NULL && *projects != NULL; projects++)
-        ok = add_path(&c->names, *projects, ".sallyport") &&
-             add_path(&c->names, *projects, ".codex");
-    return ok;
-}
-
+/* Of trusted projects, all are protected, not only the current one: a command must not write the
+ * rules for commands in another project. */
 static bool add_configured(struct sp_hidden_paths *c, const struct sp_config *config)
 {
     bool ok = add_home(c, config->home, "") && add_path(&c->read_only, config->path, NULL) &&
               add_approvers(c, (const char *const *)config->approvers) &&
-              add_program(c, config->reviewer) && add_token(c, config->token_file) &&
-              add_environments(c, config) && add_projects(c, config->trusted_projects);
+              add_program(c, config->reviewer) && add_token(c, config->token_file);
 
-    for (size_t i = 0;
-         ok && config->permission_hooks != NULL && config->permission_hooks[i] != NULL; i++)
-        ok = add_path(&c->read_only, config->permission_hooks[i], NULL);
+    for (size_t i = 0; ok && i < config->environment_count; i++) {
+        const struct sp_config_environment *env = &config->environments[i];
+        const char *program = env->program == NULL ? NULL : absolute_or_none(env->program[0]);
+
+        ok = add_token(c, env->token_file) && add_path(&c->read_only, program, NULL);
+    }
+    for (char *const *p = config->trusted_projects; ok && p != NULL && *p != NULL; p++)
+        ok = add_path(&c->names, *p, ".sallyport") && add_path(&c->names, *p, ".codex");
+    for (char *const *h = config->permission_hooks; ok && h != NULL && *h != NULL; h++)
+        ok = add_path(&c->read_only, *h, NULL);
     return ok;
-}
-
-/* The binary may be inside of a workspace (node_modules). */
-static bool add_own_program(struct sp_hidden_paths *c, const char *program)
-{
-    auto_free char *real = realpath(program != NULL ? program : "/proc/self/exe", NULL);
-
-    return real == NULL ? errno != ENOMEM : add_path(&c->read_only, real, NULL);
-}
-
-/* See own_places.h. Errors are left to the first entry that cannot be written. */
-static void create_log(const char *path)
-{
-    auto_free char *folder = strdup(path);
-    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
-
-    if (slash == NULL || slash == folder)
-        return;
-    *slash = 0;
-    (void)mkdir(folder, 0700);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        (void)close(fd);
-}
-
-static int add_audit_log(struct sp_hidden_paths *c, const struct sp_config *config,
-                         struct sp_err *e)
-{
-    auto_free char *path = NULL;
-    const int r = sp_config_audit_log(config, &path, e);
-
-    if (r < 0 || path == NULL)
-        return r;
-    if (config->audit_log != NULL) /* the default is in the home, which commands cannot write */
-        create_log(path);
-    return sp_hidden_paths_add(c, path) && add_path(&c->read_only, path, NULL)
-               ? 0
-               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "protect the audit log");
 }
 
 int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                        struct sp_err *e)
 {
     const struct sp_config *config = ask->config;
-    bool ok = add_home(ret, SYSTEM_DIR, "") &&
+    auto_free char *log = NULL;
+    /* The binary may be inside of a workspace (node_modules). */
+    auto_free char *program =
+        realpath(ask->program != NULL ? ask->program : "/proc/self/exe", NULL);
+    bool ok = (program != NULL || errno != ENOMEM) && add_home(ret, SYSTEM_DIR, "") &&
               add_path(&ret->read_only, SYSTEM_DIR, "managed.rules") &&
               add_home(ret, absolute_or_none(getenv("SALLYPORT_HOME")), "") &&
               add_home(ret, absolute_or_none(getenv("HOME")), "/.sallyport") &&
               add_path(&ret->read_only, absolute_or_none(getenv("SALLYPORT_CONFIG")), NULL) &&
               add_approvers(ret, ask->approvers) && add_token(ret, ask->token_file) &&
-              add_own_program(ret, ask->program) && (config == NULL || add_configured(ret, config));
+              add_path(&ret->read_only, program, NULL) &&
+              (config == NULL || add_configured(ret, config));
 
     for (size_t i = 0; ok && ask->rules != NULL && ask->rules[i] != NULL; i++)
         ok = add_path(&ret->read_only, ask->rules[i], NULL);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to protect");
-    return config == NULL ? 0 : add_audit_log(ret, config, e);
+    const int r = config == NULL ? 0 : sp_config_audit_log(config, &log, e);
+    if (r < 0 || log == NULL)
+        return r;
+    if (config->audit_log != NULL) { /* the default is in the home, which commands cannot write */
+        auto_free char *folder = strdup(log);
+        char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+
+        /* Errors are left to the first entry that cannot be written. */
+        if (slash != NULL && slash != folder) {
+            *slash = 0;
+            (void)mkdir(folder, 0700);
+            auto_close int fd =
+                open(log, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+            (void)fd;
+        }
+    }
+    return sp_hidden_paths_add(ret, log) && add_path(&ret->read_only, log, NULL)
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "protect the audit log");
 }

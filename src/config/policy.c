@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "config/config_priv.h"
+#include "config/config_keys.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/resolve.h"
 
@@ -37,6 +37,16 @@ int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_kno
     return 0;
 }
 
+bool sp_config_has_sandbox(const struct sp_config *c, const char *name)
+{
+    enum sp_mode mode;
+
+    for (size_t i = 0; i < sizeof builtins / sizeof builtins[0]; i++)
+        if (strcmp(name, builtins[i].name) == 0)
+            return true;
+    return sp_mode_read(sp_str_of(name), &mode) || sp_config_find_profile(c, name) != NULL;
+}
+
 /* Built-in names and modes win over profiles of the configuration. */
 static int find_profile(const struct sp_config *c, const char *name, struct sp_profile *ret,
                         struct sp_err *e)
@@ -58,13 +68,6 @@ static int find_profile(const struct sp_config *c, const char *name, struct sp_p
                        "configuration",
                        name);
     return sp_profile_copy(&p->profile, ret) ? 0 : sp_config_no_memory(e);
-}
-
-/* NULL stays NULL. false: no memory. */
-static bool copy_text(const char *text, char **ret)
-{
-    *ret = text == NULL ? NULL : strdup(text);
-    return *ret != NULL || text == NULL;
 }
 
 static const char *absolute_or_none(const char *path)
@@ -92,7 +95,9 @@ int sp_config_policy(const struct sp_config *c, const char *name, const char *cw
     const int r = find_profile(c, name, &p.profile, e);
     if (r < 0)
         return r;
-    if (!copy_text(tmpdir, &p.tmpdir) || !copy_text(home, &p.home) ||
+    p.tmpdir = tmpdir == NULL ? NULL : strdup(tmpdir);
+    p.home = home == NULL ? NULL : strdup(home);
+    if ((tmpdir != NULL && p.tmpdir == NULL) || (home != NULL && p.home == NULL) ||
         !sp_policy_add_root(&p, sp_str_of(p.cwd)))
         return sp_config_no_memory(e);
     *ret_is_open = p.profile.kind == SP_PROFILE_DISABLED;
@@ -150,47 +155,41 @@ bool sp_config_holds_home(const struct sp_config *c, const char *dir)
     return false;
 }
 
-static bool has_entry(const struct sp_profile *f, const char *path)
-{
-    for (size_t i = 0; i < f->count; i++)
-        if (f->entries[i].place == SP_PLACE_PATH && strcmp(f->entries[i].text, path) == 0)
-            return true;
-    return false;
-}
-
-static int protect_dot_file(struct sp_policy *p, const char *home, const struct dirent *d,
-                            struct sp_err *e)
-{
-    auto_free char *path = NULL;
-    struct stat st;
-
-    if (d->d_name[0] != '.' || strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-        return 0;
-    if (asprintf(&path, "%s/%s", home, d->d_name) < 0) {
-        path = NULL;
-        return sp_config_no_memory(e);
-    }
-    if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode) || has_entry(&p->profile, path))
-        return 0;
-    if (p->profile.count > MAX_DOT_FILES)
-        return sp_fail(e, SP_E_LIMIT, 0,
-                       "%.200s has too many names with a dot to be a workspace: use the directory "
-                       "of a project",
-                       home);
-    return sp_profile_add(&p->profile, SP_PLACE_PATH, SP_ACCESS_READ, true, sp_str_of(path),
-                          (struct sp_str){0}, e);
-}
-
 static int protect_dot_files(struct sp_policy *p, const char *home, struct sp_err *e)
 {
     auto_free char *real = realpath(home, NULL);
+    struct sp_profile *f = &p->profile;
     DIR *dir = real == NULL ? NULL : opendir(real);
     int r = 0;
 
     if (dir == NULL)
         return real != NULL && errno == ENOMEM ? sp_config_no_memory(e) : 0;
-    for (const struct dirent *d; r == 0 && (d = readdir(dir)) != NULL;)
-        r = protect_dot_file(p, real, d, e);
+    for (const struct dirent *d; r == 0 && (d = readdir(dir)) != NULL;) {
+        auto_free char *path = NULL;
+        struct stat st;
+        size_t i = 0;
+
+        if (d->d_name[0] != '.' || strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        if (asprintf(&path, "%s/%s", real, d->d_name) < 0) {
+            path = NULL;
+            r = sp_config_no_memory(e);
+            break;
+        }
+        while (i < f->count &&
+               !(f->entries[i].place == SP_PLACE_PATH && strcmp(f->entries[i].text, path) == 0))
+            i++;
+        if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode) || i < f->count)
+            continue;
+        if (f->count > MAX_DOT_FILES)
+            r = sp_fail(e, SP_E_LIMIT, 0,
+                        "%.200s has too many names with a dot to be a workspace: use the directory "
+                        "of a project",
+                        real);
+        else
+            r = sp_profile_add(f, SP_PLACE_PATH, SP_ACCESS_READ, true, sp_str_of(path),
+                               (struct sp_str){0}, e);
+    }
     (void)closedir(dir);
     return r;
 }

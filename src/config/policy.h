@@ -7,6 +7,10 @@
 
 #include "config/config.h"
 
+/* Whether the name is that of a built-in profile, of a mode or of a profile of the configuration.
+ */
+bool sp_config_has_sandbox(const struct sp_config *c, const char *name);
+
 /* :read-only, :workspace and :danger-full-access. For any other name *ret_is_known is false. */
 int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_known,
                       struct sp_err *e);
