@@ -22,6 +22,7 @@
 #define WRITE_MS      2000 /* until a terminal with stopped output (Ctrl-S) is given up */
 #define MAX_LINE      16   /* characters of an answer */
 
+#define TTY         "/dev/tty"
 #define ESC         0x1b
 #define BEL         0x07
 #define INTERRUPT   3
@@ -104,94 +105,61 @@ static struct entry *first_entry(const struct approver_tty *t)
 
 /* ---- keys ---- */
 
-static void begin_control(struct keys *k)
-{
-    k->state = SEQUENCE_CONTROL;
-    k->is_first = true;
-    k->is_device = false;
-}
-
-/* ECMA-48: which kind of sequence ESC begins. */
-static void take_escape(struct keys *k, unsigned char c)
-{
-    if (c == '[') {
-        begin_control(k);
-    } else if (c == 'P' || c == ']' || c == 'X' || c == '^' || c == '_') {
-        k->state = SEQUENCE_STRING;
-    } else if (c == 'O') { /* a function key: one byte follows */
-        k->state = SEQUENCE_NONE;
-        k->skip = 1;
-    } else if (c != ESC && (c < 0x20 || c > 0x2f)) { /* an intermediate byte: more follow */
-        k->state = SEQUENCE_NONE;
-    }
-}
-
-static void take_control(struct keys *k, unsigned char c)
-{
-    if (c == ESC) {
-        k->state = SEQUENCE_ESCAPE;
-        return;
-    }
-    if (c >= 0x40 && c <= 0x7e) {
-        k->state = SEQUENCE_NONE;
-        k->skip = c == 'M' && k->is_first ? MOUSE_BYTES : 0;
-        k->has_identity |= c == 'c' && k->is_device;
-        return;
-    }
-    k->is_device = k->is_first ? c == '?' : k->is_device;
-    k->is_first = false;
-}
-
-static void take_string(struct keys *k, unsigned char c)
-{
-    if (c == BEL || c == 0x9c || (k->state == SEQUENCE_STRING_ESCAPE && c == '\\'))
-        k->state = SEQUENCE_NONE;
-    else
-        k->state = c == ESC ? SEQUENCE_STRING_ESCAPE : SEQUENCE_STRING;
-}
-
-/* Whether the byte belongs to no sequence. */
+/* Follows escape sequences (ECMA-48). Whether the byte belongs to none. */
 static bool is_plain(struct keys *k, unsigned char c)
 {
+    bool begins_control = false;
+
     if (k->skip != 0) {
         k->skip--;
         return false;
     }
     switch (k->state) {
     case SEQUENCE_ESCAPE:
-        take_escape(k, c);
-        return false;
+        begins_control = c == '[';
+        if (c == 'P' || c == ']' || c == 'X' || c == '^' || c == '_') {
+            k->state = SEQUENCE_STRING;
+        } else if (c != ESC && (c < 0x20 || c > 0x2f)) { /* an intermediate byte: more follow */
+            k->state = SEQUENCE_NONE;
+            k->skip = c == 'O'; /* a function key: one byte follows */
+        }
+        break;
     case SEQUENCE_CONTROL:
-        take_control(k, c);
-        return false;
+        if (c == ESC) {
+            k->state = SEQUENCE_ESCAPE;
+        } else if (c >= 0x40 && c <= 0x7e) {
+            k->state = SEQUENCE_NONE;
+            k->skip = c == 'M' && k->is_first ? MOUSE_BYTES : 0;
+            k->has_identity |= c == 'c' && k->is_device;
+        } else {
+            k->is_device = k->is_first ? c == '?' : k->is_device;
+            k->is_first = false;
+        }
+        break;
     case SEQUENCE_STRING:
     case SEQUENCE_STRING_ESCAPE:
-        take_string(k, c);
-        return false;
-    case SEQUENCE_NONE:
+        if (c == BEL || c == 0x9c || (k->state == SEQUENCE_STRING_ESCAPE && c == '\\'))
+            k->state = SEQUENCE_NONE;
+        else
+            k->state = c == ESC ? SEQUENCE_STRING_ESCAPE : SEQUENCE_STRING;
+        break;
+    case SEQUENCE_NONE: /* also the one-byte forms of ESC [ and so on: programs can switch them on
+                         */
+        begins_control = c == 0x9b;
+        if (c == 0x90 || c == 0x98 || (c >= 0x9d && c <= 0x9f))
+            k->state = SEQUENCE_STRING;
+        else if (c == ESC)
+            k->state = SEQUENCE_ESCAPE;
+        else if (!begins_control)
+            return true;
         break;
     }
-    if (c == 0x9b) /* the one-byte forms of ESC [ and so on: programs can switch them on */
-        begin_control(k);
-    else if (c == 0x90 || c == 0x98 || (c >= 0x9d && c <= 0x9f))
-        k->state = SEQUENCE_STRING;
-    else if (c == ESC)
-        k->state = SEQUENCE_ESCAPE;
-    else
-        return true;
+    if (begins_control) {
+        k->state = SEQUENCE_CONTROL;
+        k->is_first = true;
+        k->is_device = false;
+    }
     return false;
-}
-
-static void take_plain(struct keys *k, unsigned char c)
-{
-    if (c == 0x7f || c == '\b')
-        k->len -= k->len > 0;
-    else if ((c == '\r' || c == '\n') && k->len > 0 && !k->is_entered)
-        k->is_entered = true;
-    else if (c >= 'a' && c <= 'z' && k->len < MAX_LINE && !k->is_entered)
-        k->line[k->len++] = (char)c;
-    else
-        k->is_spoiled = true;
 }
 
 /* What was read, `since_ms` after the input before it. */
@@ -203,8 +171,14 @@ static void take_keys(struct keys *k, struct sp_str bytes, uint64_t since_ms)
         const unsigned char c = (unsigned char)bytes.p[i];
 
         k->is_interrupted |= c == INTERRUPT;
-        if (is_plain(k, c))
-            take_plain(k, c);
+        if (!is_plain(k, c))
+            k->is_spoiled = true;
+        else if (c == 0x7f || c == '\b')
+            k->len -= k->len > 0;
+        else if ((c == '\r' || c == '\n') && k->len > 0 && !k->is_entered)
+            k->is_entered = true;
+        else if (c >= 'a' && c <= 'z' && k->len < MAX_LINE && !k->is_entered)
+            k->line[k->len++] = (char)c;
         else
             k->is_spoiled = true;
     }
@@ -214,14 +188,6 @@ static void clear_line(struct keys *k)
 {
     k->is_spoiled = k->is_entered = false;
     k->len = 0;
-}
-
-/* After a silence: the line, empty if it was spoiled. */
-static struct sp_str finish_line(struct keys *k)
-{
-    if (k->is_spoiled)
-        clear_line(k);
-    return (struct sp_str){k->line, k->len};
 }
 
 /* ---- the terminal ---- */
@@ -253,20 +219,6 @@ static bool make_raw(const struct approver_tty *t)
     raw.c_cc[VMIN] = 1;
     raw.c_cc[VTIME] = 0;
     return tcsetattr(t->fd, TCSAFLUSH, &raw) == 0;
-}
-
-/* false: the terminal is not available, or another program reads it key by key (an editor, an agent
- * with a full-screen interface): keys are meant for that program. */
-static bool acquire_terminal(struct approver_tty *t)
-{
-    return tcgetattr(t->fd, &t->before) == 0 && (t->before.c_lflag & ICANON) != 0 && make_raw(t);
-}
-
-static bool has_escapes(void)
-{
-    const char *kind = getenv("TERM");
-
-    return kind != NULL && kind[0] != 0 && strcmp(kind, "dumb") != 0;
 }
 
 static void release_terminal(struct approver_tty *t)
@@ -376,23 +328,26 @@ static void echo_line(struct approver_tty *t)
 /* A key or a word answers; the beginning of a word waits for more; anything else is dropped. */
 static void inspect_line(struct approver_tty *t)
 {
-    const struct sp_str line = finish_line(&t->keys);
+    const struct sp_approval_question *q = first_entry(t)->question;
     enum sp_decision_kind kind = SP_DECISION_MAX;
 
+    if (t->keys.is_spoiled)
+        clear_line(&t->keys);
+    const struct sp_str line = {t->keys.line, t->keys.len};
     if (line.n == 1 && line.p[0] == SP_QUESTION_TEXT_MORE && !is_all_shown(t)) {
         print_more(t);
         return;
     }
     if (t->keys.is_entered)
-        kind = sp_question_text_word(first_entry(t)->question, is_all_shown(t), line);
+        kind = sp_question_text_word(q, is_all_shown(t), line);
     else if (line.n == 1)
-        kind = sp_question_text_key(first_entry(t)->question, is_all_shown(t), line.p[0]);
+        kind = sp_question_text_key(q, is_all_shown(t), line.p[0]);
     if (kind != SP_DECISION_MAX) {
         answer_question(t, kind);
         return;
     }
     if (!t->keys.is_entered && line.n != 0 &&
-        sp_question_text_may_become_word(first_entry(t)->question, is_all_shown(t), line))
+        sp_question_text_may_become_word(q, is_all_shown(t), line))
         return;
     if (t->echoed != 0) {
         print(t, SP_STR("\n"));
@@ -461,24 +416,12 @@ static void on_background_timer(struct sp_timer *timer)
     sp_loop_defer(t->loop, &t->next, show_next);
 }
 
-static bool print_question(struct approver_tty *t)
-{
-    auto_buf struct sp_buf text = {0};
-
-    t->rest.len = t->rest_shown = 0;
-    if (!sp_question_text_add(&text, first_entry(t)->question, &t->rest))
-        return false;
-    if (has_escapes())
-        print(t, SP_STR(RESET));
-    print(t, (struct sp_str){text.data, text.len});
-    if (has_escapes())
-        print(t, SP_STR(IDENTIFY));
-    return true;
-}
-
 static void show_next(struct sp_deferred *d)
 {
     struct approver_tty *t = SP_CONTAINER(d, struct approver_tty, next);
+    const char *kind = getenv("TERM");
+    const bool has_escapes = kind != NULL && kind[0] != 0 && strcmp(kind, "dumb") != 0;
+    auto_buf struct sp_buf text = {0};
 
     if (sp_list_is_empty(&t->entries) || t->phase != NOT_SHOWN)
         return;
@@ -486,14 +429,24 @@ static void show_next(struct sp_deferred *d)
         sp_loop_timer(t->loop, &t->background, sp_loop_now(t->loop) + BACKGROUND_MS,
                       on_background_timer))
         return;
-    if (!acquire_terminal(t)) {
+    /* Keys at a terminal that another program reads key by key (an editor, an agent with a
+     * full-screen interface) are meant for that program. */
+    if (tcgetattr(t->fd, &t->before) < 0 || (t->before.c_lflag & ICANON) == 0 || !make_raw(t)) {
         give_up(t, SP_STR("another program uses the terminal"));
         return;
     }
     t->phase = DRAINING;
     t->keys = (struct keys){0};
     t->heard_ms = sp_loop_now(t->loop);
-    if (!print_question(t) || !wait_for_silence(t) ||
+    t->rest.len = t->rest_shown = 0;
+    const bool ok = sp_question_text_add(&text, first_entry(t)->question, &t->rest);
+    if (ok && has_escapes)
+        print(t, SP_STR(RESET));
+    if (ok)
+        print(t, sp_buf_str(&text));
+    if (ok && has_escapes)
+        print(t, SP_STR(IDENTIFY));
+    if (!ok || !wait_for_silence(t) ||
         sp_loop_watch(t->loop, &t->watch, t->fd, EPOLLIN, on_readable, NULL) < 0)
         give_up(t, SP_STR("no memory to ask at the terminal"));
 }
@@ -551,14 +504,9 @@ static void free_tty(struct sp_approver *a)
 
 /* ---- opening ---- */
 
-static int open_tty(void)
-{
-    return open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-}
-
 bool sp_approver_tty_exists(void)
 {
-    auto_close int fd = open_tty();
+    auto_close int fd = open(TTY, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 
     return fd >= 0;
 }
@@ -567,7 +515,7 @@ int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct s
 {
     static const struct sp_approver_ops ops = {
         .ask = ask_tty, .withdraw = withdraw_from_tty, .free = free_tty};
-    auto_close int fd = open_tty();
+    auto_close int fd = open(TTY, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno,

@@ -9,38 +9,27 @@ static uint32_t decode_utf8(struct sp_str s, size_t *ret_len)
 {
     const unsigned char *b = (const unsigned char *)s.p;
 
-    if (b[0] < 0x80) {
-        *ret_len = 1;
-        return b[0];
-    }
-    *ret_len = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
-    uint32_t c = b[0] & (0xFFU >> (*ret_len + 1));
+    *ret_len = b[0] < 0x80 ? 1 : b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
+    uint32_t c = *ret_len == 1 ? b[0] : b[0] & (0xFFU >> (*ret_len + 1));
     for (size_t i = 1; i < *ret_len; i++)
         c = c << 6 | (b[i] & 0x3FU);
     return c;
 }
 
+/* Not a control character, nor one that is invisible or reverses the text around it, so that it
+ * reads as something else. */
 static bool is_harmless(uint32_t c)
 {
-    if (c < 0x20 || (c >= 0x7F && c < 0xA0))
-        return false;
-    /* Invisible, or they reverse the text around them, so that it reads as something else. */
-    return c != 0x00AD && c != 0x061C && c != 0x180E && !(c >= 0x200B && c <= 0x200F) &&
-           !(c >= 0x2028 && c <= 0x202E) && !(c >= 0x2060 && c <= 0x206F) && c != 0xFEFF;
+    return c >= 0x20 && !(c >= 0x7F && c < 0xA0) && c != 0x00AD && c != 0x061C && c != 0x180E &&
+           !(c >= 0x200B && c <= 0x200F) && !(c >= 0x2028 && c <= 0x202E) &&
+           !(c >= 0x2060 && c <= 0x206F) && c != 0xFEFF;
 }
 
 static bool add_escape(struct sp_buf *out, uint32_t c)
 {
-    switch (c) {
-    case '\n':
-        return sp_buf_printf(out, "\\n");
-    case '\r':
-        return sp_buf_printf(out, "\\r");
-    case '\t':
-        return sp_buf_printf(out, "\\t");
-    default:
-        return sp_buf_printf(out, c < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)c);
-    }
+    if (c == '\n' || c == '\r' || c == '\t')
+        return sp_buf_printf(out, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+    return sp_buf_printf(out, c < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)c);
 }
 
 bool sp_plain_add(struct sp_buf *out, struct sp_str text)
@@ -79,32 +68,11 @@ static size_t unfinished_end(struct sp_str s)
     return 0;
 }
 
-/* Keeps line feeds and tabs; CR LF becomes LF. */
-static bool add_output_lines(struct sp_buf *out, struct sp_str text)
-{
-    bool ok = true;
-
-    while (ok && text.n > 0) {
-        const char *end = text.p;
-
-        while (end < text.p + text.n && *end != '\n' && *end != '\t')
-            end++;
-        const bool has_end = end < text.p + text.n;
-        size_t n = (size_t)(end - text.p);
-        const size_t used = has_end ? n + 1 : n;
-
-        if (has_end && *end == '\n' && n > 0 && text.p[n - 1] == '\r')
-            n--;
-        ok = sp_plain_add(out, (struct sp_str){text.p, n}) && (!has_end || sp_buf_add(out, end, 1));
-        text = (struct sp_str){text.p + used, text.n - used};
-    }
-    return ok;
-}
-
 bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
                          struct sp_plain_rest *rest)
 {
     auto_buf struct sp_buf all = {0};
+    bool ok = true;
 
     if (rest->n > 0) {
         if (!sp_buf_add(&all, rest->bytes, rest->n) || !sp_buf_add_str(&all, piece))
@@ -114,33 +82,38 @@ bool sp_plain_add_output(struct sp_buf *out, struct sp_str piece, bool is_end,
     rest->n = is_end ? 0 : unfinished_end(piece);
     if (rest->n > 0)
         memcpy(rest->bytes, piece.p + piece.n - rest->n, rest->n);
-    return add_output_lines(out, (struct sp_str){piece.p, piece.n - rest->n});
-}
+    piece.n -= rest->n;
+    /* Line feeds and tabs stay; CR LF becomes LF. */
+    for (size_t from = 0; ok && from < piece.n;) {
+        size_t at = from;
 
-static bool is_shell_word(struct sp_str s)
-{
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                               "%+,-./:=@_";
-
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] == 0 || strchr(safe, s.p[i]) == NULL)
-            return false;
-    return s.n > 0;
+        while (at < piece.n && piece.p[at] != '\n' && piece.p[at] != '\t')
+            at++;
+        const bool has_cr =
+            at < piece.n && piece.p[at] == '\n' && at > from && piece.p[at - 1] == '\r';
+        ok = sp_plain_add(out, (struct sp_str){piece.p + from, at - from - has_cr}) &&
+             (at == piece.n || sp_buf_add(out, piece.p + at, 1));
+        from = at + 1;
+    }
+    return ok;
 }
 
 bool sp_plain_add_word(struct sp_buf *out, struct sp_str word)
 {
-    if (is_shell_word(word))
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "%+,-./:=@_";
+    size_t n = 0;
+
+    while (n < word.n && word.p[n] != 0 && strchr(safe, word.p[n]) != NULL)
+        n++;
+    if (n == word.n && n > 0)
         return sp_buf_add_str(out, word);
     bool ok = sp_buf_add(out, "'", 1);
     while (ok && word.n > 0) {
         const char *quote = memchr(word.p, '\'', word.n);
-        const size_t n = quote != NULL ? (size_t)(quote - word.p) : word.n;
 
-        ok = sp_plain_add(out, (struct sp_str){word.p, n}) &&
+        ok = sp_plain_add(out, sp_str_cut(&word, '\'')) &&
              (quote == NULL || sp_buf_printf(out, "'\\''"));
-        const size_t used = quote != NULL ? n + 1 : n;
-        word = (struct sp_str){word.p + used, word.n - used};
     }
     return ok && sp_buf_add(out, "'", 1);
 }

@@ -99,26 +99,24 @@ static bool on_gap(void *user, uint64_t bytes, struct sp_buf *out)
 
 /* ---- the end ---- */
 
-static bool add_lossy(const struct sp_headtail *h, struct sp_buf *ret)
-{
-    auto_buf struct sp_buf raw = {0};
-
-    return sp_headtail_add_marked(h, &raw) && sp_utf8_add_lossy(ret, sp_buf_str(&raw));
-}
-
 /* stdout and stderr share SP_RUN_CAP in the aggregated output. */
 static bool add_end(struct sp_exec_json *j, const struct sp_carry_result *r, int status,
                     struct sp_buf *out)
 {
+    auto_buf struct sp_buf raw = {0};
     auto_buf struct sp_buf std = {0};
     auto_buf struct sp_buf err = {0};
     auto_buf struct sp_buf all = {0};
     struct sp_exec_event e = event_of(j, SP_EVENT_END);
-
-    if (!add_lossy(&j->kept[0], &std) || !add_lossy(&j->kept[1], &err))
-        return false;
     size_t n_out = 0;
     size_t n_err = 0;
+
+    for (int i = 0; i < 2; i++) {
+        raw.len = 0;
+        if (!sp_headtail_add_marked(&j->kept[i], &raw) ||
+            !sp_utf8_add_lossy(i == 0 ? &std : &err, sp_buf_str(&raw)))
+            return false;
+    }
     sp_run_share(std.len, err.len, SP_RUN_CAP, &n_out, &n_err);
     n_out = sp_delta_boundary((struct sp_str){sp_buf_str(&std).p, n_out});
     n_err = sp_delta_boundary((struct sp_str){sp_buf_str(&err).p, n_err});
@@ -162,51 +160,44 @@ static const char *kind_of(const struct sp_carry_result *r)
 static bool add_denials(struct sp_buf *out, const struct sp_carry_result *r)
 {
     const struct sp_exit *how = &r->exit;
-    const char *between = "";
+    const size_t begin = out->len;
     bool ok = true;
 
-    for (uint32_t i = 0; ok && i < how->refusal_count && i < SP_EXIT_REFUSALS; i++, between = ",") {
+    for (uint32_t i = 0; ok && i < how->refusal_count && i < SP_EXIT_REFUSALS; i++) {
         const char *name = sp_syscall_name(how->refusals[i].call);
 
-        ok = sp_buf_printf(out, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
-                           name != NULL ? name : "unknown", how->refusals[i].count);
+        ok = sp_buf_printf(out, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}",
+                           i == 0 ? "" : ",", name != NULL ? name : "unknown",
+                           how->refusals[i].count);
     }
-    if (how->left_network > 0) {
+    if (how->left_network > 0)
         ok = ok &&
              sp_buf_printf(out, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
-                           between, how->left_network);
-        between = ",";
-    }
+                           out->len == begin ? "" : ",", how->left_network);
     if (r->denial.reason == NULL)
         return ok;
-    ok = ok && sp_buf_printf(out, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
-                             r->denial.reason);
+    ok = ok && sp_buf_printf(out, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"",
+                             out->len == begin ? "" : ",", r->denial.reason);
     if (r->denial.path[0] != 0)
         ok = ok && sp_buf_printf(out, ",\"path\":") &&
              sp_json_add_str(out, sp_str_of(r->denial.path));
     return ok && sp_buf_add(out, "}", 1);
 }
 
-static bool add_tail(struct sp_buf *out, const char *message)
-{
-    if (message[0] != 0 &&
-        (!sp_buf_printf(out, ",\"message\":") || !sp_json_add_str(out, sp_str_of(message))))
-        return false;
-    return sp_buf_printf(out, "}\n");
-}
-
+/* The result line; r NULL: the command was never started. */
 static bool add_result(struct sp_buf *out, const struct sp_carry_result *r, int status,
                        const char *message)
 {
     bool ok = sp_buf_printf(out, "{\"type\":\"result\",\"kind\":\"%s\",\"exit_code\":%d",
-                            kind_of(r), status);
+                            r == NULL ? "error" : kind_of(r), status);
 
-    if (r->exit.signal != 0)
+    if (r != NULL && r->exit.signal != 0)
         ok = ok && sp_buf_printf(out, ",\"signal\":%d", r->exit.signal);
-    ok = ok && sp_buf_printf(out, ",\"denials\":[");
-    if (r->was_denied)
-        ok = ok && add_denials(out, r);
-    return ok && sp_buf_add(out, "]", 1) && add_tail(out, message);
+    ok = ok && sp_buf_printf(out, ",\"denials\":[") &&
+         (r == NULL || !r->was_denied || add_denials(out, r)) && sp_buf_add(out, "]", 1);
+    if (message[0] != 0)
+        ok = ok && sp_buf_printf(out, ",\"message\":") && sp_json_add_str(out, sp_str_of(message));
+    return ok && sp_buf_printf(out, "}\n");
 }
 
 static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf *out)
@@ -226,10 +217,7 @@ static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf 
 
 bool sp_exec_json_add_error(struct sp_buf *out, int status, const char *message)
 {
-    return sp_buf_printf(out,
-                         "{\"type\":\"result\",\"kind\":\"error\",\"exit_code\":%d,\"denials\":[]",
-                         status) &&
-           add_tail(out, message);
+    return add_result(out, NULL, status, message);
 }
 
 /* ---- beginning ---- */

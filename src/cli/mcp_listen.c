@@ -47,15 +47,6 @@ static int read_token_file(const char *file, char **ret, struct sp_err *e)
     return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", file);
 }
 
-/* Visible ASCII, which includes the b64token of RFC 6750. */
-static bool is_token(const char *word)
-{
-    for (const char *c = word; *c != 0; c++)
-        if (*c <= ' ' || *c > '~')
-            return false;
-    return strlen(word) >= MIN_TOKEN;
-}
-
 /* One token a line; empty lines are skipped. */
 static int read_tokens(const char *file, struct sp_mcp_tokens *ret, struct sp_err *e)
 {
@@ -72,7 +63,11 @@ static int read_tokens(const char *file, struct sp_mcp_tokens *ret, struct sp_er
         word[strcspn(word, "\r")] = 0;
         if (word[0] == 0)
             continue;
-        if (!is_token(word))
+        /* Visible ASCII, which includes the b64token of RFC 6750. */
+        bool is_token = strlen(word) >= MIN_TOKEN;
+        for (const char *c = word; *c != 0; c++)
+            is_token &= *c > ' ' && *c <= '~';
+        if (!is_token)
             return sp_fail(e, SP_E_INVALID, 0,
                            "--token-file %s: line %u: want at least %d visible characters and no "
                            "space",
@@ -112,16 +107,6 @@ static int make_token(struct sp_mcp_tokens *ret, struct sp_err *e)
     return 0;
 }
 
-static void free_tokens(struct sp_mcp_tokens *t)
-{
-    if (t->made != NULL)
-        (void)unlink(t->made);
-    free(t->made);
-    if (t->text != NULL)
-        explicit_bzero(t->text, strlen(t->text));
-    free(t->text);
-}
-
 /* ---- transports ---- */
 
 static void on_finished(void *user)
@@ -142,37 +127,32 @@ static int open_lines(struct sp_mcp_server *s, const char *path, struct sp_mcp_l
     return sp_mcp_lines_new(s->mcp, &o, ret, e);
 }
 
-/* The tokens are read or made once, for all HTTP transports. */
-static int open_http(struct sp_mcp_server *s, const char *url, struct sp_mcp_http **ret,
-                     struct sp_err *e)
+/* --listen number i. The tokens are read or made once, for all HTTP transports. */
+static int listen_at(struct sp_mcp_server *s, size_t i, struct sp_err *e)
 {
-    const struct sp_mcp_http_options o = {
+    const char *url = s->flags->listen.items[i];
+    const struct sp_mcp_http_options http = {
         .url = url,
         .tokens = s->tokens.tokens,
         .origins = s->flags->origins.items,
         .allows_remote = s->flags->allows_remote,
         .max_connections = MAX_CONNECTIONS,
     };
+    const bool is_unix = strncmp(url, "unix:///", 8) == 0;
     int r = 0;
 
-    if (s->tokens.tokens[0] == NULL) {
+    if (!is_unix && strncmp(url, "http://", 7) != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--listen: `%s` is neither unix:///PATH nor http://ADDRESS:PORT/PATH", url);
+    if (!is_unix && s->tokens.tokens[0] == NULL) {
         r = s->flags->token_file != NULL ? read_tokens(s->flags->token_file, &s->tokens, e)
                                          : make_token(&s->tokens, e);
         if (r == 0 && s->tokens.made != NULL)
             (void)fprintf(stderr, "sallyport: the bearer token is in %s\n", s->tokens.made);
     }
-    return r < 0 ? r : sp_mcp_http_new(s->mcp, &o, ret, e);
-}
-
-static int listen_at(struct sp_mcp_server *s, const char *url, size_t i, struct sp_err *e)
-{
-    const bool is_unix = strncmp(url, "unix:///", 8) == 0;
-    int r;
-
-    if (!is_unix && strncmp(url, "http://", 7) != 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "--listen: `%s` is neither unix:///PATH nor http://ADDRESS:PORT/PATH", url);
-    r = is_unix ? open_lines(s, url + 7, &s->lines[i], e) : open_http(s, url, &s->https[i], e);
+    if (r == 0)
+        r = is_unix ? open_lines(s, url + 7, &s->lines[i], e)
+                    : sp_mcp_http_new(s->mcp, &http, &s->https[i], e);
     if (r < 0)
         return r;
     (void)printf("%s\n", is_unix ? sp_mcp_lines_url(s->lines[i]) : sp_mcp_http_url(s->https[i]));
@@ -191,13 +171,14 @@ int sp_mcp_open_transports(struct sp_mcp_server *s, struct sp_err *e)
     if (count == 0)
         return open_lines(s, NULL, &s->lines[0], e);
     for (size_t i = 0; r == 0 && i < count; i++)
-        r = listen_at(s, s->flags->listen.items[i], i, e);
+        r = listen_at(s, i, e);
     return r;
 }
 
 void sp_mcp_close_transports(struct sp_mcp_server *s)
 {
     const size_t count = s->flags->listen.count + 1;
+    struct sp_mcp_tokens *t = &s->tokens;
 
     for (size_t i = 0; s->lines != NULL && i < count; i++)
         sp_mcp_lines_free(s->lines[i]);
@@ -205,5 +186,10 @@ void sp_mcp_close_transports(struct sp_mcp_server *s)
         sp_mcp_http_free(s->https[i]);
     free(s->lines);
     free(s->https);
-    free_tokens(&s->tokens);
+    if (t->made != NULL)
+        (void)unlink(t->made);
+    free(t->made);
+    if (t->text != NULL)
+        explicit_bzero(t->text, strlen(t->text));
+    free(t->text);
 }

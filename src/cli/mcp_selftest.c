@@ -153,6 +153,13 @@ static uint32_t call_tool(struct host *h, const char *tool, const char *argument
                                   : sp_json_get(&h->json, result, "structuredContent");
 }
 
+static bool get_number(struct host *h, uint32_t object, const char *key, int64_t *ret)
+{
+    const uint32_t token = object == SP_JSON_NONE ? object : sp_json_get(&h->json, object, key);
+
+    return token != SP_JSON_NONE && sp_json_i64(&h->json, token, ret);
+}
+
 static bool has_text(struct host *h, uint32_t object, const char *key, const char *part)
 {
     const uint32_t token = object == SP_JSON_NONE ? object : sp_json_get(&h->json, object, key);
@@ -161,13 +168,6 @@ static bool has_text(struct host *h, uint32_t object, const char *key, const cha
         return false;
     const struct sp_str text = sp_json_str(&h->json, token);
     return memmem(text.p, text.n, part, strlen(part)) != NULL;
-}
-
-static bool get_number(struct host *h, uint32_t object, const char *key, int64_t *ret)
-{
-    const uint32_t token = object == SP_JSON_NONE ? object : sp_json_get(&h->json, object, key);
-
-    return token != SP_JSON_NONE && sp_json_i64(&h->json, token, ret);
 }
 
 /* ---- the tests ---- */
@@ -179,16 +179,19 @@ static void report_test(struct host *h, bool is_good, const char *what)
     h->failed += !is_good;
     (void)printf("%s %u - %s\n", is_good ? "ok" : "not ok", h->tried, what);
     if (!is_good && h->in.len > 0) {
-        auto_buf struct sp_buf shown = {0};
         const size_t n = strnlen(h->in.data, h->in.len < 600 ? h->in.len : 600);
 
-        if (sp_plain_add(&shown, (struct sp_str){h->in.data, n}))
-            (void)printf("# %.*s\n", (int)shown.len, shown.data);
+        (void)fputs("# ", stdout);
+        sp_plain_print(stdout, (struct sp_str){h->in.data, n});
+        (void)putchar('\n');
     }
 }
 
-static void try_protocol(struct host *h)
+static void try_everything(struct host *h)
 {
+    char arguments[200];
+    int64_t session = 0;
+    int64_t code = -1;
     uint32_t r = ask_host(h, "server/discover", "", true);
 
     report_test(h,
@@ -204,26 +207,13 @@ static void try_protocol(struct host *h)
     const uint32_t tools = r == SP_JSON_NONE ? r : sp_json_get(&h->json, r, "tools");
     report_test(h, tools != SP_JSON_NONE && h->json.tokens[tools].children == 8,
                 "tools/list has 8 tools");
-}
-
-static void try_command(struct host *h)
-{
-    int64_t code = -1;
-    const uint32_t r = call_tool(h, "exec_command", "\"cmd\":\"echo it $((20 + 3)) runs\"");
-
+    r = call_tool(h, "exec_command", "\"cmd\":\"echo it $((20 + 3)) runs\"");
     report_test(h,
                 has_text(h, r, "output", "it 23 runs") && get_number(h, r, "exit_code", &code) &&
                     code == 0,
                 "exec_command runs a command");
-}
-
-static void try_terminal(struct host *h)
-{
-    char arguments[200];
-    int64_t session = 0;
-    uint32_t r = call_tool(h, "exec_command",
-                           "\"argv\":[\"cat\"],\"tty\":true,\"until\":{\"quiet_ms\":300}");
-
+    r = call_tool(h, "exec_command",
+                  "\"argv\":[\"cat\"],\"tty\":true,\"until\":{\"quiet_ms\":300}");
     (void)get_number(h, r, "session_id", &session);
     report_test(h, has_text(h, r, "state", "reading_terminal"),
                 "a program that waits for input is seen to wait");
@@ -249,9 +239,7 @@ int sp_mcp_selftest(int argc, char **argv)
         (void)fprintf(stderr, "sallyport mcp: cannot start a server: %s\n", strerror(errno));
         return SP_EXIT_FAILED;
     }
-    try_protocol(&h);
-    try_command(&h);
-    try_terminal(&h);
+    try_everything(&h);
     h.in.len = 0;
     report_test(&h, end_server(&h), "the server ends with its input");
     (void)printf("1..%u\n", h.tried);

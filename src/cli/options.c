@@ -54,6 +54,12 @@ static size_t collect_options(const struct sp_option *table, void *values, struc
     return count;
 }
 
+static int report_no_memory(const struct sp_cli_command *c)
+{
+    (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
+    return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
+}
+
 int sp_command_misused(const struct sp_cli_command *c, const char *text)
 {
     (void)fprintf(stderr, "sallyport %s: %s (see --help)\n", c->name, text);
@@ -62,46 +68,12 @@ int sp_command_misused(const struct sp_cli_command *c, const char *text)
 
 /* ---- values ---- */
 
-/* "`x` is not a, b or c" */
-static void report_choices(const struct sp_cli_command *c, const struct sp_option *o,
-                           const char *arg)
-{
-    (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not", c->name, o->name, arg);
-    for (size_t i = 0; o->choices[i] != NULL; i++)
-        (void)fprintf(stderr, "%s%s",
-                      i == 0                      ? " "
-                      : o->choices[i + 1] == NULL ? " or "
-                                                  : ", ",
-                      o->choices[i]);
-    (void)fputs(" (see --help)\n", stderr);
-}
-
-/* The array always has room for the NULL behind the last item. */
-static bool append(const struct sp_cli_command *c, const struct sp_option *o,
-                   struct sp_option_list *list, const char *arg)
-{
-    if (o->max != 0 && list->count == o->max) {
-        (void)fprintf(stderr, "sallyport %s: --%s: at most %llu times\n", c->name, o->name,
-                      (unsigned long long)o->max);
-        return false;
-    }
-    const char **items = realloc(list->items, (list->count + 2) * sizeof *items);
-    if (items == NULL) {
-        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
-        return false;
-    }
-    items[list->count++] = arg;
-    items[list->count] = NULL;
-    list->items = items;
-    return true;
-}
-
 /* false: the argument is bad, and that has been reported. */
 static bool store(const struct sp_cli_command *c, const struct found *f, const char *arg)
 {
     const struct sp_option *o = f->option;
     void *value = f->value;
-    const char *wanted = NULL;
+    char wanted[200] = "";
 
     switch (o->kind) {
     case SP_OPTION_FLAG:
@@ -110,8 +82,25 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
     case SP_OPTION_STRING:
         *(const char **)value = arg;
         return true;
-    case SP_OPTION_LIST:
-        return append(c, o, value, arg);
+    case SP_OPTION_LIST: {
+        struct sp_option_list *list = value;
+
+        if (o->max != 0 && list->count == o->max) {
+            (void)fprintf(stderr, "sallyport %s: --%s: at most %llu times\n", c->name, o->name,
+                          (unsigned long long)o->max);
+            return false;
+        }
+        /* There is always room for the NULL behind the last item. */
+        const char **items = realloc(list->items, (list->count + 2) * sizeof *items);
+        if (items == NULL) {
+            (void)report_no_memory(c);
+            return false;
+        }
+        items[list->count++] = arg;
+        items[list->count] = NULL;
+        list->items = items;
+        return true;
+    }
     case SP_OPTION_NUMBER: {
         uint64_t number;
 
@@ -119,46 +108,55 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
             *(uint64_t *)value = number;
             return true;
         }
-        (void)fprintf(
-            stderr, "sallyport %s: --%s: `%s` is not a number from %llu to %llu (see --help)\n",
-            c->name, o->name, arg, (unsigned long long)o->min, (unsigned long long)o->max);
-        return false;
+        (void)snprintf(wanted, sizeof wanted, "a number from %llu to %llu",
+                       (unsigned long long)o->min, (unsigned long long)o->max);
+        break;
     }
-    case SP_OPTION_CHOICE:
-        for (size_t i = 0; o->choices[i] != NULL; i++)
+    case SP_OPTION_CHOICE: {
+        size_t n = 0;
+
+        for (size_t i = 0; o->choices[i] != NULL; i++) {
+            const char *between = i == 0 ? "" : o->choices[i + 1] == NULL ? " or " : ", ";
+
             if (strcmp(arg, o->choices[i]) == 0) {
                 *(const char **)value = arg;
                 return true;
             }
-        report_choices(c, o, arg);
-        return false;
-    case SP_OPTION_READ:
-        wanted = o->read(arg, value);
-        if (wanted == NULL)
+            n += (size_t)snprintf(wanted + n, sizeof wanted - n, "%s%s", between, o->choices[i]);
+            assert(n < sizeof wanted);
+        }
+        break;
+    }
+    case SP_OPTION_READ: {
+        const char *is_not = o->read(arg, value);
+
+        if (is_not == NULL)
             return true;
-        (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not %s (see --help)\n", c->name, o->name,
-                      arg, wanted);
-        return false;
+        (void)snprintf(wanted, sizeof wanted, "%s", is_not);
+        break;
+    }
     case SP_OPTION_END:
     case SP_OPTION_HEADING:
     case SP_OPTION_TABLE:
-        break;
+        return false;
     }
+    (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not %s (see --help)\n", c->name, o->name,
+                  arg, wanted);
     return false;
 }
 
 /* ---- parsing ---- */
 
-enum parsed { PARSED_GO, PARSED_HELP, PARSED_BAD };
-
 /* getopt_long parses: it accepts unambiguous beginnings of long options, and reports unknown
  * options itself, with args[0] in front. Long options are known to it by their index in `found` +
  * 256. */
-static enum parsed parse_options(const struct sp_cli_command *c, const struct found *found,
-                                 size_t count, int argc, char **args)
+static int parse_and_run(const struct sp_cli_command *c, const struct found *found, size_t count,
+                         int argc, char **args, void *values,
+                         int (*run)(void *values, char **operands))
 {
     struct option longs[MAX_OPTIONS + 2] = {0};
     char shorts[2 * MAX_OPTIONS + 2] = "";
+    char text[160];
     size_t n = 0;
     int opt;
 
@@ -180,34 +178,15 @@ static enum parsed parse_options(const struct sp_cli_command *c, const struct fo
     while ((opt = getopt_long(argc, args, shorts, longs, NULL)) != -1) {
         size_t i = opt >= 256 ? (size_t)(opt - 256) : 0;
 
-        if (opt == '?')
-            return PARSED_BAD;
-        if (opt >= 256 && i == count)
-            return PARSED_HELP;
-        while (opt < 256 && i < count && found[i].option->short_name != (char)opt)
+        if (opt >= 256 && i == count) {
+            sp_command_print_help(c);
+            return SP_EXIT_OK;
+        }
+        while (opt != '?' && opt < 256 && i < count && found[i].option->short_name != (char)opt)
             i++;
-        assert(i < count); /* getopt_long knows no others */
-        if (!store(c, &found[i], optarg))
-            return PARSED_BAD;
-    }
-    return PARSED_GO;
-}
-
-/* Checks the number of operands, and runs the command. */
-static int run_parsed(const struct sp_cli_command *c, const struct found *found, size_t count,
-                      int argc, char **args, void *values,
-                      int (*run)(void *values, char **operands))
-{
-    char text[160];
-
-    switch (parse_options(c, found, count, argc, args)) {
-    case PARSED_BAD:
-        return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
-    case PARSED_HELP:
-        sp_command_print_help(c);
-        return SP_EXIT_OK;
-    case PARSED_GO:
-        break;
+        assert(i < count || opt == '?'); /* getopt_long knows no others */
+        if (opt == '?' || !store(c, &found[i], optarg))
+            return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
     }
     char **operands = args + optind;
     const unsigned operand_count = (unsigned)(argc - optind);
@@ -229,15 +208,13 @@ int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *
     auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
     char name[64];
 
-    if (args == NULL) {
-        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
-        return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
-    }
+    if (args == NULL)
+        return report_no_memory(c);
     (void)snprintf(name, sizeof name, "sallyport %s", c->name);
     args[0] = name;
     for (int i = 0; i < argc; i++)
         args[i + 1] = argv[i];
-    const int status = run_parsed(c, found, count, argc + 1, args, values, run);
+    const int status = parse_and_run(c, found, count, argc + 1, args, values, run);
     for (size_t i = 0; i < count; i++)
         if (found[i].option->kind == SP_OPTION_LIST)
             free(((struct sp_option_list *)(void *)found[i].value)->items);
@@ -249,10 +226,8 @@ int sp_command_main(const struct sp_cli_command *c, int argc, char **argv)
     if (c->main != NULL)
         return c->main(argc, argv);
     auto_free void *values = calloc(1, c->values_size);
-    if (values == NULL) {
-        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
-        return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
-    }
+    if (values == NULL)
+        return report_no_memory(c);
     if (c->defaults != NULL)
         memcpy(values, c->defaults, c->values_size);
     return sp_command_run(c, argc, argv, values, c->run);

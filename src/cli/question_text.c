@@ -37,48 +37,23 @@ bool sp_question_text_offers_rule(const struct sp_approval_question *q)
            words.len <= SP_QUESTION_TEXT_MAX;
 }
 
-static const char *headline(const struct sp_approval_question *q)
+static bool add_paths(const struct page *out, const struct sp_grant *g)
 {
-    switch (q->kind) {
-    case SP_QUESTION_ESCALATE:
-        return "may this run without a sandbox?";
-    case SP_QUESTION_ADDITIONAL:
-        return "may this do more than its sandbox allows?";
-    case SP_QUESTION_RETRY:
-        return q->is_guess ? "this says that its sandbox got in the way. Once more, without it?"
-                           : "the sandbox got in the way of this. Once more, without it?";
-    case SP_QUESTION_PATCH:
-        return "may these files be changed?";
-    case SP_QUESTION_PERMISSIONS:
-        return "may commands do this from now on?";
-    case SP_QUESTION_NETWORK:
-        return "may a command reach this host?";
-    case SP_QUESTION_RUN:
-        break;
-    }
-    return "may this run?";
-}
-
-/* Special places have a name instead of a path. */
-static struct sp_str place_name(const struct sp_entry *entry)
-{
+    static const char *const labels[] = {
+        [SP_ACCESS_DENY] = "  not", [SP_ACCESS_READ] = "+ read", [SP_ACCESS_WRITE] = "+ write"};
     static const char *const names[] = {
         [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
         [SP_PLACE_PROJECT] = "the workspace", [SP_PLACE_TMPDIR] = "$TMPDIR",
         [SP_PLACE_SLASH_TMP] = "/tmp",        [SP_PLACE_UNKNOWN] = "a place that is not known here",
     };
-
-    return sp_str_of(entry->text != NULL ? entry->text : names[entry->place]);
-}
-
-static bool add_paths(const struct page *out, const struct sp_grant *g)
-{
-    static const char *const labels[] = {
-        [SP_ACCESS_DENY] = "  not", [SP_ACCESS_READ] = "+ read", [SP_ACCESS_WRITE] = "+ write"};
     bool ok = true;
 
-    for (size_t i = 0; ok && i < g->extra.count; i++)
-        ok = add_line(out, labels[g->extra.entries[i].access], place_name(&g->extra.entries[i]));
+    for (size_t i = 0; ok && i < g->extra.count; i++) {
+        const struct sp_entry *one = &g->extra.entries[i];
+
+        ok = add_line(out, labels[one->access],
+                      sp_str_of(one->text != NULL ? one->text : names[one->place]));
+    }
     return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
 }
 
@@ -119,26 +94,26 @@ static bool add_rule(const struct page *out, const struct sp_approval_question *
                 sp_str_of(sp_judge_may_run_free(q->profile) ? free_from_now : unasked_from_now)));
 }
 
-static bool add_change(const struct page *out, const struct sp_patch_change *c)
+static bool add_subject(const struct page *out, const struct sp_approval_question *q)
 {
     static const char *const labels[] = {
         [SP_PATCH_ADD] = "add:", [SP_PATCH_DELETE] = "delete:", [SP_PATCH_UPDATE] = "update:"};
-    auto_buf struct sp_buf diff = {0};
 
-    return add_line(out, labels[c->kind], sp_str_of(c->full_path)) &&
-           (c->full_target == NULL || add_line(out, "  move to:", sp_str_of(c->full_target))) &&
-           sp_patch_add_diff(&diff, c) && add_cut(out, c->full_path, sp_buf_str(&diff), true);
-}
-
-static bool add_subject(const struct page *out, const struct sp_approval_question *q)
-{
     switch (q->kind) {
     case SP_QUESTION_PERMISSIONS:
         return q->additional == NULL || add_paths(out, q->additional);
     case SP_QUESTION_PATCH:
-        for (uint32_t i = 0; q->changes != NULL && i < q->changes->count; i++)
-            if (!add_change(out, &q->changes->items[i]))
+        for (uint32_t i = 0; q->changes != NULL && i < q->changes->count; i++) {
+            const struct sp_patch_change *c = &q->changes->items[i];
+            auto_buf struct sp_buf diff = {0};
+
+            if (!add_line(out, labels[c->kind], sp_str_of(c->full_path)) ||
+                (c->full_target != NULL &&
+                 !add_line(out, "  move to:", sp_str_of(c->full_target))) ||
+                !sp_patch_add_diff(&diff, c) ||
+                !add_cut(out, c->full_path, sp_buf_str(&diff), true))
                 return false;
+        }
         return true;
     case SP_QUESTION_NETWORK:
         return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
@@ -155,9 +130,21 @@ static bool add_subject(const struct page *out, const struct sp_approval_questio
 bool sp_question_text_add(struct sp_buf *out, const struct sp_approval_question *q,
                           struct sp_buf *rest)
 {
+    static const char *const headlines[] = {
+        [SP_QUESTION_RUN] = "may this run?",
+        [SP_QUESTION_ESCALATE] = "may this run without a sandbox?",
+        [SP_QUESTION_ADDITIONAL] = "may this do more than its sandbox allows?",
+        [SP_QUESTION_RETRY] = "the sandbox got in the way of this. Once more, without it?",
+        [SP_QUESTION_PATCH] = "may these files be changed?",
+        [SP_QUESTION_PERMISSIONS] = "may commands do this from now on?",
+        [SP_QUESTION_NETWORK] = "may a command reach this host?",
+    };
     const struct page page = {out, rest};
+    const char *headline = q->kind == SP_QUESTION_RETRY && q->is_guess
+                               ? "this says that its sandbox got in the way. Once more, without it?"
+                               : headlines[q->kind];
 
-    return sp_buf_printf(out, "\nsallyport: %s\n", headline(q)) && add_subject(&page, q) &&
+    return sp_buf_printf(out, "\nsallyport: %s\n", headline) && add_subject(&page, q) &&
            add_line(&page, "in:", q->cwd) && add_line(&page, "environment:", q->environment) &&
            add_line(&page, "reason:", q->reason) &&
            (q->kind == SP_QUESTION_PERMISSIONS || (add_allowed(&page, q) && add_rule(&page, q)));

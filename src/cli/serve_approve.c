@@ -147,19 +147,8 @@ static void free_client_approver(struct sp_approver *a)
     free(by);
 }
 
-static int new_client_approver(struct client_approver **ret, struct sp_err *e)
-{
-    static const struct sp_approver_ops ops = {
-        .ask = ask_client, .withdraw = withdraw_from_client, .free = free_client_approver};
-    struct client_approver *by = calloc(1, sizeof *by);
-
-    if (by == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
-    by->approver.ops = &ops;
-    sp_list_init(&by->queries);
-    *ret = by;
-    return 0;
-}
+static const struct sp_approver_ops client_ops = {
+    .ask = ask_client, .withdraw = withdraw_from_client, .free = free_client_approver};
 
 /* ---- sessions ---- */
 
@@ -179,6 +168,7 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
 {
     struct approval_session *s = calloc(1, sizeof *s);
     struct sp_approvals_options o = a->setup.found.options;
+    const bool has_client = sp_approvers_has_client(a->setup.approvers);
     int r = 0;
 
     if (s == NULL) {
@@ -188,8 +178,12 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
     s->by = a;
     s->session = session;
     sp_list_prepend(&a->sessions, &s->link);
-    if (sp_approvers_has_client(a->setup.approvers))
-        r = new_client_approver(&s->client, e);
+    if (has_client && (s->client = calloc(1, sizeof *s->client)) == NULL)
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
+    if (s->client != NULL) {
+        s->client->approver.ops = &client_ops;
+        sp_list_init(&s->client->queries);
+    }
     if (r == 0 && a->setup.approvers != NULL)
         r = sp_approvers_chain(a->setup.approvers, s->client == NULL ? NULL : &s->client->approver,
                                &s->approver, e);
@@ -269,99 +263,36 @@ static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerpr
  * variables are put in front of the command as `env NAME=VALUE ...`, and judged and shown with it.
  */
 
-static bool ends_with(struct sp_str s, const char *end)
-{
-    const size_t n = strlen(end);
-
-    return s.n >= n && memcmp(s.p + s.n - n, end, n) == 0;
-}
-
 /* Variables that choose which code a program loads, which files a shell reads first, or which
- * program another one starts. The list cannot be complete: it has the common ones. */
-static bool is_steering(struct sp_str name)
+ * program another one starts. The lists cannot be complete: they have the common ones. */
+static bool is_steering(struct sp_str name, struct sp_str value)
 {
-    static const char *const families[] = {
-        "LD_",   "BASH_FUNC_", "GCONV_", "GIT_",     "PYTHON",   "PERL",      "RUBY",
-        "NODE_", "RUSTC",      "CARGO_", "LUA_INIT", "LUA_PATH", "LUA_CPATH", "OPENSSL_",
-    };
-    static const char *const names[] = {
-        "BASH_ENV",
-        "ENV",
-        "SHELLOPTS",
-        "BASHOPTS",
-        "IFS",
-        "PS4",
-        "HOME",
-        "ZDOTDIR",
-        "XDG_CONFIG_HOME",
-        "GLIBC_TUNABLES",
-        "EDITOR",
-        "VISUAL",
-        "LESSOPEN",
-        "LESSCLOSE",
-        "BROWSER",
-        "SHELL",
-        "MAKEFLAGS",
-        "_JAVA_OPTIONS",
-        "MAKEFILES",
-        "JAVA_TOOL_OPTIONS",
-        "PHPRC",
-        "CDPATH",
-        "SSH_ASKPASS",
-        "SUDO_ASKPASS",
-        "RIPGREP_CONFIG_PATH",
-        "GNUMAKEFLAGS",
-        "GOFLAGS",
-        "PHP_INI_SCAN_DIR",
-        "KUBECONFIG",
-        "DOTNET_STARTUP_HOOKS",
-        "DOCKER_CONFIG",
-        "CURL_HOME",
-        "FPATH",
-        "RUSTFLAGS",
-        "PROMPT_COMMAND",
-        "TAR_OPTIONS",
-        "RSYNC_RSH",
-        "MFLAGS",
-        "GOENV",
-        "WGETRC",
-    };
+    struct sp_str families =
+        SP_STR("LD_ BASH_FUNC_ GCONV_ GIT_ PYTHON PERL RUBY NODE_ RUSTC CARGO_ LUA_INIT LUA_PATH "
+               "LUA_CPATH OPENSSL_");
+    struct sp_str names =
+        SP_STR("BASH_ENV ENV SHELLOPTS BASHOPTS IFS PS4 HOME ZDOTDIR XDG_CONFIG_HOME "
+               "GLIBC_TUNABLES EDITOR VISUAL LESSOPEN LESSCLOSE BROWSER SHELL MAKEFLAGS "
+               "_JAVA_OPTIONS MAKEFILES JAVA_TOOL_OPTIONS PHPRC CDPATH SSH_ASKPASS SUDO_ASKPASS "
+               "RIPGREP_CONFIG_PATH GNUMAKEFLAGS GOFLAGS PHP_INI_SCAN_DIR KUBECONFIG "
+               "DOTNET_STARTUP_HOOKS DOCKER_CONFIG CURL_HOME FPATH RUSTFLAGS PROMPT_COMMAND "
+               "TAR_OPTIONS RSYNC_RSH MFLAGS GOENV WGETRC");
     static const char npm[] = "npm_config_"; /* in any case */
+    const struct sp_str pager =
+        SP_STR("PAGER"); /* agents set PAGER=cat to get all output at once */
 
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const size_t n = strlen(families[i]);
+    if (name.n >= pager.n && memcmp(name.p + name.n - pager.n, pager.p, pager.n) == 0)
+        return value.n != 0 && !sp_str_eq(value, SP_STR("cat"));
+    while (families.n != 0) {
+        struct sp_str rest = name;
 
-        if (name.n >= n && memcmp(name.p, families[i], n) == 0)
+        if (sp_str_skip_prefix(&rest, sp_str_cut(&families, ' ')))
             return true;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (sp_str_eq(name, sp_str_of(names[i])))
+    while (names.n != 0)
+        if (sp_str_eq(name, sp_str_cut(&names, ' ')))
             return true;
-    return ends_with(name, "PAGER") ||
-           (name.n >= sizeof npm - 1 && strncasecmp(name.p, npm, sizeof npm - 1) == 0);
-}
-
-/* Agents set PAGER=cat to get all output at once: harmless. */
-static bool is_no_pager(struct sp_str name, struct sp_str value)
-{
-    return ends_with(name, "PAGER") && (value.n == 0 || sp_str_eq(value, SP_STR("cat")));
-}
-
-/* Whether the server has the same NAME=VALUE. */
-static bool is_ours(struct sp_str word, char *const *ours)
-{
-    for (; ours != NULL && *ours != NULL; ours++)
-        if (sp_str_eq(word, sp_str_of(*ours)))
-            return true;
-    return false;
-}
-
-static const char *our_path(char *const *ours)
-{
-    for (; ours != NULL && *ours != NULL; ours++)
-        if (strncmp(*ours, "PATH=", 5) == 0)
-            return *ours + 5;
-    return "";
+    return name.n >= sizeof npm - 1 && strncasecmp(name.p, npm, sizeof npm - 1) == 0;
 }
 
 enum found { FOUND, NOT_FOUND, NOT_KNOWN };
@@ -419,43 +350,24 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
 {
     auto_segments struct sp_segments s = {0};
     struct sp_remote_mounts remote;
+    const char *our_path = "";
     const int r = sp_segments_read(&s, (struct sp_words){c->argv, c->argc}, e);
 
     if (r < 0)
         return r;
+    for (; our_path[0] == 0 && ours != NULL && *ours != NULL; ours++)
+        if (strncmp(*ours, "PATH=", 5) == 0)
+            our_path = *ours + 5;
     sp_remote_mounts_open(&remote);
-    *ret = c->argc != 0 && is_other_program(&remote, c->argv[0], path, our_path(ours));
+    *ret = c->argc != 0 && is_other_program(&remote, c->argv[0], path, our_path);
     for (uint32_t i = 0; i < s.count && !*ret; i++)
-        *ret = s.items[i].count != 0 &&
-               is_other_program(&remote, s.items[i].items[0], path, our_path(ours));
+        *ret =
+            s.items[i].count != 0 && is_other_program(&remote, s.items[i].items[0], path, our_path);
     sp_remote_mounts_close(&remote);
     return 0;
 }
 
-/* Adds NAME=VALUE to the words if it steers and is not the server's own. */
-static int add_variable(struct steering_env *v, struct sp_str word,
-                        const struct sp_start_gate_case *c, char *const *ours, struct sp_err *e)
-{
-    const char *equals = memchr(word.p, '=', word.n);
-    const struct sp_str name = {word.p, equals == NULL ? word.n : (size_t)(equals - word.p)};
-    const struct sp_str value = {equals == NULL ? word.p + word.n : equals + 1,
-                                 equals == NULL ? 0 : word.n - name.n - 1};
-    bool counts = is_steering(name) && !is_no_pager(name, value);
-    bool is_relative = false;
-    int r = 0;
-
-    if (sp_str_eq(name, SP_STR("PATH"))) {
-        v->path = value;
-        /* Which program a name means changes with every `cd` of a script. */
-        is_relative = sp_path_is_relative(value);
-        r = is_path_steering(c, value, ours, &counts, e);
-    }
-    if (r == 0 && (is_relative || (counts && !is_ours(word, ours))))
-        v->items[v->words.count++] = word;
-    return r;
-}
-
-/* Variables that have the same value in the server are not counted. The words point into c->env. */
+/* Adds each NAME=VALUE that steers and is not the server's own. The words point into c->env. */
 static int read_steering_env(struct steering_env *ret, const struct sp_start_gate_case *c,
                              char *const *ours, struct sp_err *e)
 {
@@ -469,8 +381,22 @@ static int read_steering_env(struct steering_env *ret, const struct sp_start_gat
     ret->items[ret->words.count++] = SP_STR("env");
     for (uint32_t i = 0; i < c->envc && r == 0; i++) {
         const struct sp_str word = sp_str_of(at);
+        struct sp_str value = word;
+        const struct sp_str name = sp_str_cut(&value, '=');
+        bool counts = is_steering(name, value);
+        bool is_relative = false;
+        bool is_ours = false;
 
-        r = add_variable(ret, word, c, ours, e);
+        for (char *const *own = ours; own != NULL && *own != NULL; own++)
+            is_ours |= sp_str_eq(word, sp_str_of(*own));
+        if (sp_str_eq(name, SP_STR("PATH"))) {
+            ret->path = value;
+            /* Which program a name means changes with every `cd` of a script. */
+            is_relative = sp_path_is_relative(value);
+            r = is_path_steering(c, value, ours, &counts, e);
+        }
+        if (r == 0 && (is_relative || (counts && !is_ours)))
+            ret->items[ret->words.count++] = word;
         at += word.n + 1;
     }
     if (ret->words.count == 1)
@@ -485,29 +411,25 @@ static bool add_counted(struct sp_buf *out, struct sp_str s)
     return sp_buf_printf(out, "%zu:", s.n) && sp_buf_add_str(out, s);
 }
 
-/* PATH, and the variables that choose what runs. */
-static int add_env_key(struct sp_buf *out, const struct steering_env *v, struct sp_err *e)
+/* PATH, the variables that choose what runs, and the sandbox, in a canonical form: an approval for
+ * the session is for these only. */
+static int add_key(struct sp_buf *out, const struct steering_env *v, const struct sp_policy *p,
+                   struct sp_err *e)
 {
     bool ok = add_counted(out, v->path) && sp_buf_printf(out, "%u,", v->words.count);
 
     for (uint32_t i = 0; ok && i < v->words.count; i++)
         ok = add_counted(out, v->words.items[i]);
-    return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
-}
-
-/* The sandbox in a canonical form: an approval for the session is for this sandbox only. */
-static int add_policy_key(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e)
-{
-    if (p == NULL)
-        return 0;
-    const int r = sp_profile_write(out, &p->profile, SP_PATH_URI, e);
-    if (r < 0)
-        return r;
-    bool ok = sp_buf_printf(out, "%c%s%c%s%c%s%c%d", 0, p->cwd == NULL ? "" : p->cwd, 0,
-                            p->tmpdir == NULL ? "" : p->tmpdir, 0, p->home == NULL ? "" : p->home,
-                            0, p->cwd_is_root);
-    for (size_t i = 0; ok && i < p->root_count; i++)
-        ok = sp_buf_printf(out, "%c%s", 0, p->roots[i]);
+    if (ok && p != NULL) {
+        const int r = sp_profile_write(out, &p->profile, SP_PATH_URI, e);
+        if (r < 0)
+            return r;
+        ok = sp_buf_printf(out, "%c%s%c%s%c%s%c%d", 0, p->cwd == NULL ? "" : p->cwd, 0,
+                           p->tmpdir == NULL ? "" : p->tmpdir, 0, p->home == NULL ? "" : p->home, 0,
+                           p->cwd_is_root);
+        for (size_t i = 0; ok && i < p->root_count; i++)
+            ok = sp_buf_printf(out, "%c%s", 0, p->roots[i]);
+    }
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
 }
 
@@ -577,32 +499,6 @@ static void on_plan_decided(struct sp_run_plan *p)
     sp_loop_defer(t->session->by->loop, &t->later, report_decision);
 }
 
-/* At most SP_SERVE_MAX_QUESTIONS of a session are with hooks, the reviewer or approvers. */
-static void begin_plan(struct pending_start *t, const struct sp_start_gate_case *s)
-{
-    const bool is_one_too_many = t->session->open >= SP_SERVE_MAX_QUESTIONS;
-    const struct sp_run_plan_ask ask = {
-        .call_id = s->id,
-        .environment = SP_STR("local"),
-        .argv = {s->argv, s->argc},
-        .cwd = s->cwd,
-        .is_tty = s->is_tty,
-        .policy = s->policy,
-        .keeps_policy = true,
-        .key_more = sp_buf_str(&t->key),
-        .shell = t->session->by->shell,
-        .environ = {s->envc == 0 ? "" : s->env->data, s->env->len},
-        .preface = t->env.words,
-        .cannot_ask = is_one_too_many ? SP_STR(TOO_MANY) : (struct sp_str){0},
-    };
-
-    t->is_beginning = true;
-    sp_run_plan_begin(&t->plan, t->session->approvals, &ask, on_plan_decided);
-    t->is_beginning = false;
-    t->is_open = t->plan.state == SP_RUN_PLAN_ASKING;
-    t->session->open += t->is_open;
-}
-
 /* For sp_start_gate_ops. The answer is in *c at return, or is ASKING and c->told is called later.
  * */
 static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
@@ -620,11 +516,31 @@ static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
     t->judged = c;
     t->session = get_session(a, c, &e);
     if (t->session == NULL || read_steering_env(&t->env, c, a->environ, &e) < 0 ||
-        add_env_key(&t->key, &t->env, &e) < 0 || add_policy_key(&t->key, c->policy, &e) < 0) {
+        add_key(&t->key, &t->env, c->policy, &e) < 0) {
         fail_start(t, &e);
         return;
     }
-    begin_plan(t, c);
+    /* At most SP_SERVE_MAX_QUESTIONS of a session are with hooks, the reviewer or approvers. */
+    const bool is_one_too_many = t->session->open >= SP_SERVE_MAX_QUESTIONS;
+    const struct sp_run_plan_ask ask = {
+        .call_id = c->id,
+        .environment = SP_STR("local"),
+        .argv = {c->argv, c->argc},
+        .cwd = c->cwd,
+        .is_tty = c->is_tty,
+        .policy = c->policy,
+        .keeps_policy = true,
+        .key_more = sp_buf_str(&t->key),
+        .shell = a->shell,
+        .environ = {c->envc == 0 ? "" : c->env->data, c->env->len},
+        .preface = t->env.words,
+        .cannot_ask = is_one_too_many ? SP_STR(TOO_MANY) : (struct sp_str){0},
+    };
+    t->is_beginning = true;
+    sp_run_plan_begin(&t->plan, t->session->approvals, &ask, on_plan_decided);
+    t->is_beginning = false;
+    t->is_open = t->plan.state == SP_RUN_PLAN_ASKING;
+    t->session->open += t->is_open;
     take_decision(t);
 }
 
@@ -652,29 +568,6 @@ static void log_warning(void *user, const char *text)
     sp_log(SP_LOG_WARN, "%s", text);
 }
 
-static int open_setup(struct sp_serve_approve *a, const struct sp_serve_approve_ask *ask,
-                      struct sp_err *e)
-{
-    const struct sp_config_ask config = {.env = ask->environ};
-    const struct sp_cli_approval_ask setup = {
-        .loop = ask->loop,
-        .config = &a->config,
-        .flags = ask->flags,
-        .warn = log_warning,
-        .changed = set_rules,
-        .user = a,
-        .who = {.choices = "deny, program:PATH or client",
-                .has_client = true,
-                .no_terminal =
-                    "a server asks nobody at a terminal: give deny, program:PATH or client"},
-    };
-    const int r = sp_config_load(&config, &a->config, e);
-
-    for (char *const *w = r < 0 ? NULL : a->config.warnings; w != NULL && *w != NULL; w++)
-        log_warning(NULL, *w);
-    return r < 0 ? r : sp_cli_approval_open(&setup, &a->setup, e);
-}
-
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
                          struct sp_err *e)
 {
@@ -688,7 +581,24 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
     a->loop = ask->loop;
     a->shell = ask->shell;
     a->environ = ask->environ;
-    const int r = open_setup(a, ask, e);
+    const struct sp_config_ask config = {.env = ask->environ};
+    const struct sp_cli_approval_ask setup = {
+        .loop = ask->loop,
+        .config = &a->config,
+        .flags = ask->flags,
+        .warn = log_warning,
+        .changed = set_rules,
+        .user = a,
+        .who = {.choices = "deny, program:PATH or client",
+                .has_client = true,
+                .no_terminal =
+                    "a server asks nobody at a terminal: give deny, program:PATH or client"},
+    };
+    int r = sp_config_load(&config, &a->config, e);
+    for (char *const *w = r < 0 ? NULL : a->config.warnings; w != NULL && *w != NULL; w++)
+        log_warning(NULL, *w);
+    if (r == 0)
+        r = sp_cli_approval_open(&setup, &a->setup, e);
     if (r < 0) {
         sp_serve_approve_free(a);
         return r;

@@ -48,54 +48,11 @@ static int open_directory(const char *path)
     return TAKE_FD(fd);
 }
 
-/* Makes the directory if necessary. Fails unless it is ours alone. */
-static int prepare_directory(char *ret, size_t size, struct sp_err *e)
-{
-    name_directory(ret, size);
-    if (mkdir(ret, 0700) < 0 && errno != EEXIST)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make %s", ret);
-    auto_close int fd = open_directory(ret);
-    if (fd < 0 && errno == EPERM)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "%s is not for us alone: give it mode 0700, or remove it", ret);
-    return fd < 0 ? sp_fail(e, SP_E_SYSTEM, errno, "open %s", ret) : 0;
-}
-
 /* ---- the servers ---- */
-
-/* The PID of "PID.sock"; false: another file. */
-static bool read_pid(const char *name, pid_t *ret)
-{
-    const size_t n = strlen(name);
-    uint64_t pid;
-
-    if (n < 6 || strcmp(name + n - 5, ".sock") != 0 ||
-        !sp_str_to_u64((struct sp_str){name, n - 5}, INT32_MAX, &pid) || pid == 0)
-        return false;
-    *ret = (pid_t)pid;
-    return true;
-}
 
 static bool is_dead(pid_t pid)
 {
     return kill(pid, 0) < 0 && errno == ESRCH;
-}
-
-enum state { LIVE, SILENT, STALE };
-
-/* A socket that refuses connections is stale only if its process is gone: otherwise the server may
- * be about to listen. (If another process got the pid of a dead server, its socket stays.) */
-static enum state probe_socket(const char *path, pid_t pid)
-{
-    struct sockaddr_un un = {.sun_family = AF_UNIX};
-    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-    if (fd < 0 || strlen(path) >= sizeof un.sun_path)
-        return SILENT;
-    memcpy(un.sun_path, path, strlen(path) + 1);
-    if (connect(fd, (const struct sockaddr *)&un, sizeof un) == 0 || errno == EAGAIN)
-        return LIVE;
-    return errno == ECONNREFUSED && is_dead(pid) ? STALE : SILENT;
 }
 
 static int by_pid(const void *a, const void *b)
@@ -106,78 +63,82 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* NULL: there is no directory of ours. */
-static DIR *open_sockets(char *directory, size_t size)
+/* A server listens there. */
+static bool accepts(const char *path)
 {
-    name_directory(directory, size);
-    const int fd = open_directory(directory);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    if (d == NULL && fd >= 0)
-        (void)close(fd);
-    return d;
+    if (fd < 0 || strlen(path) >= sizeof un.sun_path) {
+        errno = EINVAL;
+        return false;
+    }
+    memcpy(un.sun_path, path, strlen(path) + 1);
+    return connect(fd, (const struct sockaddr *)&un, sizeof un) == 0 || errno == EAGAIN;
 }
 
-/* The next live server; false: no more. Stale sockets are removed. Without `probes_all` only
- * sockets whose process is gone are probed, to remove them. */
-static bool next_live(DIR *d, const char *directory, bool probes_all, struct sp_socket *ret)
+/* Finds live servers, and removes stale sockets. ret NULL: only looks at sockets whose process is
+ * gone, to remove them. */
+static unsigned look_at_sockets(struct sp_socket *ret)
 {
+    char directory[512];
     char path[600];
     const struct dirent *entry;
+    unsigned count = 0;
+    uint64_t pid;
 
-    while ((entry = readdir(d)) != NULL) {
-        if (!read_pid(entry->d_name, &ret->pid) || (!probes_all && !is_dead(ret->pid)))
+    name_directory(directory, sizeof directory);
+    const int fd = open_directory(directory);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (d == NULL && fd >= 0)
+        (void)close(fd);
+    while (d != NULL && count < SP_MAX_SOCKETS && (entry = readdir(d)) != NULL) {
+        const size_t n = strlen(entry->d_name);
+
+        if (n < 6 || strcmp(entry->d_name + n - 5, ".sock") != 0 ||
+            !sp_str_to_u64((struct sp_str){entry->d_name, n - 5}, INT32_MAX, &pid) || pid == 0 ||
+            (ret == NULL && !is_dead((pid_t)pid)))
             continue;
-        (void)snprintf(path, sizeof path, "%.500s/%d.sock", directory, (int)ret->pid);
-        const enum state state = probe_socket(path, ret->pid);
-        if (state == STALE)
-            (void)unlinkat(dirfd(d), entry->d_name, 0); /* fails if another process was faster */
-        if (state != LIVE)
-            continue;
-        (void)snprintf(ret->url, sizeof ret->url, "unix://%.120s", path);
-        return true;
+        (void)snprintf(path, sizeof path, "%.500s/%d.sock", directory, (int)pid);
+        if (accepts(path)) {
+            if (ret == NULL)
+                continue;
+            ret[count].pid = (pid_t)pid;
+            (void)snprintf(ret[count].url, sizeof ret[count].url, "unix://%.120s", path);
+            count++;
+        } else if (errno == ECONNREFUSED && is_dead((pid_t)pid)) {
+            /* A live process may be about to listen. (If another process got the pid of a dead
+             * server, its socket stays.) Fails if another process was faster. */
+            (void)unlinkat(dirfd(d), entry->d_name, 0);
+        }
     }
-    return false;
+    if (d != NULL)
+        (void)closedir(d);
+    return count;
 }
 
 unsigned sp_sockets_find(struct sp_socket ret[SP_MAX_SOCKETS])
 {
-    char directory[512];
-    unsigned count = 0;
-    DIR *d = open_sockets(directory, sizeof directory);
+    const unsigned count = look_at_sockets(ret);
 
-    if (d == NULL)
-        return 0;
-    while (count < SP_MAX_SOCKETS && next_live(d, directory, true, &ret[count]))
-        count++;
-    (void)closedir(d);
     qsort(ret, count, sizeof ret[0], by_pid);
     return count;
-}
-
-/* ---- our own socket ---- */
-
-static void remove_stale_sockets(void)
-{
-    struct sp_socket other;
-    char directory[512];
-    DIR *d = open_sockets(directory, sizeof directory);
-
-    if (d == NULL)
-        return;
-    while (next_live(d, directory, false, &other))
-        continue;
-    (void)closedir(d);
 }
 
 int sp_sockets_own_url(char *ret, size_t size, struct sp_err *e)
 {
     char directory[512];
-    const int r = prepare_directory(directory, sizeof directory, e);
 
-    if (r < 0)
-        return r;
-    remove_stale_sockets();
+    name_directory(directory, sizeof directory);
+    if (mkdir(directory, 0700) < 0 && errno != EEXIST)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make %s", directory);
+    auto_close int fd = open_directory(directory);
+    if (fd < 0 && errno == EPERM)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "%s is not for us alone: give it mode 0700, or remove it", directory);
+    if (fd < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "open %s", directory);
+    (void)look_at_sockets(NULL);
     if (snprintf(ret, size, "unix://%s/%d.sock", directory, (int)getpid()) >= (int)size)
         return sp_fail(e, SP_E_INVALID, 0, "the path %s is too long for a socket", directory);
     return 0;
