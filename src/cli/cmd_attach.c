@@ -375,42 +375,41 @@ static void on_dead(void *user)
 
 static void request_attach(struct attach *a, bool wants_input);
 
-/* The first answer says how far the output is, and whether the process has ended already. */
-static void on_first_answer(struct attach *a, struct sp_json *j, uint32_t result)
-{
-    const bool is_object = sp_json_type(j, result) == SP_JSON_OBJECT;
-    const uint32_t code = is_object ? sp_json_get(j, result, "exitCode") : SP_JSON_NONE;
-    bool is_closed = false;
-    uint64_t next = 1;
-
-    if (code != SP_JSON_NONE && sp_json_i64(j, code, &a->exit_code))
-        a->has_exited = true;
-    if (is_object && sp_json_def_bool(j, result, "closed", &is_closed, NULL) == 0 && is_closed) {
-        say(a, "it has ended");
-        finish_with_process(a);
-        return;
-    }
-    a->is_attached = true;
-    if (is_object && sp_json_opt_u64(j, result, "nextSeq", UINT64_MAX, &next, NULL) == 0 &&
-        next > 0)
-        a->last = next - 1;
-    if (a->proc->is_tty)
-        sp_terminal_make_raw(&a->terminal);
-    sp_stdin_open(&a->in, a->loop);
-    want_input(a);
-}
-
 /* If another client is the writer, attach again as an observer. */
 static void on_attached(struct sp_client_request *r, const struct sp_client_reply *reply)
 {
     struct attach *a = SP_CONTAINER(r, struct attach, request);
+    struct sp_json *j = reply->j;
+    const bool is_object =
+        reply->fate == SP_CLIENT_RESULT && sp_json_type(j, reply->value) == SP_JSON_OBJECT;
+    bool is_closed = false;
+    uint64_t next = 1;
     auto_buf struct sp_buf text = {0};
 
     switch (reply->fate) {
     case SP_CLIENT_RESULT:
         a->is_writer = a->is_asking_input;
-        if (!a->is_attached)
-            on_first_answer(a, reply->j, reply->value);
+        if (!a->is_attached && is_object) {
+            /* How far the output is, and whether the process has ended already. */
+            const uint32_t code = sp_json_get(j, reply->value, "exitCode");
+
+            a->has_exited |= code != SP_JSON_NONE && sp_json_i64(j, code, &a->exit_code);
+            (void)sp_json_def_bool(j, reply->value, "closed", &is_closed, NULL);
+            if (!is_closed &&
+                sp_json_opt_u64(j, reply->value, "nextSeq", UINT64_MAX, &next, NULL) == 0 &&
+                next > 0)
+                a->last = next - 1;
+        }
+        if (is_closed) {
+            say(a, "it has ended");
+            finish_with_process(a);
+        } else if (!a->is_attached) {
+            a->is_attached = true;
+            if (a->proc->is_tty)
+                sp_terminal_make_raw(&a->terminal);
+            sp_stdin_open(&a->in, a->loop);
+            want_input(a);
+        }
         send_size(a, true);
         break;
     case SP_CLIENT_REFUSED:

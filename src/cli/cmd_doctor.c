@@ -227,20 +227,6 @@ static void try_filters(struct layer *ret)
         try_filter(&plan, SP_BUILD_LANDLOCK, &ret[LAYER_LANDLOCK]);
 }
 
-static void try_cgroups(struct layer *ret)
-{
-    struct sp_cgroup c = {.dir = -1};
-    char name[SP_CGROUP_NAME];
-
-    if (sp_cgroup_name(name) && sp_cgroup_new(name, &c))
-        ret->state = LAYER_OK;
-    else
-        *ret = (struct layer){LAYER_MISSING, 0,
-                              "mount cgroup version 2, and let this user make directories in "
-                              "the cgroup it is in (systemd: Delegate=yes)"};
-    sp_cgroup_free(&c);
-}
-
 static void judge_call(int r, struct layer *ret)
 {
     if (r == -ENOSYS)
@@ -250,69 +236,39 @@ static void judge_call(int r, struct layer *ret)
         ret->state = LAYER_OK; /* any other error means that the kernel has the call */
 }
 
-static void try_calls(struct layer *ret)
-{
-    auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    auto_close int again = sp_path_open(root, "/");
-    auto_close int tree = sp_mount_clone(root, false);
-    const int set = sp_mount_set(-1, false, SP_MOUNT_READ_ONLY);
-
-    judge_call(again, &ret[LAYER_OPENAT2]);
-    judge_call(tree == -ENOSYS ? tree : set, &ret[LAYER_MOUNT_API]);
-}
-
-/* ---- trying the policies ---- */
-
 /* Compiles a plan for a workspace at /usr, without making a cell. */
-static int try_mode(enum sp_mode mode, const struct sp_host_features *host_features,
-                    const struct sp_fixed_places *fixed, struct sp_err *e)
+static void try_mode(const struct sp_host_features *host_features,
+                     const struct sp_fixed_places *fixed, struct verdict *v)
 {
-    const struct sp_legacy legacy = {.mode = mode};
+    const struct sp_legacy legacy = {.mode = v->mode};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_resolved resolved __attribute__((cleanup(sp_resolved_done))) = {0};
     struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
     auto_buf struct sp_buf plan = {0};
+    struct sp_err e = {0};
 
-    if (mode == SP_MODE_FULL_ACCESS)
-        return 0;
-    int r = sp_profile_from_legacy(&legacy, &policy.profile, e);
-    if (r == 0 && !sp_policy_add_root(&policy, SP_STR("/usr")))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
-    if (r == 0)
-        r = sp_resolve(&policy, &resolved, e);
-    if (r == 0)
-        r = sp_survey_make(&policy, &resolved, fixed, &survey, e);
-    return r < 0 ? r : sp_plan_compile(&survey, false, host_features, &plan, e);
-}
-
-static void try_modes(struct findings *f)
-{
-    static const enum sp_mode modes[] = {SP_MODE_READ_ONLY, SP_MODE_WORKSPACE_WRITE,
-                                         SP_MODE_EXTERNAL, SP_MODE_FULL_ACCESS};
-    struct sp_hidden_paths hidden_paths = {0};
-    char runtime_dir[512];
-
-    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    (void)sp_hidden_paths_find(runtime_dir,
-                               &hidden_paths); /* out of memory: fewer paths than a server hides */
-    const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden_paths);
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        struct verdict *v = &f->verdicts[i];
-        struct sp_err e = {0};
-
-        v->mode = modes[i];
-        v->is_enforced = try_mode(modes[i], &f->host_features, &fixed, &e) == 0;
-        if (!v->is_enforced)
-            memcpy(v->why_not, e.msg, sizeof v->why_not);
-    }
-    sp_hidden_paths_done(&hidden_paths);
+    v->is_enforced = v->mode == SP_MODE_FULL_ACCESS ||
+                     (sp_profile_from_legacy(&legacy, &policy.profile, &e) == 0 &&
+                      (sp_policy_add_root(&policy, SP_STR("/usr")) ||
+                       sp_fail(&e, SP_E_SYSTEM, ENOMEM, "make a policy") == 0) &&
+                      sp_resolve(&policy, &resolved, &e) == 0 &&
+                      sp_survey_make(&policy, &resolved, fixed, &survey, &e) == 0 &&
+                      sp_plan_compile(&survey, false, host_features, &plan, &e) == 0);
+    if (!v->is_enforced)
+        memcpy(v->why_not, e.msg, sizeof v->why_not);
 }
 
 static int examine_host(struct findings *f, struct sp_err *e)
 {
+    static const enum sp_mode modes[] = {SP_MODE_READ_ONLY, SP_MODE_WORKSPACE_WRITE,
+                                         SP_MODE_EXTERNAL, SP_MODE_FULL_ACCESS};
+    struct sp_hidden_paths hidden_paths = {0};
+    struct sp_cgroup cgroup = {.dir = -1};
+    char name[SP_CGROUP_NAME];
+    char runtime_dir[512];
+
     sp_port_fill_gaps();
     int r = sp_spawn_reserve(e);
-
     if (r == 0)
         r = sp_host_features_probe(program, &f->host_features, e);
     if (r < 0)
@@ -324,9 +280,29 @@ static int examine_host(struct findings *f, struct sp_err *e)
                                              : SP_TIER_NONE;
     try_view(f->layers);
     try_filters(f->layers);
-    try_cgroups(&f->layers[LAYER_CGROUPS]);
-    try_calls(f->layers);
-    try_modes(f);
+    if (sp_cgroup_name(name) && sp_cgroup_new(name, &cgroup))
+        f->layers[LAYER_CGROUPS].state = LAYER_OK;
+    else
+        f->layers[LAYER_CGROUPS] =
+            (struct layer){LAYER_MISSING, 0,
+                           "mount cgroup version 2, and let this user make directories in "
+                           "the cgroup it is in (systemd: Delegate=yes)"};
+    sp_cgroup_free(&cgroup);
+    auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    auto_close int again = sp_path_open(root, "/");
+    auto_close int tree = sp_mount_clone(root, false);
+    const int set = sp_mount_set(-1, false, SP_MOUNT_READ_ONLY);
+    judge_call(again, &f->layers[LAYER_OPENAT2]);
+    judge_call(tree == -ENOSYS ? tree : set, &f->layers[LAYER_MOUNT_API]);
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    /* out of memory: fewer paths than a server hides */
+    (void)sp_hidden_paths_find(runtime_dir, &hidden_paths);
+    const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden_paths);
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        f->verdicts[i].mode = modes[i];
+        try_mode(&f->host_features, &fixed, &f->verdicts[i]);
+    }
+    sp_hidden_paths_done(&hidden_paths);
     return 0;
 }
 

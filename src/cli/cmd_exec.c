@@ -23,7 +23,6 @@
 #include "cli/approval.h"
 #include "cli/approver_tty.h"
 #include "cli/cli.h"
-#include "cli/denied_text.h"
 #include "cli/escape_text.h"
 #include "cli/exec_json.h"
 #include "cli/run_place.h"
@@ -155,40 +154,9 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
     return r < 0 ? r : sp_approvals_new(settings, &a->approvals, e);
 }
 
-static void close_approval(struct approval *a)
-{
-    sp_run_plan_done(&a->plan);
-    sp_buf_done(&a->made_env);
-    sp_approvals_free(a->approvals);
-    sp_approver_free(a->approver);
-    sp_cli_approval_done(&a->setup);
-    sp_shell_done(&a->shell);
-}
-
 static void on_plan_decided(struct sp_run_plan *p)
 {
     sp_carry_wake(SP_CONTAINER(p, struct exec_run, approval.plan)->carry);
-}
-
-static void begin_plan(struct exec_run *x)
-{
-    struct approval *a = &x->approval;
-    const struct sp_start *l = &x->launch;
-    uint32_t count;
-    const bool knows_env = is_here(x) && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
-    const struct sp_run_plan_ask ask = {
-        .call_id = sp_str_of(a->call_id),
-        .environment = sp_str_of(x->place.name),
-        .argv = {l->argv, l->argc},
-        .cwd = l->cwd,
-        .is_tty = l->is_tty,
-        .policy = l->policy,
-        .policy_name = x->policy_name,
-        .shell = a->shell.path,
-        .environ = {knows_env ? a->made_env.data : NULL, knows_env ? a->made_env.len : 0},
-    };
-
-    sp_run_plan_begin(&a->plan, a->approvals, &ask, on_plan_decided);
 }
 
 /* Prints the names of the variables that the sandbox keeps from the command; once. */
@@ -205,8 +173,25 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
     struct exec_run *x = user;
     struct approval *a = &x->approval;
 
-    if (a->plan.state == SP_RUN_PLAN_NEW)
-        begin_plan(x);
+    if (a->plan.state == SP_RUN_PLAN_NEW) {
+        const struct sp_start *l = &x->launch;
+        uint32_t count;
+        const bool knows_env =
+            is_here(x) && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
+        const struct sp_run_plan_ask ask = {
+            .call_id = sp_str_of(a->call_id),
+            .environment = sp_str_of(x->place.name),
+            .argv = {l->argv, l->argc},
+            .cwd = l->cwd,
+            .is_tty = l->is_tty,
+            .policy = l->policy,
+            .policy_name = x->policy_name,
+            .shell = a->shell.path,
+            .environ = {knows_env ? a->made_env.data : NULL, knows_env ? a->made_env.len : 0},
+        };
+
+        sp_run_plan_begin(&a->plan, a->approvals, &ask, on_plan_decided);
+    }
     switch (a->plan.state) {
     case SP_RUN_PLAN_ASKING:
         return SP_CARRY_WAIT;
@@ -267,31 +252,19 @@ static int refusal_status(const struct exec_run *x, const struct sp_err *why, ch
     return status;
 }
 
-/* Lines after the first are indented: a newline in a command must not begin a message of ours. */
-static bool add_indented(struct sp_buf *out, struct sp_str text)
-{
-    bool ok = true;
-
-    for (bool is_first = true; ok; is_first = false) {
-        const char *end = text.n == 0 ? NULL : memchr(text.p, '\n', text.n);
-        const size_t n = end != NULL ? (size_t)(end - text.p) : text.n;
-
-        ok = (is_first || sp_buf_printf(out, "\n    ")) &&
-             sp_plain_add(out, (struct sp_str){text.p, n});
-        if (end == NULL)
-            break;
-        text = (struct sp_str){end + 1, text.n - n - 1};
-    }
-    return ok;
-}
-
-/* Cut in the middle: a reason begins with what was refused and ends with why. */
+/* Lines after the first are indented: a newline in a command must not begin a message of ours. Cut
+ * in the middle: a reason begins with what was refused and ends with why. */
 static void write_reason(struct sp_str reason, char *text, size_t size)
 {
-    auto_buf struct sp_buf line = {0};
+    auto_buf struct sp_buf lines = {0};
+    struct sp_str rest = reason;
+    bool ok = true;
 
-    if (add_indented(&line, reason))
-        reason = sp_buf_str(&line);
+    while (ok && rest.n > 0)
+        ok = (rest.p == reason.p || sp_buf_printf(&lines, "\n    ")) &&
+             sp_plain_add(&lines, sp_str_cut(&rest, '\n'));
+    if (ok)
+        reason = sp_buf_str(&lines);
     const struct sp_split cut = sp_truncate_split(reason, size / 2 - 4, size / 2 - 4);
     if (reason.n < size)
         (void)snprintf(text, size, "%.*s", (int)reason.n, reason.p);
@@ -338,34 +311,6 @@ static int exec_status(const void *user, const struct sp_carry_result *r, char *
     return EXIT_OURS;
 }
 
-static int report_result(const struct exec_run *x, const struct sp_carry_result *r)
-{
-    char text[4096] = "";
-    const int status = exec_status(x, r, text, sizeof text);
-
-    if (x->o->is_json)
-        return status; /* the last event has it */
-    sp_denied_print(r, false);
-    if (text[0] != 0)
-        sp_plain_say("sallyport", text);
-    return status;
-}
-
-/* An error before the run began. */
-static int report_error(const struct exec_options *o, const struct sp_err *e)
-{
-    auto_buf struct sp_buf line = {0};
-    char text[640];
-
-    if (!o->is_json) {
-        (void)sp_cli_complain(e);
-    } else if (sp_exec_json_add_error(&line, EXIT_OURS, sp_error_text(e, text, sizeof text))) {
-        (void)fwrite(line.data, 1, line.len, stdout);
-        (void)fflush(stdout);
-    }
-    return EXIT_OURS;
-}
-
 /* ---- preparing the run ---- */
 
 /* After x->cwd is set. */
@@ -385,25 +330,20 @@ static int make_policy(struct exec_run *x, struct sp_err *e)
     return r < 0 || !is_judged(x->o) ? r : open_approval(x, e);
 }
 
-static bool is_dev_null(int fd)
-{
-    struct stat st;
-
-    return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
-}
-
 /* For sp_carry_options: the server has said what it is. */
 static int prepare_there(void *user, const struct sp_backend_facts *facts, struct sp_err *e)
 {
     struct exec_run *x = user;
     const char *cwd = x->o->cwd != NULL ? x->o->cwd : facts->cwd;
+    struct stat st;
 
     if (cwd == NULL || cwd[0] != '/')
         return sp_fail(e, SP_E_INVALID, 0,
                        cwd == NULL ? "%s does not say where commands run: give --cwd"
                                    : "--cwd: want an absolute path on %s",
                        x->place.name);
-    if (!facts->can_close_stdin && x->launch.wants_stdin && is_dev_null(STDIN_FILENO))
+    if (!facts->can_close_stdin && x->launch.wants_stdin && fstat(STDIN_FILENO, &st) == 0 &&
+        S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)) /* /dev/null */
         x->launch.wants_stdin = false;
     if (!facts->can_close_stdin && x->launch.wants_stdin &&
         !(x->launch.is_tty && isatty(STDIN_FILENO)))
@@ -416,28 +356,6 @@ static int prepare_there(void *user, const struct sp_backend_facts *facts, struc
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy --cwd");
     x->launch.cwd = sp_str_of(x->cwd);
     return make_policy(x, e);
-}
-
-static int prepare_here(struct exec_run *x, struct sp_err *e)
-{
-    const struct sp_own_places_ask own = {.config = &x->config,
-                                          .rules = x->o->approval.rules.items,
-                                          .approvers = x->o->approval.approvers.items};
-    struct sp_hidden_paths hidden = {0};
-
-    x->cwd = sp_place_dir(x->o->cwd, e);
-    if (x->cwd == NULL)
-        return -(int)e->code;
-    x->launch.cwd = sp_str_of(x->cwd);
-    int r = make_policy(x, e);
-    if (r == 0 && !is_judged(x->o))
-        say_left_out(x);
-    if (r == 0)
-        r = sp_place_hidden_paths(&own, &hidden, e);
-    if (r == 0)
-        r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, false, &x->backend, e);
-    sp_hidden_paths_done(&hidden);
-    return r;
 }
 
 /* Here the command gets all of our variables; on a server, what the policy makes of the server's.
@@ -475,6 +393,10 @@ static int choose_env(struct exec_run *x, struct sp_err *e)
 /* Everything that does not need the server. */
 static int prepare_run(struct exec_run *x, struct sp_err *e)
 {
+    const struct sp_own_places_ask own = {.config = &x->config,
+                                          .rules = x->o->approval.rules.items,
+                                          .approvers = x->o->approval.approvers.items};
+    struct sp_hidden_paths hidden = {0};
     int r = sp_config_place(&x->config, x->o->on, &x->place, e);
 
     if (r == 0)
@@ -491,43 +413,21 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     r = sp_carry_new(&x->carry, e);
     if (r < 0)
         return r;
-    return is_here(x) ? prepare_here(x, e)
-                      : sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
-}
-
-static int carry_command(struct exec_run *x, struct sp_carry_result *ret, struct sp_err *e)
-{
-    const struct sp_carry_options o = {
-        .backend = x->backend,
-        .launch = &x->launch,
-        .timeout_ms = x->o->timeout_ms,
-        .after_ms = SP_RUN_DRAIN_MS,
-        .scribe = x->o->is_json ? &x->json.scribe : NULL,
-        .prepare = is_here(x) ? NULL : prepare_there,
-        .may_start = is_judged(x->o) ? may_start : NULL,
-        .tries_again = is_judged(x->o) ? tries_again : NULL,
-        .user = x,
-    };
-
-    sp_exec_json_init(&x->json);
-    x->json.launch = &x->launch;
-    x->json.status = exec_status;
-    x->json.user = x;
-    return sp_carry_run(x->carry, &o, ret, e);
-}
-
-static void end_run(struct exec_run *x)
-{
-    close_approval(&x->approval); /* uses the loop of the carry */
-    sp_backend_free(x->backend);
-    sp_carry_free(x->carry);
-    sp_exec_json_done(&x->json);
-    sp_policy_done(&x->policy);
-    free(x->cwd);
-    free(x->argv);
-    free(x->env_vars);
-    sp_config_place_done(&x->place);
-    sp_config_done(&x->config);
+    if (!is_here(x))
+        return sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
+    x->cwd = sp_place_dir(x->o->cwd, e);
+    if (x->cwd == NULL)
+        return -(int)e->code;
+    x->launch.cwd = sp_str_of(x->cwd);
+    r = make_policy(x, e);
+    if (r == 0 && !is_judged(x->o))
+        say_left_out(x);
+    if (r == 0)
+        r = sp_place_hidden_paths(&own, &hidden, e);
+    if (r == 0)
+        r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, false, &x->backend, e);
+    sp_hidden_paths_done(&hidden);
+    return r;
 }
 
 /* NULL: it is right. */
@@ -548,19 +448,60 @@ static int run_exec(void *values, char **command)
     const struct exec_options *o = values;
     struct exec_run x = {.o = o, .command = command};
     struct sp_carry_result result = {0};
+    auto_buf struct sp_buf line = {0};
     struct sp_err e = {0};
+    char text[4096] = "";
     const char *misuse = find_misuse(o, command);
 
     if (misuse != NULL)
         return sp_command_misused(&sp_command_exec, misuse);
     (void)sp_log_set_level("error");
     int r = sp_cli_load_config(&o->config, "sallyport", &x.config, &e);
+    sp_exec_json_init(&x.json);
+    x.json.launch = &x.launch;
+    x.json.status = exec_status;
+    x.json.user = &x;
     if (r == 0)
         r = prepare_run(&x, &e);
+    const struct sp_carry_options how = {
+        .backend = x.backend,
+        .launch = &x.launch,
+        .timeout_ms = o->timeout_ms,
+        .after_ms = SP_RUN_DRAIN_MS,
+        .scribe = o->is_json ? &x.json.scribe : NULL,
+        .prepare = is_here(&x) ? NULL : prepare_there,
+        .may_start = is_judged(o) ? may_start : NULL,
+        .tries_again = is_judged(o) ? tries_again : NULL,
+        .user = &x,
+    };
     if (r == 0)
-        r = carry_command(&x, &result, &e);
-    const int status = r < 0 ? report_error(o, &e) : report_result(&x, &result);
-    end_run(&x);
+        r = sp_carry_run(x.carry, &how, &result, &e);
+    const int status = r < 0 ? EXIT_OURS : exec_status(&x, &result, text, sizeof text);
+    if (r < 0 && !o->is_json) {
+        (void)sp_cli_complain(&e);
+    } else if (r < 0) {
+        if (sp_exec_json_add_error(&line, status, sp_error_text(&e, text, sizeof text)))
+            (void)sp_cli_print(sp_buf_str(&line), &e);
+    } else if (!o->is_json) { /* otherwise the last event has it */
+        sp_denied_print(&result, false);
+        if (text[0] != 0)
+            sp_plain_say("sallyport", text);
+    }
+    sp_run_plan_done(&x.approval.plan);
+    sp_buf_done(&x.approval.made_env);
+    sp_approvals_free(x.approval.approvals);
+    sp_approver_free(x.approval.approver);
+    sp_cli_approval_done(&x.approval.setup); /* uses the loop of the carry */
+    sp_shell_done(&x.approval.shell);
+    sp_backend_free(x.backend);
+    sp_carry_free(x.carry);
+    sp_exec_json_done(&x.json);
+    sp_policy_done(&x.policy);
+    free(x.cwd);
+    free(x.argv);
+    free(x.env_vars);
+    sp_config_place_done(&x.place);
+    sp_config_done(&x.config);
     return status;
 }
 

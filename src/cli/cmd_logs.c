@@ -115,27 +115,25 @@ static bool write_bytes(struct logs *l, FILE *out, struct sp_str bytes, bool is_
            (plain.len == 0 || fwrite(plain.data, 1, plain.len, out) == plain.len);
 }
 
-/* Gaps are reported where they are, on stderr. */
-static bool write_text(struct logs *l, const struct sp_note *n)
-{
-    char gap[160];
-    FILE *out = n->is_stderr ? stderr : stdout;
-
-    if (n->missed_records != 0) {
-        sp_note_say_gap(n, gap);
-        (void)fflush(stdout);
-        (void)fprintf(stderr, "sallyport logs: %s\n", gap);
-    }
-    if (n->kind != SP_NOTE_OUTPUT || n->bytes.n == 0)
-        return true;
-    if (n->is_stderr)
-        (void)fflush(stdout); /* keep the order of the two streams */
-    return write_bytes(l, out, n->bytes, false);
-}
-
+/* Gaps are reported where they are; as text, on stderr. */
 static void write_note(struct logs *l, const struct sp_note *n)
 {
-    if (!(l->options->is_json ? write_json(n) : write_text(l, n)))
+    char gap[160];
+    bool ok = true;
+
+    if (l->options->is_json) {
+        ok = write_json(n);
+    } else {
+        if (n->missed_records != 0 || n->is_stderr)
+            (void)fflush(stdout); /* keep the order of the two streams */
+        if (n->missed_records != 0) {
+            sp_note_say_gap(n, gap);
+            (void)fprintf(stderr, "sallyport logs: %s\n", gap);
+        }
+        if (n->kind == SP_NOTE_OUTPUT && n->bytes.n > 0)
+            ok = write_bytes(l, n->is_stderr ? stderr : stdout, n->bytes, false);
+    }
+    if (!ok)
         fail_logs(l, sp_fail(&l->error, SP_E_SYSTEM, errno, "write the output"));
 }
 

@@ -75,45 +75,31 @@ static const struct sp_option options[] = {
 
 /* ---- where commands run ---- */
 
-/* The sockets and files by which a confined command could ask us for an unconfined one. */
-static int find_hidden_paths(struct sp_mcp_server *s, struct sp_err *e)
-{
-    const struct sp_own_places_ask own = {.config = &s->config,
-                                          .rules = s->flags->approval.rules.items,
-                                          .approvers = s->flags->approval.approvers.items,
-                                          .token_file = s->flags->token_file};
-    int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
-    bool ok = true;
-
-    for (size_t i = 0; ok && i < s->flags->listen.count; i++)
-        if (strncmp(s->flags->listen.items[i], "unix://", 7) == 0)
-            ok = sp_hidden_paths_add(&s->hidden_paths, s->flags->listen.items[i] + 7);
-    if (r == 0 && !ok)
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
-    return r;
-}
-
-/* Hosts kill their servers: placeholders that a killed one left in a workspace are removed now, not
- * with the first command. */
-static void remove_stale_placeholders(void)
-{
-    struct sp_journal *journal = NULL;
-    char runtime_dir[512];
-
-    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (sp_journal_new(runtime_dir, &journal, NULL) == 0)
-        sp_journal_free(journal);
-}
-
 /* The workspace is on this machine. */
 static int open_here(struct sp_mcp_server *s, struct sp_err *e)
 {
-    const int r = find_hidden_paths(s, e);
+    const struct sp_mcp_flags *f = s->flags;
+    const struct sp_own_places_ask own = {.config = &s->config,
+                                          .rules = f->approval.rules.items,
+                                          .approvers = f->approval.approvers.items,
+                                          .token_file = f->token_file};
+    struct sp_journal *journal = NULL;
+    char runtime_dir[512];
+    int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
 
+    /* Through these sockets a confined command could ask us for an unconfined one. */
+    for (size_t i = 0; r == 0 && i < f->listen.count; i++)
+        if (strncmp(f->listen.items[i], "unix://", 7) == 0 &&
+            !sp_hidden_paths_add(&s->hidden_paths, f->listen.items[i] + 7))
+            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     if (r < 0)
         return r;
-    remove_stale_placeholders();
-    s->cwd = sp_place_dir(s->flags->cwd, e);
+    /* Hosts kill their servers: placeholders that a killed one left in a workspace are removed now,
+     * not with the first command. */
+    sp_runtime_dir(runtime_dir, sizeof runtime_dir);
+    if (sp_journal_new(runtime_dir, &journal, NULL) == 0)
+        sp_journal_free(journal);
+    s->cwd = sp_place_dir(f->cwd, e);
     return s->cwd == NULL ? -(int)e->code
                           : sp_place_here(s->loop, s->cwd, &s->hidden_paths, true, &s->backend, e);
 }
@@ -200,66 +186,41 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
     return sp_cli_approval_open(&ask, &s->approval, e);
 }
 
-/* Whether commands may write the directory that we happened to be started in. */
-static bool is_cwd_writable(const struct sp_mcp_server *s)
+static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
 {
-    struct sp_resolved r = {0};
+    struct sp_resolved resolved = {0};
+    bool can_write = false;
 
-    if (s->is_open || s->flags->cwd != NULL || !s->place.is_local)
-        return false;
-    const bool can_write =
-        sp_resolve(&s->policy, &r, NULL) < 0 || sp_resolved_can_write(&r, s->cwd, NULL, NULL);
-    sp_resolved_done(&r);
-    return can_write;
-}
-
-/* Hosts on a desktop start their servers in / or in the home directory, which is no project. */
-static int check_workspace(const struct sp_mcp_server *s, struct sp_err *e)
-{
-    if (!is_cwd_writable(s))
-        return 0;
-    if (strcmp(s->cwd, "/") == 0)
+    s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
+                     : s->config.default_permissions != NULL ? s->config.default_permissions
+                                                             : ":workspace";
+    const int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    if (r < 0 || !s->place.is_local)
+        return r;
+    /* Hosts on a desktop start their servers in / or in the home directory, which is no project:
+     * such a directory must not become the workspace by chance. */
+    if (!s->is_open && s->flags->cwd == NULL)
+        can_write = sp_resolve(&s->policy, &resolved, NULL) < 0 ||
+                    sp_resolved_can_write(&resolved, s->cwd, NULL, NULL);
+    sp_resolved_done(&resolved);
+    if (can_write && strcmp(s->cwd, "/") == 0)
         return sp_fail(e, SP_E_INVALID, 0,
                        "started in /, so everything would be the workspace, and the sandbox `%s` "
                        "would protect nothing: give --cwd DIR (or --cwd / if you mean it)",
                        s->policy_name);
-    if (sp_config_holds_home(&s->config, s->cwd))
+    if (can_write && sp_config_holds_home(&s->config, s->cwd))
         return sp_fail(
             e, SP_E_INVALID, 0,
             "started in %.200s, so your whole home directory would be the workspace: "
             "give --cwd DIR, the directory of a project (or --cwd %.200s if you mean it)",
             s->cwd, s->cwd);
-    return 0;
-}
-
-static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
-{
-    s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
-                     : s->config.default_permissions != NULL ? s->config.default_permissions
-                                                             : ":workspace";
-    int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
-    if (r == 0)
-        r = check_workspace(s, e);
-    return r < 0 || !s->place.is_local ? r : sp_config_keep_dot_files(&s->config, &s->policy, e);
+    return sp_config_keep_dot_files(&s->config, &s->policy, e);
 }
 
 /* ---- further environments: --on given again ---- */
 
 /* Each has its own workspace under the policy of the server. It connects with its first command, so
  * that one that cannot be reached does not keep the others from being used. */
-
-static int check_place_name(const struct sp_mcp_server *s, const char *name, struct sp_err *e)
-{
-    if (strstr(name, "://") != NULL)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "--on: several environments are told apart by name: write an "
-                       "[environments.NAME] into the configuration, with its url and cwd, and "
-                       "give --on NAME");
-    for (size_t i = 0; i < s->flags->on.count; i++)
-        if (s->flags->on.items[i] != name && strcmp(s->flags->on.items[i], name) == 0)
-            return sp_fail(e, SP_E_INVALID, 0, "--on: `%s` is given twice", name);
-    return 0;
-}
 
 static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_place *p,
                       struct sp_environment_spec *ret, struct sp_err *e)
@@ -298,7 +259,8 @@ static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_p
 
 static int open_places(struct sp_mcp_server *s, struct sp_err *e)
 {
-    const size_t count = s->flags->on.count > 1 ? s->flags->on.count : 1;
+    const struct sp_option_list *on = &s->flags->on;
+    const size_t count = on->count > 1 ? on->count : 1;
     int r = 0;
 
     if (count > SP_ENVIRONMENTS_MAX)
@@ -313,68 +275,71 @@ static int open_places(struct sp_mcp_server *s, struct sp_err *e)
         .cwd = s->cwd,
         .is_remote = !s->place.is_local,
     };
-    for (size_t i = 0; r == 0 && count > 1 && i < count; i++)
-        r = check_place_name(s, s->flags->on.items[i], e);
+    for (size_t i = 0; count > 1 && i < count; i++) {
+        const char *name = on->items[i];
+
+        if (strstr(name, "://") != NULL)
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "--on: several environments are told apart by name: write an "
+                           "[environments.NAME] into the configuration, with its url and cwd, and "
+                           "give --on NAME");
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(on->items[k], name) == 0)
+                return sp_fail(e, SP_E_INVALID, 0, "--on: `%s` is given twice", name);
+    }
     for (size_t i = 1; r == 0 && i < count; i++)
-        r = open_place(s, s->flags->on.items[i], &s->places[s->place_count++], &s->environments[i],
-                       e);
+        r = open_place(s, on->items[i], &s->places[s->place_count++], &s->environments[i], e);
     return r;
 }
 
 /* ---- instructions: what a model is told before its first call ---- */
 
-static bool add_place(struct sp_buf *out, const struct sp_mcp_server *s)
+static bool add_places(struct sp_buf *out, const struct sp_mcp_server *s)
 {
-    return sp_buf_printf(out, "Commands run in ") && sp_plain_add(out, sp_str_of(s->cwd)) &&
-           (s->place.is_local ||
-            (sp_buf_printf(out, " on ") && sp_plain_add(out, sp_str_of(s->place.name)))) &&
-           sp_buf_printf(out, ".\n");
-}
+    bool ok = sp_buf_printf(out, "Commands run in ") && sp_plain_add(out, sp_str_of(s->cwd));
 
-static bool add_environments(struct sp_buf *out, const struct sp_mcp_server *s)
-{
-    bool ok = s->place_count == 0 || (sp_buf_printf(out, "That is the environment ") &&
-                                      sp_plain_add(out, sp_str_of(s->place.name)) &&
-                                      sp_buf_printf(out, "; others, by environment_id:"));
-
+    if (!s->place.is_local)
+        ok = ok && sp_buf_printf(out, " on ") && sp_plain_add(out, sp_str_of(s->place.name));
+    ok = ok && sp_buf_printf(out, ".\n");
+    if (s->place_count == 0)
+        return ok;
+    ok = ok && sp_buf_printf(out, "That is the environment ") &&
+         sp_plain_add(out, sp_str_of(s->place.name)) &&
+         sp_buf_printf(out, "; others, by environment_id:");
     for (size_t i = 0; ok && i < s->place_count; i++)
         ok = sp_buf_printf(out, i == 0 ? " " : ", ") &&
              sp_plain_add(out, sp_str_of(s->places[i].place.name)) && sp_buf_printf(out, " (") &&
              sp_plain_add(out, sp_str_of(s->places[i].cwd)) && sp_buf_printf(out, ")");
-    return ok && (s->place_count == 0 || sp_buf_printf(out, ".\n"));
-}
-
-/* The wording assumes that add_place() has named the directory. */
-static bool add_sandbox(struct sp_buf *out, const struct sp_mcp_server *s)
-{
-    const bool has_network = s->is_open || s->policy.profile.has_network;
-
-    if (s->is_open)
-        return sp_buf_printf(out, "They are not confined.\n");
-    return sp_buf_printf(out, "They are confined by the sandbox ") &&
-           sp_plain_add(out, sp_str_of(s->policy_name)) &&
-           sp_buf_printf(
-               out,
-               "%s; the network is %s. What the sandbox denied is told in lines "
-               "that begin with `Sandbox denied:`; explain_denial says which rule it was.\n",
-               strcmp(s->policy_name, ":workspace") == 0
-                   ? ": everything can be read, and what is below the directory above and the "
-                     "temporary directories can be written, but for .git and the like"
-                   : "",
-               has_network ? "open" : "closed");
+    return ok && sp_buf_printf(out, ".\n");
 }
 
 /* A model that cannot get permission should not ask for it. */
-static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
+static bool add_permissions(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
 {
+    bool ok = sp_buf_printf(out, s->is_open ? "They are not confined.\n"
+                                            : "They are confined by the sandbox ");
+
+    if (!s->is_open)
+        ok = ok && sp_plain_add(out, sp_str_of(s->policy_name)) &&
+             sp_buf_printf(
+                 out,
+                 "%s; the network is %s. What the sandbox denied is told in lines "
+                 "that begin with `Sandbox denied:`; explain_denial says which rule it was.\n",
+                 strcmp(s->policy_name, ":workspace") == 0
+                     ? ": everything can be read, and what is below the directory above and the "
+                       "temporary directories can be written, but for .git and the like"
+                     : "",
+                 s->policy.profile.has_network ? "open" : "closed");
     if (s->approval.found.options.policy.kind == SP_APPROVAL_NEVER)
-        return sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
-                                  "refused.\n");
+        return ok && sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
+                                        "refused.\n");
     if (!host_asks && !sp_approvers_has_others(s->approval.approvers))
-        return sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
+        return ok &&
+               sp_buf_printf(out, "This host cannot ask a person, and no approver is configured: "
                                   "what the sandbox and the rules do not allow is refused, so do "
                                   "not ask for it.\n");
-    return sp_buf_printf(out,
+    return ok &&
+           sp_buf_printf(out,
                          "To run a command outside of the sandbox, call exec_command with "
                          "sandbox_permissions \"require_escalated\" and a justification: %s is "
                          "asked. An answer that approval is pending means: repeat the same call.\n",
@@ -383,6 +348,7 @@ static bool add_approvals(struct sp_buf *out, const struct sp_mcp_server *s, boo
 
 static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
 {
+    const struct sp_config *c = &s->config;
     bool ok = sp_buf_printf(
         out, "A command that has not ended when a call answers is a session: write_stdin types "
              "into it or, without characters, waits for more; `until` ends a wait at a pattern, "
@@ -391,25 +357,25 @@ static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
              "waits 47 s at most, whatever yield_time_ms says; its answer says so, and write_stdin "
              "waits on.\n");
 
-    ok = ok && (s->flags->keeps_cancelled || s->config.mcp_keep_cancelled ||
-                sp_buf_printf(out, "An exec_command that is cancelled before its answer ends its "
-                                   "process; a later call does not.\n"));
-    if (s->config.exited_ttl_s > 0)
+    if (!s->flags->keeps_cancelled && !c->mcp_keep_cancelled)
+        ok = ok && sp_buf_printf(out, "An exec_command that is cancelled before its answer ends "
+                                      "its process; a later call does not.\n");
+    if (c->exited_ttl_s > 0)
         ok = ok && sp_buf_printf(out,
                                  "The output of a session stays readable with read_output for "
                                  "%llu s after its end was told; then its id is unknown.\n",
-                                 (unsigned long long)s->config.exited_ttl_s);
-    if (s->config.idle_ttl_s > 0)
+                                 (unsigned long long)c->exited_ttl_s);
+    if (c->idle_ttl_s > 0)
         ok = ok && sp_buf_printf(out, "A session that no call uses for %llu s is ended.\n",
-                                 (unsigned long long)s->config.idle_ttl_s);
+                                 (unsigned long long)c->idle_ttl_s);
     if (s->flags->listen.count == 0)
-        return ok && sp_buf_printf(out, "Sessions end with the connection.\n");
-    return ok && s->config.detached_ttl_s > 0
-               ? sp_buf_printf(out,
-                               "Sessions outlive the connection; without one for %llu s they "
-                               "end.\n",
-                               (unsigned long long)s->config.detached_ttl_s)
-               : ok;
+        ok = ok && sp_buf_printf(out, "Sessions end with the connection.\n");
+    else if (c->detached_ttl_s > 0)
+        ok = ok && sp_buf_printf(out,
+                                 "Sessions outlive the connection; without one for %llu s they "
+                                 "end.\n",
+                                 (unsigned long long)c->detached_ttl_s);
+    return ok;
 }
 
 /* host_asks: the host can ask a person. To be freed; NULL: out of memory. */
@@ -417,32 +383,17 @@ static char *write_instructions(const struct sp_mcp_server *s, bool host_asks)
 {
     auto_buf struct sp_buf out = {0};
 
-    if (!add_place(&out, s) || !add_environments(&out, s) || !add_sandbox(&out, s) ||
-        !add_approvals(&out, s, host_asks) || !add_sessions(&out, s))
+    if (!add_places(&out, s) || !add_permissions(&out, s, host_asks) || !add_sessions(&out, s))
         return NULL;
     return strndup(out.data, out.len);
 }
+
 /* ---- beginning and end ---- */
-
-/* A failure is ignored: without snapshots commands only start slower. */
-static void open_snapshots(struct sp_mcp_server *s)
-{
-    auto_free char *directory = NULL;
-
-    if (!s->config.has_shell_snapshot || !s->place.is_local || s->config.home == NULL ||
-        asprintf(&directory, "%s/snapshots", s->config.home) < 0)
-        return;
-    const struct sp_snapshots_options o = {
-        .backend = s->backend,
-        .directory = directory,
-        .policy = s->is_open ? NULL : &s->policy,
-    };
-    (void)sp_snapshots_new(&o, &s->snapshots, NULL);
-}
 
 /* The tools, on top of everything that was opened before. */
 static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 {
+    auto_free char *directory = NULL;
     auto_free char *instructions = write_instructions(s, true);
     auto_free char *without_asking = write_instructions(s, false);
     const char *output = s->flags->structured_output != NULL ? s->flags->structured_output
@@ -450,6 +401,15 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
 
     if (instructions == NULL || without_asking == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the instructions");
+    if (s->config.has_shell_snapshot && s->place.is_local && s->config.home != NULL &&
+        asprintf(&directory, "%s/snapshots", s->config.home) >= 0) {
+        const struct sp_snapshots_options snapshots = {
+            .backend = s->backend,
+            .directory = directory,
+            .policy = s->is_open ? NULL : &s->policy,
+        };
+        (void)sp_snapshots_new(&snapshots, &s->snapshots, NULL); /* else commands start slower */
+    }
     s->environ = (struct sp_env_request){
         .own = environ,
         .policy = s->config.env_policy,
@@ -514,22 +474,7 @@ static int begin_server(struct sp_mcp_server *s, struct sp_err *e)
         r = open_approvals(s, e);
     if (r == 0)
         r = open_places(s, e);
-    if (r < 0)
-        return r;
-    open_snapshots(s);
-    return open_mcp(s, e);
-}
-
-static void close_places(struct sp_mcp_server *s)
-{
-    for (size_t i = 0; i < s->place_count; i++) {
-        sp_backend_free(s->places[i].backend);
-        sp_policy_done(&s->places[i].policy);
-        free(s->places[i].cwd);
-        sp_config_place_done(&s->places[i].place);
-    }
-    free(s->places);
-    free(s->environments);
+    return r < 0 ? r : open_mcp(s, e);
 }
 
 /* In reverse order; members that were never opened are zero. */
@@ -539,7 +484,14 @@ static void end_server(struct sp_mcp_server *s)
     sp_mcp_free(s->mcp);
     sp_snapshots_free(s->snapshots);
     sp_cli_approval_done(&s->approval);
-    close_places(s);
+    for (size_t i = 0; i < s->place_count; i++) {
+        sp_backend_free(s->places[i].backend);
+        sp_policy_done(&s->places[i].policy);
+        free(s->places[i].cwd);
+        sp_config_place_done(&s->places[i].place);
+    }
+    free(s->places);
+    free(s->environments);
     sp_backend_free(s->backend);
     sp_ending_done(&s->ending);
     sp_loop_free(s->loop);
@@ -574,34 +526,30 @@ static const char *find_misuse(const struct sp_mcp_flags *f, char **operands)
     return NULL;
 }
 
-static int serve_mcp(const struct sp_mcp_flags *flags)
-{
-    struct sp_mcp_server s = {.flags = flags};
-    struct sp_err e = {0};
-    int r = begin_server(&s, &e);
-
-    if (r == 0)
-        r = sp_mcp_open_transports(&s, &e);
-    if (r == 0)
-        r = sp_loop_run(s.loop, &e);
-    end_server(&s);
-    return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
-}
-
 static int run_mcp(void *values, char **operands)
 {
     const struct sp_mcp_flags *f = values;
+    struct sp_mcp_server s = {.flags = f};
     const char *misuse = find_misuse(f, operands);
     struct sp_err e = {0};
+    int r;
 
     if (misuse != NULL)
         return sp_command_misused(&sp_command_mcp, misuse);
     (void)sp_log_set_level("error");
     if (f->is_selftest)
         return sp_mcp_selftest(f->argc, f->argv);
-    if (f->connect == NULL)
-        return serve_mcp(f);
-    return sp_mcp_relay(f->connect + strlen("unix://"), &e) != 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
+    if (f->connect != NULL) {
+        r = sp_mcp_relay(f->connect + strlen("unix://"), &e);
+    } else {
+        r = begin_server(&s, &e);
+        if (r == 0)
+            r = sp_mcp_open_transports(&s, &e);
+        if (r == 0)
+            r = sp_loop_run(s.loop, &e);
+        end_server(&s);
+    }
+    return r != 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 
 static int mcp_main(int argc, char **argv)

@@ -67,11 +67,6 @@ struct patch_way {
 
 /* ---- messages ---- */
 
-static int print(FILE *to, const char *text, size_t n)
-{
-    return fwrite(text, 1, n, to) == n && fflush(to) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
-}
-
 /* The wording of other apply_patch programs: "Invalid patch hunk on line 3: ..." for what the
  * parser calls "invalid hunk at line 3, ...". */
 static int report_patch_error(const struct sp_err *e)
@@ -88,20 +83,6 @@ static int report_patch_error(const struct sp_err *e)
     else
         (void)fprintf(stderr, "%s\n", text);
     return SP_EXIT_FAILED;
-}
-
-/* Files that were written before an error stay as they are, and are listed. */
-static void list_applied(const struct sp_patch_changes *all, uint32_t applied)
-{
-    const struct sp_patch_changes part = {all->items, applied, NULL};
-    auto_buf struct sp_buf text = {0};
-
-    if (applied == 0 || !sp_patch_add_summary(&text, &part))
-        return;
-    const char *lines = memchr(text.data, '\n', text.len);
-    (void)fputs("These files were updated before that:\n", stderr);
-    if (lines != NULL)
-        (void)print(stderr, lines + 1, text.len - (size_t)(lines + 1 - text.data));
 }
 
 /* ---- applying it here ---- */
@@ -128,67 +109,45 @@ static int check_path(struct sp_str written, const char *full, const struct patc
                          "%s is not where its name says: a symbolic link is in the way", meant);
 }
 
-static int check_paths(const struct sp_patch_changes *c, const struct patch_way *w,
-                       struct sp_err *e)
-{
-    int r = 0;
-
-    if (strcmp(w->base, w->cwd) == 0)
-        return 0;
-    for (uint32_t i = 0; r == 0 && i < c->count; i++) {
-        const struct sp_patch_change *one = &c->items[i];
-
-        r = check_path(one->path, one->full_path, w, e);
-        if (r == 0 && one->full_target != NULL)
-            r = check_path(one->move_to, one->full_target, w, e);
-    }
-    return r;
-}
-
 static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
                    const struct patch_way *w)
 {
     auto_buf struct sp_buf text = {0};
     struct sp_err e = {0};
     uint32_t applied = 0;
-    int r = check_paths(c, w, &e);
+    int r = 0;
 
-    if (r == 0 && w->task == PATCH_REPORT) {
-        if (sp_patch_add_report(&text, c, &e) < 0)
-            return report_patch_error(&e);
-        return print(stdout, text.data, text.len);
+    for (uint32_t i = 0; r == 0 && strcmp(w->base, w->cwd) != 0 && i < c->count; i++) {
+        const struct sp_patch_change *one = &c->items[i];
+
+        r = check_path(one->path, one->full_path, w, &e);
+        if (r == 0 && one->full_target != NULL)
+            r = check_path(one->move_to, one->full_target, w, &e);
     }
+    if (r == 0 && w->task == PATCH_REPORT)
+        r = sp_patch_add_report(&text, c, &e);
     if (r == 0 && w->task == PATCH_APPROVED)
         r = sp_patch_check_approved(c, digests, &e);
     if (r == 0 && w->task == PATCH_CHECK && w->refuses_links)
         r = sp_patch_check_links(c, &e);
-    if (r == 0 && w->task != PATCH_CHECK)
+    if (r == 0 && (w->task == PATCH_WRITE || w->task == PATCH_APPROVED))
         r = sp_patch_apply(c, w->refuses_links, &applied, &e);
     if (r == 0)
-        return sp_patch_add_summary(&text, c) ? print(stdout, text.data, text.len) : SP_EXIT_FAILED;
+        return (w->task == PATCH_REPORT || sp_patch_add_summary(&text, c)) &&
+                       sp_cli_print(sp_buf_str(&text), &e) == 0
+                   ? SP_EXIT_OK
+                   : SP_EXIT_FAILED;
     (void)report_patch_error(&e);
-    list_applied(c, applied);
-    return SP_EXIT_FAILED;
-}
+    /* Files that were written before the error stay as they are, and are listed. */
+    const struct sp_patch_changes part = {c->items, applied, NULL};
+    if (applied != 0 && sp_patch_add_summary(&text, &part)) {
+        struct sp_str lines = sp_buf_str(&text);
 
-static int verify_and_do(const struct sp_patch *p, struct sp_str digests, const struct patch_way *w)
-{
-    struct sp_patch_changes changes = {0};
-    auto_buf struct sp_buf why = {0};
-    struct sp_err e = {0};
-    int status;
-
-    if (sp_patch_verify(p, w->cwd, w->keeps_endings, NULL, &changes, &why, &e) == 0) {
-        status = do_task(&changes, digests, w);
-    } else if (why.len > 0) {
-        (void)print(stderr, why.data, why.len);
-        (void)fputc('\n', stderr);
-        status = SP_EXIT_FAILED;
-    } else {
-        status = report_patch_error(&e);
+        (void)sp_str_cut(&lines, '\n'); /* the headline */
+        (void)fprintf(stderr, "These files were updated before that:\n%.*s", (int)lines.n,
+                      lines.n == 0 ? "" : lines.p);
     }
-    sp_patch_changes_done(&changes);
-    return status;
+    return SP_EXIT_FAILED;
 }
 
 /* way NULL: only checks that the text is a patch for this host. */
@@ -197,6 +156,8 @@ static int patch_here(struct sp_str text, const struct patch_way *w)
     /* The requester of a report has chosen the environment already. */
     const bool is_for_any = w != NULL && (w->task == PATCH_REPORT || w->task == PATCH_APPROVED);
     struct sp_patch patch = {0};
+    struct sp_patch_changes changes = {0};
+    auto_buf struct sp_buf why = {0};
     struct sp_str digests = {0};
     struct sp_err e = {0};
     int status = SP_EXIT_FAILED;
@@ -213,8 +174,15 @@ static int patch_here(struct sp_str text, const struct patch_way *w)
                       "Invalid patch: it is for the environment '" SP_STR_FMT
                       "', and this command changes files here\n",
                       SP_STR_ARG(patch.environment_id));
+    else if (w == NULL)
+        status = SP_EXIT_OK;
+    else if (sp_patch_verify(&patch, w->cwd, w->keeps_endings, NULL, &changes, &why, &e) == 0)
+        status = do_task(&changes, digests, w);
+    else if (why.len > 0 && sp_buf_add(&why, "\n", 1))
+        (void)fwrite(why.data, 1, why.len, stderr);
     else
-        status = w != NULL ? verify_and_do(&patch, digests, w) : SP_EXIT_OK;
+        (void)report_patch_error(&e);
+    sp_patch_changes_done(&changes);
     sp_patch_done(&patch);
     return status;
 }
@@ -260,18 +228,6 @@ static int patch_inside_main(int argc, char **argv)
 
 /* ---- applying it in a sandbox ---- */
 
-static int put_on_stdin(struct sp_str text, struct sp_err *e)
-{
-    auto_close int fd = memfd_create("patch", MFD_CLOEXEC);
-    const int err = fd < 0 ? errno : sp_write_all(fd, text.p, text.n);
-
-    if (err != 0)
-        return sp_fail(e, SP_E_SYSTEM, err, "copy the patch");
-    if (lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "copy the patch");
-    return 0;
-}
-
 static int run_confined(const struct patch_way *w, struct sp_str text,
                         const struct sp_policy *policy)
 {
@@ -299,11 +255,17 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
                                      .after_ms = AFTER_MS,
                                      .failed = SP_EXIT_FAILED,
                                      .what = "the patch was applied"};
+    auto_close int fd = memfd_create("patch", MFD_CLOEXEC);
+    int err = fd < 0 ? errno : sp_write_all(fd, text.p, text.n);
     struct sp_err e = {0};
 
-    return put_on_stdin(text, &e) < 0
-               ? sp_cli_complain(&e)
-               : sp_place_run((char *const *)(uintptr_t)words, &launch, &how);
+    if (err == 0 && (lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0))
+        err = errno;
+    if (err != 0) {
+        (void)sp_fail(&e, SP_E_SYSTEM, err, "copy the patch");
+        return sp_cli_complain(&e);
+    }
+    return sp_place_run((char *const *)(uintptr_t)words, &launch, &how);
 }
 
 /* ---- the command ---- */

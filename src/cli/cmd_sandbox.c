@@ -92,61 +92,53 @@ static int read_profile(const char *path, struct sp_profile *ret, struct sp_err 
     return r < 0 ? sp_wrap(e, "%s", path) : 0;
 }
 
-static int read_mode(const char *name, struct sp_profile *ret, struct sp_err *e)
-{
-    struct sp_legacy l = {.mode = SP_MODE_READ_ONLY};
-
-    if (name != NULL && !sp_mode_read(sp_str_of(name), &l.mode))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "--mode: `%s` is not read-only, workspace-write, danger-full-access or "
-                       "external-sandbox",
-                       name);
-    return sp_profile_from_legacy(&l, ret, e);
-}
-
-/* Only a managed profile has entries to add to. */
-static int add_writable(struct sp_profile *p, const char *dir, struct sp_err *e)
-{
-    auto_free char *path = realpath(dir, NULL);
-
-    if (path == NULL)
-        return sp_fail(e, SP_E_INVALID, errno, "--writable: %s", dir);
-    if (p->kind != SP_PROFILE_MANAGED || p->is_unrestricted)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "--writable: %s: everything may be written under this policy already", dir);
-    return sp_profile_add(p, SP_PLACE_PATH, SP_ACCESS_WRITE, false, sp_str_of(path),
-                          (struct sp_str){0}, e);
-}
-
-static bool copy_unless_empty(const char *text, char **ret)
-{
-    const bool is_empty = text == NULL || text[0] == 0;
-
-    *ret = is_empty ? NULL : strdup(text);
-    return is_empty || *ret != NULL;
-}
-
 /* *ret is zero, and to be freed also after a failure. */
 static int make_policy(const struct sandbox_options *o, const char *cwd, struct sp_policy *ret,
                        struct sp_err *e)
 {
     struct sp_profile *profile = &ret->profile;
+    struct sp_legacy legacy = {.mode = SP_MODE_READ_ONLY};
+    const char *tmpdir = getenv("TMPDIR");
+    const char *home = getenv("HOME");
+    int r;
 
     ret->cwd_is_root = true;
     if (o->mode != NULL && o->profile_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "--mode and --profile: give one of them");
-    int r = o->profile_file != NULL ? read_profile(o->profile_file, profile, e)
-                                    : read_mode(o->mode, profile, e);
-    for (size_t i = 0; r == 0 && i < o->writable.count; i++)
-        r = add_writable(profile, o->writable.items[i], e);
-    if (r == 0 && o->has_network)
-        profile->has_network = true;
-    if (r == 0 &&
-        (!copy_unless_empty(cwd, &ret->cwd) || !copy_unless_empty(getenv("TMPDIR"), &ret->tmpdir) ||
-         !copy_unless_empty(getenv("HOME"), &ret->home) ||
-         !sp_policy_add_root(ret, sp_str_of(cwd))))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
-    return r;
+    if (o->mode != NULL && !sp_mode_read(sp_str_of(o->mode), &legacy.mode))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--mode: `%s` is not read-only, workspace-write, danger-full-access or "
+                       "external-sandbox",
+                       o->mode);
+    r = o->profile_file != NULL ? read_profile(o->profile_file, profile, e)
+                                : sp_profile_from_legacy(&legacy, profile, e);
+    for (size_t i = 0; r == 0 && i < o->writable.count; i++) {
+        const char *dir = o->writable.items[i];
+        auto_free char *path = realpath(dir, NULL);
+
+        if (path == NULL)
+            return sp_fail(e, SP_E_INVALID, errno, "--writable: %s", dir);
+        /* Only a managed profile has entries to add to. */
+        if (profile->kind != SP_PROFILE_MANAGED || profile->is_unrestricted)
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "--writable: %s: everything may be written under this policy already",
+                           dir);
+        r = sp_profile_add(profile, SP_PLACE_PATH, SP_ACCESS_WRITE, false, sp_str_of(path),
+                           (struct sp_str){0}, e);
+    }
+    if (r < 0)
+        return r;
+    profile->has_network |= o->has_network;
+    ret->cwd = strdup(cwd);
+    if (tmpdir != NULL && tmpdir[0] != 0)
+        ret->tmpdir = strdup(tmpdir);
+    if (home != NULL && home[0] != 0)
+        ret->home = strdup(home);
+    if (ret->cwd == NULL || (tmpdir != NULL && tmpdir[0] != 0 && ret->tmpdir == NULL) ||
+        (home != NULL && home[0] != 0 && ret->home == NULL) ||
+        !sp_policy_add_root(ret, sp_str_of(cwd)))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
+    return 0;
 }
 
 /* ---- running a command ---- */

@@ -242,38 +242,6 @@ static void on_metrics(void *user, struct sp_buf *out)
 
 /* ---- setting up ---- */
 
-/* Raises our limit of descriptors; commands get the limit that we were started with. */
-static void raise_nofile(struct rlimit *ret_before)
-{
-    struct rlimit l;
-
-    if (getrlimit(RLIMIT_NOFILE, ret_before) < 0) {
-        *ret_before = (struct rlimit){1024, 4096};
-        return;
-    }
-    l = (struct rlimit){1048576, 1048576};
-    if (ret_before->rlim_max < l.rlim_max && setrlimit(RLIMIT_NOFILE, &l) == 0)
-        return;
-    l = (struct rlimit){ret_before->rlim_max, ret_before->rlim_max};
-    (void)setrlimit(RLIMIT_NOFILE, &l); /* always allowed up to the hard limit */
-}
-
-/* The sockets and secrets by which a confined command could ask us for an unconfined one. */
-static int find_hidden_paths(struct serve *s, const struct serve_options *o,
-                             const struct sp_listen_url *url, struct sp_err *e)
-{
-    char socket[sizeof url->addr.un.sun_path + 1] = "";
-
-    sp_runtime_dir(s->runtime_dir, sizeof s->runtime_dir);
-    if (url->kind == SP_LISTEN_UNIX)
-        (void)snprintf(socket, sizeof socket, "%.*s", (int)sizeof url->addr.un.sun_path,
-                       url->addr.un.sun_path);
-    const bool ok = sp_hidden_paths_find(s->runtime_dir, &s->hidden_paths) &&
-                    sp_hidden_paths_add(&s->hidden_paths, socket) &&
-                    sp_hidden_paths_add_real(&s->hidden_paths, o->auth.shared_secret_file);
-    return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
-}
-
 /* For `ps`, `logs`, `attach` and `kill` of this user: the directory is private, so the socket needs
  * no token. A failure is only logged: the server works without it. */
 static void listen_locally(struct serve *s, const struct sp_listen_options *like)
@@ -296,29 +264,13 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
         sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
 }
 
-static int open_approvals(struct serve *s, const struct serve_options *o, struct sp_err *e)
-{
-    const struct sp_serve_approve_ask ask = {
-        .loop = s->loop,
-        .flags = &o->approval,
-        .shell = s->rpc.host.shell_path, /* the one that clients are told */
-        .environ = environ,
-    };
-
-    if (o->approval.policy == NULL)
-        return 0;
-    const int r = sp_serve_approve_new(&ask, &s->approve, e);
-    if (r < 0)
-        return r;
-    s->rpc.gate = &s->approve->gate;
-    return 0;
-}
-
 /* Listens last: a client that connects finds a complete server. */
 static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
     struct sp_listen_url url = {0};
-    struct rlimit nofile;
+    struct rlimit nofile = {1024, 4096};
+    struct rlimit raised = {1048576, 1048576};
+    char socket[sizeof url.addr.un.sun_path + 1] = "";
     int r = sp_spawn_reserve(e);
 
     sp_spawn_fill_low();
@@ -326,17 +278,31 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         r = sp_listen_parse(o->listen, &url, e);
     if (r == 0)
         r = open_auth(s, o, &url, e);
-    if (r == 0)
-        r = find_hidden_paths(s, o, &url, e);
+    /* The sockets and secrets by which a confined command could ask us for an unconfined one. */
+    sp_runtime_dir(s->runtime_dir, sizeof s->runtime_dir);
+    if (url.kind == SP_LISTEN_UNIX)
+        (void)snprintf(socket, sizeof socket, "%.*s", (int)sizeof url.addr.un.sun_path,
+                       url.addr.un.sun_path);
+    if (r == 0 && !(sp_hidden_paths_find(s->runtime_dir, &s->hidden_paths) &&
+                    sp_hidden_paths_add(&s->hidden_paths, socket) &&
+                    sp_hidden_paths_add_real(&s->hidden_paths, o->auth.shared_secret_file)))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)
         r = sp_ending_begin(&s->ending, s->loop, e);
     sp_host_detect(&s->rpc.host);
-    if (r == 0)
-        r = open_approvals(s, o, e);
+    const struct sp_serve_approve_ask approve = {
+        .loop = s->loop,
+        .flags = &o->approval,
+        .shell = s->rpc.host.shell_path, /* the one that clients are told */
+        .environ = environ,
+    };
+    if (r == 0 && o->approval.policy != NULL)
+        r = sp_serve_approve_new(&approve, &s->approve, e);
     if (r < 0)
         return r;
+    s->rpc.gate = s->approve == NULL ? NULL : &s->approve->gate;
     /* Files that decide what this and any other sallyport of the user may run. The audit log is
      * among them: a process that can read it can lock it, and all starts would wait. */
     const struct sp_own_places_ask own = {
@@ -351,7 +317,13 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
 #ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
     (void)prctl(PR_SET_DUMPABLE, 0); /* tokens, and the output of all clients, are in our memory */
 #endif
-    raise_nofile(&nofile);
+    /* Raise our limit of descriptors; commands get the limit that we were started with. Up to the
+     * hard limit that is always allowed. */
+    (void)getrlimit(RLIMIT_NOFILE, &nofile);
+    if (nofile.rlim_max >= raised.rlim_max || setrlimit(RLIMIT_NOFILE, &raised) < 0) {
+        raised = (struct rlimit){nofile.rlim_max, nofile.rlim_max};
+        (void)setrlimit(RLIMIT_NOFILE, &raised);
+    }
     const struct sp_server_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,

@@ -458,42 +458,6 @@ bool sp_listed_add_params(struct sp_buf *b, const struct sp_listed *p, const cha
 
 /* ---- notifications ---- */
 
-/* {"records":N,"bytes":N}: output that was dropped before this record. */
-static int read_note_gap(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_err *e)
-{
-    uint32_t gap = SP_JSON_NONE;
-    uint64_t bytes = UINT64_MAX;
-    int r = sp_json_opt_object(j, params, "gap", &gap, e);
-
-    if (r < 0 || gap == SP_JSON_NONE)
-        return r;
-    r = sp_json_need_u64(j, gap, "records", UINT64_MAX, &n->missed_records, e);
-    if (r == 0)
-        r = sp_json_opt_u64(j, gap, "bytes", UINT64_MAX, &bytes, e);
-    n->knows_missed_bytes = bytes != UINT64_MAX;
-    n->missed_bytes = n->knows_missed_bytes ? bytes : 0;
-    return r;
-}
-
-static int read_note_output(struct sp_json *j, uint32_t params, struct sp_note *n, struct sp_err *e)
-{
-    struct sp_str chunk;
-    size_t len = 0;
-    int r = sp_json_need_str(j, params, "stream", &n->stream, e);
-
-    if (r == 0)
-        r = sp_json_need_str(j, params, "chunk", &chunk, e);
-    if (r == 0) /* in place, in the message */
-        r = sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &len, e);
-    if (r < 0)
-        return r;
-    n->is_stderr = sp_str_eq(n->stream, SP_STR("stderr"));
-    if (!n->is_stderr && !sp_str_eq(n->stream, SP_STR("pty")))
-        n->stream = SP_STR("stdout");
-    n->bytes = (struct sp_str){chunk.p, len};
-    return 0;
-}
-
 int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json *j,
                  uint32_t params, struct sp_note *ret, struct sp_err *e)
 {
@@ -504,6 +468,8 @@ int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json
         [SP_NOTE_INPUT_LOST] = "process/inputLost",
     };
     struct sp_note n = {.kind = SP_NOTE_INPUT_LOST};
+    uint32_t gap = SP_JSON_NONE;
+    uint64_t bytes = UINT64_MAX;
     struct sp_str session = {0};
     struct sp_str id = {0};
     int r = 0;
@@ -516,8 +482,15 @@ int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json
         return 0;
     if (n.kind != SP_NOTE_INPUT_LOST)
         r = sp_json_need_u64(j, params, "seq", UINT64_MAX, &n.seq, e);
-    if (r == 0)
-        r = read_note_gap(j, params, &n, e);
+    if (r == 0) /* {"records":N,"bytes":N}: output that was dropped before this record */
+        r = sp_json_opt_object(j, params, "gap", &gap, e);
+    if (r == 0 && gap != SP_JSON_NONE) {
+        r = sp_json_need_u64(j, gap, "records", UINT64_MAX, &n.missed_records, e);
+        if (r == 0)
+            r = sp_json_opt_u64(j, gap, "bytes", UINT64_MAX, &bytes, e);
+        n.knows_missed_bytes = bytes != UINT64_MAX;
+        n.missed_bytes = n.knows_missed_bytes ? bytes : 0;
+    }
     if (r == 0 && n.kind == SP_NOTE_EXITED) {
         const uint32_t code = sp_json_get(j, params, "exitCode");
 
@@ -531,8 +504,16 @@ int sp_note_read(const struct sp_listed *p, struct sp_str method, struct sp_json
     if (r < 0 || !sp_str_eq(session, sp_str_of(p->session)) ||
         !sp_str_eq(id, (struct sp_str){p->id, p->id_len}))
         return r;
-    if (n.kind == SP_NOTE_OUTPUT)
-        r = read_note_output(j, params, &n, e);
+    if (n.kind == SP_NOTE_OUTPUT) {
+        r = sp_json_need_str(j, params, "stream", &n.stream, e);
+        if (r == 0)
+            r = sp_json_need_str(j, params, "chunk", &n.bytes, e);
+        if (r == 0) /* in place, in the message */
+            r = sp_base64_decode(n.bytes, (char *)(uintptr_t)n.bytes.p, &n.bytes.n, e);
+        n.is_stderr = sp_str_eq(n.stream, SP_STR("stderr"));
+        if (!n.is_stderr && !sp_str_eq(n.stream, SP_STR("pty")))
+            n.stream = SP_STR("stdout");
+    }
     if (r == 0)
         *ret = n;
     return r;
