@@ -123,4 +123,12 @@ bool sp_json_add_str(struct sp_buf *out, struct sp_str s);
 /* The most bytes sp_json_add_str can need for n bytes. */
 #define SP_JSON_STR_MAX(n) ((n)*6 + 2)
 
+/* Members of an object that is being written: `"name":` with a string, or with a value in printf's
+ * words. Each starts with a comma, unless it is the first: the text is empty or ends in `{`. false:
+ * no room; a key without a value may be left. */
+bool sp_json_add_key(struct sp_buf *out, const char *name);
+bool sp_json_add_member(struct sp_buf *out, const char *name, struct sp_str value);
+#define sp_json_add_value(out, name, ...) \
+    (sp_json_add_key(out, name) && sp_buf_printf(out, __VA_ARGS__))
+
 #endif

@@ -339,3 +339,15 @@ bool sp_json_add_str(struct sp_buf *out, struct sp_str s)
         out->len = mark;
     return has_room;
 }
+
+bool sp_json_add_key(struct sp_buf *out, const char *name)
+{
+    const bool is_first = out->len == 0 || out->data[out->len - 1] == '{';
+
+    return sp_buf_printf(out, "%s\"%s\":", is_first ? "" : ",", name);
+}
+
+bool sp_json_add_member(struct sp_buf *out, const char *name, struct sp_str value)
+{
+    return sp_json_add_key(out, name) && sp_json_add_str(out, value);
+}
